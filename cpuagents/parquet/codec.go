@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -81,7 +82,7 @@ func unpackGzip(dst, src []byte) error {
 		return err
 	}
 	n, err := io.ReadFull(r, dst)
-	if err == io.ErrUnexpectedEOF || err == io.EOF {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("a page unpacks to %d bytes, and its header says %d", n, len(dst))
 	}
 	if err != nil {
@@ -91,7 +92,7 @@ func unpackGzip(dst, src []byte) error {
 	switch n, err := r.Read(more[:]); {
 	case n > 0:
 		return fmt.Errorf("a page unpacks to more than %d bytes, which its header says", len(dst))
-	case err != nil && err != io.EOF:
+	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	}
 	return r.Close()
@@ -112,5 +113,5 @@ var pageDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 
 // pageEncoder packs zstd pages of all files. EncodeAll may be called from several goroutines.
 var pageEncoder = sync.OnceValues(func() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	return zstd.NewWriter(nil, zstd.WithLowerEncoderMem(true))
 })

@@ -174,11 +174,28 @@ var convertedTypes = []struct {
 	Logical
 	name string
 }{
-	{Text, "String"}, {Other, "Map"}, {Other, "MapKeyValue"}, {Other, "List"}, {Other, "Enum"}, {Other, "Decimal"},
-	{Date, "Date"}, {Other, "Time"}, {Other, "Time"}, {Millis, "Timestamp"}, {Micros, "Timestamp"},
-	{Unsigned, "Int"}, {Unsigned, "Int"}, {Unsigned, "Int"}, {Unsigned, "Int"},
-	{Signed, "Int"}, {Signed, "Int"}, {Signed, "Int"}, {Signed, "Int"},
-	{Other, "JSON"}, {Other, "BSON"}, {Other, "Interval"},
+	{Text, "String"},
+	{Other, "Map"},
+	{Other, "MapKeyValue"},
+	{Other, "List"},
+	{Other, "Enum"},
+	{Other, "Decimal"},
+	{Date, "Date"},
+	{Other, "Time"},
+	{Other, "Time"},
+	{Millis, "Timestamp"},
+	{Micros, "Timestamp"},
+	{Unsigned, "Int"},
+	{Unsigned, "Int"},
+	{Unsigned, "Int"},
+	{Unsigned, "Int"},
+	{Signed, "Int"},
+	{Signed, "Int"},
+	{Signed, "Int"},
+	{Signed, "Int"},
+	{Other, "JSON"},
+	{Other, "BSON"},
+	{Other, "Interval"},
 }
 
 // logicalTypes are the names of meanings that have no parameter, by their field in the union.

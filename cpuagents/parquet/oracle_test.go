@@ -125,34 +125,47 @@ var kinds = []struct {
 	reading func(v any) any
 }{
 	{
-		arrow.PrimitiveTypes.Float64, Column{Type: Double}, anyOf(rapid.Float64()),
+		arrow.PrimitiveTypes.Float64,
+		Column{Type: Double},
+		anyOf(rapid.Float64()),
 		func(b array.Builder, v any) { b.(*array.Float64Builder).Append(v.(float64)) },
 		func(v any) any { return math.Float64bits(v.(float64)) },
 	},
 	{
-		arrow.PrimitiveTypes.Float32, Column{Type: Float}, anyOf(rapid.Float32()),
+		arrow.PrimitiveTypes.Float32,
+		Column{Type: Float},
+		anyOf(rapid.Float32()),
 		func(b array.Builder, v any) { b.(*array.Float32Builder).Append(v.(float32)) },
 		func(v any) any { return math.Float32bits(v.(float32)) },
 	},
 	{
-		arrow.PrimitiveTypes.Int32, Column{Type: Int32, Logical: Signed}, anyOf(rapid.Int32Range(-3, 3)),
+		arrow.PrimitiveTypes.Int32,
+		Column{Type: Int32, Logical: Signed},
+		anyOf(rapid.Int32Range(-3, 3)),
 		func(b array.Builder, v any) { b.(*array.Int32Builder).Append(v.(int32)) }, same,
 	},
 	{
-		arrow.PrimitiveTypes.Uint64, Column{Type: Int64, Logical: Unsigned}, anyOf(rapid.Uint64()),
+		arrow.PrimitiveTypes.Uint64,
+		Column{Type: Int64, Logical: Unsigned},
+		anyOf(rapid.Uint64()),
 		func(b array.Builder, v any) { b.(*array.Uint64Builder).Append(v.(uint64)) },
 		func(v any) any { return int64(v.(uint64)) },
 	},
 	{
-		arrow.BinaryTypes.String, Column{Type: ByteArray, Logical: Text}, anyOf(rapid.StringN(0, 6, 20)),
+		arrow.BinaryTypes.String,
+		Column{Type: ByteArray, Logical: Text},
+		anyOf(rapid.StringN(0, 6, 20)),
 		func(b array.Builder, v any) { b.(*array.StringBuilder).Append(v.(string)) }, same,
 	},
 	{
-		arrow.FixedWidthTypes.Boolean, Column{Type: Boolean}, anyOf(rapid.Bool()),
+		arrow.FixedWidthTypes.Boolean,
+		Column{Type: Boolean},
+		anyOf(rapid.Bool()),
 		func(b array.Builder, v any) { b.(*array.BooleanBuilder).Append(v.(bool)) }, same,
 	},
 	{
-		&arrow.TimestampType{Unit: arrow.Microsecond}, Column{Type: Int64, Logical: Micros},
+		&arrow.TimestampType{Unit: arrow.Microsecond},
+		Column{Type: Int64, Logical: Micros},
 		anyOf(rapid.Int64Range(-9, 1<<50)),
 		func(b array.Builder, v any) { b.(*array.TimestampBuilder).Append(arrow.Timestamp(v.(int64))) }, same,
 	},
@@ -234,7 +247,8 @@ func options(t *rapid.T, of arrow.DataType) []oracle.WriterProperty {
 	if of.ID() == arrow.BOOL {
 		o = append(o, oracle.WithEncodingFor("x", oracle.Encodings.Plain), oracle.WithDictionaryFor("x", false))
 	} else if arrow.IsFloating(of.ID()) && rapid.Bool().Draw(t, "split") {
-		o = append(o, oracle.WithEncodingFor("x", oracle.Encodings.ByteStreamSplit), oracle.WithDictionaryFor("x", false))
+		o = append(o, oracle.WithEncodingFor("x", oracle.Encodings.ByteStreamSplit),
+			oracle.WithDictionaryFor("x", false))
 	}
 	return o
 }
@@ -313,7 +327,8 @@ func TestWriteTwin(t *testing.T) {
 		{Path: "text", Type: ByteArray, Logical: Text, Meaning: "String"},
 		{Path: "u64", Type: Int64, Logical: Unsigned, Meaning: "Int"},
 		{Path: "u32", Type: Int32, Logical: Unsigned, Meaning: "Int"},
-		{Path: "f64", Type: Double}, {Path: "f32", Type: Float},
+		{Path: "f64", Type: Double},
+		{Path: "f32", Type: Float},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		var out bytes.Buffer
@@ -460,7 +475,8 @@ func TestSizes(t *testing.T) {
 	floats.AppendValues(scores, nil)
 	var ours, theirs bytes.Buffer
 	w, err := NewWriter(&ours, "test", []Column{
-		{Path: "timestamp", Type: ByteArray, Logical: Text}, {Path: "row", Type: Int64, Logical: Unsigned},
+		{Path: "timestamp", Type: ByteArray, Logical: Text},
+		{Path: "row", Type: Int64, Logical: Unsigned},
 		{Path: "score", Type: Double},
 	})
 	if err != nil {
@@ -470,7 +486,8 @@ func TestSizes(t *testing.T) {
 		t.Fatalf("write: %v", err)
 	}
 	schema := arrow.NewSchema([]arrow.Field{
-		{Name: "timestamp", Type: arrow.BinaryTypes.String}, {Name: "row", Type: arrow.PrimitiveTypes.Uint64},
+		{Name: "timestamp", Type: arrow.BinaryTypes.String},
+		{Name: "row", Type: arrow.PrimitiveTypes.Uint64},
 		{Name: "score", Type: arrow.PrimitiveTypes.Float64},
 	}, nil)
 	rec := array.NewRecordBatch(schema, []arrow.Array{names.NewArray(), numbers.NewArray(), floats.NewArray()}, n)

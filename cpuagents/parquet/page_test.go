@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
@@ -119,27 +121,35 @@ func TestPages(t *testing.T) {
 		"few levels":   {true, []made{doubles(3, []byte{1, 1}, 1, 2)}, nil, "fewer rows than its header says"},
 		"no levels":    {true, []made{{kind: pageData, values: 1, levels: encRLE, body: []byte{1}}}, nil, "no levels"},
 		"long levels": {
-			true, []made{{kind: pageData, values: 1, levels: encRLE, body: []byte{9, 0, 0, 0, 2, 1}}}, nil,
+			true,
+			[]made{{kind: pageData, values: 1, levels: encRLE, body: []byte{9, 0, 0, 0, 2, 1}}},
+			nil,
 			"2 bytes of levels, and its header says 9",
 		},
 		"level 2":  {true, []made{doubles(1, []byte{2}, 1)}, nil, "a row has level 2"},
 		"negative": {false, []made{doubles(-1, nil, 1)}, nil, "a page of -1 rows"},
 		"encoding": {
-			false, []made{{kind: pageData, values: 1, encoding: 5, levels: encRLE, body: make([]byte, 8)}}, nil,
+			false,
+			[]made{{kind: pageData, values: 1, encoding: 5, levels: encRLE, body: make([]byte, 8)}},
+			nil,
 			"its pages are written with DELTA_BINARY_PACKED",
 		},
 		"encoding of levels": {
 			true, []made{{kind: pageData, values: 1, levels: 5, body: make([]byte, 9)}}, nil, "DELTA_BINARY_PACKED",
 		},
 		"packed levels": {
-			true, []made{{kind: pageData, values: 2, levels: encBitPacked, body: append(
+			true,
+			[]made{{kind: pageData, values: 2, levels: encBitPacked, body: append(
 				[]byte{0x40}, doubles(1, nil, 7).body...)}},
-			[]float64{nan, 7}, "",
+			[]float64{nan, 7},
+			"",
 		},
 		"version 2": {
-			true, []made{{kind: pageDataV2, values: 2, levels: 2, body: append(
-				[]byte{2<<1 | 0, 1}, doubles(2, nil, 7, 8).body...)}},
-			[]float64{7, 8}, "",
+			true,
+			[]made{{kind: pageDataV2, values: 2, levels: 2, body: append(
+				[]byte{2 << 1, 1}, doubles(2, nil, 7, 8).body...)}},
+			[]float64{7, 8},
+			"",
 		},
 		"long levels of version 2": {
 			true, []made{{kind: pageDataV2, values: 2, levels: 20, body: []byte{4, 1}}}, nil, "20 of levels",
@@ -150,10 +160,14 @@ func TestPages(t *testing.T) {
 		"split oddly": {
 			false, []made{{kind: pageData, values: 1, encoding: encSplit, body: make([]byte, 9)}}, nil, "splits",
 		},
-		"size": {false, []made{{kind: pageData, values: 1, unpacked: 9, body: make([]byte, 8)}}, nil, "its header says 9"},
+		"size": {
+			false, []made{{kind: pageData, values: 1, unpacked: 9, body: make([]byte, 8)}}, nil, "its header says 9",
+		},
 		"huge": {false, []made{{kind: pageData, values: 1, unpacked: MaxPage + 1}}, nil, "33554432 are allowed"},
 		"no dictionary": {
-			false, []made{{kind: pageData, values: 1, encoding: encRLEDictionary, body: []byte{1, 2, 0}}}, nil,
+			false,
+			[]made{{kind: pageData, values: 1, encoding: encRLEDictionary, body: []byte{1, 2, 0}}},
+			nil,
 			"a dictionary that is missing",
 		},
 	} {
@@ -180,7 +194,7 @@ func TestPages(t *testing.T) {
 		}
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", name, err, c.err)
-		} else if err == nil && !slices.EqualFunc(got, c.want, func(a, b float64) bool { return a == b || a != a && b != b }) {
+		} else if err == nil && !cmp.Equal(got, c.want, cmpopts.EquateNaNs(), cmpopts.EquateEmpty()) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -191,9 +205,10 @@ func TestPages(t *testing.T) {
 func TestDictionaries(t *testing.T) {
 	dictionary := func(n int, body ...byte) made { return made{kind: pageDictionary, values: n, body: body} }
 	// A page of one index.
-	index := func(i byte) made {
-		return made{kind: pageData, values: 1, encoding: encRLEDictionary, body: []byte{8, 1 << 1, i}}
+	indexed := func(body ...byte) made {
+		return made{kind: pageData, values: 1, encoding: encRLEDictionary, body: body}
 	}
+	index := func(i byte) made { return indexed(8, 1<<1, i) }
 	texts := []byte{1, 0, 0, 0, 'a', 0, 0, 0, 0}
 	for name, c := range map[string]struct {
 		pages []made
@@ -207,9 +222,9 @@ func TestDictionaries(t *testing.T) {
 		"three":     {[]made{dictionary(3, texts...), index(0)}, "", "fewer values than rows"},
 		"negative":  {[]made{dictionary(-1, texts...), index(0)}, "", "a page of -1 rows"},
 		"two":       {[]made{dictionary(2, texts...), dictionary(2, texts...)}, "", "two dictionaries"},
-		"wide":      {[]made{dictionary(2, texts...), {kind: pageData, values: 1, encoding: 8, body: []byte{33}}}, "", "33 bits"},
+		"wide":      {[]made{dictionary(2, texts...), indexed(33)}, "", "33 bits"},
 		"encoded":   {[]made{{kind: pageDictionary, values: 2, encoding: 7, body: texts}}, "", "DELTA_BYTE_ARRAY"},
-		"cut":       {[]made{dictionary(2, texts...), {kind: pageData, values: 1, encoding: 8, body: []byte{8, 2}}}, "", "fewer"},
+		"cut":       {[]made{dictionary(2, texts...), indexed(8, 2)}, "", "fewer"},
 		"no values": {[]made{dictionary(0), index(0)}, "", "value 0 of a dictionary of 0"},
 	} {
 		h := inputmem.WithParts(1<<20, 1<<20).Hold(t.Context(), "s")
@@ -304,8 +319,8 @@ func TestCut(t *testing.T) {
 	data = append(data, make([]byte, 20)...)
 	var v Values
 	for cut, want := range map[int64]bool{0: true, 1: false, 8: false, 24: false} {
-		c, err := NewChunk(bytes.NewReader(data), n, Column{Type: Double}, ChunkMeta{Values: 3, start: 4, size: n - 4 - cut},
-			noLimit)
+		c, err := NewChunk(bytes.NewReader(data), n, Column{Type: Double},
+			ChunkMeta{Values: 3, start: 4, size: n - 4 - cut}, noLimit)
 		if err != nil {
 			t.Fatalf("NewChunk: %v", err)
 		}
@@ -353,7 +368,8 @@ func TestSchemas(t *testing.T) {
 		"negative":     {[]node{group("", 1, 0), group("g", -1, 0)}, "nested too deep"},
 		"negative all": {[]node{group("", -1, 0)}, "wrong type"},
 		"long names": {
-			append([]node{group("", 1, 0), group(strings.Repeat("n", 1000), 9, 0)}, slices.Repeat([]node{leaf(0)}, 9)...),
+			append([]node{group("", 1, 0), group(strings.Repeat("n", 1000), 9, 0)},
+				slices.Repeat([]node{leaf(0)}, 9)...),
 			"too long",
 		},
 	} {
@@ -362,7 +378,8 @@ func TestSchemas(t *testing.T) {
 		for _, l := range all {
 			got = append(got, l.Path+map[bool]string{true: "?"}[l.Optional]+map[bool]string{true: "*"}[l.Nested])
 		}
-		if text := strings.Join(got, " "); err == nil && text != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+		text := strings.Join(got, " ")
+		if err == nil && text != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %s, %v, want %s", name, text, err, c.want)
 		}
 	}

@@ -206,7 +206,9 @@ func (r *parquetReader) openGroup() error {
 		if err != nil {
 			return fault.Input("%s: column %q: %v", r.name, c.Path, err)
 		}
-		r.chunks = append(r.chunks, &chunk{name: r.name, col: col, kind: kind(c, r.role(i)), features: len(r.spec.Features)})
+		r.chunks = append(r.chunks, &chunk{
+			name: r.name, col: col, kind: kind(c, r.role(i)), features: len(r.spec.Features),
+		})
 	}
 	return nil
 }

@@ -147,8 +147,8 @@ func TestParquetEncodings(t *testing.T) {
 		},
 		"not wanted": {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
 	} {
-		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, c.opts...)},
-			pairSpec, fixture.Plenty)
+		file := fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, c.opts...)}
+		rows, rejects, err := readWriting(t, file, pairSpec, fixture.Plenty)
 		if (err == nil) != (c.want == "") || err != nil &&
 			(!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil &&
 			(len(rows) != 20 || len(rejects) != 0) {

@@ -99,7 +99,7 @@ func (b *bucket) Page(ctx context.Context, token string, size int, prefix string
 		if o == nil || o.Name == "" || o.Size > math.MaxInt64 {
 			return nil, "", remote.ErrNoAnswer
 		}
-		list[i] = remote.Listed{Object: remote.Object{Key: o.Name, Size: int64(o.Size), Tag: strconv.FormatInt(o.Generation, 10)}}
+		list[i].Object = remote.Object{Key: o.Name, Size: int64(o.Size), Tag: strconv.FormatInt(o.Generation, 10)}
 	}
 	return list, page.NextPageToken, nil
 }

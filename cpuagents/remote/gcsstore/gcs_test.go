@@ -12,8 +12,8 @@ import (
 // TestGCSPut: a part is there whole under its name, with its type, in place of one before.
 func TestGCSPut(t *testing.T) {
 	g := fakestore.NewGCS(t)
-	o, err := remote.OpenStore("a store", "gs://bucket/out/", remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, remote.MaxListBytes,
-		fixture.Loopback(t), nil)
+	o, err := remote.OpenStore("a store", "gs://bucket/out/",
+		remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, remote.MaxListBytes, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatalf("remote.OpenStore: %v, want no error", err)
 	}
