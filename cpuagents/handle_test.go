@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -35,7 +36,7 @@ func TestHandlers(t *testing.T) {
 // TestHandlersWork: jobs of registered kinds come back from a queue with what their functions
 // return.
 func TestHandlersWork(t *testing.T) {
-	q, ctx := fixture.Queue(t), fixture.Within(t)
+	q, ctx := queuetest.Queue(t), fixture.Within(t)
 	var h Handlers
 	err := errors.Join(
 		h.Handle("double", func(_ context.Context, job jobs.Job) (any, error) {

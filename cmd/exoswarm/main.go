@@ -31,6 +31,9 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/speccommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/tunecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers"  // of databases and object stores
+	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
+	_ "github.com/exoswarm/exoswarm/internal/bucket/s3bucket"  // s3://
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 

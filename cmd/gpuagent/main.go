@@ -5,6 +5,8 @@ package main
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
+	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
+	_ "github.com/exoswarm/exoswarm/internal/bucket/s3bucket"  // s3://
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 

@@ -6,105 +6,74 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	pqfile "github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"github.com/exoswarm/exoswarm/cpuagents/parquet"
 )
 
-// parquetWriter writes record batches of required flat columns, a row group each. The library's own
-// bridge from Arrow would add 15 MB to the program, for columns that no output has.
-type parquetWriter struct{ w *pqfile.Writer }
+// parquetWriter writes record batches of required flat columns, a row group each.
+type parquetWriter struct{ w *parquet.Writer }
 
 // newParquetWriter returns a writer of the columns of s, which are strings, unsigned integers and
-// floats. Parquet has no unsigned types: their columns are signed with a logical type.
-func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error) {
-	var nodes schema.FieldList
+// floats.
+func newParquetWriter(w io.Writer, s *arrow.Schema) (*parquetWriter, error) {
+	var columns []parquet.Column
 	for _, f := range s.Fields() {
-		var n schema.Node
+		c := parquet.Column{Path: f.Name}
 		switch f.Type.ID() {
 		case arrow.STRING:
-			n, err = schema.NewPrimitiveNodeLogical(
-				f.Name, parquet.Repetitions.Required, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1,
-			)
+			c.Type, c.Logical = parquet.ByteArray, parquet.Text
 		case arrow.UINT64:
-			n, err = schema.NewPrimitiveNodeLogical(
-				f.Name, parquet.Repetitions.Required, schema.NewIntLogicalType(64, false), parquet.Types.Int64, 0, -1,
-			)
+			c.Type, c.Logical = parquet.Int64, parquet.Unsigned
 		case arrow.UINT32:
-			n, err = schema.NewPrimitiveNodeLogical(
-				f.Name, parquet.Repetitions.Required, schema.NewIntLogicalType(32, false), parquet.Types.Int32, 0, -1,
-			)
+			c.Type, c.Logical = parquet.Int32, parquet.Unsigned
 		case arrow.FLOAT64:
-			n = schema.NewFloat64Node(f.Name, parquet.Repetitions.Required, -1)
+			c.Type = parquet.Double
 		case arrow.FLOAT32:
-			n = schema.NewFloat32Node(f.Name, parquet.Repetitions.Required, -1)
+			c.Type = parquet.Float
 		default:
-			err = fmt.Errorf("write Parquet: column %q is %s", f.Name, f.Type)
+			return nil, fmt.Errorf("write Parquet: column %q is %s", f.Name, f.Type)
 		}
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, n)
+		columns = append(columns, c)
 	}
-	root, err := schema.NewGroupNode("schema", parquet.Repetitions.Required, nodes, -1)
+	p, err := parquet.NewWriter(w, "exoswarm", columns)
 	if err != nil {
 		return nil, fmt.Errorf("write Parquet: %w", err)
 	}
-	props := parquet.NewWriterProperties(
-		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCreatedBy("exoswarm"),
-	)
-	return &parquetWriter{pqfile.NewParquetWriter(w, root, pqfile.WithWriterProps(props))}, nil
+	return &parquetWriter{p}, nil
 }
 
 // Write writes a row group. The columns of rec are those of the schema, without nulls. rec remains
 // with the caller.
 func (p *parquetWriter) Write(rec arrow.RecordBatch) error {
-	g, err := p.w.AppendRowGroupChecked()
-	if err != nil {
-		return fmt.Errorf("write Parquet: %w", err)
-	}
-	for i := range int(rec.NumCols()) {
-		c, err := g.NextColumn()
-		if err != nil {
-			return fmt.Errorf("write Parquet: %w", err)
-		}
+	values := make([]any, rec.NumCols())
+	for i := range values {
 		switch a := rec.Column(i).(type) {
 		case *array.String:
-			texts := make([]parquet.ByteArray, a.Len())
+			texts := make([]string, a.Len())
 			for j := range texts {
-				texts[j] = parquet.ByteArray(a.Value(j))
+				texts[j] = a.Value(j)
 			}
-			_, err = c.(*pqfile.ByteArrayColumnChunkWriter).WriteBatch(texts, nil, nil)
+			values[i] = texts
 		case *array.Uint64:
-			longs := make([]int64, a.Len())
-			for j, v := range a.Values() {
-				longs[j] = int64(v)
-			}
-			_, err = c.(*pqfile.Int64ColumnChunkWriter).WriteBatch(longs, nil, nil)
+			values[i] = a.Values()
 		case *array.Uint32:
-			ints := make([]int32, a.Len())
-			for j, v := range a.Values() {
-				ints[j] = int32(v)
-			}
-			_, err = c.(*pqfile.Int32ColumnChunkWriter).WriteBatch(ints, nil, nil)
+			values[i] = a.Values()
 		case *array.Float64:
-			_, err = c.(*pqfile.Float64ColumnChunkWriter).WriteBatch(a.Values(), nil, nil)
+			values[i] = a.Values()
 		case *array.Float32:
-			_, err = c.(*pqfile.Float32ColumnChunkWriter).WriteBatch(a.Values(), nil, nil)
-		}
-		if err == nil {
-			err = c.Close()
-		}
-		if err != nil {
-			return fmt.Errorf("write Parquet: column %q: %w", rec.ColumnName(i), err)
+			values[i] = a.Values()
 		}
 	}
-	if err := g.Close(); err != nil {
+	if err := p.w.WriteGroup(values...); err != nil {
 		return fmt.Errorf("write Parquet: %w", err)
 	}
 	return nil
 }
 
 // Close writes the footer.
-func (p *parquetWriter) Close() error { return p.w.Close() }
+func (p *parquetWriter) Close() error {
+	if err := p.w.Close(); err != nil {
+		return fmt.Errorf("write Parquet: %w", err)
+	}
+	return nil
+}

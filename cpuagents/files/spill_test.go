@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -33,7 +34,7 @@ func TestSpill(t *testing.T) {
 		}
 		table = append(table, s)
 	}
-	for _, w := range fixture.Files(t, table) {
+	for _, w := range tabletest.Files(t, table) {
 		if testing.Short() && w.Name != "csv" && w.Name != "parquet" {
 			continue // the others take minutes with the race detector
 		}
@@ -78,7 +79,7 @@ func TestSpillWaits(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	w := fixture.Files(t, []fixture.Row{{Time: "2026-01-02 03:04:05", Values: []fixture.Cell{1.0, 2.0}}})
+	w := tabletest.Files(t, []fixture.Row{{Time: "2026-01-02 03:04:05", Values: []fixture.Cell{1.0, 2.0}}})
 	for _, c := range w {
 		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
 		r, err := files.Read(ctx, "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.TwoFeatures)

@@ -26,6 +26,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
@@ -146,7 +148,7 @@ func pushed(r rows.Reader, most int) (out []string, err error) {
 
 // TestPush: rows of every format come out as they went in, in their order, once for a key.
 func TestPush(t *testing.T) {
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	registry := prometheus.NewRegistry()
 	url := endpoint(t, q.Streams, func(o *Options) { o.Metrics = registry }) + "press"
 	client := http.DefaultClient
@@ -189,9 +191,9 @@ func TestPush(t *testing.T) {
 // TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a
 // file.
 func TestPushTables(t *testing.T) {
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	base := endpoint(t, q.Streams, nil)
-	for i, w := range fixture.Files(t, fixture.HardTable()) {
+	for i, w := range tabletest.Files(t, fixture.HardTable()) {
 		media := map[string]string{
 			"csv": "text/csv", "ndjson": "application/x-ndjson",
 			"arrow": "application/vnd.apache.arrow.stream",
@@ -238,9 +240,9 @@ func TestPushTables(t *testing.T) {
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
 	t.Parallel()
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
-	arrow := fixture.Arrow(t, fixture.Record(fixture.HardTable()), false)
+	arrow := tabletest.Arrow(t, tabletest.Record(fixture.HardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
 	for name, c := range map[string]struct {
 		path, body string
@@ -331,7 +333,7 @@ func TestPushRefuses(t *testing.T) {
 func TestPushTokens(t *testing.T) {
 	t.Setenv(secret.Prefix+"ONE", "first")
 	t.Setenv(secret.Prefix+"TWO", "second")
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
@@ -410,7 +412,7 @@ func TestPushListens(t *testing.T) {
 			t.Errorf("token %q was parsed, want an error", bad)
 		}
 	}
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		o.Tokens, o.Cert, o.Key = token, cert, filepath.Join(dir, "key.pem")
 	})
@@ -505,7 +507,7 @@ func TestPushAway(t *testing.T) {
 // small ones and ones of several frames; every row is there once, and a body's rows stand together.
 func TestPushMany(t *testing.T) {
 	t.Parallel()
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	bases := []string{endpoint(t, q.Streams, nil), endpoint(t, q.Streams, nil)}
 	const clients, small, large = 100, 3, 30
 	pad := strings.Repeat("x", 40<<10)
@@ -587,7 +589,7 @@ func BenchmarkPushBody(b *testing.B) {
 	for _, w := range []fixture.File{
 		{Format: "ndjson", Data: fixture.NDJSON(table)},
 		{Format: "csv", Data: fixture.CSV(table)},
-		{Format: "arrow", Data: fixture.Arrow(b, fixture.Record(table), false)},
+		{Format: "arrow", Data: tabletest.Arrow(b, tabletest.Record(table), false)},
 	} {
 		b.Run(w.Format, func(b *testing.B) {
 			b.SetBytes(int64(len(w.Data)))
@@ -611,7 +613,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			url := endpoint(b, fixture.Queue(b).Streams, nil) + "a"
+			url := endpoint(b, queuetest.Queue(b).Streams, nil) + "a"
 			b.ResetTimer()
 			var all sync.WaitGroup
 			each := make(chan struct{})
@@ -641,7 +643,7 @@ func FuzzPushBody(f *testing.F) {
 	table := fixture.HardTable()
 	for i, data := range [][]byte{
 		fixture.NDJSON(table), fixture.CSV(table),
-		fixture.Arrow(f, fixture.Record(table), false), fixture.Arrow(f, fixture.Record(table), true),
+		tabletest.Arrow(f, tabletest.Record(table), false), tabletest.Arrow(f, tabletest.Record(table), true),
 	} {
 		kind := uint8(min(i, 2))
 		f.Add(kind, data)
@@ -686,7 +688,7 @@ func TestPushLeavesMemory(t *testing.T) {
 		t.Fatalf("inputmem.New: %v, want no error", err)
 	}
 	p, err := Listen(Options{
-		Memory: m, Queue: fixture.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),
+		Memory: m, Queue: queuetest.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),
 		Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1,
 	})
 	if err == nil {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"gocloud.dev/blob"
-
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
@@ -53,31 +51,30 @@ type Store struct {
 	Timeout time.Duration
 
 	where  string // for messages
-	bucket bucket
+	bucket Bucket
 	prefix string
 }
 
-// bucket is one try at each call to a store, whose errors have no class yet. blobBucket is one of
-// gocloud.dev's, googleBucket one of Google's store.
-type bucket interface {
-	// page returns up to size objects below a prefix, folders among them, and the token of the next
+// Bucket is one try at each call to a store, whose errors have no class yet. Drivers implement it.
+type Bucket interface {
+	// Page returns up to size objects below a prefix, folders among them, and the token of the next
 	// page; empty for none. The first token is empty.
-	page(ctx context.Context, token string, size int, prefix string) (list []listed, next string, err error)
-	// read returns the contents of an object. It fails with ErrGone if there is none, and with
+	Page(ctx context.Context, token string, size int, prefix string) (list []Listed, next string, err error)
+	// Read returns the contents of an object. It fails with ErrGone if there is none, and with
 	// ErrChanged if the store has another version than tag; a store that cannot tell reads it.
-	read(ctx context.Context, key, tag string) (io.ReadCloser, error)
-	// put replaces an object, as a whole or not at all.
-	put(ctx context.Context, key, mediaType string, data []byte) error
-	// status returns the answer of a store that refuses; 0 for an error of another kind.
-	status(err error) (status int, code string)
-	// close releases the connections.
-	close() error
+	Read(ctx context.Context, key, tag string) (io.ReadCloser, error)
+	// Put replaces an object, as a whole or not at all.
+	Put(ctx context.Context, key, mediaType string, data []byte) error
+	// Status returns the answer of a store that refuses; 0 for an error of another kind.
+	Status(err error) (status int, code string)
+	// Close releases the connections.
+	Close() error
 }
 
-// listed is an object or a folder of a list.
-type listed struct {
+// Listed is an object or a folder of a list.
+type Listed struct {
 	Object
-	folder bool
+	Folder bool
 }
 
 // Object is an object of a store. Size is in bytes.
@@ -87,21 +84,16 @@ type Object struct {
 	Tag  string // of the version: other contents have another tag
 }
 
-// NewStore returns the store of a bucket that is open, below a prefix. A version is the MD5 of an
-// object and its time. Tests use it with a bucket in memory. The store owns the bucket, and its
-// reads compare only the size of an object.
-func NewStore(where string, b *blob.Bucket, prefix string) *Store {
-	tag := func(o *blob.ListObject) string { return string(o.MD5) + o.ModTime.String() }
-	return newStore(where, &blobBucket{Bucket: b, tag: tag, idle: func() {}}, prefix)
-}
-
-func newStore(where string, b bucket, prefix string) *Store {
+// NewStore returns the store of a bucket that is open, below a prefix. The parameter where names it
+// in errors. The store owns the bucket.
+func NewStore(where string, b Bucket, prefix string) *Store {
 	return &Store{Timeout: 60 * time.Second, where: where, bucket: b, prefix: prefix}
 }
 
 // OpenStore opens the store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. It makes no connection
 // yet. The parameter most bounds an answer in bytes, and where names the store in errors. An error
-// names the mistake in the specification, and has no class yet. The caller closes the store.
+// names the mistake in the specification, and has no class yet. It wraps ErrNoDriver if the program
+// has no driver for the scheme. The caller closes the store.
 func OpenStore(
 	where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
 ) (*Store, error) {
@@ -127,20 +119,20 @@ func OpenStore(
 	if secrets == nil {
 		secrets = &secret.Store{}
 	}
-	open := openS3
-	if scheme == "gs" {
-		open = openGCS
+	open, err := storeDriver(scheme)
+	if err != nil {
+		return nil, err
 	}
 	b, err := open(name, spec, most, guard, secrets)
 	if err != nil {
 		return nil, err
 	}
-	return newStore(where, b, prefix), nil
+	return NewStore(where, b, prefix), nil
 }
 
-// storeURL checks that the operator allows the endpoint of a store. A query or a fragment in an
+// CheckURL checks that the operator allows the endpoint of a store. A query or a fragment in an
 // endpoint is refused.
-func storeURL(text string, guard *egress.Guard) error {
+func CheckURL(text string, guard *egress.Guard) error {
 	u, err := url.Parse(text)
 	if err != nil || u.RawQuery != "" || u.Fragment != "" {
 		return egress.ErrURL
@@ -148,9 +140,9 @@ func storeURL(text string, guard *egress.Guard) error {
 	return guard.Check(u)
 }
 
-// hostOf returns the host of a URL that storeURL accepted. It is the host to which credentials may
+// HostOf returns the host of a URL that CheckURL accepted. It is the host to which credentials may
 // be sent.
-func hostOf(text string) string {
+func HostOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return ""
@@ -162,14 +154,16 @@ func hostOf(text string) string {
 var (
 	ErrGone     = errors.New("the object is not there any more")
 	ErrChanged  = errors.New("the object is another version")
-	errLong     = errors.New("its answer is too long")
-	errNoAnswer = errors.New("its answer is not that of an object store")
+	ErrLong     = errors.New("its answer is too long")
+	ErrNoAnswer = errors.New("its answer is not that of an object store")
 )
 
-// limitedBody reads from a bounded reader and closes the body of the answer.
-type limitedBody struct {
-	io.Reader
-	io.Closer
+// Cap returns a body that fails with ErrLong if it has more than most bytes. Closing it closes body.
+func Cap(body io.ReadCloser, most int64) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{&capped{body, most}, body}
 }
 
 // capped fails if a reader has more than left bytes.
@@ -179,18 +173,18 @@ type capped struct {
 }
 
 // Read implements io.Reader. It reads one byte beyond the bound to tell an answer of exactly that
-// size from a longer one. The error is errLong, also for the bytes before the bound in the same
+// size from a longer one. The error is ErrLong, also for the bytes before the bound in the same
 // call.
 func (c *capped) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
 	if c.left -= int64(n); c.left < 0 {
-		return 0, errLong
+		return 0, ErrLong
 	}
 	return n, err
 }
 
 // Close closes the bucket and its idle connections. No other call runs or follows.
-func (o *Store) Close() error { return o.bucket.close() }
+func (o *Store) Close() error { return o.bucket.Close() }
 
 // List returns up to most objects in the order of their keys, and one more if there are more. So a
 // caller sees by the length that the list is cut. Folders and keys of more than 1,024 bytes are
@@ -198,12 +192,12 @@ func (o *Store) Close() error { return o.bucket.close() }
 // objects.
 func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 	for token := ""; ; {
-		var page []listed
+		var page []Listed
 		if page, token, err = o.page(ctx, token, min(most+1-len(list), 1000)); err != nil {
 			return nil, err
 		}
 		for _, b := range page {
-			if b.folder || len(b.Key) > 1024 {
+			if b.Folder || len(b.Key) > 1024 {
 				continue
 			}
 			if n := len(list); n > 0 && b.Key <= list[n-1].Key {
@@ -220,15 +214,15 @@ func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 // page returns a page of the list and the token of the next one. The library panics on some
 // answers, such as an object without a time; that is an error of the store. size is the most
 // objects of the page. An empty next token means that the page is the last one.
-func (o *Store) page(ctx context.Context, token string, size int) (page []listed, next string, err error) {
+func (o *Store) page(ctx context.Context, token string, size int) (page []Listed, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Input("list %s: %v", o.where, errNoAnswer)
+			err = fault.Input("list %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
-	page, next, err = o.bucket.page(ctx, token, size, o.prefix)
+	page, next, err = o.bucket.Page(ctx, token, size, o.prefix)
 	if err != nil {
 		return nil, "", o.class("list", o.where, err)
 	}
@@ -243,11 +237,11 @@ func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Input("get %s: %v", o.where, errNoAnswer)
+			err = fault.Input("get %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
 	what := o.where + ": " + fault.Quote(l.Key)
-	r, err := o.bucket.read(ctx, l.Key, l.Tag)
+	r, err := o.bucket.Read(ctx, l.Key, l.Tag)
 	switch {
 	case errors.Is(err, ErrGone), errors.Is(err, ErrChanged):
 		return err
@@ -278,10 +272,10 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Input("put %s: %v", o.where, errNoAnswer)
+			err = fault.Input("put %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
-	if err := o.bucket.put(ctx, key, mediaType, data); err != nil {
+	if err := o.bucket.Put(ctx, key, mediaType, data); err != nil {
 		return o.class("put", o.where+": "+fault.Quote(name), err)
 	}
 	return nil
@@ -292,7 +286,7 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 // jobs.CodeInvalid, an answer that a repetition does not change jobs.CodeInput, and all others
 // jobs.CodeIO.
 func (o *Store) class(what, where string, err error) error {
-	status, code := o.bucket.status(err)
+	status, code := o.bucket.Status(err)
 	switch {
 	case egress.Refused(err):
 		return retry.Permanent(
@@ -301,7 +295,7 @@ func (o *Store) class(what, where string, err error) error {
 				what, where,
 			),
 		)
-	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
+	case errors.Is(err, ErrLong), errors.Is(err, ErrNoAnswer):
 		return retry.Permanent(
 			fault.Input(
 				"%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix",

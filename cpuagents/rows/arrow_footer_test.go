@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 )
 
 // TestArrowFooter: a file with its schema in the footer alone, as Arrow JS writes them, is read as
 // one that begins with it.
 func TestArrowFooter(t *testing.T) {
-	data := fixture.Arrow(t, fixture.Record(pairRows(10)), true)
+	data := tabletest.Arrow(t, tabletest.Record(pairRows(10)), true)
 	spec := pairSpec
 	want, _, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, spec, fixture.Plenty)
 	if err != nil || len(want) == 0 {

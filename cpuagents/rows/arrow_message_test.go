@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
 
@@ -100,7 +101,7 @@ func readArrow(t *testing.T, data []byte) (int, error) {
 // TestArrowMessages: a stream is a schema and record batches, in this order, each whole and of an
 // allowed size, up to its end or an end mark.
 func TestArrowMessages(t *testing.T) {
-	parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false))
+	parts := arrowParts(t, tabletest.Arrow(t, tabletest.Record(pairRows(10)), false))
 	if len(parts) != 3 {
 		t.Fatalf("%d messages", len(parts))
 	}
@@ -206,7 +207,7 @@ func (f *failingReader) Close() error { f.closed++; return nil }
 // TestArrowDisk: a disk that fails is no damage of the file, wherever it fails, and what was opened
 // is closed.
 func TestArrowDisk(t *testing.T) {
-	parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false))
+	parts := arrowParts(t, tabletest.Arrow(t, tabletest.Record(pairRows(10)), false))
 	data := append([]byte("ARROW1\x00\x00"), arrowStream(parts...)...)
 	data = append(data, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0)
 	broken := errors.New("input/output error")
@@ -230,7 +231,7 @@ func TestArrowDisk(t *testing.T) {
 // batch that is packed takes what it unpacks to.
 func TestArrowMemory(t *testing.T) {
 	for name, opts := range map[string][]ipc.Option{"plain": nil, "zstd": {ipc.WithZstd()}} {
-		parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false, opts...))
+		parts := arrowParts(t, tabletest.Arrow(t, tabletest.Record(pairRows(10)), false, opts...))
 		m := inputmem.WithParts(1<<30, 1<<30)
 		h := m.Hold(t.Context(), "s")
 		r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
@@ -301,7 +302,7 @@ func TestArrowMemory(t *testing.T) {
 // size.
 func TestArrowBuffers(t *testing.T) {
 	open := func(opts ...ipc.Option) (v *flatbuf.Verifier, batch int64, buffers, body []byte) {
-		p := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(5)), false, opts...))[1]
+		p := arrowParts(t, tabletest.Arrow(t, tabletest.Record(pairRows(5)), false, opts...))[1]
 		v = flatbuf.New(p.meta)
 		pos, err := v.Root()
 		if err != nil {
@@ -426,7 +427,7 @@ func TestArrowSchemas(t *testing.T) {
 	defer b.Release()
 	b.Field(0).(*array.Int64Builder).AppendValues([]int64{1700000000, 0, 1700000002}, []bool{true, false, true})
 	b.Field(1).(*array.Float64Builder).AppendValues([]float64{1, 2, 3}, nil)
-	data := fixture.Arrow(t, b.NewRecordBatch(), false)
+	data := tabletest.Arrow(t, b.NewRecordBatch(), false)
 	rows, rejects, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, valueSpec, fixture.Plenty)
 	if err != nil || len(rows) != 2 || len(rejects) != 1 || rejects[0].Reason != "its timestamp is null or empty" {
 		t.Errorf("rows %v, rejects %v, %v, want two rows and the one without a time", rows, rejects, err)
@@ -468,7 +469,7 @@ func TestArrowTypes(t *testing.T) {
 		}, nil)
 		return readWriting(t, fixture.File{
 			Format: "arrow",
-			Data:   fixture.Arrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false),
+			Data:   tabletest.Arrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false),
 		}, valueSpec, fixture.Plenty)
 	}
 	for _, c := range []struct {
@@ -596,7 +597,7 @@ func TestArrowTypes(t *testing.T) {
 // TestArrowBlocks: a record batch of more rows than a block has is read block by block.
 func TestArrowBlocks(t *testing.T) {
 	for _, n := range []int{blockRows - 1, blockRows, blockRows + 1, 2*blockRows + 1} {
-		rec := fixture.Record(pairRows(n))
+		rec := tabletest.Record(pairRows(n))
 		var out bytes.Buffer
 		w := ipc.NewWriter(&out, ipc.WithSchema(rec.Schema()))
 		if err := errors.Join(w.Write(rec), w.Write(rec.NewSlice(0, 0)), w.Write(rec.NewSlice(int64(n-1), int64(n))),

@@ -123,8 +123,7 @@ func (r *columnarReader) fill() (more bool, err error) {
 }
 
 // damaged is deferred: it turns a panic, and an error without a class, into an error of the data.
-// It keeps an error that has a class, also one from a panic, since a metered allocator ends a read
-// by a panic.
+// It keeps an error that has a class.
 func damaged(name string, err *error) {
 	if p := recover(); p != nil {
 		cause, is := p.(error)

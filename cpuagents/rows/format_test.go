@@ -25,6 +25,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
+	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -73,7 +75,7 @@ func readWriting(t testing.TB, w fixture.File, spec ColumnSpec, limit int64) (ro
 // TestFormatsAgree: a table is the same rows, to the bit, and the same rejects, however it is
 // written.
 func TestFormatsAgree(t *testing.T) {
-	all := fixture.Files(t, fixture.HardTable())
+	all := tabletest.Files(t, fixture.HardTable())
 	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatalf("readWriting: %v, want no error", err)
@@ -125,7 +127,7 @@ func TestFormatsAgreeOnManyRows(t *testing.T) {
 		}
 		rows = append(rows, fixture.Row{Time: strconv.Itoa(1700000000 + i), Values: v})
 	}
-	all := fixture.Files(t, rows)
+	all := tabletest.Files(t, rows)
 	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatalf("readWriting: %v, want no error", err)
@@ -144,7 +146,7 @@ func TestFormatsAgreeOnManyRows(t *testing.T) {
 
 // TestEmptyTables: no rows are no fault of a file that says what it is.
 func TestEmptyTables(t *testing.T) {
-	for _, w := range fixture.Files(t, nil) {
+	for _, w := range tabletest.Files(t, nil) {
 		if rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil ||
 			len(rows)+len(rejects) != 0 {
 			t.Errorf("%s: rows %v, rejects %v, error %v; want none", w.Name, rows, rejects, err)
@@ -210,8 +212,8 @@ func TestTypedColumns(t *testing.T) {
 		}, nil)
 		rec := array.NewRecordBatch(s, []arrow.Array{ts, v}, int64(ts.Len()))
 		for _, w := range []fixture.File{
-			{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, rec, true)},
-			{Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, rec)},
+			{Name: "arrow", Format: "arrow", Data: tabletest.Arrow(t, rec, true)},
+			{Name: "parquet", Format: "parquet", Data: tabletest.Parquet(t, rec)},
 		} {
 			rows, rejects, err := readWriting(t, w, valueSpec, fixture.Plenty)
 			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].Timestamp != text ||
@@ -262,8 +264,8 @@ func TestBadColumns(t *testing.T) {
 		},
 	} {
 		for _, w := range []fixture.File{
-			{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, c.rec, false)},
-			{Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, c.rec)},
+			{Name: "arrow", Format: "arrow", Data: tabletest.Arrow(t, c.rec, false)},
+			{Name: "parquet", Format: "parquet", Data: tabletest.Parquet(t, c.rec)},
 		} {
 			_, _, err := readWriting(t, w, valueSpec, fixture.Plenty)
 			if !fixture.IsInput(err) || !strings.HasPrefix(err.Error(), c.want) {
@@ -272,7 +274,7 @@ func TestBadColumns(t *testing.T) {
 		}
 	}
 	list := table(stamp, arrow.Field{Name: "value", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)})
-	if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, list, false)}, valueSpec,
+	if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: tabletest.Arrow(t, list, false)}, valueSpec,
 		fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
 		t.Errorf("readWriting: %v, want an error of the input and %q in its text", err, "without dictionaries")
 	}
@@ -336,7 +338,7 @@ func TestBadLines(t *testing.T) {
 // TestCutOff: a file that ends too early never gives a row that is not in it. Formats that say how
 // long they are give an error; a text may end anywhere.
 func TestCutOff(t *testing.T) {
-	all := fixture.Files(t, fixture.HardTable())
+	all := tabletest.Files(t, fixture.HardTable())
 	full, _, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatalf("readWriting: %v, want no error", err)
@@ -365,7 +367,7 @@ func TestCutOff(t *testing.T) {
 // TestDamage: whatever byte of a file is wrong, reading it ends without a panic, and an error is
 // the data's.
 func TestDamage(t *testing.T) {
-	for _, w := range fixture.Files(t, fixture.HardTable()) {
+	for _, w := range tabletest.Files(t, fixture.HardTable()) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
 			step := 1 + len(w.Data)/testlong.Of(80, 25)
 			for i := 0; i < len(w.Data); i += step {
@@ -398,8 +400,8 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s with room: %v", name, err)
 		}
 	}
-	rec := fixture.Record(fixture.HardTable())
-	plain, packed := fixture.Arrow(t, rec, false), fixture.Arrow(t, rec, false, ipc.WithZstd())
+	rec := tabletest.Record(fixture.HardTable())
+	plain, packed := tabletest.Arrow(t, rec, false), tabletest.Arrow(t, rec, false, ipc.WithZstd())
 	lie := func(data []byte, at int, v uint64) []byte {
 		data = slices.Clone(data)
 		binary.LittleEndian.PutUint64(data[at:], v)
@@ -459,7 +461,7 @@ func TestArrowTimes(t *testing.T) {
 // TestHugePages: a page of a Parquet file that exceeds the limit is refused, however it is
 // compressed.
 func TestHugePages(t *testing.T) {
-	const rows = maxParquetPage/8 + 1
+	const rows = pqt.MaxPage/8 + 1
 	stamps, values := array.NewInt64Builder(memory.DefaultAllocator), array.NewFloat64Builder(memory.DefaultAllocator)
 	stamps.AppendValues(make([]int64, rows), nil)
 	values.AppendValues(make([]float64, rows), nil)
@@ -475,7 +477,7 @@ func TestHugePages(t *testing.T) {
 		var out bytes.Buffer
 		w, err := pqarrow.NewFileWriter(schema, &out,
 			parquet.NewWriterProperties(parquet.WithDictionaryDefault(false),
-				parquet.WithDataPageSize(2*maxParquetPage),
+				parquet.WithDataPageSize(2*pqt.MaxPage),
 				parquet.WithBatchSize(rows), parquet.WithCompression(codec)), pqarrow.DefaultWriterProps())
 		if err != nil {
 			t.Fatalf("pqarrow.NewFileWriter: %v, want no error", err)
@@ -494,29 +496,6 @@ func TestHugePages(t *testing.T) {
 		}
 		if !fixture.IsInput(err) {
 			t.Errorf("%s, a page of %d bytes: %v", codec, 8*rows, err)
-		}
-	}
-}
-
-// TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by
-// the machine's memory.
-func TestPageBombs(t *testing.T) {
-	huge := fixture.Zstd(t, make([]byte, maxParquetPage+1))
-	for name, c := range map[string]struct {
-		kind compress.Compression
-		data []byte
-	}{
-		"zstd":        {compress.Codecs.Zstd, huge},
-		"small zstd":  {compress.Codecs.Zstd, fixture.Zstd(t, make([]byte, 100))},
-		"snappy lies": {compress.Codecs.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}},
-		"gzip":        {compress.Codecs.Gzip, fixture.Gzip(t, make([]byte, 100))},
-	} {
-		codec, err := compress.GetCodec(c.kind)
-		if err != nil {
-			t.Fatalf("compress.GetCodec: %v, want no error", err)
-		}
-		if out, err := compress.Decode(codec, make([]byte, 10), c.data); err == nil {
-			t.Errorf("%s: %d bytes", name, len(out))
 		}
 	}
 }
@@ -548,7 +527,7 @@ func TestFormatOf(t *testing.T) {
 
 // fuzzFormat checks that reading ends, rows are numbered, and an error is the data's.
 func fuzzFormat(f *testing.F, format Format) {
-	for _, w := range fixture.Files(f, fixture.HardTable()[:6]) {
+	for _, w := range tabletest.Files(f, fixture.HardTable()[:6]) {
 		if Format(w.Format) == format {
 			f.Add(w.Data)
 		}
@@ -567,13 +546,6 @@ func FuzzParquet(f *testing.F) { fuzzFormat(f, "parquet") }
 func FuzzGzip(f *testing.F)    { fuzzFormat(f, "csv.gz") }
 func FuzzZstd(f *testing.F)    { fuzzFormat(f, "csv.zst") }
 
-// FuzzCompact: the walk of a footer ends and never panics.
-func FuzzCompact(f *testing.F) {
-	f.Add([]byte{0x29, 0x1c, 0, 0})
-	f.Add([]byte{0x1b, 1, 0x88, 1, 'a', 1, 'b', 0})
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = checkCompact(data) })
-}
-
 func BenchmarkFormats(b *testing.B) {
 	var rows []fixture.Row
 	for i := range 100_000 {
@@ -582,7 +554,7 @@ func BenchmarkFormats(b *testing.B) {
 			Values: []fixture.Cell{float64(i) * 1.1, float64(i)},
 		})
 	}
-	rec := fixture.Record(rows)
+	rec := tabletest.Record(rows)
 	var stream bytes.Buffer
 	w := ipc.NewWriter(&stream, ipc.WithSchema(rec.Schema()))
 	if err := errors.Join(w.Write(rec), w.Close()); err != nil {

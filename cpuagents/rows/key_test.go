@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 )
@@ -145,7 +145,7 @@ func keyTable(t *testing.T) arrow.RecordBatch {
 func TestKeysOfColumns(t *testing.T) {
 	rec := keyTable(t)
 	defer rec.Release()
-	data := map[rows.Format][]byte{"arrow": fixture.Arrow(t, rec, true), "parquet": fixture.Parquet(t, rec)}
+	data := map[rows.Format][]byte{"arrow": tabletest.Arrow(t, rec, true), "parquet": tabletest.Parquet(t, rec)}
 	for f, bytes := range data {
 		keys, rejects := keysOf(t, f, bytes, keySpec("text"))
 		if d := cmp.Diff([]string{"a", "é"}, keys); d != "" {

@@ -1,14 +1,9 @@
 package rows
 
 import (
-	"bytes"
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/klauspost/compress/snappy"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
@@ -81,41 +76,5 @@ func TestOpenQuote(t *testing.T) {
 	}
 	if err := r.Close(); err != nil {
 		t.Errorf("r.Close: %v, want no error", err)
-	}
-}
-
-// TestPageBomb unpacks Parquet pages that are larger than their header says: they end with an error
-// and take no more than the page.
-func TestPageBomb(t *testing.T) {
-	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatalf("zstd.NewWriter: %v, want no error", err)
-	}
-	defer enc.Close()
-	large := make([]byte, 64<<20)
-	for name, codec := range map[string]struct {
-		of     compress.Compression
-		packed []byte
-	}{
-		"zstd":   {compress.Codecs.Zstd, enc.EncodeAll(large, nil)},
-		"snappy": {compress.Codecs.Snappy, snappy.Encode(nil, large)},
-	} {
-		c, err := compress.GetCodec(codec.of)
-		if err != nil {
-			t.Fatalf("compress.GetCodec: %v, want no error", err)
-		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		if _, err := compress.Decode(c, make([]byte, 1<<20), codec.packed); err == nil {
-			t.Errorf("%s: 64 MiB fit into 1", name)
-		}
-		runtime.ReadMemStats(&after)
-		if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20 {
-			t.Errorf("%s: %d MB were allocated", name, n>>20)
-		}
-		got, err := compress.Decode(c, make([]byte, len(large)), codec.packed)
-		if err != nil || !bytes.Equal(got, large) {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
-		}
 	}
 }

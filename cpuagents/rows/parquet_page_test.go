@@ -6,9 +6,7 @@ import (
 	"errors"
 	"math"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -16,12 +14,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
-	pqfile "github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
-	"github.com/apache/arrow-go/v18/parquet/schema"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
+	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -59,7 +57,7 @@ func TestParquetFooter(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
-	for n, want := range map[uint32]bool{maxParquetFooter: true, maxParquetFooter + 1: false} {
+	for n, want := range map[uint32]bool{pqt.MaxFooter: true, pqt.MaxFooter + 1: false} {
 		f := fixture.TempFile(t, []byte("PAR1"))
 		if _, err := f.WriteAt(append(binary.LittleEndian.AppendUint32(nil, n), "PAR1"...), 4+int64(n)); err != nil {
 			t.Fatalf("f.WriteAt: %v, want no error", err)
@@ -79,11 +77,11 @@ func TestParquetFooter(t *testing.T) {
 // TestParquetMemory: what a reader takes before the first row, and a memory that is one byte too
 // small for it.
 func TestParquetMemory(t *testing.T) {
-	data := fixture.Parquet(t, fixture.Record(pairRows(10)))
+	data := tabletest.Parquet(t, tabletest.Record(pairRows(10)))
 	n := int64(binary.LittleEndian.Uint32(data[len(data)-8:]))
-	structs, err := checkCompact(data[int64(len(data))-8-n:])
+	structs, err := pqt.CountStructs(data[int64(len(data))-8-n:])
 	if err != nil {
-		t.Fatalf("checkCompact: %v, want no error", err)
+		t.Fatalf("CountStructs: %v, want no error", err)
 	}
 	buffers := blockBytes(2, 0) + 3*64<<10
 	whole := buffers + 2*n + 512*structs
@@ -120,7 +118,7 @@ func TestParquetMemory(t *testing.T) {
 
 // TestParquetEncodings: pages and chunks that are written as this agent reads them, and others.
 func TestParquetEncodings(t *testing.T) {
-	rec := fixture.Record(pairRows(20))
+	rec := tabletest.Record(pairRows(20))
 	plain := parquet.WithDictionaryDefault(false)
 	of := func(path string, e parquet.Encoding) []parquet.WriterProperty {
 		return []parquet.WriterProperty{plain, parquet.WithEncodingFor(path, e)}
@@ -149,8 +147,8 @@ func TestParquetEncodings(t *testing.T) {
 		},
 		"not wanted": {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
 	} {
-		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: fixture.Parquet(t, rec, c.opts...)},
-			pairSpec, fixture.Plenty)
+		file := fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, c.opts...)}
+		rows, rejects, err := readWriting(t, file, pairSpec, fixture.Plenty)
 		if (err == nil) != (c.want == "") || err != nil &&
 			(!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil &&
 			(len(rows) != 20 || len(rejects) != 0) {
@@ -176,7 +174,7 @@ func TestParquetGroups(t *testing.T) {
 		for _, n := range sizes {
 			total += n
 		}
-		rec := fixture.Record(pairRows(total))
+		rec := tabletest.Record(pairRows(total))
 		var out bytes.Buffer
 		w, err := pqarrow.NewFileWriter(rec.Schema(), &out,
 			parquet.NewWriterProperties(parquet.WithMaxRowGroupLength(1<<20)), pqarrow.DefaultWriterProps())
@@ -219,7 +217,7 @@ func TestParquetNested(t *testing.T) {
 		defer b.Release()
 		b.Field(0).(*array.StringBuilder).Append("1700000000")
 		b.Field(1).AppendEmptyValue()
-		return fixture.Parquet(t, b.NewRecordBatch())
+		return tabletest.Parquet(t, b.NewRecordBatch())
 	}
 	for name, c := range map[string]struct {
 		field  arrow.Field
@@ -249,68 +247,53 @@ func TestParquetNested(t *testing.T) {
 
 // TestParquetKinds: how each type of a column is read as a time and as a number.
 func TestParquetKinds(t *testing.T) {
-	stamp := func(u schema.TimeUnitType) schema.LogicalType { return schema.NewTimestampLogicalType(true, u) }
 	for _, c := range []struct {
-		physical     parquet.Type
-		logical      schema.LogicalType
+		physical     pqt.Type
+		logical      pqt.Logical
 		number, time valueKind
 	}{
-		{parquet.Types.Int32, nil, kindInt32, kindInt32},
-		{parquet.Types.Int64, nil, kindInt64, kindInt64},
-		{parquet.Types.Float, nil, kindFloat, kindFloat},
-		{parquet.Types.Double, nil, kindDouble, kindDouble},
-		{parquet.Types.ByteArray, nil, kindNone, kindText},
-		{parquet.Types.Int96, nil, kindNone, kindInt96},
-		{parquet.Types.Boolean, nil, kindNone, kindNone},
-		{parquet.Types.FixedLenByteArray, nil, kindNone, kindNone},
-		{parquet.Types.Int32, schema.NewIntLogicalType(8, true), kindInt32, kindInt32},
-		{parquet.Types.Int32, schema.NewIntLogicalType(16, false), kindUint32, kindUint32},
-		{parquet.Types.Int64, schema.NewIntLogicalType(64, true), kindInt64, kindInt64},
-		{parquet.Types.Int64, schema.NewIntLogicalType(64, false), kindUint64, kindUint64},
-		{parquet.Types.Int64, stamp(schema.TimeUnitMillis), kindNone, kindMillis},
-		{parquet.Types.Int64, stamp(schema.TimeUnitMicros), kindNone, kindMicros},
-		{parquet.Types.Int64, stamp(schema.TimeUnitNanos), kindNone, kindNanos},
-		{parquet.Types.Int32, schema.DateLogicalType{}, kindNone, kindDate},
-		{parquet.Types.ByteArray, schema.StringLogicalType{}, kindNone, kindText},
-		{parquet.Types.ByteArray, schema.JSONLogicalType{}, kindNone, kindNone},
-		{parquet.Types.ByteArray, schema.EnumLogicalType{}, kindNone, kindNone},
-		{parquet.Types.Int32, schema.NewDecimalLogicalType(9, 2), kindNone, kindNone},
-		{parquet.Types.Int64, schema.NewDecimalLogicalType(18, 2), kindNone, kindNone},
-		{parquet.Types.Int32, schema.NewTimeLogicalType(true, schema.TimeUnitMillis), kindNone, kindNone},
+		{pqt.Int32, pqt.None, kindInt32, kindInt32},
+		{pqt.Int64, pqt.None, kindInt64, kindInt64},
+		{pqt.Float, pqt.None, kindFloat, kindFloat},
+		{pqt.Double, pqt.None, kindDouble, kindDouble},
+		{pqt.ByteArray, pqt.None, kindNone, kindText},
+		{pqt.Int96, pqt.None, kindNone, kindInt96},
+		{pqt.Boolean, pqt.None, kindNone, kindNone},
+		{pqt.FixedLenByteArray, pqt.None, kindNone, kindNone},
+		{pqt.Int32, pqt.Signed, kindInt32, kindInt32},
+		{pqt.Int32, pqt.Unsigned, kindUint32, kindUint32},
+		{pqt.Int64, pqt.Signed, kindInt64, kindInt64},
+		{pqt.Int64, pqt.Unsigned, kindUint64, kindUint64},
+		{pqt.Int64, pqt.Millis, kindNone, kindMillis},
+		{pqt.Int64, pqt.Micros, kindNone, kindMicros},
+		{pqt.Int64, pqt.Nanos, kindNone, kindNanos},
+		{pqt.Int32, pqt.Date, kindNone, kindDate},
+		{pqt.ByteArray, pqt.Text, kindNone, kindText},
+		{pqt.ByteArray, pqt.Other, kindNone, kindNone},
+		{pqt.Int32, pqt.Other, kindNone, kindNone},
+		{pqt.Int64, pqt.Other, kindNone, kindNone},
+		{pqt.ByteArray, pqt.Signed, kindNone, kindNone},
+		{pqt.Int64, pqt.Date, kindNone, kindNone},
 	} {
-		var node schema.Node
-		var err error
-		size := -1
-		if c.physical == parquet.Types.FixedLenByteArray {
-			size = 4
-		}
-		if c.logical == nil {
-			node, err = schema.NewPrimitiveNode("x", parquet.Repetitions.Required, c.physical, -1, int32(size))
-		} else {
-			node, err = schema.NewPrimitiveNodeLogical("x", parquet.Repetitions.Required, c.logical, c.physical, size,
-				-1)
-		}
-		if err != nil {
-			t.Fatalf("make a column of %v, %v: %v", c.physical, c.logical, err)
-		}
-		col := schema.NewColumn(node.(*schema.PrimitiveNode), 0, 0)
+		col := pqt.Column{Path: "x", Type: c.physical, Logical: c.logical}
 		if got := kind(col, roleFeature); got != c.number {
-			t.Errorf("%s as a number: %d, want %d", typeName(col), got, c.number)
+			t.Errorf("%s, %d as a number: %d, want %d", c.physical, c.logical, got, c.number)
 		}
 		if got := kind(col, roleTime); got != c.time {
-			t.Errorf("%s as a time: %d, want %d", typeName(col), got, c.time)
-		}
-		if name := typeName(col); !strings.HasPrefix(name, c.physical.String()) ||
-			strings.Contains(name, "(") != (c.logical != nil) {
-			t.Errorf("%v %v is named %s", c.physical, c.logical, name)
+			t.Errorf("%s, %d as a time: %d, want %d", c.physical, c.logical, got, c.time)
 		}
 	}
-	c := chunk{
-		ints: []int32{-1, 7}, longs: []int64{-1, 1500}, float: []float32{0, 0.5}, double: []float64{0, 0.25},
-		texts: []parquet.ByteArray{nil, []byte("x")}, int96: make([]parquet.Int96, 2),
+	for meaning, want := range map[string]string{"": "INT32", "Decimal": "INT32 (Decimal)"} {
+		if got := typeName(pqt.Column{Type: pqt.Int32, Meaning: meaning}); got != want {
+			t.Errorf("a column is named %s, want %s", got, want)
+		}
 	}
-	c.int96[1].SetNanoSeconds(1e9)
-	binary.LittleEndian.PutUint32(c.int96[1][8:], 2440588) // the Julian day of 1970-01-01
+	c := chunk{values: pqt.Values{
+		Int32s: []int32{-1, 7}, Int64s: []int64{-1, 1500}, Floats: []float32{0, 0.5}, Doubles: []float64{0, 0.25},
+		Texts: [][]byte{nil, []byte("x")}, Int96s: make([][12]byte, 2),
+	}}
+	binary.LittleEndian.PutUint64(c.values.Int96s[1][:], 1e9)
+	binary.LittleEndian.PutUint32(c.values.Int96s[1][8:], 2440588) // the Julian day of 1970-01-01
 	for k, want := range map[valueKind]struct {
 		number float64
 		time   string
@@ -331,183 +314,5 @@ func TestParquetKinds(t *testing.T) {
 		if c.kind = k; c.time(1) != want {
 			t.Errorf("kind %d: %s, want %s", k, c.time(1), want)
 		}
-	}
-}
-
-// givenPages is a file.PageReader of pages in memory.
-type givenPages struct {
-	pqfile.PageReader // nil: what is not here is not asked for
-	pages             []pqfile.Page
-	dictionary        *pqfile.DictionaryPage
-	at                int
-	err               error
-}
-
-func (g *givenPages) Next() bool                                         { g.at++; return g.at <= len(g.pages) }
-func (g *givenPages) Page() pqfile.Page                                  { return g.pages[g.at-1] }
-func (g *givenPages) Err() error                                         { return g.err }
-func (g *givenPages) Close() error                                       { return nil }
-func (g *givenPages) GetDictionaryPage() (*pqfile.DictionaryPage, error) { return g.dictionary, nil }
-
-// doubles makes a page that says that it has n rows, of which those in levels are there, and holds
-// some values.
-func doubles(n int32, levels []byte, values ...float64) pqfile.Page {
-	var b []byte
-	if levels != nil { // one run of RLE for each level
-		var runs []byte
-		for _, l := range levels {
-			runs = append(runs, 1<<1, l)
-		}
-		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(runs))), runs...)
-	}
-	for _, v := range values {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
-	}
-	return pqfile.NewDataPageV1(memory.NewBufferBytes(b), n, parquet.Encodings.Plain, parquet.Encodings.RLE,
-		parquet.Encodings.RLE, int32(len(b)))
-}
-
-func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
-	t.Helper()
-	repetition, level := parquet.Repetitions.Required, int16(0)
-	if optional {
-		repetition, level = parquet.Repetitions.Optional, 1
-	}
-	node, err := schema.NewPrimitiveNode("x", repetition, parquet.Types.Double, -1, -1)
-	if err != nil {
-		t.Fatalf("schema.NewPrimitiveNode: %v, want no error", err)
-	}
-	descr := schema.NewColumn(node, level, 0)
-	guard := &pageGuard{PageReader: source, name: "s"}
-	return &chunk{
-		descr: descr, guard: guard, kind: kindDouble, features: 1,
-		col: pqfile.NewColumnReader( //nolint:staticcheck // the reader under test gets its pages from here
-			descr, guard, memory.DefaultAllocator,
-			&sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }}),
-	}
-}
-
-// TestParquetPages: the rows of pages come in their order with their nulls, and pages that have
-// fewer rows or values than they say are damaged.
-func TestParquetPages(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the Arrow library converts pointers into empty pages, which the race detector's checkptr reports: " +
-			"not with -short")
-	}
-	broken := errors.New("input/output error")
-	page := func(pages ...pqfile.Page) *givenPages { return &givenPages{pages: pages} }
-	nan := math.NaN() // a null
-	for name, c := range map[string]struct {
-		optional bool
-		source   *givenPages
-		rows     int
-		want     []float64
-		err      string
-	}{
-		"one page":  {false, page(doubles(3, nil, 1, 2, 3)), 3, []float64{1, 2, 3}, ""},
-		"two pages": {false, page(doubles(1, nil, 1), doubles(2, nil, 2, 3)), 3, []float64{1, 2, 3}, ""},
-		"not all":   {false, page(doubles(3, nil, 1, 2, 3)), 2, []float64{1, 2}, ""},
-		"nulls":     {true, page(doubles(4, []byte{1, 0, 1, 0}, 1, 3)), 4, []float64{1, nan, 3, nan}, ""},
-		"first null": {
-			true, page(doubles(2, []byte{0, 1}, 2), doubles(1, []byte{0})), 3,
-			[]float64{nan, 2, nan},
-			"",
-		},
-		"only nulls":    {true, page(doubles(2, []byte{0, 0})), 2, []float64{nan, nan}, ""},
-		"no page":       {false, page(), 3, nil, "it has 3 rows fewer than its row group"},
-		"too few pages": {false, page(doubles(1, nil, 1)), 3, nil, "it has 2 rows fewer than its row group"},
-		"a disk": {
-			false, &givenPages{pages: []pqfile.Page{doubles(1, nil, 1)}, err: broken}, 3, nil,
-			broken.Error(),
-		},
-		"too few rows": {false, page(doubles(3, nil, 1, 2)), 3, nil, "eof exception"},
-		"no rows":      {false, page(doubles(3, nil)), 3, nil, "eof exception"},
-		"negative":     {false, page(doubles(-1, nil, 1)), 1, nil, "a page of -1 rows"},
-		"encoding": {
-			false, page(pqfile.NewDataPageV1(memory.NewBufferBytes(make([]byte, 8)), 1,
-				parquet.Encodings.DeltaBinaryPacked, parquet.Encodings.RLE, parquet.Encodings.RLE, 8)), 1, nil,
-			"its pages are written with DELTA_BINARY_PACKED",
-		},
-	} {
-		ch := doubleChunk(t, c.optional, c.source)
-		b := &block{}
-		b.reset(1, 0, c.rows)
-		err := ch.read(b, 0, c.rows)
-		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %v, want %q", name, err, c.err)
-			continue
-		}
-		for i, w := range c.want {
-			if b.nulls[0][i] != math.IsNaN(w) || !math.IsNaN(w) && b.values[0][i] != w {
-				t.Errorf("%s, row %d: %v, null: %v, want %v", name, i, b.values[0][i], b.nulls[0][i], w)
-			}
-		}
-	}
-	// The rows of a page are read in any pieces.
-	for _, sizes := range [][]int{{1, 1, 1, 1, 1}, {2, 3}, {4, 1}} {
-		ch := doubleChunk(t, true, page(doubles(3, []byte{1, 0, 1}, 1, 3), doubles(2, []byte{1, 1}, 4, 5)))
-		var got []float64
-		for _, n := range sizes {
-			b := &block{}
-			b.reset(1, 0, n)
-			if err := ch.read(b, 0, n); err != nil {
-				t.Fatalf("read in parts of %v: %v, want no error", sizes, err)
-			}
-			for i := range n {
-				if b.nulls[0][i] {
-					b.values[0][i] = 2
-				}
-				got = append(got, b.values[0][i])
-			}
-		}
-		if !slices.Equal(got, []float64{1, 2, 3, 4, 5}) {
-			t.Errorf("pieces of %v: %v", sizes, got)
-		}
-	}
-}
-
-// TestParquetDictionaries: a dictionary has at most as many values as bytes, takes memory while its
-// chunk is read, and is refused where there is none.
-func TestParquetDictionaries(t *testing.T) {
-	dictionary := func(n int32, bytes int) *pqfile.DictionaryPage {
-		return pqfile.NewDictionaryPage(memory.NewBufferBytes(make([]byte, bytes)), n, parquet.Encodings.Plain)
-	}
-	for _, c := range []struct {
-		n    int32
-		size int
-		ok   bool
-	}{{0, 0, true}, {8, 8, true}, {7, 8, true}, {9, 8, false}, {-1, 8, false}, {1, 0, false}} {
-		for _, direct := range []bool{false, true} {
-			m := inputmem.WithParts(1<<20, 1<<20)
-			h := m.Hold(t.Context(), "s")
-			d := dictionary(c.n, c.size)
-			g := &pageGuard{PageReader: &givenPages{pages: []pqfile.Page{d}, dictionary: d}, name: "s", hold: h}
-			if direct {
-				_, err := g.GetDictionaryPage()
-				if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "a dictionary of ") {
-					t.Errorf("%d values in %d bytes: %v", c.n, c.size, err)
-				}
-			} else if ok := g.Next(); ok != c.ok || (g.Err() == nil) != c.ok || !ok && g.Next() {
-				t.Errorf("%d values in %d bytes: %v, %v", c.n, c.size, ok, g.Err())
-			}
-			if c.ok && h.Bytes() != 24*int64(c.n) {
-				t.Errorf("%d values take %d bytes", c.n, h.Bytes())
-			}
-			if err := errors.Join(g.Close(), g.Close()); err != nil || h.Bytes() != 0 {
-				t.Errorf("%d bytes are taken behind the end, %v", h.Bytes(), err)
-			}
-		}
-	}
-	h := inputmem.WithParts(24, 24).Hold(t.Context(), "s")
-	g := &pageGuard{
-		PageReader: &givenPages{pages: []pqfile.Page{dictionary(1, 8), dictionary(1, 8)}}, name: "s",
-		hold: h,
-	}
-	if !g.Next() || g.Next() || !inputmem.IsMemory(g.Err()) || h.Bytes() != 24 {
-		t.Errorf("a second dictionary: %v, %d bytes", g.Err(), h.Bytes())
-	}
-	none := &pageGuard{PageReader: &givenPages{}, name: "s"}
-	if d, err := none.GetDictionaryPage(); d != nil || err != nil || none.Next() || none.Err() != nil {
-		t.Errorf("without pages: dictionary %v, %v, then %v, want none and no error", d, err, none.Err())
 	}
 }

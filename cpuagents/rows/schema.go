@@ -7,9 +7,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/parquet"
-	pqfile "github.com/apache/arrow-go/v18/parquet/file"
 
+	"github.com/exoswarm/exoswarm/cpuagents/parquet"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -42,23 +41,18 @@ func Columns(name string, file *os.File, f Format) (_ []Column, err error) {
 }
 
 func parquetColumns(name string, file *os.File) ([]Column, error) {
-	r := &parquetReader{name: name, src: file, mem: newMetered(nil)}
-	if err := r.checkFooter(); err != nil {
-		return nil, err
-	}
-	in, err := pqfile.NewParquetReader(source{file}, pqfile.WithReadProps(parquet.NewReaderProperties(r.mem)))
-	if err != nil {
+	r := &parquetReader{name: name, src: file}
+	if err := r.readFooter(); err != nil {
 		return nil, err
 	}
 	var all []Column
-	for i, s := 0, in.MetaData().Schema; i < s.NumColumns(); i++ {
-		c := s.Column(i)
-		if c.MaxRepetitionLevel() != 0 || c.MaxDefinitionLevel() > 1 {
+	for _, c := range r.file.Columns {
+		if c.Nested {
 			continue
 		}
 		all = append(all, Column{
-			Name: c.Path(), Time: kind(c, roleTime) != kindNone, Number: kind(c, roleFeature) != kindNone,
-			Key: kind(c, roleKey) != kindNone, Text: c.PhysicalType() == parquet.Types.ByteArray,
+			Name: c.Path, Time: kind(c, roleTime) != kindNone, Number: kind(c, roleFeature) != kindNone,
+			Key: kind(c, roleKey) != kindNone, Text: c.Type == parquet.ByteArray,
 		})
 	}
 	return all, nil

@@ -3,6 +3,7 @@ package sink
 import (
 	"testing"
 
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 )

@@ -10,9 +10,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
-
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
@@ -46,6 +43,7 @@ type tableSink struct {
 	encode.Layout
 	key     string // of job and sink
 	db      *sql.DB
+	driver  remote.Database
 	lite    bool
 	table   string // quoted
 	name    string
@@ -126,15 +124,17 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 		t.columns = append(t.columns, column{encode.FaultColumn, "text"}, column{encode.DirectionColumn, "text"},
 			column{encode.KindColumn, "text"}, column{encode.BeforeColumn, "bigint"})
 	}
-	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
-		if t.lite = true; strings.Contains(t.name, ".") {
-			return nil, b.bad("a table of SQLite has no schema: leave it out")
-		}
-		t.db, err = remote.OpenSQLite(s.Files, "file:"+path, true)
-	} else {
-		t.db, err = remote.OpenPostgres(uri, b.spec.Password, b.spec.TLS, false, s.Egress, s.Secrets)
+	scheme, _, _ := strings.Cut(uri, ":")
+	if t.lite = scheme == "sqlite"; t.lite && strings.Contains(t.name, ".") {
+		return nil, b.bad("a table of SQLite has no schema: leave it out")
 	}
-	if err != nil {
+	if t.driver, err = remote.DatabaseDriver(scheme); err != nil {
+		return nil, b.bad("%v", err)
+	}
+	if t.db, err = t.driver.Open(remote.DatabaseAddress{
+		URI: uri, Write: true, Password: b.spec.Password, TLS: b.spec.TLS,
+		Files: s.Files, Egress: s.Egress, Secrets: s.Secrets,
+	}); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	t.db.SetMaxOpenConns(1)
@@ -352,26 +352,17 @@ func (t *tableSink) class(err error) error {
 		return nil
 	}
 	var typed *jobs.Error
-	var pg *pgconn.PgError
-	var lite *sqlite.Error
-	switch {
-	case errors.As(err, &typed):
+	if errors.As(err, &typed) {
 		return retry.Permanent(err)
-	case egress.Refused(err):
+	}
+	if egress.Refused(err) {
 		return retry.Permanent(t.bad("%v", err))
-	case errors.As(err, &pg):
-		// Two that make a table at the same time, beside what passes.
-		if !remote.PostgresTransient(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
-			return retry.Permanent(
-				fault.Input(
-					"%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name,
-				),
-			)
-		}
-	case errors.As(err, &lite):
-		if !remote.SQLiteTransient(lite.Code()) {
-			return retry.Permanent(fault.Input("%s: %v: correct the table %s or the database", t.where, err, t.name))
-		}
+	}
+	// Two that make a table at the same time try again.
+	if answer, is := t.driver.Failure(err); is && !answer.Transient && !answer.Exists {
+		return retry.Permanent(
+			fault.Input("%s: %s: correct the table %s or the rights on it", t.where, answer.Text, t.name),
+		)
 	}
 	return jobs.Errorf(jobs.CodeIO, "write to %s: %v", t.where, err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -37,7 +38,7 @@ func TestGCS(t *testing.T) {
 	}
 	g.Put("in/x y+é.csv", 70, 71)
 	g.Put("other/a.csv", 666, 667)
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
 		id := fmt.Sprint("gs-", stop)
 		first := remoteOf(fixture.Within(t), t, q, id, gcsOf(t, g, ObjectSpec{}))

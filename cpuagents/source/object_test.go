@@ -16,7 +16,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/remote/s3store"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -30,7 +32,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 		t.Fatalf("newWatcher: %v, want no error", err)
 	}
 	f.whole = true
-	h.watchable = &bucket{remote.NewStore("a bucket", b, prefix), f.wanted}
+	h.watchable = &bucket{remote.NewStore("a bucket", s3store.Wrap(b), prefix), f.wanted}
 	f.src = h
 	return f
 }
@@ -87,7 +89,7 @@ func TestObjects(t *testing.T) {
 					put(key, 9, 10+h.n)
 				}
 			}
-			r := remoteOf(ctx, t, fixture.Queue(t), "objects",
+			r := remoteOf(ctx, t, queuetest.Queue(t), "objects",
 				over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
 			if cerr := r.Close(); err != nil || cerr != nil {
@@ -132,7 +134,7 @@ func TestS3(t *testing.T) {
 		s.Put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
 	}
 	s.Put("in/x y+é.csv", 70, 71)
-	q := fixture.Queue(t)
+	q := queuetest.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
 		s.Gets = 0
 		id := fmt.Sprint("s3-", stop)
@@ -222,7 +224,7 @@ func TestS3Hostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &fakestore.S3{List: c.list, Get: c.get}
 			s.Put("in/a.csv", 0, 1)
-			r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "hostile",
+			r := remoteOf(fixture.Within(t), t, queuetest.Queue(t), "hostile",
 				s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
 			defer r.Close()
 			got, err := toldFiles(r, 100)

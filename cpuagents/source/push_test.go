@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -39,7 +40,7 @@ func TestPushNames(t *testing.T) {
 // one, and what the journal holds is in the queue no more.
 func TestPushResume(t *testing.T) {
 	t.Parallel()
-	q, ctx := fixture.Queue(t), fixture.Within(t)
+	q, ctx := queuetest.Queue(t), fixture.Within(t)
 	put := func(v int) {
 		t.Helper()
 		if _, err := q.Streams.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,

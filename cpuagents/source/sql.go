@@ -15,9 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
-
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
@@ -109,7 +106,7 @@ type sqlFetcher struct {
 	limits remote.Limits
 	cols   rows.ColumnSpec
 	db     *sql.DB
-	lite   bool
+	driver remote.Database
 	start  *cursor
 	begun  time.Time
 }
@@ -153,13 +150,13 @@ func newSQLFetcher(
 	if f.start, err = cursorOf(spec.Start); err != nil || spec.Cursor == "" {
 		return nil, bad("it needs cursor, the name of a column, and start, a number or a text")
 	}
-	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
-		f.lite = true
-		f.db, err = remote.OpenSQLite(files, "file:"+path, false)
-	} else {
-		f.db, err = remote.OpenPostgres(uri, f.spec.Password, f.spec.TLS, true, guard, secrets)
+	scheme, _, _ := strings.Cut(uri, ":")
+	if f.driver, err = remote.DatabaseDriver(scheme); err != nil {
+		return nil, bad("%v", err)
 	}
-	if err != nil {
+	if f.db, err = f.driver.Open(remote.DatabaseAddress{
+		URI: uri, Password: spec.Password, TLS: spec.TLS, Files: files, Egress: guard, Secrets: secrets,
+	}); err != nil {
 		return nil, bad("%v", err)
 	}
 	// Pages are read one after another.
@@ -229,23 +226,14 @@ func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error)
 // Errors that it does not know, such as a lost connection, are worth another try.
 func (f *sqlFetcher) class(err error) error {
 	var typed *jobs.Error
-	var pg *pgconn.PgError
-	var lite *sqlite.Error
-	switch {
-	case errors.As(err, &typed):
+	if errors.As(err, &typed) {
 		return retry.Permanent(err)
-	case egress.Refused(err):
+	}
+	if egress.Refused(err) {
 		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err))
-	case errors.As(err, &pg):
-		if !remote.PostgresTransient(pg.Code) {
-			return retry.Permanent(
-				fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code),
-			)
-		}
-	case errors.As(err, &lite):
-		if !remote.SQLiteTransient(lite.Code()) {
-			return retry.Permanent(fault.Input("%s: %v: correct the query or the database", f.where, err))
-		}
+	}
+	if answer, is := f.driver.Failure(err); is && !answer.Transient {
+		return retry.Permanent(fault.Input("%s: %s: correct the query or the database", f.where, answer.Text))
 	}
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
 }
@@ -261,10 +249,8 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		return 0, nil, err
 	}
 	defer conn.Close()
-	if f.lite {
-		if err := remote.LimitSQLite(conn); err != nil {
-			return 0, nil, err
-		}
+	if err := f.driver.Limit(conn); err != nil {
+		return 0, nil, err
 	}
 	// A transaction that only reads is rolled back in every case.
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})

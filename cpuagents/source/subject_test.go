@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -26,7 +27,7 @@ type topic struct {
 
 func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	t.Helper()
-	q, srv := fixture.QueueAndServer(t)
+	q, srv := queuetest.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatalf("nats.Connect: %v, want no error", err)

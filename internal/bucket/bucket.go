@@ -9,8 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-
-	_ "gocloud.dev/blob/s3blob" // s3://
+	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket/folder"
@@ -18,6 +17,44 @@ import (
 
 // ErrInvalid is a URL that names no place for objects.
 var ErrInvalid = errors.New("invalid place for objects")
+
+// Opener opens a bucket at a URL without its path. prefix is what all names begin with: empty, or
+// it ends in a slash. Nothing is sent before the first call of a method.
+type Opener func(ctx context.Context, u *url.URL, prefix string) (Bucket, error)
+
+// openers are those of the process by scheme. Packages s3bucket and gcsbucket register one each
+// when they are imported, as drivers of database/sql do. So a program links only the stores that it
+// imports. The commands import both.
+var openers struct {
+	sync.RWMutex
+	of map[string]Opener
+}
+
+// Register registers the opener of a scheme. It panics if the scheme has one already.
+func Register(scheme string, open Opener) {
+	openers.Lock()
+	defer openers.Unlock()
+	if _, is := openers.of[scheme]; is {
+		panic("bucket: two openers for " + scheme)
+	}
+	if openers.of == nil {
+		openers.of = map[string]Opener{}
+	}
+	openers.of[scheme] = open
+}
+
+// opener returns the opener of a scheme.
+func opener(scheme string) (Opener, error) {
+	openers.RLock()
+	defer openers.RUnlock()
+	open, is := openers.of[scheme]
+	if !is {
+		name := map[string]string{"s3": "s3bucket", "gs": "gcsbucket"}[scheme]
+		return nil, fmt.Errorf("this program has no store for %s://: import internal/bucket/%s in package main",
+			scheme, name)
+	}
+	return open, nil
+}
 
 // Bucket keeps objects until it is closed. Methods may be called from several goroutines.
 type Bucket interface {
@@ -59,10 +96,9 @@ func Open(ctx context.Context, place string) (Bucket, error) {
 	}
 	u.Path = ""
 	var b Bucket
-	if u.Scheme == "gs" {
-		b, err = openGCS(ctx, u, prefix)
-	} else {
-		b, err = openS3(ctx, u, prefix)
+	open, err := opener(u.Scheme)
+	if err == nil {
+		b, err = open(ctx, u, prefix)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, u.Redacted(), err)

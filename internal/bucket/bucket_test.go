@@ -1,4 +1,4 @@
-package bucket
+package bucket_test
 
 import (
 	"context"
@@ -19,6 +19,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
+	"github.com/exoswarm/exoswarm/internal/bucket/s3bucket"
 	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
@@ -26,20 +29,20 @@ func TestMain(m *testing.M) { leak.Check(m) }
 
 // buckets are one of each kind; that of an object store is one in memory behind the same interface,
 // below a prefix.
-func buckets(t *testing.T) map[string]Bucket {
+func buckets(t *testing.T) map[string]bucket.Bucket {
 	t.Helper()
 	dir := t.TempDir()
-	plain, err := Open(t.Context(), dir)
+	plain, err := bucket.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	byURL, err := Open(t.Context(), "file://"+filepath.Join(dir, "made", "for", "it"))
+	byURL, err := bucket.Open(t.Context(), "file://"+filepath.Join(dir, "made", "for", "it"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]Bucket{
+	all := map[string]bucket.Bucket{
 		"folder": plain, "file URL": byURL,
-		"object store": remote{b: blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")}, "Google's": googles(t),
+		"object store": s3bucket.Wrap(blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")), "Google's": googles(t),
 	}
 	t.Cleanup(func() {
 		for name, b := range all {
@@ -52,7 +55,7 @@ func buckets(t *testing.T) map[string]Bucket {
 }
 
 // googles is a bucket of a server of Google's protocol in this process.
-func googles(t *testing.T) Bucket {
+func googles(t *testing.T) bucket.Bucket {
 	t.Helper()
 	var handler http.Handler
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
@@ -71,14 +74,14 @@ func googles(t *testing.T) Bucket {
 	t.Cleanup(s.Stop)
 	handler = s.HTTPHandler()
 	s.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: "bucket"})
-	b, err := Open(t.Context(), "gs://bucket/below/it?anonymous=true&endpoint="+front.URL)
+	b, err := bucket.Open(t.Context(), "gs://bucket/below/it?anonymous=true&endpoint="+front.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-func put(t *testing.T, b Bucket, name, text string) snapshot.Object {
+func put(t *testing.T, b bucket.Bucket, name, text string) snapshot.Object {
 	t.Helper()
 	o, err := b.Create(t.Context(), name)
 	if err != nil {
@@ -90,7 +93,7 @@ func put(t *testing.T, b Bucket, name, text string) snapshot.Object {
 	return o
 }
 
-func get(t *testing.T, b Bucket, name string) (string, error) {
+func get(t *testing.T, b bucket.Bucket, name string) (string, error) {
 	t.Helper()
 	in, err := b.Open(t.Context(), name)
 	if err != nil {
@@ -215,7 +218,7 @@ func TestSnapshots(t *testing.T) {
 func TestFolder(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "in")
-	b, err := Open(t.Context(), dir)
+	b, err := bucket.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,16 +276,16 @@ func TestOpen(t *testing.T) {
 		"s3://": "name a folder", "file://host/x": "name a folder",
 		"://": "missing protocol", file: "not a directory", "s3://bucket/prefix?color=red": "unknown query parameter",
 	} {
-		b, err := Open(t.Context(), place)
+		b, err := bucket.Open(t.Context(), place)
 		if err == nil {
 			_ = b.Close()
 		}
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if !errors.Is(err, bucket.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, want %s", place, err, says)
 		}
 	}
 	// Nothing is asked of an object store until it is used.
-	b, err := Open(t.Context(), "s3://bucket/a/prefix?region=us-east-1")
+	b, err := bucket.Open(t.Context(), "s3://bucket/a/prefix?region=us-east-1")
 	if err != nil {
 		t.Fatal(err)
 	}

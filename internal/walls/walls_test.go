@@ -101,7 +101,23 @@ var onlyImporter = map[string][]string{
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
 	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this
 	// package alone (README.md, the table of processes).
-	"gocloud.dev": {"internal/bucket", "cpuagents/remote"},
+	"gocloud.dev":    {"internal/bucket/s3bucket", "cpuagents/remote/s3store"},
+	"github.com/aws": {"cpuagents/remote/s3store"},
+	// Each program that imports them has all compute kernels of the Arrow library, 17 MB.
+	"github.com/apache/arrow-go/v18/arrow/compute": {},
+	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest", "examples/operations"},
+	"google.golang.org/api":                        {"internal/bucket/gcsbucket", "cpuagents/remote/gcsstore"},
+	"github.com/jackc/pgx/v5":                      {"cpuagents/remote/postgres"},
+	"modernc.org/sqlite":                           {"cpuagents/remote/sqlite"},
+	module + "/cpuagents/remote/s3store":           {"cpuagents/remote/drivers"},
+	module + "/cpuagents/remote/gcsstore":          {"cpuagents/remote/drivers"},
+	module + "/cpuagents/remote/postgres":          {"cpuagents/remote/drivers", "cpuagents/internal/postgrestest"},
+	module + "/cpuagents/remote/sqlite":            {"cpuagents/remote/drivers"},
+	// The commands register drivers. A package that does so is in nearly all tests, which then link
+	// the clients of clouds and databases for seconds each.
+	module + "/cpuagents/remote/drivers":  {"cmd/exoswarm", "cmd/cpuagent"},
+	module + "/internal/bucket/s3bucket":  {"cmd/exoswarm", "cmd/gpuagent"},
+	module + "/internal/bucket/gcsbucket": {"cmd/exoswarm", "cmd/gpuagent"},
 }
 
 // optional packages are walled as soon as they exist.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/postgres" // postgres://
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
@@ -127,7 +128,13 @@ func answers(ctx context.Context, t *testing.T, uri string, ended chan struct{})
 // Open returns the database at uri for writing, opened as sources and sinks open it.
 func Open(t *testing.T, uri string) *sql.DB {
 	t.Helper()
-	db, err := remote.OpenPostgres(uri, "env:PG", "disable", false, fixture.Loopback(t), nil)
+	driver, err := remote.DatabaseDriver("postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := driver.Open(remote.DatabaseAddress{
+		URI: uri, Write: true, Password: "env:PG", TLS: "disable", Egress: fixture.Loopback(t),
+	})
 	if err != nil {
 		t.Fatalf("open %s: %v", uri, err)
 	}

@@ -55,5 +55,5 @@ func Parse(
 	return All(t, r)
 }
 
-// TwoFeatures are the columns of the tables of fixture.Files.
+// TwoFeatures are the columns of the tables of tabletest.Files.
 var TwoFeatures = rows.ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}

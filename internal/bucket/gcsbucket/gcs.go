@@ -1,4 +1,6 @@
-package bucket
+// Package gcsbucket opens buckets of Google's object store. It registers itself for gs:// when it is
+// imported.
+package gcsbucket
 
 import (
 	"context"
@@ -20,8 +22,11 @@ import (
 	"google.golang.org/api/storage/v1"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/retry"
 )
+
+func init() { bucket.Register("gs", open) }
 
 // google is a bucket of Google's store, or of a store with the same JSON API. It uses the generated
 // client of that API: the library above it contains gRPC, its metrics and their exporters, 7 MB of
@@ -32,9 +37,9 @@ type google struct {
 	prefix  string // of all names: empty, or it ends in a slash
 }
 
-// openGCS opens a bucket of Google's store. The login is that of the environment (application
+// open opens a bucket of Google's store. The login is that of the environment (application
 // default credentials), unless the query has anonymous=true. Nothing is sent before the first call.
-func openGCS(ctx context.Context, u *url.URL, prefix string) (Bucket, error) {
+func open(ctx context.Context, u *url.URL, prefix string) (bucket.Bucket, error) {
 	options := []option.ClientOption{option.WithScopes(storage.DevstorageReadWriteScope)}
 	for k, v := range u.Query() {
 		switch {
@@ -170,7 +175,7 @@ func (g google) Folders(ctx context.Context) (all []string, err error) {
 	}
 }
 
-// Remove implements Bucket.
+// Remove implements bucket.Bucket.
 func (g google) Remove(ctx context.Context, name string) error {
 	drop := func(key string) error {
 		err := again(ctx, func() error { return g.objects.Delete(g.bucket, key).Context(ctx).Do() })
@@ -214,5 +219,5 @@ func again(ctx context.Context, once func() error) error {
 	})
 }
 
-// Close implements Bucket. Connections of the client end by themselves when they are idle.
+// Close implements bucket.Bucket. Connections of the client end by themselves when they are idle.
 func (g google) Close() error { return nil }

@@ -1,9 +1,10 @@
-package rows
+package parquet
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // Types of Thrift's compact protocol.
@@ -40,8 +41,8 @@ func checkCompact(b []byte) (structs int64, err error) {
 	return c.structures, err
 }
 
-// thrift skips over values and counts them. b has the bytes that are left. Its methods fail at a
-// damaged value, and b is then undefined.
+// thrift reads or skips values, and counts those that it skips. b has the bytes that are left. Its
+// methods fail at a damaged value, and b is then undefined.
 type thrift struct {
 	b          []byte
 	structures int64
@@ -66,7 +67,7 @@ func (c *thrift) byte() (byte, error) {
 	return v, nil
 }
 
-// varint reads a number of variable length. The sign does not matter here, so zigzag is not undone.
+// varint reads a number of variable length, without a sign.
 func (c *thrift) varint() (uint64, error) {
 	v, n := binary.Uvarint(c.b)
 	if n <= 0 {
@@ -112,26 +113,36 @@ func (c *thrift) value(kind byte, depth int) error {
 
 // list skips a list or a set: the count and the type of the elements, and then the elements.
 func (c *thrift) list(depth int) error {
-	head, err := c.byte()
+	kind, n, err := c.listHead()
 	if err != nil {
 		return err
 	}
-	// Four bits are the count; 15 means that a number follows.
-	n := uint64(head >> 4)
-	if n == 15 {
-		if n, err = c.varint(); err != nil {
-			return err
-		}
-	}
-	if n > uint64(len(c.b)) {
-		return errCompactShort
-	}
 	for range n {
-		if err := c.element(head&15, depth); err != nil {
+		if err := c.element(kind, depth); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// listHead reads the type and the count of the elements of a list. The count is at most the bytes
+// that are left.
+func (c *thrift) listHead() (kind byte, n int, err error) {
+	head, err := c.byte()
+	if err != nil {
+		return 0, 0, err
+	}
+	// Four bits are the count; 15 means that a number follows.
+	count := uint64(head >> 4)
+	if count == 15 {
+		if count, err = c.varint(); err != nil {
+			return 0, 0, err
+		}
+	}
+	if count > uint64(len(c.b)) {
+		return 0, 0, errCompactShort
+	}
+	return head & 15, int(count), nil
 }
 
 // element skips a value of a list or map, in which a boolean takes one byte.
@@ -186,4 +197,123 @@ func (c *thrift) structs(depth int) error {
 			return err
 		}
 	}
+}
+
+// errWrongType means that a field has another type than the format gives it.
+var errWrongType = errors.New("a field has a wrong type")
+
+// fields reads a struct. It calls read for each field with its number and its type, and read
+// consumes the value.
+func (c *thrift) fields(read func(id int, kind byte) error) error {
+	for id := 0; ; {
+		head, err := c.byte()
+		if err != nil {
+			return err
+		}
+		if head == compactStop {
+			return nil
+		}
+		if step := int(head >> 4); step > 0 {
+			id += step
+		} else {
+			n, err := c.number(compactI16)
+			if err != nil {
+				return err
+			}
+			id = int(n)
+		}
+		if err := read(id, head&15); err != nil {
+			return err
+		}
+	}
+}
+
+// skip skips the value of a field.
+func (c *thrift) skip(kind byte) error { return c.value(kind, 0) }
+
+// structure reads a field that is a struct.
+func (c *thrift) structure(kind byte, read func(id int, kind byte) error) error {
+	if kind != compactStruct {
+		return errWrongType
+	}
+	return c.fields(read)
+}
+
+// each reads a field that is a list of elements of one type.
+func (c *thrift) each(kind, of byte, read func() error) error {
+	if kind != compactList {
+		return errWrongType
+	}
+	got, n, err := c.listHead()
+	if err != nil {
+		return err
+	}
+	if n > 0 && got != of {
+		return errWrongType
+	}
+	for range n {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number reads an integer of up to 64 bits.
+func (c *thrift) number(kind byte) (int64, error) {
+	switch kind {
+	case compactByte:
+		b, err := c.byte()
+		return int64(int8(b)), err
+	case compactI16, compactI32, compactI64:
+	default:
+		return 0, errWrongType
+	}
+	v, err := c.varint()
+	return int64(v>>1) ^ -int64(v&1), err
+}
+
+// int32 reads an integer of up to 32 bits.
+func (c *thrift) int32(kind byte, to *int) error {
+	v, err := c.number(kind)
+	if err != nil {
+		return err
+	}
+	if v < math.MinInt32 || v > math.MaxInt32 {
+		return fmt.Errorf("a number of 32 bits is %d", v)
+	}
+	*to = int(v)
+	return nil
+}
+
+// int64 reads an integer.
+func (c *thrift) int64(kind byte, to *int64) (err error) {
+	*to, err = c.number(kind)
+	return err
+}
+
+// bool reads a boolean, which is in the type of its field.
+func (c *thrift) bool(kind byte, to *bool) error {
+	if kind != compactTrue && kind != compactFalse {
+		return errWrongType
+	}
+	*to = kind == compactTrue
+	return nil
+}
+
+// text reads a text.
+func (c *thrift) text(kind byte) (string, error) {
+	if kind != compactBinary {
+		return "", errWrongType
+	}
+	n, err := c.varint()
+	if err != nil {
+		return "", err
+	}
+	if n > uint64(len(c.b)) {
+		return "", errCompactShort
+	}
+	text := string(c.b[:n])
+	c.b = c.b[n:]
+	return text, nil
 }

@@ -1,4 +1,6 @@
-package remote
+// Package s3store is the driver of object stores with the protocol S3. It registers itself for
+// s3:// when it is imported.
+package s3store
 
 import (
 	"bufio"
@@ -6,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -21,18 +24,23 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
-// openS3 opens a bucket of a store with the protocol S3. A version is an ETag, and a read of
+func init() { remote.RegisterStore("s3", open) }
+
+// open opens a bucket of a store with the protocol S3. A version is an ETag, and a read of
 // another ETag fails. It makes no connection.
-func openS3(name string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (bucket, error) {
-	client, err := newS3(name, spec, most, guard, secrets)
+func open(
+	name string, spec remote.StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+) (remote.Bucket, error) {
+	c, err := newClient(name, spec, most, guard, secrets)
 	if err != nil {
 		return nil, err
 	}
-	b := &blobBucket{idle: client.CloseIdleConnections}
-	if b.Bucket, err = s3blob.OpenBucket(context.Background(), client.s3, name, nil); err != nil {
+	b := &blobBucket{idle: c.CloseIdleConnections}
+	if b.Bucket, err = s3blob.OpenBucket(context.Background(), c.s3, name, nil); err != nil {
 		return nil, err
 	}
 	b.tag = func(b *blob.ListObject) string {
@@ -63,17 +71,19 @@ func openS3(name string, spec StoreSpec, most int64, guard *egress.Guard, secret
 	return b, nil
 }
 
-// s3Client sends every request through the guard, and refuses an answer of more than most bytes.
-type s3Client struct {
+// client sends every request through the guard, and refuses an answer of more than most bytes.
+type client struct {
 	*http.Client
 	s3   *s3.Client
 	most int64
 }
 
-// newS3 returns a client that takes nothing from the environment, the files or the cloud of the
+// newClient returns a client that takes nothing from the environment, the files or the cloud of the
 // agent. Without keys its requests are not signed. The library retries nothing, because the callers
 // of Store do.
-func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*s3Client, error) {
+func newClient(
+	bucket string, spec remote.StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+) (*client, error) {
 	region := spec.Region
 	if region == "" {
 		region = "us-east-1"
@@ -84,7 +94,7 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 	if spec.Account != "" {
 		return nil, errors.New("account is for gs://: leave it out, and name access_key and secret_key")
 	}
-	c := &s3Client{Client: guard.Client(false), most: most}
+	c := &client{Client: guard.Client(false), most: most}
 	options := s3.Options{
 		Region: region, HTTPClient: c, Credentials: aws.AnonymousCredentials{}, Retryer: aws.NopRetryer{},
 		Logger:                     logging.Nop{},
@@ -99,7 +109,7 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 		first = "https://s3." + region + ".amazonaws.com/"
 		options.UsePathStyle = true
 	}
-	if err := storeURL(first, guard); err != nil {
+	if err := remote.CheckURL(first, guard); err != nil {
 		return nil, err
 	}
 	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
@@ -114,7 +124,7 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 			if ref == "" {
 				continue
 			}
-			v, err := secrets.At(hostOf(first)).Get(ref)
+			v, err := secrets.At(remote.HostOf(first)).Get(ref)
 			if err != nil {
 				return nil, err
 			}
@@ -128,19 +138,22 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 
 // Do implements the HTTP client of the library. It refuses a list that is none, and bounds every
 // body.
-func (c *s3Client) Do(r *http.Request) (*http.Response, error) {
+func (c *client) Do(r *http.Request) (*http.Response, error) {
 	resp, err := c.Client.Do(r)
 	if err != nil {
 		return nil, err
 	}
-	body := bufio.NewReader(&capped{resp.Body, c.most})
+	body := bufio.NewReader(remote.Cap(resp.Body, c.most))
 	if resp.StatusCode == http.StatusOK && r.URL.Query().Get("list-type") != "" {
 		// The library takes any other text for a list without objects.
 		if head, _ := body.Peek(512); !bytes.Contains(head, []byte("<ListBucketResult")) {
 			_ = resp.Body.Close()
-			return nil, errNoAnswer
+			return nil, remote.ErrNoAnswer
 		}
 	}
-	resp.Body = limitedBody{body, resp.Body}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
 	return resp, nil
 }

@@ -1,20 +1,21 @@
-package remote
+package gcsstore
 
 import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestGCSPut: a part is there whole under its name, with its type, in place of one before.
 func TestGCSPut(t *testing.T) {
 	g := fakestore.NewGCS(t)
-	o, err := OpenStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, MaxListBytes,
-		fixture.Loopback(t), nil)
+	o, err := remote.OpenStore("a store", "gs://bucket/out/",
+		remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, remote.MaxListBytes, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatalf("OpenStore: %v, want no error", err)
+		t.Fatalf("remote.OpenStore: %v, want no error", err)
 	}
 	defer o.Close()
 	for _, text := range []string{"one", "another"} {

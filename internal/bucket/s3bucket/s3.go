@@ -1,4 +1,6 @@
-package bucket
+// Package s3bucket opens buckets of object stores with the protocol S3. It registers itself for s3://
+// when it is imported.
+package s3bucket
 
 import (
 	"context"
@@ -10,18 +12,22 @@ import (
 	"strings"
 
 	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/s3blob" // s3://
 	"gocloud.dev/gcerrors"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 )
+
+func init() { bucket.Register("s3", open) }
 
 // remote is a bucket of an object store that gocloud.dev opens. The store itself promises that an
 // object is whole or absent; a rule of the bucket removes the parts of uploads that nobody ended.
 type remote struct{ b *blob.Bucket }
 
-// openS3 opens a bucket of Amazon's store, or of a store with the same protocol. prefix is empty or
+// open opens a bucket of Amazon's store, or of a store with the same protocol. prefix is empty or
 // ends in a slash.
-func openS3(ctx context.Context, u *url.URL, prefix string) (Bucket, error) {
+func open(ctx context.Context, u *url.URL, prefix string) (bucket.Bucket, error) {
 	b, err := blob.OpenBucket(ctx, u.String())
 	if err != nil {
 		return nil, err
@@ -29,8 +35,11 @@ func openS3(ctx context.Context, u *url.URL, prefix string) (Bucket, error) {
 	if prefix != "" {
 		b = blob.PrefixedBucket(b, prefix)
 	}
-	return remote{b}, nil
+	return Wrap(b), nil
 }
+
+// Wrap returns a bucket of gocloud.dev. Tests use it with a bucket in memory.
+func Wrap(b *blob.Bucket) bucket.Bucket { return remote{b} }
 
 // Create implements snapshot.Store.
 func (r remote) Create(ctx context.Context, name string) (snapshot.Object, error) {
@@ -99,7 +108,7 @@ func (r remote) Folders(ctx context.Context) (all []string, err error) {
 	}
 }
 
-// Remove implements Bucket.
+// Remove implements bucket.Bucket.
 func (r remote) Remove(ctx context.Context, name string) error {
 	drop := func(key string) error {
 		if err := r.b.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
@@ -125,5 +134,5 @@ func (r remote) Remove(ctx context.Context, name string) error {
 	}
 }
 
-// Close implements Bucket.
+// Close implements bucket.Bucket.
 func (r remote) Close() error { return r.b.Close() }

@@ -1,0 +1,314 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Values are values of one type. Only the slice of the type of the column has any.
+type Values struct {
+	Bools   []bool
+	Int32s  []int32
+	Int64s  []int64
+	Int96s  [][12]byte
+	Floats  []float32
+	Doubles []float64
+	Texts   [][]byte
+}
+
+// errFewValues means that a page ends before its values do.
+var errFewValues = errors.New("a page has fewer values than rows")
+
+// hybrid reads numbers of up to 32 bits, which are written as runs of one number and as packed
+// numbers. A damaged run is an error, and no number is read twice.
+type hybrid struct {
+	b     []byte
+	width int // bits of a number
+
+	repeat int    // numbers left of a run of one number
+	value  uint32 // that number
+	packed []byte // the bytes of packed numbers
+	bit    int    // where the next one begins
+	left   int    // packed numbers that are left
+}
+
+// read fills to.
+func (r *hybrid) read(to []uint32) error {
+	for len(to) > 0 {
+		switch {
+		case r.repeat > 0:
+			n := min(r.repeat, len(to))
+			for i := range to[:n] {
+				to[i] = r.value
+			}
+			r.repeat -= n
+			to = to[n:]
+		case r.left > 0:
+			n := min(r.left, len(to))
+			for i := range to[:n] {
+				to[i] = r.unpack()
+			}
+			r.left -= n
+			to = to[n:]
+		default:
+			if err := r.run(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unpack returns the next packed number. The bits of a number are from the lowest one up.
+func (r *hybrid) unpack() uint32 {
+	at, shift := r.bit>>3, r.bit&7
+	r.bit += r.width
+	var word uint64
+	if at+8 <= len(r.packed) {
+		word = binary.LittleEndian.Uint64(r.packed[at:])
+	} else {
+		for i, b := range r.packed[at:] {
+			word |= uint64(b) << (8 * i)
+		}
+	}
+	return uint32(word >> shift & (1<<r.width - 1))
+}
+
+// run reads the begin of the next run.
+func (r *hybrid) run() error {
+	head, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		return errFewValues
+	}
+	r.b = r.b[n:]
+	count := head >> 1
+	if head&1 == 0 {
+		size := (r.width + 7) / 8
+		if count == 0 || count > math.MaxInt32 || size > len(r.b) {
+			return errFewValues
+		}
+		r.repeat, r.value = int(count), 0
+		for i, b := range r.b[:size] {
+			r.value |= uint32(b) << (8 * i)
+		}
+		r.b = r.b[size:]
+		return nil
+	}
+	// Packed numbers come in groups of eight. The last group may be cut.
+	size := uint64(len(r.b))
+	if count == 0 || count > math.MaxInt32/8 {
+		return errFewValues
+	}
+	if need := count * uint64(r.width); need <= size {
+		size = need
+		r.left = int(count) * 8
+	} else {
+		r.left = int(size) * 8 / r.width
+	}
+	if r.left == 0 {
+		return errFewValues
+	}
+	r.packed, r.b, r.bit = r.b[:size], r.b[size:], 0
+	return nil
+}
+
+// decoder reads the values of one page.
+type decoder struct {
+	of    Type
+	b     []byte // plain values that are left
+	bit   int    // of plain booleans
+	split int    // values of a page whose bytes are split, 0 for another page
+	at    int    // the next one of them
+
+	indexed bool // the values are indexes into the dictionary
+	indexes hybrid
+	scratch []uint32
+}
+
+// start begins a page with values in an encoding.
+func (d *decoder) start(encoding int, b []byte) error {
+	*d = decoder{of: d.of, b: b, scratch: d.scratch}
+	switch encoding {
+	case encPlain:
+	case encPlainDictionary, encRLEDictionary:
+		d.indexed = true
+		if len(b) == 0 { // a page of nulls
+			return nil
+		}
+		if b[0] > 32 {
+			return fmt.Errorf("a page has indexes of %d bits", b[0])
+		}
+		d.indexes = hybrid{b: b[1:], width: int(b[0])}
+	case encSplit:
+		size := d.of.size()
+		if size != 4 && size != 8 || len(b)%size != 0 {
+			return fmt.Errorf("a page of %d bytes splits those of %s", len(b), d.of)
+		}
+		d.split = len(b) / size
+	default:
+		return unreadable(encoding)
+	}
+	return nil
+}
+
+// unreadable returns the error of a page in an encoding that is not read.
+func unreadable(encoding int) error {
+	name := fmt.Sprintf("encoding %d", encoding)
+	if encoding >= 0 && encoding < len(encodingNames) {
+		name = encodingNames[encoding]
+	}
+	return fmt.Errorf("its pages are written with %s: %w", name, ErrEncoding)
+}
+
+// size returns the bytes of a plain value; 0 for a type whose values differ, or are bits.
+func (t Type) size() int {
+	switch t {
+	case Int32, Float:
+		return 4
+	case Int64, Double:
+		return 8
+	case Int96:
+		return 12
+	}
+	return 0
+}
+
+// read reads the next n values into v. The texts point into the page or the dictionary.
+func (d *decoder) read(n int, v, dictionary *Values) error {
+	switch {
+	case d.indexed:
+		return d.readIndexed(n, v, dictionary)
+	case d.split > 0:
+		return d.readSplit(n, v)
+	}
+	return d.readPlain(n, v)
+}
+
+func (d *decoder) readPlain(n int, v *Values) error {
+	if size := d.of.size(); size > 0 && n > len(d.b)/size {
+		return errFewValues
+	}
+	le := binary.LittleEndian
+	switch d.of {
+	case Boolean:
+		v.Bools = resize(v.Bools, n)
+		if d.bit+n > 8*len(d.b) {
+			return errFewValues
+		}
+		for i := range v.Bools {
+			v.Bools[i] = d.b[d.bit>>3]>>(d.bit&7)&1 == 1
+			d.bit++
+		}
+	case Int32:
+		v.Int32s = resize(v.Int32s, n)
+		for i := range v.Int32s {
+			v.Int32s[i] = int32(le.Uint32(d.b[4*i:]))
+		}
+	case Int64:
+		v.Int64s = resize(v.Int64s, n)
+		for i := range v.Int64s {
+			v.Int64s[i] = int64(le.Uint64(d.b[8*i:]))
+		}
+	case Int96:
+		v.Int96s = resize(v.Int96s, n)
+		for i := range v.Int96s {
+			v.Int96s[i] = [12]byte(d.b[12*i:])
+		}
+	case Float:
+		v.Floats = resize(v.Floats, n)
+		for i := range v.Floats {
+			v.Floats[i] = math.Float32frombits(le.Uint32(d.b[4*i:]))
+		}
+	case Double:
+		v.Doubles = resize(v.Doubles, n)
+		for i := range v.Doubles {
+			v.Doubles[i] = math.Float64frombits(le.Uint64(d.b[8*i:]))
+		}
+	case ByteArray:
+		return d.readTexts(n, v)
+	default:
+		return fmt.Errorf("it is %s", d.of)
+	}
+	d.b = d.b[d.of.size()*n:]
+	return nil
+}
+
+// readTexts reads texts, each behind its length.
+func (d *decoder) readTexts(n int, v *Values) error {
+	if n > len(d.b)/4 {
+		return errFewValues
+	}
+	v.Texts = resize(v.Texts, n)
+	for i := range v.Texts {
+		if len(d.b) < 4 {
+			return errFewValues
+		}
+		size := binary.LittleEndian.Uint32(d.b)
+		d.b = d.b[4:]
+		if size > uint32(len(d.b)) {
+			return errFewValues
+		}
+		v.Texts[i], d.b = d.b[:size:size], d.b[size:]
+	}
+	return nil
+}
+
+// readSplit reads values whose first bytes come before their second ones, and so on.
+func (d *decoder) readSplit(n int, v *Values) error {
+	if d.at+n > d.split {
+		return errFewValues
+	}
+	size := d.of.size()
+	whole := decoder{of: d.of, b: make([]byte, 0, n*size)}
+	for i := d.at; i < d.at+n; i++ {
+		for j := range size {
+			whole.b = append(whole.b, d.b[j*d.split+i])
+		}
+	}
+	d.at += n
+	return whole.readPlain(n, v)
+}
+
+func (d *decoder) readIndexed(n int, v, from *Values) error {
+	d.scratch = resize(d.scratch, n)
+	if err := d.indexes.read(d.scratch); err != nil {
+		return err
+	}
+	switch d.of {
+	case Boolean:
+		return pick(&v.Bools, d.scratch, from.Bools)
+	case Int32:
+		return pick(&v.Int32s, d.scratch, from.Int32s)
+	case Int64:
+		return pick(&v.Int64s, d.scratch, from.Int64s)
+	case Int96:
+		return pick(&v.Int96s, d.scratch, from.Int96s)
+	case Float:
+		return pick(&v.Floats, d.scratch, from.Floats)
+	case Double:
+		return pick(&v.Doubles, d.scratch, from.Doubles)
+	}
+	return pick(&v.Texts, d.scratch, from.Texts)
+}
+
+// pick looks values up in a dictionary.
+func pick[T any](to *[]T, indexes []uint32, dictionary []T) error {
+	*to = resize(*to, len(indexes))
+	for i, at := range indexes {
+		if at >= uint32(len(dictionary)) {
+			return fmt.Errorf("value %d of a dictionary of %d", at, len(dictionary))
+		}
+		(*to)[i] = dictionary[at]
+	}
+	return nil
+}
+
+// resize returns a slice of n values, in the memory of s if that is large enough.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
