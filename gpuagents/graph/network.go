@@ -28,7 +28,7 @@ type Options struct {
 	PageBytes int
 }
 
-// Network is the agents of the cell sir or lif on a graph, with ids from 0 on. All are susceptible, or
+// Network is the agents of the cell sir, lif or izhikevich on a graph, with ids from 0 on. All are susceptible, or
 // quiet, at first. Its pages are all on the device, and beside them are the links and what a tick
 // derives from the pages. Between two calls the state is in the pages: those of agents, and the number
 // of ticks in each group. A tick depends on the states, that number and Options, and on nothing else.
@@ -72,14 +72,14 @@ type model interface {
 
 // New makes a network with pages that take the budget b, which must have room for all of them on the
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is sir or lif. A *RoomError says that the device has no room for the links.
+// first call. cell is sir, lif or izhikevich. A *RoomError says that the device has no room for the links.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n *Network, err error) {
 	if o.PageBytes == 0 {
 		o.PageBytes = 2 << 20
 	}
 	switch {
-	case !cell.IsSIR() && !cell.IsLIF():
-		return nil, fmt.Errorf("%w: cell %s: use sir or lif", ErrInvalid, cell.Cell.Name)
+	case !cell.IsSIR() && !cell.Spikes():
+		return nil, fmt.Errorf("%w: cell %s: use sir, lif or izhikevich", ErrInvalid, cell.Cell.Name)
 	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
 		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
 			o.Agents, cell.Agents)
@@ -101,7 +101,7 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n 
 	}
 	n.per = n.layout.Slots * n.layout.Agents
 	n.ticks = n.layout.Offsets[len(n.layout.Offsets)-1]
-	if n.model = newEpidemic(n, cell); cell.IsLIF() {
+	if n.model = newEpidemic(n, cell); cell.Spikes() {
 		n.model = newSpiking(n, cell)
 	}
 	return n, n.allocate(b)
@@ -248,14 +248,14 @@ func bit(on bool) device.Arg {
 func (n *Network) lanes() device.Geometry { return n.states.Shape((n.Len() + 3) / 4) }
 
 // Set applies a value to each of some agents: the state of an agent of sir, 0, 1 or 2, and the current
-// of one of lif, which it holds, up to MaxCurrent on both sides of 0. Of an agent that is there several
+// of one of lif or izhikevich, which it holds, up to MaxCurrent on both sides of 0. Of an agent that is there several
 // times, the last value counts.
 func (n *Network) Set(ctx context.Context, ids []uint32, values []float32) error {
 	return n.model.set(ctx, ids, values)
 }
 
 // Get returns the votes of agents, which are their states, and a value of each: the state of an agent of
-// sir, and the potential of one of lif. It makes no page and changes none.
+// sir, and the potential of a neuron. It makes no page and changes none.
 func (n *Network) Get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
 	return n.model.get(ctx, ids)
 }

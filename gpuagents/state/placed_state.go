@@ -157,9 +157,9 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 			{"state", "0 for susceptible, 1 for infected or 2 for recovered", stateUpTo(graphset.States - 1)},
 		},
 	}
-	if cell.IsLIF() {
+	if cell.Spikes() {
 		s.texts = placeTexts{
-			cell: cells.LIFName, on: "on a graph", expr: "(spike)",
+			cell: cell.Cell.Name, on: "on a graph", expr: "(spike)",
 			columns: []input{{
 				"current", "a number from -1e6 to 1e6",
 				func(v float32) bool { return v >= -graph.MaxCurrent && v <= graph.MaxCurrent }, // no NaN is

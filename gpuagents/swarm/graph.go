@@ -121,7 +121,7 @@ func (n Neighbours) fileText() string {
 }
 
 // Rows returns the links of the agents of a graph that a file describes: whom each agent of sir hears,
-// and who hears each agent of lif. They are nil for another graph.
+// and who hears each agent of lif and izhikevich. They are nil for another graph.
 func (s *Spec) Rows() (*edges.Rows, error) {
 	if object := s.Neighbours.Object(); object != "" {
 		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name "+
@@ -135,13 +135,13 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Cell.Kind == cells.LIFName {
+	if s.spikes() {
 		return list.Out(s.Agents, s.Neighbours.Directed)
 	}
 	return list.In(s.Agents, s.Neighbours.Directed)
 }
 
-// validateGraph is the part of validateNeighbours for the cells sir and lif.
+// validateGraph is the part of validateNeighbours for the cells sir, lif and izhikevich.
 func (s *Spec) validateGraph() (path []string, err error) {
 	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
 	kinds := 0

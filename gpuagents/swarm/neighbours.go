@@ -147,7 +147,7 @@ func (s *Spec) placeAgents() {
 func (s *Spec) validateNeighbours() (path []string, err error) {
 	kind := s.Cell.Kind
 	life := s.ByAgent() && kind == cells.LifeName
-	graph := s.ByAgent() && (kind == cells.SIRName || kind == cells.LIFName)
+	graph := s.ByAgent() && (kind == cells.SIRName || s.spikes())
 	box := s.ByAgent() && cells.BoxFeatures(kind, 2) != nil
 	switch {
 	case !s.HasNeighbours() && box:
@@ -163,7 +163,7 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 		return nil, nil
 	case !life && !graph && !box:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or kind sir, lif, boids or circles, or leave it out", kind)
+			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids or circles, or leave it out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
@@ -190,7 +190,7 @@ func (s *Spec) validateGrid() (path []string, err error) {
 	case s.OnGraph():
 		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width " +
 			"and " +
-			"height, or cell: {kind: sir} or {kind: lif} for agents on a graph")
+			"height, or cell: {kind: sir}, {kind: lif} or {kind: izhikevich} for agents on a graph")
 	case n.Directed:
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
 	case n.Width < 1 || n.Width > math.MaxUint32:
