@@ -51,6 +51,7 @@ type Network struct {
 	// frames is the copy of the table of frames, and tally the agents in each state.
 	frames, offsets, columns, weights, tally device.Buffer
 	close                                    []func() error // in this order
+	trace                                    *trace         // nil before the first picture
 }
 
 // model is what a tick of a cell does.
@@ -170,7 +171,10 @@ func (n *Network) Device() device.Device { return n.dev }
 func (n *Network) Kernels() []string { return append([]string{graphset.Links}, n.model.kernels()...) }
 
 // Reset makes all agents as they are at first, and the number of ticks 0.
-func (n *Network) Reset(ctx context.Context) error { return n.states.Reset(ctx) }
+func (n *Network) Reset(ctx context.Context) error {
+	n.trace.forget()
+	return n.states.Reset(ctx)
+}
 
 // Ticks returns the number of ticks since the last reset.
 func (n *Network) Ticks(ctx context.Context) (uint32, error) {
@@ -217,6 +221,9 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 			}
 		}
 		if err := n.model.launch(i, tick+uint32(i), i == count-1); err != nil {
+			return nil, failed(err)
+		}
+		if err := n.trace.record(tick + uint32(i)); err != nil {
 			return nil, failed(err)
 		}
 	}

@@ -82,6 +82,7 @@ type Box struct {
 	// The agents of each bin, the places of these in the sorted list, the sums of parts of them, and the
 	// number of each agent in its bin.
 	counts, starts, sums, ranks device.Buffer
+	dots                        device.Buffer  // nil before the first picture
 	close                       []func() error // in this order
 }
 

@@ -36,6 +36,7 @@ type placedState struct {
 	every    swarm.Checkpoint
 	reduced  bool                  // few steps are put into the stream at a time
 	computer *computation.Computer // nil before the first question that needs it
+	pictures []raster.Var          // that the place draws itself
 }
 
 // place is agents on a grid, on a graph or in a box, each of which has a state that is a byte, and its
@@ -151,6 +152,10 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 		return err
 	}
 	s.place = network
+	s.pictures = []raster.Var{{Name: "infected", Draw: network.Picture}}
+	if cell.Spikes() {
+		s.pictures[0].Name = "spikes"
+	}
 	s.texts = placeTexts{
 		cell: cells.SIRName, on: "on a graph", expr: "(state == 1)", votes: true,
 		columns: []input{
@@ -185,6 +190,7 @@ func (s *placedState) openBox(dev device.Device, b *pages.Budget, spec *swarm.Sp
 		return err
 	}
 	s.place = box
+	s.pictures = []raster.Var{{Name: "places", Draw: box.Picture}}
 	s.texts = placeTexts{cell: cell.Cell.Name, on: "in a box", expr: "(state)"}
 	for k, name := range cells.BoxFeatures(cell.Cell.Name, len(n.Sides())) {
 		use := fmt.Sprintf("a speed from %v to %v, the radius", -n.Radius, n.Radius)

@@ -13,7 +13,7 @@ import (
 func GraphKernels() []string {
 	return []string{
 		graphset.Links, graphset.Mark, graphset.SIR, graphset.Rounds, graphset.List, graphset.Push, graphset.LIF,
-		graphset.Izhikevich, graphset.Put, graphset.Take,
+		graphset.Izhikevich, graphset.Put, graphset.Take, graphset.Trace,
 	}
 }
 
@@ -64,6 +64,10 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		for range 1 + r.IntN(3) {
 			states[r.IntN(len(states))] = graphset.Infected
 		}
+	}
+	if kernel == graphset.Trace {
+		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
+			word(r.IntN(graphset.States)).trace(r, agents)
 	}
 	a.memory(states, kernel == graphset.SIR).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
 		word(agents)
@@ -213,6 +217,22 @@ func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arr
 		word(recoveries).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).
 		word(r.IntN(2)).in(own(types)).word(r.IntN(agents + 1)).word(r.IntN(2)).word(tick)
 	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+}
+
+// trace adds the rows and columns of a launch of Trace.
+func (a *Arrays) trace(r *rand.Rand, agents int) *Arrays {
+	perRow := 1 + r.IntN(agents)
+	if r.IntN(2) == 0 {
+		perRow = 128 * (1 + r.IntN(9))
+	}
+	rows, columns := (agents+perRow-1)/perRow, 2+r.IntN(3)
+	column, counts := r.IntN(columns), make([]uint32, rows*columns)
+	for i := range counts {
+		if i/rows != column {
+			counts[i] = r.Uint32()
+		}
+	}
+	return a.word(perRow).word(rows).word(column).word(columns).out(own(counts))
 }
 
 // rewire returns a chance in 2^-32, up to 1.

@@ -13,7 +13,7 @@ import (
 func SpaceKernels() []string {
 	return []string{
 		spaceset.Place, spaceset.Load, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort, spaceset.Boids,
-		spaceset.Circles, spaceset.Store,
+		spaceset.Circles, spaceset.Store, spaceset.Dots,
 	}
 }
 
@@ -25,7 +25,7 @@ func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
 	dims := 2 + r.IntN(2)
 	bins := randomBins(r, dims)
 	switch kernel {
-	case spaceset.Place, spaceset.Load, spaceset.Store:
+	case spaceset.Place, spaceset.Load, spaceset.Store, spaceset.Dots:
 		return a.boxPages(r, kernel, agents, dims)
 	case spaceset.Count: // each agent in a bin of its own, since numbers in a bin are in any order
 		agents = min(agents, bins.all())
@@ -112,7 +112,7 @@ func (a *Arrays) counts(r *rand.Rand, kernel string, bins int) *Arrays {
 	return a.in(own(sums)).out(fixture.Poisoned(4 * (bins + 1)))
 }
 
-// boxPages makes a launch of Place, Load or Store.
+// boxPages makes a launch of Place, Load, Store or Dots.
 func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays {
 	per, moving := 1+r.IntN(300), r.IntN(2)
 	bytes := func(n int) int { return (n + 255) / 256 * 256 }
@@ -133,12 +133,20 @@ func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays
 			}
 		}
 	}
-	a.memory(content, kernel != spaceset.Load).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
+	a.memory(content, kernel == spaceset.Place || kernel == spaceset.Store).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
 		word(at).word(stride).word(dims)
 	if kernel == spaceset.Place {
 		first := r.IntN(agents)
 		a.word(first).word(first + r.IntN(agents-first) + 1).word(moving * (1 + r.IntN(spaceset.Units)))
 		return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32()))
+	}
+	if kernel == spaceset.Dots {
+		columns, rows := 1+r.IntN(40), 1+r.IntN(40)
+		counts := make([]uint32, columns*rows)
+		for i := range counts {
+			counts[i] = r.Uint32N(3)
+		}
+		return a.word(agents).word(columns).word(rows).out(own(counts))
 	}
 	a.word(agents).word(moving)
 	if kernel == spaceset.Load {

@@ -36,6 +36,8 @@ const (
 	LIF = "graph_lif"
 	// Izhikevich makes a tick of neurons of Izhikevich.
 	Izhikevich = "graph_izhikevich"
+	// Trace counts the agents in a state, for a picture over ticks.
+	Trace = "graph_trace"
 	// Put writes a variable of 4 bytes of agents.
 	Put = "graph_put"
 	// Take reads a variable of 4 bytes of agents.
@@ -138,6 +140,10 @@ func init() {
 	add(Izhikevich, append(pages[:5:5], word("potentials"), word("recoveries"), word("currents"), buffer("sums"),
 		buffer("active"), buffer("counts"), word("which"), buffer("types"), word("exciting"), word("noisy"),
 		word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	// Column of counts, of rows words, has 0 before, and the next of columns becomes 0. Row i has the
+	// agents from i*per_row on. There are as many rows as that makes, and two columns or more.
+	add(Trace, append(pages[:5:5], word("state"), word("per_row"), word("rows"), word("column"), word("columns"),
+		buffer("counts"))...)
 	for _, name := range []string{Put, Take} {
 		add(name, append(pages[:4:4], word("offset"), buffer("ids"), word("n"), buffer("values"))...)
 	}

@@ -40,6 +40,8 @@ const (
 	Circles = "space_circles"
 	// Store writes a list of agents into the pages.
 	Store = "space_store"
+	// Dots counts the agents in each cell of a picture.
+	Dots = "space_dots"
 )
 
 // Numbers that kernels and their callers agree on.
@@ -126,6 +128,9 @@ func init() {
 	// Where moving is 0 there are no velocities.
 	add(Load, pages+"agents moving positions* velocities*")
 	add(Store, pages+"agents moving positions* velocities* states*")
+	// Cells are on the first two axes, in rows, of which the first is at the far end of the second axis.
+	// counts are added to.
+	add(Dots, pages+"agents columns rows counts*")
 	// ranks gets a number of each agent of the list in its bin. counts are 0 before.
 	add(Count, "positions* agents nx ny nz counts* ranks*")
 	// Sums are those of part bins each, of which part is a multiple of 32.
