@@ -7,7 +7,8 @@ struct Type {
   __device__ __forceinline__ explicit Type(const float *t) : a(t[0]), b(t[1]), c(t[2]), d(t[3]), noise(t[4]) {}
 };
 
-// The potential after half a tick: v + (0.04 v^2 + 5 v + 140 - u + input) / 2, within bounds. Each operation rounds once.
+// The potential after half a tick: v + (0.04 v^2 + 5 v + 140 - u + input) / 2, within bounds. Each operation rounds
+// once.
 __device__ __forceinline__ float half_tick(float v, float u, float input) {
   float slope = 0.04f * v;
   slope = slope + 5.0f;
