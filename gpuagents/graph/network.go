@@ -62,6 +62,8 @@ type model interface {
 	kernels() []string
 	// open allocates what ticks need.
 	open() error
+	// bytes is how many these are.
+	bytes() int64
 	// begin puts into the stream what ticks need of the pages, and launch tick number i after it, with
 	// the number of ticks before it. If count is set, it adds the agents in each state to the tally.
 	begin() error
@@ -75,21 +77,6 @@ type model interface {
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
 // first call. cell is sir, lif or izhikevich. A *RoomError says that the device has no room for the links.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n *Network, err error) {
-	if o.PageBytes == 0 {
-		o.PageBytes = 2 << 20
-	}
-	switch {
-	case !cell.IsSIR() && !cell.Spikes():
-		return nil, fmt.Errorf("%w: cell %s: use sir, lif or izhikevich", ErrInvalid, cell.Cell.Name)
-	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
-		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
-			o.Agents, cell.Agents)
-	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
-		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
-	}
-	if err := o.Links.check(o.Agents); err != nil {
-		return nil, err
-	}
 	n = &Network{dev: d, o: o}
 	defer func() {
 		if err != nil {
@@ -97,15 +84,39 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n 
 			n = nil
 		}
 	}()
-	if n.layout, err = cell.Layout(o.PageBytes); err != nil {
+	if err = n.place(cell); err != nil {
 		return n, err
+	}
+	return n, n.allocate(b)
+}
+
+// place checks the options, fills in the default, and sets what follows from them and the cell.
+func (n *Network) place(cell *cells.Addressed) (err error) {
+	o := &n.o
+	if o.PageBytes == 0 {
+		o.PageBytes = 2 << 20
+	}
+	switch {
+	case !cell.IsSIR() && !cell.Spikes():
+		return fmt.Errorf("%w: cell %s: use sir, lif or izhikevich", ErrInvalid, cell.Cell.Name)
+	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
+		return fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
+			o.Agents, cell.Agents)
+	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
+		return fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
+	}
+	if err := o.Links.check(o.Agents); err != nil {
+		return err
+	}
+	if n.layout, err = cell.Layout(o.PageBytes); err != nil {
+		return err
 	}
 	n.per = n.layout.Slots * n.layout.Agents
 	n.ticks = n.layout.Offsets[len(n.layout.Offsets)-1]
 	if n.model = newEpidemic(n, cell); cell.Spikes() {
 		n.model = newSpiking(n, cell)
 	}
-	return n, n.allocate(b)
+	return nil
 }
 
 // allocate takes the memory on the device, and makes the links.
@@ -117,8 +128,9 @@ func (n *Network) allocate(b *pages.Budget) (err error) {
 		return err
 	}
 	n.close = append(n.close, n.stream.Close)
-	count := int((n.Len() + int64(n.per) - 1) / int64(n.per))
-	if n.memory, err = pages.NewMemory(n.dev, b.AllOnDevice(), n.groups(), n.layout.PageBytes, count); err != nil {
+	count := n.pages()
+	whole := b.AllOnDevice().WithBeside(n.besideBytes(count))
+	if n.memory, err = pages.NewMemory(n.dev, whole, n.groups(), n.layout.PageBytes, count); err != nil {
 		return err
 	}
 	n.close = append(n.close, n.memory.Close)
@@ -143,10 +155,28 @@ func (n *Network) allocate(b *pages.Budget) (err error) {
 	return n.model.open()
 }
 
+// besideBytes returns what is on the device beside so many pages, in bytes.
+func (n *Network) besideBytes(pages int) int64 {
+	return 4*int64(pages) + int64(8*n.model.states()) + n.o.Links.bytes(n.Len()) + n.model.bytes()
+}
+
+// Beside returns what a network of a cell has on the device beside its pages, in bytes; 0 for options
+// that do not fit together.
+func Beside(cell *cells.Addressed, o Options) int64 {
+	n := &Network{o: o}
+	if n.place(cell) != nil {
+		return 0
+	}
+	return n.besideBytes(n.pages())
+}
+
+// pages returns how many pages the agents have.
+func (n *Network) pages() int { return int((n.Len() + int64(n.per) - 1) / int64(n.per)) }
+
 // alloc allocates memory that Close releases.
 func (n *Network) alloc(to *device.Buffer, bytes int64) (err error) {
 	if *to, err = n.dev.Alloc(bytes, "graph"); err != nil {
-		return &RoomError{n.Len(), n.o.Links.count(n.Len()), n.o.Links.bytes(n.Len()), err}
+		return &RoomError{n.Len(), n.o.Links.count(n.Len()), n.besideBytes(n.pages()), err}
 	}
 	n.close = append(n.close, (*to).Close)
 	return nil

@@ -47,6 +47,14 @@ func (s *spiking) kernels() []string {
 	return []string{push, tick}
 }
 
+func (s *spiking) bytes() int64 {
+	b := 3*4*s.Len() + 8
+	if s.cell.IsIzhikevich() {
+		b += 2 * 4 * graphset.TypeWords
+	}
+	return b
+}
+
 func (s *spiking) open() (err error) {
 	tick, push := s.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{graphset.List: &s.list, push: &s.push, tick: &s.tick} {

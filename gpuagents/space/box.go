@@ -123,7 +123,8 @@ func (x *Box) allocate(b *pages.Budget) (err error) {
 	x.close = append(x.close, x.stream.Close)
 	count := int((x.Len() + int64(x.per) - 1) / int64(x.per))
 	groups := int(x.Len() / int64(x.layout.Agents))
-	if x.memory, err = pages.NewMemory(x.dev, b.AllOnDevice(), groups, x.layout.PageBytes, count); err != nil {
+	if x.memory, err = pages.NewMemory(x.dev, b.AllOnDevice().WithBeside(x.besideBytes(count)), groups,
+		x.layout.PageBytes, count); err != nil {
 		return err
 	}
 	x.close = append(x.close, x.memory.Close)
@@ -132,7 +133,7 @@ func (x *Box) allocate(b *pages.Budget) (err error) {
 			device.ErrOutOfMemory))
 	}
 	for _, m := range x.beside(count) {
-		if *m.to, err = x.dev.Alloc(max(8, m.bytes), "space"); err != nil {
+		if *m.to, err = x.dev.Alloc(max(least, m.bytes), "space"); err != nil {
 			return &RoomError{x.Len(), x.besideBytes(count), err}
 		}
 		x.close = append(x.close, (*m.to).Close)
@@ -143,6 +144,9 @@ func (x *Box) allocate(b *pages.Budget) (err error) {
 	}
 	return x.states.Open()
 }
+
+// least is the least bytes of a piece: kernels get memory also where they read nothing.
+const least = 8
 
 // piece is memory beside the pages.
 type piece struct {
@@ -174,9 +178,23 @@ func (x *Box) beside(pages int) []piece {
 
 func (x *Box) besideBytes(pages int) (bytes int64) {
 	for _, m := range x.beside(pages) {
-		bytes += m.bytes
+		bytes += max(least, m.bytes)
 	}
 	return bytes
+}
+
+// Beside returns what a box of a cell has on the device beside its pages, in bytes; 0 for options that
+// do not fit together.
+func Beside(cell *cells.Addressed, o Options) int64 {
+	if o.PageBytes == 0 {
+		o.PageBytes = 2 << 20
+	}
+	layout, err := cell.Layout(max(o.PageBytes, 0))
+	if o.check(cell) != nil || err != nil {
+		return 0
+	}
+	x, per := &Box{o: o, cell: cell, grid: gridOf(o)}, int64(layout.Slots*layout.Agents)
+	return x.besideBytes(int((o.Agents + per - 1) / per))
 }
 
 // Len returns the number of agents.

@@ -211,7 +211,8 @@ func TestBoxCompute(t *testing.T) {
 	if speed < 0.05 || speed > 0.10001 {
 		t.Errorf("the highest speed is %v radii a tick", speed)
 	}
-	if _, vars := Variables(s); len(vars) != 7 || vars[0].Name != "state" || vars[6].Name != "vz" {
+	if _, vars := Variables(s); len(vars) != 8 || vars[0].Name != "state" || vars[6].Name != "vz" ||
+		vars[7].Name != "places" {
 		t.Errorf("the variables are %+v", vars)
 	}
 }

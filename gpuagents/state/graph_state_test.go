@@ -182,7 +182,7 @@ func TestGraphRoom(t *testing.T) {
 	_, err = newWhole(openHost(t), nil, spec, spec.Groups())
 	var refused *jobs.Error
 	if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice ||
-		!strings.Contains(refused.Message, "16777216000000 links takes 67108864000000 bytes") {
+		!strings.Contains(refused.Message, "16777216000000 links takes 67108868194508 bytes") {
 		t.Errorf("16 trillion links: %v, want a refusal", err)
 	}
 }

@@ -115,10 +115,7 @@ func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Grou
 
 // openGrid makes the place a grid.
 func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
-	n := spec.Neighbours
-	plane, err := grid.New(dev, b, cell, grid.Options{
-		Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(spec.PageSize),
-	})
+	plane, err := grid.New(dev, b, cell, spec.Grid())
 	if err != nil {
 		return err
 	}
@@ -127,24 +124,17 @@ func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.S
 		cell: cells.LifeName, on: "on a grid", expr: "(alive)", votes: true,
 		columns: []input{{"state", "0 for dead or 1 for alive", stateUpTo(1)}},
 	}
-	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", n, plane.Layout()), plane.Kernel())
+	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", spec.Neighbours, plane.Layout()), plane.Kernel())
 	return nil
 }
 
 // openGraph makes the place a graph.
 func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
-	n := spec.Neighbours
 	rows, err := spec.Rows()
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
 	}
-	links := graph.Links{Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed}
-	if n.Ring != (swarm.Ring{}) {
-		links = graph.Links{Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed}
-	}
-	network, err := graph.New(dev, b, cell, graph.Options{
-		Agents: spec.Agents, Links: links, Seed: spec.Seed, PageBytes: int(spec.PageSize),
-	})
+	network, err := graph.New(dev, b, cell, spec.Network(spec.Links(rows)))
 	if room := (*graph.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)
 	}
@@ -171,7 +161,7 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 			}},
 		}
 	}
-	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, n), spec, cell, network.Layout(),
+	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, spec.Neighbours), spec, cell, network.Layout(),
 		network.Kernels())
 	return nil
 }
@@ -179,10 +169,7 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 // openBox makes the place a box.
 func (s *placedState) openBox(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
 	n := spec.Neighbours.Space
-	box, err := space.New(dev, b, cell, space.Options{
-		Agents: spec.Agents, Sides: n.Sides(), Radius: n.Radius, Periodic: n.Periodic, Seed: spec.Seed,
-		PageBytes: int(spec.PageSize),
-	})
+	box, err := space.New(dev, b, cell, spec.Box())
 	if room := (*space.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -139,6 +140,15 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 		return list.Out(s.Agents, s.Neighbours.Directed)
 	}
 	return list.In(s.Agents, s.Neighbours.Directed)
+}
+
+// Links returns the links of a graph, of which rows are those of a file, or nil.
+func (s *Spec) Links(rows *edges.Rows) graph.Links {
+	n := s.Neighbours
+	if n.Ring != (Ring{}) {
+		return graph.Links{Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed}
+	}
+	return graph.Links{Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed}
 }
 
 // validateGraph is the part of validateNeighbours for the cells sir, lif and izhikevich.
