@@ -12,6 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// GraphFolder has the edges of graphs in the place of snapshots; see Neighbours.Object.
+const GraphFolder = "graphs"
+
 // Limits of a file of edges.
 const (
 	maxEdges = 32 << 20
@@ -66,7 +69,7 @@ func (n Neighbours) Object() string {
 	if n.Digest == "" || n.Edges != "" {
 		return ""
 	}
-	return "graphs/" + n.Digest
+	return GraphFolder + "/" + n.Digest
 }
 
 // Attach puts edges that Detach has taken out back into the spec. The error is a *jobs.Error.
