@@ -72,7 +72,8 @@ func TestTrace(t *testing.T) {
 		if err := n.Reset(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if p, err := n.Picture(t.Context(), 1000); err != nil || p.Tick != 0 || slices.Contains(p.States, raster.Whole) {
+		if p, err := n.Picture(t.Context(), 1000); err != nil || p.Tick != 0 ||
+			slices.Contains(p.States, raster.Whole) {
 			t.Errorf("after a reset: %v, %v, want no value", p, err)
 		}
 	}

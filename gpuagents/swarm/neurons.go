@@ -44,8 +44,8 @@ func (s *Spec) validateNeurons() (path []string, err error) {
 		switch path = []string{"cell", k.key}; {
 		case k.name == "":
 		case s.Cell.Kind != cells.IzhikevichName:
-			return path, fmt.Errorf("%s: it is for the cell izhikevich: write cell: {kind: izhikevich}, or leave it out",
-				k.key)
+			return path, fmt.Errorf("%s: it is for the cell izhikevich: write cell: {kind: izhikevich}, or leave it "+
+				"out", k.key)
 		case !slices.Contains(known, k.name):
 			return path, fmt.Errorf("%s %q: did you mean %q? There are %v", k.key, k.name,
 				strictyaml.Nearest(k.name, known), known)

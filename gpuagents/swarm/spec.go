@@ -77,7 +77,8 @@ type Spec struct {
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
 	// Neighbours is the grid on which the agents of the cell life are, the graph of the agents of sir, lif
-	// or izhikevich, or the box of those of boids or circles. These cells need theirs. Their pages are all on the device.
+	// or izhikevich, or the box of those of boids or circles. These cells need theirs. Their pages are all on
+	// the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
