@@ -19,7 +19,7 @@ func (x *Box) shape(cells int) (columns, rows int) {
 	return columns, max(1, min(cells/columns, int(math.Round(float64(columns)/ratio))))
 }
 
-// Picture draws how many agents are in each cell of a picture of the first two axes, of which the second
+// Picture draws how many agents, of a colony those that are alive, are in each cell of a picture of the first two axes, of which the second
 // goes upwards. It has no value before the first tick or observation. It makes no page and changes none.
 func (x *Box) Picture(ctx context.Context, cells int) (*raster.Picture, error) {
 	for _, made := range x.memory.Made() {
@@ -36,7 +36,8 @@ func (x *Box) Picture(ctx context.Context, cells int) (*raster.Picture, error) {
 	if err := errors.Join(x.memory.FlushFrames(x.frames), x.dots.Fill(0, bytes, 0)); err != nil {
 		return nil, fault.Mark(err)
 	}
-	if err := x.put(spaceset.Dots, x.Len(), x.pages(), words(x.Len(), int64(columns), int64(rows)),
+	if err := x.put(spaceset.Dots, x.Len(), x.pages(), words(x.Len(), bit(x.colony != nil), int64(columns),
+		int64(rows)),
 		buffers(x.dots)); err != nil {
 		return nil, fault.Mark(errors.Join(err, x.stream.Sync(context.WithoutCancel(ctx))))
 	}

@@ -24,6 +24,7 @@ var besideTexts = map[string]string{
 	"lif, file":  "cell: {kind: lif}\nneighbours: {graph: plain.csv, directed: true}\n",
 	"izhikevich": "agents: 5000\ncell: {kind: izhikevich}\nneighbours: {random: {degree: 9}}\n",
 	"boids":      "agents: 3000\ncell: {kind: boids}\nneighbours: {space: {size: [90, 50], radius: 1}}\n",
+	"colony":     "agents: 3000\ncell: {kind: colony}\nneighbours: {space: {size: [20, 9], radius: 1}}\n",
 	"circles":    "agents: 3000\ncell: {kind: circles}\nneighbours: {space: {size: [20, 9, 9], radius: 2}}\n",
 }
 

@@ -84,6 +84,9 @@ func (s *Spec) OnGrid() bool { return s.HasNeighbours() && !s.OnGraph() && !s.In
 // InBox says that the agents are in a box.
 func (s *Spec) InBox() bool { return s.Neighbours.Space != Space{} }
 
+// IsColony says that the agents die and give birth.
+func (s *Spec) IsColony() bool { return s.InBox() && s.Cell.Kind == cells.ColonyName }
+
 // OnGraph says that the agents are on a graph.
 func (s *Spec) OnGraph() bool {
 	n := s.Neighbours
@@ -163,7 +166,7 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 		return nil, nil
 	case !life && !graph && !box:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids or circles, or leave it out", kind)
+			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony, or leave it out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
@@ -175,7 +178,7 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case box:
 		return s.validateSpace()
 	case s.InBox():
-		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids and circles: "+
+		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids, circles and colony: "+
 			"write what the cell %s needs instead, or another cell", kind)
 	case life:
 		return s.validateGrid()

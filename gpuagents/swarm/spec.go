@@ -332,6 +332,8 @@ func (s *Spec) candidates() []string {
 			return slices.Clone(cells.LIFCandidates)
 		case cells.BoidsName, cells.CirclesName:
 			return slices.Clone(cells.BoxCandidates)
+		case cells.ColonyName:
+			return slices.Clone(cells.ColonyCandidates)
 		}
 		return nil
 	}

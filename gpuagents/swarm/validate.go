@@ -16,7 +16,7 @@ import (
 
 // addressable are the cells whose agents can be addressed.
 var addressable = []string{
-	cells.BoidsName, cells.CirclesName, "gru", cells.IzhikevichName, "leaky", cells.LifeName, cells.LIFName,
+	cells.BoidsName, cells.CirclesName, cells.ColonyName, "gru", cells.IzhikevichName, "leaky", cells.LifeName, cells.LIFName,
 	cells.SIRName,
 }
 

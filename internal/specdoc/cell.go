@@ -23,7 +23,7 @@ func allCells() []cell {
 	}
 	for _, name := range []string{
 		"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName, cells.IzhikevichName, cells.BoidsName,
-		cells.CirclesName,
+		cells.CirclesName, cells.ColonyName,
 	} {
 		c, _ := cells.LookupAddressed(name)
 		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}
@@ -38,6 +38,8 @@ func allCells() []cell {
 			one.names = cells.LIFCandidates
 		case cells.BoidsName, cells.CirclesName:
 			one.names = cells.BoxCandidates
+		case cells.ColonyName:
+			one.names = cells.ColonyCandidates
 		}
 		all = append(all, one)
 	}

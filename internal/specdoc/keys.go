@@ -20,7 +20,8 @@ var keys = []Key{
 	{
 		Path: "features", Kind: Texts, Min: "1", Max: "64", Default: "[value]",
 		Doc: "Columns with the numbers that the agents see. Under `addressed: agent` the cell limits their number. " +
-			"Those of `boids` are `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and those of `circles` " +
+			"Those of `boids` are `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and those of `circles` and " +
+			"`colony` " +
 			"`x, y`, or `x, y, z`.",
 	},
 	{
@@ -110,11 +111,12 @@ var keys = []Key{
 	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
 	{
 		Path: "cell.kind", Kind: Text, Values: []string{
-			"predictor", "gru", "leaky", "life", "lif", "izhikevich", "sir", "boids", "circles", "custom",
+			"predictor", "gru", "leaky", "life", "lif", "izhikevich", "sir", "boids", "circles", "colony",
+			"custom",
 		},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"`sir`, `lif`, `izhikevich`, `boids` and `circles`, which need `neighbours`. `custom` has a step in CUDA C++.",
+			"`sir`, `lif`, `izhikevich`, `boids`, `circles` and `colony`, which need `neighbours`. `custom` has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -151,7 +153,7 @@ var keys = []Key{
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
 		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, in a box of `space` " +
-			"for the cells `boids` and `circles`, and on a graph for the cells `sir`, `lif` and `izhikevich`, which is " +
+			"for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif` and `izhikevich`, which is " +
 			"`random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on the device.",
 	},
 	{

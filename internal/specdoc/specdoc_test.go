@@ -94,7 +94,7 @@ func TestKeys(t *testing.T) {
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
 		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName,
-			cells.IzhikevichName, cells.BoidsName, cells.CirclesName)))) {
+			cells.IzhikevichName, cells.BoidsName, cells.CirclesName, cells.ColonyName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
@@ -126,6 +126,7 @@ var bases = map[string]map[string]any{
 	string(Izhikevich):          neurons(),
 	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
+	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
 	"knowledge.units":           hearing(),

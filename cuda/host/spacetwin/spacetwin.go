@@ -103,9 +103,13 @@ func store(b *twin.Block) {
 
 // dots is the twin of dots.cu.
 func dots(b *twin.Block) {
-	all, columns, rows, counts := pagesOf(b), uint64(b.Uint32(8)), uint64(b.Uint32(9)), twin.Mem[uint32](b, 10)
+	all, living := pagesOf(b), b.Uint32(8) != 0
+	columns, rows, counts := uint64(b.Uint32(9)), uint64(b.Uint32(10)), twin.Mem[uint32](b, 11)
 	first, end := b.Part(uint64(b.Uint32(7)))
 	for i := first; i < end; i++ {
+		if living && *all.state(uint32(i)) == 0 {
+			continue
+		}
 		x, y := uint64(*all.word(uint32(i), 0)), uint64(*all.word(uint32(i), 1))
 		atomic.AddUint32(&counts[(rows-1-y*rows>>32)*columns+x*columns>>32], 1)
 	}
