@@ -20,8 +20,8 @@ var BoxCandidates = []string{"alone", "near"}
 // birth.
 var ColonyCandidates = []string{"empty", "alive"}
 
-// boidsAddressed, circlesAddressed and colonyAddressed have no weights: an observation is the place of an agent, and of a
-// boid its velocity too. Package gpuagents/space steps them.
+// boidsAddressed, circlesAddressed and colonyAddressed have no weights: an observation is the place of an
+// agent, and of a boid its velocity too. Package gpuagents/space steps them.
 var (
 	boidsAddressed = &Cell{
 		Name: BoidsName,
@@ -57,16 +57,16 @@ var (
 			"beyond that are dropped, and counted in `lost`. The features of an agent are its position, in the unit " +
 			"of the box; an observation makes it alive there",
 		Params: []Param{
-			{Name: "birth", Default: 0.1, Min: 0, Max: 1, Doc: "chance in a tick that an agent with fewer than `room` " +
-				"others within the radius gives birth"},
+			{Name: "birth", Default: 0.1, Min: 0, Max: 1, Doc: "chance in a tick that an agent with fewer than " +
+				"`room` others within the radius gives birth"},
 			{Name: "room", Default: 8, Min: 0, Max: 1e6, Integer: true, Doc: "others within the radius from which on " +
 				"an agent gives no birth"},
 			{Name: "death", Default: 0.01, Min: 0, Max: 1, Doc: "chance in a tick that an agent dies"},
 			{Name: "hunger", Default: 0, Min: 0, Max: 1, Doc: "what each other within the radius adds to it"},
 			{Name: "spread", Default: 0.5, Min: 0, Max: 1, Doc: "largest distance of a child from its parent on each " +
 				"axis, in radii"},
-			{Name: "first", Default: 1, Min: 0, Max: 1 << 32, Integer: true, Doc: "agents that are alive at first, at " +
-				"random places"},
+			{Name: "first", Default: 1, Min: 0, Max: 1 << 32, Integer: true, Doc: "agents that are alive at first, " +
+				"at random places"},
 		},
 		weights: func(*Bound, uint64) []float32 { return nil },
 	}

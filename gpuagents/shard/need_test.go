@@ -95,7 +95,8 @@ func TestNeed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
-		if got, want := Need(record(t, stated, groups)), spec.PageBytes(groups)+spec.BesideBytes(); got != want || got == 0 {
+		got, want := Need(record(t, stated, groups)), spec.PageBytes(groups)+spec.BesideBytes()
+		if got != want || got == 0 {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
 		}
 	}

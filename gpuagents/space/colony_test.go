@@ -122,8 +122,8 @@ func TestColony(t *testing.T) {
 		sides := []float64{8 + 10*r.Float64(), 8 + 10*r.Float64(), 8 + 4*r.Float64()}[:dims]
 		agents := group * (1 + r.IntN(600/group))
 		cell := cellOf(t, cells.ColonyName, dims, group, params{
-			"birth": 0.1 + 0.6*r.Float64(), "death": 0.2 * r.Float64() * float64(r.IntN(2)), "first": float64(1 + r.IntN(9)),
-			"hunger": 0.05 * r.Float64() * float64(round%3), "room": float64(1 + r.IntN(20)), "spread": r.Float64(),
+			"birth": 0.1 + 0.6*r.Float64(), "death": 0.2 * r.Float64() * float64(r.IntN(2)),
+			"first": float64(1 + r.IntN(9)), "hunger": 0.05 * r.Float64() * float64(round%3), "room": float64(1 + r.IntN(20)), "spread": r.Float64(),
 		})
 		x := open(t, d, cell, Options{
 			Agents: int64(agents), Sides: sides, Radius: 1 + r.Float64(), Periodic: r.IntN(2) == 0, Seed: r.Uint64(),
@@ -153,8 +153,8 @@ func TestColony(t *testing.T) {
 			for k := range dims {
 				for id, word := range wordsOf(t, x, k) {
 					if want.alive[id] && word != want.places[id][k] {
-						t.Fatalf("round %d, tick %d: agent %d is at %d on axis %d, want %d", round, want.tick, id, word, k,
-							want.places[id][k])
+						t.Fatalf("round %d, tick %d: agent %d is at %d on axis %d, want %d", round, want.tick, id,
+							word, k, want.places[id][k])
 					}
 				}
 			}

@@ -45,7 +45,8 @@ func TestBeside(t *testing.T) {
 			{inPages + beside, inPages + beside}, {inPages + beside - 1, 1 << 30}, {1 << 30, inPages + beside - 1},
 		} {
 			d, err := cuda.Open(t.Context(), "host", cuda.Options{
-				Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", MemoryLimit: c.device,
+				Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels",
+				MemoryLimit: c.device,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -161,8 +161,8 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 			}},
 		}
 	}
-	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, spec.Neighbours), spec, cell, network.Layout(),
-		network.Kernels())
+	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, spec.Neighbours), spec, cell,
+		network.Layout(), network.Kernels())
 	return nil
 }
 

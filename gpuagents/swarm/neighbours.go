@@ -166,7 +166,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 		return nil, nil
 	case !life && !graph && !box:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony, or leave it out", kind)
+			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony, or leave it "+
+			"out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
@@ -178,8 +179,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case box:
 		return s.validateSpace()
 	case s.InBox():
-		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids, circles and colony: "+
-			"write what the cell %s needs instead, or another cell", kind)
+		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids, circles and "+
+			"colony: write what the cell %s needs instead, or another cell", kind)
 	case life:
 		return s.validateGrid()
 	}

@@ -160,8 +160,8 @@ func TestAdmitBeside(t *testing.T) {
 	if err := admitPages(spec, agents(need)); err != nil {
 		t.Errorf("%d bytes for as many: %v, want no refusal", need, err)
 	}
-	if err := admitPages(spec, agents(need-1)); err == nil || !strings.Contains(err.Error(), "swarm flock does not fit: "+
-		"agents that have neighbours are all on one device: their pages need 256 KiB there and what ticks need "+
+	if err := admitPages(spec, agents(need-1)); err == nil || !strings.Contains(err.Error(), "swarm flock does not "+
+		"fit: agents that have neighbours are all on one device: their pages need 256 KiB there and what ticks need "+
 		"beside them") {
 		t.Errorf("a byte less: %v, want a refusal", err)
 	}

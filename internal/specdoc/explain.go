@@ -150,8 +150,8 @@ func (e *explainer) memory(spec *swarm.Spec) error {
 			bytesText(pages*int64(layout.PageBytes)))
 	}
 	if beside := spec.BesideBytes(); beside > 0 {
-		fmt.Fprintf(&e.b, "# Agents that have neighbours are all on one device. Ticks need %s there beside the pages.\n",
-			bytesText(beside))
+		fmt.Fprintf(&e.b, "# Agents that have neighbours are all on one device. Ticks need %s there beside the "+
+			"pages.\n", bytesText(beside))
 	}
 	return nil
 }

@@ -116,7 +116,8 @@ var keys = []Key{
 		},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"`sir`, `lif`, `izhikevich`, `boids`, `circles` and `colony`, which need `neighbours`. `custom` has a step in CUDA C++.",
+			"`sir`, `lif`, `izhikevich`, `boids`, `circles` and `colony`, which need `neighbours`. `custom` has a " +
+			"step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -124,7 +125,8 @@ var keys = []Key{
 	},
 	{
 		Path: "cell.neurons", Kind: Text, Values: neuronTypes(), Default: "regular_spiking", Scope: Izhikevich,
-		Doc: "Type of the excitatory agents: the parameters `a`, `b`, `c` and `d` that are not written in `cell.params`.",
+		Doc: "Type of the excitatory agents: the parameters `a`, `b`, `c` and `d` that are not written in " +
+			"`cell.params`.",
 	},
 	{
 		Path: "cell.inhibitory_neurons", Kind: Text, Values: neuronTypes(), Default: "fast_spiking", Scope: Izhikevich,
@@ -153,8 +155,8 @@ var keys = []Key{
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
 		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, in a box of `space` " +
-			"for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif` and `izhikevich`, which is " +
-			"`random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on the device.",
+			"for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif` and " +
+			"`izhikevich`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
@@ -221,7 +223,8 @@ var keys = []Key{
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
 			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by " +
 			"them; " +
-			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Agents count from 0. A graph of more than some 150,000 edges " +
+			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Agents count from 0. A " +
+			"graph of more than some 150,000 edges " +
 			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 " +
 			"edges.",
 	},

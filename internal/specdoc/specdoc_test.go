@@ -366,7 +366,8 @@ func defaultOf(t *testing.T, k *Key) (v any) {
 func TestDefaults(t *testing.T) {
 	// Their defaults apply where they are used: a specification keeps none.
 	absent := []string{
-		"durability", "cell.weights", "cell.neurons", "cell.inhibitory_neurons", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone", "shards",
+		"durability", "cell.weights", "cell.neurons", "cell.inhibitory_neurons", "csv.delimiter", "csv.decimal",
+		"csv.header", "csv.zone", "shards",
 		"knowledge.units", "knowledge.merge",
 	}
 	for _, k := range Keys() {

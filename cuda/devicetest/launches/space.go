@@ -150,7 +150,8 @@ func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays
 			}
 		}
 	}
-	a.memory(content, kernel == spaceset.Place || kernel == spaceset.Store || kernel == spaceset.Born).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
+	writes := kernel == spaceset.Place || kernel == spaceset.Store || kernel == spaceset.Born
+	a.memory(content, writes).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
 		word(at).word(stride).word(dims)
 	for id := range agents {
 		content[int(frames[id/per])*pageBytes+id%per] = byte(r.IntN(2))
