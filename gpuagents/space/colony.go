@@ -24,8 +24,13 @@ type colony struct {
 // beside returns the memory of a colony of n agents.
 func (c *colony) beside(n int64) []piece {
 	return []piece{
-		{&c.flags, 4 * n}, {&c.sums, 4 * partsOf(n)}, {&c.places, 4 * (n + 1)}, {&c.born, 4 * (n + 1)},
-		{&c.slots, 4 * n}, {&c.births, 4 * n}, {&c.children, 16 * n},
+		{&c.flags, 4 * n},
+		{&c.sums, 4 * partsOf(n)},
+		{&c.places, 4 * (n + 1)},
+		{&c.born, 4 * (n + 1)},
+		{&c.slots, 4 * n},
+		{&c.births, 4 * n},
+		{&c.children, 16 * n},
 	}
 }
 

@@ -123,7 +123,8 @@ func TestColony(t *testing.T) {
 		agents := group * (1 + r.IntN(600/group))
 		cell := cellOf(t, cells.ColonyName, dims, group, params{
 			"birth": 0.1 + 0.6*r.Float64(), "death": 0.2 * r.Float64() * float64(r.IntN(2)),
-			"first": float64(1 + r.IntN(9)), "hunger": 0.05 * r.Float64() * float64(round%3), "room": float64(1 + r.IntN(20)), "spread": r.Float64(),
+			"first": float64(1 + r.IntN(9)), "hunger": 0.05 * r.Float64() * float64(round%3),
+			"room": float64(1 + r.IntN(20)), "spread": r.Float64(),
 		})
 		x := open(t, d, cell, Options{
 			Agents: int64(agents), Sides: sides, Radius: 1 + r.Float64(), Periodic: r.IntN(2) == 0, Seed: r.Uint64(),

@@ -20,7 +20,8 @@ func (x *Box) shape(cells int) (columns, rows int) {
 }
 
 // Picture draws how many agents, of a colony those that are alive, are in each cell of a picture of the
-// first two axes, of which the second goes upwards. It has no value before the first tick or observation. It makes no page and changes none.
+// first two axes, of which the second goes upwards. It has no value before the first tick or
+// observation. It makes no page and changes none.
 func (x *Box) Picture(ctx context.Context, cells int) (*raster.Picture, error) {
 	for _, made := range x.memory.Made() {
 		if !made {

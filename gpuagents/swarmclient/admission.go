@@ -77,8 +77,8 @@ func admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
 	}
 	if known > 0 && resident && largest > free && beside > 0 {
 		return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: agents that have neighbours are all on one "+
-			"device: their pages need %s there and what ticks need beside them %s, and %s are free on the GPU agent with the "+
-			"most: use fewer agents, or fewer links, or a GPU agent with more device memory",
+			"device: their pages need %s there and what ticks need beside them %s, and %s are free on the GPU agent "+
+			"with the most: use fewer agents, or fewer links, or a GPU agent with more device memory",
 			spec.Name, memory.Text(largest-beside), memory.Text(beside), memory.Text(free))
 	}
 	if known > 0 && resident && largest > free {
