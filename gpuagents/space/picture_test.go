@@ -15,13 +15,13 @@ func TestBoxPicture(t *testing.T) {
 	for dims, sides := range map[int][]float64{2: {40, 10}, 3: {10, 30, 20}} {
 		for _, name := range []string{cells.BoidsName, cells.CirclesName} {
 			x := open(t, d, cellOf(t, name, dims, 10, nil), Options{
-				Agents: 4000, Sides: sides, Radius: 2, Seed: 9, PageBytes: 4096,
+				Agents: 1000, Sides: sides, Radius: 2, Seed: 9, PageBytes: 4096,
 			})
 			if p, err := x.Picture(t.Context(), 100); err != nil || !slices.Equal(p.States, []uint8{raster.NoValue}) ||
 				slices.Contains(x.Memory().Made(), true) {
 				t.Fatalf("before the first tick: %v, %v, want no value and no page", p, err)
 			}
-			tick(t, x, 30)
+			tick(t, x, 9)
 			_, before := values(t, x)
 			places, heights := wordsOf(t, x, 0), wordsOf(t, x, 1)
 			for _, most := range []int{1, 7, 1000, raster.MaxCells} {
