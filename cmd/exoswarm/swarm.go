@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/graphcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/recordcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/rendercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
@@ -226,6 +227,9 @@ func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) 
 	})
 }
 
+// graphs are those in a place of snapshots.
+var graphs = graphcommand.Open(openBucket)
+
 // swarmCreate creates a swarm, and returns when GPU agents serve all its shards. Its only output
 // is a line on stderr. After --timeout the swarm stays, and waits for its agents.
 //
@@ -236,7 +240,7 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := storeGraph(cmd, spec); err != nil {
+	if err := graphs.Store(cmd, spec); err != nil {
 		return err
 	}
 	client, err := swarmClient(cmd, c)
@@ -464,12 +468,12 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}); !errors.Is(err, errConfirmed) {
 		return err
 	}
-	graph := graphOf(cmd.Context(), c, args[0])
+	graph := graphcommand.Of(cmd.Context(), c, args[0])
 	if _, err := operate(cmd, c, action.Request{Action: "swarm.delete", Object: args[0]}); err != nil {
 		return err
 	}
 	cmd.PrintErrf("swarm %s is deleted\n", args[0])
-	return dropGraph(cmd, c, graph)
+	return graphs.Drop(cmd, c, graph)
 }
 
 // errConfirmed ends a removal that would begin now.
@@ -495,7 +499,7 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			return err
 		}
 	}
-	graphs, err := orphanGraphs(cmd, c, p)
+	unused, err := graphs.List(cmd, c, p)
 	if err != nil {
 		return err
 	}
@@ -507,14 +511,14 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	}
 	// What is removed is what was printed: remains that appear meanwhile stay for the next call.
 	// The audit gets one record for all of them, also after an error.
-	removed := len(all) + len(graphs)
+	removed := len(all) + len(unused)
 	if err := recorded(cmd, c, "swarm.orphans", fmt.Sprintf("%d removed", removed), func() error {
 		for _, o := range all {
 			if err := c.Swarms.RemoveOrphan(cmd.Context(), o); err != nil {
 				return err
 			}
 		}
-		return dropGraphs(cmd, c, graphs)
+		return graphs.DropAll(cmd, c, unused)
 	}); err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package main
+// Package graphcommand keeps the edges of large graphs in the place of snapshots, for the commands exoswarm
+// swarm create, delete and orphans.
+package graphcommand
 
 import (
 	"context"
@@ -16,12 +18,16 @@ import (
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// storeGraph puts a graph that is too large for the record of a swarm into the place of snapshots, where
+// Open opens a place of snapshots.
+type Open func(cmd *cobra.Command, place string) (bucket.Bucket, error)
+
+// Store puts a graph that is too large for the record of a swarm into the place of snapshots, where
 // GPU agents find it by its digest. An object that is there is not written again.
-func storeGraph(cmd *cobra.Command, spec *swarm.Spec) (err error) {
+func (open Open) Store(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 	if !spec.Neighbours.Large() {
 		return nil
 	}
@@ -32,7 +38,7 @@ func storeGraph(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 			"a swarm: name the place of the snapshots of the GPU agents with --snapshots", spec.Neighbours.Graph,
 			len(spec.Neighbours.Edges))
 	}
-	b, err := openBucket(cmd, place)
+	b, err := open(cmd, place)
 	if err != nil {
 		return err
 	}
@@ -81,11 +87,14 @@ func unusedGraphs(ctx context.Context, c *natsq.Conn, b bucket.Bucket) (unused [
 			return nil, fmt.Errorf("graphs stay: swarm %s, which may use one, cannot be read: %w", s.ID, err)
 		}
 	}
-	snapshots, err := snapshotNames(ctx, b)
+	snapshots, err := b.Folders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range snapshots {
+		if jobs.CheckID("snapshot", name) != nil {
+			continue
+		}
 		m, _, err := snapshot.ReadManifest(ctx, b, name)
 		if errors.Is(err, snapshot.ErrNotFound) { // it is being written, of a swarm that is there
 			continue
@@ -106,9 +115,9 @@ func unusedGraphs(ctx context.Context, c *natsq.Conn, b bucket.Bucket) (unused [
 	return unused, nil
 }
 
-// dropGraph removes the graph of a swarm that is deleted from the place of --snapshots, unless another
+// Drop removes the graph of a swarm that is deleted from the place of --snapshots, unless another
 // swarm or a snapshot uses it. Without a place it says what stays. An empty name does nothing.
-func dropGraph(cmd *cobra.Command, c *natsq.Conn, name string) error {
+func (open Open) Drop(cmd *cobra.Command, c *natsq.Conn, name string) error {
 	place, _ := cmd.Flags().GetString("snapshots")
 	switch {
 	case name == "":
@@ -118,7 +127,7 @@ func dropGraph(cmd *cobra.Command, c *natsq.Conn, name string) error {
 			"--delete removes them\n", name)
 		return nil
 	}
-	return withGraphs(cmd, c, place, func(b bucket.Bucket, unused []string) error {
+	return open.with(cmd, c, place, func(b bucket.Bucket, unused []string) error {
 		if !slices.Contains(unused, name) {
 			return nil
 		}
@@ -126,11 +135,11 @@ func dropGraph(cmd *cobra.Command, c *natsq.Conn, name string) error {
 	})
 }
 
-// withGraphs calls f with a place and the graphs in it that nobody uses.
-func withGraphs(cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error) (
+// with calls f with a place and the graphs in it that nobody uses.
+func (open Open) with(cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error) (
 	err error,
 ) {
-	b, err := openBucket(cmd, place)
+	b, err := open(cmd, place)
 	if err != nil {
 		return err
 	}
@@ -142,9 +151,9 @@ func withGraphs(cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket
 	return f(b, unused)
 }
 
-// graphOf returns the name of the object that has the edges of a swarm; empty: there is none, or the
+// Of returns the name of the object that has the edges of a swarm; empty: there is none, or the
 // swarm cannot be read.
-func graphOf(ctx context.Context, c *natsq.Conn, id string) string {
+func Of(ctx context.Context, c *natsq.Conn, id string) string {
 	var spec swarm.Spec
 	s, err := c.Swarms.Swarm(ctx, id)
 	if err != nil || json.Unmarshal(s.Spec, &spec) != nil {
@@ -159,14 +168,14 @@ type unusedGraph struct {
 	Reason string `json:"reason"`
 }
 
-// orphanGraphs adds the graphs that nobody uses to the list of swarm orphans, and returns them. Without
+// List adds the graphs that nobody uses to the list of swarm orphans, and returns them. Without
 // --snapshots there are none.
-func orphanGraphs(cmd *cobra.Command, c *natsq.Conn, p *listing.Printer) (names []string, err error) {
+func (open Open) List(cmd *cobra.Command, c *natsq.Conn, p *listing.Printer) (names []string, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if place == "" {
 		return nil, nil
 	}
-	return names, withGraphs(cmd, c, place, func(_ bucket.Bucket, unused []string) error {
+	return names, open.with(cmd, c, place, func(_ bucket.Bucket, unused []string) error {
 		names = unused
 		for _, name := range unused {
 			g := unusedGraph{name, "no swarm and no snapshot uses the graph"}
@@ -178,13 +187,13 @@ func orphanGraphs(cmd *cobra.Command, c *natsq.Conn, p *listing.Printer) (names 
 	})
 }
 
-// dropGraphs removes graphs that orphanGraphs has listed, and that still nobody uses.
-func dropGraphs(cmd *cobra.Command, c *natsq.Conn, names []string) error {
+// DropAll removes graphs that List has listed, and that still nobody uses.
+func (open Open) DropAll(cmd *cobra.Command, c *natsq.Conn, names []string) error {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if len(names) == 0 {
 		return nil
 	}
-	return withGraphs(cmd, c, place, func(b bucket.Bucket, unused []string) error {
+	return open.with(cmd, c, place, func(b bucket.Bucket, unused []string) error {
 		for _, name := range names {
 			if !slices.Contains(unused, name) {
 				continue
