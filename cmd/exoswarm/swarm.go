@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/graphcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/recordcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/rendercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
@@ -51,7 +52,8 @@ have another number of shards. A snapshot of a run becomes a swarm with as many 
 snapshot as long as the swarm: an agent process without a checkpoint begins with it.
 
 A file of edges (neighbours: {graph: FILE}) that is too large for the record of a swarm is put into
-the place of --snapshots, below graphs/, under its digest. Keep it as long as the swarm.`,
+the place of --snapshots, below graphs/, under its digest. Keep it as long as the swarm, or
+snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs it.`,
 		RunE: connect.Connected(swarmCreate),
 	}
 	create.Flags().StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
@@ -141,14 +143,23 @@ and how often each was updated.`,
 		RunE: connect.Connected(swarmDelete),
 	}
 	remove.Flags().Bool("yes", false, "do not ask for confirmation")
+	remove.Flags().String("snapshots", "", "place of the snapshots, for the edges of a large graph: they are removed "+
+		"there, unless another swarm of this cluster or a snapshot uses them")
+	keyFileFlag(remove.Flags())
 	orphans := &cobra.Command{
 		Use: "orphans", Short: "List the remains of swarms whose run is over, and remove them with --delete",
 		Args: cobra.NoArgs, RunE: connect.Connected(swarmOrphans),
 		Long: `List swarms of runs whose job is over or does not exist, swarms whose removal was
 interrupted, and logs without a swarm. CPU agents look for these every minute, and remove those that
-they find twice in turn. So the list is usually empty while a CPU agent runs.`,
+they find twice in turn. So the list is usually empty while a CPU agent runs.
+
+With --snapshots the list also has the edges of graphs in that place that no swarm of this cluster and no
+snapshot of the place uses. Do not remove them in a place that other clusters share, or while somebody
+creates a swarm with such a graph.`,
 	}
-	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
+	orphans.Flags().String("snapshots", "", "place of the snapshots, in which to look for edges of graphs")
+	keyFileFlag(orphans.Flags())
+	orphans.Flags().Bool("delete", false, "remove what is listed")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), decisioncommand.NewVote(onSwarm),
 		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap,
@@ -216,6 +227,9 @@ func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) 
 	})
 }
 
+// graphs are those in a place of snapshots.
+var graphs = graphcommand.Open(openBucket)
+
 // swarmCreate creates a swarm, and returns when GPU agents serve all its shards. Its only output
 // is a line on stderr. After --timeout the swarm stays, and waits for its agents.
 //
@@ -226,7 +240,7 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := storeGraph(cmd, spec); err != nil {
+	if err := graphs.Store(cmd, spec); err != nil {
 		return err
 	}
 	client, err := swarmClient(cmd, c)
@@ -454,11 +468,12 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}); !errors.Is(err, errConfirmed) {
 		return err
 	}
+	graph := graphcommand.Of(cmd.Context(), c, args[0])
 	if _, err := operate(cmd, c, action.Request{Action: "swarm.delete", Object: args[0]}); err != nil {
 		return err
 	}
 	cmd.PrintErrf("swarm %s is deleted\n", args[0])
-	return nil
+	return graphs.Drop(cmd, c, graph)
 }
 
 // errConfirmed ends a removal that would begin now.
@@ -484,6 +499,10 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			return err
 		}
 	}
+	unused, err := graphs.List(cmd, c, p)
+	if err != nil {
+		return err
+	}
 	if err := p.End(); err != nil {
 		return err
 	}
@@ -492,16 +511,17 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	}
 	// What is removed is what was printed: remains that appear meanwhile stay for the next call.
 	// The audit gets one record for all of them, also after an error.
-	if err := recorded(cmd, c, "swarm.orphans", fmt.Sprintf("%d removed", len(all)), func() error {
+	removed := len(all) + len(unused)
+	if err := recorded(cmd, c, "swarm.orphans", fmt.Sprintf("%d removed", removed), func() error {
 		for _, o := range all {
 			if err := c.Swarms.RemoveOrphan(cmd.Context(), o); err != nil {
 				return err
 			}
 		}
-		return nil
+		return graphs.DropAll(cmd, c, unused)
 	}); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%d removed\n", len(all))
+	cmd.PrintErrf("%d removed\n", removed)
 	return nil
 }

@@ -44,7 +44,8 @@ var (
 )
 
 // LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
-// life, sir, lif, boids or circles. Its parameters are not those of the cell of the same name that Lookup returns.
+// life, sir, lif, izhikevich, boids, circles or colony. Its parameters are not those of the cell of the same name
+// that Lookup returns.
 func LookupAddressed(name string) (*Cell, bool) {
 	switch name {
 	case "gru":
@@ -57,10 +58,14 @@ func LookupAddressed(name string) (*Cell, bool) {
 		return sirAddressed, true
 	case LIFName:
 		return lifAddressed, true
+	case IzhikevichName:
+		return izhikevichAddressed, true
 	case BoidsName:
 		return boidsAddressed, true
 	case CirclesName:
 		return circlesAddressed, true
+	case ColonyName:
+		return colonyAddressed, true
 	}
 	return nil, false
 }
@@ -69,8 +74,8 @@ func LookupAddressed(name string) (*Cell, bool) {
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. life, sir and lif take one feature, boids 4 or 6, for two and for
-// three dimensions, and circles 2 or 3. They have the candidates of their states.
+// it. It has two candidates. life, sir, lif and izhikevich take one feature, boids 4 or 6, for two and
+// for three dimensions, and circles and colony 2 or 3. They have the candidates of their states.
 // The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
@@ -78,7 +83,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	c, ok := LookupAddressed(cell)
 	if !ok {
 		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky, life, "+
-			"sir, lif, boids and circles can", ErrParameter, cell)
+			"sir, lif, izhikevich, boids, circles and colony can", ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)
 	wrong := []error{err}
@@ -127,16 +132,18 @@ func states(c *Cell) []string {
 		return LifeCandidates
 	case sirAddressed:
 		return SIRCandidates
-	case lifAddressed:
+	case lifAddressed, izhikevichAddressed:
 		return LIFCandidates
 	case boidsAddressed, circlesAddressed:
 		return BoxCandidates
+	case colonyAddressed:
+		return ColonyCandidates
 	}
 	return nil
 }
 
 // HearsNeighbours reports whether the agents of the cell have neighbours, whom they hear in ticks:
-// life, sir, lif, boids and circles.
+// life, sir, lif, izhikevich, boids, circles and colony.
 func (a *Addressed) HearsNeighbours() bool { return states(a.Cell) != nil }
 
 // isGRU reports whether the cell is gru.
@@ -165,6 +172,9 @@ func (a *Addressed) Kernels() (tick, step string) {
 	}
 	if a.IsLIF() {
 		return lifKernels()
+	}
+	if a.IsIzhikevich() {
+		return izhikevichKernels()
 	}
 	if a.InBox() {
 		return a.boxKernels()
@@ -202,6 +212,9 @@ func (a *Addressed) Vars() []kernels.Var {
 	}
 	if a.IsLIF() {
 		return lifVars()
+	}
+	if a.IsIzhikevich() {
+		return izhikevichVars()
 	}
 	if a.InBox() {
 		return a.boxVars()

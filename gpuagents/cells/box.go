@@ -9,14 +9,19 @@ import (
 const (
 	BoidsName   = "boids"
 	CirclesName = "circles"
+	ColonyName  = "colony"
 )
 
 // BoxCandidates are the states of an agent in a box, in their order: whether another agent was within
 // the radius before the last tick.
 var BoxCandidates = []string{"alone", "near"}
 
-// boidsAddressed and circlesAddressed have no weights: an observation is the place of an agent, and of a
-// boid its velocity too. Package gpuagents/space steps them.
+// ColonyCandidates are the states of an agent of colony, in their order. One that is empty is room for a
+// birth.
+var ColonyCandidates = []string{"empty", "alive"}
+
+// boidsAddressed, circlesAddressed and colonyAddressed have no weights: an observation is the place of an
+// agent, and of a boid its velocity too. Package gpuagents/space steps them.
 var (
 	boidsAddressed = &Cell{
 		Name: BoidsName,
@@ -45,10 +50,33 @@ var (
 		},
 		weights: func(*Bound, uint64) []float32 { return nil },
 	}
+	colonyAddressed = &Cell{
+		Name: ColonyName,
+		Doc: "agents that die and give birth in the box of `neighbours`, in two or three dimensions. `agents` is how " +
+			"many there may be: an agent is alive or empty, and a child takes the place of an empty one. Births " +
+			"beyond that are dropped, and counted in `lost`. The features of an agent are its position, in the unit " +
+			"of the box; an observation makes it alive there",
+		Params: []Param{
+			{Name: "birth", Default: 0.1, Min: 0, Max: 1, Doc: "chance in a tick that an agent with fewer than " +
+				"`room` others within the radius gives birth"},
+			{Name: "room", Default: 8, Min: 0, Max: 1e6, Integer: true, Doc: "others within the radius from which on " +
+				"an agent gives no birth"},
+			{Name: "death", Default: 0.01, Min: 0, Max: 1, Doc: "chance in a tick that an agent dies"},
+			{Name: "hunger", Default: 0, Min: 0, Max: 1, Doc: "what each other within the radius adds to it"},
+			{Name: "spread", Default: 0.5, Min: 0, Max: 1, Doc: "largest distance of a child from its parent on each " +
+				"axis, in radii"},
+			{Name: "first", Default: 1, Min: 0, Max: 1 << 32, Integer: true, Doc: "agents that are alive at first, " +
+				"at random places"},
+		},
+		weights: func(*Bound, uint64) []float32 { return nil },
+	}
 )
 
-// InBox reports whether the agents of the cell are in a box: those of boids and circles.
-func (a *Addressed) InBox() bool { return a.IsBoids() || a.Cell == circlesAddressed }
+// InBox reports whether the agents of the cell are in a box: those of boids, circles and colony.
+func (a *Addressed) InBox() bool { return a.IsBoids() || a.Cell == circlesAddressed || a.IsColony() }
+
+// IsColony reports whether the cell is colony.
+func (a *Addressed) IsColony() bool { return a.Cell == colonyAddressed }
 
 // IsBoids reports whether the cell is boids.
 func (a *Addressed) IsBoids() bool { return a.Cell == boidsAddressed }
@@ -59,7 +87,7 @@ func BoxFeatures(cell string, dimensions int) []string {
 	switch cell {
 	case BoidsName:
 		return append([]string{"x", "y", "z"}[:dimensions:dimensions], []string{"vx", "vy", "vz"}[:dimensions]...)
-	case CirclesName:
+	case CirclesName, ColonyName:
 		return []string{"x", "y", "z"}[:dimensions]
 	}
 	return nil
@@ -84,6 +112,10 @@ func (a *Addressed) boxVars() []kernels.Var {
 		}
 		vars = append(vars, v)
 	}
+	if a.IsColony() {
+		vars = append(vars, kernels.Var{Name: "lost", Elem: kernels.U32, Width: 1, Group: true},
+			kernels.Var{Name: "ticks", Elem: kernels.U32, Width: 1, Group: true})
+	}
 	return vars
 }
 
@@ -91,6 +123,9 @@ func (a *Addressed) boxVars() []kernels.Var {
 func (a *Addressed) boxKernels() (step, place string) {
 	if a.IsBoids() {
 		return spaceset.Boids, spaceset.Place
+	}
+	if a.IsColony() {
+		return spaceset.Colony, spaceset.Place
 	}
 	return spaceset.Circles, spaceset.Place
 }

@@ -42,14 +42,20 @@ func misses(p float64) []uint32 {
 	return all
 }
 
+// bits returns the bytes of a bit for each agent.
+func (e *epidemic) bits() int64 { return (e.Len() + 31) / 32 * 4 }
+
+func (e *epidemic) bytes() int64 { return 2*e.bits() + 4*graphset.Gaps }
+
 func (e *epidemic) open() (err error) {
 	for name, to := range map[string]*device.Kernel{graphset.Mark: &e.mark, graphset.SIR: &e.step} {
 		if *to, err = e.dev.Kernel(name); err != nil {
 			return err
 		}
 	}
-	bits := (e.Len() + 31) / 32 * 4
-	for to, bytes := range map[*device.Buffer]int64{&e.ill[0]: bits, &e.ill[1]: bits, &e.misses: 4 * graphset.Gaps} {
+	for to, bytes := range map[*device.Buffer]int64{
+		&e.ill[0]: e.bits(), &e.ill[1]: e.bits(), &e.misses: 4 * graphset.Gaps,
+	} {
 		if err := e.alloc(to, bytes); err != nil {
 			return err
 		}

@@ -30,13 +30,16 @@ func (l Links) count(agents int64) int64 {
 	return agents * int64(l.Degree)
 }
 
+// least is the least bytes of memory: kernels get some also where they read nothing.
+const least = 8
+
 // bytes returns what the links of so many agents take on a device.
 func (l Links) bytes(agents int64) int64 {
-	b := 4 * l.count(agents)
+	b, offsets, weights := 4*l.count(agents), int64(0), int64(0)
 	if l.Rows != nil {
-		b += 8*(agents+1) + 4*int64(len(l.Rows.Weights))
+		offsets, weights = 8*(agents+1), 4*int64(len(l.Rows.Weights))
 	}
-	return b
+	return max(least, b) + max(least, offsets) + max(least, weights)
 }
 
 // check returns an ErrInvalid for links that so many agents cannot have.
@@ -80,7 +83,7 @@ func (n *Network) openLinks() error {
 		{&n.columns, 4 * l.count(agents), device.Bytes(rows.Columns)},
 		{&n.weights, int64(4 * len(rows.Weights)), device.Bytes(rows.Weights)},
 	} {
-		if err := n.alloc(m.to, max(8, m.bytes)); err != nil {
+		if err := n.alloc(m.to, max(least, m.bytes)); err != nil {
 			return err
 		}
 		if len(m.from) > 0 {

@@ -28,7 +28,7 @@ type Options struct {
 	PageBytes int
 }
 
-// Network is the agents of the cell sir or lif on a graph, with ids from 0 on. All are susceptible, or
+// Network is the agents of the cell sir, lif or izhikevich on a graph, with ids from 0 on. All are susceptible, or
 // quiet, at first. Its pages are all on the device, and beside them are the links and what a tick
 // derives from the pages. Between two calls the state is in the pages: those of agents, and the number
 // of ticks in each group. A tick depends on the states, that number and Options, and on nothing else.
@@ -51,6 +51,7 @@ type Network struct {
 	// frames is the copy of the table of frames, and tally the agents in each state.
 	frames, offsets, columns, weights, tally device.Buffer
 	close                                    []func() error // in this order
+	trace                                    *trace         // nil before the first picture
 }
 
 // model is what a tick of a cell does.
@@ -61,6 +62,8 @@ type model interface {
 	kernels() []string
 	// open allocates what ticks need.
 	open() error
+	// bytes is how many these are.
+	bytes() int64
 	// begin puts into the stream what ticks need of the pages, and launch tick number i after it, with
 	// the number of ticks before it. If count is set, it adds the agents in each state to the tally.
 	begin() error
@@ -72,23 +75,8 @@ type model interface {
 
 // New makes a network with pages that take the budget b, which must have room for all of them on the
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is sir or lif. A *RoomError says that the device has no room for the links.
+// first call. cell is sir, lif or izhikevich. A *RoomError says that the device has no room for the links.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n *Network, err error) {
-	if o.PageBytes == 0 {
-		o.PageBytes = 2 << 20
-	}
-	switch {
-	case !cell.IsSIR() && !cell.IsLIF():
-		return nil, fmt.Errorf("%w: cell %s: use sir or lif", ErrInvalid, cell.Cell.Name)
-	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
-		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
-			o.Agents, cell.Agents)
-	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
-		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
-	}
-	if err := o.Links.check(o.Agents); err != nil {
-		return nil, err
-	}
 	n = &Network{dev: d, o: o}
 	defer func() {
 		if err != nil {
@@ -96,15 +84,39 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n 
 			n = nil
 		}
 	}()
-	if n.layout, err = cell.Layout(o.PageBytes); err != nil {
+	if err = n.place(cell); err != nil {
 		return n, err
+	}
+	return n, n.allocate(b)
+}
+
+// place checks the options, fills in the default, and sets what follows from them and the cell.
+func (n *Network) place(cell *cells.Addressed) (err error) {
+	o := &n.o
+	if o.PageBytes == 0 {
+		o.PageBytes = 2 << 20
+	}
+	switch {
+	case !cell.IsSIR() && !cell.Spikes():
+		return fmt.Errorf("%w: cell %s: use sir, lif or izhikevich", ErrInvalid, cell.Cell.Name)
+	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
+		return fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
+			o.Agents, cell.Agents)
+	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
+		return fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
+	}
+	if err := o.Links.check(o.Agents); err != nil {
+		return err
+	}
+	if n.layout, err = cell.Layout(o.PageBytes); err != nil {
+		return err
 	}
 	n.per = n.layout.Slots * n.layout.Agents
 	n.ticks = n.layout.Offsets[len(n.layout.Offsets)-1]
-	if n.model = newEpidemic(n, cell); cell.IsLIF() {
+	if n.model = newEpidemic(n, cell); cell.Spikes() {
 		n.model = newSpiking(n, cell)
 	}
-	return n, n.allocate(b)
+	return nil
 }
 
 // allocate takes the memory on the device, and makes the links.
@@ -116,8 +128,9 @@ func (n *Network) allocate(b *pages.Budget) (err error) {
 		return err
 	}
 	n.close = append(n.close, n.stream.Close)
-	count := int((n.Len() + int64(n.per) - 1) / int64(n.per))
-	if n.memory, err = pages.NewMemory(n.dev, b.AllOnDevice(), n.groups(), n.layout.PageBytes, count); err != nil {
+	count := n.pages()
+	whole := b.AllOnDevice().WithBeside(n.besideBytes(count))
+	if n.memory, err = pages.NewMemory(n.dev, whole, n.groups(), n.layout.PageBytes, count); err != nil {
 		return err
 	}
 	n.close = append(n.close, n.memory.Close)
@@ -142,10 +155,28 @@ func (n *Network) allocate(b *pages.Budget) (err error) {
 	return n.model.open()
 }
 
+// besideBytes returns what is on the device beside so many pages, in bytes.
+func (n *Network) besideBytes(pages int) int64 {
+	return 4*int64(pages) + int64(8*n.model.states()) + n.o.Links.bytes(n.Len()) + n.model.bytes()
+}
+
+// Beside returns what a network of a cell has on the device beside its pages, in bytes; 0 for options
+// that do not fit together.
+func Beside(cell *cells.Addressed, o Options) int64 {
+	n := &Network{o: o}
+	if n.place(cell) != nil {
+		return 0
+	}
+	return n.besideBytes(n.pages())
+}
+
+// pages returns how many pages the agents have.
+func (n *Network) pages() int { return int((n.Len() + int64(n.per) - 1) / int64(n.per)) }
+
 // alloc allocates memory that Close releases.
 func (n *Network) alloc(to *device.Buffer, bytes int64) (err error) {
 	if *to, err = n.dev.Alloc(bytes, "graph"); err != nil {
-		return &RoomError{n.Len(), n.o.Links.count(n.Len()), n.o.Links.bytes(n.Len()), err}
+		return &RoomError{n.Len(), n.o.Links.count(n.Len()), n.besideBytes(n.pages()), err}
 	}
 	n.close = append(n.close, (*to).Close)
 	return nil
@@ -170,7 +201,10 @@ func (n *Network) Device() device.Device { return n.dev }
 func (n *Network) Kernels() []string { return append([]string{graphset.Links}, n.model.kernels()...) }
 
 // Reset makes all agents as they are at first, and the number of ticks 0.
-func (n *Network) Reset(ctx context.Context) error { return n.states.Reset(ctx) }
+func (n *Network) Reset(ctx context.Context) error {
+	n.trace.forget()
+	return n.states.Reset(ctx)
+}
 
 // Ticks returns the number of ticks since the last reset.
 func (n *Network) Ticks(ctx context.Context) (uint32, error) {
@@ -219,6 +253,9 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 		if err := n.model.launch(i, tick+uint32(i), i == count-1); err != nil {
 			return nil, failed(err)
 		}
+		if err := n.trace.record(tick + uint32(i)); err != nil {
+			return nil, failed(err)
+		}
 	}
 	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), device.Ptr(n.memory.Arena()),
 		device.Ptr(n.frames), device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.layout.Slots)),
@@ -248,14 +285,14 @@ func bit(on bool) device.Arg {
 func (n *Network) lanes() device.Geometry { return n.states.Shape((n.Len() + 3) / 4) }
 
 // Set applies a value to each of some agents: the state of an agent of sir, 0, 1 or 2, and the current
-// of one of lif, which it holds, up to MaxCurrent on both sides of 0. Of an agent that is there several
+// of one of lif or izhikevich, which it holds, up to MaxCurrent on both sides of 0. Of an agent that is there several
 // times, the last value counts.
 func (n *Network) Set(ctx context.Context, ids []uint32, values []float32) error {
 	return n.model.set(ctx, ids, values)
 }
 
 // Get returns the votes of agents, which are their states, and a value of each: the state of an agent of
-// sir, and the potential of one of lif. It makes no page and changes none.
+// sir, and the potential of a neuron. It makes no page and changes none.
 func (n *Network) Get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
 	return n.model.get(ctx, ids)
 }

@@ -15,28 +15,49 @@ import (
 // MaxCurrent is the largest current of a neuron, and -MaxCurrent the smallest.
 const MaxCurrent = 1e6
 
-// spiking is the model of lif. A tick first adds the weights of the links of the neurons that have
+// spiking is the model of lif and izhikevich. A tick first adds the weights of the links of the neurons that have
 // spiked in the tick before to the sums of their targets.
 type spiking struct {
 	*Network
-	cell            *cells.Addressed
-	list, push, lif device.Kernel
+	cell             *cells.Addressed
+	list, push, tick device.Kernel
+	// potential and current are the places of these variables in a page.
+	potential, current uint32
+	// types are those of the neurons of izhikevich, and nil for lif.
+	types device.Buffer
 	// active are the neurons that have spiked before a tick, and after it, of the lengths counts. sums
 	// are 0 between two ticks.
 	active       [2]device.Buffer
 	counts, sums device.Buffer
 }
 
-func newSpiking(n *Network, cell *cells.Addressed) *spiking { return &spiking{Network: n, cell: cell} }
+func newSpiking(n *Network, cell *cells.Addressed) *spiking {
+	at := n.layout.Offsets
+	s := &spiking{Network: n, cell: cell, potential: at[cells.LIFPotential], current: at[cells.LIFCurrent]}
+	if cell.IsIzhikevich() {
+		s.potential, s.current = at[cells.IzhikevichPotential], at[cells.IzhikevichCurrent]
+	}
+	return s
+}
 
 func (s *spiking) states() int { return len(cells.LIFCandidates) }
 
-func (s *spiking) kernels() []string { return []string{graphset.Push, graphset.LIF} }
+func (s *spiking) kernels() []string {
+	tick, push := s.cell.Kernels()
+	return []string{push, tick}
+}
+
+func (s *spiking) bytes() int64 {
+	b := 3*4*s.Len() + 8
+	if s.cell.IsIzhikevich() {
+		b += 2 * 4 * graphset.TypeWords
+	}
+	return b
+}
 
 func (s *spiking) open() (err error) {
-	for name, to := range map[string]*device.Kernel{
-		graphset.List: &s.list, graphset.Push: &s.push, graphset.LIF: &s.lif,
-	} {
+	tick, push := s.cell.Kernels()
+	for name, to := range map[string]*device.Kernel{graphset.List: &s.list, push: &s.push, tick: &s.tick} {
 		if *to, err = s.dev.Kernel(name); err != nil {
 			return err
 		}
@@ -47,6 +68,9 @@ func (s *spiking) open() (err error) {
 		if err := s.alloc(to, bytes); err != nil {
 			return err
 		}
+	}
+	if s.cell.IsIzhikevich() {
+		return s.openTypes()
 	}
 	return nil
 }
@@ -79,6 +103,11 @@ func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * edges.On
 // float returns a parameter of the cell.
 func (s *spiking) float(name string) device.Arg { return device.Float32(float32(s.cell.Value(name))) }
 
+// exciting returns the number of the first neuron that inhibits others.
+func (s *spiking) exciting() uint32 {
+	return uint32(math.Round(float64(s.Len()) * (1 - s.cell.Value("inhibitory"))))
+}
+
 func (s *spiking) launch(i int, tick uint32, count bool) error {
 	return errors.Join(s.carry(i), s.step(i, tick, count))
 }
@@ -87,20 +116,21 @@ func (s *spiking) launch(i int, tick uint32, count bool) error {
 // links of a neuron, of which few spike, so that a launch needs no more blocks than run at once.
 func (s *spiking) carry(i int) error {
 	r, v := s.o.Links.Rows, s.cell.Value
-	exciting := uint32(math.Round(float64(s.Len()) * (1 - v("inhibitory"))))
 	shape := s.Network.states.Shape(s.Len())
 	shape.Grid = min(shape.Grid, pushBlocks*s.dev.Properties().Multiprocessors)
 	return s.stream.Launch(s.push, shape, device.Ptr(s.active[i%2]), device.Ptr(s.counts), device.Uint32(uint32(i%2)),
 		device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns), device.Ptr(s.weights),
-		device.Uint32(s.degree), bit(r != nil && r.Weights != nil), device.Uint32(exciting),
+		device.Uint32(s.degree), bit(r != nil && r.Weights != nil), device.Uint32(s.exciting()),
 		device.Uint32(fixed(v("weight"))), device.Uint32(fixed(-v("weight")*v("inhibition"))))
 }
 
 // step puts into the stream what steps all neurons in tick number i.
 func (s *spiking) step(i int, tick uint32, count bool) error {
-	at := s.layout.Offsets
-	return s.stream.Launch(s.lif, s.lanes(), append(s.page(), device.Uint32(at[cells.LIFRest]),
-		device.Uint32(at[cells.LIFPotential]), device.Uint32(at[cells.LIFCurrent]), device.Ptr(s.sums),
+	if s.types != nil {
+		return s.stepTypes(i, tick, count)
+	}
+	return s.stream.Launch(s.tick, s.lanes(), append(s.page(), device.Uint32(s.layout.Offsets[cells.LIFRest]),
+		device.Uint32(s.potential), device.Uint32(s.current), device.Ptr(s.sums),
 		device.Ptr(s.active[1-i%2]), device.Ptr(s.counts), device.Uint32(uint32(1-i%2)), s.float("decay"),
 		s.float("threshold"), device.Uint32(uint32(s.cell.Value("refractory"))), s.float("noise"), device.Uint32(tick),
 		device.Uint32(uint32(s.o.Seed)), device.Uint32(uint32(s.o.Seed>>32)), bit(count), device.Ptr(s.tally))...)
@@ -113,16 +143,19 @@ func (s *spiking) set(ctx context.Context, ids []uint32, values []float32) error
 			return fmt.Errorf("%w: current %v, at %d: use %v to %v", ErrInvalid, v, i, -MaxCurrent, MaxCurrent)
 		}
 	}
-	return s.Network.states.Put(ctx, s.layout.Offsets[cells.LIFCurrent], ids, words)
+	return s.Network.states.Put(ctx, s.current, ids, words)
 }
 
 func (s *spiking) get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
 	if votes, err = s.Network.states.Get(ctx, ids); err != nil {
 		return nil, nil, err
 	}
-	words, err := s.Network.states.Take(ctx, s.layout.Offsets[cells.LIFPotential], ids)
+	words, err := s.Network.states.Take(ctx, s.potential, ids)
 	for _, w := range words {
 		values = append(values, math.Float32frombits(w))
+	}
+	if err == nil && s.types != nil {
+		err = s.first(ctx, ids, values)
 	}
 	return votes, values, err
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
 var (
 	benchNeurons = flag.Int64("neurons", 0, "neurons of BenchmarkSpiking; 0: 10 million, and 20,000 on the host "+
 		"device")
+	benchCell     = flag.String("cell", cells.LIFName, "cell of BenchmarkSpiking, lif or izhikevich")
 	benchSynapses = flag.Int("synapses", 0, "links of each; 0: 1,000, and 100 on the host device")
 )
 
@@ -44,7 +46,7 @@ func BenchmarkSpiking(b *testing.B) {
 	if check > 0 {
 		compareSpiking(b, d, check)
 	}
-	n := open(b, d, lifOf(b, 4000, map[string]float64{"weight": 1e-4, "inhibitory": 0.2}), Options{
+	n := open(b, d, neuronsOf(b, *benchCell, 4000, map[string]float64{"weight": 1e-4, "inhibitory": 0.2}), Options{
 		Agents: neurons, Links: Links{Degree: synapses, Rewire: 1, Seed: 1}, Seed: 2,
 	})
 	for _, share := range []float64{0, 0.001, 0.01, 0.1} {
@@ -57,23 +59,27 @@ func BenchmarkSpiking(b *testing.B) {
 
 // fillSpikes puts a share of the neurons at random into the state after a spike, and the others to
 // potentials at random. It returns how many have spiked.
-func fillSpikes(b *testing.B, n *Network, share float64) (spiking int) {
+func fillSpikes(b *testing.B, n *Network, share float64) (spikes int) {
 	b.Helper()
 	r := rand.New(rand.NewPCG(11, 7))
 	content := make([]byte, n.layout.PageBytes)
-	potentials := device.Of[float32](content[n.layout.Offsets[2]:][:4*n.per])
+	least, most := float32(0), float32(0.9)
+	if *benchCell == cells.IzhikevichName {
+		least, most = -75, -60
+	}
+	potentials := device.Of[float32](content[n.model.(*spiking).potential:][:4*n.per])
 	for page := range n.memory.Count() {
 		clear(content)
 		for k := range min(int64(n.per), n.Len()-int64(page)*int64(n.per)) {
-			if potentials[k] = r.Float32() * 0.9; r.Float64() < share {
+			if potentials[k] = least + r.Float32()*(most-least); r.Float64() < share {
 				content[k] = graphset.Spike
-				spiking++
+				spikes++
 			}
 		}
 		ok(b, n.memory.Write(b.Context(), uint64(page), content))
 	}
 	ok(b, n.states.Ready(b.Context()))
-	return spiking
+	return spikes
 }
 
 // benchSpikes measures a tick of the network as it is, which carries so many events.
@@ -124,7 +130,11 @@ func compareSpiking(b *testing.B, d device.Device, agents int64) {
 	defer host.Close()
 	agents -= agents % 4000
 	o := Options{Agents: agents, Links: Links{Degree: 50, Rewire: 1, Seed: 1}, Seed: 1 << 40}
-	cell := lifOf(b, 4000, map[string]float64{"noise": 0.3, "inhibitory": 0.2})
+	params := map[string]float64{"noise": 0.3, "inhibitory": 0.2}
+	if *benchCell == cells.IzhikevichName {
+		params["noise"], params["inhibitory_noise"] = 9, 3
+	}
+	cell := neuronsOf(b, *benchCell, 4000, params)
 	here, there := open(b, d, cell, o), open(b, host, cell, o)
 	fillSpikes(b, here, 0.05)
 	fillSpikes(b, there, 0.05)

@@ -19,7 +19,13 @@ import (
 // lifOf returns the cell in groups of so many.
 func lifOf(t testing.TB, group int, params map[string]float64) *cells.Addressed {
 	t.Helper()
-	c, err := cells.Address(cells.LIFName, params, group, 1, 2, cells.Voting{})
+	return neuronsOf(t, cells.LIFName, group, params)
+}
+
+// neuronsOf returns a cell of neurons in groups of so many.
+func neuronsOf(t testing.TB, cell string, group int, params map[string]float64) *cells.Addressed {
+	t.Helper()
+	c, err := cells.Address(cell, params, group, 1, 2, cells.Voting{})
 	if err != nil {
 		t.Fatalf("cells.Address: %v, want no error", err)
 	}

@@ -54,39 +54,61 @@ type Plane struct {
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
 // first call. cell is life, bound to groups that divide the width.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (p *Plane, err error) {
-	if o.PageBytes == 0 {
-		o.PageBytes = 2 << 20
+	l, per, err := place(cell, &o)
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case !cell.IsLife():
-		return nil, fmt.Errorf("%w: cell %s: use life", ErrInvalid, cell.Cell.Name)
-	case o.Width < 1 || o.Height < 1 || o.Width > math.MaxUint32/o.Height:
-		return nil, fmt.Errorf("%w: %d x %d cells: use 1 or more, and fewer than 2^32 in all", ErrInvalid, o.Width,
-			o.Height)
-	case o.Width%int64(cell.Agents) != 0:
-		return nil, fmt.Errorf("%w: groups of %d: use a number that divides the width, %d", ErrInvalid, cell.Agents,
-			o.Width)
-	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
-		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
-	}
-	p = &Plane{dev: d, o: o, life: gridset.LifeCells}
+	p = &Plane{dev: d, o: o, life: gridset.LifeCells, layout: l, per: per}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
 			p = nil
 		}
 	}()
-	if p.layout, err = cell.Layout(o.PageBytes); err != nil {
-		return p, err
-	}
-	// Pages of whole rows are stepped many cells at a time, so a page has them if it holds one.
-	if row := int(o.Width) / cell.Agents; p.layout.Slots > row {
-		p.layout.Slots -= p.layout.Slots % row
-	}
-	if p.per = p.layout.Slots * p.layout.Agents; gridset.Chunked(int(o.Width), p.per) {
+	if gridset.Chunked(int(o.Width), p.per) {
 		p.life = gridset.LifeRows
 	}
 	return p, p.open(b)
+}
+
+// beside returns what is on the device beside so many pages, in bytes: the second generation and tables.
+func beside(pages, pageBytes int) int64 { return int64(pages)*(int64(pageBytes)+8) + 8 }
+
+// Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that
+// do not fit together.
+func Beside(cell *cells.Addressed, o Options) int64 {
+	l, per, err := place(cell, &o)
+	if err != nil {
+		return 0
+	}
+	return beside(int((o.Width*o.Height+int64(per)-1)/int64(per)), l.PageBytes)
+}
+
+// place checks the options, fills in the default, and returns the layout of a page and the cells of one.
+func place(cell *cells.Addressed, o *Options) (l kernels.Layout, per int, err error) {
+	if o.PageBytes == 0 {
+		o.PageBytes = 2 << 20
+	}
+	switch {
+	case !cell.IsLife():
+		return l, 0, fmt.Errorf("%w: cell %s: use life", ErrInvalid, cell.Cell.Name)
+	case o.Width < 1 || o.Height < 1 || o.Width > math.MaxUint32/o.Height:
+		return l, 0, fmt.Errorf("%w: %d x %d cells: use 1 or more, and fewer than 2^32 in all", ErrInvalid, o.Width,
+			o.Height)
+	case o.Width%int64(cell.Agents) != 0:
+		return l, 0, fmt.Errorf("%w: groups of %d: use a number that divides the width, %d", ErrInvalid, cell.Agents,
+			o.Width)
+	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
+		return l, 0, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
+	}
+	if l, err = cell.Layout(o.PageBytes); err != nil {
+		return l, 0, err
+	}
+	// Pages of whole rows are stepped many cells at a time, so a page has them if it holds one.
+	if row := int(o.Width) / cell.Agents; l.Slots > row {
+		l.Slots -= l.Slots % row
+	}
+	return l, l.Slots * l.Agents, nil
 }
 
 // open allocates the memory on the device.
@@ -100,7 +122,8 @@ func (p *Plane) open(b *pages.Budget) (err error) {
 	p.close = append(p.close, p.stream.Close)
 	count := int((p.Len() + int64(p.per) - 1) / int64(p.per))
 	groups := int(p.Len() / int64(p.layout.Agents))
-	if p.memory, err = pages.NewMemory(p.dev, b.AllOnDevice(), groups, p.layout.PageBytes, count); err != nil {
+	whole := b.AllOnDevice().WithBeside(beside(count, p.layout.PageBytes))
+	if p.memory, err = pages.NewMemory(p.dev, whole, groups, p.layout.PageBytes, count); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.memory.Close)

@@ -15,6 +15,8 @@ type Budget struct {
 	arrive func(take func())
 	// whole allocates frames on the device for every page of a shard, or none: residency: gpu.
 	whole bool
+	// beside is what a shard has on the device beside its pages and tables, in bytes.
+	beside int64
 }
 
 // sharedBudget is the part of a budget that all of its shards have in common.
@@ -81,7 +83,7 @@ func (b *Budget) WithArrival(arrive func(take func())) *Budget {
 	if b == nil {
 		return nil
 	}
-	return &Budget{sharedBudget: b.sharedBudget, arrive: arrive, whole: b.whole}
+	return &Budget{sharedBudget: b.sharedBudget, arrive: arrive, whole: b.whole, beside: b.beside}
 }
 
 // AllOnDevice returns the same budget for a shard whose pages must all be on the device.
@@ -89,7 +91,16 @@ func (b *Budget) AllOnDevice() *Budget {
 	if b == nil {
 		return nil
 	}
-	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: true}
+	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: true, beside: b.beside}
+}
+
+// WithBeside returns the same budget for a shard that has so many bytes on the device beside its pages.
+// Its allocation takes them too.
+func (b *Budget) WithBeside(bytes int64) *Budget {
+	if b == nil {
+		return nil
+	}
+	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: b.whole, beside: bytes}
 }
 
 // Room returns the bytes that are left on the device; for a nil Budget it is more than any device
@@ -114,7 +125,7 @@ type Allocation struct {
 	frames                 int // on the device
 	hostFrames, hostNeeded int // in host memory, and as many as hold every page without a store
 	DeviceBytes, HostBytes int64
-	tables                 int64 // bytes of tables, out of device or host memory
+	tables                 int64 // bytes of tables, and of what is beside the pages
 }
 
 // Allocate takes tables for so many groups, and frames for so many pages or for as many as there is
@@ -138,7 +149,7 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 	if b.shared {
 		tables = tableBytes(groups, pages)
 	}
-	left := b.device - tables
+	left := b.device - tables - b.beside
 	n := min(int64(pages), left/int64(pageBytes))
 	least := int64(min(pages, minFrames))
 	if b.whole {
@@ -148,6 +159,7 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 		return Allocation{}, MemoryError{
 			bytes:  int64(pages) * int64(pageBytes),
 			tables: tables,
+			beside: b.beside,
 			device: b.device,
 			host:   b.host,
 			short:  least*int64(pageBytes) - left,
@@ -155,8 +167,8 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 			whole:  b.whole,
 		}.Refusal()
 	}
-	s := Allocation{of: b, frames: int(n), DeviceBytes: n * int64(pageBytes), tables: tables}
-	b.device -= s.DeviceBytes + tables
+	s := Allocation{of: b, frames: int(n), DeviceBytes: n * int64(pageBytes), tables: tables + b.beside}
+	b.device -= s.DeviceBytes + s.tables
 	return s, nil
 }
 

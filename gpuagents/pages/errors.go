@@ -11,6 +11,7 @@ import (
 type MemoryError struct {
 	bytes        int64  // of all pages
 	tables       int64  // bytes of the tables beside them
+	beside       int64  // bytes that the shard has on the device beside its pages
 	device, host int64  // bytes of the budget that are left
 	short        int64  // bytes that are missing
 	whole        bool   // all pages must be on the device
@@ -20,6 +21,14 @@ type MemoryError struct {
 // Error implements error.
 func (e MemoryError) Error() string {
 	tables := ""
+	if e.beside > 0 {
+		return fmt.Sprintf(
+			"agents that have neighbours are all on one device: their pages take %d bytes there, and what their "+
+				"ticks need beside them %d; %d are free, %d too few: use fewer agents, or fewer links, or "+
+				"an agent process with more device memory",
+			e.bytes+e.tables, e.beside, e.device, e.short,
+		)
+	}
 	if e.whole {
 		return fmt.Sprintf(
 			"residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there,"+

@@ -30,6 +30,10 @@ type Var struct {
 	// Votes says that the element is a candidate plus one, or 0 for an agent that has never voted,
 	// which then does not count.
 	Votes bool
+	// Draw draws a picture of its own of at most a number of cells; nil: the variable is one of the
+	// layout. It fills in all of the picture but Variable, Variables, At and Took, and takes some
+	// milliseconds at most.
+	Draw func(ctx context.Context, cells int) (*Picture, error)
 }
 
 // Vars returns the variables of a layout, each with all of its elements.
@@ -57,7 +61,11 @@ type Picture struct {
 	Variables []string
 	// Units is the number of units, and Each is how many agents a unit has: 1, or the agents of a
 	// group for a variable of groups. Cell i has the units from i*Per on.
-	Units, Each, Per  int
+	Units, Each, Per int
+	// Columns is set for pictures whose cells are in rows of so many, and not consecutive units.
+	Columns int
+	// Tick is the number of the tick that the last column of a picture over ticks shows, from 1 on.
+	Tick              int64
 	Mean, Least, Most []float32
 	States            []uint8
 	// At is when the picture was complete, and Took the time that drawing it took from the shard.
@@ -110,7 +118,7 @@ type Drawing struct {
 }
 
 // usual are the variables that Begin draws without a name, the first that there is.
-var usual = []string{"hidden", "potential"}
+var usual = []string{"places", "spikes", "hidden", "potential"}
 
 // preferred returns the variable that is drawn where none is named.
 func (s *Source) preferred() string {
@@ -136,6 +144,9 @@ func (s *Source) Begin(variable string, cells int) (*Drawing, error) {
 		return nil, fmt.Errorf("%w: %d cells, want 1 to %d", ErrInvalid, cells, MaxCells)
 	}
 	v := s.vars[i]
+	if v.Draw != nil {
+		return &Drawing{source: s, v: v, cells: cells}, nil
+	}
 	d := &Drawing{source: s, v: v, of: s.layout.Vars[v.Of], units: s.layout.Slots}
 	n, each := s.groups, s.layout.Agents
 	if !d.of.Group {
@@ -189,6 +200,9 @@ func (s *Source) open() (err error) {
 // Part draws the next part of the picture, which takes some milliseconds. It returns nil until the
 // picture is complete.
 func (d *Drawing) Part(ctx context.Context) (*Picture, error) {
+	if d.v.Draw != nil {
+		return d.whole(ctx)
+	}
 	began := time.Now()
 	n := min(d.slice, d.cells-d.next)
 	if err := d.draw(ctx, n); err != nil {
@@ -204,6 +218,35 @@ func (d *Drawing) Part(ctx context.Context) (*Picture, error) {
 	d.picture.At = time.Now()
 	d.source.last = d.picture
 	return d.picture, nil
+}
+
+// whole draws a picture of a variable that draws its own.
+func (d *Drawing) whole(ctx context.Context) (*Picture, error) {
+	began := time.Now()
+	p, err := d.v.Draw(ctx, d.cells)
+	if err != nil {
+		return nil, err
+	}
+	p.Variable, p.Variables, p.At = d.v.Name, d.source.Names(), time.Now()
+	p.Took = p.At.Sub(began)
+	return p, nil
+}
+
+// Counts returns a picture whose cells are numbers in rows of so many columns. It keeps nothing.
+func Counts(counts []uint32, columns int) *Picture {
+	p := &Picture{Columns: columns, Units: len(counts), Each: 1, Per: 1, States: make([]uint8, len(counts))}
+	for _, n := range counts {
+		p.Mean = append(p.Mean, float32(n))
+	}
+	p.Least, p.Most = p.Mean, p.Mean
+	return p
+}
+
+// Empty returns a picture of no value.
+func Empty() *Picture {
+	p := Counts([]uint32{0}, 1)
+	p.States[0] = NoValue
+	return p
 }
 
 // draw draws n cells.

@@ -51,7 +51,11 @@ var needTexts = map[string]string{
 	"predictor":      "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
 	"lif":            "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
 	"leaky":          "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",
-	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
+	"life":           "name: x\naddressed: agent\ncell: {kind: life}\nneighbours: {width: 96, height: 1000}\n",
+	"sir":            "name: x\naddressed: agent\nagents: 9000\ncell: {kind: sir}\nneighbours: {ring: {reach: 3}}\n",
+	"boids": "name: x\naddressed: agent\nagents: 900\ncell: {kind: boids}\n" +
+		"neighbours: {space: {size: [9, 9, 9], radius: 1}}\n",
+	"gru": "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
 }
 
 // TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all
@@ -91,7 +95,8 @@ func TestNeed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
-		if got, want := Need(record(t, stated, groups)), spec.PageBytes(groups); got != want || got == 0 {
+		got, want := Need(record(t, stated, groups)), spec.PageBytes(groups)+spec.BesideBytes()
+		if got != want || got == 0 {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
 		}
 	}

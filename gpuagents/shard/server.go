@@ -98,12 +98,12 @@ type Task struct {
 	Log  *slog.Logger
 }
 
-// Need returns how many bytes the pages of a shard take if there is room for all; 0 for a record
-// that cannot be read.
+// Need returns how many bytes the pages of a shard take if there is room for all, and what it has on the
+// device beside them; 0 for a record that cannot be read.
 func Need(s swarms.Swarm) int64 {
 	spec, err := swarm.FromJSON(s.Spec)
 	if err != nil {
 		return 0
 	}
-	return spec.PageBytes(s.Groups)
+	return spec.PageBytes(s.Groups) + spec.BesideBytes()
 }

@@ -32,6 +32,11 @@ func (x *Box) ready(ctx context.Context) error {
 			int64(uint32(x.o.Seed)), int64(x.o.Seed>>32))); err != nil {
 			return fault.Mark(errors.Join(err, x.stream.Sync(ctx)))
 		}
+		if x.colony != nil {
+			if err := x.settle(ctx, from, to); err != nil {
+				return err
+			}
+		}
 	}
 	return x.sync(ctx)
 }
@@ -67,7 +72,7 @@ func (x *Box) value(column int, word uint32) float32 {
 
 // Set gives agents their positions and, of boids, their velocities: Width values each, in the unit of
 // the box. Of an agent that is there several times, the last values count. A component of a velocity is
-// at most a radius for a tick.
+// at most a radius for a tick. Agents of a colony become alive.
 func (x *Box) Set(ctx context.Context, ids []uint32, values []float32) error {
 	width := x.Width()
 	if len(values) != width*len(ids) {
@@ -98,6 +103,9 @@ func (x *Box) Set(ctx context.Context, ids []uint32, values []float32) error {
 			return err
 		}
 	}
+	if x.colony != nil {
+		return x.enliven(ctx, ids)
+	}
 	return nil
 }
 
@@ -108,6 +116,11 @@ func (x *Box) Get(ctx context.Context, ids []uint32) (votes []byte, values []flo
 		return nil, nil, err
 	}
 	width, made := x.Width(), x.memory.Made()
+	for i, id := range ids {
+		if x.colony != nil && !made[int64(id)/int64(x.per)] && float64(id) < x.cell.Value("first") {
+			votes[i] = spaceset.Alive
+		}
+	}
 	values = make([]float32, width*len(ids))
 	for column := range width {
 		words, err := x.states.Take(ctx, x.layout.Offsets[1+column], ids)

@@ -38,7 +38,7 @@ type Options struct {
 func (o Options) check(cell *cells.Addressed) error {
 	switch {
 	case !cell.InBox():
-		return fmt.Errorf("%w: cell %s: use boids or circles", ErrInvalid, cell.Cell.Name)
+		return fmt.Errorf("%w: cell %s: use boids, circles or colony", ErrInvalid, cell.Cell.Name)
 	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
 		return fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
 			o.Agents, cell.Agents)
@@ -56,7 +56,7 @@ func (o Options) check(cell *cells.Addressed) error {
 	return nil
 }
 
-// Box is the agents of the cell boids or circles in a box, with ids from 0 on. They are at random places
+// Box is the agents of the cell boids, circles or colony in a box, with ids from 0 on. They are at random places
 // at first. Its pages are all on the device, and beside them are two lists of the agents and the bins of
 // the box. Between two calls the state is in the pages. A tick depends on it and on Options, and on
 // nothing else.
@@ -82,12 +82,14 @@ type Box struct {
 	// The agents of each bin, the places of these in the sorted list, the sums of parts of them, and the
 	// number of each agent in its bin.
 	counts, starts, sums, ranks device.Buffer
+	dots                        device.Buffer  // nil before the first picture
+	colony                      *colony        // nil: agents do not die
 	close                       []func() error // in this order
 }
 
 // New makes a box with pages that take the budget b, which must have room for all of them on the
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is boids or circles. A *RoomError says that the device has no room for the lists.
+// first call. cell is boids, circles or colony. A *RoomError says that the device has no room for the lists.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (x *Box, err error) {
 	if o.PageBytes == 0 {
 		o.PageBytes = 2 << 20
@@ -95,7 +97,8 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (x 
 	if err := o.check(cell); err != nil {
 		return nil, err
 	}
-	x = &Box{dev: d, o: o, cell: cell, grid: gridOf(o), loaded: map[string]device.Kernel{}}
+	x = newBox(cell, o)
+	x.dev, x.loaded = d, map[string]device.Kernel{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.Close())
@@ -107,6 +110,15 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (x 
 	}
 	x.per = x.layout.Slots * x.layout.Agents
 	return x, x.allocate(b)
+}
+
+// newBox returns a box without anything on a device.
+func newBox(cell *cells.Addressed, o Options) *Box {
+	x := &Box{o: o, cell: cell, grid: gridOf(o)}
+	if cell.IsColony() {
+		x.colony = &colony{}
+	}
+	return x
 }
 
 // allocate takes the memory on the device.
@@ -122,7 +134,8 @@ func (x *Box) allocate(b *pages.Budget) (err error) {
 	x.close = append(x.close, x.stream.Close)
 	count := int((x.Len() + int64(x.per) - 1) / int64(x.per))
 	groups := int(x.Len() / int64(x.layout.Agents))
-	if x.memory, err = pages.NewMemory(x.dev, b.AllOnDevice(), groups, x.layout.PageBytes, count); err != nil {
+	if x.memory, err = pages.NewMemory(x.dev, b.AllOnDevice().WithBeside(x.besideBytes(count)), groups,
+		x.layout.PageBytes, count); err != nil {
 		return err
 	}
 	x.close = append(x.close, x.memory.Close)
@@ -131,7 +144,7 @@ func (x *Box) allocate(b *pages.Budget) (err error) {
 			device.ErrOutOfMemory))
 	}
 	for _, m := range x.beside(count) {
-		if *m.to, err = x.dev.Alloc(max(8, m.bytes), "space"); err != nil {
+		if *m.to, err = x.dev.Alloc(max(least, m.bytes), "space"); err != nil {
 			return &RoomError{x.Len(), x.besideBytes(count), err}
 		}
 		x.close = append(x.close, (*m.to).Close)
@@ -142,6 +155,9 @@ func (x *Box) allocate(b *pages.Budget) (err error) {
 	}
 	return x.states.Open()
 }
+
+// least is the least bytes of a piece: kernels get memory also where they read nothing.
+const least = 8
 
 // piece is memory beside the pages.
 type piece struct {
@@ -156,7 +172,7 @@ func (x *Box) beside(pages int) []piece {
 	if x.cell.IsBoids() {
 		velocities = 16 * n
 	}
-	return []piece{
+	own := []piece{
 		{&x.frames, 4 * int64(pages)},
 		{&x.tally, 8 * spaceset.States},
 		{&x.positions, 16 * n},
@@ -169,13 +185,31 @@ func (x *Box) beside(pages int) []piece {
 		{&x.starts, 4 * (bins + 1)},
 		{&x.sums, 4 * x.grid.parts()},
 	}
+	if x.colony != nil {
+		own = append(own, x.colony.beside(n)...)
+	}
+	return own
 }
 
 func (x *Box) besideBytes(pages int) (bytes int64) {
 	for _, m := range x.beside(pages) {
-		bytes += m.bytes
+		bytes += max(least, m.bytes)
 	}
 	return bytes
+}
+
+// Beside returns what a box of a cell has on the device beside its pages, in bytes; 0 for options that
+// do not fit together.
+func Beside(cell *cells.Addressed, o Options) int64 {
+	if o.PageBytes == 0 {
+		o.PageBytes = 2 << 20
+	}
+	layout, err := cell.Layout(max(o.PageBytes, 0))
+	if o.check(cell) != nil || err != nil {
+		return 0
+	}
+	x, per := newBox(cell, o), int64(layout.Slots*layout.Agents)
+	return x.besideBytes(int((o.Agents + per - 1) / per))
 }
 
 // Len returns the number of agents.
@@ -193,6 +227,9 @@ func (x *Box) Device() device.Device { return x.dev }
 // Kernels returns the names of the kernels that decide what a tick makes.
 func (x *Box) Kernels() []string {
 	step, place := x.cell.Kernels()
+	if x.colony != nil {
+		return append([]string{place, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort}, colonyKernels...)
+	}
 	return []string{
 		place, spaceset.Load, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort, step, spaceset.Store,
 	}

@@ -82,7 +82,7 @@ func benchTicks(b *testing.B, x *Box) {
 	var all time.Duration
 	for range *benchRuns {
 		ok(b, x.stream.Record(at[0]))
-		ok(b, x.sort())
+		ok(b, x.sort(x.Len()))
 		ok(b, x.stream.Record(at[1]))
 		ok(b, x.step(false))
 		ok(b, x.stream.Record(at[2]))

@@ -61,14 +61,18 @@ func (g grid) all() int64 {
 	return g.n[0] * g.n[1] * g.n[2]
 }
 
-// part returns how many bins a part has, of which the kernels add the counts together.
-func (g grid) part() int64 {
+// partOf returns how many of n words a part has, which the kernels add together.
+func partOf(n int64) int64 {
 	const least, parts = 512, 4096
-	return max(least, (g.all()/parts+31)/32*32)
+	return max(least, (n/parts+31)/32*32)
 }
 
-// parts returns how many there are.
-func (g grid) parts() int64 { return (g.all() + g.part() - 1) / g.part() }
+// partsOf returns how many there are.
+func partsOf(n int64) int64 { return (n + partOf(n) - 1) / partOf(n) }
+
+// part and parts are those of the bins.
+func (g grid) part() int64  { return partOf(g.all()) }
+func (g grid) parts() int64 { return partsOf(g.all()) }
 
 // axes returns a number for each axis; those of an axis that is not there are 0.
 func (x *Box) axes(f func(radii float64) float64) [3]float64 {

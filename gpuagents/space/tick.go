@@ -20,6 +20,9 @@ func (x *Box) Tick(ctx, wait context.Context, count, most int) (tally []uint64, 
 		return nil, err
 	}
 	x.states.MarkAll()
+	if x.colony != nil {
+		return x.tickColony(ctx, wait, count)
+	}
 	for _, m := range []device.Buffer{x.tally, x.counts} { // of an interrupted tick, counts are not 0
 		if err := m.Fill(0, m.Size(), 0); err != nil {
 			return nil, fault.Mark(err)
@@ -112,12 +115,12 @@ func (x *Box) store() error {
 // launch puts a tick of the list into the stream. If count is set, it adds the agents in each state to
 // the tally.
 func (x *Box) launch(count bool) error {
-	return errors.Join(x.sort(), x.step(count))
+	return errors.Join(x.sort(x.Len()), x.step(count))
 }
 
-// sort puts into the stream what sorts the list by bins.
-func (x *Box) sort() error {
-	n, g := x.Len(), x.grid
+// sort puts into the stream what sorts the list of n agents by bins.
+func (x *Box) sort(n int64) error {
+	g := x.grid
 	parts := words(g.all(), g.part())
 	warps := 32 * g.parts() // a warp has a part
 	return errors.Join(

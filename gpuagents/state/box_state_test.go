@@ -22,6 +22,11 @@ import (
 const boxText = "name: x\naddressed: agent\nagents: 3000\ncell: {kind: boids}\nagents_per_group: 100\n" +
 	"neighbours: {space: {size: [30, 20, 15], radius: 2, periodic: true}}\nseed: 7\n"
 
+// colonyText is a colony over as many pages.
+const colonyText = "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 100\n" +
+	"cell: {kind: colony, params: {birth: 0.3, death: 0.05, first: 40, hunger: 0.002}}\n" +
+	"neighbours: {space: {size: [30, 20, 15], radius: 2, periodic: true}}\nseed: 7\n"
+
 // boxStates returns the answer to a question for all agents.
 func boxStates(t *testing.T, s State) []byte {
 	t.Helper()
@@ -33,12 +38,20 @@ func boxStates(t *testing.T, s State) []byte {
 }
 
 // TestBoxState applies a log to boids in one process, and in processes that end and go on from a
-// checkpoint, with replays of the rest of the log. They agree to the bit, and nobody is lost.
+// checkpoint, with replays of the rest of the log. They agree to the bit, and nobody is lost. Agents of
+// a colony die and are born meanwhile.
 func TestBoxState(t *testing.T) {
+	for cell, text := range map[string]string{"boids": boxText, "colony": colonyText} {
+		t.Run(cell, func(t *testing.T) { testBoxState(t, cell, text) })
+	}
+}
+
+func testBoxState(t *testing.T, cell, text string) {
+	t.Helper()
 	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 51)), newDisk()
-	plain := openPaged(t, d, nil, boxText)
+	plain := openPaged(t, d, nil, text)
 	open := func() (State, func()) {
-		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), boxText), disk.open(t)
+		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), text), disk.open(t)
 		if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
 			t.Fatalf("Open: %v, want no error", err)
 		}
@@ -55,7 +68,7 @@ func TestBoxState(t *testing.T) {
 	}()
 	var rest []func(s State) []byte // entries since the checkpoint
 	s, end := open()
-	if s.Info().Digest != plain.Info().Digest || s.Info().Cell != "boids" || s.Info().Agents != 3000 {
+	if s.Info().Digest != plain.Info().Digest || s.Info().Cell != cell || s.Info().Agents != 3000 {
 		t.Errorf("%+v and %+v", s.Info(), plain.Info())
 	}
 	entry := func(f func(s State) []byte) {
@@ -67,11 +80,16 @@ func TestBoxState(t *testing.T) {
 	for range 25 {
 		switch k := r.IntN(6); k {
 		case 0:
-			o := &batch.AgentObservations{Width: 6}
+			o := &batch.AgentObservations{Width: 3}
+			if cell == "boids" {
+				o.Width = 6
+			}
 			for range 1 + r.IntN(50) {
 				o.Agent = append(o.Agent, r.Uint32N(3000))
 				o.Features = append(o.Features, 29*r.Float32(), 19*r.Float32(), 14*r.Float32())
-				o.Features = append(o.Features, r.Float32(), 0, -r.Float32())
+				if cell == "boids" {
+					o.Features = append(o.Features, r.Float32(), 0, -r.Float32())
+				}
 			}
 			entry(func(s State) []byte {
 				a := mustApply(t, s, swarms.EntryObserve, o)
@@ -108,7 +126,7 @@ func TestBoxState(t *testing.T) {
 			}
 		}
 		if !slices.Equal(boxStates(t, s), boxStates(t, plain)) {
-			t.Fatal("the boids differ")
+			t.Fatal("the agents differ")
 		}
 	}
 	end()
@@ -211,7 +229,8 @@ func TestBoxCompute(t *testing.T) {
 	if speed < 0.05 || speed > 0.10001 {
 		t.Errorf("the highest speed is %v radii a tick", speed)
 	}
-	if _, vars := Variables(s); len(vars) != 7 || vars[0].Name != "state" || vars[6].Name != "vz" {
+	if _, vars := Variables(s); len(vars) != 8 || vars[0].Name != "state" || vars[6].Name != "vz" ||
+		vars[7].Name != "places" {
 		t.Errorf("the variables are %+v", vars)
 	}
 }

@@ -182,7 +182,7 @@ func TestGraphRoom(t *testing.T) {
 	_, err = newWhole(openHost(t), nil, spec, spec.Groups())
 	var refused *jobs.Error
 	if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice ||
-		!strings.Contains(refused.Message, "16777216000000 links takes 67108864000000 bytes") {
+		!strings.Contains(refused.Message, "16777216000000 links takes 67108868194508 bytes") {
 		t.Errorf("16 trillion links: %v, want a refusal", err)
 	}
 }
@@ -211,14 +211,30 @@ const spikingText = "name: x\naddressed: agent\nagents: 9600\n" +
 	"cell: {kind: lif, params: {noise: 0.3, inhibitory: 0.2}}\nagents_per_group: 100\nneighbours: {random: {degree: " +
 	"20}}\nfeatures: [current]\nseed: 7\n"
 
+// izhikevichText is that of another cell.
+const izhikevichText = "name: x\naddressed: agent\nagents: 9600\n" +
+	"cell: {kind: izhikevich, params: {noise: 9, inhibitory: 0.2}}\nagents_per_group: 80\nneighbours: {random: " +
+	"{degree: 20}}\nfeatures: [current]\nseed: 7\n"
+
 // TestSpikingState: a network that goes on from a checkpoint in another process, with a replay of the rest
 // of the log, is the same as one that does not, to the spikes and potentials.
 func TestSpikingState(t *testing.T) {
+	for _, text := range []string{spikingText, izhikevichText} {
+		testSpikingState(t, text)
+	}
+}
+
+func testSpikingState(t *testing.T, text string) {
+	t.Helper()
 	d, disk := openNamed(t, *deviceName), newDisk()
-	plain, store := openPaged(t, d, nil, spikingText), disk.open(t)
-	s := openPaged(t, d, pages.NewBudget(1<<20, 0), spikingText)
+	plain, store := openPaged(t, d, nil, text), disk.open(t)
+	s := openPaged(t, d, pages.NewBudget(1<<20, 0), text)
 	if err := s.Memory().Open(t.Context(), store); err != nil {
 		t.Fatal(err)
+	}
+	current := float32(0.3)
+	if text == izhikevichText {
+		current = 15
 	}
 	query := func(s State) []byte {
 		q := swarms.Query{Version: jobs.Version}
@@ -231,7 +247,7 @@ func TestSpikingState(t *testing.T) {
 		r := rand.New(rand.NewPCG(6, seed))
 		o := &batch.AgentObservations{Width: 1}
 		for range 500 {
-			o.Agent, o.Features = append(o.Agent, r.Uint32N(9600)), append(o.Features, r.Float32()*0.3)
+			o.Agent, o.Features = append(o.Agent, r.Uint32N(9600)), append(o.Features, r.Float32()*current)
 		}
 		a := mustApply(t, s, swarms.EntryObserve, o)
 		if got, err := batch.DecodeAgentDecisions(a.Data); err != nil || got.Vote[3] != kernels.AgentNoVote {
@@ -256,7 +272,7 @@ func TestSpikingState(t *testing.T) {
 	if err := errors.Join(s.Close(), store.Close()); err != nil {
 		t.Fatal(err)
 	}
-	s, store = openPaged(t, d, pages.NewBudget(1<<20, 0), spikingText), disk.open(t)
+	s, store = openPaged(t, d, pages.NewBudget(1<<20, 0), text), disk.open(t)
 	if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
 		t.Fatal(err)
 	}

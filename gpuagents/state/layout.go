@@ -26,5 +26,8 @@ func Variables(p State) (kernels.Layout, []raster.Var) {
 		return s.variables()
 	}
 	l := layoutOf(p)
+	if s, ok := p.(*placedState); ok {
+		return l, append(raster.Vars(l), s.pictures...)
+	}
 	return l, raster.Vars(l)
 }

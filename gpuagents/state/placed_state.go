@@ -36,6 +36,7 @@ type placedState struct {
 	every    swarm.Checkpoint
 	reduced  bool                  // few steps are put into the stream at a time
 	computer *computation.Computer // nil before the first question that needs it
+	pictures []raster.Var          // that the place draws itself
 }
 
 // place is agents on a grid, on a graph or in a box, each of which has a state that is a byte, and its
@@ -114,10 +115,7 @@ func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Grou
 
 // openGrid makes the place a grid.
 func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
-	n := spec.Neighbours
-	plane, err := grid.New(dev, b, cell, grid.Options{
-		Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(spec.PageSize),
-	})
+	plane, err := grid.New(dev, b, cell, spec.Grid())
 	if err != nil {
 		return err
 	}
@@ -126,24 +124,17 @@ func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.S
 		cell: cells.LifeName, on: "on a grid", expr: "(alive)", votes: true,
 		columns: []input{{"state", "0 for dead or 1 for alive", stateUpTo(1)}},
 	}
-	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", n, plane.Layout()), plane.Kernel())
+	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", spec.Neighbours, plane.Layout()), plane.Kernel())
 	return nil
 }
 
 // openGraph makes the place a graph.
 func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
-	n := spec.Neighbours
 	rows, err := spec.Rows()
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
 	}
-	links := graph.Links{Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed}
-	if n.Ring != (swarm.Ring{}) {
-		links = graph.Links{Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed}
-	}
-	network, err := graph.New(dev, b, cell, graph.Options{
-		Agents: spec.Agents, Links: links, Seed: spec.Seed, PageBytes: int(spec.PageSize),
-	})
+	network, err := graph.New(dev, b, cell, spec.Network(spec.Links(rows)))
 	if room := (*graph.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)
 	}
@@ -151,33 +142,34 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 		return err
 	}
 	s.place = network
+	s.pictures = []raster.Var{{Name: "infected", Draw: network.Picture}}
+	if cell.Spikes() {
+		s.pictures[0].Name = "spikes"
+	}
 	s.texts = placeTexts{
 		cell: cells.SIRName, on: "on a graph", expr: "(state == 1)", votes: true,
 		columns: []input{
 			{"state", "0 for susceptible, 1 for infected or 2 for recovered", stateUpTo(graphset.States - 1)},
 		},
 	}
-	if cell.IsLIF() {
+	if cell.Spikes() {
 		s.texts = placeTexts{
-			cell: cells.LIFName, on: "on a graph", expr: "(spike)",
+			cell: cell.Cell.Name, on: "on a graph", expr: "(spike)",
 			columns: []input{{
 				"current", "a number from -1e6 to 1e6",
 				func(v float32) bool { return v >= -graph.MaxCurrent && v <= graph.MaxCurrent }, // no NaN is
 			}},
 		}
 	}
-	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, n), spec, cell, network.Layout(),
-		network.Kernels())
+	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, spec.Neighbours), spec, cell,
+		network.Layout(), network.Kernels())
 	return nil
 }
 
 // openBox makes the place a box.
 func (s *placedState) openBox(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
 	n := spec.Neighbours.Space
-	box, err := space.New(dev, b, cell, space.Options{
-		Agents: spec.Agents, Sides: n.Sides(), Radius: n.Radius, Periodic: n.Periodic, Seed: spec.Seed,
-		PageBytes: int(spec.PageSize),
-	})
+	box, err := space.New(dev, b, cell, spec.Box())
 	if room := (*space.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)
 	}
@@ -185,6 +177,7 @@ func (s *placedState) openBox(dev device.Device, b *pages.Budget, spec *swarm.Sp
 		return err
 	}
 	s.place = box
+	s.pictures = []raster.Var{{Name: "places", Draw: box.Picture}}
 	s.texts = placeTexts{cell: cell.Cell.Name, on: "in a box", expr: "(state)"}
 	for k, name := range cells.BoxFeatures(cell.Cell.Name, len(n.Sides())) {
 		use := fmt.Sprintf("a speed from %v to %v, the radius", -n.Radius, n.Radius)

@@ -1,6 +1,11 @@
 package swarm
 
-import "github.com/exoswarm/exoswarm/cuda/kernels"
+import (
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/graph"
+	"github.com/exoswarm/exoswarm/gpuagents/grid"
+	"github.com/exoswarm/exoswarm/gpuagents/space"
+)
 
 // PageBytes returns how many bytes the pages of so many groups take; 0 for a specification that
 // cannot be laid out in pages.
@@ -24,4 +29,47 @@ func (s *Spec) PageBytes(groups int) int64 {
 		}
 	}
 	return int64((groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
+}
+
+// BesideBytes returns what the device has beside the pages of agents that have neighbours, in bytes: 0
+// for others. Of a graph whose edges are not in the specification, it does not count these.
+func (s *Spec) BesideBytes() int64 {
+	if !s.HasNeighbours() {
+		return 0
+	}
+	cell, err := s.Address()
+	if err != nil {
+		return 0
+	}
+	switch {
+	case s.OnGrid():
+		return grid.Beside(cell, s.Grid())
+	case s.InBox():
+		return space.Beside(cell, s.Box())
+	}
+	rows, err := s.Rows()
+	if err != nil {
+		return graph.Beside(cell, s.Network(graph.Links{Degree: 1, Rewire: 1})) // the least
+	}
+	return graph.Beside(cell, s.Network(s.Links(rows)))
+}
+
+// Grid returns the options of the grid on which the agents are.
+func (s *Spec) Grid() grid.Options {
+	n := s.Neighbours
+	return grid.Options{Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize)}
+}
+
+// Box returns the options of the box in which the agents are.
+func (s *Spec) Box() space.Options {
+	n := s.Neighbours.Space
+	return space.Options{
+		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Periodic: n.Periodic, Seed: s.Seed,
+		PageBytes: int(s.PageSize),
+	}
+}
+
+// Network returns the options of the graph on which the agents are, with its links.
+func (s *Spec) Network(links graph.Links) graph.Options {
+	return graph.Options{Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize)}
 }

@@ -8,8 +8,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/jobs"
 )
+
+// GraphFolder has the edges of graphs in the place of snapshots; see Neighbours.Object.
+const GraphFolder = "graphs"
 
 // Limits of a file of edges.
 const (
@@ -65,7 +69,7 @@ func (n Neighbours) Object() string {
 	if n.Digest == "" || n.Edges != "" {
 		return ""
 	}
-	return "graphs/" + n.Digest
+	return GraphFolder + "/" + n.Digest
 }
 
 // Attach puts edges that Detach has taken out back into the spec. The error is a *jobs.Error.
@@ -121,7 +125,7 @@ func (n Neighbours) fileText() string {
 }
 
 // Rows returns the links of the agents of a graph that a file describes: whom each agent of sir hears,
-// and who hears each agent of lif. They are nil for another graph.
+// and who hears each agent of lif and izhikevich. They are nil for another graph.
 func (s *Spec) Rows() (*edges.Rows, error) {
 	if object := s.Neighbours.Object(); object != "" {
 		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name "+
@@ -135,13 +139,22 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Cell.Kind == cells.LIFName {
+	if s.spikes() {
 		return list.Out(s.Agents, s.Neighbours.Directed)
 	}
 	return list.In(s.Agents, s.Neighbours.Directed)
 }
 
-// validateGraph is the part of validateNeighbours for the cells sir and lif.
+// Links returns the links of a graph, of which rows are those of a file, or nil.
+func (s *Spec) Links(rows *edges.Rows) graph.Links {
+	n := s.Neighbours
+	if n.Ring != (Ring{}) {
+		return graph.Links{Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed}
+	}
+	return graph.Links{Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed}
+}
+
+// validateGraph is the part of validateNeighbours for the cells sir, lif and izhikevich.
 func (s *Spec) validateGraph() (path []string, err error) {
 	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
 	kinds := 0

@@ -84,6 +84,9 @@ func (s *Spec) OnGrid() bool { return s.HasNeighbours() && !s.OnGraph() && !s.In
 // InBox says that the agents are in a box.
 func (s *Spec) InBox() bool { return s.Neighbours.Space != Space{} }
 
+// IsColony says that the agents die and give birth.
+func (s *Spec) IsColony() bool { return s.InBox() && s.Cell.Kind == cells.ColonyName }
+
 // OnGraph says that the agents are on a graph.
 func (s *Spec) OnGraph() bool {
 	n := s.Neighbours
@@ -147,7 +150,7 @@ func (s *Spec) placeAgents() {
 func (s *Spec) validateNeighbours() (path []string, err error) {
 	kind := s.Cell.Kind
 	life := s.ByAgent() && kind == cells.LifeName
-	graph := s.ByAgent() && (kind == cells.SIRName || kind == cells.LIFName)
+	graph := s.ByAgent() && (kind == cells.SIRName || s.spikes())
 	box := s.ByAgent() && cells.BoxFeatures(kind, 2) != nil
 	switch {
 	case !s.HasNeighbours() && box:
@@ -163,7 +166,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 		return nil, nil
 	case !life && !graph && !box:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or kind sir, lif, boids or circles, or leave it out", kind)
+			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony, or leave it "+
+			"out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
@@ -175,8 +179,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case box:
 		return s.validateSpace()
 	case s.InBox():
-		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids and circles: "+
-			"write what the cell %s needs instead, or another cell", kind)
+		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids, circles and "+
+			"colony: write what the cell %s needs instead, or another cell", kind)
 	case life:
 		return s.validateGrid()
 	}
@@ -190,7 +194,7 @@ func (s *Spec) validateGrid() (path []string, err error) {
 	case s.OnGraph():
 		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width " +
 			"and " +
-			"height, or cell: {kind: sir} or {kind: lif} for agents on a graph")
+			"height, or cell: {kind: sir}, {kind: lif} or {kind: izhikevich} for agents on a graph")
 	case n.Directed:
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
 	case n.Width < 1 || n.Width > math.MaxUint32:

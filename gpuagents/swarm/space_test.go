@@ -89,7 +89,7 @@ func TestSpaceErrors(t *testing.T) {
 		inBox("neighbours: {periodic: true}"): "5: neighbours: periodic: that of a box is a key of space",
 		inBox("neighbours: {space: {size: [9, 9], radius: 1}, ring: {reach: 1}}"): "5: neighbours: agents of " +
 			"the cell boids are in a box",
-		onGraph(space): "5: neighbours: space: it is for the cells boids and circles",
+		onGraph(space): "5: neighbours: space: it is for the cells boids, circles and colony",
 		box("size: [9, 9], radius: 1", "features: [x, y]"): "6: 2 features: an agent of the cell boids in 2 " +
 			"dimensions has 4: write x, y, vx, vy, or names of your own, or leave it out",
 		box("size: [9, 9], radius: 1", "shards: 2"):                "6: shards 2: a box is on one device",

@@ -25,7 +25,7 @@ type Spec struct {
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default), leaky, life, sir or lif, with the parameters of cells.Address.
+	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default of a
 	// grid is its cells, and that of a file of edges one more than the largest number in it. By group
@@ -76,8 +76,9 @@ type Spec struct {
 	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
-	// Neighbours is the grid on which the agents of the cell life are, the graph of the agents of sir or
-	// lif, or the box of those of boids or circles. These cells need theirs. Their pages are all on the device.
+	// Neighbours is the grid on which the agents of the cell life are, the graph of the agents of sir, lif
+	// or izhikevich, or the box of those of boids or circles. These cells need theirs. Their pages are all on
+	// the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
@@ -148,6 +149,11 @@ type Cell struct {
 	// Params by name; those left out have the cell's default. Those of the kind custom that the
 	// frame has not are its step's own.
 	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
+	// Neurons and InhibitoryNeurons name the types of the excitatory and the inhibitory agents of the kind
+	// izhikevich, and of no other: see cells.NeuronTypes. The parameters of a type that Params has not are
+	// put there.
+	Neurons           string `yaml:"neurons" json:"neurons,omitempty"`
+	InhibitoryNeurons string `yaml:"inhibitory_neurons" json:"inhibitory_neurons,omitempty"`
 	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default,
 	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
@@ -258,6 +264,7 @@ func (s *Spec) ensureDefaults() {
 	if s.Cell.Kind == "" {
 		s.Cell.Kind = kind
 	}
+	s.Cell.fillNeurons()
 	s.placeAgents()
 	s.Knowledge.ensureDefaults(s.Hear)
 	s.Fleet.ensureDefaults()
@@ -321,10 +328,12 @@ func (s *Spec) candidates() []string {
 			return slices.Clone(cells.LifeCandidates)
 		case cells.SIRName:
 			return slices.Clone(cells.SIRCandidates)
-		case cells.LIFName:
+		case cells.LIFName, cells.IzhikevichName:
 			return slices.Clone(cells.LIFCandidates)
 		case cells.BoidsName, cells.CirclesName:
 			return slices.Clone(cells.BoxCandidates)
+		case cells.ColonyName:
+			return slices.Clone(cells.ColonyCandidates)
 		}
 		return nil
 	}

@@ -86,6 +86,36 @@ func onGrid(lines string) string { return "name: x\naddressed: agent\ncell: {kin
 // onGraph is a spec of a swarm of sir, with more lines from line 5 on.
 func onGraph(lines string) string { return byAgent("cell: {kind: sir}\n") + lines }
 
+// TestNeurons: types of neurons give the parameters that a spec leaves out, also in its JSON.
+func TestNeurons(t *testing.T) {
+	spec, err := Parse("a.yaml", []byte(byAgent("cell: {kind: izhikevich, neurons: chattering, inhibitory_neurons: "+
+		"low_threshold_spiking, params: {c: -51}}\nneighbours: {ring: {reach: 2}}")))
+	if err != nil {
+		t.Fatalf("Parse: %v, want no error", err)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatalf("json.Marshal: %v, want no error", err)
+	}
+	again, err := FromJSON(data)
+	if err != nil {
+		t.Fatalf("FromJSON: %v, want no error", err)
+	}
+	for _, s := range []*Spec{spec, again} {
+		cell, err := s.Address()
+		if err != nil {
+			t.Fatalf("s.Address: %v, want no error", err)
+		}
+		for name, want := range map[string]float64{
+			"a": 0.02, "c": -51, "d": 2, "inhibitory_a": 0.02, "inhibitory_b": 0.25, "inhibitory_d": 2,
+		} {
+			if got := cell.Value(name); got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	}
+}
+
 // TestGraph: what specs of graphs leave out, also one that names a file of edges, and that their JSON is
 // the same spec.
 func TestGraph(t *testing.T) {
@@ -331,10 +361,18 @@ func TestErrors(t *testing.T) {
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
 		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [boids ` +
-			`circles gru leaky life lif sir]`,
+			`circles colony gru izhikevich leaky life lif sir]`,
 		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write " +
 			"neighbours: " +
 			"{random: {degree: 10}}",
+		byAgent("cell: {kind: izhikevich, neurons: chatering}\nneighbours: {ring: {reach: 2}}"): "a.yaml:4: neurons " +
+			`"chatering": did you mean "chattering"? There are [regular_spiking fast_spiking`,
+		byAgent("cell: {kind: izhikevich, inhibitory_neurons: fs}\nneighbours: {ring: {reach: 2}}"): "a.yaml:4: " +
+			`inhibitory_neurons "fs": did you mean`,
+		byAgent("cell: {kind: lif, neurons: chattering}\nneighbours: {ring: {reach: 2}}"): "a.yaml:4: neurons: it is " +
+			"for the cell izhikevich: write cell: {kind: izhikevich}, or leave it out",
+		byAgent("cell: {kind: izhikevich, params: {a: 2}}\nneighbours: {ring: {reach: 2}}"): "a.yaml:4: invalid cell " +
+			"parameter: izhikevich: a = 2, want 0 to 1",
 		"name: x\naddressed: agent\nvote: {candidates: [a, b]}": "a.yaml: agents 0: use " +
 			"a multiple of agents_per_group, 256, below 2^32, such as 256",
 		"name: x\naddressed: agent\nagents: 300": "a.yaml:3: agents 300: " +
@@ -371,7 +409,7 @@ func TestErrors(t *testing.T) {
 		byAgent("cell: {kind: life}"): "a.yaml:4: neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}",
 		byAgent("neighbours: {width: 2, height: 2}"): "a.yaml:4: neighbours: agents of the cell gru have none: write " +
-			"addressed: agent and cell: {kind: life}, or kind sir, lif, boids or circles",
+			"addressed: agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony",
 		"name: x\nneighbours: {width: 2, height: 2}": "a.yaml:2: neighbours: agents of the cell predictor have none",
 		onGrid("neighbours: {width: 0, height: 4}"):  "a.yaml:4: neighbours: width 0: use 1 or more",
 		onGrid("neighbours: {width: 4, height: -1}"): "a.yaml:4: neighbours: height -1: use 1 to 1073741823, so that " +

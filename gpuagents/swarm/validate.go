@@ -16,7 +16,8 @@ import (
 
 // addressable are the cells whose agents can be addressed.
 var addressable = []string{
-	cells.BoidsName, cells.CirclesName, "gru", "leaky", cells.LifeName, cells.LIFName, cells.SIRName,
+	cells.BoidsName, cells.CirclesName, cells.ColonyName, "gru", cells.IzhikevichName, "leaky", cells.LifeName,
+	cells.LIFName, cells.SIRName,
 }
 
 // validate returns the first thing wrong and the key where it stands.
@@ -42,6 +43,9 @@ func (s *Spec) validate() (path []string, err error) {
 	case w == WeightsGroup && (s.Cell.Kind != "gru" || s.ByAgent()):
 		return []string{"cell", "weights"}, errors.New("weights group: only a gru whose groups are addressed has " +
 			"some for each group: write shared, or leave it out")
+	}
+	if path, err := s.validateNeurons(); err != nil {
+		return path, err
 	}
 	if path, err := s.validateStep(); err != nil {
 		return path, err

@@ -68,11 +68,18 @@ func admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
 		disk += a.Room.Disk
 		most, all = max(most, a.Room.Shard+a.Room.Disk), all+a.Room.All+a.Room.Disk
 	}
+	beside := spec.BesideBytes() // of swarms with one shard
 	record := swarms.Swarm{Groups: spec.Groups(), Shards: spec.Shards}
 	for k := range record.ShardCount() {
 		first, end := record.ShardGroups(k)
-		n := spec.PageBytes(end - first)
+		n := spec.PageBytes(end-first) + beside
 		largest, together = max(largest, n), together+n
+	}
+	if known > 0 && resident && largest > free && beside > 0 {
+		return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: agents that have neighbours are all on one "+
+			"device: their pages need %s there and what ticks need beside them %s, and %s are free on the GPU agent "+
+			"with the most: use fewer agents, or fewer links, or a GPU agent with more device memory",
+			spec.Name, memory.Text(largest-beside), memory.Text(beside), memory.Text(free))
 	}
 	if known > 0 && resident && largest > free {
 		return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: residency: gpu keeps its pages on the device, a "+

@@ -144,3 +144,25 @@ func TestDelete(t *testing.T) {
 type jobsOver struct{ over bool }
 
 func (j *jobsOver) Over(context.Context, string) (bool, error) { return j.over, nil }
+
+// TestAdmitBeside: a swarm whose agents have neighbours is refused with what ticks need beside its pages,
+// when no GPU agent has so much on its device.
+func TestAdmitBeside(t *testing.T) {
+	spec, err := swarm.Parse("test.yaml", []byte("name: flock\naddressed: agent\nagents: 10000\ncell: {kind: boids}\n"+
+		"neighbours: {space: {size: [90, 90, 90], radius: 1}}\npage_size: 64KiB\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	need := spec.PageBytes(spec.Groups()) + spec.BesideBytes()
+	agents := func(free int64) []jobs.Agent {
+		return []jobs.Agent{{Pool: jobs.PoolGPU, Room: &jobs.Room{Shard: need, All: need, Free: &free}}}
+	}
+	if err := admitPages(spec, agents(need)); err != nil {
+		t.Errorf("%d bytes for as many: %v, want no refusal", need, err)
+	}
+	if err := admitPages(spec, agents(need-1)); err == nil || !strings.Contains(err.Error(), "swarm flock does not "+
+		"fit: agents that have neighbours are all on one device: their pages need 256 KiB there and what ticks need "+
+		"beside them") {
+		t.Errorf("a byte less: %v, want a refusal", err)
+	}
+}

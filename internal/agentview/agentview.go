@@ -69,7 +69,8 @@ func picture(p *raster.Picture, value string) (*telemetry.Picture, error) {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "value %q of cells: there are mean, least and most", value)
 	}
 	out := &telemetry.Picture{
-		Variable: p.Variable, Variables: p.Variables, Units: p.Units, Each: p.Each, Per: p.Per, At: p.At,
+		Variable: p.Variable, Variables: p.Variables, Units: p.Units, Each: p.Each, Per: p.Per, Columns: p.Columns,
+		Tick: p.Tick, At: p.At,
 		Took: p.Took.Nanoseconds(), States: p.States, Cells: make([]byte, 2*len(values)),
 	}
 	first := true

@@ -62,6 +62,11 @@ type Bucket interface {
 	// Remove removes all objects below a folder, the manifest of a snapshot first: without it the
 	// others are not a snapshot. A folder that does not exist is no error.
 	Remove(ctx context.Context, folder string) error
+	// Names lists the second parts of the names of the objects in a folder, in any order; none of a
+	// folder that does not exist.
+	Names(ctx context.Context, folder string) ([]string, error)
+	// Drop removes an object. One that does not exist is no error.
+	Drop(ctx context.Context, name string) error
 	// Close releases it. It comes after the last call of another method.
 	Close() error
 }

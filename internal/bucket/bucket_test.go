@@ -177,6 +177,25 @@ func TestBuckets(t *testing.T) {
 			if text, err := get(t, b, "b/y"); err != nil || text != "y" {
 				t.Errorf("%q, %v after another folder was removed", text, err)
 			}
+			if err := put(t, b, "b/z", "z").Commit(); err != nil {
+				t.Fatal(err)
+			}
+			defer put(t, b, "b/begun", "x").Abort()
+			names, err = b.Names(t.Context(), "b")
+			slices.Sort(names)
+			if err != nil || !slices.Equal(names, []string{"y", "z"}) {
+				t.Errorf("the names %q: %v", names, err)
+			}
+			if err := errors.Join(b.Drop(t.Context(), "b/y"), b.Drop(t.Context(), "b/y"),
+				b.Drop(t.Context(), "none/x")); err != nil {
+				t.Error(err)
+			}
+			if names, err = b.Names(t.Context(), "b"); err != nil || !slices.Equal(names, []string{"z"}) {
+				t.Errorf("the names %q: %v, after one was removed", names, err)
+			}
+			if names, err = b.Names(t.Context(), "none"); err != nil || len(names) != 0 {
+				t.Errorf("the names %q: %v, of no folder", names, err)
+			}
 		})
 	}
 }

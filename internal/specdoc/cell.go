@@ -22,7 +22,8 @@ func allCells() []cell {
 		all = append(all, cell{kind: name, doc: c.Doc, params: c.Params, names: c.Candidates})
 	}
 	for _, name := range []string{
-		"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName, cells.BoidsName, cells.CirclesName,
+		"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName, cells.IzhikevichName, cells.BoidsName,
+		cells.CirclesName, cells.ColonyName,
 	} {
 		c, _ := cells.LookupAddressed(name)
 		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}
@@ -33,10 +34,12 @@ func allCells() []cell {
 			one.names = cells.LifeCandidates
 		case cells.SIRName:
 			one.names = cells.SIRCandidates
-		case cells.LIFName:
+		case cells.LIFName, cells.IzhikevichName:
 			one.names = cells.LIFCandidates
 		case cells.BoidsName, cells.CirclesName:
 			one.names = cells.BoxCandidates
+		case cells.ColonyName:
+			one.names = cells.ColonyCandidates
 		}
 		all = append(all, one)
 	}
@@ -44,4 +47,12 @@ func allCells() []cell {
 		kind: cells.CustomName, doc: "a step in CUDA C++ of your own. Further parameters are those of the step",
 		params: cells.CustomParams(),
 	})
+}
+
+// neuronTypes returns the names of the types of neurons of the cell izhikevich.
+func neuronTypes() (names []string) {
+	for _, t := range cells.NeuronTypes {
+		names = append(names, t.Name)
+	}
+	return names
 }

@@ -149,6 +149,10 @@ func (e *explainer) memory(spec *swarm.Spec) error {
 		fmt.Fprintf(&e.b, "# %d %s need %d pages: %s of state, on the device or in the tiers.\n", groups, of, pages,
 			bytesText(pages*int64(layout.PageBytes)))
 	}
+	if beside := spec.BesideBytes(); beside > 0 {
+		fmt.Fprintf(&e.b, "# Agents that have neighbours are all on one device. Ticks need %s there beside the "+
+			"pages.\n", bytesText(beside))
+	}
 	return nil
 }
 

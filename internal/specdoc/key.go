@@ -42,6 +42,8 @@ const (
 	Custom    Scope = "cell kind custom"
 	Keyed     Scope = "with key"
 	GRUGroups Scope = "cell kind gru, addressed: group"
+
+	Izhikevich Scope = "cell kind izhikevich"
 )
 
 // Key describes one key of a specification.

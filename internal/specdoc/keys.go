@@ -20,7 +20,8 @@ var keys = []Key{
 	{
 		Path: "features", Kind: Texts, Min: "1", Max: "64", Default: "[value]",
 		Doc: "Columns with the numbers that the agents see. Under `addressed: agent` the cell limits their number. " +
-			"Those of `boids` are `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and those of `circles` " +
+			"Those of `boids` are `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and those of `circles` and " +
+			"`colony` " +
 			"`x, y`, or `x, y, z`.",
 	},
 	{
@@ -110,15 +111,26 @@ var keys = []Key{
 	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
 	{
 		Path: "cell.kind", Kind: Text, Values: []string{
-			"predictor", "gru", "leaky", "life", "lif", "sir", "boids", "circles", "custom",
+			"predictor", "gru", "leaky", "life", "lif", "izhikevich", "sir", "boids", "circles", "colony",
+			"custom",
 		},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"`sir`, `lif`, `boids` and `circles`, which need `neighbours`. `custom` has a step in CUDA C++.",
+			"`sir`, `lif`, `izhikevich`, `boids`, `circles` and `colony`, which need `neighbours`. `custom` has a " +
+			"step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
 		Doc: "Parameters of the cell by name, see its section. Those left out have their defaults.",
+	},
+	{
+		Path: "cell.neurons", Kind: Text, Values: neuronTypes(), Default: "regular_spiking", Scope: Izhikevich,
+		Doc: "Type of the excitatory agents: the parameters `a`, `b`, `c` and `d` that are not written in " +
+			"`cell.params`.",
+	},
+	{
+		Path: "cell.inhibitory_neurons", Kind: Text, Values: neuronTypes(), Default: "fast_spiking", Scope: Izhikevich,
+		Doc: "Type of the inhibitory agents: the parameters `inhibitory_a` to `inhibitory_d`.",
 	},
 	{
 		Path: "cell.weights", Kind: Text, Values: []string{"shared", "group"}, Default: "shared", Scope: GRUGroups,
@@ -143,8 +155,9 @@ var keys = []Key{
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
 		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, in a box of `space` " +
-			"for the cells `boids` and `circles`, and on a graph for the cells `sir` and `lif`, which is `random`, " +
-			"`ring` or `graph`. Such a swarm has one shard, and its pages stay on the device.",
+			"for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif` and " +
+			"`izhikevich`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on " +
+			"the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
@@ -179,7 +192,7 @@ var keys = []Key{
 	{
 		Path: "neighbours.random", Kind: Section, Scope: Agents,
 		Doc: "Random graph, which GPU agents generate: each agent of `sir` hears `degree` random other " +
-			"agents, and each of `lif` is heard by as many.",
+			"agents, and each of `lif` and `izhikevich` is heard by as many.",
 	},
 	{
 		Path: "neighbours.random.degree", Kind: Integer, Min: "1", Max: "1048576", Scope: Agents,
@@ -211,7 +224,8 @@ var keys = []Key{
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
 			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by " +
 			"them; " +
-			"those of `lif` are added to potentials. Agents count from 0. A graph of more than some 150,000 edges " +
+			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Agents count from 0. A " +
+			"graph of more than some 150,000 edges " +
 			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 " +
 			"edges.",
 	},

@@ -75,6 +75,8 @@ func (k *Key) Facts() string {
 var scopes = map[Scope]string{
 	Groups: "`addressed: group`", Agents: "`addressed: agent`", Custom: "`cell.kind: custom`", Keyed: "a `key`",
 	GRUGroups: "`cell.kind: gru` with `addressed: group`",
+
+	Izhikevich: "`cell.kind: izhikevich`",
 }
 
 func (k *Key) elements() string {

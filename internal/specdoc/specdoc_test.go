@@ -94,7 +94,7 @@ func TestKeys(t *testing.T) {
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
 		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName,
-			cells.BoidsName, cells.CirclesName)))) {
+			cells.IzhikevichName, cells.BoidsName, cells.CirclesName, cells.ColonyName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
@@ -122,8 +122,11 @@ var bases = map[string]map[string]any{
 	"neighbours.ring.rewire":    onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
 	"neighbours.ring.seed":      onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
 	"neighbours.directed":       onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"cell.kind=izhikevich":      onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	string(Izhikevich):          neurons(),
 	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
+	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
 	"knowledge.units":           hearing(),
@@ -161,6 +164,13 @@ func onGraph(neighbours map[string]any) map[string]any {
 		"name": "x", "addressed": "agent", "agents": 1 << 21, "cell": map[string]any{"kind": "sir"},
 		"neighbours": neighbours,
 	}
+}
+
+// neurons returns a specification of a swarm of izhikevich.
+func neurons() map[string]any {
+	spec := onGraph(map[string]any{"random": map[string]any{"degree": 1}})
+	spec["cell"] = map[string]any{"kind": "izhikevich"}
+	return spec
 }
 
 // inBox returns a specification of a swarm in a box.
@@ -356,7 +366,8 @@ func defaultOf(t *testing.T, k *Key) (v any) {
 func TestDefaults(t *testing.T) {
 	// Their defaults apply where they are used: a specification keeps none.
 	absent := []string{
-		"durability", "cell.weights", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone", "shards",
+		"durability", "cell.weights", "cell.neurons", "cell.inhibitory_neurons", "csv.delimiter", "csv.decimal",
+		"csv.header", "csv.zone", "shards",
 		"knowledge.units", "knowledge.merge",
 	}
 	for _, k := range Keys() {

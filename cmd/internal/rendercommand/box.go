@@ -57,6 +57,9 @@ func box(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, er
 			return nil, err
 		}
 		for i, state := range found.Vote {
+			if s.Spec().IsColony() && state == 0 { // nobody is there
+				continue
+			}
 			v := found.State[i*found.Width:][:found.Width]
 			dot := dotpicture.Dot{X: float64(v[0]) / sides[0], Y: float64(v[1]) / sides[1], Colour: dotpicture.Pale}
 			switch dims := len(sides); {

@@ -13,7 +13,7 @@ import (
 func GraphKernels() []string {
 	return []string{
 		graphset.Links, graphset.Mark, graphset.SIR, graphset.Rounds, graphset.List, graphset.Push, graphset.LIF,
-		graphset.Put, graphset.Take,
+		graphset.Izhikevich, graphset.Put, graphset.Take, graphset.Trace,
 	}
 }
 
@@ -39,6 +39,8 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		states[int(frames[id/per])*pageBytes+id%per] = 1
 		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
 			out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+	case graphset.Izhikevich:
+		return a.izhikevich(r, agents, per, frames)
 	case graphset.Push, graphset.LIF, graphset.Put, graphset.Take:
 		return a.spiking(r, kernel, agents, per, frames)
 	case graphset.Links:
@@ -62,6 +64,10 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		for range 1 + r.IntN(3) {
 			states[r.IntN(len(states))] = graphset.Infected
 		}
+	}
+	if kernel == graphset.Trace {
+		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
+			word(r.IntN(graphset.States)).trace(r, agents)
 	}
 	a.memory(states, kernel == graphset.SIR).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
 		word(agents)
@@ -178,6 +184,55 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		out(own([]uint32{0, 0})).word(r.IntN(2)).scalar(device.Float32(r.Float32())).scalar(device.Float32(threshold)).
 		word(r.IntN(4)).scalar(device.Float32(noise)).word(r.IntN(100))
 	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+}
+
+// izhikevich makes a launch of Izhikevich whose neurons do not spike, but for one at most. Potentials
+// are at random between the bounds, and at them.
+func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arrays {
+	bytes := func(n int) int { return (n + 255) / 256 * 256 }
+	potentials := bytes(per)
+	recoveries := potentials + bytes(4*per)
+	currents := recoveries + bytes(4*per)
+	pageBytes := currents + bytes(4*per)
+	content := make([]byte, len(frames)*pageBytes)
+	sums, spiking, tick := make([]uint32, agents), r.IntN(4*agents), r.IntN(3)
+	for id := range agents {
+		page := content[int(frames[id/per])*pageBytes:]
+		at := id % per
+		put := func(offset int, v float64) { copy(page[offset+4*at:], own([]float32{float32(v)})) }
+		page[at] = byte(r.IntN(2))
+		put(potentials, -60-60*r.Float64())
+		put(recoveries, 20+20*r.NormFloat64())
+		put(currents, -50*r.Float64())
+		sums[id] = uint32(-r.Int32N(1 << 22))
+		if id == spiking {
+			put(currents, 1e6*r.Float64()+1e4)
+		}
+	}
+	types := []float32{}
+	for range 2 {
+		types = append(types, r.Float32(), r.Float32()-0.5, -50-50*r.Float32(), 20*r.Float32()-10, 2*r.Float32())
+	}
+	a.out(content).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).word(potentials).
+		word(recoveries).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).
+		word(r.IntN(2)).in(own(types)).word(r.IntN(agents + 1)).word(r.IntN(2)).word(tick)
+	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+}
+
+// trace adds the rows and columns of a launch of Trace.
+func (a *Arrays) trace(r *rand.Rand, agents int) *Arrays {
+	perRow := 1 + r.IntN(agents)
+	if r.IntN(2) == 0 {
+		perRow = 128 * (1 + r.IntN(9))
+	}
+	rows, columns := (agents+perRow-1)/perRow, 2+r.IntN(3)
+	column, counts := r.IntN(columns), make([]uint32, rows*columns)
+	for i := range counts {
+		if i/rows != column {
+			counts[i] = r.Uint32()
+		}
+	}
+	return a.word(perRow).word(rows).word(column).word(columns).out(own(counts))
 }
 
 // rewire returns a chance in 2^-32, up to 1.

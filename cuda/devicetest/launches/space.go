@@ -13,7 +13,8 @@ import (
 func SpaceKernels() []string {
 	return []string{
 		spaceset.Place, spaceset.Load, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort, spaceset.Boids,
-		spaceset.Circles, spaceset.Store,
+		spaceset.Circles, spaceset.Store, spaceset.Dots,
+		spaceset.Flags, spaceset.Gather, spaceset.Colony, spaceset.Slots, spaceset.Born,
 	}
 }
 
@@ -25,7 +26,7 @@ func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
 	dims := 2 + r.IntN(2)
 	bins := randomBins(r, dims)
 	switch kernel {
-	case spaceset.Place, spaceset.Load, spaceset.Store:
+	case spaceset.Place, spaceset.Load, spaceset.Store, spaceset.Dots, spaceset.Flags, spaceset.Gather, spaceset.Born:
 		return a.boxPages(r, kernel, agents, dims)
 	case spaceset.Count: // each agent in a bin of its own, since numbers in a bin are in any order
 		agents = min(agents, bins.all())
@@ -35,6 +36,9 @@ func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
 		}
 		return a.in(own(positions)).word(agents).three(bins).out(own(make([]uint32, bins.all()))).
 			out(fixture.Poisoned(4 * agents))
+	case spaceset.Slots:
+		places := randomPlaces(r, agents)
+		return a.word(agents).in(own(places)).out(fixture.Poisoned(4 * int(places[agents])))
 	case spaceset.Sum, spaceset.Start:
 		return a.counts(r, kernel, 1+n/4)
 	case spaceset.Sort:
@@ -96,6 +100,19 @@ func (n boxBins) inside(r *rand.Rand, bin int, to []uint32) {
 // three adds the bins.
 func (a *Arrays) three(n boxBins) *Arrays { return a.word(n[0]).word(n[1]).word(n[2]) }
 
+// randomPlaces returns the places of some agents in a list, and behind them their number.
+func randomPlaces(r *rand.Rand, agents int) []uint32 {
+	places, in := []uint32{0}, 1+r.IntN(4)
+	for i := range agents {
+		next := places[i]
+		if r.IntN(in) == 0 {
+			next++
+		}
+		places = append(places, next)
+	}
+	return places
+}
+
 // counts makes a launch of Sum or Start.
 func (a *Arrays) counts(r *rand.Rand, kernel string, bins int) *Arrays {
 	part := 32 * (1 + r.IntN(20))
@@ -112,12 +129,12 @@ func (a *Arrays) counts(r *rand.Rand, kernel string, bins int) *Arrays {
 	return a.in(own(sums)).out(fixture.Poisoned(4 * (bins + 1)))
 }
 
-// boxPages makes a launch of Place, Load or Store.
+// boxPages makes a launch of a kernel of pages, but for Colony.
 func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays {
 	per, moving := 1+r.IntN(300), r.IntN(2)
 	bytes := func(n int) int { return (n + 255) / 256 * 256 }
 	at, stride := bytes(per), bytes(4*per)
-	pageBytes := at + (1+moving)*dims*stride
+	pageBytes := at + (1+moving)*dims*stride + 256
 	count := (agents + per - 1) / per
 	frames, content := make([]uint32, count), make([]byte, count*pageBytes)
 	for i, frame := range r.Perm(count) {
@@ -133,12 +150,43 @@ func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays
 			}
 		}
 	}
-	a.memory(content, kernel != spaceset.Load).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
+	writes := kernel == spaceset.Place || kernel == spaceset.Store || kernel == spaceset.Born
+	a.memory(content, writes).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
 		word(at).word(stride).word(dims)
+	for id := range agents {
+		content[int(frames[id/per])*pageBytes+id%per] = byte(r.IntN(2))
+	}
+	switch kernel {
+	case spaceset.Flags:
+		return a.word(agents).word(r.IntN(2)).out(fixture.Poisoned(4 * agents))
+	case spaceset.Gather:
+		places := randomPlaces(r, agents)
+		return a.word(agents).in(own(places)).out(fixture.Poisoned(16 * int(places[agents])))
+	case spaceset.Born:
+		births, empty := randomPlaces(r, agents), randomPlaces(r, agents)
+		slots, children := make([]uint32, empty[agents]), make([]uint32, 4*agents)
+		for i, id := range r.Perm(agents)[:len(slots)] {
+			slots[i] = uint32(id)
+		}
+		for i := range children {
+			children[i] = r.Uint32()
+		}
+		// A group has all agents of a page, and its word is behind the others.
+		return a.word(agents).in(own(births)).in(own(empty)).in(own(slots)).in(own(children)).
+			word(pageBytes - 4).word(per)
+	}
 	if kernel == spaceset.Place {
 		first := r.IntN(agents)
 		a.word(first).word(first + r.IntN(agents-first) + 1).word(moving * (1 + r.IntN(spaceset.Units)))
 		return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32()))
+	}
+	if kernel == spaceset.Dots {
+		columns, rows := 1+r.IntN(40), 1+r.IntN(40)
+		counts := make([]uint32, columns*rows)
+		for i := range counts {
+			counts[i] = r.Uint32N(3)
+		}
+		return a.word(agents).word(r.IntN(2)).word(columns).word(rows).out(own(counts))
 	}
 	a.word(agents).word(moving)
 	if kernel == spaceset.Load {
@@ -197,7 +245,7 @@ func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 	return b
 }
 
-// step makes a launch of Boids or Circles. reach bins on the first axis are as wide as a radius, or
+// step makes a launch of Boids, Circles or Colony. reach bins on the first axis are as wide as a radius, or
 // wider, and so is a bin on the others.
 func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBins) *Arrays {
 	reach := 1 + r.IntN(4)
@@ -216,7 +264,19 @@ func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBin
 	side := bins
 	side[0] /= reach
 	radii := func(k int) float64 { return float64(side[k]) * wide } // of the side
-	a.in(append(own(all.positions), fixture.Poisoned(3*16)...))     // it reads behind the last
+	if kernel == spaceset.Colony {
+		per := 1 + r.IntN(300)
+		frames, page := r.Perm((agents+per-1)/per), (per+255)/256*256
+		states, own32 := make([]byte, len(frames)*page), make([]uint32, len(frames))
+		for i := range states {
+			states[i] = byte(r.IntN(2))
+		}
+		for i, frame := range frames {
+			own32[i] = uint32(frame)
+		}
+		a.out(states).in(own(own32)).scalar(device.Uint64(uint64(page))).word(per).word(0).word(0).word(dims)
+	}
+	a.in(append(own(all.positions), fixture.Poisoned(3*16)...)) // it reads behind the last
 	speeds := make([]uint32, 4*agents)
 	for i := range agents {
 		for k := range dims {
@@ -228,6 +288,15 @@ func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBin
 	}
 	a.word(agents).three(bins).word(reach).word(r.IntN(2)).in(own(all.starts))
 	each(func(k int) float64 { return radii(k) / (1 << 32) * (1 + 1.0/(1<<20)) })
+	if kernel == spaceset.Colony {
+		a.scalar(device.Uint32(chanceOf(r))).scalar(device.Uint32(chanceOf(r))).scalar(device.Uint32(r.Uint32() >> 4)).
+			word(r.IntN(9))
+		for k := range 3 {
+			a.word(min(1, max(0, dims-k)) * r.IntN(1<<30))
+		}
+		a.word(r.IntN(1000)).scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32()))
+		return a.out(own(make([]uint32, agents))).out(make([]byte, 16*agents))
+	}
 	if !boids {
 		push := r.Float64()
 		each(func(k int) float64 { return -push / spaceset.One * (1 << 32) / radii(k) })

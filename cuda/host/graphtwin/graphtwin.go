@@ -15,6 +15,7 @@ func init() {
 	twin.Register(graphset.Mark, mark)
 	twin.Register(graphset.SIR, sir)
 	twin.Register(graphset.Rounds, rounds)
+	twin.Register(graphset.Trace, trace)
 }
 
 // pages are the states of the agents; see graphset.
@@ -77,6 +78,30 @@ func mark(b *twin.Block) {
 				bits[w] |= 1 << (id % 32)
 			}
 		}
+	}
+}
+
+// trace is the twin of trace.cu.
+func trace(b *twin.Block) {
+	all, agents, state, perRow := pagesOf(b), uint64(b.Uint32(4)), b.Uint32(5), uint64(b.Uint32(6))
+	rows, column, columns, counts := b.Uint32(7), b.Uint32(8), b.Uint32(9), twin.Mem[uint32](b, 10)
+	if b.Index == 0 {
+		next := (column + 1) % columns
+		clear(counts[next*rows : (next+1)*rows])
+	}
+	first, end := b.Part(agents)
+	row, count := first/perRow, uint32(0)
+	for id := first; id < end; id++ {
+		if id/perRow != row {
+			atomic.AddUint32(&counts[uint64(column)*uint64(rows)+row], count)
+			row, count = id/perRow, 0
+		}
+		if uint32(*all.state(uint32(id))) == state {
+			count++
+		}
+	}
+	if count > 0 {
+		atomic.AddUint32(&counts[uint64(column)*uint64(rows)+row], count)
 	}
 }
 

@@ -17,6 +17,7 @@ func init() {
 	twin.Register(spaceset.Sum, sum)
 	twin.Register(spaceset.Start, start)
 	twin.Register(spaceset.Sort, sorted)
+	twin.Register(spaceset.Dots, dots)
 }
 
 // pages are the pages of a launch, which are its first arguments; see spaceset.
@@ -97,6 +98,20 @@ func store(b *twin.Block) {
 				*all.word(id, all.dims+k) = math.Float32bits(float32(velocities[4*i+uint64(k)]) / spaceset.Units)
 			}
 		}
+	}
+}
+
+// dots is the twin of dots.cu.
+func dots(b *twin.Block) {
+	all, living := pagesOf(b), b.Uint32(8) != 0
+	columns, rows, counts := uint64(b.Uint32(9)), uint64(b.Uint32(10)), twin.Mem[uint32](b, 11)
+	first, end := b.Part(uint64(b.Uint32(7)))
+	for i := first; i < end; i++ {
+		if living && *all.state(uint32(i)) == 0 {
+			continue
+		}
+		x, y := uint64(*all.word(uint32(i), 0)), uint64(*all.word(uint32(i), 1))
+		atomic.AddUint32(&counts[(rows-1-y*rows>>32)*columns+x*columns>>32], 1)
 	}
 }
 

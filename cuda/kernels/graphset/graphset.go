@@ -1,5 +1,5 @@
 // Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated links,
-// and ticks of an epidemic and of a network of spiking neurons. Importing it adds them to the set of
+// and ticks of an epidemic and of networks of spiking neurons. Importing it adds them to the set of
 // package kernels. Package gpuagents/graph launches them, and cuda/host/graphtwin has their twins.
 //
 // The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one
@@ -34,6 +34,10 @@ const (
 	Push = "graph_push"
 	// LIF makes a tick of leaky integrate-and-fire neurons.
 	LIF = "graph_lif"
+	// Izhikevich makes a tick of neurons of Izhikevich.
+	Izhikevich = "graph_izhikevich"
+	// Trace counts the agents in a state, for a picture over ticks.
+	Trace = "graph_trace"
 	// Put writes a variable of 4 bytes of agents.
 	Put = "graph_put"
 	// Take reads a variable of 4 bytes of agents.
@@ -54,6 +58,17 @@ const (
 	Recovered
 	States // how many there are
 )
+
+// Numbers of the neurons of Izhikevich, in mV. The potential after half a tick is from Lowest to Peak, at
+// which a neuron spikes. Below Lowest half a tick is not stable: its error grows. Above Peak, the
+// recovery of fast spiking neurons would depend on how far a tick is above it.
+const (
+	Peak   = 30
+	Lowest = -112.5
+)
+
+// TypeWords is the numbers of a type of neurons of Izhikevich: a, b, c and d of the model, and noise.
+const TypeWords = 5
 
 // Spike is the state of a neuron that has spiked in the last tick. That of the others is 0.
 const Spike = 1
@@ -117,6 +132,18 @@ func init() {
 	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"),
 		buffer("active"), buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"),
 		float("noise"), word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	// Types has the numbers of the neurons below exciting, and then those of the others. At tick 0 a
+	// neuron has the potential c and the recovery b*c. Its input is its current, a draw in [-1, 1) times
+	// noise if noisy is 1, and its sum. The potential moves by two half ticks, and then the recovery by
+	// a*(b*potential - recovery). If the potential is at Peak, the neuron spikes: it becomes c, and d is
+	// added to the recovery. Sums become 0.
+	add(Izhikevich, append(pages[:5:5], word("potentials"), word("recoveries"), word("currents"), buffer("sums"),
+		buffer("active"), buffer("counts"), word("which"), buffer("types"), word("exciting"), word("noisy"),
+		word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	// Column of counts, of rows words, has 0 before, and the next of columns becomes 0. Row i has the
+	// agents from i*per_row on. There are as many rows as that makes, and two columns or more.
+	add(Trace, append(pages[:5:5], word("state"), word("per_row"), word("rows"), word("column"), word("columns"),
+		buffer("counts"))...)
 	for _, name := range []string{Put, Take} {
 		add(name, append(pages[:4:4], word("offset"), buffer("ids"), word("n"), buffer("values"))...)
 	}
@@ -127,6 +154,9 @@ func init() {
 func text(file string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define GAPS %du\n#define PART %du\n", Gaps, Part)
+	if file == "izhikevich.cu" {
+		fmt.Fprintf(&b, "#define PEAK %.1ff\n#define LOWEST %.1ff\n", float32(Peak), Lowest)
+	}
 	for _, f := range []string{"graph.cuh", file} {
 		part, err := files.ReadFile(f)
 		if err != nil {

@@ -40,6 +40,18 @@ const (
 	Circles = "space_circles"
 	// Store writes a list of agents into the pages.
 	Store = "space_store"
+	// Dots counts the agents in each cell of a picture.
+	Dots = "space_dots"
+	// Flags marks the agents in a state.
+	Flags = "space_flags"
+	// Gather makes a list of agents.
+	Gather = "space_gather"
+	// Colony makes agents die and give birth.
+	Colony = "space_colony"
+	// Slots lists the agents without a place in the colony.
+	Slots = "space_slots"
+	// Born makes agents of births.
+	Born = "space_born"
 )
 
 // Numbers that kernels and their callers agree on.
@@ -58,6 +70,9 @@ const (
 	Near
 	States // how many there are
 )
+
+// Alive is the state of an agent of a colony that is there. That of the others is 0.
+const Alive = 1
 
 // Sine is the polynomial in 2q-1 of sin(2 pi d)/d, where q is the square of d, from 0 to 1. The highest
 // power comes first.
@@ -126,6 +141,24 @@ func init() {
 	// Where moving is 0 there are no velocities.
 	add(Load, pages+"agents moving positions* velocities*")
 	add(Store, pages+"agents moving positions* velocities* states*")
+	// Cells are on the first two axes, in rows, of which the first is at the far end of the second axis.
+	// counts are added to. If living is 1, agents whose state is 0 are left out.
+	add(Dots, pages+"agents living columns rows counts*")
+	// Flags become 1 for the agents in a state, and 0 for others. Start turns them into places.
+	add(Flags, pages+"agents state flags*")
+	// The agents whose place differs from the next one get an element of positions, or of slots, there.
+	add(Gather, pages+"agents places* positions*")
+	add(Slots, "agents places* slots*")
+	// birth, death and hunger are chances in 2^-32, of which the largest word is 1. An agent dies with the
+	// chance death + hunger for each agent that is near. Else, if fewer than room are near, it gives birth
+	// with the chance birth: births of it becomes 1, and children the place of the child, up to mx, my
+	// and mz steps away. Draws depend on the keys, the tick and the agent.
+	add(Colony, pages+"sorted* agents nx ny nz reach periodic starts* sx:f sy:f sz:f birth death hunger room mx my mz "+
+		"tick key0 key1 births* children*")
+	// births and empty are places that Start has made of births and of the agents of state 0. The child
+	// with number k becomes agent slots[k]. Where there is none, the word at lost of the group of the
+	// parent grows by 1, and group is the agents of one.
+	add(Born, pages+"agents births* empty* slots* children* lost group")
 	// ranks gets a number of each agent of the list in its bin. counts are 0 before.
 	add(Count, "positions* agents nx ny nz counts* ranks*")
 	// Sums are those of part bins each, of which part is a multiple of 32.
@@ -154,7 +187,7 @@ func text(name, file string) string {
 	var b strings.Builder
 	b.WriteString("#define UNITS 4194304.0f\n#define UNIT 2.384185791015625e-7f\n")
 	parts := []string{"space.cuh", file}
-	if name == Boids || name == Circles {
+	if name == Boids || name == Circles || name == Colony {
 		parts = []string{"space.cuh", "near.cuh", file}
 	}
 	for _, f := range parts {

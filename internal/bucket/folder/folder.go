@@ -199,5 +199,31 @@ func (d *Folder) Remove(_ context.Context, name string) error {
 	return nil
 }
 
+// Names implements bucket.Bucket. Objects that are being written are not there yet.
+func (d *Folder) Names(_ context.Context, dir string) (all []string, err error) {
+	entries, err := d.list(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if !e.IsDir() && !strings.HasSuffix(e.Name(), partial) {
+			all = append(all, e.Name())
+		}
+	}
+	return all, err
+}
+
+// Drop implements bucket.Bucket.
+func (d *Folder) Drop(_ context.Context, name string) error {
+	err := d.root.Remove(name)
+	if err == nil {
+		err = d.sync(path.Dir(name))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
 // Close implements bucket.Bucket.
 func (d *Folder) Close() error { return d.root.Close() }

@@ -175,17 +175,37 @@ func (g google) Folders(ctx context.Context) (all []string, err error) {
 	}
 }
 
+// Names implements bucket.Bucket.
+func (g google) Names(ctx context.Context, folder string) (all []string, err error) {
+	list := g.objects.List(g.bucket).Prefix(g.prefix + folder + "/").Context(ctx)
+	for {
+		var page *storage.Objects
+		if err := again(ctx, func() (err error) { page, err = list.Do(); return err }); err != nil {
+			return nil, fmt.Errorf("list objects: %w", err)
+		}
+		for _, o := range page.Items {
+			all = append(all, strings.TrimPrefix(o.Name, g.prefix+folder+"/"))
+		}
+		if page.NextPageToken == "" {
+			return all, nil
+		}
+		list.PageToken(page.NextPageToken)
+	}
+}
+
+// Drop implements bucket.Bucket.
+func (g google) Drop(ctx context.Context, name string) error {
+	err := again(ctx, func() error { return g.objects.Delete(g.bucket, g.prefix+name).Context(ctx).Do() })
+	var e *googleapi.Error
+	if err != nil && (!errors.As(err, &e) || e.Code != http.StatusNotFound) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
 // Remove implements bucket.Bucket.
 func (g google) Remove(ctx context.Context, name string) error {
-	drop := func(key string) error {
-		err := again(ctx, func() error { return g.objects.Delete(g.bucket, key).Context(ctx).Do() })
-		var e *googleapi.Error
-		if err != nil && (!errors.As(err, &e) || e.Code != http.StatusNotFound) {
-			return fmt.Errorf("remove %s: %w", key, err)
-		}
-		return nil
-	}
-	if err := drop(g.prefix + name + "/" + snapshot.ManifestName); err != nil {
+	if err := g.Drop(ctx, name+"/"+snapshot.ManifestName); err != nil {
 		return err
 	}
 	for {
@@ -198,7 +218,7 @@ func (g google) Remove(ctx context.Context, name string) error {
 			return nil
 		}
 		for _, o := range page.Items {
-			if err := drop(o.Name); err != nil {
+			if err := g.Drop(ctx, strings.TrimPrefix(o.Name, g.prefix)); err != nil {
 				return err
 			}
 		}

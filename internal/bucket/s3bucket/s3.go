@@ -108,15 +108,32 @@ func (r remote) Folders(ctx context.Context) (all []string, err error) {
 	}
 }
 
+// Names implements bucket.Bucket.
+func (r remote) Names(ctx context.Context, folder string) (all []string, err error) {
+	list := r.b.List(&blob.ListOptions{Prefix: folder + "/"})
+	for {
+		o, err := list.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list objects: %w", err)
+		}
+		all = append(all, strings.TrimPrefix(o.Key, folder+"/"))
+	}
+}
+
+// Drop implements bucket.Bucket.
+func (r remote) Drop(ctx context.Context, name string) error {
+	if err := r.b.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
 // Remove implements bucket.Bucket.
 func (r remote) Remove(ctx context.Context, name string) error {
-	drop := func(key string) error {
-		if err := r.b.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-			return fmt.Errorf("remove %s: %w", key, err)
-		}
-		return nil
-	}
-	if err := drop(name + "/" + snapshot.ManifestName); err != nil {
+	if err := r.Drop(ctx, name+"/"+snapshot.ManifestName); err != nil {
 		return err
 	}
 	list := r.b.List(&blob.ListOptions{Prefix: name + "/"})
@@ -128,7 +145,7 @@ func (r remote) Remove(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("list objects: %w", err)
 		}
-		if err := drop(o.Key); err != nil {
+		if err := r.Drop(ctx, o.Key); err != nil {
 			return err
 		}
 	}

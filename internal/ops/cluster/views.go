@@ -35,6 +35,35 @@ type Heat struct {
 	// Grid is set if the agents are on a grid. Each cell then has agents of one row of it, and all
 	// cells as many.
 	Grid *Grid `json:"grid,omitempty"`
+	// Map is set if the cells are places in a box, or neurons over ticks, and not consecutive agents.
+	Map *Map `json:"map,omitempty"`
+}
+
+// Map is a picture whose cells are in rows. The cells are numbers of agents.
+type Map struct {
+	Columns int `json:"columns"`
+	// Width and Height are the sides of a box, the first and the second; 0: columns are ticks.
+	Width  float64 `json:"width,omitempty"`
+	Height float64 `json:"height,omitempty"`
+	// Tick is the number of the tick of the last column, from 1 on, and Per the most agents of a row.
+	Tick int64 `json:"tick,omitempty"`
+	Per  int   `json:"per,omitempty"`
+}
+
+// mapOf returns the map of a picture of a swarm; nil: its cells are consecutive agents.
+func mapOf(sw Swarm, p telemetry.Picture) *Map {
+	var spec swarm.Spec
+	if p.Columns < 1 || json.Unmarshal(sw.Spec, &spec) != nil {
+		return nil
+	}
+	m := &Map{Columns: p.Columns}
+	if spec.InBox() {
+		sides := spec.Neighbours.Space.Sides()
+		m.Width, m.Height = sides[0], sides[1]
+	} else {
+		m.Tick, m.Per = p.Tick, p.Per
+	}
+	return m
 }
 
 // Grid is the size of a grid, in agents.
@@ -138,6 +167,9 @@ func (w *Watcher) Heat(ctx context.Context, name, variable, value string, size i
 	if grid != nil && h.Parts[0].Per == per {
 		h.Grid = grid
 	}
+	if len(pictures) == 1 && errs[0] == nil {
+		h.Map = mapOf(sw, pictures[0])
+	}
 	return h, nil
 }
 
@@ -199,6 +231,9 @@ func (h *Heat) add(p telemetry.Picture) {
 			at := float64(uint16(p.Cells[2*i])|uint16(p.Cells[2*i+1])<<8) / 65535
 			v := float64(p.Least) + (float64(p.Most)-float64(p.Least))*at
 			number = byte(min(255, max(0, (v-float64(h.Least))/span*255+0.5)))
+			if p.Columns > 0 && v > 0 {
+				number = max(number, 1) // 0 is nobody
+			}
 		}
 		h.Cells = append(h.Cells, number)
 		h.state(int(state))

@@ -35,6 +35,8 @@ var views = []view{
 	{"swarm", "swarms/shops", "Entropy and margin"},
 	{"entities", "swarms/shops", "Find an entity by key"},
 	{"heat map", "swarms/shops", "cells of up to"},
+	{"box", "swarms/flock", "A box of 60 by 40, in 600 cells"},
+	{"spikes", "swarms/cortex", "and a column a tick, the last one tick 25"},
 	{"swarm of a run", "swarms/s2", "lif"},
 	{"decision", "swarms/shops/shards/0/decisions/7", "Margin"},
 	{"decision of a group", "swarms/shops/shards/1/decisions/7/group/5", "file:in/shop-3.csv"},

@@ -429,6 +429,14 @@ func fakeState() *cluster.State {
 			ID: "s2", Name: "shops", Cell: "lif", Addressed: "group", Agents: 10, Groups: 1, Owner: "j1",
 			State:  cluster.StateServed,
 			Shards: []cluster.Shard{{End: 1, Holder: "g1", State: cluster.StateServed}},
+		}, {
+			ID: "s3", Name: "flock", Cell: "boids", Addressed: "agent", Agents: 900, Groups: 1,
+			State:  cluster.StateServed,
+			Shards: []cluster.Shard{{End: 1, Holder: "g1", State: cluster.StateServed}},
+		}, {
+			ID: "s4", Name: "cortex", Cell: "izhikevich", Addressed: "agent", Agents: 900, Groups: 1,
+			State:  cluster.StateServed,
+			Shards: []cluster.Shard{{End: 1, Holder: "g1", State: cluster.StateServed}},
 		}},
 		Tenants: []cluster.Tenant{{Tenant: "default", Waiting: 1, Running: 2}, {
 			Tenant: "acme", Running: 1, Limits: &jobs.TenantLimits{

@@ -16,6 +16,11 @@ func (f *fakeCluster) Heat(_ context.Context, id, variable, value string, size i
 	if err := f.ask(); err != nil {
 		return cluster.Heat{}, err
 	}
+	if of := map[string]*cluster.Map{
+		"s3": {Columns: 30, Width: 60, Height: 40}, "s4": {Columns: 30, Tick: 25, Per: 45},
+	}[id]; of != nil {
+		return mapped(id, of), nil
+	}
 	if id != "s1" {
 		return cluster.Heat{
 			Swarm: id, Variables: []string{}, Value: value, Cells: []byte{0}, States: [][2]int{{1, 5}},
@@ -45,6 +50,26 @@ func (f *fakeCluster) Heat(_ context.Context, id, variable, value string, size i
 		h.Cells = append(h.Cells, byte(i%size*255/size))
 	}
 	return h, nil
+}
+
+// mapped returns a picture of 20 rows. The first five columns of one over ticks have no value.
+func mapped(id string, of *cluster.Map) cluster.Heat {
+	h := cluster.Heat{
+		Swarm: id, Variable: "places", Variables: []string{"state", "places"}, Most: 4, Map: of,
+		Parts: []cluster.HeatPart{{Holder: "g1", Cells: 600, Agents: 900, Per: 1, At: time.Now(), Took: 1e6}},
+	}
+	if of.Width == 0 {
+		h.Variable, h.Variables = "spikes", []string{"spike", "spikes"}
+	}
+	for i := range 600 {
+		state := 0
+		if of.Width == 0 && i%30 < 5 {
+			state = 4
+		}
+		h.Cells = append(h.Cells, byte(max(0, i%7-3)*85))
+		h.States = append(h.States, [2]int{1, state})
+	}
+	return h
 }
 
 // PageMaps has pages in all tiers.

@@ -36,7 +36,7 @@ import (
 )
 
 // The swarms of a live cluster: one that is addressed by agent, of three shards, one that watches
-// series, and one on a grid.
+// series, one on a grid, one in a box and one on a graph.
 const (
 	crowd = `name: crowd
 addressed: agent
@@ -62,6 +62,19 @@ cell: {kind: life}
 neighbours: {width: 120, height: 64}
 features: [alive]
 `
+	flock = `name: flock
+addressed: agent
+agents: 2000
+cell: {kind: boids}
+neighbours: {space: {size: [60, 40], radius: 2, periodic: true}}
+`
+	cortex = `name: cortex
+addressed: agent
+agents: 1000
+cell: {kind: izhikevich, params: {noise: 12, inhibitory: 0.2}}
+neighbours: {random: {degree: 100, seed: 1}}
+features: [current]
+`
 )
 
 // liveViews are the pages of a live cluster with a text that each shows.
@@ -72,6 +85,8 @@ var liveViews = []view{
 	{"swarms", "swarms", "predictor"},
 	{"swarm", "swarms/crowd", "cells of up to"},
 	{"grid", "swarms/garden", "A grid of 120 columns and 64 rows"},
+	{"box", "swarms/flock", "A box of 60 by 40"},
+	{"spikes", "swarms/cortex", "and a column a tick"},
 	{"decision", "swarms/shops/shards/0/decisions/3", "What group 0 decided before"},
 	{"moment", "swarms/shops/shards/0/at/9/and/10/group/7", "The shard differs between the moments"},
 	{"agents", "agents", "gpu-1"},
@@ -104,6 +119,7 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	}
 
 	people, series, grid := createSwarm(t, c, crowd, 3), createSwarm(t, c, shops, 1), createSwarm(t, c, garden, 1)
+	ticking := []swarms.Swarm{grid, createSwarm(t, c, flock, 1), createSwarm(t, c, cortex, 1)}
 	dev, err := cuda.Open(ctx, "host", cuda.Options{})
 	must(err)
 	t.Cleanup(func() { _ = dev.Close() })
@@ -138,7 +154,7 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		feed(feeds, t, c, people, series, grid)
+		feed(feeds, t, c, people, series, ticking)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -225,8 +241,8 @@ func createSwarm(t *testing.T, c *natsq.Conn, text string, shards int) swarms.Sw
 }
 
 // feed appends entries to the logs of swarms until ctx ends: ticks and votes for the first, rows for
-// the second, and the gun of examples/life and ticks for the grid.
-func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series, grid swarms.Swarm) {
+// the second, and ticks for others, of which the first is a grid with the gun of examples/life.
+func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarms.Swarm, ticking []swarms.Swarm) {
 	seq := map[string]uint64{}
 	add := func(s swarms.Swarm, shard int, entries ...swarms.Entry) {
 		key := fmt.Sprint(s.ID, shard)
@@ -257,14 +273,16 @@ func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series, grid
 		t.Error(err)
 		return
 	}
-	add(grid, 0, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
+	add(ticking[0], 0, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
 	row := uint64(0)
 	for n := 1; ctx.Err() == nil; n++ {
 		for shard := range 3 {
 			add(people, shard, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)},
 				swarms.Entry{Kind: swarms.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d}`, n)})
 		}
-		add(grid, 0, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+		for i, s := range ticking {
+			add(s, 0, swarms.Entry{Kind: swarms.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, 1+20*(i/2))})
+		}
 		o := &batch.Observations{Width: 1}
 		for g := range series.Groups {
 			row++

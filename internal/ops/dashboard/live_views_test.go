@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -71,8 +72,35 @@ func TestLiveViews(t *testing.T) {
 			t.Errorf("%d agents are alive, want the 36 of the gun at least", n)
 		}
 	}
-	if h.Grid != nil {
-		t.Errorf("a swarm without neighbours has the grid %v", h.Grid)
+	if h.Grid != nil || h.Map != nil {
+		t.Errorf("a swarm without neighbours has the grid %v and the map %v", h.Grid, h.Map)
+	}
+	// The cells of a box are places, and all agents are in one.
+	var box cluster.Heat
+	ask("swarms/flock/heat?size=32", &box)
+	if box.Map == nil || *box.Map != (cluster.Map{Columns: 39, Width: 60, Height: 40}) || box.Variable != "places" ||
+		len(box.Cells) != 39*26 {
+		t.Fatalf("%d cells of %s on %+v", len(box.Cells), box.Variable, box.Map)
+	}
+	agents := 0.0
+	for _, n := range box.Cells {
+		agents += math.Round(float64(box.Most) * float64(n) / 255)
+	}
+	if agents != 2000 || box.Least != 0 {
+		t.Errorf("%v agents are in the box, from %v to %v in a cell, want 2000", agents, box.Least, box.Most)
+	}
+	// The columns of a network are ticks, which are recorded after the first look.
+	var spikes cluster.Heat
+	for begin := time.Now(); spikes.Map == nil || spikes.Map.Tick == 0 || spikes.Most == 0; {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("no spikes: %+v of %+v", spikes.Map, spikes.Parts)
+		}
+		time.Sleep(300 * time.Millisecond)
+		ask("swarms/cortex/heat", &spikes)
+	}
+	if m := spikes.Map; m.Columns != 256 || m.Per != 4 || m.Width != 0 || spikes.Variable != "spikes" ||
+		len(spikes.Cells) != 250*256 {
+		t.Errorf("%d cells of %s on %+v", len(spikes.Cells), spikes.Variable, m)
 	}
 	if reply, body := r.get(t, "swarms/crowd/heat?variable=mood"); reply.status != http.StatusBadRequest ||
 		!strings.Contains(body, "hidden") {
@@ -137,7 +165,7 @@ func TestLiveViews(t *testing.T) {
 			spans++
 		}
 	}
-	if spans < 20 || len(named) != 5 || trace.DisplayTimeUnit != "ms" {
-		t.Errorf("%d spans of %d shards in %s, want 20 or more of 5 in ms", spans, len(named), trace.DisplayTimeUnit)
+	if spans < 20 || len(named) != 7 || trace.DisplayTimeUnit != "ms" {
+		t.Errorf("%d spans of %d shards in %s, want 20 or more of 7 in ms", spans, len(named), trace.DisplayTimeUnit)
 	}
 }

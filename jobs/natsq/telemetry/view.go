@@ -67,6 +67,10 @@ type Picture struct {
 	Units int `json:"units"`
 	Each  int `json:"each"`
 	Per   int `json:"per"`
+	// Columns is set for pictures whose cells are in rows of so many, and not consecutive units.
+	Columns int `json:"columns,omitempty"`
+	// Tick is the number of the tick that the last column of a picture over ticks shows, from 1 on.
+	Tick int64 `json:"tick,omitempty"`
 	// Least and Most are the range of the cells with a value. A cell is Least + (Most-Least) *
 	// number/65535.
 	Least float32 `json:"least"`

@@ -35,22 +35,37 @@ export function HeatMap({ swarm }) {
   const known = new Array(n);
   for (const p of h.parts) known.fill(p, p.first, p.first + p.cells);
   const real = i => h.least + ((h.most - h.least) * cells[i]) / 255;
+  const columns = h.map ? h.map.columns : h.grid && h.grid.width / h.parts[0].per, rows = h.map && n / columns;
+  const ratio = h.map?.width ? h.map.width / h.map.height : h.grid ? h.grid.width / h.grid.height : h.map ? 2 : 1;
+  const between = (k, of, side) => `${num((side * k) / of)} to ${num((side * (k + 1)) / of)}`;
+  const place = i => {
+    const x = i % columns, y = Math.floor(i / columns);
+    if (h.map.width) return `x ${between(x, columns, h.map.width)}, y ${between(rows - 1 - y, rows, h.map.height)}`;
+    const first = y * h.map.per, tick = h.map.tick - columns + 1 + x;
+    return `${tick > 0 ? `tick ${int(tick)}` : "before the first tick"}, ${h.map.per > 1 ? `agents ${int(first)} to ${int(Math.min(swarm.agents, first + h.map.per) - 1)}` : `agent ${int(first)}`}`;
+  };
   const agents = (i, end = i) => {
+    if (h.map) return end > i ? `${place(i)} up to ${place(end)}` : place(i);
     const p = known[i], q = known[end], last = q.agent + Math.min(q.agents, (end - q.first + 1) * q.per) - 1;
     const from = p.agent + (i - p.first) * p.per;
     if (h.grid) return `row ${int(Math.floor(from / h.grid.width))}, ${last > from ? `columns ${int(from % h.grid.width)} to ${int(last % h.grid.width)}` : `column ${int(from % h.grid.width)}`}`;
     return `agents ${int(from)} to ${int(last)}`;
   };
-  const columns = h.grid && h.grid.width / h.parts[0].per, ratio = h.grid ? h.grid.width / h.grid.height : 1;
+  const unit = h.map?.width ? " agents" : ` ${h.variable}`;
   const shown = i => marks[i] <= 2;
-  const text = i => `${agents(i)}: ${shown(i) ? `${num(real(i))}${marks[i] ? `, ${states[marks[i]]}` : ""}` : `${states[marks[i]]}${known[i].error ? `, ${known[i].error}` : ""}`}`;
+  const text = i => `${agents(i)}: ${shown(i) ? `${num(h.map ? Math.round(real(i)) : real(i))}${h.map ? unit : ""}${marks[i] ? `, ${states[marks[i]]}` : ""}` : `${states[marks[i]]}${known[i].error ? `, ${known[i].error}` : ""}`}`;
   const soft = rgb("--soft"), line = rgb("--line"), bad = rgb("--bad");
   const paint = (i, x, y) => {
+    if (h.map && marks[i] <= 1 && !cells[i] && h.least === 0) return soft; // nobody is there
     if (marks[i] <= 1) return shade(cells[i], dark);
     if (marks[i] === 2) return mix(shade(cells[i], dark), line, (x + y) % 2 ? 0.7 : 0.2); // a pattern besides the color
     if (marks[i] === 5) return (x + y) % 2 ? bad : soft;
     return marks[i] === 3 && (x + y) % 2 ? line : soft;
   };
+  const about = h.map?.width && n === 1 ? "The agents have no places before the first tick or observation. "
+    : h.map?.width ? `A box of ${num(h.map.width)} by ${num(h.map.height)}, in ${num(n)} cells. A cell shows how many agents are there. `
+    : h.map ? `A row has ${h.map.per > 1 ? `up to ${num(h.map.per)} agents` : "an agent"}, and a column a tick, the last one tick ${int(h.map.tick)}. A cell shows how many ${h.variable} there are. Ticks are recorded while somebody looks, up to ${int(columns)} between two pictures. `
+    : `${h.grid ? `A grid of ${int(h.grid.width)} columns and ${int(h.grid.height)} rows. ` : ""}${num(n)} cells of up to ${num(Math.max(...h.parts.map(p => p.per)))} agents. `;
   const step = Math.max(1, Math.ceil(n / 40)), ranges = [];
   for (let i = 0; i < n; i += step) ranges.push([i, Math.min(n, i + step) - 1]);
   const over = ([from, end]) => {
@@ -61,12 +76,12 @@ export function HeatMap({ swarm }) {
   const of = state => marks.reduce((k, m) => k + (m === state), 0), took = h.parts.reduce((k, p) => k + (p.took_ns || 0), 0), oldest = h.parts.map(p => p.at).filter(Boolean).sort()[0];
   return html`<p class="filter">
       <label>Variable <select value=${h.variable} onChange=${e => setVariable(e.target.value)}>${h.variables.map(v => html`<option value=${v}>${v}</option>`)}</select></label>
-      <label>Value <select value=${value} onChange=${e => setValue(e.target.value)}><option value="mean">mean</option><option value="least">least</option><option value="most">greatest</option></select></label>
+      ${!h.map && html`<label>Value <select value=${value} onChange=${e => setValue(e.target.value)}><option value="mean">mean</option><option value="least">least</option><option value="most">greatest</option></select></label>`}
       <label>Cells <select value=${size} onChange=${e => setSize(Number(e.target.value))}>${sizes.map(([s, name]) => html`<option value=${s}>${name}</option>`)}</select></label></p>
     ${error && html`<p class="warn">${error}</p>`}
-    <${Raster} n=${n} paint=${paint} text=${text} label=${`Heat map of ${h.variable}`} columns=${columns} ratio=${ratio} />
+    <${Raster} n=${n} paint=${paint} text=${text} label=${h.map ? `Picture of ${h.variable}` : `Heat map of ${h.variable}`} columns=${columns} ratio=${ratio} />
     <${Scale} paint=${x => shade(x, dark)} low=${num(h.least)} high=${num(h.most)} />
-    <p class="dim">${h.grid ? `A grid of ${int(h.grid.width)} columns and ${int(h.grid.height)} rows. ` : ""}${num(n)} cells of up to ${num(Math.max(...h.parts.map(p => p.per)))} agents. ${of(2) + of(3) > 0 ? `${num(of(2) + of(3))} cells are not resident: they are dotted, and none is moved. ` : ""}${of(5) > 0 ? `${h.parts.filter(p => p.error).length} shards do not answer. ` : ""}Drawn in ${seconds(took / 1e9)} of the shards${oldest ? ` at ${clock(time(oldest))}` : ""}.</p>
+    <p class="dim">${about}${of(2) + of(3) > 0 ? `${num(of(2) + of(3))} cells are not resident: they are dotted, and none is moved. ` : ""}${of(5) > 0 ? `${h.parts.filter(p => p.error).length} shards do not answer. ` : ""}Drawn in ${seconds(took / 1e9)} of the shards${oldest ? ` at ${clock(time(oldest))}` : ""}.</p>
     <details><summary>Show as table<span class="quiet">: heat map</span></summary><${Table} caption=${`${h.variable}, ${value} of cells in ${ranges.length} ranges`} rows=${ranges} columns=${[
       { name: "Agents", value: r => agents(r[0], r[1]) }, { name: `Mean of the ${value === "most" ? "greatest" : value} values`, number: true, value: over }, { name: "Note", value: r => states[Math.max(...marks.subarray(r[0], r[1] + 1))] || "–" } ]} /></details>`;
 }

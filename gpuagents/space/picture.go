@@ -1,0 +1,69 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
+)
+
+// shape returns the columns and rows of a picture of at most a number of cells, which are about squares
+// of the first two axes.
+func (x *Box) shape(cells int) (columns, rows int) {
+	ratio := x.o.Sides[0] / x.o.Sides[1]
+	columns = max(1, min(cells, int(math.Sqrt(float64(cells)*ratio))))
+	return columns, max(1, min(cells/columns, int(math.Round(float64(columns)/ratio))))
+}
+
+// Picture draws how many agents, of a colony those that are alive, are in each cell of a picture of the
+// first two axes, of which the second goes upwards. It has no value before the first tick or
+// observation. It makes no page and changes none.
+func (x *Box) Picture(ctx context.Context, cells int) (*raster.Picture, error) {
+	for _, made := range x.memory.Made() {
+		if !made {
+			return raster.Empty(), nil
+		}
+	}
+	if err := x.openPicture(); err != nil {
+		return nil, err
+	}
+	columns, rows := x.shape(min(cells, raster.MaxCells))
+	counts := make([]uint32, columns*rows)
+	bytes := int64(4 * len(counts))
+	if err := errors.Join(x.memory.FlushFrames(x.frames), x.dots.Fill(0, bytes, 0)); err != nil {
+		return nil, fault.Mark(err)
+	}
+	if err := x.put(spaceset.Dots, x.Len(), x.pages(), words(x.Len(), bit(x.colony != nil), int64(columns),
+		int64(rows)),
+		buffers(x.dots)); err != nil {
+		return nil, fault.Mark(errors.Join(err, x.stream.Sync(context.WithoutCancel(ctx))))
+	}
+	// To its end, which the device bounds: the next tick uses the stream.
+	if err := x.sync(context.WithoutCancel(ctx)); err != nil {
+		return nil, err
+	}
+	if err := x.dots.Read(0, device.Bytes(counts)); err != nil {
+		return nil, fault.Mark(err)
+	}
+	return raster.Counts(counts, columns), nil
+}
+
+// openPicture allocates what pictures need, once.
+func (x *Box) openPicture() (err error) {
+	if x.dots != nil {
+		return nil
+	}
+	if x.loaded[spaceset.Dots], err = x.dev.Kernel(spaceset.Dots); err != nil {
+		return err
+	}
+	if x.dots, err = x.dev.Alloc(4*raster.MaxCells, "raster"); err != nil {
+		x.dots = nil
+		return fault.Mark(err)
+	}
+	x.close = append(x.close, x.dots.Close)
+	return nil
+}
