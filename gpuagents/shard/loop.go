@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -98,7 +99,7 @@ func (a *Server) openLoop(
 	t.waits, t.unfollow = a.o.Metrics.waiting(t.cell)
 	t.track = a.o.Spans.Track(id.Swarm, id.Shard, t.cell)
 	st.Trace(t.track)
-	t.pipe = openPipeline(ctx, r, st, t.inFlight)
+	t.pipe = openPipeline(ctx, r, st, t.inFlight, payload.NewGetter(a.o.Payloads, log, a.o.Metrics.payloadsOf(t.cell)))
 	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard, t.cell),
 		a.o.Metrics.voting(t.cell, candidates), emit)
 	t.resize()

@@ -113,6 +113,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, spec.Vote.Candidates, a.emitter(s, spec), keep,
 		log)
 	t.open, t.at, t.follow, t.rounds = open, at, open.follow, kept.Rounds()
+	open.payloads.Store(t.pipe.payloads)
+	defer open.payloads.Store(nil)
 	if st.Memory().Claimed() {
 		open.fixed.Store(true) // a parked shard has nothing on the device
 		look := time.NewTicker(a.o.ResidencyCheck)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -53,6 +54,9 @@ type Options struct {
 	BatchLatency time.Duration
 	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
 	Emissions Emissions
+	// Payloads fetches the bytes of entries that are beside the log; nil: a shard with such an entry
+	// waits.
+	Payloads payload.Source
 	// CustomCells allows swarms whose step their user has written.
 	CustomCells bool
 	// Metrics and PageMetrics count what shards do and where their pages are; nil for none.
