@@ -5,6 +5,7 @@ package payload
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -27,6 +28,10 @@ type Source interface {
 // ErrNoSource: the agent has nothing that fetches payloads.
 var ErrNoSource = errors.New("this agent fetches no bytes of entries beside the log")
 
+// ErrReplaced: a snapshot has replaced the entry since it was read, and its bytes are gone. The shard
+// starts again, from the snapshot.
+var ErrReplaced = errors.New("a snapshot replaces the entry, whose bytes are gone")
+
 const (
 	// most is how many payloads of a shard are fetched at a time. Of the largest ones, the bytes in
 	// flight allow four.
@@ -43,6 +48,7 @@ type Getter struct {
 	source  Source
 	log     *slog.Logger
 	metrics *CellMetrics
+	base    func() uint64
 	slots   *semaphore.Weighted
 	pause   time.Duration
 
@@ -50,10 +56,11 @@ type Getter struct {
 	waits map[uint64]jobs.Waiting // by entry: those whose last try has failed
 }
 
-// NewGetter returns a getter. source may be nil: then every try fails. metrics may be nil.
-func NewGetter(source Source, log *slog.Logger, metrics *CellMetrics) *Getter {
+// NewGetter returns a getter. source may be nil: then every try fails. base returns the last entry
+// that a snapshot replaces now; nil: none does. metrics may be nil.
+func NewGetter(source Source, base func() uint64, log *slog.Logger, metrics *CellMetrics) *Getter {
 	return &Getter{
-		source: source, log: log, metrics: metrics, slots: semaphore.NewWeighted(most), pause: firstPause,
+		source: source, base: base, log: log, metrics: metrics, slots: semaphore.NewWeighted(most), pause: firstPause,
 		waits: map[uint64]jobs.Waiting{},
 	}
 }
@@ -78,8 +85,8 @@ func (g *Getter) Begin(ctx context.Context) error {
 }
 
 // Get returns the bytes of an entry of kind swarms.EntryBulk. It tries until it has them or ctx ends;
-// then it fails with the cause. A *jobs.Error refuses the entry: every agent refuses it. It follows
-// one call of Begin.
+// then it fails with the cause. A *jobs.Error refuses the entry: every agent refuses it.
+// ErrReplaced means that the bytes will never come. It follows one call of Begin.
 func (g *Getter) Get(ctx context.Context, e swarms.Entry) ([]byte, error) {
 	defer g.slots.Release(1)
 	b, err := swarms.DecodeBulk(e.Data)
@@ -101,6 +108,9 @@ func (g *Getter) Get(ctx context.Context, e swarms.Entry) ([]byte, error) {
 		if err == nil {
 			g.metrics.fetched(b.Bytes, time.Since(began))
 			return data, swarms.CheckBulk(b, batch.MemoryOf(data))
+		}
+		if g.base != nil && g.base() >= e.Seq {
+			return nil, fmt.Errorf("entry %d: %w (%w)", e.Seq, ErrReplaced, err)
 		}
 		g.failed(e.Seq, b, began, err)
 		select {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestGet(t *testing.T) {
 	}
 	s := &testSource{fails: 1 << 30, err: errors.New("refused " + strings.Repeat("x", 1000))}
 	var log strings.Builder
-	g := NewGetter(s, slog.New(slog.NewTextHandler(&log, nil)), m.Of("gru"))
+	g := NewGetter(s, nil, slog.New(slog.NewTextHandler(&log, nil)), m.Of("gru"))
 	g.pause = time.Millisecond
 	got := make(chan []byte, 1)
 	for _, seq := range []uint64{9, 7} {
@@ -135,7 +136,7 @@ func TestGet(t *testing.T) {
 
 // TestEnd: a context that ends is seen while it waits, with its cause.
 func TestEnd(t *testing.T) {
-	g := NewGetter(nil, slog.New(slog.DiscardHandler), nil)
+	g := NewGetter(nil, nil, slog.New(slog.DiscardHandler), nil)
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
@@ -157,7 +158,7 @@ func TestEnd(t *testing.T) {
 
 // TestRefused: descriptions and bytes that no agent accepts are refused.
 func TestRefused(t *testing.T) {
-	g := NewGetter(&testSource{}, slog.New(slog.DiscardHandler), nil)
+	g := NewGetter(&testSource{}, nil, slog.New(slog.DiscardHandler), nil)
 	for range 2 * most { // a refusal gives its place back
 		var refused *jobs.Error
 		if _, err := get(t.Context(), g, swarms.Entry{Data: []byte("{")}); !errors.As(err, &refused) {
@@ -169,5 +170,21 @@ func TestRefused(t *testing.T) {
 	}
 	if w := WeightOf(entryOf(t, 1, 1000).Data); w != 1000 {
 		t.Errorf("an entry of 1000 bytes weighs %d", w)
+	}
+}
+
+// TestReplaced: an entry that a snapshot replaces is given up, and no other one.
+func TestReplaced(t *testing.T) {
+	var base atomic.Uint64
+	g := NewGetter(nil, base.Load, slog.New(slog.DiscardHandler), nil)
+	g.pause = time.Millisecond
+	base.Store(6)
+	time.AfterFunc(20*time.Millisecond, func() { base.Store(7) })
+	began := time.Now()
+	if _, err := get(t.Context(), g, entryOf(t, 7, 5)); !errors.Is(err, ErrReplaced) || !errors.Is(err, ErrNoSource) {
+		t.Errorf("error %v, want %v", err, ErrReplaced)
+	}
+	if time.Since(began) < 15*time.Millisecond {
+		t.Error("it is given up before a snapshot replaces it")
 	}
 }

@@ -95,6 +95,8 @@ type Task struct {
 	On    Place
 	Swarm swarms.Swarm
 	Shard int
+	// Base returns the last entry of the log that a snapshot replaces by now; nil: none does.
+	Base func() uint64
 	// From is the rest of the shard when it was parked; nil: it was not parked.
 	From *Rest
 	// Open is the shard among those that are open.
