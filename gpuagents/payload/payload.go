@@ -25,11 +25,11 @@ type Source interface {
 	Fetch(ctx context.Context, b swarms.Bulk, into []byte) error
 }
 
-// ErrNoSource: the agent has nothing that fetches payloads.
+// ErrNoSource reports that the agent has nothing that fetches payloads.
 var ErrNoSource = errors.New("this agent fetches no bytes of entries beside the log")
 
-// ErrReplaced: a snapshot has replaced the entry since it was read, and its bytes are gone. The shard
-// starts again, from the snapshot.
+// ErrReplaced reports that a snapshot has replaced the entry since it was read, and that its bytes
+// are gone. The shard starts again, from the snapshot.
 var ErrReplaced = errors.New("a snapshot replaces the entry, whose bytes are gone")
 
 const (
@@ -139,7 +139,8 @@ func (g *Getter) failed(seq uint64, b swarms.Bulk, began time.Time, err error) {
 		g.metrics.waiting(1)
 	}
 	if !was {
-		g.log.Warn("an entry waits for its bytes, and later entries for it", "entry", seq, "place", b.Place, "error", err)
+		g.log.Warn("an entry waits for its bytes, and later entries for it", "entry", seq, "place", b.Place, "error",
+			err)
 	}
 }
 

@@ -93,7 +93,8 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
 	s.place = placeOn(d)
 	w := &writer{out: s.out, last: answered, answered: answered}
-	s.loop = a.openLoop(t.Context(), ID{}, s.place, w, r, s.p, nil, nil, payload.NewGetter(nil, nil, log, nil), keep, log)
+	get := payload.NewGetter(nil, nil, log, nil)
+	s.loop = a.openLoop(t.Context(), ID{}, s.place, w, r, s.p, nil, nil, get, keep, log)
 	s.open = &OpenShard{park: make(chan struct{}, 1)}
 	return s
 }

@@ -62,7 +62,7 @@ func benchmarkSpool(b *testing.B, n int) (*Spool, []swarms.Bulk) {
 		dir = b.TempDir()
 	} else {
 		var err error
-		if dir, err = os.MkdirTemp(dir, "bulk"); err != nil {
+		if dir, err = os.MkdirTemp(dir, "bulk"); err != nil { //nolint:usetesting // on the disk of the variable
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = os.RemoveAll(dir) })

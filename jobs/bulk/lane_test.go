@@ -32,7 +32,8 @@ func TestFetch(t *testing.T) {
 	s := aSpool(t, nil)
 	serve(t, s, nil)
 	var all sync.WaitGroup
-	for i, n := range []int{1, 2, swarms.BulkChunk - 1, swarms.BulkChunk, swarms.BulkChunk + 1, 5*swarms.BulkChunk + 7} {
+	const chunk = swarms.BulkChunk
+	for i, n := range []int{1, 2, chunk - 1, chunk, chunk + 1, 5*chunk + 7} {
 		data := random(n, uint64(i))
 		b := put(t, s, data)
 		for _, streams := range []int{1, 2, 3, 16} {

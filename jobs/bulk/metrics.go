@@ -22,8 +22,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "bulk", Name: "requests_total",
-			Help: "Requests for payloads of the bulk lane by outcome. unknown: no such payload, or a wrong token. disk: " +
-				"the payload could not be read. busy: a connection too many.",
+			Help: "Requests for payloads of the bulk lane by outcome. unknown: no such payload, or a wrong token. " +
+				"disk: the payload could not be read. busy: a connection too many.",
 		}, []string{"outcome"}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "bulk", Name: "sent_bytes_total",

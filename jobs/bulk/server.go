@@ -122,7 +122,8 @@ func (s *Server) accept() {
 			s.ended.Go(func() {
 				defer s.leave(c)
 				if err := s.serve(c); err != nil {
-					s.o.Logger.Debug("a connection of the bulk lane ended", "from", c.RemoteAddr().String(), "error", err)
+					s.o.Logger.Debug("a connection of the bulk lane ended", "from", c.RemoteAddr().String(), "error",
+						err)
 				}
 			})
 		}

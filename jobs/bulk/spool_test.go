@@ -138,7 +138,8 @@ func TestHeadDamaged(t *testing.T) {
 		other := slices.Clone(b)
 		other[bit/8] ^= 1 << (bit % 8)
 		got, err := decodeHead(other)
-		if err == nil && (got.id != h.id || got.swarm != h.swarm || got.bytes != 5 || got.entry != 9 && got.entry != 0) {
+		if err == nil && (got.id != h.id || got.swarm != h.swarm || got.bytes != 5 ||
+			got.entry != 9 && got.entry != 0) {
 			t.Fatalf("bit %d: %+v", bit, got)
 		}
 		if bit/8 < headSum && !errors.Is(err, ErrDamaged) {

@@ -21,8 +21,8 @@ const sweepBulk = 10 * time.Second
 // bulkFlags adds the flags of the bulk lane.
 func bulkFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.String("bulk", "", "folder of observations beside the log, which swarm observe --bulk writes on this machine and "+
-		"this agent serves to GPU agents; none by default")
+	f.String("bulk", "", "folder of observations beside the log, which swarm observe --bulk writes on this machine "+
+		"and this agent serves to GPU agents; none by default")
 	f.String("bulk-listen", "127.0.0.1:4280", "HOST:PORT to serve --bulk on")
 	f.String("bulk-place", "", "HOST:PORT under which GPU agents reach --bulk-listen; it is stored in logs and must "+
 		"stay the same; empty: that of --bulk-listen")
