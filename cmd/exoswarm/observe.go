@@ -176,7 +176,9 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	}
 	send := s.Observe
 	if spool != nil {
-		send = func(ctx context.Context, o *batch.AgentObservations, fn func(*batch.AgentDecisions) error) (int, error) {
+		send = func(ctx context.Context, o *batch.AgentObservations, fn func(*batch.AgentDecisions) error) (int,
+			error,
+		) {
 			return s.ObserveBulk(ctx, spool, o, fn)
 		}
 	}

@@ -117,7 +117,8 @@ log has their description. They stay in the folder until the log is trimmed (swa
 		RunE: onSwarm(swarmObserve),
 	}
 	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
-	observe.Flags().String("bulk", "", "folder in which to store the observations beside the log, as for cpuagent --bulk")
+	observe.Flags().String("bulk", "", "folder in which to store the observations beside the log, as for cpuagent "+
+		"--bulk")
 	query := &cobra.Command{
 		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Args: cobra.ExactArgs(1),
 		RunE: withSwarm(swarmQuery),

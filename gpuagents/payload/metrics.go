@@ -32,7 +32,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"cell"}),
 		shards: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "exoswarm", Subsystem: "swarm", Name: "bulk_waiting_shards",
-			Help: "Shards that wait for the bytes of an entry whose last try has failed. They answer nothing behind it.",
+			Help: "Shards that wait for the bytes of an entry whose last try has failed. They answer nothing behind " +
+				"it.",
 		}, []string{"cell"}),
 	}
 	return m, errors.Join(r.Register(m.bytes), r.Register(m.failures), r.Register(m.seconds), r.Register(m.shards))

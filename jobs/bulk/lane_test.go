@@ -16,6 +16,7 @@ import (
 	mrand "math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,75 @@ import (
 
 // TestFetch compares payloads of any length over any number of streams with what was put.
 func TestFetch(t *testing.T) {
-	s := aSpool(t, nil)
+	t.Run("memory", func(t *testing.T) { testFetch(t, aSpool(t, nil)) })
+	t.Run("disk", func(t *testing.T) { testFetch(t, diskSpool(t)) })
+}
+
+// diskSpool returns a spool in a folder of the operating system.
+func diskSpool(t *testing.T) *Spool {
+	t.Helper()
+	s, err := OpenSpool(SpoolOptions{Dir: t.TempDir(), LeastFree: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestShort: a file that was cut below the server is an error of the fetch, and nothing is made up.
+func TestShort(t *testing.T) {
+	s := diskSpool(t)
+	r := prometheus.NewRegistry()
+	m, err := NewMetrics(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := serve(t, s, func(o *ServerOptions) { o.Metrics = m })
+	b := put(t, s, random(3*swarms.BulkChunk, 1))
+	f, _, err := s.open(b.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(s.file(b.ID), headSize+swarms.BulkChunk+5); err != nil {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	_ = there.Close()
+	if done, err := srv.sendFile(here, f, request{length: 5}); done || err != nil {
+		t.Errorf("to a connection without a file descriptor: %v, %v", done, err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	to, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	from, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { _, _ = io.Copy(io.Discard, from) })
+	if done, err := srv.sendFile(to, f, request{length: int64(b.Bytes)}); done || !errors.Is(err, ErrDisk) {
+		t.Errorf("a short file is sent: %v, %v", done, err)
+	}
+	if err := errors.Join(f.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fetch(t, aFetcher(t, FetcherOptions{}), b); !errors.Is(err, ErrDisk) {
+		t.Errorf("a short file is fetched: %v", err)
+	}
+	if counted(t, r, "exoswarm_bulk_requests_total", "disk") < 2 {
+		t.Error("the failures are not counted")
+	}
+}
+
+func testFetch(t *testing.T, s *Spool) {
 	serve(t, s, nil)
 	var all sync.WaitGroup
 	const chunk = swarms.BulkChunk

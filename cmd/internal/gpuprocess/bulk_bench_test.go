@@ -8,10 +8,12 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -179,4 +181,59 @@ func benchmarkAgent(b *testing.B, conn *natsq.Conn) {
 			b.Error(err)
 		}
 	})
+}
+
+// BenchmarkLane fetches payloads of 16 MiB over loopback, with checksums, into pinned memory of the
+// device. cores is the processor time of both sides in a second; payloads are in the page cache.
+func BenchmarkLane(b *testing.B) {
+	for _, c := range []struct{ payloads, streams int }{{1, 4}, {2, 4}, {4, 1}, {4, 2}, {4, 4}, {8, 1}, {8, 2}} {
+		b.Run(fmt.Sprintf("payloads=%d/streams=%d", c.payloads, c.streams), func(b *testing.B) {
+			benchmarkLane(b, c.payloads, c.streams)
+		})
+	}
+}
+
+func benchmarkLane(b *testing.B, payloads, streams int) {
+	dev, err := cuda.Open(b.Context(), cmp.Or(os.Getenv(deviceEnv), "host"), cuda.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	spool := benchmarkSpool(b, b.TempDir())
+	f := bulk.NewFetcher(bulk.FetcherOptions{Streams: streams})
+	b.Cleanup(f.Close)
+	data := make([]byte, swarms.MaxBulk)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // which never fails
+	all, into := make([]swarms.Bulk, payloads), make([]device.HostBuffer, payloads)
+	for i := range all {
+		if all[i], err = spool.Put(b.Context(), "x", 0, data); err != nil {
+			b.Fatal(err)
+		}
+		if into[i], err = dev.AllocHost(swarms.MaxBulk, "payloads"); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = into[i].Close() })
+	}
+	fetch := func() {
+		var ended sync.WaitGroup
+		for i := range all {
+			ended.Go(func() {
+				if err := f.Fetch(b.Context(), all[i], into[i].Bytes()); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		ended.Wait()
+	}
+	fetch() // connections and pages are there from now on
+	b.SetBytes(int64(payloads) * swarms.MaxBulk)
+	began, before := time.Now(), processorTime(b)
+	for b.Loop() {
+		fetch()
+	}
+	b.ReportMetric((processorTime(b)-before).Seconds()/time.Since(began).Seconds(), "cores")
 }
