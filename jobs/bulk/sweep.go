@@ -23,6 +23,10 @@ const settleAfter = time.Hour
 // MaxAppend bounds the time from the Put of a payload to the append of its entry.
 const MaxAppend = settleAfter / 2
 
+// goneAfter is how long the payloads of a swarm stay that is not there: a process that is connected to
+// another cluster by mistake, or to one that is being restored, must not remove them.
+const goneAfter = time.Hour
+
 // found is what a sweep has seen and done.
 type found struct {
 	payloads int
@@ -34,12 +38,20 @@ type found struct {
 type sweeper struct {
 	spool *Spool
 	logs  Logs
-	// damaged has files without a valid head, and when they were seen first.
+	// damaged has files without a valid head, and gone the shards of swarms that are not there, each
+	// with the time when that was seen first.
 	damaged map[string]time.Time
+	gone    map[shardKey]time.Time
+}
+
+// shardKey is a shard of a swarm with a key.
+type shardKey struct {
+	swarm  string
+	number int
 }
 
 func newSweeper(s *Spool, l Logs) *sweeper {
-	return &sweeper{spool: s, logs: l, damaged: map[string]time.Time{}}
+	return &sweeper{spool: s, logs: l, damaged: map[string]time.Time{}, gone: map[shardKey]time.Time{}}
 }
 
 // sweep looks at all payloads once. It keeps what it cannot find out about, and returns the errors.
@@ -48,16 +60,12 @@ func (w *sweeper) sweep(ctx context.Context, now time.Time) (all found, err erro
 	if err != nil {
 		return all, err
 	}
-	type shard struct {
-		swarm  string
-		number int
-	}
 	type state struct {
 		base uint64
 		gone bool
 		err  error
 	}
-	known := map[shard]state{}
+	known, gone := map[shardKey]state{}, map[shardKey]time.Time{}
 	damaged := map[string]time.Time{}
 	var errs []error
 	for _, id := range ids {
@@ -85,10 +93,17 @@ func (w *sweeper) sweep(ctx context.Context, now time.Time) (all found, err erro
 		}
 		all.payloads++
 		all.bytes += int64(headSize + h.bytes)
-		of := shard{h.swarm, h.shard}
+		of := shardKey{h.swarm, h.shard}
 		st, is := known[of]
 		if !is {
 			st.base, st.gone, st.err = w.logs.Kept(ctx, h.swarm, h.shard)
+			if st.gone {
+				if gone[of] = w.gone[of]; gone[of].IsZero() {
+					gone[of] = now
+				}
+				st.gone = now.Sub(gone[of]) >= goneAfter
+				st.base = 0
+			}
 			errs = append(errs, st.err)
 			known[of] = st
 		}
@@ -102,6 +117,7 @@ func (w *sweeper) sweep(ctx context.Context, now time.Time) (all found, err erro
 			all.payloads--
 			all.bytes -= int64(headSize + h.bytes)
 			all.released++
+		case !gone[of].IsZero():
 		case h.entry == 0 && now.Sub(h.created) >= settleAfter:
 			last, err := w.logs.Last(ctx, h.swarm, h.shard)
 			if err == nil {
@@ -110,6 +126,6 @@ func (w *sweeper) sweep(ctx context.Context, now time.Time) (all found, err erro
 			errs = append(errs, err)
 		}
 	}
-	w.damaged = damaged
+	w.damaged, w.gone = damaged, gone
 	return all, errors.Join(errs...)
 }

@@ -66,9 +66,16 @@ func TestSweep(t *testing.T) {
 	there("behind that", settleAfter+time.Minute, unknown)
 	l.base = 9
 	there("at the end of the log", settleAfter+time.Minute)
-	put(t, s, []byte("three"))
+	late := put(t, s, []byte("three"))
 	l.gone = true
-	there("without the swarm", 0)
+	there("without the swarm", 0, late)
+	there("some time later", goneAfter-1, late)
+	l.gone = false
+	there("with the swarm again", goneAfter, late)
+	l.gone = true
+	there("without it for the second time", goneAfter, late)
+	there("some time later", 2*goneAfter-1, late)
+	there("a long time later", 2*goneAfter)
 }
 
 // TestSweepDamaged: a file without a head is of a writer that writes, or was killed.
