@@ -1,7 +1,6 @@
 package gpuprocess
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -25,12 +24,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// deviceEnv names the device of BenchmarkBulk: host, or cuda:0 in a test that is built with the tag
-// cuda. bulkDirEnv is a folder on the disk for its logs and its spool.
-const (
-	deviceEnv  = "EXOSWARM_BENCH_DEVICE"
-	bulkDirEnv = "BULK_DIR"
-)
+// bulkDirEnv names a folder on a disk for the logs and the spool of BenchmarkBulk.
+const bulkDirEnv = "BULK_DIR"
 
 // Sizes of BenchmarkBulk: 132 bytes an observation, and 8.6 MB a part.
 const (
@@ -162,7 +157,7 @@ func benchmarkSpool(b *testing.B, dir string) *bulk.Spool {
 // benchmarkAgent serves swarms on the device of the variable until the benchmark ends.
 func benchmarkAgent(b *testing.B, conn *natsq.Conn) {
 	b.Helper()
-	dev, err := cuda.Open(b.Context(), cmp.Or(os.Getenv(deviceEnv), "host"), cuda.Options{})
+	dev, err := cuda.Open(b.Context(), *benchDevice, cuda.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -194,7 +189,7 @@ func BenchmarkLane(b *testing.B) {
 }
 
 func benchmarkLane(b *testing.B, payloads, streams int) {
-	dev, err := cuda.Open(b.Context(), cmp.Or(os.Getenv(deviceEnv), "host"), cuda.Options{})
+	dev, err := cuda.Open(b.Context(), *benchDevice, cuda.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
