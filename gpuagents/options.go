@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -80,6 +81,9 @@ type Options struct {
 	Tracing trace.TracerProvider
 	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
 	Emissions shard.Emissions
+	// Payloads fetches the bytes of entries that are beside the log; nil: shards with such an entry
+	// wait for another agent. It belongs to the caller.
+	Payloads payload.Source
 	// CustomCells allows swarms with a step of their user, which runs with all rights of the
 	// process.
 	CustomCells bool

@@ -7,6 +7,23 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// Waiting returns the shards that wait for bytes beside the log, by key, at most maxRecoveries of
+// them.
+func (a *Agent) Waiting() (all []jobs.Waiting) {
+	a.mu.Lock()
+	for _, p := range a.assignments {
+		if p.state != stateServed {
+			continue
+		}
+		if w, is := p.open.Waiting(p.key()); is {
+			all = append(all, w)
+		}
+	}
+	a.mu.Unlock()
+	slices.SortFunc(all, func(a, b jobs.Waiting) int { return cmp.Compare(a.Shard, b.Shard) })
+	return all[:min(len(all), maxRecoveries)]
+}
+
 // maxRecoveries bounds the replays in the announcement of an agent, which is a message.
 const maxRecoveries = 100
 

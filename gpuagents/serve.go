@@ -139,7 +139,7 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open 
 		}
 	}()
 	defer func() { close(stop); <-watched }()
-	do := shard.Task{On: on, Swarm: s, Shard: p.id.Shard, From: from, Open: open, Log: p.log}
+	do := shard.Task{On: on, Swarm: s, Shard: p.id.Shard, Base: p.base, From: from, Open: open, Log: p.log}
 	if err = a.server.Serve(work, do); err != nil {
 		on.Failed(err)
 	}

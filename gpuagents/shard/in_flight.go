@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -24,6 +25,8 @@ func weightOf(e swarms.Entry) int {
 	switch e.Kind {
 	case swarms.EntryObserve:
 		return max(batch.MemoryOf(e.Data), inFlightBytes/inFlightEntries)
+	case swarms.EntryBulk:
+		return max(payload.WeightOf(e.Data), inFlightBytes/inFlightEntries)
 	case swarms.EntryTick, swarms.EntryReset, swarms.EntryEnd:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}

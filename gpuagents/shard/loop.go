@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -73,10 +74,11 @@ type loop struct {
 }
 
 // openLoop begins to read entries, and to append answers behind what w has written. candidates are
-// those of the swarm, for metrics, and emit is that of the appender.
+// those of the swarm, for metrics, emit is that of the appender, and payloads gets bytes beside the log.
 func (a *Server) openLoop(
 	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, candidates []string,
-	emit func(context.Context, uint64, *swarms.Voted) error, keep *checkpoint, log *slog.Logger,
+	emit func(context.Context, uint64, *swarms.Voted) error, payloads *payload.Getter, keep *checkpoint,
+	log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
@@ -98,7 +100,7 @@ func (a *Server) openLoop(
 	t.waits, t.unfollow = a.o.Metrics.waiting(t.cell)
 	t.track = a.o.Spans.Track(id.Swarm, id.Shard, t.cell)
 	st.Trace(t.track)
-	t.pipe = openPipeline(ctx, r, st, t.inFlight)
+	t.pipe = openPipeline(ctx, r, st, t.inFlight, payloads)
 	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard, t.cell),
 		a.o.Metrics.voting(t.cell, candidates), emit)
 	t.resize()

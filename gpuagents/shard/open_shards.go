@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -32,7 +33,8 @@ type OpenShard struct {
 	fixed atomic.Bool // it cannot be parked
 	again bool        // it was open before
 
-	replay atomic.Pointer[replay] // nil: it is not being replayed
+	replay   atomic.Pointer[replay]         // nil: it is not being replayed
+	payloads atomic.Pointer[payload.Getter] // of the loop; nil: there is none
 
 	visits chan visit    // what the loop does between two batches
 	left   chan struct{} // closed when the shard is closed
@@ -167,6 +169,15 @@ func (s *OpenShard) Follow() {
 // Followed returns what Follow has set; nil: the agent has the lease. It is called before the shard
 // is served.
 func (s *OpenShard) Followed() *Follow { return s.follow }
+
+// Waiting returns the entry of the shard that waits for its bytes beside the log; false: none does.
+func (s *OpenShard) Waiting(key string) (jobs.Waiting, bool) {
+	g := s.payloads.Load()
+	if g == nil {
+		return jobs.Waiting{}, false
+	}
+	return g.Waiting(key)
+}
 
 // Recovery returns the progress of the replay of the shard; false: it is not replayed.
 func (s *OpenShard) Recovery(key string) (jobs.Recovery, bool) {

@@ -2,11 +2,14 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -21,14 +24,23 @@ type logEntry struct {
 	refused  error              // why the observations are refused
 	weight   int                // its bytes in flight
 	ended    error              // why no entry follows; there is no entry then
+	payload  int                // bytes beside the log, of an entry of kind bulk
 
 	// The begin and the end of its reading and of its decoding; zero: it is not decoded.
 	fetching, fetched, decoding, decoded time.Time
 }
 
+// observes reports whether an entry has observations, in the log or beside it.
+func (i *logEntry) observes() bool {
+	return i.Kind == swarms.EntryObserve || i.Kind == swarms.EntryBulk
+}
+
+// bytes returns the length of an entry, with what it has beside the log.
+func (i *logEntry) bytes() int { return len(i.Data) + i.payload }
+
 // rows returns the number of observations of an entry.
 func (i *logEntry) rows() int {
-	if i.Kind != swarms.EntryObserve || i.refused != nil {
+	if !i.observes() || i.refused != nil {
 		return 0
 	}
 	return i.observed.Len()
@@ -49,7 +61,7 @@ const maxMerged = 256
 
 // accepts reports whether an entry may be added to a batch of most observations.
 func (s *entryBatch) accepts(i *logEntry, most int) bool {
-	if s.merged == nil || i.Kind != swarms.EntryObserve || i.ended != nil {
+	if s.merged == nil || !i.observes() || i.ended != nil {
 		return false
 	}
 	s.full = len(s.entries) == maxMerged || s.rows+i.rows() > most
@@ -72,15 +84,18 @@ type pipeline struct {
 	end      atomic.Uint64 // the last known entry of the log
 	state    state.State
 	inFlight *inFlight
+	payloads *payload.Getter
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
 }
 
 // openPipeline reads until stop is called or reading fails; the last batch has the error. It closes
 // the reader.
-func openPipeline(ctx context.Context, r swarms.Reader, of state.State, bound *inFlight) *pipeline {
+func openPipeline(ctx context.Context, r swarms.Reader, of state.State, bound *inFlight,
+	payloads *payload.Getter,
+) *pipeline {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &pipeline{next: make(chan *entryBatch), state: of, inFlight: bound, cancel: cancel}
+	p := &pipeline{next: make(chan *entryBatch), state: of, inFlight: bound, payloads: payloads, cancel: cancel}
 	items := make(chan (<-chan logEntry), 16) // decoded while the merging goroutine merges
 	p.ended.Go(func() { p.read(ctx, r, items) })
 	p.ended.Go(func() { p.merge(ctx, items) })
@@ -98,7 +113,7 @@ func (p *pipeline) stop() {
 const leastApart = 16 << 10
 
 // read reads and decodes entries until ctx ends or reading fails. It sends a channel for each entry,
-// in the order of the log, on which the entry follows when it is decoded.
+// in the order of the log, on which the entry follows when its bytes have arrived and are decoded.
 func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan logEntry)) {
 	defer r.Close()
 	waits := true // for an entry that is not there yet, which is no work
@@ -114,16 +129,21 @@ func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan 
 		if err == nil {
 			err = p.inFlight.acquire(ctx, i.weight)
 		}
+		if err == nil && e.Kind == swarms.EntryBulk {
+			err = p.payloads.Begin(ctx)
+		}
 		decoded := make(chan logEntry, 1)
 		switch {
 		case err != nil:
 			decoded <- logEntry{ended: err}
+		case e.Kind == swarms.EntryBulk:
+			p.ended.Go(func() { decoded <- p.fetch(ctx, i) })
 		case e.Kind != swarms.EntryObserve:
 			decoded <- i
 		case len(e.Data) < leastApart:
-			decoded <- p.decode(i)
+			decoded <- p.decode(i, e.Data)
 		default:
-			p.ended.Go(func() { decoded <- p.decode(i) })
+			p.ended.Go(func() { decoded <- p.decode(i, e.Data) })
 		}
 		select {
 		case to <- decoded:
@@ -136,12 +156,28 @@ func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan 
 	}
 }
 
-// decode decodes an entry of observations. Several goroutines call it.
-func (p *pipeline) decode(i logEntry) logEntry {
+// decode decodes the observations of an entry. Several goroutines call it.
+func (p *pipeline) decode(i logEntry, data []byte) logEntry {
 	i.decoding = time.Now()
-	i.observed, i.refused = p.state.Decode(i.Data)
+	i.observed, i.refused = p.state.Decode(data)
 	i.decoded = time.Now()
 	return i
+}
+
+// fetch gets the bytes of an entry that are beside the log, and decodes them.
+func (p *pipeline) fetch(ctx context.Context, i logEntry) logEntry {
+	data, err := p.payloads.Get(ctx, i.Entry)
+	i.fetched = time.Now()
+	refused := (*jobs.Error)(nil)
+	switch {
+	case errors.As(err, &refused):
+		i.refused = err
+		return i
+	case err != nil:
+		return logEntry{ended: err}
+	}
+	i.payload = len(data)
+	return p.decode(i, data)
 }
 
 // merge hands on batches. Entries are added to a batch as long as the loop is not ready for it.
@@ -197,7 +233,7 @@ func received(from <-chan logEntry) (i logEntry, ok bool) {
 
 // begin returns a batch that begins with an entry.
 func (p *pipeline) begin(i logEntry) *entryBatch {
-	if i.Kind != swarms.EntryObserve || i.ended != nil {
+	if !i.observes() || i.ended != nil {
 		return &entryBatch{entries: []logEntry{i}}
 	}
 	s := &entryBatch{merged: p.state.NewBatch()}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -53,6 +54,9 @@ type Options struct {
 	BatchLatency time.Duration
 	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
 	Emissions Emissions
+	// Payloads fetches the bytes of entries that are beside the log; nil: a shard with such an entry
+	// waits.
+	Payloads payload.Source
 	// CustomCells allows swarms whose step their user has written.
 	CustomCells bool
 	// Metrics and PageMetrics count what shards do and where their pages are; nil for none.
@@ -91,6 +95,8 @@ type Task struct {
 	On    Place
 	Swarm swarms.Swarm
 	Shard int
+	// Base returns the last entry of the log that a snapshot replaces by now; nil: none does.
+	Base func() uint64
 	// From is the rest of the shard when it was parked; nil: it was not parked.
 	From *Rest
 	// Open is the shard among those that are open.

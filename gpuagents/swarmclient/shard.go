@@ -53,6 +53,12 @@ func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []
 	if err != nil {
 		return nil, k.swarm.explainEnd(err)
 	}
+	return k.decided(ctx, deadline, from, seq, kind, want)
+}
+
+// decided waits until the deadline for the answer to entry seq, of a kind, and returns its data. The
+// answer is number from of the log of answers or a later one, and must be of the kind want.
+func (k shard) decided(ctx context.Context, deadline time.Time, from, seq uint64, kind, want string) ([]byte, error) {
 	wait, cancel := context.WithDeadlineCause(ctx, deadline, k.late(seq))
 	defer cancel()
 	e, err := k.answer(wait, from, seq)

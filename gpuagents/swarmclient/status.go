@@ -21,11 +21,13 @@ type ShardState struct {
 	Shard int `json:"shard"` // from 0
 	// Holder is the name of the GPU agent that holds the lease; empty: none does.
 	Holder string `json:"holder,omitempty"`
-	// State is StateServed, StateWaiting with a reason if one is known, or the progress of a
-	// replay.
+	// State is StateServed, StateWaiting with a reason if one is known, the progress of a
+	// replay, or the bytes that the shard waits for.
 	State string `json:"state"`
 	// Recovering is the progress of the replay of a shard that was taken over; nil: none runs.
 	Recovering *jobs.Recovery `json:"recovering,omitempty"`
+	// Waiting is the entry that waits for its bytes beside the log; nil: none does.
+	Waiting *jobs.Waiting `json:"waiting,omitempty"`
 	// LostHolder is the last GPU agent that held the lease, when it ended without giving it back,
 	// and LostSince when that was.
 	LostHolder string    `json:"lost_holder,omitempty"`
@@ -38,6 +40,9 @@ type Census interface {
 	LostHolder(key string) *jobs.Agent
 	// Recovery returns the progress of the replay of a shard; nil when none is known.
 	Recovery(key string) *jobs.Recovery
+	// Waiting returns the entry of a shard that waits for its bytes beside the log; nil when none
+	// is known.
+	Waiting(key string) *jobs.Waiting
 }
 
 // ShardStates returns the states of all shards of a swarm, in their order. holders has the names of
@@ -57,6 +62,9 @@ func ShardStates(s swarms.Swarm, holders map[string]string, c Census) (all []Sha
 		default:
 			if st.Recovering = c.Recovery(key); st.Recovering != nil {
 				st.State = st.Recovering.String()
+			}
+			if st.Waiting = c.Waiting(key); st.Waiting != nil {
+				st.State = st.Waiting.String()
 			}
 		}
 		all = append(all, st)

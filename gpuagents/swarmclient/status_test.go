@@ -9,10 +9,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// oneCensus has a lost agent and a replay.
+// oneCensus has a lost agent, a replay and a shard that waits for bytes.
 type oneCensus struct {
-	lost, replayed string // lease keys
-	since          time.Time
+	lost, replayed, waits string // lease keys
+	since                 time.Time
+}
+
+func (c oneCensus) Waiting(key string) *jobs.Waiting {
+	if key != c.waits {
+		return nil
+	}
+	return &jobs.Waiting{Shard: key, Entry: 9, Place: "host:4280", Error: "refused"}
 }
 
 func (c oneCensus) LostHolder(key string) *jobs.Agent {
@@ -32,18 +39,19 @@ func (c oneCensus) Recovery(key string) *jobs.Recovery {
 // TestShardStates: a shard is served, replayed, or waits, with the agent that was lost if there is
 // one; the summary is the state of the first shard that is not served.
 func TestShardStates(t *testing.T) {
-	s := swarms.Swarm{ID: "x", Nonce: "0123456789abcdef", Groups: 8, Shards: 4}
+	s := swarms.Swarm{ID: "x", Nonce: "0123456789abcdef", Groups: 8, Shards: 5}
 	key := func(k int) string { return swarms.LeaseKey(s.Key(), k) }
-	census := oneCensus{lost: key(2), replayed: key(1), since: time.Now()}
-	all := ShardStates(s, map[string]string{key(0): "a", key(1): "b"}, census)
-	if len(all) != 4 {
-		t.Fatalf("%d states of 4 shards", len(all))
+	census := oneCensus{lost: key(2), replayed: key(1), waits: key(4), since: time.Now()}
+	all := ShardStates(s, map[string]string{key(0): "a", key(1): "b", key(4): "c"}, census)
+	if len(all) != 5 {
+		t.Fatalf("%d states of 5 shards", len(all))
 	}
 	for k, want := range []struct{ holder, state, lost string }{
 		{"a", StateServed, ""},
 		{"b", "replaying entry 57 of 120", ""},
 		{"", StateWaiting + ": gone was lost at ", "gone"},
 		{"", StateWaiting, ""},
+		{"c", "waiting for the bytes of entry 9 at host:4280", ""},
 	} {
 		got := all[k]
 		if got.Shard != k || got.Holder != want.holder || !strings.HasPrefix(got.State, want.state) ||
@@ -57,9 +65,10 @@ func TestShardStates(t *testing.T) {
 	}{
 		{nil, StateServed},
 		{all[:1], StateServed},
-		{all[3:], StateWaiting},
+		{all[3:4], StateWaiting},
+		{all[4:], all[4].State},
 		{all[:2], "shard 1: " + all[1].State},
-		{all, "shard 1: " + all[1].State + "; 2 more shards are not served"},
+		{all, "shard 1: " + all[1].State + "; 3 more shards are not served"},
 	} {
 		if got := SummaryState(c.states); got != c.want {
 			t.Errorf("the summary of %d shards is %q, want %q", len(c.states), got, c.want)

@@ -68,6 +68,18 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 	return nil
 }
 
+// Waiting returns the entry of a shard that waits for its bytes beside the log, or nil.
+func (c *Census) Waiting(key string) *jobs.Waiting {
+	for _, a := range c.Agents {
+		for i, w := range a.Waiting {
+			if w.Shard == key && a.Lost == nil {
+				return &a.Waiting[i]
+			}
+		}
+	}
+	return nil
+}
+
 // Census reads agents and leases. The two are read one after the other, so they need not match. It
 // is for people and for hints, and no decision that must be right may depend on it.
 func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
@@ -135,7 +147,8 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 	for _, a := range agents {
 		// The registry still lists the agent for a while.
 		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) {
-			a.State, a.Lost, a.Running, a.Recovering = jobs.AgentLost, o.lost(), len(o.shards), nil
+			a.State, a.Lost, a.Running = jobs.AgentLost, o.lost(), len(o.shards)
+			a.Recovering, a.Waiting = nil, nil
 			delete(gone, a.Name)
 		} else if o != nil {
 			delete(gone, a.Name)
