@@ -21,13 +21,13 @@ func (a *Agent) sweepCheckpoints(ctx context.Context) {
 	}
 	for _, id := range shards {
 		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, swarms.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
-			a.removeCheckpoint(id)
+			removeCheckpoint(a, id)
 		}
 	}
 }
 
 // removeCheckpoint removes the checkpoint of a shard whose swarm has ended.
-func (a *Agent) removeCheckpoint(id shard.ID) {
+func removeCheckpoint(a *Agent, id shard.ID) {
 	if a.o.Checkpoints == nil {
 		return
 	}

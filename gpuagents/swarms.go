@@ -85,7 +85,7 @@ func (a *Agent) end(of *servedSwarm) {
 func (a *Agent) finish(ctx context.Context, p *assignment) {
 	a.wakes.Remove(p.key())
 	a.release(ctx, p)
-	a.removeCheckpoint(p.id)
+	removeCheckpoint(a, p.id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.state = stateEnded

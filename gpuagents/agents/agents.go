@@ -306,7 +306,7 @@ func (a *Agents) StageAll() error {
 
 // SurveyFrom has entries of n observations and more stepped alone, after a Survey, in place of
 // LeastSurveyed. Tests whose entries are short call it.
-func (a *Agents) SurveyFrom(n int) { a.leastSurveyed = n }
+func SurveyFrom(a *Agents, n int) { a.leastSurveyed = n }
 
 // shape returns a launch of perCore blocks of so many threads on each multiprocessor, but at most
 // as many blocks as have work.

@@ -49,11 +49,11 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 			return o, err
 		}
 	}
-	if a.Surveys(len(ids)) {
+	if Surveys(a, len(ids)) {
 		if a.surveyor == nil {
-			a.surveyor = a.NewSurveyor()
+			a.surveyor = NewSurveyor(a)
 		}
-		return a.loadSurveyed(ids, inputs, a.surveyor.Survey(ids))
+		return loadSurveyed(a, ids, inputs, a.surveyor.Survey(ids))
 	}
 	if a.distinct.all(ids) {
 		return a.load(ids, inputs, nil)
@@ -372,7 +372,7 @@ func (a *Agents) ObserveParts(
 	if ranked.Unknown || ranked.Survey != nil {
 		load = func(part []uint32, inputs []float32, _ []uint32) (*Observations, error) {
 			if ranked.Survey != nil && len(part) == len(ids) && a.memory.Resident() {
-				return a.loadSurveyed(part, inputs, ranked.Survey)
+				return loadSurveyed(a, part, inputs, ranked.Survey)
 			}
 			return a.Load(part, inputs)
 		}

@@ -40,7 +40,7 @@ type Surveyor struct {
 }
 
 // NewSurveyor returns a Surveyor of ids of a.
-func (a *Agents) NewSurveyor() *Surveyor {
+func NewSurveyor(a *Agents) *Surveyor {
 	return &Surveyor{
 		agents: a.n, perPage: a.perPage, seen: make([]uint64, (a.n+63)/64), touched: make([]byte, a.pages),
 		again: map[uint32]uint32{},
@@ -87,12 +87,12 @@ const noAgent = ^uint32(0)
 
 // Surveys reports whether n observations of one entry are stepped alone, after a Survey. The pages
 // of their agents are on the device.
-func (a *Agents) Surveys(n int) bool { return n >= a.leastSurveyed && a.memory.Resident() }
+func Surveys(a *Agents, n int) bool { return n >= a.leastSurveyed && a.memory.Resident() }
 
 // loadSurveyed is Load of the observations of a Survey. The observations are copied as they are, and
 // stepped in the first launch. Repeats are copied behind them, for launches of their own, and leave
 // an id of no agent in the first.
-func (a *Agents) loadSurveyed(ids []uint32, inputs []float32, s *Survey) (o *Observations, err error) {
+func loadSurveyed(a *Agents, ids []uint32, inputs []float32, s *Survey) (o *Observations, err error) {
 	began, features := a.track.Now(), a.cell.Features
 	if len(ids)*features != len(inputs) || len(ids) != s.n {
 		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features, and a survey of %d", ErrInvalid,

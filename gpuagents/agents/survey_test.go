@@ -16,7 +16,7 @@ import (
 func TestSurvey(t *testing.T) {
 	const n = 20_000
 	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, 2, 1, 2), n, Options{PageBytes: 4 << 10})
-	s := a.NewSurveyor()
+	s := NewSurveyor(a)
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		ids := make([]uint32, r.IntN(600))
@@ -53,8 +53,8 @@ func TestSurveyed(t *testing.T) {
 	const n, features = 20 * 60, 3
 	cell, o := address(t, "gru", nil, 20, features, 4), Options{PageBytes: 16 << 10}
 	a, other := makeAgents(t, openNamed(t, *deviceName), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
-	surveyor := a.NewSurveyor()
-	a.SurveyFrom(1)
+	surveyor := NewSurveyor(a)
+	SurveyFrom(a, 1)
 	r := rand.New(rand.NewPCG(21, 12))
 	for round := range 24 {
 		if round == 12 {

@@ -126,7 +126,7 @@ func (s *agentState) NewBatch() Batch { return &agentBatch{s: s} }
 func (m *agentBatch) Add(o Observations) {
 	s, e := m.s, o.Agents
 	m.entries = append(m.entries, e)
-	long := s.agents.Surveys(len(e.Agent))
+	long := agents.Surveys(s.agents, len(e.Agent))
 	if n := len(m.parts); n > 0 && !long && m.parts[n-1].survey == nil {
 		m.parts[n-1].append(s, e)
 		return
@@ -134,7 +134,7 @@ func (m *agentBatch) Add(o Observations) {
 	p := agentPart{entries: 1, ids: s.localIDs(e), inputs: slices.Clip(e.Features)}
 	if long {
 		if s.surveyor == nil {
-			s.surveyor = s.agents.NewSurveyor()
+			s.surveyor = agents.NewSurveyor(s.agents)
 		}
 		p.survey = s.surveyor.Survey(p.ids)
 	} else {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -96,7 +97,7 @@ func TestMerged(t *testing.T) {
 					}
 					p.Reduce(seed%5 == 4)
 					if s, ok := p.(*agentState); ok { // some entries are long
-						s.agents.SurveyFrom(1 + r.IntN(60))
+						agents.SurveyFrom(s.agents, 1+r.IntN(60))
 					}
 					got, err := together(t.Context(), p, all)
 					if err != nil {
@@ -147,7 +148,7 @@ func TestMergedHalved(t *testing.T) {
 					err = p.trim()
 				case *agentState: // which allocates once
 					first = 0
-					p.agents.SurveyFrom([]int{1, 1 << 20}[r.IntN(2)])
+					agents.SurveyFrom(p.agents, []int{1, 1 << 20}[r.IntN(2)])
 					err = p.agents.StageAll()
 				}
 				if err != nil {

@@ -139,7 +139,7 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.spikes() {
+	if spikes(s) {
 		return list.Out(s.Agents, s.Neighbours.Directed)
 	}
 	return list.In(s.Agents, s.Neighbours.Directed)

@@ -150,7 +150,7 @@ func (s *Spec) placeAgents() {
 func (s *Spec) validateNeighbours() (path []string, err error) {
 	kind := s.Cell.Kind
 	life := s.ByAgent() && kind == cells.LifeName
-	graph := s.ByAgent() && (kind == cells.SIRName || s.spikes())
+	graph := s.ByAgent() && (kind == cells.SIRName || spikes(s))
 	box := s.ByAgent() && cells.BoxFeatures(kind, 2) != nil
 	switch {
 	case !s.HasNeighbours() && box:

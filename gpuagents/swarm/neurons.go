@@ -9,7 +9,7 @@ import (
 )
 
 // spikes reports whether the agents are neurons on a graph.
-func (s *Spec) spikes() bool {
+func spikes(s *Spec) bool {
 	return s.ByAgent() && (s.Cell.Kind == cells.LIFName || s.Cell.Kind == cells.IzhikevichName)
 }
 

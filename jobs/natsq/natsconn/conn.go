@@ -140,7 +140,7 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 		}
 		return nil, fmt.Errorf("prepare the queue at %s: %w", where, err)
 	}
-	c.openSiblings(ctx, o)
+	openSiblings(ctx, c, o)
 	return c, nil
 }
 

@@ -32,7 +32,7 @@ func (c *Conn) wanted() []jetstream.StreamConfig {
 	for _, kv := range c.buckets() {
 		all = append(all, jetstream.StreamConfig{Name: "KV_" + kv.Bucket, MaxAge: kv.TTL, Replicas: c.Replicas})
 	}
-	o := c.objects()
+	o := objectsOf(c)
 	return append(all, jetstream.StreamConfig{Name: "OBJ_" + o.Bucket, MaxAge: o.TTL, Replicas: c.Replicas})
 }
 

@@ -155,9 +155,9 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 	return all
 }
 
-// objects has no age: an object stays as long as its job (object_life.go). That of an earlier
+// objectsOf has no age: an object stays as long as its job (object_life.go). That of an earlier
 // version's store goes with Apply.
-func (c *Conn) objects() jetstream.ObjectStoreConfig {
+func objectsOf(c *Conn) jetstream.ObjectStoreConfig {
 	return jetstream.ObjectStoreConfig{Bucket: wire.ObjectBucket, Replicas: c.Replicas}
 }
 
@@ -185,7 +185,7 @@ func (c *Conn) provision(ctx context.Context) error {
 	}
 	err := c.missing(ctx, wire.ObjectBucket, jetstream.ErrBucketNotFound,
 		func(ctx context.Context) error { _, err := c.JS.ObjectStore(ctx, wire.ObjectBucket); return err },
-		func(ctx context.Context) error { _, err := c.JS.CreateObjectStore(ctx, c.objects()); return err })
+		func(ctx context.Context) error { _, err := c.JS.CreateObjectStore(ctx, objectsOf(c)); return err })
 	if err != nil {
 		return fmt.Errorf("object store %s: %w", wire.ObjectBucket, err)
 	}

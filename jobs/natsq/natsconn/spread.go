@@ -11,7 +11,7 @@ import (
 
 // openSiblings opens Options.Siblings further connections, which share the writer and the metrics of
 // c. A server that takes fewer connections leaves c with those that it has taken.
-func (c *Conn) openSiblings(ctx context.Context, o Options) {
+func openSiblings(ctx context.Context, c *Conn, o Options) {
 	name := o.Name
 	for i := range o.Siblings {
 		o.Name = fmt.Sprintf("%s logs %d", name, i+1)
