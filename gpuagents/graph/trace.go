@@ -45,6 +45,9 @@ func (n *Network) openTrace() (err error) {
 		return fault.Mark(err)
 	}
 	n.close = append(n.close, t.counts.Close)
+	if err := t.counts.Fill(0, t.counts.Size(), 0); err != nil { // pictures read columns without a tick
+		return fault.Mark(err)
+	}
 	n.trace = t
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	benchDevice = flag.String("device", "host", "device of agents in this process and of TestJobs: host, cuda:N, auto; "+
+	benchDevice = flag.String("device", "host", "device of agents of this process and TestJobs: host, cuda:N, auto; "+
 		"BenchmarkLoopback takes several with commas")
 	benchTicked  = flag.Int("ticked", 20_000, "agents of the ticks of BenchmarkShard, a multiple of 50")
 	benchEntries = flag.Int("entries", 0, "log entries of BenchmarkShard; 0: as many as each case has")
