@@ -31,8 +31,8 @@ var budgets = []struct {
 	command string
 	mb      float64
 }{
-	{"exoswarm", 75},
-	{"cpuagent", 58},
+	{"exoswarm", 65},
+	{"cpuagent", 42},
 	{"gpuagent", 36},
 }
 
