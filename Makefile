@@ -10,7 +10,7 @@ FLAGS = $(shell go env GOFLAGS) -trimpath -tags=$(TAGS)
 PLAIN = CGO_ENABLED=0 GOFLAGS="$(FLAGS)"
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all build vet test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
+.PHONY: all leader build vet test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
 
 all: lint build test
 
@@ -99,6 +99,9 @@ recover-race: ## the slice of recover that the gate runs, with commands that are
 
 recover-detectors: ## detectors over all kinds of sources under 60 kills of all processes, three minutes: nothing lost, nothing doubled, the same bits
 	go test -count=1 -v -timeout 2h -run '^TestDetectorRecovery$$' ./cmd/exoswarm -args -detect.kills=60 -detect.rows=6000 -detect.seed=$(SEED)
+
+leader: ## 100 kill -9 of processes that serve the leader of a swarm: rounds and terms grow, and no term has two leaders
+	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestLeaderKilled$$' ./cmd/exoswarm -args -leader.kills=100
 
 LIFECYCLES ?= 200
 lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders in one process, about an hour and a half, and LIFECYCLES of real processes, half an hour on two cores: no wrong state, no deaf agent

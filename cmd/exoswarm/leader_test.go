@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
+var leaderKills = flag.Int("leader.kills", 25, "kills of TestLeaderKilled")
+
 // TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks or
 // hears, again and again. Rounds and terms only grow, no term has two leaders, the outcome is that
 // of the last vote, and the agents, which hear both, and their group and its node, are those of a swarm
@@ -21,7 +24,8 @@ func TestLeaderKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	const kills, agents = 25, 3000
+	const agents = 3000
+	kills := *leaderKills
 	bin := binaries(t)
 	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
