@@ -27,7 +27,7 @@ func publish(t *testing.T, p *mqtttest.Publisher, topic string, messages ...stri
 // waiting waits until done reports true.
 func (r *running) waiting(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(3 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("%s: it takes too long: %+v", what, r.progress.Load())
 		}

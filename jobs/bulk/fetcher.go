@@ -95,29 +95,22 @@ func (f *Fetcher) Fetch(ctx context.Context, b swarms.Bulk, into []byte) error {
 	}
 	chunks := b.Chunks()
 	n := min(f.o.Streams, chunks)
-	errs := make([]error, n)
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			if errs[i] = f.part(inner, b, into, i*chunks/n, (i+1)*chunks/n); errs[i] != nil {
-				cancel() // the others are of no use
+			if err := f.part(inner, b, into, i*chunks/n, (i+1)*chunks/n); err != nil {
+				cancel(err) // the others are of no use, and their errors tell nothing
 			}
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	}
-	var err error
-	for _, e := range errs {
-		if e != nil && (err == nil || errors.Is(err, context.Canceled)) {
-			err = e
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("payload %s at %s: %w", b.ID, b.Place, err)
+	case inner.Err() != nil:
+		return fmt.Errorf("payload %s at %s: %w", b.ID, b.Place, context.Cause(inner))
 	}
 	return nil
 }
