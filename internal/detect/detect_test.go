@@ -345,7 +345,10 @@ func TestKillFleet(t *testing.T) {
 			t.Error("no incident is a move: the test reaches nothing")
 		}
 	})
-	t.Run("plain", func(t *testing.T) { testKill(t, limits, func(spec string) string { return spec }) })
+	t.Run("plain", func(t *testing.T) {
+		testlong.Only(t) // the next one has kills, shards and evictions
+		testKill(t, limits, func(spec string) string { return spec })
+	})
 	t.Run("both", func(t *testing.T) {
 		testKill(t, limits, func(spec string) string {
 			return strings.Replace(spec, "max_entities: 50", "max_entities: 39\nevict_after: 30s\nshards: 3", 1)
