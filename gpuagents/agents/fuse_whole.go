@@ -155,7 +155,11 @@ func align(n int64) int64 { return (n + device.RangeAlign - 1) / device.RangeAli
 // prepare makes what the fusions of the kind have in common.
 func (w *wholeFusion) prepare(f *fusionRun) (err error) {
 	table := w.plan(f)
-	for i, name := range []string{swarmset.Runs(w.width), swarmset.Fold} {
+	runs := swarmset.Runs(w.width)
+	if w.teams() {
+		runs = swarmset.Teams(w.width)
+	}
+	for i, name := range []string{runs, swarmset.Fold} {
 		if w.kernels[i], err = w.a.dev.Kernel(name); err != nil {
 			return err
 		}
@@ -215,21 +219,7 @@ func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
 			return err
 		}
 	}
-	order, ordered := device.Ptr(a.scratch), uint32(swarmset.OrderedNot) // any memory
-	if w.by == swarms.ByVote {
-		if order, ordered = device.Ptr(w.order), swarmset.OrderedAgents; w.width == 1 {
-			ordered = swarmset.OrderedEmbeddings
-		}
-	}
-	bf16 := uint32(0)
-	if w.bf16 {
-		bf16 = 1
-	}
-	args := append(
-		w.head(), device.Uint32(w.rows), device.Uint32(bf16), order, device.Uint32(ordered), w.nodes(), w.table(0),
-		device.Uint32(uint32(w.count)), w.sums(0), w.counts(0),
-	)
-	if err := a.stream.Launch(w.kernels[0], a.shape(2*manyRuns, 128, (w.items[0]+127)/128), args...); err != nil {
+	if err := w.runs(); err != nil {
 		return err
 	}
 	for level := 1; level < len(w.items); level++ {
@@ -251,6 +241,34 @@ func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
 	a.pending = false
 	w.read(f)
 	return nil
+}
+
+// teams reports whether a team of lanes adds up a run.
+func (w *wholeFusion) teams() bool { return w.width > 1 && w.by != swarms.ByVote }
+
+// runs puts the launch into the stream that adds up the runs.
+func (w *wholeFusion) runs() error {
+	order, ordered := device.Ptr(w.a.scratch), uint32(swarmset.OrderedNot) // any memory
+	if w.by == swarms.ByVote {
+		if order, ordered = device.Ptr(w.order), swarmset.OrderedAgents; w.width == 1 {
+			ordered = swarmset.OrderedEmbeddings
+		}
+	}
+	bf16 := uint32(0)
+	if w.bf16 {
+		bf16 = 1
+	}
+	args, threads := append(w.head(), device.Uint32(w.rows), device.Uint32(bf16)), w.items[0]
+	if w.teams() {
+		threads *= w.width
+	} else {
+		args = append(args, order, device.Uint32(ordered))
+	}
+	return w.a.stream.Launch(
+		w.kernels[0], w.a.shape(2*manyRuns, 128, (threads+127)/128), append(
+			args, w.nodes(), w.table(0), device.Uint32(uint32(w.count)), w.sums(0), w.counts(0),
+		)...,
+	)
 }
 
 // sort puts the launches into the stream that sort the agents by their votes and make the tables.

@@ -58,8 +58,8 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 	number := 0
 	at := strings.LastIndexByte(kernel, '_') + 1
 	fmt.Sscan(kernel[at:], &number) //nolint:errcheck // a name of SwarmKernels
-	if kernel == swarmset.Runs(number) {
-		return randomRuns(r, a, n, number)
+	if kernel == swarmset.Runs(number) || kernel == swarmset.Teams(number) {
+		return randomRuns(r, a, n, number, kernel == swarmset.Runs(number))
 	}
 	s := randomPages(r, n, 1, false, 2+r.IntN(number-1))
 	tiles := (n + swarmset.VoteTile - 1) / swarmset.VoteTile
@@ -148,7 +148,7 @@ func randomFold(r *rand.Rand, a *Arrays, n int) *Arrays {
 }
 
 // randomRuns makes a launch that adds up runs of agents: of consecutive ones, or of a random order.
-func randomRuns(r *rand.Rand, a *Arrays, n, width int) *Arrays {
+func randomRuns(r *rand.Rand, a *Arrays, n, width int, ordering bool) *Arrays {
 	n = n / width / 2
 	bf16 := 0
 	if width > 1 {
@@ -180,8 +180,10 @@ func randomRuns(r *rand.Rand, a *Arrays, n, width int) *Arrays {
 	}
 	firsts := table(runs)
 	items := int(firsts[len(all)])
-	return s.head(a).word(s.rows).word(bf16).in(own(order)).word(ordered).in(own(nodes)).in(own(firsts)).
-		word(len(all)).out(fixture.Poisoned(4 * items * width)).out(fixture.Poisoned(4 * items))
+	if s.head(a).word(s.rows).word(bf16); ordering {
+		a.in(own(order)).word(ordered)
+	}
+	return a.in(own(nodes)).in(own(firsts)).word(len(all)).out(fixture.Poisoned(4 * items * width)).out(fixture.Poisoned(4 * items))
 }
 
 // randomGather makes a launch that reads agents, some of them several times.

@@ -16,7 +16,13 @@ func init() {
 	twin.Register(swarmset.Mark, mark)
 	twin.Register(swarmset.Clear, clearMarks)
 	for _, width := range swarmset.Widths {
-		twin.Register(swarmset.Runs(width), func(b *twin.Block) { runs(b, width) })
+		twin.Register(swarmset.Runs(width), func(b *twin.Block) {
+			order, ordered := twin.Mem[uint32](b, 7), b.Uint32(8)
+			runs(b, width, order, ordered, 9)
+		})
+		if width > 1 {
+			twin.Register(swarmset.Teams(width), func(b *twin.Block) { runs(b, width, nil, swarmset.OrderedNot, 7) })
+		}
 	}
 	twin.Register(swarmset.Fold, fold)
 	for _, candidates := range []int{2, 6, kernels.AgentMostCandidates} {
@@ -127,12 +133,12 @@ func nodeOf(firsts []uint32, count int, item uint32) int {
 	return sort.Search(count, func(node int) bool { return firsts[node] > item }) - 1
 }
 
-// runs is the twin of runs.cu.
-func runs(b *twin.Block, width int) {
+// runs is the twin of runs.cu and, without an order, of teams.cu. The parameters behind the order begin at
+// number from.
+func runs(b *twin.Block, width int, order []uint32, ordered uint32, from int) {
 	s, rows, bf16 := open(b), b.Uint32(5), b.Uint32(6) != 0
-	order, ordered, count := twin.Mem[uint32](b, 7), b.Uint32(8), int(b.Uint32(11))
-	nodes, firsts := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10)
-	sums, counts := twin.Mem[float32](b, 12), twin.Mem[uint32](b, 13)
+	nodes, firsts, count := twin.Mem[uint32](b, from), twin.Mem[uint32](b, from+1), int(b.Uint32(from+2))
+	sums, counts := twin.Mem[float32](b, from+3), twin.Mem[uint32](b, from+4)
 	row := make([]float32, width)
 	begin, end := b.Part(uint64(firsts[count]))
 	for i := int(begin); i < int(end); i++ {

@@ -39,6 +39,10 @@ var Widths = []int{1, 8, 16, 32}
 // Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width.
 func Runs(width int) string { return fmt.Sprint("swarm_runs_", width) }
 
+// Teams returns the name of the kernel that does the same for agents with consecutive ids and
+// embeddings of a width above 1, faster. It takes no order.
+func Teams(width int) string { return fmt.Sprint("swarm_teams_", width) }
+
 // most returns the candidates that the kernels of Votes and Order for a number of candidates serve.
 func most(candidates int) int {
 	for _, most := range voteMost {
@@ -142,6 +146,13 @@ func init() {
 		register(Runs(width), "runs.cu", strings.ReplaceAll(code, "\nNAME(", "\n"+Runs(width)+"("), 256, false,
 			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
 				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
+		if width == 1 {
+			continue
+		}
+		code = fmt.Sprintf("#define WIDTH %d\n%s", width, text("teams.cu"))
+		register(Teams(width), "teams.cu", strings.ReplaceAll(code, "\nNAME(", "\n"+Teams(width)+"("), 256, true,
+			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("nodes"), buffer("firsts"),
+				word("count"), buffer("sums"), buffer("counts")))
 	}
 	add(Fold, 256, true, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
 		word("width"), buffer("sums"), buffer("counts"))
