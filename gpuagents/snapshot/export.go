@@ -53,6 +53,49 @@ func ReadRows(ctx context.Context, store Store, parts []*Manifest, name string, 
 	return nil
 }
 
+// ReadRowsAt is ReadRows for a caller that can take rows in any order: up to workers files are read
+// at a time, and fn is called from as many goroutines, with the number of the first of the rows. Memory
+// is that of ReadRows for each worker. Every row is given once, unless there is an error.
+func ReadRowsAt(ctx context.Context, store Store, parts []*Manifest, name string, workers int,
+	fn func(first int64, rows []byte) error,
+) error {
+	type file struct {
+		m     *Manifest
+		k     int
+		first int64
+	}
+	var files []file
+	first, rowBytes := int64(0), 0
+	for _, m := range parts {
+		of, err := m.Find(name)
+		if err != nil {
+			return err
+		}
+		rowBytes = of.RowBytes()
+		for k, f := range of.Files {
+			files = append(files, file{m, k, first})
+			first += f.Rows
+		}
+	}
+	return share(ctx, max(1, min(workers, len(files))), len(files), func(ctx context.Context, _ *desk) func(int) error {
+		n := rowBytes * max(1, readBytes/rowBytes)
+		buffers := [2][]byte{make([]byte, n), make([]byte, n)}
+		return func(i int) error {
+			f := files[i]
+			at := f.first
+			err := readFile(ctx, store, f.m, name, f.k, buffers, func(rows []byte) error {
+				from := at
+				at += int64(len(rows) / rowBytes)
+				return fn(from, rows)
+			})
+			if err != nil {
+				return fmt.Errorf("snapshot %s: %w", f.m.Name, err)
+			}
+			return nil
+		}
+	})
+}
+
 // readFile reads the rows of file k of a variable. A goroutine reads into one of the buffers while
 // fn has the other; it has ended when readFile returns.
 func readFile(ctx context.Context, store Store, m *Manifest, name string, k int, buffers [2][]byte,

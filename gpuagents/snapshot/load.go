@@ -68,7 +68,7 @@ func (m *Manifest) Fits(p *Pages) error {
 func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes int64)) error {
 	var done atomic.Int64
 	files := len(m.Variables) * m.parts()
-	err := share(ctx, min(maxWorkers, files), files, func(ctx context.Context, _ *desk) func(int) error {
+	err := share(ctx, min(maxWorkers(), files), files, func(ctx context.Context, _ *desk) func(int) error {
 		r := &loader{store: store, m: m}
 		buf := make([]byte, bufferBytes)
 		return func(i int) (err error) {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -34,20 +35,24 @@ func (p *Pages) visit(groups slots, f func(page uint64, s slots, group int) erro
 	return nil
 }
 
-// workers is how many files of a variable are written or read at once. Eight keep disks and SHA-256
-// (1.5 GB/s a core with its instructions) busy; large pages get fewer, so that what is in hand
-// stays below workBytes.
+// How many files of a variable are written or read at once: eight keep a disk busy, and machines with
+// more cores have up to mostWorkers for SHA-256 (1.5 GB/s a core with its instructions). Large pages get
+// fewer, so that what is in hand stays below workBytes.
 const (
-	maxWorkers = 8
-	workBytes  = 512 << 20
+	leastWorkers = 8
+	mostWorkers  = 16
+	workBytes    = 512 << 20
 )
+
+// maxWorkers returns the number of workers for any number of small pages.
+func maxWorkers() int { return max(leastWorkers, min(mostWorkers, runtime.GOMAXPROCS(0))) }
 
 // buffers is the number of pages that a worker holds: a page, and the rows of its variables.
 const buffers = 2
 
 // workers returns the number of workers for parts of pages of this size, at least one.
 func workers(pageBytes, parts int) int {
-	return max(1, min(maxWorkers, parts, workBytes/(buffers*pageBytes)))
+	return max(1, min(maxWorkers(), parts, workBytes/(buffers*pageBytes)))
 }
 
 // desk passes the calls of workers to the one goroutine that may make them.

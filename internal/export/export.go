@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -61,6 +63,9 @@ type Result struct {
 // Rows are in the order of the ids of the swarm; bfloat16 becomes float32. The checksums of the files
 // are compared on the way: after an error nothing of w is to be used. A name of no variable is a
 // snapshot.ErrVariable.
+//
+// A file of NumPy is written by several goroutines if w is an io.WriterAt, such as an *os.File that is
+// not open for appending: the place of each row is known.
 func Write(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest, o Options, w io.Writer,
 ) (Result, error) {
 	of, err := parts[0].Find(o.Variable)
@@ -93,6 +98,11 @@ func Write(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest
 	if err != nil {
 		return r, err
 	}
+	if n, ok := out.(npyFile); ok {
+		if at, ok := w.(io.WriterAt); ok {
+			return r, writeAt(ctx, store, parts, o.Variable, wide, placed{at, n.header, int64(r.Width * elementBytes(r.DType))})
+		}
+	}
 	var floats []byte
 	err = snapshot.ReadRows(ctx, store, parts, o.Variable, func(rows []byte) error {
 		if wide {
@@ -105,6 +115,33 @@ func Write(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest
 		return r, err
 	}
 	return r, out.close()
+}
+
+// placed is a file in which row i begins at byte header + i*rowBytes.
+type placed struct {
+	to               io.WriterAt
+	header, rowBytes int64
+}
+
+// writers is how many files of a snapshot are read at a time, of which SHA-256 takes a core each.
+func writers() int { return min(16, runtime.GOMAXPROCS(0)) }
+
+// writeAt writes the rows of a variable, of bfloat16 if wide is set, to their places.
+func writeAt(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest, name string, wide bool, p placed) error {
+	var floats sync.Pool // of *[]byte, one for each writer
+	return snapshot.ReadRowsAt(ctx, store, parts, name, writers(), func(first int64, rows []byte) error {
+		if wide {
+			b, _ := floats.Get().(*[]byte)
+			if b == nil {
+				b = new([]byte)
+			}
+			defer floats.Put(b)
+			*b = widen(*b, rows)
+			rows = *b
+		}
+		_, err := p.to.WriteAt(rows, p.header+first*p.rowBytes)
+		return err
+	})
 }
 
 // table is a file that is being written.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +130,7 @@ func TestWrite(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				whole := bytes.Clone(out.Bytes())
 				a, err := npy.Read(&out, 1<<20)
 				if err != nil || !bytes.Equal(a.Data, want) {
 					t.Fatalf("%v: %d bytes, want %d", err, len(a.Data), len(want))
@@ -136,6 +138,10 @@ func TestWrite(t *testing.T) {
 				rows := int64(700)
 				if v.Group {
 					rows = 100
+				}
+				placed := &memoryFile{}
+				if _, err := export.Write(t.Context(), b, parts, o, placed); err != nil || !bytes.Equal(placed.data, whole) {
+					t.Fatalf("at places: %v, and the file is the same: %v", err, bytes.Equal(placed.data, whole))
 				}
 				if !slices.Equal(a.Shape, []int64{rows, int64(v.Width)}) || r.Rows != rows {
 					t.Errorf("shape %v of %d rows", a.Shape, r.Rows)
@@ -150,6 +156,26 @@ func TestWrite(t *testing.T) {
 			})
 		}
 	}
+}
+
+// memoryFile is a file in memory that is written at places. It has room for most bytes, or for all if
+// that is 0.
+type memoryFile struct {
+	lock sync.Mutex
+	data []byte
+	most int
+}
+
+func (f *memoryFile) Write(p []byte) (int, error) { return f.WriteAt(p, int64(len(f.data))) }
+
+func (f *memoryFile) WriteAt(p []byte, at int64) (int, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.most > 0 && int(at)+len(p) > f.most {
+		return 0, io.ErrShortWrite
+	}
+	f.data = append(f.data, make([]byte, max(0, int(at)+len(p)-len(f.data)))...)
+	return copy(f.data[at:], p), nil
 }
 
 // checkArrow reads an Arrow file and compares it with the elements of a variable.
@@ -256,6 +282,9 @@ func TestRefused(t *testing.T) {
 	if err := write(o, &full{room: 200}); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("a full disk: %v", err)
 	}
+	if err := write(o, &memoryFile{most: 2000}); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("a full disk, at places: %v", err)
+	}
 	path := filepath.Join(dir, "kept-shard2", "row-00000.npy")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -265,8 +294,10 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(o, io.Discard); !errors.Is(err, snapshot.ErrCorrupt) {
-		t.Errorf("a flipped bit: %v", err)
+	for _, w := range []io.Writer{io.Discard, &memoryFile{}} {
+		if err := write(o, w); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("a flipped bit: %v", err)
+		}
 	}
 	if err := os.Truncate(path, int64(len(data)-5)); err != nil {
 		t.Fatal(err)

@@ -1,17 +1,26 @@
 package export
 
 import (
+	"bytes"
 	"io"
 
 	"github.com/exoswarm/exoswarm/internal/npy"
 )
 
 // npyFile is a table without ids.
-type npyFile struct{ w io.Writer }
+type npyFile struct {
+	w      io.Writer
+	header int64 // its bytes
+}
 
 // newNpy begins a file of NumPy.
 func newNpy(w io.Writer, r Result) (table, error) {
-	return npyFile{w}, npy.WriteHeader(w, npy.Descr(r.DType), r.Rows, int64(r.Width))
+	var header bytes.Buffer
+	if err := npy.WriteHeader(&header, npy.Descr(r.DType), r.Rows, int64(r.Width)); err != nil {
+		return nil, err
+	}
+	_, err := w.Write(header.Bytes())
+	return npyFile{w, int64(header.Len())}, err
 }
 
 // write implements table.

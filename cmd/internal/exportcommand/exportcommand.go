@@ -219,6 +219,10 @@ func write(cmd *cobra.Command, b bucket.Bucket, parts []*snapshot.Manifest, keys
 	}
 	var r export.Result
 	err = runoutput.WriteFile(path, func(w io.Writer) (err error) {
+		if f == export.Npy { // it writes whole pieces, and several of them at a time
+			r, err = export.Write(cmd.Context(), b, parts, o, w)
+			return err
+		}
 		buffered := bufio.NewWriterSize(w, 1<<20)
 		if r, err = export.Write(cmd.Context(), b, parts, o, buffered); err != nil {
 			return err
