@@ -324,9 +324,14 @@ func (m *Memory) Reset(ctx context.Context) error {
 	return nil
 }
 
+// Device returns the device that the pages are on.
+func (m *Memory) Device() device.Device { return m.dev }
+
 // Read copies a page into buf, which has the length of a page.
 func (m *Memory) Read(ctx context.Context, page uint64, buf []byte) error {
-	clear(buf)
+	if !m.made[page] {
+		clear(buf)
+	}
 	return m.ReadAll(ctx, []pager.Part{{Page: page, Bytes: buf}})
 }
 

@@ -30,11 +30,13 @@ func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 	}
 	before := (both.first - m.First()) / m.PerFile // parts
 	parts := (both.first+both.n-m.First()+m.PerFile-1)/m.PerFile - before
-	err := share(ctx, workers(p.Layout.PageBytes, parts), parts, func(ctx context.Context, d *desk) func(int) error {
-		r := &loader{desk: d, store: store, m: m, pages: p, both: both, page: make([]byte, p.Layout.PageBytes)}
+	n := workers(p.Layout.PageBytes, parts)
+	free, release := p.hold(n)
+	err := share(ctx, n, parts, func(ctx context.Context, d *desk) func(int) error {
+		r := &loader{desk: d, store: store, m: m, pages: p, both: both, page: <-free}
 		return func(k int) error { return r.part(ctx, before+k) }
 	})
-	if err != nil {
+	if err = errors.Join(err, release()); err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.Name, err)
 	}
 	return nil

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // Pages is a state in memory: whole groups in pages of a layout, the first Layout.Slots groups in
-// page 0. First is the number in the swarm of the first group. Save and Load call Read and Write on
+// page 0. First is the number in the swarm of the first group. Save and Load call Read, Write and Host on
 // their own goroutine, one call at a time. Save does not call Write.
 type Pages struct {
 	Layout kernels.Layout
@@ -19,6 +20,31 @@ type Pages struct {
 	Groups int
 	Read   func(page uint64, buf []byte) error
 	Write  func(page uint64, content []byte) error
+	// Host returns memory that a device copies pages from and to at full rate. Nil, and an error, mean
+	// memory of Go.
+	Host func(bytes int64) (device.HostBuffer, error)
+}
+
+// hold returns a page of memory for each of n workers, and a function that releases all of them.
+func (p *Pages) hold(n int) (free chan []byte, release func() error) {
+	var held []device.HostBuffer
+	free = make(chan []byte, n)
+	for range n {
+		if p.Host != nil {
+			if h, err := p.Host(int64(p.Layout.PageBytes)); err == nil {
+				held = append(held, h)
+				free <- h.Bytes()
+				continue
+			}
+		}
+		free <- make([]byte, p.Layout.PageBytes)
+	}
+	return free, func() (err error) {
+		for _, h := range held {
+			err = errors.Join(err, h.Close())
+		}
+		return err
+	}
 }
 
 // visit calls f for each page that has some of the groups, with the slots of these groups and the

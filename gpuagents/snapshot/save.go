@@ -41,12 +41,13 @@ func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int)
 	}
 	m.Groups = p.Groups
 	m.plan(&p.Layout, fileBytes)
-	err = share(ctx, workers(p.Layout.PageBytes, m.parts()), m.parts(),
-		func(ctx context.Context, d *desk) func(int) error {
-			w := &saver{desk: d, store: store, m: &m, pages: p, page: make([]byte, p.Layout.PageBytes)}
-			return func(k int) error { return w.part(ctx, k) }
-		})
-	if err != nil {
+	n := workers(p.Layout.PageBytes, m.parts())
+	free, release := p.hold(n)
+	err = share(ctx, n, m.parts(), func(ctx context.Context, d *desk) func(int) error {
+		w := &saver{desk: d, store: store, m: &m, pages: p, page: <-free}
+		return func(k int) error { return w.part(ctx, k) }
+	})
+	if err = errors.Join(err, release()); err != nil {
 		return nil, "", fmt.Errorf("snapshot %s: %w", m.Name, err)
 	}
 	data, err := json.MarshalIndent(m, "", " ")

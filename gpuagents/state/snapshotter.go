@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -143,6 +144,7 @@ func (k *Snapshotter) memory(ctx context.Context) *snapshot.Pages {
 		Layout: layoutOf(k.State), First: k.groups.First, Groups: k.groups.Groups,
 		Read:  func(page uint64, buf []byte) error { return m.Read(ctx, page, buf) },
 		Write: func(page uint64, content []byte) error { return m.Write(ctx, page, content) },
+		Host:  func(bytes int64) (device.HostBuffer, error) { return m.Device().AllocHost(bytes, "snapshot") },
 	}
 }
 
