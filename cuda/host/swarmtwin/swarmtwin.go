@@ -313,7 +313,10 @@ func bids(b *twin.Block) {
 				continue
 			}
 			id := base + uint32(from+at)
-			best[v] = max(best[v], uint64(draw.Priority(id))<<32|uint64(^id))
+			bid := uint64(draw.Priority(id))<<32 | uint64(^id)
+			if bid > best[v] { // rarely: a store for each agent would wait for the one before it
+				best[v] = bid
+			}
 		}
 	}
 	for v, bid := range best {
