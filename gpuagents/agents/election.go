@@ -10,18 +10,66 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Elect returns the votes of all agents, as Vote counts them, and for each candidate the best bid of
+// Elect returns the decision of all agents of a swarm by a rule, as Vote does, with a leader that the
+// voters for the winner elect. The incumbent is the leader if it votes for the winner. Otherwise it is
+// the agent with the best of the Bids. Nobody leads a round that nobody wins.
+//
+// Elect reads the kept tally and the vote of the incumbent, and the votes of all agents only where the
+// incumbent does not stay. It returns the errors of Vote and Bids.
+func (a *Agents) Elect(
+	ctx context.Context, rule consensus.Rule, round uint64, incumbent consensus.Leader,
+) (consensus.Decision, error) {
+	wait := waits(ctx, a.memory)
+	d, err := a.Vote(wait, rule, round, false)
+	if d.Leader = (consensus.Leader{}); err != nil || d.Winner == consensus.None {
+		return d, err
+	}
+	vote, err := a.ballot(wait, incumbent)
+	if err != nil {
+		return consensus.Decision{}, err
+	}
+	if vote == d.Winner {
+		incumbent.Priority = consensus.NewDraw(a.seed, round).Priority(uint32(incumbent.Agent))
+		d.Leader = incumbent
+		return d, nil
+	}
+	e, err := a.Bids(ctx, round, consensus.Leader{})
+	if err != nil {
+		return consensus.Decision{}, err
+	}
+	d, err = e.Decide(rule)
+	d.Round = round
+	return d, err
+}
+
+// ballot returns the candidate that an agent votes for, of its id in the swarm; None if it has never
+// stepped or is none of these agents. The stream has done all earlier work.
+func (a *Agents) ballot(ctx context.Context, of consensus.Leader) (int, error) {
+	own := of.Agent - a.firstID() // of earlier agents it wraps
+	if !of.Elected || own >= uint64(a.n) {
+		return consensus.None, nil
+	}
+	var vote [1]byte
+	part := a.part(a.page(uint32(own)), kernels.AgentVarVote, int(own)%int(a.perPage.by), vote[:])
+	if err := a.memory.ReadAll(ctx, []pager.Part{part}); err != nil {
+		return consensus.None, err
+	}
+	return int(vote[0]) - 1, nil
+}
+
+// Bids returns the votes of all agents, as Vote counts them, and for each candidate the best bid of
 // the agents that vote for it, by the consensus.Draw of the seed and the round. Agents have their ids
 // in the swarm. The incumbent, if it is one of these agents, bids with its term. The election of a
 // swarm of several shards is the merge of theirs. It is the same on every device and wherever pages
 // are. An ErrBid of package consensus says that the pages were written with votes that the groups do
 // not count.
 //
-// Elect changes no agent. It reads a byte for each agent, in one launch if all are on the device.
-// Else the pages pass through the device as in a fusion, and Elect looks at ctx between two sets.
-func (a *Agents) Elect(ctx context.Context, round uint64, incumbent consensus.Leader) (consensus.Election, error) {
+// Bids changes no agent. It reads a byte for each agent, in one launch if all are on the device.
+// Else the pages pass through the device as in a fusion, and Bids looks at ctx between two sets.
+func (a *Agents) Bids(ctx context.Context, round uint64, incumbent consensus.Leader) (consensus.Election, error) {
 	if a.inconsistent != nil {
 		return consensus.Election{}, a.inconsistent
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// BenchmarkAgentsVote is a tick of all agents, a vote that reads the kept tally and draws a leader
-// among all agents, a vote whose leader is elected, and such a vote with a tick behind it, which take
-// turns: medians until the result is in host memory, and the share of the last one in the tick. The
-// leader is compared with that of a loop over the votes of all agents. Run it with -benchtime 60x.
+// BenchmarkAgentsVote is a tick of all agents, and votes that take turns with it: one that draws a
+// leader among all agents, one whose leader is elected, one whose incumbent stays, the bids for all
+// candidates as one of several shards makes them, and an election with a tick behind it. The times are
+// medians until the result is in host memory, with the share of the last one in the tick. The bids are
+// compared with those of a loop over the votes of all agents. Run it with -benchtime 60x.
 func BenchmarkAgentsVote(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, c := range []struct {
@@ -35,16 +36,20 @@ func BenchmarkAgentsVote(b *testing.B) {
 				_, err := a.Tick(ctx, 1)
 				return err
 			}
-			var last consensus.Decision
-			elect := func() error {
+			vote := func(incumbent consensus.Leader) (consensus.Decision, error) {
 				round++
-				e, err := a.Elect(ctx, round, last.Leader)
-				if err != nil {
-					return err
-				}
-				last, err = e.Decide(rule)
-				last.Leader.Term = round % 2 // an incumbent in every second round
+				return a.Elect(ctx, rule, round, incumbent)
+			}
+			elect := func() error {
+				_, err := vote(consensus.Leader{})
 				return err
+			}
+			if err := tick(); err != nil {
+				b.Fatalf("Tick: %v", err)
+			}
+			stays, err := vote(consensus.Leader{})
+			if err != nil {
+				b.Fatalf("Elect: %v", err)
 			}
 			steps := []struct {
 				name string
@@ -56,6 +61,14 @@ func BenchmarkAgentsVote(b *testing.B) {
 					return err
 				}},
 				{"elected-us", elect},
+				{"stays-us", func() error {
+					stays, err = vote(stays.Leader)
+					return err
+				}},
+				{"bids-us", func() error {
+					_, err := a.Bids(ctx, round, stays.Leader)
+					return err
+				}},
 				{"elected-tick-us", func() error {
 					if err := elect(); err != nil {
 						return err
@@ -82,7 +95,7 @@ func BenchmarkAgentsVote(b *testing.B) {
 			for k, s := range steps {
 				b.ReportMetric(median(k), s.name)
 			}
-			b.ReportMetric(median(3)/median(0), "elected-tick/tick")
+			b.ReportMetric(median(len(steps)-1)/median(0), "elected-tick/tick")
 			b.ReportMetric(0, "ns/op")
 			checkElection(b, a, round+1)
 		})
@@ -92,9 +105,9 @@ func BenchmarkAgentsVote(b *testing.B) {
 // checkElection compares an election with a loop over the votes in all pages.
 func checkElection(t testing.TB, a *Agents, round uint64) {
 	t.Helper()
-	got, err := a.Elect(t.Context(), round, consensus.Leader{})
+	got, err := a.Bids(t.Context(), round, consensus.Leader{})
 	if err != nil {
-		t.Fatalf("Elect: %v", err)
+		t.Fatalf("Bids: %v", err)
 	}
 	want, err := consensus.NewElection(a.cell.Candidates)
 	if err != nil {

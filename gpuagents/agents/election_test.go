@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/consensus"
@@ -12,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// TestElect: elections in agents of several cells, groups, pages, launch shapes and numbers of frames,
+// TestElect: bids and decisions of agents of several cells, groups, pages, launch shapes and numbers of frames,
 // of a swarm or of a shard, are those of a loop over all agents.
 func TestElect(t *testing.T) {
 	d, r := openNamed(t, *deviceName), rand.New(rand.NewPCG(61, 2))
@@ -50,15 +51,15 @@ func TestElect(t *testing.T) {
 					t.Fatalf("Tick: %v, want no error", err)
 				}
 				checkElection(t, a, 5)
-				before, err := a.Elect(t.Context(), 5, consensus.Leader{})
+				before, err := a.Bids(t.Context(), 5, consensus.Leader{})
 				if err != nil {
-					t.Fatalf("Elect: %v, want no error", err)
+					t.Fatalf("Bids: %v, want no error", err)
 				}
 				base := uint64(first * c.group)
 				for _, agent := range []uint64{0, base - 1, base, base + uint64(c.n)/2, base + uint64(c.n) - 1, base + uint64(c.n)} {
-					e, err := a.Elect(t.Context(), 5, consensus.Leader{Agent: agent, Term: 4, Elected: true})
+					e, err := a.Bids(t.Context(), 5, consensus.Leader{Agent: agent, Term: 4, Elected: true})
 					if err != nil {
-						t.Fatalf("Elect: %v, want no error", err)
+						t.Fatalf("Bids: %v, want no error", err)
 					}
 					own := 0
 					for c, bid := range e.Bids {
@@ -68,6 +69,7 @@ func TestElect(t *testing.T) {
 							t.Errorf("incumbent %d: bid %+v, want %+v", agent, bid, before.Bids[c])
 						}
 					}
+					checkDecision(t, a, e, consensus.Leader{Agent: agent, Term: 4, Elected: true})
 					if want := agent >= base && agent < base+uint64(c.n); (own == 1) != want {
 						t.Errorf("incumbent %d bids %d times, want it only of %d agents from %d on", agent, own, c.n, base)
 					}
@@ -77,11 +79,31 @@ func TestElect(t *testing.T) {
 	}
 }
 
+// checkDecision compares the decisions of Elect in round 5 with those of an election of all agents.
+func checkDecision(t *testing.T, a *Agents, e consensus.Election, incumbent consensus.Leader) {
+	t.Helper()
+	for _, kind := range []consensus.Kind{consensus.Plurality, consensus.Majority, consensus.Unanimous} {
+		rule := consensus.Rule{Kind: kind}
+		want, err := e.Decide(rule)
+		if err != nil {
+			t.Fatalf("Decide: %v, want no error", err)
+		}
+		want.Round = 5
+		got, err := a.Elect(t.Context(), rule, 5, incumbent)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v, incumbent %+v: %+v, error %v, want %+v", kind, incumbent, got, err, want)
+		}
+	}
+}
+
 // TestElectAfterFailure: agents between two steps elect nobody.
 func TestElectAfterFailure(t *testing.T) {
 	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, 5, 2, 2), 10, Options{})
 	a.inconsistent = fault.ErrDevice
-	if _, err := a.Elect(t.Context(), 1, consensus.Leader{}); !errors.Is(err, fault.ErrDevice) {
-		t.Errorf("error %v, want an ErrDevice", err)
+	if _, err := a.Bids(t.Context(), 1, consensus.Leader{}); !errors.Is(err, fault.ErrDevice) {
+		t.Errorf("Bids: error %v, want an ErrDevice", err)
+	}
+	if _, err := a.Elect(t.Context(), consensus.Rule{}, 1, consensus.Leader{}); !errors.Is(err, fault.ErrDevice) {
+		t.Errorf("Elect: error %v, want an ErrDevice", err)
 	}
 }

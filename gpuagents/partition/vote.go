@@ -98,7 +98,9 @@ func elected(
 			return swarms.Voted{}, fmt.Errorf("shard %d: %w: %w", k, ErrAnswer, err)
 		}
 	}
-	return Elected(sum, rule, of[0].Round)
+	d, err := sum.Decide(rule)
+	d.Round = of[0].Round
+	return Elected(d), err
 }
 
 // Decided is a decision as an answer has it.
@@ -115,19 +117,14 @@ func Decided(d consensus.Decision) swarms.Voted {
 	return v
 }
 
-// Elected is the decision of an election as an answer has it. The leader votes for the winner.
-func Elected(e consensus.Election, rule consensus.Rule, round uint64) (swarms.Voted, error) {
-	d, err := e.Decide(rule)
-	if err != nil {
-		return swarms.Voted{}, err
-	}
-	d.Round = round
+// Elected is Decided for a decision with an elected leader, which votes for the winner.
+func Elected(d consensus.Decision) swarms.Voted {
 	v := Decided(d)
 	if v.Leader != nil {
 		vote := d.Winner
 		v.Leader.Vote = &vote
 	}
-	return v, nil
+	return v
 }
 
 // Bids are those of the agents of one of several shards as an answer has them.

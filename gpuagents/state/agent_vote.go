@@ -67,8 +67,7 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 }
 
 // elect answers a vote whose leader is elected by the voters for the winner. The leader of the outcome
-// stays if it is one of them. One of several shards answers with the bids of its agents, because it
-// does not know the winner. The end of ctx interrupts it only between two sets of pages.
+// stays if it is one of them. The end of ctx interrupts it only between two sets of pages.
 func (s *agentState) elect(ctx context.Context, rule consensus.Rule, round uint64) (Answer, error) {
 	if s.memory.Resident() {
 		ctx = context.WithoutCancel(ctx)
@@ -77,7 +76,7 @@ func (s *agentState) elect(ctx context.Context, rule consensus.Rule, round uint6
 	if last := s.rounds.Outcome(); last != nil && last.Leader != nil {
 		incumbent = consensus.Leader{Agent: uint64(last.Leader.Agent), Term: last.Term, Elected: true}
 	}
-	e, err := s.agents.Elect(ctx, round, incumbent)
+	voted, err := s.elected(ctx, rule, round, incumbent)
 	if errors.Is(err, consensus.ErrBid) {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "vote: %v: groups do not count the votes of their agents: tick the swarm first", err,
@@ -86,15 +85,28 @@ func (s *agentState) elect(ctx context.Context, rule consensus.Rule, round uint6
 	if err != nil {
 		return Answer{}, err
 	}
-	voted, err := partition.Elected(e, rule, round)
-	if err != nil {
-		return Answer{}, err
-	}
-	if s.groups.Shards > 1 {
-		voted.Leader, voted.Bids = nil, partition.Bids(e)
-	}
 	data, err := json.Marshal(voted)
 	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
+}
+
+// elected returns the decision of the agents. One of several shards does not know the winner, and
+// returns the bids of its agents in place of a leader.
+func (s *agentState) elected(
+	ctx context.Context, rule consensus.Rule, round uint64, incumbent consensus.Leader,
+) (swarms.Voted, error) {
+	if s.groups.Shards == 1 {
+		d, err := s.agents.Elect(ctx, rule, round, incumbent)
+		return partition.Elected(d), err
+	}
+	e, err := s.agents.Bids(ctx, round, incumbent)
+	if err != nil {
+		return swarms.Voted{}, err
+	}
+	d, err := e.Decide(rule)
+	d.Round, d.Leader = round, consensus.Leader{}
+	voted := partition.Decided(d)
+	voted.Bids = partition.Bids(e)
+	return voted, err
 }
 
 // ballot returns the candidate that an agent of the shard votes for; nil: it has never stepped.

@@ -171,12 +171,12 @@ func TestElectionFails(t *testing.T) {
 	}
 }
 
-// TestElectionOfWrittenVotes: a vote is refused while pages have votes that the groups do not count, as
-// a program may write them, and not after a tick.
+// TestElectionOfWrittenVotes: a vote is refused while groups count votes that their agents do not have,
+// as in pages that a program has written, and not after a tick.
 func TestElectionOfWrittenVotes(t *testing.T) {
 	s := openElected(t, openHost(t), votedTexts["gru h7"], 1, 0).each[0]
 	page := make([]byte, testPage)
-	page[layoutOf(s.State).Offsets[kernels.AgentVarVote]] = 2
+	page[layoutOf(s.State).Offsets[kernels.AgentVarCounts]] = 2
 	if err := s.Memory().Write(t.Context(), 1, page); err != nil {
 		t.Fatalf("Write: %v, want no error", err)
 	}
