@@ -1,6 +1,7 @@
 // swarm_bids finds the best bid of the agents that vote for each candidate; see swarmset.go. A bid is the priority of
 // an agent in the high half and ~agent in the low one: the largest leads, and of equal priorities the smallest agent.
-// A thread compares a bid with the best one of its block, which few bids exceed, so there are few atomic operations.
+// A thread compares a bid with the best one of its block, which few bids exceed, so there are few atomic operations. It
+// reads the best one while others raise it: a value that is too old costs an atomic operation that changes nothing.
 
 // The priority of an agent, as of consensus.Draw.
 __device__ __forceinline__ unsigned priority_of(unsigned agent, unsigned key, unsigned salt) {
