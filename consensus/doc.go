@@ -60,4 +60,9 @@
 // smallest id: the order of H. Garcia-Molina's bully (Elections in a Distributed Computing System,
 // IEEE TC 31, 1982), decided by one maximum over all agents in place of messages. An agent need not
 // vote to lead. Without priorities all are equal.
+//
+// In an Election the leader is one of the agents that vote for the winner. Each of them bids with a
+// priority that a Draw gives it, and the leader of the round before, the incumbent, bids with its
+// term. The best bid is that of the incumbent, or the one with the highest priority, of several that
+// of the smallest id. A round that nobody wins has no leader.
 package consensus

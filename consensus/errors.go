@@ -23,4 +23,6 @@ var (
 	ErrRound = errors.New("wrong round")
 	// ErrShard: a shard that the poll does not have.
 	ErrShard = errors.New("no such shard")
+	// ErrBid: a candidate with votes and no bid of a voter, or with a bid and no votes.
+	ErrBid = errors.New("bids do not fit the votes")
 )

@@ -29,14 +29,18 @@ type Leader struct {
 	Agent    uint64
 	Priority uint32
 	Elected  bool
+	// Term is the term in which the agent leads already; 0: it does not.
+	Term uint64
 }
 
-// beats says whether l leads before o: any agent before nobody, the higher priority, the smaller
-// id.
+// beats says whether l leads before o: any agent before nobody, one of a later term, the higher
+// priority, the smaller id.
 func (l Leader) beats(o Leader) bool {
 	switch {
 	case !l.Elected || !o.Elected:
 		return l.Elected && !o.Elected
+	case l.Term != o.Term:
+		return l.Term > o.Term
 	case l.Priority != o.Priority:
 		return l.Priority > o.Priority
 	}

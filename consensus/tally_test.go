@@ -30,7 +30,7 @@ func dumb(candidates int, ballots []byte, weights, priorities []uint32) Tally {
 	}
 	for i, p := range priorities {
 		if !t.Leader.Elected || p > t.Leader.Priority {
-			t.Leader = Leader{uint64(i), p, true}
+			t.Leader = Leader{Agent: uint64(i), Priority: p, Elected: true}
 		}
 	}
 	return t

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"reflect"
 	"syscall"
 	"testing"
 	"time"
@@ -16,9 +17,9 @@ import (
 var leaderKills = flag.Int("leader.kills", 25, "kills of TestLeaderKilled")
 
 // TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks or
-// hears, again and again. Rounds and terms only grow, no term has two leaders, the outcome is that
-// of the last vote, and the agents, which hear both, and their group and its node, are those of a swarm
-// whose processes live.
+// hears, again and again. Rounds and terms only grow, no term has two leaders, an elected one votes for
+// the winner, and the outcome is that of the last vote. The agents, which hear both, and their group
+// and its node, are those of a swarm whose processes live.
 func TestLeaderKilled(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -47,7 +48,8 @@ func TestLeaderKilled(t *testing.T) {
 	type outcome struct {
 		Round, Term uint64
 		Winner      string
-		Leader      struct{ Agent int }
+		Votes       map[string]int
+		Leader      struct{ Agent, Vote int }
 	}
 	read := func(text string) (v outcome) {
 		t.Helper()
@@ -67,17 +69,23 @@ func TestLeaderKilled(t *testing.T) {
 			"checkpoint: {interval: 100ms, entries: 2}\n", name, agents)))
 		leaders, last := map[uint64]int{}, outcome{}
 		for step := range kills {
-			done := make(chan string)
+			done, priority := make(chan string), "elected"
+			if step%3 == 1 { // another leader, and so another incumbent
+				priority = "seeded"
+			}
 			go func() {
 				run("tick", name, "--count", "2")
-				out := run("vote", name, "--rule", "plurality", "--priority", "seeded", "-o", "jsonl")
+				out := run("vote", name, "--priority", priority, "-o", "jsonl")
 				run("tick", name)
 				done <- out
 			}()
 			disturb(step)
 			v := read(<-done)
-			if of := read(run("query", name, "--outcome", "-o", "jsonl")); of != v {
+			if of := read(run("query", name, "--outcome", "-o", "jsonl")); !reflect.DeepEqual(of, v) {
 				t.Errorf("step %d: the outcome is %+v, the vote was %+v", step, of, v)
+			}
+			if names := []string{"north", "east", "south"}; priority == "elected" && v.Winner != names[v.Leader.Vote] {
+				t.Errorf("step %d: the leader votes for %s: %+v", step, names[v.Leader.Vote], v)
 			}
 			if v.Round <= last.Round || v.Term < last.Term || v.Term > v.Round {
 				t.Errorf("step %d: %+v after %+v", step, v, last)
@@ -106,5 +114,9 @@ func TestLeaderKilled(t *testing.T) {
 	if states != twin {
 		t.Error("agents differ from those of a swarm whose processes live")
 	}
-	t.Logf("%d kills; the longest until a process was ready again: %v", kills, longest)
+	terms := map[uint64]bool{}
+	for _, v := range got {
+		terms[v.Term] = true
+	}
+	t.Logf("%d kills, %d terms; the longest until a process was ready again: %v", kills, len(terms), longest)
 }

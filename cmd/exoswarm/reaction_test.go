@@ -53,7 +53,7 @@ func TestReactionsKilled(t *testing.T) {
 			done := make(chan string)
 			go func() {
 				run("tick", name, "--timeout", "5m")
-				done <- run("vote", name, "--priority", "seeded", "-o", "jsonl", "--timeout", "5m")
+				done <- run("vote", name, "-o", "jsonl", "--timeout", "5m")
 			}()
 			disturb(step)
 			votes = append(votes, <-done)

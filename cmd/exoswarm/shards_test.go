@@ -69,7 +69,7 @@ func TestShardsOfProcesses(t *testing.T) {
 	ask := func(round int) {
 		t.Helper()
 		both("vote", "", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "--round", fmt.Sprint(round),
-			"--priority", "seeded", "-o", "jsonl")
+			"-o", "jsonl")
 		both("query", "", "--agents", fmt.Sprintf("%d-%d,0-%d", agents/2, agents-1, agents/2-1), "-o", "jsonl")
 		both("fuse", "", "--by", "group", "-o", "jsonl")
 		both("compute", "", "mean(abs(hidden)) by group where vote == 1", "-o", "jsonl")

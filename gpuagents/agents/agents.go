@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -62,12 +63,14 @@ type Agents struct {
 	tick, step device.Kernel
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
+	bids       device.Kernel // of an election
 
 	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
 	// group the sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 	kept                                                       device.Buffer // see kernels.ToldParams
+	board                                                      device.Buffer // the best bids of an election
 
 	base             []uint32          // the weights table without what is heard
 	heard            []float32         // values that the weights on the device contain; nil: zeros
@@ -83,6 +86,7 @@ type Agents struct {
 	whole            *wholeFusion      // the last fusion in one pass, whose tables serve the next; nil: none
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
 	fresh            bool              // kept is of the present state: the last change of it was a whole tick
+	voting           bool              // an election has begun, and the board may have bids of it
 	inconsistent     error             // why some agents have made a step that others have not; nil: none has
 	released         []*staged         // staging buffers that may be used again
 	track            *timeline.Track   // of its spans; nil: they are not kept
@@ -170,6 +174,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{
 		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums,
+		swarmset.Bids: &a.bids,
 	} {
 		if *to, err = a.dev.Kernel(name); err != nil {
 			return err
@@ -208,6 +213,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		{&a.stamps, 4 * int64(a.groups), nil, "agents"},
 		{&a.decisions, int64(a.groups), nil, "agents"},
 		{&a.kept, a.keptBytes(), nil, "agents"},
+		{&a.board, 8 * swarmset.BidsBoard, nil, "agents"},
 	} {
 		if *m.to, err = a.alloc(max(m.bytes, int64(len(m.data))), m.purpose); err != nil {
 			return err
@@ -216,7 +222,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 			return err
 		}
 	}
-	if a.result, err = a.dev.AllocHost(resultSlots*resultBytes, "agents"); err != nil {
+	if a.result, err = a.dev.AllocHost(electionResult+8*swarmset.BidsWords, "agents"); err != nil {
 		return err
 	}
 	a.close = append(a.close, a.result.Close)

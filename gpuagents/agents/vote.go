@@ -15,30 +15,19 @@ import (
 // Vote returns the decision of all agents by their votes of their last steps; agents that have
 // never stepped abstain. It changes nothing, and reads one tally that steps keep, whatever the
 // number of agents. round is a number of the caller. If seeded, the leader is the agent with the
-// highest Priority; else all agents have priority 0, and agent 0 leads. An invalid rule is a
-// consensus.ErrRule.
+// highest Priority; else all agents have priority 0, and agent 0 leads. Elect is for a leader that
+// votes for the winner. An invalid rule is a consensus.ErrRule.
 func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, seeded bool) (consensus.Decision, error) {
 	if a.inconsistent != nil {
 		return consensus.Decision{}, a.inconsistent
-	}
-	t, err := consensus.NewTally(a.cell.Candidates)
-	if err != nil {
-		return consensus.Decision{}, err
 	}
 	data, err := a.read(ctx, a.scratch, a.scratch.Size())
 	if err != nil {
 		return consensus.Decision{}, err
 	}
-	cast := uint64(0)
-	for c, n := range device.Of[uint64](data)[kernels.AgentTally:][:a.cell.Candidates] {
-		t.Counts[c] = n
-		cast += n
-	}
-	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
-	if err := t.Check(); err != nil || cast > t.Total {
-		return consensus.Decision{}, fmt.Errorf(
-			"%w: %d votes of %d agents: %w", fault.ErrDevice, cast, a.n, consensus.ErrSum,
-		)
+	t, err := a.tally(device.Of[uint64](data)[kernels.AgentTally:][:a.cell.Candidates])
+	if err != nil {
+		return consensus.Decision{}, err
 	}
 	t.Lead(consensus.Leader{Elected: true})
 	if seeded {
@@ -48,6 +37,24 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	d, err := consensus.Decide(rule, t)
 	d.Round = round
 	return d, err
+}
+
+// tally returns the tally of all agents with these votes for each candidate; the other agents abstain.
+func (a *Agents) tally(votes []uint64) (consensus.Tally, error) {
+	t, err := consensus.NewTally(a.cell.Candidates)
+	if err != nil {
+		return t, err
+	}
+	cast := uint64(0)
+	for c, n := range votes {
+		t.Counts[c] = n
+		cast += n
+	}
+	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
+	if err := t.Check(); err != nil || cast > t.Total {
+		return t, fmt.Errorf("%w: %d votes of %d agents: %w", fault.ErrDevice, cast, a.n, consensus.ErrSum)
+	}
+	return t, nil
 }
 
 // Priority returns the priority of an agent in a round of a swarm of so many agents, fewer than

@@ -42,15 +42,36 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", bad, err, ErrAnswer)
 		}
 	}
-	vote, voted := swarms.Vote{Version: 1, Round: 7}, swarms.Voted{Round: 7, Counts: []uint64{3, 4}, Abstentions: 13}
+	vote, voted := swarms.Vote{Version: 1, Round: 7}, swarms.Voted{
+		Round: 7, Counts: []uint64{3, 4}, Abstentions: 13, Leader: &swarms.Leader{},
+	}
 	for _, bad := range []swarms.Voted{
-		{Round: 6, Counts: voted.Counts, Abstentions: 13},
-		{Round: 7, Counts: []uint64{20, 20}},
-		{Round: 7, Counts: []uint64{20}},
+		{Round: 6, Counts: voted.Counts, Abstentions: 13, Leader: voted.Leader},
+		{Round: 7, Counts: []uint64{20, 20}, Leader: voted.Leader},
+		{Round: 7, Counts: []uint64{20}, Leader: voted.Leader},
+		{Round: 7, Counts: voted.Counts, Abstentions: 13},
 	} {
 		if _, err := Voted(s, 10, 2, vote, []swarms.Voted{voted, bad}); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%+v: %v, want %v", bad, err, ErrAnswer)
 		}
+	}
+	vote.Priority, voted.Bids = swarms.PriorityElected, []*swarms.Bid{{Agent: 3, Priority: 1}, {Agent: 0, Priority: 9}}
+	for _, bids := range [][]*swarms.Bid{
+		nil, {nil, {Agent: 20}}, {{Agent: 20}}, {{Agent: 20}, {Agent: 19}}, {{Agent: 40}, {Agent: 30}},
+	} {
+		bad := voted
+		if bad.Bids = bids; bids == nil {
+			bad.Counts, bad.Abstentions = []uint64{0, 0}, 20 // and as many bids as none
+		}
+		if _, err := Voted(s, 10, 2, vote, []swarms.Voted{voted, bad}); !errors.Is(err, ErrAnswer) {
+			t.Errorf("%+v: %v, want %v", bad, err, ErrAnswer)
+		}
+	}
+	other := voted
+	other.Bids = []*swarms.Bid{{Agent: 20, Priority: 9}, {Agent: 39, Priority: 2, Term: 4}}
+	got, err := Voted(s, 10, 2, vote, []swarms.Voted{voted, other})
+	if err != nil || got.Leader == nil || got.Leader.Agent != 39 || *got.Leader.Vote != 1 || got.Bids != nil {
+		t.Errorf("%+v, error %v; want agent 39 to lead, which does already", got, err)
 	}
 	sums := func(node uint32, count uint64, sum float32, width int) *batch.FusedSums {
 		f := &batch.FusedSums{Node: []uint32{node}, Count: []uint64{count}, Width: width}

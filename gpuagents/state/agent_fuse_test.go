@@ -140,10 +140,34 @@ func checkFuses(t testing.TB, s *agentState) {
 }
 
 // checkRounds compares votes under all rules with those of agents that were queried, counted with
-// package consensus, and leaders with a look at all priorities.
+// package consensus, and leaders with a look at all priorities. Without an incumbent, and with several,
+// the elected leader is that of a loop over all agents.
 func checkRounds(t testing.TB, s *agentState, round uint64) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
+	defer func(was *Rounds) { s.rounds = was }(s.rounds)
+	n := uint32(a.Len())
+	for i, leader := range []uint32{n, 0, n - 1, n / 2, uint32(round*7919) % n} {
+		outcome := &swarms.Voted{Leader: &swarms.Leader{Agent: leader}, Term: 3}
+		if i == 0 {
+			outcome = nil
+		}
+		s.rounds = &Rounds{outcome: outcome}
+		for _, rule := range []string{swarms.RulePlurality, swarms.RuleMajority, swarms.RuleUnanimous} {
+			data := fmt.Appendf(nil, `{"v":1,"round":%d,"rule":%q,"priority":"elected"}`, round, rule)
+			answer, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryVote, Data: data})
+			if err != nil {
+				t.Fatalf("s.Apply: %v, want no error", err)
+			}
+			got, err := swarms.DecodeVoted(answer.Data)
+			if err != nil {
+				t.Fatalf("swarms.DecodeVoted: %v, want no error", err)
+			}
+			if d := diff(plainLeader(s.seed, got, states.Vote, outcome), got.Leader); d != "" {
+				t.Fatalf("%s after %+v: difference (-want +got):\n%s", data, outcome, d)
+			}
+		}
+	}
 	for _, v := range []swarms.Vote{
 		{},
 		{Rule: swarms.RulePlurality},
@@ -189,7 +213,7 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			expect := swarms.Voted{
 				Version: jobs.Version, Round: round, Counts: d.Counts, Abstentions: d.Abstentions,
 				QuorumMet: d.QuorumMet,
-				Leader:    swarms.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+				Leader:    &swarms.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
 			}
 			if d.Winner != consensus.None {
 				expect.Winner = &d.Winner
@@ -211,6 +235,24 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			}
 		}
 	}
+}
+
+// plainLeader returns the elected leader of a decision by a loop over the votes of all agents.
+func plainLeader(seed uint64, v swarms.Voted, votes []byte, last *swarms.Voted) (leads *swarms.Leader) {
+	draw := consensus.NewDraw(seed, v.Round)
+	for id, vote := range votes {
+		if v.Winner == nil || int(vote) != *v.Winner {
+			continue
+		}
+		l := &swarms.Leader{Agent: uint32(id), Priority: draw.Priority(uint32(id)), Vote: v.Winner}
+		if last != nil && last.Leader != nil && last.Leader.Agent == l.Agent {
+			return l
+		}
+		if leads == nil || l.Priority > leads.Priority {
+			leads = l
+		}
+	}
+	return leads
 }
 
 // votedTexts are swarms of some pages of 4 KiB, and of one of 64.

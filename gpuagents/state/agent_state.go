@@ -105,8 +105,8 @@ func (s *agentState) Restored(ctx context.Context) error { return s.agents.Recou
 func (s *agentState) Close() error { return errors.Join(s.computer.Close(), s.agents.Close()) }
 
 // Apply implements State. It completes observations after the end of ctx, but neither ticks nor
-// fusions. So an interrupted tick leaves pages that the caller must discard, and an interrupted
-// observation does not exist.
+// fusions, nor elections of a swarm whose pages are not all on the device. So an interrupted tick
+// leaves pages that the caller must discard, and an interrupted observation does not exist.
 func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
 	case swarms.EntryObserve:
@@ -116,7 +116,7 @@ func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 	case swarms.EntryQuery:
 		return s.query(context.WithoutCancel(ctx), e.Data)
 	case swarms.EntryVote:
-		return s.vote(context.WithoutCancel(ctx), e.Data)
+		return s.vote(ctx, e.Data)
 	case swarms.EntryFuse:
 		return s.fuse(ctx, e.Data)
 	case swarms.EntryCompute:

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/exoswarm/exoswarm/consensus"
@@ -43,6 +44,10 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if v.Priority == swarms.PriorityElected {
+		return s.elect(ctx, rule, v.Round)
+	}
+	ctx = context.WithoutCancel(ctx)
 	seeded := v.Priority == swarms.PrioritySeeded
 	d, err := s.agents.Vote(ctx, rule, v.Round, seeded)
 	if err != nil {
@@ -59,6 +64,49 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	}
 	data, err = json.Marshal(voted)
 	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
+}
+
+// elect answers a vote whose leader is elected by the voters for the winner. The leader of the outcome
+// stays if it is one of them. The end of ctx interrupts it only between two sets of pages.
+func (s *agentState) elect(ctx context.Context, rule consensus.Rule, round uint64) (Answer, error) {
+	if s.memory.Resident() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	incumbent := consensus.Leader{}
+	if last := s.rounds.Outcome(); last != nil && last.Leader != nil {
+		incumbent = consensus.Leader{Agent: uint64(last.Leader.Agent), Term: last.Term, Elected: true}
+	}
+	voted, err := s.elected(ctx, rule, round, incumbent)
+	if errors.Is(err, consensus.ErrBid) {
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid, "vote: %v: groups do not count the votes of their agents: tick the swarm first", err,
+		)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	data, err := json.Marshal(voted)
+	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
+}
+
+// elected returns the decision of the agents. One of several shards does not know the winner, and
+// returns the bids of its agents in place of a leader.
+func (s *agentState) elected(
+	ctx context.Context, rule consensus.Rule, round uint64, incumbent consensus.Leader,
+) (swarms.Voted, error) {
+	if s.groups.Shards == 1 {
+		d, err := s.agents.Elect(ctx, rule, round, incumbent)
+		return partition.Elected(d), err
+	}
+	e, err := s.agents.Bids(ctx, round, incumbent)
+	if err != nil {
+		return swarms.Voted{}, err
+	}
+	d, err := e.Decide(rule)
+	d.Round, d.Leader = round, consensus.Leader{}
+	voted := partition.Decided(d)
+	voted.Bids = partition.Bids(e)
+	return voted, err
 }
 
 // ballot returns the candidate that an agent of the shard votes for; nil: it has never stepped.
@@ -101,7 +149,7 @@ func (h hearing) values(outcome *swarms.Voted, candidates, node int) []float32 {
 			all = append(all, make([]float32, node-1)...)
 		case outcome != nil && what == swarm.HearDecision:
 			choice = outcome.Winner
-		case outcome != nil && what == swarm.HearLeader:
+		case outcome != nil && outcome.Leader != nil && what == swarm.HearLeader:
 			choice = outcome.Leader.Vote
 		}
 		value := float32(0)

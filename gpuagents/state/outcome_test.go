@@ -72,7 +72,7 @@ func TestOutcomeHeard(t *testing.T) {
 	r := rand.New(rand.NewPCG(25, 2))
 	leaders := map[uint64]uint32{}
 	var last swarms.Voted
-	differs := 0
+	differs, term := 0, uint64(0)
 	for step := range 40 {
 		o := randomAgents(r, agents, 120, 2)
 		one.observe(t, o)
@@ -84,8 +84,9 @@ func TestOutcomeHeard(t *testing.T) {
 		}
 		deaf.observe(t, &wide)
 		v := swarms.Vote{Version: jobs.Version, Rule: swarms.RulePlurality}
-		if r.IntN(2) == 0 {
-			v.Priority, v.Rule = swarms.PrioritySeeded, swarms.RuleMajority
+		v.Priority = []string{"", swarms.PrioritySeeded, swarms.PriorityElected, swarms.PriorityElected}[r.IntN(4)]
+		if v.Priority == swarms.PrioritySeeded || r.IntN(4) == 0 {
+			v.Rule = swarms.RuleMajority
 		}
 		if r.IntN(4) == 0 {
 			v.Round = last.Round + 1 + uint64(r.IntN(5))
@@ -97,14 +98,26 @@ func TestOutcomeHeard(t *testing.T) {
 		if d := diff(outcomeOf(t, one.each[0]), want); d != "" {
 			t.Fatalf("step %d: difference (-outcome +vote):\n%s", step, d)
 		}
-		if want.Round <= last.Round || want.Term < last.Term || want.Term > want.Round || want.Leader.Vote == nil &&
-			want.Abstentions == 0 {
+		if want.Leader == nil {
+			if want.Winner != nil || want.Term != 0 || v.Priority != swarms.PriorityElected {
+				t.Fatalf("step %d: no leader: %+v", step, want)
+			}
+			want.Term = term // for the comparison with the next one
+		} else if of, ok := leaders[want.Term]; ok && of != want.Leader.Agent {
+			t.Fatalf("step %d: agents %d and %d lead in term %d", step, of, want.Leader.Agent, want.Term)
+		} else {
+			leaders[want.Term] = want.Leader.Agent
+			if want.Leader.Vote == nil && want.Abstentions == 0 {
+				t.Fatalf("step %d: %+v", step, want)
+			}
+			if v.Priority == swarms.PriorityElected && (want.Winner == nil || *want.Leader.Vote != *want.Winner) {
+				t.Fatalf("step %d: the leader does not vote for the winner: %+v", step, want)
+			}
+		}
+		if want.Round <= last.Round || want.Term < term || want.Term > want.Round {
 			t.Fatalf("step %d: %+v after %+v", step, want, last)
 		}
-		if of, ok := leaders[want.Term]; ok && of != want.Leader.Agent {
-			t.Fatalf("step %d: agents %d and %d lead in term %d", step, of, want.Leader.Agent, want.Term)
-		}
-		leaders[want.Term], last = want.Leader.Agent, want
+		last, term = want, want.Term
 		one.tick(t, 1+step%3)
 		three.tick(t, 1+step%3)
 		deaf.tick(t, 1+step%3)
@@ -150,7 +163,8 @@ func TestOutcomeReplayed(t *testing.T) {
 			e.Kind, e.Data = swarms.EntryObserve, encoded(t, randomAgents(r, agents, 50, 2))
 		case 1:
 			e.Kind, e.Data = swarms.EntryVote, encoded(t, swarms.Vote{
-				Version: 1, Round: uint64(r.IntN(60)), Priority: swarms.PrioritySeeded,
+				Version: 1, Round: uint64(r.IntN(60)), Rule: []string{"", swarms.RuleUnanimous}[r.IntN(2)],
+				Priority: []string{swarms.PrioritySeeded, swarms.PriorityElected}[r.IntN(2)],
 			})
 		case 2:
 			e.Kind, e.Data = swarms.EntryQuery, []byte(`{"v":1,"outcome":true}`)
@@ -220,6 +234,7 @@ func TestConcludeRefused(t *testing.T) {
 		`"agent":329 -> "agent":330`:                "leader 330",
 		`"vote":2 -> "vote":3`:                      "vote 3 of the leader",
 		`"abstentions":100 -> "loser":1`:            "unknown field",
+		`"round":4 -> "bids":[null],"round":4`:      "only the agents of a shard bid",
 		`[10,200,20] -> [1,18446744073709551615,1]`: "the swarm has 330 agents",
 	} {
 		from, to, _ := strings.Cut(change, " -> ")

@@ -30,7 +30,7 @@ func TestReactions(t *testing.T) {
 		case 2, 3:
 			e.Kind, e.Data = swarms.EntryVote, encoded(t, swarms.Vote{
 				Version: 1, Rule: []string{swarms.RulePlurality, swarms.RuleUnanimous}[r.IntN(2)],
-				Priority: swarms.PrioritySeeded,
+				Priority: []string{swarms.PrioritySeeded, swarms.PriorityElected}[r.IntN(2)],
 			})
 		case 4:
 			if e.Kind, e.Data = swarms.EntryQuery, []byte(`{"v":1,"outcome":true}`); r.IntN(4) == 0 {

@@ -72,11 +72,16 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 		if !k.spec.ByAgent() { // the State below refuses it
 			break
 		}
-		var err error
-		if e, err = k.rounds.number(e); err != nil {
+		last := k.rounds.last
+		e, err := k.rounds.number(e)
+		if err != nil {
 			return Answer{}, err
 		}
-		return k.vote(ctx, e)
+		a, err := k.vote(ctx, e)
+		if refused := (*jobs.Error)(nil); err != nil && !errors.As(err, &refused) {
+			k.rounds.last = last // the vote is not answered, so the entry comes again
+		}
+		return a, err
 	case swarms.EntryConclude:
 		return k.conclude(e)
 	}

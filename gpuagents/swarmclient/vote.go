@@ -1,9 +1,11 @@
 package swarmclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/partition"
@@ -13,14 +15,14 @@ import (
 )
 
 // Vote lets all agents of a swarm whose agents are addressed decide together, as each of them votes
-// since its last step. The decision is the outcome of the swarm, which agents may hear. The round of
-// want must be later than all rounds before; 0 takes the next one. A round that is over is refused
-// with jobs.CodeRound.
+// since its last step. The decision is the outcome of the swarm, which agents may hear. The voters for
+// the winner elect their leader, unless want has another priority. The round of want must be later than
+// all rounds before; 0 takes the next one. A round that is over is refused with jobs.CodeRound.
 //
 // Shard 0 is asked first: its log puts the rounds of concurrent callers into one order, and the
 // other shards do not hear of a vote that shard 0 refuses.
 func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err error) {
-	want.Version = jobs.Version
+	want.Version, want.Priority = jobs.Version, cmp.Or(want.Priority, swarms.PriorityElected)
 	deadline, next := time.Now().Add(s.timeout), want.Round == 0
 	for {
 		all, err := s.voteIn(ctx, deadline, want)
@@ -33,17 +35,25 @@ func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err
 		if err != nil {
 			return v, err
 		}
+		if len(all) == 1 { // the shard has decided and concluded the round
+			return all[0], s.badAnswer(s.checkOne(all[0]))
+		}
 		want.Round = all[0].Round
 		v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
 		if err != nil {
 			return v, s.badAnswer(err)
 		}
-		if len(all) == 1 {
-			v.Term = all[0].Term
-			return v, nil
-		}
 		return s.conclude(ctx, deadline, v)
 	}
+}
+
+// checkOne returns an error for an answer that is not a decision of the only shard.
+func (s *Swarm) checkOne(v swarms.Voted) error {
+	v.Reactions = nil
+	if err := v.Check(s.spec.Agents, len(s.spec.Vote.Candidates)); err != nil {
+		return fmt.Errorf("%w: %w", partition.ErrAnswer, err)
+	}
+	return nil
 }
 
 // conclude makes the decision of all shards the outcome of each, and returns it with its term. A

@@ -256,7 +256,8 @@ var keys = []Key{
 	{
 		Path: "hear", Kind: Texts, Scope: Agents,
 		Doc: "Inputs of each step that all agents hear, behind the features: `decision`, the candidate that has won " +
-			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. In ticks also `group`, " +
+			"the last `swarm vote`, and `leader`, the candidate that its leader votes for: the same if the leader is " +
+			"elected, as it is by default. In ticks also `group`, " +
 			"the candidate that the group of the agent has decided for in the step before, and " +
 			"`knowledge`, the node of its group. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the " +
 			"cell `gru`.",

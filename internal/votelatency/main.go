@@ -25,6 +25,7 @@ import (
 func main() {
 	url := flag.String("nats", "nats://127.0.0.1:4222", "URL of the NATS server")
 	count := flag.Int("votes", 300, "votes, after 20 that are not measured")
+	priority := flag.String("priority", swarms.PriorityElected, "who leads: elected, seeded or uniform")
 	flag.Parse()
 	if *count < 1 || flag.NArg() != 1 {
 		flag.Usage()
@@ -32,13 +33,13 @@ func main() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	if err := run(ctx, *url, flag.Arg(0), *count); err != nil {
+	if err := run(ctx, *url, flag.Arg(0), *priority, *count); err != nil {
 		log.Fatal("votelatency: ", err)
 	}
 }
 
 // run measures and prints.
-func run(ctx context.Context, url, name string, count int) error {
+func run(ctx context.Context, url, name, priority string, count int) error {
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: url, Name: "votelatency"})
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", url, err)
@@ -59,7 +60,7 @@ func run(ctx context.Context, url, name string, count int) error {
 	var votes, questions []time.Duration
 	for i := range warm + count {
 		began := time.Now()
-		if _, err := s.Vote(ctx, swarms.Vote{Priority: swarms.PrioritySeeded}); err != nil {
+		if _, err := s.Vote(ctx, swarms.Vote{Priority: priority}); err != nil {
 			return fmt.Errorf("vote %d: %w", i, err)
 		}
 		voted := time.Now()

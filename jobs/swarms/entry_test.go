@@ -90,8 +90,9 @@ func TestDecodeVotes(t *testing.T) {
 		`{"v":1,"round":1}`: "",
 		`{"v":1,"round":18446744073709551615,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`: "",
 		`{"v":1,"round":1,"rule":"unanimous","of":"cast","priority":"uniform"}`:                              "",
-		`{"v":1}`:            "",
-		`{"v":1,"round":-1}`: "vote: json: cannot unmarshal number -1",
+		`{"v":1,"priority":"elected"}`: "",
+		`{"v":1}`:                      "",
+		`{"v":1,"round":-1}`:           "vote: json: cannot unmarshal number -1",
 		`{"v":1,"round":1,"rule":"weighted"}`: `vote: rule "weighted": votes of agents that are addressed weigh the ` +
 			`same: use plurality`,
 
@@ -99,7 +100,7 @@ func TestDecodeVotes(t *testing.T) {
 
 		`{"v":1,"round":1,"of":"all"}`:                    `vote: of "all": plurality asks for no share`,
 		`{"v":1,"round":1,"rule":"majority","of":"some"}`: `vote: of "some": use cast or all`,
-		`{"v":1,"round":1,"priority":"high"}`:             `vote: priority "high": use uniform or seeded`,
+		`{"v":1,"round":1,"priority":"high"}`:             `vote: priority "high": use elected, uniform or seeded`,
 
 		`{"v":1,"round":1,"quorum":"1/2"}`: `vote: quorum "1/2": only the rule quorum takes one`,
 
@@ -148,10 +149,12 @@ func TestDecodeVotes(t *testing.T) {
 	one := 1
 	want := Voted{
 		Version: jobs.Version, Round: 9, Winner: &one, Counts: []uint64{3, 5}, Abstentions: 2, QuorumMet: true,
-		Leader: Leader{Agent: 4, Priority: 7},
+		Leader: &Leader{Agent: 4, Priority: 7},
 	}
 	for _, w := range []*int{&one, nil} {
-		want.Winner = w
+		if want.Winner = w; w == nil {
+			want.Leader, want.Bids = nil, []*Bid{nil, {Agent: 4, Priority: 7, Term: 2}}
+		}
 		data, err := json.Marshal(want)
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,9 @@ func (v Voted) Check(agents int64, candidates int) error {
 	if len(v.Reactions) > 0 {
 		return invalid("conclude: %d reactions: only the agents of a swarm react: leave them out", len(v.Reactions))
 	}
+	if len(v.Bids) > 0 {
+		return invalid("conclude: %d bids: only the agents of a shard bid: leave them out", len(v.Bids))
+	}
 	if len(v.Counts) != candidates {
 		return invalid("conclude: counts of %d candidates: the swarm has %d: use one count for each", len(v.Counts),
 			candidates)
@@ -35,6 +38,9 @@ func (v Voted) Check(agents int64, candidates int) error {
 	if w := v.Winner; w != nil && (*w < 0 || *w >= candidates) {
 		return invalid("conclude: winner %d: use 0 to %d, or leave it out", *w, candidates-1)
 	}
+	if v.Leader == nil {
+		return nil
+	}
 	if int64(v.Leader.Agent) >= agents {
 		return invalid("conclude: leader %d: use an agent from 0 to %d", v.Leader.Agent, agents-1)
 	}
@@ -45,10 +51,14 @@ func (v Voted) Check(agents int64, candidates int) error {
 }
 
 // InTerm returns the decision as the outcome that follows last; nil: it is the first. The leader
-// stays in its term, and another leader begins the term that has the number of the round.
+// stays in its term, and another leader begins the term that has the number of the round. A round
+// without a leader is in no term.
 func (v Voted) InTerm(last *Voted) *Voted {
 	v.Version, v.Term = jobs.Version, v.Round
-	if last != nil && last.Leader.Agent == v.Leader.Agent {
+	switch {
+	case v.Leader == nil:
+		v.Term = 0
+	case last != nil && last.Leader != nil && last.Leader.Agent == v.Leader.Agent:
 		v.Term = last.Term
 	}
 	return &v

@@ -51,7 +51,7 @@ type Emission struct {
 	Candidates  []string `json:"candidates"`
 	Votes       []uint64 `json:"votes"`
 	Abstentions uint64   `json:"abstentions"`
-	Leader      uint32   `json:"leader"`
+	Leader      *uint32  `json:"leader,omitempty"` // nil: the round has none
 }
 
 // Before reports whether an emission of the same swarm and name comes before o in the order of the
@@ -72,7 +72,10 @@ func (s Swarm) Emissions(entry uint64, v *Voted, candidates []string) (all []Emi
 		e := Emission{
 			Version: jobs.Version, Swarm: s.ID, Identity: s.Identity(), Name: r.Name, Rule: r.Rule, Entry: entry,
 			Round: v.Round, Term: v.Term, Winner: "none", Candidates: candidates, Votes: v.Counts,
-			Abstentions: v.Abstentions, Leader: v.Leader.Agent,
+			Abstentions: v.Abstentions,
+		}
+		if v.Leader != nil {
+			e.Leader = &v.Leader.Agent
 		}
 		if v.Winner != nil {
 			e.Winner = candidates[*v.Winner]

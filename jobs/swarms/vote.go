@@ -27,8 +27,8 @@ type Vote struct {
 	// Of is the whole for majority, quorum and unanimous: the ballots that were cast, or all
 	// agents. Empty means the ballots that were cast.
 	Of string `json:"of,omitempty"`
-	// Priority is the priority of agents for the choice of the leader: uniform or seeded. Empty
-	// means uniform, with which the smallest id leads.
+	// Priority says who leads: elected, uniform or seeded. Empty means uniform, as in the logs of earlier
+	// versions; package swarmclient writes elected in its place.
 	Priority string `json:"priority,omitempty"`
 }
 
@@ -42,8 +42,11 @@ const (
 	OfCast = "cast"
 	OfAll  = "all"
 
-	PriorityUniform = "uniform" // all agents have priority 0
-	PrioritySeeded  = "seeded"  // by the swarm's seed, the round and the agent: see docs/protocol.md
+	// PriorityElected has the voters for the winner elect one of them: the leader of the last outcome if it
+	// is one of them, else the one that has the highest priority by the swarm's seed, the round and the agent.
+	PriorityElected = "elected"
+	PriorityUniform = "uniform" // any agent leads; all have priority 0, so it is agent 0
+	PrioritySeeded  = "seeded"  // any agent leads, by the swarm's seed and the round: see docs/protocol.md
 )
 
 // Voted is the decision of all agents of a swarm. A candidate is its index in the specification.
@@ -57,24 +60,36 @@ type Voted struct {
 	// Abstentions are the agents that have never stepped.
 	Abstentions uint64 `json:"abstentions"`
 	// QuorumMet says whether the strongest candidate meets the rule.
-	QuorumMet bool   `json:"quorum_met"`
-	Leader    Leader `json:"leader"`
+	QuorumMet bool `json:"quorum_met"`
+	// Leader is nil in an elected round that nobody wins, and in the answer of one of several shards.
+	Leader *Leader `json:"leader,omitempty"`
 	// Term is the round in which the present leader was elected. It grows with each change of the
-	// leader, so a term has one leader. 0: the decision is that of a part of the swarm, or is not
-	// concluded yet.
+	// leader, so a term has one leader. 0: there is no leader, the decision is that of a part of the
+	// swarm, or it is not concluded yet.
 	Term uint64 `json:"term,omitempty"`
+	// Bids are the best bids of the agents of one of several shards for each candidate, of an elected
+	// round; nil where no agent votes for it.
+	Bids []*Bid `json:"bids,omitempty"`
 	// Reactions are what the rules of the swarm have done when the round was decided, in order.
 	Reactions []Reaction `json:"reactions,omitempty"`
 }
 
-// Leader is the agent with the highest priority among the voters for the outcome of a round. Of
-// several it is the one with the smallest id.
+// Leader is the agent that leads a round; see Vote.Priority. Of several with the highest priority it is
+// the one with the smallest id.
 type Leader struct {
 	Agent    uint32 `json:"agent"`
 	Priority uint32 `json:"priority"`
-	// Vote is the candidate that the leader votes for; nil if it abstains, or if the agents of the
-	// swarm do not hear their leader.
+	// Vote is the candidate that the leader votes for. An elected leader votes for the winner. Of another
+	// one it is nil if the leader abstains, or if the agents of the swarm do not hear their leader.
 	Vote *int `json:"vote,omitempty"`
+}
+
+// Bid is what an agent that votes for a candidate has in an elected round.
+type Bid struct {
+	Agent    uint32 `json:"agent"`
+	Priority uint32 `json:"priority"`
+	// Term is the term in which the agent leads already; 0: it does not.
+	Term uint64 `json:"term,omitempty"`
 }
 
 // Fuse asks for knowledge nodes: the mean of the embeddings of the agents of each node. It is
@@ -128,7 +143,7 @@ func (v Vote) Validate() error {
 	if v.Of == OfAll && (v.Rule == "" || v.Rule == RulePlurality) {
 		return invalid("vote: of %q: plurality asks for no share: leave it out, or use another rule", v.Of)
 	}
-	if err := oneOf("priority", v.Priority, PriorityUniform, PrioritySeeded); err != nil {
+	if err := oneOf("priority", v.Priority, PriorityElected, PriorityUniform, PrioritySeeded); err != nil {
 		return err
 	}
 	_, _, err := v.Share()

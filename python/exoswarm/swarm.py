@@ -21,7 +21,7 @@ class Vote:
     counts: tuple[int, ...]  # for each candidate
     abstentions: int  # agents that have never stepped
     quorum_met: bool
-    leader: int  # id of an agent
+    leader: Optional[int]  # id of an agent that votes for decision; None: there is no decision
 
 
 class Swarm:
@@ -112,12 +112,12 @@ class Swarm:
         """Let all agents decide together, by their votes since their last steps.
 
         rule is plurality, majority, quorum (with quorum="2/3") or unanimous. Other options are of
-        (cast or all), round and priority (uniform or seeded).
+        (cast or all), round and priority (elected, seeded or uniform).
         """
         got = self.client.call("POST", self._path("vote"), {"v": 1, "rule": rule, **options})
         return Vote(
             got["round"], got["decision"], tuple(got["counts"]), got["abstentions"], got["quorum_met"],
-            got["leader"]["agent"],
+            got["leader"]["agent"] if "leader" in got else None,
         )
 
     def fuse(self, by: str = "all", nodes: int = 0) -> dict[str, Any]:

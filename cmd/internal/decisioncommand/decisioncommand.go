@@ -33,9 +33,11 @@ all rounds before. A round that is over is refused, also after a restart of the 
 server. A reset of the swarm does not reset its rounds.
 
 If several candidates have the most votes, the first of them wins, provided that it meets the rule.
-The leader is the agent with the highest priority: agent 0 if all are equal, and with --priority
-seeded an agent that the seed of the swarm and the round choose. A term is the time of one leader.
-Its number is the round in which the leader was elected.
+The agents that vote for the winner elect one of themselves as their leader. The present leader stays
+as long as it votes for the winner. Otherwise the seed of the swarm and the round choose, with the same
+chance for each voter. A round that nobody wins has no leader. A term is the time of one leader. Its
+number is the round in which the leader was elected. With --priority seeded any agent may lead, as the
+seed and the round choose, and with --priority uniform agent 0 leads.
 
 The decision is the outcome of the swarm until the next vote or reset: swarm query --outcome shows it,
 and agents whose specification has hear take it as an input of their next steps. What the rules of
@@ -48,7 +50,8 @@ on_decision do to it is done when the command ends: the column REACTIONS has it.
 	f.String("of", "", "base of majority, quorum and unanimous: cast (the votes cast) or all (all agents) "+
 		"(default cast)")
 	f.Uint64("round", 0, "number of the round, later than all before; default: the next one")
-	f.String("priority", swarms.PriorityUniform, "priority of agents for the leader: uniform or seeded")
+	f.String("priority", swarms.PriorityElected, "who leads: elected (a voter for the winner), seeded (any agent) or "+
+		"uniform (agent 0)")
 	return c
 }
 
@@ -100,7 +103,8 @@ func Outcome(cmd *cobra.Command, s *swarmclient.Swarm) error {
 // show prints a decision. It checks the flags of the listing before it asks for the decision.
 //
 // Fields: round, winner, votes, abstentions, quorum_met, term, leader with its agent, its priority
-// and, if agents hear their leader, its vote, and reactions, which are left out where there are none.
+// and, if it is elected or agents hear it, its vote, and reactions. leader is null and reactions are
+// left out where there are none.
 func show(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, error)) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER",
 		"PRIORITY", "TERM", "REACTIONS")
@@ -136,8 +140,12 @@ func show(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, er
 	if len(did) > 0 {
 		item["reactions"] = v.Reactions
 	}
-	if err := p.Item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent,
-		v.Leader.Priority, v.Term, strings.Join(did, ", ")); err != nil {
+	leader, priority, term := any("none"), any(""), any("")
+	if v.Leader != nil {
+		leader, priority, term = v.Leader.Agent, v.Leader.Priority, v.Term
+	}
+	if err := p.Item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, leader, priority, term,
+		strings.Join(did, ", ")); err != nil {
 		return err
 	}
 	return p.End()

@@ -63,7 +63,11 @@ func emitted(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 		if e.Identity != of { // of an earlier swarm with the key
 			return true
 		}
-		failed = p.Item(e, e.Time.Format(time.RFC3339Nano), e.Name, e.Round, e.Winner, votes(e), e.Leader, e.Term)
+		leader := any("none")
+		if e.Leader != nil {
+			leader = *e.Leader
+		}
+		failed = p.Item(e, e.Time.Format(time.RFC3339Nano), e.Name, e.Round, e.Winner, votes(e), leader, e.Term)
 		return failed == nil
 	}); err != nil {
 		return err

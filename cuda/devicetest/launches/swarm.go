@@ -55,6 +55,9 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 	if kernel == swarmset.Gather {
 		return randomGather(r, a, n)
 	}
+	if kernel == swarmset.Bids {
+		return randomBids(r, a, n)
+	}
 	number := 0
 	at := strings.LastIndexByte(kernel, '_') + 1
 	fmt.Sscan(kernel[at:], &number) //nolint:errcheck // a name of SwarmKernels
@@ -208,6 +211,33 @@ func randomGather(r *rand.Rand, a *Arrays, n int) *Arrays {
 	}
 	return s.head(a).word(s.rows).word(s.rows).word(width).word(stride).word(bf16).in(own(ids)).word(n).word(values).
 		out(fixture.Poisoned(n)).out(fixture.Poisoned(4 * n * values))
+}
+
+// randomBids makes a launch over the votes of some of the pages of n agents, often with an incumbent and
+// with bids of an earlier launch.
+func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
+	s := randomPages(r, n, 1, false, 2+r.IntN(kernels.AgentMostCandidates-1))
+	pages := len(s.frames)
+	first := r.IntN(pages + 1)
+	if r.IntN(2) == 0 {
+		first = 0
+	}
+	incumbent := uint32(swarmset.NoIncumbent)
+	if n > 0 && r.IntN(3) > 0 {
+		incumbent = r.Uint32N(uint32(n))
+	}
+	board, scratch := make([]uint64, swarmset.BidsBoard), make([]uint64, kernels.AgentScratch)
+	for i := range board {
+		if i > 0 && r.IntN(4) == 0 {
+			board[i] = r.Uint64()
+		}
+	}
+	for c := range s.candidates {
+		scratch[kernels.AgentTally+c] = r.Uint64N(1 << 32)
+	}
+	return s.head(a).word(first).word(pages - first).word(n).word(int(r.Uint32N(1 << 31))).word(int(r.Uint32())).
+		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(r.IntN(2)).out(own(board)).
+		out(own(scratch)).word(1 + r.IntN(1000)).out(fixture.Poisoned(8 * swarmset.BidsWords))
 }
 
 // randomPages makes the pages of n agents with embeddings of a width.

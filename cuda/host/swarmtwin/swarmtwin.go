@@ -6,6 +6,7 @@ import (
 	"sort"
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
@@ -31,6 +32,7 @@ func init() {
 	}
 	twin.Register(swarmset.Starts, starts)
 	twin.Register(swarmset.Gather, gather)
+	twin.Register(swarmset.Bids, bids)
 }
 
 // mark is the twin of mark.cu. An atomic operation decides which observation of an agent is the
@@ -287,4 +289,50 @@ func gather(b *twin.Block) {
 			}
 		}
 	}
+}
+
+// bids is the twin of bids.cu.
+func bids(b *twin.Block) {
+	s, first, count := open(b), int(b.Uint32(5)), int(b.Uint32(6))
+	n, base, draw := int(b.Uint32(7)), b.Uint32(8), consensus.DrawOf(b.Uint32(9), b.Uint32(10))
+	incumbent, candidates := b.Uint32(11), int(b.Uint32(12))
+	board, scratch, result := twin.Mem[uint64](b, 14), twin.Mem[uint64](b, 15), twin.Mem[uint64](b, 17)
+	var best [swarmset.BidsBoard]uint64
+	begin, end := b.Part(uint64(count))
+	for number := first + int(begin); number < first+int(end); number++ {
+		if s.frames[number]>>kernels.AgentHostBit != 0 {
+			continue
+		}
+		from := number * s.per
+		page, _ := s.page(from)
+		for at, v := range page[s.votes:][:max(0, min(s.per, n-from))] {
+			if uint32(from+at) == incumbent {
+				best[0] = uint64(v)
+			}
+			if v == 0 || int(v) > candidates {
+				continue
+			}
+			id := base + uint32(from+at)
+			bid := uint64(draw.Priority(id))<<32 | uint64(^id)
+			if bid > best[v] { // rarely: a store for each agent would wait for the one before it
+				best[v] = bid
+			}
+		}
+	}
+	for v, bid := range best {
+		for was := atomic.LoadUint64(&board[v]); bid > was; was = atomic.LoadUint64(&board[v]) {
+			if atomic.CompareAndSwapUint64(&board[v], was, bid) {
+				break
+			}
+		}
+	}
+	if !twin.LastBlock(b, scratch) {
+		return
+	}
+	if b.Uint32(13) != 0 {
+		copy(result[swarmset.BidsResult:], board[:swarmset.BidsBoard])
+		clear(board[:swarmset.BidsBoard])
+		copy(result[swarmset.BidsTally:], scratch[kernels.AgentTally:][:candidates])
+	}
+	atomic.StoreUint64(&result[swarmset.BidsSequence], uint64(b.Uint32(16)))
 }

@@ -1,5 +1,5 @@
 // Package swarmset has the kernels that work on a whole swarm of addressed agents: the check of a
-// batch of observations, and fusions. Importing it adds them to the set of package kernels. Package
+// batch of observations, fusions, and elections. Importing it adds them to the set of package kernels. Package
 // agents launches them, and cuda/host/swarmtwin has their twins.
 //
 // A fusion adds the embeddings of the agents of each node in the order of fusion.Nodes. The agents
@@ -26,6 +26,8 @@ const (
 	Clear = "swarm_clear"
 	// Fold adds up the items of a level to those of the next.
 	Fold = "swarm_fold"
+	// Bids finds the best bid for each candidate in an election of a leader.
+	Bids = "swarm_bids"
 	// Gather reads the votes and values of agents.
 	Gather = "swarm_gather"
 	// Starts makes the tables of the nodes of a fusion by vote.
@@ -75,6 +77,23 @@ const (
 	MarkRepeated        // observations of agents that have another one in the launch, but for one of each agent
 	MarkTouched         // [pages] 1 of a page with an observation, else 0
 )
+
+// Words of 64 bits of the result of Bids. A bid is the priority of an agent in the high half, and the
+// complement of the agent's id in the swarm in the low half; 0: there is none.
+const (
+	BidsSequence = iota // the sequence number of the launch, stored last
+	BidsResult          // the vote of the incumbent, its candidate plus one or 0
+	BidsBest            // [kernels.AgentMostCandidates] the best bid for each candidate
+	// [kernels.AgentMostCandidates] the votes for each candidate, as the steps of agents have counted them
+	BidsTally = BidsBest + kernels.AgentMostCandidates
+	BidsWords = BidsTally + kernels.AgentMostCandidates // how many there are
+)
+
+// BidsBoard is the words of 64 bits of the board of Bids.
+const BidsBoard = BidsTally - BidsResult
+
+// NoIncumbent in place of an agent says that nobody leads.
+const NoIncumbent = 1<<32 - 1
 
 // Numbers that kernels and their callers agree on.
 const (
@@ -162,6 +181,14 @@ func init() {
 	add(Gather, 256, false, append(swarm[:len(swarm):len(swarm)], word("first"), word("second"), word("width"),
 		word("stride"), word("bf16"), buffer("ids"), word("n"), word("values"), buffer("out_votes"),
 		buffer("out"))...)
+	// The agents are those of count pages from number first on, of n agents of the shard. base is the
+	// id of the first of these in the swarm, key and salt are of a consensus.Draw, and incumbent is an
+	// agent of the shard or NoIncumbent. board has the best bids of the launches so far, zeros at first,
+	// and scratch is kernels.AgentScratch words. A launch with publish 1 writes the result and clears
+	// the board; others write its sequence number alone.
+	add(Bids, 256, true, append(swarm[:len(swarm):len(swarm)], word("first"), word("count"), word("n"), word("base"),
+		word("key"), word("salt"), word("incumbent"), word("candidates"), word("publish"), buffer("board"),
+		buffer("scratch"), word("sequence"), buffer("result"))...)
 	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
 	// RunRows. firsts has the tables of all levels, one behind the other.
 	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),
@@ -193,6 +220,11 @@ func text(file string) string {
 	fmt.Fprintf(&b, "#define ORDERED_NOT %d\n#define ORDERED_EMBEDDINGS %d\n", OrderedNot, OrderedEmbeddings)
 	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_TOUCHED %d\n", MarkSequence,
 		MarkRepeated, MarkTouched)
+	if file == "bids.cu" {
+		fmt.Fprintf(&b, "#define BIDS_SEQUENCE %d\n#define BIDS_RESULT %d\n#define BIDS_TALLY %d\n#define BIDS_BOARD %d\n",
+			BidsSequence, BidsResult, BidsTally, BidsBoard)
+		fmt.Fprintf(&b, "#define AGENT_TALLY %d\n", kernels.AgentTally)
+	}
 	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {
 		part, err := files.ReadFile(f)
 		if err != nil {

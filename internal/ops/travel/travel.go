@@ -194,7 +194,10 @@ func outcome(spec *swarm.Spec, v *swarms.Voted) *Outcome {
 	if v == nil {
 		return nil
 	}
-	out := &Outcome{Round: v.Round, Decision: "none", Leader: v.Leader.Agent, Term: v.Term}
+	out := &Outcome{Round: v.Round, Decision: "none", Term: v.Term}
+	if v.Leader != nil {
+		out.Leader = &v.Leader.Agent
+	}
 	if v.Winner != nil {
 		out.Decision = spec.Vote.Candidates[*v.Winner]
 	}

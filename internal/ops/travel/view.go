@@ -40,8 +40,9 @@ type Progress struct {
 type Outcome struct {
 	Round    uint64 `json:"round"`
 	Decision string `json:"decision"` // the name of a candidate, or none
-	Leader   uint32 `json:"leader"`   // id of an agent
-	Term     uint64 `json:"term"`     // the round in which the leader was elected
+	// Leader is the id of an agent; nil: the round has no leader, and Term is 0.
+	Leader *uint32 `json:"leader,omitempty"`
+	Term   uint64  `json:"term"` // the round in which the leader was elected
 }
 
 // Moment is the state of a shard after an entry.

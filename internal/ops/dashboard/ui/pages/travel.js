@@ -84,11 +84,12 @@ function Summary({ moments }) {
 }
 
 const starts = { log: () => "the first entry of the log", snapshot: s => `snapshot ${s.name}, entry ${s.entry}`, moment: s => `a moment kept before, entry ${s.entry}` };
+const leaderOf = of => (!of ? "" : of.leader == null ? "none" : `agent ${of.leader} since round ${int(of.term)}`);
 function About({ name, shard, moment: m }) {
   const e = m.entry;
   return html`<${Facts} of=${[["Entry", int(e.seq)], ["Kind", e.kind || "trimmed"], ["Time", e.at && html`<${Time} at=${e.at} />`], ["Rows", e.count], ["Size", e.bytes ? bytes(e.bytes) : ""],
     ["Answer", e.answer ? html`<a href=${decisionAt(name, shard, e.seq)}>${e.answer}</a>` : "none yet"], ["Round", m.round || ""],
-    ["Outcome", m.outcome ? `${m.outcome.decision} in round ${int(m.outcome.round)}` : ""], ["Leader", m.outcome ? `agent ${m.outcome.leader} since round ${int(m.outcome.term)}` : ""],
+    ["Outcome", m.outcome ? `${m.outcome.decision} in round ${int(m.outcome.round)}` : ""], ["Leader", leaderOf(m.outcome)],
     ["Replayed", `${int(m.replayed)} entries in ${seconds(m.seconds)}`], ["From", starts[m.start.kind]?.(m.start)]]} />`;
 }
 
