@@ -1,5 +1,5 @@
-// swarm_teams_8 and its like do what swarm_runs_8 and its like do for agents with consecutive ids. A team of WIDTH lanes
-// has a run, a lane for each column. A warp reads whole stretches of rows of its runs into shared memory, so that
+// swarm_teams_8 and its like do what swarm_runs_8 and its like do for agents with consecutive ids. A team of WIDTH
+// lanes has a run, a lane for each column. A warp reads whole stretches of rows of its runs into shared memory, so that
 // memory is read in its order, and the next stretch is on its way while lanes add the rows of one. See swarmset.go.
 
 #define STAGE 2048            // bytes of rows that a warp reads at once

@@ -139,7 +139,8 @@ static void run(size_t n, std::mt19937 &rng) {
   };
   measure("cub sort", n, stream, result, want, [&] {
     CHECK(cub::DeviceRadixSort::SortPairs(temporary, sorting, k, sorted, v, ordered, items, 0, 1, stream));
-    CHECK(cub::DeviceReduce::ReduceByKey(temporary, reducing, sorted, unique, ones, groups, runs, Add(), items, stream));
+    CHECK(cub::DeviceReduce::ReduceByKey(temporary, reducing, sorted, unique, ones, groups, runs, Add(), items,
+        stream));
     answer();
   });
   measure("one pass", n, stream, result, want, [&] {
