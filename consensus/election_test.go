@@ -62,7 +62,8 @@ func TestDrawIsFair(t *testing.T) {
 func TestDrawIsPublic(t *testing.T) {
 	d := NewDraw(42, 1)
 	key, salt := d.Words()
-	if got, want := [4]uint32{key, salt, d.Priority(0), d.Priority(950438)}, [4]uint32{4082100516, 2358461157, 1377416880, 3953315733}; got != want {
+	got := [4]uint32{key, salt, d.Priority(0), d.Priority(950438)}
+	if want := [4]uint32{4082100516, 2358461157, 1377416880, 3953315733}; got != want {
 		t.Errorf("%d, want %d", got, want)
 	}
 	if DrawOf(key, salt) != d {
@@ -122,8 +123,9 @@ func TestElectionOfParts(t *testing.T) {
 		votes := rapid.SliceOfN(rapid.IntRange(None, candidates-1), 0, 40).Draw(t, "votes")
 		d := NewDraw(rapid.Uint64().Draw(t, "seed"), 1)
 		rule := Rule{Kind: rapid.SampledFrom([]Kind{Plurality, Majority, Unanimous}).Draw(t, "rule")}
-		incumbent := Leader{Agent: uint64(rapid.IntRange(0, 45).Draw(t, "incumbent")), Elected: rapid.Bool().Draw(t, "is")}
-		incumbent.Term = 3
+		incumbent := Leader{
+			Agent: uint64(rapid.IntRange(0, 45).Draw(t, "incumbent")), Elected: rapid.Bool().Draw(t, "is"), Term: 3,
+		}
 		var parts []Election
 		newPart := func() Election {
 			e, err := NewElection(candidates)

@@ -22,15 +22,19 @@ func TestElect(t *testing.T) {
 		group, features, candidates int
 		n                           int64
 	}{
-		{"leaky", 1, 2, 2, 1}, {"leaky", 7, 2, 2, 7 * 3000}, {"gru", 1, 3, 16, 4001}, {"gru", 64, 2, 5, 64 * 300},
+		{"leaky", 1, 2, 2, 1},
+		{"leaky", 7, 2, 2, 7 * 3000},
+		{"gru", 1, 3, 16, 4001},
+		{"gru", 64, 2, 5, 64 * 300},
 		{"gru", 15, 2, 3, 15 * 500},
 	} {
 		for _, frames := range []int64{0, 3} {
 			t.Run(fmt.Sprint(c, frames), func(t *testing.T) {
 				cell := address(t, c.cell, nil, c.group, c.features, c.candidates)
 				first, groups := 1000, int(c.n)/c.group
+				shape := device.Geometry{Grid: 1 + r.IntN(9), Block: 32 * (1 + r.IntN(4))}
 				a, err := NewShard(d, pages.NewBudget(frames*8192, 1<<30), cell, c.n, first, first+groups+5, Options{
-					Seed: 9, PageBytes: 8192, Geometry: device.Geometry{Grid: 1 + r.IntN(9), Block: 32 * (1 + r.IntN(4))},
+					Seed: 9, PageBytes: 8192, Geometry: shape,
 				})
 				if err != nil {
 					t.Fatalf("NewShard: %v, want no error", err)
@@ -55,8 +59,8 @@ func TestElect(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Bids: %v, want no error", err)
 				}
-				base := uint64(first * c.group)
-				for _, agent := range []uint64{0, base - 1, base, base + uint64(c.n)/2, base + uint64(c.n) - 1, base + uint64(c.n)} {
+				base, end := uint64(first*c.group), uint64(first*c.group)+uint64(c.n)
+				for _, agent := range []uint64{0, base - 1, base, (base + end) / 2, end - 1, end} {
 					e, err := a.Bids(t.Context(), 5, consensus.Leader{Agent: agent, Term: 4, Elected: true})
 					if err != nil {
 						t.Fatalf("Bids: %v, want no error", err)
@@ -70,8 +74,8 @@ func TestElect(t *testing.T) {
 						}
 					}
 					checkDecision(t, a, e, consensus.Leader{Agent: agent, Term: 4, Elected: true})
-					if want := agent >= base && agent < base+uint64(c.n); (own == 1) != want {
-						t.Errorf("incumbent %d bids %d times, want it only of %d agents from %d on", agent, own, c.n, base)
+					if want := agent >= base && agent < end; (own == 1) != want {
+						t.Errorf("incumbent %d of %d to %d bids %d times", agent, base, end-1, own)
 					}
 				}
 			})

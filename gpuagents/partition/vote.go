@@ -91,7 +91,7 @@ func elected(
 			}
 			e.Bids[c] = consensus.Leader{Agent: uint64(b.Agent), Priority: b.Priority, Term: b.Term, Elected: true}
 			if g := int(b.Agent) / perGroup; g < first || g >= end {
-				return swarms.Voted{}, fmt.Errorf("shard %d: a bid of agent %d of another shard: %w", k, b.Agent, ErrAnswer)
+				return swarms.Voted{}, fmt.Errorf("shard %d: a bid of the foreign agent %d: %w", k, b.Agent, ErrAnswer)
 			}
 		}
 		if err := sum.Merge(e); err != nil {

@@ -34,8 +34,8 @@ func openElected(t *testing.T, d device.Device, text string, shards, frames int)
 	spec.PageSize = testPage
 	s := &sharded{spec: spec}
 	for k := range shards {
-		s.each = append(s.each, openShard(t, d, pages.NewBudget(int64(frames)*testPage, 1<<30), nil, spec, spec.Groups(),
-			k, nil))
+		b := pages.NewBudget(int64(frames)*testPage, 1<<30)
+		s.each = append(s.each, openShard(t, d, b, nil, spec, spec.Groups(), k, nil))
 	}
 	s.of = s.each[0].swarm
 	return s
@@ -61,7 +61,8 @@ func TestElectedLeader(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		text := rapid.SampledFrom(texts).Draw(rt, "text")
-		s := openElected(t, d, text, rapid.IntRange(1, 4).Draw(rt, "shards"), rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(rt, "frames"))
+		frames := rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(rt, "frames")
+		s := openElected(t, d, text, rapid.IntRange(1, 4).Draw(rt, "shards"), frames)
 		r := rand.New(rand.NewPCG(61, rapid.Uint64().Draw(rt, "seed")))
 		n, features := int(s.spec.Agents), len(s.spec.Features)
 		var last *swarms.Voted

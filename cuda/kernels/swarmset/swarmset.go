@@ -221,9 +221,9 @@ func text(file string) string {
 	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_TOUCHED %d\n", MarkSequence,
 		MarkRepeated, MarkTouched)
 	if file == "bids.cu" {
-		fmt.Fprintf(&b, "#define BIDS_SEQUENCE %d\n#define BIDS_RESULT %d\n#define BIDS_TALLY %d\n#define BIDS_BOARD %d\n",
-			BidsSequence, BidsResult, BidsTally, BidsBoard)
-		fmt.Fprintf(&b, "#define AGENT_TALLY %d\n", kernels.AgentTally)
+		fmt.Fprintf(&b, "#define BIDS_SEQUENCE %d\n#define BIDS_RESULT %d\n#define BIDS_TALLY %d\n", BidsSequence,
+			BidsResult, BidsTally)
+		fmt.Fprintf(&b, "#define BIDS_BOARD %d\n#define AGENT_TALLY %d\n", BidsBoard, kernels.AgentTally)
 	}
 	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {
 		part, err := files.ReadFile(f)
