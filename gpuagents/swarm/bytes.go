@@ -64,8 +64,8 @@ func (s *Spec) Grid() grid.Options {
 func (s *Spec) Box() space.Options {
 	n := s.Neighbours.Space
 	return space.Options{
-		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Periodic: n.Periodic, Seed: s.Seed,
-		PageBytes: int(s.PageSize),
+		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Nearest: int(n.Nearest), Periodic: n.Periodic,
+		Seed: s.Seed, PageBytes: int(s.PageSize),
 	}
 }
 

@@ -185,6 +185,12 @@ var keys = []Key{
 		Doc: "Distance within which agents are neighbours.",
 	},
 	{
+		Path: "neighbours.space.nearest", Kind: Integer, Min: "1", Max: "32", Scope: Agents,
+		Doc: "Agents that an agent of `boids` hears at the most: the nearest of those within the radius, and of two " +
+			"at the same distance the one with the smaller number. Without it, an agent hears all of them. Other " +
+			"cells do not have it.",
+	},
+	{
 		Path: "neighbours.space.periodic", Kind: Boolean, Default: "false", Scope: Agents,
 		Doc: "Whether who leaves the box on one side comes back on the other. Otherwise boids bounce off its walls, " +
 			"and circles stop there.",

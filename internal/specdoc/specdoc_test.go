@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 		want := kinds[k.Kind]
 		if k.Kind == Integer {
 			want = strings.TrimRight(of.String(), "0123456789")
-			if want != "int" && want != "uint" {
+			if want != "int" && want != "uint" && of != reflect.TypeFor[swarm.Nearest]() {
 				t.Errorf("%s is a %s, described as %q", path, of, k.Kind)
 			}
 			continue
@@ -127,6 +127,7 @@ var bases = map[string]map[string]any{
 	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
 	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
+	"neighbours.space.nearest":  inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
 	"knowledge.units":           hearing(),
