@@ -252,8 +252,8 @@ func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 	return b
 }
 
-// step makes a launch of Boids or one of Nearest, of Circles or of Colony. reach bins on the first axis are as wide as a radius, or
-// wider, and so is a bin on the others.
+// step makes a launch of Boids or one of Nearest, of Circles or of Colony. reach bins on the first axis
+// are as wide as a radius, or wider, and so is a bin on the others.
 func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBins) *Arrays {
 	reach := 1 + r.IntN(4)
 	bins[0] *= reach

@@ -200,7 +200,7 @@ func TestSteps(t *testing.T) {
 	steps := []string{
 		spaceset.Boids, spaceset.Circles, spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32,
 	}
-	for i := range testlong.Of(1000, 200) {
+	for i := range testlong.Of(1000, 120) {
 		kernel := steps[i%len(steps)]
 		a := launches.RandomSpace(r, kernel, r.IntN(6000))
 		l, got := launchOf(a, kernel != spaceset.Circles), onHost(t, ref, kernel, a)

@@ -198,8 +198,9 @@ func init() {
 	// within is the square of the distance in radii below which boids separate, and inverse is 1 over it.
 	// cx, cy and cz are the cohesion in units for a step of a position, and separation is in units for
 	// 1/One. slowest and fastest are speeds in units, and mx, my and mz the steps of a position in a unit.
-	const boids = "sorted* sorted_velocities* " + where + "within:f inverse:f cx:f cy:f cz:f alignment:f separation:f " +
-		"slowest:f fastest:f mx:f my:f mz:f positions* velocities* states* count tally*"
+	const boids = "sorted* sorted_velocities* " + where +
+		"within:f inverse:f cx:f cy:f cz:f alignment:f separation:f slowest:f fastest:f mx:f my:f mz:f " +
+		"positions* velocities* states* count tally*"
 	add(Boids, boids)
 	// An agent hears the most agents that are nearest, of those within a radius. Of agents at the same
 	// distance, the one with the smallest number comes first. The square of a distance is a float32.
