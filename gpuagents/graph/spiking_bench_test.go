@@ -99,7 +99,7 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 	var push, step []time.Duration
 	for range benchTimes {
 		ok(b, n.stream.Copy(n.memory.Arena(), 0, kept, 0, size))
-		ok(b, s.begin())
+		ok(b, s.begin(1))
 		ok(b, n.stream.Record(at[0]))
 		ok(b, s.carry(0))
 		ok(b, n.stream.Record(at[1]))
