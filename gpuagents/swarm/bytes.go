@@ -49,7 +49,8 @@ func (s *Spec) BesideBytes() int64 {
 	}
 	rows, err := s.Rows()
 	if err != nil {
-		return graph.Beside(cell, s.Network(graph.Links{Degree: 1, Rewire: 1})) // the least
+		least := graph.Links{Degree: 1, Rewire: 1, Delays: graph.Delays{Least: 1, Most: s.Neighbours.longest()}}
+		return graph.Beside(cell, s.Network(least))
 	}
 	return graph.Beside(cell, s.Network(s.Links(rows)))
 }

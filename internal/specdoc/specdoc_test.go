@@ -61,7 +61,7 @@ func TestKeys(t *testing.T) {
 	kinds := map[Kind]string{
 		Text: "string", Code: "string", Number: "float64", Boolean: "*bool", Duration: "strictyaml.Duration",
 		Size: "strictyaml.Size", Texts: "[]string", OneOrAll: "dialect.Forms", Numbers: "map[string]float64",
-		Types: "map[string]string", Lengths: "swarm.Sides",
+		Types: "map[string]string", Lengths: "swarm.Sides", Ticks: "swarm.Delay",
 	}
 	for path, of := range fields {
 		k, ok := Find(path)
@@ -121,6 +121,8 @@ var bases = map[string]map[string]any{
 	"neighbours.ring.reach":     onGraph(map[string]any{}),
 	"neighbours.ring.rewire":    onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
 	"neighbours.ring.seed":      onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.ring.delay":     spiking(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.random.delay":   spiking(map[string]any{"random": map[string]any{"degree": 1}}),
 	"neighbours.directed":       onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
 	"cell.kind=izhikevich":      onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
 	string(Izhikevich):          neurons(),
@@ -168,8 +170,11 @@ func onGraph(neighbours map[string]any) map[string]any {
 }
 
 // neurons returns a specification of a swarm of izhikevich.
-func neurons() map[string]any {
-	spec := onGraph(map[string]any{"random": map[string]any{"degree": 1}})
+func neurons() map[string]any { return spiking(map[string]any{"random": map[string]any{"degree": 1}}) }
+
+// spiking returns a specification of a swarm of izhikevich on a graph.
+func spiking(neighbours map[string]any) map[string]any {
+	spec := onGraph(neighbours)
 	spec["cell"] = map[string]any{"kind": "izhikevich"}
 	return spec
 }
@@ -305,6 +310,15 @@ func TestBounds(t *testing.T) {
 				} else {
 					try(-1, false, true)
 				}
+			case Ticks:
+				var n int64
+				_, _ = fmt.Sscan(bound, &n)
+				try(n, true, true)
+				try([]int64{n, n}, true, true)
+				try(n+beyond, false, true)
+				try([]int64{n, n + beyond}, false, true)
+				try([]int64{n}, false, true)
+				try(float64(n)+0.5, false, true)
 			case Number:
 				var n float64
 				_, _ = fmt.Sscan(bound, &n)
