@@ -136,10 +136,11 @@ func (l *List) rows(n int64, directed bool, of func(e Edge) (row, column uint32)
 	return r, nil
 }
 
-// Read reads a list of text: an edge on each line, FROM,TO or FROM,TO,WEIGHT or FROM,TO,WEIGHT,DELAY, with
-// the numbers of agents from 0 on. Commas, semicolons, spaces and tabs separate the values. Empty lines
-// and those that begin with # are skipped, and so is a first line of names. Either all edges have a
-// weight or none has, and so for delays. It reads most edges at the most. The error is an ErrInvalid with the line, or one of r.
+// Read reads a list of text: an edge on each line, FROM,TO or FROM,TO,WEIGHT or FROM,TO,WEIGHT,DELAY,
+// with the numbers of agents from 0 on. Commas, semicolons, spaces and tabs separate the values. Empty
+// lines and those that begin with # are skipped, and so is a first line of names. Either all edges have
+// a weight or none has, and so for delays. It reads most edges at the most. The error is an ErrInvalid
+// with the line, or one of r.
 func Read(r io.Reader, most int) (*List, error) {
 	var all []Edge
 	width, line := 0, 0

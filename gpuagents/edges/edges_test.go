@@ -47,7 +47,7 @@ func TestReadRefuses(t *testing.T) {
 		"0,1,40000":                          `line 1: weight "40000"`,
 		"nan,nan":                            `line 1: agent "nan"`,
 		"0,1\n0,1\n0,1\n":                    "line 3: more than 2 edges: use fewer",
-		"0,1,1,2\n0,1,1":                     "line 2: 3 values: write FROM,TO on all lines, or FROM,TO,WEIGHT on all, or",
+		"0,1,1,2\n0,1,1":                     "line 2: 3 values: write FROM,TO on all lines, or FROM,TO,WEIGHT on",
 		"0,1,1\n0,1,1,2":                     "line 2: 4 values: write FROM,TO on all lines",
 		"0,1,1,2,3":                          "line 1: 5 values: write FROM,TO on all lines",
 		"0,1,1,0":                            `line 1: delay "0": use a whole number of ticks from 1 to 32`,
@@ -91,7 +91,8 @@ func TestPack(t *testing.T) {
 		want := random(r, agents, r.IntN(300), r.IntN(2) == 0)
 		text := want.Pack()
 		got, err := Unpack(text, 300)
-		if err != nil || got.Weighted != want.Weighted || got.Longest != want.Longest || !slices.Equal(got.Edges, want.Edges) {
+		if err != nil || got.Weighted != want.Weighted || got.Longest != want.Longest ||
+			!slices.Equal(got.Edges, want.Edges) {
 			t.Fatalf("%+v, %v, want %+v", got, err, want)
 		}
 		if n := len(want.Edges); n > 0 {

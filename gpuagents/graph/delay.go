@@ -52,9 +52,9 @@ func (d *delayed) open() (err error) {
 	return d.delays.Write(0, d.o.Links.Rows.Delays)
 }
 
-// begin puts into the stream what makes the sums of the pages, unless they are there from the ticks before.
-// Of the spikes of an earlier tick it adds those that have not arrived yet. Those of the last tick are
-// listed and sent as in each tick.
+// begin puts into the stream what makes the sums of the pages, unless they are there from the ticks
+// before. Of the spikes of an earlier tick it adds those that have not arrived yet. Those of the last tick
+// are listed and sent as in each tick.
 func (d *delayed) begin(ticks int) error {
 	valid := d.valid && d.contents == d.memory.Contents()
 	d.ticks, d.valid, d.contents = ticks, false, d.memory.Contents()

@@ -44,7 +44,8 @@ func TestDelayedChain(t *testing.T) {
 		b.WriteByte(' ')
 		n = moved(t, n, next())
 	}
-	if got, want := b.String(), "|.... .|... ..... ..|.. ..... ..... ...|. ..... ..... ..... ....| ..... "; got != want {
+	const want = "|.... .|... ..... ..|.. ..... ..... ...|. ..... ..... ..... ....| ..... "
+	if got := b.String(); got != want {
 		t.Errorf("the spikes are\n%s, want\n%s", got, want)
 	}
 }

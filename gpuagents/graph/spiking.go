@@ -160,9 +160,9 @@ func (s *spiking) carry(i int) error {
 		return s.delayed.send(i%2, 0)
 	}
 	r, v := s.o.Links.Rows, s.cell.Value
-	return s.stream.Launch(s.push, s.pushShape(), device.Ptr(s.active[i%2]), device.Ptr(s.counts), device.Uint32(uint32(i%2)),
-		device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns), device.Ptr(s.weights),
-		device.Uint32(s.degree), bit(r != nil && r.Weights != nil), device.Uint32(s.exciting()),
+	return s.stream.Launch(s.push, s.pushShape(), device.Ptr(s.active[i%2]), device.Ptr(s.counts),
+		device.Uint32(uint32(i%2)), device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns),
+		device.Ptr(s.weights), device.Uint32(s.degree), bit(r != nil && r.Weights != nil), device.Uint32(s.exciting()),
 		device.Uint32(fixed(v("weight"))), device.Uint32(fixed(-v("weight")*v("inhibition"))))
 }
 

@@ -38,6 +38,9 @@ func (d *Delay) UnmarshalYAML(n *yaml.Node) error {
 // valid reports whether the ticks are delays.
 func (d Delay) valid() bool { return d[0] >= 1 && d[0] <= d[1] && d[1] <= edges.MaxDelay }
 
+// String returns the delays as YAML has them.
+func (d Delay) String() string { return fmt.Sprintf("[%d, %d]", d[0], d[1]) }
+
 // text returns what tells generated links with other delays from each other.
 func (d Delay) text() string {
 	if d[1] <= 1 {
@@ -60,20 +63,20 @@ func (s *Spec) validateDelays() (path []string, err error) {
 		switch {
 		case d == Delay{}:
 		case !d.valid():
-			return path, fmt.Errorf("neighbours: delay %v: use whole numbers of ticks from 1 to %d, the smaller one first",
-				d, edges.MaxDelay)
+			return path, fmt.Errorf("neighbours: delay %v: use whole numbers of ticks from 1 to %d, the smaller one "+
+				"first", d, edges.MaxDelay)
 		case s.Cell.Kind == cells.SIRName:
 			return path, fmt.Errorf("neighbours: delay: it is for spikes, of the cells lif and izhikevich: leave it "+
 				"out, or use one of these instead of %s", s.Cell.Kind)
 		}
 	}
 	if n.Longest != 0 && (n.Longest < 2 || n.Longest > edges.MaxDelay || n.Edges == "" && n.Digest == "") {
-		return []string{"neighbours", "graph"}, fmt.Errorf("neighbours: graph %s: a longest delay of %d ticks: make the "+
-			"swarm from its file", n.Graph, n.Longest)
+		return []string{"neighbours", "graph"}, fmt.Errorf("neighbours: graph %s: a longest delay of %d ticks: make "+
+			"the swarm from its file", n.Graph, n.Longest)
 	}
 	if n.Longest > 1 && s.Cell.Kind == cells.SIRName {
-		return []string{"neighbours", "graph"}, fmt.Errorf("neighbours: graph %s: its edges have delays, which are for "+
-			"spikes, of the cells lif and izhikevich: leave the fourth column out, or use one of these", n.Graph)
+		return []string{"neighbours", "graph"}, fmt.Errorf("neighbours: graph %s: its edges have delays, which are "+
+			"for spikes, of the cells lif and izhikevich: leave the fourth column out, or use one of these", n.Graph)
 	}
 	return nil, nil
 }

@@ -82,8 +82,8 @@ func TestDelay(t *testing.T) {
 
 // TestDelayErrors: what is wrong with delays is said with its place and the cure.
 func TestDelayErrors(t *testing.T) {
-	const write = " line 5: neighbours: delay: write whole numbers of ticks from 1 to 32, as in [1, 8], the smaller one " +
-		"first, or one number for all links"
+	const write = " line 5: neighbours: delay: write whole numbers of ticks from 1 to 32, as in [1, 8], the smaller " +
+		"one first, or one number for all links"
 	for text, want := range map[string]string{
 		"lif: neighbours: {random: {degree: 2, delay: 0}}":         write,
 		"lif: neighbours: {random: {degree: 2, delay: [0, 4]}}":    write,
@@ -96,13 +96,13 @@ func TestDelayErrors(t *testing.T) {
 		"lif: neighbours: {random: {degree: 2, delay: [1, 2, 3]}}": write,
 		"lif: neighbours: {ring: {reach: 2, delay: long}}":         write,
 		"lif: neighbours: {ring: {reach: 2, delay: {a: 1}}}":       write,
-		"sir: neighbours: {random: {degree: 2, delay: [1, 8]}}": "5: neighbours: delay: it is for spikes, of the cells " +
-			"lif and izhikevich: leave it out",
+		"sir: neighbours: {random: {degree: 2, delay: [1, 8]}}": "5: neighbours: delay: it is for spikes, of the " +
+			"cells lif and izhikevich: leave it out",
 		"sir: neighbours:\n  ring:\n    reach: 2\n    delay: 1": "8: neighbours: delay: it is for spikes",
 		"sir: neighbours: {graph: delays.csv}": "5: neighbours: graph delays.csv: its edges have delays, which are " +
 			"for spikes, of the cells lif and izhikevich: leave the fourth column out",
-		"lif: neighbours: {graph: some.csv}": "5: neighbours: graph some.csv: invalid list of edges: line 2: 3 values: " +
-			"write FROM,TO on all lines, or FROM,TO,WEIGHT on all, or FROM,TO,WEIGHT,DELAY on all",
+		"lif: neighbours: {graph: some.csv}": "5: neighbours: graph some.csv: invalid list of edges: line 2: 3 " +
+			"values: write FROM,TO on all lines, or FROM,TO,WEIGHT on all, or FROM,TO,WEIGHT,DELAY on all",
 		"lif: neighbours: {graph: zero.csv}": "5: neighbours: graph zero.csv: invalid list of edges: line 1: delay " +
 			`"0": use a whole number of ticks from 1 to 32`,
 		"lif: neighbours: {graph: half.csv}": "5: neighbours: graph half.csv: invalid list of edges: line 1: delay " +
@@ -125,7 +125,7 @@ func TestDelayErrors(t *testing.T) {
 		"its longest delay is 9, in the specification 8": func(n *Neighbours) { n.Longest = 8 },
 		"its longest delay is 9, in the specification 1": func(n *Neighbours) { n.Longest = 0 },
 		"a longest delay of 33 ticks":                    func(n *Neighbours) { n.Longest = 33 },
-		"neighbours: delay [3 33]: use whole numbers of ticks from 1 to 32": func(n *Neighbours) {
+		"neighbours: delay [3, 33]: use whole numbers of ticks from 1 to 32": func(n *Neighbours) {
 			*n = Neighbours{Random: Random{Degree: 2, Delay: Delay{3, 33}}}
 		},
 	} {

@@ -223,8 +223,8 @@ func (s *Spec) validateEdges() (path []string, err error) {
 		return path, fmt.Errorf("neighbours: graph %s: %w", s.Neighbours.Graph, err)
 	}
 	if list.Longest != s.Neighbours.longest() {
-		return path, fmt.Errorf("neighbours: graph %s: its longest delay is %d, in the specification %d: make the swarm "+
-			"anew from its file", s.Neighbours.Graph, list.Longest, s.Neighbours.longest())
+		return path, fmt.Errorf("neighbours: graph %s: its longest delay is %d, in the specification %d: make the "+
+			"swarm anew from its file", s.Neighbours.Graph, list.Longest, s.Neighbours.longest())
 	}
 	if most := list.Agents(); most > s.Agents {
 		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or "+

@@ -34,8 +34,8 @@ type Neighbours struct {
 	Directed bool `yaml:"directed" json:"directed,omitempty"`
 	// Edges is the content of Graph, packed; see edges.List.Pack. Parse fills it in.
 	Edges string `yaml:"-" json:"edges,omitempty"`
-	// Longest is the longest delay of the edges of Graph, in ticks; 0: all have the delay 1. Parse fills it
-	// in.
+	// Longest is the longest delay of the edges of Graph, in ticks; 0: all have the delay 1. Parse
+	// fills it in.
 	Longest int `yaml:"-" json:"longest,omitempty"`
 	// Digest is that of Edges where these are an object in the place of snapshots; see Spec.Detach.
 	Digest string `yaml:"-" json:"digest,omitempty"`

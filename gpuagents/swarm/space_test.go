@@ -106,7 +106,8 @@ func TestSpaceErrors(t *testing.T) {
 		box("size: [9, 9], radius: 1, nearest: few"): " line 5: neighbours: nearest few: use a whole number from 1",
 		box("size: [9, 9], radius: 1, nearest: []"):  " line 5: neighbours: nearest : use a whole number from 1",
 		byAgent("cell: {kind: circles}\nneighbours: {space: {size: [9, 9], radius: 1, nearest: 7}}"): "5: " +
-			"neighbours: nearest 7: it is for the cell boids: agents of the cell circles hear all within the radius: leave it out",
+			"neighbours: nearest 7: it is for the cell boids: agents of the cell circles hear all within the radius: " +
+			"leave it out",
 		byAgent("cell: {kind: colony}\nneighbours:\n  space:\n    size: [9, 9]\n    radius: 1\n    nearest: 7"): "" +
 			"9: neighbours: nearest 7: it is for the cell boids",
 		onGraph("neighbours: {random: {degree: 2}, nearest: 7}"): `5: unknown key "neighbours.nearest"`,

@@ -211,9 +211,9 @@ var keys = []Key{
 	},
 	{
 		Path: "neighbours.random.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
-		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in `[1, 8]`, " +
-			"of which each link has one by `seed`, or a number for all links. Without it, a spike arrives in the next " +
-			"tick.",
+		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
+			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives in the " +
+			"next tick.",
 	},
 	{
 		Path: "neighbours.ring", Kind: Section, Scope: Agents,
@@ -233,15 +233,15 @@ var keys = []Key{
 	},
 	{
 		Path: "neighbours.ring.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
-		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in `[1, 8]`, " +
-			"of which each link has one by `seed`, or a number for all links. Without it, a spike arrives in the next " +
-			"tick.",
+		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
+			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives in the " +
+			"next tick.",
 	},
 	{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
-			"`from,to,weight`, or `from,to,weight,delay`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by " +
-			"them; " +
+			"`from,to,weight`, or `from,to,weight,delay`. Weights of `sir` are from 0 to 1, and the chance of " +
+			"an infection is multiplied by them; " +
 			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Delays are of spikes, in " +
 			"whole ticks, 1 to 32. Agents count from 0. A " +
 			"graph of more than some 150,000 edges " +
