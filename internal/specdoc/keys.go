@@ -212,8 +212,8 @@ var keys = []Key{
 	{
 		Path: "neighbours.random.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
 		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
-			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives in the " +
-			"next tick.",
+			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives " +
+			"in the next tick.",
 	},
 	{
 		Path: "neighbours.ring", Kind: Section, Scope: Agents,
@@ -234,8 +234,8 @@ var keys = []Key{
 	{
 		Path: "neighbours.ring.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
 		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
-			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives in the " +
-			"next tick.",
+			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives " +
+			"in the next tick.",
 	},
 	{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
