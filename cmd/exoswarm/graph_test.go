@@ -70,6 +70,23 @@ func TestGraphOfProcesses(t *testing.T) {
 	}
 }
 
+// TestDelaysOfProcesses: the neurons of examples/delays are those of one process after 800 ticks although
+// their GPU agent is killed between ticks, with spikes on their way.
+func TestDelaysOfProcesses(t *testing.T) {
+	var after [2]string
+	for i, kills := range [][]string{{"300", "1", "2", "490"}, nil} {
+		run, left := killedBetweenTicks(t, "delays", kills), "800"
+		if kills != nil {
+			left = "7"
+		}
+		run("tick", "delays", "--count", left)
+		after[i] = run("query", "delays", "--agents", "0-999", "-o", "json")
+	}
+	if after[0] != after[1] {
+		t.Error("after kills the neurons are not those of one process")
+	}
+}
+
 // TestBoxOfProcesses: the boids of examples/boids are those of the documents after 400 ticks, to the
 // pixel, although their GPU agent is killed between ticks.
 func TestBoxOfProcesses(t *testing.T) {

@@ -17,6 +17,8 @@ type Addressed struct {
 	// Hears is the number of inputs behind the features that all agents hear; see Hearing.
 	Hears int
 	told  *Told // nil: agents hear nothing of their group
+	// remembers says that neurons have the bits of their last spikes; see Remembering.
+	remembers bool
 }
 
 // The cells with agents that are addressed. Their parameters are their own.
@@ -171,10 +173,10 @@ func (a *Addressed) Kernels() (tick, step string) {
 		return sirKernels()
 	}
 	if a.IsLIF() {
-		return lifKernels()
+		return a.sending(lifKernels())
 	}
 	if a.IsIzhikevich() {
-		return izhikevichKernels()
+		return a.sending(izhikevichKernels())
 	}
 	if a.InBox() {
 		return a.boxKernels()
@@ -211,10 +213,10 @@ func (a *Addressed) Vars() []kernels.Var {
 		return sirVars()
 	}
 	if a.IsLIF() {
-		return lifVars()
+		return a.withHistory(lifVars())
 	}
 	if a.IsIzhikevich() {
-		return izhikevichVars()
+		return a.withHistory(izhikevichVars())
 	}
 	if a.InBox() {
 		return a.boxVars()

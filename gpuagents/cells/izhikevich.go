@@ -50,8 +50,9 @@ func (n NeuronType) Params(inhibitory bool) map[string]float64 {
 var izhikevichAddressed = &Cell{
 	Name: IzhikevichName,
 	Doc: "spiking neurons of Izhikevich (2003) on the graph of `neighbours`, whose links go from an agent to those " +
-		"that hear it: a spike adds `weight` to their input in the next tick. A tick is a millisecond, and " +
-		"potentials are in mV. The feature of an agent is a current, which it holds and hears in each tick. " +
+		"that hear it: a spike adds `weight` to their input in the next tick, or after the delay of the link. A tick " +
+		"is a millisecond, and potentials are in mV. The feature of an agent is a current, which it holds and hears " +
+		"in each tick. " +
 		"`cell.neurons` and `cell.inhibitory_neurons` name types, which set `a` to `d`",
 	Params: append(typeParams(), []Param{
 		{Name: "weight", Default: 0.5, Min: -100, Max: 100, Doc: "weight of the links of an excitatory agent, where " +

@@ -20,28 +20,39 @@ var ErrInvalid = errors.New("invalid list of edges")
 // MaxWeight is the largest weight of an edge, and -MaxWeight the smallest.
 const MaxWeight = 32767
 
-// Edge is one edge. Weight is in 2^-16.
+// MaxDelay is the largest delay of an edge, in ticks. The smallest is 1.
+const MaxDelay = 32
+
+// Edge is one edge. Weight is in 2^-16. Delay is the ticks that a spike takes over it.
 type Edge struct {
 	From, To uint32
 	Weight   int32
+	Delay    uint8
 }
 
 // One is the weight 1.
 const One = 1 << 16
 
-// List is edges, sorted by To, From and Weight. It is not changed after it was made.
+// List is edges, sorted by To, From, Weight and Delay. It is not changed after it was made.
 type List struct {
 	Edges []Edge
 	// Weighted says that the edges have weights of their own. Else all are One.
 	Weighted bool
+	// Longest is the longest delay of an edge. It is 1 where all have the delay 1.
+	Longest int
 }
 
 // sorted makes a list of edges, and keeps the slice.
 func sorted(all []Edge, weighted bool) *List {
 	slices.SortFunc(all, func(a, b Edge) int {
-		return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From), cmp.Compare(a.Weight, b.Weight))
+		return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From), cmp.Compare(a.Weight, b.Weight),
+			cmp.Compare(a.Delay, b.Delay))
 	})
-	return &List{Edges: all, Weighted: weighted}
+	l := &List{Edges: all, Weighted: weighted, Longest: 1}
+	for _, e := range all {
+		l.Longest = max(l.Longest, int(e.Delay))
+	}
+	return l
 }
 
 // Agents returns the number of agents that the list needs: one more than the largest number in it.
@@ -70,6 +81,7 @@ type Rows struct {
 	Offsets []uint64
 	Columns []uint32
 	Weights []int32 // by edge, in 2^-16; nil: all are 1
+	Delays  []uint8 // by edge, in ticks, 1 to MaxDelay; nil: all are 1
 }
 
 // In returns the rows of n agents, which the caller owns: agent To has From. Edges that are not
@@ -89,16 +101,16 @@ func (l *List) rows(n int64, directed bool, of func(e Edge) (row, column uint32)
 		return nil, fmt.Errorf("%w: it has agent %d, the swarm has %d, from 0 on: use more agents, or leave agents out",
 			ErrInvalid, most-1, n)
 	}
-	each := func(f func(row, column uint32, weight int32)) {
+	each := func(f func(row, column uint32, e Edge)) {
 		for _, e := range l.Edges {
 			row, column := of(e)
-			if f(row, column, e.Weight); !directed && row != column {
-				f(column, row, e.Weight)
+			if f(row, column, e); !directed && row != column {
+				f(column, row, e)
 			}
 		}
 	}
 	r := &Rows{Offsets: make([]uint64, n+1)}
-	each(func(row, _ uint32, _ int32) { r.Offsets[row+1]++ })
+	each(func(row, _ uint32, _ Edge) { r.Offsets[row+1]++ })
 	for i := range n {
 		r.Offsets[i+1] += r.Offsets[i]
 	}
@@ -107,21 +119,28 @@ func (l *List) rows(n int64, directed bool, of func(e Edge) (row, column uint32)
 	if l.Weighted {
 		r.Weights = make([]int32, r.Offsets[n])
 	}
-	each(func(row, column uint32, weight int32) {
+	if l.Longest > 1 {
+		r.Delays = make([]uint8, r.Offsets[n])
+	}
+	each(func(row, column uint32, e Edge) {
 		at := next[row]
 		r.Columns[at] = column
 		if l.Weighted {
-			r.Weights[at] = weight
+			r.Weights[at] = e.Weight
+		}
+		if r.Delays != nil {
+			r.Delays[at] = e.Delay
 		}
 		next[row]++
 	})
 	return r, nil
 }
 
-// Read reads a list of text: an edge on each line, FROM,TO or FROM,TO,WEIGHT, with the numbers of
-// agents from 0 on. Commas, semicolons, spaces and tabs separate the values. Empty lines and those
-// that begin with # are skipped, and so is a first line of names. Either all edges have a weight or
-// none has. It reads most edges at the most. The error is an ErrInvalid with the line, or one of r.
+// Read reads a list of text: an edge on each line, FROM,TO or FROM,TO,WEIGHT or FROM,TO,WEIGHT,DELAY,
+// with the numbers of agents from 0 on. Commas, semicolons, spaces and tabs separate the values. Empty
+// lines and those that begin with # are skipped, and so is a first line of names. Either all edges have
+// a weight or none has, and so for delays. It reads most edges at the most. The error is an ErrInvalid
+// with the line, or one of r.
 func Read(r io.Reader, most int) (*List, error) {
 	var all []Edge
 	width, line := 0, 0
@@ -146,14 +165,14 @@ func Read(r io.Reader, most int) (*List, error) {
 			}
 			width = len(fields)
 		}
-		if len(fields) != width || width < 2 || width > 3 {
-			return nil, fmt.Errorf("%w: line %d: %d values: write FROM,TO on all lines, or FROM,TO,WEIGHT on all",
-				ErrInvalid, line, len(fields))
+		if len(fields) != width || width < 2 || width > 4 {
+			return nil, fmt.Errorf("%w: line %d: %d values: write FROM,TO on all lines, or FROM,TO,WEIGHT on all, or "+
+				"FROM,TO,WEIGHT,DELAY on all", ErrInvalid, line, len(fields))
 		}
 		if len(all) == most {
 			return nil, fmt.Errorf("%w: line %d: more than %d edges: use fewer", ErrInvalid, line, most)
 		}
-		e := Edge{Weight: One}
+		e := Edge{Weight: One, Delay: 1}
 		for i, to := range []*uint32{&e.From, &e.To} {
 			v, err := strconv.ParseUint(fields[i], 10, 32)
 			if err != nil || v == math.MaxUint32 {
@@ -162,13 +181,21 @@ func Read(r io.Reader, most int) (*List, error) {
 			}
 			*to = uint32(v)
 		}
-		if width == 3 {
+		if width > 2 {
 			v, err := strconv.ParseFloat(fields[2], 64)
 			if err != nil || !(math.Abs(v) <= MaxWeight) { // a NaN is not
 				return nil, fmt.Errorf("%w: line %d: weight %q: use a number from %d to %d", ErrInvalid, line,
 					clipped(fields[2]), -MaxWeight, MaxWeight)
 			}
 			e.Weight = int32(math.RoundToEven(v * One))
+		}
+		if width > 3 {
+			v, err := strconv.ParseUint(fields[3], 10, 8)
+			if err != nil || v < 1 || v > MaxDelay {
+				return nil, fmt.Errorf("%w: line %d: delay %q: use a whole number of ticks from 1 to %d", ErrInvalid,
+					line, clipped(fields[3]), MaxDelay)
+			}
+			e.Delay = uint8(v)
 		}
 		all = append(all, e)
 	}
@@ -178,7 +205,7 @@ func Read(r io.Reader, most int) (*List, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%w: it has no edge: write FROM,TO on each line", ErrInvalid)
 	}
-	return sorted(all, width == 3), nil
+	return sorted(all, width > 2), nil
 }
 
 // isHeader reports whether the values of a first line are names.

@@ -13,11 +13,16 @@ import (
 // TestRead: lists with and without names, weights and comments, in any order.
 func TestRead(t *testing.T) {
 	for text, want := range map[string]*List{
-		"0,1\n":                              {Edges: []Edge{{0, 1, One}}},
-		"# contacts\n\nfrom,to\n2 , 0\n1\t0": {Edges: []Edge{{1, 0, One}, {2, 0, One}}},
-		"\ufeffa;b;w\n0;1;0.5\n0;0;-2":       {Edges: []Edge{{0, 0, -2 * One}, {0, 1, One / 2}}, Weighted: true},
-		"4294967294 0 1e-5":                  {Edges: []Edge{{math.MaxUint32 - 1, 0, 1}}, Weighted: true},
+		"0,1\n":                              {Edges: []Edge{{0, 1, One, 1}}},
+		"# contacts\n\nfrom,to\n2 , 0\n1\t0": {Edges: []Edge{{1, 0, One, 1}, {2, 0, One, 1}}},
+		"\ufeffa;b;w\n0;1;0.5\n0;0;-2":       {Edges: []Edge{{0, 0, -2 * One, 1}, {0, 1, One / 2, 1}}, Weighted: true},
+		"4294967294 0 1e-5":                  {Edges: []Edge{{math.MaxUint32 - 1, 0, 1, 1}}, Weighted: true},
+		"a,b,w,d\n0,1,1,7\n0,1,1,3": {
+			Edges: []Edge{{0, 1, One, 3}, {0, 1, One, 7}}, Weighted: true, Longest: 7,
+		},
+		"0,1,2,1": {Edges: []Edge{{0, 1, 2 * One, 1}}, Weighted: true},
 	} {
+		want.Longest = max(want.Longest, 1)
 		got, err := Read(strings.NewReader(text), 10)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v, want %+v", text, got, err, want)
@@ -42,6 +47,14 @@ func TestReadRefuses(t *testing.T) {
 		"0,1,40000":                          `line 1: weight "40000"`,
 		"nan,nan":                            `line 1: agent "nan"`,
 		"0,1\n0,1\n0,1\n":                    "line 3: more than 2 edges: use fewer",
+		"0,1,1,2\n0,1,1":                     "line 2: 3 values: write FROM,TO on all lines, or FROM,TO,WEIGHT on",
+		"0,1,1\n0,1,1,2":                     "line 2: 4 values: write FROM,TO on all lines",
+		"0,1,1,2,3":                          "line 1: 5 values: write FROM,TO on all lines",
+		"0,1,1,0":                            `line 1: delay "0": use a whole number of ticks from 1 to 32`,
+		"0,1,1,33":                           `line 1: delay "33"`,
+		"0,1,1,2\n0,1,1,1.5":                 `line 2: delay "1.5"`,
+		"0,1,1,-1":                           `line 1: delay "-1"`,
+		"0,1,1,300":                          `line 1: delay "300"`,
 		strings.Repeat("9", 99):              "line 1: 1 values",
 		"0,1\n" + strings.Repeat("9", 1<<17): "line 2: ",
 	} {
@@ -56,9 +69,12 @@ func TestReadRefuses(t *testing.T) {
 func random(r *rand.Rand, agents uint32, n int, weighted bool) *List {
 	all := make([]Edge, n)
 	for i := range all {
-		all[i] = Edge{r.Uint32N(agents), r.Uint32N(agents), One}
+		all[i] = Edge{r.Uint32N(agents), r.Uint32N(agents), One, 1}
 		if weighted {
 			all[i].Weight = int32(r.Int64N(2*MaxWeight*One+1) - MaxWeight*One)
+		}
+		if weighted && n%2 == 0 {
+			all[i].Delay = uint8(1 + r.IntN(MaxDelay))
 		}
 	}
 	return sorted(all, weighted)
@@ -75,7 +91,8 @@ func TestPack(t *testing.T) {
 		want := random(r, agents, r.IntN(300), r.IntN(2) == 0)
 		text := want.Pack()
 		got, err := Unpack(text, 300)
-		if err != nil || got.Weighted != want.Weighted || !slices.Equal(got.Edges, want.Edges) {
+		if err != nil || got.Weighted != want.Weighted || got.Longest != want.Longest ||
+			!slices.Equal(got.Edges, want.Edges) {
 			t.Fatalf("%+v, %v, want %+v", got, err, want)
 		}
 		if n := len(want.Edges); n > 0 {
@@ -104,6 +121,7 @@ func TestRows(t *testing.T) {
 		type link struct {
 			column uint32
 			weight int32
+			delay  uint8
 		}
 		want := make([][]link, n)
 		for _, e := range l.Edges {
@@ -111,9 +129,9 @@ func TestRows(t *testing.T) {
 			if out {
 				row, column = column, row
 			}
-			want[row] = append(want[row], link{column, e.Weight})
+			want[row] = append(want[row], link{column, e.Weight, e.Delay})
 			if !directed && row != column {
-				want[column] = append(want[column], link{row, e.Weight})
+				want[column] = append(want[column], link{row, e.Weight, e.Delay})
 			}
 		}
 		make := l.In
@@ -131,13 +149,14 @@ func TestRows(t *testing.T) {
 			}
 			for k, link := range w {
 				at := from + uint64(k)
-				if got.Columns[at] != link.column || l.Weighted && got.Weights[at] != link.weight {
+				if got.Columns[at] != link.column || l.Weighted && got.Weights[at] != link.weight ||
+					got.Delays != nil && got.Delays[at] != link.delay {
 					t.Fatalf("link %d of agent %d differs", k, i)
 				}
 			}
 		}
-		if l.Weighted != (got.Weights != nil) {
-			t.Error("weights of a list without, or none of a list with weights")
+		if l.Weighted != (got.Weights != nil) || l.Longest > 1 != (got.Delays != nil) {
+			t.Error("weights or delays of a list without, or none of a list with them")
 		}
 		if most := l.Agents(); most > 0 {
 			if _, err := make(most-1, directed); !errors.Is(err, ErrInvalid) {

@@ -14,6 +14,7 @@ import (
 const (
 	packed         = 1 // its version
 	packedWeighted = 2 // the same, with weights
+	packedDelayed  = 3 // the same, with delays too
 )
 
 // Pack returns the list as text: the differences of the sorted edges as variable-length numbers,
@@ -23,6 +24,10 @@ func (l *List) Pack() string {
 	if l.Weighted {
 		head = packedWeighted
 	}
+	weighted, delayed := l.Weighted, l.Longest > 1 // a list with delays has weights
+	if delayed {
+		head, weighted = packedDelayed, true
+	}
 	b := binary.AppendUvarint([]byte{head}, uint64(len(l.Edges)))
 	last := Edge{}
 	for _, e := range l.Edges {
@@ -31,8 +36,11 @@ func (l *List) Pack() string {
 			last.From = 0
 		}
 		b = binary.AppendUvarint(b, uint64(e.From-last.From))
-		if l.Weighted {
+		if weighted {
 			b = binary.AppendVarint(b, int64(e.Weight))
+		}
+		if delayed {
+			b = append(b, e.Delay)
 		}
 		last = e
 	}
@@ -57,10 +65,10 @@ func Unpack(text string, most int) (*List, error) {
 	if err != nil || int64(len(b)) > limit {
 		return bad("they cannot be read, or are too many")
 	}
-	if len(b) == 0 || b[0] != packed && b[0] != packedWeighted {
+	if len(b) == 0 || b[0] < packed || b[0] > packedDelayed {
 		return bad("of another version")
 	}
-	l := &List{Weighted: b[0] == packedWeighted}
+	weighted, delayed := b[0] >= packedWeighted, b[0] == packedDelayed
 	b = b[1:]
 	next := func() (v uint64, ok bool) {
 		v, n := binary.Uvarint(b)
@@ -74,12 +82,12 @@ func Unpack(text string, most int) (*List, error) {
 	if !ok || count > uint64(most) || count > uint64(len(b)) {
 		return bad("a number of edges that is not theirs")
 	}
-	l.Edges = make([]Edge, 0, count)
+	all := make([]Edge, 0, count)
 	last := Edge{}
 	for range count {
 		to, ok := next()
 		from, alsoOK := next()
-		e := Edge{Weight: One}
+		e := Edge{Weight: One, Delay: 1}
 		switch {
 		case !ok || !alsoOK || to > math.MaxUint32-1 || from > math.MaxUint32-1:
 			return bad("an end is missing or too large")
@@ -90,17 +98,23 @@ func Unpack(text string, most int) (*List, error) {
 			return bad("an agent is too large")
 		}
 		e.To, e.From = uint32(to), uint32(from)
-		if l.Weighted {
+		if weighted {
 			v, n := binary.Varint(b)
 			if n <= 0 || v > MaxWeight*One || v < -MaxWeight*One {
 				return bad("a weight is missing or too large")
 			}
 			b, e.Weight = b[n:], int32(v)
 		}
-		l.Edges, last = append(l.Edges, e), e
+		if delayed {
+			if len(b) == 0 || b[0] < 1 || b[0] > MaxDelay {
+				return bad("a delay is missing or too large")
+			}
+			b, e.Delay = b[1:], b[0]
+		}
+		all, last = append(all, e), e
 	}
 	if len(b) > 0 {
 		return bad("bytes behind the last one")
 	}
-	return sorted(l.Edges, l.Weighted), nil
+	return sorted(all, weighted), nil
 }

@@ -64,11 +64,13 @@ func (e *epidemic) open() (err error) {
 }
 
 // begin puts the bits of those who are infected into the stream.
-func (e *epidemic) begin() error {
+func (e *epidemic) begin(int) error {
 	return e.stream.Launch(e.mark, e.lanes(), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
 		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
 		device.Uint32(graphset.Infected), device.Ptr(e.ill[0]))
 }
+
+func (e *epidemic) end() {}
 
 // launch puts tick number i after begin into the stream, with the number of ticks before it.
 func (e *epidemic) launch(i int, tick uint32, count bool) error {

@@ -23,22 +23,14 @@ type modelNeurons struct {
 	links         *edges.Rows
 	cell          *cells.Addressed
 	seed          uint64
+	mail          mail
 }
 
 // step makes tick number tick.
 func (n *modelNeurons) step(tick uint32) {
 	agents := len(n.spike)
-	sums, spikes := make([]int64, agents), make([]byte, agents)
+	sums, spikes := n.mail.arrive(tick, n.spike, n.links, n.cell), make([]byte, agents)
 	exciting := int(math.Round(float64(agents) * (1 - n.cell.Value("inhibitory"))))
-	for from := range agents {
-		weight := n.cell.Value("weight")
-		if from >= exciting {
-			weight *= -n.cell.Value("inhibition")
-		}
-		for at := n.links.Offsets[from]; n.spike[from] == 1 && at < n.links.Offsets[from+1]; at++ {
-			sums[n.links.Columns[at]] += int64(math.RoundToEven(weight * (1 << 16)))
-		}
-	}
 	for id := range agents {
 		of := ""
 		if id >= exciting {

@@ -20,6 +20,24 @@ type Links struct {
 	Degree int
 	Rewire float64
 	Seed   uint64
+	// Delays are those of generated links. Rows have their own.
+	Delays Delays
+}
+
+// Delays are the least and the most ticks that a spike takes over a link, 1 to edges.MaxDelay. The delay
+// of each link is a draw between them, both included. The zero value is 1 and 1.
+type Delays struct{ Least, Most int }
+
+// longest returns the longest delay of a link; 1: spikes arrive in the next tick.
+func (l Links) longest() int {
+	longest := max(1, l.Delays.Most)
+	if l.Rows != nil {
+		longest = 1
+		for _, d := range l.Rows.Delays {
+			longest = max(longest, int(d))
+		}
+	}
+	return longest
 }
 
 // count returns the number of links of so many agents.
@@ -46,11 +64,20 @@ func (l Links) bytes(agents int64) int64 {
 func (l Links) check(agents int64) error {
 	if r := l.Rows; r != nil {
 		if int64(len(r.Offsets)) != agents+1 || r.Offsets[agents] != uint64(len(r.Columns)) ||
-			r.Weights != nil && len(r.Weights) != len(r.Columns) {
-			return fmt.Errorf("%w: rows of %d offsets, %d links and %d weights for %d agents", ErrInvalid,
-				len(r.Offsets), len(r.Columns), len(r.Weights), agents)
+			r.Weights != nil && len(r.Weights) != len(r.Columns) ||
+			r.Delays != nil && len(r.Delays) != len(r.Columns) {
+			return fmt.Errorf("%w: rows of %d offsets, %d links, %d weights and %d delays for %d agents", ErrInvalid,
+				len(r.Offsets), len(r.Columns), len(r.Weights), len(r.Delays), agents)
+		}
+		for at, d := range r.Delays {
+			if d < 1 || d > edges.MaxDelay {
+				return fmt.Errorf("%w: link %d has a delay of %d ticks: use 1 to %d", ErrInvalid, at, d, edges.MaxDelay)
+			}
 		}
 		return nil
+	}
+	if d := l.Delays; d != (Delays{}) && (d.Least < 1 || d.Most < d.Least || d.Most > edges.MaxDelay) {
+		return fmt.Errorf("%w: delays of %d to %d ticks: use 1 to %d", ErrInvalid, d.Least, d.Most, edges.MaxDelay)
 	}
 	switch {
 	case l.Degree < 1 || int64(l.Degree) > max(1, agents-1) || l.Degree > math.MaxInt32:

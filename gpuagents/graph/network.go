@@ -43,6 +43,7 @@ type Network struct {
 	per    int    // agents of a page
 	degree uint32 // 0: rows are between offsets
 	ticks  uint32 // the place of the number of ticks in a page
+	slots  int    // the longest delay of a link
 	stream device.Stream
 	rounds device.Kernel
 	model  model
@@ -64,10 +65,12 @@ type model interface {
 	open() error
 	// bytes is how many these are.
 	bytes() int64
-	// begin puts into the stream what ticks need of the pages, and launch tick number i after it, with
-	// the number of ticks before it. If count is set, it adds the agents in each state to the tally.
-	begin() error
+	// begin puts into the stream what so many ticks need of the pages, and launch tick number i after it,
+	// with the number of ticks before it. If count is set, it adds the agents in each state to the tally.
+	// end says that all of them are made.
+	begin(ticks int) error
 	launch(i int, tick uint32, count bool) error
+	end()
 	// set applies the values of observations, and get returns the votes of agents and a value of each.
 	set(ctx context.Context, ids []uint32, values []float32) error
 	get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error)
@@ -107,6 +110,12 @@ func (n *Network) place(cell *cells.Addressed) (err error) {
 	}
 	if err := o.Links.check(o.Agents); err != nil {
 		return err
+	}
+	if n.slots = o.Links.longest(); n.slots > 1 {
+		if !cell.Spikes() {
+			return fmt.Errorf("%w: links of the cell %s with delays: use lif or izhikevich", ErrInvalid, cell.Cell.Name)
+		}
+		cell = cell.Remembering()
 	}
 	if n.layout, err = cell.Layout(o.PageBytes); err != nil {
 		return err
@@ -238,7 +247,7 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 		return nil, fault.Mark(err)
 	}
 	failed := func(err error) error { return fault.Mark(errors.Join(err, n.stream.Sync(wait))) }
-	if err := n.model.begin(); err != nil {
+	if err := n.model.begin(count); err != nil {
 		return nil, failed(err)
 	}
 	for i := range count {
@@ -266,6 +275,7 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 	if err := n.sync(wait); err != nil {
 		return nil, err
 	}
+	n.model.end()
 	tally = make([]uint64, n.model.states())
 	return tally, fault.Mark(n.tally.Read(0, device.Bytes(tally)))
 }

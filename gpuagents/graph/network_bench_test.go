@@ -118,11 +118,11 @@ func benchTick(b *testing.B, n *Network) {
 	nothing := func() error { return nil }
 	restore := func() error {
 		ok(b, n.stream.Copy(n.memory.Arena(), 0, kept, 0, size))
-		return n.model.begin()
+		return n.model.begin(1)
 	}
 	tick := median(restore, func() error { return n.model.launch(0, 1, false) })
 	counted := median(restore, func() error { return n.model.launch(0, 1, true) })
-	mark := median(nothing, n.model.begin)
+	mark := median(nothing, func() error { return n.model.begin(1) })
 	copying := median(nothing, func() error { return n.stream.Copy(copied, 0, n.columns, 0, links) })
 	checking := median(nothing, func() error {
 		return n.stream.Launch(checksum, device.Geometry{Grid: 4096, Block: 256}, device.Ptr(n.columns),

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 var (
@@ -26,7 +27,18 @@ var (
 // whole tick, and its part that carries the spikes. Before that, ticks of a smaller network are compared
 // with those of the host device, all bits of the state. Times are those of the device, medians of
 // benchTimes.
-func BenchmarkSpiking(b *testing.B) {
+func BenchmarkSpiking(b *testing.B) { benchmarkSpiking(b, Delays{}) }
+
+// BenchmarkSpikingDelays is BenchmarkSpiking for links with delays of one tick up to so many. open-us is
+// the time that an opening takes to make the sums of the ticks to come, if as many neurons have spiked in
+// each of the ticks before.
+func BenchmarkSpikingDelays(b *testing.B) {
+	for _, most := range []int{8, edges.MaxDelay} {
+		b.Run(fmt.Sprintf("delays=1-%d", most), func(b *testing.B) { benchmarkSpiking(b, Delays{1, most}) })
+	}
+}
+
+func benchmarkSpiking(b *testing.B, delays Delays) {
 	d := openDevice(b)
 	neurons, synapses, check := *benchNeurons, *benchSynapses, *benchCheck
 	onHost := d.Properties().ComputeMajor == 0
@@ -44,10 +56,10 @@ func BenchmarkSpiking(b *testing.B) {
 		check = 200_000
 	}
 	if check > 0 {
-		compareSpiking(b, d, check)
+		compareSpiking(b, d, check, delays)
 	}
 	n := open(b, d, neuronsOf(b, *benchCell, 4000, map[string]float64{"weight": 1e-4, "inhibitory": 0.2}), Options{
-		Agents: neurons, Links: Links{Degree: synapses, Rewire: 1, Seed: 1}, Seed: 2,
+		Agents: neurons, Links: Links{Degree: synapses, Rewire: 1, Seed: 1, Delays: delays}, Seed: 2,
 	})
 	for _, share := range []float64{0, 0.001, 0.01, 0.1} {
 		b.Run(fmt.Sprintf("active=%v", share), func(b *testing.B) {
@@ -58,7 +70,8 @@ func BenchmarkSpiking(b *testing.B) {
 }
 
 // fillSpikes puts a share of the neurons at random into the state after a spike, and the others to
-// potentials at random. It returns how many have spiked.
+// potentials at random. If links have delays, as many have spiked in each of the ticks before. It returns
+// how many have spiked.
 func fillSpikes(b *testing.B, n *Network, share float64) (spikes int) {
 	b.Helper()
 	r := rand.New(rand.NewPCG(11, 7))
@@ -67,13 +80,23 @@ func fillSpikes(b *testing.B, n *Network, share float64) (spikes int) {
 	if *benchCell == cells.IzhikevichName {
 		least, most = -75, -60
 	}
-	potentials := device.Of[float32](content[n.model.(*spiking).potential:][:4*n.per])
+	s := n.model.(*spiking)
+	potentials := device.Of[float32](content[s.potential:][:4*n.per])
 	for page := range n.memory.Count() {
 		clear(content)
 		for k := range min(int64(n.per), n.Len()-int64(page)*int64(n.per)) {
 			if potentials[k] = least + r.Float32()*(most-least); r.Float64() < share {
 				content[k] = graphset.Spike
 				spikes++
+			}
+			if s.delayed != nil {
+				past := uint32(content[k])
+				for age := 1; age < n.slots; age++ {
+					if r.Float64() < share {
+						past |= 1 << age
+					}
+				}
+				device.Of[uint32](content[s.delayed.history:][:4*n.per])[k] = past
 			}
 		}
 		ok(b, n.memory.Write(b.Context(), uint64(page), content))
@@ -90,32 +113,45 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 	ok(b, err)
 	defer kept.Close()
 	ok(b, n.stream.Copy(kept, 0, n.memory.Arena(), 0, size))
-	var at [3]device.Event
+	var at [4]device.Event
 	for i := range at {
 		at[i], err = n.dev.NewEvent()
 		ok(b, err)
 		defer at[i].Close()
 	}
-	var push, step []time.Duration
+	var push, step, next, opening []time.Duration
 	for range benchTimes {
 		ok(b, n.stream.Copy(n.memory.Arena(), 0, kept, 0, size))
-		ok(b, s.begin())
+		ok(b, n.stream.Sync(b.Context()))
+		began := time.Now()
+		ok(b, s.begin(1))
+		ok(b, n.stream.Sync(b.Context()))
+		opening = append(opening, time.Since(began))
 		ok(b, n.stream.Record(at[0]))
 		ok(b, s.carry(0))
 		ok(b, n.stream.Record(at[1]))
 		ok(b, s.step(0, 1, false))
 		ok(b, n.stream.Record(at[2]))
+		if s.delayed != nil {
+			ok(b, s.delayed.next(0))
+		}
+		ok(b, n.stream.Record(at[3]))
 		ok(b, n.stream.Sync(b.Context()))
-		for i, to := range []*[]time.Duration{&push, &step} {
+		for i, to := range []*[]time.Duration{&push, &step, &next} {
 			took, err := at[i+1].Since(at[i])
 			ok(b, err)
 			*to = append(*to, took)
 		}
 	}
-	slices.Sort(push)
-	slices.Sort(step)
-	us := func(of []time.Duration) float64 { return float64(of[len(of)/2].Nanoseconds()) / 1e3 }
+	us := func(of []time.Duration) float64 {
+		slices.Sort(of)
+		return float64(of[len(of)/2].Nanoseconds()) / 1e3
+	}
 	b.ReportMetric(0, "ns/op")
+	if s.delayed != nil { // of an entry of one tick; longer ones remember the last ticks alone
+		b.ReportMetric(us(next), "remember-us")
+		b.ReportMetric(us(opening), "open-us")
+	}
 	b.ReportMetric(us(push), "push-us")
 	b.ReportMetric(us(step), "step-us")
 	b.ReportMetric(us(push)+us(step), "tick-us")
@@ -123,13 +159,13 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 }
 
 // compareSpiking makes ticks of a network on the device and on the host device, and compares all state.
-func compareSpiking(b *testing.B, d device.Device, agents int64) {
+func compareSpiking(b *testing.B, d device.Device, agents int64, delays Delays) {
 	b.Helper()
 	host, err := cuda.Open(b.Context(), "host", cuda.Options{})
 	ok(b, err)
 	defer host.Close()
 	agents -= agents % 4000
-	o := Options{Agents: agents, Links: Links{Degree: 50, Rewire: 1, Seed: 1}, Seed: 1 << 40}
+	o := Options{Agents: agents, Links: Links{Degree: 50, Rewire: 1, Seed: 1, Delays: delays}, Seed: 1 << 40}
 	params := map[string]float64{"noise": 0.3, "inhibitory": 0.2}
 	if *benchCell == cells.IzhikevichName {
 		params["noise"], params["inhibitory_noise"] = 9, 3

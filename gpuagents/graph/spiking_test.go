@@ -77,29 +77,52 @@ type neurons struct {
 	links              *edges.Rows
 	cell               *cells.Addressed
 	seed               uint64
+	mail               mail
+}
+
+// mail is the weights that are on their way to neurons, by the tick in which they arrive.
+type mail map[uint32][]int64
+
+// arrive sends the weights of those that have spiked in the tick before, and returns what arrives in a
+// tick. Links without delays arrive in the next tick.
+func (m *mail) arrive(tick uint32, spike []byte, links *edges.Rows, cell *cells.Addressed) []int64 {
+	agents := len(spike)
+	exciting := int(math.Round(float64(agents) * (1 - cell.Value("inhibitory"))))
+	if *m == nil {
+		*m = mail{}
+	}
+	for from := range agents {
+		for at := links.Offsets[from]; spike[from] == 1 && at < links.Offsets[from+1]; at++ {
+			weight, delay := cell.Value("weight"), uint32(1)
+			if from >= exciting {
+				weight *= -cell.Value("inhibition")
+			}
+			fixed := int64(math.RoundToEven(weight * (1 << 16)))
+			if links.Weights != nil {
+				fixed = int64(links.Weights[at])
+			}
+			if links.Delays != nil {
+				delay = uint32(links.Delays[at])
+			}
+			when := tick - 1 + delay
+			if (*m)[when] == nil {
+				(*m)[when] = make([]int64, agents)
+			}
+			(*m)[when][links.Columns[at]] += fixed
+		}
+	}
+	defer delete(*m, tick)
+	if (*m)[tick] == nil {
+		return make([]int64, agents)
+	}
+	return (*m)[tick]
 }
 
 // step makes tick number tick: it goes from each neuron to all that have links to it.
 func (n *neurons) step(tick uint32) {
 	value := func(name string) float32 { return float32(n.cell.Value(name)) }
 	agents := len(n.spike)
-	sums, spikes := make([]int64, agents), make([]byte, agents)
-	exciting := int(math.Round(float64(agents) * (1 - n.cell.Value("inhibitory"))))
-	for from := range agents {
-		for at := n.links.Offsets[from]; at < n.links.Offsets[from+1]; at++ {
-			weight := n.cell.Value("weight")
-			if from >= exciting {
-				weight *= -n.cell.Value("inhibition")
-			}
-			fixed := int64(math.RoundToEven(weight * (1 << 16)))
-			if n.links.Weights != nil {
-				fixed = int64(n.links.Weights[at])
-			}
-			if n.spike[from] == 1 {
-				sums[n.links.Columns[at]] += fixed
-			}
-		}
-	}
+	sums, spikes := n.mail.arrive(tick, n.spike, n.links, n.cell), make([]byte, agents)
 	for id := range agents {
 		if n.rest[id] > 0 {
 			n.rest[id]--

@@ -36,6 +36,10 @@ func (m *Memory) Frame(page int) uint32 { return m.table.frames[page] }
 // SetAbsent tells kernels that a page does not exist, so that they read zeros.
 func (m *Memory) SetAbsent(page uint64) { m.table.set(page, 1<<kernels.AgentHostBit) }
 
+// Contents returns a number that changes when the content of pages is replaced other than by kernels: by
+// Open, Reset, Write and WriteAll. What a state derives from the pages is valid while it is the same.
+func (m *Memory) Contents() uint64 { return m.contents }
+
 // Arena returns the frames on the device, which follow one another.
 func (m *Memory) Arena() device.Buffer { return m.arena }
 

@@ -37,6 +37,8 @@ type Memory struct {
 	pins     []pager.Pin // of a resident memory: a pin for each page that exists
 	whole    bool        // all of them exist
 
+	contents uint64 // how often the content was replaced from outside of kernels
+
 	table frameTable
 	forth []Set // the sets of a sweep
 	back  bool  // the next sweep goes backwards: it begins with the pages that are still on the device
@@ -125,6 +127,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 	if err := m.Shut(); err != nil {
 		return err
 	}
+	m.contents++
 	low, high := watermarks(m.frames.Count(), m.resident)
 	o := pager.Options{
 		Memory: []pager.Memory{{Name: "gpu", Frames: m.frames, Low: low, High: high}}, PageSize: m.pageBytes,
@@ -308,6 +311,7 @@ func (m *Memory) Reset(ctx context.Context) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
+	m.contents++
 	m.heat.stopExchange()
 	pager.UnpinAll(m.pins)
 	m.pins, m.whole = m.pins[:0], false
@@ -350,6 +354,7 @@ func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
+	m.contents++
 	m.dirty[page] = true
 	if err := m.create(ctx, []uint64{page}, func(page uint64) error {
 		if !m.resident {
@@ -368,6 +373,7 @@ func (m *Memory) WriteAll(ctx context.Context, parts []pager.Part) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
+	m.contents++
 	for _, p := range parts {
 		if m.dirty[p.Page] = true; m.made[p.Page] {
 			continue

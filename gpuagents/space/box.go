@@ -25,6 +25,9 @@ type Options struct {
 	Sides []float64
 	// Radius is the distance within which an agent is near another one, up to a quarter of each side.
 	Radius float64
+	// Nearest is how many others an agent of boids hears at the most, the nearest of those within the
+	// radius, up to spaceset.MostNearest; 0: all of them.
+	Nearest int
 	// Periodic says that who leaves the box on one side comes back on the other. Else boids bounce off
 	// the walls, and circles stop there.
 	Periodic bool
@@ -44,6 +47,9 @@ func (o Options) check(cell *cells.Addressed) error {
 			o.Agents, cell.Agents)
 	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
 		return fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
+	case o.Nearest < 0 || o.Nearest > spaceset.MostNearest || o.Nearest > 0 && !cell.IsBoids():
+		return fmt.Errorf("%w: the nearest %d agents, for the cell %s: use up to %d, for boids", ErrInvalid, o.Nearest,
+			cell.Cell.Name, spaceset.MostNearest)
 	case len(o.Sides) != cell.Dimensions():
 		return fmt.Errorf("%w: %d sides for %d dimensions", ErrInvalid, len(o.Sides), cell.Dimensions())
 	}
@@ -227,6 +233,9 @@ func (x *Box) Device() device.Device { return x.dev }
 // Kernels returns the names of the kernels that decide what a tick makes.
 func (x *Box) Kernels() []string {
 	step, place := x.cell.Kernels()
+	if x.cell.IsBoids() {
+		step = spaceset.Nearest(x.o.Nearest)
+	}
 	if x.colony != nil {
 		return append([]string{place, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort}, colonyKernels...)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
@@ -26,13 +27,20 @@ var (
 // Before that, ticks of a smaller box are compared with those of the host device, all bits of the state.
 // Each tick is measured on the device, with its sort. tick-us is the mean of all, as theirs is.
 func BenchmarkCircles(b *testing.B) {
-	benchmark(b, cells.CirclesName, params{"repulsion": 0.025})
+	benchmark(b, cells.CirclesName, params{"repulsion": 0.025}, 0)
 }
 
 // BenchmarkBoids is BenchmarkCircles for boids. In the periodic case their flocks cross the walls.
-func BenchmarkBoids(b *testing.B) { benchmark(b, cells.BoidsName, nil) }
+func BenchmarkBoids(b *testing.B) { benchmark(b, cells.BoidsName, nil, 0) }
 
-func benchmark(b *testing.B, cell string, p params) {
+// BenchmarkBoidsNearest is BenchmarkBoids for boids that hear the nearest others alone.
+func BenchmarkBoidsNearest(b *testing.B) {
+	for _, nearest := range []int{7, 16, spaceset.MostNearest} {
+		b.Run(fmt.Sprintf("nearest=%d", nearest), func(b *testing.B) { benchmark(b, cells.BoidsName, nil, nearest) })
+	}
+}
+
+func benchmark(b *testing.B, cell string, p params, nearest int) {
 	d := openDevice(b)
 	side, onHost := *benchSide, d.Properties().ComputeMajor == 0
 	if side == 0 {
@@ -41,7 +49,7 @@ func benchmark(b *testing.B, cell string, p params) {
 		}
 	}
 	if !onHost {
-		compare(b, d, cell, p)
+		compare(b, d, cell, p, nearest)
 	}
 	for _, c := range []struct {
 		side, density float64
@@ -50,7 +58,8 @@ func benchmark(b *testing.B, cell string, p params) {
 		agents := int64(c.side*c.side*c.side*c.density) / 1000 * 1000
 		b.Run(fmt.Sprintf("agents=%d/density=%v/periodic=%v", agents, c.density, c.periodic), func(b *testing.B) {
 			x := open(b, d, cellOf(b, cell, 3, 8, p), Options{
-				Agents: agents, Sides: []float64{c.side, c.side, c.side}, Radius: 2, Periodic: c.periodic, Seed: 1,
+				Agents: agents, Sides: []float64{c.side, c.side, c.side}, Radius: 2, Nearest: nearest,
+				Periodic: c.periodic, Seed: 1,
 			})
 			benchTicks(b, x)
 		})
@@ -109,14 +118,15 @@ func benchTicks(b *testing.B, x *Box) {
 }
 
 // compare makes ticks of a smaller box on the device and on the host device, and compares all state.
-func compare(b *testing.B, d device.Device, cell string, p params) {
+func compare(b *testing.B, d device.Device, cell string, p params, nearest int) {
 	b.Helper()
 	host, err := cuda.Open(b.Context(), "host", cuda.Options{})
 	ok(b, err)
 	defer host.Close()
 	for _, dims := range []int{2, 3} {
 		o := Options{
-			Agents: 60_000, Sides: []float64{40, 39, 41}[:dims], Radius: 2, Periodic: dims == 3, Seed: 1 << 40,
+			Agents: 60_000, Sides: []float64{40, 39, 41}[:dims], Radius: 2, Nearest: nearest, Periodic: dims == 3,
+			Seed: 1 << 40,
 		}
 		of := cellOf(b, cell, dims, 8, p)
 		here, there := open(b, d, of, o), open(b, host, of, o)

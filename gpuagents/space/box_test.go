@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -141,31 +142,47 @@ func newFlock(x *Box) *flock {
 // float rounds a constant.
 func float(v float64) float32 { return float32(v) }
 
+// apart returns the way from agent i to agent j, in steps and in radii, and its square.
+func (f *flock) apart(i, j int) (steps [3]int64, to [3]float32, q float32) {
+	for k := range len(f.o.Sides) {
+		steps[k] = int64(f.place[j][k]) - int64(f.place[i][k])
+		if f.o.Periodic && steps[k] < -1<<31 {
+			steps[k] += 1 << 32
+		} else if f.o.Periodic && steps[k] >= 1<<31 {
+			steps[k] -= 1 << 32
+		}
+		to[k] = float32(steps[k]) * float(f.o.Sides[k]/f.o.Radius/(1<<32)*(1+1.0/(1<<20)))
+		q += float32(to[k] * to[k])
+	}
+	return steps, to, q
+}
+
+// heard returns the agents that agent i hears: all that are near, or the nearest of these.
+func (f *flock) heard(i int) (all []int) {
+	squares := make([]float32, len(f.place))
+	for j := range f.place {
+		_, _, q := f.apart(i, j)
+		if squares[j] = q; i != j && q < 1 && (q != 0 || f.cell.IsBoids()) {
+			all = append(all, j)
+		}
+	}
+	if most := f.o.Nearest; most > 0 && len(all) > most {
+		slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(squares[a], squares[b]) })
+		all = all[:most]
+	}
+	return all
+}
+
 // tick makes a tick.
 func (f *flock) tick() {
 	v, dims := f.cell.Value, len(f.o.Sides)
 	places, velocities := slices.Clone(f.place), slices.Clone(f.velocity)
 	for i := range places {
 		var way, speed, push [3]int64
-		n := 0
-		for j := range f.place {
-			var steps [3]int64
-			var to [3]float32
-			q := float32(0)
-			for k := range dims {
-				steps[k] = int64(f.place[j][k]) - int64(f.place[i][k])
-				if f.o.Periodic && steps[k] < -1<<31 {
-					steps[k] += 1 << 32
-				} else if f.o.Periodic && steps[k] >= 1<<31 {
-					steps[k] -= 1 << 32
-				}
-				to[k] = float32(steps[k]) * float(f.o.Sides[k]/f.o.Radius/(1<<32)*(1+1.0/(1<<20)))
-				q += float32(to[k] * to[k])
-			}
-			if i == j || !(q < 1) || q == 0 && !f.cell.IsBoids() {
-				continue
-			}
-			n++
+		heard := f.heard(i)
+		n := len(heard)
+		for _, j := range heard {
+			steps, to, q := f.apart(i, j)
 			w := float32(0)
 			if within := float(v("distance") * v("distance")); f.cell.IsBoids() && q < within {
 				w = float32(1-float32(q*float(1/(v("distance")*v("distance"))))) * (1 << 24)
@@ -255,6 +272,7 @@ func TestBox(t *testing.T) {
 		}
 		p := params{"repulsion": r.Float64()}
 		if name == cells.BoidsName {
+			o.Nearest = []int{0, 1 + r.IntN(8), 1 + r.IntN(spaceset.MostNearest)}[r.IntN(3)]
 			p = params{
 				"separation": r.Float64() * 10, "distance": r.Float64() * float64(r.IntN(4)) / 3,
 				"alignment": r.Float64(), "cohesion": r.Float64() * 0.1, "speed_min": 0.2 * r.Float64(),
@@ -374,6 +392,8 @@ func TestInvalid(t *testing.T) {
 		"radius 1 in a side of +Inf":     {Agents: 10, Sides: []float64{math.Inf(1), 9}, Radius: 1},
 		"radius 1 in a side of 1.1e+06":  {Agents: 10, Sides: []float64{1.1e6, 9}, Radius: 1},
 		"pages of 5 bytes: use a multip": {Agents: 10, Sides: sides, Radius: 1, PageBytes: 5},
+		"the nearest -1 agents":          {Agents: 10, Sides: sides, Radius: 1, Nearest: -1},
+		"the nearest 33 agents":          {Agents: 10, Sides: sides, Radius: 1, Nearest: 33},
 	} {
 		if _, err := New(d, nil, boids, o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
@@ -381,6 +401,11 @@ func TestInvalid(t *testing.T) {
 	}
 	if _, err := New(d, nil, life, Options{Agents: 10}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("life in a box: %v, want an ErrInvalid", err)
+	}
+	circles := cellOf(t, cells.CirclesName, 2, 10, nil)
+	if _, err := New(d, nil, circles, Options{Agents: 10, Sides: sides, Radius: 1, Nearest: 7}); !errors.Is(err,
+		ErrInvalid) {
+		t.Errorf("the nearest circles: %v, want an ErrInvalid", err)
 	}
 	x := open(t, d, boids, Options{Agents: 10, Sides: sides, Radius: 1})
 	for _, v := range [][]float32{

@@ -32,8 +32,14 @@ func TestTranslation(t *testing.T) {
 			Agents: 100, Sides: []float64{8, 8, 8}, Radius: 2, Periodic: true, Seed: rapid.Uint64().Draw(rt, "seed"),
 			PageBytes: 4096,
 		}
+		if name == cells.BoidsName {
+			o.Nearest = rapid.IntRange(0, 32).Draw(rt, "nearest")
+		}
 		by := [3]uint32(rapid.SliceOfN(rapid.Uint32(), 3, 3).Draw(rt, "by"))
 		turn := rapid.IntRange(0, 2).Draw(rt, "turn")
+		if o.Nearest > 0 { // a square that rounds another way may choose another agent
+			turn = 0
+		}
 		cell := cellOf(t, name, 3, 10, nil)
 		x, y := open(t, d, cell, o), open(t, d, cell, o)
 		tick(t, x, 1)
@@ -153,13 +159,69 @@ func TestInside(t *testing.T) {
 	})
 }
 
+// TestNearest: agents that hear the nearest of a number that nobody has within the radius move as agents
+// that hear all of them, to the bit. Agents that hear one other do not.
+func TestNearest(t *testing.T) {
+	d := openDevice(t)
+	run := func(nearest int) (all []float32) {
+		x := open(t, d, cellOf(t, cells.BoidsName, 3, 10, nil), Options{
+			Agents: 400, Sides: []float64{20, 20, 20}, Radius: 4, Seed: 3, Nearest: nearest, PageBytes: 4096,
+		})
+		tick(t, x, 30) // with 8 others within the radius, on average
+		_, all = values(t, x)
+		return all
+	}
+	all := run(0)
+	if !slices.Equal(run(32), all) {
+		t.Error("agents that hear the nearest 32 move otherwise than those that hear all")
+	}
+	if slices.Equal(run(1), all) {
+		t.Error("agents that hear the nearest one move as those that hear all")
+	}
+}
+
+// TestTopological: agents that hear the nearest others steer by who is near, however far that is. A flock
+// that is spread to twice the size, within the radius, keeps its directions without separation and
+// cohesion, to the bit, while one whose agents hear all within the radius does not.
+func TestTopological(t *testing.T) {
+	d := openDevice(t)
+	for nearest, same := range map[int]bool{7: true, 0: false} {
+		var directions [2][]float32
+		for i, wide := range []float32{1, 2} {
+			r := rand.New(rand.NewPCG(8, 51))
+			x := open(t, d, cellOf(t, cells.BoidsName, 2, 10, params{"separation": 0, "cohesion": 0}), Options{
+				Agents: 100, Sides: []float64{64, 64}, Radius: 8, Nearest: nearest, PageBytes: 4096,
+			})
+			var to []float32
+			for range x.Len() {
+				to = append(to, 20+wide*10*r.Float32(), 20+wide*10*r.Float32(), r.Float32()-0.5, r.Float32()-0.5)
+			}
+			ok(t, x.Set(t.Context(), ids(x), to))
+			tick(t, x, 1)
+			_, v := values(t, x)
+			for k := 0; k < len(v); k += 4 {
+				directions[i] = append(directions[i], v[k+2:k+4]...)
+			}
+		}
+		if slices.Equal(directions[0], directions[1]) != same {
+			t.Errorf("nearest %d: the directions of the wide flock are the same: %v, want %v", nearest, !same, same)
+		}
+	}
+}
+
 // TestFlock: boids that begin in all directions fly in one. The length of their mean velocity, as a part
 // of their mean speed, is about 0 at first, and near 1 then. Without alignment it stays low.
+// They also do so if they hear the nearest seven alone.
 func TestFlock(t *testing.T) {
 	d := openDevice(t)
-	for alignment, want := range map[float64][2]float64{0.2: {0.9, 1}, 0: {0, 0.5}} {
+	for _, c := range []struct {
+		alignment float64
+		nearest   int
+		want      [2]float64
+	}{{0.2, 0, [2]float64{0.9, 1}}, {0.2, 7, [2]float64{0.9, 1}}, {0, 0, [2]float64{0, 0.5}}} {
+		alignment, want := c.alignment, c.want
 		x := open(t, d, cellOf(t, cells.BoidsName, 2, 10, params{"alignment": alignment, "cohesion": 0}), Options{
-			Agents: 200, Sides: []float64{20, 20}, Radius: 4, Periodic: true, Seed: 1,
+			Agents: 200, Sides: []float64{20, 20}, Radius: 4, Nearest: c.nearest, Periodic: true, Seed: 1,
 		})
 		order := func() float64 {
 			var vx, vy, speed float64
@@ -175,7 +237,7 @@ func TestFlock(t *testing.T) {
 		}
 		tick(t, x, 400)
 		if got := order(); got < want[0] || got > want[1] {
-			t.Errorf("with alignment %v the order is %v, want %v", alignment, got, want)
+			t.Errorf("with alignment %v, nearest %d, the order is %v, want %v", alignment, c.nearest, got, want)
 		}
 	}
 }

@@ -137,8 +137,12 @@ func (x *Box) step(count bool) error {
 	n, g := x.Len(), x.grid
 	where := append(words(n, g.n[0], g.n[1], g.n[2], g.reach, bit(x.o.Periodic)), device.Ptr(x.starts))
 	if x.cell.IsBoids() {
-		return x.put(spaceset.Boids, n, buffers(x.sorted, x.sortedVelocities), where, x.boidsArgs(),
-			buffers(x.positions, x.velocities, x.near), words(bit(count)), buffers(x.tally))
+		var most []device.Arg
+		if x.o.Nearest > 0 {
+			most = words(int64(x.o.Nearest))
+		}
+		return x.put(spaceset.Nearest(x.o.Nearest), n, buffers(x.sorted, x.sortedVelocities), where, x.boidsArgs(),
+			buffers(x.positions, x.velocities, x.near), words(bit(count)), buffers(x.tally), most)
 	}
 	return x.put(spaceset.Circles, n, buffers(x.sorted), where, x.circlesArgs(), buffers(x.positions, x.near),
 		words(bit(count)), buffers(x.tally))

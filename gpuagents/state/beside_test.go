@@ -17,15 +17,18 @@ import (
 
 // besideTexts are swarms of agents that have neighbours, of all cells.
 var besideTexts = map[string]string{
-	"life":       "cell: {kind: life}\nneighbours: {width: 1000, height: 700}\n",
-	"sir":        "agents: 70001\ncell: {kind: sir}\nneighbours: {random: {degree: 3}}\n",
-	"sir, file":  "cell: {kind: sir}\nneighbours: {graph: weights.csv}\n",
-	"lif":        "agents: 5000\ncell: {kind: lif}\nneighbours: {ring: {reach: 7}}\n",
-	"lif, file":  "cell: {kind: lif}\nneighbours: {graph: plain.csv, directed: true}\n",
-	"izhikevich": "agents: 5000\ncell: {kind: izhikevich}\nneighbours: {random: {degree: 9}}\n",
-	"boids":      "agents: 3000\ncell: {kind: boids}\nneighbours: {space: {size: [90, 50], radius: 1}}\n",
-	"colony":     "agents: 3000\ncell: {kind: colony}\nneighbours: {space: {size: [20, 9], radius: 1}}\n",
-	"circles":    "agents: 3000\ncell: {kind: circles}\nneighbours: {space: {size: [20, 9, 9], radius: 2}}\n",
+	"life":               "cell: {kind: life}\nneighbours: {width: 1000, height: 700}\n",
+	"sir":                "agents: 70001\ncell: {kind: sir}\nneighbours: {random: {degree: 3}}\n",
+	"sir, file":          "cell: {kind: sir}\nneighbours: {graph: weights.csv}\n",
+	"lif":                "agents: 5000\ncell: {kind: lif}\nneighbours: {ring: {reach: 7}}\n",
+	"lif, file":          "cell: {kind: lif}\nneighbours: {graph: plain.csv, directed: true}\n",
+	"izhikevich":         "agents: 5000\ncell: {kind: izhikevich}\nneighbours: {random: {degree: 9}}\n",
+	"lif, delays":        "agents: 5001\ncell: {kind: lif}\nneighbours: {random: {degree: 3, delay: [2, 7]}}\n",
+	"izhikevich, delays": "cell: {kind: izhikevich}\nneighbours: {graph: delays.csv, directed: true}\n",
+
+	"boids":   "agents: 3000\ncell: {kind: boids}\nneighbours: {space: {size: [90, 50], radius: 1}}\n",
+	"colony":  "agents: 3000\ncell: {kind: colony}\nneighbours: {space: {size: [20, 9], radius: 1}}\n",
+	"circles": "agents: 3000\ncell: {kind: circles}\nneighbours: {space: {size: [20, 9, 9], radius: 2}}\n",
 }
 
 // TestBeside: what a specification says that ticks need beside the pages is what they allocate, to the
@@ -33,6 +36,7 @@ var besideTexts = map[string]string{
 func TestBeside(t *testing.T) {
 	files := fstest.MapFS{
 		"plain.csv": {Data: []byte("0,1\n5,1\n1,0\n")}, "weights.csv": {Data: []byte("0 1 0.5\n1 2 1\n")},
+		"delays.csv": {Data: []byte("0 1 0.5 3\n1 2 1 9\n7 2 1 9\n")},
 	}
 	for name, text := range besideTexts {
 		spec, err := swarm.ParseIn(files, "test.yaml", []byte("name: x\naddressed: agent\npage_size: 64KiB\n"+text))

@@ -41,8 +41,12 @@ func boxStates(t *testing.T, s State) []byte {
 // checkpoint, with replays of the rest of the log. They agree to the bit, and nobody is lost. Agents of
 // a colony die and are born meanwhile.
 func TestBoxState(t *testing.T) {
-	for cell, text := range map[string]string{"boids": boxText, "colony": colonyText} {
-		t.Run(cell, func(t *testing.T) { testBoxState(t, cell, text) })
+	for name, text := range map[string]string{
+		"boids": boxText, "colony": colonyText,
+		"boids, nearest": strings.Replace(boxText, "radius: 2", "radius: 3, nearest: 7", 1),
+	} {
+		cell, _, _ := strings.Cut(name, ",")
+		t.Run(name, func(t *testing.T) { testBoxState(t, cell, text) })
 	}
 }
 

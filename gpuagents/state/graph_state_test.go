@@ -221,6 +221,8 @@ const izhikevichText = "name: x\naddressed: agent\nagents: 9600\n" +
 func TestSpikingState(t *testing.T) {
 	for _, text := range []string{spikingText, izhikevichText} {
 		testSpikingState(t, text)
+		testSpikingState(t, strings.Replace(text, "{degree: 20}", "{degree: 20, delay: [1, 20]}", 1))
+		testSpikingState(t, strings.Replace(text, "{degree: 20}", "{degree: 20, delay: 3}", 1))
 	}
 }
 
@@ -228,12 +230,12 @@ func testSpikingState(t *testing.T, text string) {
 	t.Helper()
 	d, disk := openNamed(t, *deviceName), newDisk()
 	plain, store := openPaged(t, d, nil, text), disk.open(t)
-	s := openPaged(t, d, pages.NewBudget(1<<20, 0), text)
+	s := openPaged(t, d, pages.NewBudget(4<<20, 0), text)
 	if err := s.Memory().Open(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	current := float32(0.3)
-	if text == izhikevichText {
+	if strings.Contains(text, "izhikevich") {
 		current = 15
 	}
 	query := func(s State) []byte {
@@ -272,7 +274,7 @@ func testSpikingState(t *testing.T, text string) {
 	if err := errors.Join(s.Close(), store.Close()); err != nil {
 		t.Fatal(err)
 	}
-	s, store = openPaged(t, d, pages.NewBudget(1<<20, 0), text), disk.open(t)
+	s, store = openPaged(t, d, pages.NewBudget(4<<20, 0), text), disk.open(t)
 	if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
 		t.Fatal(err)
 	}

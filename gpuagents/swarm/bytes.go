@@ -49,7 +49,8 @@ func (s *Spec) BesideBytes() int64 {
 	}
 	rows, err := s.Rows()
 	if err != nil {
-		return graph.Beside(cell, s.Network(graph.Links{Degree: 1, Rewire: 1})) // the least
+		least := graph.Links{Degree: 1, Rewire: 1, Delays: graph.Delays{Least: 1, Most: s.Neighbours.longest()}}
+		return graph.Beside(cell, s.Network(least))
 	}
 	return graph.Beside(cell, s.Network(s.Links(rows)))
 }
@@ -64,8 +65,8 @@ func (s *Spec) Grid() grid.Options {
 func (s *Spec) Box() space.Options {
 	n := s.Neighbours.Space
 	return space.Options{
-		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Periodic: n.Periodic, Seed: s.Seed,
-		PageBytes: int(s.PageSize),
+		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Nearest: int(n.Nearest), Periodic: n.Periodic,
+		Seed: s.Seed, PageBytes: int(s.PageSize),
 	}
 }
 

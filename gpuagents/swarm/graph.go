@@ -48,7 +48,10 @@ func (s *Spec) readGraph(folder fs.FS) (path []string, err error) {
 		return path, fmt.Errorf("neighbours: graph %s: its %d edges take %d bytes, packed, of at most %d: use fewer "+
 			"edges, or random or ring, which take none", name, len(list.Edges), len(text), MaxPacked)
 	}
-	s.Neighbours.Edges = text
+	s.Neighbours.Edges, s.Neighbours.Longest = text, 0
+	if list.Longest > 1 {
+		s.Neighbours.Longest = list.Longest
+	}
 	return nil, nil
 }
 
@@ -149,9 +152,13 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 func (s *Spec) Links(rows *edges.Rows) graph.Links {
 	n := s.Neighbours
 	if n.Ring != (Ring{}) {
-		return graph.Links{Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed}
+		return graph.Links{
+			Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed, Delays: n.Ring.Delay.links(),
+		}
 	}
-	return graph.Links{Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed}
+	return graph.Links{
+		Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed, Delays: n.Random.Delay.links(),
+	}
 }
 
 // validateGraph is the part of validateNeighbours for the cells sir, lif and izhikevich.
@@ -176,6 +183,9 @@ func (s *Spec) validateGraph() (path []string, err error) {
 	case n.Graph != "" && n.Edges == "" && n.Digest == "":
 		return at("graph"), fmt.Errorf("neighbours: graph %s: its edges are missing: make the swarm from its "+
 			"file", n.Graph)
+	}
+	if path, err := s.validateDelays(); err != nil {
+		return path, err
 	}
 	if n.Edges != "" {
 		return s.validateEdges()
@@ -211,6 +221,10 @@ func (s *Spec) validateEdges() (path []string, err error) {
 	list, err := s.Neighbours.list()
 	if err != nil {
 		return path, fmt.Errorf("neighbours: graph %s: %w", s.Neighbours.Graph, err)
+	}
+	if list.Longest != s.Neighbours.longest() {
+		return path, fmt.Errorf("neighbours: graph %s: its longest delay is %d, in the specification %d: make the "+
+			"swarm anew from its file", s.Neighbours.Graph, list.Longest, s.Neighbours.longest())
 	}
 	if most := list.Agents(); most > s.Agents {
 		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or "+

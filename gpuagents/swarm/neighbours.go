@@ -34,6 +34,9 @@ type Neighbours struct {
 	Directed bool `yaml:"directed" json:"directed,omitempty"`
 	// Edges is the content of Graph, packed; see edges.List.Pack. Parse fills it in.
 	Edges string `yaml:"-" json:"edges,omitempty"`
+	// Longest is the longest delay of the edges of Graph, in ticks; 0: all have the delay 1. Parse
+	// fills it in.
+	Longest int `yaml:"-" json:"longest,omitempty"`
 	// Digest is that of Edges where these are an object in the place of snapshots; see Spec.Detach.
 	Digest string `yaml:"-" json:"digest,omitempty"`
 }
@@ -44,6 +47,8 @@ type Random struct {
 	// Degree is the links of an agent, 1 or more, and fewer than there are agents.
 	Degree int    `yaml:"degree" json:"degree"`
 	Seed   uint64 `yaml:"seed" json:"seed,omitempty"`
+	// Delay is that of the links of neurons, drawn by Seed.
+	Delay Delay `yaml:"delay" json:"delay,omitzero"`
 }
 
 // Ring is a ring of all agents in the order of their numbers.
@@ -54,6 +59,8 @@ type Ring struct {
 	// of Watts and Strogatz. Seed chooses those.
 	Rewire float64 `yaml:"rewire" json:"rewire,omitempty"`
 	Seed   uint64  `yaml:"seed" json:"seed,omitempty"`
+	// Delay is that of the links of neurons, drawn by Seed.
+	Delay Delay `yaml:"delay" json:"delay,omitzero"`
 }
 
 // String implements fmt.Stringer. It tells different grids and graphs from each other.
@@ -62,9 +69,11 @@ func (n Neighbours) String() string {
 	case n.Space != Space{}:
 		return n.Space.String()
 	case n.Random != Random{}:
-		return fmt.Sprintf("random graph of degree %d, seed %d", n.Random.Degree, n.Random.Seed)
+		return fmt.Sprintf("random graph of degree %d, seed %d", n.Random.Degree, n.Random.Seed) +
+			n.Random.Delay.text()
 	case n.Ring != Ring{}:
-		return fmt.Sprintf("ring of reach %d, rewired %v, seed %d", n.Ring.Reach, n.Ring.Rewire, n.Ring.Seed)
+		return fmt.Sprintf("ring of reach %d, rewired %v, seed %d", n.Ring.Reach, n.Ring.Rewire, n.Ring.Seed) +
+			n.Ring.Delay.text()
 	case n.Edges != "" || n.Digest != "":
 		return n.fileText()
 	}

@@ -18,6 +18,9 @@ type Space struct {
 	Size Sides `yaml:"size" json:"size"`
 	// Radius is above 0, and at most a quarter of each side.
 	Radius float64 `yaml:"radius" json:"radius"`
+	// Nearest is how many agents an agent of boids hears at the most, the nearest of those within the
+	// radius; 0: all of them. YAML has 1 to spaceset.MostNearest.
+	Nearest Nearest `yaml:"nearest" json:"nearest,omitempty"`
 	// Periodic says that who leaves the box on one side comes back on the other, and that agents are near
 	// each other across the sides. Else boids bounce off the walls, and circles stop there.
 	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
@@ -43,6 +46,24 @@ func (s *Sides) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// Nearest is a number of nearest agents.
+type Nearest int
+
+// UnmarshalYAML reads the form that Space.Nearest documents.
+func (m *Nearest) UnmarshalYAML(n *yaml.Node) error {
+	// A number with a fraction would be cut off.
+	if err := n.Decode((*int)(m)); err != nil || n.ShortTag() != "!!int" || *m < 1 || *m > spaceset.MostNearest {
+		return fmt.Errorf("line %d: %w", n.Line, errNearest(n.Value))
+	}
+	return nil
+}
+
+// errNearest returns the error of a value of Space.Nearest.
+func errNearest(value any) error {
+	return fmt.Errorf("neighbours: nearest %v: use a whole number from 1 to %d, or leave it out, so that agents hear "+
+		"all within the radius", value, spaceset.MostNearest)
+}
+
 // String returns the sides as YAML has them.
 func (s Sides) String() string {
 	var all []string
@@ -66,6 +87,9 @@ func (s Space) Sides() []float64 { return s.Size[:s.Size.dimensions():s.Size.dim
 // String implements fmt.Stringer. It tells different boxes from each other.
 func (s Space) String() string {
 	text := fmt.Sprintf("box of %v, radius %v", s.Size, s.Radius)
+	if s.Nearest > 0 {
+		text += fmt.Sprintf(", the nearest %d", s.Nearest)
+	}
 	if s.Periodic {
 		text += ", periodic"
 	}
@@ -101,6 +125,9 @@ func (s *Spec) validateSpace() (path []string, err error) {
 				"%v, %v", box.Radius, box.Size, side/spaceset.MostRadii)
 		}
 	}
+	if path, err := s.validateNearest(box.Nearest); err != nil {
+		return path, err
+	}
 	if s.Agents < 1 {
 		return []string{"agents"}, fmt.Errorf("agents %d: a box has 1 or more, below 2^32", s.Agents)
 	}
@@ -111,6 +138,19 @@ func (s *Spec) validateSpace() (path []string, err error) {
 	}
 	if s.Cell.Kind == cells.BoidsName {
 		return s.validateSpeeds()
+	}
+	return nil, nil
+}
+
+// validateNearest is the part of validateSpace about the nearest agents.
+func (s *Spec) validateNearest(most Nearest) (path []string, err error) {
+	path = []string{"neighbours", "space", "nearest"}
+	switch {
+	case most < 0 || most > spaceset.MostNearest:
+		return path, errNearest(most)
+	case most > 0 && s.Cell.Kind != cells.BoidsName:
+		return path, fmt.Errorf("neighbours: nearest %d: it is for the cell boids: agents of the cell %s hear all "+
+			"within the radius: leave it out", most, s.Cell.Kind)
 	}
 	return nil, nil
 }

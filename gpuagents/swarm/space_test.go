@@ -21,6 +21,9 @@ func TestSpace(t *testing.T) {
 		inBox("neighbours: {space: {size: [9, 9, 9.5], radius: 0.5, periodic: true}}\nagents_per_group: 4"): {
 			"x,y,z,vx,vy,vz", "box of [9, 9, 9.5], radius 0.5, periodic", 4,
 		},
+		inBox("neighbours: {space: {size: [8, 100], radius: 2, nearest: 7, periodic: true}}"): {
+			"x,y,vx,vy", "box of [8, 100], radius 2, the nearest 7, periodic", 512,
+		},
 		byAgent("cell: {kind: circles}\nfeatures: [a, b]\nneighbours: {space: {size: [9, 9], radius: 2}}"): {
 			"a,b", "box of [9, 9], radius 2", 512,
 		},
@@ -51,6 +54,11 @@ func TestSpace(t *testing.T) {
 		`"neighbours":{"space":{"size":[9,-1,0],"radius":2}}}`))
 	if err == nil || !strings.Contains(err.Error(), "side 2 is -1: use a number above 0") {
 		t.Errorf("a side below 0 in JSON: %v", err)
+	}
+	_, err = FromJSON([]byte(`{"name":"x","addressed":"agent","agents":8,"cell":{"kind":"boids"},` +
+		`"neighbours":{"space":{"size":[9,9,0],"radius":2,"nearest":33}}}`))
+	if err == nil || !strings.Contains(err.Error(), "nearest 33: use a whole number from 1 to 32") {
+		t.Errorf("the nearest 33 in JSON: %v", err)
 	}
 }
 
@@ -90,6 +98,19 @@ func TestSpaceErrors(t *testing.T) {
 		inBox("neighbours: {space: {size: [9, 9], radius: 1}, ring: {reach: 1}}"): "5: neighbours: agents of " +
 			"the cell boids are in a box",
 		onGraph(space): "5: neighbours: space: it is for the cells boids, circles and colony",
+		box("size: [9, 9], radius: 1, nearest: 0"): " line 5: neighbours: nearest 0: use a whole number from 1 to " +
+			"32, or leave it out, so that agents hear all within the radius",
+		box("size: [9, 9], radius: 1, nearest: 33"):  " line 5: neighbours: nearest 33: use a whole number from 1",
+		box("size: [9, 9], radius: 1, nearest: -1"):  " line 5: neighbours: nearest -1: use a whole number from 1",
+		box("size: [9, 9], radius: 1, nearest: 6.5"): " line 5: neighbours: nearest 6.5: use a whole number from 1",
+		box("size: [9, 9], radius: 1, nearest: few"): " line 5: neighbours: nearest few: use a whole number from 1",
+		box("size: [9, 9], radius: 1, nearest: []"):  " line 5: neighbours: nearest : use a whole number from 1",
+		byAgent("cell: {kind: circles}\nneighbours: {space: {size: [9, 9], radius: 1, nearest: 7}}"): "5: " +
+			"neighbours: nearest 7: it is for the cell boids: agents of the cell circles hear all within the radius: " +
+			"leave it out",
+		byAgent("cell: {kind: colony}\nneighbours:\n  space:\n    size: [9, 9]\n    radius: 1\n    nearest: 7"): "" +
+			"9: neighbours: nearest 7: it is for the cell boids",
+		onGraph("neighbours: {random: {degree: 2}, nearest: 7}"): `5: unknown key "neighbours.nearest"`,
 		box("size: [9, 9], radius: 1", "features: [x, y]"): "6: 2 features: an agent of the cell boids in 2 " +
 			"dimensions has 4: write x, y, vx, vy, or names of your own, or leave it out",
 		box("size: [9, 9], radius: 1", "shards: 2"):                "6: shards 2: a box is on one device",

@@ -396,7 +396,12 @@ func (s *Spec) deaf() (*cells.Addressed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, len(s.Features), len(s.Vote.Candidates), voting)
+	a, err := cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, len(s.Features), len(s.Vote.Candidates),
+		voting)
+	if err == nil && s.Neighbours.longest() > 1 {
+		a = a.Remembering()
+	}
+	return a, err
 }
 
 // Bind fits the cell to a swarm whose groups are addressed.

@@ -20,15 +20,16 @@ const (
 	Integer  Kind = "whole number"
 	Number   Kind = "number"
 	Boolean  Kind = "true or false"
-	Duration Kind = "duration"        // a number with ms, s, m or h
-	Size     Kind = "size"            // a number of bytes, also with KiB, MiB or GiB
-	Texts    Kind = "list of texts"   // a YAML sequence
-	OneOrAll Kind = "text or list"    // a text, or a YAML sequence of texts
-	Numbers  Kind = "map of numbers"  // names to numbers
-	Lengths  Kind = "list of numbers" // a YAML sequence
-	Types    Kind = "map of types"    // names to types of state variables
-	Section  Kind = "map"             // further keys below it
-	Code     Kind = "text of several" // lines of CUDA C++
+	Duration Kind = "duration"                    // a number with ms, s, m or h
+	Size     Kind = "size"                        // a number of bytes, also with KiB, MiB or GiB
+	Texts    Kind = "list of texts"               // a YAML sequence
+	OneOrAll Kind = "text or list"                // a text, or a YAML sequence of texts
+	Numbers  Kind = "map of numbers"              // names to numbers
+	Lengths  Kind = "list of numbers"             // a YAML sequence
+	Ticks    Kind = "whole number or list of two" // a YAML sequence of the least and the most
+	Types    Kind = "map of types"                // names to types of state variables
+	Section  Kind = "map"                         // further keys below it
+	Code     Kind = "text of several"             // lines of CUDA C++
 )
 
 // Scope says which swarms a key is for.

@@ -185,6 +185,12 @@ var keys = []Key{
 		Doc: "Distance within which agents are neighbours.",
 	},
 	{
+		Path: "neighbours.space.nearest", Kind: Integer, Min: "1", Max: "32", Scope: Agents,
+		Doc: "Agents that an agent of `boids` hears at the most: the nearest of those within the radius, and of two " +
+			"at the same distance the one with the smaller number. Without it, an agent hears all of them. Other " +
+			"cells do not have it.",
+	},
+	{
 		Path: "neighbours.space.periodic", Kind: Boolean, Default: "false", Scope: Agents,
 		Doc: "Whether who leaves the box on one side comes back on the other. Otherwise boids bounce off its walls, " +
 			"and circles stop there.",
@@ -204,6 +210,12 @@ var keys = []Key{
 		Scope: Agents, Doc: "Chooses the links.",
 	},
 	{
+		Path: "neighbours.random.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
+		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
+			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives " +
+			"in the next tick.",
+	},
+	{
 		Path: "neighbours.ring", Kind: Section, Scope: Agents,
 		Doc: "Ring of all agents in the order of their numbers, which GPU agents generate.",
 	},
@@ -220,11 +232,18 @@ var keys = []Key{
 		Doc: "Chooses the links that are replaced.",
 	},
 	{
+		Path: "neighbours.ring.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
+		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
+			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives " +
+			"in the next tick.",
+	},
+	{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
-			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by " +
-			"them; " +
-			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Agents count from 0. A " +
+			"`from,to,weight`, or `from,to,weight,delay`. Weights of `sir` are from 0 to 1, and the chance of " +
+			"an infection is multiplied by them; " +
+			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Delays are of spikes, in " +
+			"whole ticks, 1 to 32. Agents count from 0. A " +
 			"graph of more than some 150,000 edges " +
 			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 " +
 			"edges.",

@@ -61,7 +61,7 @@ func TestKeys(t *testing.T) {
 	kinds := map[Kind]string{
 		Text: "string", Code: "string", Number: "float64", Boolean: "*bool", Duration: "strictyaml.Duration",
 		Size: "strictyaml.Size", Texts: "[]string", OneOrAll: "dialect.Forms", Numbers: "map[string]float64",
-		Types: "map[string]string", Lengths: "swarm.Sides",
+		Types: "map[string]string", Lengths: "swarm.Sides", Ticks: "swarm.Delay",
 	}
 	for path, of := range fields {
 		k, ok := Find(path)
@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 		want := kinds[k.Kind]
 		if k.Kind == Integer {
 			want = strings.TrimRight(of.String(), "0123456789")
-			if want != "int" && want != "uint" {
+			if want != "int" && want != "uint" && of != reflect.TypeFor[swarm.Nearest]() {
 				t.Errorf("%s is a %s, described as %q", path, of, k.Kind)
 			}
 			continue
@@ -121,12 +121,15 @@ var bases = map[string]map[string]any{
 	"neighbours.ring.reach":     onGraph(map[string]any{}),
 	"neighbours.ring.rewire":    onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
 	"neighbours.ring.seed":      onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.ring.delay":     spiking(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.random.delay":   spiking(map[string]any{"random": map[string]any{"degree": 1}}),
 	"neighbours.directed":       onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
 	"cell.kind=izhikevich":      onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
 	string(Izhikevich):          neurons(),
 	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
 	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
+	"neighbours.space.nearest":  inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
 	"knowledge.units":           hearing(),
@@ -167,8 +170,11 @@ func onGraph(neighbours map[string]any) map[string]any {
 }
 
 // neurons returns a specification of a swarm of izhikevich.
-func neurons() map[string]any {
-	spec := onGraph(map[string]any{"random": map[string]any{"degree": 1}})
+func neurons() map[string]any { return spiking(map[string]any{"random": map[string]any{"degree": 1}}) }
+
+// spiking returns a specification of a swarm of izhikevich on a graph.
+func spiking(neighbours map[string]any) map[string]any {
+	spec := onGraph(neighbours)
 	spec["cell"] = map[string]any{"kind": "izhikevich"}
 	return spec
 }
@@ -304,6 +310,15 @@ func TestBounds(t *testing.T) {
 				} else {
 					try(-1, false, true)
 				}
+			case Ticks:
+				var n int64
+				_, _ = fmt.Sscan(bound, &n)
+				try(n, true, true)
+				try([]int64{n, n}, true, true)
+				try(n+beyond, false, true)
+				try([]int64{n, n + beyond}, false, true)
+				try([]int64{n}, false, true)
+				try(float64(n)+0.5, false, true)
 			case Number:
 				var n float64
 				_, _ = fmt.Sscan(bound, &n)

@@ -13,7 +13,8 @@ import (
 func GraphKernels() []string {
 	return []string{
 		graphset.Links, graphset.Mark, graphset.SIR, graphset.Rounds, graphset.List, graphset.Push, graphset.LIF,
-		graphset.Izhikevich, graphset.Put, graphset.Take, graphset.Trace,
+		graphset.Izhikevich, graphset.Put, graphset.Take, graphset.Trace, graphset.Send, graphset.Recall,
+		graphset.Remember,
 	}
 }
 
@@ -39,6 +40,10 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		states[int(frames[id/per])*pageBytes+id%per] = 1
 		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
 			out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+	case graphset.Send:
+		return a.send(r, agents)
+	case graphset.Recall, graphset.Remember:
+		return a.history(r, kernel, agents, per, frames)
 	case graphset.Izhikevich:
 		return a.izhikevich(r, agents, per, frames)
 	case graphset.Push, graphset.LIF, graphset.Put, graphset.Take:

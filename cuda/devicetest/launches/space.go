@@ -13,7 +13,7 @@ import (
 func SpaceKernels() []string {
 	return []string{
 		spaceset.Place, spaceset.Load, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort, spaceset.Boids,
-		spaceset.Circles, spaceset.Store, spaceset.Dots,
+		spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32, spaceset.Circles, spaceset.Store, spaceset.Dots,
 		spaceset.Flags, spaceset.Gather, spaceset.Colony, spaceset.Slots, spaceset.Born,
 	}
 }
@@ -212,7 +212,8 @@ type box struct {
 // randomBox returns a list of agents that are in bins.
 func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 	var places [][4]uint32
-	few := r.IntN(2) == 0 // some are close to each other, or at the same place
+	few := r.IntN(2) == 0     // some are close to each other, or at the same place
+	lattice := r.IntN(3) == 0 // many are at the same distance
 	for id := range agents {
 		p := [4]uint32{r.Uint32(), r.Uint32(), r.Uint32(), uint32(id)}
 		if few && id > 0 && r.IntN(4) > 0 {
@@ -230,8 +231,14 @@ func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 		if dims == 2 {
 			p[2] = 0
 		}
+		for k := range 3 {
+			if lattice {
+				p[k] &^= 1<<28 - 1
+			}
+		}
 		places = append(places, p)
 	}
+	r.Shuffle(agents, func(i, j int) { places[i], places[j] = places[j], places[i] }) // any order in a bin
 	of := make([][]uint32, bins.all())
 	for _, p := range places {
 		bin := bins.of(p[:])
@@ -245,12 +252,13 @@ func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 	return b
 }
 
-// step makes a launch of Boids, Circles or Colony. reach bins on the first axis are as wide as a radius, or
-// wider, and so is a bin on the others.
+// step makes a launch of Boids or one of Nearest, of Circles or of Colony. reach bins on the first axis
+// are as wide as a radius, or wider, and so is a bin on the others.
 func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBins) *Arrays {
 	reach := 1 + r.IntN(4)
 	bins[0] *= reach
-	all, wide, boids := randomBox(r, agents, dims, bins), 1+r.Float64(), kernel == spaceset.Boids
+	all, wide := randomBox(r, agents, dims, bins), 1+r.Float64()
+	boids := kernel != spaceset.Circles && kernel != spaceset.Colony
 	float := func(v float64) { a.scalar(device.Float32(float32(v))) }
 	each := func(f func(k int) float64) {
 		for k := range 3 {
@@ -313,6 +321,15 @@ func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBin
 	float(slowest * spaceset.Units)
 	float((slowest + (1-slowest)*r.Float64()) * spaceset.Units)
 	each(func(k int) float64 { return (1 << 32) / radii(k) / spaceset.Units })
-	return a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(agents)).
+	a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(agents)).
 		word(r.IntN(2)).out(words(2, 5))
+	switch kernel {
+	case spaceset.Nearest8:
+		a.word(1 + r.IntN(8))
+	case spaceset.Nearest16:
+		a.word(1 + r.IntN(16))
+	case spaceset.Nearest32:
+		a.word(1 + r.IntN(spaceset.MostNearest))
+	}
+	return a
 }

@@ -12,6 +12,9 @@ import (
 func init() {
 	twin.Register(graphset.List, list)
 	twin.Register(graphset.Push, push)
+	twin.Register(graphset.Send, send)
+	twin.Register(graphset.Recall, recall)
+	twin.Register(graphset.Remember, remember)
 	twin.Register(graphset.LIF, lif)
 	twin.Register(graphset.Put, put)
 	twin.Register(graphset.Take, take)

@@ -64,7 +64,7 @@ func colony(b *twin.Block) {
 	first, end := b.Part(uint64(b.Uint32(8)))
 	for i := first; i < end; i++ {
 		p, id, others := [3]uint32(all.positions[4*i:]), all.positions[4*i+3], uint32(0)
-		all.each(&p, func(j uint32) {
+		all.each(&p, uint32(i), func(j uint32) {
 			if uint64(j) != i {
 				others++
 			}

@@ -2,6 +2,7 @@ package spacetwin_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,9 +24,10 @@ type launch struct {
 	speeds    [][4]int32 // of boids
 	periodic  bool
 	floats    []float32 // of the launch, in its order
+	most      int       // agents that a boid hears, the nearest; 0: all
 }
 
-// launchOf returns the agents of a launch of Boids or Circles.
+// launchOf returns the agents of a launch of Boids, one of Nearest, or Circles.
 func launchOf(a *launches.Arrays, boids bool) (l launch) {
 	at := 6
 	if boids {
@@ -38,6 +40,9 @@ func launchOf(a *launches.Arrays, boids bool) (l launch) {
 		}
 	}
 	l.periodic = a.Params[at].Arg.Bits() == 1
+	if last := a.Params[len(a.Params)-1]; boids && last.Arg.Kind() != 0 {
+		l.most = int(last.Arg.Bits())
+	}
 	for _, p := range a.Params[at+2:] {
 		if p.Arg.Kind() == device.KindFloat32 {
 			l.floats = append(l.floats, math.Float32frombits(uint32(p.Arg.Bits())))
@@ -110,6 +115,26 @@ func (l launch) circles() (positions [][4]uint32, near []byte) {
 	return positions, near
 }
 
+// heard returns the agents that boid i hears: all that are near, or the nearest of them. tie says that
+// another one is as far away as the last of these.
+func (l launch) heard(i int) (all []int, tie bool) {
+	var squares []float32
+	for j := range l.positions {
+		_, _, square := l.apart(i, j)
+		if squares = append(squares, square); i != j && square < 1 {
+			all = append(all, j)
+		}
+	}
+	slices.SortFunc(all, func(a, b int) int {
+		return cmp.Or(cmp.Compare(squares[a], squares[b]), cmp.Compare(l.positions[a][3], l.positions[b][3]))
+	})
+	if l.most > 0 && len(all) > l.most {
+		tie = squares[all[l.most-1]] == squares[all[l.most]]
+		all = all[:l.most]
+	}
+	return all, tie
+}
+
 // boids makes a step of boids in the same way.
 func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) {
 	within, inverse, cohesion := l.floats[3], l.floats[4], l.floats[5:8]
@@ -117,13 +142,10 @@ func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) 
 	slowest, fastest, move := l.floats[10], l.floats[11], l.floats[12:15]
 	for i, p := range l.positions {
 		var way, speed, push [3]int64
-		n, own := 0, l.speeds[i]
-		for j := range l.positions {
+		heard, _ := l.heard(i)
+		n, own := len(heard), l.speeds[i]
+		for _, j := range heard {
 			steps, radii, square := l.apart(i, j)
-			if i == j || !(square < 1) {
-				continue
-			}
-			n++
 			for k := range 3 {
 				way[k] += steps[k]
 				speed[k] += int64(l.speeds[j][k])
@@ -174,14 +196,25 @@ func flat[T any](of [][4]T) (all []T) {
 
 // TestSteps compares random steps with those of agents that look at all others, without bins.
 func TestSteps(t *testing.T) {
-	ref, r, met := fixture.Reference(t), rand.New(rand.NewPCG(5, 51)), 0
-	for i := range testlong.Of(400, 120) {
-		kernel := []string{spaceset.Boids, spaceset.Circles}[i%2]
+	ref, r, met, ties := fixture.Reference(t), rand.New(rand.NewPCG(5, 51)), 0, 0
+	steps := []string{
+		spaceset.Boids, spaceset.Circles, spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32,
+	}
+	for i := range testlong.Of(1000, 120) {
+		kernel := steps[i%len(steps)]
 		a := launches.RandomSpace(r, kernel, r.IntN(6000))
-		l, got := launchOf(a, kernel == spaceset.Boids), onHost(t, ref, kernel, a)
+		l, got := launchOf(a, kernel != spaceset.Circles), onHost(t, ref, kernel, a)
 		var positions [][4]uint32
 		var near []byte
 		last := len(a.Params) - 1
+		if l.most > 0 { // it is behind the tally
+			last--
+			for i := range l.positions {
+				if _, tie := l.heard(i); tie {
+					ties++
+				}
+			}
+		}
 		out := got[last-4:]
 		if kernel == spaceset.Circles {
 			positions, near = l.circles()
@@ -216,6 +249,9 @@ func TestSteps(t *testing.T) {
 	}
 	if met < 1000 {
 		t.Errorf("%d agents met another one: too few for a comparison", met)
+	}
+	if ties < 1000 {
+		t.Errorf("numbers decided for %d agents: too few for a comparison", ties)
 	}
 }
 

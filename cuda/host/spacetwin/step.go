@@ -2,6 +2,7 @@ package spacetwin
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
@@ -9,7 +10,13 @@ import (
 )
 
 func init() {
-	twin.Register(spaceset.Boids, boids)
+	twin.Register(spaceset.Boids, func(b *twin.Block) { boids(b, (*near).each) })
+	for _, kernel := range []string{spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32} {
+		twin.Register(kernel, func(b *twin.Block) {
+			nearest := &nearest{most: int(b.Uint32(29))}
+			boids(b, nearest.each)
+		})
+	}
 	twin.Register(spaceset.Circles, circles)
 }
 
@@ -49,8 +56,9 @@ func (n *near) beside(b uint32, d, axis int) (other uint32, ok bool) {
 	return uint32((at + all) % all), n.periodic || at >= 0 && at < all
 }
 
-// each calls f for the agents of the bins around a position that are nearer than a radius.
-func (n *near) each(p *[3]uint32, f func(j uint32)) {
+// each calls f for the agents of the bins around a position that are nearer than a radius. The agent
+// that is there is one of them.
+func (n *near) each(p *[3]uint32, _ uint32, f func(j uint32)) {
 	at := n.bins.of(p[:])
 	for dz := -1; dz <= 1; dz++ {
 		z, ok := n.beside(at[2], dz, 2)
@@ -81,6 +89,46 @@ func (n *near) in(p *[3]uint32, first, end uint32, f func(j uint32)) {
 		if squared(dx, dy, dz) < 1 {
 			f(j)
 		}
+	}
+}
+
+// nearest is the twin of struct Nearest in nearest.cu: it finds the nearest agents of those that are near.
+type nearest struct {
+	most  int
+	found []neighbour // in their order
+}
+
+// neighbour is an agent of the sorted list that is near.
+type neighbour struct {
+	square float32 // of its distance
+	id, at uint32  // its number, and its place in the list
+}
+
+// before reports whether an agent is nearer than another one. Of two at the same distance it is the one
+// with the smaller number.
+func (n neighbour) before(o neighbour) bool {
+	return n.square < o.square || n.square == o.square && n.id < o.id
+}
+
+// each calls f for the nearest agents.
+func (l *nearest) each(n *near, p *[3]uint32, own uint32, f func(j uint32)) {
+	l.found = l.found[:0]
+	n.each(p, own, func(j uint32) {
+		_, _, square := n.offset(p, j)
+		of := neighbour{square, n.positions[4*uint64(j)+3], j}
+		if j == own || len(l.found) == l.most && !of.before(l.found[l.most-1]) {
+			return
+		}
+		at, _ := slices.BinarySearchFunc(l.found, of, func(a, b neighbour) int {
+			if a.before(b) {
+				return -1
+			}
+			return 1
+		})
+		l.found = slices.Insert(l.found[:min(len(l.found), l.most-1)], at, of)
+	})
+	for _, of := range l.found {
+		f(of.at)
 	}
 }
 
@@ -124,8 +172,9 @@ type seen struct {
 	offsets, speeds, separates [3]int64
 }
 
-// boids is the twin of boids.cu.
-func boids(b *twin.Block) {
+// boids is the twin of boids.cu and nearest.cu. each calls f for the agents that agent own of the list
+// hears, and perhaps for itself.
+func boids(b *twin.Block, each func(n *near, p *[3]uint32, own uint32, f func(j uint32))) {
 	all := &near{
 		positions: twin.Mem[uint32](b, 0), bins: binsOf(b, 3), reach: int(b.Uint32(6)),
 		periodic: b.Uint32(7) != 0, starts: twin.Mem[uint32](b, 8), scale: axes(b, 9),
@@ -140,7 +189,7 @@ func boids(b *twin.Block) {
 	for i := first; i < end; i++ {
 		p, v := [3]uint32(all.positions[4*i:]), [3]int32(speeds[4*i:])
 		var s seen
-		all.each(&p, func(j uint32) {
+		each(all, &p, uint32(i), func(j uint32) {
 			steps, radii, square := all.offset(&p, j)
 			if uint64(j) == i {
 				return
@@ -210,7 +259,7 @@ func circles(b *twin.Block) {
 	first, end := b.Part(uint64(b.Uint32(1)))
 	for i := first; i < end; i++ {
 		p, near, forces := [3]uint32(all.positions[4*i:]), uint32(0), [3]int64{}
-		all.each(&p, func(j uint32) {
+		all.each(&p, uint32(i), func(j uint32) {
 			_, radii, square := all.offset(&p, j)
 			if square == 0 { // the agent itself, or one at the same place
 				return

@@ -32,6 +32,12 @@ const (
 	List = "graph_list"
 	// Push adds the weights of the links of neurons that have spiked to the sums of their targets.
 	Push = "graph_push"
+	// Send is Push for links of which each has a delay.
+	Send = "graph_send"
+	// Recall lists the neurons that have spiked some ticks ago.
+	Recall = "graph_recall"
+	// Remember appends the states of neurons to the bits of their last ticks.
+	Remember = "graph_remember"
 	// LIF makes a tick of leaky integrate-and-fire neurons.
 	LIF = "graph_lif"
 	// Izhikevich makes a tick of neurons of Izhikevich.
@@ -125,6 +131,22 @@ func init() {
 	// neuron below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap.
 	add(Push, buffer("active"), buffer("counts"), word("which"), buffer("sums"), buffer("offsets"), buffer("columns"),
 		buffer("weights"), word("degree"), word("weighted"), word("exciting"), word("excitation"), word("inhibition"))
+	// Send adds weights to the sums of the tick in which they arrive. sums are slots arrays, stride words
+	// from each other, for as many ticks in turns, of which slot is that of the next tick. active has the
+	// neurons that have spiked age ticks before the last one. Links whose delay, 1 to slots, is at most
+	// age are left out. A delay stands in delays if listed is 1. Else it is at least least, below least
+	// plus span: link k of neuron id has word k/32%4 of the block of Philox of the keys with the counter
+	// (k/128*32 + k%32, id, 1).
+	add(Send, buffer("active"), buffer("counts"), word("which"), buffer("sums"), long("stride"), word("slots"),
+		word("slot"), word("age"), buffer("offsets"), buffer("columns"), buffer("weights"), buffer("delays"),
+		word("degree"), word("weighted"), word("listed"), word("least"), word("span"), word("key0"), word("key1"),
+		word("exciting"), word("excitation"), word("inhibition"))
+	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked k
+	// ticks before the last one. Recall appends those with bit age to a list, as List does. Remember
+	// makes the state bit 0, each bit the next one, and those that are not in keep 0.
+	add(Recall, append(pages[:5:5], word("history"), word("age"), buffer("active"), buffer("counts"),
+		word("which"))...)
+	add(Remember, append(pages[:5:5], word("history"), word("keep"))...)
 	// A neuron that does not rest decays, and adds its current, a draw in [-1, 1) times noise, and its
 	// sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up to 255.
 	// resting is the place in a page of the ticks that are left, a byte for each neuron. potentials and

@@ -36,6 +36,10 @@ const (
 	Sort = "space_sort"
 	// Boids makes a step of boids.
 	Boids = "space_boids"
+	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear up to as many others, the nearest.
+	Nearest8  = "space_nearest_8"
+	Nearest16 = "space_nearest_16"
+	Nearest32 = "space_nearest_32"
 	// Circles makes a step of circles.
 	Circles = "space_circles"
 	// Store writes a list of agents into the pages.
@@ -62,7 +66,23 @@ const (
 	Least = 4       // bins of an axis at the least, and radii of a side
 	// MostRadii is the most radii of a side: a radius has many steps of a position.
 	MostRadii = 1e6
+	// MostNearest is the most agents that a boid hears if it hears the nearest alone.
+	MostNearest = 32
 )
+
+// Nearest returns the kernel of a step of boids that hear the nearest others, up to MostNearest; 0: all
+// within the radius.
+func Nearest(others int) string {
+	switch {
+	case others == 0:
+		return Boids
+	case others <= 8:
+		return Nearest8
+	case others <= 16:
+		return Nearest16
+	}
+	return Nearest32
+}
 
 // The states of an agent: whether another one was within its radius before the last tick.
 const (
@@ -123,6 +143,9 @@ func params(names string) (all []device.Param) {
 
 func add(name, names string) {
 	file := strings.TrimPrefix(name, "space_") + ".cu"
+	if strings.HasPrefix(name, nearest) {
+		file = "nearest.cu"
+	}
 	kernels.Register(kernels.Source{
 		Name: name, Params: params(names), File: "spaceset/" + file, Code: text(name, file), MaxBlock: Block,
 		WholeWarps: true,
@@ -175,11 +198,21 @@ func init() {
 	// within is the square of the distance in radii below which boids separate, and inverse is 1 over it.
 	// cx, cy and cz are the cohesion in units for a step of a position, and separation is in units for
 	// 1/One. slowest and fastest are speeds in units, and mx, my and mz the steps of a position in a unit.
-	add(Boids, "sorted* sorted_velocities* "+where+"within:f inverse:f cx:f cy:f cz:f alignment:f separation:f "+
-		"slowest:f fastest:f mx:f my:f mz:f positions* velocities* states* count tally*")
+	const boids = "sorted* sorted_velocities* " + where +
+		"within:f inverse:f cx:f cy:f cz:f alignment:f separation:f slowest:f fastest:f mx:f my:f mz:f " +
+		"positions* velocities* states* count tally*"
+	add(Boids, boids)
+	// An agent hears the most agents that are nearest, of those within a radius. Of agents at the same
+	// distance, the one with the smallest number comes first. The square of a distance is a float32.
+	for _, name := range []string{Nearest8, Nearest16, Nearest32} {
+		add(name, boids+" most")
+	}
 	// mx, my and mz are the steps of a position for a force of 1/One.
 	add(Circles, "sorted* "+where+"mx:f my:f mz:f positions* states* count tally*")
 }
+
+// nearest begins the names of the kernels of nearest.cu, and a number ends them.
+const nearest = "space_nearest_"
 
 // text returns the source of a kernel: the numbers, the common text and the file. A missing file is
 // a mistake in this package and panics at start.
@@ -190,12 +223,23 @@ func text(name, file string) string {
 	if name == Boids || name == Circles || name == Colony {
 		parts = []string{"space.cuh", "near.cuh", file}
 	}
+	most, near := strings.CutPrefix(name, nearest)
+	if near {
+		parts = []string{"space.cuh", "near.cuh", "boids.cu", file}
+	}
 	for _, f := range parts {
 		part, err := files.ReadFile(f)
 		if err != nil {
 			panic(fmt.Sprintf("spaceset: %v", err))
 		}
-		b.WriteString(strings.ReplaceAll(string(part), "#pragma once\n", ""))
+		code := strings.ReplaceAll(string(part), "#pragma once\n", "")
+		if near && f == "boids.cu" { // what both share is before the kernel
+			code, _, _ = strings.Cut(code, "extern")
+		}
+		if near {
+			code = strings.ReplaceAll(code, "MOST", most)
+		}
+		b.WriteString(code)
 	}
 	return b.String()
 }
