@@ -186,7 +186,8 @@ func randomRuns(r *rand.Rand, a *Arrays, n, width int, ordering bool) *Arrays {
 	if s.head(a).word(s.rows).word(bf16); ordering {
 		a.in(own(order)).word(ordered)
 	}
-	return a.in(own(nodes)).in(own(firsts)).word(len(all)).out(fixture.Poisoned(4 * items * width)).out(fixture.Poisoned(4 * items))
+	return a.in(own(nodes)).in(own(firsts)).word(len(all)).out(fixture.Poisoned(4 * items * width)).
+		out(fixture.Poisoned(4 * items))
 }
 
 // randomGather makes a launch that reads agents, some of them several times.
