@@ -71,9 +71,12 @@ func (a *Agents) MarkAll() {
 }
 
 // Shape returns a launch for so many threads with work.
-func (a *Agents) Shape(threads int64) device.Geometry {
+func (a *Agents) Shape(threads int64) device.Geometry { return ShapeOn(a.Device, threads) }
+
+// ShapeOn is Shape for a device.
+func ShapeOn(on device.Device, threads int64) device.Geometry {
 	blocks := max(1, min((threads+gridset.Block-1)/gridset.Block, maxBlocks))
-	if d := a.Device.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
+	if d := on.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
 		blocks = min(blocks, int64(4*d.Multiprocessors))
 	}
 	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
