@@ -95,6 +95,11 @@ func memberBytes(o *Options, devices int) int64 { return windows(o, devices) + t
 // openBands opens the seats of the team; nil: one device has the grid alone.
 func (p *Plane) openBands() (err error) {
 	o := &p.o
+	if o.Devices > 1 {
+		if p.living, err = openLiving(p); err != nil {
+			return err
+		}
+	}
 	if o.Members = o.Members[:min(len(o.Members), max(0, o.Devices-1))]; len(o.Members) == 0 {
 		return nil
 	}
@@ -129,9 +134,6 @@ func (p *Plane) openBands() (err error) {
 			return s.Fail(err)
 		}
 		t.places = s.Range(off, 4)
-	}
-	if p.living, err = openLiving(p); err != nil {
-		return err
 	}
 	p.bands = b
 	return nil

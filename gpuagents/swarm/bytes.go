@@ -55,10 +55,21 @@ func (s *Spec) BesideBytes() int64 {
 	return graph.Beside(cell, s.Network(s.Links(rows)))
 }
 
+// MemberBytes returns what each further device has if so many devices make the ticks, in bytes; 0: they
+// do not.
+func (s *Spec) MemberBytes(devices int) int64 {
+	if !s.OnGrid() {
+		return 0
+	}
+	return grid.MemberBytes(s.Grid(), devices)
+}
+
 // Grid returns the options of the grid on which the agents are.
 func (s *Spec) Grid() grid.Options {
 	n := s.Neighbours
-	return grid.Options{Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize)}
+	return grid.Options{
+		Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize), Devices: s.Devices,
+	}
 }
 
 // Box returns the options of the box in which the agents are.
