@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
 
@@ -21,6 +22,7 @@ type bands struct {
 	seats []*team.Seat
 	all   []*band // by seat
 	ghost int64
+	marks [2]device.Event // of the stream of the first device, after batches of generations in turns
 }
 
 // band is the rows of a device, in two generations in turns. Cell x of row y of the window, which is the
@@ -86,11 +88,18 @@ func firstBytes(o *Options, pages int64) int64 {
 	return pages
 }
 
-// MemberBytes returns what a grid has on each further device if so many devices share it.
+// MemberBytes returns what a grid has on each further device if so many devices share it; 0: so many
+// cannot.
 func MemberBytes(o Options, devices int) int64 { return memberBytes(&o, devices) }
 
 // memberBytes is MemberBytes: the windows, and a table of one frame.
-func memberBytes(o *Options, devices int) int64 { return windows(o, devices) + team.Aligned(4) }
+func memberBytes(o *Options, devices int) int64 {
+	bytes := windows(o, devices)
+	if bytes == 0 {
+		return 0
+	}
+	return bytes + team.Aligned(4)
+}
 
 // openBands opens the seats of the team; nil: one device has the grid alone.
 func (p *Plane) openBands() (err error) {
@@ -105,7 +114,7 @@ func (p *Plane) openBands() (err error) {
 	}
 	members := o.Members
 	for len(members) > 0 && windows(o, len(members)+1) == 0 {
-		members = members[1:]
+		members = members[:len(members)-1]
 	}
 	seats, err := team.Open(members, func(n int) int64 { return memberBytes(o, n) })
 	if err != nil || len(seats) == 0 {
@@ -121,6 +130,12 @@ func (p *Plane) openBands() (err error) {
 	p.close = append(p.close, first.Close)
 	b := &bands{p: p, seats: append([]*team.Seat{first}, seats...)}
 	b.all, b.ghost = split(o, len(b.seats))
+	for i := range b.marks {
+		if b.marks[i], err = p.dev.NewEvent(); err != nil {
+			return fault.Mark(err)
+		}
+		p.close = append(p.close, b.marks[i].Close)
+	}
 	for i, s := range b.seats {
 		t := b.all[i]
 		if t.life, err = s.Device.Kernel(b.kernel()); err != nil {
@@ -169,9 +184,6 @@ func (b *bands) tick(ctx, wait context.Context, n, most int) error {
 
 // move puts the work of a tick into the streams.
 func (b *bands) move(ctx, wait context.Context, n, most int) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
 	for i, t := range b.all {
 		t.at = 0
 		if err := b.load(i); err != nil {
@@ -181,23 +193,16 @@ func (b *bands) move(ctx, wait context.Context, n, most int) error {
 	if err := team.Meet(b.seats, b.everyone); err != nil { // before anybody writes the pages
 		return err
 	}
-	since := 0 // generations since the streams were empty
-	for done := 0; done < n; {
-		steps := min(n-done, most, int(b.ghost))
-		if since+steps > most {
-			if err := b.sync(wait); err != nil {
-				return err
-			}
-			if err := context.Cause(ctx); err != nil {
-				return err
-			}
-			since = 0
+	for done, batch := 0, 0; done < n; batch++ {
+		if err := b.pace(ctx, wait, batch); err != nil {
+			return err
 		}
-		if done > 0 {
+		if batch > 0 {
 			if err := b.exchange(); err != nil {
 				return err
 			}
 		}
+		steps := min(n-done, max(1, most/2), int(b.ghost)) // two batches are in the streams
 		for range steps {
 			for i := range b.all {
 				if err := b.step(i); err != nil {
@@ -205,7 +210,10 @@ func (b *bands) move(ctx, wait context.Context, n, most int) error {
 				}
 			}
 		}
-		done, since = done+steps, since+steps
+		done += steps
+		if err := b.seats[0].Stream.Record(b.marks[batch%len(b.marks)]); err != nil {
+			return fault.Mark(err)
+		}
 	}
 	for i := range b.all {
 		if err := b.store(i); err != nil {
@@ -213,6 +221,17 @@ func (b *bands) move(ctx, wait context.Context, n, most int) error {
 		}
 	}
 	return nil
+}
+
+// pace waits before a batch until the first device has made the last but one, so that the streams do not
+// run empty, and looks at the end of ctx.
+func (b *bands) pace(ctx, wait context.Context, batch int) error {
+	if batch >= len(b.marks) {
+		if err := b.marks[batch%len(b.marks)].Sync(wait); err != nil {
+			return fault.Mark(err)
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // sync waits for all work of the streams.

@@ -1,6 +1,7 @@
 package grid
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"math/rand/v2"
@@ -213,6 +214,22 @@ func ticked(t *testing.T, d device.Device, o Options, begin func()) error {
 	begin()
 	_, err = p.Tick(t.Context(), t.Context(), 60, 25)
 	return err
+}
+
+// TestBandsEnd: a tick of several devices ends with its context, and the streams are empty then.
+func TestBandsEnd(t *testing.T) {
+	p := open(t, openDevice(t), 16, Options{Width: 64, Height: 90, Devices: 2, Members: membersOf(t, 1)})
+	p.always = true
+	set(t, p, []uint32{3, 4, 5}, ones(3))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	want := errors.New("drained")
+	cancel(want)
+	if _, err := p.Tick(ctx, t.Context(), 1000, 64); !errors.Is(err, want) {
+		t.Errorf("p.Tick: %v, want the cause of the end of its context", err)
+	}
+	if err := p.Reset(t.Context()); err != nil {
+		t.Errorf("p.Reset: %v, want no error", err)
+	}
 }
 
 // TestGains: ticks of several devices are long ones of large grids, by the arithmetic of RFC 0060.
