@@ -340,53 +340,32 @@ func (b *bands) exchange() error {
 
 // speed is what decides whether devices share a tick.
 type speed struct {
-	cells    float64       // that a device makes in a second
-	link     float64       // bytes that go to a device in a second
-	launch   time.Duration // the least time of a generation
-	exchange time.Duration
-	begin    time.Duration // of a shared tick, beside its copies
+	cells  float64       // that a device makes in a second
+	launch time.Duration // the least time of a generation
+	link   team.Link
 }
-
-// Speeds of GPUs whose copies go from memory to memory, of other GPUs, and of host devices: an H200 makes
-// 1.7e12 cells in a second (RFC 0042) and copies 390 GB/s to another one over NVLink (docs/performance.md).
-// A direct copy over PCIe is slower, and the driver does not say which one it is. Numbers are rounded
-// against sharing.
-var (
-	direct  = speed{1.7e12, 50e9, 5 * time.Microsecond, 30 * time.Microsecond, 300 * time.Microsecond}
-	byHost  = speed{1.7e12, 12e9, 5 * time.Microsecond, 200 * time.Microsecond, time.Millisecond}
-	between = speed{7e8, 4e9, 5 * time.Microsecond, 50 * time.Microsecond, 200 * time.Microsecond}
-)
 
 // gains reports whether n generations of some cells take less time on several devices than on one. It
 // changes no bit.
 func (v speed) gains(cells int64, devices, n int, ghost int64) bool {
-	one := max(float64(cells)/v.cells, v.launch.Seconds())
+	took := func(cells float64) float64 { return max(cells/v.cells, v.launch.Seconds()) }
 	part := float64(cells) / float64(devices)
-	each := max(part/v.cells, v.launch.Seconds())
-	moved := 2 * (float64(cells) - part) / v.link
 	exchanges := float64((n - 1) / int(ghost))
-	return float64(n)*each+moved+exchanges*v.exchange.Seconds()+v.begin.Seconds() < float64(n)*one
+	all := float64(n)*took(part) + exchanges*v.link.Meet.Seconds() + v.link.Begin(2*(float64(cells)-part))
+	return all < float64(n)*took(float64(cells))
 }
 
-// speedOf returns the speed of the team.
-func (b *bands) speedOf() speed {
-	p := b.p.dev.Properties()
-	if p.ComputeMajor == 0 {
-		return between
-	}
-	for _, s := range b.seats[1:] {
-		name, near := s.Device.Properties().Name, false
-		for _, peer := range p.Peers {
-			near = near || peer.Name == name && peer.Direct
-		}
-		if !near {
-			return byHost
-		}
-	}
-	return direct
-}
+// Cells that a device makes in a second: an H200 (RFC 0042), and a core of the host device.
+const (
+	cellsOnGPU  = 1.7e12
+	cellsOnHost = 7e8
+)
 
 // gains reports whether the team makes n generations faster than the first device.
 func (b *bands) gains(n int) bool {
-	return b != nil && b.speedOf().gains(b.p.Len(), len(b.seats), n, b.ghost)
+	v := speed{cellsOnGPU, 5 * time.Microsecond, team.LinkOf(b.seats)}
+	if b.p.dev.Properties().ComputeMajor == 0 {
+		v.cells = cellsOnHost
+	}
+	return v.gains(b.p.Len(), len(b.seats), n, b.ghost)
 }

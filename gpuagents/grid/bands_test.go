@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
@@ -235,6 +236,8 @@ func TestBandsEnd(t *testing.T) {
 // TestGains: ticks of several devices are long ones of large grids, by the arithmetic of RFC 0060.
 func TestGains(t *testing.T) {
 	const large = 16384 * 16384
+	gpus := func(l team.Link) speed { return speed{cellsOnGPU, 5 * time.Microsecond, l} }
+	host := speed{cellsOnHost, 5 * time.Microsecond, team.OnTheCPU}
 	for _, c := range []struct {
 		v          speed
 		cells      int64
@@ -242,14 +245,14 @@ func TestGains(t *testing.T) {
 		want       bool
 		what       string
 	}{
-		{direct, large, 2, 1000, true, "1,000 generations of the grid of the benchmark"},
-		{direct, large, 2, 1, false, "one generation"},
-		{direct, large, 8, 1000, true, "eight devices"},
-		{direct, 1024 * 1024, 2, 100_000, false, "a grid that a device makes faster than an exchange"},
-		{byHost, large, 2, 100, false, "100 generations by way of the host"},
-		{byHost, large, 2, 5000, true, "5,000 generations by way of the host"},
-		{between, 512 * 512, 2, 20, true, "20 generations of a small grid of host devices"},
-		{between, 32 * 32, 2, 20, false, "20 generations of a tiny grid of host devices"},
+		{gpus(team.Direct), large, 2, 1000, true, "1,000 generations of the grid of the benchmark"},
+		{gpus(team.Direct), large, 2, 1, false, "one generation"},
+		{gpus(team.Direct), large, 8, 1000, true, "eight devices"},
+		{gpus(team.Direct), 1024 * 1024, 2, 100_000, false, "a grid that a device makes faster than an exchange"},
+		{gpus(team.ByHost), large, 2, 100, false, "100 generations by way of the host"},
+		{gpus(team.ByHost), large, 2, 5000, true, "5,000 generations by way of the host"},
+		{host, 512 * 512, 2, 20, true, "20 generations of a small grid of host devices"},
+		{host, 32 * 32, 2, 20, false, "20 generations of a tiny grid of host devices"},
 	} {
 		if got := c.v.gains(c.cells, c.devices, c.n, ghostFor(16384)); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)
