@@ -82,6 +82,25 @@ func ShapeOn(on device.Device, threads int64) device.Geometry {
 	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
 }
 
+// Pieces calls f for the pieces of the states of n agents from id on that are consecutive on the device,
+// with their place there and their distance from the first state. Pages are on the device.
+func (a *Agents) Pieces(id, n int64, f func(place, off, bytes int64) error) error {
+	per, size := int64(a.Per), int64(a.PageBytes)
+	place := func(id int64) int64 { return int64(a.Memory.Frame(int(id/per)))*size + id%per }
+	for off := int64(0); off < n; {
+		begin := place(id + off)
+		length := min(n-off, per-(id+off)%per)
+		for off+length < n && place(id+off+length) == begin+length { // the next page is behind it
+			length += min(n-off-length, per)
+		}
+		if err := f(begin, off, length); err != nil {
+			return err
+		}
+		off += length
+	}
+	return nil
+}
+
 // maxBlocks is the most blocks of a launch: threads go on with other agents.
 const maxBlocks = 1 << 16
 

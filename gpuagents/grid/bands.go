@@ -256,7 +256,7 @@ func (b *bands) load(i int) error {
 		from := (t.first + y + height) % height
 		n := min(t.rows+t.below-y, height-from) // rows up to the last one of the grid
 		at := t.row(y, width)
-		err := b.pieces(from*width, n*width, func(place, off, bytes int64) error {
+		err := b.p.states.Pieces(from*width, n*width, func(place, off, bytes int64) error {
 			return s.Stream.Copy(s.Memory, at+off, b.p.memory.Arena(), place, bytes)
 		})
 		if err != nil {
@@ -271,28 +271,9 @@ func (b *bands) load(i int) error {
 func (b *bands) store(i int) error {
 	t, s, width := b.all[i], b.seats[i], b.p.o.Width
 	at := t.row(0, width)
-	return s.Fail(b.pieces(t.first*width, t.rows*width, func(place, off, bytes int64) error {
+	return s.Fail(b.p.states.Pieces(t.first*width, t.rows*width, func(place, off, bytes int64) error {
 		return s.Stream.Copy(b.p.memory.Arena(), place, s.Memory, at+off, bytes)
 	}))
-}
-
-// pieces calls f for the pieces of n cells from id on that are consecutive on the device, with their
-// place there and their distance from the first cell.
-func (b *bands) pieces(id, n int64, f func(place, off, bytes int64) error) error {
-	per, size := int64(b.p.per), int64(b.p.layout.PageBytes)
-	place := func(id int64) int64 { return int64(b.p.memory.Frame(int(id/per)))*size + id%per }
-	for off := int64(0); off < n; {
-		begin := place(id + off)
-		length := min(n-off, per-(id+off)%per)
-		for off+length < n && place(id+off+length) == begin+length { // the next page is behind it
-			length += min(n-off-length, per)
-		}
-		if err := f(begin, off, length); err != nil {
-			return err
-		}
-		off += length
-	}
-	return nil
 }
 
 // step puts a generation of a band into its stream.
