@@ -124,5 +124,5 @@ func Share(s swarms.Swarm) (devices int, bytes func(devices int) int64) {
 	if err != nil {
 		return 1, nil
 	}
-	return max(1, spec.Devices), spec.MemberBytes
+	return max(1, spec.Devices), spec.MemberBytes()
 }

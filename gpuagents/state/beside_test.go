@@ -32,6 +32,7 @@ var besideTexts = map[string]string{
 
 	"life, 3":   "cell: {kind: life}\nneighbours: {width: 1000, height: 700}\ndevices: 3\n",
 	"life, few": "cell: {kind: life}\nneighbours: {width: 1000, height: 3}\ndevices: 8\n",
+	"sir, 2":    "agents: 70001\ncell: {kind: sir}\nneighbours: {random: {degree: 3}}\ndevices: 2\n",
 }
 
 // TestBeside: what a specification says that ticks need beside the pages is what they allocate, to the

@@ -108,7 +108,7 @@ func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Grou
 	}
 	s := &placedState{groups: p, every: spec.Checkpoint}
 	if spec.OnGraph() {
-		return s, s.openGraph(dev, b, spec, cell)
+		return s, s.openGraph(dev, b, spec, cell, members)
 	}
 	if spec.InBox() {
 		return s, s.openBox(dev, b, spec, cell)
@@ -136,12 +136,16 @@ func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.S
 }
 
 // openGraph makes the place a graph.
-func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
+func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed,
+	members []team.Member,
+) error {
 	rows, err := spec.Rows()
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
 	}
-	network, err := graph.New(dev, b, cell, spec.Network(spec.Links(rows)))
+	o := spec.Network(spec.Links(rows))
+	o.Members = members
+	network, err := graph.New(dev, b, cell, o)
 	if room := (*graph.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)
 	}

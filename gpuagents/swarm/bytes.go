@@ -55,13 +55,26 @@ func (s *Spec) BesideBytes() int64 {
 	return graph.Beside(cell, s.Network(s.Links(rows)))
 }
 
-// MemberBytes returns what each further device has if so many devices make the ticks, in bytes; 0: they
-// do not.
-func (s *Spec) MemberBytes(devices int) int64 {
-	if !s.OnGrid() {
-		return 0
+// MemberBytes returns a function of what each further device has if so many devices make the ticks, in
+// bytes; 0: they do not. Of a graph whose edges are not in the specification, it does not count these.
+func (s *Spec) MemberBytes() func(devices int) int64 {
+	none := func(int) int64 { return 0 }
+	if s.Devices < 2 {
+		return none
 	}
-	return grid.MemberBytes(s.Grid(), devices)
+	if s.OnGrid() {
+		return func(n int) int64 { return grid.MemberBytes(s.Grid(), n) }
+	}
+	cell, err := s.Address()
+	if err != nil || !s.OnGraph() {
+		return none
+	}
+	rows, err := s.Rows()
+	links := s.Links(rows)
+	if err != nil {
+		links = graph.Links{Degree: 1, Rewire: 1} // the least
+	}
+	return func(n int) int64 { return graph.MemberBytes(cell, s.Network(links), n) }
 }
 
 // Grid returns the options of the grid on which the agents are.
@@ -83,5 +96,7 @@ func (s *Spec) Box() space.Options {
 
 // Network returns the options of the graph on which the agents are, with its links.
 func (s *Spec) Network(links graph.Links) graph.Options {
-	return graph.Options{Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize)}
+	return graph.Options{
+		Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize), Devices: s.Devices,
+	}
 }

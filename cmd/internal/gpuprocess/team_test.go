@@ -23,6 +23,8 @@ var teamTexts = map[string]struct {
 }{
 	"grid": {"name: x\naddressed: agent\ndevices: 3\npage_size: 64KiB\ncell: {kind: life}\nneighbours: {width: 384, " +
 		"height: 301, periodic: true}\n", 1},
+	"graph": {"name: x\naddressed: agent\ndevices: 3\npage_size: 64KiB\nagents: 115584\ncell: {kind: sir, params: " +
+		"{infection: 0.1, recovery: 0.05}}\nneighbours: {random: {degree: 10, seed: 1}}\n", 2},
 }
 
 // cells is the agents of the swarms of teamTexts.
