@@ -113,8 +113,8 @@ func TestParts(t *testing.T) {
 			}
 			infected += got[graphset.Infected]
 			if !slices.Equal(states(t, n), states(t, alone)) {
-				t.Fatalf("%d agents, groups of %d, %d devices, %d ticks, %d at a time: the states differ", agents, group,
-					len(n.Devices()), count, most)
+				t.Fatalf("%d agents, groups of %d, %d devices, %d ticks, %d at a time: the states differ", agents,
+					group, len(n.Devices()), count, most)
 			}
 			one, err := alone.Ticks(t.Context())
 			if all, also := n.Ticks(t.Context()); one != all || err != nil || also != nil {
@@ -146,7 +146,9 @@ func TestPartsOfWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, members := openDevice(t), membersOf(t, 3)
-	n := open(t, d, sirOf(t, 10, 0.1, 0.1), Options{Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Members: members})
+	n := open(t, d, sirOf(t, 10, 0.1, 0.1), Options{
+		Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Members: members,
+	})
 	parts := n.model.(*epidemic).parts.all
 	if got := parts[1].first; got%128 != 0 || got > 1500 || got < 1000 || parts[0].links+parts[1].links != 3000 {
 		t.Errorf("the second part begins at agent %d, with %d and %d links", got, parts[0].links, parts[1].links)
@@ -200,7 +202,8 @@ func TestPartRoom(t *testing.T) {
 // device if it is a member. The end of the context ends it too. The network can be closed then.
 func TestPartFaults(t *testing.T) {
 	of := []*faults.Device{
-		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))), faults.New(openNamed(t, deviceAt(2))),
+		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
+		faults.New(openNamed(t, deviceAt(2))),
 	}
 	o := Options{Agents: 900, Links: Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3, PageBytes: 4096}
 	o.Members = []team.Member{{Device: of[1]}, {Device: of[2]}}
@@ -262,7 +265,7 @@ func TestGains(t *testing.T) {
 		{team.Direct, bytesOnGPU, 100e6, 1e9, 2, 50, true, "50 ticks of the epidemic of the benchmark"},
 		{team.Direct, bytesOnGPU, 100e6, 1e9, 2, 1, false, "one tick of it"},
 		{team.ByHost, bytesOnGPU, 100e6, 1e9, 2, 50, false, "50 ticks by way of the host"},
-		{team.Direct, bytesOnGPU, 1e6, 1e7, 2, 10_000, false, "an epidemic that a device makes faster than an exchange"},
+		{team.Direct, bytesOnGPU, 1e6, 1e7, 2, 10_000, false, "a tick that is faster than an exchange"},
 		{team.OnTheCPU, bytesOnHost, 115_584, 1_155_840, 3, 40, true, "40 ticks of host devices"},
 		{team.OnTheCPU, bytesOnHost, 100, 500, 3, 40, false, "40 ticks of a small epidemic of host devices"},
 	} {

@@ -282,8 +282,8 @@ func (b *bands) step(i int) error {
 	rows, per := t.window/o.Width, uint32(t.window)
 	args := []device.Arg{
 		s.Range(t.generation(t.at), t.window), t.places, s.Range(t.generation(t.at+1), t.window), t.places,
-		device.Uint64(uint64(t.window)), device.Uint32(per), device.Uint32(uint32(o.Width)), device.Uint32(uint32(rows)),
-		bit(o.Periodic), bit(false), device.Ptr(b.p.alive),
+		device.Uint64(uint64(t.window)), device.Uint32(per), device.Uint32(uint32(o.Width)),
+		device.Uint32(uint32(rows)), bit(o.Periodic), bit(false), device.Ptr(b.p.alive),
 	}
 	if i > 0 {
 		args[len(args)-1] = t.places // nothing is counted

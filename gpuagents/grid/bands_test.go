@@ -82,9 +82,9 @@ func TestBands(t *testing.T) {
 				t.Fatalf("%+v: %d, %v, want %d alive", o, got, err, want)
 			}
 			if got, want := states(t, p), states(t, alone); !slices.Equal(got, want) {
-				t.Fatalf("%d x %d, periodic %v, groups of %d, %d devices, %d ghost rows, %d ticks, %d at a time:\n%swant\n%s",
-					width, height, o.Periodic, group, devices, p.bands.ghost, n, most, picture(got, width),
-					picture(want, width))
+				t.Fatalf("%d x %d, periodic %v, groups of %d, %d devices, %d ghost rows, %d ticks, %d at a "+
+					"time:\n%swant\n%s", width, height, o.Periodic, group, devices, p.bands.ghost, n, most,
+					picture(got, width), picture(want, width))
 			}
 		}
 		if err := errors.Join(p.Close(), alone.Close()); err != nil {
@@ -123,7 +123,10 @@ func TestBandRoom(t *testing.T) {
 		room []int64
 		want int
 	}{
-		{[]int64{three, three}, 3}, {[]int64{three, three - 1}, 1}, {[]int64{two, three - 1}, 2}, {[]int64{1, two}, 2},
+		{[]int64{three, three}, 3},
+		{[]int64{three, three - 1}, 1},
+		{[]int64{two, three - 1}, 2},
+		{[]int64{1, two}, 2},
 		{[]int64{two - 1, 1}, 1},
 	} {
 		for _, limited := range []bool{false, true} {
@@ -185,8 +188,8 @@ func TestBandFaults(t *testing.T) {
 					failed++
 					var member *team.Error
 					named := errors.As(err, &member)
-					if !errors.Is(err, fault.ErrDevice) && !(which == 0 && op == faults.Alloc) || !errors.Is(err, cause) ||
-						named != (which > 0) || named && member.Device != f {
+					marked := errors.Is(err, fault.ErrDevice) || which == 0 && op == faults.Alloc
+					if !marked || !errors.Is(err, cause) || named != (which > 0) || named && member.Device != f {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
 				}
@@ -209,7 +212,8 @@ func ticked(t *testing.T, d device.Device, o Options, begin func()) error {
 	defer func() {
 		_ = p.Close() // a broken device says so again
 	}()
-	if err := errors.Join(p.Memory().Open(t.Context(), nil), p.Set(t.Context(), []uint32{3, 4, 5}, ones(3))); err != nil {
+	err = errors.Join(p.Memory().Open(t.Context(), nil), p.Set(t.Context(), []uint32{3, 4, 5}, ones(3)))
+	if err != nil {
 		return err
 	}
 	begin()

@@ -56,7 +56,8 @@ func TestJoin(t *testing.T) {
 		for i, ds := range f.devices {
 			if f.reserved[i] != 0 || f.shards[i] != 0 || ds.slots[primarySlot].users != 0 ||
 				ds.slots[primarySlot].budget.Room() != c.room[i] {
-				t.Errorf("rooms %v: device %d has %d bytes reserved and %d shards", c.room, i, f.reserved[i], f.shards[i])
+				t.Errorf("rooms %v: device %d has %d bytes reserved and %d shards", c.room, i, f.reserved[i],
+					f.shards[i])
 			}
 		}
 	}

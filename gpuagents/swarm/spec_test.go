@@ -288,8 +288,8 @@ func TestErrors(t *testing.T) {
 		byAgent("devices: 2"): "a.yaml:4: devices 2: several make the ticks of agents of the cells life and sir",
 		"name: x\ndevices: 3": "a.yaml:2: devices 3: several make the ticks of agents of the cells life and sir",
 		onGraph("neighbours: {random: {degree: 2}}\ndevices: 99"): "a.yaml:6: devices 99: use 1 to 8",
-		"name: x\naddressed: agent\nagents: 512\ncell: {kind: lif}\nneighbours: {ring: {reach: 2}}\ndevices: 2": "a.yaml:6: " +
-			"devices 2: several make the ticks of agents of the cells life and sir",
+		byAgent("cell: {kind: lif}\nneighbours: {ring: {reach: 2}}\ndevices: 2"): "a.yaml:6: devices 2: " +
+			"several make the ticks of agents of the cells life and sir",
 		byAgent("shards: 3\ncell: {kind: leaky}"): "a.yaml:4: shards 3: use 1 to 64, and no more than " +
 			"groups, of which there are 2",
 		byAgent("shards: -1\ncell: {kind: leaky}"):    "a.yaml:4: shards -1: use 1 to 64",

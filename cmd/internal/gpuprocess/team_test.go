@@ -135,7 +135,8 @@ func TestTeam(t *testing.T) {
 				if levels[0] != pool.Normal || levels[1] != pool.OnHost || levels[2] != pool.Normal {
 					t.Errorf("levels %v, want the member on the host", levels)
 				}
-				if teams := s.agent.Teams(); len(teams) != 1 || !slices.Equal(teams[0].Devices, []string{"gpu0", "gpu2"}) {
+				if teams := s.agent.Teams(); len(teams) != 1 ||
+					!slices.Equal(teams[0].Devices, []string{"gpu0", "gpu2"}) {
 					t.Errorf("the teams are %+v, want one without the device that fails", teams)
 				}
 			}
