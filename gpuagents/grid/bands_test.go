@@ -161,8 +161,10 @@ func TestBandRoom(t *testing.T) {
 // TestBandFaults: an error of any call of any device ends the tick with a fault.ErrDevice, which names the
 // device if it is a member. The grid can be closed then, and nothing is left.
 func TestBandFaults(t *testing.T) {
-	of := []*faults.Device{faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
-		faults.New(openNamed(t, deviceAt(2)))}
+	of := []*faults.Device{
+		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
+		faults.New(openNamed(t, deviceAt(2))),
+	}
 	failed, skips, least := 0, 12, 150
 	if testing.Short() {
 		skips, least = 2, 30
