@@ -32,7 +32,8 @@ complete.`,
 //
 // Fields: shard, holder, state, recovering with the progress of a replay, lost_holder and
 // lost_since of the last agent, first_agent and end_agent (the first id behind the shard), entries
-// and answered, and devices of the holder where several make the ticks. A holder that is empty with a lost_holder is a shard that waits for a takeover.
+// and answered, and devices of the holder where several make the ticks. A holder that is empty with
+// a lost_holder is a shard that waits for a takeover.
 func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {

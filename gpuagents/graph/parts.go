@@ -202,9 +202,10 @@ func (p *parts) openMember(i int) (err error) {
 		s.Range(t.at.offsets, max(least, t.at.offsetBytes)), s.Range(t.at.columns, max(least, t.at.columnBytes)),
 		s.Range(t.at.weights, max(least, t.at.weighting)),
 	}
-	t.pages = []device.Arg{ // one page, in frame 0
-		s.Range(t.at.states, t.agents), s.Range(t.at.frame, 4), device.Uint64(uint64(t.agents)),
-		device.Uint32(uint32(t.agents)), device.Uint32(uint32(t.agents)),
+	size := team.Aligned(t.agents) // kernels read four states at a time if the agents of a page are a multiple
+	t.pages = []device.Arg{        // one page, in frame 0
+		s.Range(t.at.states, size), s.Range(t.at.frame, 4), device.Uint64(uint64(size)), device.Uint32(uint32(size)),
+		device.Uint32(uint32(t.agents)),
 	}
 	if err := errors.Join(s.Memory.Write(t.at.frame, device.Bytes([]uint32{0})),
 		s.Memory.Write(t.at.misses, device.Bytes(misses(e.infection)))); err != nil {

@@ -274,6 +274,9 @@ func TestGains(t *testing.T) {
 // TestShortTicks: a tick that gains nothing from the others is made by the first device alone, with the
 // same bits, and a long one by all.
 func TestShortTicks(t *testing.T) {
+	if *deviceName != "host" {
+		t.Skip("GPUs make this grid faster than they exchange rows")
+	}
 	f := faults.New(openNamed(t, deviceAt(1)))
 	p := open(t, openDevice(t), 512, Options{Width: 512, Height: 512, Devices: 2, Members: []team.Member{{Device: f}}})
 	set(t, p, []uint32{3, 4, 5}, ones(3))
