@@ -24,6 +24,22 @@ func (a *Agent) Waiting() (all []jobs.Waiting) {
 	return all[:min(len(all), maxRecoveries)]
 }
 
+// Teams returns the shards whose ticks several devices make, by key, at most maxRecoveries of them.
+func (a *Agent) Teams() (all []jobs.Team) {
+	a.mu.Lock()
+	for _, p := range a.assignments {
+		if p.state != stateServed {
+			continue
+		}
+		if t, is := p.open.Team(p.key()); is {
+			all = append(all, t)
+		}
+	}
+	a.mu.Unlock()
+	slices.SortFunc(all, func(a, b jobs.Team) int { return cmp.Compare(a.Shard, b.Shard) })
+	return all[:min(len(all), maxRecoveries)]
+}
+
 // maxRecoveries bounds the replays in the announcement of an agent, which is a message.
 const maxRecoveries = 100
 

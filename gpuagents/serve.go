@@ -104,7 +104,10 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open 
 		return err
 	}
 	defer on.Release()
+	members := a.join(on, own)
+	defer members.release()
 	stop, watched := make(chan struct{}), make(chan struct{})
+	evicted := members.evicted(on, stop)
 	followed := open.Followed()
 	go func() {
 		defer close(watched)
@@ -115,7 +118,7 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open 
 				defer end()
 				select {
 				case <-stop:
-				case <-on.Evicted():
+				case <-evicted:
 					cancel(shard.ErrMoved)
 				case <-ended.Done():
 				}
@@ -133,15 +136,17 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open 
 		select {
 		case <-lease.Lost():
 			cancel(jobs.ErrFenced)
-		case <-on.Evicted():
+		case <-evicted:
 			cancel(shard.ErrMoved)
 		case <-stop:
 		}
 	}()
-	defer func() { close(stop); <-watched }()
-	do := shard.Task{On: on, Swarm: s, Shard: p.id.Shard, Base: p.base, From: from, Open: open, Log: p.log}
+	defer func() { close(stop); <-watched; members.watch.Wait() }()
+	do := shard.Task{
+		On: on, Members: members.team(), Swarm: s, Shard: p.id.Shard, Base: p.base, From: from, Open: open, Log: p.log,
+	}
 	if err = a.server.Serve(work, do); err != nil {
-		on.Failed(err)
+		members.failed(on, err)
 	}
 	return err
 }

@@ -94,6 +94,8 @@ type Agent struct {
 	Recovering []Recovery `json:"recovering,omitempty"`
 	// Waiting are the shards of a GPU agent that wait for bytes beside the log.
 	Waiting []Waiting `json:"waiting,omitempty"`
+	// Teams are the shards of a GPU agent whose ticks several of its devices make.
+	Teams []Team `json:"teams,omitempty"`
 	// Lost is what an agent held that is gone; nil: it is there.
 	Lost *Lost `json:"lost,omitempty"`
 }

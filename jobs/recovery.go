@@ -30,6 +30,12 @@ func (w Waiting) String() string {
 		w.Since.Local().Format(time.TimeOnly), w.Error)
 }
 
+// Team says on which devices of an agent the ticks of a shard are, when these are several.
+type Team struct {
+	Shard   string   `json:"shard"`   // its lease key, see LeaseKey
+	Devices []string `json:"devices"` // the first has the pages of the shard
+}
+
 // Recovery is how far an agent is that replays a shard: entries that an earlier process has
 // answered change the agents again and are not answered a second time.
 type Recovery struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,8 @@ complete.`,
 //
 // Fields: shard, holder, state, recovering with the progress of a replay, lost_holder and
 // lost_since of the last agent, first_agent and end_agent (the first id behind the shard), entries
-// and answered. A holder that is empty with a lost_holder is a shard that waits for a takeover.
+// and answered, and devices of the holder where several make the ticks. A holder that is empty with
+// a lost_holder is a shard that waits for a takeover.
 func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {
@@ -66,7 +68,11 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	for i, st := range swarmclient.ShardStates(s.Record(), census.Holders, census) {
 		at := positions[i]
 		one := item{st, at.First, at.End, at.Entries, at.Answered}
-		if err := p.Item(one, st.Shard, fmt.Sprintf("%d to %d", at.First, at.End-1), st.Holder, st.State, one.Entries,
+		holder := st.Holder
+		if len(st.Devices) > 0 {
+			holder += " on " + strings.Join(st.Devices, ", ")
+		}
+		if err := p.Item(one, st.Shard, fmt.Sprintf("%d to %d", at.First, at.End-1), holder, st.State, one.Entries,
 			one.Answered); err != nil {
 			return err
 		}

@@ -21,11 +21,12 @@ const (
 	Launch           // of a kernel
 	Copy             // into and out of a stream
 	Wait             // Sync and Await of a stream
+	Peer             // Copy of a stream, between buffers
 	ops
 )
 
 // String is what errors name.
-func (o Op) String() string { return [...]string{"alloc", "pin", "launch", "copy", "wait"}[o] }
+func (o Op) String() string { return [...]string{"alloc", "pin", "launch", "copy", "wait", "peer"}[o] }
 
 // Device is a real device of which chosen calls fail, before they reach it. A sticky fault and a
 // lost device break it: every further call of a kind fails with the same error, and Health says so.
@@ -184,6 +185,14 @@ func (s *stream) Download(dst device.HostBuffer, dstOff int64, src device.Buffer
 		return err
 	}
 	return s.Stream.Download(dst, dstOff, src, srcOff, n)
+}
+
+// Copy implements device.Stream.
+func (s *stream) Copy(dst device.Buffer, dstOff int64, src device.Buffer, srcOff, n int64) error {
+	if err := s.of.call(Peer, 0); err != nil {
+		return err
+	}
+	return s.Stream.Copy(dst, dstOff, src, srcOff, n)
 }
 
 // UploadAll implements device.Stream.

@@ -71,12 +71,34 @@ func (a *Agents) MarkAll() {
 }
 
 // Shape returns a launch for so many threads with work.
-func (a *Agents) Shape(threads int64) device.Geometry {
+func (a *Agents) Shape(threads int64) device.Geometry { return ShapeOn(a.Device, threads) }
+
+// ShapeOn is Shape for a device.
+func ShapeOn(on device.Device, threads int64) device.Geometry {
 	blocks := max(1, min((threads+gridset.Block-1)/gridset.Block, maxBlocks))
-	if d := a.Device.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
+	if d := on.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
 		blocks = min(blocks, int64(4*d.Multiprocessors))
 	}
 	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
+}
+
+// Pieces calls f for the pieces of the states of n agents from id on that are consecutive on the device,
+// with their place there and their distance from the first state. Pages are on the device.
+func (a *Agents) Pieces(id, n int64, f func(place, off, bytes int64) error) error {
+	per, size := int64(a.Per), int64(a.PageBytes)
+	place := func(id int64) int64 { return int64(a.Memory.Frame(int(id/per)))*size + id%per }
+	for off := int64(0); off < n; {
+		begin := place(id + off)
+		length := min(n-off, per-(id+off)%per)
+		for off+length < n && place(id+off+length) == begin+length { // the next page is behind it
+			length += min(n-off-length, per)
+		}
+		if err := f(begin, off, length); err != nil {
+			return err
+		}
+		off += length
+	}
+	return nil
 }
 
 // maxBlocks is the most blocks of a launch: threads go on with other agents.

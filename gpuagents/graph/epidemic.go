@@ -18,6 +18,7 @@ type epidemic struct {
 	// ill has the bits of those who are infected, before a tick and after it.
 	ill    [2]device.Buffer
 	misses device.Buffer
+	parts  *parts // nil: one device makes all ticks
 }
 
 func newEpidemic(n *Network, cell *cells.Addressed) *epidemic {
@@ -60,7 +61,10 @@ func (e *epidemic) open() (err error) {
 			return err
 		}
 	}
-	return e.misses.Write(0, device.Bytes(misses(e.infection)))
+	if err := e.misses.Write(0, device.Bytes(misses(e.infection))); err != nil {
+		return err
+	}
+	return e.openParts()
 }
 
 // begin puts the bits of those who are infected into the stream.
@@ -80,7 +84,7 @@ func (e *epidemic) launch(i int, tick uint32, count bool) error {
 		device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2]), device.Ptr(e.offsets), device.Ptr(e.columns),
 		device.Ptr(e.weights), device.Uint32(e.degree), bit(l.Rows != nil && l.Rows.Weights != nil),
 		device.Ptr(e.misses), device.Uint32(chance(e.recovery)), device.Uint32(tick), device.Uint32(uint32(e.o.Seed)),
-		device.Uint32(uint32(e.o.Seed>>32)), bit(count), device.Ptr(e.tally))
+		device.Uint32(uint32(e.o.Seed>>32)), bit(count), device.Ptr(e.tally), device.Uint32(0))
 }
 
 func (e *epidemic) set(ctx context.Context, ids []uint32, values []float32) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
 
 // Options are the settings of a Network. Agents and Links have no default.
@@ -26,6 +27,11 @@ type Options struct {
 	Seed uint64
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
 	PageBytes int
+	// Devices is the most devices that make ticks of sir together, up to team.MaxDevices; 0 is 1.
+	Devices int
+	// Members are the further ones, of which those without room are not used. States have the same bits
+	// with any number.
+	Members []team.Member
 }
 
 // Network is the agents of the cell sir, lif or izhikevich on a graph, with ids from 0 on. All are susceptible, or
@@ -53,6 +59,7 @@ type Network struct {
 	frames, offsets, columns, weights, tally device.Buffer
 	close                                    []func() error // in this order
 	trace                                    *trace         // nil before the first picture
+	always                                   bool           // tests share every tick
 }
 
 // model is what a tick of a cell does.
@@ -105,6 +112,8 @@ func (n *Network) place(cell *cells.Addressed) (err error) {
 	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
 		return fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
 			o.Agents, cell.Agents)
+	case o.Devices < 0 || o.Devices > team.MaxDevices:
+		return fmt.Errorf("%w: %d devices: use 0 to %d", ErrInvalid, o.Devices, team.MaxDevices)
 	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
 		return fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
 	}
@@ -247,23 +256,14 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 		return nil, fault.Mark(err)
 	}
 	failed := func(err error) error { return fault.Mark(errors.Join(err, n.stream.Sync(wait))) }
-	if err := n.model.begin(count); err != nil {
-		return nil, failed(err)
+	alone, shared := n.shared(count)
+	if err := n.steps(ctx, wait, tick, alone, most, alone == count); err != nil {
+		return nil, err
 	}
-	for i := range count {
-		if i%most == 0 {
-			if err := n.sync(wait); err != nil {
-				return nil, err
-			}
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := n.model.launch(i, tick+uint32(i), i == count-1); err != nil {
-			return nil, failed(err)
-		}
-		if err := n.trace.record(tick + uint32(i)); err != nil {
-			return nil, failed(err)
+	others := make([]uint64, n.model.states())
+	if alone < count {
+		if others, err = shared.tick(ctx, wait, tick+uint32(alone), count-alone, most); err != nil {
+			return nil, err
 		}
 	}
 	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), device.Ptr(n.memory.Arena()),
@@ -277,7 +277,66 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 	}
 	n.model.end()
 	tally = make([]uint64, n.model.states())
-	return tally, fault.Mark(n.tally.Read(0, device.Bytes(tally)))
+	if err := n.tally.Read(0, device.Bytes(tally)); err != nil {
+		return nil, fault.Mark(err)
+	}
+	for state, more := range others {
+		tally[state] += more
+	}
+	return tally, nil
+}
+
+// shared returns how many of some ticks the first device makes alone, and the parts that make those after
+// them: pictures over ticks are drawn from the pages after each tick.
+func (n *Network) shared(count int) (alone int, by *parts) {
+	e, is := n.model.(*epidemic)
+	if !is || e.parts == nil {
+		return count, nil
+	}
+	if n.trace != nil {
+		alone = int(min(int64(count), n.trace.left))
+	}
+	if alone == count || !n.always && !e.parts.gains(count-alone) {
+		return count, nil
+	}
+	return alone, e.parts
+}
+
+// steps makes ticks on the first device. count says that the agents in each state are counted after the last
+// one.
+func (n *Network) steps(ctx, wait context.Context, tick uint32, ticks, most int, count bool) error {
+	if ticks == 0 {
+		return nil
+	}
+	failed := func(err error) error { return fault.Mark(errors.Join(err, n.stream.Sync(wait))) }
+	if err := n.model.begin(ticks); err != nil {
+		return failed(err)
+	}
+	for i := range ticks {
+		if i%most == 0 {
+			if err := n.sync(wait); err != nil {
+				return err
+			}
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+		}
+		if err := n.model.launch(i, tick+uint32(i), count && i == ticks-1); err != nil {
+			return failed(err)
+		}
+		if err := n.trace.record(tick + uint32(i)); err != nil {
+			return failed(err)
+		}
+	}
+	return nil
+}
+
+// Devices returns the devices that make ticks: the first has the pages.
+func (n *Network) Devices() []device.Device {
+	if e, is := n.model.(*epidemic); is && e.parts != nil {
+		return team.Devices(e.parts.seats)
+	}
+	return []device.Device{n.dev}
 }
 
 // sync waits for all work of the stream.

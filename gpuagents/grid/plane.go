@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
 
 // Options are the settings of a Plane. Width and Height have no default.
@@ -24,6 +25,11 @@ type Options struct {
 	Periodic bool
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
 	PageBytes int
+	// Devices is the most devices that make ticks together, up to team.MaxDevices; 0 is 1.
+	Devices int
+	// Members are the further ones, of which those without room are not used. States have the same bits
+	// with any number.
+	Members []team.Member
 }
 
 // Plane is the cells of a grid, with ids from 0 on, row by row. All are dead at first. Its pages are
@@ -46,6 +52,10 @@ type Plane struct {
 	// frames is the copy of the table of frames, and places that of the other generation, whose
 	// frames are in the order of the pages. alive is the count of a launch.
 	frames, places, other, alive device.Buffer
+
+	bands  *bands // nil: the device has the grid alone
+	living *living
+	always bool // tests share every tick
 
 	close []func() error // in this order
 }
@@ -72,7 +82,9 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (p 
 }
 
 // beside returns what is on the device beside so many pages, in bytes: the second generation and tables.
-func beside(pages, pageBytes int) int64 { return int64(pages)*(int64(pageBytes)+8) + 8 }
+func beside(o *Options, pages, pageBytes int) int64 {
+	return firstBytes(o, int64(pages)*int64(pageBytes)) + 8*int64(pages) + 8 + livingBytes(o)
+}
 
 // Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that
 // do not fit together.
@@ -81,7 +93,7 @@ func Beside(cell *cells.Addressed, o Options) int64 {
 	if err != nil {
 		return 0
 	}
-	return beside(int((o.Width*o.Height+int64(per)-1)/int64(per)), l.PageBytes)
+	return beside(&o, int((o.Width*o.Height+int64(per)-1)/int64(per)), l.PageBytes)
 }
 
 // place checks the options, fills in the default, and returns the layout of a page and the cells of one.
@@ -98,6 +110,8 @@ func place(cell *cells.Addressed, o *Options) (l kernels.Layout, per int, err er
 	case o.Width%int64(cell.Agents) != 0:
 		return l, 0, fmt.Errorf("%w: groups of %d: use a number that divides the width, %d", ErrInvalid, cell.Agents,
 			o.Width)
+	case o.Devices < 0 || o.Devices > team.MaxDevices:
+		return l, 0, fmt.Errorf("%w: %d devices: use 0 to %d", ErrInvalid, o.Devices, team.MaxDevices)
 	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
 		return l, 0, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
 	}
@@ -122,7 +136,7 @@ func (p *Plane) open(b *pages.Budget) (err error) {
 	p.close = append(p.close, p.stream.Close)
 	count := int((p.Len() + int64(p.per) - 1) / int64(p.per))
 	groups := int(p.Len() / int64(p.layout.Agents))
-	whole := b.AllOnDevice().WithBeside(beside(count, p.layout.PageBytes))
+	whole := b.AllOnDevice().WithBeside(beside(&p.o, count, p.layout.PageBytes))
 	if p.memory, err = pages.NewMemory(p.dev, whole, groups, p.layout.PageBytes, count); err != nil {
 		return err
 	}
@@ -141,19 +155,30 @@ func (p *Plane) open(b *pages.Budget) (err error) {
 	}{
 		{&p.frames, 4 * int64(count)},
 		{&p.places, 4 * int64(count)},
-		{&p.other, int64(count) * int64(p.layout.PageBytes)},
+		{&p.other, firstBytes(&p.o, int64(count)*int64(p.layout.PageBytes))},
 		{&p.alive, 8},
 	} {
-		if *m.to, err = p.dev.Alloc(m.bytes, "grid"); err != nil {
-			return fmt.Errorf("a grid of %d x %d cells: %w", p.o.Width, p.o.Height, err)
+		if err := p.alloc(m.to, m.bytes); err != nil {
+			return err
 		}
-		p.close = append(p.close, (*m.to).Close)
 	}
 	p.states = bytestate.Agents{
 		Device: p.dev, Stream: p.stream, Memory: p.memory, Frames: p.frames, Count: p.Len(), Per: p.per,
 		PageBytes: p.layout.PageBytes, States: 2, Invalid: ErrInvalid,
 	}
-	return errors.Join(p.states.Open(), p.places.Write(0, device.Bytes(places)))
+	if err := errors.Join(p.states.Open(), p.places.Write(0, device.Bytes(places))); err != nil {
+		return err
+	}
+	return p.openBands()
+}
+
+// alloc allocates memory that Close releases.
+func (p *Plane) alloc(to *device.Buffer, bytes int64) (err error) {
+	if *to, err = p.dev.Alloc(bytes, "grid"); err != nil {
+		return fmt.Errorf("a grid of %d x %d cells: %w", p.o.Width, p.o.Height, err)
+	}
+	p.close = append(p.close, (*to).Close)
+	return nil
 }
 
 // Len returns the number of cells.
@@ -185,6 +210,9 @@ func (p *Plane) Tick(ctx, wait context.Context, n, most int) (tally []uint64, er
 		return nil, err
 	}
 	p.states.MarkAll()
+	if p.bands != nil && (p.always || p.bands.gains(n)) {
+		return p.share(ctx, wait, n, most)
+	}
 	if err := p.alive.Fill(0, 8, 0); err != nil {
 		return nil, fault.Mark(err)
 	}
@@ -213,7 +241,33 @@ func (p *Plane) Tick(ctx, wait context.Context, n, most int) (tally []uint64, er
 	if err := p.alive.Read(0, device.Bytes(count[:])); err != nil {
 		return nil, fault.Mark(err)
 	}
-	return []uint64{uint64(p.Len()) - count[0], count[0]}, nil
+	return p.tally(count[0]), nil
+}
+
+// tally returns the cells that are dead and those that are alive.
+func (p *Plane) tally(alive uint64) []uint64 { return []uint64{uint64(p.Len()) - alive, alive} }
+
+// share is Tick on all devices of the team.
+func (p *Plane) share(ctx, wait context.Context, n, most int) (tally []uint64, err error) {
+	if err := p.bands.tick(ctx, wait, n, most); err != nil {
+		return nil, err
+	}
+	if err := p.living.start(); err != nil {
+		return nil, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
+	}
+	if err := p.sync(wait); err != nil {
+		return nil, err
+	}
+	alive, err := p.living.result()
+	return p.tally(alive), fault.Mark(err)
+}
+
+// Devices returns the devices that make ticks: the first has the pages.
+func (p *Plane) Devices() []device.Device {
+	if p.bands == nil {
+		return []device.Device{p.dev}
+	}
+	return team.Devices(p.bands.seats)
 }
 
 // sync waits for all work of the stream.
@@ -225,16 +279,18 @@ func (p *Plane) launch(away, count bool) error {
 	if !away {
 		from, fromFrames, to, toFrames = to, toFrames, from, fromFrames
 	}
-	flag := func(on bool) device.Arg {
-		if on {
-			return device.Uint32(1)
-		}
-		return device.Uint32(0)
-	}
 	return p.stream.Launch(p.step, p.states.Shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
 		device.Ptr(from), device.Ptr(fromFrames), device.Ptr(to), device.Ptr(toFrames),
 		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.o.Width)),
-		device.Uint32(uint32(p.o.Height)), flag(p.o.Periodic), flag(count), device.Ptr(p.alive))
+		device.Uint32(uint32(p.o.Height)), bit(p.o.Periodic), bit(count), device.Ptr(p.alive))
+}
+
+// bit returns 1 for true.
+func bit(on bool) device.Arg {
+	if on {
+		return device.Uint32(1)
+	}
+	return device.Uint32(0)
 }
 
 // back copies the other generation into the pages, after an odd number of steps.

@@ -22,9 +22,11 @@ func TestMain(m *testing.M) { leak.Check(m) }
 
 var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
 
-func openDevice(t testing.TB) device.Device {
+func openDevice(t testing.TB) device.Device { t.Helper(); return openNamed(t, *deviceName) }
+
+func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
+	d, err := cuda.Open(t.Context(), name, cuda.Options{
 		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
 	})
 	if err != nil {

@@ -1,9 +1,12 @@
 package pages
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
 // Budget is the memory for pages that the shards on a device share. A nil Budget has all of the
@@ -139,6 +142,31 @@ func (b *Budget) Allocate(groups, pages, pageBytes int) (s Allocation, err error
 	}
 	b.arrive(func() { s, err = b.allocate(groups, pages, pageBytes) })
 	return s, err
+}
+
+// Take takes so many bytes on the device for what has no pages. A device.ErrOutOfMemory says that they
+// are not left.
+func (b *Budget) Take(bytes int64) (s Allocation, err error) {
+	switch {
+	case b == nil:
+		return Allocation{}, nil
+	case b.arrive == nil:
+		return b.take(bytes)
+	}
+	b.arrive(func() { s, err = b.take(bytes) })
+	return s, err
+}
+
+// take is Take at the moment at which a reservation ends.
+func (b *Budget) take(bytes int64) (Allocation, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.device < bytes {
+		return Allocation{}, fmt.Errorf("%d bytes beside pages, of which %d are left: %w", bytes, b.device,
+			device.ErrOutOfMemory)
+	}
+	b.device -= bytes
+	return Allocation{of: b, DeviceBytes: bytes}, nil
 }
 
 // allocate is Allocate at the moment at which a reservation ends.

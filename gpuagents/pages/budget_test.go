@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -232,4 +233,28 @@ func TestBudgetProperty(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestTake: what has no pages takes bytes of a budget, to the last one, and gives them back once. A
+// reservation ends with it.
+func TestTake(t *testing.T) {
+	b, arrived := NewBudget(100, 5), 0
+	arriving := b.WithArrival(func(take func()) { arrived++; take() })
+	s, err := arriving.Take(100)
+	if err != nil || b.Room() != 0 || arrived != 1 {
+		t.Fatalf("%v, %d bytes are left, %d arrivals", err, b.Room(), arrived)
+	}
+	if _, err := b.Take(1); !errors.Is(err, device.ErrOutOfMemory) || b.Room() != 0 {
+		t.Errorf("a byte of an empty budget: %v, want a device.ErrOutOfMemory", err)
+	}
+	s.Release()
+	s.Release()
+	if b.Room() != 100 {
+		t.Errorf("%d bytes are left, want 100", b.Room())
+	}
+	none := (*Budget)(nil)
+	if s, err = none.Take(1 << 40); err != nil {
+		t.Errorf("no budget: %v, want no error", err)
+	}
+	s.Release()
 }

@@ -6,7 +6,7 @@ import (
 
 // Metrics counts the failures, levels and rebuilds of devices. A nil Metrics counts nothing.
 type Metrics struct {
-	level                  *prometheus.GaugeVec
+	level, shared          *prometheus.GaugeVec
 	deviceErrors, rebuilds *prometheus.CounterVec
 }
 
@@ -22,12 +22,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level",
 			Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency.",
 		}, []string{"device"}),
+		shared: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "shared_shards",
+			Help: "Shards whose pages are on another device and whose ticks the device shares.",
+		}, []string{"device"}),
 		deviceErrors: counter("device_errors_total",
 			"Failures of the device under a shard, and batches that it had no room for.", "device", "class"),
 		rebuilds: counter("device_rebuilds_total",
 			"Times that a broken device was opened again, by the outcome: opened or failed.", "device", "outcome"),
 	}
-	for _, c := range []prometheus.Collector{m.level, m.deviceErrors, m.rebuilds} {
+	for _, c := range []prometheus.Collector{m.level, m.shared, m.deviceErrors, m.rebuilds} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -39,6 +43,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) levelChanged(device string, by Level) {
 	if m != nil {
 		m.level.WithLabelValues(device).Add(float64(by))
+	}
+}
+
+// joined adds a number of shards whose ticks a device shares.
+func (m *Metrics) joined(device string, by int) {
+	if m != nil {
+		m.shared.WithLabelValues(device).Add(float64(by))
 	}
 }
 

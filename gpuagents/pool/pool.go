@@ -64,8 +64,9 @@ type Placement struct {
 	budget   *pages.Budget
 	evicted  <-chan struct{} // closed when the shard must leave
 	pool     *Pool
-	index    int   // index of the device
-	reserved int64 // bytes that are reserved for the shard
+	index    int      // index of the device
+	reserved int64    // bytes that are reserved for the shard
+	metrics  *Metrics // of a placement that shares the ticks of a shard; else nil
 }
 
 // Take places a shard on a device, and reserves the bytes that it needs for its pages. need is
@@ -163,6 +164,9 @@ func (b *Placement) unreserve() {
 
 // Release gives the placement back. It is called once.
 func (b *Placement) Release() {
+	if b.metrics != nil {
+		b.metrics.joined(b.of.name, -1)
+	}
 	b.unreserve()
 	b.of.release(b.slot)
 }

@@ -35,6 +35,7 @@ type OpenShard struct {
 
 	replay   atomic.Pointer[replay]         // nil: it is not being replayed
 	payloads atomic.Pointer[payload.Getter] // of the loop; nil: there is none
+	team     atomic.Pointer[[]string]       // names of the devices that make ticks; nil: one does
 
 	visits chan visit    // what the loop does between two batches
 	left   chan struct{} // closed when the shard is closed
@@ -177,6 +178,16 @@ func (s *OpenShard) Waiting(key string) (jobs.Waiting, bool) {
 		return jobs.Waiting{}, false
 	}
 	return g.Waiting(key)
+}
+
+// Team returns the names of the devices that make the ticks of the shard, the first one of which has its
+// pages; false: one does, or the shard is not served.
+func (s *OpenShard) Team(key string) (jobs.Team, bool) {
+	names := s.team.Load()
+	if names == nil || len(*names) == 0 {
+		return jobs.Team{}, false
+	}
+	return jobs.Team{Shard: key, Devices: *names}, true
 }
 
 // Recovery returns the progress of the replay of the shard; false: it is not replayed.

@@ -40,7 +40,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		return err
 	}
 	has := state.RangeOf(s, shard)
-	st, err := state.New(on.Device(), on.Budget(), spec, has)
+	st, err := state.New(on.Device(), on.Budget(), spec, has, do.Members...)
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		switch {
@@ -70,6 +70,11 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 			a.o.Freed()
 		}
 	}()
+	if names := state.DevicesOf(st); names != nil {
+		log.Log(ctx, open.level(), "several devices make the ticks of the shard", "devices", names)
+		open.team.Store(&names)
+		defer open.team.Store(nil)
+	}
 	kept := state.NewSnapshotter(st, s, spec, has, a.o.Snapshots)
 	st = kept
 	of := st.Info()

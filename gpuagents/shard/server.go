@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -92,9 +93,11 @@ func (a *Server) Forget(id ID) { a.readFailures.forget(id) }
 // Task is a shard to serve once.
 type Task struct {
 	// On is where the shard is served.
-	On    Place
-	Swarm swarms.Swarm
-	Shard int
+	On Place
+	// Members are further devices that share its ticks; see Share.
+	Members []team.Member
+	Swarm   swarms.Swarm
+	Shard   int
 	// Base returns the last entry of the log that a snapshot replaces by now; nil: none does.
 	Base func() uint64
 	// From is the rest of the shard when it was parked; nil: it was not parked.
@@ -112,4 +115,14 @@ func Need(s swarms.Swarm) int64 {
 		return 0
 	}
 	return spec.PageBytes(s.Groups) + spec.BesideBytes()
+}
+
+// Share returns how many devices make the ticks of a shard together at most, and how many bytes each
+// further one has if so many do; 1 for a record that cannot be read.
+func Share(s swarms.Swarm) (devices int, bytes func(devices int) int64) {
+	spec, err := swarm.FromJSON(s.Spec)
+	if err != nil {
+		return 1, nil
+	}
+	return max(1, spec.Devices), spec.MemberBytes()
 }

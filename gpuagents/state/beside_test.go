@@ -29,6 +29,10 @@ var besideTexts = map[string]string{
 	"boids":   "agents: 3000\ncell: {kind: boids}\nneighbours: {space: {size: [90, 50], radius: 1}}\n",
 	"colony":  "agents: 3000\ncell: {kind: colony}\nneighbours: {space: {size: [20, 9], radius: 1}}\n",
 	"circles": "agents: 3000\ncell: {kind: circles}\nneighbours: {space: {size: [20, 9, 9], radius: 2}}\n",
+
+	"life, 3":   "cell: {kind: life}\nneighbours: {width: 1000, height: 700}\ndevices: 3\n",
+	"life, few": "cell: {kind: life}\nneighbours: {width: 1000, height: 3}\ndevices: 8\n",
+	"sir, 2":    "agents: 70001\ncell: {kind: sir}\nneighbours: {random: {degree: 3}}\ndevices: 2\n",
 }
 
 // TestBeside: what a specification says that ticks need beside the pages is what they allocate, to the

@@ -4,12 +4,32 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
+
+// DevicesOf returns the names of the devices that make the ticks of a state; nil: one does.
+func DevicesOf(s State) (names []string) {
+	placed, is := s.(*placedState)
+	if !is {
+		return nil
+	}
+	if shared, is := placed.place.(interface{ Devices() []device.Device }); is {
+		all := shared.Devices()
+		if len(all) < 2 {
+			return nil
+		}
+		for _, d := range all {
+			names = append(names, d.Properties().Name)
+		}
+	}
+	return names
+}
 
 // New makes the state of a shard on a device, with pages that take the budget b. The memory of the
 // state is not open yet. The caller closes the state before the device. A *jobs.Error says what is
-// wrong with the record of the swarm, or that there is no room for it here.
-func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (State, error) {
+// wrong with the record of the swarm, or that there is no room for it here. members are further devices
+// that share ticks, for swarms with devices; see team.Member.
+func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange, members ...team.Member) (State, error) {
 	if err := p.check(spec); err != nil {
 		return nil, err
 	}
@@ -17,7 +37,7 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (St
 		b = b.AllOnDevice()
 	}
 	if spec.HasNeighbours() {
-		s, err := newPlacedState(dev, b, spec, p)
+		s, err := newPlacedState(dev, b, spec, p, members)
 		if err != nil {
 			return nil, err
 		}

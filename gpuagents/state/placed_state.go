@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/space"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -98,24 +99,30 @@ func stateUpTo(most byte) func(v float32) bool {
 
 // newPlacedState allocates the place of a swarm. Its memory is not open: the caller opens it with a
 // store, or resets it. The caller closes the state.
-func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (*placedState, error) {
+func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange,
+	members []team.Member,
+) (*placedState, error) {
 	cell, err := spec.Address()
 	if err != nil {
 		return nil, err
 	}
 	s := &placedState{groups: p, every: spec.Checkpoint}
 	if spec.OnGraph() {
-		return s, s.openGraph(dev, b, spec, cell)
+		return s, s.openGraph(dev, b, spec, cell, members)
 	}
 	if spec.InBox() {
 		return s, s.openBox(dev, b, spec, cell)
 	}
-	return s, s.openGrid(dev, b, spec, cell)
+	return s, s.openGrid(dev, b, spec, cell, members)
 }
 
 // openGrid makes the place a grid.
-func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
-	plane, err := grid.New(dev, b, cell, spec.Grid())
+func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed,
+	members []team.Member,
+) error {
+	o := spec.Grid()
+	o.Members = members
+	plane, err := grid.New(dev, b, cell, o)
 	if err != nil {
 		return err
 	}
@@ -129,12 +136,16 @@ func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.S
 }
 
 // openGraph makes the place a graph.
-func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
+func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed,
+	members []team.Member,
+) error {
 	rows, err := spec.Rows()
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
 	}
-	network, err := graph.New(dev, b, cell, spec.Network(spec.Links(rows)))
+	o := spec.Network(spec.Links(rows))
+	o.Members = members
+	network, err := graph.New(dev, b, cell, o)
 	if room := (*graph.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)
 	}

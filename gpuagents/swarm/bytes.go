@@ -55,10 +55,34 @@ func (s *Spec) BesideBytes() int64 {
 	return graph.Beside(cell, s.Network(s.Links(rows)))
 }
 
+// MemberBytes returns a function of what each further device has if so many devices make the ticks, in
+// bytes; 0: they do not. Of a graph whose edges are not in the specification, it does not count these.
+func (s *Spec) MemberBytes() func(devices int) int64 {
+	none := func(int) int64 { return 0 }
+	if s.Devices < 2 {
+		return none
+	}
+	if s.OnGrid() {
+		return func(n int) int64 { return grid.MemberBytes(s.Grid(), n) }
+	}
+	cell, err := s.Address()
+	if err != nil || !s.OnGraph() {
+		return none
+	}
+	rows, err := s.Rows()
+	links := s.Links(rows)
+	if err != nil {
+		links = graph.Links{Degree: 1, Rewire: 1} // the least
+	}
+	return func(n int) int64 { return graph.MemberBytes(cell, s.Network(links), n) }
+}
+
 // Grid returns the options of the grid on which the agents are.
 func (s *Spec) Grid() grid.Options {
 	n := s.Neighbours
-	return grid.Options{Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize)}
+	return grid.Options{
+		Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize), Devices: s.Devices,
+	}
 }
 
 // Box returns the options of the box in which the agents are.
@@ -72,5 +96,7 @@ func (s *Spec) Box() space.Options {
 
 // Network returns the options of the graph on which the agents are, with its links.
 func (s *Spec) Network(links graph.Links) graph.Options {
-	return graph.Options{Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize)}
+	return graph.Options{
+		Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize), Devices: s.Devices,
+	}
 }

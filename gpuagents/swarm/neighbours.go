@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
 
 // Neighbours says whom agents hear in ticks: the agents around them on a grid, those near them in a box,
@@ -161,6 +162,9 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	life := s.ByAgent() && kind == cells.LifeName
 	graph := s.ByAgent() && (kind == cells.SIRName || spikes(s))
 	box := s.ByAgent() && cells.BoxFeatures(kind, 2) != nil
+	if path, err := s.validateDevices(); err != nil {
+		return path, err
+	}
 	switch {
 	case !s.HasNeighbours() && box:
 		return []string{"cell", "kind"}, fmt.Errorf("neighbours: agents of the cell %s are in a box: write "+
@@ -184,7 +188,7 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 		} else if s.InBox() {
 			what = "box"
 		}
-		return []string{"shards"}, fmt.Errorf("shards %d: a %s is on one device: leave it out", s.Shards, what)
+		return []string{"shards"}, fmt.Errorf("shards %d: a %s has one: leave it out", s.Shards, what)
 	case box:
 		return s.validateSpace()
 	case s.InBox():
@@ -194,6 +198,19 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 		return s.validateGrid()
 	}
 	return s.validateGraph()
+}
+
+// validateDevices is the part of validateNeighbours about devices that share ticks.
+func (s *Spec) validateDevices() (path []string, err error) {
+	switch {
+	case s.Devices < 0 || s.Devices > team.MaxDevices:
+		return []string{"devices"}, fmt.Errorf("devices %d: use 1 to %d, or leave it out for 1", s.Devices,
+			team.MaxDevices)
+	case s.Devices > 1 && !s.OnGrid() && (!s.OnGraph() || s.Cell.Kind != cells.SIRName):
+		return []string{"devices"}, fmt.Errorf("devices %d: several make the ticks of agents of the cells life and "+
+			"sir together, and of no others: leave it out", s.Devices)
+	}
+	return nil, nil
 }
 
 // validateGrid is the part of validateNeighbours for the cell life.

@@ -113,7 +113,7 @@ func TestSpaceErrors(t *testing.T) {
 		onGraph("neighbours: {random: {degree: 2}, nearest: 7}"): `5: unknown key "neighbours.nearest"`,
 		box("size: [9, 9], radius: 1", "features: [x, y]"): "6: 2 features: an agent of the cell boids in 2 " +
 			"dimensions has 4: write x, y, vx, vy, or names of your own, or leave it out",
-		box("size: [9, 9], radius: 1", "shards: 2"):                "6: shards 2: a box is on one device",
+		box("size: [9, 9], radius: 1", "shards: 2"):                "6: shards 2: a box has one",
 		"name: x\naddressed: agent\ncell: {kind: boids}\n" + space: " agents 0: a box has 1 or more, below 2^32",
 		"name: x\naddressed: agent\nagents: 4294967296\ncell: {kind: boids}\nagents_per_group: 4096\n" + space: "" +
 			"3: agents 4294967296: use a multiple of agents_per_group, 4096, below 2^32",

@@ -283,6 +283,13 @@ func TestByAgent(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
+		onGrid("neighbours: {width: 9, height: 4}\ndevices: 9"):  "a.yaml:5: devices 9: use 1 to 8, or leave it out",
+		onGrid("neighbours: {width: 9, height: 4}\ndevices: -1"): "a.yaml:5: devices -1: use 1 to 8",
+		byAgent("devices: 2"): "a.yaml:4: devices 2: several make the ticks of agents of the cells life and sir",
+		"name: x\ndevices: 3": "a.yaml:2: devices 3: several make the ticks of agents of the cells life and sir",
+		onGraph("neighbours: {random: {degree: 2}}\ndevices: 99"): "a.yaml:6: devices 99: use 1 to 8",
+		byAgent("cell: {kind: lif}\nneighbours: {ring: {reach: 2}}\ndevices: 2"): "a.yaml:6: devices 2: " +
+			"several make the ticks of agents of the cells life and sir",
 		byAgent("shards: 3\ncell: {kind: leaky}"): "a.yaml:4: shards 3: use 1 to 64, and no more than " +
 			"groups, of which there are 2",
 		byAgent("shards: -1\ncell: {kind: leaky}"):    "a.yaml:4: shards -1: use 1 to 64",
@@ -419,7 +426,7 @@ func TestErrors(t *testing.T) {
 			"write that, or leave it out",
 		onGrid("neighbours: {width: 9, height: 4}\nagents_per_group: 4"): "a.yaml:5: agents_per_group 4: on a grid " +
 			"it divides the width, 9: use such a number, or leave it out",
-		onGrid("neighbours: {width: 9, height: 4}\nshards: 2"): "a.yaml:5: shards 2: a grid is on one device: leave " +
+		onGrid("neighbours: {width: 9, height: 4}\nshards: 2"): "a.yaml:5: shards 2: a grid has one: leave " +
 			"it out",
 		onGrid("neighbours: {width: 9, height: 4}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: life: an " +
 			"agent hears its neighbours alone: leave hear out",
@@ -458,9 +465,7 @@ func TestErrors(t *testing.T) {
 			"leave it out",
 		onGraph("neighbours: {graph: a.csv}"): `a.yaml:5: neighbours: graph "a.csv": only a spec that is read from a ` +
 			"folder can name files of it",
-		onGraph("neighbours: {random: {degree: 2}}\nshards: 2"): "a.yaml:6: shards 2: a graph is on one device: " +
-			"leave " +
-			"it out",
+		onGraph("neighbours: {random: {degree: 2}}\nshards: 2"): "a.yaml:6: shards 2: a graph has one: leave it out",
 		onGraph("neighbours: {random: {degree: 2}}\nhear: [decision]"): "a.yaml:6: invalid cell parameter: sir: an " +
 			"agent hears its neighbours alone: leave hear out",
 		onGraph("neighbours: {random: {degree: 2}}\non_decision: [changed -> emit a]"): "a.yaml:6: on_decision: the " +

@@ -28,6 +28,8 @@ type ShardState struct {
 	Recovering *jobs.Recovery `json:"recovering,omitempty"`
 	// Waiting is the entry that waits for its bytes beside the log; nil: none does.
 	Waiting *jobs.Waiting `json:"waiting,omitempty"`
+	// Devices are those of the agent that make the ticks of the shard, if they are several.
+	Devices []string `json:"devices,omitempty"`
 	// LostHolder is the last GPU agent that held the lease, when it ended without giving it back,
 	// and LostSince when that was.
 	LostHolder string    `json:"lost_holder,omitempty"`
@@ -43,6 +45,8 @@ type Census interface {
 	// Waiting returns the entry of a shard that waits for its bytes beside the log; nil when none
 	// is known.
 	Waiting(key string) *jobs.Waiting
+	// Team returns the devices that make the ticks of a shard; nil when none or one is known.
+	Team(key string) []string
 }
 
 // ShardStates returns the states of all shards of a swarm, in their order. holders has the names of
@@ -63,6 +67,7 @@ func ShardStates(s swarms.Swarm, holders map[string]string, c Census) (all []Sha
 			if st.Recovering = c.Recovery(key); st.Recovering != nil {
 				st.State = st.Recovering.String()
 			}
+			st.Devices = c.Team(key)
 			if st.Waiting = c.Waiting(key); st.Waiting != nil {
 				st.State = st.Waiting.String()
 			}

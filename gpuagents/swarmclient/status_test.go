@@ -22,6 +22,13 @@ func (c oneCensus) Waiting(key string) *jobs.Waiting {
 	return &jobs.Waiting{Shard: key, Entry: 9, Place: "host:4280", Error: "refused"}
 }
 
+func (c oneCensus) Team(key string) []string {
+	if key != c.replayed {
+		return nil
+	}
+	return []string{"cuda:0", "cuda:1"}
+}
+
 func (c oneCensus) LostHolder(key string) *jobs.Agent {
 	if key != c.lost {
 		return nil
@@ -55,7 +62,7 @@ func TestShardStates(t *testing.T) {
 	} {
 		got := all[k]
 		if got.Shard != k || got.Holder != want.holder || !strings.HasPrefix(got.State, want.state) ||
-			got.LostHolder != want.lost || (got.Recovering != nil) != (k == 1) {
+			got.LostHolder != want.lost || (got.Recovering != nil) != (k == 1) || (len(got.Devices) == 2) != (k == 1) {
 			t.Errorf("shard %d: %+v, want %+v", k, got, want)
 		}
 	}

@@ -330,6 +330,11 @@ var keys = []Key{
 			"agent process at a time, on one device.",
 	},
 	{
+		Path: "devices", Kind: Integer, Min: "1", Max: "8",
+		Doc: "The most devices of an agent process that make the ticks of a swarm of the cells `life` and `sir` " +
+			"together. Where there are fewer, or a tick is short, fewer do: states have the same bits. Default: 1.",
+	},
+	{
 		Path: "seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0",
 		Doc: "Chooses the fixed random weights of the agents. The same seed gives the same decisions.",
 	},

@@ -131,6 +131,7 @@ var bases = map[string]map[string]any{
 	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.nearest":  inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
+	"devices":                   onGrid(map[string]any{"width": 3, "height": 3}),
 	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
 	"knowledge.units":           hearing(),
 	"knowledge.merge":           hearing(),

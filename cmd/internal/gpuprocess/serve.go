@@ -284,7 +284,7 @@ func record(a *gpuagents.Agent, opened []device.Device, names []string, disks []
 	r := jobs.Agent{
 		Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory,
 		Room: roomOf(a, disks), Running: a.Shards(), Parked: a.Parked(), MaxShards: maxShards, State: "serving",
-		Recovering: a.Recoveries(), Waiting: a.Waiting(),
+		Recovering: a.Recoveries(), Waiting: a.Waiting(), Teams: a.Teams(),
 	}
 	if a.Full() {
 		r.State = "full"

@@ -80,10 +80,20 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	if kernel == graphset.Mark {
 		return a.word(r.IntN(graphset.States)).out(fixture.Poisoned(bits()))
 	}
-	infected := make([]uint32, bits()/4)
+	first, all := 0, agents // of several devices, each has a part of all agents
+	if r.IntN(2) == 0 {
+		first = 128 * r.IntN(20)
+		all += first + r.IntN(1000)
+	}
+	infected := make([]uint32, (all+31)/32)
+	for i := range infected {
+		infected[i] = r.Uint32()
+	}
 	for id := range agents {
+		at := first + id
+		infected[at/32] &^= 1 << (at % 32)
 		if states[int(frames[id/per])*pageBytes+id%per] == graphset.Infected {
-			infected[id/32] |= 1 << (id % 32)
+			infected[at/32] |= 1 << (at % 32)
 		}
 	}
 	degree, offsets := 0, []uint64{0}
@@ -105,11 +115,11 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	columns := make([]uint32, offsets[agents])
 	weights := make([]uint32, len(columns))
 	for i := range columns {
-		columns[i], weights[i] = r.Uint32N(uint32(agents)), r.Uint32N(1<<16+1)
+		columns[i], weights[i] = r.Uint32N(uint32(all)), r.Uint32N(1<<16+1)
 	}
 	a.in(own(infected)).out(fixture.Poisoned(bits())).in(own(offsets)).in(own(columns)).in(own(weights)).word(degree).
 		word(r.IntN(2)).in(own(missed(r))).scalar(device.Uint32(chanceOf(r))).word(r.IntN(1000))
-	return key().word(r.IntN(2)).out(words(1, 2, r.Uint64N(1<<40)))
+	return key().word(r.IntN(2)).out(words(1, 2, r.Uint64N(1<<40))).word(first)
 }
 
 // spiking makes a launch of a kernel of neurons. The lists that a kernel appends to are in any order,

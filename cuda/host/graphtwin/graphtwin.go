@@ -172,7 +172,7 @@ func (c *contacts) exposed(from, end uint64, draw uint32, d *draws) bool {
 func sir(b *twin.Block) {
 	all, agents := pagesOf(b), uint64(b.Uint32(4))
 	next, offsets, degree := twin.Mem[uint32](b, 6), twin.Mem[uint64](b, 7), uint64(b.Uint32(10))
-	recovery, count := b.Uint32(13), b.Uint32(17) != 0
+	recovery, count, base := b.Uint32(13), b.Uint32(17) != 0, uint64(b.Uint32(19))
 	c := &contacts{
 		infected: twin.Mem[uint32](b, 5), columns: twin.Mem[uint32](b, 8), misses: twin.Mem[uint32](b, 12),
 		tick: b.Uint32(14), key: [2]uint32{b.Uint32(15), b.Uint32(16)},
@@ -193,13 +193,13 @@ func sir(b *twin.Block) {
 		next[w] = 0
 		for id := w * 32; id < min(w*32+32, agents); id++ {
 			if id%4 == 0 {
-				four = kernels.Philox(c.key, [4]uint32{0, uint32(id / 4), c.tick})
+				four = kernels.Philox(c.key, [4]uint32{0, uint32((base + id) / 4), c.tick})
 			}
 			state := all.state(uint32(id))
 			switch *state {
 			case graphset.Susceptible:
 				for from, to := row(id), row(id+1); from < to; from += graphset.Part {
-					d := &draws{contacts: c, id: uint32(id), part: uint32((from - row(id)) / graphset.Part)}
+					d := &draws{contacts: c, id: uint32(base + id), part: uint32((from - row(id)) / graphset.Part)}
 					draw := four[id%4]
 					if d.part > 0 {
 						draw = d.next()

@@ -25,6 +25,8 @@ type people struct {
 	recover uint32
 	tick    uint32
 	key     [2]uint32
+	first   int      // the number of the first of them
+	ill     []uint32 // bits of all agents that are infected
 }
 
 // success reports whether a draw is a success of a chance.
@@ -32,7 +34,7 @@ func success(draw, chance uint32) bool { return draw < chance || chance == 1<<32
 
 // word returns a draw of an agent for a part of its row.
 func (p *people) word(id, part, n int) uint32 {
-	return kernels.Philox(p.key, [4]uint32{uint32(n / 4), uint32(id), p.tick, uint32(part + 1)})[n%4]
+	return kernels.Philox(p.key, [4]uint32{uint32(n / 4), uint32(p.first + id), p.tick, uint32(part + 1)})[n%4]
 }
 
 // infected reports whether the agent is infected: it tries its links one by one. A draw says how many
@@ -45,7 +47,7 @@ func (p *people) infected(id int) bool {
 		}
 		draw := func() uint32 {
 			if drawn++; drawn == 0 {
-				return kernels.Philox(p.key, [4]uint32{0, uint32(id / 4), p.tick})[id%4]
+				return kernels.Philox(p.key, [4]uint32{0, uint32((p.first + id) / 4), p.tick})[id%4]
 			}
 			return p.word(id, part, drawn-1)
 		}
@@ -67,7 +69,7 @@ func (p *people) infected(id int) bool {
 				continue
 			}
 			counts := p.weights == nil || draw()>>16 < p.weights[id][part*graphset.Part+i]
-			if counts && p.states[other] == graphset.Infected {
+			if counts && p.ill[other/32]>>(other%32)&1 == 1 {
 				return true
 			}
 			fail, more = failures()
@@ -80,7 +82,7 @@ func (p *people) infected(id int) bool {
 func (p *people) step() []byte {
 	next := slices.Clone(p.states)
 	for id, state := range p.states {
-		w := kernels.Philox(p.key, [4]uint32{0, uint32(id / 4), p.tick})[id%4]
+		w := kernels.Philox(p.key, [4]uint32{0, uint32((p.first + id) / 4), p.tick})[id%4]
 		switch {
 		case state == graphset.Susceptible && p.infected(id):
 			next[id] = graphset.Infected
@@ -96,7 +98,8 @@ func peopleOf(a *launches.Arrays) *people {
 	number := func(i int) uint32 { return uint32(a.Params[i].Arg.Bits()) }
 	p := &people{
 		states: statesOf(a, a.Params[0].Mem), misses: device.Of[uint32](a.Params[12].Mem), recover: number(13),
-		tick: number(14), key: [2]uint32{number(15), number(16)},
+		tick: number(14), key: [2]uint32{number(15), number(16)}, first: int(number(19)),
+		ill: device.Of[uint32](a.Params[5].Mem),
 	}
 	offsets, columns, weights := device.Of[uint64](a.Params[7].Mem), device.Of[uint32](a.Params[8].Mem),
 		device.Of[uint32](a.Params[9].Mem)

@@ -117,10 +117,11 @@ func init() {
 	// trials of its links succeeds at an agent whose bit in infected is 1, and at weights of the link,
 	// in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials fail. next gets the bits of
 	// those who are infected then. Draws depend on the keys, the tick and the agent. If count is 1, the
-	// agents in each state are added to tally.
+	// agents in each state are added to tally. A launch is about the agents from first_id on, a multiple of
+	// 128: pages, next and rows are theirs, and infected and columns are about all.
 	add(SIR, append(pages[:5:5], buffer("infected"), buffer("next"), buffer("offsets"), buffer("columns"),
 		buffer("weights"), word("degree"), word("weighted"), buffer("misses"), word("recovery"), word("tick"),
-		word("key0"), word("key1"), word("count"), buffer("tally"))...)
+		word("key0"), word("key1"), word("count"), buffer("tally"), word("first_id"))...)
 	// The word of each group stands at offset of its page, and slots is the groups of a page.
 	add(Rounds, buffer("pages"), buffer("frames"), long("page_bytes"), word("slots"), word("groups"), word("offset"),
 		word("ticks"))

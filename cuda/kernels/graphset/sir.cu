@@ -1,6 +1,7 @@
 // graph_sir makes a tick of an epidemic; see graphset.go. A lane has four agents. It queues those whose first draw says
 // that a link is tried with success, and the lanes take agents from the queue: few are in it, and most lanes would wait
-// for them. The warp shares the parts of rows that have several.
+// for them. The warp shares the parts of rows that have several. Agents are those from first_id on: other numbers than
+// those of draws and of the bits that are read count from there.
 
 // The draws of an agent for a part of its row: words of blocks of their own.
 struct Draws {
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(128)
 graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per, unsigned agents,
           const unsigned *infected, unsigned *next, const unsigned long long *offsets, const unsigned *columns,
           const int *weights, unsigned degree, unsigned weighted, const unsigned *misses, unsigned recovery,
-          unsigned tick, unsigned key0, unsigned key1, unsigned count, unsigned long long *tally) {
+          unsigned tick, unsigned key0, unsigned key1, unsigned count, unsigned long long *tally, unsigned first_id) {
   __shared__ unsigned table[GAPS];
   __shared__ unsigned words[4][128];
   __shared__ unsigned char queues[4][128], hits[4][128];
@@ -83,7 +84,7 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
     all.read((unsigned)id, n, states);
     unsigned queued = 0, recovered = 0, hubs = 0; // of the warp, and bits of the lane's agents
     {
-      const Words first(key0, key1, 0, (unsigned)(id / 4), tick, 0);
+      const Words first(key0, key1, 0, (unsigned)(id / 4) + first_id / 4, tick, 0);
 #pragma unroll
       for (unsigned k = 0; k < 4; k++) {
         u64 length = 0;
@@ -113,8 +114,9 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
         const unsigned i = taken + (unsigned)__popc(idle & ((1u << lane) - 1));
         if (!busy && i < queued) {
           local = queue[i], word = draw[i];
-          draws.id = (unsigned)(w * 128) + local, draws.drawn = 0;
-          from = links.first(draws.id), end = links.first((u64)draws.id + 1);
+          const unsigned who = (unsigned)(w * 128) + local;
+          draws.id = first_id + who, draws.drawn = 0;
+          from = links.first(who), end = links.first((u64)who + 1);
           busy = true;
         }
         if (idle == 0xffffffffu && taken >= queued) break;
@@ -136,8 +138,8 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
           const u64 at = base + lane * PART;
           bool here = false;
           if (at < stop) {
-            Draws draws = {key0, key1, hub, tick, (unsigned)((at - begin) / PART), 0, 0, 0, 0};
-            const Words first(key0, key1, 0, hub / 4, tick, 0);
+            Draws draws = {key0, key1, first_id + hub, tick, (unsigned)((at - begin) / PART), 0, 0, 0, 0};
+            const Words first(key0, key1, 0, (first_id + hub) / 4, tick, 0);
             here = contacts.exposed(at, stop - at < PART ? stop : at + PART,
                                     draws.part ? draws.next() : first.at(hub % 4), draws);
           }

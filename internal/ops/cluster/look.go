@@ -279,6 +279,7 @@ func serve(sh *Shard, c *swarmlog.Census, lease string) {
 		}
 		return
 	}
+	sh.Devices = c.Team(lease)
 	if sh.Recovering = c.Recovery(lease); sh.Recovering != nil {
 		sh.State = StateReplaying
 	}

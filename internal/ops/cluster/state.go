@@ -80,6 +80,8 @@ type Shard struct {
 	// EntriesPerSecond is the rate at which entries were answered since the look before.
 	EntriesPerSecond float64        `json:"entries_per_second"`
 	Recovering       *jobs.Recovery `json:"recovering,omitempty"`
+	// Devices are those of the agent that make the ticks of the shard, if they are several.
+	Devices []string `json:"devices,omitempty"`
 	// Leaderless names the log of the shard that has no leader.
 	Leaderless string    `json:"leaderless,omitempty"`
 	LostHolder string    `json:"lost_holder,omitempty"`

@@ -80,6 +80,18 @@ func (c *Census) Waiting(key string) *jobs.Waiting {
 	return nil
 }
 
+// Team returns the devices that make the ticks of a shard, or nil if none or one is known.
+func (c *Census) Team(key string) []string {
+	for _, a := range c.Agents {
+		for _, t := range a.Teams {
+			if t.Shard == key && a.Lost == nil {
+				return t.Devices
+			}
+		}
+	}
+	return nil
+}
+
 // Census reads agents and leases. The two are read one after the other, so they need not match. It
 // is for people and for hints, and no decision that must be right may depend on it.
 func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
@@ -148,7 +160,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 		// The registry still lists the agent for a while.
 		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) {
 			a.State, a.Lost, a.Running = jobs.AgentLost, o.lost(), len(o.shards)
-			a.Recovering, a.Waiting = nil, nil
+			a.Recovering, a.Waiting, a.Teams = nil, nil, nil
 			delete(gone, a.Name)
 		} else if o != nil {
 			delete(gone, a.Name)

@@ -40,7 +40,7 @@ function Strip({ swarm, shard, choose }) {
 function Shards({ swarm }) {
   return html`<${Table} caption="Shards with their holders" filter="shards" rows=${swarm.shards || []} empty="The swarm has no shard yet." columns=${[
     { name: "Shard", value: x => x.shard }, { name: "State", value: x => html`<${State} of=${x.state} /> ${x.leaderless ? html`<${State} of="error" text=${`log ${x.leaderless} has no leader`} />` : null}` }, { name: "Groups", value: x => `${num(x.first_group)} to ${num(x.end_group - 1)}` },
-    { name: "Holder", value: x => (x.holder ? html`<${Link} to=${["agents", x.holder]}>${x.holder}<//>` : x.lost_holder ? html`lost: ${x.lost_holder}, ${ago(x.lost_since)}` : "–") },
+    { name: "Holder", value: x => (x.holder ? html`<${Link} to=${["agents", x.holder]}>${x.holder}<//>${x.devices?.length ? ` on ${x.devices.join(", ")}` : ""}` : x.lost_holder ? html`lost: ${x.lost_holder}, ${ago(x.lost_since)}` : "–") },
     { name: "Entries", number: true, value: x => (x.entries ? html`<a href=${link("swarms", swarm.id, "shards", String(x.shard), "at", String(x.entries))} title="the state of the agents after this entry">${num(x.entries)}</a>` : 0) }, { name: "Lag", number: true, value: x => num(lag(x)) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) },
     { name: "Replay", value: x => (x.recovering ? html`<${Bar} share=${x.recovering.entry / Math.max(1, x.recovering.of)} label=${`replay of shard ${x.shard}`} /> ${num(x.recovering.entry)} of ${num(x.recovering.of)} (${rate(x.recovering.entries_per_second)})` : "–") },
   ]} />`;

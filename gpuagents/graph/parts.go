@@ -1,0 +1,416 @@
+package graph
+
+import (
+	"context"
+	"errors"
+	"sort"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
+)
+
+// parts are the agents of an epidemic on several devices, in a tick that these make together. Each has
+// consecutive agents, with their rows of links and their states, and the bits of all agents that are
+// infected. After each tick the devices give each other the bits of their agents. The first device steps
+// its agents in the pages, and the others give theirs back at the end.
+type parts struct {
+	e     *epidemic
+	seats []*team.Seat
+	all   []*part // by seat
+	marks [2]device.Event
+}
+
+// partAlign is what the first agent of a part is a multiple of: a warp has so many agents.
+const partAlign = 128
+
+// part is the agents of a device.
+type part struct {
+	first, agents, links int64
+	at                   places
+	pages                []device.Arg     // the first arguments of kernels
+	ill                  [2]device.Buffer // with the bits of all agents, from the byte bits on
+	bits                 [2]int64
+	rows                 []device.Arg // offsets, columns and weights
+	misses, tally        device.Arg
+	mark, step           device.Kernel
+}
+
+// places are where the memory of a part begins in that of its seat, for a device that has no pages.
+type places struct {
+	states, frame                       int64
+	bits                                [2]int64
+	misses, offsets, columns, weights   int64
+	tally, bytes                        int64
+	offsetBytes, columnBytes, weighting int64
+}
+
+// before returns the links of the agents before one.
+func (l Links) before(id int64) int64 {
+	if l.Rows != nil {
+		return int64(l.Rows.Offsets[id])
+	}
+	return id * int64(l.Degree)
+}
+
+// split returns the parts of so many devices, which have about as much work each; nil: there are too few
+// agents.
+func (e *epidemic) split(devices int) (all []*part) {
+	l, n := e.o.Links, e.Len()
+	work := func(id int64) int64 { return 2*id + l.before(id) }
+	for i := range int64(devices) {
+		p := &part{}
+		if i > 0 {
+			share := work(n) / int64(devices) * i
+			p.first = int64(sort.Search(int(n), func(id int) bool { return work(int64(id)) >= share }))
+			p.first = (p.first + partAlign/2) / partAlign * partAlign
+			before := all[i-1]
+			if p.first <= before.first || p.first >= n {
+				return nil
+			}
+			before.agents = p.first - before.first
+		}
+		all = append(all, p)
+	}
+	all[devices-1].agents = n - all[devices-1].first
+	for _, p := range all {
+		p.links = l.before(p.first+p.agents) - l.before(p.first)
+		p.at = e.placesOf(p)
+	}
+	return all
+}
+
+// placesOf returns the places of the memory of a part.
+func (e *epidemic) placesOf(p *part) (at places) {
+	take := func(bytes int64) int64 {
+		from := at.bytes
+		at.bytes += team.Aligned(max(least, bytes))
+		return from
+	}
+	at.columnBytes = 4 * p.links
+	if r := e.o.Links.Rows; r != nil {
+		if at.offsetBytes = 8 * (p.agents + 1); r.Weights != nil {
+			at.weighting = at.columnBytes
+		}
+	}
+	at.states, at.frame, at.misses = take(p.agents), take(4), take(4*graphset.Gaps)
+	for i := range at.bits {
+		at.bits[i] = take(e.bits())
+	}
+	at.tally, at.offsets = take(8*graphset.States), take(at.offsetBytes)
+	at.columns, at.weights = take(at.columnBytes), take(at.weighting)
+	return at
+}
+
+// memberBytes returns what each further device has if so many devices share ticks; 0: so many cannot.
+func (e *epidemic) memberBytes(devices int) (bytes int64) {
+	if devices < 2 {
+		return 0
+	}
+	for i, p := range e.split(devices) {
+		if i > 0 {
+			bytes = max(bytes, p.at.bytes)
+		}
+	}
+	return bytes
+}
+
+// MemberBytes returns what a network of a cell has on each further device if so many devices share its
+// ticks; 0: so many cannot, or the options do not fit together.
+func MemberBytes(cell *cells.Addressed, o Options, devices int) int64 {
+	n := &Network{o: o}
+	if n.place(cell) != nil {
+		return 0
+	}
+	e, is := n.model.(*epidemic)
+	if !is {
+		return 0
+	}
+	return e.memberBytes(devices)
+}
+
+// openParts opens the seats of the team, and puts the links of each part there; nothing: one device makes
+// all ticks.
+func (e *epidemic) openParts() error {
+	o := &e.o
+	o.Members = o.Members[:min(len(o.Members), max(0, o.Devices-1))]
+	for len(o.Members) > 0 && e.memberBytes(len(o.Members)+1) == 0 {
+		o.Members = o.Members[:len(o.Members)-1]
+	}
+	if len(o.Members) == 0 {
+		return nil
+	}
+	seats, err := team.Open(o.Members, e.memberBytes)
+	if err != nil || len(seats) == 0 {
+		return err
+	}
+	// All streams end before memory is released that one of them uses.
+	e.close = append([]func() error{func() error { return team.Stop(seats) }}, e.close...)
+	e.close = append(e.close, func() error { return team.Close(seats) })
+	first, err := team.First(e.dev, e.stream, nil)
+	if err != nil {
+		return err
+	}
+	e.close = append(e.close, first.Close)
+	p := &parts{e: e, seats: append([]*team.Seat{first}, seats...)}
+	p.all = e.split(len(p.seats))
+	for i := range p.marks {
+		if p.marks[i], err = e.dev.NewEvent(); err != nil {
+			return fault.Mark(err)
+		}
+		e.close = append(e.close, p.marks[i].Close)
+	}
+	if err := fault.Mark(e.stream.Sync(context.Background())); err != nil { // the links are generated
+		return err
+	}
+	p.openFirst()
+	for i := range seats {
+		if err := seats[i].Fail(p.openMember(i + 1)); err != nil {
+			return err
+		}
+	}
+	e.parts = p
+	return p.sync(context.Background())
+}
+
+// openFirst makes the arguments of the part that is in the pages.
+func (p *parts) openFirst() {
+	e, t := p.e, p.all[0]
+	t.mark, t.step, t.ill, t.misses, t.tally = e.mark, e.step, e.ill, device.Ptr(e.misses), device.Ptr(e.tally)
+	t.rows = []device.Arg{device.Ptr(e.offsets), device.Ptr(e.columns), device.Ptr(e.weights)}
+	t.pages = []device.Arg{
+		device.Ptr(e.memory.Arena()), device.Ptr(e.frames), device.Uint64(uint64(e.layout.PageBytes)),
+		device.Uint32(uint32(e.per)), device.Uint32(uint32(t.agents)),
+	}
+}
+
+// openMember makes the arguments of the part of a member, and puts its links there.
+func (p *parts) openMember(i int) (err error) {
+	e, t, s := p.e, p.all[i], p.seats[i]
+	for name, to := range map[string]*device.Kernel{graphset.Mark: &t.mark, graphset.SIR: &t.step} {
+		if *to, err = s.Device.Kernel(name); err != nil {
+			return err
+		}
+	}
+	t.ill, t.bits = [2]device.Buffer{s.Memory, s.Memory}, t.at.bits
+	t.misses, t.tally = s.Range(t.at.misses, 4*graphset.Gaps), s.Range(t.at.tally, 8*graphset.States)
+	t.rows = []device.Arg{
+		s.Range(t.at.offsets, max(least, t.at.offsetBytes)), s.Range(t.at.columns, max(least, t.at.columnBytes)),
+		s.Range(t.at.weights, max(least, t.at.weighting)),
+	}
+	size := team.Aligned(t.agents) // kernels read four states at a time if the agents of a page are a multiple
+	t.pages = []device.Arg{        // one page, in frame 0
+		s.Range(t.at.states, size), s.Range(t.at.frame, 4), device.Uint64(uint64(size)), device.Uint32(uint32(size)),
+		device.Uint32(uint32(t.agents)),
+	}
+	if err := errors.Join(s.Memory.Write(t.at.frame, device.Bytes([]uint32{0})),
+		s.Memory.Write(t.at.misses, device.Bytes(misses(e.infection)))); err != nil {
+		return err
+	}
+	begin := e.o.Links.before(t.first)
+	if r := e.o.Links.Rows; r != nil {
+		own := make([]uint64, t.agents+1)
+		for k := range own {
+			own[k] = r.Offsets[t.first+int64(k)] - uint64(begin)
+		}
+		if err := s.Memory.Write(t.at.offsets, device.Bytes(own)); err != nil {
+			return err
+		}
+	}
+	if err := s.Stream.Copy(s.Memory, t.at.columns, e.columns, 4*begin, t.at.columnBytes); err != nil {
+		return err
+	}
+	if t.at.weighting == 0 {
+		return nil
+	}
+	return s.Stream.Copy(s.Memory, t.at.weights, e.weights, 4*begin, t.at.weighting)
+}
+
+// everyone returns all seats.
+func (p *parts) everyone(int) []*team.Seat { return p.seats }
+
+// sync waits for all work of the streams.
+func (p *parts) sync(ctx context.Context) error {
+	var errs []error
+	for _, s := range p.seats {
+		errs = append(errs, s.Fail(s.Stream.Sync(ctx)))
+	}
+	return errors.Join(errs...)
+}
+
+// tick makes ticks from number tick on, and returns the agents of the members in each state after the last
+// one. Its further arguments are those of Network.Tick.
+func (p *parts) tick(ctx, wait context.Context, tick uint32, count, most int) (tally []uint64, err error) {
+	if err := p.e.sync(wait); err != nil { // the other streams read the pages
+		return nil, err
+	}
+	if err := p.move(ctx, wait, tick, count, most); err != nil {
+		return nil, errors.Join(err, p.sync(wait))
+	}
+	if err := p.sync(wait); err != nil {
+		return nil, err
+	}
+	tally = make([]uint64, graphset.States)
+	for i, t := range p.all[1:] {
+		own, s := make([]uint64, graphset.States), p.seats[i+1]
+		if err := s.Memory.Read(t.at.tally, device.Bytes(own)); err != nil {
+			return nil, s.Fail(err)
+		}
+		for state, n := range own {
+			tally[state] += n
+		}
+	}
+	return tally, nil
+}
+
+// move puts the work of ticks into the streams.
+func (p *parts) move(ctx, wait context.Context, tick uint32, count, most int) error {
+	for i := range p.all {
+		if err := p.begin(i); err != nil {
+			return err
+		}
+	}
+	batch := max(1, most/2) // two batches are in the streams
+	for k := range count {
+		if err := p.exchange(k % 2); err != nil {
+			return err
+		}
+		if k%batch == 0 {
+			if err := p.pace(ctx, wait, k/batch); err != nil {
+				return err
+			}
+		}
+		for i := range p.all {
+			if err := p.launch(i, k, tick+uint32(k), k == count-1); err != nil {
+				return err
+			}
+		}
+		if k%batch == batch-1 {
+			if err := p.e.stream.Record(p.marks[k/batch%len(p.marks)]); err != nil {
+				return fault.Mark(err)
+			}
+		}
+	}
+	for i, t := range p.all[1:] {
+		s := p.seats[i+1]
+		err := p.e.Network.states.Pieces(t.first, t.agents, func(place, off, bytes int64) error {
+			return s.Stream.Copy(p.e.memory.Arena(), place, s.Memory, t.at.states+off, bytes)
+		})
+		if err != nil {
+			return s.Fail(err)
+		}
+	}
+	return nil
+}
+
+// pace waits before a batch until the first device has made the last but one, so that the streams do not
+// run empty, and looks at the end of ctx.
+func (p *parts) pace(ctx, wait context.Context, batch int) error {
+	if batch >= len(p.marks) {
+		if err := p.marks[batch%len(p.marks)].Sync(wait); err != nil {
+			return fault.Mark(err)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// begin copies the states of a part to a member, and puts the bits of those who are infected into the
+// stream.
+func (p *parts) begin(i int) error {
+	t, s := p.all[i], p.seats[i]
+	if i > 0 {
+		err := p.e.Network.states.Pieces(t.first, t.agents, func(place, off, bytes int64) error {
+			return s.Stream.Copy(s.Memory, t.at.states+off, p.e.memory.Arena(), place, bytes)
+		})
+		if err == nil {
+			err = s.Stream.Fill(s.Memory, t.at.tally, 8*graphset.States, 0)
+		}
+		if err != nil {
+			return s.Fail(err)
+		}
+	}
+	return s.Fail(s.Stream.Launch(t.mark, p.lanes(i), append(t.pages[:5:5], device.Uint32(graphset.Infected),
+		p.own(t, 0))...))
+}
+
+// lanes returns a launch with a thread for each four agents of a part.
+func (p *parts) lanes(i int) device.Geometry {
+	return bytestate.ShapeOn(p.seats[i].Device, (p.all[i].agents+3)/4)
+}
+
+// bitBytes returns the bytes of the bits of a part.
+func (t *part) bitBytes() int64 { return (t.agents + 31) / 32 * 4 }
+
+// own returns the bits of the agents of a part, and bitsOf those of all agents on its device.
+func (p *parts) own(t *part, which int) device.Arg {
+	return device.Range(t.ill[which], t.bits[which]+t.first/8, t.bitBytes())
+}
+
+func (p *parts) bitsOf(t *part, which int) device.Arg {
+	return device.Range(t.ill[which], t.bits[which], p.e.bits())
+}
+
+// exchange copies the bits of each part to the devices of the others. The bits that a tick writes are not
+// those that another device may still read: it has made a tick since.
+func (p *parts) exchange(which int) error {
+	if err := team.Meet(p.seats, p.everyone); err != nil {
+		return err
+	}
+	for i, t := range p.all {
+		for k, o := range p.all {
+			if i == k {
+				continue
+			}
+			off := o.first / 8
+			if err := p.seats[i].Stream.Copy(t.ill[which], t.bits[which]+off, o.ill[which], o.bits[which]+off,
+				o.bitBytes()); err != nil {
+				return p.seats[i].Fail(err)
+			}
+		}
+	}
+	return nil
+}
+
+// launch puts tick number k of a part into its stream.
+func (p *parts) launch(i, k int, tick uint32, count bool) error {
+	t, s, e := p.all[i], p.seats[i], p.e
+	l := e.o.Links
+	args := append(t.pages[:5:5], p.bitsOf(t, k%2), p.own(t, 1-k%2))
+	args = append(args, t.rows...)
+	return s.Fail(s.Stream.Launch(t.step, p.lanes(i), append(args, device.Uint32(e.degree),
+		bit(l.Rows != nil && l.Rows.Weights != nil), t.misses, device.Uint32(chance(e.recovery)), device.Uint32(tick),
+		device.Uint32(uint32(e.o.Seed)), device.Uint32(uint32(e.o.Seed>>32)), bit(count), t.tally,
+		device.Uint32(uint32(t.first)))...))
+}
+
+// Bytes that a tick reads in a second: on an H100 (RFC 0053), and on the host device.
+const (
+	bytesOnGPU  = 2.5e12
+	bytesOnHost = 2e8
+)
+
+// gains reports whether the team makes so many ticks faster than the first device. It changes no bit.
+func (p *parts) gains(count int) bool {
+	rate := bytesOnGPU
+	if p.e.dev.Properties().ComputeMajor == 0 {
+		rate = bytesOnHost
+	}
+	return gains(team.LinkOf(p.seats), rate, p.e.Len(), p.e.o.Links.count(p.e.Len()), len(p.seats), count)
+}
+
+// launchTime is the least time of a tick.
+const launchTime = 10 * time.Microsecond
+
+// gains is parts.gains for a number of agents and links.
+func gains(link team.Link, rate float64, agents, links int64, devices, count int) bool {
+	took := func(parts int) float64 {
+		return max(float64(4*links+2*agents)/float64(parts)/rate, launchTime.Seconds())
+	}
+	others := float64(agents) * float64(devices-1) / float64(devices) // that one device does not have
+	exchange := link.Meet.Seconds() + others/8/link.Bytes
+	return float64(count)*(took(devices)+exchange)+link.Begin(2*others) < float64(count)*took(1)
+}

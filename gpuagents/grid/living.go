@@ -1,0 +1,59 @@
+package grid
+
+import (
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+)
+
+// livingRows is how many sums the cells that are alive are counted in: a sum has 32 bits.
+const livingRows = 1024
+
+// living counts the cells that are alive in the pages, after a tick of several devices.
+type living struct {
+	p            *Plane
+	kernel       device.Kernel
+	counts       device.Buffer // of the rows, and as many that the kernel makes 0
+	rows, perRow int64
+}
+
+// livingBytes returns what counting needs on the device.
+func livingBytes(o *Options) int64 {
+	if o.Devices < 2 {
+		return 0
+	}
+	return 2 * 4 * livingRows
+}
+
+// openLiving allocates what counting needs.
+func openLiving(p *Plane) (l *living, err error) {
+	l = &living{p: p, perRow: (p.Len() + livingRows - 1) / livingRows}
+	l.perRow = (l.perRow + 127) / 128 * 128 // whole warps
+	l.rows = (p.Len() + l.perRow - 1) / l.perRow
+	if l.kernel, err = p.dev.Kernel(graphset.Trace); err != nil {
+		return nil, err
+	}
+	return l, p.alloc(&l.counts, livingBytes(&p.o))
+}
+
+// start puts the count into the stream of the grid, and result returns it after the work.
+func (l *living) start() error {
+	if err := l.counts.Fill(0, l.counts.Size(), 0); err != nil {
+		return err
+	}
+	p := l.p
+	return p.stream.Launch(l.kernel, p.states.Shape((p.Len()+3)/4), device.Ptr(p.memory.Arena()), device.Ptr(p.frames),
+		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.Len())),
+		device.Uint32(1), device.Uint32(uint32(l.perRow)), device.Uint32(uint32(l.rows)), device.Uint32(0),
+		device.Uint32(2), device.Ptr(l.counts))
+}
+
+func (l *living) result() (sum uint64, err error) {
+	counts := make([]uint32, l.rows)
+	if err := l.counts.Read(0, device.Bytes(counts)); err != nil {
+		return 0, err
+	}
+	for _, n := range counts {
+		sum += uint64(n)
+	}
+	return sum, nil
+}
