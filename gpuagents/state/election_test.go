@@ -114,8 +114,9 @@ func TestElectedLeader(t *testing.T) {
 			last = &got
 		}
 	})
+	rounds := seen["none"] + seen["stays"] + seen["changes"] // with -short there are few
 	for _, what := range []string{"none", "stays", "changes"} {
-		if seen[what] == 0 { // of some 40, 20 and 20
+		if rounds >= 50 && seen[what] == 0 { // of some 40, 20 and 20
 			t.Errorf("no round of %q: %v", what, seen)
 		}
 	}
