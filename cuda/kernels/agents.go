@@ -254,7 +254,7 @@ var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
 	// for the next tick, and behind them the number of agents, -1 where a unit is not finite; else any memory
 	device.Param{Name: "sums", Kind: device.KindBuffer},
 	device.Param{Name: "fresh", Kind: device.KindUint32}, // 1: sums is of the present state of the pages
-	device.Param{Name: "nodes", Kind: device.KindUint32}, // of the agents, of several groups each; 0: each group has one
+	device.Param{Name: "nodes", Kind: device.KindUint32}, // of several groups each; 0: each group has one
 	// in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the largest of each plus 2^14,
 	// and behind them the number of agents; a step adds those after it to the next entry, and clears the
 	// third; if nodes is 0, any memory

@@ -31,7 +31,7 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	if a.inconsistent != nil {
 		return r, a.inconsistent
 	}
-	t := &ticking{a: a, wait: wait, fresh: a.fresh, publish: true}
+	t := &ticking{a: a, fresh: a.fresh, publish: true}
 	a.fresh = false
 	if a.nodes.count > 0 && !t.fresh {
 		if err := a.addUp(ctx, wait); err != nil {
@@ -42,14 +42,14 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	if a.nodes.count > 0 && len(sets) > 1 {
 		for ; steps > 1 && err == nil; steps-- {
 			t.publish = false
-			if _, err = t.sweep(ctx, sets, 1, most); err == nil && most < n {
+			if _, err = t.sweep(ctx, wait, sets, 1, most); err == nil && most < n {
 				err = context.Cause(ctx)
 			}
 			sets, t.publish = a.memory.All(), true
 		}
 	}
 	if err == nil {
-		r, err = t.sweep(ctx, sets, steps, most)
+		r, err = t.sweep(ctx, wait, sets, steps, most)
 	}
 	if err != nil {
 		if t.begun && !a.memory.Resident() {
@@ -65,14 +65,13 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 // ticking is a tick of all agents.
 type ticking struct {
 	a       *Agents
-	wait    context.Context // of launches
-	fresh   bool            // kept is of the state before
-	publish bool            // the last step makes the tally
-	begun   bool            // some agents have made a step
+	fresh   bool // kept is of the state before
+	publish bool // the last step makes the tally
+	begun   bool // some agents have made a step
 }
 
-// sweep steps sets of pages, each n times.
-func (t *ticking) sweep(ctx context.Context, sets []pages.Set, n, most int) (r Report, err error) {
+// sweep steps sets of pages, each n times; see TickAll.
+func (t *ticking) sweep(ctx, wait context.Context, sets []pages.Set, n, most int) (r Report, err error) {
 	a, each := t.a, TickSteps
 	if a.cell.Tells() {
 		each = 1 // agents hear their group before each step
@@ -94,7 +93,7 @@ func (t *ticking) sweep(ctx context.Context, sets []pages.Set, n, most int) (r R
 					votes = kernels.AgentTickCount
 				}
 				now := t.fresh || left < n || k < min(left, most) // this set has made a step before
-				if err := a.launchTick(t.wait, sets[i].Pages, min(k, each), votes, now); err != nil {
+				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes, now); err != nil {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 				}
 				if i == len(sets)-1 {
@@ -102,7 +101,7 @@ func (t *ticking) sweep(ctx context.Context, sets []pages.Set, n, most int) (r R
 				}
 			}
 			a.memory.MarkDirty(sets[i].Pages)
-			if r, err = a.await(t.wait, 1); err != nil {
+			if r, err = a.await(wait, 1); err != nil {
 				return err
 			}
 		}

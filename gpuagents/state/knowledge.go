@@ -52,8 +52,8 @@ func (s *agentState) learn(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if len(l.Values) != len(l.Nodes)*width {
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "learn: %d values for %d nodes: nodes of this swarm have %d units: use %d values for each",
-			len(l.Values), len(l.Nodes), width, width,
+			jobs.CodeInvalid, "learn: %d values for %d nodes: a node of this swarm has %d units: use %d values for "+
+				"each", len(l.Values), len(l.Nodes), width, width,
 		)
 	}
 	if bad, err := s.nodes.owns(l.Nodes, 1, "node"); err != nil {

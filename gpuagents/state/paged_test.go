@@ -158,8 +158,8 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 	}
 	if s.nodes.All > 0 && s.agents.Cell().Nodes() > 0 && r.IntN(6) == 0 {
 		if r.IntN(2) == 0 {
-			return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":[%d,0,1],"knowledge":true}`,
-				r.IntN(s.nodes.All))}
+			return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil,
+				`{"v":1,"groups":[%d,0,1],"knowledge":true}`, r.IntN(s.nodes.All))}
 		}
 		return randomLesson(t, r, s.nodes.All, s.agents.Cell().Nodes())
 	}

@@ -128,8 +128,8 @@ func (s *Spec) validateNodes() (path []string, err error) {
 		return nil, nil
 	}
 	if n < 0 || n > s.Groups() {
-		return path, fmt.Errorf("knowledge: nodes %d: the swarm has %d groups: use 1 to %d, or leave it out: then each "+
-			"group has a node", n, s.Groups(), s.Groups())
+		return path, fmt.Errorf("knowledge: nodes %d: the swarm has %d groups: use 1 to %d, or leave it out: then "+
+			"each group has a node", n, s.Groups(), s.Groups())
 	}
 	if shards := max(1, s.Shards); n%shards != 0 && shards <= s.Groups() {
 		return path, fmt.Errorf("knowledge: nodes %d: a node is within a shard, and the swarm has %d: use a multiple "+

@@ -59,7 +59,8 @@ func (l Learn) Check() error {
 		first[node] = i
 		for k, v := range l.Values[i*width:][:width] {
 			if !(math.Abs(float64(v)) <= 1) {
-				return invalid("learn: row %d, node %d: value %d is %v: use -1 to 1, which units hold", i+1, node, k+1, v)
+				return invalid("learn: row %d, node %d: value %d is %v: use -1 to 1, which units hold", i+1, node, k+1,
+					v)
 			}
 		}
 	}

@@ -45,8 +45,8 @@ func Knowledge(cmd *cobra.Command, s *swarmclient.Swarm, nodes []uint32) error {
 // NewLearn returns exoswarm swarm learn, for swarms whose agents hear knowledge nodes.
 func NewLearn(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
-		Use: "learn NAME --node N --values V,... | learn NAME --input FILE", Short: "Merge values into knowledge nodes, " +
-			"which agents then hear", Args: cobra.ExactArgs(1),
+		Use:   "learn NAME --node N --values V,... | learn NAME --input FILE",
+		Short: "Merge values into knowledge nodes, which agents then hear", Args: cobra.ExactArgs(1),
 		Long: `Merge values into knowledge nodes of a swarm whose agents hear them (hear: [knowledge]).
 Each node gets as many values as it has units, from -1 to 1.
 

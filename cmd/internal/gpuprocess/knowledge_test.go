@@ -38,7 +38,8 @@ func TestKnowledgeGoesOn(t *testing.T) {
 	for i, e := range all {
 		kind, data, _ := strings.Cut(want[i], " ")
 		switch {
-		case e.Kind == swarms.EntryLearn && kind != swarms.EntryLearned && !strings.Contains(data, string(jobs.CodeInvalid)):
+		case e.Kind == swarms.EntryLearn && kind != swarms.EntryLearned &&
+			!strings.Contains(data, string(jobs.CodeInvalid)):
 			t.Fatalf("entry %d: %s", i+1, want[i])
 		case kind == swarms.EntryKnown:
 			k, err := batch.DecodeKnownNodes([]byte(data))

@@ -23,7 +23,8 @@ func agentLearn(b *twin.Block) {
 		page := int(run[0])
 		for slot := int(run[1]); slot < int(run[1]+run[2]); slot++ {
 			g := page*s.slots + slot
-			node, updates := s.floats(page, kernels.AgentVarKnowledge, slot*width, width), s.word(g, kernels.AgentVarUpdates)
+			node := s.floats(page, kernels.AgentVarKnowledge, slot*width, width)
+			updates := s.word(g, kernels.AgentVarUpdates)
 			for k, v := range values[int(run[3])*width:][:width] {
 				switch {
 				case replace || *updates == 0:
