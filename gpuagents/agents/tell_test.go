@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -362,5 +363,58 @@ func TestTellRefused(t *testing.T) {
 	}
 	if _, err := address(t, "leaky", nil, 5, 1, 2).Telling(cells.Told{Node: -1}); !errors.Is(err, cells.ErrParameter) {
 		t.Errorf("leaky: error %v, want an ErrParameter", err)
+	}
+}
+
+// TestNodesRefused: nodes that the groups of a swarm or of a shard do not have are refused, and so are values
+// that nodes do not take, which change nothing.
+func TestNodesRefused(t *testing.T) {
+	d := openNamed(t, "host")
+	with := func(nodes int) *cells.Addressed {
+		cell, err := address(t, "gru", nil, 5, 2, 2).Hearing(2)
+		if err == nil {
+			cell, err = cell.Telling(cells.Told{Decision: -1, Node: 0, Width: 2, Nodes: nodes})
+		}
+		if err != nil {
+			t.Fatalf("Telling: %v", err)
+		}
+		return cell
+	}
+	if _, err := New(d, with(13), 60, Options{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("13 nodes of 12 groups: error %v, want an ErrInvalid", err)
+	}
+	for _, c := range []struct {
+		nodes, first, groups int
+		ok                   bool
+	}{{4, 6, 6, true}, {12, 5, 3, true}, {5, 7, 5, true}, {4, 5, 7, false}, {4, 6, 5, false}, {1, 0, 6, false}} {
+		a, err := NewShard(d, pages.NewBudget(0, 0), with(c.nodes), int64(5*c.groups), c.first, 12, Options{})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: error %v", c, err)
+		}
+		if err == nil {
+			err = a.Close()
+		}
+		if c.ok && err != nil {
+			t.Errorf("%+v: Close: %v", c, err)
+		}
+	}
+	a := makeAgents(t, d, with(4), 60, Options{})
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		nodes  []uint32
+		values []float32
+	}{
+		{[]uint32{4}, []float32{0, 0}},
+		{[]uint32{1, 1}, []float32{0, 0, 0, 0}},
+		{[]uint32{1}, []float32{0}},
+		{[]uint32{0, 1}, []float32{0, 1, 0, nan}},
+		{[]uint32{1}, []float32{0, 1.01}},
+	} {
+		if err := a.Learn(t.Context(), c.nodes, c.values, true); !errors.Is(err, ErrInvalid) {
+			t.Errorf("Learn of %v: error %v, want an ErrInvalid", c, err)
+		}
+	}
+	if k, err := a.Knowledge(t.Context(), []uint32{0, 1}); err != nil || slices.Max(k.Updates) > 0 {
+		t.Errorf("Knowledge: %+v, %v, want no updates", k, err)
 	}
 }
