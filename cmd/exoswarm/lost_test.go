@@ -235,6 +235,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		},
 		"exoswarm swarm fuse":     {"lasting", "--by", "all"},
 		"exoswarm swarm get":      {"lasting"},
+		"exoswarm swarm learn":    {"lasting", "--node", "1", "--values", "0.5"},
 		"exoswarm swarm list":     nil,
 		"exoswarm swarm observe":  {"lasting", "--input", rows},
 		"exoswarm swarm orphans":  {"--delete"},

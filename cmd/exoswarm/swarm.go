@@ -136,10 +136,12 @@ a series. The flag may be given several times.
 --outcome shows the decision of the last vote of a swarm whose agents are addressed, with its leader
 and the term of that; nothing before the first vote and after a reset.
 
---knowledge shows the knowledge nodes of groups, of a swarm whose agents hear them (hear: [knowledge]),
-and how often each was updated.`,
+--knowledge shows knowledge nodes by their numbers, of a swarm whose agents hear them (hear:
+[knowledge]): how often each was updated, and its age. That is the most steps that one of its groups
+has made since the last update: by observations, or by ticks that did not update the node. Without a
+number of nodes (knowledge: {nodes: N}) a node has the number of its group.`,
 	}
-	query.Flags().String("knowledge", "", "numbers and ranges of groups whose knowledge nodes to show, as in 1,5-9")
+	query.Flags().String("knowledge", "", "numbers and ranges of knowledge nodes to show, as in 1,5-9")
 	query.Flags().Bool("outcome", false, "show the decision of the last vote")
 	query.Flags().String("agents", "", "ids and ranges of agents, as in 1,5-9")
 	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
@@ -168,7 +170,8 @@ creates a swarm with such a graph.`,
 	orphans.Flags().Bool("delete", false, "remove what is listed")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), decisioncommand.NewVote(onSwarm),
-		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap,
+		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), decisioncommand.NewLearn(onSwarm),
+		computecommand.New(onSwarm), snap,
 		trim, reset, remove, orphans,
 	}
 	for _, c := range all {

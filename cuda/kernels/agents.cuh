@@ -126,7 +126,8 @@ __device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsign
 // Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call
 // first, and step(span, next, steps, counts), which steps the agents of a span so often and adds their last votes to
 // counts, [groups][candidates]; next is the block's next span, of no groups at the end. Where TOLD_STEPS is not 0, the
-// agents of a span are told what they hear of their groups before, and steps is 1; keep() follows.
+// agents of a span are told what they hear of their groups before, and steps is 1; keep() follows. Of no steps, tell()
+// adds them up.
 template <class Cell>
 __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions,
     u64 *scratch, unsigned sequence, u64 *result) {
@@ -145,7 +146,11 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
   __syncthreads();
   for (unsigned u = blockIdx.x; u < units; u += gridDim.x) {
     const Span next = span_of(s, part, u + gridDim.x, per, size);
-    if (Cell::TOLD_STEPS) cell.tell(now);
+    if (Cell::TOLD_STEPS) cell.tell(now, part.steps);
+    if (Cell::TOLD_STEPS && part.steps == 0) { // the agents of the span are added up
+      now = next;
+      continue;
+    }
     if (part.steps == 1 || Cell::TOLD_STEPS)
       cell.template step<false>(now, next, 1, counts);
     else

@@ -37,6 +37,8 @@ const (
 	// Of a gru whose agents hear the node of their group.
 	AgentVarKnowledge = AgentVarRow + 1 // group [width]: its knowledge node
 	AgentVarUpdates   = AgentVarRow + 2 // group u64: updates of the node
+	AgentVarUpdated   = AgentVarRow + 3 // group u64: the round of the group behind the last update
+	AgentVarLearned   = AgentVarRow + 4 // group u8: 1: the next tick hears the node as it is
 )
 
 // AgentMostNode is the most units of a knowledge node.
@@ -144,6 +146,8 @@ func AgentNodeVars(width int) []Var {
 	return []Var{
 		{Name: "knowledge", Elem: F32, Width: width, Group: true, Together: true},
 		{Name: "updates", Elem: U64, Width: 1, Group: true},
+		{Name: "updated", Elem: U64, Width: 1, Group: true},
+		{Name: "learned", Elem: U8, Width: 1, Group: true},
 	}
 }
 
@@ -234,7 +238,12 @@ var AgentSumsParams = append(DecideParams[:6:6],
 // their group, once. Before the step, a kernel updates the node of each group by the units of its agents
 // that have stepped and are finite, as integers of 2^-14. The agents then hear, in place of some of the
 // inputs that they hold, (c+1)/C for a decision of their group for candidate c, 0 for none, and the
-// node. A group whose agents have never stepped keeps its node.
+// node. A group whose agents have never stepped keeps its node, and so does one that has learned since
+// the last tick.
+//
+// A node may also be that of a run of groups, each of which has a copy of it. The sums of all groups of a
+// node are in totals before the step, and the step makes those of the next one. A launch of no steps adds
+// up the units of its pages, and changes nothing else.
 var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
 	device.Param{Name: "decision", Kind: device.KindUint32}, // its input, from 1 on; 0: it is not heard
 	device.Param{Name: "node", Kind: device.KindUint32},     // its first input, from 1 on; 0: there are no nodes
@@ -245,6 +254,28 @@ var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
 	// for the next tick, and behind them the number of agents, -1 where a unit is not finite; else any memory
 	device.Param{Name: "sums", Kind: device.KindBuffer},
 	device.Param{Name: "fresh", Kind: device.KindUint32}, // 1: sums is of the present state of the pages
+	device.Param{Name: "nodes", Kind: device.KindUint32}, // of several groups each; 0: each group has one
+	// in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the largest of each plus 2^14,
+	// and behind them the number of agents; a step adds those after it to the next entry, and clears the
+	// third; if nodes is 0, any memory
+	device.Param{Name: "totals", Kind: device.KindBuffer},
+	device.Param{Name: "turn", Kind: device.KindUint32},
+	device.Param{Name: "node_of", Kind: device.KindBuffer}, // uint32[groups]: the node of each, in order
+)
+
+// LearnParams is the signature of agent_learn, which merges values into the copies of nodes that groups
+// have. A node that was never updated, or that is replaced, takes the values; a mean becomes the mean of
+// node and values.
+var LearnParams = append(DecideParams[:6:6],
+	// uint32[n][4]: page, first slot, slots, number of the row of values
+	device.Param{Name: "runs", Kind: device.KindBuffer},
+	device.Param{Name: "n", Kind: device.KindUint32},
+	device.Param{Name: "values", Kind: device.KindBuffer}, // float32[][width]
+	device.Param{Name: "width", Kind: device.KindUint32},
+	device.Param{Name: "merge", Kind: device.KindUint32},
+	device.Param{Name: "rate", Kind: device.KindUint32},    // the bits of a float32, for AgentMergeEMA
+	device.Param{Name: "replace", Kind: device.KindUint32}, // 1: values replace nodes
+	device.Param{Name: "host", Kind: device.KindBuffer},    // as of StepParams
 )
 
 // AgentKeeps reports whether ticks of agents that hear a node of groups of a size keep its sums. A block
@@ -299,11 +330,13 @@ func init() {
 	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
 	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
+	register(agentSource("agent_learn", "agent_learn.cu", LearnParams))
 }
 
 // toldParams are those of ToldParams behind those of TickParams, as gru_tick.cu has them in TOLD_PARAMS.
 const toldParams = ",\n            unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, " +
-	"int *sums,\n            unsigned fresh"
+	"int *sums,\n            unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, " +
+	"const unsigned *node_of"
 
 func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}

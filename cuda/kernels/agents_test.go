@@ -33,6 +33,8 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		{"AGENT_VAR_TRACE", AgentVarTrace},
 		{"AGENT_VAR_KNOWLEDGE", AgentVarKnowledge},
 		{"AGENT_VAR_UPDATES", AgentVarUpdates},
+		{"AGENT_VAR_UPDATED", AgentVarUpdated},
+		{"AGENT_VAR_LEARNED", AgentVarLearned},
 		{"AGENT_MOST_NODE", AgentMostNode},
 		{"AGENT_MERGE_MAX", AgentMergeMax},
 		{"AGENT_MERGE_EMA", AgentMergeEMA},

@@ -56,9 +56,9 @@ struct Dense {
     fetch();
   }
 
-  // Tells the agents of a span what they hear of their groups.
-  __device__ __forceinline__ void tell(const Span &span) const {
-    if (TOLD) told->tell(s, span);
+  // Tells the agents of a span what they hear of their groups; of no steps it adds up their units.
+  __device__ __forceinline__ void tell(const Span &span, unsigned steps) const {
+    if (TOLD) told->tell(s, span, steps);
   }
 
   __device__ __forceinline__ void keep(const Span &span) const {
@@ -118,7 +118,7 @@ struct Dense {
 
 #if TOLD
 #define TOLD_PARAMS , unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, int *sums, \
-    unsigned fresh
+    unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, const unsigned *node_of
 #else
 #define TOLD_PARAMS
 #endif
@@ -132,7 +132,9 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
 #if TOLD
   __shared__ Heard heard;
-  const Told of(&heard, layout, decision, node, width, merge, __uint_as_float(rate), sums, fresh != 0);
+  const Nodes shares = {nodes, width, turn, totals, node_of};
+  const Told of(&heard, layout, decision, node, width, merge, __uint_as_float(rate), sums, fresh != 0, shares);
+  of.begin(steps);
   Dense cell(swarm, &of, &shared, table);
 #else
   Dense cell(swarm, 0, &shared, table);

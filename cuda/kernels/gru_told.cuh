@@ -4,7 +4,7 @@
 //
 // The sums need the units of a group before its first agent steps, so a tick reads them twice. Small groups are in the
 // cache the second time. Of large ones the tick adds up the units while it has stepped them, and keeps the sums for the
-// next tick.
+// next tick. So does each tick where a node is of several groups, which are in any blocks.
 #pragma once
 
 #include "gru_agents.cuh"
@@ -22,28 +22,49 @@ struct Heard {
   float inputs[AGENT_SPAN_GROUPS][HIDDEN];
 };
 
+// Nodes of several groups each.
+struct Nodes {
+  unsigned count, width, turn; // count 0: each group has a node; turn: the entry of totals with the present sums
+  u64 *totals;                 // [3][count][width + 1], see kernels.ToldParams
+  const unsigned *of;          // by group
+
+  // The sums of the node of a group, of an entry behind the present one.
+  __device__ __forceinline__ u64 *sums(unsigned group, unsigned behind) const {
+    return totals + ((u64)((turn + behind) % 3) * count + of[group]) * (width + 1);
+  }
+};
+
 struct Told {
   Heard *heard;
   unsigned decision, node, width, merge; // inputs are counted from 1 on; 0: it is not heard
   float rate;
   int *kept;                   // by group: the sums for the next tick; behind them the number of agents, -1: none
   bool fresh;                  // kept is of the present state
-  bool keeps;                  // groups are large: a span has one, whose sums are kept
-  unsigned knowledge, updates; // offsets in a page
+  bool keeps;                  // sums are kept: groups are large, so a span has one, or a node is of several groups
   unsigned mask;               // bit k: input k of the lane's piece is heard
+  const unsigned *offsets;     // of variables in a page
+  Nodes nodes;
 
   // All threads of a block open it, and meet before the first span.
   __device__ __forceinline__ Told(Heard *to, const unsigned *layout, unsigned d, unsigned first, unsigned units,
-      unsigned how, float r, int *sums, bool are_fresh)
+      unsigned how, float r, int *sums, bool are_fresh, const Nodes &shares)
       : heard(to), decision(d), node(first), width(units), merge(how), rate(r), kept(sums), fresh(are_fresh),
-          keeps(first && layout[0] >= AGENT_SPAN && layout[0] % 4 == 0), knowledge(0), updates(0), mask(0) {
-    if (node) knowledge = layout[2 + AGENT_VAR_KNOWLEDGE], updates = layout[2 + AGENT_VAR_UPDATES];
+          keeps(first && (shares.count || (layout[0] >= AGENT_SPAN && layout[0] % 4 == 0))), mask(0),
+          offsets(layout + 2), nodes(shares) {
     for (int k = 0; k < PIECE; k++) {
       const unsigned input = threadIdx.x % 4 * PIECE + k + 1;
       if (input == decision || (node && input >= node && input < node + width)) mask |= 1u << k;
     }
     for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(heard->sums[g]);
     if (threadIdx.x == 0) clear(heard->next);
+  }
+
+  // Clears the entry of totals that the next step adds to.
+  __device__ __forceinline__ void begin(unsigned steps) const {
+    if (!nodes.count || !steps) return;
+    const u64 words = (u64)nodes.count * (width + 1);
+    u64 *to = nodes.totals + (nodes.turn + 2) % 3 * words;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += (u64)gridDim.x * blockDim.x) to[i] = 0;
   }
 
   __device__ __forceinline__ int nothing() const { return merge == AGENT_MERGE_MAX ? -UNIT : 0; }
@@ -91,8 +112,8 @@ struct Told {
     return counts;
   }
 
-  // Adds up the groups of a span.
-  __device__ __forceinline__ void add(const Swarm &s, const Span &span) const {
+  // Adds up the groups of a span. AHEAD agents of a lane are on their way at once: more take registers.
+  template <int AHEAD> __device__ __forceinline__ void add(const Swarm &s, const Span &span) const {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool whole = s.agents >= WHOLE_BLOCK;
     unsigned team = 1; // lanes of a group, each of which has four of its agents or more
@@ -109,7 +130,7 @@ struct Told {
 #pragma unroll
       for (int k = 0; k < MOST; k++) all[k] = nothing();
       if (g < span.groups) {
-#pragma unroll 4
+#pragma unroll AHEAD
         for (unsigned a = from; a < s.agents; a += stride)
           n += add(all, rows + (u64)(g * s.agents + a) * ROW, votes[g * s.agents + a]);
       }
@@ -139,32 +160,67 @@ struct Told {
     }
     if (!node) return;
     unsigned char *page = s.pages + span.frame * s.page_bytes;
-    float *kept = (float *)(page + knowledge) + (u64)slot * width;
-    u64 *done = (u64 *)(page + updates) + slot;
-    const int n = heard->sums[g][MOST];
+    float *kept = (float *)(page + offsets[AGENT_VAR_KNOWLEDGE]) + (u64)slot * width;
+    u64 *done = (u64 *)(page + offsets[AGENT_VAR_UPDATES]) + slot;
+    unsigned char *learned = page + offsets[AGENT_VAR_LEARNED] + slot;
+    const u64 *total = nodes.count ? nodes.sums(span.first + g, 0) : 0;
+    const u64 n = total ? total[width] : (u64)heard->sums[g][MOST];
+    const bool merges = n && !*learned;
     const double of = merge == AGENT_MERGE_MAX ? 1.0 : (double)n;
     for (unsigned k = 0; k < width; k++) {
       const float old = kept[k];
-      float v = n ? (float)((double)heard->sums[g][k] / (of * (double)UNIT)) : old;
-      if (n && merge == AGENT_MERGE_EMA && *done != 0) v = fma32(rate, v - old, old);
-      if (n) kept[k] = v;
+      long long sum = total ? (long long)total[k] : heard->sums[g][k];
+      if (total && merge == AGENT_MERGE_MAX) sum -= UNIT;
+      float v = merges ? (float)((double)sum / (of * (double)UNIT)) : old;
+      if (merges && merge == AGENT_MERGE_EMA && *done != 0) v = fma32(rate, v - old, old);
+      if (merges) kept[k] = v;
       to[node - 1 + k] = held_as(v);
     }
-    if (n) *done += 1;
-    clear(heard->sums[g]);
+    if (merges) {
+      *done += 1;
+      ((u64 *)(page + offsets[AGENT_VAR_UPDATED]))[slot] = *s.round(span.frame, slot) + 1;
+    }
+    if (*learned) *learned = 0;
+    if (!total) clear(heard->sums[g]);
+  }
+
+  // Adds the sums of n agents to those of the node of a group.
+  __device__ __forceinline__ void total(unsigned group, unsigned behind, const int *sums, unsigned n) const {
+    u64 *to = nodes.sums(group, behind);
+    for (unsigned k = 0; k < width; k++) {
+      if (merge == AGENT_MERGE_MAX)
+        atomicMax(to + k, (u64)(sums[k] + UNIT));
+      else
+        atomicAdd(to + k, (u64)(long long)sums[k]);
+    }
+    atomicAdd(to + width, (u64)n);
+  }
+
+  // Adds the groups of a span, which are added up, to their nodes.
+  __device__ __forceinline__ void total(const Span &span, unsigned behind) const {
+    for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) {
+      int *sums = heard->sums[g];
+      if (sums[MOST]) total(span.first + g, behind, sums, (unsigned)sums[MOST]);
+      clear(sums);
+    }
   }
 
   // Where the sums of a span of one group are kept.
   __device__ __forceinline__ int *place(const Span &span) const { return kept + (u64)span.first * (MOST + 1); }
 
-  // Makes what the agents of a span hear. All threads of a block call it.
-  __device__ __forceinline__ void tell(const Swarm &s, const Span &span) const {
-    if (keeps && fresh && span.groups && place(span)[MOST] >= 0) {
+  // Makes what the agents of a span hear. Of no steps it adds them to their nodes. All threads of a block call it.
+  __device__ __forceinline__ void tell(const Swarm &s, const Span &span, unsigned steps) const {
+    if (!nodes.count && keeps && fresh && span.groups && place(span)[MOST] >= 0) {
       if (threadIdx.x <= MOST) heard->sums[0][threadIdx.x] = place(span)[threadIdx.x];
-    } else if (node) {
-      add(s, span);
+    } else if (node && !(nodes.count && steps)) {
+      add<4>(s, span);
     }
-    __syncthreads();
+    if (!(nodes.count && steps)) __syncthreads();
+    if (steps == 0) {
+      if (nodes.count) total(span, 0);
+      __syncthreads();
+      return;
+    }
     for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) update(s, span, g);
     __syncthreads();
   }
@@ -198,9 +254,26 @@ struct Told {
       if (first + k < width) merge_into(&heard->next[first + k], sums[k]);
   }
 
-  // Keeps the sums of a span of one group for the next tick, after all threads of the block have met.
+  // Keeps the sums of a span for the next tick, after all threads of the block have met. The span is of one group, or
+  // of groups whose nodes are. The groups of a span with several nodes are added up again, and so are those with an
+  // agent that does not count.
   __device__ __forceinline__ void keep(const Swarm &s, const Span &span) const {
-    if (!keeps || !span.groups || threadIdx.x != 0) return;
+    if (!keeps || !span.groups) return;
+    if (nodes.count) {
+      if (nodes.of[span.first] == nodes.of[span.first + span.groups - 1] && heard->next[MOST] == 0) {
+        if (threadIdx.x == 0) {
+          total(span.first, 1, heard->next, span.groups * s.agents);
+          clear(heard->next);
+        }
+        return;
+      }
+      add<2>(s, span);
+      __syncthreads(); // next was read by all threads
+      total(span, 1);
+      if (threadIdx.x == 0) clear(heard->next);
+      return;
+    }
+    if (threadIdx.x != 0) return;
     int *to = place(span);
     const bool odd = heard->next[MOST] != 0;
     for (int k = 0; k < MOST; k++) to[k] = odd ? 0 : heard->next[k];

@@ -9,7 +9,7 @@ struct DenseLeaky {
 
   __device__ __forceinline__ DenseLeaky(const Swarm &swarm) : s(swarm), cell(swarm.params) {}
   __device__ __forceinline__ void open(const Span &) {}
-  __device__ __forceinline__ void tell(const Span &) const {}
+  __device__ __forceinline__ void tell(const Span &, unsigned) const {}
   __device__ __forceinline__ void keep(const Span &) const {}
 
   __device__ __forceinline__ void spike(unsigned *counts, unsigned group) const {

@@ -64,6 +64,7 @@ type Agents struct {
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
 	bids       device.Kernel // of an election
+	learn      device.Kernel
 
 	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
@@ -71,6 +72,7 @@ type Agents struct {
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 	kept                                                       device.Buffer // see kernels.ToldParams
 	board                                                      device.Buffer // the best bids of an election
+	nodes                                                      sharedNodes   // of several groups each
 
 	base             []uint32          // the weights table without what is heard
 	heard            []float32         // values that the weights on the device contain; nil: zeros
@@ -108,7 +110,8 @@ type Report struct {
 // 2^32. The pages are open. The caller closes the Agents before d. After an error nothing stays
 // open.
 func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents, error) {
-	a, err := newAgents(d, pages.NewBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
+	budget := pages.NewBudget(opts.PageMemory, opts.HostPageMemory)
+	a, err := newAgents(d, budget, cell, n, 0, int(n/int64(cell.Agents)), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -124,16 +127,13 @@ func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents
 func NewShard(
 	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
 ) (*Agents, error) {
-	a, err := newAgents(d, b, cell, n, opts)
-	if err != nil {
-		return nil, err
-	}
-	a.first, a.of = first, groups
-	return a, nil
+	return newAgents(d, b, cell, n, first, groups, opts)
 }
 
-// newAgents is New with pages that take the budget b and are not open.
-func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, opts Options) (a *Agents, err error) {
+// newAgents is NewShard.
+func newAgents(
+	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
+) (a *Agents, err error) {
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
@@ -154,7 +154,7 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, opts.PageBytes)
 	}
 	a = &Agents{dev: d, cell: cell, n: n, groups: int(n / int64(cell.Agents)), seed: opts.Seed}
-	a.of = a.groups
+	a.first, a.of = first, groups
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -166,6 +166,9 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 	}
 	a.pages = (a.groups + a.layout.Slots - 1) / a.layout.Slots
 	a.perPage = divideBy(a.layout.Agents * a.layout.Slots)
+	if a.nodes, err = a.shareNodes(); err != nil {
+		return a, err
+	}
 	return a, a.open(b, opts)
 }
 
@@ -173,7 +176,7 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{
-		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums,
+		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums, "agent_learn": &a.learn,
 		swarmset.Bids: &a.bids,
 	} {
 		if *to, err = a.dev.Kernel(name); err != nil {
@@ -214,6 +217,8 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		{&a.decisions, int64(a.groups), nil, "agents"},
 		{&a.kept, a.keptBytes(), nil, "agents"},
 		{&a.board, 8 * swarmset.BidsBoard, nil, "agents"},
+		{&a.nodes.totals, a.nodes.bytes(), nil, "agents"},
+		{&a.nodes.of, 4, device.Bytes(a.nodeOf()), "agents"},
 	} {
 		if *m.to, err = a.alloc(max(m.bytes, int64(len(m.data))), m.purpose); err != nil {
 			return err
@@ -357,72 +362,6 @@ func (a *Agents) next(ctx context.Context) error {
 	return a.stamps.Fill(0, a.stamps.Size(), 0)
 }
 
-// Tick steps all agents n times by the inputs that they hold, and waits for the last step. Stepped
-// counts each step of each agent.
-func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
-	if n < 1 {
-		return Report{}, fmt.Errorf("%w: %d ticks", ErrInvalid, n)
-	}
-	return a.TickAll(ctx, waits(ctx, a.memory), n, n)
-}
-
-// TickAll is Tick that looks at ctx after each most steps, and waits for those with another
-// context. After the end of ctx the pages are between two states.
-//
-// Agents do not depend on one another in a step, so an agent that hears nothing of its group makes
-// TickSteps of them while it is in registers, and a set of pages makes all n while it is on the
-// device. The states are those of n ticks of all agents, and so are the decisions and the tally of
-// the last tick.
-func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
-	if a.inconsistent != nil {
-		return r, a.inconsistent
-	}
-	sets, each := a.memory.All(), TickSteps
-	fresh := a.fresh
-	a.fresh = false
-	if a.cell.Tells() {
-		each = 1 // agents hear their group before each step
-	}
-	begun, began := false, a.track.Now()
-	err = a.memory.Each(ctx, sets, pages.Sweep, func(i int) error {
-		begun = true
-		began = a.paged(began, sets[i])
-		for left := n; left > 0; left -= most {
-			if err := context.Cause(ctx); err != nil && most < n {
-				return err
-			}
-			for k := min(left, most); k > 0; k -= each {
-				votes := uint32(kernels.AgentTickPublish)
-				switch {
-				case left > most || k > each:
-					votes = kernels.AgentTickSilent
-				case i < len(sets)-1:
-					votes = kernels.AgentTickCount
-				}
-				now := fresh || left < n || k < min(left, most) // this set has made a step before
-				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes, now); err != nil {
-					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
-				}
-			}
-			a.memory.MarkDirty(sets[i].Pages)
-			if r, err = a.await(wait, 1); err != nil {
-				return err
-			}
-		}
-		began = a.track.End(timeline.Kernel, began, 0)
-		return nil
-	})
-	if err != nil {
-		if begun && !a.memory.Resident() {
-			a.inconsistent = fmt.Errorf("%w: a tick of a part of the agents: %w", fault.ErrDevice, err)
-		}
-		return Report{}, err
-	}
-	a.fresh = true
-	r.Stepped = uint64(n) * uint64(a.n)
-	return r, nil
-}
-
 // waits returns the context of a wait for a launch. A wait for pages that may be evicted goes on
 // after the end of ctx; the watchdog of the device bounds it.
 func waits(ctx context.Context, m *pages.Memory) context.Context {
@@ -430,38 +369,6 @@ func waits(ctx context.Context, m *pages.Memory) context.Context {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
-}
-
-// TickSteps is the most ticks of a launch. Sixteen ticks of 100M leaky agents take as long as 1.2
-// single ones (RFC 0011), so more of them would be little faster.
-const TickSteps = 16
-
-// launchTick steps the agents of consecutive pages that are on the device. Those that hear something of
-// their group make one step; fresh says of them that kept is of the present state of the pages.
-func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32, fresh bool) error {
-	if err := a.next(ctx); err != nil {
-		return err
-	}
-	if err := a.memory.FlushFrames(a.frames); err != nil {
-		return err
-	}
-	args := append(
-		a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))),
-		device.Uint32(uint32(steps)), device.Uint32(votes), device.Ptr(a.decisions), device.Ptr(a.scratch),
-		device.Uint32(a.sequence), a.resultOf(0),
-	)
-	if a.cell.Tells() {
-		for _, w := range a.cell.TellWords() {
-			args = append(args, device.Uint32(w))
-		}
-		now := uint32(0)
-		if fresh {
-			now = 1
-		}
-		args = append(args, device.Ptr(a.kept), device.Uint32(now))
-	}
-	blocks, threads, span := a.cell.Shape()
-	return a.stream.Launch(a.tick, a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span)), args...)
 }
 
 // await waits for the last launch, which has the last of so many results, and returns their sum

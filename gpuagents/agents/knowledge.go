@@ -2,38 +2,177 @@ package agents
 
 import (
 	"context"
+	"fmt"
+	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
+// Never is the age of a knowledge node that was never updated.
+const Never = math.MaxUint64
+
+// sharedNodes are knowledge nodes that are of runs of groups. Each group of a run has a copy of the node
+// in its page. The sums of the units of a node are beside the pages, and are made again from them.
+type sharedNodes struct {
+	all          int // of the swarm
+	first, count int // those of these agents; count 0: each group has a node, or there are none
+	width        int
+	totals, of   device.Buffer // see kernels.ToldParams
+	turn         int
+}
+
+// next goes to the sums that the last step has made.
+func (s *sharedNodes) next() { s.turn = (s.turn + 1) % 3 }
+
+// bytes returns the size of the sums.
+func (s *sharedNodes) bytes() int64 { return max(4, 3*8*int64(s.count)*int64(s.width+1)) }
+
+// shareNodes returns the nodes of the agents. Node k of N has the groups from floor(k*G/N) on, of G groups
+// of the swarm, and before the first of node k+1. So a shard begins with a node if N is a multiple of the
+// number of shards.
+func (a *Agents) shareNodes() (s sharedNodes, err error) {
+	all := a.cell.SharedNodes()
+	if all == 0 || all == a.of {
+		return s, nil
+	}
+	s = sharedNodes{all: all, width: a.cell.Nodes()}
+	begin := func(group int) (node int, ok bool) { // the first node from a group on
+		node = int((int64(group)*int64(all) + int64(a.of) - 1) / int64(a.of))
+		return node, int64(node)*int64(a.of)/int64(all) == int64(group)
+	}
+	first, whole := begin(a.first)
+	end, ends := begin(a.first + a.groups)
+	if s.first, s.count = first, end-first; all > a.of || !whole || !ends {
+		return s, fmt.Errorf("%w: %d knowledge nodes of %d groups, of which groups %d to %d are a shard: use no more "+
+			"nodes than groups, and a multiple of the number of shards", ErrInvalid, all, a.of, a.first,
+			a.first+a.groups-1)
+	}
+	return s, nil
+}
+
+// KnowledgeNodes returns the numbers of the knowledge nodes of the agents: n from first on.
+func (a *Agents) KnowledgeNodes() (first, n int) {
+	switch {
+	case a.cell.Nodes() == 0:
+		return 0, 0
+	case a.nodes.count == 0:
+		return a.first, a.groups
+	}
+	return a.nodes.first, a.nodes.count
+}
+
+// groupsOf returns the groups of node number k of the agents, from 0 on: those from first on and before
+// end.
+func (a *Agents) groupsOf(k int) (first, end int) {
+	if a.nodes.count == 0 {
+		return k, k + 1
+	}
+	at := func(node int) int { return int(int64(a.nodes.first+node)*int64(a.of)/int64(a.nodes.all)) - a.first }
+	return at(k), at(k + 1)
+}
+
+// nodeOf returns the node of each group, from 0 on.
+func (a *Agents) nodeOf() (of []uint32) {
+	for k := range a.nodes.count {
+		for first, end := a.groupsOf(k); first < end; first++ {
+			of = append(of, uint32(k))
+		}
+	}
+	return of
+}
+
+// addUp makes the sums of the units of shared nodes for the next step. It changes no page.
+func (a *Agents) addUp(ctx, wait context.Context) error {
+	if err := a.stream.Sync(wait); err != nil {
+		return fault.Mark(err)
+	}
+	if err := a.nodes.totals.Fill(0, a.nodes.totals.Size(), 0); err != nil {
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	}
+	a.nodes.turn = 0
+	sets := a.memory.All()
+	return a.memory.Each(ctx, sets, pages.SweepRead, func(i int) error {
+		launched, all := false, sets[i].Pages
+		for first, n := 0, 0; first < len(all); first += n + 1 {
+			for n = 0; first+n < len(all) && a.memory.Made()[all[first+n]]; n++ {
+			}
+			if n == 0 { // a page that does not exist has agents that have never stepped
+				continue
+			}
+			if err := a.launchTick(wait, all[first:first+n], 0, kernels.AgentTickSilent, false); err != nil {
+				return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			}
+			launched = true
+		}
+		if !launched {
+			return nil
+		}
+		_, err := a.await(wait, 1)
+		return err
+	})
+}
+
 // keptBytes returns the size of what ticks keep of the nodes of groups.
 func (a *Agents) keptBytes() int64 {
-	if a.cell.Nodes() == 0 || !kernels.AgentKeeps(a.cell.Agents) {
+	if a.cell.Nodes() == 0 || a.nodes.count > 0 || !kernels.AgentKeeps(a.cell.Agents) {
 		return 4 // any memory
 	}
 	return 4 * (kernels.AgentMostNode + 1) * int64(a.groups)
 }
 
-// Knowledge returns the knowledge nodes of groups, Cell().Nodes() units of each, and how often each was
-// updated. Agents without nodes have none.
-func (a *Agents) Knowledge(ctx context.Context, groups []uint32) (nodes []float32, updates []uint64, err error) {
+// Knowledge is knowledge nodes.
+type Knowledge struct {
+	Units   []float32 // Cell().Nodes() of each
+	Updates []uint64
+	// Ages are the most steps that a group of each node has made since the last update: ticks that did not
+	// update it, and launches of observations. Never if there was none.
+	Ages []uint64
+}
+
+// Knowledge returns knowledge nodes by their numbers, from 0 on. Agents without nodes have none.
+func (a *Agents) Knowledge(ctx context.Context, nodes []uint32) (k Knowledge, err error) {
 	width := a.cell.Nodes()
 	if width == 0 {
-		return nil, make([]uint64, len(groups)), nil
+		return Knowledge{}, nil
 	}
-	nodes, updates = make([]float32, len(groups)*width), make([]uint64, len(groups))
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, nil, fault.Mark(err)
+		return Knowledge{}, fault.Mark(err)
 	}
-	parts := make([]pager.Part, 0, 2*len(groups))
-	for i, g := range groups {
-		page, slot := int(g)/a.layout.Slots, int(g)%a.layout.Slots
+	n := len(nodes)
+	k = Knowledge{make([]float32, n*width), make([]uint64, n), make([]uint64, n)}
+	var parts []pager.Part
+	rounds := make([][2][]uint64, n) // by node: the rounds of its groups, and those of their updates
+	for i, node := range nodes {
+		first, end := a.groupsOf(int(node))
+		page, slot := first/a.layout.Slots, first%a.layout.Slots
 		parts = append(parts,
-			a.part(page, kernels.AgentVarKnowledge, slot, device.Bytes(nodes[i*width:][:width])),
-			a.part(page, kernels.AgentVarUpdates, slot, device.Bytes(updates[i:i+1])))
+			a.part(page, kernels.AgentVarKnowledge, slot, device.Bytes(k.Units[i*width:][:width])),
+			a.part(page, kernels.AgentVarUpdates, slot, device.Bytes(k.Updates[i:i+1])))
+		all := [2][]uint64{make([]uint64, end-first), make([]uint64, end-first)}
+		for g, n := first, 0; g < end; g += n {
+			page, slot := g/a.layout.Slots, g%a.layout.Slots
+			n = min(a.layout.Slots-slot, end-g)
+			parts = append(parts,
+				a.part(page, kernels.AgentVarRound, slot, device.Bytes(all[0][g-first:][:n])),
+				a.part(page, kernels.AgentVarUpdated, slot, device.Bytes(all[1][g-first:][:n])))
+		}
+		rounds[i] = all
 	}
-	return nodes, updates, a.memory.ReadAll(ctx, parts)
+	if err := a.memory.ReadAll(ctx, parts); err != nil {
+		return Knowledge{}, err
+	}
+	for i, all := range rounds {
+		if k.Updates[i] == 0 {
+			k.Ages[i] = Never
+			continue
+		}
+		for g, round := range all[0] {
+			k.Ages[i] = max(k.Ages[i], round-all[1][g])
+		}
+	}
+	return k, nil
 }

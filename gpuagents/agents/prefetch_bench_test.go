@@ -44,7 +44,8 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	}
 	budget := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes),
 		int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
-	a, err := newAgents(d, budget, cell, int64(total*layout.Slots*layout.Agents), Options{PageBytes: *pagedBytes})
+	a, err := newAgents(d, budget, cell, int64(total*layout.Slots*layout.Agents), 0, total*layout.Slots,
+		Options{PageBytes: *pagedBytes})
 	if err != nil {
 		b.Fatalf("newAgents: %v, want no error", err)
 	}

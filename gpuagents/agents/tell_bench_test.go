@@ -11,8 +11,10 @@ import (
 )
 
 // BenchmarkAgentsKnowledge is a tick of 10M agents that hear nothing, of agents that hear the decision of
-// their group, and of agents that hear its node, of few large groups and of many small ones. The three
-// take turns; the times are medians until the result is in host memory.
+// their group, of agents that hear its node, and of agents that hear one of 1,024 nodes, of few large
+// groups and of many small ones. The four take turns; the times are medians until the result is in host
+// memory. Two pages of nodes of groups are compared with the host device, and one of the 1,024 nodes with
+// plain arithmetic over its agents.
 func BenchmarkAgentsKnowledge(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, group := range []int{4096, 256, 10} {
@@ -31,10 +33,14 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 				return cell
 			}
 			ctx := b.Context()
-			var swarms [3]*Agents
+			var swarms [4]*Agents
 			for i, cell := range []*cells.Addressed{
 				deaf, telling(cells.Told{Decision: 0, Node: -1}),
 				telling(cells.Told{Decision: -1, Node: 0, Width: 4, Merge: kernels.AgentMergeEMA, Rate: 0.1}),
+				telling(cells.Told{
+					Decision: -1, Node: 0, Width: 4, Merge: kernels.AgentMergeEMA, Rate: 0.1,
+					Nodes: int(min(1024, n/int64(group))),
+				}),
 			} {
 				if swarms[i], err = New(d, cell, n, Options{}); err != nil {
 					b.Fatalf("New: %v", err)
@@ -43,7 +49,7 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 				fillPages(b, swarms[i])
 			}
 			twin := sampled(b, swarms[2])
-			var took [3][]time.Duration
+			var took [4][]time.Duration
 			for i := range b.N + 3 {
 				for k, a := range swarms {
 					began := time.Now()
@@ -59,11 +65,43 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 				}
 			}
 			twin.check(b, swarms[2])
-			for k, name := range []string{"deaf-us", "group-us", "node-us"} {
+			checkNode(b, swarms[3], 1)
+			for k, name := range []string{"deaf-us", "group-us", "node-us", "shared-us"} {
 				slices.Sort(took[k])
 				b.ReportMetric(float64(took[k][b.N/2].Nanoseconds())/1e3, name)
 			}
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// checkNode ticks agents once, and compares the update of a node with plain arithmetic over its agents.
+func checkNode(b *testing.B, a *Agents, node uint32) {
+	b.Helper()
+	first, end := a.groupsOf(int(node))
+	group := a.cell.Agents
+	var ids []uint32
+	for id := first * group; id < end*group; id++ {
+		ids = append(ids, uint32(id))
+	}
+	now, err := a.AgentStates(b.Context(), ids)
+	if err != nil {
+		b.Fatalf("AgentStates: %v", err)
+	}
+	before, err := a.Knowledge(b.Context(), []uint32{node})
+	if err != nil {
+		b.Fatalf("Knowledge: %v", err)
+	}
+	merge, rate := a.cell.Merges()
+	told := cells.Told{Width: a.cell.Nodes(), Merge: merge, Rate: float64(rate), Nodes: 1}
+	w := newGroupTwin(told, end-first)
+	w.nodes[0], w.updates[0] = before.Units, before.Updates[0]
+	w.step(now, group)
+	if _, err := a.Tick(b.Context(), 1); err != nil {
+		b.Fatalf("Tick: %v", err)
+	}
+	after, err := a.Knowledge(b.Context(), []uint32{node})
+	if err != nil || !slices.Equal(after.Units, w.nodes[0]) || after.Updates[0] != w.updates[0] || after.Ages[0] != 0 {
+		b.Fatalf("node %d of %d agents is %+v, want %v: %v", node, len(ids), after, w.nodes[0], err)
 	}
 }

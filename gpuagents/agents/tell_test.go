@@ -12,14 +12,113 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // groupTwin is what the agents of a swarm hear of their groups, by plain arithmetic over what the swarm
 // answers.
 type groupTwin struct {
 	told    cells.Told
+	nodeOf  []int // by group
 	nodes   [][]float32
 	updates []uint64
+	learned []bool   // by node
+	since   []uint64 // by group: steps since the update of its node
+}
+
+// newGroupTwin returns the twin of a swarm of so many groups.
+func newGroupTwin(told cells.Told, groups int) *groupTwin {
+	n := groups
+	if told.Nodes > 0 {
+		n = told.Nodes
+	}
+	w := &groupTwin{told: told, updates: make([]uint64, n), learned: make([]bool, n), since: make([]uint64, groups)}
+	for k := range n {
+		w.nodes = append(w.nodes, make([]float32, told.Width))
+		for len(w.nodeOf) < (k+1)*groups/n {
+			w.nodeOf = append(w.nodeOf, k)
+		}
+	}
+	return w
+}
+
+// learn merges values into nodes.
+func (w *groupTwin) learn(nodes []uint32, values []float32, replace bool) {
+	for i, k := range nodes {
+		for u, v := range values[i*w.told.Width:][:w.told.Width] {
+			old := w.nodes[k][u]
+			switch {
+			case replace || w.updates[k] == 0:
+			case w.told.Merge == kernels.AgentMergeMax:
+				v = max(old, v)
+			case w.told.Merge == kernels.AgentMergeEMA:
+				v = float32(math.FMA(float64(float32(w.told.Rate)), float64(v-old), float64(old)))
+			default:
+				v = float32(math.FMA(0.5, float64(v-old), float64(old)))
+			}
+			w.nodes[k][u] = v
+		}
+		w.updates[k]++
+		w.learned[k] = true
+		for g, of := range w.nodeOf {
+			if of == int(k) {
+				w.since[g] = 0
+			}
+		}
+	}
+}
+
+// step updates the nodes by the states of all agents before a tick.
+func (w *groupTwin) step(now *batch.AgentStates, group int) {
+	of := make([][]int, len(w.nodes)) // the agents of each node that have stepped
+	for i, v := range now.Vote {
+		if k := w.nodeOf[i/group]; v != 255 {
+			of[k] = append(of[k], i)
+		}
+	}
+	for k, node := range w.nodes {
+		stepped, merges := of[k], len(of[k]) > 0 && !w.learned[k]
+		for g, own := range w.nodeOf {
+			switch {
+			case own == k && merges:
+				w.since[g] = 0
+			case own == k:
+				w.since[g]++
+			}
+		}
+		if w.learned[k] = false; !merges {
+			continue
+		}
+		for u := range node {
+			sum, largest := 0.0, math.Inf(-1)
+			for _, i := range stepped {
+				v := math.RoundToEven(float64(now.State[i*now.Width+u]) * 16384)
+				sum, largest = sum+v, max(largest, v)
+			}
+			mean := float32(sum / (float64(len(stepped)) * 16384))
+			switch {
+			case w.told.Merge == kernels.AgentMergeMax:
+				node[u] = float32(largest / 16384)
+			case w.told.Merge == kernels.AgentMergeEMA && w.updates[k] > 0:
+				node[u] = float32(math.FMA(float64(float32(w.told.Rate)), float64(mean-node[u]), float64(node[u])))
+			default:
+				node[u] = mean
+			}
+		}
+		w.updates[k]++
+	}
+}
+
+// ages returns the ages of all nodes.
+func (w *groupTwin) ages() []uint64 {
+	all := make([]uint64, len(w.nodes))
+	for g, k := range w.nodeOf {
+		if all[k] = max(all[k], w.since[g]); w.updates[k] == 0 {
+			all[k] = Never
+		}
+	}
+	return all
 }
 
 // heard returns the values of the inputs that are heard, by agent, before a step.
@@ -42,49 +141,18 @@ func (w *groupTwin) heard(t *testing.T, a *Agents, hears int) []float32 {
 	if err != nil {
 		t.Fatalf("AgentStates: %v", err)
 	}
-	if w.nodes == nil {
-		w.updates = make([]uint64, a.Groups())
-		for range all {
-			w.nodes = append(w.nodes, make([]float32, w.told.Width))
-		}
-	}
 	heard := make([]float32, len(ids)*hears)
-	for g, node := range w.nodes {
-		for k := range node {
-			var units []float64
-			for i := g * group; i < (g+1)*group; i++ {
-				if now.Vote[i] != 255 {
-					units = append(units, math.RoundToEven(float64(now.State[i*now.Width+k])*16384))
-				}
-			}
-			if len(units) == 0 || w.told.Node < 0 {
-				continue
-			}
-			sum := 0.0
-			for _, u := range units {
-				sum += u
-			}
-			mean := float32(sum / (float64(len(units)) * 16384))
-			switch {
-			case w.told.Merge == kernels.AgentMergeMax:
-				node[k] = float32(slices.Max(units) / 16384)
-			case w.told.Merge == kernels.AgentMergeEMA && w.updates[g] > 0:
-				node[k] = float32(math.FMA(float64(float32(w.told.Rate)), float64(mean-node[k]), float64(node[k])))
-			default:
-				node[k] = mean
-			}
-		}
-		stepped := slices.ContainsFunc(now.Vote[g*group:][:group], func(v uint8) bool { return v != 255 })
-		if stepped {
-			w.updates[g]++
-		}
+	if w.told.Node >= 0 {
+		w.step(now, group)
+	}
+	for g, k := range w.nodeOf {
 		for i := g * group; i < (g+1)*group; i++ {
 			to := heard[i*hears:][:hears]
 			if d := of.Decision[g]; w.told.Decision >= 0 && d != 255 {
 				to[w.told.Decision] = float32(d+1) / float32(C)
 			}
 			if w.told.Node >= 0 {
-				copy(to[w.told.Node:], node)
+				copy(to[w.told.Node:], w.nodes[k])
 			}
 		}
 	}
@@ -102,6 +170,7 @@ func TestTell(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	r := rand.New(rand.NewPCG(25, 10))
 	small, large := tellSize{210, 7, 4096}, tellSize{2 * kernels.AgentSpan, kernels.AgentSpan, 1 << 17}
+	many := tellSize{4000, 10, 1 << 15} // spans of several nodes
 	for _, hidden := range []int{5, 8, 13, 32} {
 		for _, bf16 := range []float64{0, 1} {
 			for merge := range kernels.AgentMergeEMA + 1 {
@@ -111,6 +180,9 @@ func TestTell(t *testing.T) {
 				if hidden != 8 {
 					continue
 				}
+				t.Run(fmt.Sprintf("many, bf16 %v merge %d", bf16, merge), func(t *testing.T) {
+					testTell(t, d, r, hidden, bf16, merge, many)
+				})
 				t.Run(fmt.Sprintf("large, bf16 %v merge %d", bf16, merge), func(t *testing.T) {
 					testTell(t, d, r, hidden, bf16, merge, large)
 				})
@@ -129,6 +201,11 @@ func testTell(t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 floa
 		told.Decision = -1
 	case 1:
 		told.Node, told.Width = -1, 0
+	case 2:
+		told.Nodes = []int{1, agents / group, 1 + r.IntN(agents/group)}[r.IntN(3)]
+	}
+	if size.agents == 4000 && told.Node >= 0 {
+		told.Nodes = []int{1, 7, 150}[merge]
 	}
 	params := map[string]float64{"hidden": float64(hidden), "bf16": bf16}
 	wide := address(t, "gru", params, group, features+hears, 5)
@@ -149,13 +226,17 @@ func testTell(t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 floa
 		o.PageMemory, o.HostPageMemory = 6*int64(size.page), 1<<20
 	}
 	hearing := makeAgents(t, d, cell, int64(agents), o)
-	w := &groupTwin{told: told}
+	w := newGroupTwin(told, agents/group)
 	held := make([]float32, agents*features)
 	everyone := make([]uint32, agents)
 	for i := range everyone {
 		everyone[i] = uint32(i)
 	}
-	for step := range 12 {
+	steps := 12
+	if agents == 4000 {
+		steps = 3
+	}
+	for step := range steps {
 		// Some agents observe, and hear 0 in that step.
 		some := everyone[:0:0]
 		for i := range everyone {
@@ -177,6 +258,23 @@ func testTell(t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 floa
 		}
 		if _, err := observing.Observe(t.Context(), some, all); err != nil {
 			t.Fatalf("observing.Observe: %v", err)
+		}
+		touched := map[int]bool{}
+		for _, id := range some {
+			touched[int(id)/group] = true
+		}
+		for g := range touched {
+			w.since[g]++
+		}
+		if told.Node >= 0 && r.IntN(2) == 0 {
+			nodes, values, replace := randomLessons(r, len(w.nodes)), []float32(nil), r.IntN(2) == 0
+			for range len(nodes) * told.Width {
+				values = append(values, 2*r.Float32()-1)
+			}
+			if err := hearing.Learn(t.Context(), nodes, values, replace); err != nil {
+				t.Fatalf("Learn: %v", err)
+			}
+			w.learn(nodes, values, replace)
 		}
 		n := []int{1, 2, 3}[r.IntN(3)]
 		if _, err := hearing.Tick(t.Context(), n); err != nil {
@@ -206,13 +304,40 @@ func testTell(t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 floa
 		if told.Node < 0 {
 			continue
 		}
-		if got := device.Of[float32](column(t, hearing, kernels.AgentVarKnowledge)); !slices.Equal(
-			got[:agents/group*told.Width], slices.Concat(w.nodes...)) {
-			t.Fatalf("step %d: nodes %v, want %v", step, got, w.nodes)
-		}
-		if got := device.Of[uint64](column(t, hearing, kernels.AgentVarUpdates)); !slices.Equal(
-			got[:agents/group], w.updates) {
-			t.Fatalf("step %d: updates %v, want %v", step, got, w.updates)
+		w.check(t, hearing)
+	}
+}
+
+// randomLessons returns some of so many nodes.
+func randomLessons(r *rand.Rand, n int) (nodes []uint32) {
+	for _, k := range r.Perm(n)[:1+r.IntN(n)] {
+		nodes = append(nodes, uint32(k))
+	}
+	return nodes
+}
+
+// check compares the nodes of a swarm, and the copies that groups have, with those of the twin.
+func (w *groupTwin) check(t *testing.T, a *Agents) {
+	t.Helper()
+	var nodes []uint32
+	for k := range w.nodes {
+		nodes = append(nodes, uint32(k))
+	}
+	if first, n := a.KnowledgeNodes(); first != 0 || n != len(nodes) {
+		t.Fatalf("KnowledgeNodes: %d from %d on, want %d", n, first, len(nodes))
+	}
+	got, err := a.Knowledge(t.Context(), nodes)
+	if err != nil || !slices.Equal(got.Units, slices.Concat(w.nodes...)) || !slices.Equal(got.Updates, w.updates) ||
+		!slices.Equal(got.Ages, w.ages()) {
+		t.Fatalf("Knowledge: %+v, %v, want %v, %v, %v", got, err, w.nodes, w.updates, w.ages())
+	}
+	units, updates := device.Of[float32](column(t, a, kernels.AgentVarKnowledge)),
+		device.Of[uint64](column(t, a, kernels.AgentVarUpdates))
+	for g, k := range w.nodeOf {
+		if copied := units[g*w.told.Width:][:w.told.Width]; !slices.Equal(copied, w.nodes[k]) ||
+			updates[g] != w.updates[k] {
+			t.Fatalf("group %d has node %d as %v, %d updates, want %v, %d", g, k, copied, updates[g], w.nodes[k],
+				w.updates[k])
 		}
 	}
 }
@@ -238,5 +363,58 @@ func TestTellRefused(t *testing.T) {
 	}
 	if _, err := address(t, "leaky", nil, 5, 1, 2).Telling(cells.Told{Node: -1}); !errors.Is(err, cells.ErrParameter) {
 		t.Errorf("leaky: error %v, want an ErrParameter", err)
+	}
+}
+
+// TestNodesRefused: nodes that the groups of a swarm or of a shard do not have are refused, and so are values
+// that nodes do not take, which change nothing.
+func TestNodesRefused(t *testing.T) {
+	d := openNamed(t, "host")
+	with := func(nodes int) *cells.Addressed {
+		cell, err := address(t, "gru", nil, 5, 2, 2).Hearing(2)
+		if err == nil {
+			cell, err = cell.Telling(cells.Told{Decision: -1, Node: 0, Width: 2, Nodes: nodes})
+		}
+		if err != nil {
+			t.Fatalf("Telling: %v", err)
+		}
+		return cell
+	}
+	if _, err := New(d, with(13), 60, Options{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("13 nodes of 12 groups: error %v, want an ErrInvalid", err)
+	}
+	for _, c := range []struct {
+		nodes, first, groups int
+		ok                   bool
+	}{{4, 6, 6, true}, {12, 5, 3, true}, {5, 7, 5, true}, {4, 5, 7, false}, {4, 6, 5, false}, {1, 0, 6, false}} {
+		a, err := NewShard(d, pages.NewBudget(0, 0), with(c.nodes), int64(5*c.groups), c.first, 12, Options{})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: error %v", c, err)
+		}
+		if err == nil {
+			err = a.Close()
+		}
+		if c.ok && err != nil {
+			t.Errorf("%+v: Close: %v", c, err)
+		}
+	}
+	a := makeAgents(t, d, with(4), 60, Options{})
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		nodes  []uint32
+		values []float32
+	}{
+		{[]uint32{4}, []float32{0, 0}},
+		{[]uint32{1, 1}, []float32{0, 0, 0, 0}},
+		{[]uint32{1}, []float32{0}},
+		{[]uint32{0, 1}, []float32{0, 1, 0, nan}},
+		{[]uint32{1}, []float32{0, 1.01}},
+	} {
+		if err := a.Learn(t.Context(), c.nodes, c.values, true); !errors.Is(err, ErrInvalid) {
+			t.Errorf("Learn of %v: error %v, want an ErrInvalid", c, err)
+		}
+	}
+	if k, err := a.Knowledge(t.Context(), []uint32{0, 1}); err != nil || slices.Max(k.Updates) > 0 {
+		t.Errorf("Knowledge: %+v, %v, want no updates", k, err)
 	}
 }

@@ -17,6 +17,9 @@ type Told struct {
 	// Node is the number of the first input that is the knowledge node of the group, of Width units;
 	// -1: agents have no nodes.
 	Node, Width int
+	// Nodes is the number of knowledge nodes of the swarm, each of which is of a run of groups; 0: each
+	// group has a node.
+	Nodes int
 	// Merge is kernels.AgentMergeMean and so on, and Rate that of AgentMergeEMA, above 0 and at most 1.
 	Merge int
 	Rate  float64
@@ -36,6 +39,8 @@ func (a *Addressed) Telling(t Told) (*Addressed, error) {
 	case t.Node >= 0 && t.Width > min(a.hidden(), kernels.AgentMostNode):
 		return nil, fmt.Errorf("%w: %s: a node of %d units: use 1 to %d", ErrParameter, a.Cell.Name, t.Width,
 			min(a.hidden(), kernels.AgentMostNode))
+	case t.Nodes < 0 || t.Nodes > 0 && t.Node < 0:
+		return nil, fmt.Errorf("%w: %s: %d nodes that nobody hears", ErrParameter, a.Cell.Name, t.Nodes)
 	case t.Merge < kernels.AgentMergeMean || t.Merge > kernels.AgentMergeEMA:
 		return nil, fmt.Errorf("%w: %s: merge %d: use 0 to %d", ErrParameter, a.Cell.Name, t.Merge,
 			kernels.AgentMergeEMA)
@@ -58,7 +63,20 @@ func (a *Addressed) Nodes() int {
 	return a.told.Width
 }
 
-// TellWords returns the last arguments of a tick of agents that hear their group, from decision on; see
+// SharedNodes returns the number of nodes of the swarm, if each is of a run of groups; 0: each group has
+// one, or there are none.
+func (a *Addressed) SharedNodes() int {
+	if a.told == nil {
+		return 0
+	}
+	return a.told.Nodes
+}
+
+// Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA. There
+// are nodes.
+func (a *Addressed) Merges() (merge int, rate float32) { return a.told.Merge, float32(a.told.Rate) }
+
+// TellWords returns the arguments of a tick of agents that hear their group, from decision to rate; see
 // kernels.ToldParams.
 func (a *Addressed) TellWords() []uint32 {
 	t, input := *a.told, func(n int) uint32 {

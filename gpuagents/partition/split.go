@@ -30,6 +30,15 @@ func Agents(s swarms.Swarm, perGroup int, ids []uint32) (*Split, error) {
 	return split(s, perGroup, ids, "agent")
 }
 
+// Nodes splits numbers of knowledge nodes, of so many of the swarm; 0: each group has one. The split
+// keeps the list. A number of nodes is a multiple of that of shards.
+func Nodes(s swarms.Swarm, nodes int, ids []uint32) (*Split, error) {
+	if nodes > 0 {
+		s.Groups = nodes
+	}
+	return split(s, 1, ids, "node")
+}
+
 // Groups splits numbers of groups. The split keeps the list.
 func Groups(s swarms.Swarm, ids []uint32) (*Split, error) { return split(s, 1, ids, "group") }
 
@@ -72,6 +81,16 @@ func (p *Split) Observations(o *batch.AgentObservations, k int) *batch.AgentObse
 	own.Features = make([]float32, 0, len(own.Agent)*o.Width)
 	for _, at := range p.places[k] {
 		own.Features = append(own.Features, o.Features[at*o.Width:][:o.Width]...)
+	}
+	return own
+}
+
+// Lessons are those of shard k, of one for each id of the list.
+func (p *Split) Lessons(l swarms.Learn, k int) swarms.Learn {
+	own, width := l, len(l.Values)/len(p.ids)
+	own.Nodes, own.Values = p.IDs(k), nil
+	for _, at := range p.places[k] {
+		own.Values = append(own.Values, l.Values[at*width:][:width]...)
 	}
 	return own
 }
@@ -132,9 +151,10 @@ func (p *Split) AgentStates(of []*batch.AgentStates) (*batch.AgentStates, error)
 	return all, nil
 }
 
-// Nodes are the knowledge nodes of all shards, one for each group, as Decisions.
-func (p *Split) Nodes(of []*batch.FusedNodes) (*batch.FusedNodes, error) {
-	all := &batch.FusedNodes{Node: p.ids, Count: make([]uint64, len(p.ids))}
+// KnownNodes are the knowledge nodes of all shards, as Decisions.
+func (p *Split) KnownNodes(of []*batch.KnownNodes) (*batch.KnownNodes, error) {
+	n := len(p.ids)
+	all := &batch.KnownNodes{Node: p.ids, Updates: make([]uint64, n), Age: make([]uint64, n)}
 	for k, places := range p.places {
 		if len(places) == 0 {
 			continue
@@ -142,16 +162,16 @@ func (p *Split) Nodes(of []*batch.FusedNodes) (*batch.FusedNodes, error) {
 		if err := p.check(k, of[k].Node); err != nil {
 			return nil, err
 		}
-		if all.Mean == nil {
-			all.Width, all.Mean = of[k].Width, make([]float32, len(p.ids)*of[k].Width)
+		if all.Units == nil {
+			all.Width, all.Units = of[k].Width, make([]float32, n*of[k].Width)
 		}
 		if of[k].Width != all.Width {
 			return nil, fmt.Errorf("shard %d: nodes of %d units, others have %d: %w", k, of[k].Width, all.Width,
 				ErrAnswer)
 		}
 		for i, at := range places {
-			all.Count[at] = of[k].Count[i]
-			copy(all.Mean[at*all.Width:][:all.Width], of[k].Mean[i*all.Width:])
+			all.Updates[at], all.Age[at] = of[k].Updates[i], of[k].Age[i]
+			copy(all.Units[at*all.Width:][:all.Width], of[k].Units[i*all.Width:])
 		}
 	}
 	return all, nil

@@ -27,7 +27,7 @@ func weightOf(e swarms.Entry) int {
 		return max(batch.MemoryOf(e.Data), inFlightBytes/inFlightEntries)
 	case swarms.EntryBulk:
 		return max(payload.WeightOf(e.Data), inFlightBytes/inFlightEntries)
-	case swarms.EntryTick, swarms.EntryReset, swarms.EntryEnd:
+	case swarms.EntryTick, swarms.EntryLearn, swarms.EntryReset, swarms.EntryEnd:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}
 	return jobs.MaxMessage

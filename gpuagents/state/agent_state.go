@@ -31,6 +31,7 @@ type agentState struct {
 	memory   *pages.Memory  // that of agents
 	agents   *agents.Agents // of the shard, with ids from 0 on
 	groups   GroupRange     // of the shard
+	nodes    GroupRange     // likewise, of knowledge nodes in place of groups
 	seed     uint64         // of the weights and of leaders
 	every    swarm.Checkpoint
 	splitter staging.Splitter
@@ -56,8 +57,14 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 	if err != nil {
 		return nil, err
 	}
+	nodes := p
+	if cell.SharedNodes() > 0 {
+		nodes.All = cell.SharedNodes()
+		nodes.First, nodes.Groups = a.KnowledgeNodes()
+	}
 	return &agentState{
-		memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint, hear: spec.Hear,
+		memory: a.Memory(), agents: a, groups: p, nodes: nodes, seed: spec.Seed, every: spec.Checkpoint,
+		hear: spec.Hear,
 	}, nil
 }
 
@@ -79,6 +86,9 @@ func (s *agentState) Info() Info {
 	}
 	if a.Cell().Tells() {
 		fmt.Fprintln(h, a.Cell().TellWords())
+		if n := a.Cell().SharedNodes(); n > 0 {
+			fmt.Fprintln(h, n, "nodes")
+		}
 	}
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)
@@ -121,6 +131,8 @@ func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 		return s.fuse(ctx, e.Data)
 	case swarms.EntryCompute:
 		return s.compute(ctx, e.Data)
+	case swarms.EntryLearn:
+		return s.learn(context.WithoutCancel(ctx), e.Data)
 	}
 	return Answer{}, unknownKind(e)
 }

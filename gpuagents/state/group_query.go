@@ -25,6 +25,8 @@ func (s *groupState) question(ctx context.Context, e swarms.Entry) (Answer, erro
 		return s.fuse(ctx, e.Data)
 	case swarms.EntryCompute:
 		return s.compute(ctx, e.Data)
+	case swarms.EntryLearn:
+		return Answer{}, noKnowledge("learn")
 	case swarms.EntryVote:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
@@ -50,7 +52,7 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	if q.Knowledge {
-		return Answer{}, errNoKnowledge
+		return Answer{}, noKnowledge("query")
 	}
 	_, width := s.bound.Embedding()
 	what, ids, size, row := "agent", q.Agents, s.layout.Agents, 4+4*width

@@ -3,10 +3,12 @@ package state
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -16,44 +18,81 @@ const knowText = "name: x\naddressed: agent\nagents: %d\nagents_per_group: 10\np
 	"features: [a, b]\nseed: 7\nhear: [decision, group, knowledge, leader]\nknowledge: {units: 2, merge: ema}\n" +
 	"cell: {kind: gru, params: {hidden: 6}}\nvote: {candidates: [a, b, c], rule: majority}\n"
 
-// nodesOf asks the shards of a swarm for the nodes of all groups.
-func (s *sharded) nodesOf(t testing.TB) (all []batch.FusedNodes) {
+// nodesOf asks the shards of a swarm for all nodes.
+func (s *sharded) nodesOf(t testing.TB) *batch.KnownNodes {
 	t.Helper()
-	for k, p := range s.each {
-		of := RangeOf(s.of, k)
-		var ids []uint32
-		for g := range of.Groups {
-			ids = append(ids, uint32(of.First+g))
-		}
-		a := mustApply(t, p, swarms.EntryQuery, swarms.Query{Version: 1, Groups: ids, Knowledge: true})
-		f, err := batch.DecodeFusedNodes(a.Data)
-		if err != nil || a.Kind != swarms.EntryFused {
-			t.Fatalf("DecodeFusedNodes: %v of a %s", err, a.Kind)
-		}
-		all = append(all, *f)
+	n := s.spec.KnowledgeNodes()
+	var ids []uint32
+	for k := range n {
+		ids = append(ids, uint32(k))
 	}
-	return all
+	split, err := partition.Nodes(s.of, s.spec.Knowledge.Nodes, ids)
+	if err != nil {
+		t.Fatalf("partition.Nodes: %v", err)
+	}
+	all := make([]*batch.KnownNodes, len(s.each))
+	for k, p := range s.each {
+		a := mustApply(t, p, swarms.EntryQuery, swarms.Query{Version: 1, Groups: split.IDs(k), Knowledge: true})
+		if all[k], err = batch.DecodeKnownNodes(a.Data); err != nil || a.Kind != swarms.EntryKnown {
+			t.Fatalf("DecodeKnownNodes: %v of a %s", err, a.Kind)
+		}
+	}
+	nodes, err := split.KnownNodes(all)
+	if err != nil {
+		t.Fatalf("KnownNodes: %v", err)
+	}
+	return nodes
+}
+
+// learn merges values into nodes of the shards of a swarm.
+func (s *sharded) learn(t testing.TB, l swarms.Learn) {
+	t.Helper()
+	split, err := partition.Nodes(s.of, s.spec.Knowledge.Nodes, l.Nodes)
+	if err != nil {
+		t.Fatalf("partition.Nodes: %v", err)
+	}
+	for k, p := range s.each {
+		if split.Has(k) {
+			mustApply(t, p, swarms.EntryLearn, split.Lessons(l, k))
+		}
+	}
 }
 
 // TestKnowledge: a swarm of one shard and one of three have the same agents and nodes, and so has a
 // state that goes on from the pages of the first. A tick of several steps is as many ticks, and agents
 // that hear nothing of their group are others.
+//
+// Nodes are of groups, and of runs of groups that do not end with pages. Some learn.
 func TestKnowledge(t *testing.T) {
+	for _, nodes := range []string{"", "nodes: 3, ", "nodes: 12, ", "nodes: 33, "} {
+		t.Run(nodes, func(t *testing.T) { testKnowledge(t, nodes) })
+	}
+}
+
+// testKnowledge is TestKnowledge for a number of nodes.
+func testKnowledge(t *testing.T, some string) {
 	d, store := openHost(t), openStore(t)
 	const agents = 330
-	text := fmt.Sprintf(knowText, agents)
+	text := strings.Replace(fmt.Sprintf(knowText, agents), "units: 2", some+"units: 2", 1)
 	open := func(shards int, text string) *sharded { return openSharded(t, d, store, text, shards, agents, nil) }
 	one, three, single := open(1, text), open(3, text), open(1, text)
 	deaf := open(1, strings.Replace(strings.Replace(text, "group, knowledge, ", "", 1),
-		"knowledge: {units: 2, merge: ema}\n", "", 1))
+		"knowledge: {"+some+"units: 2, merge: ema}\n", "", 1))
 	r := rand.New(rand.NewPCG(25, 11))
 	differs := 0
 	for step := range 20 {
 		o := randomAgents(r, agents, 120, 2)
 		n := 1 + step%4
+		lesson, err := swarms.DecodeLearn(randomLesson(t, r, len(one.nodesOf(t).Node), 2).Data)
+		if err != nil {
+			t.Fatalf("DecodeLearn: %v", err)
+		}
 		for _, s := range []*sharded{one, three, single, deaf} {
 			s.observe(t, o)
 			s.decide(t, swarms.Vote{Version: 1, Priority: swarms.PrioritySeeded})
+			if step%3 == 1 && s != deaf {
+				s.learn(t, lesson)
+			}
 			if s != single {
 				s.tick(t, n)
 				continue
@@ -69,14 +108,9 @@ func TestKnowledge(t *testing.T) {
 			if !slices.Equal(got.State, want.State) || !slices.Equal(got.Vote, want.Vote) {
 				t.Fatalf("step %d: agents of %s differ", step, name)
 			}
-			var nodes []float32
-			var updates []uint64
-			for _, f := range s.nodesOf(t) {
-				nodes, updates = append(nodes, f.Mean...), append(updates, f.Count...)
-			}
-			if all := one.nodesOf(t)[0]; !slices.Equal(nodes, all.Mean) || !slices.Equal(updates, all.Count) ||
-				all.Width != 2 || step == 19 && slices.Max(all.Count) < 15 {
-				t.Fatalf("step %d: nodes of %s are %v, %v, want %+v", step, name, nodes, updates, all)
+			if got, want := s.nodesOf(t), one.nodesOf(t); !reflect.DeepEqual(got, want) || want.Width != 2 ||
+				step == 19 && slices.Max(want.Updates) < 15 {
+				t.Fatalf("step %d: nodes of %s are %+v, want %+v", step, name, got, want)
 			}
 		}
 		if !slices.Equal(want.State, deaf.states(t, ids).State) {
@@ -102,7 +136,7 @@ func TestKnowledge(t *testing.T) {
 				for _, p := range s.each {
 					mustApply(t, p, swarms.EntryReset, swarms.Reset{Version: 1})
 				}
-				if s != deaf && slices.Max(s.nodesOf(t)[0].Count) != 0 {
+				if s != deaf && slices.Max(s.nodesOf(t).Updates) != 0 {
 					t.Fatal("a reset leaves nodes")
 				}
 			}
@@ -111,7 +145,25 @@ func TestKnowledge(t *testing.T) {
 	if differs < 18 {
 		t.Errorf("what is heard changed the agents after %d of 20 steps", differs)
 	}
-	refuses(t, deaf.each[0], swarms.EntryQuery, `{"v":1,"groups":[1],"knowledge":true}`, "no knowledge nodes")
-	refuses(t, one.each[0], swarms.EntryQuery, `{"v":1,"agents":[1],"knowledge":true}`, "name the groups")
-	refuses(t, one.each[0], swarms.EntryQuery, `{"v":1,"groups":[33],"knowledge":true}`, "group")
+	last := one.spec.KnowledgeNodes()
+	for _, c := range []struct {
+		of               *sharded
+		kind, data, want string
+	}{
+		{deaf, swarms.EntryQuery, `{"v":1,"groups":[1],"knowledge":true}`, "no knowledge nodes"},
+		{one, swarms.EntryQuery, `{"v":1,"agents":[1],"knowledge":true}`, "name the groups"},
+		{one, swarms.EntryQuery, fmt.Sprintf(`{"v":1,"groups":[%d],"knowledge":true}`, last), "node"},
+		{deaf, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0,0]}`, "no knowledge nodes: write hear"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0]}`, "2 units: use 2 values"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[1,0],"values":[0,0,0]}`, "3 values for 2 nodes"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[],"values":[]}`, "0 nodes: use 1 to"},
+		{one, swarms.EntryLearn, fmt.Sprintf(`{"v":1,"nodes":[0,%d],"values":[0,0,0,0]}`, last), "row 2: node"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[2,1,2],"values":[0,0,0,0,0,0]}`, "row 3: node 2 is that of row 1"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[1,2],"values":[0,0,0,1.25]}`, "row 2, node 2: value 2 is 1.25"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0,1e39]}`, "learn"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0,NaN]}`, "learn"},
+		{three, swarms.EntryLearn, fmt.Sprintf(`{"v":1,"nodes":[%d],"values":[0,0]}`, last-1), "log of shard 2"},
+	} {
+		refuses(t, c.of.each[0], c.kind, c.data, c.want)
+	}
 }

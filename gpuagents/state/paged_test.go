@@ -41,6 +41,9 @@ const testPage = 4 << 10
 var pagedTexts = map[string]string{
 	"gru": "name: x\naddressed: agent\nagents: 540\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
+	"nodes": "name: x\naddressed: agent\nagents: 405\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
+		"hear: [knowledge, group]\nknowledge: {nodes: 7, units: 3, merge: ema, rate: 0.3}\n" +
+		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
 	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: " +
 		"quorum, quorum: 0.3}\n",
 	"lif": "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
@@ -153,6 +156,13 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 		}
 		return entry(swarms.EntryObserve, o)
 	}
+	if s.nodes.All > 0 && s.agents.Cell().Nodes() > 0 && r.IntN(6) == 0 {
+		if r.IntN(2) == 0 {
+			return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil,
+				`{"v":1,"groups":[%d,0,1],"knowledge":true}`, r.IntN(s.nodes.All))}
+		}
+		return randomLesson(t, r, s.nodes.All, s.agents.Cell().Nodes())
+	}
 	switch n := int(s.agents.Len()); r.IntN(9) {
 	case 0:
 		return swarms.Entry{Kind: swarms.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`,
@@ -197,6 +207,23 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 		}
 		return entry(swarms.EntryObserve, o)
 	}
+}
+
+// randomLesson is an entry that merges values into some of so many nodes.
+func randomLesson(t testing.TB, r *rand.Rand, nodes, width int) swarms.Entry {
+	t.Helper()
+	l := swarms.Learn{Version: 1, Replace: r.IntN(2) == 0}
+	for _, k := range r.Perm(nodes)[:1+r.IntN(nodes)] {
+		l.Nodes = append(l.Nodes, uint32(k))
+		for range width {
+			l.Values = append(l.Values, 2*r.Float32()-1)
+		}
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		t.Fatalf("json.Marshal: %v", err)
+	}
+	return swarms.Entry{Kind: swarms.EntryLearn, Data: data}
 }
 
 // pair is a swarm with few frames and one that has a frame for each page; what they answer must be

@@ -262,6 +262,8 @@ func (s *placedState) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 			jobs.CodeInvalid, "vote: agents %s do not vote: exoswarm swarm tick counts those in each state, and so "+
 				"does swarm compute, as in sum%s", s.texts.on, s.texts.expr,
 		)
+	case swarms.EntryLearn:
+		return Answer{}, noKnowledge("learn")
 	case swarms.EntryFuse:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "fuse: agents %s have no embeddings: ask swarm compute, as in mean%s by group",

@@ -40,6 +40,10 @@ func (s *Spec) Continues(from *Spec) error {
 	if s.Knowledge != from.Knowledge {
 		return fmt.Errorf("its knowledge nodes are %v, those of the swarm %v", from.Knowledge, s.Knowledge)
 	}
+	if s.Knowledge.Nodes > 0 && s.Agents != from.Agents {
+		return fmt.Errorf("its number of agents, over which the nodes are spread, is %d, that of the swarm %d",
+			from.Agents, s.Agents)
+	}
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
 	}

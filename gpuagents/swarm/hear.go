@@ -21,9 +21,12 @@ const (
 	HearKnowledge = "knowledge" // the node of the group, of Knowledge.Units inputs
 )
 
-// Knowledge says how the knowledge nodes of a swarm are made. Each group has one. A tick merges the
-// first units of its agents into it before each step.
+// Knowledge says how the knowledge nodes of a swarm are made. A tick merges the first units of the agents
+// of a node into it before each step.
 type Knowledge struct {
+	// Nodes is the number of nodes, each of a run of groups, at most that of groups and a multiple of that
+	// of shards; 0: each group has one. The runs differ by one group at most.
+	Nodes int `yaml:"nodes" json:"nodes,omitempty"`
 	// Units is how many units of the agents a node has, 1 to kernels.AgentMostNode; default 1.
 	Units int `yaml:"units" json:"units,omitempty"`
 	// Merge is mean, the default, max or ema.
@@ -31,6 +34,14 @@ type Knowledge struct {
 	// Rate is how far an update moves a node to the mean of the units, for the merge ema alone, above 0
 	// and at most 1; default 0.1.
 	Rate float64 `yaml:"rate" json:"rate,omitempty"`
+}
+
+// KnowledgeNodes returns the number of knowledge nodes; 0: agents hear none.
+func (s *Spec) KnowledgeNodes() int {
+	if s.Knowledge.Units == 0 {
+		return 0
+	}
+	return cmp.Or(s.Knowledge.Nodes, s.Groups())
 }
 
 // merges are the numbers of the ways to merge.
@@ -51,10 +62,14 @@ func (k *Knowledge) ensureDefaults(hear []string) {
 
 // String implements fmt.Stringer.
 func (k Knowledge) String() string {
+	how := k.Merge
 	if k.Merge == "ema" {
-		return fmt.Sprintf("%d units, ema of rate %v", k.Units, k.Rate)
+		how = fmt.Sprintf("ema of rate %v", k.Rate)
 	}
-	return fmt.Sprintf("%d units, %s", k.Units, k.Merge)
+	if k.Nodes == 0 {
+		return fmt.Sprintf("%d units, %s", k.Units, how)
+	}
+	return fmt.Sprintf("%d of %d units, %s", k.Nodes, k.Units, how)
 }
 
 // hearing returns the cell with what its agents hear.
@@ -68,6 +83,7 @@ func (s *Spec) hearing(a *cells.Addressed) (*cells.Addressed, error) {
 		case HearKnowledge:
 			told.Node, told.Width = inputs, s.Knowledge.Units
 			told.Merge, told.Rate = merges[s.Knowledge.Merge], s.Knowledge.Rate
+			told.Nodes = s.Knowledge.Nodes
 			inputs += s.Knowledge.Units - 1
 		}
 		inputs++
@@ -100,6 +116,24 @@ func (s *Spec) validateKnowledge() (path []string, err error) {
 		names := slices.Sorted(maps.Keys(merges))
 		return at("merge"), fmt.Errorf("knowledge: merge %q: did you mean %q? There are %v", k.Merge,
 			strictyaml.Nearest(k.Merge, names), names)
+	}
+	return s.validateNodes()
+}
+
+// validateNodes is the part of validate about the number of knowledge nodes. It leaves a wrong number of
+// groups or shards to others.
+func (s *Spec) validateNodes() (path []string, err error) {
+	n, path := s.Knowledge.Nodes, []string{"knowledge", "nodes"}
+	if n == 0 || s.AgentsPerGroup < 1 || s.Groups() < 1 {
+		return nil, nil
+	}
+	if n < 0 || n > s.Groups() {
+		return path, fmt.Errorf("knowledge: nodes %d: the swarm has %d groups: use 1 to %d, or leave it out: then "+
+			"each group has a node", n, s.Groups(), s.Groups())
+	}
+	if shards := max(1, s.Shards); n%shards != 0 && shards <= s.Groups() {
+		return path, fmt.Errorf("knowledge: nodes %d: a node is within a shard, and the swarm has %d: use a multiple "+
+			"of %d, as %d, or other shards", n, shards, shards, max(shards, n/shards*shards))
 	}
 	return nil, nil
 }

@@ -44,24 +44,6 @@ func (s *Swarm) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupStat
 	return states, s.badAnswer(err)
 }
 
-// Knowledge returns the knowledge nodes of groups, in the order of ids, of a swarm whose agents hear
-// them: Mean has the nodes, and Count the updates of each. It takes up to swarms.MaxAddressed ids, and
-// changes nothing.
-func (s *Swarm) Knowledge(ctx context.Context, ids []uint32) (*batch.FusedNodes, error) {
-	split, err := partition.Groups(s.record, ids)
-	if err != nil {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
-	}
-	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
-		return json.Marshal(swarms.Query{Version: jobs.Version, Groups: split.IDs(k), Knowledge: true})
-	}, swarms.EntryFused, batch.DecodeFusedNodes)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := split.Nodes(all)
-	return nodes, s.badAnswer(err)
-}
-
 // AgentVariables returns the state variables and embeddings of agents, in the order of ids, of a
 // swarm whose groups are addressed; docs/cells.md describes the variables of each cell. It takes up
 // to swarms.MaxAddressed ids, and changes nothing.

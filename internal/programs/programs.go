@@ -118,6 +118,7 @@ var operations = map[string]operation{
 	"querySwarm":       (*Server).query,
 	"voteSwarm":        (*Server).vote,
 	"fuseSwarm":        (*Server).fuse,
+	"teachSwarm":       (*Server).learn,
 	"resetSwarm":       (*Server).reset,
 	"snapshotSwarm":    (*Server).snapshot,
 	"readSnapshot":     (*Server).readSnapshot,

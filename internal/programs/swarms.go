@@ -280,24 +280,25 @@ func (s *Server) tick(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	return answer(w, TickedAll{Stepped: t.Stepped, Tally: t.Tally})
 }
 
-// Queried is the body of a question: ids of agents or of groups.
+// Queried is the body of a question: ids of agents or of groups, or numbers of knowledge nodes.
 type Queried struct {
 	Agents []uint32 `json:"agents,omitempty"`
 	Groups []uint32 `json:"groups,omitempty"`
+	Nodes  []uint32 `json:"nodes,omitempty"`
 }
 
 // query answers with the states of agents or groups as arrays: agent or group first, and then vote and
 // state, or decision, round and counts; of a swarm that addresses groups the variables of its cell, as
-// state.NAME, and embedding.
+// state.NAME, and embedding. Of knowledge nodes they are node, updates, age and units.
 func (s *Server) query(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in Queried
 	if err := decode(w, r, &in); err != nil {
 		return err
 	}
-	n := len(in.Agents) + len(in.Groups)
-	if n == 0 || len(in.Agents) > 0 && len(in.Groups) > 0 || n > swarms.MaxAddressed {
-		return jobs.Errorf(jobs.CodeInvalid, "query: %d agents and %d groups: ask for 1 to %d of one of the two",
-			len(in.Agents), len(in.Groups), swarms.MaxAddressed)
+	most := max(len(in.Agents), len(in.Groups), len(in.Nodes))
+	if most == 0 || most > swarms.MaxAddressed || most < len(in.Agents)+len(in.Groups)+len(in.Nodes) {
+		return jobs.Errorf(jobs.CodeInvalid, "query: %d agents, %d groups and %d nodes: ask for 1 to %d of one of them",
+			len(in.Agents), len(in.Groups), len(in.Nodes), swarms.MaxAddressed)
 	}
 	sw, err := s.client.Open(ctx, r.PathValue("name"))
 	if err != nil {
@@ -319,6 +320,8 @@ func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*npz.Writ
 		}
 	}
 	switch {
+	case len(in.Nodes) > 0:
+		return knowledge(ctx, sw, in.Nodes)
 	case sw.Spec().ByAgent() && agents:
 		a, err := sw.AgentStates(ctx, in.Agents)
 		return func(z *npz.Writer) {

@@ -278,13 +278,19 @@ var keys = []Key{
 			"the last `swarm vote`, and `leader`, the candidate that its leader votes for: the same if the leader is " +
 			"elected, as it is by default. In ticks also `group`, " +
 			"the candidate that the group of the agent has decided for in the step before, and " +
-			"`knowledge`, the node of its group. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the " +
+			"`knowledge`, its knowledge node. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the " +
 			"cell `gru`.",
 	},
 	{
 		Path: "knowledge", Kind: Section, Scope: Agents,
-		Doc: "Knowledge nodes, one for each group, for `hear: [knowledge]`. Before each step of a tick, a group " +
-			"merges the units of its agents that have stepped into its node, and they hear it in that step.",
+		Doc: "Knowledge nodes, for `hear: [knowledge]`. Before each step of a tick, a node merges the units of its " +
+			"agents that have stepped, and all its agents hear it in that step. `swarm learn` merges values of " +
+			"yours, and the next tick has agents hear the node as it is then.",
+	},
+	{
+		Path: "knowledge.nodes", Kind: Integer, Min: "1", Scope: Agents,
+		Doc: "Number of nodes, each of a run of whole groups; the runs differ by one group at most. No more than " +
+			"groups, and a multiple of `shards`. By default each group has a node.",
 	},
 	{
 		Path: "knowledge.units", Kind: Integer, Min: "1", Max: "8", Default: "1", Scope: Agents,
@@ -293,7 +299,8 @@ var keys = []Key{
 	},
 	{
 		Path: "knowledge.merge", Kind: Text, Values: []string{"mean", "max", "ema"}, Default: "mean", Scope: Agents,
-		Doc: "`mean` or `max` of each unit, or `ema`: the node moves to the mean by `knowledge.rate`.",
+		Doc: "`mean` or `max` of each unit, or `ema`: the node moves to the mean by `knowledge.rate`. What `swarm " +
+			"learn` has for a node merges likewise; `mean` is then that of the node and the values.",
 	},
 	{
 		Path: "knowledge.rate", Kind: Number, Min: "0", Max: "1", Scope: Agents,

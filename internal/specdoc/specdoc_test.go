@@ -133,6 +133,7 @@ var bases = map[string]map[string]any{
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"devices":                   onGrid(map[string]any{"width": 3, "height": 3}),
 	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
+	"knowledge.nodes":           hearing(),
 	"knowledge.units":           hearing(),
 	"knowledge.merge":           hearing(),
 	"knowledge.rate":            hearing(),

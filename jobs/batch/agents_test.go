@@ -41,6 +41,10 @@ func kinds() []kind {
 			Node: []uint32{0, 1}, Count: []uint64{3, 1 << 40}, Mean: []float32{1, 2, -3, 0.5},
 			Width: 2,
 		}, func(b []byte) (any, error) { return DecodeFusedNodes(b) }},
+		{"known nodes", &KnownNodes{
+			Node: []uint32{5, 1}, Updates: []uint64{3, 1 << 40}, Age: []uint64{0, NeverUpdated},
+			Units: []float32{1, 2, -3, 0.5}, Width: 2,
+		}, func(b []byte) (any, error) { return DecodeKnownNodes(b) }},
 		{"variables of agents", &AgentVariables{
 			Agent: []uint32{9, 1}, Embedding: []float32{1, -2}, Width: 1,
 			Vars: []Variable{
@@ -99,6 +103,7 @@ func TestAgentsRoundTrip(t *testing.T) {
 		&GroupStates{Group: []uint32{1}, Decision: []uint8{1}, Counts: []uint32{1}, Candidates: 1},
 		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2},
 		&FusedNodes{Node: []uint32{1}, Mean: []float32{1}, Width: 1},
+		&KnownNodes{Node: []uint32{1}, Updates: []uint64{1}, Units: []float32{1}, Width: 1}, &KnownNodes{},
 		&AgentVariables{Agent: []uint32{1}, Width: 1},
 		&AgentVariables{Agent: []uint32{1}, Vars: []Variable{{"x", 2, []uint8{1}}}},
 		&GroupVariables{Group: []uint32{1}, Vars: []Variable{{"x", 1, []int{1}}}},
@@ -150,6 +155,11 @@ func FuzzDecodeAgents(f *testing.F) {
 		if err == nil && (len(n.Count) != len(n.Node) || len(n.Mean) != len(n.Node)*n.Width) || err != nil &&
 			!isInvalid(err) {
 			t.Fatal("nodes:", err)
+		}
+		k, err := DecodeKnownNodes(data)
+		if err == nil && (len(k.Updates) != len(k.Node) || len(k.Age) != len(k.Node) ||
+			len(k.Units) != len(k.Node)*k.Width) || err != nil && !isInvalid(err) {
+			t.Fatal("known nodes:", err)
 		}
 		v, err := DecodeAgentVariables(data)
 		if err == nil && (len(v.Embedding) != len(v.Agent)*v.Width || !fits(v.Vars, len(v.Agent))) || err != nil &&

@@ -53,6 +53,9 @@ const (
 	EntryOutcome   = "outcome"   // the answer to a query for the outcome; Voted as JSON
 	EntryFuse      = "fuse"      // asks for knowledge nodes; Fuse as JSON
 	EntryFused     = "fused"     // the answer to a fuse: the nodes, Arrow IPC
+	EntryKnown     = "known"     // the answer to a query for knowledge nodes, Arrow IPC
+	EntryLearn     = "learn"     // merges values into knowledge nodes; Learn as JSON
+	EntryLearned   = "learned"   // the answer to a learn; Learned as JSON
 
 	// Kinds of all swarms.
 	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON
@@ -120,8 +123,8 @@ type Query struct {
 	// Outcome asks for the outcome; the answer is an EntryOutcome, with round 0 before the first
 	// round.
 	Outcome bool `json:"outcome,omitempty"`
-	// Knowledge asks for the knowledge nodes of Groups in place of their states; the answer is an
-	// EntryFused of these groups, with the updates of each node as its count.
+	// Knowledge asks for knowledge nodes, and Groups has their numbers: those of groups, unless a
+	// swarm has a number of nodes. The answer is an EntryKnown.
 	Knowledge bool `json:"knowledge,omitempty"`
 }
 

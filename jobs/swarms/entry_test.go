@@ -174,7 +174,8 @@ func FuzzDecodeEntries(f *testing.F) {
 		`{"v":1,"count":3}`, `{"v":1,"agents":[0,4294967295]}`,
 		`{"v":1,"round":1,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`,
 		`{"v":1,"round":7,"rule":"quorum","quorum":"0.60"}`, `{"v":1,"by":"group","nodes":9}`, `{"v":1,"by":"vote"}`,
-		`{"v":2}`, `null`, ``, "\xff",
+		`{"v":2}`, `null`, ``, "\xff", `{"v":1,"nodes":[3,0],"values":[1,-0.5,0,0.25],"replace":true}`,
+		`{"v":1,"nodes":[3,3],"values":[1,2]}`,
 	} {
 		f.Add([]byte(data))
 	}
@@ -197,6 +198,10 @@ func FuzzDecodeEntries(f *testing.F) {
 			if err != nil || num > den || den == 0 || (num == 0) != (v.Rule != RuleQuorum) {
 				t.Fatalf("%+v: %d/%d: %v", v, num, den, err)
 			}
+		}
+		if l, err := DecodeLearn(data); classed(err) && (len(l.Nodes) < 1 || len(l.Nodes) > MaxLearned ||
+			len(l.Values)%len(l.Nodes) != 0 || slices.Max(l.Values) > 1 || slices.Min(l.Values) < -1) {
+			t.Fatalf("%+v", l)
 		}
 		if u, err := DecodeFuse(data); classed(err) &&
 			(u.Nodes < 0 || u.Nodes > MaxAddressed || u.Nodes != 0 && u.By != ByGroup) {

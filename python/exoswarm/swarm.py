@@ -11,6 +11,9 @@ from .errors import ExoswarmError, FrameError
 NO_VOTE = 255
 """The vote of an agent that has never stepped, and the decision of a group that has none."""
 
+NEVER = 2**64 - 1
+"""The age of a knowledge node that was never updated."""
+
 
 @dataclass(frozen=True)
 class Vote:
@@ -129,6 +132,28 @@ class Swarm:
         if nodes:
             value["nodes"] = nodes
         return self._arrays("fuse", value)
+
+    def knowledge(self, nodes: Sequence[int]) -> dict[str, Any]:
+        """Return knowledge nodes that agents hear as the arrays node, updates, age and units.
+
+        age is the most steps that a group of the node has made since the last update, or NEVER.
+        """
+        return self._arrays("query", {"nodes": [int(i) for i in nodes]})
+
+    def learn(self, nodes: Sequence[int], values: Any, replace: bool = False) -> int:
+        """Merge values into knowledge nodes, and return how many have learned.
+
+        values are a row for each node, as many as it has units, from -1 to 1. They merge as the
+        specification says, or replace the nodes. The next tick has agents hear the nodes.
+        """
+        rows = [list(row) if hasattr(row, "__len__") else [row] for row in values]
+        if len(rows) != len(nodes) or len({len(row) for row in rows}) > 1:
+            raise FrameError(f"{len(rows)} rows of values for {len(nodes)} nodes: give one for each, of the same length")
+        flat = [float(v) for row in rows for v in row]
+        if any(not -1 <= v <= 1 for v in flat):
+            raise FrameError("values of nodes are from -1 to 1")
+        body = {"nodes": [int(i) for i in nodes], "values": flat, "replace": replace}
+        return int(self.client.call("POST", self._path("learn"), body)["nodes"])
 
     def reset(self) -> None:
         """Return all agents to their initial state."""

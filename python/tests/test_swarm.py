@@ -3,7 +3,7 @@
 import unittest
 
 import exoswarm
-from exoswarm.swarm import NO_VOTE, read_snapshot
+from exoswarm.swarm import NEVER, NO_VOTE, read_snapshot
 
 SPEC = """
 name: py-neurons
@@ -17,8 +17,41 @@ features: [current]
 vote: {candidates: [quiet, spike], rule: majority}
 """
 
+MINDS = """
+name: py-minds
+addressed: agent
+agents: 1000
+agents_per_group: 10
+shards: 2
+page_size: 64KiB
+hear: [knowledge]
+knowledge: {nodes: 4, units: 2, merge: max}
+cell: {kind: gru, params: {hidden: 4}}
+features: [a]
+vote: {candidates: [no, yes]}
+"""
+
 
 class Swarms(unittest.TestCase):
+    def test_knowledge(self):
+        with exoswarm.Swarm(MINDS) as swarm:
+            self.assertEqual([int(age) for age in swarm.knowledge([0, 3])["age"]], [NEVER, NEVER])
+            self.assertEqual(swarm.learn([3, 0], [[0.5, -1], [0.25, 0]]), 2)
+            self.assertEqual(swarm.learn([3], [[0.25, 1]]), 1)
+            got = swarm.knowledge([0, 3])
+            self.assertEqual([list(row) for row in got["units"]], [[0.25, 0], [0.5, 1]])
+            self.assertEqual([int(n) for n in got["updates"]], [1, 2])
+            swarm.tick(3)
+            self.assertEqual([int(age) for age in swarm.knowledge([0, 3])["age"]], [0, 0])
+            swarm.learn([1], [[-0.5, 0.5]], replace=True)
+            self.assertEqual(list(swarm.knowledge([1])["units"][0]), [-0.5, 0.5])
+            with self.assertRaisesRegex(exoswarm.FrameError, "from -1 to 1"):
+                swarm.learn([1], [[0, float("nan")]])
+            with self.assertRaisesRegex(exoswarm.RequestError, "node 4 of 4"):
+                swarm.learn([4], [[0, 0]])
+            with self.assertRaisesRegex(exoswarm.RequestError, "a node of swarm py-minds has 2 units"):
+                swarm.learn([1], [[0]])
+
     def test_life(self):
         with exoswarm.Swarm(SPEC) as swarm:
             self.assertTrue(swarm.created)

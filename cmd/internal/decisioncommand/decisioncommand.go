@@ -189,25 +189,3 @@ func fuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	}
 	return p.End()
 }
-
-// Knowledge prints the knowledge nodes of groups, one item for each.
-//
-// Fields: group, updates and node, the units of it.
-func Knowledge(cmd *cobra.Command, s *swarmclient.Swarm, groups []uint32) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "UPDATES", "NODE")
-	if err != nil {
-		return err
-	}
-	all, err := s.Knowledge(cmd.Context(), groups)
-	if err != nil {
-		return err
-	}
-	for i, g := range all.Node {
-		node := all.Mean[i*all.Width:][:all.Width]
-		item := map[string]any{"group": g, "updates": all.Count[i], "node": node}
-		if err := p.Item(item, g, all.Count[i], strings.Trim(fmt.Sprint(node), "[]")); err != nil {
-			return err
-		}
-	}
-	return p.End()
-}

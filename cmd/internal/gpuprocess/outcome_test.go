@@ -41,41 +41,8 @@ func TestOutcomeGoesOn(t *testing.T) {
 		add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Outcome: true})
 		add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Agents: []uint32{0, 1, 2, 17, 500, 899}})
 	}
-	serve := func(keep, park bool, each int) (said []string) {
-		rig, dir := newRig(t), t.TempDir()
-		rig.logs(t, "x", nil)
-		rig.put(t, "x", "name: x\naddressed: agent\nagents: 900\nagents_per_group: 90\npage_size: 64KiB\n"+
-			"features: [a, b]\nhear: [decision, leader]\ncell: {kind: gru, params: {hidden: 5}}\n"+
-			"vote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 3}\n")
-		others := 0
-		if park {
-			rig.logs(t, "other", nil)
-			rig.put(t, "other", byAgent)
-		}
-		for from := 0; from < len(all); from += each {
-			var o gpuagents.Options
-			if keep {
-				o.Checkpoints = checkpointsIn(filepath.Join(dir, "kept"))
-			}
-			if park {
-				o.OpenShards = 1
-			}
-			a := rig.start(t, o)
-			for i := from; i < min(from+each, len(all)); i++ {
-				answer := rig.told(t, "x", i+1, all[i])
-				said = append(said, answer.Kind+" "+string(answer.Data))
-				if park && i%4 == 1 { // behind a vote or another entry, the other swarm takes the place
-					others++
-					rig.told(t, "other", others,
-						swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
-					rig.crowd(t, a, 1)
-				}
-			}
-			a.Stop()
-		}
-		return said
-	}
-	want := serve(false, false, len(all))
+	text := "hear: [decision, leader]\ncell: {kind: gru, params: {hidden: 5}}\n"
+	want := serveHearing(t, text, all, false, false, len(all))
 	for i, e := range all {
 		if e.Kind != swarms.EntryVote {
 			continue
@@ -85,13 +52,58 @@ func TestOutcomeGoesOn(t *testing.T) {
 			t.Fatalf("the outcome is %s after the vote %s", got, want[i])
 		}
 	}
-	if d := cmp.Diff(want, serve(true, false, 7)); d != "" {
+	goesOn(t, text, all, want)
+}
+
+// goesOn compares answers with those of several processes that serve a swarm one after another.
+func goesOn(t *testing.T, text string, all []swarms.Entry, want []string) {
+	t.Helper()
+	if d := cmp.Diff(want, serveHearing(t, text, all, true, false, 7)); d != "" {
 		t.Errorf("with checkpoints: difference (-one process +several):\n%s", d)
 	}
-	if d := cmp.Diff(want, serve(false, false, 4)); d != "" {
+	if d := cmp.Diff(want, serveHearing(t, text, all, false, false, 4)); d != "" {
 		t.Errorf("with replays: difference (-one process +several):\n%s", d)
 	}
-	if d := cmp.Diff(want, serve(false, true, len(all))); d != "" {
+	if d := cmp.Diff(want, serveHearing(t, text, all, false, true, len(all))); d != "" {
 		t.Errorf("parked: difference (-one process +parked):\n%s", d)
 	}
+}
+
+// serveHearing returns the answers to entries of a swarm of 900 agents that hear something. Processes serve it
+// one after another, each so many entries: with checkpoints if keep is set, and parked between entries if
+// park is.
+func serveHearing(t *testing.T, text string, all []swarms.Entry, keep, park bool, each int) (said []string) {
+	t.Helper()
+	rig, dir := newRig(t), t.TempDir()
+	rig.logs(t, "x", nil)
+	rig.put(t, "x", "name: x\naddressed: agent\nagents: 900\nagents_per_group: 90\npage_size: 64KiB\n"+
+		"features: [a, b]\n"+text+
+		"vote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 3}\n")
+	others := 0
+	if park {
+		rig.logs(t, "other", nil)
+		rig.put(t, "other", byAgent)
+	}
+	for from := 0; from < len(all); from += each {
+		var o gpuagents.Options
+		if keep {
+			o.Checkpoints = checkpointsIn(filepath.Join(dir, "kept"))
+		}
+		if park {
+			o.OpenShards = 1
+		}
+		a := rig.start(t, o)
+		for i := from; i < min(from+each, len(all)); i++ {
+			answer := rig.told(t, "x", i+1, all[i])
+			said = append(said, answer.Kind+" "+string(answer.Data))
+			if park && i%4 == 1 { // behind a vote or another entry, the other swarm takes the place
+				others++
+				rig.told(t, "other", others,
+					swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+				rig.crowd(t, a, 1)
+			}
+		}
+		a.Stop()
+	}
+	return said
 }

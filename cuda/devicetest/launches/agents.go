@@ -20,7 +20,7 @@ var AgentKernels = []string{
 	"gru_told_h32_bf16",
 	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
 	"gru_step_h32_bf16",
-	"leaky_tick", "leaky_step", "step_decide", "agent_sums",
+	"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_learn",
 }
 
 // agentSwarm is a swarm with a random state, from which the parameters of a launch are made.
@@ -50,7 +50,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	c := &agentSwarm{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
 	leaky := strings.HasPrefix(kernel, "leaky")
 	sums := kernel == "agent_sums"
-	told := strings.Contains(kernel, "_told")
+	told, learns := strings.Contains(kernel, "_told"), kernel == "agent_learn"
 	if sums { // of any cell
 		c.odd, leaky = true, r.IntN(4) == 0
 		c.elem = []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)]
@@ -68,7 +68,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		if sums {
 			c.class = 8 << r.IntN(3)
 		}
-		if told {
+		if told || learns {
 			c.node = 1 + r.IntN(kernels.AgentMostNode)
 		}
 		n = min(n, 40_000/c.class)
@@ -92,6 +92,9 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	if sums {
 		return append(head, c.sums()...)
 	}
+	if learns {
+		return append(append(head, c.learns()...), host)
+	}
 	scratch := make([]uint64, kernels.AgentScratch)
 	for i := kernels.AgentSum; i < len(scratch); i++ { // left by earlier launches
 		scratch[i] = r.Uint64()
@@ -106,7 +109,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		}
 		steps := 1 + r.IntN(2)*r.IntN(4)
 		if told {
-			steps = 1
+			steps = 1 - r.IntN(8)/7 // of none it adds up units
 		}
 		all := append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count),
 			word(steps), word(r.IntN(kernels.AgentTickPublish+1)),
@@ -163,10 +166,63 @@ func (c *agentSwarm) told() []Param {
 			kept[i] = r.Int32N(5000) - 1
 		}
 	}
+	nodes, merge := 0, r.IntN(kernels.AgentMergeEMA+1)
+	if node > 0 && r.IntN(2) == 0 {
+		nodes = 1 + r.IntN(c.groups)
+	}
+	totals, nodeOf := c.totals(nodes, merge)
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	return []Param{
-		word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
+		word(decision), word(node), word(c.node), word(merge),
 		word(int(math.Float32bits(r.Float32()))), changed(device.Bytes(kept)), word(r.IntN(2)),
+		word(nodes), changed(device.Bytes(totals)), word(r.IntN(3)), constant(device.Bytes(nodeOf)),
+	}
+}
+
+// totals returns sums of so many nodes, some of which have no agents, and the node of each group.
+func (c *agentSwarm) totals(nodes, merge int) (totals []uint64, nodeOf []uint32) {
+	r, width := c.r, c.node+1
+	totals, nodeOf = make([]uint64, max(1, 3*nodes*width)), make([]uint32, c.groups)
+	for i := range 3 * nodes {
+		n := uint64(r.IntN(4)) * r.Uint64N(1<<31)
+		for k := range c.node {
+			most := int64(n) << kernels.AgentUnitBits
+			if merge == kernels.AgentMergeMax {
+				totals[i*width+k] = r.Uint64N(2<<kernels.AgentUnitBits + 1)
+			} else if most > 0 {
+				totals[i*width+k] = uint64(r.Int64N(2*most+1) - most)
+			}
+		}
+		totals[i*width+c.node] = n
+	}
+	for g := range nodeOf {
+		nodeOf[g] = uint32(g * nodes / c.groups)
+	}
+	return totals, nodeOf
+}
+
+// learns returns the arguments of agent_learn after those that all kernels share, without the memory of
+// the host: runs of groups that do not overlap.
+func (c *agentSwarm) learns() []Param {
+	r := c.r
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	values := make([]float32, c.node*(1+r.IntN(5)))
+	for i := range values {
+		values[i] = 2*r.Float32() - 1
+	}
+	var runs []uint32
+	for g := 0; g < c.groups; {
+		page, slot := g/c.layout.Slots, g%c.layout.Slots
+		n := 1 + r.IntN(min(c.layout.Slots-slot, c.groups-g))
+		if r.IntN(3) > 0 {
+			runs = append(runs, uint32(page), uint32(slot), uint32(n), r.Uint32N(uint32(len(values)/c.node)))
+		}
+		g += n
+	}
+	n := len(runs) / 4
+	return []Param{
+		word(c.groups), constant(device.Bytes(append(runs, 0))), word(n), constant(device.Bytes(values)), word(c.node),
+		word(r.IntN(kernels.AgentMergeEMA + 1)), word(int(math.Float32bits(r.Float32()))), word(r.IntN(2)),
 	}
 }
 
@@ -335,7 +391,9 @@ func (c *agentSwarm) element(of kernels.Var, to []byte) {
 	}
 	switch of.Elem {
 	case kernels.U8:
-		to[0] = byte(c.r.IntN(c.candidates + 1))
+		if to[0] = byte(c.r.IntN(c.candidates + 1)); of.Group { // whether it has learned
+			to[0] = byte(c.r.IntN(3) / 2)
+		}
 	case kernels.U32:
 		device.Of[uint32](to[:4])[0] = c.r.Uint32N(1000)
 	case kernels.U64:

@@ -29,6 +29,7 @@ func init() {
 	twin.Register("leaky_step", func(b *twin.Block) { agentStep(b, open) })
 	twin.Register("step_decide", stepDecide)
 	twin.Register("agent_sums", agentSums)
+	twin.Register("agent_learn", agentLearn)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.
@@ -70,8 +71,11 @@ func (s *agentSwarm) counts(group int) []uint32 {
 }
 
 // round returns the round word of a group.
-func (s *agentSwarm) round(group int) *uint64 {
-	return &device.Of[uint64](s.variable(group/s.slots, kernels.AgentVarRound)[:8*s.slots])[group%s.slots]
+func (s *agentSwarm) round(group int) *uint64 { return s.word(group, kernels.AgentVarRound) }
+
+// word returns a variable of a group that is a uint64.
+func (s *agentSwarm) word(group, v int) *uint64 {
+	return &device.Of[uint64](s.variable(group/s.slots, v)[:8*s.slots])[group%s.slots]
 }
 
 // vote returns the vote of an agent, which is its candidate plus one, or 0 before its first step.
@@ -114,7 +118,16 @@ func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, to
 	begin := int(b.Uint32(7)) * s.slots
 	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
 	first, end := b.Part(uint64(groups))
+	if told != nil && steps > 0 {
+		told.begin(b)
+	}
 	for g := begin + int(first); g < begin+int(end); g++ {
+		if told != nil && steps == 0 {
+			if told.nodes > 0 {
+				told.addTotal(g, 0)
+			}
+			continue
+		}
 		if told != nil {
 			told.tell(g)
 		}

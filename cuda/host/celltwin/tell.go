@@ -2,6 +2,7 @@ package celltwin
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
@@ -19,6 +20,10 @@ type telling struct {
 	held                          []float32 // what agents of a group hold in place of what they hear, by agent
 	kept                          []int32   // by group, see kernels.ToldParams; nil: sums are not kept
 	fresh                         bool
+	nodes                         int      // of several groups each; 0: each group has one
+	totals                        []uint64 // [3][nodes][width+1]
+	turn                          int
+	nodeOf                        []uint32 // by group
 }
 
 // agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the inputs
@@ -27,9 +32,11 @@ func agentTold(b *twin.Block, class int, elem kernels.Elem) {
 	t := telling{
 		s: openAgents(b, 6), decision: int(b.Uint32(15)), node: int(b.Uint32(16)), width: int(b.Uint32(17)),
 		merge: b.Uint32(18), rate: math.Float32frombits(b.Uint32(19)), hidden: class, bf16: elem == kernels.BF16,
-		fresh: b.Uint32(21) != 0,
+		fresh: b.Uint32(21) != 0, nodes: int(b.Uint32(22)), turn: int(b.Uint32(24)),
 	}
-	if t.node > 0 && kernels.AgentKeeps(t.s.agents) {
+	if t.nodes > 0 {
+		t.totals, t.nodeOf = twin.Mem[uint64](b, 23), twin.Mem[uint32](b, 25)
+	} else if t.node > 0 && kernels.AgentKeeps(t.s.agents) {
 		t.kept = twin.Mem[int32](b, 20)
 	}
 	agentTickTold(b, func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }, &t)
@@ -80,26 +87,85 @@ func (t *telling) restore(g int) {
 func (t *telling) update(g int) []float32 {
 	s, page := t.s, g/t.s.slots
 	node := s.floats(page, kernels.AgentVarKnowledge, g%s.slots*t.width, t.width)
-	updates := &device.Of[uint64](s.variable(page, kernels.AgentVarUpdates)[:8*s.slots])[g%s.slots]
-	sums, n, _ := t.add(g)
-	if t.kept != nil && t.fresh && t.place(g)[kernels.AgentMostNode] >= 0 {
-		sums, n = t.place(g), t.place(g)[kernels.AgentMostNode]
-	}
-	if n == 0 {
+	updates := s.word(g, kernels.AgentVarUpdates)
+	sums, n := t.sums(g)
+	learned := &s.variable(page, kernels.AgentVarLearned)[g%s.slots]
+	if n == 0 || *learned != 0 {
+		*learned = 0
 		return node
 	}
 	for k := range node {
 		v := float32(float64(sums[k]) / (float64(n) * (1 << kernels.AgentUnitBits)))
 		switch {
 		case t.merge == kernels.AgentMergeMax:
-			v = float32(sums[k]) / (1 << kernels.AgentUnitBits)
+			v = float32(float64(sums[k]) / (1 << kernels.AgentUnitBits))
 		case t.merge == kernels.AgentMergeEMA && *updates > 0:
 			v = fmath.FMA(t.rate, v-node[k], node[k])
 		}
 		node[k] = v
 	}
 	*updates++
+	*s.word(g, kernels.AgentVarUpdated) = *s.round(g) + 1
 	return node
+}
+
+// sums returns the sums that a group updates its node by, or the largest of each, and the number of agents
+// in them.
+func (t *telling) sums(g int) (sums []int64, n uint64) {
+	if t.nodes > 0 {
+		from := t.total(g, 0)
+		for _, v := range from[:t.width] {
+			if t.merge == kernels.AgentMergeMax {
+				v -= 1 << kernels.AgentUnitBits
+			}
+			sums = append(sums, int64(v))
+		}
+		return sums, from[t.width]
+	}
+	of, count, _ := t.add(g)
+	if t.kept != nil && t.fresh && t.place(g)[kernels.AgentMostNode] >= 0 {
+		of, count = t.place(g), t.place(g)[kernels.AgentMostNode]
+	}
+	for _, v := range of {
+		sums = append(sums, int64(v))
+	}
+	return sums, uint64(count)
+}
+
+// total returns the sums of the node of a group, of an entry behind the present one.
+func (t *telling) total(g, behind int) []uint64 {
+	return t.totals[((t.turn+behind)%3*t.nodes+int(t.nodeOf[g]))*(t.width+1):][:t.width+1]
+}
+
+// begin clears the sums that the step after this one adds to. Each block clears its share.
+func (t *telling) begin(b *twin.Block) {
+	if t.nodes == 0 {
+		return
+	}
+	all := uint64(t.nodes * (t.width + 1))
+	first, end := b.Part(all)
+	clear(t.totals[uint64((t.turn+2)%3)*all:][first:end])
+}
+
+// addTotal adds the units of a group to the sums of its node, of an entry behind the present one. Other
+// blocks add at the same time.
+func (t *telling) addTotal(g, behind int) {
+	sums, n, _ := t.add(g)
+	if n == 0 {
+		return
+	}
+	to := t.total(g, behind)
+	for k := range t.width {
+		if t.merge != kernels.AgentMergeMax {
+			atomic.AddUint64(&to[k], uint64(int64(sums[k])))
+			continue
+		}
+		v := uint64(sums[k] + 1<<kernels.AgentUnitBits)
+		for old := atomic.LoadUint64(&to[k]); v > old && !atomic.CompareAndSwapUint64(&to[k], old, v); {
+			old = atomic.LoadUint64(&to[k])
+		}
+	}
+	atomic.AddUint64(&to[t.width], uint64(n))
 }
 
 // add returns the sums of the units of the agents of a group that have stepped and are finite, or the
@@ -144,6 +210,9 @@ func (t *telling) place(g int) []int32 {
 
 // keep keeps the sums of a group, all agents of which have stepped.
 func (t *telling) keep(g int) {
+	if t.nodes > 0 {
+		t.addTotal(g, 1)
+	}
 	if t.kept == nil {
 		return
 	}

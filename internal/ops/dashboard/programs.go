@@ -48,7 +48,7 @@ func init() {
 		{
 			method: http.MethodPost, path: "swarms/{name}/query", name: "querySwarm", params: []param{newSwarmName},
 			body: programs.Queried{}, media: arraysDoc, answer: []byte{},
-			summary: "The states of agents or groups as arrays.",
+			summary: "The states of agents or groups, or knowledge nodes, as arrays.",
 		},
 		{
 			method: http.MethodPost, path: "swarms/{name}/vote", name: "voteSwarm", params: []param{newSwarmName},
@@ -58,6 +58,11 @@ func init() {
 			method: http.MethodPost, path: "swarms/{name}/fuse", name: "fuseSwarm", params: []param{newSwarmName},
 			body: swarms.Fuse{}, media: arraysDoc, answer: []byte{},
 			summary: "The knowledge nodes of a swarm as arrays: node u4, count u8, mean f4.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/learn", name: "teachSwarm", params: []param{newSwarmName},
+			body: programs.Lessons{}, answer: programs.LearnedAll{},
+			summary: "Merges values into knowledge nodes, which agents hear in the next tick.",
 		},
 		{
 			method: http.MethodPost, path: "swarms/{name}/reset", name: "resetSwarm", params: []param{newSwarmName},

@@ -79,8 +79,8 @@ template <> inline float atomicAdd(float *p, float v) {
   while (!__atomic_compare_exchange(p, &old, &sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
   return old;
 }
-static inline int atomicMax(int *p, int v) {
-  int old = __atomic_load_n(p, __ATOMIC_SEQ_CST);
+template <class T> static inline T atomicMax(T *p, T v) {
+  T old = __atomic_load_n(p, __ATOMIC_SEQ_CST);
   while (v > old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
   }
   return old;

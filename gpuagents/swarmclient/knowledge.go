@@ -1,0 +1,75 @@
+package swarmclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Knowledge returns knowledge nodes by their numbers, in the order of ids, of a swarm whose agents hear
+// them. Without a number of nodes in the specification, the number of a node is that of its group. It
+// takes up to swarms.MaxAddressed ids, and changes nothing.
+func (s *Swarm) Knowledge(ctx context.Context, ids []uint32) (*batch.KnownNodes, error) {
+	split, err := partition.Nodes(s.record, s.spec.Knowledge.Nodes, ids)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
+	}
+	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(swarms.Query{Version: jobs.Version, Groups: split.IDs(k), Knowledge: true})
+	}, swarms.EntryKnown, batch.DecodeKnownNodes)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := split.KnownNodes(all)
+	return nodes, s.badAnswer(err)
+}
+
+// Learn merges values into knowledge nodes; see swarms.Learn. A long list takes several entries, of which
+// entries is the number that took effect; each is sent when the one before it is answered. A list with a
+// node or a value that the swarm does not take changes nothing.
+func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err error) {
+	l.Version = jobs.Version
+	units := s.spec.Knowledge.Units
+	switch err := l.Check(); {
+	case units == 0:
+		return 0, jobs.Errorf(jobs.CodeInvalid, "learn: swarm %s has no knowledge nodes: write hear: [knowledge] in "+
+			"its specification", s.record.ID)
+	case len(l.Values) != len(l.Nodes)*units:
+		return 0, jobs.Errorf(jobs.CodeInvalid, "learn: %d values for %d nodes: a node of swarm %s has %d units: use "+
+			"%d values for each", len(l.Values), len(l.Nodes), s.record.ID, units, units)
+	case err != nil:
+		return 0, err
+	}
+	if _, err := partition.Nodes(s.record, s.spec.Knowledge.Nodes, l.Nodes); err != nil {
+		return 0, jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
+	}
+	for first := 0; first < len(l.Nodes); first += swarms.MaxLearned {
+		part, end := l, min(first+swarms.MaxLearned, len(l.Nodes))
+		part.Nodes, part.Values = l.Nodes[first:end], l.Values[first*units:end*units]
+		if err := s.learn(ctx, part); err != nil {
+			if first > 0 {
+				err = fmt.Errorf("nodes from number %d on (those before took effect): %w", first+1, err)
+			}
+			return entries, err
+		}
+		entries++
+	}
+	return entries, nil
+}
+
+// learn appends one entry to the log of each shard that has a node.
+func (s *Swarm) learn(ctx context.Context, l swarms.Learn) error {
+	split, err := partition.Nodes(s.record, s.spec.Knowledge.Nodes, l.Nodes)
+	if err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
+	}
+	_, err = ask(ctx, s, swarms.EntryLearn, split.Has,
+		func(k int) ([]byte, error) { return json.Marshal(split.Lessons(l, k)) }, swarms.EntryLearned,
+		swarms.DecodeLearned)
+	return err
+}
