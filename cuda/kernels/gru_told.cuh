@@ -263,7 +263,8 @@ struct Told {
       if (nodes.of[span.first] == nodes.of[span.first + span.groups - 1] && heard->next[MOST] == 0) {
         if (threadIdx.x == 0) {
           total(span.first, 1, heard->next, span.groups * s.agents);
-          clear(heard->next);
+          // The last word is 0, and other warps may still read it.
+          for (int k = 0; k < MOST; k++) heard->next[k] = nothing();
         }
         return;
       }
