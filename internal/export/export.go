@@ -100,7 +100,8 @@ func Write(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest
 	}
 	if n, ok := out.(npyFile); ok {
 		if at, ok := w.(io.WriterAt); ok {
-			return r, writeAt(ctx, store, parts, o.Variable, wide, placed{at, n.header, int64(r.Width * elementBytes(r.DType))})
+			p := placed{at, n.header, int64(r.Width * elementBytes(r.DType))}
+			return r, writeAt(ctx, store, parts, o.Variable, wide, p)
 		}
 	}
 	var floats []byte
@@ -127,7 +128,8 @@ type placed struct {
 func writers() int { return min(16, runtime.GOMAXPROCS(0)) }
 
 // writeAt writes the rows of a variable, of bfloat16 if wide is set, to their places.
-func writeAt(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest, name string, wide bool, p placed) error {
+func writeAt(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest, name string, wide bool, p placed,
+) error {
 	var floats sync.Pool // of *[]byte, one for each writer
 	return snapshot.ReadRowsAt(ctx, store, parts, name, writers(), func(first int64, rows []byte) error {
 		if wide {

@@ -140,7 +140,8 @@ func TestWrite(t *testing.T) {
 					rows = 100
 				}
 				placed := &memoryFile{}
-				if _, err := export.Write(t.Context(), b, parts, o, placed); err != nil || !bytes.Equal(placed.data, whole) {
+				_, err = export.Write(t.Context(), b, parts, o, placed)
+				if err != nil || !bytes.Equal(placed.data, whole) {
 					t.Fatalf("at places: %v, and the file is the same: %v", err, bytes.Equal(placed.data, whole))
 				}
 				if !slices.Equal(a.Shape, []int64{rows, int64(v.Width)}) || r.Rows != rows {

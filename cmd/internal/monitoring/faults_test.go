@@ -78,7 +78,8 @@ func TestLiveFaults(t *testing.T) {
 // faultAlerts are the alerts of TestLiveFaults.
 var faultAlerts = []string{
 	"ExoswarmResidencyViolated", "ExoswarmDeviceLevel", "ExoswarmCheckpointsFail", "ExoswarmTierFull",
-	"ExoswarmBulkWaits", "ExoswarmTierFails", "ExoswarmCredentialsExpire", "ExoswarmStreamWithoutLeader", "ExoswarmStoreFull",
+	"ExoswarmBulkWaits", "ExoswarmTierFails", "ExoswarmCredentialsExpire", "ExoswarmStreamWithoutLeader",
+	"ExoswarmStoreFull",
 }
 
 // fired waits until an alert has fired, also if it has cleared since.
