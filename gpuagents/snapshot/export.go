@@ -36,26 +36,13 @@ const readBytes = 1 << 20
 //
 // A checksum is compared at the end of its file, so after an error fn may have seen damaged rows.
 func ReadRows(ctx context.Context, store Store, parts []*Manifest, name string, fn func(rows []byte) error) error {
-	for _, m := range parts {
-		of, err := m.Find(name)
-		if err != nil {
-			return err
-		}
-		n := of.RowBytes()
-		n *= max(1, readBytes/n)
-		buffers := [2][]byte{make([]byte, n), make([]byte, n)}
-		for k := range of.Files {
-			if err := readFile(ctx, store, m, name, k, buffers, fn); err != nil {
-				return fmt.Errorf("snapshot %s: %w", m.Name, err)
-			}
-		}
-	}
-	return nil
+	return ReadRowsAt(ctx, store, parts, name, 1, func(_ int64, rows []byte) error { return fn(rows) })
 }
 
 // ReadRowsAt is ReadRows for a caller that can take rows in any order: up to workers files are read
-// at a time, and fn is called from as many goroutines, with the number of the first of the rows. Memory
-// is that of ReadRows for each worker. Every row is given once, unless there is an error.
+// at a time, and fn is called from as many goroutines, with the number of the first of the rows. One
+// worker reads the rows in their order. Memory is that of ReadRows for each worker. Every row is given
+// once, unless there is an error.
 func ReadRowsAt(ctx context.Context, store Store, parts []*Manifest, name string, workers int,
 	fn func(first int64, rows []byte) error,
 ) error {
@@ -76,6 +63,9 @@ func ReadRowsAt(ctx context.Context, store Store, parts []*Manifest, name string
 			files = append(files, file{m, k, first})
 			first += f.Rows
 		}
+	}
+	if len(files) == 0 {
+		return nil
 	}
 	return share(ctx, max(1, min(workers, len(files))), len(files), func(ctx context.Context, _ *desk) func(int) error {
 		n := rowBytes * max(1, readBytes/rowBytes)

@@ -64,8 +64,8 @@ type Result struct {
 // are compared on the way: after an error nothing of w is to be used. A name of no variable is a
 // snapshot.ErrVariable.
 //
-// A file of NumPy is written by several goroutines if w is an io.WriterAt, such as an *os.File that is
-// not open for appending: the place of each row is known.
+// A file of NumPy is written by several goroutines if w is an io.WriterAt, which then has to be empty and
+// to take bytes at any place, as a regular file that is not open for appending.
 func Write(ctx context.Context, store snapshot.Store, parts []*snapshot.Manifest, o Options, w io.Writer,
 ) (Result, error) {
 	of, err := parts[0].Find(o.Variable)

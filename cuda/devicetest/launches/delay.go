@@ -12,17 +12,8 @@ import (
 // send makes a launch of Send: rows of all lengths or of one, some longer than the links that have draws
 // in common, with delays of a list or of draws.
 func (a *Arrays) send(r *rand.Rand, agents int) *Arrays {
-	count, degree, offsets := r.IntN(min(agents, 300)+1), 0, []uint64{0}
-	if r.IntN(2) == 0 {
-		degree = 1 + r.IntN(300)
-	}
-	for range agents {
-		links := degree
-		if degree == 0 {
-			links = r.IntN(200)
-		}
-		offsets = append(offsets, offsets[len(offsets)-1]+uint64(links))
-	}
+	count := r.IntN(min(agents, 300) + 1)
+	degree, offsets := rowsOf(r, agents, 300)
 	slots := 1 + r.IntN(32)
 	least := 1 + r.IntN(slots)
 	span := 1 + r.IntN(slots-least+1)

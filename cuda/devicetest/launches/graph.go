@@ -122,21 +122,29 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	return key().word(r.IntN(2)).out(words(1, 2, r.Uint64N(1<<40))).word(first)
 }
 
+// rowsOf returns the offsets of rows of fewer than most links for each of some agents. All rows have degree
+// links unless that is 0.
+func rowsOf(r *rand.Rand, agents, most int) (degree int, offsets []uint64) {
+	if r.IntN(2) == 0 {
+		degree = 1 + r.IntN(most-1)
+	}
+	offsets = []uint64{0}
+	for range agents {
+		links := degree
+		if degree == 0 {
+			links = r.IntN(most)
+		}
+		offsets = append(offsets, offsets[len(offsets)-1]+uint64(links))
+	}
+	return degree, offsets
+}
+
 // spiking makes a launch of a kernel of neurons. The lists that a kernel appends to are in any order,
 // so that a launch has none: LIF has neurons that do not spike, or one.
 func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []uint32) *Arrays {
 	if kernel == graphset.Push {
-		count, degree, offsets := r.IntN(min(agents, 300)+1), 0, []uint64{0}
-		if r.IntN(2) == 0 {
-			degree = 1 + r.IntN(90)
-		}
-		for range agents {
-			links := degree
-			if degree == 0 {
-				links = r.IntN(120)
-			}
-			offsets = append(offsets, offsets[len(offsets)-1]+uint64(links))
-		}
+		count := r.IntN(min(agents, 300) + 1)
+		degree, offsets := rowsOf(r, agents, 120)
 		columns, sums := make([]uint32, offsets[agents]), make([]uint32, agents)
 		weights := make([]uint32, len(columns))
 		for i := range columns {
