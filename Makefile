@@ -26,7 +26,7 @@ test: ## the tests that every change runs; two packages for each processor, as m
 test-long: ## the same and all long ones: processes under faults, all samples of the kernels' emulations; 20 minutes on two cores
 	$(PLAIN) EXOSWARM_LONG=1 go test -timeout 30m ./...
 
-test-slice: ## what test-long adds to test, those of the day or of EXOSWARM_SLICE=0 to 27: a quarter of the full samples, and one in 28 of the tests that only test-long runs
+test-slice: ## what test-long adds to test, those of the day or of EXOSWARM_SLICE=0 to 27: a seventh of the full samples, and one in 28 of the tests that only test-long runs
 	$(PLAIN) go run ./internal/longtests
 
 # A campaign consists of long tests.

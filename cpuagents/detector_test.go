@@ -256,6 +256,9 @@ func TestDetectorContinues(t *testing.T) {
 	}
 
 	for _, shards := range []int{1, 3} {
+		if testing.Short() && shards == 1 {
+			continue // a quarter of a minute with the race detector
+		}
 		c.stopDetector(t, shards, all)
 	}
 }

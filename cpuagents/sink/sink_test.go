@@ -414,6 +414,9 @@ func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec,
 
 // TestSQLiteSink: a table of a file below a root, which nobody else must have.
 func TestSQLiteSink(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SQLite, which is in Go, takes half a minute with the race detector; TestPostgresSink has the same sink")
+	}
 	t.Parallel()
 	s, q, _, dir := resources(t)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))

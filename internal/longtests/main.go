@@ -4,7 +4,7 @@
 //
 // Tests take turns: one slice of them runs a day. A test that only a long run has (testlong.Only) is
 // in one of 28 slices, so it runs once in four weeks. A test with a larger sample (testlong.Of,
-// Checks, Enabled) runs every fourth day, with all such tests of its package. Those of the list
+// Checks, Enabled) runs once a week, with all such tests of its package. Those of the list
 // always are in every slice. EXOSWARM_SLICE names another slice than that of the day, and "all"
 // names all of them.
 //
@@ -30,8 +30,8 @@ import (
 const (
 	// parts is in how many parts the tests that only a long run has are divided.
 	parts = 28
-	// quarters is in how many parts the packages with larger samples are divided; it divides parts.
-	quarters = 4
+	// weekly is in how many parts the packages with larger samples are divided; it divides parts.
+	weekly = 7
 )
 
 // sliceEnv is the environment variable that names a slice: a number below parts, or "all".
@@ -115,7 +115,7 @@ func selected(tests []longTest, slice int) (commands [][]string) {
 			if _, ok := turns[t.dir]; !ok {
 				turns[t.dir] = len(turns)
 			}
-			mine = turns[t.dir]%quarters == slice%quarters
+			mine = turns[t.dir]%weekly == slice%weekly
 		}
 		if !mine && slice != allSlices {
 			continue

@@ -67,7 +67,7 @@ func TestSlices(t *testing.T) {
 		case always[l.key()]:
 			want = parts
 		case !l.only:
-			want = parts / quarters
+			want = parts / weekly
 		}
 		got := 0
 		for slice := range parts {
