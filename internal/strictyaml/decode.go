@@ -5,6 +5,7 @@ package strictyaml
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"sort"
@@ -52,6 +53,18 @@ func message(err error) string {
 	return lineInText.ReplaceAllString(text, "line $1: ")
 }
 
+// whole refuses a number with a fraction, or beyond 2^63, for an integer: the library cuts it.
+func whole(n *yaml.Node, t reflect.Type, path string) error {
+	if k := t.Kind(); k < reflect.Int || k > reflect.Uint64 || n.ShortTag() != "!!float" ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+		return nil
+	}
+	if v, err := strconv.ParseFloat(n.Value, 64); err == nil && v == math.Trunc(v) && math.Abs(v) < 1<<63 {
+		return nil // as 1e6
+	}
+	return fmt.Errorf("%d: %s is %s: write a whole number", n.Line, strings.TrimSuffix(path, "."), n.Value)
+}
+
 // check walks a mapping beside the struct it will fill.
 func check(n *yaml.Node, t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
@@ -67,6 +80,17 @@ func check(n *yaml.Node, t reflect.Type, path string) error {
 			}
 		}
 		return nil
+	}
+	if n.Kind == yaml.MappingNode && t.Kind() == reflect.Map {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if err := check(n.Content[i+1], t.Elem(), path+n.Content[i].Value+"."); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if n.Kind == yaml.ScalarNode {
+		return whole(n, t, path)
 	}
 	if t.Kind() != reflect.Struct || n.Kind != yaml.MappingNode {
 		return nil

@@ -15,6 +15,10 @@ type outer struct {
 	Cell  inner   `yaml:"cell"`
 	Items []inner `yaml:"items"`
 	Count int     `yaml:"count"`
+
+	Parts  []uint8          `yaml:"parts"`
+	Limits map[string]*int  `yaml:"limits"`
+	Named  map[string]inner `yaml:"named"`
 }
 
 func TestDecode(t *testing.T) {
@@ -23,11 +27,15 @@ func TestDecode(t *testing.T) {
 	if err != nil || o.Name != "x" || o.Cell.Size != 2<<20 || len(o.Items) != 2 || o.Items[1].Size != 12 {
 		t.Fatalf("%+v, %v", o, err)
 	}
+	err = Decode("a.yaml", []byte("count: 1e6\nparts: [2.0, 3]\nlimits: {a: -4}\nnamed: {a: {kind: k}}\n"), &o)
+	if err != nil || o.Count != 1e6 || o.Parts[0] != 2 || *o.Limits["a"] != -4 || o.Named["a"].Kind != "k" {
+		t.Fatalf("%+v, %v", o, err)
+	}
 }
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"nam: x\n": `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, name`,
+		"nam: x\n": `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, limits, name, named, parts`,
 
 		"name: x\ncell:\n  kid: k\n": `a.yaml:3: unknown key "cell.kid": did you mean "cell.kind"? Valid keys under ` +
 			`cell: kind, size`,
@@ -35,6 +43,16 @@ func TestErrors(t *testing.T) {
 			`under items: kind, size`,
 		"name: x\nname: y\n": `a.yaml:2: key "name" is given twice`,
 		"count: many\n":      "a.yaml: line 1: cannot unmarshal",
+
+		"name: x\ncount: 6.5\n":             "a.yaml:2: count is 6.5: write a whole number",
+		"count: .nan\n":                     "a.yaml:1: count is .nan: write a whole number",
+		"count: 1e30\n":                     "a.yaml:1: count is 1e30: write a whole number",
+		"parts: [1,\n 2.5]\n":               "a.yaml:2: parts is 2.5: write a whole number",
+		"limits: {a: 1, b: 0.1}\n":          "a.yaml:1: limits.b is 0.1: write a whole number",
+		"a: &a 1.5\ncount: *a\n":            `a.yaml:1: unknown key "a"`,
+		"name: &a 1.5\ncount: *a\n":         "a.yaml:1: count is 1.5: write a whole number",
+		"named:\n  a: {kind: k, syze: 1}\n": `a.yaml:2: unknown key "named.a.syze": did you mean "named.a.size"?`,
+
 		"cell: {size: 2 parsecs}\n": `a.yaml: line 1: size "2 parsecs": write a number with KiB, MiB or GiB, as ` +
 			`in 2MiB`,
 		"":                               "a.yaml: EOF",
