@@ -36,7 +36,7 @@ func (a *Agents) Elect(
 		d.Leader = incumbent
 		return d, nil
 	}
-	e, err := a.Bids(ctx, round, consensus.Leader{})
+	e, err := a.bidsFor(ctx, round, consensus.Leader{}, d.Winner)
 	if err != nil {
 		return consensus.Decision{}, err
 	}
@@ -70,6 +70,13 @@ func (a *Agents) ballot(ctx context.Context, of consensus.Leader) (int, error) {
 // Bids changes no agent. It reads a byte for each agent, in one launch if all are on the device.
 // Else the pages pass through the device as in a fusion, and Bids looks at ctx between two sets.
 func (a *Agents) Bids(ctx context.Context, round uint64, incumbent consensus.Leader) (consensus.Election, error) {
+	return a.bidsFor(ctx, round, incumbent, consensus.None)
+}
+
+// bidsFor is Bids with the bids for one candidate alone; None for all.
+func (a *Agents) bidsFor(
+	ctx context.Context, round uint64, incumbent consensus.Leader, only int,
+) (consensus.Election, error) {
 	if a.inconsistent != nil {
 		return consensus.Election{}, a.inconsistent
 	}
@@ -83,7 +90,7 @@ func (a *Agents) Bids(ctx context.Context, round uint64, incumbent consensus.Lea
 				a.memory.SetAbsent(page)
 			}
 		}
-		err := a.launchBids(wait, sets[i].Pages, round, incumbent, i == len(sets)-1)
+		err := a.launchBids(wait, sets[i].Pages, round, incumbent, only, i == len(sets)-1)
 		if err == nil {
 			err = a.stream.Await(wait, a.result, electionResult, a.sequence)
 		}
@@ -97,7 +104,7 @@ func (a *Agents) Bids(ctx context.Context, round uint64, incumbent consensus.Lea
 		return consensus.Election{}, err
 	}
 	a.voting = false
-	return a.election(round, incumbent)
+	return a.election(round, incumbent, only)
 }
 
 // electionResult is the place of the result of an election, behind those of steps.
@@ -123,7 +130,7 @@ func (a *Agents) firstID() uint64 { return uint64(a.first) * uint64(a.cell.Agent
 // launchBids adds the bids of the agents of consecutive pages to the board. The last launch of an
 // election publishes it.
 func (a *Agents) launchBids(
-	ctx context.Context, pages []uint64, round uint64, incumbent consensus.Leader, last bool,
+	ctx context.Context, pages []uint64, round uint64, incumbent consensus.Leader, only int, last bool,
 ) error {
 	if err := a.next(ctx); err != nil {
 		return err
@@ -146,8 +153,9 @@ func (a *Agents) launchBids(
 		device.Uint32(a.perPage.by), device.Uint32(a.layout.Offsets[kernels.AgentVarVote]),
 		device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))), device.Uint32(uint32(a.n)),
 		device.Uint32(uint32(a.firstID())), device.Uint32(key), device.Uint32(salt), device.Uint32(leads),
-		device.Uint32(uint32(a.cell.Candidates)), device.Uint32(publish), device.Ptr(a.board), device.Ptr(a.scratch),
-		device.Uint32(a.sequence), device.Mapped(a.result, electionResult, 8*swarmset.BidsWords),
+		device.Uint32(uint32(a.cell.Candidates)), device.Uint32(uint32(only+1)), device.Uint32(publish),
+		device.Ptr(a.board), device.Ptr(a.scratch), device.Uint32(a.sequence),
+		device.Mapped(a.result, electionResult, 8*swarmset.BidsWords),
 	)
 }
 
@@ -155,7 +163,7 @@ func (a *Agents) launchBids(
 const bidsThread = 16
 
 // election returns what the last launch has published.
-func (a *Agents) election(round uint64, incumbent consensus.Leader) (consensus.Election, error) {
+func (a *Agents) election(round uint64, incumbent consensus.Leader, only int) (consensus.Election, error) {
 	e, err := consensus.NewElection(a.cell.Candidates)
 	if err != nil {
 		return e, err
@@ -165,6 +173,9 @@ func (a *Agents) election(round uint64, incumbent consensus.Leader) (consensus.E
 		return e, err
 	}
 	for c, bid := range words[swarmset.BidsBest:][:a.cell.Candidates] {
+		if only != consensus.None && c != only {
+			continue
+		}
 		if (bid != 0) != (e.Tally.Counts[c] > 0) {
 			return e, fmt.Errorf("candidate %d of the votes %d: %w", c, e.Tally.Counts, consensus.ErrBid)
 		}

@@ -228,8 +228,9 @@ func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
 		incumbent = r.Uint32N(uint32(n))
 	}
 	board, scratch := make([]uint64, swarmset.BidsBoard), make([]uint64, kernels.AgentScratch)
+	earlier := r.IntN(2) == 0
 	for i := range board {
-		if i > 0 && r.IntN(4) == 0 {
+		if earlier && i > 0 && r.IntN(4) == 0 {
 			board[i] = r.Uint64()
 		}
 	}
@@ -237,8 +238,9 @@ func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
 		scratch[kernels.AgentTally+c] = r.Uint64N(1 << 32)
 	}
 	return s.head(a).word(first).word(pages - first).word(n).word(int(r.Uint32N(1 << 31))).word(int(r.Uint32())).
-		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(r.IntN(2)).out(own(board)).
-		out(own(scratch)).word(1 + r.IntN(1000)).out(fixture.Poisoned(8 * swarmset.BidsWords))
+		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(r.IntN(2)*(1+r.IntN(min(2, s.candidates)))).
+		word(r.IntN(2)).out(own(board)).out(own(scratch)).word(1 + r.IntN(1000)).
+		out(fixture.Poisoned(8 * swarmset.BidsWords))
 }
 
 // randomPages makes the pages of n agents with embeddings of a width.

@@ -296,7 +296,11 @@ func bids(b *twin.Block) {
 	s, first, count := open(b), int(b.Uint32(5)), int(b.Uint32(6))
 	n, base, draw := int(b.Uint32(7)), b.Uint32(8), consensus.DrawOf(b.Uint32(9), b.Uint32(10))
 	incumbent, candidates := b.Uint32(11), int(b.Uint32(12))
-	board, scratch, result := twin.Mem[uint64](b, 14), twin.Mem[uint64](b, 15), twin.Mem[uint64](b, 17)
+	lowest, highest := 1, candidates // vote bytes
+	if only := int(b.Uint32(13)); only != 0 {
+		lowest, highest = only, only
+	}
+	board, scratch, result := twin.Mem[uint64](b, 15), twin.Mem[uint64](b, 16), twin.Mem[uint64](b, 18)
 	var best [swarmset.BidsBoard]uint64
 	begin, end := b.Part(uint64(count))
 	for number := first + int(begin); number < first+int(end); number++ {
@@ -309,7 +313,7 @@ func bids(b *twin.Block) {
 			if uint32(from+at) == incumbent {
 				best[0] = uint64(v)
 			}
-			if v == 0 || int(v) > candidates {
+			if int(v) < lowest || int(v) > highest {
 				continue
 			}
 			id := base + uint32(from+at)
@@ -329,10 +333,10 @@ func bids(b *twin.Block) {
 	if !twin.LastBlock(b, scratch) {
 		return
 	}
-	if b.Uint32(13) != 0 {
+	if b.Uint32(14) != 0 {
 		copy(result[swarmset.BidsResult:], board[:swarmset.BidsBoard])
 		clear(board[:swarmset.BidsBoard])
 		copy(result[swarmset.BidsTally:], scratch[kernels.AgentTally:][:candidates])
 	}
-	atomic.StoreUint64(&result[swarmset.BidsSequence], uint64(b.Uint32(16)))
+	atomic.StoreUint64(&result[swarmset.BidsSequence], uint64(b.Uint32(17)))
 }

@@ -183,12 +183,13 @@ func init() {
 		buffer("out"))...)
 	// The agents are those of count pages from number first on, of n agents of the shard. base is the
 	// id of the first of these in the swarm, key and salt are of a consensus.Draw, and incumbent is an
-	// agent of the shard or NoIncumbent. board has the best bids of the launches so far, zeros at first,
-	// and scratch is kernels.AgentScratch words. A launch with publish 1 writes the result and clears
-	// the board; others write its sequence number alone.
+	// agent of the shard or NoIncumbent. only is the vote byte of the one candidate whose voters bid; 0
+	// for all candidates. board has the best bids of the launches so far, zeros at first, and scratch is
+	// kernels.AgentScratch words. A launch with publish 1 writes the result and clears the board; others
+	// write its sequence number alone.
 	add(Bids, 256, true, append(swarm[:len(swarm):len(swarm)], word("first"), word("count"), word("n"), word("base"),
-		word("key"), word("salt"), word("incumbent"), word("candidates"), word("publish"), buffer("board"),
-		buffer("scratch"), word("sequence"), buffer("result"))...)
+		word("key"), word("salt"), word("incumbent"), word("candidates"), word("only"), word("publish"),
+		buffer("board"), buffer("scratch"), word("sequence"), buffer("result"))...)
 	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
 	// RunRows. firsts has the tables of all levels, one behind the other.
 	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),
