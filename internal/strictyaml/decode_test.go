@@ -35,7 +35,8 @@ func TestDecode(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"nam: x\n": `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, limits, name, named, parts`,
+		"nam: x\n": `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, ` +
+			`limits, name, named, parts`,
 
 		"name: x\ncell:\n  kid: k\n": `a.yaml:3: unknown key "cell.kid": did you mean "cell.kind"? Valid keys under ` +
 			`cell: kind, size`,

@@ -238,7 +238,7 @@ func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
 		scratch[kernels.AgentTally+c] = r.Uint64N(1 << 32)
 	}
 	return s.head(a).word(first).word(pages - first).word(n).word(int(r.Uint32N(1 << 31))).word(int(r.Uint32())).
-		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(r.IntN(2)*(1+r.IntN(min(2, s.candidates)))).
+		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(r.IntN(2) * (1 + r.IntN(min(2, s.candidates)))).
 		word(r.IntN(2)).out(own(board)).out(own(scratch)).word(1 + r.IntN(1000)).
 		out(fixture.Poisoned(8 * swarmset.BidsWords))
 }

@@ -1,9 +1,9 @@
 // swarm_bids finds the best bid of the agents that vote for each candidate; see swarmset.go. A bid is the priority of
 // an agent in the high half and ~agent in the low one: the largest leads, and of equal priorities the smallest agent.
-// A block keeps the best bid for each candidate. A thread first looks only whether one of its agents has a priority that
-// reaches the lowest of these, which bounds the time: 9 instructions for an agent. Few do, so their votes are read, and
-// their bids compared, one by one. Threads read bids while others raise them: a value that is too old is lower, and
-// costs a comparison or an atomic operation that changes nothing.
+// A block keeps the best bid for each candidate. A thread first looks only whether one of its agents has a priority
+// that reaches the lowest of these: 9 instructions for an agent. Few do, so their votes are read, and their bids
+// compared, one by one. Threads read bids while others raise them: a value that is too old is lower, and costs a
+// comparison or an atomic operation that changes nothing.
 
 // The priority of an agent, as of consensus.Draw, before its last step, which leaves the high half as it is.
 __device__ __forceinline__ unsigned mixed(unsigned agent, unsigned key, unsigned salt) {
