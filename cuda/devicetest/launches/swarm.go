@@ -237,8 +237,9 @@ func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
 	for c := range s.candidates {
 		scratch[kernels.AgentTally+c] = r.Uint64N(1 << 32)
 	}
+	only := r.IntN(2) * (1 + r.IntN(min(2, s.candidates)))
 	return s.head(a).word(first).word(pages - first).word(n).word(int(r.Uint32N(1 << 31))).word(int(r.Uint32())).
-		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(r.IntN(2) * (1 + r.IntN(min(2, s.candidates)))).
+		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(only).
 		word(r.IntN(2)).out(own(board)).out(own(scratch)).word(1 + r.IntN(1000)).
 		out(fixture.Poisoned(8 * swarmset.BidsWords))
 }
