@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testcache"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // Set is a package of kernels.
@@ -68,9 +69,12 @@ func (c Set) Signatures(t *testing.T) {
 	}
 }
 
-// Compile compiles every kernel for the chips that the project supports, where nvcc exists. A text
-// that compiled once is not compiled again.
-func (c Set) Compile(t *testing.T) {
+// Compile is Compile of the kernels of the set.
+func (c Set) Compile(t *testing.T) { Compile(t, c.sources(t)) }
+
+// Compile compiles kernels where nvcc exists: each for one of the chips that the project supports, in
+// turns, and in a long run for all. A text that compiled once is not compiled again.
+func Compile(t *testing.T, sources []kernels.Source) {
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {
 		t.Skip("no nvcc to compile the kernels with")
@@ -78,21 +82,35 @@ func (c Set) Compile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("nvcc takes seconds for each kernel and chip")
 	}
+	chips := []string{"70", "80", "90"}
+	for i, s := range sources {
+		of := chips
+		if !testlong.Enabled() {
+			of = chips[i%len(chips):][:1]
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			compile(t, nvcc, s, of)
+		})
+	}
+}
+
+// compile runs nvcc over a kernel's text for some chips.
+func compile(t *testing.T, nvcc string, s kernels.Source, chips []string) {
 	args := []string{"--fmad=false", "-Werror", "all-warnings", "-fatbin"}
-	for _, arch := range []string{"70", "80", "90"} {
-		args = append(args, fmt.Sprintf("-gencode=arch=compute_%s,code=sm_%s", arch, arch))
+	for _, chip := range chips {
+		args = append(args, fmt.Sprintf("-gencode=arch=compute_%s,code=sm_%s", chip, chip))
 	}
-	for _, s := range c.sources(t) {
-		testcache.File(t, func(path string) error {
-			text := path + ".cu"
-			if err := os.WriteFile(text, []byte(s.Code), 0o600); err != nil {
-				return err
-			}
-			out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
-			if err != nil || len(out) > 0 {
-				return fmt.Errorf("%s: nvcc: %w\n%s", s.Name, err, out)
-			}
-			return os.WriteFile(path, nil, 0o600)
-		}, append([]string{"nvcc", testcache.Version(t, nvcc), s.Code}, args...)...)
-	}
+	parts := append([]string{"nvcc", testcache.Version(t, nvcc), s.Code}, args...)
+	testcache.File(t, func(path string) error {
+		text := path + ".cu"
+		if err := os.WriteFile(text, []byte(s.Code), 0o600); err != nil {
+			return err
+		}
+		out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
+		if err != nil || len(out) > 0 { // a warning is an error
+			return fmt.Errorf("%s: nvcc: %w\n%s", s.File, err, out)
+		}
+		return os.WriteFile(path, nil, 0o600)
+	}, parts...)
 }
