@@ -18,7 +18,7 @@ swarm_bids(unsigned char *pages, unsigned long long page_bytes, const unsigned *
            unsigned candidates, unsigned only, unsigned publish, unsigned long long *board, unsigned long long *scratch,
            unsigned sequence, unsigned long long *result) {
   __shared__ u64 best[BIDS_BOARD]; // by vote byte: the best bid; of byte 0 the vote byte of the incumbent
-  __shared__ unsigned reach;       // the high half of the lowest priority of these bids: none below it changes any
+  __shared__ u64 reach;            // the high half of the lowest priority of these bids: none below it changes any
   __shared__ bool last;
   const unsigned lowest = only ? only : 1, highest = only ? only : candidates;
   const Agents s = {pages, page_bytes, frames, per};
@@ -41,7 +41,7 @@ swarm_bids(unsigned char *pages, unsigned long long page_bytes, const unsigned *
       const unsigned x = mixed(base + agent + k, key, salt);
       top = x > top ? x : top;
     }
-    const unsigned from = *(volatile unsigned *)&reach;
+    const unsigned from = (unsigned)*(volatile u64 *)&reach;
     if (top < from) continue;
     bool raised = false;
 #pragma unroll 1
@@ -61,7 +61,7 @@ swarm_bids(unsigned char *pages, unsigned long long page_bytes, const unsigned *
       const unsigned has = *(volatile u64 *)&best[v] >> 32;
       low = has < low ? has : low;
     }
-    *(volatile unsigned *)&reach = low & 0xffff0000u;
+    atomicMax(&reach, low & 0xffff0000u);
   }
   __syncthreads();
   for (unsigned v = threadIdx.x; v < BIDS_BOARD; v += blockDim.x)
