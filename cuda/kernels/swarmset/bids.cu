@@ -43,13 +43,13 @@ swarm_bids(unsigned char *pages, unsigned long long page_bytes, const unsigned *
     }
     const unsigned from = (unsigned)*(volatile u64 *)&reach;
     if (top < from) continue;
+    const uint4 all = *(const uint4 *)(page + votes + in); // variables are padded to more than that
+    const unsigned words[VOTES_THREAD / 4] = {all.x, all.y, all.z, all.w};
     bool raised = false;
-#pragma unroll 1
-    for (unsigned k = 0; k < VOTES_THREAD && k < left; k++) {
-      const unsigned id = base + agent + k, x = mixed(id, key, salt);
-      if (x < from) continue;
-      const unsigned vote = page[votes + in + k];
-      if (vote < lowest || vote > highest) continue;
+#pragma unroll
+    for (unsigned k = 0; k < VOTES_THREAD; k++) {
+      const unsigned id = base + agent + k, x = mixed(id, key, salt), vote = words[k / 4] >> 8 * (k % 4) & 0xffu;
+      if (x < from || vote < lowest || vote > highest || k >= left) continue;
       const u64 bid = (u64)(x ^ x >> 16) << 32 | ~id;
       if (bid <= *(volatile u64 *)&best[vote]) continue;
       atomicMax(&best[vote], bid);
@@ -59,7 +59,7 @@ swarm_bids(unsigned char *pages, unsigned long long page_bytes, const unsigned *
     unsigned low = ~0u;
     for (unsigned v = lowest; v <= highest; v++) {
       const unsigned has = *(volatile u64 *)&best[v] >> 32;
-      low = has < low ? has : low;
+      low = has < low && scratch[AGENT_TALLY + v - 1] ? has : low; // nobody votes for a candidate without votes
     }
     atomicMax(&reach, low & 0xffff0000u);
   }

@@ -185,8 +185,9 @@ func init() {
 	// id of the first of these in the swarm, key and salt are of a consensus.Draw, and incumbent is an
 	// agent of the shard or NoIncumbent. only is the vote byte of the one candidate whose voters bid; 0
 	// for all candidates. board has the best bids of the launches so far, zeros at first, and scratch is
-	// kernels.AgentScratch words. A launch with publish 1 writes the result and clears the board; others
-	// write its sequence number alone.
+	// kernels.AgentScratch words. Where its tally has no vote for a candidate, bids for it may be left
+	// out. A launch with publish 1 writes the result and clears the board; others write its sequence
+	// number alone.
 	add(Bids, 256, true, append(swarm[:len(swarm):len(swarm)], word("first"), word("count"), word("n"), word("base"),
 		word("key"), word("salt"), word("incumbent"), word("candidates"), word("only"), word("publish"),
 		buffer("board"), buffer("scratch"), word("sequence"), buffer("result"))...)
