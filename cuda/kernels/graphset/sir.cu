@@ -1,7 +1,13 @@
-// graph_sir makes a tick of an epidemic; see graphset.go. A lane has four agents. It queues those whose first draw says
-// that a link is tried with success, and the lanes take agents from the queue: few are in it, and most lanes would wait
-// for them. The warp shares the parts of rows that have several. Agents are those from first_id on: other numbers than
-// those of draws and of the bits that are read count from there.
+// graph_sir makes a tick of an epidemic; see graphset.go. A lane has four agents at a time. It queues those whose first
+// draw says that a link is tried with success, and the lanes take agents from the queue: few are in it, and most lanes
+// would wait for them. A queue is filled from SPANS times 128 agents, since lanes have nothing to do at its end. The
+// warp shares the parts of rows that have several. Agents are those from first_id on: other numbers than those of draws
+// and of the bits that are read count from there.
+
+#define SPANS 4
+#define QUEUE (SPANS * 128)
+#define BUCKETS 256
+#define HIT 3
 
 // The draws of an agent for a part of its row: words of blocks of their own.
 struct Draws {
@@ -25,6 +31,7 @@ struct Contacts {
   const unsigned *columns;
   const int *weights; // null: all links count
   const unsigned *misses;
+  const unsigned char *least; // of the words with the same high bits and above: the misses of the largest of them
 
   // Reports whether none of some links is tried with success, up to GAPS of them.
   __device__ __forceinline__ bool none(unsigned word, u64 links) const {
@@ -34,11 +41,16 @@ struct Contacts {
   // Goes to the next link from..end that is tried with success, of which there is one, or GAPS further, and draws the
   // next word. It reports whether that link goes to an infected agent.
   __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws) const {
-    unsigned missed = 0;
-#pragma unroll
-    for (unsigned step = GAPS / 2; step > 0; step /= 2)
-      if (below(word, misses[missed + step - 1])) missed += step;
-    if (missed == GAPS - 1 && below(word, misses[GAPS - 1])) {
+    const unsigned bucket = word / (0xffffffffu / BUCKETS + 1);
+    unsigned missed = least[bucket + 1], most = least[bucket]; // least[0] is GAPS
+    while (missed < most) {
+      const unsigned middle = (missed + most) / 2;
+      if (below(word, misses[middle]))
+        missed = middle + 1;
+      else
+        most = middle;
+    }
+    if (missed == GAPS) {
       from += GAPS;
       word = draws.next();
       return false;
@@ -65,38 +77,48 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
           const int *weights, unsigned degree, unsigned weighted, const unsigned *misses, unsigned recovery,
           unsigned tick, unsigned key0, unsigned key1, unsigned count, unsigned long long *tally, unsigned first_id) {
   __shared__ unsigned table[GAPS];
-  __shared__ unsigned words[4][128];
-  __shared__ unsigned char queues[4][128], hits[4][128];
-  if (threadIdx.x < GAPS) table[threadIdx.x] = misses[threadIdx.x];
+  __shared__ unsigned char leasts[BUCKETS + 1];
+  __shared__ unsigned words[4][QUEUE];
+  __shared__ unsigned short queues[4][QUEUE];
+  __shared__ unsigned char held[4][QUEUE]; // states of agents; HIT of one that is infected now
+  for (unsigned i = threadIdx.x; i < GAPS; i += blockDim.x) table[i] = misses[i];
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i <= BUCKETS; i += blockDim.x) {
+    const unsigned largest = i * (0xffffffffu / BUCKETS + 1) - 1; // of bucket i - 1
+    unsigned missed = i ? 0 : GAPS;
+    while (missed < GAPS && below(largest, table[missed])) missed++;
+    leasts[i] = (unsigned char)missed;
+  }
   __syncthreads();
   unsigned *const draw = words[threadIdx.x / 32];
-  unsigned char *const queue = queues[threadIdx.x / 32], *const hit = hits[threadIdx.x / 32];
+  unsigned short *const queue = queues[threadIdx.x / 32];
+  unsigned char *const states = held[threadIdx.x / 32];
   const Pages all = {pages, frames, page_bytes, per};
   const Links links = {offsets, degree};
-  const Contacts contacts = {infected, columns, weighted ? weights : nullptr, table};
+  const Contacts contacts = {infected, columns, weighted ? weights : nullptr, table, leasts};
   const unsigned lane = threadIdx.x % 32;
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   unsigned counts[3] = {0, 0, 0};
-  for (u64 w = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32; w * 128 < agents; w += warps) {
-    const u64 id = w * 128 + lane * 4;
-    const unsigned n = id >= agents ? 0 : (agents - id < 4 ? (unsigned)(agents - id) : 4);
-    unsigned char states[4];
-    all.read((unsigned)id, n, states);
+  for (u64 w = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32; w * QUEUE < agents; w += warps) {
+    // The agents of the warp have numbers from 0 on, of which a lane has four in each span.
     unsigned queued = 0, recovered = 0, hubs = 0; // of the warp, and bits of the lane's agents
-    {
+    for (unsigned span = 0; span < SPANS; span++) {
+      const u64 id = w * QUEUE + span * 128 + lane * 4;
+      const unsigned n = id >= agents ? 0 : (agents - id < 4 ? (unsigned)(agents - id) : 4);
+      unsigned char *const mine = states + span * 128 + lane * 4;
+      all.read((unsigned)id, n, mine);
       const Words first(key0, key1, 0, (unsigned)(id / 4) + first_id / 4, tick, 0);
 #pragma unroll
       for (unsigned k = 0; k < 4; k++) {
         u64 length = 0;
-        if (k < n && states[k] == 0) length = links.first(id + k + 1) - links.first(id + k);
-        if (states[k] == 1 && below(first.w[k], recovery)) recovered |= 1u << k;
-        if (length > PART) hubs |= 1u << k;
-        hit[lane * 4 + k] = 0;
+        if (k < n && mine[k] == 0) length = degree ? degree : links.first(id + k + 1) - links.first(id + k);
+        if (mine[k] == 1 && below(first.w[k], recovery)) recovered |= 1u << (span * 4 + k);
+        if (length > PART) hubs |= 1u << (span * 4 + k);
         const bool tries = length > 0 && length <= PART && !contacts.none(first.w[k], length);
         const unsigned those = __ballot_sync(0xffffffffu, tries);
         if (tries) {
           const unsigned at = queued + (unsigned)__popc(those & ((1u << lane) - 1));
-          queue[at] = (unsigned char)(lane * 4 + k);
+          queue[at] = (unsigned short)(span * 128 + lane * 4 + k);
           draw[at] = first.w[k];
         }
         queued += (unsigned)__popc(those);
@@ -114,7 +136,7 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
         const unsigned i = taken + (unsigned)__popc(idle & ((1u << lane) - 1));
         if (!busy && i < queued) {
           local = queue[i], word = draw[i];
-          const unsigned who = (unsigned)(w * 128) + local;
+          const unsigned who = (unsigned)(w * QUEUE) + local;
           draws.id = first_id + who, draws.drawn = 0;
           from = links.first(who), end = links.first((u64)who + 1);
           busy = true;
@@ -123,15 +145,16 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
         taken += (unsigned)__popc(idle);
         if (busy) {
           const bool found = contacts.next(from, word, draws);
-          if (found) hit[local] = 1;
+          if (found) states[local] = HIT;
           busy = !found && from < end && !contacts.none(word, end - from);
         }
       }
     }
     for (unsigned those = __ballot_sync(0xffffffffu, hubs != 0); those; those &= those - 1) {
       const int of = __ffs((int)those) - 1;
-      for (unsigned mine = __shfl_sync(0xffffffffu, hubs, of); mine; mine &= mine - 1) {
-        const unsigned local = (unsigned)of * 4 + (unsigned)__ffs((int)mine) - 1, hub = (unsigned)(w * 128) + local;
+      for (unsigned its = __shfl_sync(0xffffffffu, hubs, of); its; its &= its - 1) {
+        const unsigned bit = (unsigned)__ffs((int)its) - 1, local = bit / 4 * 128 + (unsigned)of * 4 + bit % 4;
+        const unsigned hub = (unsigned)(w * QUEUE) + local;
         const u64 begin = links.first(hub), stop = links.first((u64)hub + 1);
         bool found = false;
         for (u64 base = begin; base < stop && !found; base += 32 * PART) {
@@ -145,23 +168,28 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
           }
           found = __ballot_sync(0xffffffffu, here) != 0;
         }
-        if (found && lane == 0) hit[local] = 1;
+        if (found && lane == 0) states[local] = HIT;
       }
     }
     __syncwarp(0xffffffffu);
-    unsigned ill = 0;
-    bool changed = recovered != 0;
+    for (unsigned span = 0; span < SPANS; span++) {
+      const u64 id = w * QUEUE + span * 128 + lane * 4;
+      const unsigned n = id >= agents ? 0 : (agents - id < 4 ? (unsigned)(agents - id) : 4);
+      unsigned char *const mine = states + span * 128 + lane * 4;
+      unsigned ill = 0;
+      bool changed = false;
 #pragma unroll
-    for (unsigned k = 0; k < 4; k++) {
-      if (hit[lane * 4 + k]) states[k] = 1, changed = true;
-      if (recovered >> k & 1) states[k] = 2;
-      if (k < n) {
-        ill |= (unsigned)(states[k] == 1) << k;
-        for (unsigned s = 0; s < 3; s++) counts[s] += states[k] == s;
+      for (unsigned k = 0; k < 4; k++) {
+        if (mine[k] == HIT) mine[k] = 1, changed = true;
+        if (recovered >> (span * 4 + k) & 1) mine[k] = 2, changed = true;
+        if (k < n) {
+          ill |= (unsigned)(mine[k] == 1) << k;
+          for (unsigned s = 0; s < 3; s++) counts[s] += mine[k] == s;
+        }
       }
+      if (changed) all.write((unsigned)id, n, mine);
+      write_bits(next, w * SPANS + span, ill, agents);
     }
-    if (changed) all.write((unsigned)id, n, states);
-    write_bits(next, w, ill, agents);
     __syncwarp(0xffffffffu); // before the queue is filled again
   }
   if (count)
