@@ -39,8 +39,8 @@ struct Contacts {
   }
 
   // Goes to the next link from..end that is tried with success, of which there is one, or GAPS further, and draws the
-  // next word. It reports whether that link goes to an infected agent.
-  __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws) const {
+  // next word. It reports whether there is such a link that counts, and to whom: other may still be on its way.
+  __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws, unsigned &other) const {
     const unsigned bucket = word / (0xffffffffu / BUCKETS + 1);
     unsigned missed = least[bucket + 1], most = least[bucket]; // least[0] is GAPS
     while (missed < most) {
@@ -56,17 +56,18 @@ struct Contacts {
       return false;
     }
     from += missed;
-    const unsigned other = __ldg(columns + from);
+    other = __ldg(columns + from);
     const bool counts = !weights || draws.next() >> 16 < (unsigned)__ldg(weights + from);
-    word = draws.next(); // while the column is on its way
+    word = draws.next();
     from++;
-    return counts && (__ldg(infected + other / 32) >> other % 32 & 1);
+    return counts;
   }
 
   // Reports whether a trial of the links from..end of an agent succeeds at an infected one. word is the first draw.
   __device__ bool exposed(u64 from, u64 end, unsigned word, Draws &draws) const {
+    unsigned other;
     while (from < end && !none(word, end - from))
-      if (next(from, word, draws)) return true;
+      if (next(from, word, draws, other) && __ldg(infected + other / 32) >> other % 32 & 1) return true;
     return false;
   }
 };
@@ -125,12 +126,14 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
       }
     }
     __syncwarp(0xffffffffu);
-    // A lane that has done with an agent takes the next one of the queue, so that no lane waits for others.
+    // A lane that has done with an agent takes the next one of the queue, so that no lane waits for others. It looks at
+    // the agent of a link while it goes to the link behind that, so that it waits less for memory.
     {
       Draws draws = {key0, key1, 0, tick, 0, 0, 0, 0, 0};
       unsigned taken = 0, local = 0, word = 0;
+      unsigned other = 0, of = 0; // the agent of the last link, and whose link it is
       u64 from = 0, end = 0;
-      bool busy = false;
+      bool busy = false, asks = false;
       for (;;) {
         const unsigned idle = __ballot_sync(0xffffffffu, !busy);
         const unsigned i = taken + (unsigned)__popc(idle & ((1u << lane) - 1));
@@ -141,13 +144,16 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
           from = links.first(who), end = links.first((u64)who + 1);
           busy = true;
         }
-        if (idle == 0xffffffffu && taken >= queued) break;
+        if (__ballot_sync(0xffffffffu, busy || asks) == 0) break;
         taken += (unsigned)__popc(idle);
-        if (busy) {
-          const bool found = contacts.next(from, word, draws);
-          if (found) states[local] = HIT;
-          busy = !found && from < end && !contacts.none(word, end - from);
-        }
+        const bool asked = asks;
+        const unsigned whose = of, bit = other % 32, bits = asked ? __ldg(infected + other / 32) : 0;
+        asks = busy && contacts.next(from, word, draws, other);
+        of = local;
+        busy = busy && from < end && !contacts.none(word, end - from);
+        if (!asked || !(bits >> bit & 1)) continue;
+        states[whose] = HIT;
+        if (whose == of) busy = asks = false;
       }
     }
     for (unsigned those = __ballot_sync(0xffffffffu, hubs != 0); those; those &= those - 1) {
