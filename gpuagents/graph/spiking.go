@@ -19,8 +19,9 @@ const MaxCurrent = 1e6
 // spiked in the tick before to the sums of their targets.
 type spiking struct {
 	*Network
-	cell             *cells.Addressed
-	list, push, tick device.Kernel
+	cell  *cells.Addressed
+	list  device.Kernel
+	whole *cohort // all neurons
 	// potential and current are the places of these variables in a page.
 	potential, current uint32
 	// types are those of the neurons of izhikevich, and nil for lif.
@@ -74,11 +75,8 @@ func (s *spiking) sumBytes() int64 {
 }
 
 func (s *spiking) open() (err error) {
-	tick, push := s.cell.Kernels()
-	for name, to := range map[string]*device.Kernel{graphset.List: &s.list, push: &s.push, tick: &s.tick} {
-		if *to, err = s.dev.Kernel(name); err != nil {
-			return err
-		}
+	if s.list, err = s.dev.Kernel(graphset.List); err != nil {
+		return err
 	}
 	for to, bytes := range map[*device.Buffer]int64{
 		&s.active[0]: 4 * s.Len(), &s.active[1]: 4 * s.Len(), &s.sums: s.sumBytes(), &s.counts: 8,
@@ -93,30 +91,51 @@ func (s *spiking) open() (err error) {
 		}
 	}
 	if s.cell.IsIzhikevich() {
-		return s.openTypes()
-	}
-	return nil
-}
-
-// page returns the arguments for the pages and agents.
-func (s *spiking) page() []device.Arg {
-	return []device.Arg{
-		device.Ptr(s.memory.Arena()), device.Ptr(s.frames), device.Uint64(uint64(s.layout.PageBytes)),
-		device.Uint32(uint32(s.per)), device.Uint32(uint32(s.Len())),
-	}
-}
-
-// begin lists the neurons that have spiked. After a tick that was interrupted, sums are not 0.
-func (s *spiking) begin(ticks int) error {
-	if s.delayed != nil {
-		return errors.Join(s.delayed.begin(ticks), s.listSpikes())
-	}
-	for _, m := range []device.Buffer{s.sums, s.counts} {
-		if err := m.Fill(0, m.Size(), 0); err != nil {
+		if err := s.openTypes(); err != nil {
 			return err
 		}
 	}
-	return s.listSpikes()
+	s.whole = s.all()
+	return s.whole.load()
+}
+
+// all returns the cohort of all neurons, on the first device.
+func (s *spiking) all() *cohort {
+	c := &cohort{
+		of: s, dev: s.dev, stream: s.stream, agents: s.Len(), counts: device.Ptr(s.counts), tally: device.Ptr(s.tally),
+		active: [2]device.Arg{device.Ptr(s.active[0]), device.Ptr(s.active[1])}, sums: s.sums,
+		links: cohortLinks{
+			offsets: device.Ptr(s.offsets), columns: device.Ptr(s.columns), weights: device.Ptr(s.weights),
+			delays: device.Ptr(s.weights), degree: s.degree, lengths: device.Ptr(s.counts), // unless there are some
+		},
+		pages: []device.Arg{
+			device.Ptr(s.memory.Arena()), device.Ptr(s.frames), device.Uint64(uint64(s.layout.PageBytes)),
+			device.Uint32(uint32(s.per)), device.Uint32(uint32(s.Len())),
+		},
+	}
+	c.bits = [2]device.Arg{c.counts, c.counts} // not read
+	if s.types != nil {
+		c.types = device.Ptr(s.types)
+	}
+	if s.delayed != nil {
+		if c.stride = s.delayed.stride(); s.delayed.delays != nil {
+			c.links.delays, c.links.listed = device.Ptr(s.delayed.delays), true
+		}
+	}
+	return c
+}
+
+// begin lists the neurons that have spiked.
+func (s *spiking) begin(ticks int) error {
+	return errors.Join(s.beginSums(ticks), s.listSpikes())
+}
+
+// beginSums makes the sums those before a tick. After a tick that was interrupted, they are not 0.
+func (s *spiking) beginSums(ticks int) error {
+	if s.delayed != nil {
+		return s.delayed.begin(ticks)
+	}
+	return errors.Join(s.sums.Fill(0, s.sums.Size(), 0), s.counts.Fill(0, s.counts.Size(), 0))
 }
 
 func (s *spiking) end() {
@@ -127,8 +146,8 @@ func (s *spiking) end() {
 
 // listSpikes puts into the stream what lists the neurons that have spiked in the last tick.
 func (s *spiking) listSpikes() error {
-	return s.stream.Launch(s.list, s.lanes(), append(s.page(), device.Ptr(s.active[0]), device.Ptr(s.counts),
-		device.Uint32(0))...)
+	c := s.whole
+	return s.stream.Launch(s.list, c.lanes(), append(c.pages[:5:5], c.active[0], c.counts, device.Uint32(0))...)
 }
 
 // pushBlocks is the blocks of a launch of push for each multiprocessor, of 4 warps.
@@ -146,51 +165,11 @@ func (s *spiking) exciting() uint32 {
 }
 
 func (s *spiking) launch(i int, tick uint32, count bool) error {
-	err := errors.Join(s.carry(i), s.step(i, tick, count))
-	if s.delayed != nil {
-		return errors.Join(err, s.delayed.next(i))
+	err := s.whole.launch(i, tick, count)
+	if s.delayed != nil && s.delayed.next(i) {
+		return errors.Join(err, s.whole.append())
 	}
 	return err
-}
-
-// carry puts into the stream what adds the spikes of the tick before number i to sums. A warp adds the
-// links of a neuron, of which few spike, so that a launch needs no more blocks than run at once.
-func (s *spiking) carry(i int) error {
-	if s.delayed != nil {
-		return s.delayed.send(i%2, 0)
-	}
-	r, v := s.o.Links.Rows, s.cell.Value
-	return s.stream.Launch(s.push, s.pushShape(), device.Ptr(s.active[i%2]), device.Ptr(s.counts),
-		device.Uint32(uint32(i%2)), device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns),
-		device.Ptr(s.weights), device.Uint32(s.degree), bit(r != nil && r.Weights != nil), device.Uint32(s.exciting()),
-		device.Uint32(fixed(v("weight"))), device.Uint32(fixed(-v("weight")*v("inhibition"))))
-}
-
-// pushShape returns a launch with a warp for each neuron that spikes.
-func (s *spiking) pushShape() device.Geometry {
-	shape := s.Network.states.Shape(s.Len())
-	shape.Grid = min(shape.Grid, pushBlocks*s.dev.Properties().Multiprocessors)
-	return shape
-}
-
-// inputs returns the argument for the sums of the next tick.
-func (s *spiking) inputs() device.Arg {
-	if s.delayed != nil {
-		return s.delayed.inputs()
-	}
-	return device.Ptr(s.sums)
-}
-
-// step puts into the stream what steps all neurons in tick number i.
-func (s *spiking) step(i int, tick uint32, count bool) error {
-	if s.types != nil {
-		return s.stepTypes(i, tick, count)
-	}
-	return s.stream.Launch(s.tick, s.lanes(), append(s.page(), device.Uint32(s.layout.Offsets[cells.LIFRest]),
-		device.Uint32(s.potential), device.Uint32(s.current), s.inputs(),
-		device.Ptr(s.active[1-i%2]), device.Ptr(s.counts), device.Uint32(uint32(1-i%2)), s.float("decay"),
-		s.float("threshold"), device.Uint32(uint32(s.cell.Value("refractory"))), s.float("noise"), device.Uint32(tick),
-		device.Uint32(uint32(s.o.Seed)), device.Uint32(uint32(s.o.Seed>>32)), bit(count), device.Ptr(s.tally))...)
 }
 
 func (s *spiking) set(ctx context.Context, ids []uint32, values []float32) error {

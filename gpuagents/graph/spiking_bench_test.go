@@ -128,12 +128,12 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 		ok(b, n.stream.Sync(b.Context()))
 		opening = append(opening, time.Since(began))
 		ok(b, n.stream.Record(at[0]))
-		ok(b, s.carry(0))
+		ok(b, s.whole.carry(0, 0))
 		ok(b, n.stream.Record(at[1]))
-		ok(b, s.step(0, 1, false))
+		ok(b, s.whole.step(0, 1, false))
 		ok(b, n.stream.Record(at[2]))
-		if s.delayed != nil {
-			ok(b, s.delayed.next(0))
+		if s.delayed != nil && s.delayed.next(0) {
+			ok(b, s.whole.append())
 		}
 		ok(b, n.stream.Record(at[3]))
 		ok(b, n.stream.Sync(b.Context()))

@@ -35,13 +35,18 @@ func (a *Arrays) send(r *rand.Rand, agents int) *Arrays {
 	a.in(own(active)).out(own(counts)).word(which).out(own(sums)).scalar(device.Uint64(uint64(stride))).word(slots).
 		word(r.IntN(slots)).word(r.IntN(slots)).in(own(offsets)).in(own(columns)).in(own(weights)).in(delays).
 		word(degree).word(r.IntN(2)).word(r.IntN(2)).word(least).word(span)
-	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(agents + 1)).
+	a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(agents + 1)).
 		scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32()))
+	return a.partial(r, offsets)
 }
 
 // history makes a launch of Recall, which finds one neuron at most, since a list is in any order, or of
 // Remember.
 func (a *Arrays) history(r *rand.Rand, kernel string, agents, per int, frames []uint32) *Arrays {
+	first := 0
+	if kernel == graphset.Remember {
+		_, first = ofDevice(r, agents)
+	}
 	at := (per + 255) / 256 * 256
 	pageBytes := at + (4*per+255)/256*256
 	content, age, who := make([]byte, len(frames)*pageBytes), r.IntN(32), r.IntN(2*agents)
@@ -55,9 +60,9 @@ func (a *Arrays) history(r *rand.Rand, kernel string, agents, per int, frames []
 		copy(page[at+4*(id%per):], own([]uint32{past}))
 	}
 	a.memory(content, kernel == graphset.Remember).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
-		word(agents).word(at)
+		word(agents - first).word(at)
 	if kernel == graphset.Remember {
-		return a.scalar(device.Uint32(math.MaxUint32 >> age))
+		return a.scalar(device.Uint32(math.MaxUint32 >> age)).word(first)
 	}
 	return a.word(age).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
 }

@@ -14,7 +14,7 @@ func GraphKernels() []string {
 	return []string{
 		graphset.Links, graphset.Mark, graphset.SIR, graphset.Rounds, graphset.List, graphset.Push, graphset.LIF,
 		graphset.Izhikevich, graphset.Put, graphset.Take, graphset.Trace, graphset.Send, graphset.Recall,
-		graphset.Remember,
+		graphset.Remember, graphset.Pick, graphset.Count, graphset.Split,
 	}
 }
 
@@ -40,6 +40,12 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		states[int(frames[id/per])*pageBytes+id%per] = 1
 		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
 			out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+	case graphset.Pick: // one agent, for the same reason
+		id, bits := r.IntN(agents), make([]uint32, (agents+31)/32)
+		bits[id/32] = 1 << (id % 32)
+		return a.in(own(bits)).word(agents).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+	case graphset.Count, graphset.Split:
+		return a.split(r, kernel, agents)
 	case graphset.Send:
 		return a.send(r, agents)
 	case graphset.Recall, graphset.Remember:
@@ -159,9 +165,10 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		}
 		which, counts := r.IntN(2), []uint32{7, 7}
 		counts[which] = uint32(count)
-		return a.in(own(active)).out(own(counts)).word(which).out(own(sums)).in(own(offsets)).in(own(columns)).
+		a.in(own(active)).out(own(counts)).word(which).out(own(sums)).in(own(offsets)).in(own(columns)).
 			in(own(weights)).word(degree).word(r.IntN(2)).word(r.IntN(agents + 1)).word(int(r.Int32())).
 			word(int(r.Uint32()))
+		return a.partial(r, offsets)
 	}
 	bytes := func(n int) int { return (n + 255) / 256 * 256 }
 	resting, potentials := bytes(per), 2*bytes(per)
@@ -180,6 +187,7 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		a.word([]int{potentials, currents}[r.IntN(2)]).in(own(ids)).word(len(ids))
 		return a.memory(own(values), kernel == graphset.Take)
 	}
+	marked, first := ofDevice(r, agents)
 	threshold := float32(2.5) // of neurons of which one spikes at the most
 	if r.IntN(2) == 0 {
 		threshold = 100
@@ -189,11 +197,13 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		page := content[int(frames[id/per])*pageBytes:]
 		at := id % per
 		page[at], page[resting+at] = byte(r.IntN(2)), byte(max(0, r.IntN(5)-2))
-		low := threshold == 100 || spikes > 0 // it does not spike
+		low := threshold == 100 || spikes > 0 && !marked // it does not spike
 		put := func(offset int, v float32) { copy(page[offset+4*at:], own([]float32{v})) }
 		put(potentials, float32(r.NormFloat64())*0.1)
 		put(currents, float32(r.NormFloat64())*0.05)
-		sums[id] = uint32(int32(r.NormFloat64() * 6000))
+		if id >= first {
+			sums[id-first] = uint32(int32(r.NormFloat64() * 6000))
+		}
 		if !low && r.IntN(20) == 0 {
 			put(currents, 3)
 			spikes++
@@ -203,10 +213,11 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 	if r.IntN(2) == 0 {
 		noise = 0.01
 	}
-	a.word(agents).word(resting).word(potentials).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).
-		out(own([]uint32{0, 0})).word(r.IntN(2)).scalar(device.Float32(r.Float32())).scalar(device.Float32(threshold)).
-		word(r.IntN(4)).scalar(device.Float32(noise)).word(r.IntN(100))
-	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+	a.word(agents - first).word(resting).word(potentials).word(currents).out(own(sums)).
+		out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2)).scalar(device.Float32(r.Float32())).
+		scalar(device.Float32(threshold)).word(r.IntN(4)).scalar(device.Float32(noise)).word(r.IntN(100))
+	a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+	return a.marks(marked, agents-first, first)
 }
 
 // izhikevich makes a launch of Izhikevich whose neurons do not spike, but for one at most. Potentials
@@ -219,6 +230,7 @@ func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arr
 	pageBytes := currents + bytes(4*per)
 	content := make([]byte, len(frames)*pageBytes)
 	sums, spiking, tick := make([]uint32, agents), r.IntN(4*agents), r.IntN(3)
+	marked, first := ofDevice(r, agents)
 	for id := range agents {
 		page := content[int(frames[id/per])*pageBytes:]
 		at := id % per
@@ -227,8 +239,10 @@ func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arr
 		put(potentials, -60-60*r.Float64())
 		put(recoveries, 20+20*r.NormFloat64())
 		put(currents, -50*r.Float64())
-		sums[id] = uint32(-r.Int32N(1 << 22))
-		if id == spiking {
+		if id >= first {
+			sums[id-first] = uint32(-r.Int32N(1 << 22))
+		}
+		if id == spiking || marked && r.IntN(9) == 0 {
 			put(currents, 1e6*r.Float64()+1e4)
 		}
 	}
@@ -236,10 +250,11 @@ func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arr
 	for range 2 {
 		types = append(types, r.Float32(), r.Float32()-0.5, -50-50*r.Float32(), 20*r.Float32()-10, 2*r.Float32())
 	}
-	a.out(content).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).word(potentials).
+	a.out(content).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents - first).word(potentials).
 		word(recoveries).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).
 		word(r.IntN(2)).in(own(types)).word(r.IntN(agents + 1)).word(r.IntN(2)).word(tick)
-	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+	a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
+	return a.marks(marked, agents-first, first)
 }
 
 // trace adds the rows and columns of a launch of Trace.

@@ -34,19 +34,16 @@ func (d *drawn) of(id uint32, k uint64) uint32 {
 func send(b *twin.Block) {
 	active, counts, which, sums := twin.Mem[uint32](b, 0), twin.Mem[uint32](b, 1), b.Uint32(2), twin.Mem[int32](b, 3)
 	stride, slots, slot, age := b.Uint64(4), b.Uint32(5), b.Uint32(6), b.Uint32(7)
-	offsets, columns, weights, delays := twin.Mem[uint64](b, 8), twin.Mem[uint32](b, 9), twin.Mem[int32](b, 10),
+	all, columns, weights, delays := rowsOf(b, 8, 12, 22), twin.Mem[uint32](b, 9), twin.Mem[int32](b, 10),
 		twin.Mem[byte](b, 11)
-	degree, weighted, listed, exciting := uint64(b.Uint32(12)), b.Uint32(13) != 0, b.Uint32(14) != 0, b.Uint32(19)
+	weighted, listed, exciting := b.Uint32(13) != 0, b.Uint32(14) != 0, b.Uint32(19)
 	draws := &drawn{least: b.Uint32(15), span: b.Uint32(16), key: [2]uint32{b.Uint32(17), b.Uint32(18)}}
 	if b.Index == 0 {
 		counts[1-which] = 0
 	}
 	first, end := b.Part(uint64(counts[which]))
 	for _, id := range active[first:end] {
-		from, to := uint64(id)*degree, (uint64(id)+1)*degree
-		if degree == 0 {
-			from, to = offsets[id], offsets[id+1]
-		}
+		from, to := all.of(id)
 		weight := b.Int32(21)
 		if id < exciting {
 			weight = b.Int32(20)
@@ -89,9 +86,9 @@ func recall(b *twin.Block) {
 // remember is the twin of remember.cu.
 func remember(b *twin.Block) {
 	all, agents, words := pagesOf(b), uint64(b.Uint32(4)), twin.Mem[uint32](b, 0)
-	history, keep := b.Uint32(5), b.Uint32(6)
+	history, keep, base := b.Uint32(5), b.Uint32(6), uint64(b.Uint32(7))
 	first, end := b.Part(agents)
-	for id := first; id < end; id++ {
+	for id := base + first; id < base+end; id++ {
 		past, spike := word(all, words, history, uint32(id)), uint32(0)
 		if *all.state(uint32(id)) == graphset.Spike {
 			spike = 1

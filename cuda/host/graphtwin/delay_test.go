@@ -25,7 +25,11 @@ func TestSend(t *testing.T) {
 		counts, want := device.Of[uint32](a.Params[1].Mem), slices.Clone(device.Of[int32](a.Params[3].Mem))
 		for _, id := range active[:counts[number(2)]] {
 			from := offsets[id]
-			for k := range int(offsets[id+1] - from) {
+			links := int(offsets[id+1] - from)
+			if number(22) == 1 {
+				links = int(device.Of[uint32](a.Params[23].Mem)[id])
+			}
+			for k := range links {
 				at := from + uint64(k)
 				counter := [4]uint32{uint32(k/128*32 + k%32), id, 1}
 				draw := kernels.Philox([2]uint32{uint32(number(17)), uint32(number(18))}, counter)[k/32%4]
@@ -87,6 +91,7 @@ func TestDelays(t *testing.T) {
 			for _, w := range []uint32{degree, 0, 0, least, span, seed, 1, agents, 1, 1} {
 				args = append(args, device.Uint32(w))
 			}
+			args = append(args, device.Uint32(0), device.Ptr(columns))
 			fixture.Launch(t, s, kernel, device.Geometry{Grid: 1, Block: 32}, args...)
 			fixture.Wait(t, s)
 			for i, n := range device.Of[int32](fixture.Download(t, sums)) {

@@ -47,24 +47,25 @@ func izhikevich(b *twin.Block) {
 	active, counts, which := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10), b.Uint32(11)
 	types, exciting, noisy, tick := twin.Mem[float32](b, 12), b.Uint32(13), b.Uint32(14) != 0, b.Uint32(15)
 	excitatory, inhibitory := typeOf(types), typeOf(types[graphset.TypeWords:])
-	key := [2]uint32{b.Uint32(16), b.Uint32(17)}
+	key, base := [2]uint32{b.Uint32(16), b.Uint32(17)}, b.Uint32(22)
+	found := marks(b, 20, active, &counts[which])
 	var spikes, seen uint64
 	draws := [4]uint32{1 << 31, 1 << 31, 1 << 31, 1 << 31}
-	first, end := b.Part((agents + 3) / 4)
-	for four := first; four < end; four++ {
+	first, end := b.Part((agents + 31) / 32) // words of bits
+	for four := first * 8; four < min(end*8, (agents+3)/4); four++ {
 		if noisy {
-			draws = kernels.Philox(key, [4]uint32{0, uint32(four), tick})
+			draws = kernels.Philox(key, [4]uint32{0, base/4 + uint32(four), tick})
 		}
-		for id := uint32(four * 4); uint64(id) < min(four*4+4, agents); id++ {
-			t := excitatory
+		for at := uint32(four * 4); uint64(at) < min(four*4+4, agents); at++ {
+			id, t := base+at, excitatory
 			if id >= exciting {
 				t = inhibitory
 			}
 			drawn := float32(int32(draws[id%4]>>8)-1<<23) * 0x1p-23
 			input := *word(all, floats, currents, id)
 			input += float32(drawn * t.noise)
-			input += float32(float32(sums[id]) * 0x1p-16)
-			sums[id] = 0
+			input += float32(float32(sums[at]) * 0x1p-16)
+			sums[at] = 0
 			v, u := word(all, floats, potentials, id), word(all, floats, recoveries, id)
 			if tick == 0 {
 				*v, *u = t.c, float32(t.b*t.c)
@@ -75,8 +76,8 @@ func izhikevich(b *twin.Block) {
 			if seen++; spike {
 				*all.state(id) = graphset.Spike
 				spikes++
-				active[atomic.AddUint32(&counts[which], 1)-1] = id
 			}
+			found(at, id, spike)
 		}
 	}
 	if b.Uint32(18) != 0 {

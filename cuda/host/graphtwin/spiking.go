@@ -11,6 +11,7 @@ import (
 
 func init() {
 	twin.Register(graphset.List, list)
+	twin.Register(graphset.Pick, pick)
 	twin.Register(graphset.Push, push)
 	twin.Register(graphset.Send, send)
 	twin.Register(graphset.Recall, recall)
@@ -32,20 +33,57 @@ func list(b *twin.Block) {
 	}
 }
 
+// pick is the twin of pick.cu.
+func pick(b *twin.Block) {
+	bits, agents, active, counts, which := twin.Mem[uint32](b, 0), uint64(b.Uint32(1)), twin.Mem[uint32](b, 2),
+		twin.Mem[uint32](b, 3), b.Uint32(4)
+	first, end := b.Part(agents)
+	for id := first; id < end; id++ {
+		if bits[id/32]>>(id%32)&1 == 1 {
+			active[atomic.AddUint32(&counts[which], 1)-1] = uint32(id)
+		}
+	}
+}
+
+// rows are the links of agents, as the kernels that carry spikes have them.
+type rows struct {
+	offsets []uint64
+	degree  uint64
+	lengths []uint32 // nil: rows have all links
+}
+
+// rowsOf returns the rows of a launch whose parameters have these numbers.
+func rowsOf(b *twin.Block, offsets, degree, partial int) *rows {
+	r := &rows{offsets: twin.Mem[uint64](b, offsets), degree: uint64(b.Uint32(degree))}
+	if b.Uint32(partial) != 0 {
+		r.lengths = twin.Mem[uint32](b, partial+1)
+	}
+	return r
+}
+
+// of returns the place of the links of an agent.
+func (r *rows) of(id uint32) (from, to uint64) {
+	from, to = uint64(id)*r.degree, (uint64(id)+1)*r.degree
+	if r.degree == 0 {
+		from, to = r.offsets[id], r.offsets[id+1]
+	}
+	if r.lengths != nil {
+		to = from + uint64(r.lengths[id])
+	}
+	return from, to
+}
+
 // push is the twin of push.cu.
 func push(b *twin.Block) {
 	active, counts, which, sums := twin.Mem[uint32](b, 0), twin.Mem[uint32](b, 1), b.Uint32(2), twin.Mem[int32](b, 3)
-	offsets, columns, weights := twin.Mem[uint64](b, 4), twin.Mem[uint32](b, 5), twin.Mem[int32](b, 6)
-	degree, weighted, exciting := uint64(b.Uint32(7)), b.Uint32(8) != 0, b.Uint32(9)
+	all, columns, weights := rowsOf(b, 4, 7, 12), twin.Mem[uint32](b, 5), twin.Mem[int32](b, 6)
+	weighted, exciting := b.Uint32(8) != 0, b.Uint32(9)
 	if b.Index == 0 {
 		counts[1-which] = 0
 	}
 	first, end := b.Part(uint64(counts[which]))
 	for _, id := range active[first:end] {
-		from, to := uint64(id)*degree, (uint64(id)+1)*degree
-		if degree == 0 {
-			from, to = offsets[id], offsets[id+1]
-		}
+		from, to := all.of(id)
 		weight := b.Int32(11)
 		if id < exciting {
 			weight = b.Int32(10)
@@ -71,17 +109,18 @@ func lif(b *twin.Block) {
 	floats, sums := twin.Mem[float32](b, 0), twin.Mem[int32](b, 8)
 	active, counts, which := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10), b.Uint32(11)
 	decay, threshold, refractory, noise := b.Float32(12), b.Float32(13), byte(b.Uint32(14)), b.Float32(15)
-	key := [2]uint32{b.Uint32(17), b.Uint32(18)}
+	key, base := [2]uint32{b.Uint32(17), b.Uint32(18)}, b.Uint32(23)
+	found := marks(b, 21, active, &counts[which])
 	var spikes, seen uint64
 	draws := [4]uint32{1 << 31, 1 << 31, 1 << 31, 1 << 31}
-	first, end := b.Part((agents + 3) / 4)
-	for four := first; four < end; four++ {
+	first, end := b.Part((agents + 31) / 32) // words of bits
+	for four := first * 8; four < min(end*8, (agents+3)/4); four++ {
 		if noise != 0 {
-			draws = kernels.Philox(key, [4]uint32{0, uint32(four), b.Uint32(16)})
+			draws = kernels.Philox(key, [4]uint32{0, base/4 + uint32(four), b.Uint32(16)})
 		}
-		for id := uint32(four * 4); uint64(id) < min(four*4+4, agents); id++ {
-			sum, spike := sums[id], byte(0)
-			sums[id] = 0
+		for at := uint32(four * 4); uint64(at) < min(four*4+4, agents); at++ {
+			id, sum, spike := base+at, sums[at], byte(0)
+			sums[at] = 0
 			rest := &all.bytes[uint64(all.frames[id/all.per])*all.pageBytes+uint64(resting)+uint64(id%all.per)]
 			if *rest > 0 {
 				*rest--
@@ -99,14 +138,35 @@ func lif(b *twin.Block) {
 			*all.state(id) = spike
 			if seen++; spike == graphset.Spike {
 				spikes++
-				active[atomic.AddUint32(&counts[which], 1)-1] = id
 			}
+			found(at, id, spike == graphset.Spike)
 		}
 	}
 	if b.Uint32(19) != 0 {
 		tally := twin.Mem[uint64](b, 20)
 		atomic.AddUint64(&tally[0], seen-spikes)
 		atomic.AddUint64(&tally[1], spikes)
+	}
+}
+
+// marks returns what takes the neurons of a launch, in words of 32. If the parameter marked is 1, it
+// writes the bits of those that spike, which are the next parameter. Else it appends them to a list.
+func marks(b *twin.Block, marked int, active []uint32, count *uint32) func(at, id uint32, spike bool) {
+	if b.Uint32(marked) == 0 {
+		return func(_, id uint32, spike bool) {
+			if spike {
+				active[atomic.AddUint32(count, 1)-1] = id
+			}
+		}
+	}
+	bits := twin.Mem[uint32](b, marked+1)
+	return func(at, _ uint32, spike bool) {
+		if at%32 == 0 {
+			bits[at/32] = 0
+		}
+		if spike {
+			bits[at/32] |= 1 << (at % 32)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ graph_izhikevich(unsigned char *pages, const unsigned *frames, unsigned long lon
                  unsigned agents, unsigned potentials, unsigned recoveries, unsigned currents, int *sums,
                  unsigned *active, unsigned *counts, unsigned which, const float *types, unsigned exciting,
                  unsigned noisy, unsigned tick, unsigned key0, unsigned key1, unsigned count,
-                 unsigned long long *tally) {
+                 unsigned long long *tally, unsigned marked, unsigned *bits, unsigned first_id) {
   const Type excitatory(types), inhibitory(types + 5);
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   unsigned spikes = 0, seen = 0;
@@ -35,19 +35,20 @@ graph_izhikevich(unsigned char *pages, const unsigned *frames, unsigned long lon
     const unsigned n = id >= agents ? 0 : (agents - id < 4 ? (unsigned)(agents - id) : 4);
     unsigned draws[4] = {0x80000000u, 0x80000000u, 0x80000000u, 0x80000000u};
     if (noisy) {
-      const Words block(key0, key1, 0, (unsigned)(id / 4), tick, 0);
+      const Words block(key0, key1, 0, (unsigned)(id / 4) + first_id / 4, tick, 0);
       for (unsigned k = 0; k < 4; k++) draws[k] = block.w[k];
     }
+    unsigned four = 0; // bits of those that spike
 #pragma unroll
     for (unsigned k = 0; k < 4; k++) {
-      const unsigned who = (unsigned)id + k;
+      const unsigned who = first_id + (unsigned)id + k;
       bool spike = false;
       if (k < n) {
         unsigned char *page = pages + frames[who / per] * page_bytes;
         const unsigned at = who % per;
         float *potential = (float *)(page + potentials) + at, *recovery = (float *)(page + recoveries) + at;
-        const int sum = sums[who];
-        if (sum != 0) sums[who] = 0;
+        const int sum = sums[id + k];
+        if (sum != 0) sums[id + k] = 0;
         const Type &t = who < exciting ? excitatory : inhibitory;
         // Each operation rounds once. The draw is uniform in [-1, 1), in steps of 2^-23.
         const float drawn = (float)((int)(draws[k] >> 8) - (1 << 23)) * 1.1920928955078125e-7f;
@@ -68,8 +69,10 @@ graph_izhikevich(unsigned char *pages, const unsigned *frames, unsigned long lon
         spikes += spike;
         seen++;
       }
-      append(active, counts + which, who, spike);
+      four |= (unsigned)spike << k;
+      if (!marked) append(active, counts + which, who, spike);
     }
+    if (marked) write_bits(bits, w, four, agents);
   }
   if (count) {
     add_warp(seen - spikes, tally);
