@@ -144,5 +144,11 @@ func (c *cohort) append() error {
 
 // launch puts a tick into the stream: spikes of the list number i are carried, and neurons stepped.
 func (c *cohort) launch(i int, tick uint32, count bool) error {
-	return errors.Join(c.carry(i%2, 0), c.step(i, tick, count))
+	if err := errors.Join(c.carry(i%2, 0), c.step(i, tick, count)); err != nil {
+		return err
+	}
+	if d := c.of.delayed; d != nil && d.remembers(i) {
+		return c.append()
+	}
+	return nil
 }

@@ -39,7 +39,7 @@ func (d *delayed) open() (err error) {
 	if d.recall, err = d.dev.Kernel(graphset.Recall); err != nil {
 		return err
 	}
-	if d.bytes() == 0 {
+	if d.o.Links.Rows == nil {
 		return nil
 	}
 	if err := d.alloc(&d.delays, d.bytes()); err != nil {
@@ -74,12 +74,12 @@ func (d *delayed) begin(ticks int) error {
 	return nil
 }
 
-// next goes on to the next tick after number i, and reports whether the spikes of that one are remembered. Of
-// a long entry, the ticks before the last ones need not be: no bit of them is left at its end.
-func (d *delayed) next(i int) bool {
-	d.slot = (d.slot + 1) % d.slots
-	return d.ticks-i <= d.slots
-}
+// remembers reports whether the spikes of tick number i are remembered. Of a long entry, those of the ticks
+// before the last ones need not be: no bit of them is left at its end.
+func (d *delayed) remembers(i int) bool { return d.ticks-i <= d.slots }
+
+// advance goes on to the next tick.
+func (d *delayed) advance() { d.slot = (d.slot + 1) % d.slots }
 
 // end says that the sums are those of the pages.
 func (d *delayed) end() { d.valid = true }

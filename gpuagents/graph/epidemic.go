@@ -67,6 +67,13 @@ func (e *epidemic) open() (err error) {
 	return e.openParts()
 }
 
+func (e *epidemic) together() sharer {
+	if e.parts == nil {
+		return nil
+	}
+	return e.parts
+}
+
 // begin puts the bits of those who are infected into the stream.
 func (e *epidemic) begin(int) error {
 	return e.stream.Launch(e.mark, e.lanes(), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
@@ -74,7 +81,7 @@ func (e *epidemic) begin(int) error {
 		device.Uint32(graphset.Infected), device.Ptr(e.ill[0]))
 }
 
-func (e *epidemic) end() {}
+func (e *epidemic) end([]uint64) {}
 
 // launch puts tick number i after begin into the stream, with the number of ticks before it.
 func (e *epidemic) launch(i int, tick uint32, count bool) error {

@@ -6,14 +6,19 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// openTypes puts the numbers of the two types of neurons on the device; see graphset.TypeWords.
-func (s *spiking) openTypes() error {
-	var types []float32
+// typeNumbers returns the numbers of the two types of neurons; see graphset.TypeWords.
+func (s *spiking) typeNumbers() (types []float32) {
 	for _, of := range []string{"", "inhibitory_"} {
 		for _, name := range []string{"a", "b", "c", "d", "noise"} {
 			types = append(types, float32(s.cell.Value(of+name)))
 		}
 	}
+	return types
+}
+
+// openTypes puts the numbers of the types on the device.
+func (s *spiking) openTypes() error {
+	types := s.typeNumbers()
 	if err := s.alloc(&s.types, int64(4*len(types))); err != nil {
 		return err
 	}

@@ -48,6 +48,14 @@ func (l Links) count(agents int64) int64 {
 	return agents * int64(l.Degree)
 }
 
+// before returns the number of links of the agents before one.
+func (l Links) before(id int64) int64 {
+	if l.Rows != nil {
+		return int64(l.Rows.Offsets[id])
+	}
+	return id * int64(l.Degree)
+}
+
 // least is the least bytes of memory: kernels get some also where they read nothing.
 const least = 8
 

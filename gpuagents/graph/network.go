@@ -27,7 +27,7 @@ type Options struct {
 	Seed uint64
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
 	PageBytes int
-	// Devices is the most devices that make ticks of sir together, up to team.MaxDevices; 0 is 1.
+	// Devices is the most devices that make ticks together, up to team.MaxDevices; 0 is 1.
 	Devices int
 	// Members are the further ones, of which those without room are not used. States have the same bits
 	// with any number.
@@ -74,10 +74,14 @@ type model interface {
 	bytes() int64
 	// begin puts into the stream what so many ticks need of the pages, and launch tick number i after it,
 	// with the number of ticks before it. If count is set, it adds the agents in each state to the tally.
-	// end says that all of them are made.
+	// end says that all of them are made, and how many agents are in each state then, if that is known.
 	begin(ticks int) error
 	launch(i int, tick uint32, count bool) error
-	end()
+	end(tally []uint64)
+	// memberBytes is what each further device has if so many devices make ticks; 0: so many cannot.
+	memberBytes(devices int) int64
+	// together makes ticks on several devices; nil: one makes all.
+	together() sharer
 	// set applies the values of observations, and get returns the votes of agents and a value of each.
 	set(ctx context.Context, ids []uint32, values []float32) error
 	get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error)
@@ -97,6 +101,7 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n 
 	if err = n.place(cell); err != nil {
 		return n, err
 	}
+	n.o.Devices = min(n.o.Devices, len(o.Members)+1)
 	return n, n.allocate(b)
 }
 
@@ -262,6 +267,12 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 	}
 	others := make([]uint64, n.model.states())
 	if alone < count {
+		if err := n.sync(wait); err != nil { // the other streams read the pages
+			return nil, err
+		}
+		if alone > 0 {
+			n.model.end(nil)
+		}
 		if others, err = shared.tick(ctx, wait, tick+uint32(alone), count-alone, most); err != nil {
 			return nil, err
 		}
@@ -275,7 +286,6 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 	if err := n.sync(wait); err != nil {
 		return nil, err
 	}
-	n.model.end()
 	tally = make([]uint64, n.model.states())
 	if err := n.tally.Read(0, device.Bytes(tally)); err != nil {
 		return nil, fault.Mark(err)
@@ -283,23 +293,23 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 	for state, more := range others {
 		tally[state] += more
 	}
+	n.model.end(tally)
 	return tally, nil
 }
 
-// shared returns how many of some ticks the first device makes alone, and the parts that make those after
-// them: pictures over ticks are drawn from the pages after each tick.
-func (n *Network) shared(count int) (alone int, by *parts) {
-	e, is := n.model.(*epidemic)
-	if !is || e.parts == nil {
+// shared returns how many of some ticks the first device makes alone, and who makes those after them:
+// pictures over ticks are drawn from the pages after each tick.
+func (n *Network) shared(count int) (alone int, by sharer) {
+	if by = n.model.together(); by == nil {
 		return count, nil
 	}
 	if n.trace != nil {
 		alone = int(min(int64(count), n.trace.left))
 	}
-	if alone == count || !n.always && !e.parts.gains(count-alone) {
+	if alone == count || !n.always && !by.gains(count-alone) {
 		return count, nil
 	}
-	return alone, e.parts
+	return alone, by
 }
 
 // steps makes ticks on the first device. count says that the agents in each state are counted after the last
@@ -333,8 +343,8 @@ func (n *Network) steps(ctx, wait context.Context, tick uint32, ticks, most int,
 
 // Devices returns the devices that make ticks: the first has the pages.
 func (n *Network) Devices() []device.Device {
-	if e, is := n.model.(*epidemic); is && e.parts != nil {
-		return team.Devices(e.parts.seats)
+	if by := n.model.together(); by != nil {
+		return by.devices()
 	}
 	return []device.Device{n.dev}
 }

@@ -3,14 +3,11 @@ package graph
 import (
 	"context"
 	"errors"
-	"sort"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
 
@@ -19,25 +16,22 @@ import (
 // infected. After each tick the devices give each other the bits of their agents. The first device steps
 // its agents in the pages, and the others give theirs back at the end.
 type parts struct {
-	e     *epidemic
-	seats []*team.Seat
-	all   []*part // by seat
-	marks [2]device.Event
+	*crew
+	e   *epidemic
+	all []*part // by seat
 }
-
-// partAlign is what the first agent of a part is a multiple of: a warp has so many agents.
-const partAlign = 128
 
 // part is the agents of a device.
 type part struct {
-	first, agents, links int64
-	at                   places
-	pages                []device.Arg     // the first arguments of kernels
-	ill                  [2]device.Buffer // with the bits of all agents, from the byte bits on
-	bits                 [2]int64
-	rows                 []device.Arg // offsets, columns and weights
-	misses, tally        device.Arg
-	mark, step           device.Kernel
+	span
+	links         int64
+	at            places
+	pages         []device.Arg     // the first arguments of kernels
+	ill           [2]device.Buffer // with the bits of all agents, from the byte bits on
+	bits          [2]int64
+	rows          []device.Arg // offsets, columns and weights
+	misses, tally device.Arg
+	mark, step    device.Kernel
 }
 
 // places are where the memory of a part begins in that of its seat, for a device that has no pages.
@@ -49,37 +43,14 @@ type places struct {
 	offsetBytes, columnBytes, weighting int64
 }
 
-// before returns the links of the agents before one.
-func (l Links) before(id int64) int64 {
-	if l.Rows != nil {
-		return int64(l.Rows.Offsets[id])
-	}
-	return id * int64(l.Degree)
-}
-
 // split returns the parts of so many devices, which have about as much work each; nil: there are too few
 // agents.
 func (e *epidemic) split(devices int) (all []*part) {
-	l, n := e.o.Links, e.Len()
-	work := func(id int64) int64 { return 2*id + l.before(id) }
-	for i := range int64(devices) {
-		p := &part{}
-		if i > 0 {
-			share := work(n) / int64(devices) * i
-			p.first = int64(sort.Search(int(n), func(id int) bool { return work(int64(id)) >= share }))
-			p.first = (p.first + partAlign/2) / partAlign * partAlign
-			before := all[i-1]
-			if p.first <= before.first || p.first >= n {
-				return nil
-			}
-			before.agents = p.first - before.first
-		}
-		all = append(all, p)
-	}
-	all[devices-1].agents = n - all[devices-1].first
-	for _, p := range all {
-		p.links = l.before(p.first+p.agents) - l.before(p.first)
+	l := e.o.Links
+	for _, s := range cut(e.Len(), devices, func(id int64) int64 { return 2*id + l.before(id) }) {
+		p := &part{span: s, links: l.before(s.first+s.agents) - l.before(s.first)}
 		p.at = e.placesOf(p)
+		all = append(all, p)
 	}
 	return all
 }
@@ -126,50 +97,20 @@ func MemberBytes(cell *cells.Addressed, o Options, devices int) int64 {
 	if n.place(cell) != nil {
 		return 0
 	}
-	e, is := n.model.(*epidemic)
-	if !is {
-		return 0
-	}
-	return e.memberBytes(devices)
+	return n.model.memberBytes(devices)
 }
 
 // openParts opens the seats of the team, and puts the links of each part there; nothing: one device makes
 // all ticks.
 func (e *epidemic) openParts() error {
-	o := &e.o
-	o.Members = o.Members[:min(len(o.Members), max(0, o.Devices-1))]
-	for len(o.Members) > 0 && e.memberBytes(len(o.Members)+1) == 0 {
-		o.Members = o.Members[:len(o.Members)-1]
-	}
-	if len(o.Members) == 0 {
-		return nil
-	}
-	seats, err := team.Open(o.Members, e.memberBytes)
-	if err != nil || len(seats) == 0 {
+	c, err := e.openCrew(e.memberBytes)
+	if err != nil || c == nil {
 		return err
 	}
-	// All streams end before memory is released that one of them uses.
-	e.close = append([]func() error{func() error { return team.Stop(seats) }}, e.close...)
-	e.close = append(e.close, func() error { return team.Close(seats) })
-	first, err := team.First(e.dev, e.stream, nil)
-	if err != nil {
-		return err
-	}
-	e.close = append(e.close, first.Close)
-	p := &parts{e: e, seats: append([]*team.Seat{first}, seats...)}
-	p.all = e.split(len(p.seats))
-	for i := range p.marks {
-		if p.marks[i], err = e.dev.NewEvent(); err != nil {
-			return fault.Mark(err)
-		}
-		e.close = append(e.close, p.marks[i].Close)
-	}
-	if err := fault.Mark(e.stream.Sync(context.Background())); err != nil { // the links are generated
-		return err
-	}
+	p := &parts{crew: c, e: e, all: e.split(len(c.seats))}
 	p.openFirst()
-	for i := range seats {
-		if err := seats[i].Fail(p.openMember(i + 1)); err != nil {
+	for i, s := range c.seats[1:] {
+		if err := s.Fail(p.openMember(i + 1)); err != nil {
 			return err
 		}
 	}
@@ -230,41 +171,15 @@ func (p *parts) openMember(i int) (err error) {
 	return s.Stream.Copy(s.Memory, t.at.weights, e.weights, 4*begin, t.at.weighting)
 }
 
-// everyone returns all seats.
-func (p *parts) everyone(int) []*team.Seat { return p.seats }
-
-// sync waits for all work of the streams.
-func (p *parts) sync(ctx context.Context) error {
-	var errs []error
-	for _, s := range p.seats {
-		errs = append(errs, s.Fail(s.Stream.Sync(ctx)))
-	}
-	return errors.Join(errs...)
-}
-
-// tick makes ticks from number tick on, and returns the agents of the members in each state after the last
-// one. Its further arguments are those of Network.Tick.
+// tick implements sharer.
 func (p *parts) tick(ctx, wait context.Context, tick uint32, count, most int) (tally []uint64, err error) {
-	if err := p.e.sync(wait); err != nil { // the other streams read the pages
-		return nil, err
-	}
 	if err := p.move(ctx, wait, tick, count, most); err != nil {
 		return nil, errors.Join(err, p.sync(wait))
 	}
 	if err := p.sync(wait); err != nil {
 		return nil, err
 	}
-	tally = make([]uint64, graphset.States)
-	for i, t := range p.all[1:] {
-		own, s := make([]uint64, graphset.States), p.seats[i+1]
-		if err := s.Memory.Read(t.at.tally, device.Bytes(own)); err != nil {
-			return nil, s.Fail(err)
-		}
-		for state, n := range own {
-			tally[state] += n
-		}
-	}
-	return tally, nil
+	return p.tallies(func(i int) int64 { return p.all[i].at.tally })
 }
 
 // move puts the work of ticks into the streams.
@@ -274,26 +189,10 @@ func (p *parts) move(ctx, wait context.Context, tick uint32, count, most int) er
 			return err
 		}
 	}
-	batch := max(1, most/2) // two batches are in the streams
-	for k := range count {
-		if err := p.exchange(k % 2); err != nil {
-			return err
-		}
-		if k%batch == 0 {
-			if err := p.pace(ctx, wait, k/batch); err != nil {
-				return err
-			}
-		}
-		for i := range p.all {
-			if err := p.launch(i, k, tick+uint32(k), k == count-1); err != nil {
-				return err
-			}
-		}
-		if k%batch == batch-1 {
-			if err := p.e.stream.Record(p.marks[k/batch%len(p.marks)]); err != nil {
-				return fault.Mark(err)
-			}
-		}
+	if err := p.each(ctx, wait, count, most, func(k int) error { return p.exchange(k % 2) }, func(i, k int) error {
+		return p.launch(i, k, tick+uint32(k), k == count-1)
+	}); err != nil {
+		return err
 	}
 	for i, t := range p.all[1:] {
 		s := p.seats[i+1]
@@ -305,17 +204,6 @@ func (p *parts) move(ctx, wait context.Context, tick uint32, count, most int) er
 		}
 	}
 	return nil
-}
-
-// pace waits before a batch until the first device has made the last but one, so that the streams do not
-// run empty, and looks at the end of ctx.
-func (p *parts) pace(ctx, wait context.Context, batch int) error {
-	if batch >= len(p.marks) {
-		if err := p.marks[batch%len(p.marks)].Sync(wait); err != nil {
-			return fault.Mark(err)
-		}
-	}
-	return context.Cause(ctx)
 }
 
 // begin copies the states of a part to a member, and puts the bits of those who are infected into the
@@ -354,25 +242,12 @@ func (p *parts) bitsOf(t *part, which int) device.Arg {
 	return device.Range(t.ill[which], t.bits[which], p.e.bits())
 }
 
-// exchange copies the bits of each part to the devices of the others. The bits that a tick writes are not
-// those that another device may still read: it has made a tick since.
+// exchange gives each device the bits of all agents.
 func (p *parts) exchange(which int) error {
-	if err := team.Meet(p.seats, p.everyone); err != nil {
-		return err
-	}
-	for i, t := range p.all {
-		for k, o := range p.all {
-			if i == k {
-				continue
-			}
-			off := o.first / 8
-			if err := p.seats[i].Stream.Copy(t.ill[which], t.bits[which]+off, o.ill[which], o.bits[which]+off,
-				o.bitBytes()); err != nil {
-				return p.seats[i].Fail(err)
-			}
-		}
-	}
-	return nil
+	return p.spread(func(i int) (of device.Buffer, at, own, bytes int64) {
+		t := p.all[i]
+		return t.ill[which], t.bits[which], t.first / 8, t.bitBytes()
+	})
 }
 
 // launch puts tick number k of a part into its stream.
@@ -393,7 +268,7 @@ const (
 	bytesOnHost = 2e8
 )
 
-// gains reports whether the team makes so many ticks faster than the first device. It changes no bit.
+// gains implements sharer.
 func (p *parts) gains(count int) bool {
 	rate := bytesOnGPU
 	if p.e.dev.Properties().ComputeMajor == 0 {
@@ -401,9 +276,6 @@ func (p *parts) gains(count int) bool {
 	}
 	return gains(team.LinkOf(p.seats), rate, p.e.Len(), p.e.o.Links.count(p.e.Len()), len(p.seats), count)
 }
-
-// launchTime is the least time of a tick.
-const launchTime = 10 * time.Microsecond
 
 // gains is parts.gains for a number of agents and links.
 func gains(link team.Link, rate float64, agents, links int64, devices, count int) bool {

@@ -31,11 +31,21 @@ type spiking struct {
 	active       [2]device.Buffer
 	counts, sums device.Buffer
 	delayed      *delayed // nil: spikes arrive in the next tick
+	spikes       int64    // of the last tick, or a guess before the first one
+	// regions are the neurons by device; nil: one device makes all ticks. lengths has how many of the links
+	// of each neuron go to those of the first device, which stand first in its row.
+	regions *regions
+	lengths device.Buffer
+	to      []uint64         // the links to the neurons before each one, until the opening ends
+	marks   [2]device.Buffer // bits of the neurons that spike, in turns
 }
 
 func newSpiking(n *Network, cell *cells.Addressed) *spiking {
 	at := n.layout.Offsets
-	s := &spiking{Network: n, cell: cell, potential: at[cells.LIFPotential], current: at[cells.LIFCurrent]}
+	s := &spiking{
+		Network: n, cell: cell, potential: at[cells.LIFPotential], current: at[cells.LIFCurrent],
+		spikes: n.Len() / spikesAtFirst,
+	}
 	if cell.IsIzhikevich() {
 		s.potential, s.current = at[cells.IzhikevichPotential], at[cells.IzhikevichCurrent]
 	}
@@ -62,6 +72,9 @@ func (s *spiking) bytes() int64 {
 	}
 	if s.cell.IsIzhikevich() {
 		b += 2 * 4 * graphset.TypeWords
+	}
+	if s.o.Devices > 1 {
+		b += s.sharedBytes()
 	}
 	return b
 }
@@ -96,7 +109,7 @@ func (s *spiking) open() (err error) {
 		}
 	}
 	s.whole = s.all()
-	return s.whole.load()
+	return errors.Join(s.whole.load(), s.openRegions())
 }
 
 // all returns the cohort of all neurons, on the first device.
@@ -138,7 +151,10 @@ func (s *spiking) beginSums(ticks int) error {
 	return errors.Join(s.sums.Fill(0, s.sums.Size(), 0), s.counts.Fill(0, s.counts.Size(), 0))
 }
 
-func (s *spiking) end() {
+func (s *spiking) end(tally []uint64) {
+	if tally != nil {
+		s.spikes = int64(tally[graphset.Spike])
+	}
 	if s.delayed != nil {
 		s.delayed.end()
 	}
@@ -166,8 +182,8 @@ func (s *spiking) exciting() uint32 {
 
 func (s *spiking) launch(i int, tick uint32, count bool) error {
 	err := s.whole.launch(i, tick, count)
-	if s.delayed != nil && s.delayed.next(i) {
-		return errors.Join(err, s.whole.append())
+	if s.delayed != nil {
+		s.delayed.advance()
 	}
 	return err
 }

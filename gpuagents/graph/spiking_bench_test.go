@@ -132,8 +132,9 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 		ok(b, n.stream.Record(at[1]))
 		ok(b, s.whole.step(0, 1, false))
 		ok(b, n.stream.Record(at[2]))
-		if s.delayed != nil && s.delayed.next(0) {
+		if s.delayed != nil {
 			ok(b, s.whole.append())
+			s.delayed.advance()
 		}
 		ok(b, n.stream.Record(at[3]))
 		ok(b, n.stream.Sync(b.Context()))

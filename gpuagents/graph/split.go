@@ -1,0 +1,257 @@
+package graph
+
+import (
+	"context"
+	"errors"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+)
+
+// splitter copies the links to the neurons of each device to it, from those of all neurons, which the first
+// device has. It takes consecutive rows at a time, whose links go through memory of the first device.
+type splitter struct {
+	r                                *regions
+	kernel                           device.Kernel
+	places, columns, weights, delays device.Buffer
+	// all are the delays of all links, if these were drawn before; else nil.
+	all device.Buffer
+}
+
+// Rows and links that a splitter takes at a time.
+const (
+	splitRows  = 1 << 20
+	splitLinks = 1 << 24
+)
+
+// atOnce returns how many rows and links of so many agents a splitter takes at a time. A row is not cut.
+func (l Links) atOnce(agents int64) (rows, links int64) {
+	longest := int64(l.Degree)
+	for id := int64(0); l.Rows != nil && id < agents; id++ {
+		longest = max(longest, l.before(id+1)-l.before(id))
+	}
+	return min(agents, splitRows), max(1, longest, min(l.count(agents), splitLinks))
+}
+
+// sharedBytes returns what the first device has more if several make ticks. What a splitter has is free again
+// after the opening.
+func (s *spiking) sharedBytes() int64 {
+	rows, links := s.o.Links.atOnce(s.Len())
+	b := 4*s.Len() + 2*s.markBytes() + s.drawnBytes() + 4*rows + 4*links
+	if s.weighted() {
+		b += 4 * links
+	}
+	if s.delayed != nil {
+		b += links
+	}
+	return b
+}
+
+// drawnBytes returns the bytes of delays that are drawn, which a device of several has in memory: the number
+// of a link in its row, on which a draw depends, is lost when the row is split.
+func (s *spiking) drawnBytes() int64 {
+	if s.delayed == nil || s.o.Links.Rows != nil {
+		return 0
+	}
+	return s.o.Links.count(s.Len())
+}
+
+// measure returns the number of links to some neurons.
+func (s *spiking) measure(own span) (links int64, err error) {
+	if to := s.incoming(); to != nil {
+		return int64(to[own.first+own.agents] - to[own.first]), nil
+	}
+	lengths, err := s.lengthsOf(own, s.active[0])
+	for _, n := range lengths {
+		links += int64(n)
+	}
+	return links, err
+}
+
+// lengthsOf returns how many links of each row go to some neurons, and leaves the numbers in a buffer.
+func (s *spiking) lengthsOf(own span, to device.Buffer) ([]uint32, error) {
+	count, err := s.dev.Kernel(graphset.Count)
+	if err != nil {
+		return nil, err
+	}
+	err = s.stream.Launch(count, s.Network.states.Shape(32*s.Len()), device.Ptr(s.columns), device.Ptr(s.offsets),
+		device.Uint32(s.degree), device.Uint32(uint32(s.Len())), device.Uint32(uint32(own.first)),
+		device.Uint32(uint32(own.agents)), device.Ptr(to))
+	if err := errors.Join(err, s.stream.Sync(context.Background())); err != nil {
+		return nil, fault.Mark(err)
+	}
+	lengths := make([]uint32, s.Len())
+	return lengths, fault.Mark(to.Read(0, device.Bytes(lengths)))
+}
+
+// splitLinks copies the links to the neurons of each member to it, and reorders the rows of the first device,
+// so that those to its neurons stand first.
+func (r *regions) splitLinks() (err error) {
+	s := r.s
+	p := &splitter{r: r}
+	if p.kernel, err = s.dev.Kernel(graphset.Split); err != nil {
+		return err
+	}
+	err = errors.Join(s.alloc(&s.lengths, 4*s.Len()), s.alloc(&s.marks[0], s.markBytes()),
+		s.alloc(&s.marks[1], s.markBytes()), p.open())
+	if err != nil {
+		return err
+	}
+	for i := range r.seats[1:] {
+		if err := p.member(i + 1); err != nil {
+			return err
+		}
+	}
+	if err := p.first(); err != nil {
+		return err
+	}
+	if p.all != nil {
+		s.delayed.delays = p.all
+	}
+	return p.close()
+}
+
+// open allocates the memory of the splitter.
+func (p *splitter) open() error {
+	s := p.r.s
+	rows, links := s.o.Links.atOnce(s.Len())
+	errs := []error{s.alloc(&p.places, 4*rows), s.alloc(&p.columns, 4*links)}
+	if s.weighted() {
+		errs = append(errs, s.alloc(&p.weights, 4*links))
+	}
+	if s.delayed != nil {
+		errs = append(errs, s.alloc(&p.delays, links))
+	}
+	if bytes := s.drawnBytes(); bytes > 0 {
+		errs = append(errs, s.alloc(&p.all, bytes))
+	}
+	return errors.Join(errs...)
+}
+
+// close releases the memory of the splitter.
+func (p *splitter) close() error {
+	var errs []error
+	for _, m := range []device.Buffer{p.places, p.columns, p.weights, p.delays} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// member gives a member the links to its neurons.
+func (p *splitter) member(i int) error {
+	r, s, t, seat := p.r, p.r.s, p.r.all[i], p.r.seats[i]
+	lengths, err := s.lengthsOf(t.span, s.active[0])
+	if err != nil {
+		return err
+	}
+	offsets := make([]uint64, s.Len()+1)
+	for id, n := range lengths {
+		offsets[id+1] = offsets[id] + uint64(n)
+	}
+	if err := seat.Memory.Write(t.at.offsets, device.Bytes(offsets)); err != nil {
+		return seat.Fail(err)
+	}
+	return r.chunks(func(from, end int64) error {
+		places := make([]uint32, end-from)
+		for k := range places {
+			places[k] = uint32(offsets[from+int64(k)] - offsets[from])
+		}
+		if err := p.launch(t.span, false, from, places); err != nil {
+			return err
+		}
+		at, links := int64(offsets[from]), int64(offsets[end]-offsets[from])
+		return seat.Fail(errors.Join(p.copy(links, func(size, which int64, of device.Buffer) error {
+			place := []int64{t.at.columns, t.at.weights, t.at.delays}[which]
+			return seat.Stream.Copy(seat.Memory, place+size*at, of, 0, size*links)
+		}), seat.Stream.Sync(context.Background())))
+	})
+}
+
+// first reorders the rows of the first device.
+func (p *splitter) first() error {
+	r, s, l := p.r, p.r.s, p.r.s.o.Links
+	if _, err := s.lengthsOf(r.all[0].span, s.lengths); err != nil {
+		return err
+	}
+	return r.chunks(func(from, end int64) error {
+		places := make([]uint32, end-from)
+		for k := range places {
+			places[k] = uint32(l.before(from+int64(k)) - l.before(from))
+		}
+		if err := p.launch(r.all[0].span, true, from, places); err != nil {
+			return err
+		}
+		at, links := l.before(from), l.before(end)-l.before(from)
+		delays := p.all
+		if s.delayed != nil && delays == nil {
+			delays = s.delayed.delays
+		}
+		return fault.Mark(errors.Join(p.copy(links, func(size, which int64, of device.Buffer) error {
+			to := []device.Buffer{s.columns, s.weights, delays}[which]
+			return s.stream.Copy(to, size*at, of, 0, size*links)
+		}), s.stream.Sync(context.Background())))
+	})
+}
+
+// chunks calls f for rows that a splitter takes at a time.
+func (r *regions) chunks(f func(from, end int64) error) error {
+	l, n := r.s.o.Links, r.n.Len()
+	rows, links := l.atOnce(n)
+	for from := int64(0); from < n; {
+		end := from + 1
+		for end < n && end-from < rows && l.before(end+1)-l.before(from) <= links {
+			end++
+		}
+		if err := f(from, end); err != nil {
+			return err
+		}
+		from = end
+	}
+	return nil
+}
+
+// copy calls f with what the splitter has of links: the bytes of each, 0 for columns, 1 for weights and 2 for
+// delays, and the memory.
+func (p *splitter) copy(links int64, f func(size, which int64, of device.Buffer) error) error {
+	if links == 0 {
+		return nil
+	}
+	err := f(4, 0, p.columns)
+	if p.weights != nil {
+		err = errors.Join(err, f(4, 1, p.weights))
+	}
+	if p.delays != nil {
+		err = errors.Join(err, f(1, 2, p.delays))
+	}
+	return err
+}
+
+// launch makes the links of the rows from one on that go to some neurons, and waits for them. rest says that
+// the other links follow in each row.
+func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error {
+	s := p.r.s
+	if err := p.places.Write(0, device.Bytes(places)); err != nil {
+		return fault.Mark(err)
+	}
+	or := func(m, other device.Buffer) device.Arg {
+		if m == nil {
+			m = other // it is not used
+		}
+		return device.Ptr(m)
+	}
+	l, listed := s.o.Links, device.Buffer(nil)
+	if s.delayed != nil {
+		listed = s.delayed.delays
+	}
+	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
+	err := s.stream.Launch(p.kernel, s.Network.states.Shape(32*int64(len(places))), device.Ptr(s.columns),
+		device.Ptr(s.weights), or(listed, s.weights), device.Ptr(s.offsets), device.Uint32(s.degree), bit(s.weighted()),
+		bit(s.delayed != nil), bit(listed != nil), device.Uint32(uint32(least)), device.Uint32(uint32(most-least+1)),
+		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)), device.Uint32(uint32(from)),
+		device.Uint32(uint32(len(places))), device.Uint32(uint32(to.first)), device.Uint32(uint32(to.agents)), bit(rest),
+		device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns), or(p.delays, p.columns))
+	return fault.Mark(errors.Join(err, s.stream.Sync(context.Background())))
+}
