@@ -32,6 +32,7 @@ type Options struct {
 	// Members are the further ones, of which those without room are not used. States have the same bits
 	// with any number.
 	Members []team.Member
+	atOnce  int64 // rows and links of neurons that are split at a time; 0: splitRows and splitLinks
 }
 
 // Network is the agents of the cell sir, lif or izhikevich on a graph, with ids from 0 on. All are susceptible, or

@@ -98,6 +98,9 @@ func TestRegions(t *testing.T) {
 		cell := spikingCell(t, r, group)
 		alone := open(t, d, cell, o)
 		o.Devices, o.Members = 2+r.IntN(3), members
+		if r.IntN(2) == 0 {
+			o.atOnce = 1 + r.Int64N(3000)
+		}
 		n := open(t, d, cell, o)
 		seen[len(n.Devices())]++
 		for range 4 {

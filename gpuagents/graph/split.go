@@ -25,19 +25,24 @@ const (
 	splitLinks = 1 << 24
 )
 
-// atOnce returns how many rows and links of so many agents a splitter takes at a time. A row is not cut.
-func (l Links) atOnce(agents int64) (rows, links int64) {
+// atOnce returns how many rows and links a splitter takes at a time. A row is not cut.
+func (s *spiking) atOnce() (rows, links int64) {
+	l, n := s.o.Links, s.Len()
 	longest := int64(l.Degree)
-	for id := int64(0); l.Rows != nil && id < agents; id++ {
+	for id := int64(0); l.Rows != nil && id < n; id++ {
 		longest = max(longest, l.before(id+1)-l.before(id))
 	}
-	return min(agents, splitRows), max(1, longest, min(l.count(agents), splitLinks))
+	rows, links = splitRows, splitLinks
+	if s.o.atOnce > 0 {
+		rows, links = s.o.atOnce, s.o.atOnce
+	}
+	return min(rows, n), max(1, longest, min(links, l.count(n)))
 }
 
 // sharedBytes returns what the first device has more if several make ticks. What a splitter has is free again
 // after the opening.
 func (s *spiking) sharedBytes() int64 {
-	rows, links := s.o.Links.atOnce(s.Len())
+	rows, links := s.atOnce()
 	b := 4*s.Len() + 2*s.markBytes() + s.drawnBytes() + 4*rows + 4*links
 	if s.weighted() {
 		b += 4 * links
@@ -115,7 +120,7 @@ func (r *regions) splitLinks() (err error) {
 // open allocates the memory of the splitter.
 func (p *splitter) open() error {
 	s := p.r.s
-	rows, links := s.o.Links.atOnce(s.Len())
+	rows, links := s.atOnce()
 	errs := []error{s.alloc(&p.places, 4*rows), s.alloc(&p.columns, 4*links)}
 	if s.weighted() {
 		errs = append(errs, s.alloc(&p.weights, 4*links))
@@ -199,7 +204,7 @@ func (p *splitter) first() error {
 // chunks calls f for rows that a splitter takes at a time.
 func (r *regions) chunks(f func(from, end int64) error) error {
 	l, n := r.s.o.Links, r.n.Len()
-	rows, links := l.atOnce(n)
+	rows, links := r.s.atOnce()
 	for from := int64(0); from < n; {
 		end := from + 1
 		for end < n && end-from < rows && l.before(end+1)-l.before(from) <= links {
