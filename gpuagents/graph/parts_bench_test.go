@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-var benchTicks = flag.Int("ticks", 0, "ticks of BenchmarkSIRDevices in a call; 0: 200, and 20 on host devices")
+var benchTicks = flag.Int("ticks", 0, "ticks of a call of benchmarks of several devices; 0: 200, of neurons "+
+	"100, and 20 on host devices")
 
-// deviceTimes is how often BenchmarkSIRDevices measures ticks on one device and on all.
+// deviceTimes is how often benchmarks of several devices measure ticks on one device and on all.
 const deviceTimes = 5
 
 // BenchmarkSIRDevices measures ticks of an epidemic on a random graph on the first of -devices and on all of
@@ -46,24 +47,33 @@ func BenchmarkSIRDevices(b *testing.B) {
 			if got := len(n.Devices()); got != devices {
 				b.Fatalf("the agents are on %d devices of %d", got, devices)
 			}
-			benchDevices(b, n, ticks, c.susceptible, c.infected)
+			e := n.model.(*epidemic)
+			all := e.parts
+			benchDevices(b, n, ticks, func(shared bool) {
+				if e.parts = nil; shared {
+					e.parts = all
+				}
+			}, func(i int) { fill(b, n, c.susceptible, c.infected, uint64(i)) }, content)
 		})
 	}
 }
 
-// benchDevices measures ticks of a network on one device and on all.
-func benchDevices(b *testing.B, n *Network, ticks int, susceptible, infected float64) {
+// benchDevices measures ticks of a network on one device and on all, between which share switches. Each call
+// begins with what start makes of the pages, and content returns what calls leave there.
+func benchDevices(b *testing.B, n *Network, ticks int, share func(shared bool), start func(i int),
+	content func(b *testing.B, n *Network) [][]byte,
+) (last []uint64) {
 	b.Helper()
-	e := n.model.(*epidemic)
-	shared := e.parts
+	devices := len(n.Devices())
 	var took [2][]time.Duration
 	for i := range 1 + deviceTimes {
 		var ends [2][][]byte
 		var tallies [2][]uint64
-		for which, by := range []*parts{nil, shared} {
-			e.parts, n.always = by, by != nil
+		for which := range 2 {
+			n.always = which == 1
+			share(n.always)
 			ok(b, n.Reset(b.Context()))
-			fill(b, n, susceptible, infected, uint64(i))
+			start(i)
 			begin := time.Now()
 			tally, err := n.Tick(b.Context(), b.Context(), ticks, 64)
 			ok(b, err)
@@ -72,10 +82,10 @@ func benchDevices(b *testing.B, n *Network, ticks int, susceptible, infected flo
 			}
 			ends[which] = content(b, n)
 		}
-		e.parts = shared
 		if !slices.Equal(tallies[0], tallies[1]) || !slices.EqualFunc(ends[0], ends[1], bytes.Equal) {
 			b.Fatalf("%d agents in each state on one device and %d on all, or they are others", tallies[0], tallies[1])
 		}
+		last = tallies[0]
 	}
 	median := func(all []time.Duration) float64 {
 		slices.Sort(all)
@@ -83,10 +93,11 @@ func benchDevices(b *testing.B, n *Network, ticks int, susceptible, infected flo
 	}
 	one, all := median(took[0]), median(took[1])
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(len(shared.seats)), "devices")
+	b.ReportMetric(float64(devices), "devices")
 	b.ReportMetric(one, "one-us/tick")
 	b.ReportMetric(all, "all-us/tick")
 	b.ReportMetric(one/all, "x")
+	return last
 }
 
 // content returns the states in all pages.

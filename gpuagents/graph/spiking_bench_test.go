@@ -40,19 +40,9 @@ func BenchmarkSpikingDelays(b *testing.B) {
 
 func benchmarkSpiking(b *testing.B, delays Delays) {
 	d := openDevice(b)
-	neurons, synapses, check := *benchNeurons, *benchSynapses, *benchCheck
-	onHost := d.Properties().ComputeMajor == 0
-	if neurons == 0 {
-		if neurons = 10_000_000; onHost {
-			neurons = 20_000
-		}
-	}
-	if synapses == 0 {
-		if synapses = 1000; onHost {
-			synapses = 100
-		}
-	}
-	if check == 0 && !onHost {
+	neurons, synapses := benchSizes(d)
+	check := *benchCheck
+	if check == 0 && d.Properties().ComputeMajor > 0 {
 		check = 200_000
 	}
 	if check > 0 {
@@ -67,6 +57,23 @@ func benchmarkSpiking(b *testing.B, delays Delays) {
 			benchSpikes(b, n, float64(spiking)*float64(synapses))
 		})
 	}
+}
+
+// benchSizes returns how many neurons a benchmark has on a device, and how many links each has.
+func benchSizes(d device.Device) (neurons int64, synapses int) {
+	neurons, synapses = *benchNeurons, *benchSynapses
+	onHost := d.Properties().ComputeMajor == 0
+	if neurons == 0 {
+		if neurons = 10_000_000; onHost {
+			neurons = 20_000
+		}
+	}
+	if synapses == 0 {
+		if synapses = 1000; onHost {
+			synapses = 100
+		}
+	}
+	return neurons, synapses
 }
 
 // fillSpikes puts a share of the neurons at random into the state after a spike, and the others to
