@@ -49,8 +49,7 @@ func (s *Spec) BesideBytes() int64 {
 	}
 	rows, err := s.Rows()
 	if err != nil {
-		least := graph.Links{Degree: 1, Rewire: 1, Delays: graph.Delays{Least: 1, Most: s.Neighbours.longest()}}
-		return graph.Beside(cell, s.Network(least))
+		return graph.Beside(cell, s.Network(s.least()))
 	}
 	return graph.Beside(cell, s.Network(s.Links(rows)))
 }
@@ -72,9 +71,14 @@ func (s *Spec) MemberBytes() func(devices int) int64 {
 	rows, err := s.Rows()
 	links := s.Links(rows)
 	if err != nil {
-		links = graph.Links{Degree: 1, Rewire: 1} // the least
+		links = s.least()
 	}
 	return func(n int) int64 { return graph.MemberBytes(cell, s.Network(links), n) }
+}
+
+// least returns the fewest links that agents can have, with the delays of their own.
+func (s *Spec) least() graph.Links {
+	return graph.Links{Degree: 1, Rewire: 1, Delays: graph.Delays{Least: 1, Most: s.Neighbours.longest()}}
 }
 
 // Grid returns the options of the grid on which the agents are.

@@ -206,9 +206,9 @@ func (s *Spec) validateDevices() (path []string, err error) {
 	case s.Devices < 0 || s.Devices > team.MaxDevices:
 		return []string{"devices"}, fmt.Errorf("devices %d: use 1 to %d, or leave it out for 1", s.Devices,
 			team.MaxDevices)
-	case s.Devices > 1 && !s.OnGrid() && (!s.OnGraph() || s.Cell.Kind != cells.SIRName):
-		return []string{"devices"}, fmt.Errorf("devices %d: several make the ticks of agents of the cells life and "+
-			"sir together, and of no others: leave it out", s.Devices)
+	case s.Devices > 1 && !s.OnGrid() && !s.OnGraph():
+		return []string{"devices"}, fmt.Errorf("devices %d: several make the ticks of agents of the cells life, sir, "+
+			"lif and izhikevich with neighbours together, and of no others: leave it out", s.Devices)
 	}
 	return nil, nil
 }

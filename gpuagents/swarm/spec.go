@@ -38,9 +38,9 @@ type Spec struct {
 	// 1 to swarms.MaxShards and no more than groups; default 1, which is 0 by group. Each is served
 	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
-	// Devices is the most devices of its agent process that make the ticks of the cells life and
-	// sir together, 1 to team.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do. It changes
-	// no state.
+	// Devices is the most devices of its agent process that make the ticks of agents on a grid or a
+	// graph together, 1 to team.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do. It
+	// changes no state.
 	Devices int `yaml:"devices" json:"devices,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256. On
 	// a grid it divides the width, and on a graph the agents, and the default is the largest that does.

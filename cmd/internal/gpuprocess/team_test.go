@@ -16,22 +16,22 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// teamTexts are swarms whose ticks several devices make, with the most value of an observation.
+// teamTexts are swarms whose ticks several devices make, with the most value of an observation, and as
+// many agents.
 var teamTexts = map[string]struct {
-	text string
-	most int
+	text         string
+	most, agents int
 }{
 	"grid": {"name: x\naddressed: agent\ndevices: 3\npage_size: 64KiB\ncell: {kind: life}\nneighbours: {width: 384, " +
-		"height: 301, periodic: true}\n", 1},
+		"height: 301, periodic: true}\n", 1, 384 * 301},
 	"graph": {"name: x\naddressed: agent\ndevices: 3\npage_size: 64KiB\nagents: 115584\ncell: {kind: sir, params: " +
-		"{infection: 0.1, recovery: 0.05}}\nneighbours: {random: {degree: 10, seed: 1}}\n", 2},
+		"{infection: 0.1, recovery: 0.05}}\nneighbours: {random: {degree: 10, seed: 1}}\n", 2, 115_584},
+	"neurons": {"name: x\naddressed: agent\ndevices: 3\npage_size: 64KiB\nagents: 12000\ncell: {kind: lif, params: " +
+		"{noise: 0.4, inhibitory: 0.2}}\nneighbours: {random: {degree: 10, seed: 1, delay: [1, 3]}}\n", 1, 12_000},
 }
 
-// cells is the agents of the swarms of teamTexts.
-const cells = 384 * 301
-
 // teamLife is entries of such a swarm: observations, ticks, and at last its states.
-func teamLife(t *testing.T, most int) (entries []swarms.Entry) {
+func teamLife(t *testing.T, most, agents int) (entries []swarms.Entry) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(60, 1))
 	add := func(kind string, v any) {
@@ -47,15 +47,15 @@ func teamLife(t *testing.T, most int) (entries []swarms.Entry) {
 	for i := range 6 {
 		o := &batch.AgentObservations{Width: 1}
 		for range 30_000 {
-			o.Agent = append(o.Agent, uint32(r.IntN(cells)))
+			o.Agent = append(o.Agent, uint32(r.IntN(agents)))
 			o.Features = append(o.Features, float32(r.IntN(most+1)))
 		}
 		add(swarms.EntryObserve, o)
 		add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: []int{40, 1, 100, 75, 40, 90}[i]})
 	}
-	for first := uint32(0); first < cells; first += 60_000 {
+	for first := uint32(0); first < uint32(agents); first += 60_000 {
 		q := swarms.Query{Version: jobs.Version}
-		for id := first; id < min(first+60_000, cells); id++ {
+		for id := first; id < min(first+60_000, uint32(agents)); id++ {
 			q.Agents = append(q.Agents, id)
 		}
 		add(swarms.EntryQuery, q)
@@ -64,14 +64,14 @@ func teamLife(t *testing.T, most int) (entries []swarms.Entry) {
 }
 
 // on is the answers of a swarm to entries, by kind and content. before is called before the last half.
-func (r *rig) on(t *testing.T, id, text string, entries []swarms.Entry, before func()) (answers []string) {
+func (r *rig) on(t *testing.T, id, text string, agents int, entries []swarms.Entry, before func()) (answers []string) {
 	t.Helper()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.putAll(t, id, text, cells)
+	r.putAll(t, id, text, agents)
 	for i, e := range entries {
 		if i == len(entries)/2 {
 			before()
@@ -96,14 +96,14 @@ func TestTeam(t *testing.T) {
 			continue // 100 s with the race detector; the graph has the same goroutines
 		}
 		t.Run(name, func(t *testing.T) {
-			entries := teamLife(t, c.most)
+			entries := teamLife(t, c.most, c.agents)
 			single := newRig(t)
 			single.start(t, gpuagents.Options{})
-			want := single.on(t, name, c.text, entries, func() {})
+			want := single.on(t, name, c.text, c.agents, entries, func() {})
 			for _, failing := range []bool{false, true} {
 				s := newSeveral(t, 100, 100, 100)
 				launches := s.devices[1].Calls(faults.Launch)
-				got := s.on(t, name, c.text, entries, func() {
+				got := s.on(t, name, c.text, c.agents, entries, func() {
 					teams := s.agent.Teams()
 					if len(teams) != 1 || !slices.Equal(teams[0].Devices, []string{"gpu0", "gpu1", "gpu2"}) ||
 						teams[0].Shard != swarms.LeaseKey(name, 0) {
