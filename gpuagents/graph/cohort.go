@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
-// cohort is what launches need that are about consecutive neurons on one device: all on the first one, or
-// those of a device of a team.
+// cohort is what launches need that are about consecutive neurons on one device: all on the first
+// one, or those of a device of a team.
 type cohort struct {
 	of            *spiking
 	dev           device.Device
@@ -27,8 +27,8 @@ type cohort struct {
 	types  device.Arg // of neurons of izhikevich
 	tally  device.Arg
 	links  cohortLinks
-	// sums are those of the neurons, from a place on. With delays, those of the next tick of the ring are
-	// stride words further.
+	// sums are those of the neurons, from a place on. With delays, those of the next tick of the
+	// ring are stride words further.
 	sums   device.Buffer
 	sumsAt int64
 	stride int64
@@ -64,24 +64,24 @@ func (c *cohort) load() (err error) {
 // lanes returns a launch with a thread for each four neurons.
 func (c *cohort) lanes() device.Geometry { return bytestate.ShapeOn(c.dev, (c.agents+3)/4) }
 
-// pushShape returns a launch with a warp for each neuron of the network that spikes. Few do, so that it needs
-// no more blocks than run at once.
+// pushShape returns a launch with a warp for each neuron of the network that spikes. Few do, so
+// that it needs no more blocks than run at once.
 func (c *cohort) pushShape() device.Geometry {
 	shape := bytestate.ShapeOn(c.dev, c.of.Len())
 	shape.Grid = min(shape.Grid, pushBlocks*c.dev.Properties().Multiprocessors)
 	return shape
 }
 
-// carry puts into the stream what adds the links of the neurons of a list, which have spiked age ticks before
-// the last one, to sums. Without delays, age is 0.
+// carry puts into the stream what adds the links of the neurons of a list, which have spiked age
+// ticks before the last one, to sums. Without delays, age is 0.
 func (c *cohort) carry(which, age int) error {
 	s, l := c.of, &c.links
 	list := []device.Arg{c.active[which], c.counts, device.Uint32(uint32(which)), c.ring()}
 	weighted := bit(s.o.Links.Rows != nil && s.o.Links.Rows.Weights != nil)
-	v := s.cell.Value
+	weight := s.cell.Value("weight")
 	weights := []device.Arg{
-		device.Uint32(s.exciting()), device.Uint32(fixed(v("weight"))), device.Uint32(fixed(-v("weight") * v("inhibition"))),
-		bit(l.partial), l.lengths,
+		device.Uint32(s.exciting()), device.Uint32(fixed(weight)),
+		device.Uint32(fixed(-weight * s.cell.Value("inhibition"))), bit(l.partial), l.lengths,
 	}
 	if s.delayed == nil {
 		args := append(list, l.offsets, l.columns, l.weights, device.Uint32(l.degree), weighted)
@@ -113,8 +113,8 @@ func (c *cohort) inputs() device.Arg {
 	return device.Range(c.sums, c.sumsAt+slot*4*c.stride, 4*c.agents)
 }
 
-// step puts into the stream what steps the neurons in tick number i of an entry, before which there were
-// tick ticks. If count is set, it adds the neurons in each state to the tally.
+// step puts into the stream what steps the neurons in tick number i of an entry, before which there
+// were tick ticks. If count is set, it adds the neurons in each state to the tally.
 func (c *cohort) step(i int, tick uint32, count bool) error {
 	s, at, next := c.of, c.of.layout.Offsets, 1-i%2
 	list := []device.Arg{c.inputs(), c.active[next], c.counts, device.Uint32(uint32(next))}
@@ -134,7 +134,8 @@ func (c *cohort) step(i int, tick uint32, count bool) error {
 		device.Uint32(uint32(c.first)))...)
 }
 
-// append puts into the stream what appends the states of the neurons to the bits of their last ticks.
+// append puts into the stream what appends the states of the neurons to the bits of their last
+// ticks.
 func (c *cohort) append() error {
 	d := c.of.delayed
 	keep := uint32(math.MaxUint32) >> (edges.MaxDelay - c.of.slots)

@@ -17,9 +17,9 @@ type sharer interface {
 	devices() []device.Device
 	// gains reports whether they make so many ticks faster than the first one. It changes no bit.
 	gains(count int) bool
-	// tick makes ticks from number tick on, and returns the agents of the further devices in each state after
-	// the last one. The first device has nothing to do before it. Its further arguments are those of
-	// Network.Tick.
+	// tick makes ticks from number tick on, and returns the agents of the further devices in each
+	// state after the last one. The first device has nothing to do before it. Its further arguments
+	// are those of Network.Tick.
 	tick(ctx, wait context.Context, tick uint32, count, most int) (tally []uint64, err error)
 }
 
@@ -30,8 +30,8 @@ type crew struct {
 	marks [2]device.Event
 }
 
-// openCrew opens the seats of a team, each with the bytes that a device has if so many make ticks; 0: so many
-// cannot. A nil crew says that one device makes all ticks.
+// openCrew opens the seats of a team, each with the bytes that a device has if so many make ticks;
+// 0: so many cannot. A nil crew says that one device makes all ticks.
 func (n *Network) openCrew(bytes func(devices int) int64) (*crew, error) {
 	o := &n.o
 	o.Members = o.Members[:min(len(o.Members), max(0, o.Devices-1))]
@@ -78,8 +78,8 @@ func (c *crew) sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// each puts ticks into the streams: exchange gives each device what it needs of the others for tick number k,
-// and launch makes the tick on device number i.
+// each puts ticks into the streams: exchange gives each device what it needs of the others for tick
+// number k, and launch makes the tick on device number i.
 func (c *crew) each(ctx, wait context.Context, count, most int, exchange func(k int) error,
 	launch func(i, k int) error,
 ) error {
@@ -107,8 +107,8 @@ func (c *crew) each(ctx, wait context.Context, count, most int, exchange func(k 
 	return nil
 }
 
-// pace waits before a batch until the first device has made the last but one, so that the streams do not
-// run empty, and looks at the end of ctx.
+// pace waits before a batch until the first device has made the last but one, so that the streams
+// do not run empty, and looks at the end of ctx.
 func (c *crew) pace(ctx, wait context.Context, batch int) error {
 	if batch >= len(c.marks) {
 		if err := c.marks[batch%len(c.marks)].Sync(wait); err != nil {
@@ -118,8 +118,8 @@ func (c *crew) pace(ctx, wait context.Context, batch int) error {
 	return context.Cause(ctx)
 }
 
-// tallies returns the sums of the numbers of agents in each state that stand in the memory of the further
-// devices at a place. Their streams are done.
+// tallies returns the sums of the numbers of agents in each state that stand in the memory of the
+// further devices at a place. Their streams are done.
 func (c *crew) tallies(at func(i int) int64) ([]uint64, error) {
 	tally := make([]uint64, c.n.model.states())
 	for i, s := range c.seats[1:] {
@@ -134,9 +134,10 @@ func (c *crew) tallies(at func(i int) int64) ([]uint64, error) {
 	return tally, nil
 }
 
-// spread copies the bits of the agents of each device to all others, in the buffer that bits returns for a
-// device, whose agents have so many bytes from a place on there; at is the place of those of agent 0. The
-// bits that a tick writes are not those that another device may still read: it has made a tick since.
+// spread copies the bits of the agents of each device to all others, in the buffer that bits
+// returns for a device, whose agents have so many bytes from a place on there; at is the place of
+// those of agent 0. The bits that a tick writes are not those that another device may still read:
+// it has made a tick since.
 func (c *crew) spread(bits func(i int) (of device.Buffer, at, own, bytes int64)) error {
 	if err := team.Meet(c.seats, c.everyone); err != nil {
 		return err
@@ -162,8 +163,8 @@ type span struct{ first, agents int64 }
 // partAlign is what the first agent of a device is a multiple of: a warp has so many agents.
 const partAlign = 128
 
-// cut returns the agents of each of so many devices, which have about as much work each; nil: there are too
-// few agents. work returns the work of the agents before one.
+// cut returns the agents of each of so many devices, which have about as much work each; nil: there
+// are too few agents. work returns the work of the agents before one.
 func cut(agents int64, devices int, work func(id int64) int64) (all []span) {
 	for i := range int64(devices) {
 		s := span{}

@@ -7,8 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// delayed is what spikes need that take several ticks. The sums of the ticks to come are beside the pages,
-// as many as the longest delay. They follow from the spikes of as many ticks, which are bits in the pages.
+// delayed is what spikes need that take several ticks. The sums of the ticks to come are beside the
+// pages, as many as the longest delay. They follow from the spikes of as many ticks, which are bits
+// in the pages.
 type delayed struct {
 	*spiking
 	recall  device.Kernel
@@ -49,8 +50,8 @@ func (d *delayed) open() (err error) {
 }
 
 // begin puts into the stream what makes the sums of the pages, unless they are there from the ticks
-// before. Of the spikes of an earlier tick it adds those that have not arrived yet. Those of the last tick
-// are listed and sent as in each tick.
+// before. Of the spikes of an earlier tick it adds those that have not arrived yet. Those of the
+// last tick are listed and sent as in each tick.
 func (d *delayed) begin(ticks int) error {
 	valid := d.valid && d.contents == d.memory.Contents()
 	d.ticks, d.valid, d.contents = ticks, false, d.memory.Contents()
@@ -74,8 +75,8 @@ func (d *delayed) begin(ticks int) error {
 	return nil
 }
 
-// remembers reports whether the spikes of tick number i are remembered. Of a long entry, those of the ticks
-// before the last ones need not be: no bit of them is left at its end.
+// remembers reports whether the spikes of tick number i are remembered. Of a long entry, those of
+// the ticks before the last ones need not be: no bit of them is left at its end.
 func (d *delayed) remembers(i int) bool { return d.ticks-i <= d.slots }
 
 // advance goes on to the next tick.

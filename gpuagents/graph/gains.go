@@ -2,12 +2,12 @@ package graph
 
 import "github.com/exoswarm/exoswarm/gpuagents/team"
 
-// spikesAtFirst is of how many neurons one is taken to spike in a tick before the first one. It decides which
-// devices make it, and changes no bit.
+// spikesAtFirst is of how many neurons one is taken to spike in a tick before the first one. It
+// decides which devices make it, and changes no bit.
 const spikesAtFirst = 200
 
-// speed is what a device makes of a network of neurons in a second: neurons that are stepped, and links that
-// carry a spike without and with delays. Numbers are rounded against sharing.
+// speed is what a device makes of a network of neurons in a second: neurons that are stepped, and
+// links that carry a spike without and with delays. Numbers are rounded against sharing.
 type speed struct{ neurons, links, delayed float64 }
 
 // Speeds are those of an H200 and of the host device on two cores (RFC 0053, RFC 0059).
@@ -32,7 +32,7 @@ func (r *regions) gains(count int) bool {
 	n := float64(s.Len())
 	l := load{
 		neurons: n, links: float64(s.spikes) / n * float64(s.o.Links.count(s.Len())), delayed: s.delayed != nil,
-		bytes: float64(s.Network.pages()) * float64(s.layout.PageBytes),
+		bytes: float64(s.pages()) * float64(s.layout.PageBytes),
 	}
 	if l.delayed {
 		l.bytes += 4 * n * float64(s.slots)

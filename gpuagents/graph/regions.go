@@ -12,11 +12,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/team"
 )
 
-// regions are the neurons of a network on several devices, in ticks that these make together. Each has
-// consecutive neurons and, of the row of each neuron of the network, the links to its own. Before each tick
-// the devices give each other the bits of their neurons that have spiked, and each lists all of them. The
-// first device steps its neurons in the pages. The others have copies of the pages with theirs, and give
-// these back at the end.
+// regions are the neurons of a network on several devices, in ticks that these make together. Each
+// has consecutive neurons and, of the row of each neuron of the network, the links to its own.
+// Before each tick the devices give each other the bits of their neurons that have spiked, and each
+// lists all of them. The first device steps its neurons in the pages. The others have copies of the
+// pages with theirs, and give these back at the end.
 type regions struct {
 	*crew
 	s    *spiking
@@ -33,11 +33,13 @@ type region struct {
 	pick   device.Kernel
 	marks  [2]device.Buffer // with the bits of all neurons, from the byte bits on
 	bits   [2]int64
-	// page is the first page of the network with a neuron of the region, and pages how many have one.
+	// page is the first page of the network with a neuron of the region, and pages how many have
+	// one.
 	page, pages int64
 }
 
-// regionPlaces are where the memory of a region begins in that of its seat, for a device that has no pages.
+// regionPlaces are where the memory of a region begins in that of its seat, for a device that has
+// no pages.
 type regionPlaces struct {
 	pages, frames, active, counts, types, tally, sums int64
 	bits                                              [2]int64
@@ -49,8 +51,9 @@ type regionPlaces struct {
 // neuronWork is the work of a step of a neuron, in links to it, of which few carry a spike.
 const neuronWork = 64
 
-// split returns the regions of so many devices, which have about as much work each; nil: there are too few
-// neurons. links returns the number of links to some neurons, for devices beside the first one.
+// split returns the regions of so many devices, which have about as much work each; nil: there are
+// too few neurons. links returns the number of links to some neurons, for devices beside the first
+// one.
 func (s *spiking) split(devices int, links func(span) int64) (all []*region) {
 	work := func(id int64) int64 { return id }
 	if to := s.incoming(); to != nil {
@@ -68,8 +71,8 @@ func (s *spiking) split(devices int, links func(span) int64) (all []*region) {
 	return all
 }
 
-// incoming returns the number of links to the neurons before each one; nil: the links are generated, and all
-// neurons have about as many.
+// incoming returns the number of links to the neurons before each one; nil: the links are
+// generated, and all neurons have about as many.
 func (s *spiking) incoming() []uint64 {
 	rows := s.o.Links.Rows
 	if rows == nil || s.to != nil {
@@ -85,8 +88,8 @@ func (s *spiking) incoming() []uint64 {
 	return s.to
 }
 
-// expected returns the number of links to some neurons. Of generated links it is a bound, which more than
-// that reach with a chance below 10^-20.
+// expected returns the number of links to some neurons. Of generated links it is a bound, which
+// more than that reach with a chance below 10^-20.
 func (s *spiking) expected(own span) int64 {
 	if to := s.incoming(); to != nil {
 		return int64(to[own.first+own.agents] - to[own.first])
@@ -111,7 +114,7 @@ func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	if s.weighted() {
 		at.weighting = 4 * r.links
 	}
-	at.pages, at.frames = take(r.pages*int64(s.layout.PageBytes)), take(4*int64(s.Network.pages()))
+	at.pages, at.frames = take(r.pages*int64(s.layout.PageBytes)), take(4*int64(s.pages()))
 	for i := range at.bits {
 		at.bits[i] = take(s.markBytes())
 	}
@@ -154,8 +157,8 @@ func (s *spiking) together() sharer {
 	return s.regions
 }
 
-// openRegions opens the seats of the team, and splits the links by their targets; nothing: one device makes
-// all ticks.
+// openRegions opens the seats of the team, and splits the links by their targets; nothing: one
+// device makes all ticks.
 func (s *spiking) openRegions() error {
 	if s.o.Devices < 2 {
 		return nil
@@ -227,11 +230,11 @@ func (r *regions) openMember(i int) error {
 			lengths: seat.Range(at.counts, 8), // not read
 		},
 		pages: []device.Arg{
-			seat.Range(at.pages, t.pages*size), seat.Range(at.frames, 4*int64(s.Network.pages())),
+			seat.Range(at.pages, t.pages*size), seat.Range(at.frames, 4*int64(s.pages())),
 			device.Uint64(uint64(size)), device.Uint32(uint32(s.per)), device.Uint32(uint32(t.agents)),
 		},
 	}
-	frames := make([]uint32, s.Network.pages()) // others than those of the region are not used
+	frames := make([]uint32, s.pages()) // others than those of the region are not used
 	for k := range t.pages {
 		frames[t.page+k] = uint32(k)
 	}
@@ -296,8 +299,8 @@ func (r *regions) move(ctx, wait context.Context, tick uint32, count, most int) 
 	return nil
 }
 
-// begin puts into the streams what gives each device the state of its neurons, and the bits of all that have
-// spiked.
+// begin puts into the streams what gives each device the state of its neurons, and the bits of all
+// that have spiked.
 func (r *regions) begin(count int) error {
 	s, c := r.s, r.s.whole
 	err := errors.Join(s.beginSums(count), s.stream.Launch(r.mark, c.lanes(), append(c.pages[:5:5],
@@ -334,8 +337,8 @@ func (r *regions) take(i int) error {
 	})
 }
 
-// giveBack puts into the stream of a member what copies the state of its neurons to the pages, and their sums
-// of the ticks to come.
+// giveBack puts into the stream of a member what copies the state of its neurons to the pages, and
+// their sums of the ticks to come.
 func (r *regions) giveBack(i int) error {
 	s, t, seat := r.s, r.all[i], r.seats[i]
 	err := r.pieces(t, false, func(place, off, bytes int64) error {
@@ -349,8 +352,8 @@ func (r *regions) giveBack(i int) error {
 	})
 }
 
-// slots calls f for the sums of each tick to come, with the place of those of the region on the first device
-// and in the memory of the region.
+// slots calls f for the sums of each tick to come, with the place of those of the region on the
+// first device and in the memory of the region.
 func (r *regions) slots(t *region, f func(place, own, bytes int64) error) error {
 	for slot := range int64(r.s.slots) {
 		place := 4 * (slot*r.s.delayed.stride() + t.first)
@@ -361,9 +364,10 @@ func (r *regions) slots(t *region, f func(place, own, bytes int64) error) error 
 	return nil
 }
 
-// pieces calls f for the pieces of the pages of a region that are consecutive on the first device, with their
-// place there and their distance from the first page of the region. whole says that pages are whole also
-// where they have neurons of others. Else they are the variables of the neurons of the region.
+// pieces calls f for the pieces of the pages of a region that are consecutive on the first device,
+// with their place there and their distance from the first page of the region. whole says that
+// pages are whole also where they have neurons of others. Else they are the variables of the
+// neurons of the region.
 func (r *regions) pieces(t *region, whole bool, f func(place, off, bytes int64) error) error {
 	n, size, per := r.n, int64(r.n.layout.PageBytes), int64(r.n.per)
 	frame := func(page int64) int64 { return int64(n.memory.Frame(int(page))) }
@@ -402,8 +406,8 @@ func (r *regions) pieces(t *region, whole bool, f func(place, off, bytes int64) 
 	return nil
 }
 
-// exchange gives each device the bits of all neurons. Before the first tick they have them, and the first
-// device waits until the others have copied their neurons.
+// exchange gives each device the bits of all neurons. Before the first tick they have them, and the
+// first device waits until the others have copied their neurons.
 func (r *regions) exchange(k int) error {
 	if k == 0 {
 		return team.Meet(r.seats, r.everyone)

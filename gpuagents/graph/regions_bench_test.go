@@ -7,11 +7,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// BenchmarkNeuronsDevices measures ticks of a network of neurons on the first of -devices and on all of them,
-// in turns: the time from the call to its answer, with the copies there and back. Neurons spike by noise,
-// about one in a hundred in each tick of the cell lif: active-% is the share in the last one. A call on all
-// begins with the same states as the one before, and ends with the same bytes in all pages. Times are
-// medians of deviceTimes.
+// BenchmarkNeuronsDevices measures ticks of a network of neurons on the first of -devices and on
+// all of them, in turns: the time from the call to its answer, with the copies there and back.
+// Neurons spike by noise, about one in a hundred in each tick of the cell lif: active-% is the
+// share in the last one. A call on all begins with the same states as the one before, and ends with
+// the same bytes in all pages. Times are medians of deviceTimes.
 func BenchmarkNeuronsDevices(b *testing.B) {
 	d := openNamed(b, deviceAt(0))
 	neurons, synapses := benchSizes(d)

@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// neuronLinks returns links between so many neurons: generated ones, or those of a list with hubs, with and
-// without weights and delays.
+// neuronLinks returns links between so many neurons: generated ones, or those of a list with hubs,
+// with and without weights and delays.
 func neuronLinks(r *rand.Rand, agents int) Links {
 	longest := 1
 	if r.IntN(2) == 0 {
@@ -78,9 +78,9 @@ func wholePages(t testing.TB, n *Network) (all []byte) {
 	return all
 }
 
-// TestRegions compares networks of neurons on two to four devices with those on one, all bytes of the pages:
-// both cells, random sizes, links of all kinds, ticks that are cut differently, ticks of one device between
-// those of several, and pages that go on in another network.
+// TestRegions compares networks of neurons on two to four devices with those on one, all bytes of
+// the pages: both cells, random sizes, links of all kinds, ticks that are cut differently, ticks of
+// one device between those of several, and pages that go on in another network.
 func TestRegions(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(6, 2))
 	members := membersOf(t, 3)
@@ -162,8 +162,8 @@ func TestRegionsOfWork(t *testing.T) {
 	}
 }
 
-// TestRegionRoom: a member without room for its region is not used, a device takes what was said before, and
-// budgets have all bytes back.
+// TestRegionRoom: a member without room for its region is not used, a device takes what was said
+// before, and budgets have all bytes back.
 func TestRegionRoom(t *testing.T) {
 	d, members := openDevice(t), membersOf(t, 2)
 	cell := lifOf(t, 10, nil)
@@ -205,8 +205,8 @@ func TestRegionRoom(t *testing.T) {
 	}
 }
 
-// TestRegionFaults: an error of any call of any device, in the opening and in ticks, is a fault.ErrDevice, which
-// names the device if it is a member. The network can be closed then.
+// TestRegionFaults: an error of any call of any device, in the opening and in ticks, is a
+// fault.ErrDevice, which names the device if it is a member. The network can be closed then.
 func TestRegionFaults(t *testing.T) {
 	of := []*faults.Device{
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
@@ -250,7 +250,8 @@ func TestRegionFaults(t *testing.T) {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
 					named := errors.As(err, &member)
-					if named != (which > 0) || named && member.Device != f || part == 1 && !errors.Is(err, fault.ErrDevice) {
+					if named != (which > 0) || named && member.Device != f ||
+						part == 1 && !errors.Is(err, fault.ErrDevice) {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
 				}
@@ -262,7 +263,8 @@ func TestRegionFaults(t *testing.T) {
 	}
 }
 
-// TestRegionGains: ticks of several devices are those of large networks, by the arithmetic of RFC 0062.
+// TestRegionGains: ticks of several devices are those of large networks, by the arithmetic of RFC
+// 0062.
 func TestRegionGains(t *testing.T) {
 	for _, c := range []struct {
 		link           team.Link
@@ -273,7 +275,7 @@ func TestRegionGains(t *testing.T) {
 		what           string
 	}{
 		{team.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 10, true, "ticks of the benchmark"},
-		{team.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 1, false, "one tick of it, whose state moves twice"},
+		{team.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 1, false, "one tick, whose state moves twice"},
 		{team.Direct, speedOnGPU, load{10e6, 1e6, false, 14e7}, 2, 1, false, "one with few spikes"},
 		{team.Direct, speedOnGPU, load{10e6, 100e6, true, 14e7 + 32*4e7}, 2, 50, true, "50 with long delays"},
 		{team.Direct, speedOnGPU, load{1e6, 1e6, false, 14e6}, 2, 10_000, false, "ticks faster than an exchange"},

@@ -15,8 +15,8 @@ import (
 // MaxCurrent is the largest current of a neuron, and -MaxCurrent the smallest.
 const MaxCurrent = 1e6
 
-// spiking is the model of lif and izhikevich. A tick first adds the weights of the links of the neurons that have
-// spiked in the tick before to the sums of their targets.
+// spiking is the model of lif and izhikevich. A tick first adds the weights of the links of the
+// neurons that have spiked in the tick before to the sums of their targets.
 type spiking struct {
 	*Network
 	cell  *cells.Addressed
@@ -26,14 +26,14 @@ type spiking struct {
 	potential, current uint32
 	// types are those of the neurons of izhikevich, and nil for lif.
 	types device.Buffer
-	// active are the neurons that have spiked before a tick, and after it, of the lengths counts. sums
-	// are 0 between two ticks, unless links have delays.
+	// active are the neurons that have spiked before a tick, and after it, of the lengths counts.
+	// sums are 0 between two ticks, unless links have delays.
 	active       [2]device.Buffer
 	counts, sums device.Buffer
 	delayed      *delayed // nil: spikes arrive in the next tick
 	spikes       int64    // of the last tick, or a guess before the first one
-	// regions are the neurons by device; nil: one device makes all ticks. lengths has how many of the links
-	// of each neuron go to those of the first device, which stand first in its row.
+	// regions are the neurons by device; nil: one device makes all ticks. lengths has how many of
+	// the links of each neuron go to those of the first device, which stand first in its row.
 	regions *regions
 	lengths device.Buffer
 	to      []uint64         // the links to the neurons before each one, until the opening ends

@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
-// splitter copies the links to the neurons of each device to it, from those of all neurons, which the first
-// device has. It takes consecutive rows at a time, whose links go through memory of the first device.
+// splitter copies the links to the neurons of each device to it, from those of all neurons, which
+// the first device has. It takes consecutive rows at a time, whose links go through memory of the
+// first device.
 type splitter struct {
 	r                                *regions
 	kernel                           device.Kernel
@@ -39,8 +40,8 @@ func (s *spiking) atOnce() (rows, links int64) {
 	return min(rows, n), max(1, longest, min(links, l.count(n)))
 }
 
-// sharedBytes returns what the first device has more if several make ticks. What a splitter has is free again
-// after the opening.
+// sharedBytes returns what the first device has more if several make ticks. What a splitter has is
+// free again after the opening.
 func (s *spiking) sharedBytes() int64 {
 	rows, links := s.atOnce()
 	b := 4*s.Len() + 2*s.markBytes() + s.drawnBytes() + 4*rows + 4*links
@@ -53,8 +54,8 @@ func (s *spiking) sharedBytes() int64 {
 	return b
 }
 
-// drawnBytes returns the bytes of delays that are drawn, which a device of several has in memory: the number
-// of a link in its row, on which a draw depends, is lost when the row is split.
+// drawnBytes returns the bytes of delays that are drawn, which a device of several has in memory:
+// the number of a link in its row, on which a draw depends, is lost when the row is split.
 func (s *spiking) drawnBytes() int64 {
 	if s.delayed == nil || s.o.Links.Rows != nil {
 		return 0
@@ -74,7 +75,8 @@ func (s *spiking) measure(own span) (links int64, err error) {
 	return links, err
 }
 
-// lengthsOf returns how many links of each row go to some neurons, and leaves the numbers in a buffer.
+// lengthsOf returns how many links of each row go to some neurons, and leaves the numbers in a
+// buffer.
 func (s *spiking) lengthsOf(own span, to device.Buffer) ([]uint32, error) {
 	count, err := s.dev.Kernel(graphset.Count)
 	if err != nil {
@@ -90,8 +92,8 @@ func (s *spiking) lengthsOf(own span, to device.Buffer) ([]uint32, error) {
 	return lengths, fault.Mark(to.Read(0, device.Bytes(lengths)))
 }
 
-// splitLinks copies the links to the neurons of each member to it, and reorders the rows of the first device,
-// so that those to its neurons stand first.
+// splitLinks copies the links to the neurons of each member to it, and reorders the rows of the
+// first device, so that those to its neurons stand first.
 func (r *regions) splitLinks() (err error) {
 	s := r.s
 	p := &splitter{r: r}
@@ -218,8 +220,8 @@ func (r *regions) chunks(f func(from, end int64) error) error {
 	return nil
 }
 
-// copy calls f with what the splitter has of links: the bytes of each, 0 for columns, 1 for weights and 2 for
-// delays, and the memory.
+// copy calls f with what the splitter has of links: the bytes of each, 0 for columns, 1 for weights
+// and 2 for delays, and the memory.
 func (p *splitter) copy(links int64, f func(size, which int64, of device.Buffer) error) error {
 	if links == 0 {
 		return nil
@@ -234,8 +236,8 @@ func (p *splitter) copy(links int64, f func(size, which int64, of device.Buffer)
 	return err
 }
 
-// launch makes the links of the rows from one on that go to some neurons, and waits for them. rest says that
-// the other links follow in each row.
+// launch makes the links of the rows from one on that go to some neurons, and waits for them. rest
+// says that the other links follow in each row.
 func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error {
 	s := p.r.s
 	if err := p.places.Write(0, device.Bytes(places)); err != nil {
@@ -256,7 +258,7 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 		device.Ptr(s.weights), or(listed, s.weights), device.Ptr(s.offsets), device.Uint32(s.degree), bit(s.weighted()),
 		bit(s.delayed != nil), bit(listed != nil), device.Uint32(uint32(least)), device.Uint32(uint32(most-least+1)),
 		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)), device.Uint32(uint32(from)),
-		device.Uint32(uint32(len(places))), device.Uint32(uint32(to.first)), device.Uint32(uint32(to.agents)), bit(rest),
-		device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns), or(p.delays, p.columns))
+		device.Uint32(uint32(len(places))), device.Uint32(uint32(to.first)), device.Uint32(uint32(to.agents)),
+		bit(rest), device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns), or(p.delays, p.columns))
 	return fault.Mark(errors.Join(err, s.stream.Sync(context.Background())))
 }

@@ -288,7 +288,7 @@ func TestErrors(t *testing.T) {
 		byAgent("devices: 2"): "a.yaml:4: devices 2: several make the ticks of agents of the cells life, sir, lif and",
 		"name: x\ndevices: 3": "a.yaml:2: devices 3: several make the ticks of agents of the cells life, sir, lif and",
 		onGraph("neighbours: {random: {degree: 2}}\ndevices: 99"): "a.yaml:6: devices 99: use 1 to 8",
-		byAgent("cell: {kind: lif}\ndevices: 2"): "a.yaml:5: devices 2: several make the ticks of agents",
+		byAgent("cell: {kind: lif}\ndevices: 2"):                  "a.yaml:5: devices 2: several make the ticks",
 		byAgent("cell: {kind: boids}\nneighbours: {space: {size: [9, 9], radius: 1}}\ndevices: 2"): "a.yaml:6: " +
 			"devices 2: several make the ticks of agents of the cells life, sir, lif and izhikevich",
 		byAgent("shards: 3\ncell: {kind: leaky}"): "a.yaml:4: shards 3: use 1 to 64, and no more than " +

@@ -339,8 +339,8 @@ var keys = []Key{
 	{
 		Path: "devices", Kind: Integer, Min: "1", Max: "8",
 		Doc: "The most devices of an agent process that make the ticks of a swarm of the cells `life` and `sir`, and " +
-			"of `lif` and `izhikevich` on a graph, together. Where there are fewer, or a tick is short, fewer do: states " +
-			"have the same bits. Default: 1.",
+			"of `lif` and `izhikevich` on a graph, together. Where there are fewer, or a tick is short, fewer do: " +
+			"states have the same bits. Default: 1.",
 	},
 	{
 		Path: "seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0",

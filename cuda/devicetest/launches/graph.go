@@ -250,8 +250,9 @@ func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arr
 	for range 2 {
 		types = append(types, r.Float32(), r.Float32()-0.5, -50-50*r.Float32(), 20*r.Float32()-10, 2*r.Float32())
 	}
-	a.out(content).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents - first).word(potentials).
-		word(recoveries).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).
+	a.out(content).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents - first).
+		word(potentials).word(recoveries).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).
+		out(own([]uint32{0, 0})).
 		word(r.IntN(2)).in(own(types)).word(r.IntN(agents + 1)).word(r.IntN(2)).word(tick)
 	a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
 	return a.marks(marked, agents-first, first)

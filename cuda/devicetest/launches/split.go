@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// ofDevice returns whether the neurons of a launch are those of one of several devices, which mark who
-// spikes, and the first of them, which is below agents. Those before it are of other devices.
+// ofDevice returns whether the neurons of a launch are those of one of several devices, which mark
+// who spikes, and the first of them, which is below agents. Those before it are of other devices.
 func ofDevice(r *rand.Rand, agents int) (marked bool, first int) {
 	if r.IntN(2) == 0 {
 		return false, 0
@@ -25,7 +25,8 @@ func (a *Arrays) marks(marked bool, agents, first int) *Arrays {
 	return a.word(1).out(fixture.Poisoned((agents + 31) / 32 * 4)).word(first)
 }
 
-// partial adds the last parameters of a launch that carries spikes: rows have all links or the first ones.
+// partial adds the last parameters of a launch that carries spikes: rows have all links or the
+// first ones.
 func (a *Arrays) partial(r *rand.Rand, offsets []uint64) *Arrays {
 	lengths := make([]uint32, len(offsets)-1)
 	for i := range lengths {
@@ -34,8 +35,8 @@ func (a *Arrays) partial(r *rand.Rand, offsets []uint64) *Arrays {
 	return a.word(r.IntN(2)).in(own(lengths))
 }
 
-// split makes a launch of Count or of Split, whose places are those of links behind one another, with and
-// without the rest of each row.
+// split makes a launch of Count or of Split, whose places are those of links behind one another,
+// with and without the rest of each row.
 func (a *Arrays) split(r *rand.Rand, kernel string, agents int) *Arrays {
 	degree, offsets := rowsOf(r, agents, 300)
 	columns, weights := make([]uint32, offsets[agents]), make([]uint32, offsets[agents])

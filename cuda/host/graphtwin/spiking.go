@@ -149,8 +149,9 @@ func lif(b *twin.Block) {
 	}
 }
 
-// marks returns what takes the neurons of a launch, in words of 32. If the parameter marked is 1, it
-// writes the bits of those that spike, which are the next parameter. Else it appends them to a list.
+// marks returns what takes the neurons of a launch, in words of 32. If the parameter marked is 1,
+// it writes the bits of those that spike, which are the next parameter. Else it appends them to a
+// list.
 func marks(b *twin.Block, marked int, active []uint32, count *uint32) func(at, id uint32, spike bool) {
 	if b.Uint32(marked) == 0 {
 		return func(_, id uint32, spike bool) {

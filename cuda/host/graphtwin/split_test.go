@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestSplit compares random launches with links one by one: those of the agents follow one another, and the
-// others of a row stand behind them from its end on. Nothing else is written.
+// TestSplit compares random launches with links one by one: those of the agents follow one another,
+// and the others of a row stand behind them from its end on. Nothing else is written.
 func TestSplit(t *testing.T) {
 	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 62))
 	copied, rest := 0, 0
@@ -58,7 +58,8 @@ func TestSplit(t *testing.T) {
 			}
 		}
 		got := onHost(t, ref, graphset.Split, a)
-		if !slices.Equal(device.Of[uint32](got[18]), toColumns) || !slices.Equal(device.Of[uint32](got[19]), toWeights) ||
+		gotColumns, gotWeights := device.Of[uint32](got[18]), device.Of[uint32](got[19])
+		if !slices.Equal(gotColumns, toColumns) || !slices.Equal(gotWeights, toWeights) ||
 			!slices.Equal(got[20], toDelays) {
 			t.Fatalf("launch %d: the links differ from those one by one", i)
 		}
@@ -104,8 +105,11 @@ func TestPick(t *testing.T) {
 			}
 		}
 		a := &launches.Arrays{Params: []launches.Param{
-			{Mem: device.Bytes(bits)}, {Arg: device.Uint32(uint32(agents))}, {Mem: fixture.Poisoned(4 * agents)},
-			{Mem: device.Bytes([]uint32{7, 0})}, {Arg: device.Uint32(1)},
+			{Mem: device.Bytes(bits)},
+			{Arg: device.Uint32(uint32(agents))},
+			{Mem: fixture.Poisoned(4 * agents)},
+			{Mem: device.Bytes([]uint32{7, 0})},
+			{Arg: device.Uint32(1)},
 		}}
 		got := onHost(t, ref, graphset.Pick, a)
 		list, counts := device.Of[uint32](got[2]), device.Of[uint32](got[3])

@@ -1,6 +1,7 @@
-// Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated links,
-// and ticks of an epidemic and of networks of spiking neurons. Importing it adds them to the set of
-// package kernels. Package gpuagents/graph launches them, and cuda/host/graphtwin has their twins.
+// Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated
+// links, and ticks of an epidemic and of networks of spiking neurons. Importing it adds them to the
+// set of package kernels. Package gpuagents/graph launches them, and cuda/host/graphtwin has their
+// twins.
 //
 // The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one
 // another in columns, which has the number of the other agent of each link: those of agent id from
@@ -71,15 +72,16 @@ const (
 	States // how many there are
 )
 
-// Numbers of the neurons of Izhikevich, in mV. The potential after half a tick is from Lowest to Peak, at
-// which a neuron spikes. Below Lowest half a tick is not stable: its error grows. Above Peak, the
-// recovery of fast spiking neurons would depend on how far a tick is above it.
+// Numbers of the neurons of Izhikevich, in mV. The potential after half a tick is from Lowest to
+// Peak, at which a neuron spikes. Below Lowest half a tick is not stable: its error grows. Above
+// Peak, the recovery of fast spiking neurons would depend on how far a tick is above it.
 const (
 	Peak   = 30
 	Lowest = -112.5
 )
 
-// TypeWords is the numbers of a type of neurons of Izhikevich: a, b, c and d of the model, and noise.
+// TypeWords is the numbers of a type of neurons of Izhikevich: a, b, c and d of the model, and
+// noise.
 const TypeWords = 5
 
 // Spike is the state of a neuron that has spiked in the last tick. That of the others is 0.
@@ -111,87 +113,90 @@ func init() {
 			Name: name, Params: params, File: "graphset/" + file, Code: text(file), MaxBlock: Block, WholeWarps: true,
 		})
 	}
-	// columns gets degree links for each agent, 1 or more. Link k of an agent goes to the agent at the
-	// distance k/2+1 on the ring of all, ahead if k is even and behind if it is odd, unless a draw below
-	// rewire, up to 2^32, replaces it by one to a random other agent. There are 2 agents or more, unless
-	// rewire is 0.
+	// columns gets degree links for each agent, 1 or more. Link k of an agent goes to the agent at
+	// the distance k/2+1 on the ring of all, ahead if k is even and behind if it is odd, unless a
+	// draw below rewire, up to 2^32, replaces it by one to a random other agent. There are 2 agents
+	// or more, unless rewire is 0.
 	add(Links, buffer("columns"), word("agents"), word("degree"), long("rewire"), word("key0"), word("key1"))
 	// Bit id%32 of word id/32 of bits becomes 1 if agent id is in the state, and else 0.
 	pages := []device.Param{buffer("pages"), buffer("frames"), long("page_bytes"), word("per"), word("agents")}
 	add(Mark, append(pages[:5:5], word("state"), buffer("bits"))...)
-	// An infected agent recovers with the chance recovery. A susceptible one is infected if one of the
-	// trials of its links succeeds at an agent whose bit in infected is 1, and at weights of the link,
-	// in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials fail. next gets the bits of
-	// those who are infected then. Draws depend on the keys, the tick and the agent. If count is 1, the
-	// agents in each state are added to tally. A launch is about the agents from first_id on, a multiple of
-	// 128: pages, next and rows are theirs, and infected and columns are about all.
+	// An infected agent recovers with the chance recovery. A susceptible one is infected if one of
+	// the trials of its links succeeds at an agent whose bit in infected is 1, and at weights of
+	// the link, in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials fail. next gets
+	// the bits of those who are infected then. Draws depend on the keys, the tick and the agent. If
+	// count is 1, the agents in each state are added to tally. A launch is about the agents from
+	// first_id on, a multiple of 128: pages, next and rows are theirs, and infected and columns are
+	// about all.
 	add(SIR, append(pages[:5:5], buffer("infected"), buffer("next"), buffer("offsets"), buffer("columns"),
 		buffer("weights"), word("degree"), word("weighted"), buffer("misses"), word("recovery"), word("tick"),
 		word("key0"), word("key1"), word("count"), buffer("tally"), word("first_id"))...)
 	// The word of each group stands at offset of its page, and slots is the groups of a page.
 	add(Rounds, buffer("pages"), buffer("frames"), long("page_bytes"), word("slots"), word("groups"), word("offset"),
 		word("ticks"))
-	// active is a list of neurons in any order, of counts[which]. counts has two lengths, for lists in
-	// turns. List, Pick and LIF append neurons to a list of which counts[which] is 0 before. Bits behind
-	// those of the agents are 0.
+	// active is a list of neurons in any order, of counts[which]. counts has two lengths, for lists
+	// in turns. List, Pick and LIF append neurons to a list of which counts[which] is 0 before.
+	// Bits behind those of the agents are 0.
 	add(List, append(pages[:5:5], buffer("active"), buffer("counts"), word("which"))...)
 	add(Pick, buffer("bits"), word("agents"), buffer("active"), buffer("counts"), word("which"))
-	// lengths gets the links of the rows from 0 on that go to the agents from low on, of which there are size.
+	// lengths gets the links of the rows from 0 on that go to the agents from low on, of which
+	// there are size.
 	add(Count, buffer("columns"), buffer("offsets"), word("degree"), word("rows"), word("low"), word("size"),
 		buffer("lengths"))
-	// Split copies the links of the rows from first_row on that go to the agents from low on, of which there
-	// are size: those of row first_row+i to the place places[i] and behind it, with low less in their
-	// columns. If rest is 1, the other links of the row follow from the last one on, in the reverse order. If
-	// weighted is 1, links have weights, and if delayed is 1, delays: those of delays if listed is 1, else
-	// those that Send draws.
+	// Split copies the links of the rows from first_row on that go to the agents from low on, of
+	// which there are size: those of row first_row+i to the place places[i] and behind it, with low
+	// less in their columns. If rest is 1, the other links of the row follow from the last one on,
+	// in the reverse order. If weighted is 1, links have weights, and if delayed is 1, delays:
+	// those of delays if listed is 1, else those that Send draws.
 	add(Split, buffer("columns"), buffer("weights"), buffer("delays"), buffer("offsets"), word("degree"),
 		word("weighted"), word("delayed"), word("listed"), word("least"), word("span"), word("key0"), word("key1"),
 		word("first_row"), word("rows"), word("low"), word("size"), word("rest"), buffer("places"),
 		buffer("to_columns"), buffer("to_weights"), buffer("to_delays"))
-	// Push makes counts[1-which] 0. Links without weights of their own have the weight excitation of a
-	// neuron below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap. If partial
-	// is 1, a row has the first links alone, of which lengths has the number.
+	// Push makes counts[1-which] 0. Links without weights of their own have the weight excitation
+	// of a neuron below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums
+	// wrap. If partial is 1, a row has the first links alone, of which lengths has the number.
 	add(Push, buffer("active"), buffer("counts"), word("which"), buffer("sums"), buffer("offsets"), buffer("columns"),
 		buffer("weights"), word("degree"), word("weighted"), word("exciting"), word("excitation"), word("inhibition"),
 		word("partial"), buffer("lengths"))
-	// Send adds weights to the sums of the tick in which they arrive. sums are slots arrays, stride words
-	// from each other, for as many ticks in turns, of which slot is that of the next tick. active has the
-	// neurons that have spiked age ticks before the last one. Links whose delay, 1 to slots, is at most
-	// age are left out. A delay stands in delays if listed is 1. Else it is at least least, below least
-	// plus span: link k of neuron id has word k/32%4 of the block of Philox of the keys with the counter
-	// (k/128*32 + k%32, id, 1).
+	// Send adds weights to the sums of the tick in which they arrive. sums are slots arrays, stride
+	// words from each other, for as many ticks in turns, of which slot is that of the next tick.
+	// active has the neurons that have spiked age ticks before the last one. Links whose delay, 1
+	// to slots, is at most age are left out. A delay stands in delays if listed is 1. Else it is at
+	// least least, below least plus span: link k of neuron id has word k/32%4 of the block of
+	// Philox of the keys with the counter (k/128*32 + k%32, id, 1).
 	add(Send, buffer("active"), buffer("counts"), word("which"), buffer("sums"), long("stride"), word("slots"),
 		word("slot"), word("age"), buffer("offsets"), buffer("columns"), buffer("weights"), buffer("delays"),
 		word("degree"), word("weighted"), word("listed"), word("least"), word("span"), word("key0"), word("key1"),
 		word("exciting"), word("excitation"), word("inhibition"), word("partial"), buffer("lengths"))
-	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked k
-	// ticks before the last one. Recall appends those with bit age to a list, as List does. Remember
-	// makes the state bit 0, each bit the next one, and those that are not in keep 0, of the neurons from
-	// first_id on.
+	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked
+	// k ticks before the last one. Recall appends those with bit age to a list, as List does.
+	// Remember makes the state bit 0, each bit the next one, and those that are not in keep 0, of
+	// the neurons from first_id on.
 	add(Recall, append(pages[:5:5], word("history"), word("age"), buffer("active"), buffer("counts"),
 		word("which"))...)
 	add(Remember, append(pages[:5:5], word("history"), word("keep"), word("first_id"))...)
-	// A neuron that does not rest decays, and adds its current, a draw in [-1, 1) times noise, and its
-	// sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up to 255.
-	// resting is the place in a page of the ticks that are left, a byte for each neuron. potentials and
-	// currents are those of float32. Sums become 0. A launch is about the neurons from first_id on, a multiple
-	// of 128: sums and bits are theirs, pages are those of all. If marked is 1, bits gets those that spike,
-	// and active none.
+	// A neuron that does not rest decays, and adds its current, a draw in [-1, 1) times noise, and
+	// its sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up
+	// to 255. resting is the place in a page of the ticks that are left, a byte for each neuron.
+	// potentials and currents are those of float32. Sums become 0. A launch is about the neurons
+	// from first_id on, a multiple of 128: sums and bits are theirs, pages are those of all. If
+	// marked is 1, bits gets those that spike, and active none.
 	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"),
 		buffer("active"), buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"),
 		float("noise"), word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"), word("marked"),
 		buffer("bits"), word("first_id"))...)
-	// Types has the numbers of the neurons below exciting, and then those of the others. At tick 0 a
-	// neuron has the potential c and the recovery b*c. Its input is its current, a draw in [-1, 1) times
-	// noise if noisy is 1, and its sum. The potential moves by two half ticks, and then the recovery by
-	// a*(b*potential - recovery). If the potential is at Peak, the neuron spikes: it becomes c, and d is
-	// added to the recovery. Sums become 0. marked, bits and first_id are those of LIF.
+	// Types has the numbers of the neurons below exciting, and then those of the others. At tick 0
+	// a neuron has the potential c and the recovery b*c. Its input is its current, a draw in [-1,
+	// 1) times noise if noisy is 1, and its sum. The potential moves by two half ticks, and then
+	// the recovery by a*(b*potential - recovery). If the potential is at Peak, the neuron spikes:
+	// it becomes c, and d is added to the recovery. Sums become 0. marked, bits and first_id are
+	// those of LIF.
 	add(Izhikevich, append(pages[:5:5], word("potentials"), word("recoveries"), word("currents"), buffer("sums"),
 		buffer("active"), buffer("counts"), word("which"), buffer("types"), word("exciting"), word("noisy"),
 		word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"), word("marked"), buffer("bits"),
 		word("first_id"))...)
-	// Column of counts, of rows words, has 0 before, and the next of columns becomes 0. Row i has the
-	// agents from i*per_row on. There are as many rows as that makes, and two columns or more.
+	// Column of counts, of rows words, has 0 before, and the next of columns becomes 0. Row i has
+	// the agents from i*per_row on. There are as many rows as that makes, and two columns or more.
 	add(Trace, append(pages[:5:5], word("state"), word("per_row"), word("rows"), word("column"), word("columns"),
 		buffer("counts"))...)
 	for _, name := range []string{Put, Take} {
