@@ -567,3 +567,30 @@ func TestKey(t *testing.T) {
 		}
 	}
 }
+
+// TestMemberBytes: a further device of a network of neurons has the links to its neurons, also where the
+// edges are elsewhere, and none if the specification does not ask for one.
+func TestMemberBytes(t *testing.T) {
+	for text, least := range map[string]int64{
+		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}\ndevices: 2":              4500 * 40 * 4,
+		"cell: {kind: izhikevich}\nagents: 9000\nneighbours: {ring: {reach: 9, delay: 3}}\ndevices: 2": 4500 * 18 * 5,
+		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}":                          0,
+	} {
+		s, err := Parse("a.yaml", []byte("name: x\naddressed: agent\n"+text+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got := s.MemberBytes()(2); got < least || got > least+3<<20 || least == 0 && got > 0 {
+			t.Errorf("%s: %d bytes, want %d and some", text, got, least)
+		}
+	}
+	s, err := Parse("a.yaml", []byte("name: x\naddressed: agent\ncell: {kind: lif}\nagents: 9000\n"+
+		"neighbours: {random: {degree: 40}}\ndevices: 2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Neighbours = Neighbours{Graph: "elsewhere", Digest: "ab", Longest: 4}
+	if got := s.MemberBytes()(2); got < 9000*8 {
+		t.Errorf("%d bytes of a list that is elsewhere", got)
+	}
+}
