@@ -109,7 +109,10 @@ func (s *spiking) open() (err error) {
 		}
 	}
 	s.whole = s.all()
-	return errors.Join(s.whole.load(), s.openRegions())
+	if err := s.whole.load(); err != nil {
+		return err
+	}
+	return s.openRegions()
 }
 
 // all returns the cohort of all neurons, on the first device.
