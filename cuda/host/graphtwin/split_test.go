@@ -1,6 +1,7 @@
 package graphtwin_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -117,6 +119,44 @@ func TestPick(t *testing.T) {
 			t.Fatalf("%d agents: lists of %d, want 7 and %d", agents, counts, len(want))
 		}
 		if list = slices.Sorted(slices.Values(list[:counts[1]])); !slices.Equal(list, want) {
+			t.Fatalf("%d agents: the list differs", agents)
+		}
+	}
+}
+
+// TestPickOnTheCPU runs the CUDA text of Pick, compiled for the processor: a list has each agent
+// whose bit is 1 once, and lists of several agents are in any order.
+func TestPickOnTheCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	source, _ := kernels.Lookup(graphset.Pick)
+	program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact, emulation.Sanitized,
+		[]string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+	r := rand.New(rand.NewPCG(53, 62))
+	for range testlong.Of(40, 8) {
+		agents, in := 1+r.IntN(40_000), 1+r.IntN(40)
+		bits, want := make([]uint32, (agents+31)/32), []uint32{}
+		for id := range agents {
+			if r.IntN(in) == 0 {
+				bits[id/32] |= 1 << (id % 32)
+				want = append(want, uint32(id))
+			}
+		}
+		got, err := emulation.Launch(t, program, []emulation.Param{
+			{Mem: device.Bytes(bits)},
+			{Scalar: true, Bits: uint64(agents)},
+			{Mem: fixture.Poisoned(4 * agents)},
+			{Mem: device.Bytes([]uint32{0, 7})},
+			{Scalar: true},
+		}, 32*(1+r.IntN(4)), 1+r.IntN(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if counts := device.Of[uint32](got[3]); int(counts[0]) != len(want) || counts[1] != 7 {
+			t.Fatalf("%d agents: lists of %d, want %d and 7", agents, counts, len(want))
+		}
+		if list := device.Of[uint32](got[2])[:len(want)]; !slices.Equal(slices.Sorted(slices.Values(list)), want) {
 			t.Fatalf("%d agents: the list differs", agents)
 		}
 	}
