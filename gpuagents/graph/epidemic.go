@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
@@ -83,10 +84,20 @@ func (e *epidemic) begin(int) error {
 
 func (e *epidemic) end([]uint64) {}
 
+// sirBlocks is the most blocks of graph_sir for each multiprocessor: each makes tables at its begin.
+const sirBlocks = 32
+
+// sirShape returns a launch of graph_sir over some agents, of which a warp has 512 at a time.
+func sirShape(d device.Device, agents int64) device.Geometry {
+	shape := bytestate.ShapeOn(d, (agents+15)/16)
+	shape.Grid = min(shape.Grid, sirBlocks*d.Properties().Multiprocessors)
+	return shape
+}
+
 // launch puts tick number i after begin into the stream, with the number of ticks before it.
 func (e *epidemic) launch(i int, tick uint32, count bool) error {
 	l := e.o.Links
-	return e.stream.Launch(e.step, e.lanes(), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
+	return e.stream.Launch(e.step, sirShape(e.dev, e.Len()), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
 		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
 		device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2]), device.Ptr(e.offsets), device.Ptr(e.columns),
 		device.Ptr(e.weights), device.Uint32(e.degree), bit(l.Rows != nil && l.Rows.Weights != nil),

@@ -25,6 +25,18 @@ struct Draws {
   }
 };
 
+// Returns how many links a word misses, if it misses from low to high links. misses falls from link to link.
+__device__ __forceinline__ unsigned missed_by(unsigned word, const unsigned *misses, unsigned low, unsigned high) {
+  while (low < high) {
+    const unsigned middle = (low + high) / 2;
+    if (below(word, misses[middle]))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 // What the trials of all agents need.
 struct Contacts {
   const unsigned *infected; // bits of the agents
@@ -34,22 +46,16 @@ struct Contacts {
   const unsigned char *least; // of the words with the same high bits and above: the misses of the largest of them
 
   // Reports whether none of some links is tried with success, up to GAPS of them.
-  __device__ __forceinline__ bool none(unsigned word, u64 links) const {
-    return links <= GAPS && below(word, misses[links - 1]);
-  }
+  __device__ __forceinline__ bool none(unsigned word, u64 links) const { return below(word, chance(links)); }
+
+  // The chance that none of some links, 1 or more, is tried with success; 0 of more than GAPS.
+  __device__ __forceinline__ unsigned chance(u64 links) const { return links <= GAPS ? misses[links - 1] : 0; }
 
   // Goes to the next link from..end that is tried with success, of which there is one, or GAPS further, and draws the
   // next word. It reports whether there is such a link that counts, and to whom: other may still be on its way.
   __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws, unsigned &other) const {
     const unsigned bucket = word / (0xffffffffu / BUCKETS + 1);
-    unsigned missed = least[bucket + 1], most = least[bucket]; // least[0] is GAPS
-    while (missed < most) {
-      const unsigned middle = (missed + most) / 2;
-      if (below(word, misses[middle]))
-        missed = middle + 1;
-      else
-        most = middle;
-    }
+    const unsigned missed = missed_by(word, misses, least[bucket + 1], least[bucket]); // least[0] is GAPS
     if (missed == GAPS) {
       from += GAPS;
       word = draws.next();
@@ -86,9 +92,7 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
   __syncthreads();
   for (unsigned i = threadIdx.x; i <= BUCKETS; i += blockDim.x) {
     const unsigned largest = i * (0xffffffffu / BUCKETS + 1) - 1; // of bucket i - 1
-    unsigned missed = i ? 0 : GAPS;
-    while (missed < GAPS && below(largest, table[missed])) missed++;
-    leasts[i] = (unsigned char)missed;
+    leasts[i] = (unsigned char)(i ? missed_by(largest, table, 0, GAPS) : GAPS);
   }
   __syncthreads();
   unsigned *const draw = words[threadIdx.x / 32];
@@ -100,22 +104,30 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
   const unsigned lane = threadIdx.x % 32;
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   unsigned counts[3] = {0, 0, 0};
+  const unsigned regular = degree ? contacts.chance(degree) : 0;
   for (u64 w = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32; w * QUEUE < agents; w += warps) {
     // The agents of the warp have numbers from 0 on, of which a lane has four in each span.
     unsigned queued = 0, recovered = 0, hubs = 0; // of the warp, and bits of the lane's agents
     for (unsigned span = 0; span < SPANS; span++) {
       const u64 id = w * QUEUE + span * 128 + lane * 4;
       const unsigned n = id >= agents ? 0 : (agents - id < 4 ? (unsigned)(agents - id) : 4);
-      unsigned char *const mine = states + span * 128 + lane * 4;
-      all.read((unsigned)id, n, mine);
+      unsigned char before[4];
+      all.read((unsigned)id, n, before);
+      for (unsigned k = 0; k < 4; k++) states[span * 128 + lane * 4 + k] = before[k];
       const Words first(key0, key1, 0, (unsigned)(id / 4) + first_id / 4, tick, 0);
 #pragma unroll
       for (unsigned k = 0; k < 4; k++) {
-        u64 length = 0;
-        if (k < n && mine[k] == 0) length = degree ? degree : links.first(id + k + 1) - links.first(id + k);
-        if (mine[k] == 1 && below(first.w[k], recovery)) recovered |= 1u << (span * 4 + k);
-        if (length > PART) hubs |= 1u << (span * 4 + k);
-        const bool tries = length > 0 && length <= PART && !contacts.none(first.w[k], length);
+        bool tries = before[k] == 0; // agents that are not there have other states
+        bool hub = tries && degree > PART;
+        unsigned none = regular;
+        if (tries && degree == 0) {
+          const u64 length = links.first(id + k + 1) - links.first(id + k);
+          tries = length > 0, hub = length > PART;
+          none = tries ? contacts.chance(length) : 0;
+        }
+        if (before[k] == 1 && below(first.w[k], recovery)) recovered |= 1u << (span * 4 + k);
+        if (hub) hubs |= 1u << (span * 4 + k);
+        tries = tries && !hub && !below(first.w[k], none);
         const unsigned those = __ballot_sync(0xffffffffu, tries);
         if (tries) {
           const unsigned at = queued + (unsigned)__popc(those & ((1u << lane) - 1));
@@ -188,10 +200,8 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
       for (unsigned k = 0; k < 4; k++) {
         if (mine[k] == HIT) mine[k] = 1, changed = true;
         if (recovered >> (span * 4 + k) & 1) mine[k] = 2, changed = true;
-        if (k < n) {
-          ill |= (unsigned)(mine[k] == 1) << k;
-          for (unsigned s = 0; s < 3; s++) counts[s] += mine[k] == s;
-        }
+        ill |= (unsigned)(mine[k] == 1) << k;
+        for (unsigned s = 0; count && s < 3; s++) counts[s] += mine[k] == s;
       }
       if (changed) all.write((unsigned)id, n, mine);
       write_bits(next, w * SPANS + span, ill, agents);
