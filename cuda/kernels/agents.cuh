@@ -127,7 +127,7 @@ __device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsign
 // first, and step(span, next, steps, counts), which steps the agents of a span so often and adds their last votes to
 // counts, [groups][candidates]; next is the block's next span, of no groups at the end. Where TOLD_STEPS is not 0, the
 // agents of a span are told what they hear of their groups before, and steps is 1; keep() follows. Of no steps, tell()
-// adds them up.
+// adds them up, or where adds() says so step() and keep() do.
 template <class Cell>
 __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions,
     u64 *scratch, unsigned sequence, u64 *result) {
@@ -147,17 +147,18 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
   for (unsigned u = blockIdx.x; u < units; u += gridDim.x) {
     const Span next = span_of(s, part, u + gridDim.x, per, size);
     if (Cell::TOLD_STEPS) cell.tell(now, part.steps);
-    if (Cell::TOLD_STEPS && part.steps == 0) { // the agents of the span are added up
+    const bool moves = !Cell::TOLD_STEPS || part.steps > 0;
+    if (!moves && !cell.adds()) { // the agents of the span are added up
       now = next;
       continue;
     }
     if (part.steps == 1 || Cell::TOLD_STEPS)
-      cell.template step<false>(now, next, 1, counts);
+      cell.template step<false>(now, next, Cell::TOLD_STEPS ? part.steps : 1, counts);
     else
       cell.template step<true>(now, next, part.steps, counts);
     __syncthreads();
-    if (Cell::TOLD_STEPS) cell.keep(now);
-    for (unsigned g = threadIdx.x; g < now.groups; g += blockDim.x) {
+    if (Cell::TOLD_STEPS) cell.keep(now, part.steps, u / gridDim.x, size * s.agents, next.groups == 0);
+    for (unsigned g = threadIdx.x; moves && g < now.groups; g += blockDim.x) {
       unsigned *mine = counts + g * C, *kept = s.counts(now.frame, now.slot + g);
       decisions[now.first + g] = s.decide(mine);
       *s.round(now.frame, now.slot + g) += part.steps;

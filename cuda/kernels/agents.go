@@ -49,6 +49,30 @@ const (
 	AgentMergeMean = iota // their mean
 	AgentMergeMax         // the largest of each
 	AgentMergeEMA         // the node moves to their mean by a rate
+	// their mean, where the weight of each falls with its distance to the node; see ToldParams
+	AgentMergeAttention
+)
+
+// Which node an agent adds its units to, and hears.
+const (
+	AgentByGroup = iota // that of its group
+	AgentByVote         // that of the candidate that it votes for, as many nodes as candidates
+	AgentByKey          // that of its id modulo the number of nodes
+)
+
+// Numbers of AgentMergeAttention: the largest weight is 2^AgentWeightBits, a unit of a node counts as an
+// integer of 2^-AgentNodeBits, and a larger exponent of a weight counts as AgentFarthest, where the
+// weight is 1.
+const (
+	AgentWeightBits         = 16
+	AgentNodeBits           = 12
+	AgentFarthest   float32 = 16
+)
+
+// Flags of NodesParams.
+const (
+	AgentNodeMerged  = 1 << iota // the node was updated
+	AgentNodeLearned             // it has learned since the last tick, which keeps it
 )
 
 // Numbers of the agent-addressed kernels.
@@ -244,24 +268,55 @@ var AgentSumsParams = append(DecideParams[:6:6],
 // A node may also be that of a run of groups, each of which has a copy of it. The sums of all groups of a
 // node are in totals before the step, and the step makes those of the next one. A launch of no steps adds
 // up the units of its pages, and changes nothing else.
+//
+// By vote and by key, each agent has a node of its own choice. Groups have copies of nodes as above, and
+// values has what agents hear in this step, which NodesParams has made of the same sums. An agent without a
+// vote hears 0 by vote.
+//
+// AgentMergeAttention is a mean with weights, of nodes that have totals. With the units u of an agent and
+// those of its node, n, as integers, the weight is exp(-d rate), for d the sum of |n| 2^14 - n u over the
+// units, which is the distance of the dot product from the largest that there may be. n is what the agent
+// has heard in the step, so totals have weights of the node that the last step has heard. The exponential is
+// that of fmath.cuh, rounded to an integer of 2^-16, at least 1.
+//
+// Nothing overflows: of 8 units, d is at most 8 * 2^12 * 2^15 = 2^30. A product of weight and unit is at
+// most 2^30, and that of 2^32 agents 2^62. A block adds the low 16 bits of products and the rest apart, for
+// less than 2^15 agents before it adds both to totals: each fits 31 bits, and so does the sum of weights.
 var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
 	device.Param{Name: "decision", Kind: device.KindUint32}, // its input, from 1 on; 0: it is not heard
 	device.Param{Name: "node", Kind: device.KindUint32},     // its first input, from 1 on; 0: there are no nodes
 	device.Param{Name: "width", Kind: device.KindUint32},    // units of a node, 1 to AgentMostNode
 	device.Param{Name: "merge", Kind: device.KindUint32},    // AgentMergeMean and so on
-	device.Param{Name: "rate", Kind: device.KindUint32},     // the bits of a float32, for AgentMergeEMA
+	// the bits of a float32: of AgentMergeEMA and AgentMergeAttention
+	device.Param{Name: "rate", Kind: device.KindUint32},
 	// in and out int32[groups][AgentMostNode+1], if AgentKeeps: the sums of units, or the largest of each,
 	// for the next tick, and behind them the number of agents, -1 where a unit is not finite; else any memory
 	device.Param{Name: "sums", Kind: device.KindBuffer},
 	device.Param{Name: "fresh", Kind: device.KindUint32}, // 1: sums is of the present state of the pages
 	device.Param{Name: "nodes", Kind: device.KindUint32}, // of several groups each; 0: each group has one
 	// in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the largest of each plus 2^14,
-	// and behind them the number of agents; a step adds those after it to the next entry, and clears the
-	// third; if nodes is 0, any memory
+	// and behind them the number of agents or the sum of their weights; a step adds those after it to the
+	// next entry, and clears the third; if nodes is 0, any memory
 	device.Param{Name: "totals", Kind: device.KindBuffer},
 	device.Param{Name: "turn", Kind: device.KindUint32},
-	device.Param{Name: "node_of", Kind: device.KindBuffer}, // uint32[groups]: the node of each, in order
+	// uint32[groups]: the node of each, in order, of which it has a copy
+	device.Param{Name: "node_of", Kind: device.KindBuffer},
+	device.Param{Name: "by", Kind: device.KindUint32},     // AgentByGroup and so on; by others there are nodes
+	device.Param{Name: "values", Kind: device.KindBuffer}, // float32[nodes][width], by vote and key; else any memory
 )
+
+// NodesParams is the signature of agent_nodes, which updates the values of nodes by vote and by key before
+// a step, as ToldParams updates their copies.
+var NodesParams = []device.Param{
+	{Name: "totals", Kind: device.KindBuffer}, // as of ToldParams
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "width", Kind: device.KindUint32},
+	{Name: "turn", Kind: device.KindUint32},
+	{Name: "merge", Kind: device.KindUint32},
+	{Name: "rate", Kind: device.KindUint32},
+	{Name: "values", Kind: device.KindBuffer}, // in and out float32[nodes][width]
+	{Name: "flags", Kind: device.KindBuffer},  // in and out uint32[nodes]: AgentNodeMerged and so on
+}
 
 // LearnParams is the signature of agent_learn, which merges values into the copies of nodes that groups
 // have. A node that was never updated, or that is replaced, takes the values; a mean becomes the mean of
@@ -277,6 +332,22 @@ var LearnParams = append(DecideParams[:6:6],
 	device.Param{Name: "replace", Kind: device.KindUint32}, // 1: values replace nodes
 	device.Param{Name: "host", Kind: device.KindBuffer},    // as of StepParams
 )
+
+// AgentLines is the most nodes by key that a block of a tick adds up in memory that each block has. For more
+// it takes AgentPool bytes of a launch; without those its agents add themselves to totals one by one.
+const AgentLines = 128
+
+// AgentPool returns the bytes of shared memory that a tick takes for nodes by key.
+func AgentPool(nodes, width, merge int) int {
+	rows := width + 1
+	if merge == AgentMergeAttention {
+		rows += width
+	}
+	if nodes <= AgentLines {
+		return 0
+	}
+	return 4 * rows * ((nodes+27)/32*32 + 4)
+}
 
 // AgentKeeps reports whether ticks of agents that hear a node of groups of a size keep its sums. A block
 // steps such a group alone.
@@ -331,12 +402,13 @@ func init() {
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
 	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
 	register(agentSource("agent_learn", "agent_learn.cu", LearnParams))
+	register(agentSource("agent_nodes", "agent_nodes.cu", NodesParams))
 }
 
 // toldParams are those of ToldParams behind those of TickParams, as gru_tick.cu has them in TOLD_PARAMS.
 const toldParams = ",\n            unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, " +
 	"int *sums,\n            unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, " +
-	"const unsigned *node_of"
+	"const unsigned *node_of, unsigned by, const float *values"
 
 func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}

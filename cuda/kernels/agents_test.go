@@ -38,6 +38,15 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		{"AGENT_MOST_NODE", AgentMostNode},
 		{"AGENT_MERGE_MAX", AgentMergeMax},
 		{"AGENT_MERGE_EMA", AgentMergeEMA},
+		{"AGENT_MERGE_ATTENTION", AgentMergeAttention},
+		{"AGENT_BY_GROUP", AgentByGroup},
+		{"AGENT_BY_VOTE", AgentByVote},
+		{"AGENT_BY_KEY", AgentByKey},
+		{"AGENT_LINES", AgentLines},
+		{"AGENT_WEIGHT_BITS", AgentWeightBits},
+		{"AGENT_NODE_BITS", AgentNodeBits},
+		{"AGENT_NODE_MERGED", AgentNodeMerged},
+		{"AGENT_NODE_LEARNED", AgentNodeLearned},
 		{"AGENT_MOST_CANDIDATES", AgentMostCandidates},
 		{"AGENT_NO_VOTE", AgentNoVote},
 		{"AGENT_HOST_BIT", AgentHostBit},
@@ -67,6 +76,7 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		{"AGENT_GRU_INPUT", AgentGRUInput},
 		{"AGENT_UNIT_SCALE", 1 << AgentUnitBits},
 		{"AGENT_INPUT_SCALE", 1 << AgentInputBits},
+		{"AGENT_FARTHEST", AgentFarthest},
 	} {
 		fmt.Fprintf(&b, "#define %s %.9ef\n", f.name, f.value)
 	}

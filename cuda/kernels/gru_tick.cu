@@ -23,10 +23,11 @@ struct Dense {
   const Told *told; // nil of agents that hear nothing of their group
   Net net;
   Cursor ahead; // the tile that is under way
+  unsigned ballot; // of agents that add themselves: the vote of the lane's own agent of it, 0 is none
   unsigned h[ROWS][WORDS], x[ROWS][WORDS];
 
   __device__ __forceinline__ Dense(const Swarm &swarm, const Told *of, Shared *memory, const unsigned *table)
-      : s(swarm), told(of), net(memory, table, swarm.candidates) {
+      : s(swarm), told(of), net(memory, table, swarm.candidates), ballot(0) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
@@ -51,9 +52,19 @@ struct Dense {
         lane % 4 * (4 * WORDS);
   }
 
+  // Fetches the vote of the lane's own agent of a tile, the first of which is at a place of the span.
+  __device__ __forceinline__ void poll(const Span &span, unsigned first) {
+    if (!TOLD || !told->alone) return;
+    const unsigned lane = threadIdx.x % 32, own = first + lane / 4 + lane % 4 * 8;
+    ballot = 0;
+    if (OWNS && own < span.groups * s.agents)
+      ballot = s.variable(span.frame, AGENT_VAR_VOTE)[(u64)span.slot * s.agents + own];
+  }
+
   __device__ __forceinline__ void open(const Span &first) {
     go(first);
     fetch();
+    poll(first, threadIdx.x / 32 * TILE);
   }
 
   // Tells the agents of a span what they hear of their groups; of no steps it adds up their units.
@@ -61,8 +72,12 @@ struct Dense {
     if (TOLD) told->tell(s, span, steps);
   }
 
-  __device__ __forceinline__ void keep(const Span &span) const {
-    if (TOLD) told->keep(s, span);
+  // Reports whether a tick of no steps has agents add themselves to nodes.
+  __device__ __forceinline__ bool adds() const { return TOLD && told->alone; }
+
+  __device__ __forceinline__ void keep(const Span &span, unsigned steps, unsigned turn, unsigned most,
+      bool last) const {
+    if (TOLD) told->keep(s, span, steps, turn, most, last);
   }
 
   template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned steps,
@@ -73,6 +88,8 @@ struct Dense {
     unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + (u64)span.slot * s.agents;
     int sums[PIECE];
     bool odd = false;
+    const bool moves = !TOLD || steps > 0; // else agents add themselves alone
+    const unsigned slots = TOLD && told->alone ? told->slots(span) : 0;
 #pragma unroll
     for (int k = 0; k < PIECE; k++) sums[k] = TOLD ? told->nothing() : 0;
     if (first >= agents) open(next);
@@ -84,19 +101,22 @@ struct Dense {
         ELEM::unpack(units[r], h[r], PIECE);
         ELEM::unpack(inputs[r], x[r], PIECE);
       }
-      if (TOLD) told->hear(inputs, s, span, first);
+      unsigned vote_of = ballot;
+      if (TOLD && moves) told->hear(inputs, s, span, first, vote_of);
       Bytes a[ROWS][ALL];
       unsigned halves[ROWS];
       Net::hold(a, halves, inputs);
       if (first + each < agents) {
         ahead.row += each * ROW;
         ahead.left -= (int)each;
+        poll(span, first + each);
       } else {
         go(next);
+        poll(next, threadIdx.x / 32 * TILE);
       }
       fetch();
       unsigned words[ROWS][WORDS];
-      for (unsigned left = MANY ? steps : 1; left > 0; left--) {
+      for (unsigned left = MANY ? steps : moves; left > 0; left--) {
         Net::numbers(a, halves, units);
         net.step(units, a);
 #pragma unroll
@@ -104,13 +124,15 @@ struct Dense {
       }
 #pragma unroll
       for (int r = 0; r < ROWS; r++)
-        if (8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words[r]);
+        if (moves && 8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words[r]);
       if (TOLD && told->keeps) told->count(sums, &odd, units, now.left);
       const unsigned best = net.elected(units), own = first + lane / 4 + lane % 4 * 8;
-      if (OWNS && own < agents) {
-        vote[own] = (unsigned char)(best + 1);
+      if (moves) vote_of = OWNS && own < agents ? best + 1 : 0;
+      if (moves && vote_of) {
+        vote[own] = (unsigned char)vote_of;
         atomicAdd(&counts[s.group(own) * s.candidates + best], 1u);
       }
+      if (TOLD && told->alone) told->gather(s, span, slots, units, first, vote_of, steps > 0);
     }
     if (TOLD && told->keeps) told->collect(sums, odd);
   }
@@ -118,7 +140,8 @@ struct Dense {
 
 #if TOLD
 #define TOLD_PARAMS , unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, int *sums, \
-    unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, const unsigned *node_of
+    unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, const unsigned *node_of, \
+    unsigned by, const float *values
 #else
 #define TOLD_PARAMS
 #endif
@@ -132,7 +155,7 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
 #if TOLD
   __shared__ Heard heard;
-  const Nodes shares = {nodes, width, turn, totals, node_of};
+  const Nodes shares = {nodes, width, turn, totals, node_of, by, values};
   const Told of(&heard, layout, decision, node, width, merge, __uint_as_float(rate), sums, fresh != 0, shares);
   of.begin(steps);
   Dense cell(swarm, &of, &shared, table);

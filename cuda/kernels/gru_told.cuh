@@ -5,28 +5,67 @@
 // The sums need the units of a group before its first agent steps, so a tick reads them twice. Small groups are in the
 // cache the second time. Of large ones the tick adds up the units while it has stepped them, and keeps the sums for the
 // next tick. So does each tick where a node is of several groups, which are in any blocks.
+//
+// Where an agent has a weight of its own, or a node by its vote or key, it adds itself to the sums behind its step.
 #pragma once
 
+#include "agent_node.cuh"
+#include "fmath.cuh"
 #include "gru_agents.cuh"
 
 #define MOST AGENT_MOST_NODE
 #define UNIT ((int)AGENT_UNIT_SCALE) // a unit of 1 as an integer
+#define NONE 0xffffffffu
+// Sums that agents add themselves to: lines of them for each slot, which are of one group, vote or key. Of few slots
+// each has a line for each quad of a warp, so that the quads of a warp do not meet.
+#define FEW 16         // slots with QUADS lines each
+#define QUADS 8
+#define LINE_ROW 132   // words of a row of lines: the units that lanes of a quad have are in other banks
+#define LINE_BITS 16   // of the low part of a product; see kernels.ToldParams for what does not overflow
+#define MOST_POOLED 32767 // agents between two times that lines become sums of nodes
 // Agents of a group from which on all warps of a block add up one group at a time. Groups of fewer have a warp each, or
 // a part of one.
 #define WHOLE_BLOCK 257
 
 // What a block shares of the groups of a span.
 struct Heard {
-  int sums[AGENT_SPAN_GROUPS][MOST + 1]; // of the units, or the largest of each; behind them the number of agents
-  int next[MOST + 1];                    // of the group of a large span behind its step; behind them whether one is odd
+  union {
+    struct {
+      int sums[AGENT_SPAN_GROUPS][MOST + 1]; // of the units, or the largest of each; behind them the number of agents
+      int next[MOST + 1]; // of the group of a large span behind its step; behind them whether one is odd
+    };
+    int lines[(2 * MOST + 1) * LINE_ROW]; // of agents that add themselves
+  };
   float inputs[AGENT_SPAN_GROUPS][HIDDEN];
+  float voted[AGENT_MOST_CANDIDATES][MOST]; // the nodes by vote
+  unsigned row;                             // words of a row of the pool, 0: it has no lines
 };
+
+// Memory that a block shares if its launch has some: the lines of nodes by key that do not fit above.
+#ifdef __CUDACC__
+extern __shared__ int pool[];
+#else
+static int pool[4096];
+#endif
+
+// The number of words of the pool.
+__device__ __forceinline__ unsigned pool_words() {
+#ifdef __CUDACC__
+  unsigned bytes;
+  asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(bytes));
+  return bytes / 4;
+#else
+  return sizeof pool / 4;
+#endif
+}
 
 // Nodes of several groups each.
 struct Nodes {
   unsigned count, width, turn; // count 0: each group has a node; turn: the entry of totals with the present sums
   u64 *totals;                 // [3][count][width + 1], see kernels.ToldParams
   const unsigned *of;          // by group
+  unsigned by;                 // AGENT_BY_GROUP and so on
+  const float *values;         // [count][width]: by vote and by key, those of this step
 
   // The sums of the node of a group, of an entry behind the present one.
   __device__ __forceinline__ u64 *sums(unsigned group, unsigned behind) const {
@@ -37,7 +76,8 @@ struct Nodes {
 struct Told {
   Heard *heard;
   unsigned decision, node, width, merge; // inputs are counted from 1 on; 0: it is not heard
-  float rate;
+  float rate;                  // of an ema; of attention see kernels.ToldParams
+  bool alone;                  // agents add themselves
   int *kept;                   // by group: the sums for the next tick; behind them the number of agents, -1: none
   bool fresh;                  // kept is of the present state
   bool keeps;                  // sums are kept: groups are large, so a span has one, or a node is of several groups
@@ -48,12 +88,26 @@ struct Told {
   // All threads of a block open it, and meet before the first span.
   __device__ __forceinline__ Told(Heard *to, const unsigned *layout, unsigned d, unsigned first, unsigned units,
       unsigned how, float r, int *sums, bool are_fresh, const Nodes &shares)
-      : heard(to), decision(d), node(first), width(units), merge(how), rate(r), kept(sums), fresh(are_fresh),
-          keeps(first && (shares.count || (layout[0] >= AGENT_SPAN && layout[0] % 4 == 0))), mask(0),
-          offsets(layout + 2), nodes(shares) {
+      : heard(to), decision(d), node(first), width(units), merge(how), rate(r),
+          alone(first && shares.count && (shares.by != AGENT_BY_GROUP || how == AGENT_MERGE_ATTENTION)), kept(sums),
+          fresh(are_fresh), keeps(first && !alone && (shares.count || (layout[0] >= AGENT_SPAN && layout[0] % 4 == 0))),
+          mask(0), offsets(layout + 2), nodes(shares) {
     for (int k = 0; k < PIECE; k++) {
       const unsigned input = threadIdx.x % 4 * PIECE + k + 1;
-      if (input == decision || (node && input >= node && input < node + width)) mask |= 1u << k;
+      if (input == decision || (node && !by_agent() && input >= node && input < node + width)) mask |= 1u << k;
+    }
+    if (alone) {
+      unsigned row = 0;
+      if (nodes.by == AGENT_BY_KEY && nodes.count > AGENT_LINES) {
+        row = (nodes.count + 27) / 32 * 32 + 4; // as LINE_ROW
+        if ((u64)row * (high() + width + 1) > pool_words()) row = 0;
+      }
+      if (threadIdx.x == 0) heard->row = row;
+      for (unsigned i = threadIdx.x; i < (2 * MOST + 1) * LINE_ROW; i += blockDim.x) heard->lines[i] = 0;
+      for (unsigned i = threadIdx.x; i < row * (high() + width + 1); i += blockDim.x) pool[i] = 0;
+      for (unsigned i = threadIdx.x; i < nodes.count * width && nodes.by == AGENT_BY_VOTE; i += blockDim.x)
+        heard->voted[i / width][i % width] = held_as(nodes.values[i]);
+      return;
     }
     for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(heard->sums[g]);
     if (threadIdx.x == 0) clear(heard->next);
@@ -66,6 +120,12 @@ struct Told {
     u64 *to = nodes.totals + (nodes.turn + 2) % 3 * words;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += (u64)gridDim.x * blockDim.x) to[i] = 0;
   }
+
+  // Reports whether agents of a group may have different nodes.
+  __device__ __forceinline__ bool by_agent() const { return alone && nodes.by != AGENT_BY_GROUP; }
+
+  // The rows of lines before those of the high parts of products; the row of weights is the one behind all.
+  __device__ __forceinline__ unsigned high() const { return merge == AGENT_MERGE_ATTENTION ? width : 0; }
 
   __device__ __forceinline__ int nothing() const { return merge == AGENT_MERGE_MAX ? -UNIT : 0; }
 
@@ -171,10 +231,9 @@ struct Told {
       const float old = kept[k];
       long long sum = total ? (long long)total[k] : heard->sums[g][k];
       if (total && merge == AGENT_MERGE_MAX) sum -= UNIT;
-      float v = merges ? (float)((double)sum / (of * (double)UNIT)) : old;
-      if (merges && merge == AGENT_MERGE_EMA && *done != 0) v = fma32(rate, v - old, old);
+      const float v = merges ? merged_unit(sum, of, merge, rate, *done != 0, old) : old;
       if (merges) kept[k] = v;
-      to[node - 1 + k] = held_as(v);
+      if (!by_agent()) to[node - 1 + k] = held_as(v);
     }
     if (merges) {
       *done += 1;
@@ -208,8 +267,26 @@ struct Told {
   // Where the sums of a span of one group are kept.
   __device__ __forceinline__ int *place(const Span &span) const { return kept + (u64)span.first * (MOST + 1); }
 
-  // Makes what the agents of a span hear. Of no steps it adds them to their nodes. All threads of a block call it.
+  // Has the agents of group g of a span hear its node as it is.
+  __device__ __forceinline__ void recall(const Swarm &s, const Span &span, unsigned g) const {
+    const float *from = (const float *)(s.pages + span.frame * s.page_bytes + offsets[AGENT_VAR_KNOWLEDGE]) +
+        (u64)(span.slot + g) * width;
+    for (unsigned k = 0; k < width; k++) heard->inputs[g][node - 1 + k] = held_as(from[k]);
+  }
+
+  // Makes what the agents of a span hear. Of no steps it adds them to their nodes, or has them add themselves. All
+  // threads of a block call it.
   __device__ __forceinline__ void tell(const Swarm &s, const Span &span, unsigned steps) const {
+    if (alone) {
+      for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) {
+        if (steps)
+          update(s, span, g);
+        else if (!by_agent())
+          recall(s, span, g);
+      }
+      __syncthreads();
+      return;
+    }
     if (!nodes.count && keeps && fresh && span.groups && place(span)[MOST] >= 0) {
       if (threadIdx.x <= MOST) heard->sums[0][threadIdx.x] = place(span)[threadIdx.x];
     } else if (node && !(nodes.count && steps)) {
@@ -257,7 +334,10 @@ struct Told {
   // Keeps the sums of a span for the next tick, after all threads of the block have met. The span is of one group, or
   // of groups whose nodes are. The groups of a span with several nodes are added up again, and so are those with an
   // agent that does not count.
-  __device__ __forceinline__ void keep(const Swarm &s, const Span &span) const {
+  // The span is number turn of the block, which has spans of at most so many agents; last says that it has no other.
+  __device__ __forceinline__ void keep(const Swarm &s, const Span &span, unsigned steps, unsigned turn, unsigned most,
+      bool last) const {
+    if (alone && (!heard->row || last || (turn + 1) % (MOST_POOLED / most) == 0)) pour(span, steps ? 1 : 0);
     if (!keeps || !span.groups) return;
     if (nodes.count) {
       if (nodes.of[span.first] == nodes.of[span.first + span.groups - 1] && heard->next[MOST] == 0) {
@@ -282,8 +362,140 @@ struct Told {
     clear(heard->next);
   }
 
-  // Replaces the inputs of the lane's agents, the first of them at a place of the span, by those that they hear.
-  __device__ __forceinline__ void hear(float (*inputs)[PIECE], const Swarm &s, const Span &span, unsigned first) const {
+  // The number of slots that the agents of a span have; NONE: of nodes by key, which are too many for lines.
+  __device__ __forceinline__ unsigned slots(const Span &span) const {
+    if (nodes.by != AGENT_BY_GROUP) return nodes.count <= AGENT_LINES || heard->row ? nodes.count : NONE;
+    if (!span.groups) return 0;
+    return nodes.of[span.first] == nodes.of[span.first + span.groups - 1] ? 1 : span.groups;
+  }
+
+  // The key of an agent at a place of a span.
+  __device__ __forceinline__ unsigned key(const Swarm &s, const Span &span, unsigned at) const {
+    return (span.first * s.agents + at) % nodes.count;
+  }
+
+  // The integer of a unit of a node that agents hear, of 2^-12 each.
+  static __device__ __forceinline__ int pull(float v) {
+    v = v > 1.0f ? 1.0f : (v > -1.0f ? v : -1.0f);
+    return (int)(__float_as_uint(fma32(v, (float)(1 << AGENT_NODE_BITS), 12582912.0f)) - 0x4b400000u);
+  }
+
+  // The weight of an agent so far from its node, in 1 to 2^AGENT_WEIGHT_BITS; see kernels.ToldParams.
+  __device__ __forceinline__ int weight(int far) const {
+    const float x = mul((float)far, rate);
+    const float e = reciprocal(exp32(x > AGENT_FARTHEST ? AGENT_FARTHEST : x));
+    const int w = (int)(__float_as_uint(fma32(e, (float)(1 << AGENT_WEIGHT_BITS), 12582912.0f)) - 0x4b400000u);
+    return w < 1 ? 1 : w;
+  }
+
+  // Has the lane's agents of a tile, the first of them at a place of the span, add themselves to the sums of their
+  // slots. vote is that of the lane's own agent: 0 has not stepped. Each lane of a quad makes the weight of one agent.
+  __device__ __forceinline__ void gather(const Swarm &s, const Span &span, unsigned slots, const float (*units)[PIECE],
+      unsigned first, unsigned vote, unsigned behind) const {
+    const unsigned lane = threadIdx.x % 32, quad = lane / 4, team = lane & ~3u, piece = lane % 4 * PIECE;
+    const unsigned each = nodes.by == AGENT_BY_KEY ? 8 % nodes.count : 0;
+    unsigned own = nodes.by == AGENT_BY_KEY ? key(s, span, first + quad) : 0, slot[ROWS];
+    int far = 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const unsigned v = (unsigned)__shfl_sync(FULL, (int)vote, (int)team + r), at = first + quad + 8 * r;
+      bool odd = false;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++)
+        odd = odd || (piece + k < width && (__float_as_uint(units[r][k]) & 0x7f800000u) == 0x7f800000u);
+      const unsigned others = __ballot_sync(FULL, odd) >> team & 15; // all lanes vote
+      const bool counts = v != 0 && others == 0;
+      slot[r] = nodes.by == AGENT_BY_VOTE ? v - 1 : (nodes.by == AGENT_BY_KEY ? own : 0);
+      if (nodes.by == AGENT_BY_GROUP && slots > 1) slot[r] = s.group(at);
+      if (!counts || (nodes.by == AGENT_BY_VOTE && slot[r] >= slots)) slot[r] = NONE;
+      if (own += each, own >= nodes.count) own -= nodes.count;
+      if (merge != AGENT_MERGE_ATTENTION) continue;
+      int d = 0;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        if (piece + k >= width || slot[r] == NONE) continue;
+        const int n = pull(nodes.by == AGENT_BY_VOTE ? heard->voted[slot[r]][piece + k]
+            : nodes.by == AGENT_BY_KEY ? held_as(nodes.values[(u64)slot[r] * width + piece + k])
+            : heard->inputs[slot[r]][node - 1 + piece + k]);
+        d += (n < 0 ? -n : n) * UNIT - n * number_of(units[r][k]);
+      }
+      d += __shfl_xor_sync(FULL, d, 1);
+      d += __shfl_xor_sync(FULL, d, 2);
+      if (lane % 4 == r) far = d;
+    }
+    const int w = merge == AGENT_MERGE_ATTENTION ? weight(far) : 1;
+    const unsigned lines = slots <= FEW ? QUADS : 1, pooled = heard->row, row = pooled ? pooled : LINE_ROW;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const int of = __shfl_sync(FULL, w, (int)team + r);
+      if (slot[r] == NONE) continue;
+      int *to = (pooled ? pool : heard->lines) + slot[r] * lines + (lines > 1 ? quad : 0);
+      u64 *sums = nodes.totals + ((u64)((nodes.turn + behind) % 3) * nodes.count + slot[r]) * (width + 1);
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        if (piece + k >= width) continue;
+        const int v = number_of(units[r][k]);
+        if (slots == NONE)
+          put(sums + piece + k, merge == AGENT_MERGE_MAX ? v + UNIT : v * of);
+        else if (merge == AGENT_MERGE_MAX)
+          atomicMax(to + (piece + k) * row, v + UNIT);
+        else if (merge == AGENT_MERGE_ATTENTION)
+          atomicAdd(to + (piece + k) * row, v * of & (1 << LINE_BITS) - 1),
+              atomicAdd(to + (width + piece + k) * row, v * of >> LINE_BITS);
+        else
+          atomicAdd(to + (piece + k) * row, v);
+      }
+      if (lane % 4 != 0) continue;
+      if (slots == NONE)
+        atomicAdd(sums + width, (u64)of);
+      else
+        atomicAdd(to + (high() + width) * row, of);
+    }
+  }
+
+  // Merges a value into a sum of a node.
+  __device__ __forceinline__ void put(u64 *to, long long v) const {
+    if (merge == AGENT_MERGE_MAX)
+      atomicMax(to, (u64)v);
+    else
+      atomicAdd(to, (u64)v);
+  }
+
+  // Merges the lines of a span into the sums of nodes, and clears them, after all threads of the block have met.
+  __device__ __forceinline__ void pour(const Span &span, unsigned behind) const {
+    const unsigned n = slots(span), lines = n <= FEW ? QUADS : 1, pooled = heard->row, row = pooled ? pooled : LINE_ROW;
+    if (n == NONE) return;
+    for (unsigned i = threadIdx.x; i < n * (width + 1); i += blockDim.x) {
+      const unsigned slot = i % n, k = i / n;
+      int *low = (pooled ? pool : heard->lines) + (k < width ? k : high() + width) * row + slot * lines;
+      long long sum = 0;
+      for (unsigned line = 0; line < lines; line++) {
+        const long long v = low[line];
+        low[line] = 0;
+        if (k < width && merge == AGENT_MERGE_MAX) {
+          sum = v > sum ? v : sum;
+          continue;
+        }
+        sum += v;
+        if (k == width || merge != AGENT_MERGE_ATTENTION) continue;
+        int *more = low + width * row + line;
+        sum += (long long)*more * (1 << LINE_BITS);
+        *more = 0;
+      }
+      if (!sum) continue;
+      u64 *to = nodes.by == AGENT_BY_GROUP ? nodes.sums(span.first + slot, behind)
+          : nodes.totals + ((u64)((nodes.turn + behind) % 3) * nodes.count + slot) * (width + 1);
+      if (k < width)
+        put(to + k, sum);
+      else
+        atomicAdd(to + k, (u64)sum);
+    }
+  }
+
+  // Replaces the inputs of the lane's agents, the first of them at a place of the span, by those that they hear. vote
+  // is what the lane's own agent votes for before the step.
+  __device__ __forceinline__ void hear(float (*inputs)[PIECE], const Swarm &s, const Span &span, unsigned first,
+      unsigned vote) const {
     const unsigned lane = threadIdx.x % 32, agents = span.groups * s.agents;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -292,6 +504,28 @@ struct Told {
 #pragma unroll
       for (int k = 0; k < PIECE; k++)
         if (mask >> k & 1) inputs[r][k] = from[k];
+    }
+    if (by_agent()) hear_node(inputs, s, span, first, vote);
+  }
+
+  // The part of hear about nodes by vote and by key.
+  __device__ __forceinline__ void hear_node(float (*inputs)[PIECE], const Swarm &s, const Span &span, unsigned first,
+      unsigned vote) const {
+    const unsigned lane = threadIdx.x % 32, each = 8 % nodes.count;
+    unsigned own = nodes.by == AGENT_BY_KEY ? key(s, span, first + lane / 4) : 0;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const unsigned v = (unsigned)__shfl_sync(FULL, (int)vote, (int)(lane & ~3u) + r) - 1;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        const unsigned unit = lane % 4 * PIECE + k + 1 - node;
+        if (unit >= width) continue;
+        if (nodes.by == AGENT_BY_VOTE)
+          inputs[r][k] = v < nodes.count ? heard->voted[v][unit] : 0.0f;
+        else
+          inputs[r][k] = held_as(nodes.values[(u64)own * width + unit]);
+      }
+      if (own += each, own >= nodes.count) own -= nodes.count;
     }
   }
 };

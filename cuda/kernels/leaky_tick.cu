@@ -10,7 +10,8 @@ struct DenseLeaky {
   __device__ __forceinline__ DenseLeaky(const Swarm &swarm) : s(swarm), cell(swarm.params) {}
   __device__ __forceinline__ void open(const Span &) {}
   __device__ __forceinline__ void tell(const Span &, unsigned) const {}
-  __device__ __forceinline__ void keep(const Span &) const {}
+  __device__ __forceinline__ bool adds() const { return false; }
+  __device__ __forceinline__ void keep(const Span &, unsigned, unsigned, unsigned, bool) const {}
 
   __device__ __forceinline__ void spike(unsigned *counts, unsigned group) const {
     atomicAdd(&counts[2 * group + 1], 1u);

@@ -65,6 +65,7 @@ type Agents struct {
 	sums       device.Kernel // of embeddings
 	bids       device.Kernel // of an election
 	learn      device.Kernel
+	update     device.Kernel // of nodes by vote and key
 
 	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
@@ -177,7 +178,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{
 		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums, "agent_learn": &a.learn,
-		swarmset.Bids: &a.bids,
+		"agent_nodes": &a.update, swarmset.Bids: &a.bids,
 	} {
 		if *to, err = a.dev.Kernel(name); err != nil {
 			return err
@@ -219,6 +220,8 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		{&a.board, 8 * swarmset.BidsBoard, nil, "agents"},
 		{&a.nodes.totals, a.nodes.bytes(), nil, "agents"},
 		{&a.nodes.of, 4, device.Bytes(a.nodeOf()), "agents"},
+		{&a.nodes.values, max(4, 4*int64(a.nodes.count)*int64(a.nodes.width)), nil, "agents"},
+		{&a.nodes.flags, max(4, 4*int64(a.nodes.count)), nil, "agents"},
 	} {
 		if *m.to, err = a.alloc(max(m.bytes, int64(len(m.data))), m.purpose); err != nil {
 			return err

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -15,15 +16,22 @@ import (
 // Never is the age of a knowledge node that was never updated.
 const Never = math.MaxUint64
 
-// sharedNodes are knowledge nodes that are of runs of groups. Each group of a run has a copy of the node
-// in its page. The sums of the units of a node are beside the pages, and are made again from them.
+// sharedNodes are knowledge nodes that are of runs of groups, or by vote or key. Each group of a run has a
+// copy of the node in its page, also where other agents choose it. The sums of the units of a node are
+// beside the pages, and so are its values where agents choose; both are made again from the pages.
 type sharedNodes struct {
 	all          int // of the swarm
 	first, count int // those of these agents; count 0: each group has a node, or there are none
-	width        int
+	width, by    int
 	totals, of   device.Buffer // see kernels.ToldParams
 	turn         int
+	values       device.Buffer // see kernels.NodesParams
+	flags        device.Buffer
+	known        bool // values and flags are those of the copies
 }
+
+// byAgent reports whether agents of a group may have different nodes.
+func (s *sharedNodes) byAgent() bool { return s.by != kernels.AgentByGroup }
 
 // next goes to the sums that the last step has made.
 func (s *sharedNodes) next() { s.turn = (s.turn + 1) % 3 }
@@ -35,11 +43,21 @@ func (s *sharedNodes) bytes() int64 { return max(4, 3*8*int64(s.count)*int64(s.w
 // of the swarm, and before the first of node k+1. So a shard begins with a node if N is a multiple of the
 // number of shards.
 func (a *Agents) shareNodes() (s sharedNodes, err error) {
-	all := a.cell.SharedNodes()
-	if all == 0 || all == a.of {
+	if a.cell.Nodes() == 0 {
 		return s, nil
 	}
-	s = sharedNodes{all: all, width: a.cell.Nodes()}
+	all, by := a.cell.SharedNodes(), a.cell.NodesBy()
+	merge, _ := a.cell.Merges()
+	if all == 0 && merge == kernels.AgentMergeAttention {
+		all = a.of
+	}
+	if all == 0 || all == a.of && by == kernels.AgentByGroup && merge != kernels.AgentMergeAttention {
+		return s, nil
+	}
+	if by != kernels.AgentByGroup && a.groups != a.of {
+		return s, fmt.Errorf("%w: nodes by vote or key are over a whole swarm, and this is a shard", ErrInvalid)
+	}
+	s = sharedNodes{all: all, width: a.cell.Nodes(), by: by}
 	begin := func(group int) (node int, ok bool) { // the first node from a group on
 		node = int((int64(group)*int64(all) + int64(a.of) - 1) / int64(a.of))
 		return node, int64(node)*int64(a.of)/int64(all) == int64(group)
@@ -116,6 +134,67 @@ func (a *Agents) addUp(ctx, wait context.Context) error {
 	})
 }
 
+// recallNodes makes the values of nodes by vote and key from the copies that groups have.
+func (a *Agents) recallNodes(ctx context.Context) error {
+	if err := a.stream.Sync(ctx); err != nil {
+		return fault.Mark(err)
+	}
+	n, width := a.nodes.count, a.nodes.width
+	values, updates, learned, flags := make([]float32, n*width), make([]uint64, n), make([]byte, n), make([]uint32, n)
+	var parts []pager.Part
+	for k := range n {
+		first, _ := a.groupsOf(k)
+		page, slot := first/a.layout.Slots, first%a.layout.Slots
+		parts = append(parts,
+			a.part(page, kernels.AgentVarKnowledge, slot, device.Bytes(values[k*width:][:width])),
+			a.part(page, kernels.AgentVarUpdates, slot, device.Bytes(updates[k:k+1])),
+			a.part(page, kernels.AgentVarLearned, slot, learned[k:k+1]))
+	}
+	if err := a.memory.ReadAll(ctx, parts); err != nil {
+		return err
+	}
+	for k := range flags {
+		if updates[k] > 0 {
+			flags[k] |= kernels.AgentNodeMerged
+		}
+		if learned[k] != 0 {
+			flags[k] |= kernels.AgentNodeLearned
+		}
+	}
+	if err := errors.Join(a.nodes.values.Write(0, device.Bytes(values)),
+		a.nodes.flags.Write(0, device.Bytes(flags))); err != nil {
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	}
+	a.nodes.known = true
+	return nil
+}
+
+// mostPooled is the most shared memory that a tick takes for nodes by key: with what it has anyway, three
+// blocks of 8 units are on a multiprocessor of an H100. Older chips have less.
+const mostPooled = 40 << 10
+
+// pooled returns the shared memory of a tick for nodes by key, 0 where its agents add themselves one by one.
+func (a *Agents) pooled() int {
+	if a.nodes.by != kernels.AgentByKey || a.dev.Properties().ComputeMajor < 8 {
+		return 0
+	}
+	merge, _ := a.cell.Merges()
+	if n := kernels.AgentPool(a.nodes.count, a.nodes.width, merge); n <= mostPooled {
+		return n
+	}
+	return 0
+}
+
+// updateNodes updates the values of nodes by vote and key for the next step.
+func (a *Agents) updateNodes() error {
+	merge, rate := a.cell.Merges()
+	s := &a.nodes
+	return a.stream.Launch(a.update, a.shape(learnBlocks, 128, (s.count+127)/128),
+		device.Ptr(s.totals), device.Uint32(uint32(s.count)), device.Uint32(uint32(s.width)),
+		device.Uint32(uint32(s.turn)), device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)),
+		device.Ptr(s.values), device.Ptr(s.flags))
+}
+
 // keptBytes returns the size of what ticks keep of the nodes of groups.
 func (a *Agents) keptBytes() int64 {
 	if a.cell.Nodes() == 0 || a.nodes.count > 0 || !kernels.AgentKeeps(a.cell.Agents) {
@@ -128,8 +207,8 @@ func (a *Agents) keptBytes() int64 {
 type Knowledge struct {
 	Units   []float32 // Cell().Nodes() of each
 	Updates []uint64
-	// Ages are the most steps that a group of each node has made since the last update: ticks that did not
-	// update it, and launches of observations. Never if there was none.
+	// Ages are the most steps that a group with a copy of each node has made since the last update: ticks
+	// that did not update it, and launches of observations. Never if there was none.
 	Ages []uint64
 }
 

@@ -26,6 +26,7 @@ func (a *Agents) Learn(ctx context.Context, nodes []uint32, values []float32, re
 	if err := a.checkLearn(nodes, values); err != nil || len(nodes) == 0 {
 		return err
 	}
+	a.nodes.known = false
 	l := &learning{a: a, values: values, replace: replace}
 	defer l.close()
 	runs, sets := a.learnRuns(nodes)

@@ -17,7 +17,7 @@ func (a *Agents) page(id uint32) int { return int(a.perPage.of(id)) }
 
 // Reset sets all agents to their initial state.
 func (a *Agents) Reset(ctx context.Context) error {
-	a.fresh = false
+	a.fresh, a.nodes.known = false, false
 	if err := a.stream.Sync(ctx); err != nil {
 		return fault.Mark(err)
 	}
@@ -43,7 +43,7 @@ const recountPages = 64
 // Recount makes the tally of the swarm the sum of the counts of the groups. It is called after
 // pages were opened or written.
 func (a *Agents) Recount(ctx context.Context) error {
-	a.fresh = false
+	a.fresh, a.nodes.known = false, false
 	tally := make([]uint64, kernels.AgentMostCandidates)
 	counts := make([]uint32, recountPages*a.layout.Slots*a.cell.Candidates)
 	for first := 0; first < a.pages; first += recountPages {

@@ -12,9 +12,10 @@ import (
 
 // BenchmarkAgentsKnowledge is a tick of 10M agents that hear nothing, of agents that hear the decision of
 // their group, of agents that hear its node, and of agents that hear one of 1,024 nodes, of few large
-// groups and of many small ones. The four take turns; the times are medians until the result is in host
-// memory. Two pages of nodes of groups are compared with the host device, and one of the 1,024 nodes with
-// plain arithmetic over its agents.
+// groups and of many small ones. The 1,024 nodes are an ema of runs of groups, attention over those, and an
+// ema by key and attention by key; nodes by vote are five. All take turns; the times are medians until the
+// result is in host memory. Two pages of nodes of groups are compared with the host device, and one node of
+// each other swarm with plain arithmetic over its agents, but for those by vote.
 func BenchmarkAgentsKnowledge(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, group := range []int{4096, 256, 10} {
@@ -33,15 +34,25 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 				return cell
 			}
 			ctx := b.Context()
-			var swarms [4]*Agents
-			for i, cell := range []*cells.Addressed{
-				deaf, telling(cells.Told{Decision: 0, Node: -1}),
-				telling(cells.Told{Decision: -1, Node: 0, Width: 4, Merge: kernels.AgentMergeEMA, Rate: 0.1}),
-				telling(cells.Told{
+			names := []string{"deaf", "group", "node", "shared", "attention", "vote", "key", "key-attention"}
+			told := make([]cells.Told, len(names))
+			for i := range told {
+				told[i] = cells.Told{
 					Decision: -1, Node: 0, Width: 4, Merge: kernels.AgentMergeEMA, Rate: 0.1,
 					Nodes: int(min(1024, n/int64(group))),
-				}),
-			} {
+				}
+			}
+			told[1], told[2].Nodes = cells.Told{Node: -1}, 0
+			told[4].Merge, told[4].Focus = kernels.AgentMergeAttention, 1
+			told[5].By, told[5].Nodes = kernels.AgentByVote, 0
+			told[6].By = kernels.AgentByKey
+			told[7], told[7].By = told[4], kernels.AgentByKey
+			swarms, took := make([]*Agents, len(names)), make([][]time.Duration, len(names))
+			for i, t := range told {
+				cell := deaf
+				if i > 0 {
+					cell = telling(t)
+				}
 				if swarms[i], err = New(d, cell, n, Options{}); err != nil {
 					b.Fatalf("New: %v", err)
 				}
@@ -49,7 +60,6 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 				fillPages(b, swarms[i])
 			}
 			twin := sampled(b, swarms[2])
-			var took [4][]time.Duration
 			for i := range b.N + 3 {
 				for k, a := range swarms {
 					began := time.Now()
@@ -65,23 +75,29 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 				}
 			}
 			twin.check(b, swarms[2])
-			checkNode(b, swarms[3], 1)
-			for k, name := range []string{"deaf-us", "group-us", "node-us", "shared-us"} {
+			for k, name := range names {
+				if k >= 3 && told[k].By != kernels.AgentByVote {
+					checkNode(b, swarms[k], told[k], 1)
+				}
 				slices.Sort(took[k])
-				b.ReportMetric(float64(took[k][b.N/2].Nanoseconds())/1e3, name)
+				b.ReportMetric(float64(took[k][b.N/2].Nanoseconds())/1e3, name+"-us")
 			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-// checkNode ticks agents once, and compares the update of a node with plain arithmetic over its agents.
-func checkNode(b *testing.B, a *Agents, node uint32) {
+// checkNode ticks agents once, and compares the update of a node of groups or by key with plain arithmetic
+// over its agents.
+func checkNode(b *testing.B, a *Agents, told cells.Told, node uint32) {
 	b.Helper()
 	first, end := a.groupsOf(int(node))
 	group := a.cell.Agents
 	var ids []uint32
-	for id := first * group; id < end*group; id++ {
+	for id := first * group; id < end*group && told.By == kernels.AgentByGroup; id++ {
+		ids = append(ids, uint32(id))
+	}
+	for id := int64(node); id < a.Len() && told.By == kernels.AgentByKey; id += int64(told.Nodes) {
 		ids = append(ids, uint32(id))
 	}
 	now, err := a.AgentStates(b.Context(), ids)
@@ -92,11 +108,10 @@ func checkNode(b *testing.B, a *Agents, node uint32) {
 	if err != nil {
 		b.Fatalf("Knowledge: %v", err)
 	}
-	merge, rate := a.cell.Merges()
-	told := cells.Told{Width: a.cell.Nodes(), Merge: merge, Rate: float64(rate), Nodes: 1}
-	w := newGroupTwin(told, end-first)
+	told.Nodes, told.By = 1, kernels.AgentByGroup
+	w := newGroupTwin(told, 1, 0)
 	w.nodes[0], w.updates[0] = before.Units, before.Updates[0]
-	w.step(now, group)
+	w.step(now, len(ids))
 	if _, err := a.Tick(b.Context(), 1); err != nil {
 		b.Fatalf("Tick: %v", err)
 	}

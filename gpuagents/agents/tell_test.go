@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -20,17 +22,21 @@ import (
 // answers.
 type groupTwin struct {
 	told    cells.Told
-	nodeOf  []int // by group
+	bf16    bool  // agents hear values as bf16
+	nodeOf  []int // by group: the node of which it has a copy
 	nodes   [][]float32
 	updates []uint64
 	learned []bool   // by node
 	since   []uint64 // by group: steps since the update of its node
 }
 
-// newGroupTwin returns the twin of a swarm of so many groups.
-func newGroupTwin(told cells.Told, groups int) *groupTwin {
+// newGroupTwin returns the twin of a swarm of so many groups and candidates.
+func newGroupTwin(told cells.Told, groups, candidates int) *groupTwin {
 	n := groups
-	if told.Nodes > 0 {
+	switch {
+	case told.By == kernels.AgentByVote:
+		n = candidates
+	case told.Nodes > 0:
 		n = told.Nodes
 	}
 	w := &groupTwin{told: told, updates: make([]uint64, n), learned: make([]bool, n), since: make([]uint64, groups)}
@@ -41,6 +47,45 @@ func newGroupTwin(told cells.Told, groups int) *groupTwin {
 		}
 	}
 	return w
+}
+
+// of returns the node of agent i of groups of a size, by its vote; -1: it has none.
+func (w *groupTwin) of(i, group int, vote uint8) int {
+	switch w.told.By {
+	case kernels.AgentByVote:
+		if vote == 255 {
+			return -1
+		}
+		return int(vote)
+	case kernels.AgentByKey:
+		return i % len(w.nodes)
+	}
+	return w.nodeOf[i/group]
+}
+
+// held returns a node as agents hear it.
+func (w *groupTwin) held(k int) []float32 {
+	all := slices.Clone(w.nodes[k])
+	for u, v := range all {
+		if w.bf16 {
+			all[u] = device.FromBF16(device.ToBF16(v))
+		}
+	}
+	return all
+}
+
+// weight returns the weight of an agent for the merge of a node that it has heard.
+func (w *groupTwin) weight(units, node []float32) float64 {
+	if w.told.Merge != kernels.AgentMergeAttention {
+		return 1
+	}
+	far := 0.0
+	for u, v := range node {
+		n := math.RoundToEven(float64(v) * 4096)
+		far += math.Abs(n)*16384 - n*math.RoundToEven(float64(units[u])*16384)
+	}
+	x := float32(far) * float32(w.told.Focus/math.Sqrt(float64(w.told.Width))/(1<<26))
+	return max(1, math.RoundToEven(65536*float64(1/fmath.Exp(min(x, 16)))))
 }
 
 // learn merges values into nodes.
@@ -73,7 +118,7 @@ func (w *groupTwin) learn(nodes []uint32, values []float32, replace bool) {
 func (w *groupTwin) step(now *batch.AgentStates, group int) {
 	of := make([][]int, len(w.nodes)) // the agents of each node that have stepped
 	for i, v := range now.Vote {
-		if k := w.nodeOf[i/group]; v != 255 {
+		if k := w.of(i, group, v); v != 255 {
 			of[k] = append(of[k], i)
 		}
 	}
@@ -90,13 +135,15 @@ func (w *groupTwin) step(now *batch.AgentStates, group int) {
 		if w.learned[k] = false; !merges {
 			continue
 		}
+		before := w.held(k)
 		for u := range node {
-			sum, largest := 0.0, math.Inf(-1)
+			sum, weights, largest := 0.0, 0.0, math.Inf(-1)
 			for _, i := range stepped {
 				v := math.RoundToEven(float64(now.State[i*now.Width+u]) * 16384)
-				sum, largest = sum+v, max(largest, v)
+				weight := w.weight(now.State[i*now.Width:][:len(node)], before)
+				sum, weights, largest = sum+weight*v, weights+weight, max(largest, v)
 			}
-			mean := float32(sum / (float64(len(stepped)) * 16384))
+			mean := float32(sum / (weights * 16384))
 			switch {
 			case w.told.Merge == kernels.AgentMergeMax:
 				node[u] = float32(largest / 16384)
@@ -145,13 +192,14 @@ func (w *groupTwin) heard(t *testing.T, a *Agents, hears int) []float32 {
 	if w.told.Node >= 0 {
 		w.step(now, group)
 	}
-	for g, k := range w.nodeOf {
+	for g := range w.nodeOf {
 		for i := g * group; i < (g+1)*group; i++ {
+			k := w.of(i, group, now.Vote[i])
 			to := heard[i*hears:][:hears]
 			if d := of.Decision[g]; w.told.Decision >= 0 && d != 255 {
 				to[w.told.Decision] = float32(d+1) / float32(C)
 			}
-			if w.told.Node >= 0 {
+			if w.told.Node >= 0 && k >= 0 {
 				copy(to[w.told.Node:], w.nodes[k])
 			}
 		}
@@ -173,18 +221,22 @@ func TestTell(t *testing.T) {
 	many := tellSize{4000, 10, 1 << 15} // spans of several nodes
 	for _, hidden := range []int{5, 8, 13, 32} {
 		for _, bf16 := range []float64{0, 1} {
-			for merge := range kernels.AgentMergeEMA + 1 {
-				t.Run(fmt.Sprintf("hidden %d bf16 %v merge %d", hidden, bf16, merge), func(t *testing.T) {
-					testTell(t, d, r, hidden, bf16, merge, small)
+			for i := range 3 * (kernels.AgentMergeAttention + 1) {
+				merge, by := i/3, i%3
+				if hidden != 8 && (i+hidden)%4 != int(bf16) && !testlong.Enabled() {
+					continue // the class of 8 units has all, others each way somewhere
+				}
+				t.Run(fmt.Sprintf("hidden %d bf16 %v merge %d by %d", hidden, bf16, merge, by), func(t *testing.T) {
+					testTell(t, d, r, hidden, bf16, merge, by, small)
 				})
-				if hidden != 8 {
+				if hidden != 8 || i%2 != int(bf16) && !testlong.Enabled() {
 					continue
 				}
-				t.Run(fmt.Sprintf("many, bf16 %v merge %d", bf16, merge), func(t *testing.T) {
-					testTell(t, d, r, hidden, bf16, merge, many)
+				t.Run(fmt.Sprintf("many, bf16 %v merge %d by %d", bf16, merge, by), func(t *testing.T) {
+					testTell(t, d, r, hidden, bf16, merge, by, many)
 				})
-				t.Run(fmt.Sprintf("large, bf16 %v merge %d", bf16, merge), func(t *testing.T) {
-					testTell(t, d, r, hidden, bf16, merge, large)
+				t.Run(fmt.Sprintf("large, bf16 %v merge %d by %d", bf16, merge, by), func(t *testing.T) {
+					testTell(t, d, r, hidden, bf16, merge, by, large)
 				})
 			}
 		}
@@ -192,31 +244,42 @@ func TestTell(t *testing.T) {
 }
 
 // testTell is TestTell for one cell and one size.
-func testTell(t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 float64, merge int, size tellSize) {
+func testTell(
+	t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 float64, merge, by int, size tellSize,
+) {
 	const features, hears = 2, 5
-	agents, group := size.agents, size.group
-	told := cells.Told{Decision: 1, Node: 2, Width: 1 + r.IntN(3), Merge: merge, Rate: 0.1}
+	agents, group, candidates := size.agents, size.group, min(5, size.agents/size.group)
+	told := cells.Told{Decision: 1, Node: 2, Width: 1 + r.IntN(3), Merge: merge, Rate: 0.1, Focus: 4 * r.Float64()}
+	some := []int{1, agents / group, 1 + r.IntN(agents/group)}[r.IntN(3)]
 	switch r.IntN(4) {
 	case 0:
 		told.Decision = -1
 	case 1:
-		told.Node, told.Width = -1, 0
+		if by == kernels.AgentByGroup {
+			told.Node, told.Width = -1, 0
+		}
 	case 2:
-		told.Nodes = []int{1, agents / group, 1 + r.IntN(agents/group)}[r.IntN(3)]
+		told.Nodes = some
 	}
 	if size.agents == 4000 && told.Node >= 0 {
-		told.Nodes = []int{1, 7, 150}[merge]
+		told.Nodes = []int{1, 7, 150, 333}[merge]
+	}
+	switch told.By = by; by {
+	case kernels.AgentByVote:
+		told.Nodes = 0
+	case kernels.AgentByKey:
+		told.Nodes = max(told.Nodes, 1+r.IntN(agents/group))
 	}
 	params := map[string]float64{"hidden": float64(hidden), "bf16": bf16}
-	wide := address(t, "gru", params, group, features+hears, 5)
-	cell, err := address(t, "gru", params, group, features, 5).Hearing(hears)
+	wide := address(t, "gru", params, group, features+hears, candidates)
+	cell, err := address(t, "gru", params, group, features, candidates).Hearing(hears)
 	if err != nil {
 		t.Fatalf("Hearing: %v", err)
 	}
 	if cell, err = cell.Telling(told); err != nil {
 		t.Fatalf("Telling: %v", err)
 	}
-	table, err := cell.Table(randomWeights(r, hidden, features+hears, 5))
+	table, err := cell.Table(randomWeights(r, hidden, features+hears, candidates))
 	if err != nil {
 		t.Fatalf("Table: %v", err)
 	}
@@ -226,7 +289,8 @@ func testTell(t *testing.T, d device.Device, r *rand.Rand, hidden int, bf16 floa
 		o.PageMemory, o.HostPageMemory = 6*int64(size.page), 1<<20
 	}
 	hearing := makeAgents(t, d, cell, int64(agents), o)
-	w := newGroupTwin(told, agents/group)
+	w := newGroupTwin(told, agents/group, candidates)
+	w.bf16 = bf16 != 0
 	held := make([]float32, agents*features)
 	everyone := make([]uint32, agents)
 	for i := range everyone {
@@ -342,6 +406,29 @@ func (w *groupTwin) check(t *testing.T, a *Agents) {
 	}
 }
 
+// TestAttention: weights are those of a softmax of scaled dot products, as long as these are above 2^-16 of
+// the largest that there may be.
+func TestAttention(t *testing.T) {
+	r := rand.New(rand.NewPCG(26, 63))
+	for range 2000 {
+		w := groupTwin{told: cells.Told{
+			Merge: kernels.AgentMergeAttention, Width: 1 + r.IntN(kernels.AgentMostNode),
+			Focus: math.Exp2(8*r.Float64() - 4),
+		}}
+		units, node, x := make([]float32, w.told.Width), make([]float32, w.told.Width), 0.0
+		for k := range units {
+			units[k], node[k] = 2*r.Float32()-1, 2*r.Float32()-1
+			x += math.Abs(float64(node[k])) - float64(node[k])*float64(units[k])
+		}
+		scale := w.told.Focus / math.Sqrt(float64(w.told.Width))
+		got, want := w.weight(units, node), 65536*math.Exp(-x*scale)
+		// The error of exp is 2e-4, and units of nodes are rounded to 2^-12, twice.
+		if most := 1 + want*(2e-4+scale*float64(w.told.Width)/4096); math.Abs(got-want) > most || got < 1 {
+			t.Fatalf("%+v, %v and %v: weight %v, want %v to %v", w.told, units, node, got, want, most)
+		}
+	}
+}
+
 // TestTellRefused: what cannot be told is refused.
 func TestTellRefused(t *testing.T) {
 	cell, err := address(t, "gru", nil, 5, 2, 2).Hearing(4)
@@ -354,7 +441,13 @@ func TestTellRefused(t *testing.T) {
 		{Decision: 0, Node: 0, Width: 1},
 		{Decision: -1, Node: 1, Width: 4},
 		{Decision: -1, Node: 0},
-		{Decision: 0, Node: -1, Merge: 3},
+		{Decision: 0, Node: -1, Merge: 4},
+		{Decision: 0, Node: -1, By: 1},
+		{Decision: -1, Node: 0, Width: 1, By: 3},
+		{Decision: -1, Node: 0, Width: 1, By: 1, Nodes: 2},
+		{Decision: -1, Node: 0, Width: 1, By: 2},
+		{Decision: -1, Node: 0, Width: 1, Merge: 3},
+		{Decision: -1, Node: 0, Width: 1, Merge: 3, Focus: 16.5},
 		{Decision: -1, Node: 0, Width: 1, Merge: 2},
 	} {
 		if _, err := cell.Telling(told); !errors.Is(err, cells.ErrParameter) {

@@ -32,7 +32,13 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		return r, a.inconsistent
 	}
 	t := &ticking{a: a, fresh: a.fresh, publish: true}
-	a.fresh = false
+	known := a.nodes.known
+	a.fresh, a.nodes.known = false, false
+	if a.nodes.byAgent() && !known {
+		if err := a.recallNodes(wait); err != nil {
+			return Report{}, err
+		}
+	}
 	if a.nodes.count > 0 && !t.fresh {
 		if err := a.addUp(ctx, wait); err != nil {
 			return Report{}, err
@@ -57,7 +63,7 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		}
 		return Report{}, err
 	}
-	a.fresh = true
+	a.fresh, a.nodes.known = true, true
 	r.Stepped = uint64(n) * uint64(a.n)
 	return r, nil
 }
@@ -91,6 +97,11 @@ func (t *ticking) sweep(ctx, wait context.Context, sets []pages.Set, n, most int
 					votes = kernels.AgentTickSilent
 				case i < len(sets)-1:
 					votes = kernels.AgentTickCount
+				}
+				if i == 0 && a.nodes.byAgent() {
+					if err := a.updateNodes(); err != nil {
+						return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+					}
 				}
 				now := t.fresh || left < n || k < min(left, most) // this set has made a step before
 				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes, now); err != nil {
@@ -141,8 +152,11 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 		args = append(
 			args, device.Ptr(a.kept), device.Uint32(now), device.Uint32(uint32(a.nodes.count)),
 			device.Ptr(a.nodes.totals), device.Uint32(uint32(a.nodes.turn)), device.Ptr(a.nodes.of),
+			device.Uint32(uint32(a.nodes.by)), device.Ptr(a.nodes.values),
 		)
 	}
 	blocks, threads, span := a.cell.Shape()
-	return a.stream.Launch(a.tick, a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span)), args...)
+	shape := a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span))
+	shape.Shared = a.pooled()
+	return a.stream.Launch(a.tick, shape, args...)
 }

@@ -18,12 +18,20 @@ type Told struct {
 	// -1: agents have no nodes.
 	Node, Width int
 	// Nodes is the number of knowledge nodes of the swarm, each of which is of a run of groups; 0: each
-	// group has a node.
+	// group has a node. By vote it is 0, and by key above it.
 	Nodes int
+	// By says which node an agent has: kernels.AgentByGroup and so on.
+	By int
 	// Merge is kernels.AgentMergeMean and so on, and Rate that of AgentMergeEMA, above 0 and at most 1.
 	Merge int
 	Rate  float64
+	// Focus is that of AgentMergeAttention, above 0 and at most MostFocus: how much the weight of an agent
+	// falls with its distance to the node.
+	Focus float64
 }
+
+// MostFocus is the largest Told.Focus.
+const MostFocus = 16
 
 // Telling returns the cell with agents that hear something of their group. The inputs are among those
 // of Hearing, which Agents.Hear sets to 0. The error is an ErrParameter.
@@ -41,9 +49,16 @@ func (a *Addressed) Telling(t Told) (*Addressed, error) {
 			min(a.hidden(), kernels.AgentMostNode))
 	case t.Nodes < 0 || t.Nodes > 0 && t.Node < 0:
 		return nil, fmt.Errorf("%w: %s: %d nodes that nobody hears", ErrParameter, a.Cell.Name, t.Nodes)
-	case t.Merge < kernels.AgentMergeMean || t.Merge > kernels.AgentMergeEMA:
+	case t.By < kernels.AgentByGroup || t.By > kernels.AgentByKey || t.By != kernels.AgentByGroup && t.Node < 0 ||
+		(t.By == kernels.AgentByVote && t.Nodes > 0) || (t.By == kernels.AgentByKey && t.Nodes == 0):
+		return nil, fmt.Errorf("%w: %s: %d nodes by %d: use 0 by vote, and more by key", ErrParameter, a.Cell.Name,
+			t.Nodes, t.By)
+	case t.Merge < kernels.AgentMergeMean || t.Merge > kernels.AgentMergeAttention:
 		return nil, fmt.Errorf("%w: %s: merge %d: use 0 to %d", ErrParameter, a.Cell.Name, t.Merge,
-			kernels.AgentMergeEMA)
+			kernels.AgentMergeAttention)
+	case t.Merge == kernels.AgentMergeAttention && !(t.Focus > 0 && t.Focus <= MostFocus):
+		return nil, fmt.Errorf("%w: %s: focus %v: use one above 0 and at most %d", ErrParameter, a.Cell.Name, t.Focus,
+			MostFocus)
 	case t.Merge == kernels.AgentMergeEMA && !(t.Rate > 0 && t.Rate <= 1):
 		return nil, fmt.Errorf("%w: %s: rate %v: use one above 0 and at most 1", ErrParameter, a.Cell.Name, t.Rate)
 	}
@@ -63,18 +78,36 @@ func (a *Addressed) Nodes() int {
 	return a.told.Width
 }
 
-// SharedNodes returns the number of nodes of the swarm, if each is of a run of groups; 0: each group has
-// one, or there are none.
+// SharedNodes returns the number of nodes of the swarm, if it does not follow from that of groups; 0: each
+// group has one, or there are none.
 func (a *Addressed) SharedNodes() int {
-	if a.told == nil {
+	switch {
+	case a.told == nil:
 		return 0
+	case a.told.By == kernels.AgentByVote:
+		return a.Candidates
 	}
 	return a.told.Nodes
 }
 
-// Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA. There
-// are nodes.
-func (a *Addressed) Merges() (merge int, rate float32) { return a.told.Merge, float32(a.told.Rate) }
+// NodesBy says which node an agent has: kernels.AgentByGroup and so on.
+func (a *Addressed) NodesBy() int {
+	if a.told == nil {
+		return kernels.AgentByGroup
+	}
+	return a.told.By
+}
+
+// Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA. That of
+// AgentMergeAttention is what kernels.ToldParams says, of the focus over the root of the units, as in scaled
+// dot-product attention. There are nodes.
+func (a *Addressed) Merges() (merge int, rate float32) {
+	if a.told.Merge != kernels.AgentMergeAttention {
+		return a.told.Merge, float32(a.told.Rate)
+	}
+	const one = 1 << (kernels.AgentUnitBits + kernels.AgentNodeBits) // a product of 1 as an integer
+	return a.told.Merge, float32(a.told.Focus / math.Sqrt(float64(a.told.Width)) / one)
+}
 
 // TellWords returns the arguments of a tick of agents that hear their group, from decision to rate; see
 // kernels.ToldParams.
@@ -85,8 +118,9 @@ func (a *Addressed) TellWords() []uint32 {
 		}
 		return uint32(a.Features + n + 1)
 	}
+	merge, rate := a.Merges()
 	return []uint32{
-		input(t.Decision), input(t.Node), uint32(a.Nodes()), uint32(t.Merge), math.Float32bits(float32(t.Rate)),
+		input(t.Decision), input(t.Node), uint32(a.Nodes()), uint32(merge), math.Float32bits(rate),
 	}
 }
 

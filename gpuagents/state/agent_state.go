@@ -89,6 +89,9 @@ func (s *agentState) Info() Info {
 		if n := a.Cell().SharedNodes(); n > 0 {
 			fmt.Fprintln(h, n, "nodes")
 		}
+		if by := a.Cell().NodesBy(); by != kernels.AgentByGroup {
+			fmt.Fprintln(h, "by", by)
+		}
 	}
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)

@@ -44,6 +44,15 @@ var pagedTexts = map[string]string{
 	"nodes": "name: x\naddressed: agent\nagents: 405\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
 		"hear: [knowledge, group]\nknowledge: {nodes: 7, units: 3, merge: ema, rate: 0.3}\n" +
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
+	"attention": "name: x\naddressed: agent\nagents: 390\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
+		"hear: [knowledge]\nknowledge: {units: 3, merge: attention, focus: 3}\n" +
+		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
+	"votes": "name: x\naddressed: agent\nagents: 405\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
+		"hear: [knowledge, group]\nknowledge: {by: vote, units: 3, merge: ema, rate: 0.3}\n" +
+		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
+	"keys": "name: x\naddressed: agent\nagents: 405\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
+		"hear: [knowledge, group]\nknowledge: {by: key, nodes: 15, units: 3, merge: attention}\n" +
+		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
 	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: " +
 		"quorum, quorum: 0.3}\n",
 	"lif": "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",

@@ -40,7 +40,7 @@ func (s *Spec) Continues(from *Spec) error {
 	if s.Knowledge != from.Knowledge {
 		return fmt.Errorf("its knowledge nodes are %v, those of the swarm %v", from.Knowledge, s.Knowledge)
 	}
-	if s.Knowledge.Nodes > 0 && s.Agents != from.Agents {
+	if s.SharedNodes() > 0 && s.Agents != from.Agents {
 		return fmt.Errorf("its number of agents, over which the nodes are spread, is %d, that of the swarm %d",
 			from.Agents, s.Agents)
 	}

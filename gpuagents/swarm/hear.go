@@ -18,22 +18,41 @@ const (
 	HearDecision  = "decision"  // the candidate that has won
 	HearLeader    = "leader"    // the candidate that the leader votes for
 	HearGroup     = "group"     // the candidate that the group has decided for in the step before
-	HearKnowledge = "knowledge" // the node of the group, of Knowledge.Units inputs
+	HearKnowledge = "knowledge" // the node of the agent, of Knowledge.Units inputs
 )
+
+// Which node an agent hears, and adds its units to.
+const (
+	NodesByGroup = "group" // that of its group
+	NodesByVote  = "vote"  // that of the candidate that it votes for
+	NodesByKey   = "key"   // that of its id modulo the number of nodes
+)
+
+// nodesBy are the numbers of these choices.
+var nodesBy = map[string]int{
+	NodesByGroup: kernels.AgentByGroup, NodesByVote: kernels.AgentByVote, NodesByKey: kernels.AgentByKey,
+}
 
 // Knowledge says how the knowledge nodes of a swarm are made. A tick merges the first units of the agents
 // of a node into it before each step.
 type Knowledge struct {
-	// Nodes is the number of nodes, each of a run of groups, at most that of groups and a multiple of that
-	// of shards; 0: each group has one. The runs differ by one group at most.
+	// By is which node an agent has: NodesByVote, NodesByKey, or empty for NodesByGroup. By vote and by key
+	// the swarm has one shard.
+	By string `yaml:"by" json:"by,omitempty"`
+	// Nodes is the number of nodes, at most that of groups and a multiple of that of shards. By group each
+	// node is of a run of groups, and 0 gives each group one; the runs differ by one group at most. By vote
+	// it is 0, and each candidate has a node. By key it is 1 or more.
 	Nodes int `yaml:"nodes" json:"nodes,omitempty"`
 	// Units is how many units of the agents a node has, 1 to kernels.AgentMostNode; default 1.
 	Units int `yaml:"units" json:"units,omitempty"`
-	// Merge is mean, the default, max or ema.
+	// Merge is mean, the default, max, ema or attention.
 	Merge string `yaml:"merge" json:"merge,omitempty"`
 	// Rate is how far an update moves a node to the mean of the units, for the merge ema alone, above 0
 	// and at most 1; default 0.1.
 	Rate float64 `yaml:"rate" json:"rate,omitempty"`
+	// Focus is how much the weight of an agent falls with its distance to the node, for the merge attention
+	// alone, above 0 and at most cells.MostFocus; default 1.
+	Focus float64 `yaml:"focus" json:"focus,omitempty"`
 }
 
 // KnowledgeNodes returns the number of knowledge nodes; 0: agents hear none.
@@ -41,12 +60,22 @@ func (s *Spec) KnowledgeNodes() int {
 	if s.Knowledge.Units == 0 {
 		return 0
 	}
-	return cmp.Or(s.Knowledge.Nodes, s.Groups())
+	return cmp.Or(s.SharedNodes(), s.Groups())
+}
+
+// SharedNodes returns the number of knowledge nodes, if it is not that of groups; 0: it is, or there are
+// none.
+func (s *Spec) SharedNodes() int {
+	if s.Knowledge.By == NodesByVote {
+		return len(s.Vote.Candidates)
+	}
+	return s.Knowledge.Nodes
 }
 
 // merges are the numbers of the ways to merge.
 var merges = map[string]int{
 	"mean": kernels.AgentMergeMean, "max": kernels.AgentMergeMax, "ema": kernels.AgentMergeEMA,
+	"attention": kernels.AgentMergeAttention,
 }
 
 // ensureDefaults fills in what is left out, if agents hear a node.
@@ -55,16 +84,28 @@ func (k *Knowledge) ensureDefaults(hear []string) {
 		return
 	}
 	k.Units, k.Merge = cmp.Or(k.Units, 1), cmp.Or(k.Merge, "mean")
-	if k.Merge == "ema" {
+	switch k.Merge {
+	case "ema":
 		k.Rate = cmp.Or(k.Rate, 0.1)
+	case "attention":
+		k.Focus = cmp.Or(k.Focus, 1)
+	}
+	if k.By == NodesByGroup { // as records of swarms have it that do not say
+		k.By = ""
 	}
 }
 
 // String implements fmt.Stringer.
 func (k Knowledge) String() string {
 	how := k.Merge
-	if k.Merge == "ema" {
+	switch k.Merge {
+	case "ema":
 		how = fmt.Sprintf("ema of rate %v", k.Rate)
+	case "attention":
+		how = fmt.Sprintf("attention of focus %v", k.Focus)
+	}
+	if k.By != "" {
+		how += " by " + k.By
 	}
 	if k.Nodes == 0 {
 		return fmt.Sprintf("%d units, %s", k.Units, how)
@@ -83,7 +124,8 @@ func (s *Spec) hearing(a *cells.Addressed) (*cells.Addressed, error) {
 		case HearKnowledge:
 			told.Node, told.Width = inputs, s.Knowledge.Units
 			told.Merge, told.Rate = merges[s.Knowledge.Merge], s.Knowledge.Rate
-			told.Nodes = s.Knowledge.Nodes
+			told.Nodes, told.By, told.Focus = s.Knowledge.Nodes, nodesBy[cmp.Or(s.Knowledge.By, NodesByGroup)],
+				s.Knowledge.Focus
 			inputs += s.Knowledge.Units - 1
 		}
 		inputs++
@@ -117,7 +159,43 @@ func (s *Spec) validateKnowledge() (path []string, err error) {
 		return at("merge"), fmt.Errorf("knowledge: merge %q: did you mean %q? There are %v", k.Merge,
 			strictyaml.Nearest(k.Merge, names), names)
 	}
+	if !(k.Focus >= 0 && k.Focus <= cells.MostFocus) || k.Focus != 0 && k.Merge != "attention" {
+		return at("focus"), fmt.Errorf("knowledge: focus %v: use one above 0 and at most %d with merge: attention, or "+
+			"leave it out", k.Focus, cells.MostFocus)
+	}
+	if path, err := s.validateNodesBy(); err != nil {
+		return path, err
+	}
 	return s.validateNodes()
+}
+
+// validateNodesBy is the part of validate about which node an agent has. It leaves a wrong number of groups
+// or candidates to others.
+func (s *Spec) validateNodesBy() (path []string, err error) {
+	k, path := s.Knowledge, []string{"knowledge", "by"}
+	if _, ok := nodesBy[cmp.Or(k.By, NodesByGroup)]; !ok {
+		names := slices.Sorted(maps.Keys(nodesBy))
+		return path, fmt.Errorf("knowledge: by %q: did you mean %q? There are %v", k.By,
+			strictyaml.Nearest(k.By, names), names)
+	}
+	switch candidates := len(s.Vote.Candidates); {
+	case k.By == "":
+		return nil, nil
+	case s.Shards > 1:
+		return path, fmt.Errorf("knowledge: by %s: its nodes have agents of all shards, and the swarm has %d: use "+
+			"shards: 1, or by: group", k.By, s.Shards)
+	case k.By == NodesByKey && k.Nodes == 0:
+		return path, errors.New("knowledge: by key: agent i has node i modulo the number of nodes: write nodes, as " +
+			"the number of sensors of each entity")
+	case k.By == NodesByVote && k.Nodes != 0:
+		return []string{"knowledge", "nodes"}, fmt.Errorf("knowledge: nodes %d: by: vote each candidate has a node: "+
+			"leave it out", k.Nodes)
+	case k.By == NodesByVote && s.AgentsPerGroup > 0 && s.Groups() > 0 && candidates > s.Groups():
+		return path, fmt.Errorf("knowledge: by vote: the %d candidates have a node each, of which groups keep copies, "+
+			"and the swarm has %d groups: use at least %d groups: fewer agents_per_group", candidates, s.Groups(),
+			candidates)
+	}
+	return nil, nil
 }
 
 // validateNodes is the part of validate about the number of knowledge nodes. It leaves a wrong number of
@@ -126,6 +204,10 @@ func (s *Spec) validateNodes() (path []string, err error) {
 	n, path := s.Knowledge.Nodes, []string{"knowledge", "nodes"}
 	if n == 0 || s.AgentsPerGroup < 1 || s.Groups() < 1 {
 		return nil, nil
+	}
+	if k := s.Knowledge; k.By == NodesByKey && n > s.Groups() {
+		return path, fmt.Errorf("knowledge: nodes %d: groups keep copies of nodes, and the swarm has %d groups: use 1 "+
+			"to %d, or fewer agents_per_group", n, s.Groups(), s.Groups())
 	}
 	if n < 0 || n > s.Groups() {
 		return path, fmt.Errorf("knowledge: nodes %d: the swarm has %d groups: use 1 to %d, or leave it out: then "+

@@ -15,7 +15,7 @@ import (
 // them. Without a number of nodes in the specification, the number of a node is that of its group. It
 // takes up to swarms.MaxAddressed ids, and changes nothing.
 func (s *Swarm) Knowledge(ctx context.Context, ids []uint32) (*batch.KnownNodes, error) {
-	split, err := partition.Nodes(s.record, s.spec.Knowledge.Nodes, ids)
+	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), ids)
 	if err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
 	}
@@ -45,7 +45,7 @@ func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err err
 	case err != nil:
 		return 0, err
 	}
-	if _, err := partition.Nodes(s.record, s.spec.Knowledge.Nodes, l.Nodes); err != nil {
+	if _, err := partition.Nodes(s.record, s.spec.SharedNodes(), l.Nodes); err != nil {
 		return 0, jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
 	}
 	for first := 0; first < len(l.Nodes); first += swarms.MaxLearned {
@@ -64,7 +64,7 @@ func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err err
 
 // learn appends one entry to the log of each shard that has a node.
 func (s *Swarm) learn(ctx context.Context, l swarms.Learn) error {
-	split, err := partition.Nodes(s.record, s.spec.Knowledge.Nodes, l.Nodes)
+	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), l.Nodes)
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
 	}

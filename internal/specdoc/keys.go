@@ -278,8 +278,8 @@ var keys = []Key{
 			"the last `swarm vote`, and `leader`, the candidate that its leader votes for: the same if the leader is " +
 			"elected, as it is by default. In ticks also `group`, " +
 			"the candidate that the group of the agent has decided for in the step before, and " +
-			"`knowledge`, its knowledge node. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the " +
-			"cell `gru`.",
+			"`knowledge`, its knowledge node, which `knowledge.by` chooses. Candidate c of n, from 0 on, is " +
+			"(c+1)/n; 0 is none. For the cell `gru`.",
 	},
 	{
 		Path: "knowledge", Kind: Section, Scope: Agents,
@@ -288,9 +288,18 @@ var keys = []Key{
 			"yours, and the next tick has agents hear the node as it is then.",
 	},
 	{
+		Path: "knowledge.by", Kind: Text, Values: []string{"group", "vote", "key"}, Default: "group", Scope: Agents,
+		Doc: "Which node an agent hears, and adds its units to: `group`, that of its group; `vote`, that of the " +
+			"candidate that it votes for, one for each, and 0 without a vote; `key`, that of its id modulo " +
+			"`knowledge.nodes`. With a group for each entity and an agent for each of its N sensors, N nodes by " +
+			"`key` are of one sensor of all entities each. By `vote` and `key` the swarm has one shard, and as many " +
+			"groups as nodes or more.",
+	},
+	{
 		Path: "knowledge.nodes", Kind: Integer, Min: "1", Scope: Agents,
-		Doc: "Number of nodes, each of a run of whole groups; the runs differ by one group at most. No more than " +
-			"groups, and a multiple of `shards`. By default each group has a node.",
+		Doc: "Number of nodes, no more than groups. By `group` each is of a run of whole groups, which differ by " +
+			"one group at most, and the number is a multiple of `shards`; by default each group has a node. By " +
+			"`key` it has no default, and by `vote` it is left out.",
 	},
 	{
 		Path: "knowledge.units", Kind: Integer, Min: "1", Max: "8", Default: "1", Scope: Agents,
@@ -298,9 +307,18 @@ var keys = []Key{
 			"padded units of the cell.",
 	},
 	{
-		Path: "knowledge.merge", Kind: Text, Values: []string{"mean", "max", "ema"}, Default: "mean", Scope: Agents,
-		Doc: "`mean` or `max` of each unit, or `ema`: the node moves to the mean by `knowledge.rate`. What `swarm " +
-			"learn` has for a node merges likewise; `mean` is then that of the node and the values.",
+		Path: "knowledge.merge", Kind: Text, Values: []string{"mean", "max", "ema", "attention"}, Default: "mean",
+		Scope: Agents,
+		Doc: "`mean` or `max` of each unit, or `ema`: the node moves to the mean by `knowledge.rate`. `attention` is " +
+			"a mean with weights: an agent that is closer to what it has heard of the node weighs more, by " +
+			"`knowledge.focus`. What `swarm learn` has for a node merges likewise; `mean` and `attention` are then " +
+			"the mean of the node and the values.",
+	},
+	{
+		Path: "knowledge.focus", Kind: Number, Min: "0", Max: "16", Scope: Agents,
+		Doc: "How much the weight of an agent falls with its distance to the node, above 0; by default 1. The weight " +
+			"is proportional to exp(focus u n / sqrt(d)), for the d units u of the agent and n of the node, and at " +
+			"least 2^-16 of the largest that there may be. For the merge `attention`.",
 	},
 	{
 		Path: "knowledge.rate", Kind: Number, Min: "0", Max: "1", Scope: Agents,

@@ -137,6 +137,9 @@ var bases = map[string]map[string]any{
 	"knowledge.units":           hearing(),
 	"knowledge.merge":           hearing(),
 	"knowledge.rate":            hearing(),
+	"knowledge.focus":           hearing("merge", "attention"),
+	"knowledge.by":              hearing(),
+	"knowledge.by=key":          hearing("nodes", 9),
 	"vote.quorum":               {"name": "x", "vote": map[string]any{"rule": "quorum"}},
 	"vote.rule=quorum":          {"name": "x", "vote": map[string]any{"quorum": 0.5}},
 	"csv.names":                 {"name": "x", "csv": map[string]any{"header": false}},
@@ -147,11 +150,16 @@ var bases = map[string]map[string]any{
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
 
-// hearing returns a specification of a swarm whose agents hear a node of up to eight units.
-func hearing() map[string]any {
+// hearing returns a specification of a swarm whose agents hear a node of up to eight units, of which keys
+// and values of knowledge say more.
+func hearing(pairs ...any) map[string]any {
+	knowledge := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		knowledge[pairs[i].(string)] = pairs[i+1]
+	}
 	return map[string]any{
 		"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b"),
-		"hear": []string{"knowledge"},
+		"hear": []string{"knowledge"}, "knowledge": knowledge,
 		"cell": map[string]any{"params": map[string]any{"hidden": 32}},
 	}
 }
@@ -385,7 +393,7 @@ func TestDefaults(t *testing.T) {
 	absent := []string{
 		"durability", "cell.weights", "cell.neurons", "cell.inhibitory_neurons", "csv.delimiter", "csv.decimal",
 		"csv.header", "csv.zone", "shards",
-		"knowledge.units", "knowledge.merge",
+		"knowledge.units", "knowledge.merge", "knowledge.by",
 	}
 	for _, k := range Keys() {
 		if k.Default == "" || k.Kind == Section || slices.Contains(absent, k.Path) {

@@ -21,6 +21,7 @@ var AgentKernels = []string{
 	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
 	"gru_step_h32_bf16",
 	"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_learn",
+	"agent_nodes",
 }
 
 // agentSwarm is a swarm with a random state, from which the parameters of a launch are made.
@@ -36,6 +37,7 @@ type agentSwarm struct {
 	elem              kernels.Elem
 	odd               bool // some of its state is not finite
 	node              int  // units of a knowledge node; 0: there are none
+	alike             bool // all groups have the same node
 	pages             []byte
 }
 
@@ -68,12 +70,15 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		if sums {
 			c.class = 8 << r.IntN(3)
 		}
-		if told || learns {
+		if told || learns || kernel == "agent_nodes" {
 			c.node = 1 + r.IntN(kernels.AgentMostNode)
 		}
 		n = min(n, 40_000/c.class)
 	}
 	c.swarm(min(n, 20_000))
+	if kernel == "agent_nodes" {
+		return c.updates()
+	}
 	sparse := !strings.Contains(kernel, "_tick") && !told && !sums
 	arena, other, frames := c.scatter(sparse)
 	for page := range frames {
@@ -166,16 +171,59 @@ func (c *agentSwarm) told() []Param {
 			kept[i] = r.Int32N(5000) - 1
 		}
 	}
-	nodes, merge := 0, r.IntN(kernels.AgentMergeEMA+1)
-	if node > 0 && r.IntN(2) == 0 {
+	nodes, merge, by := 0, r.IntN(kernels.AgentMergeAttention+1), kernels.AgentByGroup
+	if merge == kernels.AgentMergeAttention && node == 0 {
+		merge = kernels.AgentMergeMean
+	}
+	if node > 0 && (r.IntN(2) == 0 || merge == kernels.AgentMergeAttention) {
 		nodes = 1 + r.IntN(c.groups)
+		if r.IntN(4) == 0 {
+			nodes = 1 // spans of one node
+		}
+		if merge == kernels.AgentMergeAttention && !c.alike {
+			nodes = c.groups // copies of one node are alike
+		}
+		if by = r.IntN(kernels.AgentByKey + 1); by == kernels.AgentByVote {
+			nodes = c.candidates
+		} else if by == kernels.AgentByKey {
+			// those that have several lines, one, one of the pool, and none
+			nodes = []int{1 + r.IntN(20), 1 + r.IntN(130), 129 + r.IntN(200), 2100 + r.IntN(900)}[r.IntN(4)]
+		}
 	}
 	totals, nodeOf := c.totals(nodes, merge)
+	rate := r.Float32()
+	if merge == kernels.AgentMergeAttention {
+		rate = float32(math.Exp2(4*r.Float64()-2)) / (1 << (kernels.AgentNodeBits + kernels.AgentUnitBits))
+	}
+	values := make([]float32, max(1, nodes*c.node))
+	for i := range values {
+		values[i] = 2*r.Float32() - 1
+	}
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	return []Param{
 		word(decision), word(node), word(c.node), word(merge),
-		word(int(math.Float32bits(r.Float32()))), changed(device.Bytes(kept)), word(r.IntN(2)),
+		word(int(math.Float32bits(rate))), changed(device.Bytes(kept)), word(r.IntN(2)),
 		word(nodes), changed(device.Bytes(totals)), word(r.IntN(3)), constant(device.Bytes(nodeOf)),
+		word(by), constant(device.Bytes(values)),
+	}
+}
+
+// updates returns the arguments of agent_nodes.
+func (c *agentSwarm) updates() []Param {
+	r, nodes := c.r, 1+c.r.IntN(400)
+	merge := r.IntN(kernels.AgentMergeAttention + 1)
+	totals, _ := c.totals(nodes, merge)
+	values, flags := make([]float32, nodes*c.node), make([]uint32, nodes)
+	for i := range values {
+		values[i] = 2*r.Float32() - 1
+	}
+	for i := range flags {
+		flags[i] = r.Uint32N(4)
+	}
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	return []Param{
+		constant(device.Bytes(totals)), word(nodes), word(c.node), word(r.IntN(3)), word(merge),
+		word(int(math.Float32bits(r.Float32()))), changed(device.Bytes(values)), changed(device.Bytes(flags)),
 	}
 }
 
@@ -196,7 +244,7 @@ func (c *agentSwarm) totals(nodes, merge int) (totals []uint64, nodeOf []uint32)
 		totals[i*width+c.node] = n
 	}
 	for g := range nodeOf {
-		nodeOf[g] = uint32(g * nodes / c.groups)
+		nodeOf[g] = uint32(g * min(nodes, c.groups) / c.groups)
 	}
 	return totals, nodeOf
 }
@@ -366,6 +414,7 @@ func (c *agentSwarm) state() {
 	for i := range c.pages {
 		c.pages[i] = fixture.Poison
 	}
+	c.alike = c.r.IntN(2) == 0
 	for g := range c.groups {
 		page := c.pages[g/l.Slots*l.PageBytes:][:l.PageBytes]
 		slot := g % l.Slots
@@ -377,6 +426,9 @@ func (c *agentSwarm) state() {
 			to := page[int(l.Offsets[v])+first*of.Elem.Bytes():][:n*of.Elem.Bytes()]
 			for k := range n {
 				c.element(of, to[k*of.Elem.Bytes():])
+			}
+			if v >= kernels.AgentVarKnowledge && of.Group && c.alike {
+				copy(to, c.pages[l.Offsets[v]:][:len(to)]) // as group 0
 			}
 		}
 	}

@@ -30,6 +30,7 @@ func init() {
 	twin.Register("step_decide", stepDecide)
 	twin.Register("agent_sums", agentSums)
 	twin.Register("agent_learn", agentLearn)
+	twin.Register("agent_nodes", agentNodes)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.

@@ -44,6 +44,11 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			for _, n := range []int{0, 1, 33, 129, 300, 700}[:sizes] {
 				checkAgents(t, dev, kernel, program, r, n)
 			}
+			if strings.Contains(kernel, "_told_h8") { // all ways to merge, and all choices of nodes
+				for range 24 {
+					checkAgents(t, dev, kernel, program, r, 250)
+				}
+			}
 			for range testlong.Of(12, 0) { // some of large groups, whose sums are kept
 				if strings.Contains(kernel, "_told_h8") {
 					checkAgents(t, dev, kernel, program, r, 3000)

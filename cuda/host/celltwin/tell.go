@@ -17,6 +17,8 @@ type telling struct {
 	merge                         uint32
 	rate                          float32
 	bf16                          bool
+	by                            uint32
+	values                        []float32 // [nodes][width], by vote and key
 	held                          []float32 // what agents of a group hold in place of what they hear, by agent
 	kept                          []int32   // by group, see kernels.ToldParams; nil: sums are not kept
 	fresh                         bool
@@ -32,7 +34,10 @@ func agentTold(b *twin.Block, class int, elem kernels.Elem) {
 	t := telling{
 		s: openAgents(b, 6), decision: int(b.Uint32(15)), node: int(b.Uint32(16)), width: int(b.Uint32(17)),
 		merge: b.Uint32(18), rate: math.Float32frombits(b.Uint32(19)), hidden: class, bf16: elem == kernels.BF16,
-		fresh: b.Uint32(21) != 0, nodes: int(b.Uint32(22)), turn: int(b.Uint32(24)),
+		fresh: b.Uint32(21) != 0, nodes: int(b.Uint32(22)), turn: int(b.Uint32(24)), by: b.Uint32(26),
+	}
+	if t.by != kernels.AgentByGroup {
+		t.values = twin.Mem[float32](b, 27)
 	}
 	if t.nodes > 0 {
 		t.totals, t.nodeOf = twin.Mem[uint64](b, 23), twin.Mem[uint32](b, 25)
@@ -62,13 +67,20 @@ func (t *telling) tell(g int) {
 			values[0] = float32(c+1) / float32(s.candidates)
 		}
 	}
+	first := len(values)
 	if t.node > 0 {
 		values = append(values, t.update(g)...)
 	}
 	t.held = t.held[:0]
 	for a := range s.agents {
+		at := g%s.slots*s.agents + a
+		if t.node > 0 && t.by != kernels.AgentByGroup {
+			clear(values[first:])
+			if k := t.nodeAt(g, a); k >= 0 {
+				copy(values[first:], t.values[k*t.width:][:t.width])
+			}
+		}
 		for k, input := range t.heard() {
-			at := g%s.slots*s.agents + a
 			t.held = append(t.held, t.get(g/s.slots, at, t.hidden+input))
 			t.put(g/s.slots, at, t.hidden+input, values[k])
 		}
@@ -94,19 +106,136 @@ func (t *telling) update(g int) []float32 {
 		*learned = 0
 		return node
 	}
-	for k := range node {
-		v := float32(float64(sums[k]) / (float64(n) * (1 << kernels.AgentUnitBits)))
-		switch {
-		case t.merge == kernels.AgentMergeMax:
-			v = float32(float64(sums[k]) / (1 << kernels.AgentUnitBits))
-		case t.merge == kernels.AgentMergeEMA && *updates > 0:
-			v = fmath.FMA(t.rate, v-node[k], node[k])
-		}
-		node[k] = v
-	}
+	mergeNode(node, sums, n, t.merge, t.rate, *updates > 0)
 	*updates++
 	*s.word(g, kernels.AgentVarUpdated) = *s.round(g) + 1
 	return node
+}
+
+// mergeNode updates a node by the sums of its units, or the largest of each, and the number of agents or
+// their weights. merged says that it was updated before.
+func mergeNode(node []float32, sums []int64, n uint64, merge uint32, rate float32, merged bool) {
+	for k := range node {
+		v := float32(float64(sums[k]) / (float64(n) * (1 << kernels.AgentUnitBits)))
+		switch {
+		case merge == kernels.AgentMergeMax:
+			v = float32(float64(sums[k]) / (1 << kernels.AgentUnitBits))
+		case merge == kernels.AgentMergeEMA && merged:
+			v = fmath.FMA(rate, v-node[k], node[k])
+		}
+		node[k] = v
+	}
+}
+
+// agentNodes is the twin of agent_nodes.cu: it updates the values of nodes by vote and by key.
+func agentNodes(b *twin.Block) {
+	totals, nodes, width, turn := twin.Mem[uint64](b, 0), int(b.Uint32(1)), int(b.Uint32(2)), int(b.Uint32(3))
+	merge, rate := b.Uint32(4), math.Float32frombits(b.Uint32(5))
+	values, flags := twin.Mem[float32](b, 6), twin.Mem[uint32](b, 7)
+	first, end := b.Part(uint64(nodes))
+	sums := make([]int64, width)
+	for i := int(first); i < int(end); i++ {
+		from := totals[(turn*nodes+i)*(width+1):][:width+1]
+		n, merged, learned := from[width], flags[i]&kernels.AgentNodeMerged != 0, flags[i]&kernels.AgentNodeLearned != 0
+		flags[i] = 0
+		if merged || n > 0 && !learned {
+			flags[i] = kernels.AgentNodeMerged
+		}
+		if n == 0 || learned {
+			continue
+		}
+		for k, v := range from[:width] {
+			sums[k] = int64(v)
+			if merge == kernels.AgentMergeMax {
+				sums[k] -= 1 << kernels.AgentUnitBits
+			}
+		}
+		mergeNode(values[i*width:][:width], sums, n, merge, rate, merged)
+	}
+}
+
+// nodeAt returns the node of agent a of a group, by its present vote; -1: it has none.
+func (t *telling) nodeAt(g, a int) int {
+	switch t.by {
+	case kernels.AgentByVote:
+		if v := int(*t.s.vote(g/t.s.slots, g%t.s.slots*t.s.agents+a)); v <= t.nodes {
+			return v - 1
+		}
+		return -1
+	case kernels.AgentByKey:
+		return (g*t.s.agents + a) % t.nodes
+	}
+	return int(t.nodeOf[g])
+}
+
+// hears returns what an agent of a group with a node heard of it in the last step.
+func (t *telling) hears(g, node int) []float32 {
+	from := t.s.floats(g/t.s.slots, kernels.AgentVarKnowledge, g%t.s.slots*t.width, t.width)
+	if t.by != kernels.AgentByGroup {
+		from = t.values[node*t.width:][:t.width]
+	}
+	if !t.bf16 {
+		return from
+	}
+	held := make([]float32, t.width)
+	for k, v := range from {
+		held[k] = device.FromBF16(device.ToBF16(v))
+	}
+	return held
+}
+
+// numberOf returns a unit, or that of a node, as an integer of 2^-bits.
+func numberOf(v float32, bits int) int32 {
+	return int32(math.RoundToEven(float64(fmath.Clamp(v, 1)) * float64(int(1)<<bits)))
+}
+
+// weight returns the weight of an agent with these units among those of a node that it has heard.
+func (t *telling) weight(units, node []float32) int64 {
+	if t.merge != kernels.AgentMergeAttention {
+		return 1
+	}
+	far := int32(0)
+	for k, v := range node {
+		n := numberOf(v, kernels.AgentNodeBits)
+		far += max(n, -n)<<kernels.AgentUnitBits - n*numberOf(units[k], kernels.AgentUnitBits)
+	}
+	e := 1 / fmath.Exp(min(float32(far)*t.rate, kernels.AgentFarthest))
+	return max(1, int64(math.RoundToEven(float64(e)*(1<<kernels.AgentWeightBits))))
+}
+
+// addAlone adds each agent of a group to the sums of its own node, of an entry behind the present one.
+func (t *telling) addAlone(g, behind int) {
+	units := make([]float32, t.width)
+	for a := range t.s.agents {
+		page, at := g/t.s.slots, g%t.s.slots*t.s.agents+a
+		whole := *t.s.vote(page, at) != 0
+		for k := range units {
+			units[k] = t.get(page, at, k)
+			whole = whole && units[k]-units[k] == 0
+		}
+		node := t.nodeAt(g, a)
+		if !whole || node < 0 {
+			continue
+		}
+		w := t.weight(units, t.hears(g, node))
+		to := t.totals[((t.turn+behind)%3*t.nodes+node)*(t.width+1):][:t.width+1]
+		for k, v := range units {
+			t.merged(&to[k], w*int64(numberOf(v, kernels.AgentUnitBits)))
+		}
+		atomic.AddUint64(&to[t.width], uint64(w))
+	}
+}
+
+// merged merges a value into a sum of a node, to which other blocks add too.
+func (t *telling) merged(to *uint64, v int64) {
+	if t.merge != kernels.AgentMergeMax {
+		atomic.AddUint64(to, uint64(v))
+		return
+	}
+	largest := uint64(v + 1<<kernels.AgentUnitBits)
+	for old := atomic.LoadUint64(to); largest > old && !atomic.CompareAndSwapUint64(to, old, largest); {
+		old = atomic.LoadUint64(to)
+	}
 }
 
 // sums returns the sums that a group updates its node by, or the largest of each, and the number of agents
@@ -150,20 +279,20 @@ func (t *telling) begin(b *twin.Block) {
 // addTotal adds the units of a group to the sums of its node, of an entry behind the present one. Other
 // blocks add at the same time.
 func (t *telling) addTotal(g, behind int) {
+	if t.node == 0 {
+		return
+	}
+	if t.by != kernels.AgentByGroup || t.merge == kernels.AgentMergeAttention {
+		t.addAlone(g, behind)
+		return
+	}
 	sums, n, _ := t.add(g)
 	if n == 0 {
 		return
 	}
 	to := t.total(g, behind)
 	for k := range t.width {
-		if t.merge != kernels.AgentMergeMax {
-			atomic.AddUint64(&to[k], uint64(int64(sums[k])))
-			continue
-		}
-		v := uint64(sums[k] + 1<<kernels.AgentUnitBits)
-		for old := atomic.LoadUint64(&to[k]); v > old && !atomic.CompareAndSwapUint64(&to[k], old, v); {
-			old = atomic.LoadUint64(&to[k])
-		}
+		t.merged(&to[k], int64(sums[k]))
 	}
 	atomic.AddUint64(&to[t.width], uint64(n))
 }
@@ -191,7 +320,7 @@ func (t *telling) add(g int) (sums []int32, n int32, finite bool) {
 		}
 		n++
 		for k, v := range units {
-			i := int32(math.RoundToEven(float64(fmath.Clamp(v, 1)) * (1 << kernels.AgentUnitBits)))
+			i := numberOf(v, kernels.AgentUnitBits)
 			if t.merge == kernels.AgentMergeMax {
 				sums[k] = max(sums[k], i)
 			} else {

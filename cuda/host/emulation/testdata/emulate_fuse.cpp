@@ -48,6 +48,7 @@ static inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b,
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __threadfence(); }
 static inline void __syncthreads() { fibers::wait_block(); }
