@@ -139,7 +139,8 @@ and the term of that; nothing before the first vote and after a reset.
 --knowledge shows knowledge nodes by their numbers, of a swarm whose agents hear them (hear:
 [knowledge]): how often each was updated, and its age. That is the most steps that one of its groups
 has made since the last update: by observations, or by ticks that did not update the node. Without a
-number of nodes (knowledge: {nodes: N}) a node has the number of its group.`,
+number of nodes (knowledge: {nodes: N}) a node has the number of its group. Nodes by vote have those
+of candidates, from 0 on, and nodes by key the remainders of ids.`,
 	}
 	query.Flags().String("knowledge", "", "numbers and ranges of knowledge nodes to show, as in 1,5-9")
 	query.Flags().Bool("outcome", false, "show the decision of the last vote")
