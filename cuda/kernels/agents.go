@@ -349,6 +349,23 @@ func AgentPool(nodes, width, merge int) int {
 	return 4 * rows * ((nodes+27)/32*32 + 4)
 }
 
+// AgentToldBlocks returns how many blocks of a told kernel of a class a multiprocessor of a chip has shared
+// memory for, each with an AgentPool of so many bytes; 0 of chips before compute capability 8.
+func AgentToldBlocks(class, pool, major, minor int) int {
+	has := 228 << 10
+	switch {
+	case major < 8:
+		return 0
+	case major == 8 && (minor == 0 || minor == 7):
+		has = 164 << 10
+	case major == 8 || major == 12:
+		has = 100 << 10
+	}
+	// What the kernels declare. The driver takes 1 KiB more for each block.
+	own := map[int]int{8: 24 << 10, 16: 31 << 10, AgentMostHidden: 48 << 10}[class]
+	return has / (own + pool + 1<<10)
+}
+
 // AgentKeeps reports whether ticks of agents that hear a node of groups of a size keep its sums. A block
 // steps such a group alone.
 func AgentKeeps(agents int) bool { return agents >= AgentSpan && agents%4 == 0 }

@@ -90,3 +90,27 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		t.Errorf("agents_words.cuh is not what the constants say (%v); write it anew with -update", err)
 	}
 }
+
+// TestAgentPool: the shared memory of nodes by key has a row for each sum, and rows begin four banks apart.
+func TestAgentPool(t *testing.T) {
+	for _, c := range []struct{ nodes, width, merge, bytes, blocks int }{
+		{128, 4, AgentMergeMean, 0, 9},
+		{129, 4, AgentMergeMax, 4 * 5 * 132, 8},
+		{1024, 4, AgentMergeEMA, 4 * 5 * 1028, 5},
+		{1024, 4, AgentMergeAttention, 4 * 9 * 1028, 3},
+		{1028, 1, AgentMergeMean, 4 * 2 * 1028, 6},
+		{1029, 1, AgentMergeMean, 4 * 2 * 1060, 6},
+	} {
+		bytes := AgentPool(c.nodes, c.width, c.merge)
+		if blocks := AgentToldBlocks(8, bytes, 9, 0); bytes != c.bytes || blocks != c.blocks {
+			t.Errorf("%+v: %d bytes, %d blocks on an H100", c, bytes, blocks)
+		}
+	}
+	for _, c := range []struct{ class, major, minor, blocks int }{
+		{8, 7, 5, 0}, {8, 8, 0, 3}, {8, 8, 6, 2}, {32, 8, 9, 1}, {16, 9, 0, 4}, {8, 12, 0, 2},
+	} {
+		if n := AgentToldBlocks(c.class, 20<<10, c.major, c.minor); n != c.blocks {
+			t.Errorf("%+v: %d blocks", c, n)
+		}
+	}
+}

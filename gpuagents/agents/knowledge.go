@@ -169,20 +169,25 @@ func (a *Agents) recallNodes(ctx context.Context) error {
 	return nil
 }
 
-// mostPooled is the most shared memory that a tick takes for nodes by key: with what it has anyway, three
-// blocks of 8 units are on a multiprocessor of an H100. Older chips have less.
-const mostPooled = 40 << 10
+// mostPooled is the most shared memory that a block of a tick takes for nodes by key, and leastPooling the
+// least number of blocks with it on a multiprocessor.
+const mostPooled, leastPooling = 40 << 10, 2
 
-// pooled returns the shared memory of a tick for nodes by key, 0 where its agents add themselves one by one.
-func (a *Agents) pooled() int {
-	if a.nodes.by != kernels.AgentByKey || a.dev.Properties().ComputeMajor < 8 {
-		return 0
+// pooled returns the shared memory of a block of a tick for nodes by key, and how many blocks of so many a
+// multiprocessor has room for. It is 0 where agents add themselves to the sums of nodes one by one.
+func (a *Agents) pooled(blocks int) (bytes, fit int) {
+	if a.nodes.by != kernels.AgentByKey {
+		return 0, blocks
 	}
 	merge, _ := a.cell.Merges()
-	if n := kernels.AgentPool(a.nodes.count, a.nodes.width, merge); n <= mostPooled {
-		return n
+	bytes = kernels.AgentPool(a.nodes.count, a.nodes.width, merge)
+	class := a.layout.Vars[kernels.AgentVarRow].Width / 2
+	p := a.dev.Properties()
+	fit = kernels.AgentToldBlocks(class, bytes, p.ComputeMajor, p.ComputeMinor)
+	if bytes > mostPooled || fit < leastPooling {
+		return 0, blocks
 	}
-	return 0
+	return bytes, min(blocks, fit)
 }
 
 // updateNodes updates the values of nodes by vote and key for the next step.

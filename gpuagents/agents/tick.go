@@ -156,7 +156,8 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 		)
 	}
 	blocks, threads, span := a.cell.Shape()
+	shared, blocks := a.pooled(blocks)
 	shape := a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span))
-	shape.Shared = a.pooled()
+	shape.Shared = shared
 	return a.stream.Launch(a.tick, shape, args...)
 }
