@@ -83,7 +83,31 @@ var cType = map[Elem]string{
 	BF16: "float",
 }
 
+// CType returns the type of C++ as which a step sees an element; bf16 is widened.
+func (e Elem) CType() string { return cType[e] }
+
+// StoredCType returns the type of C++ as which an element stands in a page.
+func (e Elem) StoredCType() string {
+	if e == BF16 {
+		return "unsigned short"
+	}
+	return cType[e]
+}
+
 var defined = regexp.MustCompile(`(?m)^#define ([A-Za-z_0-9]+)`)
+
+// WriteFrame writes the text of a frame in its namespace, and undefines its macros and those that stand
+// before it.
+func WriteFrame(b *strings.Builder, frame string) {
+	fmt.Fprintf(b, "namespace exoswarm_frame {\n%s} // namespace exoswarm_frame\n", frame)
+	undefined := map[string]bool{}
+	for _, m := range defined.FindAllStringSubmatch(b.String(), -1) {
+		if !undefined[m[1]] {
+			fmt.Fprintf(b, "#undef %s\n", m[1])
+		}
+		undefined[m[1]] = true
+	}
+}
 
 // customFrame is custom.cuh with its includes; constant after start.
 var customFrame = code("custom.cuh")
@@ -93,7 +117,7 @@ var customFrame = code("custom.cuh")
 // before. Compilers number the lines of the step as its author does, in a file called step. An
 // error says what in the step is refused, and in which line.
 func (c Custom) Source() (string, error) {
-	step, err := checkStep(c.Step)
+	step, err := CheckStep(c.Step, StepSignature, stepHead)
 	if err != nil {
 		return "", err
 	}
@@ -120,14 +144,7 @@ func (c Custom) Source() (string, error) {
 	} {
 		fmt.Fprintf(&b, "#define CUSTOM_%s %d\n", w.name, w.value)
 	}
-	fmt.Fprintf(&b, "namespace exoswarm_frame {\n%s} // namespace exoswarm_frame\n", customFrame)
-	undefined := map[string]bool{}
-	for _, m := range defined.FindAllStringSubmatch(b.String(), -1) {
-		if !undefined[m[1]] {
-			fmt.Fprintf(&b, "#undef %s\n", m[1])
-		}
-		undefined[m[1]] = true
-	}
+	WriteFrame(&b, customFrame)
 	c.structs(&b)
 	fmt.Fprintf(&b, `extern "C" __global__ void __launch_bounds__(1024)
 %s(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
@@ -199,15 +216,11 @@ struct exoswarm_step {
 // each writes a statement for every variable, or a loop over its elements.
 func (c Custom) each(b *strings.Builder, statement func(v Var, at, field string) string) {
 	for i, v := range c.Vars {
-		stored := cType[v.Elem]
-		if v.Elem == BF16 {
-			stored = "unsigned short"
-		}
 		loop, element, field := "", "0", "a."+v.Name
 		if v.Width > 1 {
 			loop, element, field = fmt.Sprintf("for (unsigned c = 0; c < %d; c++) ", v.Width), "c", field+"[c]"
 		}
-		at := fmt.Sprintf("exoswarm_frame::element<%s>(s, %d, %s, i)", stored, CustomVarAgents+i, element)
+		at := fmt.Sprintf("exoswarm_frame::element<%s>(s, %d, %s, i)", v.Elem.StoredCType(), CustomVarAgents+i, element)
 		fmt.Fprintf(b, "    %s%s\n", loop, statement(v, at, field))
 	}
 }

@@ -33,6 +33,10 @@ func code(file string) string {
 	return pragmaOnce.ReplaceAllString(resolve(file), "")
 }
 
+// Common returns a file that kernels share, as philox.cuh, with all that it includes. A file that is not
+// there panics.
+func Common(file string) string { return code(file) }
+
 // pragmaOnce has no meaning in the file that all others were put into, and compilers say so.
 var pragmaOnce = regexp.MustCompile(`(?m)^#pragma once\n`)
 

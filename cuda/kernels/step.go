@@ -45,12 +45,13 @@ var (
 	digraph = regexp.MustCompile(`<%|%>|<:|:>|%:|\?\?`)
 )
 
-// checkStep returns the step with its comments made spaces, line for line and byte for byte, and
+// CheckStep returns the step with its comments made spaces, line for line and byte for byte, and
 // refuses what could leave the place that it is put in: text of which this function and a compiler
 // could see different braces (macros, strings, spliced lines, digraphs), and braces that close more
 // than they open. What it also refuses, the words of banned, spares users mistakes and is no
-// protection: compiled code does what it likes.
-func checkStep(text string) (string, error) {
+// protection: compiled code does what it likes. The step has a function whose head matches head, and
+// which is written as signature.
+func CheckStep(text, signature string, head *regexp.Regexp) (string, error) {
 	bad := func(at int, format string, args ...any) (string, error) {
 		return "", fmt.Errorf("%w: line %d: %s", ErrStep, 1+strings.Count(text[:at], "\n"),
 			fmt.Sprintf(format, args...))
@@ -101,8 +102,8 @@ func checkStep(text string) (string, error) {
 			return bad(m[0], "%s: a step does without %s", word, whyBanned(word))
 		}
 	}
-	if !stepHead.MatchString(code) {
-		return "", fmt.Errorf("%w: it has no %s { ... }", ErrStep, StepSignature)
+	if !head.MatchString(code) {
+		return "", fmt.Errorf("%w: it has no %s { ... }", ErrStep, signature)
 	}
 	return code, nil
 }

@@ -19,6 +19,7 @@ type Addressed struct {
 	told  *Told // nil: agents hear nothing of their group
 	// remembers says that neurons have the bits of their last spikes; see Remembering.
 	remembers bool
+	lattice   *onLattice // nil: a built-in cell
 }
 
 // The cells with agents that are addressed. Their parameters are their own.
@@ -145,8 +146,8 @@ func states(c *Cell) []string {
 }
 
 // HearsNeighbours reports whether the agents of the cell have neighbours, whom they hear in ticks:
-// life, sir, lif, izhikevich, boids, circles and colony.
-func (a *Addressed) HearsNeighbours() bool { return states(a.Cell) != nil }
+// life, sir, lif, izhikevich, boids, circles and colony, and custom ones.
+func (a *Addressed) HearsNeighbours() bool { return a.OnLattice() || states(a.Cell) != nil }
 
 // isGRU reports whether the cell is gru.
 func (a *Addressed) isGRU() bool { return a.Cell == gruAddressed }
@@ -206,6 +207,9 @@ const manyBlocks = 64
 
 // Vars returns the state variables, in the order of the layout.
 func (a *Addressed) Vars() []kernels.Var {
+	if a.OnLattice() {
+		return a.lattice.vars
+	}
 	if a.IsLife() {
 		return lifeVars()
 	}

@@ -1,0 +1,293 @@
+// The frame of a custom cell on a grid: what surrounds the step that a user has written (lattice.go puts the two
+// together, and RFC 0064 says what for). A thread makes agents of a band of layers, one behind the other: rows of a grid
+// of two dimensions, and planes of one of three. It reads each layer once, one layer before it needs it, and keeps what
+// the agents of three layers add to the reductions. A Cell has
+//   Agent, Params, Around, Heard, Part                   Heard is what neighbours hear of an agent
+//   static Params params(const unsigned *words)
+//   static Heard hear(const Row &, const unsigned *offsets, unsigned x)
+//   static void load(Agent &, const Heard &, const Row &, const unsigned *offsets, unsigned x)
+//   static void store(const Agent &, const Row &, const unsigned *offsets, unsigned x)
+//   static void around(Around &, const Part &, unsigned neighbours)
+//   static void step(Agent &, const Params &, const Around &)
+//   static unsigned candidate(const Agent &)
+// and a Part is a reduction of some neighbours: Part::none(), Part::of(const Heard &) and join(const Part &). Reductions
+// join W and E, then the agent between them, then rows from the first to the last, then planes: see Reduced in the twin.
+#pragma once
+
+#include "philox.cuh"
+
+// What every Agent begins with: its number, and random numbers in [0, 1), multiples of 2^-24, which depend on the
+// swarm's seed, the number and, for uniform, the tick, and on nothing else.
+struct Numbers {
+  unsigned index;
+
+  __device__ __forceinline__ float fixed(unsigned k) const { return unit_of(philox(key0, key1, k, index, 0, 0)); }
+  __device__ __forceinline__ float uniform() {
+    const unsigned long long r = tick + 1; // 0 is that of fixed
+    return unit_of(philox(key0, key1, drawn++, index, (unsigned)r, (unsigned)(r >> 32)));
+  }
+  __device__ __forceinline__ void open(unsigned seed0, unsigned seed1, unsigned id, unsigned long long ticks) {
+    index = id;
+    key0 = seed0;
+    key1 = seed1;
+    tick = ticks;
+    drawn = 0;
+  }
+
+private:
+  unsigned key0, key1, drawn;
+  unsigned long long tick;
+};
+
+// The pages of a generation, with the frame of each page.
+struct Generation {
+  unsigned char *pages;
+  const unsigned *frames;
+};
+
+// A grid whose pages have whole rows, each of them `each`: n / each is n * magic >> shift for any row n.
+struct Grid {
+  unsigned long long page_bytes, magic;
+  unsigned width, height, depth, each, shift, periodic;
+};
+
+// A row: its page, and the place of its first agent there.
+struct Row {
+  unsigned char *page;
+  unsigned at;
+};
+
+__device__ __forceinline__ Row row_of(const Generation &g, const Grid &grid, unsigned row) {
+  const unsigned page = (unsigned)(row * grid.magic >> grid.shift);
+  return {g.pages + __ldg(g.frames + page) * grid.page_bytes, (row - page * grid.each) * grid.width};
+}
+
+// Reads a variable, or writes it. The two generations share no page, so that loads may go ahead of stores.
+template <class T> __device__ __forceinline__ T get(const Row &row, unsigned offset, unsigned x) {
+  return __ldg((const T *)(row.page + offset) + (row.at + x));
+}
+template <class T> __device__ __forceinline__ void put(const Row &row, unsigned offset, unsigned x, T v) {
+  ((T *)(row.page + offset))[row.at + x] = v;
+}
+
+// bf16 is the upper half of a float, rounded to the nearest, ties to even.
+__device__ __forceinline__ float of_bf16(unsigned short h) { return __uint_as_float((unsigned)h << 16); }
+__device__ __forceinline__ unsigned short to_bf16(float v) {
+  const unsigned u = __float_as_uint(v);
+  if (v != v) return (unsigned short)(u >> 16 | 0x40u);
+  return (unsigned short)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+__device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
+
+// The column of an agent, and those beside it.
+struct Columns {
+  unsigned west, here, east;
+  bool has_west, has_east;
+
+  __device__ __forceinline__ Columns(const Grid &grid, unsigned x) {
+    here = x;
+    west = (x > 0 ? x : grid.width) - 1;
+    east = x + 1 < grid.width ? x + 1 : 0;
+    has_west = grid.periodic || x > 0;
+    has_east = grid.periodic || x + 1 < grid.width;
+  }
+};
+
+// Three agents of a row. Where there is no row, they add nothing.
+template <class Cell> struct Line {
+  typename Cell::Heard west, here, east;
+  bool there;
+
+  __device__ __forceinline__ void read(const Row &row, const unsigned *offsets, const Columns &c, bool sides) {
+    there = true;
+    here = Cell::hear(row, offsets, c.here);
+    if (!sides) return;
+    west = Cell::hear(row, offsets, c.west);
+    east = Cell::hear(row, offsets, c.east);
+  }
+  __device__ __forceinline__ typename Cell::Part one() const {
+    return there ? Cell::Part::of(here) : Cell::Part::none();
+  }
+  __device__ __forceinline__ typename Cell::Part pair(const Columns &c) const {
+    typename Cell::Part sum = there && c.has_west ? Cell::Part::of(west) : Cell::Part::none();
+    sum.join(there && c.has_east ? Cell::Part::of(east) : Cell::Part::none());
+    return sum;
+  }
+  __device__ __forceinline__ typename Cell::Part all(const Columns &c) const {
+    typename Cell::Part sum = pair(c);
+    sum.join(one());
+    return sum;
+  }
+};
+
+// A layer near an agent, as it was read: a line, or three of a plane.
+template <class Cell> struct Near {
+  Line<Cell> here;
+#if LATTICE_DIMENSIONS == 3
+  Line<Cell> above, below;
+#endif
+
+  // Reads layer number at, from -1 to the number of layers.
+  __device__ __forceinline__ void read(const Generation &g, const Grid &grid, const unsigned *offsets, const Columns &c,
+                                       unsigned y, int at) {
+    const int layers = LATTICE_DIMENSIONS == 3 ? grid.depth : grid.height;
+    here.there = false;
+#if LATTICE_DIMENSIONS == 3
+    above.there = below.there = false;
+#endif
+    if (at < 0 || at >= layers) {
+      if (!grid.periodic) return;
+      at = at < 0 ? layers - 1 : 0;
+    }
+#if LATTICE_DIMENSIONS == 3
+    const unsigned first = (unsigned)at * grid.height;
+    here.read(row_of(g, grid, first + y), offsets, c, true);
+    if (y > 0 || grid.periodic)
+      above.read(row_of(g, grid, first + (y > 0 ? y : grid.height) - 1), offsets, c, !LATTICE_FACES);
+    if (y + 1 < grid.height || grid.periodic)
+      below.read(row_of(g, grid, first + (y + 1 < grid.height ? y + 1 : 0)), offsets, c, !LATTICE_FACES);
+#else
+    here.read(row_of(g, grid, (unsigned)at), offsets, c, true);
+#endif
+  }
+};
+
+// What a layer adds for its own agent (ring), and for that of the layer before or behind it (side).
+template <class Cell> struct Layer {
+  typename Cell::Part ring, side;
+
+  __device__ __forceinline__ void reduce(const Near<Cell> &near, const Columns &c) {
+#if LATTICE_DIMENSIONS == 3 && LATTICE_FACES
+    ring = near.above.one();
+    ring.join(near.here.pair(c));
+    ring.join(near.below.one());
+    side = near.here.one();
+#elif LATTICE_DIMENSIONS == 3
+    ring = near.above.all(c);
+    side = ring;
+    const typename Cell::Part below = near.below.all(c);
+    ring.join(near.here.pair(c));
+    ring.join(below);
+    side.join(near.here.all(c));
+    side.join(below);
+#elif LATTICE_FACES
+    ring = near.here.pair(c);
+    side = near.here.one();
+#else
+    ring = near.here.pair(c);
+    side = near.here.all(c);
+#endif
+  }
+};
+
+// The number of neighbours of an agent.
+__device__ __forceinline__ unsigned neighbours_of(const Grid &grid, const Columns &c, unsigned y, unsigned layer,
+                                                  unsigned layers) {
+  const unsigned p = grid.periodic != 0;
+  const unsigned columns = 1 + c.has_west + c.has_east, rows = 1 + (p || layer > 0) + (p || layer + 1 < layers);
+#if LATTICE_DIMENSIONS == 3
+  const unsigned beside = 1 + (p || y > 0) + (p || y + 1 < grid.height);
+#else
+  const unsigned beside = 1;
+#endif
+  return LATTICE_FACES ? columns + rows + beside - 3 : columns * rows * beside - 1;
+}
+
+// Counts of up to 16 candidates, each below 256.
+struct Counts {
+  unsigned long long low, high;
+
+  __device__ __forceinline__ void add(unsigned c) {
+    if (c < 8)
+      low += 1ull << 8 * c;
+    else
+      high += 1ull << 8 * (c - 8);
+  }
+  __device__ __forceinline__ void flush(unsigned *sums) {
+    for (unsigned c = 0; c < LATTICE_CANDIDATES; c++) {
+      const unsigned n = (unsigned)((c < 8 ? low : high) >> 8 * (c % 8)) & 255;
+      if (n) atomicAdd(&sums[c], n);
+    }
+    low = high = 0;
+  }
+};
+
+template <class Cell>
+__device__ __forceinline__ void step_lattice(const Generation &old, const Generation &made, const unsigned *layout,
+                                             const unsigned *words, const Grid &grid, unsigned band,
+                                             unsigned long long tick, unsigned count, unsigned long long *tally) {
+  __shared__ unsigned sums[LATTICE_CANDIDATES];
+  if (threadIdx.x < LATTICE_CANDIDATES) sums[threadIdx.x] = 0;
+  __syncthreads();
+  unsigned offsets[LATTICE_VARS];
+  for (unsigned i = 0; i < LATTICE_VARS; i++) offsets[i] = layout[2 + i];
+  const unsigned group = layout[0]; // agents of one
+  const typename Cell::Params params = Cell::params(words);
+  const unsigned layers = LATTICE_DIMENSIONS == 3 ? grid.depth : grid.height, bands = (layers + band - 1) / band;
+#if LATTICE_DIMENSIONS == 3
+  // A block has a tile of 32 columns and so many rows that all of it has threads.
+  const unsigned tall = blockDim.x / 32, wide = (grid.width + 31) / 32, high = (grid.height + tall - 1) / tall;
+  const unsigned long long work = (unsigned long long)wide * high * bands * blockDim.x;
+#else
+  const unsigned long long work = (unsigned long long)grid.width * bands;
+#endif
+  const unsigned long long stride = (unsigned long long)gridDim.x * blockDim.x;
+  Counts counts = {0, 0};
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < work; i += stride) {
+#if LATTICE_DIMENSIONS == 3
+    const unsigned tile = (unsigned)(i / blockDim.x);
+    const unsigned x = tile % wide * 32 + threadIdx.x % 32, y = tile / wide % high * tall + threadIdx.x / 32;
+    const unsigned first = tile / wide / high * band;
+    if (x >= grid.width || y >= grid.height) continue;
+#else
+    const unsigned x = (unsigned)(i % grid.width), y = 0, first = (unsigned)(i / grid.width) * band;
+#endif
+    const unsigned last = layers - first < band ? layers : first + band;
+    const Columns columns(grid, x);
+    const bool leads = x % group == 0; // its group
+    Near<Cell> near;
+    Layer<Cell> before, here, behind;
+    near.read(old, grid, offsets, columns, y, (int)first - 1);
+    before.reduce(near, columns);
+    near.read(old, grid, offsets, columns, y, (int)first);
+    here.reduce(near, columns);
+    typename Cell::Heard own = near.here.here;
+    near.read(old, grid, offsets, columns, y, (int)first + 1);
+#pragma unroll 1
+    for (unsigned layer = first; layer < last; layer++) {
+      Near<Cell> ahead;
+      if (layer + 1 < last) ahead.read(old, grid, offsets, columns, y, (int)layer + 2);
+      behind.reduce(near, columns);
+      typename Cell::Part all = before.side;
+      all.join(here.ring);
+      all.join(behind.side);
+
+      const unsigned row = LATTICE_DIMENSIONS == 3 ? layer * grid.height + y : layer;
+      typename Cell::Around around;
+      around.neighbours = neighbours_of(grid, columns, y, layer, layers);
+      around.x = x;
+      around.y = LATTICE_DIMENSIONS == 3 ? y : layer;
+      around.z = LATTICE_DIMENSIONS == 3 ? layer : 0;
+      around.tick = tick;
+      Cell::around(around, all, around.neighbours);
+      typename Cell::Agent agent;
+      agent.open(words[0], words[1], row * grid.width + x, tick);
+      Cell::load(agent, own, row_of(old, grid, row), offsets, x);
+      Cell::step(agent, params, around);
+      const Row to = row_of(made, grid, row);
+      Cell::store(agent, to, offsets, x);
+      if (leads) ((unsigned long long *)(to.page + offsets[LATTICE_VARS - 1]))[(to.at + x) / group] = tick + 1;
+      if (count) counts.add(Cell::candidate(agent));
+
+      before = here;
+      here = behind;
+      own = near.here.here;
+      near = ahead;
+    }
+    if (count) counts.flush(sums);
+  }
+  __syncthreads();
+  if (count && threadIdx.x < LATTICE_CANDIDATES && sums[threadIdx.x])
+    atomicAdd(&tally[threadIdx.x], (unsigned long long)sums[threadIdx.x]);
+}

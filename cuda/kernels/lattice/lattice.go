@@ -1,0 +1,167 @@
+// Package lattice makes the kernels of custom cells on grids: a step that a user has written for an agent
+// that hears its neighbours, in the frame of frame.cuh. Devices compile them, and gpuagents/lattice launches
+// them.
+package lattice
+
+import (
+	_ "embed" // the frame
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Kernel is the name of the kernel that makes a tick.
+const Kernel = "lattice_step"
+
+// Block is the threads of a block. MostBand is the most layers that a thread makes.
+const (
+	Block    = 128
+	MostBand = 64
+)
+
+// Limits of a cell.
+const (
+	MaxVars       = 32 // variables of an agent
+	MaxTerms      = 32 // reductions
+	MaxCandidates = 16
+)
+
+// HeadWords is the words of the parameter block before the parameters of the step: the seed, low word
+// first.
+const HeadWords = 2
+
+// Ticks is the variable of a group that counts its ticks. It is the last one of a layout.
+var Ticks = kernels.Var{Name: "ticks", Elem: kernels.U64, Width: 1, Group: true}
+
+// StepSignature is how the step of a custom cell on a grid begins.
+const StepSignature = "__device__ void step(Agent &self, const Params &p, const Around &around)"
+
+var stepHead = regexp.MustCompile(`\bvoid\s+step\s*\(\s*Agent\s*&\s*\w*\s*,\s*const\s+Params\s*&\s*\w*\s*,` +
+	`\s*const\s+Around\s*&\s*\w*\s*\)\s*\{`)
+
+// ErrHear is a reduction that a cell cannot have.
+var ErrHear = errors.New("invalid reduction over neighbours")
+
+// Op is a reduction over the neighbours of an agent.
+type Op string
+
+// The reductions.
+const (
+	Sum   Op = "sum"
+	Mean  Op = "mean"
+	Max   Op = "max"
+	Min   Op = "min"
+	Count Op = "count" // of those that are not 0
+)
+
+// Ops lists the reductions in the order in which steps see them.
+var Ops = []Op{Sum, Mean, Max, Min, Count}
+
+// Term is a reduction of a variable.
+type Term struct {
+	Op  Op
+	Var string
+}
+
+// Cell is a custom cell on a grid.
+type Cell struct {
+	// Vars are the variables of an agent, each of width 1. Names have passed kernels.CustomName.
+	Vars []kernels.Var
+	// Params are the parameters that the step sees.
+	Params []string
+	// Hear are the reductions that the step sees.
+	Hear []Term
+	// Vote is the variable by which an agent votes between Candidates, 2 to MaxCandidates: for number c if
+	// that is its value, and for the last one if the value is larger. A variable that is a float has two
+	// candidates: 0, and all else.
+	Vote       string
+	Candidates int
+	// Dimensions is 2 or 3. With Faces, neighbours share a face: 4 or 6 of them instead of 8 or 26.
+	Dimensions int
+	Faces      bool
+	// Step is CUDA C++ text with the function of StepSignature, and what else it needs.
+	Step string
+}
+
+// Layout returns the variables as pages have them: those of agents, and the ticks of a group.
+func (c Cell) Layout() []kernels.Var { return append(slices.Clone(c.Vars), Ticks) }
+
+// Params are the parameters of the kernel. A tick reads the generation from and writes the generation to. The
+// two share no page. Pages have whole rows, each of them each, and magic and shift divide by that: see
+// Divide. A thread makes band layers, up to MostBand. Agents have made tick ticks before. If count is 1, the
+// agents that vote for each candidate are added to tally, 16 numbers of 64 bits.
+var Params = []device.Param{
+	{Name: "from", Kind: device.KindBuffer}, {Name: "from_frames", Kind: device.KindBuffer},
+	{Name: "to", Kind: device.KindBuffer}, {Name: "to_frames", Kind: device.KindBuffer},
+	{Name: "page_bytes", Kind: device.KindUint64}, {Name: "layout", Kind: device.KindBuffer},
+	{Name: "params", Kind: device.KindBuffer}, {Name: "width", Kind: device.KindUint32},
+	{Name: "height", Kind: device.KindUint32}, {Name: "depth", Kind: device.KindUint32},
+	{Name: "periodic", Kind: device.KindUint32}, {Name: "each", Kind: device.KindUint32},
+	{Name: "magic", Kind: device.KindUint64}, {Name: "shift", Kind: device.KindUint32},
+	{Name: "band", Kind: device.KindUint32}, {Name: "tick", Kind: device.KindUint64},
+	{Name: "count", Kind: device.KindUint32}, {Name: "tally", Kind: device.KindBuffer},
+}
+
+// Divide returns numbers by which n / each is n * magic >> shift, for any n below 2^31. each is 1 to 2^31.
+func Divide(each uint32) (magic uint64, shift uint32) {
+	for shift = 31; uint64(1)<<(shift-31) < uint64(each); {
+		shift++
+	}
+	return (uint64(1)<<shift + uint64(each) - 1) / uint64(each), shift
+}
+
+// published are the functions of the frame that a step may call.
+var published = []string{
+	"add", "sub", "mul", "quo", "min32", "max32", "clamp32", "abs32", "tanh32", "exp32", "log32",
+}
+
+//go:embed frame.cuh
+var frameFile string
+
+// frame is frame.cuh with what it includes; constant after start.
+var frame = strings.NewReplacer("#pragma once\n", "", "#include \"philox.cuh\"\n", kernels.Common("philox.cuh")).
+	Replace(frameFile)
+
+// head is the kernel.
+const head = `extern "C" __global__ void __launch_bounds__(128)
+lattice_step(const unsigned char *from, const unsigned *from_frames, unsigned char *to, const unsigned *to_frames,
+             unsigned long long page_bytes, const unsigned *layout, const unsigned *params, unsigned width,
+             unsigned height, unsigned depth, unsigned periodic, unsigned each, unsigned long long magic,
+             unsigned shift, unsigned band, unsigned long long tick, unsigned count, unsigned long long *tally) {
+  const exoswarm_frame::Generation old = {(unsigned char *)from, from_frames}, made = {to, to_frames};
+  const exoswarm_frame::Grid grid = {page_bytes, magic, width, height, depth, each, shift, periodic};
+  exoswarm_frame::step_lattice<exoswarm_cell::exoswarm_step>(old, made, layout, params, grid, band, tick, count, tally);
+}
+namespace exoswarm_cell {
+#line 1 "step"
+`
+
+// Source returns the text of the kernel: the frame, the structs of the step, the kernel, and last the step
+// itself, as kernels.Custom.Source has them. The error is an ErrHear, or a kernels.ErrStep that says what in
+// the step is refused, and in which line.
+func (c Cell) Source() (string, error) {
+	terms, err := c.terms()
+	if err != nil {
+		return "", err
+	}
+	step, err := kernels.CheckStep(c.Step, StepSignature, stepHead)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	faces := 0
+	if c.Faces {
+		faces = 1
+	}
+	fmt.Fprintf(&b, "#define LATTICE_DIMENSIONS %d\n#define LATTICE_FACES %d\n#define LATTICE_CANDIDATES %d\n"+
+		"#define LATTICE_VARS %d\n", c.Dimensions, faces, c.Candidates, len(c.Vars)+1)
+	kernels.WriteFrame(&b, frame)
+	c.structs(&b, terms)
+	b.WriteString(head + step + "\n}\n")
+	return b.String(), nil
+}
