@@ -121,20 +121,20 @@ func (p *Plane) openBands() (err error) {
 		return err
 	}
 	// All streams end before memory is released that one of them uses.
-	p.close = append([]func() error{func() error { return team.Stop(seats) }}, p.close...)
-	p.close = append(p.close, func() error { return team.Close(seats) })
+	p.turns.Before(func() error { return team.Stop(seats) })
+	p.turns.After(func() error { return team.Close(seats) })
 	first, err := team.First(p.dev, p.stream, p.other)
 	if err != nil {
 		return err
 	}
-	p.close = append(p.close, first.Close)
+	p.turns.After(first.Close)
 	b := &bands{p: p, seats: append([]*team.Seat{first}, seats...)}
 	b.all, b.ghost = split(o, len(b.seats))
 	for i := range b.marks {
 		if b.marks[i], err = p.dev.NewEvent(); err != nil {
 			return fault.Mark(err)
 		}
-		p.close = append(p.close, b.marks[i].Close)
+		p.turns.After(b.marks[i].Close)
 	}
 	for i, s := range b.seats {
 		t := b.all[i]

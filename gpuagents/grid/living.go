@@ -32,7 +32,8 @@ func openLiving(p *Plane) (l *living, err error) {
 	if l.kernel, err = p.dev.Kernel(graphset.Trace); err != nil {
 		return nil, err
 	}
-	return l, p.alloc(&l.counts, livingBytes(&p.o))
+	l.counts, err = p.turns.Alloc(livingBytes(&p.o), "grid")
+	return l, err
 }
 
 // start puts the count into the stream of the grid, and result returns it after the work.

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/team"
+	"github.com/exoswarm/exoswarm/gpuagents/turns"
 )
 
 // Options are the settings of a Plane. Width and Height have no default.
@@ -57,7 +58,7 @@ type Plane struct {
 	living *living
 	always bool // tests share every tick
 
-	close []func() error // in this order
+	turns *turns.Turns
 }
 
 // New makes a grid with pages that take the budget b, which must have room for all of them on the
@@ -81,9 +82,12 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (p 
 	return p, p.open(b)
 }
 
-// beside returns what is on the device beside so many pages, in bytes: the second generation and tables.
-func beside(o *Options, pages, pageBytes int) int64 {
-	return firstBytes(o, int64(pages)*int64(pageBytes)) + 8*int64(pages) + 8 + livingBytes(o)
+// sizes returns what a grid with so many pages has on the device.
+func sizes(o *Options, pages, pageBytes int) turns.Options {
+	return turns.Options{
+		What: fmt.Sprintf("a grid of %d x %d cells", o.Width, o.Height), Pages: pages, PageBytes: pageBytes,
+		OtherBytes: firstBytes(o, int64(pages)*int64(pageBytes)), Beside: 8 + livingBytes(o),
+	}
 }
 
 // Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that
@@ -93,7 +97,7 @@ func Beside(cell *cells.Addressed, o Options) int64 {
 	if err != nil {
 		return 0
 	}
-	return beside(&o, int((o.Width*o.Height+int64(per)-1)/int64(per)), l.PageBytes)
+	return sizes(&o, int((o.Width*o.Height+int64(per)-1)/int64(per)), l.PageBytes).Bytes()
 }
 
 // place checks the options, fills in the default, and returns the layout of a page and the cells of one.
@@ -130,55 +134,24 @@ func (p *Plane) open(b *pages.Budget) (err error) {
 	if p.step, err = p.dev.Kernel(p.life); err != nil {
 		return err
 	}
-	if p.stream, err = p.dev.NewStream(); err != nil {
+	size := sizes(&p.o, int((p.Len()+int64(p.per)-1)/int64(p.per)), p.layout.PageBytes)
+	size.Groups = int(p.Len() / int64(p.layout.Agents))
+	if p.turns, err = turns.Open(p.dev, b, size); err != nil {
 		return err
 	}
-	p.close = append(p.close, p.stream.Close)
-	count := int((p.Len() + int64(p.per) - 1) / int64(p.per))
-	groups := int(p.Len() / int64(p.layout.Agents))
-	whole := b.AllOnDevice().WithBeside(beside(&p.o, count, p.layout.PageBytes))
-	if p.memory, err = pages.NewMemory(p.dev, whole, groups, p.layout.PageBytes, count); err != nil {
+	t := p.turns
+	p.stream, p.memory, p.frames, p.places, p.other = t.Stream, t.Memory, t.Frames, t.Places, t.Other
+	if p.alive, err = t.Alloc(8, "grid"); err != nil {
 		return err
-	}
-	p.close = append(p.close, p.memory.Close)
-	if !p.memory.Resident() { // other processes have taken memory that the budget counts
-		return fault.Mark(fmt.Errorf("a grid of %d x %d cells: its pages are not all on the device: %w", p.o.Width,
-			p.o.Height, device.ErrOutOfMemory))
-	}
-	places := make([]uint32, count)
-	for i := range places {
-		places[i] = uint32(i)
-	}
-	for _, m := range []struct {
-		to    *device.Buffer
-		bytes int64
-	}{
-		{&p.frames, 4 * int64(count)},
-		{&p.places, 4 * int64(count)},
-		{&p.other, firstBytes(&p.o, int64(count)*int64(p.layout.PageBytes))},
-		{&p.alive, 8},
-	} {
-		if err := p.alloc(m.to, m.bytes); err != nil {
-			return err
-		}
 	}
 	p.states = bytestate.Agents{
 		Device: p.dev, Stream: p.stream, Memory: p.memory, Frames: p.frames, Count: p.Len(), Per: p.per,
 		PageBytes: p.layout.PageBytes, States: 2, Invalid: ErrInvalid,
 	}
-	if err := errors.Join(p.states.Open(), p.places.Write(0, device.Bytes(places))); err != nil {
+	if err := p.states.Open(); err != nil {
 		return err
 	}
 	return p.openBands()
-}
-
-// alloc allocates memory that Close releases.
-func (p *Plane) alloc(to *device.Buffer, bytes int64) (err error) {
-	if *to, err = p.dev.Alloc(bytes, "grid"); err != nil {
-		return fmt.Errorf("a grid of %d x %d cells: %w", p.o.Width, p.o.Height, err)
-	}
-	p.close = append(p.close, (*to).Close)
-	return nil
 }
 
 // Len returns the number of cells.
@@ -216,25 +189,8 @@ func (p *Plane) Tick(ctx, wait context.Context, n, most int) (tally []uint64, er
 	if err := p.alive.Fill(0, 8, 0); err != nil {
 		return nil, fault.Mark(err)
 	}
-	for i := range n {
-		if i%most == 0 {
-			if err := p.sync(wait); err != nil {
-				return nil, err
-			}
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := p.launch(i%2 == 0, i == n-1); err != nil {
-			return nil, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
-		}
-	}
-	if n%2 == 1 {
-		if err := p.back(); err != nil {
-			return nil, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
-		}
-	}
-	if err := p.sync(wait); err != nil {
+	err = p.turns.Steps(ctx, wait, n, most, func(i int, away bool) error { return p.launch(away, i == n-1) })
+	if err != nil {
 		return nil, err
 	}
 	var count [1]uint64
@@ -271,18 +227,14 @@ func (p *Plane) Devices() []device.Device {
 }
 
 // sync waits for all work of the stream.
-func (p *Plane) sync(ctx context.Context) error { return fault.Mark(p.stream.Sync(ctx)) }
+func (p *Plane) sync(ctx context.Context) error { return p.turns.Sync(ctx) }
 
 // launch puts a generation into the stream: from the pages to the other generation, or back.
 func (p *Plane) launch(away, count bool) error {
-	from, fromFrames, to, toFrames := p.memory.Arena(), p.frames, p.other, p.places
-	if !away {
-		from, fromFrames, to, toFrames = to, toFrames, from, fromFrames
-	}
 	return p.stream.Launch(p.step, p.states.Shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
-		device.Ptr(from), device.Ptr(fromFrames), device.Ptr(to), device.Ptr(toFrames),
-		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.o.Width)),
-		device.Uint32(uint32(p.o.Height)), bit(p.o.Periodic), bit(count), device.Ptr(p.alive))
+		append(p.turns.Generations(away), device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)),
+			device.Uint32(uint32(p.o.Width)), device.Uint32(uint32(p.o.Height)), bit(p.o.Periodic), bit(count),
+			device.Ptr(p.alive))...)
 }
 
 // bit returns 1 for true.
@@ -291,18 +243,6 @@ func bit(on bool) device.Arg {
 		return device.Uint32(1)
 	}
 	return device.Uint32(0)
-}
-
-// back copies the other generation into the pages, after an odd number of steps.
-func (p *Plane) back() error {
-	size := int64(p.layout.PageBytes)
-	for page := range p.memory.Count() {
-		frame := int64(p.memory.Frame(page))
-		if err := p.stream.Copy(p.memory.Arena(), frame*size, p.other, int64(page)*size, size); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Set writes the states of cells, each of them 0 or 1. Of a cell that is there several times, the
@@ -319,10 +259,5 @@ func (p *Plane) Close() error {
 	if p == nil {
 		return nil
 	}
-	var errs []error
-	for _, release := range p.close { // the stream first: it waits for the work that uses the memory
-		errs = append(errs, release())
-	}
-	p.close = nil
-	return errors.Join(append(errs, p.states.Close())...)
+	return errors.Join(p.turns.Close(), p.states.Close())
 }
