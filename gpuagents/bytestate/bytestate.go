@@ -111,16 +111,21 @@ func (a *Agents) Set(ctx context.Context, ids []uint32, states []byte) error {
 			return fmt.Errorf("%w: state %d, at %d: use 0 to %d", a.Invalid, state, i, a.States-1)
 		}
 	}
-	return write(ctx, a, ids, states, a.set)
+	return a.SetAt(ctx, 0, ids, states)
+}
+
+// SetAt is Set for the bytes of a variable at an offset of each page, which may be any.
+func (a *Agents) SetAt(ctx context.Context, offset uint32, ids []uint32, values []byte) error {
+	return write(ctx, a, offset, ids, values, a.set)
 }
 
 // Put is Set for the words of a variable at an offset of each page.
 func (a *Agents) Put(ctx context.Context, offset uint32, ids, words []uint32) error {
-	return write(ctx, a, ids, words, a.put, device.Uint32(offset))
+	return write(ctx, a, 0, ids, words, a.put, device.Uint32(offset))
 }
 
-// write writes values of agents with a kernel.
-func write[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, values []T, k device.Kernel,
+// write writes values of agents with a kernel, to which pages begin at the byte first.
+func write[T byte | uint32](ctx context.Context, a *Agents, first uint32, ids []uint32, values []T, k device.Kernel,
 	offset ...device.Arg,
 ) error {
 	if len(ids) != len(values) {
@@ -154,23 +159,28 @@ func write[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, values
 	if err := a.values.Memory.Write(0, content); err != nil {
 		return fault.Mark(err)
 	}
-	return a.list(ctx, k, len(own), offset...)
+	return a.list(ctx, k, first, len(own), offset...)
 }
 
 // Get returns the states of agents. It makes no page and changes none.
 func (a *Agents) Get(ctx context.Context, ids []uint32) ([]byte, error) {
-	return read[byte](ctx, a, ids, a.get)
+	return a.GetAt(ctx, 0, ids)
+}
+
+// GetAt is Get for the bytes of a variable at an offset of each page.
+func (a *Agents) GetAt(ctx context.Context, offset uint32, ids []uint32) ([]byte, error) {
+	return read[byte](ctx, a, offset, ids, a.get)
 }
 
 // Take is Get for the words of a variable at an offset of each page.
 func (a *Agents) Take(ctx context.Context, offset uint32, ids []uint32) ([]uint32, error) {
-	return read[uint32](ctx, a, ids, a.take, device.Uint32(offset))
+	return read[uint32](ctx, a, 0, ids, a.take, device.Uint32(offset))
 }
 
-// read reads values of agents with a kernel.
-func read[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, k device.Kernel, offset ...device.Arg) ([]T,
-	error,
-) {
+// read reads values of agents with a kernel, to which pages begin at the byte first.
+func read[T byte | uint32](ctx context.Context, a *Agents, first uint32, ids []uint32, k device.Kernel,
+	offset ...device.Arg,
+) ([]T, error) {
 	values, made := make([]T, len(ids)), a.Memory.Made()
 	var own []uint32 // of pages that exist; the values of others are 0
 	var at []int
@@ -193,7 +203,7 @@ func read[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, k devic
 	if err := a.stage(own, len(content)); err != nil {
 		return nil, err
 	}
-	if err := a.list(ctx, k, len(own), offset...); err != nil {
+	if err := a.list(ctx, k, first, len(own), offset...); err != nil {
 		return nil, err
 	}
 	if err := a.values.Memory.Read(0, content); err != nil {
@@ -215,9 +225,10 @@ func (a *Agents) stage(ids []uint32, values int) error {
 }
 
 // list launches a kernel for the n agents that are staged, and waits for it.
-func (a *Agents) list(ctx context.Context, k device.Kernel, n int, offset ...device.Arg) error {
+func (a *Agents) list(ctx context.Context, k device.Kernel, first uint32, n int, offset ...device.Arg) error {
+	arena := a.Memory.Arena()
 	args := append([]device.Arg{
-		device.Ptr(a.Memory.Arena()), device.Ptr(a.Frames), device.Uint64(uint64(a.PageBytes)),
+		device.Range(arena, int64(first), arena.Size()-int64(first)), device.Ptr(a.Frames), device.Uint64(uint64(a.PageBytes)),
 		device.Uint32(uint32(a.Per)),
 	}, offset...)
 	args = append(args, device.Ptr(a.ids.Memory), device.Uint32(uint32(n)), device.Ptr(a.values.Memory))

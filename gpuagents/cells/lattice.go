@@ -84,13 +84,17 @@ func AddressLattice(of Lattice) (*Addressed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Addressed{Bound: b, Candidates: of.Candidates, lattice: &onLattice{cell.Layout(), settable}}, nil
+	return &Addressed{Bound: b, Candidates: of.Candidates, lattice: &onLattice{
+		vars: cell.Layout(), settable: settable,
+		voted: slices.IndexFunc(vars, func(v kernels.Var) bool { return v.Name == of.Vote }),
+	}}, nil
 }
 
 // onLattice is what only custom cells on a grid have.
 type onLattice struct {
 	vars     []kernels.Var
 	settable []int // the variables that an observation sets, by their places in vars
+	voted    int   // the variable by which agents vote
 }
 
 // latticeVars returns the variables of an agent. The error is an ErrState.
@@ -164,6 +168,9 @@ func (a *Addressed) OnLattice() bool { return a.lattice != nil }
 // Settable returns the variables that an observation sets, by their places in Vars. The caller does not
 // change the slice.
 func (a *Addressed) Settable() []int { return a.lattice.settable }
+
+// Voted returns the variable by which agents vote, by its place in Vars.
+func (a *Addressed) Voted() int { return a.lattice.voted }
 
 // LatticeBlock returns the parameter block of a custom cell on a grid.
 func (a *Addressed) LatticeBlock(seed uint64) []uint32 {
