@@ -1,0 +1,99 @@
+package lattice
+
+import (
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, which compiles steps "+
+	"for the processor with g++, or cuda:N")
+
+// openDevice opens the device of the flag. On the host device, kernels are compiled for the processor.
+func openDevice(t testing.TB) device.Device {
+	t.Helper()
+	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
+		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
+	})
+	if err != nil {
+		t.Fatalf("cuda.Open: %v, want no error", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("d.Close: %v, want no error", err)
+		}
+	})
+	if d.Properties().ComputeMajor == 0 {
+		return emulation.NewDevice(t, d)
+	}
+	return d
+}
+
+// address binds a cell to a grid.
+func address(t testing.TB, of cells.Lattice, g latticetest.Grid, group int) *cells.Addressed {
+	t.Helper()
+	of.Agents, of.Faces, of.Dimensions = group, g.Faces, 2
+	if g.Depth > 1 {
+		of.Dimensions = 3
+	}
+	c, err := cells.AddressLattice(of)
+	if err != nil {
+		t.Fatalf("AddressLattice: %v, want no error", err)
+	}
+	return c
+}
+
+// open returns a lattice with open pages, in groups of so many agents.
+func open(t testing.TB, d device.Device, of cells.Lattice, g latticetest.Grid, group int, o Options) *Lattice {
+	t.Helper()
+	o.Width, o.Height, o.Depth, o.Periodic = int64(g.Width), int64(g.Height), int64(g.Depth), g.Periodic
+	l, err := New(d, nil, address(t, of, g, group), o)
+	if err != nil {
+		t.Fatalf("New: %v, want no error", err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("l.Close: %v, want no error", err)
+		}
+	})
+	if err := l.Memory().Open(t.Context(), nil); err != nil {
+		t.Fatalf("Open: %v, want no error", err)
+	}
+	return l
+}
+
+// all returns the numbers of all agents.
+func all(l *Lattice) (ids []uint32) {
+	for i := range l.Len() {
+		ids = append(ids, uint32(i))
+	}
+	return ids
+}
+
+// tick makes n ticks.
+func tick(t testing.TB, l *Lattice, n int) []uint64 {
+	t.Helper()
+	tally, err := l.Tick(t.Context(), t.Context(), n, 3)
+	if err != nil {
+		t.Fatalf("Tick: %v, want no error", err)
+	}
+	return tally
+}
+
+func ok(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("%v, want no error", err)
+	}
+}
