@@ -80,7 +80,7 @@ func AddressLattice(of Lattice) (*Addressed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := c.Bind(nil, of.Agents, len(settable), Voting{})
+	b, err := c.Bind(of.Params, of.Agents, len(settable), Voting{})
 	if err != nil {
 		return nil, err
 	}

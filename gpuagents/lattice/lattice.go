@@ -74,24 +74,29 @@ type Lattice struct {
 
 // New makes a grid with pages that take the budget b, which must have room for all of them on the device.
 // The pages are not open: the caller opens Memory, empty or with a checkpoint, before the first call. cell is
-// a custom one of cells.AddressLattice, bound to groups that divide the width. Its step is compiled here: a
-// *device.SourceError has the words of the compiler, and a device without one is device.ErrNotSupported.
-func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (l *Lattice, err error) {
+// a custom one of cells.AddressLattice, bound to groups that divide the width, and step is the kernel that
+// Compile has made of it.
+func New(d device.Device, b *pages.Budget, cell *cells.Addressed, step device.Kernel, o Options) (l *Lattice,
+	err error,
+) {
 	layout, err := place(cell, &o)
 	if err != nil {
 		return nil, err
 	}
-	l = &Lattice{dev: d, cell: cell, layout: layout, o: o}
+	l = &Lattice{dev: d, cell: cell, layout: layout, o: o, step: step}
 	l.each = uint32(int64(layout.Slots*layout.Agents) / o.Width)
 	l.magic, l.shift = text.Divide(l.each)
-	if l.step, err = d.CompileExact(text.Kernel, cell.Cell.Source, text.Params...); err != nil {
-		return nil, err
-	}
 	l.band = bandFor(d, &o)
 	if err := l.open(b); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// Compile compiles the step of a custom cell of cells.AddressLattice. A *device.SourceError has the words of the
+// compiler, and a device without one is device.ErrNotSupported.
+func Compile(d device.Device, cell *cells.Addressed) (device.Kernel, error) {
+	return d.CompileExact(text.Kernel, cell.Cell.Source, text.Params...)
 }
 
 // bandFor returns how many layers a thread makes: fewer on small grids, so that all processors have threads.

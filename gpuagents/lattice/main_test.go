@@ -58,7 +58,10 @@ func address(t testing.TB, of cells.Lattice, g latticetest.Grid, group int) *cel
 func open(t testing.TB, d device.Device, of cells.Lattice, g latticetest.Grid, group int, o Options) *Lattice {
 	t.Helper()
 	o.Width, o.Height, o.Depth, o.Periodic = int64(g.Width), int64(g.Height), int64(g.Depth), g.Periodic
-	l, err := New(d, nil, address(t, of, g, group), o)
+	cell := address(t, of, g, group)
+	step, err := Compile(d, cell)
+	ok(t, err)
+	l, err := New(d, nil, cell, step, o)
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}

@@ -21,14 +21,19 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 		return dev.Kernel(c.Kernel)
 	}
 	k, err := dev.CompileExact(c.Kernel, c.Source)
+	return k, refusedStep(dev, err, step)
+}
+
+// refusedStep returns what is said of an error of the compiler of a custom cell; nil for none.
+func refusedStep(dev device.Device, err error, step string) error {
 	var refused *device.SourceError
 	switch {
 	case errors.As(err, &refused):
-		return nil, jobs.Errorf(
+		return jobs.Errorf(
 			jobs.CodeInvalid, "the step of its custom cell does not compile:\n%s", quoteStep(refused.Log, step),
 		)
 	case errors.Is(err, device.ErrNotSupported):
-		return nil, jobs.Errorf(
+		return jobs.Errorf(
 			jobs.CodeDevice,
 			"custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent "+
 				"--device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC "+
@@ -36,9 +41,9 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 			dev.Properties().Name, err,
 		)
 	case err != nil:
-		return nil, fmt.Errorf("compile the step of the custom cell: %w", err)
+		return fmt.Errorf("compile the step of the custom cell: %w", err)
 	}
-	return k, nil
+	return nil
 }
 
 // maxLog bounds the messages of a compiler in a refusal, in bytes. The first error is the one that

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/grid"
+	"github.com/exoswarm/exoswarm/gpuagents/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/space"
@@ -113,7 +114,34 @@ func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Grou
 	if spec.InBox() {
 		return s, s.openBox(dev, b, spec, cell)
 	}
+	if spec.OnLattice() {
+		return s, s.openLattice(dev, b, spec, cell)
+	}
 	return s, s.openGrid(dev, b, spec, cell, members)
+}
+
+// openLattice makes the place a grid on which agents make a step that a user has written.
+func (s *placedState) openLattice(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
+	step, err := lattice.Compile(dev, cell)
+	if err := refusedStep(dev, err, spec.Cell.Step); err != nil {
+		return err
+	}
+	field, err := lattice.New(dev, b, cell, step, spec.Lattice())
+	if err != nil {
+		return err
+	}
+	s.place = field
+	by := cell.Vars()[cell.Voted()].Name
+	s.texts = placeTexts{cell: cells.CustomName, on: "on a grid", expr: "(" + by + ")"}
+	for _, at := range cell.Settable() {
+		v := cell.Vars()[at]
+		s.texts.columns = append(s.texts.columns, input{
+			v.Name, lattice.Use(v), func(value float32) bool { return lattice.Valid(v, value) },
+		})
+	}
+	s.digest = placeDigest(fmt.Sprintf("custom on a grid, %v, voting by %s\n%s", spec.Neighbours, by,
+		cell.Cell.Source), spec, cell, field.Layout(), nil)
+	return nil
 }
 
 // openGrid makes the place a grid.

@@ -4,6 +4,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/grid"
+	"github.com/exoswarm/exoswarm/gpuagents/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/space"
 )
 
@@ -16,7 +17,10 @@ func (s *Spec) PageBytes(groups int) int64 {
 		if err != nil {
 			return 0
 		}
-		if layout, err = cell.Layout(int(s.PageSize)); err != nil {
+		if layout, err = cell.Layout(int(s.PageSize)); s.OnLattice() {
+			layout, err = lattice.Layout(cell, s.Lattice()) // its pages have whole rows
+		}
+		if err != nil {
 			return 0
 		}
 	} else {
@@ -42,6 +46,8 @@ func (s *Spec) BesideBytes() int64 {
 		return 0
 	}
 	switch {
+	case s.OnLattice():
+		return lattice.Beside(cell, s.Lattice())
 	case s.OnGrid():
 		return grid.Beside(cell, s.Grid())
 	case s.InBox():
@@ -61,7 +67,7 @@ func (s *Spec) MemberBytes() func(devices int) int64 {
 	if s.Devices < 2 {
 		return none
 	}
-	if s.OnGrid() {
+	if s.OnGrid() && !s.Custom() {
 		return func(n int) int64 { return grid.MemberBytes(s.Grid(), n) }
 	}
 	cell, err := s.Address()

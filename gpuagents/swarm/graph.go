@@ -172,7 +172,7 @@ func (s *Spec) validateGraph() (path []string, err error) {
 		}
 	}
 	switch {
-	case n.Width != 0 || n.Height != 0 || n.Periodic || kinds == 0:
+	case n.Width != 0 || n.Height != 0 || n.Depth != 0 || n.Faces || n.Periodic || kinds == 0:
 		return at(), fmt.Errorf("neighbours: agents of the cell %s are on a graph: write random, ring or graph, and "+
 			"no "+
 			"width and height", s.Cell.Kind)

@@ -1,9 +1,12 @@
 package swarm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/team"
@@ -17,8 +20,13 @@ type Neighbours struct {
 	// all: agent y*Width+x is in column x of row y, and its neighbours are the eight agents around it.
 	Width  int64 `yaml:"width" json:"width,omitempty"`
 	Height int64 `yaml:"height" json:"height,omitempty"`
-	// Periodic makes the first and the last row neighbours, and likewise the columns. Else what is
-	// outside of the grid is dead.
+	// Depth is the layers of a grid of three dimensions, of the cell custom: agent (z*Height + y)*Width + x
+	// is in layer z, and its neighbours are the 26 around it. 0 is 1: a grid of two dimensions.
+	Depth int64 `yaml:"depth" json:"depth,omitempty"`
+	// Faces makes neighbours of the cell custom those that share a face: 4 of them, or 6 with Depth.
+	Faces bool `yaml:"faces" json:"faces,omitempty"`
+	// Periodic makes the first and the last row neighbours, and likewise the columns and the layers. Else
+	// what is outside of the grid is dead, and agents of the cell custom at its edges have fewer neighbours.
 	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
 
 	// Space is a box in which the agents are.
@@ -79,6 +87,12 @@ func (n Neighbours) String() string {
 		return n.fileText()
 	}
 	text := fmt.Sprintf("%d x %d", n.Width, n.Height)
+	if n.Depth > 1 {
+		text += fmt.Sprintf(" x %d", n.Depth)
+	}
+	if n.Faces {
+		text += ", faces"
+	}
 	if n.Periodic {
 		text += ", periodic"
 	}
@@ -113,11 +127,19 @@ func (s *Spec) onGraph(agents int64) int64 {
 
 // cells returns the number of cells of the grid; 0: it has none, or too many.
 func (n Neighbours) cells() int64 {
-	if n.Width < 1 || n.Height < 1 || n.Width > math.MaxUint32/n.Height {
+	depth := n.layers()
+	if n.Width < 1 || n.Height < 1 || depth < 1 || n.Width > math.MaxUint32/n.Height ||
+		n.Width*n.Height > math.MaxUint32/depth {
 		return 0
 	}
-	return n.Width * n.Height
+	return n.Width * n.Height * depth
 }
+
+// layers returns Depth, or its default.
+func (n Neighbours) layers() int64 { return cmp.Or(n.Depth, 1) }
+
+// Rows returns the rows of all layers of the grid.
+func (n Neighbours) Rows() int64 { return n.Height * n.layers() }
 
 // placeAgents is the part of ensureDefaults about agents that have neighbours: how many there are,
 // groups that are rows of a grid or parts of them, features of agents in a box, and pages that stay on
@@ -139,6 +161,9 @@ func (s *Spec) placeAgents() {
 	if len(s.Features) == 0 && s.InBox() {
 		s.Features = cells.BoxFeatures(s.Cell.Kind, s.Neighbours.Space.Size.dimensions())
 	}
+	if len(s.Features) == 0 && s.OnLattice() {
+		s.Features = slices.Sorted(maps.Keys(s.Cell.State))
+	}
 	if s.Agents == 0 {
 		s.Agents = all
 	}
@@ -159,7 +184,7 @@ func (s *Spec) placeAgents() {
 // validateNeighbours is the part of validate about the grid, the graph or the box.
 func (s *Spec) validateNeighbours() (path []string, err error) {
 	kind := s.Cell.Kind
-	life := s.ByAgent() && kind == cells.LifeName
+	life, custom := s.ByAgent() && kind == cells.LifeName, s.OnLattice()
 	graph := s.ByAgent() && (kind == cells.SIRName || spikes(s))
 	box := s.ByAgent() && cells.BoxFeatures(kind, 2) != nil
 	if path, err := s.validateDevices(); err != nil {
@@ -169,6 +194,10 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case !s.HasNeighbours() && box:
 		return []string{"cell", "kind"}, fmt.Errorf("neighbours: agents of the cell %s are in a box: write "+
 			"neighbours: {space: {size: [100, 100], radius: 2, periodic: true}}, or the size that you want", kind)
+	case !s.HasNeighbours() && custom:
+		return []string{"cell", "kind"}, errors.New("neighbours: agents of a custom cell that are addressed are on a " +
+			"grid: write neighbours: {width: 512, height: 512, periodic: true}, or the size that you want. Without " +
+			"hear in cell, agents hear nobody")
 	case !s.HasNeighbours() && life:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}, or the size that you want")
@@ -177,10 +206,10 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 			"neighbours: {random: {degree: 10}}, or ring: {reach: 4}, or graph: and a file of edges", kind)
 	case !s.HasNeighbours():
 		return nil, nil
-	case !life && !graph && !box:
+	case !life && !custom && !graph && !box:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony, or leave it "+
-			"out", kind)
+			"agent and cell: {kind: life}, or kind custom, sir, lif, izhikevich, boids, circles or colony, or leave "+
+			"it out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
@@ -194,6 +223,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case s.InBox():
 		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids, circles and "+
 			"colony: write what the cell %s needs instead, or another cell", kind)
+	case custom:
+		return s.validateLattice()
 	case life:
 		return s.validateGrid()
 	}
@@ -206,7 +237,7 @@ func (s *Spec) validateDevices() (path []string, err error) {
 	case s.Devices < 0 || s.Devices > team.MaxDevices:
 		return []string{"devices"}, fmt.Errorf("devices %d: use 1 to %d, or leave it out for 1", s.Devices,
 			team.MaxDevices)
-	case s.Devices > 1 && !s.OnGrid() && !s.OnGraph():
+	case s.Devices > 1 && (s.Custom() || !s.OnGrid() && !s.OnGraph()):
 		return []string{"devices"}, fmt.Errorf("devices %d: several make the ticks of agents of the cells life, sir, "+
 			"lif and izhikevich with neighbours together, and of no others: leave it out", s.Devices)
 	}
@@ -215,23 +246,41 @@ func (s *Spec) validateDevices() (path []string, err error) {
 
 // validateGrid is the part of validateNeighbours for the cell life.
 func (s *Spec) validateGrid() (path []string, err error) {
-	n, at := s.Neighbours, func(key string) []string { return []string{"neighbours", key} }
+	n := s.Neighbours
 	switch {
 	case s.OnGraph():
 		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width " +
 			"and " +
 			"height, or cell: {kind: sir}, {kind: lif} or {kind: izhikevich} for agents on a graph")
+	case n.Depth != 0 || n.Faces:
+		return []string{"neighbours"}, errors.New("neighbours: depth and faces: they are for the cell custom: the cell " +
+			"life hears the eight agents around, in two dimensions. Life of three is a step of some lines: " +
+			"docs/cells.md, Custom cells on a grid")
+	}
+	return s.validateSides()
+}
+
+// validateSides is the part of validateNeighbours about the sizes of a grid.
+func (s *Spec) validateSides() (path []string, err error) {
+	n, at := s.Neighbours, func(key string) []string { return []string{"neighbours", key} }
+	switch {
 	case n.Directed:
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
 	case n.Width < 1 || n.Width > math.MaxUint32:
 		return at("width"), fmt.Errorf("neighbours: width %d: use 1 or more, with fewer than 2^32 agents in all",
 			n.Width)
+	case n.Depth < 0:
+		return at("depth"), fmt.Errorf("neighbours: depth %d: use 1 or more, or leave it out for two dimensions",
+			n.Depth)
+	case n.cells() == 0 && n.Height >= 1 && n.Height <= math.MaxUint32/n.Width:
+		return at("depth"), fmt.Errorf("neighbours: depth %d: use 1 to %d, so that there are fewer than 2^32 agents in "+
+			"all", n.Depth, math.MaxUint32/(n.Width*n.Height))
 	case n.Height < 1 || n.cells() == 0:
 		return at("height"), fmt.Errorf("neighbours: height %d: use 1 to %d, so that there are fewer than 2^32 agents "+
 			"in all", n.Height, math.MaxUint32/n.Width)
 	case s.Agents != n.cells():
-		return []string{"agents"}, fmt.Errorf("agents %d: the grid of %d x %d has %d: write that, or leave it out",
-			s.Agents, n.Width, n.Height, n.cells())
+		return []string{"agents"}, fmt.Errorf("agents %d: the grid of %v has %d: write that, or leave it out", s.Agents,
+			n, n.cells())
 	case n.Width%int64(s.AgentsPerGroup) != 0:
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: on a grid it divides the width, %d: use "+
 			"such a number, or leave it out", s.AgentsPerGroup, n.Width)

@@ -25,7 +25,8 @@ type Spec struct {
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address.
+	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address, or
+	// custom on a grid.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default of a
 	// grid is its cells, and that of a file of edges one more than the largest number in it. By group
@@ -80,7 +81,7 @@ type Spec struct {
 	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
-	// Neighbours is the grid on which the agents of the cell life are, the graph of the agents of sir, lif
+	// Neighbours is the grid on which the agents of the cells life and custom are, the graph of the agents of sir, lif
 	// or izhikevich, or the box of those of boids or circles. These cells need theirs. Their pages are all on
 	// the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
@@ -168,6 +169,8 @@ type Cell struct {
 	// kind custom and of no other; all that are f32 or bf16 when there are none. Embeddings are
 	// answers to questions: no state depends on them.
 	Embedding []string `yaml:"embedding" json:"embedding,omitempty"`
+	// Hear are the variables of neighbours that the step of the kind custom by agent hears.
+	Hear Around `yaml:"hear" json:"hear,omitzero"`
 	// Step is the CUDA C++ text of the step of the kind custom, and of no other.
 	Step string `yaml:"step" json:"step,omitempty"`
 	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its
@@ -180,6 +183,9 @@ type Vote struct {
 	// Candidates in order. They name what the cell votes for, so their number is the cell's;
 	// default the cell's names. By agent gru votes for any 2 to 16, and leaky is quiet or spikes.
 	Candidates []string `yaml:"candidates" json:"candidates"`
+	// By is the variable of State by which agents of the kind custom vote that are addressed: see
+	// cells.Lattice. Default: the first one in alphabetical order.
+	By string `yaml:"by" json:"by,omitempty"`
 	// Rule is plurality, majority, quorum, weighted or unanimous; default weighted. By agent all
 	// votes weigh the same, and the default is plurality.
 	Rule string `yaml:"rule" json:"rule"`
@@ -295,6 +301,9 @@ func (s *Spec) ensureDefaults() {
 	}
 	if len(s.Vote.Candidates) == 0 {
 		s.Vote.Candidates = s.candidates()
+		if s.OnLattice() {
+			s.Vote.Candidates = slices.Clone(cells.LatticeCandidates)
+		}
 	}
 	if s.PageSize == 0 {
 		s.PageSize = 2 << 20
@@ -396,6 +405,9 @@ func (s *Spec) Address() (*cells.Addressed, error) {
 
 // deaf is Address for agents that hear nothing.
 func (s *Spec) deaf() (*cells.Addressed, error) {
+	if s.OnLattice() {
+		return s.lattice()
+	}
 	voting, err := s.voting()
 	if err != nil {
 		return nil, err

@@ -369,7 +369,7 @@ func TestErrors(t *testing.T) {
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
 		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [boids ` +
-			`circles colony gru izhikevich leaky life lif sir]`,
+			`circles colony custom gru izhikevich leaky life lif sir]`,
 		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write " +
 			"neighbours: " +
 			"{random: {degree: 10}}",
@@ -417,7 +417,7 @@ func TestErrors(t *testing.T) {
 		byAgent("cell: {kind: life}"): "a.yaml:4: neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}",
 		byAgent("neighbours: {width: 2, height: 2}"): "a.yaml:4: neighbours: agents of the cell gru have none: write " +
-			"addressed: agent and cell: {kind: life}, or kind sir, lif, izhikevich, boids, circles or colony",
+			"addressed: agent and cell: {kind: life}, or kind custom, sir, lif, izhikevich, boids, circles or colony",
 		"name: x\nneighbours: {width: 2, height: 2}": "a.yaml:2: neighbours: agents of the cell predictor have none",
 		onGrid("neighbours: {width: 0, height: 4}"):  "a.yaml:4: neighbours: width 0: use 1 or more",
 		onGrid("neighbours: {width: 4, height: -1}"): "a.yaml:4: neighbours: height -1: use 1 to 1073741823, so that " +

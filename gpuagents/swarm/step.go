@@ -1,11 +1,13 @@
 package swarm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
@@ -44,8 +46,21 @@ func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
 func (s *Spec) validateStep() (path []string, err error) {
 	switch {
 	case s.Custom() && s.Cell.Step == "":
+		signature := kernels.StepSignature
+		if s.OnLattice() {
+			signature = lattice.StepSignature
+		}
 		return []string{"cell"}, fmt.Errorf("cell kind %s: its step is missing: write step: | and %s { ... }, or "+
-			"step_file: NAME", cells.CustomName, kernels.StepSignature)
+			"step_file: NAME", cells.CustomName, signature)
+	case !s.OnLattice() && len(s.Cell.Hear.terms()) > 0:
+		return []string{"cell", "hear"}, errors.New("hear: it is for a custom cell on a grid: write addressed: agent " +
+			"and kind: custom, or leave it out")
+	case !s.OnLattice() && s.Vote.By != "":
+		return []string{"vote", "by"}, fmt.Errorf("by %q: it is for a custom cell on a grid: write addressed: agent and "+
+			"kind: custom, or leave it out", s.Vote.By)
+	case s.OnLattice() && len(s.Cell.Embedding) > 0:
+		return []string{"cell", "embedding"}, errors.New("embedding: agents on a grid have none: leave it out, and ask " +
+			"swarm compute for means of variables")
 	case !s.Custom() && s.Cell.Step != "":
 		return []string{"cell", "step"}, fmt.Errorf("step: the cell %s has its own: use the kind %s", s.Cell.Kind,
 			cells.CustomName)

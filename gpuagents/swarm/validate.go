@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	onlattice "github.com/exoswarm/exoswarm/gpuagents/lattice"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -16,7 +18,7 @@ import (
 
 // addressable are the cells whose agents can be addressed.
 var addressable = []string{
-	cells.BoidsName, cells.CirclesName, cells.ColonyName, "gru", cells.IzhikevichName, "leaky", cells.LifeName,
+	cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.CustomName, "gru", cells.IzhikevichName, "leaky", cells.LifeName,
 	cells.LIFName, cells.SIRName,
 }
 
@@ -143,11 +145,22 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"cell", "state"}, err
 	case errors.Is(err, cells.ErrEmbedding):
 		return []string{"cell", "embedding"}, err
+	case errors.Is(err, lattice.ErrHear):
+		return []string{"cell", "hear"}, err
+	case errors.Is(err, cells.ErrVote):
+		return []string{"vote", "by"}, err
+	case errors.Is(err, cells.ErrFeature):
+		return []string{"features"}, err
 	case err != nil:
 		return []string{"cell", "params"}, err
 	}
 	if _, err := b.Layout(int(s.PageSize)); err != nil {
 		return []string{"page_size"}, err
+	}
+	if cell, on := b.(*cells.Addressed); on && s.OnLattice() {
+		if _, err := onlattice.Layout(cell, s.Lattice()); err != nil {
+			return []string{"page_size"}, err
+		}
 	}
 	return nil, nil
 }

@@ -42,7 +42,7 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		}
 		field := fieldOf(v, name)
 		switch {
-		case k.Path == "cell.params" && spec.OnGrid(): // life has none
+		case k.Path == "cell.params" && spec.OnGrid() && !spec.Custom(): // life has none
 		case k.Path == "cell.params":
 			e.params(indent, spec)
 		case k.Kind == Section:
@@ -59,7 +59,7 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 
 // optional are sections without defaults, which are left out where they are not written.
 var optional = []string{
-	"csv", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet",
+	"csv", "cell.hear", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet",
 }
 
 // line writes a key and its value.

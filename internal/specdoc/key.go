@@ -45,6 +45,7 @@ const (
 	GRUGroups Scope = "cell kind gru, addressed: group"
 
 	Izhikevich Scope = "cell kind izhikevich"
+	Lattice    Scope = "cell kind custom, addressed: agent"
 )
 
 // Key describes one key of a specification.

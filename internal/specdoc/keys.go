@@ -116,8 +116,8 @@ var keys = []Key{
 		},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"`sir`, `lif`, `izhikevich`, `boids`, `circles` and `colony`, which need `neighbours`. `custom` has a " +
-			"step in CUDA C++.",
+			"`sir`, `lif`, `izhikevich`, `boids`, `circles`, `colony` and `custom`, which need `neighbours`. `custom` " +
+			"has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -139,13 +139,23 @@ var keys = []Key{
 	{
 		Path: "cell.state", Kind: Types, Scope: Custom,
 		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +
-			"array, as in `f32[4]`.",
+			"array, as in `f32[4]`. Agents on a grid have no arrays.",
 	},
 	{
 		Path: "cell.embedding", Kind: Texts, Scope: Custom,
 		Doc: "Variables that are the knowledge of an agent, which `swarm fuse` averages. Default: all of `f32` and " +
 			"`bf16`.",
 	},
+	{
+		Path: "cell.hear", Kind: Section, Scope: Lattice,
+		Doc: "Variables of the neighbours that the step hears, by the reduction over them: `around.mean.u` for " +
+			"`mean: [u]`. Up to 32 in all.",
+	},
+	{Path: "cell.hear.sum", Kind: Texts, Scope: Lattice, Doc: "Sums. Those of `u8`, `u32` and `u64` are exact or wrap."},
+	{Path: "cell.hear.mean", Kind: Texts, Scope: Lattice, Doc: "Sums over the number of neighbours. Not of `u64`."},
+	{Path: "cell.hear.max", Kind: Texts, Scope: Lattice, Doc: "Largest values; 0 without neighbours."},
+	{Path: "cell.hear.min", Kind: Texts, Scope: Lattice, Doc: "Smallest values; 0 without neighbours."},
+	{Path: "cell.hear.count", Kind: Texts, Scope: Lattice, Doc: "Numbers of neighbours whose variable is not 0."},
 	{Path: "cell.step", Kind: Code, Scope: Custom, Doc: "Step of the cell in CUDA C++."},
 	{
 		Path: "cell.step_file", Kind: Text, Scope: Custom,
@@ -154,7 +164,7 @@ var keys = []Key{
 
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
-		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, in a box of `space` " +
+		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cells `life` and `custom`, in a box of `space` " +
 			"for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif` and " +
 			"`izhikevich`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on " +
 			"the device.",
@@ -167,9 +177,17 @@ var keys = []Key{
 	},
 	{Path: "neighbours.height", Kind: Integer, Min: "1", Max: "134217728", Scope: Agents, Doc: "Rows of the grid."},
 	{
+		Path: "neighbours.depth", Kind: Integer, Min: "1", Max: "134217728", Default: "1", Scope: Lattice,
+		Doc: "Layers of a grid of three dimensions: agent (z*height+y)*width+x is in layer z, and has 26 neighbours.",
+	},
+	{
+		Path: "neighbours.faces", Kind: Boolean, Default: "false", Scope: Lattice,
+		Doc: "Whether neighbours share a face: 4, or 6 in three dimensions, instead of 8 or 26.",
+	},
+	{
 		Path: "neighbours.periodic", Kind: Boolean, Default: "false", Scope: Agents,
-		Doc: "Whether the first and the last row are neighbours, and likewise the columns. Otherwise what is outside " +
-			"is dead.",
+		Doc: "Whether the first and the last row are neighbours, and likewise the columns and the layers. Otherwise " +
+			"what is outside is dead, and agents of a custom cell at an edge have fewer neighbours.",
 	},
 	{
 		Path: "neighbours.space", Kind: Section, Scope: Agents,
@@ -258,7 +276,13 @@ var keys = []Key{
 		Path: "vote.candidates", Kind: Texts, Min: "2", Max: "16",
 		Doc: "Names of what agents vote for, in the order of the cell. Default: the names of the cell, such as " +
 			"`[normal, suspicious, anomalous]`. A `gru` under `addressed: agent` and a custom cell have none of " +
-			"their own. `none` is reserved.",
+			"their own, but for `[zero, set]` of a custom cell on a grid. `none` is reserved.",
+	},
+	{
+		Path: "vote.by", Kind: Text, Scope: Lattice,
+		Doc: "Variable by which agents vote: for candidate c if it is c, and for the last one if it is more. A float " +
+			"has two candidates, 0 and all else. A tick counts the votes. Default: the first variable in alphabetical " +
+			"order.",
 	},
 	{
 		Path: "vote.rule", Kind: Text, Values: []string{"plurality", "majority", "quorum", "weighted", "unanimous"},
