@@ -16,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
@@ -126,6 +127,7 @@ var bases = map[string]map[string]any{
 	"neighbours.directed":       onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
 	"cell.kind=izhikevich":      onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
 	string(Izhikevich):          neurons(),
+	string(Lattice):             onLattice(),
 	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
 	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
@@ -169,6 +171,15 @@ func onGrid(neighbours map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "cell": map[string]any{"kind": "life"}, "neighbours": neighbours,
 	}
+}
+
+// onLattice returns a specification of a swarm with a custom cell on a grid.
+func onLattice() map[string]any {
+	spec := onGrid(map[string]any{"width": 1, "height": 1})
+	spec["cell"] = map[string]any{
+		"kind": "custom", "state": map[string]any{"v": "u8"}, "step": lattice.StepSignature + " { self.v++; }",
+	}
+	return spec
 }
 
 // onGraph returns a specification of a swarm of sir.
@@ -393,7 +404,7 @@ func TestDefaults(t *testing.T) {
 	absent := []string{
 		"durability", "cell.weights", "cell.neurons", "cell.inhibitory_neurons", "csv.delimiter", "csv.decimal",
 		"csv.header", "csv.zone", "shards",
-		"knowledge.units", "knowledge.merge", "knowledge.by",
+		"knowledge.units", "knowledge.merge", "knowledge.by", "neighbours.depth",
 	}
 	for _, k := range Keys() {
 		if k.Default == "" || k.Kind == Section || slices.Contains(absent, k.Path) {
