@@ -1,0 +1,112 @@
+package lattice_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/internal/testcache"
+)
+
+// sources returns the texts of the test cells, in all forms of grids.
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for name, of := range map[string]cells.Lattice{
+		"gray_scott": latticetest.GrayScott(), "life": latticetest.Life3D(), "fire": latticetest.Fire(),
+		"diffusion": latticetest.Diffusion(), "mix": latticetest.Mix(),
+	} {
+		for _, form := range []struct {
+			dimensions int
+			faces      bool
+		}{{2, false}, {2, true}, {3, false}, {3, true}} {
+			of.Agents, of.Dimensions, of.Faces = 1, form.dimensions, form.faces
+			c, err := cells.AddressLattice(of)
+			if err != nil {
+				t.Fatalf("%s: %v, want no error", name, err)
+			}
+			all[fmt.Sprintf("%s, %+v", name, form)] = c.Cell.Source
+		}
+	}
+	return all
+}
+
+// TestSource: the text has the signature of Params and no macro but before the step, which stands last, and
+// under its own line numbers.
+func TestSource(t *testing.T) {
+	for name, text := range sources(t) {
+		params, code, err := device.ParseKernel(lattice.Kernel, text)
+		if err != nil || code != text || device.CheckDeclared(lattice.Kernel, lattice.Params, params) != nil {
+			t.Errorf("%s: %v: %v", name, params, err)
+		}
+		for i, p := range params {
+			if p.Name != lattice.Params[i].Name {
+				t.Errorf("%s: parameter %d is %s in the text and %s in Go", name, i, p.Name, lattice.Params[i].Name)
+			}
+		}
+		frame, step, found := strings.Cut(text, "#line 1 \"step\"\n")
+		if !found || !strings.Contains(step, "void step(Agent &self") || !strings.HasSuffix(step, "\n}\n") {
+			t.Errorf("%s: the step is\n%s", name, step)
+		}
+		live := map[string]bool{}
+		for _, m := range regexp.MustCompile(`(?m)^#(define|undef) (\w+)`).FindAllStringSubmatch(frame, -1) {
+			live[m[2]] = m[1] == "define"
+		}
+		for macro, is := range live {
+			if is {
+				t.Errorf("%s: the step sees the macro %s", name, macro)
+			}
+		}
+		if len(live) < 4 || strings.Contains(text, "#include") || strings.Contains(text, "#pragma once") {
+			t.Errorf("%s: %d macros, or directives that are not resolved", name, len(live))
+		}
+	}
+}
+
+// TestCompile compiles the texts for the chips that the project supports, where nvcc exists. A text that
+// compiled once is not compiled again.
+func TestCompile(t *testing.T) {
+	nvcc, err := exec.LookPath("nvcc")
+	if err != nil {
+		t.Skip("no nvcc to compile the kernels with")
+	}
+	if testing.Short() {
+		t.Skip("nvcc takes seconds for each kernel")
+	}
+	args := []string{"--fmad=false", "-Werror", "all-warnings", "-cubin", "-arch=sm_90"}
+	for name, code := range sources(t) {
+		testcache.File(t, func(path string) error {
+			text := path + ".cu"
+			if err := os.WriteFile(text, []byte(code), 0o600); err != nil {
+				return err
+			}
+			out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
+			if err != nil || len(out) > 0 {
+				return fmt.Errorf("%s: nvcc: %w\n%.3000s", name, err, out)
+			}
+			return os.WriteFile(path, nil, 0o600)
+		}, append([]string{"nvcc", testcache.Version(t, nvcc), code}, args...)...)
+	}
+}
+
+// TestDivide: the numbers divide as / does.
+func TestDivide(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 4))
+	for range 200000 {
+		each := uint32(1 + r.Uint64N(1<<31)>>r.IntN(31))
+		magic, shift := lattice.Divide(max(1, each))
+		for _, n := range []uint32{0, each - 1, each, uint32(r.Uint64N(1 << 31)), 1<<31 - 1} {
+			if n &= 1<<31 - 1; uint32(uint64(n)*magic>>shift) != n/each {
+				t.Fatalf("%d / %d is %d", n, each, uint64(n)*magic>>shift)
+			}
+		}
+	}
+}
