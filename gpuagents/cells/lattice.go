@@ -26,9 +26,10 @@ type Lattice struct {
 	// 2 to lattice.MaxCandidates, if the value is larger. A float has two: 0, and all else.
 	Vote       string
 	Candidates int
-	// Dimensions of the grid are 2 or 3. With Faces, neighbours share a face.
-	Dimensions int
-	Faces      bool
+	// Dimensions of the grid are 2 or 3. With Faces, neighbours share a face. With Periodic, the first and
+	// the last agents on each axis are neighbours.
+	Dimensions      int
+	Faces, Periodic bool
 	// Features names the variables that an observation sets; nil: all, in alphabetical order.
 	Features []string
 	// Agents is the size of a group.
@@ -52,7 +53,7 @@ func AddressLattice(of Lattice) (*Addressed, error) {
 	}
 	cell := lattice.Cell{
 		Vars: vars, Hear: of.Hear, Vote: of.Vote, Candidates: of.Candidates, Dimensions: of.Dimensions, Faces: of.Faces,
-		Step: of.Step,
+		Periodic: of.Periodic, Step: of.Step,
 	}
 	if err := checkVote(of, vars); err != nil {
 		return nil, err

@@ -26,8 +26,6 @@ type Options struct {
 	// Width, Height and Depth are the sides of the grid. The default of Depth is 1: a grid of two
 	// dimensions. Agent z*Width*Height + y*Width + x is at x, y, z.
 	Width, Height, Depth int64
-	// Periodic makes the first and the last agents on each axis neighbours.
-	Periodic bool
 	// Seed is the key of the random numbers of steps.
 	Seed uint64
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
@@ -65,7 +63,7 @@ type Lattice struct {
 	places, params, tally device.Buffer // the layout, the parameters, and counts of candidates
 
 	each   uint32 // rows of a page
-	magic  uint64 // of a division by it
+	magic  uint32 // of a division by it
 	shift  uint32
 	band   int64            // layers that a thread makes
 	single bytestate.Agents // an agent has an element of a variable: a byte or a word
@@ -259,9 +257,9 @@ func (l *Lattice) Ticks() (uint64, error) {
 // launch puts a step into the stream: from the pages to the other generation, or back.
 func (l *Lattice) launch(away bool, tick uint64, count bool) error {
 	args := append(l.turns.Generations(away),
-		device.Uint64(uint64(l.layout.PageBytes)), device.Ptr(l.places), device.Ptr(l.params),
+		device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places), device.Ptr(l.params),
 		device.Uint32(uint32(l.o.Width)), device.Uint32(uint32(l.o.Height)), device.Uint32(uint32(l.o.Depth)),
-		bit(l.o.Periodic), device.Uint32(l.each), device.Uint64(l.magic), device.Uint32(l.shift),
+		device.Uint32(l.each), device.Uint32(l.magic), device.Uint32(l.shift),
 		device.Uint32(uint32(l.band)), device.Uint64(tick), bit(count), device.Ptr(l.tally))
 	return l.turns.Stream.Launch(l.step, l.single.Shape(l.threads()), args...)
 }

@@ -43,7 +43,7 @@ func openDevice(t testing.TB) device.Device {
 // address binds a cell to a grid.
 func address(t testing.TB, of cells.Lattice, g latticetest.Grid, group int) *cells.Addressed {
 	t.Helper()
-	of.Agents, of.Faces, of.Dimensions = group, g.Faces, 2
+	of.Agents, of.Faces, of.Periodic, of.Dimensions = group, g.Faces, g.Periodic, 2
 	if g.Depth > 1 {
 		of.Dimensions = 3
 	}
@@ -57,7 +57,7 @@ func address(t testing.TB, of cells.Lattice, g latticetest.Grid, group int) *cel
 // open returns a lattice with open pages, in groups of so many agents.
 func open(t testing.TB, d device.Device, of cells.Lattice, g latticetest.Grid, group int, o Options) *Lattice {
 	t.Helper()
-	o.Width, o.Height, o.Depth, o.Periodic = int64(g.Width), int64(g.Height), int64(g.Depth), g.Periodic
+	o.Width, o.Height, o.Depth = int64(g.Width), int64(g.Height), int64(g.Depth)
 	cell := address(t, of, g, group)
 	step, err := Compile(d, cell)
 	ok(t, err)

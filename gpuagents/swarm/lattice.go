@@ -43,8 +43,8 @@ func (s *Spec) lattice() (*cells.Addressed, error) {
 	}
 	return cells.AddressLattice(cells.Lattice{
 		State: s.Cell.State, Params: s.Cell.Params, Hear: s.Cell.Hear.terms(), Step: s.Cell.Step, Vote: s.Vote.By,
-		Candidates: len(s.Vote.Candidates), Dimensions: dimensions, Faces: s.Neighbours.Faces, Features: s.Features,
-		Agents: s.AgentsPerGroup,
+		Candidates: len(s.Vote.Candidates), Dimensions: dimensions, Faces: s.Neighbours.Faces,
+		Periodic: s.Neighbours.Periodic, Features: s.Features, Agents: s.AgentsPerGroup,
 	})
 }
 
@@ -52,8 +52,7 @@ func (s *Spec) lattice() (*cells.Addressed, error) {
 func (s *Spec) Lattice() lattice.Options {
 	n := s.Neighbours
 	return lattice.Options{
-		Width: n.Width, Height: n.Height, Depth: n.layers(), Periodic: n.Periodic, Seed: s.Seed,
-		PageBytes: int(s.PageSize),
+		Width: n.Width, Height: n.Height, Depth: n.layers(), Seed: s.Seed, PageBytes: int(s.PageSize),
 	}
 }
 

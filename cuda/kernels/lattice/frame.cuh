@@ -45,10 +45,10 @@ struct Generation {
   const unsigned *frames;
 };
 
-// A grid whose pages have whole rows, each of them `each`: n / each is n * magic >> shift for any row n.
+// A grid whose pages have whole rows, each of them `each`: n / each is the upper word of 2 n * magic, shifted by shift,
+// for any row n.
 struct Grid {
-  unsigned long long page_bytes, magic;
-  unsigned width, height, depth, each, shift, periodic;
+  unsigned page_bytes, width, height, depth, each, magic, shift;
 };
 
 // A row: its page, and the place of its first agent there.
@@ -58,8 +58,8 @@ struct Row {
 };
 
 __device__ __forceinline__ Row row_of(const Generation &g, const Grid &grid, unsigned row) {
-  const unsigned page = (unsigned)(row * grid.magic >> grid.shift);
-  return {g.pages + __ldg(g.frames + page) * grid.page_bytes, (row - page * grid.each) * grid.width};
+  const unsigned page = (unsigned)((unsigned long long)(2 * row) * grid.magic >> 32) >> grid.shift;
+  return {g.pages + (unsigned long long)__ldg(g.frames + page) * grid.page_bytes, (row - page * grid.each) * grid.width};
 }
 
 // Reads a variable, or writes it. The two generations share no page, so that loads may go ahead of stores.
@@ -80,6 +80,14 @@ __device__ __forceinline__ unsigned short to_bf16(float v) {
 
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 
+// sum / n, for n neighbours, 0 without one. Where n is a power of two, a product with its reciprocal has the same bits
+// and takes an instruction.
+__device__ __forceinline__ float mean_of(float sum, unsigned n) {
+  if (n == 0) return 0.0f;
+  if ((n & (n - 1)) == 0) return mul(sum, __uint_as_float(0x7f000000u - __float_as_uint((float)n)));
+  return quo(sum, (float)n);
+}
+
 // The column of an agent, and those beside it.
 struct Columns {
   unsigned west, here, east;
@@ -89,8 +97,8 @@ struct Columns {
     here = x;
     west = (x > 0 ? x : grid.width) - 1;
     east = x + 1 < grid.width ? x + 1 : 0;
-    has_west = grid.periodic || x > 0;
-    has_east = grid.periodic || x + 1 < grid.width;
+    has_west = LATTICE_PERIODIC || x > 0;
+    has_east = LATTICE_PERIODIC || x + 1 < grid.width;
   }
 };
 
@@ -137,15 +145,15 @@ template <class Cell> struct Near {
     above.there = below.there = false;
 #endif
     if (at < 0 || at >= layers) {
-      if (!grid.periodic) return;
+      if (!LATTICE_PERIODIC) return;
       at = at < 0 ? layers - 1 : 0;
     }
 #if LATTICE_DIMENSIONS == 3
     const unsigned first = (unsigned)at * grid.height;
     here.read(row_of(g, grid, first + y), offsets, c, true);
-    if (y > 0 || grid.periodic)
+    if (y > 0 || LATTICE_PERIODIC)
       above.read(row_of(g, grid, first + (y > 0 ? y : grid.height) - 1), offsets, c, !LATTICE_FACES);
-    if (y + 1 < grid.height || grid.periodic)
+    if (y + 1 < grid.height || LATTICE_PERIODIC)
       below.read(row_of(g, grid, first + (y + 1 < grid.height ? y + 1 : 0)), offsets, c, !LATTICE_FACES);
 #else
     here.read(row_of(g, grid, (unsigned)at), offsets, c, true);
@@ -184,7 +192,7 @@ template <class Cell> struct Layer {
 // The number of neighbours of an agent.
 __device__ __forceinline__ unsigned neighbours_of(const Grid &grid, const Columns &c, unsigned y, unsigned layer,
                                                   unsigned layers) {
-  const unsigned p = grid.periodic != 0;
+  const bool p = LATTICE_PERIODIC;
   const unsigned columns = 1 + c.has_west + c.has_east, rows = 1 + (p || layer > 0) + (p || layer + 1 < layers);
 #if LATTICE_DIMENSIONS == 3
   const unsigned beside = 1 + (p || y > 0) + (p || y + 1 < grid.height);
@@ -254,7 +262,7 @@ __device__ __forceinline__ void step_lattice(const Generation &old, const Genera
     here.reduce(near, columns);
     typename Cell::Heard own = near.here.here;
     near.read(old, grid, offsets, columns, y, (int)first + 1);
-#pragma unroll 1
+#pragma unroll 3
     for (unsigned layer = first; layer < last; layer++) {
       Near<Cell> ahead;
       if (layer + 1 < last) ahead.read(old, grid, offsets, columns, y, (int)layer + 2);

@@ -81,9 +81,10 @@ type Cell struct {
 	// candidates: 0, and all else.
 	Vote       string
 	Candidates int
-	// Dimensions is 2 or 3. With Faces, neighbours share a face: 4 or 6 of them instead of 8 or 26.
-	Dimensions int
-	Faces      bool
+	// Dimensions is 2 or 3. With Faces, neighbours share a face: 4 or 6 of them instead of 8 or 26. With
+	// Periodic, the first and the last agents on each axis are neighbours.
+	Dimensions      int
+	Faces, Periodic bool
 	// Step is CUDA C++ text with the function of StepSignature, and what else it needs.
 	Step string
 }
@@ -98,21 +99,22 @@ func (c Cell) Layout() []kernels.Var { return append(slices.Clone(c.Vars), Ticks
 var Params = []device.Param{
 	{Name: "from", Kind: device.KindBuffer}, {Name: "from_frames", Kind: device.KindBuffer},
 	{Name: "to", Kind: device.KindBuffer}, {Name: "to_frames", Kind: device.KindBuffer},
-	{Name: "page_bytes", Kind: device.KindUint64}, {Name: "layout", Kind: device.KindBuffer},
+	{Name: "page_bytes", Kind: device.KindUint32}, {Name: "layout", Kind: device.KindBuffer},
 	{Name: "params", Kind: device.KindBuffer}, {Name: "width", Kind: device.KindUint32},
 	{Name: "height", Kind: device.KindUint32}, {Name: "depth", Kind: device.KindUint32},
-	{Name: "periodic", Kind: device.KindUint32}, {Name: "each", Kind: device.KindUint32},
-	{Name: "magic", Kind: device.KindUint64}, {Name: "shift", Kind: device.KindUint32},
+	{Name: "each", Kind: device.KindUint32},
+	{Name: "magic", Kind: device.KindUint32}, {Name: "shift", Kind: device.KindUint32},
 	{Name: "band", Kind: device.KindUint32}, {Name: "tick", Kind: device.KindUint64},
 	{Name: "count", Kind: device.KindUint32}, {Name: "tally", Kind: device.KindBuffer},
 }
 
-// Divide returns numbers by which n / each is n * magic >> shift, for any n below 2^31. each is 1 to 2^31.
-func Divide(each uint32) (magic uint64, shift uint32) {
-	for shift = 31; uint64(1)<<(shift-31) < uint64(each); {
+// Divide returns numbers by which n / each is the upper word of 2 n * magic, shifted right by shift, for any n
+// below 2^31. each is 1 to 2^31.
+func Divide(each uint32) (magic, shift uint32) {
+	for uint64(1)<<shift < uint64(each) {
 		shift++
 	}
-	return (uint64(1)<<shift + uint64(each) - 1) / uint64(each), shift
+	return uint32((uint64(1)<<(31+shift) + uint64(each) - 1) / uint64(each)), shift
 }
 
 // published are the functions of the frame that a step may call.
@@ -130,11 +132,11 @@ var frame = strings.NewReplacer("#pragma once\n", "", "#include \"philox.cuh\"\n
 // head is the kernel.
 const head = `extern "C" __global__ void __launch_bounds__(128)
 lattice_step(const unsigned char *from, const unsigned *from_frames, unsigned char *to, const unsigned *to_frames,
-             unsigned long long page_bytes, const unsigned *layout, const unsigned *params, unsigned width,
-             unsigned height, unsigned depth, unsigned periodic, unsigned each, unsigned long long magic,
-             unsigned shift, unsigned band, unsigned long long tick, unsigned count, unsigned long long *tally) {
+             unsigned page_bytes, const unsigned *layout, const unsigned *params, unsigned width,
+             unsigned height, unsigned depth, unsigned each, unsigned magic, unsigned shift, unsigned band,
+             unsigned long long tick, unsigned count, unsigned long long *tally) {
   const exoswarm_frame::Generation old = {(unsigned char *)from, from_frames}, made = {to, to_frames};
-  const exoswarm_frame::Grid grid = {page_bytes, magic, width, height, depth, each, shift, periodic};
+  const exoswarm_frame::Grid grid = {page_bytes, width, height, depth, each, magic, shift};
   exoswarm_frame::step_lattice<exoswarm_cell::exoswarm_step>(old, made, layout, params, grid, band, tick, count, tally);
 }
 namespace exoswarm_cell {
@@ -154,12 +156,10 @@ func (c Cell) Source() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	faces := 0
-	if c.Faces {
-		faces = 1
-	}
-	fmt.Fprintf(&b, "#define LATTICE_DIMENSIONS %d\n#define LATTICE_FACES %d\n#define LATTICE_CANDIDATES %d\n"+
-		"#define LATTICE_VARS %d\n", c.Dimensions, faces, c.Candidates, len(c.Vars)+1)
+	bit := map[bool]int{true: 1}
+	fmt.Fprintf(&b, "#define LATTICE_DIMENSIONS %d\n#define LATTICE_FACES %d\n#define LATTICE_PERIODIC %d\n"+
+		"#define LATTICE_CANDIDATES %d\n#define LATTICE_VARS %d\n", c.Dimensions, bit[c.Faces], bit[c.Periodic],
+		c.Candidates, len(c.Vars)+1)
 	kernels.WriteFrame(&b, frame)
 	c.structs(&b, terms)
 	b.WriteString(head + step + "\n}\n")

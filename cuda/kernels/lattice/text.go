@@ -74,10 +74,8 @@ func (t term) join() string {
 func (t term) seen() string {
 	value := "s." + t.name()
 	switch {
-	case t.Op == Mean && float(t.of.Elem):
-		return fmt.Sprintf("n ? exoswarm_frame::quo(%s, (float)n) : 0.0f", value)
 	case t.Op == Mean:
-		return fmt.Sprintf("n ? exoswarm_frame::quo((float)%s, (float)n) : 0.0f", value)
+		return fmt.Sprintf("exoswarm_frame::mean_of((float)%s, n)", value)
 	case t.Op == Max || t.Op == Min:
 		return fmt.Sprintf("n ? %s : 0", value)
 	}
