@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -55,15 +57,21 @@ var needTexts = map[string]string{
 	"sir":            "name: x\naddressed: agent\nagents: 9000\ncell: {kind: sir}\nneighbours: {ring: {reach: 3}}\n",
 	"boids": "name: x\naddressed: agent\nagents: 900\ncell: {kind: boids}\n" +
 		"neighbours: {space: {size: [9, 9, 9], radius: 1}}\n",
+	"custom on a grid": "name: x\naddressed: agent\nneighbours: {width: 96, height: 50, depth: 7}\ncell:\n" +
+		"  kind: custom\n  state: {v: f32, n: u8}\n  step: |\n    " + lattice.StepSignature + " { self.v += 1; }\n",
 	"gru": "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
 }
 
 // TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all
 // cells.
 func TestNeed(t *testing.T) {
-	d := openHost(t)
+	host := openHost(t)
 	for name, text := range needTexts {
 		const have = 1 << 40
+		d := host
+		if strings.Contains(text, "custom") { // a kernel for the processor, which is not launched
+			d = emulation.NewDevice(t, host)
+		}
 		spec, err := swarm.Parse("test.yaml", []byte(text))
 		if err != nil {
 			t.Fatalf("swarm.Parse: %v, want no error", err)

@@ -24,10 +24,42 @@ var colours = color.Palette{
 	color.RGBA{0xf6, 0xf4, 0xee, 0xff}, color.RGBA{0x1d, 0x4e, 0x89, 0xff}, color.RGBA{0xd9, 0x9a, 0x5b, 0xff},
 }
 
+// MaxStates is the most states of an agent that a picture tells apart.
+const MaxStates = 16
+
+// shades are the colours of more states than those: from light to dark, in even steps.
+var shades = func() (all color.Palette) {
+	stops := []color.RGBA{
+		{0xf6, 0xf4, 0xee, 0xff}, {0x9f, 0xc6, 0xdc, 0xff}, {0x1d, 0x4e, 0x89, 0xff}, {0x10, 0x1c, 0x33, 0xff},
+	}
+	for i := range MaxStates {
+		const steps = MaxStates - 1
+		at := i * (len(stops) - 1)
+		from, to := stops[at/steps], stops[min(at/steps+1, len(stops)-1)]
+		mix := func(a, b uint8) uint8 { return uint8((int(a)*(steps-at%steps) + int(b)*(at%steps)) / steps) }
+		all = append(all, color.RGBA{mix(from.R, to.R), mix(from.G, to.G), mix(from.B, to.B), 0xff})
+	}
+	return all
+}()
+
 // Size is the cells of a picture, each of which is a square of Scale times Scale pixels.
 type Size struct {
 	Width, Height int64 // cells
 	Scale         int   // 1 to MaxScale
+	// States is how many there are, up to MaxStates; 0 is 3. More than 3 are shades from light to dark.
+	States int
+}
+
+// palette returns the colours of the states.
+func (s Size) palette() color.Palette {
+	if s.States <= len(colours) {
+		return colours
+	}
+	all := make(color.Palette, s.States)
+	for i := range all {
+		all[i] = shades[i*(MaxStates-1)/(s.States-1)]
+	}
+	return all
 }
 
 // Check returns an ErrInvalid unless a film of so many frames is within the limits.
@@ -35,6 +67,8 @@ func (s Size) Check(frames int) error {
 	switch {
 	case s.Scale < 1 || s.Scale > MaxScale:
 		return fmt.Errorf("%w: scale %d: use 1 to %d", ErrInvalid, s.Scale, MaxScale)
+	case s.States < 0 || s.States > MaxStates:
+		return fmt.Errorf("%w: %d states: use up to %d", ErrInvalid, s.States, MaxStates)
 	case s.Width < 1 || s.Height < 1 || frames < 1:
 		return fmt.Errorf(
 			"%w: %d frames of %d x %d cells: use 1 or more of each",
@@ -61,7 +95,7 @@ func (s Size) Check(frames int) error {
 	return nil
 }
 
-// Frame draws states, 0 to 2, row by row. It does not keep the slice.
+// Frame draws states, row by row. It does not keep the slice.
 func (s Size) Frame(states []byte) (*image.Paletted, error) {
 	if err := s.Check(1); err != nil {
 		return nil, err
@@ -69,11 +103,12 @@ func (s Size) Frame(states []byte) (*image.Paletted, error) {
 	if int64(len(states)) != s.Width*s.Height {
 		return nil, fmt.Errorf("%w: %d states for %d x %d cells", ErrInvalid, len(states), s.Width, s.Height)
 	}
-	if most := slices.Max(states); int(most) >= len(colours) {
-		return nil, fmt.Errorf("%w: state %d: use 0 to %d", ErrInvalid, most, len(colours)-1)
+	palette := s.palette()
+	if most := slices.Max(states); int(most) >= len(palette) {
+		return nil, fmt.Errorf("%w: state %d: use 0 to %d", ErrInvalid, most, len(palette)-1)
 	}
 	width := int(s.Width) * s.Scale
-	m := image.NewPaletted(image.Rect(0, 0, width, int(s.Height)*s.Scale), colours)
+	m := image.NewPaletted(image.Rect(0, 0, width, int(s.Height)*s.Scale), palette)
 	for y := range int(s.Height) {
 		first := m.Pix[y*s.Scale*m.Stride:][:width]
 		for x, state := range states[y*int(s.Width):][:s.Width] {

@@ -93,3 +93,33 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 }
+
+// TestStates: up to three states have the colours of cells, and more are shades that differ, from light to
+// dark.
+func TestStates(t *testing.T) {
+	for n := range MaxStates + 1 {
+		states := []byte{0, 1, 2}
+		for i := 3; i < n; i++ {
+			states = append(states, byte(i))
+		}
+		m, err := Size{Width: int64(len(states)), Height: 1, Scale: 1, States: n}.Frame(states)
+		if err != nil {
+			t.Fatalf("%d states: %v, want no error", n, err)
+		}
+		light := uint32(1 << 20)
+		for i := range states {
+			r, g, b, _ := m.At(i, 0).RGBA()
+			if n > 3 && r+g+b >= light {
+				t.Errorf("%d states: state %d is not darker than the one before", n, i)
+			}
+			light = r + g + b
+		}
+		if _, err := (Size{Width: 1, Height: 1, Scale: 1, States: n}).Frame([]byte{byte(max(n, 3))}); !errors.Is(err,
+			ErrInvalid) {
+			t.Errorf("state %d of %d: %v, want an ErrInvalid", max(n, 3), n, err)
+		}
+	}
+	if err := (Size{Width: 1, Height: 1, Scale: 1, States: 17}).Check(1); !errors.Is(err, ErrInvalid) {
+		t.Errorf("17 states: %v, want an ErrInvalid", err)
+	}
+}

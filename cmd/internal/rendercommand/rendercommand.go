@@ -32,6 +32,7 @@ type plan struct {
 	x, y, width, height int64 // cells; 0 for a size is up to the edge
 	scale, rate         int
 	scaled              bool // a scale is given
+	states              int  // of an agent of a grid
 }
 
 // New returns the command.
@@ -44,6 +45,9 @@ agent, dark if it is alive. A .png file has one picture, and the command changes
 
 With --ticks the swarm is stepped so often first. A .gif file has the picture before these steps, and
 one after each --every of them. The steps stay: they are those of exoswarm swarm tick.
+
+Agents with a custom cell have the colour of the candidate that they vote for. Of a grid of three
+dimensions, rows are those of all layers: --y 128 --height 64 is layer 2 of layers of 64 rows.
 
 --x, --y, --width and --height choose a part of the grid. A picture has up to 64 million pixels, and
 all pictures of a .gif up to 256 million.
@@ -140,11 +144,12 @@ func (p *plan) frames() int {
 // fit makes the part of the plan one of the grid of a swarm.
 func (p *plan) fit(s *swarmclient.Swarm) error {
 	n := s.Spec().Neighbours
+	p.states = len(s.Spec().Vote.Candidates)
 	for _, part := range []struct {
 		first, size   *int64
 		all           int64
 		place, length string
-	}{{&p.x, &p.width, n.Width, "--x", "--width"}, {&p.y, &p.height, n.Height, "--y", "--height"}} {
+	}{{&p.x, &p.width, n.Width, "--x", "--width"}, {&p.y, &p.height, n.Rows(), "--y", "--height"}} {
 		if *part.first < 0 || *part.first >= part.all {
 			return command.Usage("swarm render: %s %d: the grid is %v: use 0 to %d", part.place, *part.first, n,
 				part.all-1)
@@ -171,7 +176,7 @@ func (p *plan) fit(s *swarmclient.Swarm) error {
 }
 
 func (p *plan) size() gridpicture.Size {
-	return gridpicture.Size{Width: p.width, Height: p.height, Scale: p.scale}
+	return gridpicture.Size{Width: p.width, Height: p.height, Scale: p.scale, States: p.states}
 }
 
 // render draws the pictures, and writes the file at the end. Steps that were made before an error
@@ -247,7 +252,7 @@ func cells(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, 
 // states asks for the agents of the part, row by row.
 func states(ctx context.Context, s *swarmclient.Swarm, p plan) ([]byte, error) {
 	all := make([]byte, 0, p.width*p.height)
-	ids := make([]uint32, 0, swarms.MaxAddressed)
+	ids := make([]uint32, 0, min(swarms.MaxAddressed, swarms.MaxState/(4+1+4*len(s.Spec().Features))))
 	ask := func() error {
 		if len(ids) == 0 {
 			return nil

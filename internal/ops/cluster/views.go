@@ -66,7 +66,7 @@ func mapOf(sw Swarm, p telemetry.Picture) *Map {
 	return m
 }
 
-// Grid is the size of a grid, in agents.
+// Grid is the size of a grid, in agents. The height of one of three dimensions is the rows of all layers.
 type Grid struct {
 	Width  int64 `json:"width"`
 	Height int64 `json:"height"`
@@ -79,7 +79,7 @@ func gridOf(sw Swarm, cells int) (g *Grid, per int64) {
 	if len(sw.Shards) != 1 || json.Unmarshal(sw.Spec, &spec) != nil || spec.Neighbours.Width < 1 {
 		return nil, 0
 	}
-	g = &Grid{Width: spec.Neighbours.Width, Height: spec.Neighbours.Height}
+	g = &Grid{Width: spec.Neighbours.Width, Height: spec.Neighbours.Rows()}
 	for per = (sw.Agents + int64(cells) - 1) / int64(cells); per <= g.Width; per++ {
 		if g.Width%per == 0 {
 			return g, per
