@@ -1,7 +1,7 @@
 // The frame of a custom cell on a grid: what surrounds the step that a user has written (lattice.go puts the two
-// together, and RFC 0064 says what for). A thread makes agents of a band of layers, one behind the other: rows of a grid
-// of two dimensions, and planes of one of three. It reads each layer once, one layer before it needs it, and keeps what
-// the agents of three layers add to the reductions. A Cell has
+// together, and RFC 0064 says what for). A thread makes agents of a band of layers, one behind the other: rows of a
+// grid of two dimensions, and planes of one of three. It reads each layer once, one layer before it needs it, and keeps
+// what the agents of three layers add to the reductions. A Cell has
 //   Agent, Params, Around, Heard, Part                   Heard is what neighbours hear of an agent
 //   static Params params(const unsigned *words)
 //   static Heard hear(const Row &, const unsigned *offsets, unsigned x)
@@ -10,8 +10,9 @@
 //   static void around(Around &, const Part &, unsigned neighbours)
 //   static void step(Agent &, const Params &, const Around &)
 //   static unsigned candidate(const Agent &)
-// and a Part is a reduction of some neighbours: Part::none(), Part::of(const Heard &) and join(const Part &). Reductions
-// join W and E, then the agent between them, then rows from the first to the last, then planes: see Reduced in the twin.
+// and a Part is a reduction of some neighbours: Part::none(), Part::of(const Heard &) and join(const Part &).
+// Reductions join west and east of a row, then the agent between them, then rows, then planes, from the first to the
+// last. Package latticetest has that in Go.
 #pragma once
 
 #include "philox.cuh"
@@ -59,7 +60,8 @@ struct Row {
 
 __device__ __forceinline__ Row row_of(const Generation &g, const Grid &grid, unsigned row) {
   const unsigned page = (unsigned)((unsigned long long)(2 * row) * grid.magic >> 32) >> grid.shift;
-  return {g.pages + (unsigned long long)__ldg(g.frames + page) * grid.page_bytes, (row - page * grid.each) * grid.width};
+  const unsigned long long frame = __ldg(g.frames + page);
+  return {g.pages + frame * grid.page_bytes, (row - page * grid.each) * grid.width};
 }
 
 // Reads a variable, or writes it. The two generations share no page, so that loads may go ahead of stores.
