@@ -228,8 +228,8 @@ func (a *Agents) stage(ids []uint32, values int) error {
 func (a *Agents) list(ctx context.Context, k device.Kernel, first uint32, n int, offset ...device.Arg) error {
 	arena := a.Memory.Arena()
 	args := append([]device.Arg{
-		device.Range(arena, int64(first), arena.Size()-int64(first)), device.Ptr(a.Frames), device.Uint64(uint64(a.PageBytes)),
-		device.Uint32(uint32(a.Per)),
+		device.Range(arena, int64(first), arena.Size()-int64(first)), device.Ptr(a.Frames),
+		device.Uint64(uint64(a.PageBytes)), device.Uint32(uint32(a.Per)),
 	}, offset...)
 	args = append(args, device.Ptr(a.ids.Memory), device.Uint32(uint32(n)), device.Ptr(a.values.Memory))
 	if err := a.Stream.Launch(k, a.Shape(int64(n)), args...); err != nil {

@@ -23,6 +23,10 @@ var (
 	ErrState = errors.New("invalid cell state")
 	// ErrEmbedding is an embedding that a custom cell cannot have.
 	ErrEmbedding = errors.New("invalid cell embedding")
+	// ErrVote is a variable by which agents of a custom cell on a grid cannot vote.
+	ErrVote = errors.New("invalid vote")
+	// ErrFeature is a feature that is not a variable of a custom cell on a grid.
+	ErrFeature = errors.New("invalid feature")
 )
 
 // Limits of what Bind accepts.

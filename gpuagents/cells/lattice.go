@@ -1,7 +1,6 @@
 package cells
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -102,8 +101,8 @@ type onLattice struct {
 func latticeVars(state map[string]string) (vars []kernels.Var, err error) {
 	switch n := len(state); {
 	case n == 0:
-		return nil, fmt.Errorf("%w: an agent has no variable: write state: {alive: u8}, or the variables that the step "+
-			"reads and writes", ErrState)
+		return nil, fmt.Errorf("%w: an agent has no variable: write state: {alive: u8}, or the variables that the "+
+			"step reads and writes", ErrState)
 	case n > lattice.MaxVars:
 		return nil, fmt.Errorf("%w: %d variables, want %d at most on a grid", ErrState, n, lattice.MaxVars)
 	}
@@ -113,8 +112,8 @@ func latticeVars(state map[string]string) (vars []kernels.Var, err error) {
 	for _, v := range vars {
 		switch {
 		case v.Width > 1:
-			return nil, fmt.Errorf("%w: %s: agents on a grid have no arrays: write a variable for each element", ErrState,
-				v.Name)
+			return nil, fmt.Errorf("%w: %s: agents on a grid have no arrays: write a variable for each element",
+				ErrState, v.Name)
 		case v.Name == lattice.Ticks.Name:
 			return nil, fmt.Errorf("%w: %s: the number of ticks of a group is called so: choose another name", ErrState,
 				v.Name)
@@ -122,9 +121,6 @@ func latticeVars(state map[string]string) (vars []kernels.Var, err error) {
 	}
 	return vars, nil
 }
-
-// ErrVote is a variable by which agents of a custom cell cannot vote.
-var ErrVote = errors.New("invalid vote")
 
 // checkVote returns an error unless agents can vote by the variable between the candidates.
 func checkVote(of Lattice, vars []kernels.Var) error {
@@ -136,8 +132,8 @@ func checkVote(of Lattice, vars []kernels.Var) error {
 	case i < 0:
 		return fmt.Errorf("%w: by: the state has no variable %q", ErrVote, of.Vote)
 	case (vars[i].Elem == kernels.F32 || vars[i].Elem == kernels.BF16) && of.Candidates > 2:
-		return fmt.Errorf("%w: by: %s is a float, by which agents vote between two candidates, 0 and all else, and not "+
-			"%d: name a variable of u8, u32 or u64 that the step sets", ErrVote, of.Vote, of.Candidates)
+		return fmt.Errorf("%w: by: %s is a float, by which agents vote between two candidates, 0 and all else, and "+
+			"not %d: name a variable of u8, u32 or u64 that the step sets", ErrVote, of.Vote, of.Candidates)
 	}
 	return nil
 }
@@ -152,16 +148,13 @@ func latticeFeatures(of Lattice, vars []kernels.Var) (all []int, err error) {
 	for _, name := range of.Features {
 		i := slices.IndexFunc(vars, func(v kernels.Var) bool { return v.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("%w: %q: an observation sets variables of an agent, and the state has none of this name",
-				ErrFeature, name)
+			return nil, fmt.Errorf("%w: %q: an observation sets variables of an agent, and the state has none of this "+
+				"name", ErrFeature, name)
 		}
 		all = append(all, i)
 	}
 	return all, nil
 }
-
-// ErrFeature is a feature that is no variable of a custom cell.
-var ErrFeature = errors.New("invalid feature")
 
 // OnLattice reports whether the cell is a custom one, whose agents are on a grid.
 func (a *Addressed) OnLattice() bool { return a.lattice != nil }

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	benchSide = flag.Int("side", 0, "columns and rows of the grids of two dimensions of BenchmarkTick; 0: 8192, and 64 "+
-		"on the host device")
+	benchSide = flag.Int("side", 0, "columns and rows of the grids of two dimensions of BenchmarkTick; 0: 8192, and "+
+		"64 on the host device")
 	benchCube = flag.Int("cube", 0, "sides of those of three; 0: 512, and 16 on the host device")
 	benchBand = flag.Int64("band", 0, "layers that a thread makes in BenchmarkTick; 0: those of New")
 )
@@ -43,8 +43,12 @@ func BenchmarkTick(b *testing.B) {
 		of    cells.Lattice
 		depth int
 	}{
-		{"GrayScott2D", latticetest.GrayScott(), 1}, {"Heat2D", heat(), 1}, {"Fire2D", latticetest.Fire(), 1},
-		{"Heat3D", heat(), 3}, {"GrayScott3D", latticetest.GrayScott(), 3}, {"Diffusion3D", latticetest.Diffusion(), 3},
+		{"GrayScott2D", latticetest.GrayScott(), 1},
+		{"Heat2D", heat(), 1},
+		{"Fire2D", latticetest.Fire(), 1},
+		{"Heat3D", heat(), 3},
+		{"GrayScott3D", latticetest.GrayScott(), 3},
+		{"Diffusion3D", latticetest.Diffusion(), 3},
 		{"Life3D", latticetest.Life3D(), 3},
 	} {
 		for _, faces := range []bool{false, true} {

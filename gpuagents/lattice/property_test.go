@@ -13,7 +13,8 @@ import (
 // the bit.
 func TestTranslation(t *testing.T) {
 	for _, g := range []latticetest.Grid{
-		{Width: 45, Height: 22, Depth: 1, Periodic: true}, {Width: 16, Height: 9, Depth: 8, Periodic: true, Faces: true},
+		{Width: 45, Height: 22, Depth: 1, Periodic: true},
+		{Width: 16, Height: 9, Depth: 8, Periodic: true, Faces: true},
 	} {
 		r := rand.New(rand.NewPCG(64, uint64(g.Depth)))
 		l := open(t, openDevice(t), latticetest.GrayScott(), g, 1, Options{PageBytes: 8192})

@@ -60,8 +60,8 @@ func (s *Spec) Lattice() lattice.Options {
 func (s *Spec) validateLattice() (path []string, err error) {
 	n := s.Neighbours
 	if s.OnGraph() {
-		return []string{"neighbours"}, errors.New("neighbours: agents of a custom cell are on a grid: write width and " +
-			"height, and depth for three dimensions, and no graph")
+		return []string{"neighbours"}, errors.New("neighbours: agents of a custom cell are on a grid: write width " +
+			"and height, and depth for three dimensions, and no graph")
 	}
 	if path, err := s.validateSides(); err != nil {
 		return path, err

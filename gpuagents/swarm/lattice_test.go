@@ -91,8 +91,8 @@ func TestLatticeErrors(t *testing.T) {
 			"715827882",
 		onLattice("", "neighbours: {width: 6, height: 2, depth: -1}\n"): "a.yaml:8: neighbours: depth -1: use 1 or " +
 			"more, or leave it out",
-		onLattice("", "neighbours: {width: 65536, height: 1024, depth: 65}\n"): "a.yaml:8: neighbours: depth 65: use 1 " +
-			"to 63",
+		onLattice("", "neighbours: {width: 65536, height: 1024, depth: 65}\n"): "a.yaml:8: neighbours: depth 65: use " +
+			"1 to 63",
 		onLattice("", "neighbours: {width: 65536, height: 1024, depth: 33}\n"): "a.yaml:8: neighbours: the grid of " +
 			"65536 x 1024 x 33 has 2214592512 agents: a custom cell has fewer than 2^31",
 		onLattice("", "agents: 9\n"+grid): "a.yaml:8: agents 9: the grid of 6 x 2 has 12: write that",
@@ -108,20 +108,20 @@ func TestLatticeErrors(t *testing.T) {
 			"by which agents vote between two candidates",
 		onLattice(rate, "neighbours: {width: 100000, height: 2}\npage_size: 64KiB\n"): "a.yaml:10: invalid lattice: a " +
 			"page of 65536 bytes has",
-		strings.Replace(onLattice(rate, grid), "u: f32", "u: 'f32[3]'", 1): "a.yaml:5: invalid cell state: u: agents on " +
-			"a grid have no arrays",
+		strings.Replace(onLattice(rate, grid), "u: f32", "u: 'f32[3]'", 1): "a.yaml:5: invalid cell state: u: agents " +
+			"on a grid have no arrays",
 		strings.Replace(onLattice(rate, grid), "u: f32", "ticks: f32", 1): "a.yaml:5: invalid cell state: ticks: the " +
 			"number of ticks",
-		strings.Replace(onLattice(rate, grid), "  state: {u: f32, alive: u8, n: u64}\n", "", 1): "a.yaml:3: invalid cell " +
-			"state: an agent has no variable",
+		strings.Replace(onLattice(rate, grid), "  state: {u: f32, alive: u8, n: u64}\n", "", 1): "a.yaml:3: invalid " +
+			"cell state: an agent has no variable",
 		strings.Replace(onLattice(rate, grid), "void step(", "void steps(", 1): "a.yaml:7: invalid step: it has no " +
 			"__device__ void step(Agent &self",
 		"name: x\naddressed: agent\ncell: {kind: life}\nneighbours: {width: 6, height: 2, depth: 3}": "a.yaml:4: " +
 			"neighbours: depth and faces: they are for the cell custom",
-		"name: x\naddressed: agent\nagents: 9\ncell: {kind: sir}\nneighbours: {ring: {reach: 1}, faces: true}": "a.yaml:5: " +
-			"neighbours: agents of the cell sir are on a graph",
-		"name: x\naddressed: agent\nagents: 512\ncell: {hear: {sum: [u]}}\nvote: {candidates: [a, b]}": "a.yaml:4: hear: " +
-			"it is for a custom cell on a grid",
+		"name: x\naddressed: agent\nagents: 9\ncell: {kind: sir}\nneighbours: {ring: {reach: 1}, faces: true}": "" +
+			"a.yaml:5: neighbours: agents of the cell sir are on a graph",
+		"name: x\naddressed: agent\nagents: 512\ncell: {hear: {sum: [u]}}\nvote: {candidates: [a, b]}": "" +
+			"a.yaml:4: hear: it is for a custom cell on a grid",
 		"name: x\nvote: {by: u}": `a.yaml:2: by "u": it is for a custom cell on a grid`,
 	} {
 		_, err := Parse("a.yaml", []byte(text))

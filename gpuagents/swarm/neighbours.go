@@ -253,8 +253,8 @@ func (s *Spec) validateGrid() (path []string, err error) {
 			"and " +
 			"height, or cell: {kind: sir}, {kind: lif} or {kind: izhikevich} for agents on a graph")
 	case n.Depth != 0 || n.Faces:
-		return []string{"neighbours"}, errors.New("neighbours: depth and faces: they are for the cell custom: the cell " +
-			"life hears the eight agents around, in two dimensions. Life of three is a step of some lines: " +
+		return []string{"neighbours"}, errors.New("neighbours: depth and faces: they are for the cell custom: the " +
+			"cell life hears the eight agents around, in two dimensions. Life of three is a step of some lines: " +
 			"docs/cells.md, Custom cells on a grid")
 	}
 	return s.validateSides()

@@ -56,11 +56,11 @@ func (s *Spec) validateStep() (path []string, err error) {
 		return []string{"cell", "hear"}, errors.New("hear: it is for a custom cell on a grid: write addressed: agent " +
 			"and kind: custom, or leave it out")
 	case !s.OnLattice() && s.Vote.By != "":
-		return []string{"vote", "by"}, fmt.Errorf("by %q: it is for a custom cell on a grid: write addressed: agent and "+
-			"kind: custom, or leave it out", s.Vote.By)
+		return []string{"vote", "by"}, fmt.Errorf("by %q: it is for a custom cell on a grid: write addressed: agent "+
+			"and kind: custom, or leave it out", s.Vote.By)
 	case s.OnLattice() && len(s.Cell.Embedding) > 0:
-		return []string{"cell", "embedding"}, errors.New("embedding: agents on a grid have none: leave it out, and ask " +
-			"swarm compute for means of variables")
+		return []string{"cell", "embedding"}, errors.New("embedding: agents on a grid have none: leave it out, and " +
+			"ask swarm compute for means of variables")
 	case !s.Custom() && s.Cell.Step != "":
 		return []string{"cell", "step"}, fmt.Errorf("step: the cell %s has its own: use the kind %s", s.Cell.Kind,
 			cells.CustomName)

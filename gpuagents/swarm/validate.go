@@ -18,8 +18,8 @@ import (
 
 // addressable are the cells whose agents can be addressed.
 var addressable = []string{
-	cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.CustomName, "gru", cells.IzhikevichName, "leaky", cells.LifeName,
-	cells.LIFName, cells.SIRName,
+	cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.CustomName, "gru", cells.IzhikevichName, "leaky",
+	cells.LifeName, cells.LIFName, cells.SIRName,
 }
 
 // validate returns the first thing wrong and the key where it stands.

@@ -5,7 +5,6 @@ package lattice
 
 import (
 	_ "embed" // the frame
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -43,9 +42,6 @@ const StepSignature = "__device__ void step(Agent &self, const Params &p, const 
 
 var stepHead = regexp.MustCompile(`\bvoid\s+step\s*\(\s*Agent\s*&\s*\w*\s*,\s*const\s+Params\s*&\s*\w*\s*,` +
 	`\s*const\s+Around\s*&\s*\w*\s*\)\s*\{`)
-
-// ErrHear is a reduction that a cell cannot have.
-var ErrHear = errors.New("invalid reduction over neighbours")
 
 // Op is a reduction over the neighbours of an agent.
 type Op string
@@ -97,15 +93,23 @@ func (c Cell) Layout() []kernels.Var { return append(slices.Clone(c.Vars), Ticks
 // Divide. A thread makes band layers, up to MostBand. Agents have made tick ticks before. If count is 1, the
 // agents that vote for each candidate are added to tally, 16 numbers of 64 bits.
 var Params = []device.Param{
-	{Name: "from", Kind: device.KindBuffer}, {Name: "from_frames", Kind: device.KindBuffer},
-	{Name: "to", Kind: device.KindBuffer}, {Name: "to_frames", Kind: device.KindBuffer},
-	{Name: "page_bytes", Kind: device.KindUint32}, {Name: "layout", Kind: device.KindBuffer},
-	{Name: "params", Kind: device.KindBuffer}, {Name: "width", Kind: device.KindUint32},
-	{Name: "height", Kind: device.KindUint32}, {Name: "depth", Kind: device.KindUint32},
+	{Name: "from", Kind: device.KindBuffer},
+	{Name: "from_frames", Kind: device.KindBuffer},
+	{Name: "to", Kind: device.KindBuffer},
+	{Name: "to_frames", Kind: device.KindBuffer},
+	{Name: "page_bytes", Kind: device.KindUint32},
+	{Name: "layout", Kind: device.KindBuffer},
+	{Name: "params", Kind: device.KindBuffer},
+	{Name: "width", Kind: device.KindUint32},
+	{Name: "height", Kind: device.KindUint32},
+	{Name: "depth", Kind: device.KindUint32},
 	{Name: "each", Kind: device.KindUint32},
-	{Name: "magic", Kind: device.KindUint32}, {Name: "shift", Kind: device.KindUint32},
-	{Name: "band", Kind: device.KindUint32}, {Name: "tick", Kind: device.KindUint64},
-	{Name: "count", Kind: device.KindUint32}, {Name: "tally", Kind: device.KindBuffer},
+	{Name: "magic", Kind: device.KindUint32},
+	{Name: "shift", Kind: device.KindUint32},
+	{Name: "band", Kind: device.KindUint32},
+	{Name: "tick", Kind: device.KindUint64},
+	{Name: "count", Kind: device.KindUint32},
+	{Name: "tally", Kind: device.KindBuffer},
 }
 
 // Divide returns numbers by which n / each is the upper word of 2 n * magic, shifted right by shift, for any n

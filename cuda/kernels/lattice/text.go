@@ -73,10 +73,10 @@ func (t term) join() string {
 // seen returns the value that the step sees, of the reduction s over n neighbours.
 func (t term) seen() string {
 	value := "s." + t.name()
-	switch {
-	case t.Op == Mean:
+	switch t.Op {
+	case Mean:
 		return fmt.Sprintf("exoswarm_frame::mean_of((float)%s, n)", value)
-	case t.Op == Max || t.Op == Min:
+	case Max, Min:
 		return fmt.Sprintf("n ? %s : 0", value)
 	}
 	return value
@@ -170,8 +170,8 @@ func (c Cell) structs(b *strings.Builder, terms []term) {
 	for _, t := range terms {
 		fmt.Fprintf(b, "    a.%s.%s = %s;\n", t.Op, t.of.Name, t.seen())
 	}
-	b.WriteString("  }\n  __device__ static __forceinline__ void step(Agent &a, const Params &p, const Around &around)" +
-		" {\n    exoswarm_cell::step(a, p, around);\n  }\n" +
+	b.WriteString("  }\n  __device__ static __forceinline__ void step(Agent &a, const Params &p, const Around &r) " +
+		"{\n    exoswarm_cell::step(a, p, r);\n  }\n" +
 		"  __device__ static __forceinline__ unsigned candidate(const Agent &a) {\n")
 	fmt.Fprintf(b, "    return %s;\n  }\n};\n} // namespace exoswarm_cell\n", c.candidate())
 }
