@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 )
 
-// Lattice is a custom cell on a grid as a user writes it.
+// Lattice is a custom cell on a grid or a graph as a user writes it.
 type Lattice struct {
 	// State has the type of each variable of an agent by name: f32, bf16, u32, u8 or u64.
 	State map[string]string
@@ -25,7 +25,7 @@ type Lattice struct {
 	// 2 to lattice.MaxCandidates, if the value is larger. A float has two: 0, and all else.
 	Vote       string
 	Candidates int
-	// Dimensions of the grid are 2 or 3. With Faces, neighbours share a face. With Periodic, the first and
+	// Dimensions of the grid are 2 or 3, and 0 of a graph. With Faces, neighbours share a face. With Periodic, the first and
 	// the last agents on each axis are neighbours.
 	Dimensions      int
 	Faces, Periodic bool
@@ -39,7 +39,7 @@ type Lattice struct {
 // 0, or it is not.
 var LatticeCandidates = []string{"zero", "set"}
 
-// AddressLattice returns a custom cell whose agents are on a grid. State and parameters are in alphabetical
+// AddressLattice returns a custom cell whose agents are on a grid or a graph. State and parameters are in alphabetical
 // order, whatever the order of the specification, so the same specification gives the same layout. The error
 // is an ErrState, an ErrParameter, a lattice.ErrHear or a kernels.ErrStep. The step is not compiled here.
 func AddressLattice(of Lattice) (*Addressed, error) {
@@ -58,9 +58,10 @@ func AddressLattice(of Lattice) (*Addressed, error) {
 		return nil, err
 	}
 	c := &Cell{
-		Name: CustomName, Doc: "a cell on a grid whose step its user has written", Kernel: lattice.Kernel,
+		Name: CustomName, Doc: "a cell on a grid or a graph whose step its user has written",
 		weights: func(*Bound, uint64) []float32 { return nil },
 	}
+	c.Kernel, _ = cell.Signature()
 	for _, name := range slices.Sorted(maps.Keys(of.Params)) {
 		if err := kernels.CustomName(name); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrParameter, err)
@@ -112,7 +113,7 @@ func latticeVars(state map[string]string) (vars []kernels.Var, err error) {
 	for _, v := range vars {
 		switch {
 		case v.Width > 1:
-			return nil, fmt.Errorf("%w: %s: agents on a grid have no arrays: write a variable for each element",
+			return nil, fmt.Errorf("%w: %s: agents that hear neighbours have no arrays: write a variable for each element",
 				ErrState, v.Name)
 		case v.Name == lattice.Ticks.Name:
 			return nil, fmt.Errorf("%w: %s: the number of ticks of a group is called so: choose another name", ErrState,
@@ -156,7 +157,7 @@ func latticeFeatures(of Lattice, vars []kernels.Var) (all []int, err error) {
 	return all, nil
 }
 
-// OnLattice reports whether the cell is a custom one, whose agents are on a grid.
+// OnLattice reports whether the cell is a custom one, whose agents are on a grid or a graph.
 func (a *Addressed) OnLattice() bool { return a.lattice != nil }
 
 // Settable returns the variables that an observation sets, by their places in Vars. The caller does not

@@ -6,6 +6,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
@@ -102,40 +103,67 @@ func (l Links) check(agents int64) error {
 // rewire returns a chance in 2^-32.
 func (l Links) rewire() uint64 { return uint64(math.Round(l.Rewire * (1 << 32))) }
 
-// openLinks puts the links on the device.
-func (n *Network) openLinks() error {
-	l, agents := n.o.Links, n.Len()
+// Wires is links on a device, as package graphset has them. Degree is 0 where rows are between offsets.
+type Wires struct {
+	Offsets, Columns, Weights device.Buffer
+	Degree                    uint32
+	// Weighted says that links have weights of their own.
+	Weighted bool
+}
+
+// Bytes returns what the links of so many agents take on a device.
+func (l Links) Bytes(agents int64) int64 { return l.bytes(agents) }
+
+// Check returns an ErrInvalid for links that so many agents cannot have.
+func (l Links) Check(agents int64) error { return l.check(agents) }
+
+// Open puts the links of so many agents on a device, in memory that alloc returns, or puts the work into the
+// stream that generates them.
+func (l Links) Open(d device.Device, stream device.Stream, agents int64, alloc func(bytes int64) (device.Buffer,
+	error),
+) (w Wires, err error) {
 	rows := l.Rows
 	if rows == nil { // no kernel reads what is empty here
 		rows = &edges.Rows{}
 	}
+	w.Weighted = rows.Weights != nil
 	for _, m := range []struct {
 		to    *device.Buffer
 		bytes int64
 		from  []byte
 	}{
-		{&n.offsets, int64(8 * len(rows.Offsets)), device.Bytes(rows.Offsets)},
-		{&n.columns, 4 * l.count(agents), device.Bytes(rows.Columns)},
-		{&n.weights, int64(4 * len(rows.Weights)), device.Bytes(rows.Weights)},
+		{&w.Offsets, int64(8 * len(rows.Offsets)), device.Bytes(rows.Offsets)},
+		{&w.Columns, 4 * l.count(agents), device.Bytes(rows.Columns)},
+		{&w.Weights, int64(4 * len(rows.Weights)), device.Bytes(rows.Weights)},
 	} {
-		if err := n.alloc(m.to, max(least, m.bytes)); err != nil {
-			return err
+		if *m.to, err = alloc(max(least, m.bytes)); err != nil {
+			return w, err
 		}
 		if len(m.from) > 0 {
 			if err := (*m.to).Write(0, m.from); err != nil {
-				return err
+				return w, err
 			}
 		}
 	}
 	if l.Rows != nil {
-		return nil
+		return w, nil
 	}
-	k, err := n.dev.Kernel(graphset.Links)
+	k, err := d.Kernel(graphset.Links)
 	if err != nil {
-		return err
+		return w, err
 	}
-	n.degree = uint32(l.Degree)
-	return n.stream.Launch(k, n.states.Shape(agents*int64((l.Degree+1)/2)), device.Ptr(n.columns),
-		device.Uint32(uint32(agents)), device.Uint32(n.degree), device.Uint64(l.rewire()),
+	w.Degree = uint32(l.Degree)
+	return w, stream.Launch(k, bytestate.ShapeOn(d, agents*int64((l.Degree+1)/2)), device.Ptr(w.Columns),
+		device.Uint32(uint32(agents)), device.Uint32(w.Degree), device.Uint64(l.rewire()),
 		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)))
+}
+
+// openLinks puts the links on the device.
+func (n *Network) openLinks() error {
+	w, err := n.o.Links.Open(n.dev, n.stream, n.Len(), func(bytes int64) (m device.Buffer, err error) {
+		err = n.alloc(&m, bytes)
+		return m, err
+	})
+	n.offsets, n.columns, n.weights, n.degree = w.Offsets, w.Columns, w.Weights, w.Degree
+	return err
 }

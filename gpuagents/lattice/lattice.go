@@ -1,5 +1,5 @@
 // Package lattice is the library of swarms with a custom cell, whose agents are on a grid of two or three
-// dimensions on one device: it steps, writes and reads them, and needs no queue.
+// dimensions or on a graph, on one device: it steps, writes and reads them, and needs no queue.
 package lattice
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/turns"
 )
@@ -21,11 +22,15 @@ import (
 // MostAgents is the most agents of a Lattice.
 const MostAgents = math.MaxInt32
 
-// Options are the settings of a Lattice. Width and Height have no default.
+// Options are the settings of a Lattice: Width and Height of a grid, or Agents and Links of a graph, which have
+// no default.
 type Options struct {
 	// Width, Height and Depth are the sides of the grid. The default of Depth is 1: a grid of two
 	// dimensions. Agent z*Width*Height + y*Width + x is at x, y, z.
 	Width, Height, Depth int64
+	// Agents is how many there are on a graph, and Links those of the agents whom each of them hears.
+	Agents int64
+	Links  *graph.Links
 	// Seed is the key of the random numbers of steps.
 	Seed uint64
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
@@ -36,17 +41,25 @@ type Options struct {
 func (o *Options) rows() int64 { return o.Height * o.Depth }
 
 // agents returns the number of all agents.
-func (o *Options) agents() int64 { return o.Width * o.rows() }
+func (o *Options) agents() int64 {
+	if o.Links != nil {
+		return o.Agents
+	}
+	return o.Width * o.rows()
+}
 
 // String implements fmt.Stringer.
 func (o *Options) String() string {
+	if o.Links != nil {
+		return fmt.Sprintf("a graph of %d agents", o.Agents)
+	}
 	if o.Depth == 1 {
 		return fmt.Sprintf("a grid of %d x %d agents", o.Width, o.Height)
 	}
 	return fmt.Sprintf("a grid of %d x %d x %d agents", o.Width, o.Height, o.Depth)
 }
 
-// Lattice is agents on a grid. All variables are 0 at first. Its pages are all on the device, and beside them
+// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are all on the device, and beside them
 // is a second generation of the same size. Between two calls the state is in the pages.
 //
 // One goroutine uses a Lattice at a time; its owner closes it before the device. After an error of the
@@ -61,6 +74,7 @@ type Lattice struct {
 	step   device.Kernel
 
 	places, params, tally device.Buffer // the layout, the parameters, and counts of candidates
+	wires                 graph.Wires   // of a graph
 
 	each   uint32 // rows of a page
 	magic  uint32 // of a division by it
@@ -82,7 +96,9 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, step device.Ke
 		return nil, err
 	}
 	l = &Lattice{dev: d, cell: cell, layout: layout, o: o, step: step}
-	l.each = uint32(int64(layout.Slots*layout.Agents) / o.Width)
+	if l.each = uint32(layout.Slots * layout.Agents); o.Links == nil {
+		l.each /= uint32(o.Width)
+	}
 	l.magic, l.shift = text.Divide(l.each)
 	l.band = bandFor(d, &o)
 	if err := l.open(b); err != nil {
@@ -94,7 +110,11 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, step device.Ke
 // Compile compiles the step of a custom cell of cells.AddressLattice. A *device.SourceError has the words of the
 // compiler, and a device without one is device.ErrNotSupported.
 func Compile(d device.Device, cell *cells.Addressed) (device.Kernel, error) {
-	return d.CompileExact(text.Kernel, cell.Cell.Source, text.Params...)
+	params := text.Params
+	if cell.Cell.Kernel == text.LinksKernel {
+		params = text.LinksParams
+	}
+	return d.CompileExact(cell.Cell.Kernel, cell.Cell.Source, params...)
 }
 
 // bandFor returns how many layers a thread makes: fewer on small grids, so that all processors have threads.
@@ -127,8 +147,41 @@ func sizes(cell *cells.Addressed, o *Options, l kernels.Layout) turns.Options {
 	return turns.Options{
 		What: o.String(), Groups: int(o.agents() / int64(l.Agents)), Pages: int((o.agents() + per - 1) / per),
 		PageBytes: l.PageBytes,
-		Beside:    int64(4*len(l.Table()) + 4*len(cell.LatticeBlock(0)) + tallyBytes),
+		Beside:    int64(4*len(l.Table())+4*len(cell.LatticeBlock(0))+tallyBytes) + o.linkBytes(),
 	}
+}
+
+// linkBytes returns what the links of a graph take.
+func (o *Options) linkBytes() int64 {
+	if o.Links == nil {
+		return 0
+	}
+	return o.Links.Bytes(o.Agents)
+}
+
+// checkSize returns an ErrInvalid for sizes of a grid or a graph that do not fit the cell.
+func (o *Options) checkSize(cell *cells.Addressed) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case !cell.OnLattice():
+		return bad("cell %s: use a custom one", cell.Cell.Name)
+	case (o.Links == nil) != (cell.Cell.Kernel == text.Kernel):
+		return bad("the cell is for a grid or a graph, and the options are for the other one")
+	case o.Links != nil && (o.Agents < 1 || o.Agents > MostAgents || o.Agents%int64(cell.Agents) != 0):
+		return bad("%d agents in groups of %d: use a multiple of the group, below 2^31", o.Agents, cell.Agents)
+	case o.Links != nil:
+		if err := o.Links.Check(o.Agents); err != nil {
+			return bad("%v", err)
+		}
+	case o.Width < 1 || o.Height < 1 || o.Depth < 1 || o.Width > MostAgents/o.Height ||
+		o.Width*o.Height > MostAgents/o.Depth:
+		return bad("%d x %d x %d agents: use 1 or more, and fewer than 2^31 in all", o.Width, o.Height, o.Depth)
+	case o.Width%int64(cell.Agents) != 0:
+		return bad("groups of %d: use a number that divides the width, %d", cell.Agents, o.Width)
+	}
+	return nil
 }
 
 // place checks the options, fills in the defaults, and returns the layout of a page, which has whole rows.
@@ -142,18 +195,13 @@ func place(cell *cells.Addressed, o *Options) (l kernels.Layout, err error) {
 	bad := func(format string, args ...any) (kernels.Layout, error) {
 		return l, fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	switch {
-	case !cell.OnLattice():
-		return bad("cell %s: use a custom one", cell.Cell.Name)
-	case o.Width < 1 || o.Height < 1 || o.Depth < 1 || o.Width > MostAgents/o.Height ||
-		o.Width*o.Height > MostAgents/o.Depth:
-		return bad("%d x %d x %d agents: use 1 or more, and fewer than 2^31 in all", o.Width, o.Height, o.Depth)
-	case o.Width%int64(cell.Agents) != 0:
-		return bad("groups of %d: use a number that divides the width, %d", cell.Agents, o.Width)
-	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
+	if err := o.checkSize(cell); err != nil {
+		return l, err
+	}
+	if o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30 {
 		return bad("pages of %d bytes: use a multiple of 4096 up to 2^30", o.PageBytes)
 	}
-	if l, err = cell.Layout(o.PageBytes); err != nil {
+	if l, err = cell.Layout(o.PageBytes); err != nil || o.Links != nil {
 		return l, err
 	}
 	row := int(o.Width) / cell.Agents
@@ -181,6 +229,12 @@ func (l *Lattice) open(b *pages.Budget) (err error) {
 			return err
 		}
 		if err := (*m.to).Write(0, device.Bytes(m.words)); err != nil {
+			return err
+		}
+	}
+	if l.o.Links != nil {
+		alloc := func(bytes int64) (device.Buffer, error) { return l.turns.Alloc(bytes, "graph") }
+		if l.wires, err = l.o.Links.Open(l.dev, l.turns.Stream, l.Len(), alloc); err != nil {
 			return err
 		}
 	}
@@ -256,17 +310,28 @@ func (l *Lattice) Ticks() (uint64, error) {
 
 // launch puts a step into the stream: from the pages to the other generation, or back.
 func (l *Lattice) launch(away bool, tick uint64, count bool) error {
-	args := append(l.turns.Generations(away),
-		device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places), device.Ptr(l.params),
-		device.Uint32(uint32(l.o.Width)), device.Uint32(uint32(l.o.Height)), device.Uint32(uint32(l.o.Depth)),
-		device.Uint32(l.each), device.Uint32(l.magic), device.Uint32(l.shift),
-		device.Uint32(uint32(l.band)), device.Uint64(tick), bit(count), device.Ptr(l.tally))
+	args := append(l.turns.Generations(away), device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places),
+		device.Ptr(l.params))
+	if l.o.Links != nil {
+		w := l.wires
+		args = append(args, device.Uint32(uint32(l.Len())), device.Uint32(l.each), device.Uint32(l.magic),
+			device.Uint32(l.shift), device.Ptr(w.Offsets), device.Ptr(w.Columns), device.Ptr(w.Weights),
+			device.Uint32(w.Degree), bit(w.Weighted))
+	} else {
+		args = append(args, device.Uint32(uint32(l.o.Width)), device.Uint32(uint32(l.o.Height)),
+			device.Uint32(uint32(l.o.Depth)), device.Uint32(l.each), device.Uint32(l.magic), device.Uint32(l.shift),
+			device.Uint32(uint32(l.band)))
+	}
+	args = append(args, device.Uint64(tick), bit(count), device.Ptr(l.tally))
 	return l.turns.Stream.Launch(l.step, l.single.Shape(l.threads()), args...)
 }
 
 // threads returns the threads with work in a launch.
 func (l *Lattice) threads() int64 {
-	if l.o.Depth == 1 {
+	switch {
+	case l.o.Links != nil:
+		return l.Len()
+	case l.o.Depth == 1:
 		return l.o.Width * ((l.o.Height + l.band - 1) / l.band)
 	}
 	const tall = text.Block / 32 // rows of a block, of 32 columns

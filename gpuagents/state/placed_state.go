@@ -108,38 +108,45 @@ func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Grou
 		return nil, err
 	}
 	s := &placedState{groups: p, every: spec.Checkpoint}
+	if spec.OnLattice() {
+		return s, s.openLattice(dev, b, spec, cell)
+	}
 	if spec.OnGraph() {
 		return s, s.openGraph(dev, b, spec, cell, members)
 	}
 	if spec.InBox() {
 		return s, s.openBox(dev, b, spec, cell)
 	}
-	if spec.OnLattice() {
-		return s, s.openLattice(dev, b, spec, cell)
-	}
 	return s, s.openGrid(dev, b, spec, cell, members)
 }
 
-// openLattice makes the place a grid on which agents make a step that a user has written.
+// openLattice makes the place a grid or a graph on which agents make a step that a user has written.
 func (s *placedState) openLattice(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
 	step, err := lattice.Compile(dev, cell)
 	if err := refusedStep(dev, err, spec.Cell.Step); err != nil {
 		return err
 	}
-	field, err := lattice.New(dev, b, cell, step, spec.Lattice())
+	rows, err := spec.Rows()
+	if err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+	}
+	field, err := lattice.New(dev, b, cell, step, spec.Lattice(rows))
 	if err != nil {
 		return err
 	}
-	s.place = field
+	on := "on a grid"
+	if s.place = field; spec.OnGraph() {
+		on = "on a graph"
+	}
 	by := cell.Vars()[cell.Voted()].Name
-	s.texts = placeTexts{cell: cells.CustomName, on: "on a grid", expr: "(" + by + ")"}
+	s.texts = placeTexts{cell: cells.CustomName, on: on, expr: "(" + by + ")"}
 	for _, at := range cell.Settable() {
 		v := cell.Vars()[at]
 		s.texts.columns = append(s.texts.columns, input{
 			v.Name, lattice.Use(v), func(value float32) bool { return lattice.Valid(v, value) },
 		})
 	}
-	s.digest = placeDigest(fmt.Sprintf("custom on a grid, %v, voting by %s\n%s", spec.Neighbours, by,
+	s.digest = placeDigest(fmt.Sprintf("custom %s, %v, voting by %s\n%s", on, spec.Neighbours, by,
 		cell.Cell.Source), spec, cell, field.Layout(), nil)
 	return nil
 }

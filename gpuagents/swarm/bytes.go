@@ -4,7 +4,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/grid"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/space"
 )
 
@@ -17,8 +16,8 @@ func (s *Spec) PageBytes(groups int) int64 {
 		if err != nil {
 			return 0
 		}
-		if layout, err = cell.Layout(int(s.PageSize)); s.OnLattice() {
-			layout, err = lattice.Layout(cell, s.Lattice()) // its pages have whole rows
+		if layout, err = cell.Layout(int(s.PageSize)); err == nil && s.OnLattice() {
+			layout, err = s.latticeLayout(cell)
 		}
 		if err != nil {
 			return 0
@@ -47,7 +46,7 @@ func (s *Spec) BesideBytes() int64 {
 	}
 	switch {
 	case s.OnLattice():
-		return lattice.Beside(cell, s.Lattice())
+		return s.latticeBeside(cell)
 	case s.OnGrid():
 		return grid.Beside(cell, s.Grid())
 	case s.InBox():

@@ -5,7 +5,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 )
@@ -65,7 +64,7 @@ func (s *Spec) validateDelays() (path []string, err error) {
 		case !d.valid():
 			return path, fmt.Errorf("neighbours: delay %v: use whole numbers of ticks from 1 to %d, the smaller one "+
 				"first", d, edges.MaxDelay)
-		case s.Cell.Kind == cells.SIRName:
+		case !spikes(s):
 			return path, fmt.Errorf("neighbours: delay: it is for spikes, of the cells lif and izhikevich: leave it "+
 				"out, or use one of these instead of %s", s.Cell.Kind)
 		}
@@ -74,7 +73,7 @@ func (s *Spec) validateDelays() (path []string, err error) {
 		return []string{"neighbours", "graph"}, fmt.Errorf("neighbours: graph %s: a longest delay of %d ticks: make "+
 			"the swarm from its file", n.Graph, n.Longest)
 	}
-	if n.Longest > 1 && s.Cell.Kind == cells.SIRName {
+	if n.Longest > 1 && !spikes(s) {
 		return []string{"neighbours", "graph"}, fmt.Errorf("neighbours: graph %s: its edges have delays, which are "+
 			"for spikes, of the cells lif and izhikevich: leave the fourth column out, or use one of these", n.Graph)
 	}

@@ -66,6 +66,26 @@ func TestOnLattice(t *testing.T) {
 	}
 }
 
+// TestLatticeOnGraph: a custom cell is on a graph too.
+func TestLatticeOnGraph(t *testing.T) {
+	s, err := Parse("a.yaml", []byte(onLattice("  params: {rate: 2}\n  hear: {weighted: [u], count: [alive]}\n",
+		"agents: 6000\nneighbours: {random: {degree: 3}}\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cell, err := s.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cell.OnLattice() || cell.Cell.Kernel != lattice.LinksKernel || s.AgentsPerGroup != 3000 || s.OnGrid() {
+		t.Errorf("the specification became %+v, %s", s, cell.Cell.Kernel)
+	}
+	if links := int64(4 * 6000 * 3); s.PageBytes(2) != 2<<20 || s.BesideBytes() < 2<<20+links ||
+		s.BesideBytes() > 2<<20+links+4096 {
+		t.Errorf("pages have %d bytes, and %d are beside them", s.PageBytes(2), s.BesideBytes())
+	}
+}
+
 func TestLatticeErrors(t *testing.T) {
 	const grid = "neighbours: {width: 6, height: 2}\n"
 	const rate = "  params: {rate: 2}\n"
@@ -81,9 +101,16 @@ func TestLatticeErrors(t *testing.T) {
 		onLattice("  params: {for: 1}\n", grid):        `a.yaml:6: invalid cell parameter: name "for"`,
 		onLattice(rate+"  embedding: [u]\n", grid):     "a.yaml:7: embedding: agents on a grid have none",
 		onLattice("", ""): "a.yaml:4: neighbours: agents of a custom cell that are addressed are " +
-			"on a grid: write neighbours: {width: 512",
-		onLattice("", "agents: 4\nneighbours: {ring: {reach: 1}}\n"): "a.yaml:9: neighbours: agents of a custom cell " +
-			"are on a grid",
+			"on a grid or a graph: write neighbours: {width: 512",
+		onLattice("", "agents: 4\nneighbours: {ring: {reach: 1}, depth: 2}\n"): "a.yaml:9: neighbours: agents of the " +
+			"cell custom are on a graph: write random, ring or graph, and no width",
+		onLattice("", "neighbours: {ring: {reach: 1}}\n"): "a.yaml: agents 0: a graph has 2 or more",
+		onLattice("", "agents: 4\nneighbours: {random: {degree: 1, delay: 2}}\n"): "a.yaml:9: neighbours: delay: it is " +
+			"for spikes",
+		onLattice("", "agents: 3000000000\nagents_per_group: 1000\nneighbours: {ring: {reach: 1}}\n"): "a.yaml:8: " +
+			"agents 3000000000: a custom cell has fewer than 2^31",
+		onLattice("  hear: {weighted: [u]}\n", grid): "a.yaml:6: invalid reduction over neighbours: weighted: agents " +
+			"on a grid have no weights: use sum",
 		onLattice("", "agents: 4\nneighbours: {space: {size: [9, 9], radius: 1}}\n"): "a.yaml:9: neighbours: space: " +
 			"it is for the cells",
 		onLattice("", "neighbours: {width: 0, height: 2}\n"): "a.yaml:8: neighbours: width 0: use 1 or more",
@@ -109,7 +136,7 @@ func TestLatticeErrors(t *testing.T) {
 		onLattice(rate, "neighbours: {width: 100000, height: 2}\npage_size: 64KiB\n"): "a.yaml:10: invalid lattice: a " +
 			"page of 65536 bytes has",
 		strings.Replace(onLattice(rate, grid), "u: f32", "u: 'f32[3]'", 1): "a.yaml:5: invalid cell state: u: agents " +
-			"on a grid have no arrays",
+			"that hear neighbours have no arrays",
 		strings.Replace(onLattice(rate, grid), "u: f32", "ticks: f32", 1): "a.yaml:5: invalid cell state: ticks: the " +
 			"number of ticks",
 		strings.Replace(onLattice(rate, grid), "  state: {u: f32, alive: u8, n: u64}\n", "", 1): "a.yaml:3: invalid " +

@@ -196,8 +196,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 			"neighbours: {space: {size: [100, 100], radius: 2, periodic: true}}, or the size that you want", kind)
 	case !s.HasNeighbours() && custom:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of a custom cell that are addressed are on a " +
-			"grid: write neighbours: {width: 512, height: 512, periodic: true}, or the size that you want. Without " +
-			"hear in cell, agents hear nobody")
+			"grid or a graph: write neighbours: {width: 512, height: 512, periodic: true}, or {random: {degree: 10}}. " +
+			"Without hear in cell, agents hear nobody")
 	case !s.HasNeighbours() && life:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}, or the size that you want")

@@ -128,7 +128,7 @@ func TestCustomErrors(t *testing.T) {
 		"name: x\ncell:\n  kind: custom\n  params: {a: 1.0e+300}\n" + step +
 			"vote: {candidates: [a, b]}": "a.yaml:4: invalid cell parameter: custom: a = 1e+300, want",
 		byAgent("cell:\n  kind: custom\n" + step): "a.yaml:5: neighbours: agents of a custom cell that are addressed " +
-			"are on a grid: write neighbours: {width: 512, height: 512, periodic: true}",
+			"are on a grid or a graph: write neighbours: {width: 512, height: 512, periodic: true}",
 	} {
 		_, err := Parse("a.yaml", []byte(text))
 		checkSpecError(t, text, err, want)

@@ -10,7 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	onlattice "github.com/exoswarm/exoswarm/gpuagents/lattice"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -158,7 +157,7 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"page_size"}, err
 	}
 	if cell, on := b.(*cells.Addressed); on && s.OnLattice() {
-		if _, err := onlattice.Layout(cell, s.Lattice()); err != nil {
+		if _, err := s.latticeLayout(cell); err != nil {
 			return []string{"page_size"}, err
 		}
 	}

@@ -139,7 +139,7 @@ var keys = []Key{
 	{
 		Path: "cell.state", Kind: Types, Scope: Custom,
 		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +
-			"array, as in `f32[4]`. Agents on a grid have no arrays.",
+			"array, as in `f32[4]`. Under `addressed: agent` there are no arrays.",
 	},
 	{
 		Path: "cell.embedding", Kind: Texts, Scope: Custom,
@@ -156,6 +156,10 @@ var keys = []Key{
 	{Path: "cell.hear.max", Kind: Texts, Scope: Lattice, Doc: "Largest values; 0 without neighbours."},
 	{Path: "cell.hear.min", Kind: Texts, Scope: Lattice, Doc: "Smallest values; 0 without neighbours."},
 	{Path: "cell.hear.count", Kind: Texts, Scope: Lattice, Doc: "Numbers of neighbours whose variable is not 0."},
+	{
+		Path: "cell.hear.weighted", Kind: Texts, Scope: Lattice,
+		Doc: "Sums of values times the weights of links, as floats. On a graph.",
+	},
 	{Path: "cell.step", Kind: Code, Scope: Custom, Doc: "Step of the cell in CUDA C++."},
 	{
 		Path: "cell.step_file", Kind: Text, Scope: Custom,
@@ -165,8 +169,8 @@ var keys = []Key{
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
 		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cells `life` and `custom`, in a box " +
-			"of `space` for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif` and " +
-			"`izhikevich`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on " +
+			"of `space` for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif`, " +
+			"`izhikevich` and `custom`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on " +
 			"the device.",
 	},
 	{
@@ -276,7 +280,7 @@ var keys = []Key{
 		Path: "vote.candidates", Kind: Texts, Min: "2", Max: "16",
 		Doc: "Names of what agents vote for, in the order of the cell. Default: the names of the cell, such as " +
 			"`[normal, suspicious, anomalous]`. A `gru` under `addressed: agent` and a custom cell have none of " +
-			"their own, but for `[zero, set]` of a custom cell on a grid. `none` is reserved.",
+			"their own, but for `[zero, set]` of a custom cell under `addressed: agent`. `none` is reserved.",
 	},
 	{
 		Path: "vote.by", Kind: Text, Scope: Lattice,

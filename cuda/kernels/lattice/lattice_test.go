@@ -36,6 +36,13 @@ func sources(t *testing.T) map[string]string {
 			all[fmt.Sprintf("%s, %+v", name, form)] = c.Cell.Source
 		}
 	}
+	of := latticetest.Opinion()
+	of.Agents = 1
+	c, err := cells.AddressLattice(of)
+	if err != nil {
+		t.Fatalf("opinion: %v, want no error", err)
+	}
+	all["opinion"] = c.Cell.Source
 	return all
 }
 
@@ -43,13 +50,17 @@ func sources(t *testing.T) map[string]string {
 // under its own line numbers.
 func TestSource(t *testing.T) {
 	for name, text := range sources(t) {
-		params, code, err := device.ParseKernel(lattice.Kernel, text)
-		if err != nil || code != text || device.CheckDeclared(lattice.Kernel, lattice.Params, params) != nil {
+		kernel, declared := lattice.Cell{Dimensions: 2}.Signature()
+		if name == "opinion" {
+			kernel, declared = lattice.Cell{}.Signature()
+		}
+		params, code, err := device.ParseKernel(kernel, text)
+		if err != nil || code != text || device.CheckDeclared(kernel, declared, params) != nil {
 			t.Errorf("%s: %v: %v", name, params, err)
 		}
 		for i, p := range params {
-			if p.Name != lattice.Params[i].Name {
-				t.Errorf("%s: parameter %d is %s in the text and %s in Go", name, i, p.Name, lattice.Params[i].Name)
+			if p.Name != declared[i].Name {
+				t.Errorf("%s: parameter %d is %s in the text and %s in Go", name, i, p.Name, declared[i].Name)
 			}
 		}
 		frame, step, found := strings.Cut(text, "#line 1 \"step\"\n")
@@ -85,7 +96,7 @@ func TestCompile(t *testing.T) {
 	for name, code := range sources(t) {
 		// Forms differ in the frame alone, and the cell of all types takes the compiler seconds.
 		if form := "{dimensions:2 faces:false periodic:true}"; !strings.HasPrefix(name, "gray_scott") &&
-			!strings.HasSuffix(name, form) {
+			name != "opinion" && !strings.HasSuffix(name, form) {
 			continue
 		}
 		testcache.File(t, func(path string) error {

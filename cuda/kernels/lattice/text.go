@@ -25,6 +25,8 @@ func float(e kernels.Elem) bool { return e == kernels.F32 || e == kernels.BF16 }
 // ctype returns the type of a term in C++: sums are wide enough for all neighbours, but for u64, which wraps.
 func (t term) ctype() string {
 	switch {
+	case t.own == Weighted:
+		return "float"
 	case t.own == Count:
 		return "unsigned"
 	case t.own == Sum && t.of.Elem == kernels.U8:
@@ -53,6 +55,9 @@ func (t term) one() string {
 	if t.own == Count {
 		return fmt.Sprintf("h.%s != 0", t.of.Name)
 	}
+	if t.own == Weighted {
+		return fmt.Sprintf("exoswarm_frame::mul((float)h.%s, weight)", t.of.Name)
+	}
 	return "h." + t.of.Name
 }
 
@@ -64,7 +69,7 @@ func (t term) join() string {
 		return fmt.Sprintf("if (o.%s > %s) %s = o.%s;", n, n, n, n)
 	case t.own == Min:
 		return fmt.Sprintf("if (o.%s < %s) %s = o.%s;", n, n, n, n)
-	case t.own == Sum && float(t.of.Elem):
+	case t.own == Weighted || t.own == Sum && float(t.of.Elem):
 		return fmt.Sprintf("%s = exoswarm_frame::add(%s, o.%s);", n, n, n)
 	}
 	return fmt.Sprintf("%s += o.%s;", n, n)
@@ -99,6 +104,9 @@ func (c Cell) terms() (all []term, err error) {
 			one := term{Term: t, at: at, of: c.Vars[at], own: t.Op}
 			if op == Mean {
 				one.own = Sum
+			}
+			if op == Weighted && c.Dimensions > 0 {
+				return nil, fmt.Errorf("%w: weighted: agents on a grid have no weights: use sum", ErrHear)
 			}
 			if op == Mean && one.of.Elem == kernels.U64 {
 				return nil, fmt.Errorf("%w: mean: %s is a u64, of which a sum wraps: use u32 or f32 for it, or sum "+
@@ -148,7 +156,7 @@ func (c Cell) structs(b *strings.Builder, terms []term) {
 		fmt.Fprintf(b, "  float %s;\n", p)
 	}
 	b.WriteString("};\n")
-	writeAround(b, terms)
+	c.writeAround(b, terms)
 	fmt.Fprintf(b, "%s;\n", StepSignature)
 	b.WriteString("struct Heard {\n")
 	heard := c.heard(terms)
@@ -156,7 +164,7 @@ func (c Cell) structs(b *strings.Builder, terms []term) {
 		fmt.Fprintf(b, "  %s %s;\n", c.Vars[i].Elem.CType(), c.Vars[i].Name)
 	}
 	b.WriteString("};\n")
-	writePart(b, parts(terms))
+	c.writePart(b, parts(terms))
 	b.WriteString("struct exoswarm_step {\n  typedef exoswarm_cell::Agent Agent;\n" +
 		"  typedef exoswarm_cell::Params Params;\n  typedef exoswarm_cell::Around Around;\n" +
 		"  typedef exoswarm_cell::Heard Heard;\n  typedef exoswarm_cell::Part Part;\n" +
@@ -177,8 +185,12 @@ func (c Cell) structs(b *strings.Builder, terms []term) {
 }
 
 // writeAround writes what the step sees of the neighbours.
-func writeAround(b *strings.Builder, terms []term) {
-	b.WriteString("struct Around {\n  unsigned neighbours, x, y, z;\n  unsigned long long tick;\n")
+func (c Cell) writeAround(b *strings.Builder, terms []term) {
+	place := ", x, y, z"
+	if c.Dimensions == 0 {
+		place = ""
+	}
+	b.WriteString("struct Around {\n  unsigned neighbours" + place + ";\n  unsigned long long tick;\n")
 	for _, op := range Ops {
 		first := true
 		for _, t := range terms {
@@ -203,7 +215,11 @@ func writeAround(b *strings.Builder, terms []term) {
 }
 
 // writePart writes the reduction of some neighbours.
-func writePart(b *strings.Builder, all []term) {
+func (c Cell) writePart(b *strings.Builder, all []term) {
+	heard := "const Heard &h"
+	if c.Dimensions == 0 {
+		heard += ", float weight"
+	}
 	b.WriteString("struct Part {\n")
 	for _, t := range all {
 		fmt.Fprintf(b, "  %s %s;\n", t.ctype(), t.name())
@@ -221,7 +237,7 @@ func writePart(b *strings.Builder, all []term) {
 	member("static __forceinline__ Part none()", func(t term) string {
 		return fmt.Sprintf("p.%s = %s;", t.name(), t.none())
 	}, "    return p;\n")
-	member("static __forceinline__ Part of(const Heard &h)", func(t term) string {
+	member("static __forceinline__ Part of("+heard+")", func(t term) string {
 		return fmt.Sprintf("p.%s = %s;", t.name(), t.one())
 	}, "    return p;\n")
 	member("__forceinline__ void join(const Part &o)", term.join, "")

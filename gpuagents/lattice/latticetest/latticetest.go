@@ -23,6 +23,8 @@ var (
 	DiffusionStep string
 	//go:embed mix.cu
 	MixStep string
+	//go:embed opinion.cu
+	OpinionStep string
 )
 
 // GrayScott is two substances that react and spread.
@@ -68,12 +70,26 @@ func Mix() cells.Lattice {
 	}
 	for _, op := range lattice.Ops {
 		for _, v := range []string{"e", "d", "c", "b", "a"} { // steps see them in any order
-			if op != lattice.Mean || v != "c" {
+			if op != lattice.Weighted && (op != lattice.Mean || v != "c") {
 				of.Hear = append(of.Hear, lattice.Term{Op: op, Var: v})
 			}
 		}
 	}
 	return of
+}
+
+// Opinion spreads opinions over the links of a graph.
+func Opinion() cells.Lattice {
+	return cells.Lattice{
+		State:  map[string]string{"opinion": "f32", "loud": "u8", "heard": "u32"},
+		Params: map[string]float64{"trust": 0.25, "doubt": 0.05},
+		Hear: []lattice.Term{
+			{Op: lattice.Weighted, Var: "opinion"}, {Op: lattice.Mean, Var: "opinion"}, {Op: lattice.Sum, Var: "opinion"},
+			{Op: lattice.Max, Var: "opinion"}, {Op: lattice.Min, Var: "opinion"}, {Op: lattice.Count, Var: "loud"},
+			{Op: lattice.Sum, Var: "heard"},
+		},
+		Step: OpinionStep, Vote: "loud", Candidates: 2,
+	}
 }
 
 // Grid is where agents are.
