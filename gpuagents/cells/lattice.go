@@ -25,8 +25,8 @@ type Lattice struct {
 	// 2 to lattice.MaxCandidates, if the value is larger. A float has two: 0, and all else.
 	Vote       string
 	Candidates int
-	// Dimensions of the grid are 2 or 3, and 0 of a graph. With Faces, neighbours share a face. With Periodic, the first and
-	// the last agents on each axis are neighbours.
+	// Dimensions of the grid are 2 or 3, and 0 of a graph. With Faces, neighbours share a face. With
+	// Periodic, the first and the last agents on each axis are neighbours.
 	Dimensions      int
 	Faces, Periodic bool
 	// Features names the variables that an observation sets; nil: all, in alphabetical order.
@@ -113,8 +113,8 @@ func latticeVars(state map[string]string) (vars []kernels.Var, err error) {
 	for _, v := range vars {
 		switch {
 		case v.Width > 1:
-			return nil, fmt.Errorf("%w: %s: agents that hear neighbours have no arrays: write a variable for each element",
-				ErrState, v.Name)
+			return nil, fmt.Errorf("%w: %s: agents that hear neighbours have no arrays: write a variable for each "+
+				"element", ErrState, v.Name)
 		case v.Name == lattice.Ticks.Name:
 			return nil, fmt.Errorf("%w: %s: the number of ticks of a group is called so: choose another name", ErrState,
 				v.Name)

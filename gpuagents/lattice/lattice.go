@@ -59,8 +59,8 @@ func (o *Options) String() string {
 	return fmt.Sprintf("a grid of %d x %d x %d agents", o.Width, o.Height, o.Depth)
 }
 
-// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are all on the device, and beside them
-// is a second generation of the same size. Between two calls the state is in the pages.
+// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are all on the device, and
+// beside them is a second generation of the same size. Between two calls the state is in the pages.
 //
 // One goroutine uses a Lattice at a time; its owner closes it before the device. After an error of the
 // device, a fault.ErrDevice, and after the end of a context, the state is undefined.

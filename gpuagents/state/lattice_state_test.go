@@ -228,8 +228,8 @@ func TestLatticeRefuses(t *testing.T) {
 		},
 		{swarms.EntryObserve, observe(1, 1, -1), "agent 1 has the b -1"},
 		{swarms.EntryObserve, observe(1, float32(math.NaN()), 1), "agent 1 has the c NaN: use a finite number"},
-		{swarms.EntryQuery, []byte(`{"v":1,"groups":[1]}`), "query: groups on a grid do not vote: name agents, or ask " +
-			"swarm compute, as in sum(b) by group"},
+		{swarms.EntryQuery, []byte(`{"v":1,"groups":[1]}`), "query: groups on a grid do not vote: name agents, or " +
+			"ask swarm compute, as in sum(b) by group"},
 		{swarms.EntryVote, []byte(`{"v":1,"round":1}`), "vote: agents on a grid do not vote"},
 		{swarms.EntryFuse, []byte(`{"v":1,"by":"all"}`), "fuse: agents on a grid have no embeddings"},
 		{"other", nil, `kind "other": this swarm does not take it`},
@@ -261,8 +261,8 @@ func TestLatticeCannotBeServed(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	refusal(openHost(t), nil, "custom cells are compiled when they are served, and host cannot do that: serve the swarm "+
-		"with gpuagent --device cuda:0 --allow-custom-cells")
+	refusal(openHost(t), nil, "custom cells are compiled when they are served, and host cannot do that: serve the "+
+		"swarm with gpuagent --device cuda:0 --allow-custom-cells")
 	refusal(openCompiling(t), pages.NewBudget(4*testPage, 1<<20), "")
 	if d := openCompiling(t); d.Properties().ComputeMajor > 0 {
 		spec.Cell.Step = strings.Replace(spec.Cell.Step, "self.uniform()", "self.uniformly()", 1)

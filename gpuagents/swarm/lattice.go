@@ -28,7 +28,10 @@ func (a Around) terms() (all []text.Term) {
 	for _, of := range []struct {
 		op    text.Op
 		names []string
-	}{{text.Sum, a.Sum}, {text.Mean, a.Mean}, {text.Max, a.Max}, {text.Min, a.Min}, {text.Count, a.Count}, {text.Weighted, a.Weighted}} {
+	}{
+		{text.Sum, a.Sum}, {text.Mean, a.Mean}, {text.Max, a.Max}, {text.Min, a.Min}, {text.Count, a.Count},
+		{text.Weighted, a.Weighted},
+	} {
 		for _, name := range of.names {
 			all = append(all, text.Term{Op: of.op, Var: name})
 		}

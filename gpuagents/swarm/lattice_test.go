@@ -105,8 +105,8 @@ func TestLatticeErrors(t *testing.T) {
 		onLattice("", "agents: 4\nneighbours: {ring: {reach: 1}, depth: 2}\n"): "a.yaml:9: neighbours: agents of the " +
 			"cell custom are on a graph: write random, ring or graph, and no width",
 		onLattice("", "neighbours: {ring: {reach: 1}}\n"): "a.yaml: agents 0: a graph has 2 or more",
-		onLattice("", "agents: 4\nneighbours: {random: {degree: 1, delay: 2}}\n"): "a.yaml:9: neighbours: delay: it is " +
-			"for spikes",
+		onLattice("", "agents: 4\nneighbours: {random: {degree: 1, delay: 2}}\n"): "a.yaml:9: neighbours: delay: it " +
+			"is for spikes",
 		onLattice("", "agents: 3000000000\nagents_per_group: 1000\nneighbours: {ring: {reach: 1}}\n"): "a.yaml:8: " +
 			"agents 3000000000: a custom cell has fewer than 2^31",
 		onLattice("  hear: {weighted: [u]}\n", grid): "a.yaml:6: invalid reduction over neighbours: weighted: agents " +
@@ -133,8 +133,8 @@ func TestLatticeErrors(t *testing.T) {
 		onLattice(rate, grid+"vote: {by: w}\n"): `a.yaml:10: invalid vote: by: the state has no variable "w"`,
 		onLattice(rate, grid+"vote: {by: u, candidates: [a, b, c]}\n"): "a.yaml:10: invalid vote: by: u is a float, " +
 			"by which agents vote between two candidates",
-		onLattice(rate, "neighbours: {width: 100000, height: 2}\npage_size: 64KiB\n"): "a.yaml:10: invalid lattice: a " +
-			"page of 65536 bytes has",
+		onLattice(rate, "neighbours: {width: 100000, height: 2}\npage_size: 64KiB\n"): "a.yaml:10: invalid lattice: " +
+			"a page of 65536 bytes has",
 		strings.Replace(onLattice(rate, grid), "u: f32", "u: 'f32[3]'", 1): "a.yaml:5: invalid cell state: u: agents " +
 			"that hear neighbours have no arrays",
 		strings.Replace(onLattice(rate, grid), "u: f32", "ticks: f32", 1): "a.yaml:5: invalid cell state: ticks: the " +
@@ -148,8 +148,8 @@ func TestLatticeErrors(t *testing.T) {
 		"name: x\naddressed: agent\nagents: 9\ncell: {kind: sir}\nneighbours: {ring: {reach: 1}, faces: true}": "" +
 			"a.yaml:5: neighbours: agents of the cell sir are on a graph",
 		"name: x\naddressed: agent\nagents: 512\ncell: {hear: {sum: [u]}}\nvote: {candidates: [a, b]}": "" +
-			"a.yaml:4: hear: it is for a custom cell on a grid",
-		"name: x\nvote: {by: u}": `a.yaml:2: by "u": it is for a custom cell on a grid`,
+			"a.yaml:4: hear: it is for a custom cell on a grid or a graph",
+		"name: x\nvote: {by: u}": `a.yaml:2: by "u": it is for a custom cell on a grid or a graph`,
 	} {
 		_, err := Parse("a.yaml", []byte(text))
 		checkSpecError(t, text, err, want)

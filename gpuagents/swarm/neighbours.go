@@ -196,8 +196,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 			"neighbours: {space: {size: [100, 100], radius: 2, periodic: true}}, or the size that you want", kind)
 	case !s.HasNeighbours() && custom:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of a custom cell that are addressed are on a " +
-			"grid or a graph: write neighbours: {width: 512, height: 512, periodic: true}, or {random: {degree: 10}}. " +
-			"Without hear in cell, agents hear nobody")
+			"grid or a graph: write neighbours: {width: 512, height: 512, periodic: true}, or {random: {degree: " +
+			"10}}. Without hear in cell, agents hear nobody")
 	case !s.HasNeighbours() && life:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}, or the size that you want")
@@ -273,8 +273,8 @@ func (s *Spec) validateSides() (path []string, err error) {
 		return at("depth"), fmt.Errorf("neighbours: depth %d: use 1 or more, or leave it out for two dimensions",
 			n.Depth)
 	case n.cells() == 0 && n.Height >= 1 && n.Height <= math.MaxUint32/n.Width:
-		return at("depth"), fmt.Errorf("neighbours: depth %d: use 1 to %d, so that there are fewer than 2^32 agents in "+
-			"all", n.Depth, math.MaxUint32/(n.Width*n.Height))
+		return at("depth"), fmt.Errorf("neighbours: depth %d: use 1 to %d, so that there are fewer than 2^32 agents "+
+			"in all", n.Depth, math.MaxUint32/(n.Width*n.Height))
 	case n.Height < 1 || n.cells() == 0:
 		return at("height"), fmt.Errorf("neighbours: height %d: use 1 to %d, so that there are fewer than 2^32 agents "+
 			"in all", n.Height, math.MaxUint32/n.Width)

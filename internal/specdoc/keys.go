@@ -116,8 +116,8 @@ var keys = []Key{
 		},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"`sir`, `lif`, `izhikevich`, `boids`, `circles`, `colony` and `custom`, which need `neighbours`. `custom` " +
-			"has a step in CUDA C++.",
+			"`sir`, `lif`, `izhikevich`, `boids`, `circles`, `colony` and `custom`, which need `neighbours`. " +
+			"`custom` has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -151,7 +151,7 @@ var keys = []Key{
 		Doc: "Variables of the neighbours that the step hears, by the reduction over them: `around.mean.u` for " +
 			"`mean: [u]`. Up to 32 in all.",
 	},
-	{Path: "cell.hear.sum", Kind: Texts, Scope: Lattice, Doc: "Sums. Those of `u8`, `u32` and `u64` are exact or wrap."},
+	{Path: "cell.hear.sum", Kind: Texts, Scope: Lattice, Doc: "Sums. Those of whole numbers are exact, or wrap."},
 	{Path: "cell.hear.mean", Kind: Texts, Scope: Lattice, Doc: "Sums over the number of neighbours. Not of `u64`."},
 	{Path: "cell.hear.max", Kind: Texts, Scope: Lattice, Doc: "Largest values; 0 without neighbours."},
 	{Path: "cell.hear.min", Kind: Texts, Scope: Lattice, Doc: "Smallest values; 0 without neighbours."},
@@ -168,10 +168,10 @@ var keys = []Key{
 
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
-		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cells `life` and `custom`, in a box " +
-			"of `space` for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, `lif`, " +
-			"`izhikevich` and `custom`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on " +
-			"the device.",
+		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cells `life` and `custom`, in a " +
+			"box of `space` for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, " +
+			"`lif`, `izhikevich` and `custom`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its " +
+			"pages stay on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
@@ -285,8 +285,8 @@ var keys = []Key{
 	{
 		Path: "vote.by", Kind: Text, Scope: Lattice,
 		Doc: "Variable by which agents vote: for candidate c if it is c, and for the last one if it is more. A float " +
-			"has two candidates, 0 and all else. A tick counts the votes. Default: the first variable in alphabetical " +
-			"order.",
+			"has two candidates, 0 and all else. A tick counts the votes. Default: the first variable in " +
+			"alphabetical order.",
 	},
 	{
 		Path: "vote.rule", Kind: Text, Values: []string{"plurality", "majority", "quorum", "weighted", "unanimous"},

@@ -8,8 +8,8 @@
 //   static void around(Around &, const Part &, unsigned neighbours)
 //   static void step(Agent &, const Params &, const Around &)
 //   static unsigned candidate(const Agent &)
-// and a Part is a reduction of some neighbours: Part::none(), Part::of(const Heard &) and join(const Part &). On a graph
-// it has Part::of(const Heard &, float weight).
+// and a Part is a reduction of some neighbours: Part::none(), Part::of(const Heard &) and join(const Part &). On a
+// graph it has Part::of(const Heard &, float weight).
 #pragma once
 
 #include "philox.cuh"

@@ -82,8 +82,8 @@ type Cell struct {
 	// candidates: 0, and all else.
 	Vote       string
 	Candidates int
-	// Dimensions is 2 or 3, and 0 for a graph. With Faces, neighbours share a face: 4 or 6 of them instead of 8 or 26. With
-	// Periodic, the first and the last agents on each axis are neighbours.
+	// Dimensions is 2 or 3, and 0 for a graph. With Faces, neighbours share a face: 4 or 6 of them instead
+	// of 8 or 26. With Periodic, the first and the last agents on each axis are neighbours.
 	Dimensions      int
 	Faces, Periodic bool
 	// Step is CUDA C++ text with the function of StepSignature, and what else it needs.
