@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
 )
 
@@ -159,4 +160,40 @@ func medianOf(b *testing.B, l *Lattice) func(f func(i int) error) time.Duration 
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
+}
+
+// BenchmarkLinks measures steps of opinions over random links, of which each is a read of a word at random, beside
+// a copy of the numbers of all links.
+func BenchmarkLinks(b *testing.B) {
+	d := openDevice(b)
+	agents := int64(pick(d, 0, 10_000_000, 1000))
+	of := latticetest.Opinion()
+	of.Hear, of.State, of.Vote = of.Hear[1:2], map[string]string{"opinion": "f32"}, "opinion"
+	of.Step = "__device__ void step(Agent &self, const Params &p, const Around &around) {\n" +
+		"  self.opinion = self.opinion + p.trust * (around.mean.opinion - self.opinion);\n}\n"
+	of.Agents = 1000
+	cell, err := cells.AddressLattice(of)
+	ok(b, err)
+	step, err := Compile(d, cell)
+	ok(b, err)
+	l, err := New(d, nil, cell, step, Options{
+		Agents: agents, Links: &graph.Links{Degree: 10, Rewire: 1, Seed: 1}, Seed: 1,
+	})
+	ok(b, err)
+	defer func() { ok(b, l.Close()) }()
+	ok(b, l.Memory().Open(b.Context(), nil))
+	fill(b, l)
+	size := l.wires.Columns.Size()
+	buffer, err := d.Alloc(size, "copy")
+	ok(b, err)
+	defer buffer.Close()
+	median := medianOf(b, l)
+	b.ResetTimer()
+	took := median(func(i int) error { return l.launch(i%2 == 0, uint64(i), false) })
+	copied := median(func(int) error { return l.turns.Stream.Copy(buffer, 0, l.wires.Columns, 0, size) })
+	b.StopTimer()
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(took.Nanoseconds())/1e3, "step-us")
+	b.ReportMetric(float64(10*agents)/float64(took.Nanoseconds()), "links-G/s")
+	b.ReportMetric(2*float64(size)/float64(copied.Nanoseconds()), "copy-GB/s")
 }

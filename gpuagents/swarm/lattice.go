@@ -29,7 +29,11 @@ func (a Around) terms() (all []text.Term) {
 		op    text.Op
 		names []string
 	}{
-		{text.Sum, a.Sum}, {text.Mean, a.Mean}, {text.Max, a.Max}, {text.Min, a.Min}, {text.Count, a.Count},
+		{text.Sum, a.Sum},
+		{text.Mean, a.Mean},
+		{text.Max, a.Max},
+		{text.Min, a.Min},
+		{text.Count, a.Count},
 		{text.Weighted, a.Weighted},
 	} {
 		for _, name := range of.names {

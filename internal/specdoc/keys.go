@@ -170,8 +170,8 @@ var keys = []Key{
 		Path: "neighbours", Kind: Section, Scope: Agents,
 		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cells `life` and `custom`, in a " +
 			"box of `space` for the cells `boids`, `circles` and `colony`, and on a graph for the cells `sir`, " +
-			"`lif`, `izhikevich` and `custom`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its " +
-			"pages stay on the device.",
+			"`lif`, `izhikevich` and `custom`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and " +
+			"its pages stay on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,

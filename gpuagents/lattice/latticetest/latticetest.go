@@ -84,9 +84,13 @@ func Opinion() cells.Lattice {
 		State:  map[string]string{"opinion": "f32", "loud": "u8", "heard": "u32"},
 		Params: map[string]float64{"trust": 0.25, "doubt": 0.05},
 		Hear: []lattice.Term{
-			{Op: lattice.Weighted, Var: "opinion"}, {Op: lattice.Mean, Var: "opinion"},
-			{Op: lattice.Sum, Var: "opinion"}, {Op: lattice.Max, Var: "opinion"}, {Op: lattice.Min, Var: "opinion"},
-			{Op: lattice.Count, Var: "loud"}, {Op: lattice.Sum, Var: "heard"},
+			{Op: lattice.Weighted, Var: "opinion"},
+			{Op: lattice.Mean, Var: "opinion"},
+			{Op: lattice.Sum, Var: "opinion"},
+			{Op: lattice.Max, Var: "opinion"},
+			{Op: lattice.Min, Var: "opinion"},
+			{Op: lattice.Count, Var: "loud"},
+			{Op: lattice.Sum, Var: "heard"},
 		},
 		Step: OpinionStep, Vote: "loud", Candidates: 2,
 	}
