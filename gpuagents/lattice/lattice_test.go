@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
 )
 
@@ -60,6 +61,24 @@ func same(t *testing.T, got, want []byte) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Fatalf("agent %d is %d, want %d", i, got[i], want[i])
+		}
+	}
+}
+
+// counted checks that all groups have counted so many ticks.
+func counted(t *testing.T, l *Lattice, want uint64) {
+	t.Helper()
+	if n, err := l.Ticks(); n != want || err != nil {
+		t.Errorf("%d ticks, %v, want %d", n, err, want)
+	}
+	page, groups := make([]byte, l.layout.PageBytes), int(l.Len())/l.layout.Agents
+	for first := 0; first < groups; first += l.layout.Slots {
+		ok(t, l.memory.Read(t.Context(), uint64(first/l.layout.Slots), page))
+		of := device.Of[uint64](page[l.layout.Offsets[len(l.layout.Vars)-1]:])
+		for slot := range min(l.layout.Slots, groups-first) {
+			if of[slot] != want {
+				t.Fatalf("group %d has counted %d ticks, want %d", first+slot, of[slot], want)
+			}
 		}
 	}
 }
@@ -146,9 +165,7 @@ func TestFire(t *testing.T) {
 		got, _, err := l.Get(t.Context(), all(l))
 		ok(t, err)
 		same(t, got, state)
-		if n, err := l.Ticks(); n != made || err != nil {
-			t.Errorf("%d ticks, %v, want %d", n, err, made)
-		}
+		counted(t, l, made)
 	})
 }
 

@@ -98,9 +98,7 @@ func TestOpinion(t *testing.T) {
 					t.Fatalf("agent %d has %v, the twin %v", i, got[3*i:][:3], want)
 				}
 			}
-			if n, err := l.Ticks(); n != made || err != nil {
-				t.Errorf("%d ticks, %v, want %d", n, err, made)
-			}
+			counted(t, l, made)
 		})
 	}
 }
