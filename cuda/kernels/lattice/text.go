@@ -92,6 +92,11 @@ func (c Cell) terms() (all []term, err error) {
 	if len(c.Hear) > MaxTerms {
 		return nil, fmt.Errorf("%w: %d of them: use at most %d", ErrHear, len(c.Hear), MaxTerms)
 	}
+	for _, t := range c.Hear {
+		if !slices.Contains(Ops, t.Op) {
+			return nil, fmt.Errorf("%w: %q: there are %v", ErrHear, t.Op, Ops)
+		}
+	}
 	for _, op := range Ops {
 		for _, t := range c.Hear {
 			if t.Op != op {
