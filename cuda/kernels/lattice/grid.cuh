@@ -159,7 +159,7 @@ __device__ __forceinline__ void step_lattice(const Generation &old, const Genera
     here.reduce(near, columns);
     typename Cell::Heard own = near.here.here;
     near.read(old, grid, offsets, columns, y, (int)first + 1);
-#pragma unroll 3
+#pragma unroll 1 // by 3, NVRTC makes code of it that steps layers behind the last one
     for (unsigned layer = first; layer < last; layer++) {
       Near<Cell> ahead;
       if (layer + 1 < last) ahead.read(old, grid, offsets, columns, y, (int)layer + 2);
