@@ -86,12 +86,11 @@ struct Dense {
     const unsigned agents = span.groups * s.agents;
     unsigned first = threadIdx.x / 32 * TILE;
     unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + (u64)span.slot * s.agents;
-    int sums[PIECE];
+    Carried sums;
     bool odd = false;
     const bool moves = !TOLD || steps > 0; // else agents add themselves alone
     const unsigned slots = TOLD && told->alone ? told->slots(span) : 0;
-#pragma unroll
-    for (int k = 0; k < PIECE; k++) sums[k] = TOLD ? told->nothing() : 0;
+    if (TOLD) told->open(&sums);
     if (first >= agents) open(next);
     for (; first < agents; first += each) {
       const Cursor now = ahead;
@@ -125,16 +124,17 @@ struct Dense {
 #pragma unroll
       for (int r = 0; r < ROWS; r++)
         if (moves && 8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words[r]);
-      if (TOLD && told->keeps) told->count(sums, &odd, units, now.left);
+      if (TOLD && told->keeps) told->count(sums.low, &odd, units, now.left);
       const unsigned best = net.elected(units), own = first + lane / 4 + lane % 4 * 8;
       if (moves) vote_of = OWNS && own < agents ? best + 1 : 0;
       if (moves && vote_of) {
         vote[own] = (unsigned char)vote_of;
         atomicAdd(&counts[s.group(own) * s.candidates + best], 1u);
       }
-      if (TOLD && told->alone) told->gather(s, span, slots, units, first, vote_of, steps > 0);
+      if (TOLD && told->alone) told->gather(s, span, slots, units, first, vote_of, steps > 0, &sums);
     }
-    if (TOLD && told->keeps) told->collect(sums, odd);
+    if (TOLD && told->alone) told->settle(slots, sums);
+    if (TOLD && told->keeps) told->collect(sums.low, odd);
   }
 };
 

@@ -27,6 +27,11 @@
 // a part of one.
 #define WHOLE_BLOCK 257
 
+// What a lane adds up over the tiles of a span. Of agents that add themselves, see gather_one and gather_votes.
+struct Carried {
+  int low[PIECE], high[PIECE], weights;
+};
+
 // What a block shares of the groups of a span.
 struct Heard {
   union {
@@ -37,8 +42,9 @@ struct Heard {
     int lines[(2 * MOST + 1) * LINE_ROW]; // of agents that add themselves
   };
   float inputs[AGENT_SPAN_GROUPS][HIDDEN];
-  float voted[AGENT_MOST_CANDIDATES][MOST]; // the nodes by vote
-  unsigned row;                             // words of a row of the pool, 0: it has no lines
+  float voted[AGENT_MOST_CANDIDATES + 1][MOST]; // the nodes by vote; the first, which is 0, is of agents without one
+  int pulls[HIDDEN]; // of the node of the first group, where agents add themselves to nodes of groups; see pull
+  unsigned row; // words of a row of the pool, 0: it has no lines
 };
 
 // Memory that a block shares if its launch has some: the lines of nodes by key that do not fit above.
@@ -106,7 +112,9 @@ struct Told {
       for (unsigned i = threadIdx.x; i < (2 * MOST + 1) * LINE_ROW; i += blockDim.x) heard->lines[i] = 0;
       for (unsigned i = threadIdx.x; i < row * (high() + width + 1); i += blockDim.x) pool[i] = 0;
       for (unsigned i = threadIdx.x; i < nodes.count * width && nodes.by == AGENT_BY_VOTE; i += blockDim.x)
-        heard->voted[i / width][i % width] = held_as(nodes.values[i]);
+        heard->voted[i / width + 1][i % width] = held_as(nodes.values[i]);
+      if (threadIdx.x < MOST) heard->voted[0][threadIdx.x] = 0.0f;
+      if (threadIdx.x < HIDDEN) heard->pulls[threadIdx.x] = 0;
       return;
     }
     for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(heard->sums[g]);
@@ -145,10 +153,12 @@ struct Told {
     return merge == AGENT_MERGE_MAX ? (a > b ? a : b) : a + b;
   }
 
+  // A value within [-1, 1].
+  static __device__ __forceinline__ float cut(float v) { return fminf(fmaxf(v, -1.0f), 1.0f); }
+
   // The integer of a unit, rounded to nearest: the last bits of a float32 that is 1.5 * 2^23 and more are an integer.
   static __device__ __forceinline__ int number_of(float v) {
-    v = v > 1.0f ? 1.0f : (v < -1.0f ? -1.0f : v);
-    return (int)(__float_as_uint(fma32(v, (float)UNIT, 12582912.0f)) - 0x4b400000u);
+    return (int)(__float_as_uint(fma32(cut(v), (float)UNIT, 12582912.0f)) - 0x4b400000u);
   }
 
   // Adds an agent to all, and returns 1 if it counts: it has stepped, and its units are finite.
@@ -233,7 +243,9 @@ struct Told {
       if (total && merge == AGENT_MERGE_MAX) sum -= UNIT;
       const float v = merges ? merged_unit(sum, of, merge, rate, *done != 0, old) : old;
       if (merges) kept[k] = v;
-      if (!by_agent()) to[node - 1 + k] = held_as(v);
+      if (by_agent()) continue;
+      to[node - 1 + k] = held_as(v);
+      if (alone && g == 0) heard->pulls[k] = pull(held_as(v));
     }
     if (merges) {
       *done += 1;
@@ -271,7 +283,10 @@ struct Told {
   __device__ __forceinline__ void recall(const Swarm &s, const Span &span, unsigned g) const {
     const float *from = (const float *)(s.pages + span.frame * s.page_bytes + offsets[AGENT_VAR_KNOWLEDGE]) +
         (u64)(span.slot + g) * width;
-    for (unsigned k = 0; k < width; k++) heard->inputs[g][node - 1 + k] = held_as(from[k]);
+    for (unsigned k = 0; k < width; k++) {
+      heard->inputs[g][node - 1 + k] = held_as(from[k]);
+      if (g == 0) heard->pulls[k] = pull(held_as(from[k]));
+    }
   }
 
   // Makes what the agents of a span hear. Of no steps it adds them to their nodes, or has them add themselves. All
@@ -376,7 +391,7 @@ struct Told {
 
   // The integer of a unit of a node that agents hear, of 2^-12 each.
   static __device__ __forceinline__ int pull(float v) {
-    v = v > 1.0f ? 1.0f : (v > -1.0f ? v : -1.0f);
+    v = cut(v);
     return (int)(__float_as_uint(fma32(v, (float)(1 << AGENT_NODE_BITS), 12582912.0f)) - 0x4b400000u);
   }
 
@@ -388,68 +403,287 @@ struct Told {
     return w < 1 ? 1 : w;
   }
 
-  // Has the lane's agents of a tile, the first of them at a place of the span, add themselves to the sums of their
-  // slots. vote is that of the lane's own agent: 0 has not stepped. Each lane of a quad makes the weight of one agent.
-  __device__ __forceinline__ void gather(const Swarm &s, const Span &span, unsigned slots, const float (*units)[PIECE],
-      unsigned first, unsigned vote, unsigned behind) const {
-    const unsigned lane = threadIdx.x % 32, quad = lane / 4, team = lane & ~3u, piece = lane % 4 * PIECE;
-    const unsigned each = nodes.by == AGENT_BY_KEY ? 8 % nodes.count : 0;
-    unsigned own = nodes.by == AGENT_BY_KEY ? key(s, span, first + quad) : 0, slot[ROWS];
-    int far = 0;
+  // The lane's agents of a tile that count: bit r of agent g + 8 r. vote is that of the lane's own agent: 0 has not
+  // stepped. Agents count whose units of the node are finite.
+  __device__ __forceinline__ unsigned counted(const float (*units)[PIECE], unsigned vote) const {
+    const unsigned lane = threadIdx.x % 32, team = lane & ~3u, piece = lane % 4 * PIECE;
+    unsigned which = __ballot_sync(FULL, OWNS && vote != 0) >> team & 15;
+    float v = 0.0f; // not a number after a unit that is not finite
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      const unsigned v = (unsigned)__shfl_sync(FULL, (int)vote, (int)team + r), at = first + quad + 8 * r;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) v = fma32(units[r][k], 0.0f, v);
+    }
+    if (!__any_sync(FULL, v != v)) return which;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
       bool odd = false;
 #pragma unroll
       for (int k = 0; k < PIECE; k++)
         odd = odd || (piece + k < width && (__float_as_uint(units[r][k]) & 0x7f800000u) == 0x7f800000u);
-      const unsigned others = __ballot_sync(FULL, odd) >> team & 15; // all lanes vote
-      const bool counts = v != 0 && others == 0;
-      slot[r] = nodes.by == AGENT_BY_VOTE ? v - 1 : (nodes.by == AGENT_BY_KEY ? own : 0);
-      if (nodes.by == AGENT_BY_GROUP && slots > 1) slot[r] = s.group(at);
-      if (!counts || (nodes.by == AGENT_BY_VOTE && slot[r] >= slots)) slot[r] = NONE;
-      if (own += each, own >= nodes.count) own -= nodes.count;
-      if (merge != AGENT_MERGE_ATTENTION) continue;
-      int d = 0;
-#pragma unroll
-      for (int k = 0; k < PIECE; k++) {
-        if (piece + k >= width || slot[r] == NONE) continue;
-        const int n = pull(nodes.by == AGENT_BY_VOTE ? heard->voted[slot[r]][piece + k]
-            : nodes.by == AGENT_BY_KEY ? held_as(nodes.values[(u64)slot[r] * width + piece + k])
-            : heard->inputs[slot[r]][node - 1 + piece + k]);
-        d += (n < 0 ? -n : n) * UNIT - n * number_of(units[r][k]);
-      }
-      d += __shfl_xor_sync(FULL, d, 1);
-      d += __shfl_xor_sync(FULL, d, 2);
-      if (lane % 4 == r) far = d;
+      if (__ballot_sync(FULL, odd) >> team & 15) which &= ~(1u << r);
     }
-    const int w = merge == AGENT_MERGE_ATTENTION ? weight(far) : 1;
-    const unsigned lines = slots <= FEW ? QUADS : 1, pooled = heard->row, row = pooled ? pooled : LINE_ROW;
+    return which;
+  }
+
+  // Adds up a number of each of the lane's agents over the quad: that of agent g + 8 r in lane r of it.
+  static __device__ __forceinline__ int over_quad(const int *d) {
+    const unsigned t = threadIdx.x % 4;
+    if (ROWS == 4) {
+      const int *low = d, *high = d + ROWS - 2;
+      const int p = (int)__shfl_xor_sync(FULL, (unsigned)(t & 2 ? low[0] : high[0]), 2);
+      const int q = (int)__shfl_xor_sync(FULL, (unsigned)(t & 2 ? low[1] : high[1]), 2);
+      const int even = (t & 2 ? high[0] : low[0]) + p, odd = (t & 2 ? high[1] : low[1]) + q;
+      return (t & 1 ? odd : even) + (int)__shfl_xor_sync(FULL, (unsigned)(t & 1 ? even : odd), 1);
+    }
+    const int own = (t & 1 ? d[1] : d[0]) + (int)__shfl_xor_sync(FULL, (unsigned)(t & 1 ? d[0] : d[1]), 1);
+    return own + (int)__shfl_xor_sync(FULL, (unsigned)own, 2);
+  }
+
+  // The unit of a node, of those that agents of a slot hear.
+  __device__ __forceinline__ float heard_of(unsigned slot, unsigned unit) const {
+    if (nodes.by == AGENT_BY_VOTE) return heard->voted[slot + 1][unit];
+    if (nodes.by == AGENT_BY_KEY) return held_as(nodes.values[(u64)slot * width + unit]);
+    return heard->inputs[slot][node - 1 + unit];
+  }
+
+  // Has the lane's agents of a tile, the first of them at a place of the span, add themselves to the sums of their
+  // slots. vote is that of the lane's own agent: 0 has not stepped.
+  __device__ __forceinline__ void gather(const Swarm &s, const Span &span, unsigned slots, const float (*units)[PIECE],
+      unsigned first, unsigned vote, unsigned behind, Carried *carried) const {
+    const unsigned lane = threadIdx.x % 32, which = counted(units, vote);
+    if (slots == 1 && nodes.by == AGENT_BY_GROUP) { // attention, see alone
+      if (HIDDEN == 8) {
+        gather_one(units, which, carried);
+        return;
+      }
+      Carried own; // of more units it takes registers that are not there
+      open(&own);
+      gather_one(units, which, &own);
+      settle_one(own);
+      return;
+    }
+    // The slot of the lane's own agent.
+    const unsigned at = first + lane / 4 + lane % 4 * 8;
+    unsigned slot = NONE;
+    if (OWNS && which >> lane % 4 & 1)
+      slot = nodes.by == AGENT_BY_VOTE ? vote - 1 : (nodes.by == AGENT_BY_KEY ? key(s, span, at)
+          : (slots > 1 ? s.group(at) : 0));
+    if (nodes.by == AGENT_BY_VOTE && slot >= slots) slot = NONE;
+    if (multiplies())
+      gather_votes(units, slot, carried);
+    else if (merge == AGENT_MERGE_ATTENTION)
+      gather_weighted(slots, units, slot, behind);
+    else
+      gather_plain(slots, units, slot, behind);
+  }
+
+  // Where the lane's quad has a line of slot 0.
+  __device__ __forceinline__ int *line(unsigned lines) const {
+    return (heard->row ? pool : heard->lines) + threadIdx.x % 32 / 4 % lines;
+  }
+
+  // Opens the sums of a lane.
+  __device__ __forceinline__ void open(Carried *c) const {
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) c->low[k] = nothing(), c->high[k] = 0;
+    c->weights = 0;
+  }
+
+  // Adds what a lane has added up over the tiles of a span of so many slots to lines.
+  __device__ __forceinline__ void settle(unsigned slots, const Carried &c) const {
+    if (HIDDEN != 8) return;
+    if (slots == 1 && nodes.by == AGENT_BY_GROUP) settle_one(c);
+    if (multiplies()) settle_votes(c);
+  }
+
+  // Gather of attention where all agents of the span have one node. The lane adds up its own agents.
+  __device__ __forceinline__ void gather_one(const float (*units)[PIECE], unsigned which, Carried *c) const {
+    const unsigned lane = threadIdx.x % 32;
+    const int *pulls = heard->pulls + lane % 4 * PIECE;
+    int d[ROWS], far = 0;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) far += (pulls[k] < 0 ? -pulls[k] : pulls[k]) * UNIT;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      const int of = __shfl_sync(FULL, w, (int)team + r);
-      if (slot[r] == NONE) continue;
-      int *to = (pooled ? pool : heard->lines) + slot[r] * lines + (lines > 1 ? quad : 0);
-      u64 *sums = nodes.totals + ((u64)((nodes.turn + behind) % 3) * nodes.count + slot[r]) * (width + 1);
+      unsigned of = (unsigned)far;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) of -= (unsigned)pulls[k] * (unsigned)number_of(units[r][k]);
+      d[r] = (int)of;
+    }
+    int w = weight(over_quad(d));
+    if (!(OWNS && which >> lane % 4 & 1)) w = 0;
+    c->weights += w;
+    long long sums[PIECE];
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) sums[k] = (long long)((u64)(unsigned)c->high[k] << 32 | (unsigned)c->low[k]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const int of = (int)__shfl_sync(FULL, (unsigned)w, (int)(lane & ~3u) + r);
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) sums[k] += (long long)number_of(units[r][k]) * of;
+    }
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) c->low[k] = (int)sums[k], c->high[k] = (int)(sums[k] >> 32);
+  }
+
+  // Adds the sums of gather_one to the line of the quad.
+  __device__ __forceinline__ void settle_one(const Carried &c) const {
+    const unsigned piece = threadIdx.x % 4 * PIECE;
+    int *to = heard->lines + threadIdx.x % 32 / 4;
+    atomicAdd(to + 2 * width * LINE_ROW, c.weights);
+    to += piece * LINE_ROW;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) {
+      if (piece + k >= width) continue;
+      const long long sum = (long long)((u64)(unsigned)c.high[k] << 32 | (unsigned)c.low[k]);
+      atomicAdd(to + k * LINE_ROW, (int)(sum & (1 << LINE_BITS) - 1));
+      atomicAdd(to + (width + k) * LINE_ROW, (int)(sum >> LINE_BITS));
+    }
+  }
+
+  // Reports whether votes are a matrix by which units are multiplied.
+  __device__ __forceinline__ bool multiplies() const {
+    return HIDDEN == 8 && nodes.by == AGENT_BY_VOTE && nodes.count <= 8 && merge != AGENT_MERGE_ATTENTION &&
+        merge != AGENT_MERGE_MAX;
+  }
+
+  // Of 8 rows of 8 halves of words, of which lane 4 g + t has halves 2 t and 2 t + 1 of row g, those of the columns.
+  static __device__ __forceinline__ unsigned transposed(unsigned v) {
+#if __CUDA_ARCH__ >= 800 && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1108 // PTX 7.8
+    unsigned r;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+    return r;
+#else
+    const unsigned lane = threadIdx.x % 32, column = lane / 4, from = lane % 4 * 8 + column / 2;
+    const unsigned p = __shfl_sync(FULL, v, (int)from), q = __shfl_sync(FULL, v, (int)from + 4);
+    return __byte_perm(p, q, column % 2 ? 0x7632 : 0x5410);
+#endif
+  }
+
+  // Of four bytes below 128, or 255, those that are g as 1, and 0 of the others.
+  static __device__ __forceinline__ unsigned equal(unsigned bytes, unsigned g) {
+    const unsigned x = bytes ^ g * 0x01010101u;
+    return ~((x & 0x7f7f7f7fu) + 0x7f7f7f7fu | x) >> 7 & 0x01010101u;
+  }
+
+  // Gather of a mean by up to 8 candidates: a product of the units of 32 agents and of their votes, where each is a row
+  // of a 1 and else 0. Rows of the product are the low bytes of units, and behind them the high ones; columns are
+  // candidates, of which the lane has 2 t and 2 t + 1 of unit g.
+  __device__ __forceinline__ void gather_votes(const float (*units)[PIECE], unsigned slot, Carried *c) const {
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    if (slot != NONE) atomicAdd(heard->lines + width * LINE_ROW + slot * QUADS + lane % QUADS, 1);
+    unsigned votes = (slot & 255) << 8 * t; // of the agents of the quad
+    votes |= __shfl_xor_sync(FULL, votes, 1);
+    votes |= __shfl_xor_sync(FULL, votes, 2);
+    const unsigned p = __shfl_sync(FULL, votes, (int)(8 * t)), q = __shfl_sync(FULL, votes, (int)(8 * t + 4));
+    unsigned columns[4];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const float v[2] = {cut(units[r][0]), cut(units[r][1])};
+      columns[r % 4] = transposed(halves_of(v, (float)UNIT)); // of agents 2 t and 2 t + 1
+    }
+    const Bytes a = bytes_of(columns[0], columns[1]), b = bytes_of(columns[2 % ROWS], columns[3 % ROWS]);
+    int sums[4] = {c->low[0], c->low[1], c->high[0], c->high[1]};
+    mma32(sums, sums, a.low, a.high, b.low, b.high, equal(__byte_perm(p, q, 0x5140), g),
+        equal(__byte_perm(p, q, 0x7362), g));
+    c->low[0] = sums[0], c->low[1] = sums[1], c->high[0] = sums[2], c->high[1] = sums[3];
+  }
+
+  // Adds the sums of gather_votes to a line of the warp.
+  __device__ __forceinline__ void settle_votes(const Carried &c) const {
+    const unsigned unit = threadIdx.x % 32 / 4, candidate = threadIdx.x % 4 * 2;
+    int *to = heard->lines + unit * LINE_ROW + candidate * QUADS + threadIdx.x / 32;
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+      if (unit < width && candidate + k < nodes.count) atomicAdd(to + k * QUADS, c.high[k] * 256 + c.low[k]);
+  }
+
+  // Gather of attention. slot is that of the lane's own agent.
+  __device__ __forceinline__ void gather_weighted(unsigned slots, const float (*units)[PIECE], unsigned slot,
+      unsigned behind) const {
+    const unsigned lane = threadIdx.x % 32, team = lane & ~3u, piece = lane % 4 * PIECE;
+    const unsigned lines = slots <= FEW ? QUADS : 1, row = heard->row ? heard->row : LINE_ROW;
+    int d[ROWS];
+    unsigned of[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      of[r] = __shfl_sync(FULL, slot, (int)team + r);
+      unsigned far = 0;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        if (of[r] == NONE || piece + k >= width) continue;
+        const int n = pull(heard_of(of[r], piece + k));
+        far += (unsigned)((n < 0 ? -n : n) * UNIT - n * number_of(units[r][k]));
+      }
+      d[r] = (int)far;
+    }
+    const int w = weight(over_quad(d));
+    u64 *sums = nodes.totals + (u64)((nodes.turn + behind) % 3) * nodes.count * (width + 1);
+    if (slot != NONE) {
+      if (slots == NONE)
+        atomicAdd(sums + (u64)slot * (width + 1) + width, (u64)w);
+      else
+        atomicAdd((heard->row ? pool : heard->lines) + 2 * width * row + slot * lines + lane % lines, w);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const int weighs = (int)__shfl_sync(FULL, (unsigned)w, (int)team + r);
+      if (of[r] == NONE) continue;
+      int *to = line(lines) + of[r] * lines + piece * row;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        if (piece + k >= width) continue;
+        const int v = number_of(units[r][k]) * weighs;
+        if (slots == NONE) {
+          put(sums + (u64)of[r] * (width + 1) + piece + k, v);
+        } else {
+          atomicAdd(to + k * row, v & (1 << LINE_BITS) - 1);
+          atomicAdd(to + (width + k) * row, v >> LINE_BITS);
+        }
+      }
+    }
+  }
+
+  // Gather of the other ways to merge.
+  __device__ __forceinline__ void gather_plain(unsigned slots, const float (*units)[PIECE], unsigned slot,
+      unsigned behind) const {
+    const unsigned lane = threadIdx.x % 32, team = lane & ~3u, piece = lane % 4 * PIECE;
+    const unsigned lines = slots <= FEW ? QUADS : 1, row = heard->row ? heard->row : LINE_ROW;
+    u64 *sums = nodes.totals + (u64)((nodes.turn + behind) % 3) * nodes.count * (width + 1);
+    if (slot != NONE) {
+      if (slots == NONE)
+        atomicAdd(sums + (u64)slot * (width + 1) + width, (u64)1);
+      else
+        atomicAdd((heard->row ? pool : heard->lines) + width * row + slot * lines + lane % lines, 1);
+    }
+    unsigned of[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) of[r] = __shfl_sync(FULL, slot, (int)team + r);
+    if (piece >= width) return;
+    int *base = line(lines) + piece * row;
+    if (slots != NONE && merge != AGENT_MERGE_MAX) { // agents that do not count add 0
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        int *to = base + (of[r] == NONE ? 0 : of[r] * lines);
+#pragma unroll
+        for (int k = 0; k < PIECE; k++)
+          if (piece + k < width) atomicAdd(to + k * row, of[r] == NONE ? 0 : number_of(units[r][k]));
+      }
+      return;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      if (of[r] == NONE) continue;
 #pragma unroll
       for (int k = 0; k < PIECE; k++) {
         if (piece + k >= width) continue;
         const int v = number_of(units[r][k]);
         if (slots == NONE)
-          put(sums + piece + k, merge == AGENT_MERGE_MAX ? v + UNIT : v * of);
-        else if (merge == AGENT_MERGE_MAX)
-          atomicMax(to + (piece + k) * row, v + UNIT);
-        else if (merge == AGENT_MERGE_ATTENTION)
-          atomicAdd(to + (piece + k) * row, v * of & (1 << LINE_BITS) - 1),
-              atomicAdd(to + (width + piece + k) * row, v * of >> LINE_BITS);
+          put(sums + (u64)of[r] * (width + 1) + piece + k, merge == AGENT_MERGE_MAX ? v + UNIT : v);
         else
-          atomicAdd(to + (piece + k) * row, v);
+          atomicMax(base + of[r] * lines + k * row, v + UNIT);
       }
-      if (lane % 4 != 0) continue;
-      if (slots == NONE)
-        atomicAdd(sums + width, (u64)of);
-      else
-        atomicAdd(to + (high() + width) * row, of);
     }
   }
 
@@ -511,20 +745,26 @@ struct Told {
   // The part of hear about nodes by vote and by key.
   __device__ __forceinline__ void hear_node(float (*inputs)[PIECE], const Swarm &s, const Span &span, unsigned first,
       unsigned vote) const {
-    const unsigned lane = threadIdx.x % 32, each = 8 % nodes.count;
-    unsigned own = nodes.by == AGENT_BY_KEY ? key(s, span, first + lane / 4) : 0;
+    const unsigned lane = threadIdx.x % 32, unit = lane % 4 * PIECE + 1 - node; // of the first of the lane's inputs
+    if (nodes.by == AGENT_BY_VOTE) {
+      const unsigned own = vote <= nodes.count ? vote : 0;
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        const float *from = heard->voted[__shfl_sync(FULL, own, (int)(lane & ~3u) + r)];
+#pragma unroll
+        for (int k = 0; k < PIECE; k++)
+          if (unit + k < width) inputs[r][k] = from[unit + k];
+      }
+      return;
+    }
+    const unsigned each = 8 % nodes.count;
+    unsigned own = key(s, span, first + lane / 4);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      const unsigned v = (unsigned)__shfl_sync(FULL, (int)vote, (int)(lane & ~3u) + r) - 1;
+      const float *from = nodes.values + (u64)own * width;
 #pragma unroll
-      for (int k = 0; k < PIECE; k++) {
-        const unsigned unit = lane % 4 * PIECE + k + 1 - node;
-        if (unit >= width) continue;
-        if (nodes.by == AGENT_BY_VOTE)
-          inputs[r][k] = v < nodes.count ? heard->voted[v][unit] : 0.0f;
-        else
-          inputs[r][k] = held_as(nodes.values[(u64)own * width + unit]);
-      }
+      for (int k = 0; k < PIECE; k++)
+        if (unit + k < width) inputs[r][k] = held_as(from[unit + k]);
       if (own += each, own >= nodes.count) own -= nodes.count;
     }
   }

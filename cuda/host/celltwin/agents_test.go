@@ -49,6 +49,11 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 					checkAgents(t, dev, kernel, program, r, 250)
 				}
 			}
+			for i := range 12 { // agents that add themselves, some of which do not count
+				if strings.Contains(kernel, "_told_h8") || i < 3 && strings.Contains(kernel, "_told") {
+					compareAgents(t, dev, kernel, program, r, addingAgents(r, kernel, i))
+				}
+			}
 			for range testlong.Of(12, 0) { // some of large groups, whose sums are kept
 				if strings.Contains(kernel, "_told_h8") {
 					checkAgents(t, dev, kernel, program, r, 3000)
@@ -78,7 +83,59 @@ func compileAgents(t *testing.T, kernel string, options ...string) string {
 // checkAgents compares a launch over about n agents with the twin's.
 func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, n int) {
 	t.Helper()
-	params := launches.RandomAgents(r, kernel, n)
+	compareAgents(t, dev, kernel, program, r, launches.RandomAgents(r, kernel, n))
+}
+
+// addingAgents returns a launch in which agents add themselves to nodes: to one of all groups by attention,
+// to those of up to 8 candidates, or otherwise. In some, units of agents are not finite.
+func addingAgents(r *rand.Rand, kernel string, i int) []launches.Param {
+	for {
+		p := launches.RandomAgents(r, kernel, 300)
+		told := p[len(p)-13:] // see kernels.ToldParams
+		node, merge, nodes, by := told[1].Arg.Bits(), told[3].Arg.Bits(), told[7].Arg.Bits(), told[11].Arg.Bits()
+		ok := merge == kernels.AgentMergeAttention || by != kernels.AgentByGroup
+		switch i % 3 {
+		case 0:
+			ok = merge == kernels.AgentMergeAttention && by == kernels.AgentByGroup && nodes == 1
+		case 1:
+			ok = merge <= kernels.AgentMergeEMA && by == kernels.AgentByVote && nodes <= 8
+		}
+		if !ok || node == 0 || nodes == 0 {
+			continue
+		}
+		if i%2 == 0 {
+			return p
+		}
+		spoil(r, kernel, p)
+		p[9].Arg = device.Uint32(0) // no steps: those of such units have no bits that are promised
+		return p
+	}
+}
+
+// spoil makes some units of the agents of a launch infinite or NaN.
+func spoil(r *rand.Rand, kernel string, p []launches.Param) {
+	pageBytes, frames, layout := p[1].Arg.Bits(), device.Of[uint32](p[2].Mem), device.Of[uint32](p[3].Mem)
+	var class int
+	if at := strings.Index(kernel, "_h"); at >= 0 {
+		fmt.Sscanf(kernel[at:], "_h%d_", &class) //nolint:errcheck // a name of the list of kernels
+	}
+	elem := 4
+	if strings.HasSuffix(kernel, "bf16") {
+		elem = 2
+	}
+	for _, frame := range frames {
+		for range 2 {
+			agent := r.IntN(int(layout[0] * layout[1]))
+			unit := agent*2*class + r.IntN(class)
+			at := p[0].Mem[pageBytes*uint64(frame)+uint64(layout[2+kernels.AgentVarRow])+uint64(unit*elem):][:elem]
+			at[elem-2], at[elem-1] = byte(0x80+r.IntN(2)*0x40), byte(0x7f)
+		}
+	}
+}
+
+// compareAgents compares a launch with the twin's.
+func compareAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, params []launches.Param) {
+	t.Helper()
 	twin(t, dev, kernel, params)
 	threads, blocks := []int{32, 64, 128}[r.IntN(3)], 1+r.IntN(3)
 	after, err := emulateLaunch(t, program, params, threads, blocks)
@@ -86,7 +143,7 @@ func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *ran
 		err = equalMemory(after, params)
 	}
 	if err != nil {
-		t.Fatalf("%s, about %d agents, %d threads, %d blocks: %v", kernel, n, threads, blocks, err)
+		t.Fatalf("%s, %d groups, %d threads, %d blocks: %v", kernel, params[6].Arg.Bits(), threads, blocks, err)
 	}
 }
 
