@@ -42,8 +42,10 @@ func (g *gathering) open(d device.Device, bytes int64) (err error) {
 	if g.host, err = d.AllocHost(bytes, "query"); err != nil {
 		return err
 	}
-	g.onDevice, err = d.Alloc(bytes, "query")
-	return err
+	if g.onDevice, err = d.Alloc(bytes, "query"); err != nil {
+		return err
+	}
+	return g.onDevice.Fill(0, bytes, 0) // a download copies the gap between votes and states
 }
 
 // close releases the memory. A second call does nothing, and open may follow.

@@ -79,6 +79,9 @@ func (a *Agents) takeStaging(n int) (p *staged, err error) {
 	if p.onDevice, err = a.dev.Alloc(size, "observations"); err != nil {
 		return nil, errors.Join(err, p.host.Close())
 	}
+	if err = p.onDevice.Fill(0, size, 0); err != nil { // a download copies the gaps between sections
+		return nil, errors.Join(err, p.close())
+	}
 	return p, nil
 }
 
