@@ -38,7 +38,7 @@ struct Heard {
     struct {
       int sums[AGENT_SPAN_GROUPS][MOST + 1]; // of the units, or the largest of each; behind them the number of agents
       int next[MOST + 1]; // of the group of a large span behind its step; behind them whether one is odd
-    };
+    } group;
     int lines[(2 * MOST + 1) * LINE_ROW]; // of agents that add themselves
   };
   float inputs[AGENT_SPAN_GROUPS][HIDDEN];
@@ -117,8 +117,8 @@ struct Told {
       if (threadIdx.x < HIDDEN) heard->pulls[threadIdx.x] = 0;
       return;
     }
-    for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(heard->sums[g]);
-    if (threadIdx.x == 0) clear(heard->next);
+    for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(heard->group.sums[g]);
+    if (threadIdx.x == 0) clear(heard->group.next);
   }
 
   // Clears the entry of totals that the next step adds to.
@@ -210,8 +210,8 @@ struct Told {
         for (int k = 0; k < MOST; k++) all[k] = merged(all[k], __shfl_xor_sync(FULL, all[k], d));
       }
       if (g >= span.groups || lane % team != 0 || n == 0) continue;
-      for (int k = 0; k < MOST; k++) merge_into(&heard->sums[g][k], all[k]);
-      atomicAdd(&heard->sums[g][MOST], (int)n);
+      for (int k = 0; k < MOST; k++) merge_into(&heard->group.sums[g][k], all[k]);
+      atomicAdd(&heard->group.sums[g][MOST], (int)n);
     }
   }
 
@@ -234,12 +234,12 @@ struct Told {
     u64 *done = (u64 *)(page + offsets[AGENT_VAR_UPDATES]) + slot;
     unsigned char *learned = page + offsets[AGENT_VAR_LEARNED] + slot;
     const u64 *total = nodes.count ? nodes.sums(span.first + g, 0) : 0;
-    const u64 n = total ? total[width] : (u64)heard->sums[g][MOST];
+    const u64 n = total ? total[width] : (u64)heard->group.sums[g][MOST];
     const bool merges = n && !*learned;
     const double of = merge == AGENT_MERGE_MAX ? 1.0 : (double)n;
     for (unsigned k = 0; k < width; k++) {
       const float old = kept[k];
-      long long sum = total ? (long long)total[k] : heard->sums[g][k];
+      long long sum = total ? (long long)total[k] : heard->group.sums[g][k];
       if (total && merge == AGENT_MERGE_MAX) sum -= UNIT;
       const float v = merges ? merged_unit(sum, of, merge, rate, *done != 0, old) : old;
       if (merges) kept[k] = v;
@@ -252,7 +252,7 @@ struct Told {
       ((u64 *)(page + offsets[AGENT_VAR_UPDATED]))[slot] = *s.round(span.frame, slot) + 1;
     }
     if (*learned) *learned = 0;
-    if (!total) clear(heard->sums[g]);
+    if (!total) clear(heard->group.sums[g]);
   }
 
   // Adds the sums of n agents to those of the node of a group.
@@ -270,7 +270,7 @@ struct Told {
   // Adds the groups of a span, which are added up, to their nodes.
   __device__ __forceinline__ void total(const Span &span, unsigned behind) const {
     for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) {
-      int *sums = heard->sums[g];
+      int *sums = heard->group.sums[g];
       if (sums[MOST]) total(span.first + g, behind, sums, (unsigned)sums[MOST]);
       clear(sums);
     }
@@ -303,7 +303,7 @@ struct Told {
       return;
     }
     if (!nodes.count && keeps && fresh && span.groups && place(span)[MOST] >= 0) {
-      if (threadIdx.x <= MOST) heard->sums[0][threadIdx.x] = place(span)[threadIdx.x];
+      if (threadIdx.x <= MOST) heard->group.sums[0][threadIdx.x] = place(span)[threadIdx.x];
     } else if (node && !(nodes.count && steps)) {
       add<4>(s, span);
     }
@@ -334,7 +334,7 @@ struct Told {
   // Merges the sums of the lanes of a warp into those of the span.
   __device__ __forceinline__ void collect(int *sums, bool odd) const {
     const unsigned first = threadIdx.x % 4 * PIECE;
-    if (__any_sync(FULL, odd) && threadIdx.x % 32 == 0) atomicAdd(&heard->next[MOST], 1);
+    if (__any_sync(FULL, odd) && threadIdx.x % 32 == 0) atomicAdd(&heard->group.next[MOST], 1);
 #pragma unroll
     for (int d = 16; d >= 4; d /= 2) {
 #pragma unroll
@@ -343,7 +343,7 @@ struct Told {
     if (threadIdx.x % 32 >= 4) return;
 #pragma unroll
     for (int k = 0; k < PIECE; k++)
-      if (first + k < width) merge_into(&heard->next[first + k], sums[k]);
+      if (first + k < width) merge_into(&heard->group.next[first + k], sums[k]);
   }
 
   // Keeps the sums of a span for the next tick, after all threads of the block have met. The span is of one group, or
@@ -355,26 +355,26 @@ struct Told {
     if (alone && (!heard->row || last || (turn + 1) % (MOST_POOLED / most) == 0)) pour(span, steps ? 1 : 0);
     if (!keeps || !span.groups) return;
     if (nodes.count) {
-      if (nodes.of[span.first] == nodes.of[span.first + span.groups - 1] && heard->next[MOST] == 0) {
+      if (nodes.of[span.first] == nodes.of[span.first + span.groups - 1] && heard->group.next[MOST] == 0) {
         if (threadIdx.x == 0) {
-          total(span.first, 1, heard->next, span.groups * s.agents);
+          total(span.first, 1, heard->group.next, span.groups * s.agents);
           // The last word is 0, and other warps may still read it.
-          for (int k = 0; k < MOST; k++) heard->next[k] = nothing();
+          for (int k = 0; k < MOST; k++) heard->group.next[k] = nothing();
         }
         return;
       }
       add<2>(s, span);
       __syncthreads(); // next was read by all threads
       total(span, 1);
-      if (threadIdx.x == 0) clear(heard->next);
+      if (threadIdx.x == 0) clear(heard->group.next);
       return;
     }
     if (threadIdx.x != 0) return;
     int *to = place(span);
-    const bool odd = heard->next[MOST] != 0;
-    for (int k = 0; k < MOST; k++) to[k] = odd ? 0 : heard->next[k];
+    const bool odd = heard->group.next[MOST] != 0;
+    for (int k = 0; k < MOST; k++) to[k] = odd ? 0 : heard->group.next[k];
     to[MOST] = odd ? -1 : (int)s.agents;
-    clear(heard->next);
+    clear(heard->group.next);
   }
 
   // The number of slots that the agents of a span have; NONE: of nodes by key, which are too many for lines.
@@ -550,15 +550,9 @@ struct Told {
 
   // Of 8 rows of 8 halves of words, of which lane 4 g + t has halves 2 t and 2 t + 1 of row g, those of the columns.
   static __device__ __forceinline__ unsigned transposed(unsigned v) {
-#if __CUDA_ARCH__ >= 800 && 100 * __CUDACC_VER_MAJOR__ + __CUDACC_VER_MINOR__ >= 1108 // PTX 7.8
-    unsigned r;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
-    return r;
-#else
     const unsigned lane = threadIdx.x % 32, column = lane / 4, from = lane % 4 * 8 + column / 2;
     const unsigned p = __shfl_sync(FULL, v, (int)from), q = __shfl_sync(FULL, v, (int)from + 4);
     return __byte_perm(p, q, column % 2 ? 0x7632 : 0x5410);
-#endif
   }
 
   // Of four bytes below 128, or 255, those that are g as 1, and 0 of the others.
