@@ -19,8 +19,12 @@ const Never = math.MaxUint64
 // sharedNodes are knowledge nodes that are of runs of groups, or by vote or key. Each group of a run has a
 // copy of the node in its page, also where other agents choose it. The sums of the units of a node are
 // beside the pages, and so are its values where agents choose; both are made again from the pages.
+//
+// By vote and by key a shard of several has all nodes, each with copies in groups of the shard. By key its
+// first node is that of its first agent.
 type sharedNodes struct {
 	all          int // of the swarm
+	groups       int // over which all are spread
 	first, count int // those of these agents; count 0: each group has a node, or there are none
 	width, by    int
 	totals, of   device.Buffer // see kernels.ToldParams
@@ -28,6 +32,7 @@ type sharedNodes struct {
 	values       device.Buffer // see kernels.NodesParams
 	flags        device.Buffer
 	known        bool // values and flags are those of the copies
+	given        bool // the sums are those of all shards, which the next step takes
 }
 
 // byAgent reports whether agents of a group may have different nodes.
@@ -41,7 +46,7 @@ func (s *sharedNodes) bytes() int64 { return max(4, 3*8*int64(s.count)*int64(s.w
 
 // shareNodes returns the nodes of the agents. Node k of N has the groups from floor(k*G/N) on, of G groups
 // of the swarm, and before the first of node k+1. So a shard begins with a node if N is a multiple of the
-// number of shards.
+// number of shards. By vote and by key G is the number of groups of the shard.
 func (a *Agents) shareNodes() (s sharedNodes, err error) {
 	if a.cell.Nodes() == 0 {
 		return s, nil
@@ -54,10 +59,14 @@ func (a *Agents) shareNodes() (s sharedNodes, err error) {
 	if all == 0 || all == a.of && by == kernels.AgentByGroup && merge != kernels.AgentMergeAttention {
 		return s, nil
 	}
-	if by != kernels.AgentByGroup && a.groups != a.of {
-		return s, fmt.Errorf("%w: nodes by vote or key are over a whole swarm, and this is a shard", ErrInvalid)
+	s = sharedNodes{all: all, groups: a.of, width: a.cell.Nodes(), by: by}
+	if by != kernels.AgentByGroup {
+		if s.count, s.groups = all, a.groups; all > a.groups {
+			return s, fmt.Errorf("%w: %d knowledge nodes of %d groups of a shard: use no more nodes than groups",
+				ErrInvalid, all, a.groups)
+		}
+		return s, nil
 	}
-	s = sharedNodes{all: all, width: a.cell.Nodes(), by: by}
 	begin := func(group int) (node int, ok bool) { // the first node from a group on
 		node = int((int64(group)*int64(all) + int64(a.of) - 1) / int64(a.of))
 		return node, int64(node)*int64(a.of)/int64(all) == int64(group)
@@ -89,7 +98,13 @@ func (a *Agents) groupsOf(k int) (first, end int) {
 	if a.nodes.count == 0 {
 		return k, k + 1
 	}
-	at := func(node int) int { return int(int64(a.nodes.first+node)*int64(a.of)/int64(a.nodes.all)) - a.first }
+	begins := 0 // the first of the groups that nodes are spread over
+	if !a.nodes.byAgent() {
+		begins = a.first
+	}
+	at := func(node int) int {
+		return int(int64(a.nodes.first+node)*int64(a.nodes.groups)/int64(a.nodes.all)) - begins
+	}
 	return at(k), at(k + 1)
 }
 

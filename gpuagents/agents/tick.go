@@ -32,14 +32,14 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		return r, a.inconsistent
 	}
 	t := &ticking{a: a, fresh: a.fresh, publish: true}
-	known := a.nodes.known
-	a.fresh, a.nodes.known = false, false
+	known, given := a.nodes.known, a.nodes.given
+	a.fresh, a.nodes.known, a.nodes.given = false, false, false
 	if a.nodes.byAgent() && !known {
 		if err := a.recallNodes(wait); err != nil {
 			return Report{}, err
 		}
 	}
-	if a.nodes.count > 0 && !t.fresh {
+	if a.nodes.count > 0 && !t.fresh && !given {
 		if err := a.addUp(ctx, wait); err != nil {
 			return Report{}, err
 		}

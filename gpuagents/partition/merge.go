@@ -36,6 +36,20 @@ func Ticked(s swarms.Swarm, perGroup, candidates, count int, of []swarms.Ticked)
 	return all, nil
 }
 
+// Sums adds up the sums of knowledge nodes that each shard has all of, as nodes with that merge are merged.
+// The result is that of Tick.Sums.
+func Sums(nodes, units int, merge string, of []swarms.NodeSums) ([]byte, error) {
+	all := make([]uint64, nodes*(units+1))
+	for k, s := range of {
+		if s.Nodes != nodes || s.Units != units || len(s.Words) != 8*len(all) {
+			return nil, fmt.Errorf("shard %d: sums of %d nodes of %d units, want %d of %d: %w", k, s.Nodes, s.Units,
+				nodes, units, ErrAnswer)
+		}
+		swarms.AddSums(all, swarms.Words(s.Words), units, merge)
+	}
+	return swarms.PutWords(all), nil
+}
+
 // Fused is the means of all agents of the swarm by the sums of its shards, which are added up as a
 // fusion.Merger does: in float64, in the order of shards. The quotient is rounded once. A sum that
 // is not finite is a fusion.ErrValue.

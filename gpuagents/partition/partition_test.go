@@ -33,6 +33,14 @@ func TestRefused(t *testing.T) {
 	if _, err := split.AgentStates([]*batch.AgentStates{a, b}); !errors.Is(err, ErrAnswer) {
 		t.Errorf("split.AgentStates: %v, want %v", err, ErrAnswer)
 	}
+	sum := swarms.NodeSums{Nodes: 2, Units: 1, Words: make([]byte, 32)}
+	for _, bad := range []swarms.NodeSums{
+		{Nodes: 1, Units: 3, Words: sum.Words}, {Nodes: 2, Units: 1, Words: sum.Words[:24]},
+	} {
+		if _, err := Sums(2, 1, "mean", []swarms.NodeSums{sum, bad}); !errors.Is(err, ErrAnswer) {
+			t.Errorf("Sums of %d nodes: %v, want %v", bad.Nodes, err, ErrAnswer)
+		}
+	}
 	good := swarms.Ticked{Stepped: 60, Tally: []uint64{20, 0}, Decided: []uint64{2, 0}}
 	for _, bad := range []swarms.Ticked{
 		{Stepped: 120, Tally: good.Tally, Decided: good.Decided},
@@ -100,5 +108,28 @@ func TestRefused(t *testing.T) {
 	all, err := Fused(s, 10, 2, fuse, []*batch.FusedSums{sums(1, 1, 1, 2), sums(1, 3, 4, 2)})
 	if err != nil || all.Count[1] != 4 || all.Mean[2] != 1.25 || all.Mean[0] != 0 || len(all.Node) != 3 {
 		t.Errorf("%+v, error %v; want three nodes, 4 agents in node 1, and the means 0 and 1.25", all, err)
+	}
+}
+
+// TestNodesEverywhere: each shard is asked for all nodes that it has all of, and what one of them has not
+// updated yet is not in the answer.
+func TestNodesEverywhere(t *testing.T) {
+	s := swarms.Swarm{Groups: 9, Shards: 3}
+	if _, err := Nodes(s, 2, true, []uint32{2}); !errors.Is(err, ErrID) {
+		t.Errorf("Nodes: %v, want %v", err, ErrID)
+	}
+	split, err := Nodes(s, 2, true, []uint32{1, 0})
+	if err != nil || !split.Has(2) || len(split.IDs(2)) != 2 {
+		t.Fatalf("Nodes: %+v, %v, want both nodes of each shard", split, err)
+	}
+	of := func(updates, age uint64, unit float32) *batch.KnownNodes {
+		return &batch.KnownNodes{
+			Node: []uint32{1, 0}, Updates: []uint64{updates, 0}, Age: []uint64{age, math.MaxUint64},
+			Units: []float32{unit, 0}, Width: 1,
+		}
+	}
+	got, err := split.KnownNodes([]*batch.KnownNodes{of(6, 9, 0.5), of(7, 2, 0.25), of(7, 3, 0.25)})
+	if err != nil || got.Updates[0] != 7 || got.Age[0] != 3 || got.Units[0] != 0.25 || got.Age[1] != math.MaxUint64 {
+		t.Errorf("%+v, %v, want 7 updates, the age 3 and 0.25", got, err)
 	}
 }

@@ -31,12 +31,24 @@ func Agents(s swarms.Swarm, perGroup int, ids []uint32) (*Split, error) {
 }
 
 // Nodes splits numbers of knowledge nodes, of so many of the swarm; 0: each group has one. The split
-// keeps the list. A number of nodes is a multiple of that of shards.
-func Nodes(s swarms.Swarm, nodes int, ids []uint32) (*Split, error) {
+// keeps the list. A number of nodes is a multiple of that of shards, unless each shard has all of them.
+func Nodes(s swarms.Swarm, nodes int, everywhere bool, ids []uint32) (*Split, error) {
 	if nodes > 0 {
 		s.Groups = nodes
 	}
-	return split(s, 1, ids, "node")
+	if !everywhere {
+		return split(s, 1, ids, "node")
+	}
+	shards := s.ShardCount()
+	s.Shards = 1
+	p, err := split(s, 1, ids, "node")
+	if err != nil {
+		return nil, err
+	}
+	for range shards - 1 {
+		p.places = append(p.places, p.places[0])
+	}
+	return p, nil
 }
 
 // Groups splits numbers of groups. The split keeps the list.
@@ -151,7 +163,9 @@ func (p *Split) AgentStates(of []*batch.AgentStates) (*batch.AgentStates, error)
 	return all, nil
 }
 
-// KnownNodes are the knowledge nodes of all shards, as Decisions.
+// KnownNodes are the knowledge nodes of all shards, as Decisions. Where several shards have a node, it is
+// that with the most updates: a client may have ended between the ticks of two shards. Of equal ones the age
+// is the largest.
 func (p *Split) KnownNodes(of []*batch.KnownNodes) (*batch.KnownNodes, error) {
 	n := len(p.ids)
 	all := &batch.KnownNodes{Node: p.ids, Updates: make([]uint64, n), Age: make([]uint64, n)}
@@ -170,7 +184,14 @@ func (p *Split) KnownNodes(of []*batch.KnownNodes) (*batch.KnownNodes, error) {
 				ErrAnswer)
 		}
 		for i, at := range places {
-			all.Updates[at], all.Age[at] = of[k].Updates[i], of[k].Age[i]
+			switch n := of[k].Updates[i]; {
+			case n < all.Updates[at]:
+				continue
+			case n == all.Updates[at]:
+				all.Age[at] = max(all.Age[at], of[k].Age[i])
+			default:
+				all.Updates[at], all.Age[at] = n, of[k].Age[i]
+			}
 			copy(all.Units[at*all.Width:][:all.Width], of[k].Units[i*all.Width:])
 		}
 	}

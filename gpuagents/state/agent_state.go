@@ -32,6 +32,7 @@ type agentState struct {
 	agents   *agents.Agents // of the shard, with ids from 0 on
 	groups   GroupRange     // of the shard
 	nodes    GroupRange     // likewise, of knowledge nodes in place of groups
+	merge    merging        // of knowledge nodes of several shards; zero: there are none
 	seed     uint64         // of the weights and of leaders
 	every    swarm.Checkpoint
 	splitter staging.Splitter
@@ -62,9 +63,12 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 		nodes.All = cell.SharedNodes()
 		nodes.First, nodes.Groups = a.KnowledgeNodes()
 	}
+	if cell.NodesBy() != kernels.AgentByGroup { // a shard has all nodes
+		nodes = allOf(cell.SharedNodes())
+	}
 	return &agentState{
 		memory: a.Memory(), agents: a, groups: p, nodes: nodes, seed: spec.Seed, every: spec.Checkpoint,
-		hear: spec.Hear,
+		hear: spec.Hear, merge: mergingOf(spec, p),
 	}, nil
 }
 
@@ -185,6 +189,9 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if err := s.merge.check(t); err != nil {
+		return Answer{}, err
+	}
 	if err := s.listen(context.WithoutCancel(ctx)); err != nil {
 		return Answer{}, err
 	}
@@ -192,7 +199,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	if s.splitter.Reduced {
 		steps = 1
 	}
-	r, err := s.agents.TickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)
+	r, err := s.step(ctx, t, steps)
 	if err != nil { // after the end of ctx the pages are between two positions, and are discarded
 		return Answer{}, err
 	}
@@ -215,6 +222,15 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	}
 	data, err = json.Marshal(done)
 	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped), Ticked: &done}, err
+}
+
+// step steps all agents as a tick says, and looks at ctx after each most steps.
+func (s *agentState) step(ctx context.Context, t swarms.Tick, most int) (agents.Report, error) {
+	wait := context.WithoutCancel(ctx)
+	if s.merge.nodes == 0 {
+		return s.agents.TickAll(ctx, wait, t.Count, most)
+	}
+	return s.agents.TickWith(ctx, wait, s.merge.own(swarms.Words(t.Sums)))
 }
 
 // variables implements Variables.
@@ -256,6 +272,9 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if q.Outcome {
 		return s.outcome()
+	}
+	if q.Sums {
+		return s.sums(ctx)
 	}
 	if q.Knowledge {
 		return s.knowledge(ctx, q.Groups)

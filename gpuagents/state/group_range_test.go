@@ -73,10 +73,14 @@ func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.Agent
 
 func (s *sharded) tick(t testing.TB, count int) swarms.Ticked {
 	t.Helper()
+	for s.spec.MergesNodes() && count > 1 {
+		s.tick(t, 1)
+		count--
+	}
 	var all []swarms.Ticked
+	tick := swarms.Tick{Version: jobs.Version, Count: count, Sums: s.sums(t)}
 	for _, one := range s.each {
-		got, err := swarms.DecodeTicked(mustApply(t, one, swarms.EntryTick,
-			swarms.Tick{Version: jobs.Version, Count: count}).Data)
+		got, err := swarms.DecodeTicked(mustApply(t, one, swarms.EntryTick, tick).Data)
 		if err != nil {
 			t.Fatalf("swarms.DecodeTicked: %v, want no error", err)
 		}
@@ -87,6 +91,29 @@ func (s *sharded) tick(t testing.TB, count int) swarms.Ticked {
 		t.Fatalf("partition.Ticked: %v, want no error", err)
 	}
 	return sum
+}
+
+// sums returns those of nodes that have agents of several shards; nil: there are none.
+func (s *sharded) sums(t testing.TB) []byte {
+	t.Helper()
+	if !s.spec.MergesNodes() {
+		return nil
+	}
+	var all []swarms.NodeSums
+	for _, one := range s.each {
+		got, err := swarms.DecodeNodeSums(mustApply(t, one, swarms.EntryQuery, swarms.Query{
+			Version: jobs.Version, Sums: true,
+		}).Data)
+		if err != nil {
+			t.Fatalf("swarms.DecodeNodeSums: %v, want no error", err)
+		}
+		all = append(all, got)
+	}
+	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, all)
+	if err != nil {
+		t.Fatalf("partition.Sums: %v, want no error", err)
+	}
+	return sums
 }
 
 func (s *sharded) vote(t testing.TB, v swarms.Vote) swarms.Voted {

@@ -30,7 +30,7 @@ func (s *agentState) knowledge(ctx context.Context, nodes []uint32) (Answer, err
 	if _, err := s.nodes.owns(nodes, 1, "node"); err != nil {
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: node %v", err)
 	}
-	k, err := s.agents.Knowledge(ctx, s.nodes.local(nil, nodes, 1))
+	k, err := s.agents.Knowledge(ctx, s.merge.local(s.nodes.local(nil, nodes, 1)))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -59,7 +59,7 @@ func (s *agentState) learn(ctx context.Context, data []byte) (Answer, error) {
 	if bad, err := s.nodes.owns(l.Nodes, 1, "node"); err != nil {
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "learn: row %d: node %v", bad+1, err)
 	}
-	if err := s.agents.Learn(ctx, s.nodes.local(nil, l.Nodes, 1), l.Values, l.Replace); err != nil {
+	if err := s.agents.Learn(ctx, s.merge.local(s.nodes.local(nil, l.Nodes, 1)), l.Values, l.Replace); err != nil {
 		return Answer{}, err
 	}
 	data, err = json.Marshal(swarms.Learned{Version: jobs.Version, Nodes: len(l.Nodes)})

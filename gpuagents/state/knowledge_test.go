@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -26,7 +27,7 @@ func (s *sharded) nodesOf(t testing.TB) *batch.KnownNodes {
 	for k := range n {
 		ids = append(ids, uint32(k))
 	}
-	split, err := partition.Nodes(s.of, s.spec.SharedNodes(), ids)
+	split, err := partition.Nodes(s.of, s.spec.SharedNodes(), s.spec.MergesNodes(), ids)
 	if err != nil {
 		t.Fatalf("partition.Nodes: %v", err)
 	}
@@ -47,7 +48,7 @@ func (s *sharded) nodesOf(t testing.TB) *batch.KnownNodes {
 // learn merges values into nodes of the shards of a swarm.
 func (s *sharded) learn(t testing.TB, l swarms.Learn) {
 	t.Helper()
-	split, err := partition.Nodes(s.of, s.spec.SharedNodes(), l.Nodes)
+	split, err := partition.Nodes(s.of, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes)
 	if err != nil {
 		t.Fatalf("partition.Nodes: %v", err)
 	}
@@ -62,13 +63,14 @@ func (s *sharded) learn(t testing.TB, l swarms.Learn) {
 // state that goes on from the pages of the first. A tick of several steps is as many ticks, and agents
 // that hear nothing of their group are others.
 //
-// Nodes are of groups, of runs of groups that do not end with pages, and by vote and by key. Some learn.
-// Nodes by vote and by key are over one shard, so their second swarm has one too.
+// Nodes are of groups, of runs of groups that do not end with pages, and by vote and by key, whose sums are
+// merged over the shards. Some learn.
 func TestKnowledge(t *testing.T) {
 	for _, nodes := range []string{
 		"merge: ema", "nodes: 3, merge: ema", "nodes: 12, merge: ema", "nodes: 33, merge: ema",
 		"merge: attention", "nodes: 6, merge: attention, focus: 4", "by: vote, merge: ema", "by: vote, merge: max",
-		"by: vote, merge: attention", "by: key, nodes: 7, merge: ema", "by: key, nodes: 20, merge: attention",
+		"by: vote, merge: attention", "by: key, nodes: 7, merge: ema", "by: key, nodes: 11, merge: attention",
+		"by: key, nodes: 1, merge: mean",
 	} {
 		t.Run(nodes, func(t *testing.T) { testKnowledge(t, nodes) })
 	}
@@ -78,10 +80,7 @@ func TestKnowledge(t *testing.T) {
 func testKnowledge(t *testing.T, some string) {
 	d, store := openHost(t), openStore(t)
 	const agents = 330
-	shards := 3
-	if strings.Contains(some, "by: ") {
-		shards = 1
-	}
+	const shards = 3
 	text := strings.Replace(fmt.Sprintf(knowText, agents), "merge: ema", some, 1)
 	open := func(shards int, text string) *sharded { return openSharded(t, d, store, text, shards, agents, nil) }
 	one, three, single := open(1, text), open(shards, text), open(1, text)
@@ -117,9 +116,12 @@ func testKnowledge(t *testing.T, some string) {
 			if !slices.Equal(got.State, want.State) || !slices.Equal(got.Vote, want.Vote) {
 				t.Fatalf("step %d: agents of %s differ", step, name)
 			}
-			if got, want := s.nodesOf(t), one.nodesOf(t); !reflect.DeepEqual(got, want) || want.Width != 2 ||
-				step == 19 && slices.Max(want.Updates) < 15 {
-				t.Fatalf("step %d: nodes of %s are %+v, want %+v", step, name, got, want)
+			nodes, like := s.nodesOf(t), one.nodesOf(t)
+			if s.spec.MergesNodes() {
+				nodes.Age = like.Age // other groups have the copies
+			}
+			if !reflect.DeepEqual(nodes, like) || like.Width != 2 || step == 19 && slices.Max(like.Updates) < 15 {
+				t.Fatalf("step %d: nodes of %s are %+v, want %+v", step, name, nodes, like)
 			}
 		}
 		if !slices.Equal(want.State, deaf.states(t, ids).State) {
@@ -173,8 +175,78 @@ func testKnowledge(t *testing.T, some string) {
 		{one, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0,NaN]}`, "learn"},
 		{three, swarms.EntryLearn, fmt.Sprintf(`{"v":1,"nodes":[%d],"values":[0,0]}`, last-1), "log of shard 2"},
 	} {
-		if c.of != three || shards > 1 {
+		if c.of != three || !three.spec.MergesNodes() {
 			refuses(t, c.of.each[0], c.kind, c.data, c.want)
+		}
+	}
+}
+
+// TestSumsRefused: a swarm takes the sums of nodes that have agents of several shards, and needs them, and
+// takes none that its agents cannot have.
+func TestSumsRefused(t *testing.T) {
+	d, store := openHost(t), openStore(t)
+	const agents = 330
+	open := func(shards int, some string) *sharded {
+		text := strings.Replace(fmt.Sprintf(knowText, agents), "merge: ema", some, 1)
+		return openSharded(t, d, store, text, shards, agents, nil)
+	}
+	plain, one, mean := open(3, "nodes: 3"), open(1, "by: vote"), open(3, "by: key, nodes: 2")
+	largest, focused := open(3, "by: vote, merge: max"), open(2, "by: vote, merge: attention")
+	sums := func(words ...uint64) string {
+		data, err := json.Marshal(swarms.Tick{Version: 1, Count: 1, Sums: swarms.PutWords(words)})
+		if err != nil {
+			t.Fatalf("Marshal: %v", err)
+		}
+		return string(data)
+	}
+	negative := ^uint64(0) - 1<<14 // -(2^14 + 1)
+	for _, c := range []struct {
+		of               *sharded
+		kind, data, want string
+	}{
+		{plain, swarms.EntryQuery, `{"v":1,"sums":true}`, "only a swarm of several shards"},
+		{one, swarms.EntryQuery, `{"v":1,"sums":true}`, "only a swarm of several shards"},
+		{mean, swarms.EntryQuery, `{"v":1,"sums":true,"groups":[1]}`, "beside the outcome or the sums"},
+		{mean, swarms.EntryQuery, `{"v":1,"sums":true,"outcome":true}`, "ask for one of them"},
+		{plain, swarms.EntryTick, sums(0, 0, 0), "leave them out"},
+		{one, swarms.EntryTick, sums(0, 0, 0), "leave them out"},
+		{mean, swarms.EntryTick, `{"v":1,"count":1}`, "ask each shard for its sums"},
+		{mean, swarms.EntryTick, `{"v":1,"count":2,"sums":"AAAA"}`, "count 2 with sums"},
+		{mean, swarms.EntryTick, `{"v":1,"count":1,"sums":"AAAA"}`, "sums of 3 bytes"},
+		{mean, swarms.EntryTick, sums(0, 0, 0), "3 words: the swarm has 2 nodes of 2 units: use 3 for each"},
+		{mean, swarms.EntryTick, sums(0, 0, 0, 0, 0, agents+1), "node 1 has a count of 331, and 330 are left"},
+		{mean, swarms.EntryTick, sums(0, 0, 200, 0, 0, 131), "node 1 has a count of 131, and 130 are left"},
+		{mean, swarms.EntryTick, sums(0, 1<<14+1, 1, 0, 0, 0), "node 0, unit 2: a sum of 16385"},
+		{mean, swarms.EntryTick, sums(0, 0, 0, negative, 0, 1), "node 1, unit 1: a sum of -16385"},
+		{mean, swarms.EntryTick, sums(0, 0, 0, 1<<63, 0, 1), "unit 1: a sum of -9223372036854775808"},
+		{largest, swarms.EntryTick, sums(1<<15+1, 0, 1, 0, 0, 0, 0, 0, 0), "a sum of 32769 by max"},
+		{largest, swarms.EntryTick, sums(1, 0, 0, 0, 0, 0, 0, 0, 0), "a sum of 1 by max of a count of 0"},
+		{focused, swarms.EntryTick, sums(0, 0, agents<<16+1, 0, 0, 0, 0, 0, 0), "node 0 has a count"},
+	} {
+		refuses(t, c.of.each[0], c.kind, c.data, c.want)
+	}
+	for _, s := range []*sharded{mean, largest, focused} {
+		s.tick(t, 2) // what its own agents have
+	}
+	mustApply(t, focused.each[0], swarms.EntryTick, json.RawMessage(sums(agents<<30, 0, agents<<16, 0, 0, 0, 0, 0, 0)))
+}
+
+// TestMergingTurns: sums go to the order of a shard and back, and nodes to their sums.
+func TestMergingTurns(t *testing.T) {
+	for _, m := range []merging{{nodes: 1, units: 3}, {nodes: 7, units: 2, first: 5}, {nodes: 4, units: 1, first: 1}} {
+		var sums []uint64
+		for i := range m.nodes * (m.units + 1) {
+			sums = append(sums, uint64(i))
+		}
+		own := m.own(slices.Clone(sums))
+		if got := m.whole(own); !slices.Equal(got, sums) {
+			t.Errorf("%+v: %v, want %v", m, got, sums)
+		}
+		for node := range m.nodes {
+			at := int(m.local([]uint32{uint32(node)})[0])
+			if got, want := own[at*(m.units+1)], sums[node*(m.units+1)]; got != want {
+				t.Errorf("%+v: node %d has the sums %d, want %d", m, node, got, want)
+			}
 		}
 	}
 }

@@ -351,6 +351,9 @@ const (
 // tick answers an entry that makes steps.
 func (s *placedState) tick(ctx context.Context, data []byte) (Answer, error) {
 	t, err := swarms.DecodeTick(data)
+	if err == nil {
+		err = merging{}.check(t)
+	}
 	if err != nil {
 		return Answer{}, err
 	}

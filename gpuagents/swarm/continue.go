@@ -44,6 +44,10 @@ func (s *Spec) Continues(from *Spec) error {
 		return fmt.Errorf("its number of agents, over which the nodes are spread, is %d, that of the swarm %d",
 			from.Agents, s.Agents)
 	}
+	if s.Knowledge.By != "" && max(1, s.Shards) != max(1, from.Shards) {
+		return fmt.Errorf("its number of shards, each of which has copies of all knowledge nodes, is %d, that of the "+
+			"swarm %d", max(1, from.Shards), max(1, s.Shards))
+	}
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
 	}

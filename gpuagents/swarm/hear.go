@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // What agents may hear: of the last round of their swarm, and in ticks of their group. Candidate c of n
@@ -37,11 +38,13 @@ var nodesBy = map[string]int{
 // of a node into it before each step.
 type Knowledge struct {
 	// By is which node an agent has: NodesByVote, NodesByKey, or empty for NodesByGroup. By vote and by key
-	// the swarm has one shard.
+	// nodes have agents of all shards. Each of several shards has all nodes, and a client that ticks merges
+	// their sums.
 	By string `yaml:"by" json:"by,omitempty"`
-	// Nodes is the number of nodes, at most that of groups and a multiple of that of shards. By group each
-	// node is of a run of groups, and 0 gives each group one; the runs differ by one group at most. By vote
-	// it is 0, and each candidate has a node. By key it is 1 or more.
+	// Nodes is the number of nodes, at most that of groups. By group it is a multiple of that of shards,
+	// each node is of a run of groups, and 0 gives each group one; the runs differ by one group at most. By
+	// vote it is 0, and each candidate has a node. By key it is 1 or more. By vote and by key each shard has
+	// as many groups.
 	Nodes int `yaml:"nodes" json:"nodes,omitempty"`
 	// Units is how many units of the agents a node has, 1 to kernels.AgentMostNode; default 1.
 	Units int `yaml:"units" json:"units,omitempty"`
@@ -70,6 +73,12 @@ func (s *Spec) SharedNodes() int {
 		return len(s.Vote.Candidates)
 	}
 	return s.Knowledge.Nodes
+}
+
+// MergesNodes reports whether knowledge nodes have agents of several shards. Each shard has all of them
+// then, and a tick takes the sums of all shards.
+func (s *Spec) MergesNodes() bool {
+	return s.Shards > 1 && s.Knowledge.Units > 0 && s.Knowledge.By != ""
 }
 
 // merges are the numbers of the ways to merge.
@@ -181,22 +190,22 @@ func (s *Spec) validateNodesBy() (path []string, err error) {
 	switch candidates := len(s.Vote.Candidates); {
 	case k.By == "":
 		return nil, nil
-	case s.Shards > 1:
-		return path, fmt.Errorf("knowledge: by %s: its nodes have agents of all shards, and the swarm has %d: use "+
-			"shards: 1, or by: group", k.By, s.Shards)
 	case k.By == NodesByKey && k.Nodes == 0:
 		return path, errors.New("knowledge: by key: agent i has node i modulo the number of nodes: write nodes, as " +
 			"the number of sensors of each entity")
 	case k.By == NodesByVote && k.Nodes != 0:
 		return []string{"knowledge", "nodes"}, fmt.Errorf("knowledge: nodes %d: by: vote each candidate has a node: "+
 			"leave it out", k.Nodes)
-	case k.By == NodesByVote && s.AgentsPerGroup > 0 && s.Groups() > 0 && candidates > s.Groups():
-		return path, fmt.Errorf("knowledge: by vote: the %d candidates have a node each, of which groups keep copies, "+
-			"and the swarm has %d groups: use at least %d groups: fewer agents_per_group", candidates, s.Groups(),
-			candidates)
+	case k.By == NodesByVote && s.AgentsPerGroup > 0 && s.Groups() > 0 && candidates > s.leastGroups():
+		return path, fmt.Errorf("knowledge: by vote: the %d candidates have a node each, of which the groups of a "+
+			"shard keep copies, and a shard has %d groups: use at least %d groups: fewer agents_per_group or shards",
+			candidates, s.leastGroups(), candidates)
 	}
 	return nil, nil
 }
+
+// leastGroups returns the number of groups of the smallest shard.
+func (s *Spec) leastGroups() int { return s.Groups() / max(1, s.Shards) }
 
 // validateNodes is the part of validate about the number of knowledge nodes. It leaves a wrong number of
 // groups or shards to others.
@@ -205,9 +214,8 @@ func (s *Spec) validateNodes() (path []string, err error) {
 	if n == 0 || s.AgentsPerGroup < 1 || s.Groups() < 1 {
 		return nil, nil
 	}
-	if k := s.Knowledge; k.By == NodesByKey && n > s.Groups() {
-		return path, fmt.Errorf("knowledge: nodes %d: groups keep copies of nodes, and the swarm has %d groups: use 1 "+
-			"to %d, or fewer agents_per_group", n, s.Groups(), s.Groups())
+	if k := s.Knowledge; k.By == NodesByKey && n > 0 && s.leastGroups() > 0 {
+		return path, s.validateKeys()
 	}
 	if n < 0 || n > s.Groups() {
 		return path, fmt.Errorf("knowledge: nodes %d: the swarm has %d groups: use 1 to %d, or leave it out: then "+
@@ -218,6 +226,20 @@ func (s *Spec) validateNodes() (path []string, err error) {
 			"of %d, as %d, or other shards", n, shards, shards, max(shards, n/shards*shards))
 	}
 	return nil, nil
+}
+
+// validateKeys is validateNodes by key.
+func (s *Spec) validateKeys() error {
+	n, units := s.Knowledge.Nodes, s.Knowledge.Units
+	if most := s.leastGroups(); n > most {
+		return fmt.Errorf("knowledge: nodes %d: the groups of a shard keep copies of nodes, and a shard has %d "+
+			"groups: use 1 to %d, or fewer agents_per_group or shards", n, most, most)
+	}
+	if most := swarms.MaxNodeSums / 8 / (units + 1); n > most && s.MergesNodes() {
+		return fmt.Errorf("knowledge: nodes %d of %d units: a tick of %d shards has the sums of all nodes: use 1 to "+
+			"%d, or shards: 1", n, units, s.Shards, most)
+	}
+	return nil
 }
 
 // validateHear is the part of validate about what agents hear.

@@ -15,7 +15,7 @@ import (
 // them. Without a number of nodes in the specification, the number of a node is that of its group. It
 // takes up to swarms.MaxAddressed ids, and changes nothing.
 func (s *Swarm) Knowledge(ctx context.Context, ids []uint32) (*batch.KnownNodes, error) {
-	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), ids)
+	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), ids)
 	if err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
 	}
@@ -45,7 +45,7 @@ func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err err
 	case err != nil:
 		return 0, err
 	}
-	if _, err := partition.Nodes(s.record, s.spec.SharedNodes(), l.Nodes); err != nil {
+	if _, err := partition.Nodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes); err != nil {
 		return 0, jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
 	}
 	for first := 0; first < len(l.Nodes); first += swarms.MaxLearned {
@@ -64,7 +64,7 @@ func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err err
 
 // learn appends one entry to the log of each shard that has a node.
 func (s *Swarm) learn(ctx context.Context, l swarms.Learn) error {
-	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), l.Nodes)
+	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes)
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
 	}
@@ -72,4 +72,21 @@ func (s *Swarm) learn(ctx context.Context, l swarms.Learn) error {
 		func(k int) ([]byte, error) { return json.Marshal(split.Lessons(l, k)) }, swarms.EntryLearned,
 		swarms.DecodeLearned)
 	return err
+}
+
+// mergedTick makes one step of a swarm whose knowledge nodes have agents of several shards: it asks all
+// shards for the sums of their agents, and has each make the nodes of all sums in the step. Of two that run
+// at the same time, one may have agents hear the nodes of the step before.
+func (s *Swarm) mergedTick(ctx context.Context) ([]swarms.Ticked, error) {
+	of, err := askAll(ctx, s, swarms.EntryQuery, swarms.Query{Version: jobs.Version, Sums: true}, swarms.EntrySums,
+		swarms.DecodeNodeSums)
+	if err != nil {
+		return nil, err
+	}
+	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, of)
+	if err != nil {
+		return nil, s.badAnswer(err)
+	}
+	return askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1, Sums: sums},
+		swarms.EntryTicked, swarms.DecodeTicked)
 }

@@ -320,8 +320,8 @@ var keys = []Key{
 		Doc: "Which node an agent hears, and adds its units to: `group`, that of its group; `vote`, that of the " +
 			"candidate that it votes for, one for each, and 0 without a vote; `key`, that of its id modulo " +
 			"`knowledge.nodes`. With a group for each entity and an agent for each of its N sensors, N nodes by " +
-			"`key` are of one sensor of all entities each. By `vote` and `key` the swarm has one shard, and as many " +
-			"groups as nodes or more.",
+			"`key` are of one sensor of all entities each. By `vote` and `key` nodes have agents of all shards, " +
+			"whose sums a tick merges, and each shard has as many groups as nodes or more.",
 	},
 	{
 		Path: "knowledge.nodes", Kind: Integer, Min: "1", Scope: Agents,

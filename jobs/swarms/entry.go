@@ -54,6 +54,7 @@ const (
 	EntryFuse      = "fuse"      // asks for knowledge nodes; Fuse as JSON
 	EntryFused     = "fused"     // the answer to a fuse: the nodes, Arrow IPC
 	EntryKnown     = "known"     // the answer to a query for knowledge nodes, Arrow IPC
+	EntrySums      = "sums"      // the answer to a query for the sums of knowledge nodes; NodeSums as JSON
 	EntryLearn     = "learn"     // merges values into knowledge nodes; Learn as JSON
 	EntryLearned   = "learned"   // the answer to a learn; Learned as JSON
 
@@ -100,6 +101,9 @@ const (
 type Tick struct {
 	Version int `json:"v"`
 	Count   int `json:"count"` // steps, 1 to MaxTicks
+	// Sums are those of the knowledge nodes of all shards, for one step of a swarm whose nodes have agents
+	// of several; see NodeSums. Other swarms take none.
+	Sums []byte `json:"sums,omitempty"`
 }
 
 // Ticked is the state of a swarm after the last step of a Tick. Slices have an element per
@@ -113,9 +117,9 @@ type Ticked struct {
 	Undecided uint64 `json:"undecided"`
 }
 
-// Query asks for the state of agents, or of groups, or for the outcome of the last round, and is
-// read-only. The answer has the order of the ids. Exactly one of the three is asked for, with at
-// most MaxAddressed ids.
+// Query asks for the state of agents, or of groups, for the outcome of the last round, or for the sums of
+// knowledge nodes, and is read-only. The answer has the order of the ids. Exactly one of these is asked
+// for, with at most MaxAddressed ids.
 type Query struct {
 	Version int      `json:"v"`
 	Agents  []uint32 `json:"agents,omitempty"` // ids
@@ -126,6 +130,9 @@ type Query struct {
 	// Knowledge asks for knowledge nodes, and Groups has their numbers: those of groups, unless a
 	// swarm has a number of nodes. The answer is an EntryKnown.
 	Knowledge bool `json:"knowledge,omitempty"`
+	// Sums asks for the sums of all knowledge nodes, of which the next tick makes them. The answer is an
+	// EntrySums.
+	Sums bool `json:"sums,omitempty"`
 }
 
 // Snapshot asks for a snapshot of all agents after all entries before it. It is read-only.
@@ -178,6 +185,9 @@ func DecodeTick(data []byte) (t Tick, err error) {
 	if t.Count < 1 || t.Count > MaxTicks {
 		return t, invalid("tick: count %d: use 1 to %d", t.Count, MaxTicks)
 	}
+	if t.Count > 1 && t.Sums != nil {
+		return t, invalid("tick: count %d with sums: they are for one step: use count 1", t.Count)
+	}
 	return t, nil
 }
 
@@ -186,11 +196,14 @@ func DecodeQuery(data []byte) (q Query, err error) {
 	if err := decodeEntry("query", data, &q, &q.Version); err != nil {
 		return q, err
 	}
-	if q.Outcome && len(q.Agents)+len(q.Groups) > 0 {
-		return q, invalid("query: it names %d agents and %d groups beside the outcome: ask for one of the three",
-			len(q.Agents), len(q.Groups))
+	if (q.Outcome || q.Sums) && len(q.Agents)+len(q.Groups) > 0 {
+		return q, invalid("query: it names %d agents and %d groups beside the outcome or the sums: ask for one of "+
+			"them", len(q.Agents), len(q.Groups))
 	}
-	if !q.Outcome && (len(q.Agents) == 0) == (len(q.Groups) == 0) {
+	if q.Sums && (q.Outcome || q.Knowledge) {
+		return q, invalid("query: it asks for sums and for others: ask for one of them")
+	}
+	if !q.Outcome && !q.Sums && (len(q.Agents) == 0) == (len(q.Groups) == 0) {
 		return q, invalid("query: it names %d agents and %d groups: name some of one kind", len(q.Agents),
 			len(q.Groups))
 	}

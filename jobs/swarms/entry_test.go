@@ -175,7 +175,8 @@ func FuzzDecodeEntries(f *testing.F) {
 		`{"v":1,"round":1,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`,
 		`{"v":1,"round":7,"rule":"quorum","quorum":"0.60"}`, `{"v":1,"by":"group","nodes":9}`, `{"v":1,"by":"vote"}`,
 		`{"v":2}`, `null`, ``, "\xff", `{"v":1,"nodes":[3,0],"values":[1,-0.5,0,0.25],"replace":true}`,
-		`{"v":1,"nodes":[3,3],"values":[1,2]}`,
+		`{"v":1,"nodes":[3,3],"values":[1,2]}`, `{"v":1,"count":1,"sums":"AAAAAAAAAAA="}`, `{"v":1,"sums":true}`,
+		`{"v":1,"nodes":1,"units":1,"words":"AAAAAAAAAAAAAAAAAAAAAA=="}`, `{"v":1,"nodes":-1,"units":9,"words":""}`,
 	} {
 		f.Add([]byte(data))
 	}
@@ -202,6 +203,9 @@ func FuzzDecodeEntries(f *testing.F) {
 		if l, err := DecodeLearn(data); classed(err) && (len(l.Nodes) < 1 || len(l.Nodes) > MaxLearned ||
 			len(l.Values)%len(l.Nodes) != 0 || slices.Max(l.Values) > 1 || slices.Min(l.Values) < -1) {
 			t.Fatalf("%+v", l)
+		}
+		if n, err := DecodeNodeSums(data); classed(err) && len(Words(n.Words)) != n.Nodes*(n.Units+1) {
+			t.Fatalf("%+v", n)
 		}
 		if u, err := DecodeFuse(data); classed(err) &&
 			(u.Nodes < 0 || u.Nodes > MaxAddressed || u.Nodes != 0 && u.By != ByGroup) {

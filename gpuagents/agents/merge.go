@@ -1,0 +1,61 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+)
+
+// Sums returns the sums of the nodes of the agents, of which the next step makes the nodes: uint64[nodes]
+// [Cell().Nodes()+1], as kernels.ToldParams has them, of nodes that are shared. It changes no agent.
+func (a *Agents) Sums(ctx context.Context) ([]uint64, error) {
+	switch {
+	case a.inconsistent != nil:
+		return nil, a.inconsistent
+	case a.nodes.count == 0:
+		return nil, fmt.Errorf("%w: sums of agents without shared nodes", ErrInvalid)
+	}
+	if a.nodes.byAgent() && !a.nodes.known {
+		if err := a.recallNodes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if !a.fresh {
+		if err := a.addUp(ctx, ctx); err != nil {
+			return nil, err
+		}
+	}
+	set := a.setOfSums()
+	data, err := a.read(ctx, a.nodes.totals, int64(a.nodes.turn+1)*set)
+	if err != nil {
+		return nil, err
+	}
+	return device.Of[uint64](data[int64(a.nodes.turn)*set:]), nil
+}
+
+// TickWith is Tick of one step that makes the nodes of sums, in place of those of the agents. They are the
+// sums of Sums of all shards of a swarm whose nodes are by vote or by key.
+func (a *Agents) TickWith(ctx, wait context.Context, sums []uint64) (Report, error) {
+	switch set := a.setOfSums(); {
+	case a.inconsistent != nil:
+		return Report{}, a.inconsistent
+	case a.nodes.count == 0 || int64(8*len(sums)) != set:
+		return Report{}, fmt.Errorf("%w: %d words of sums for %d nodes of %d units", ErrInvalid, len(sums),
+			a.nodes.count, a.nodes.width)
+	}
+	if err := a.stream.Sync(wait); err != nil {
+		return Report{}, fault.Mark(err)
+	}
+	totals := a.nodes.totals
+	if err := errors.Join(totals.Fill(0, totals.Size(), 0), totals.Write(0, device.Bytes(sums))); err != nil {
+		return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	}
+	a.nodes.turn, a.nodes.given = 0, true
+	return a.TickAll(ctx, wait, 1, 1)
+}
+
+// setOfSums returns the size of one of the three sets of sums in bytes.
+func (a *Agents) setOfSums() int64 { return 8 * int64(a.nodes.count) * int64(a.nodes.width+1) }

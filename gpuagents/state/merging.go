@@ -1,0 +1,96 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// merging is how the knowledge nodes of several shards are merged, of which each shard has all. It does not
+// change. The zero value is that of other swarms.
+type merging struct {
+	nodes, units int
+	by, merge    string
+	first        int    // the node of the first agent of the shard: agents have it as number 0
+	agents       uint64 // of the swarm
+}
+
+// mergingOf returns the merging of a shard.
+func mergingOf(spec *swarm.Spec, of GroupRange) (m merging) {
+	if !spec.MergesNodes() {
+		return m
+	}
+	m = merging{
+		nodes: spec.KnowledgeNodes(), units: spec.Knowledge.Units, by: spec.Knowledge.By, merge: spec.Knowledge.Merge,
+		agents: uint64(spec.Agents),
+	}
+	if m.by == swarm.NodesByKey {
+		m.first = int(int64(of.First) * int64(spec.AgentsPerGroup) % int64(m.nodes))
+	}
+	return m
+}
+
+// check returns a *jobs.Error for a tick with sums that the swarm does not take, and for one without those
+// that it does.
+func (m merging) check(t swarms.Tick) error {
+	switch {
+	case m.nodes == 0 && t.Sums == nil:
+		return nil
+	case m.nodes == 0:
+		return jobs.Errorf(jobs.CodeInvalid, "tick: sums: only a swarm of several shards with knowledge by vote or by "+
+			"key takes them: leave them out")
+	case t.Sums == nil:
+		return jobs.Errorf(jobs.CodeInvalid, "tick: the %d knowledge nodes by %s have agents of all shards: ask each "+
+			"shard for its sums, add them up, and send them with a tick of count 1, as exoswarm swarm tick does",
+			m.nodes, m.by)
+	case len(t.Sums)%8 != 0:
+		return jobs.Errorf(jobs.CodeInvalid, "tick: sums of %d bytes: use 8 for each word", len(t.Sums))
+	}
+	heaviest := uint64(1)
+	if m.merge == "attention" {
+		heaviest = 1 << kernels.AgentWeightBits
+	}
+	return swarms.CheckSums(swarms.Words(t.Sums), m.nodes, m.units, m.agents, heaviest, m.merge)
+}
+
+// local replaces numbers of nodes of the swarm by those of the shard, and returns the slice.
+func (m merging) local(ids []uint32) []uint32 {
+	if m.first > 0 {
+		for i, id := range ids {
+			ids[i] = uint32((int(id) + m.nodes - m.first) % m.nodes)
+		}
+	}
+	return ids
+}
+
+// own returns sums of the nodes of the swarm in the order of the shard, and whole those of the shard in the
+// order of the swarm.
+func (m merging) own(sums []uint64) []uint64   { return m.turned(sums, m.first) }
+func (m merging) whole(sums []uint64) []uint64 { return m.turned(sums, m.nodes-m.first) }
+
+// turned returns the sums that begin with those of node number first.
+func (m merging) turned(sums []uint64, first int) []uint64 {
+	at := first % m.nodes * (m.units + 1)
+	return append(sums[at:len(sums):len(sums)], sums[:at]...)
+}
+
+// sums answers the sums of the knowledge nodes of the shard.
+func (s *agentState) sums(ctx context.Context) (Answer, error) {
+	m := s.merge
+	if m.nodes == 0 {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: sums: only a swarm of several shards with knowledge by "+
+			"vote or by key has sums to merge")
+	}
+	sums, err := s.agents.Sums(ctx)
+	if err != nil {
+		return Answer{}, err
+	}
+	data, err := json.Marshal(swarms.NodeSums{
+		Version: jobs.Version, Nodes: m.nodes, Units: m.units, Words: swarms.PutWords(m.whole(sums)),
+	})
+	return Answer{Kind: swarms.EntrySums, Data: data}, err
+}
