@@ -18,8 +18,8 @@ var leaderKills = flag.Int("leader.kills", 25, "kills of TestLeaderKilled")
 
 // TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks or
 // hears, again and again. Rounds and terms only grow, no term has two leaders, an elected one votes for
-// the winner, and the outcome is that of the last vote. The agents, which hear both, and their group
-// and its node, are those of a swarm whose processes live.
+// the winner, and the outcome is that of the last vote. The agents, which hear both, their group, and the
+// node of their candidate, which both shards merge in each step, are those of a swarm whose processes live.
 func TestLeaderKilled(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -65,7 +65,7 @@ func TestLeaderKilled(t *testing.T) {
 		run("create", "-f", write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: "+
 			"agent\nagents: %d\nagents_per_group: 30\nshards: 2\npage_size: 64KiB\nfeatures: [a]\nseed: 11\n"+
 			"hear: [decision, leader, group, knowledge]\n"+
-			"knowledge: {units: 2, merge: ema}\nvote: {candidates: [north, east, south], rule: majority}\n"+
+			"knowledge: {by: vote, units: 2, merge: ema}\nvote: {candidates: [north, east, south], rule: majority}\n"+
 			"checkpoint: {interval: 100ms, entries: 2}\n", name, agents)))
 		leaders, last := map[uint64]int{}, outcome{}
 		for step := range kills {

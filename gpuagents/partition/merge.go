@@ -37,15 +37,15 @@ func Ticked(s swarms.Swarm, perGroup, candidates, count int, of []swarms.Ticked)
 }
 
 // Sums adds up the sums of knowledge nodes that each shard has all of, as nodes with that merge are merged.
-// The result is that of Tick.Sums.
-func Sums(nodes, units int, merge string, of []swarms.NodeSums) ([]byte, error) {
+// The result is that of Tick.Sums. Those of shards are NodeSums.Words, or Ticked.Sums.
+func Sums(nodes, units int, merge string, of [][]byte) ([]byte, error) {
 	all := make([]uint64, nodes*(units+1))
-	for k, s := range of {
-		if s.Nodes != nodes || s.Units != units || len(s.Words) != 8*len(all) {
-			return nil, fmt.Errorf("shard %d: sums of %d nodes of %d units, want %d of %d: %w", k, s.Nodes, s.Units,
+	for k, words := range of {
+		if len(words) != 8*len(all) {
+			return nil, fmt.Errorf("shard %d: sums of %d bytes, want those of %d nodes of %d units: %w", k, len(words),
 				nodes, units, ErrAnswer)
 		}
-		swarms.AddSums(all, swarms.Words(s.Words), units, merge)
+		swarms.AddSums(all, swarms.Words(words), units, merge)
 	}
 	return swarms.PutWords(all), nil
 }

@@ -220,6 +220,11 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 			done.Decided[d]++
 		}
 	}
+	if s.merge.nodes > 0 {
+		if done.Sums, err = s.nodeSums(context.WithoutCancel(ctx)); err != nil {
+			return Answer{}, err
+		}
+	}
 	data, err = json.Marshal(done)
 	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped), Ticked: &done}, err
 }

@@ -99,7 +99,7 @@ func (s *sharded) sums(t testing.TB) []byte {
 	if !s.spec.MergesNodes() {
 		return nil
 	}
-	var all []swarms.NodeSums
+	var all [][]byte
 	for _, one := range s.each {
 		got, err := swarms.DecodeNodeSums(mustApply(t, one, swarms.EntryQuery, swarms.Query{
 			Version: jobs.Version, Sums: true,
@@ -107,7 +107,7 @@ func (s *sharded) sums(t testing.TB) []byte {
 		if err != nil {
 			t.Fatalf("swarms.DecodeNodeSums: %v, want no error", err)
 		}
-		all = append(all, got)
+		all = append(all, got.Words)
 	}
 	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, all)
 	if err != nil {

@@ -85,12 +85,19 @@ func (s *agentState) sums(ctx context.Context) (Answer, error) {
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: sums: only a swarm of several shards with knowledge by "+
 			"vote or by key has sums to merge")
 	}
-	sums, err := s.agents.Sums(ctx)
+	words, err := s.nodeSums(ctx)
 	if err != nil {
 		return Answer{}, err
 	}
-	data, err := json.Marshal(swarms.NodeSums{
-		Version: jobs.Version, Nodes: m.nodes, Units: m.units, Words: swarms.PutWords(m.whole(sums)),
-	})
+	data, err := json.Marshal(swarms.NodeSums{Version: jobs.Version, Nodes: m.nodes, Units: m.units, Words: words})
 	return Answer{Kind: swarms.EntrySums, Data: data}, err
+}
+
+// nodeSums returns the words of NodeSums.
+func (s *agentState) nodeSums(ctx context.Context) ([]byte, error) {
+	sums, err := s.agents.Sums(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return swarms.PutWords(s.merge.whole(sums)), nil
 }

@@ -74,19 +74,34 @@ func (s *Swarm) learn(ctx context.Context, l swarms.Learn) error {
 	return err
 }
 
-// mergedTick makes one step of a swarm whose knowledge nodes have agents of several shards: it asks all
-// shards for the sums of their agents, and has each make the nodes of all sums in the step. Of two that run
-// at the same time, one may have agents hear the nodes of the step before.
-func (s *Swarm) mergedTick(ctx context.Context) ([]swarms.Ticked, error) {
-	of, err := askAll(ctx, s, swarms.EntryQuery, swarms.Query{Version: jobs.Version, Sums: true}, swarms.EntrySums,
-		swarms.DecodeNodeSums)
-	if err != nil {
-		return nil, err
+// mergedTick makes one step of a swarm whose knowledge nodes have agents of several shards: each shard makes
+// the nodes of the sums of all agents in the step. own are those of the shards; nil asks for them. It returns
+// those behind the step. Of two that run at the same time, one may have agents hear the nodes of the step
+// before.
+func (s *Swarm) mergedTick(ctx context.Context, own [][]byte) (all []swarms.Ticked, next [][]byte, err error) {
+	if own == nil {
+		if own, err = s.sums(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
-	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, of)
+	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, own)
 	if err != nil {
-		return nil, s.badAnswer(err)
+		return nil, nil, s.badAnswer(err)
 	}
-	return askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1, Sums: sums},
+	all, err = askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1, Sums: sums},
 		swarms.EntryTicked, swarms.DecodeTicked)
+	for _, of := range all {
+		next = append(next, of.Sums)
+	}
+	return all, next, err
+}
+
+// sums asks the shards for the sums of their agents.
+func (s *Swarm) sums(ctx context.Context) (own [][]byte, err error) {
+	all, err := askAll(ctx, s, swarms.EntryQuery, swarms.Query{Version: jobs.Version, Sums: true}, swarms.EntrySums,
+		swarms.DecodeNodeSums)
+	for _, of := range all {
+		own = append(own, of.Words)
+	}
+	return own, err
 }

@@ -51,16 +51,23 @@ func (s *Swarm) Wait(ctx context.Context) error {
 
 // Tick steps all agents count times, 1 or more, each driven by the inputs that it holds. It returns
 // the tally after the last step, with Stepped the steps of all agents together. Each entry has up
-// to swarms.MaxTicks steps, or one where knowledge nodes have agents of several shards. When one fails, the
-// steps of those before it have taken effect.
+// to swarms.MaxTicks steps, or one where knowledge nodes have agents of several shards. Such nodes have what
+// agents observe between two steps of a call one step later. When an entry fails, the steps of those before it
+// have taken effect.
 func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err error) {
-	most := swarms.MaxTicks
+	most, own := swarms.MaxTicks, [][]byte(nil)
 	if s.spec.MergesNodes() {
 		most = 1
 	}
 	for stepped := uint64(0); count > 0; count -= most {
 		n := min(count, most)
-		all, err := s.tick(ctx, n)
+		var all []swarms.Ticked
+		if s.spec.MergesNodes() {
+			all, own, err = s.mergedTick(ctx, own)
+		} else {
+			all, err = askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n},
+				swarms.EntryTicked, swarms.DecodeTicked)
+		}
 		if err == nil {
 			sum, err = partition.Ticked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
 			err = s.badAnswer(err)
@@ -72,15 +79,6 @@ func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err err
 		sum.Stepped = stepped
 	}
 	return sum, nil
-}
-
-// tick appends one tick of n steps to the log of each shard.
-func (s *Swarm) tick(ctx context.Context, n int) ([]swarms.Ticked, error) {
-	if s.spec.MergesNodes() {
-		return s.mergedTick(ctx)
-	}
-	return askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n}, swarms.EntryTicked,
-		swarms.DecodeTicked)
 }
 
 // Reset returns all agents to their initial state, also those of a swarm that began with a

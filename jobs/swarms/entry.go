@@ -115,6 +115,8 @@ type Ticked struct {
 	Decided []uint64 `json:"decided"` // groups that have decided for each candidate
 	// Undecided is the number of groups that have not met the rule.
 	Undecided uint64 `json:"undecided"`
+	// Sums are those of the knowledge nodes behind a step that took some; see NodeSums.Words.
+	Sums []byte `json:"sums,omitempty"`
 }
 
 // Query asks for the state of agents, or of groups, for the outcome of the last round, or for the sums of
