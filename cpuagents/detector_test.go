@@ -164,7 +164,7 @@ func (c *cluster) decisionsOf(t *testing.T, name string) (all []string) {
 // awaitDecisions waits until the table of a detector has n rows.
 func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		got := c.decided(t, name)
 		if got >= n {
 			return
@@ -180,7 +180,7 @@ func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
 // gives out the job again.
 func (c *cluster) allDecisions(t *testing.T, now *running, job jobs.Job, name string, n int) *running {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; {
+	for end := time.Now().Add(5 * time.Minute); ; {
 		select {
 		case err := <-now.ended:
 			if !givenOutAgain(err) {

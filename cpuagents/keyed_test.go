@@ -78,7 +78,7 @@ func explained(s *cpuagents.StreamSpec) {
 // handle executes a job.
 func (c *cluster) handle(t *testing.T, job jobs.Job) *cpuagents.StreamResult {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out, err := c.streamer.Handle(ctx, job, func(any) {})
 	if err != nil {
