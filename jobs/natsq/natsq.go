@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/submissions"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
@@ -43,6 +44,9 @@ type Conn struct {
 	Servers   *servers.Servers
 	Audit     *audit.Log
 	Emissions *emissions.Log
+	// Submissions submits the jobs of rules itself, and Rules asks a gateway to do so.
+	Submissions *submissions.Submissions
+	Rules       *gateway.Rules
 
 	resultsMode publishmode.Mode
 }
@@ -70,7 +74,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
 		Streams: userstream.New(k), Telemetry: telemetry.New(k), Servers: servers.New(k),
-		Audit: audit.New(k), Emissions: emissions.New(k),
+		Audit: audit.New(k), Emissions: emissions.New(k), Rules: gateway.NewRules(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Letters = deadletters.New(k, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
@@ -80,6 +84,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c.Schedules = schedules.New(k, c.Queue)
 	c.Logs = joblog.New(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
+	c.Submissions = submissions.New(k, c.Queue, c.Swarms)
 	return c, nil
 }
 
@@ -88,6 +93,6 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
 	return gateway.Serve(c.Conn, gateway.Parts{
 		Jobs: c.Queue, Results: c.Results, Letters: c.Letters,
-		Schedules: c.Schedules, Logs: c.Logs,
+		Schedules: c.Schedules, Logs: c.Logs, Rules: c.Submissions,
 	}, log)
 }

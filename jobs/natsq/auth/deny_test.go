@@ -65,7 +65,8 @@ func TestDenied(t *testing.T) {
 				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit",
 				"exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x",
 				"exo.tenant.acme.list.cpu", "exo.tenant.umbrella.list.cpu", "exo.tenant.umbrella.logs.x",
-				"exo.tenant.umbrella.retry.x", "exo.api.other", "exo.api.list.cpu.x", "exo.api.logs.x.y",
+				"exo.tenant.umbrella.retry.x", "exo.api.other", "exo.api.react", "exo.api.list.cpu.x",
+				"exo.api.logs.x.y",
 			}),
 			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.joblog.*", "exo.joblog.acme--x",
 				"exo.progress.acme--x", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>",
@@ -73,7 +74,7 @@ func TestDenied(t *testing.T) {
 		},
 		auth.Viewer: {
 			append(slices.Clone(reaches), "exo.api.submit", "exo.api.cancel.x", "exo.api.list.cpu", "exo.api.logs.x",
-				"exo.api.retry.x", "exo.tenant.acme.submit", "exo.tenant.acme.logs.x"),
+				"exo.api.retry.x", "exo.api.react", "exo.tenant.acme.submit", "exo.tenant.acme.logs.x"),
 			append(slices.Clone(ears), "exo.api.>", "exo.tenant.>", "_INBOX.viewer2.>"),
 		},
 		auth.Agent: {

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -162,5 +164,66 @@ func TestGPUAgentEmits(t *testing.T) {
 	if err := operator.Emissions.List(ctx, "s", "", 0, func(emissions.Stored) bool { n++; return true }); err != nil ||
 		n != 1 {
 		t.Errorf("List: %d emissions, error %v, want 1", n, err)
+	}
+}
+
+// TestGPUAgentReacts: under its role a GPU agent asks a gateway, which has the role of a CPU agent,
+// for the job of a rule, and gets the one of the record for its tenant, once. It submits no other
+// job, and a tenant and a CPU agent ask for none.
+func TestGPUAgentReacts(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	operator, me, other := c.connect(t, auth.Operator), c.connect(t, auth.GPUAgent), c.connect(t, auth.Agent)
+	ctx := within(t)
+	g, err := other.Serve(jobstest.Quiet)
+	if err != nil {
+		t.Fatalf("Serve: %v", err)
+	}
+	defer g.Close()
+	s := swarms.Swarm{
+		Version: jobs.Version, ID: "s", Name: "s", Nonce: swarms.NewNonce(), Groups: 1,
+		Spec: []byte(`{"jobs":{"page":{"pool":"cpu","kind":"k","tenant":"acme","spec":"$(round)"}}}`),
+	}
+	if err := operator.Swarms.CreateSwarm(ctx, s); err != nil {
+		t.Fatalf("CreateSwarm: %v", err)
+	}
+	e := swarms.Emission{
+		Version: jobs.Version, Swarm: "s", Identity: s.Identity(), Name: "page", Rule: 1, Entry: 1, Round: 1,
+		Winner: "none",
+	}
+	for range 2 {
+		if err := me.Rules.Submit(ctx, e); err != nil {
+			t.Fatalf("Submit: %v", err)
+		}
+	}
+	own := c.client(t, "acme-submitter") // a login of the tenant sees the job
+	n := 0
+	if err := own.List(ctx, jobs.PoolCPU, func(j queue.ListedJob) bool {
+		if n++; j.ID != s.JobID("acme", "page", 1, 1) || string(j.Spec) != `"1"` {
+			t.Errorf("job %s, spec %s", j.ID, j.Spec)
+		}
+		return true
+	}); err != nil || n != 1 {
+		t.Errorf("List: %d jobs, error %v, want 1", n, err)
+	}
+	e.Entry = 2
+	if err := other.Rules.Submit(ctx, e); !errors.Is(err, jobs.ErrDenied) {
+		t.Errorf("a CPU agent asks for the job of a rule: error %v, want ErrDenied", err)
+	}
+	if err := me.Submissions.Submit(ctx, e); !errors.Is(err, jobs.ErrDenied) {
+		t.Errorf("a GPU agent submits without a gateway: error %v, want ErrDenied", err)
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		t.Fatalf("json.Marshal: %v", err)
+	}
+	nc, said := c.raw(t, "acme-submitter")
+	if got := refusals(t, nc, said, []string{"exo.api.react"}, func(s string) error {
+		return nc.Publish(s, data)
+	}); !slices.Contains(got, "exo.api.react") {
+		t.Error("a tenant asks for the job of a rule")
+	}
+	if err := operator.Swarms.RemoveSwarm(ctx, s); err != nil {
+		t.Errorf("RemoveSwarm: %v", err)
 	}
 }

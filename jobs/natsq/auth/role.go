@@ -139,17 +139,19 @@ func Roles() []Role {
 	}, {
 		// A GPU agent needs the logs, records and leases of swarms, and the jobs of pool gpu with
 		// their results and objects. It reads no other fixed stream: the requests for a message, a
-		// direct get and a consumer are denied for each of them. Its worker leaves schedules, delayed
-		// jobs and jobs that wait for others to CPU agents, so it submits no job.
+		// direct get and a consumer are denied for each of them. Its worker leaves schedules,
+		// delayed jobs and jobs that wait for others to CPU agents, so it submits no job. It asks a
+		// gateway for those of rules of swarms, which are in the records of the swarms.
 		Name: GPUAgent, Account: clusterAccount,
 		Does: "for GPU agents: serves swarms and keeps their leases and logs; executes jobs of pool gpu, with " +
-			"their results and objects; reads no jobs of pool cpu, dead letters or schedules",
+			"their results and objects; asks for the jobs of rules of swarms; reads no jobs of pool cpu, dead " +
+			"letters or schedules",
 		Publish: slices.Concat(reads, []string{
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*",
 			"$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*",
 			"$JS.ACK.>", "$JS.FC.>", "exo.log.>", "exo.res.*", "exo.dead.gpu.>", "exo.progress.*", "exo.joblog.*",
-			"exo.decision.*.*",
+			"exo.decision.*.*", "exo.api.react",
 			"$KV.EXO_AGENTS.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.gpu.>", "$O.EXO_OBJECTS.>",
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed),

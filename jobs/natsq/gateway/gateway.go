@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Subjects of requests. A client without a tenant publishes below apiPrefix. A client with an
@@ -34,10 +35,11 @@ const (
 	apiList      = "list.*" // of a pool
 	apiLogs      = "logs.*"
 	apiRetry     = "retry.*"
+	apiReact     = "react" // below apiPrefix alone: it is for GPU agents, not for tenants
 )
 
-// Gateway answers requests: submit, result, find, list, logs, cancel, retry, schedules. Its clients
-// speak only NATS and JSON, or have no permission for more.
+// Gateway answers requests: submit, result, find, list, logs, cancel, retry, schedules, react. Its
+// clients speak only NATS and JSON, or have no permission for more.
 type Gateway struct {
 	conn  *natsconn.Conn
 	parts Parts
@@ -94,6 +96,7 @@ type Parts struct {
 	Letters   DeadLetters // a *deadletters.Store
 	Schedules Schedules   // a *schedules.Schedules
 	Logs      Logs        // a *joblog.Logs
+	Rules     Submissions // a *submissions.Submissions
 }
 
 // Queue submits jobs and finds them. The gateway passes ids as the queue knows them, with the
@@ -138,6 +141,11 @@ type Schedules interface {
 	Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error)
 }
 
+// Submissions submits the jobs that rules of swarms ask for, each once.
+type Submissions interface {
+	Submit(ctx context.Context, e swarms.Emission) error
+}
+
 // Logs reads the log lines of a job from a sequence number on. fn gets the number after each
 // message. With follow the call waits for more lines until the job has ended.
 type Logs interface {
@@ -162,6 +170,7 @@ func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	for _, what := range []string{apiSubmit, apiResult, apiFind, apiCancel, apiCron, apiList, apiLogs, apiRetry} {
 		subjects = append(subjects, apiPrefix+what, tenantPrefix+"*."+what)
 	}
+	subjects = append(subjects, apiPrefix+apiReact)
 	for _, subject := range subjects {
 		sub, err := c.NC.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
 			if from, _ := caller(m.Subject); !g.line.add(m, from) {
@@ -245,6 +254,8 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *requestPlace) api
 		r.Jobs, err = g.submitAll(ctx, from, m.Data)
 	case verb == "submit":
 		r.Job, err = g.submit(ctx, from, m.Data)
+	case what == apiReact:
+		err = g.react(ctx, m.Data)
 	case verb == "cron":
 		err = g.cron(ctx, from, id, m, &r)
 	case verb == "list":

@@ -46,7 +46,7 @@ func (g *Gateway) Collector() prometheus.Collector {
 // ops are the operations that have a label of their own.
 var ops = map[string]bool{
 	"submit": true, "result": true, "find": true, "cancel": true, "cron": true, "list": true,
-	"logs": true, "retry": true,
+	"logs": true, "retry": true, "react": true,
 }
 
 // opOf returns the operation of a subject, which the client chooses.

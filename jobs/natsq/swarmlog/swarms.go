@@ -153,6 +153,9 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 		if err := sw.removeLogs(ctx, s.Key()); err != nil {
 			return err
 		}
+		if err := sw.forgetSubmissions(ctx, r.swarm); err != nil {
+			return err
+		}
 		if s.OwnerJob() == "" {
 			if err := sw.forgetLeases(ctx, s.Key()); err != nil {
 				return err
@@ -202,6 +205,26 @@ func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 		return nil
 	}
 	return err
+}
+
+// forgetSubmissions removes the marks of jobs that rules of the swarm have submitted. A submission
+// in progress names a mark that is gone then, so it looks at the record again, and finds the end of
+// the swarm.
+func (sw *Swarms) forgetSubmissions(ctx context.Context, s swarms.Swarm) error {
+	all, err := s.JobsOf()
+	if err != nil {
+		return nil //nolint:nilerr // a record that cannot be read has submitted none
+	}
+	for name := range all {
+		if jobs.CheckID("job", name) != nil {
+			continue
+		}
+		_, err := sw.conn.Purge(ctx, wire.WaitStream, wire.SubmittedSubject(s.Key(), name, "*"))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // record is the record of a swarm as the leader of the bucket has it.

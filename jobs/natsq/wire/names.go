@@ -134,6 +134,13 @@ func EdgeSubject(parent, child string) string { return "exo.edge." + parent + ".
 // jobs.Stamp, or "*" for all times.
 func FiredSubject(name, stamp string) string { return "exo.fired." + name + "." + stamp }
 
+// SubmittedSubject returns the subject of the mark that a rule of the swarm with a key has
+// submitted the job with a name. place is ENTRY-RULE, or "*" for all. A key and a name, which have
+// no '=', tell such marks from those of schedules.
+func SubmittedSubject(key, name, place string) string {
+	return "exo.fired." + key + "=" + name + "." + place
+}
+
 // RunningSubject returns the subject on which the workers of a pool answer which jobs they execute.
 // A question costs the disk of the server nothing.
 func RunningSubject(p jobs.Pool) string { return "exo.running." + string(p) }
