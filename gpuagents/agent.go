@@ -81,6 +81,7 @@ func Start(o Options) (*Agent, error) {
 	a.server = shard.NewServer(shard.Options{
 		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots,
 		Emissions:      o.Emissions,
+		Submissions:    o.Submissions,
 		Payloads:       o.Payloads,
 		ResidencyCheck: o.ResidencyCheck,
 		BatchLatency:   o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard,

@@ -81,6 +81,8 @@ type Options struct {
 	Tracing trace.TracerProvider
 	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
 	Emissions shard.Emissions
+	// Submissions submits the jobs of rules; nil: swarms that submit jobs are refused.
+	Submissions shard.Submissions
 	// Payloads fetches the bytes of entries that are beside the log; nil: shards with such an entry
 	// wait for another agent. It belongs to the caller.
 	Payloads payload.Source

@@ -139,9 +139,9 @@ func (a *appender) run(ctx context.Context) {
 	}
 }
 
-// emitAll emits the decisions of answers, before the answers are stored: an entry without an answer is
-// applied again, by this process or another one, and makes the same emissions. With an error it
-// returns how many answers come before it.
+// emitAll emits the decisions of answers, and submits their jobs, before the answers are stored: an
+// entry without an answer is applied again, by this process or another one, and does the same. With
+// an error it returns how many answers come before it.
 func (a *appender) emitAll(ctx context.Context, of []pendingAnswer) (int, error) {
 	if a.emit == nil {
 		return len(of), nil

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -15,10 +16,17 @@ type Emissions interface {
 	Emit(ctx context.Context, key string, e swarms.Emission) error
 }
 
-// emitter returns a function that emits what the decision of an entry emits; nil: the rules of the
-// swarm emit nothing.
+// Submissions submits the jobs of rules of swarms. jobs/natsq/gateway.Rules implements it.
+type Submissions interface {
+	// Submit submits the job of the swarm that an emission asks for, unless it was submitted, and
+	// returns when it is stored. It fails while the job has no room, or nobody takes it.
+	Submit(ctx context.Context, e swarms.Emission) error
+}
+
+// emitter returns a function that emits what the decision of an entry emits, and submits its jobs;
+// nil: the rules of the swarm do neither.
 func (a *Server) emitter(s swarms.Swarm, spec *swarm.Spec) func(context.Context, uint64, *swarms.Voted) error {
-	if rules, err := spec.Rules(); err != nil || !rules.Emits() {
+	if rules, err := spec.Rules(); err != nil || !rules.Emits() && !rules.Submits() {
 		return nil
 	}
 	return func(ctx context.Context, entry uint64, v *swarms.Voted) error {
@@ -27,16 +35,27 @@ func (a *Server) emitter(s swarms.Swarm, spec *swarm.Spec) func(context.Context,
 				return err
 			}
 		}
+		for _, e := range s.Submissions(entry, v, spec.Vote.Candidates) {
+			if err := a.o.Submissions.Submit(ctx, e); err != nil {
+				return fmt.Errorf("submit job %s of round %d, which its vote waits for: %w", e.Name, e.Round, err)
+			}
+		}
 		return nil
 	}
 }
 
-// permitEmissions refuses a swarm whose rules emit where nothing takes what they emit.
-func (a *Server) permitEmissions(spec *swarm.Spec) error {
+// permitReactions refuses a swarm whose rules emit, or submit jobs, where nothing takes that.
+func (a *Server) permitReactions(spec *swarm.Spec) error {
 	rules, err := spec.Rules()
-	if err != nil || !rules.Emits() || a.o.Emissions != nil {
+	switch {
+	case err != nil:
 		return err
+	case rules.Emits() && a.o.Emissions == nil:
+		return jobs.Errorf(jobs.CodeInvalid, "swarm %s emits decisions, and this agent, %s, has no stream for them: "+
+			"leave emit out of on_decision, or serve the swarm in a cluster", spec.Name, a.o.Name)
+	case rules.Submits() && a.o.Submissions == nil:
+		return jobs.Errorf(jobs.CodeInvalid, "swarm %s submits jobs, and this agent, %s, has no queue for them: leave "+
+			"submit out of on_decision, or serve the swarm in a cluster", spec.Name, a.o.Name)
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "swarm %s emits decisions, and this agent, %s, has no stream for them: leave "+
-		"emit out of on_decision, or serve the swarm in a cluster", spec.Name, a.o.Name)
+	return nil
 }

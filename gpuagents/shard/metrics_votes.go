@@ -39,8 +39,8 @@ func newVoteMetrics(r prometheus.Registerer) (*voteMetrics, error) {
 		decisions: counter("decisions_total", "Decisions of groups by candidate: one for each observation, and one "+
 			"for each group and tick.", "candidate"),
 		undecided: counter("undecided_total", "Votes of groups that met no rule."),
-		reactions: counter("reactions_total", "What rules of on_decision have done, by action: tick, reset or emit. A "+
-			"replay counts none twice.", "action"),
+		reactions: counter("reactions_total", "What rules of on_decision have done, by action: tick, reset, emit or "+
+			"submit. A replay counts none twice.", "action"),
 	}
 	for _, c := range []prometheus.Collector{m.votes, m.decisions, m.undecided, m.reactions} {
 		if err := r.Register(c); err != nil {

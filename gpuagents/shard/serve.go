@@ -28,7 +28,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	}
 	spec, err := swarm.FromJSON(s.Spec)
 	if err == nil {
-		err = errors.Join(a.permit(spec), a.permitEmissions(spec))
+		err = errors.Join(a.permit(spec), a.permitReactions(spec))
 	}
 	if err != nil {
 		return w.refuse(ctx, in, log, err)

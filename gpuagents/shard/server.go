@@ -55,6 +55,8 @@ type Options struct {
 	BatchLatency time.Duration
 	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
 	Emissions Emissions
+	// Submissions submits the jobs of rules; nil: swarms that submit jobs are refused.
+	Submissions Submissions
 	// Payloads fetches the bytes of entries that are beside the log; nil: a shard with such an entry
 	// waits.
 	Payloads payload.Source

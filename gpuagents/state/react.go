@@ -14,7 +14,7 @@ import (
 // a replay of the vote does it again, and an entry behind the vote finds it done. The outcome is set
 // before, so agents that hear it hear it in these ticks. A reset keeps it.
 //
-// What the rules emit is not done here: the answer has it.
+// What the rules emit and submit is not done here: the answer has it.
 func (k *Snapshotter) react(ctx context.Context, all []swarms.Reaction) (steps int64, err error) {
 	for _, r := range all {
 		switch r.Action {

@@ -17,7 +17,8 @@ func TestReactions(t *testing.T) {
 	d, r := openHost(t), rand.New(rand.NewPCG(25, 8))
 	const agents = 330
 	text := fmt.Sprintf(hearText, agents)
-	rules := text + "on_decision: [changed -> tick 2, \"none -> reset, tick 1, emit y\", a -> emit x]\n"
+	rules := text + "on_decision: [changed -> tick 2, \"none -> reset, tick 1, emit y\", \"a -> emit x, submit z\"]\n" +
+		"jobs: {z: {pool: cpu, kind: k, tenant: acme}}\n"
 	open := func(text string) *Snapshotter { return openSharded(t, d, nil, text, 1, agents, nil).each[0] }
 	first, twin, replay := open(rules), open(text), open(rules)
 	winner := -1
@@ -65,7 +66,8 @@ func TestReactions(t *testing.T) {
 			}
 			switch now {
 			case 0:
-				want = append(want, "emit x")
+				id := first.swarm.JobID("acme", "z", e.Seq, 3)
+				want = append(want, "emit x", "submit "+id)
 			case -1:
 				reset()
 				tick(1)
@@ -122,7 +124,7 @@ func TestReactions(t *testing.T) {
 			t.Fatalf("entry %d: difference (-first +replay):\n%s", e.Seq, d)
 		}
 	}
-	if done["tick"] < 10 || done["reset"] < 5 || done["emit"] < 5 {
+	if done["tick"] < 10 || done["reset"] < 5 || done["emit"] < 5 || done["submit"] < 5 {
 		t.Errorf("reactions %v: too few of a kind", done)
 	}
 }

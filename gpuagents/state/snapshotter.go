@@ -96,6 +96,11 @@ func (k *Snapshotter) vote(ctx context.Context, e swarms.Entry) (Answer, error) 
 		return a, err
 	}
 	a.Voted.Reactions = k.rules.React(a.Voted, k.rounds.Outcome(), k.spec.Vote.Candidates)
+	for i, r := range a.Voted.Reactions {
+		if r.Action == swarms.ReactSubmit {
+			a.Voted.Reactions[i].Job = k.swarm.JobID(k.spec.Jobs[r.Name].Tenant, r.Name, e.Seq, r.Rule)
+		}
+	}
 	if a.Voted, err = k.rounds.conclude(*a.Voted); err != nil {
 		return Answer{}, err
 	}

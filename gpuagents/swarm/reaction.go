@@ -37,7 +37,7 @@ type Rule struct {
 type Rules []Rule
 
 // actions are the words that a rule may have behind its arrow.
-var actions = []string{swarms.ReactTick, swarms.ReactReset, swarms.ReactEmit}
+var actions = []string{swarms.ReactTick, swarms.ReactReset, swarms.ReactEmit, swarms.ReactSubmit}
 
 // ParseRule reads a rule of a swarm with these candidates. The error says what is wrong and what is
 // valid.
@@ -71,7 +71,8 @@ func ParseRule(text string, candidates []string) (r Rule, err error) {
 // parseAction reads one action of a rule.
 func parseAction(words []string) (a swarms.Reaction, err error) {
 	if len(words) == 0 {
-		return a, errors.New("an action is empty: write tick N, reset or emit NAME, with commas between them")
+		return a, errors.New("an action is empty: write tick N, reset, emit NAME or submit JOB, with commas " +
+			"between them")
 	}
 	a.Action = words[0]
 	of := func(n int, example string) error {
@@ -97,6 +98,12 @@ func parseAction(words []string) (a swarms.Reaction, err error) {
 		}
 		a.Name = words[1]
 		return a, jobs.CheckID("emit", a.Name)
+	case swarms.ReactSubmit:
+		if err := of(2, "submit JOB, as in submit retrain"); err != nil {
+			return a, err
+		}
+		a.Name = words[1]
+		return a, jobs.CheckID("submit", a.Name)
 	default:
 		return a, fmt.Errorf("action %.100q: did you mean %q? There are %v", a.Action,
 			strictyaml.Nearest(a.Action, actions), actions)
@@ -121,6 +128,9 @@ func (s *Spec) Rules() (Rules, error) {
 func (s *Spec) validateRules() (path []string, err error) {
 	path = []string{"on_decision"}
 	switch n := len(s.OnDecision); {
+	case n == 0 && len(s.Jobs) > 0:
+		return []string{"jobs"}, errors.New("jobs: rules submit them, and there are none: write on_decision, or " +
+			"leave them out")
 	case n == 0:
 		return nil, nil
 	case !s.ByAgent() || s.HasNeighbours():
@@ -132,10 +142,7 @@ func (s *Spec) validateRules() (path []string, err error) {
 	case n > maxRules:
 		return path, fmt.Errorf("on_decision: %d rules: use at most %d", n, maxRules)
 	}
-	if _, err := s.Rules(); err != nil {
-		return path, fmt.Errorf("on_decision %w", err)
-	}
-	return nil, nil
+	return s.validateJobs()
 }
 
 // React returns what follows a decision, in order: the actions of each rule that applies to it. last
@@ -170,8 +177,14 @@ func (r Rule) applies(v, last *swarms.Voted, candidates []string) bool {
 }
 
 // Emits reports whether a rule emits decisions.
-func (all Rules) Emits() bool {
+func (all Rules) Emits() bool { return all.do(swarms.ReactEmit) }
+
+// Submits reports whether a rule submits jobs.
+func (all Rules) Submits() bool { return all.do(swarms.ReactSubmit) }
+
+// do reports whether a rule has an action.
+func (all Rules) do(action string) bool {
 	return slices.ContainsFunc(all, func(r Rule) bool {
-		return slices.ContainsFunc(r.Actions, func(a swarms.Reaction) bool { return a.Action == swarms.ReactEmit })
+		return slices.ContainsFunc(r.Actions, func(a swarms.Reaction) bool { return a.Action == action })
 	})
 }

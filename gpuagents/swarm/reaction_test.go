@@ -17,17 +17,19 @@ const ruled = "name: x\naddressed: agent\nagents: 512\nvote: {candidates: [red, 
 // line and the cure.
 func TestRules(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(ruled+"on_decision:\n- blue -> tick 3, emit alarm\n- \"changed->reset\"\n"+
-		"- none -> emit lost\n- any   ->   tick 1000\n"))
+		"- none -> emit lost\n- any   ->   tick 1000\n- red -> submit retrain, emit x\n"+
+		"jobs: {retrain: {pool: cpu, kind: k, spec: 1}}\n"))
 	if err != nil {
 		t.Fatalf("Parse: %v", err)
 	}
 	all, err := s.Rules()
 	if got := fmt.Sprint(all); err != nil ||
-		got != "[{blue [tick 3 emit alarm]} {changed [reset]} {none [emit lost]} {any [tick 1000]}]" {
+		got != "[{blue [tick 3 emit alarm]} {changed [reset]} {none [emit lost]} {any [tick 1000]} "+
+			"{red [submit retrain emit x]}]" {
 		t.Errorf("rules %s, error %v", got, err)
 	}
-	if !all.Emits() || all[3:].Emits() {
-		t.Error("Emits: want the first three alone to emit")
+	if !all.Emits() || all[3:4].Emits() || !all.Submits() || all[:4].Submits() {
+		t.Error("Emits and Submits: want rules 1, 3 and 5 to emit, and rule 5 to submit")
 	}
 	for text, want := range map[string]string{
 		"blue":                     "has no arrow: write WHEN -> ACTION",
@@ -42,6 +44,10 @@ func TestRules(t *testing.T) {
 		"blue -> emit":             "write emit NAME",
 		"blue -> emit a.b":         "emit",
 		"blue -> emit a, emit b c": "write emit NAME",
+		"blue -> submit":           "write submit JOB",
+		"blue -> submit a.b":       "submit",
+		"blue -> submt x":          `did you mean "submit"`,
+		"blue -> submit x":         "there is no job x: describe it, as in jobs: {x: {pool: cpu",
 		"any -> " + strings.Repeat("reset,", 8) + "reset": "9 actions: use at most 8",
 	} {
 		_, err := Parse("x.yaml", []byte(ruled+"on_decision:\n- "+text+"\n"))
@@ -77,7 +83,13 @@ func TestReact(t *testing.T) {
 		for range r.IntN(5) {
 			rule := Rule{When: words[r.IntN(len(words))]}
 			for range 1 + r.IntN(3) {
-				rule.Actions = append(rule.Actions, swarms.Reaction{Action: swarms.ReactTick, Count: 1 + r.IntN(9)})
+				some := []swarms.Reaction{
+					{Action: swarms.ReactTick, Count: 1 + r.IntN(9)},
+					{Action: swarms.ReactReset},
+					{Action: swarms.ReactEmit, Name: "x"},
+					{Action: swarms.ReactSubmit, Name: "y"},
+				}
+				rule.Actions = append(rule.Actions, some[r.IntN(len(some))])
 			}
 			all = append(all, rule)
 		}
@@ -89,7 +101,7 @@ func TestReact(t *testing.T) {
 		for i, rule := range all {
 			if map[string]bool{"any": now != "none", "changed": now != last, now: true}[rule.When] {
 				for _, a := range rule.Actions {
-					want = append(want, swarms.Reaction{Rule: i + 1, Action: a.Action, Count: a.Count})
+					want = append(want, swarms.Reaction{Rule: i + 1, Action: a.Action, Count: a.Count, Name: a.Name})
 				}
 			}
 		}
@@ -106,6 +118,7 @@ func TestReact(t *testing.T) {
 func FuzzParseRule(f *testing.F) {
 	for _, s := range []string{
 		"any -> reset", "red->tick 5,emit x", "->", "blue -> ,", "none -> emit ..", "a -> tick +3",
+		"blue -> submit x, submit",
 	} {
 		f.Add(s)
 	}

@@ -81,6 +81,8 @@ type Spec struct {
 	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
+	// Jobs are the jobs that rules of OnDecision submit, by their names. Each is in a rule.
+	Jobs map[string]Job `yaml:"jobs" json:"jobs,omitempty"`
 	// Neighbours is the grid on which the agents of the cells life and custom are, the graph of the agents of sir, lif
 	// or izhikevich, or the box of those of boids or circles. These cells need theirs. Their pages are all on
 	// the device.

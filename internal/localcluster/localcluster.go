@@ -118,6 +118,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	serving := gpuagents.Options{
 		Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn.Swarms, Logger: o.Log,
 		Emissions:   gpuConn.Emissions,
+		Submissions: gpuConn.Submissions,
 		Tracing:     o.Tracing,
 		CustomCells: true, // the user is the operator; the device says why it cannot compile one
 	}

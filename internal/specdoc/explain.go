@@ -1,7 +1,9 @@
 package specdoc
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -51,6 +53,8 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 			}
 			fmt.Fprintf(&e.b, "%s%s:\n", indent, name)
 			e.section(k.Path+".", field, spec)
+		case k.Kind == Jobs:
+			e.jobs(spec)
 		case k.Path == "seed" || !field.IsZero():
 			e.line(indent, k, field)
 		}
@@ -80,6 +84,18 @@ func (e *explainer) line(indent string, k *Key, field reflect.Value) {
 		return
 	}
 	e.write(indent, k.Name(), yamlValue(field), strictyaml.Line(e.text, strings.Split(k.Path, ".")...) > 0, "")
+}
+
+// jobs writes the jobs of rules in the order of their names, each as JSON, which is YAML.
+func (e *explainer) jobs(spec *swarm.Spec) {
+	for i, name := range slices.Sorted(maps.Keys(spec.Jobs)) {
+		if i == 0 {
+			e.b.WriteString("jobs:\n")
+		}
+		if data, err := json.Marshal(spec.Jobs[name]); err == nil { // the parser has done so
+			fmt.Fprintf(&e.b, "  %s: %s\n", name, data)
+		}
+	}
 }
 
 func (e *explainer) write(indent, name, value string, set bool, doc string) {

@@ -28,6 +28,7 @@ const (
 	Lengths  Kind = "list of numbers"             // a YAML sequence
 	Ticks    Kind = "whole number or list of two" // a YAML sequence of the least and the most
 	Types    Kind = "map of types"                // names to types of state variables
+	Jobs     Kind = "map of jobs"                 // names to jobs, with keys of their own
 	Section  Kind = "map"                         // further keys below it
 	Code     Kind = "text of several"             // lines of CUDA C++
 )

@@ -357,9 +357,17 @@ var keys = []Key{
 		Path: "on_decision", Kind: Texts, Scope: Agents,
 		Doc: "Rules about what follows when a round is decided, `WHEN -> ACTION, ACTION`, in their order. WHEN is a " +
 			"candidate, `any` winner, `none`, or `changed`: another winner than in the round before. `tick N` steps " +
-			"all agents, `reset` returns them to their initial state and keeps the outcome, and `emit NAME` stores " +
-			"the decision in a stream, which `swarm emitted` lists. Each is done once for a round. For the " +
-			"cells `gru` and `leaky`, in swarms with one shard.",
+			"all agents, `reset` returns them to their initial state and keeps the outcome, `emit NAME` stores the " +
+			"decision in a stream, which `swarm emitted` lists, and `submit JOB` submits a job of `jobs`. Each is " +
+			"done once for a round. For the cells `gru` and `leaky`, in swarms with one shard.",
+	},
+	{
+		Path: "jobs", Kind: Jobs, Max: "16", Scope: Agents,
+		Doc: "Jobs that rules submit, by their names: `pool`, `cpu` or `gpu`, `kind`, `spec`, `lane`, `tenant`, " +
+			"`max_attempts` and `result_ttl_s` as in `exoswarm submit`. In texts of `spec`, `$(round)`, `$(winner)`, " +
+			"`$(leader)` and `$(swarm)` stand for the decision; a text that is `$(decision)` becomes all of it, as " +
+			"an object. The id is the name and a number, with the tenant before it. A tenant at its limit of queued " +
+			"jobs holds up the vote.",
 	},
 
 	{

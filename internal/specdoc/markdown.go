@@ -80,7 +80,7 @@ var scopes = map[Scope]string{
 }
 
 func (k *Key) elements() string {
-	if k.Kind == Texts || k.Kind == OneOrAll {
+	if k.Kind == Texts || k.Kind == OneOrAll || k.Kind == Jobs {
 		return " of them"
 	}
 	return ""

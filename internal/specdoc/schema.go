@@ -99,6 +99,9 @@ func (k *Key) schema() schema {
 	case Ticks:
 		one := schema{"type": "integer", "minimum": json.Number(k.Min), "maximum": json.Number(k.Max)}
 		s["anyOf"] = []schema{one, {"type": "array", "items": one, "minItems": 2, "maxItems": 2}}
+	case Jobs:
+		s["type"], s["maxProperties"] = "object", json.Number(k.Max)
+		s["additionalProperties"] = job()
 	case Types:
 		s["type"] = "object"
 		s["additionalProperties"] = schema{"type": "string", "pattern": typePattern}
@@ -110,6 +113,22 @@ func (k *Key) schema() schema {
 		s["default"] = value(k)
 	}
 	return s
+}
+
+// job returns the schema of a job that rules submit.
+func job() schema {
+	return schema{
+		"type": "object", "required": []string{"pool", "kind"}, "additionalProperties": false,
+		"properties": schema{
+			"pool":         schema{"enum": []string{"cpu", "gpu"}},
+			"kind":         schema{"type": "string"},
+			"spec":         schema{},
+			"lane":         schema{"enum": []string{"high", "normal", "low", ""}},
+			"tenant":       schema{"type": "string"},
+			"max_attempts": schema{"type": "integer", "minimum": 0, "maximum": 100},
+			"result_ttl_s": schema{"type": "integer", "minimum": 0, "maximum": 604800},
+		},
+	}
 }
 
 func (k *Key) list() schema {

@@ -63,6 +63,7 @@ func TestKeys(t *testing.T) {
 		Text: "string", Code: "string", Number: "float64", Boolean: "*bool", Duration: "strictyaml.Duration",
 		Size: "strictyaml.Size", Texts: "[]string", OneOrAll: "dialect.Forms", Numbers: "map[string]float64",
 		Types: "map[string]string", Lengths: "swarm.Sides", Ticks: "swarm.Delay",
+		Jobs: "map[string]swarm.Job",
 	}
 	for path, of := range fields {
 		k, ok := Find(path)
@@ -438,7 +439,10 @@ var blocks = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 // specifications returns the specifications of examples and documents by their places.
 func specifications(t *testing.T) map[string][]byte {
 	t.Helper()
-	all := map[string][]byte{}
+	all := map[string][]byte{"../../docs/spec.md, jobs": []byte("name: x\naddressed: agent\nagents: 256\n" +
+		"vote: {candidates: [a, b]}\non_decision: [any -> submit page, a -> submit log]\njobs:\n" +
+		"  page: {pool: cpu, kind: k, spec: {tries: 3, at: 0.5, texts: ['$(winner)', 'x: #y']}, tenant: acme}\n" +
+		"  log: {pool: gpu, kind: k, lane: low, max_attempts: 1, result_ttl_s: 60}\n")}
 	for _, pattern := range []string{"../../docs/*.md", "../../examples/*/*.yaml", "../../README.md"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -19,31 +20,43 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// cutOff emits, and loses its process between an emission and the answer, once for each emission.
+// cutOff emits and submits, and loses its process behind each emission and each submission, once,
+// before the answer.
 type cutOff struct {
 	shard.Emissions
+	shard.Submissions
 	mu   sync.Mutex
 	seen map[string]int
 }
 
-var errCutOff = errors.New("the process is cut off behind an emission")
+var errCutOff = errors.New("the process is cut off before an answer")
 
 func (c *cutOff) Emit(ctx context.Context, key string, e swarms.Emission) error {
-	if err := c.Emissions.Emit(ctx, key, e); err != nil {
+	return c.after(c.Emissions.Emit(ctx, key, e), "emit", e)
+}
+
+func (c *cutOff) Submit(ctx context.Context, e swarms.Emission) error {
+	return c.after(c.Submissions.Submit(ctx, e), "submit", e)
+}
+
+// after cuts the process off the first time that an action succeeds.
+func (c *cutOff) after(err error, action string, e swarms.Emission) error {
+	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	of := fmt.Sprint(e.Entry, e.Rule, e.Name)
+	of := fmt.Sprint(action, e.Entry, e.Rule, e.Name)
 	if c.seen[of]++; c.seen[of] == 1 {
 		return errCutOff
 	}
 	return nil
 }
 
-// TestReactsOnce: the answers and the emissions of a swarm with rules are the same when one agent
-// serves it, when each emission is first followed by no answer, so that its vote is applied again, and
-// when several agents serve it one after another, with checkpoints and without.
+// TestReactsOnce: the answers, the emissions and the jobs of a swarm with rules are the same when
+// one agent serves it, when each emission and each job is first followed by no answer, so that its
+// vote is applied again, and when several agents serve it one after another, with checkpoints and
+// without.
 func TestReactsOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(25, 9))
@@ -69,14 +82,22 @@ func TestReactsOnce(t *testing.T) {
 		rig.put(t, "x", "name: x\naddressed: agent\nagents: 900\nagents_per_group: 90\npage_size: 64KiB\n"+
 			"features: [a, b]\nhear: [decision]\ncell: {kind: gru, params: {hidden: 5}}\n"+
 			"vote: {candidates: [a, b, c]}\ncheckpoint: {interval: 1h, entries: 2}\n"+
-			"on_decision:\n- any -> tick 2, emit all\n- a -> reset, emit a\n- changed -> emit news\n")
-		emit := shard.Emissions(rig.conn.Emissions)
-		lost := &cutOff{Emissions: emit, seen: map[string]int{}}
+			"on_decision:\n- any -> tick 2, emit all, submit each\n- a -> reset, emit a\n"+
+			"- changed -> emit news, submit page\n"+
+			"jobs:\n  each: {pool: cpu, kind: k, spec: {round: $(round), of: [$(swarm), $(leader)]}}\n"+
+			"  page: {pool: gpu, kind: k, tenant: acme, spec: $(decision)}\n")
+		g, err := rig.conn.Serve(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("Serve: %v", err)
+		}
+		defer g.Close()
+		emit, submit := shard.Emissions(rig.conn.Emissions), shard.Submissions(rig.conn.Rules)
 		if cut {
-			emit = lost
+			lost := &cutOff{Emissions: emit, Submissions: submit, seen: map[string]int{}}
+			emit, submit = lost, lost
 		}
 		for from := 0; from < len(all); from += each {
-			o := gpuagents.Options{Emissions: emit}
+			o := gpuagents.Options{Emissions: emit, Submissions: submit}
 			if keep {
 				o.Checkpoints = checkpointsIn(filepath.Join(dir, "kept"))
 			}
@@ -98,11 +119,19 @@ func TestReactsOnce(t *testing.T) {
 		}); err != nil {
 			t.Errorf("List: %v", err)
 		}
+		for _, p := range []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} {
+			if err := rig.conn.Queue.Jobs(t.Context(), p, func(j jobs.Job) bool {
+				said = append(said, fmt.Sprint(j.ID, j.Pool, j.Kind, j.Tenant, string(j.Spec)))
+				return true
+			}); err != nil {
+				t.Errorf("Jobs: %v", err)
+			}
+		}
 		return said
 	}
 	want := serve(false, false, len(all))
-	if len(want) < len(all)+4 {
-		t.Errorf("%d answers and emissions to %d entries: %q", len(want), len(all), want)
+	if len(want) < len(all)+8 {
+		t.Errorf("%d answers, emissions and jobs of %d entries: %q", len(want), len(all), want)
 	}
 	for name, got := range map[string][]string{
 		"cut off":                   serve(false, true, len(all)),
@@ -116,14 +145,80 @@ func TestReactsOnce(t *testing.T) {
 	}
 }
 
-// TestEmitsNowhere: an agent without a stream refuses a swarm that emits, with the cure.
+// TestEmitsNowhere: an agent without a stream refuses a swarm that emits, and one without a queue a
+// swarm that submits jobs, with the cure.
 func TestEmitsNowhere(t *testing.T) {
+	t.Parallel()
+	rig := newRig(t)
+	for id, rules := range map[string]string{
+		"x": "on_decision: [any -> emit all]\n",
+		"y": "on_decision: [any -> submit b]\njobs: {b: {pool: cpu, kind: k}}\n",
+	} {
+		rig.logs(t, id, nil)
+		rig.put(t, id, "name: x\naddressed: agent\nagents: 900\nagents_per_group: 90\nvote: {candidates: [a, b]}\n"+
+			rules)
+	}
+	a := rig.start(t, gpuagents.Options{})
+	defer a.Stop()
+	rig.logged(t, "has no stream for them: leave emit out of on_decision")
+	rig.logged(t, "has no queue for them: leave submit out of on_decision")
+}
+
+// TestVoteWaitsForJob: a vote whose job has no room has no answer, and the log says why. It is
+// answered when the tenant has room, and its job is there once.
+func TestVoteWaitsForJob(t *testing.T) {
 	t.Parallel()
 	rig := newRig(t)
 	rig.logs(t, "x", nil)
 	rig.put(t, "x", "name: x\naddressed: agent\nagents: 900\nagents_per_group: 90\nvote: {candidates: [a, b]}\n"+
-		"on_decision: [any -> emit all]\n")
-	a := rig.start(t, gpuagents.Options{})
+		"on_decision: [none -> submit job]\njobs: {job: {pool: cpu, kind: k, tenant: acme}}\n")
+	if err := rig.conn.Control.LimitTenant(t.Context(), "acme", jobs.Limits{Queued: new(1)}); err != nil {
+		t.Fatalf("LimitTenant: %v", err)
+	}
+	a := rig.start(t, gpuagents.Options{Submissions: rig.conn.Submissions})
 	defer a.Stop()
-	rig.logged(t, "has no stream for them: leave emit out of on_decision")
+	vote := func(n uint64) {
+		t.Helper()
+		data, err := json.Marshal(swarms.Vote{Version: jobs.Version})
+		if err == nil {
+			err = rig.conn.Swarms.Log("x", 0, swarms.In).Append(t.Context(), n-1, swarms.Entry{
+				Kind: swarms.EntryVote, Ref: n, Data: data,
+			})
+		}
+		if err != nil {
+			t.Fatalf("append a vote: %v", err)
+		}
+	}
+	ids := func() (all []string) {
+		t.Helper()
+		if err := rig.conn.Queue.Jobs(t.Context(), jobs.PoolCPU, func(j jobs.Job) bool {
+			all = append(all, j.ID)
+			return true
+		}); err != nil {
+			t.Fatalf("Jobs: %v", err)
+		}
+		return all
+	}
+	vote(1)
+	rig.answered(t, "x", 1)
+	vote(2)
+	rig.logged(t, "submit job job of round 2, which its vote waits for")
+	first := ids()
+	if len(first) != 1 {
+		t.Fatalf("jobs %v, want one", first)
+	}
+	if last, err := rig.conn.Swarms.Log("x", 0, swarms.Out).Last(t.Context()); err != nil || last.Ref != 1 {
+		t.Errorf("the last answer is to entry %d, error %v, want 1", last.Ref, err)
+	}
+	j, err := rig.conn.Queue.Find(t.Context(), first[0])
+	if err == nil {
+		err = rig.conn.Queue.Withdraw(t.Context(), j)
+	}
+	if err != nil {
+		t.Fatalf("withdraw the first job: %v", err)
+	}
+	rig.answered(t, "x", 2)
+	if second := ids(); len(second) != 1 || second[0] == first[0] {
+		t.Errorf("jobs %v after %v, want one more", second, first)
+	}
 }

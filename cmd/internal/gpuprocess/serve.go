@@ -109,6 +109,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: s.pageAge, HostPageAge: s.hostPageAge,
 		Prefetch: s.prefetch, Queue: process.Conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: s.leaseTTL,
 		Emissions:   process.Conn.Emissions,
+		Submissions: process.Conn.Rules,
 		CustomCells: s.customCells, Metrics: counts, Tracing: process.Tracing.Provider(), BatchLatency: s.batchLatency,
 		MaxShards: s.maxShards, OpenShards: s.openShards, Rebalance: s.rebalance,
 		ParkedMemory: min(s.parkedMemory, mem.rest/2),
