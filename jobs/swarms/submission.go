@@ -122,6 +122,9 @@ func FillJob(spec json.RawMessage, e Emission) (json.RawMessage, error) {
 	if !bytes.Contains(spec, []byte("$(")) {
 		return spec, nil
 	}
+	if !json.Valid(spec) { // a decoder leaves what is behind the first value
+		return nil, invalid("job %s: its spec is not JSON", e.Name)
+	}
 	dec := json.NewDecoder(bytes.NewReader(spec))
 	dec.UseNumber()
 	var v any

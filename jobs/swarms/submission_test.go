@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -82,7 +81,7 @@ func TestFillJob(t *testing.T) {
 // FuzzFillJob: any specification is refused, or is JSON without a word.
 func FuzzFillJob(f *testing.F) {
 	for _, s := range []string{
-		`{"a":"$(round)"}`, `["$(decision)","$()"]`, `"$(x)"`, `"$("`, `1e400`, `"$($(round))"`,
+		`{"a":"$(round)"}`, `["$(decision)","$()"]`, `"$(x)"`, `"$("`, `1e400`, `"$($(round))"`, `1E801 "$("`, `{"$(":1E801}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -96,9 +95,7 @@ func FuzzFillJob(f *testing.F) {
 		}
 		// Names of fields may have words still.
 		again, err := FillJob(got, decided())
-		var a, b any
-		if err != nil || json.Unmarshal(got, &a) != nil || json.Unmarshal(again, &b) != nil ||
-			!reflect.DeepEqual(a, b) {
+		if err != nil || !bytes.Equal(got, again) {
 			t.Fatalf("%q is %q, and filled again %q, %v", spec, got, again, err)
 		}
 	})
