@@ -81,7 +81,8 @@ func TestFillJob(t *testing.T) {
 // FuzzFillJob: any specification is refused, or is JSON without a word.
 func FuzzFillJob(f *testing.F) {
 	for _, s := range []string{
-		`{"a":"$(round)"}`, `["$(decision)","$()"]`, `"$(x)"`, `"$("`, `1e400`, `"$($(round))"`, `1E801 "$("`, `{"$(":1E801}`,
+		`{"a":"$(round)"}`, `["$(decision)","$()"]`, `"$(x)"`, `"$("`, `1e400`, `"$($(round))"`,
+		`1E801 "$("`, `{"$(":1E801}`,
 	} {
 		f.Add([]byte(s))
 	}
