@@ -51,7 +51,11 @@ func teamLife(t *testing.T, most, agents int) (entries []swarms.Entry) {
 			o.Features = append(o.Features, float32(r.IntN(most+1)))
 		}
 		add(swarms.EntryObserve, o)
-		add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: []int{40, 1, 100, 75, 40, 90}[i]})
+		count := []int{40, 1, 100, 75, 40, 90}[i]
+		if testing.Short() {
+			count = (count + 3) / 4
+		}
+		add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: count})
 	}
 	for first := uint32(0); first < uint32(agents); first += 60_000 {
 		q := swarms.Query{Version: jobs.Version}
@@ -92,8 +96,8 @@ func (r *rig) on(t *testing.T, id, text string, agents int, entries []swarms.Ent
 func TestTeam(t *testing.T) {
 	t.Parallel()
 	for name, c := range teamTexts {
-		if testing.Short() && name == "grid" {
-			continue // 100 s with the race detector; the graph has the same goroutines
+		if testing.Short() && name != "neurons" {
+			continue // minutes with the race detector; neurons have the same goroutines
 		}
 		t.Run(name, func(t *testing.T) {
 			entries := teamLife(t, c.most, c.agents)
