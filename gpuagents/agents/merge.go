@@ -10,7 +10,8 @@ import (
 )
 
 // Sums returns the sums of the nodes of the agents, of which the next step makes the nodes: uint64[nodes]
-// [Cell().Nodes()+1], as kernels.ToldParams has them, of nodes that are shared. It changes no agent.
+// [Cell().Nodes()+1], as kernels.ToldParams has them, of nodes that are shared. It changes no agent, and the
+// slice is the caller's. Without shared nodes the error is an ErrInvalid.
 func (a *Agents) Sums(ctx context.Context) ([]uint64, error) {
 	switch {
 	case a.inconsistent != nil:
@@ -37,7 +38,8 @@ func (a *Agents) Sums(ctx context.Context) ([]uint64, error) {
 }
 
 // TickWith is Tick of one step that makes the nodes of sums, in place of those of the agents. They are the
-// sums of Sums of all shards of a swarm whose nodes are by vote or by key.
+// sums of Sums of all shards of a swarm whose nodes are by vote or by key. It does not keep them. Sums of
+// another number of nodes or units are an ErrInvalid, and change nothing.
 func (a *Agents) TickWith(ctx, wait context.Context, sums []uint64) (Report, error) {
 	switch set := a.setOfSums(); {
 	case a.inconsistent != nil:

@@ -37,7 +37,8 @@ func Ticked(s swarms.Swarm, perGroup, candidates, count int, of []swarms.Ticked)
 }
 
 // Sums adds up the sums of knowledge nodes that each shard has all of, as nodes with that merge are merged.
-// The result is that of Tick.Sums. Those of shards are NodeSums.Words, or Ticked.Sums.
+// The result is that of Tick.Sums. Those of shards are NodeSums.Words, or Ticked.Sums. Sums of another number
+// of nodes or units are an ErrAnswer.
 func Sums(nodes, units int, merge string, of [][]byte) ([]byte, error) {
 	all := make([]uint64, nodes*(units+1))
 	for k, words := range of {

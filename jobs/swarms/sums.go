@@ -76,7 +76,8 @@ func unitFits(w, count uint64, merge string) bool {
 // MergeMax is the merge whose sums are the largest units.
 const MergeMax = "max"
 
-// AddSums adds the sums of nodes to others of the same length, as nodes with that merge are merged.
+// AddSums adds the sums of nodes with so many units to others of the same length, as nodes with that merge
+// are merged. It changes to alone.
 func AddSums(to, words []uint64, units int, merge string) {
 	for i, w := range words {
 		if merge == MergeMax && i%(units+1) < units {
@@ -87,7 +88,7 @@ func AddSums(to, words []uint64, units int, merge string) {
 	}
 }
 
-// PutWords returns words as bytes, little endian.
+// PutWords returns words as bytes, little endian, in memory of the caller.
 func PutWords(words []uint64) []byte {
 	data := make([]byte, 0, 8*len(words))
 	for _, w := range words {
@@ -96,7 +97,8 @@ func PutWords(words []uint64) []byte {
 	return data
 }
 
-// Words returns the words of bytes whose number is a multiple of 8; of others the last ones are left out.
+// Words returns the words of bytes whose number is a multiple of 8, in memory of the caller; of others the
+// last ones are left out.
 func Words(data []byte) []uint64 {
 	words := make([]uint64, len(data)/8)
 	for i := range words {
