@@ -75,6 +75,14 @@ func Mapped(h HostBuffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: 
 // Uint32 passes an unsigned 32-bit integer.
 func Uint32(v uint32) Arg { return Arg{kind: KindUint32, bits: uint64(v)} }
 
+// Bit passes an unsigned 32-bit integer: 1 for true, and 0 for false.
+func Bit(on bool) Arg {
+	if on {
+		return Uint32(1)
+	}
+	return Uint32(0)
+}
+
 // Int32 passes a signed 32-bit integer.
 func Int32(v int32) Arg { return Arg{kind: KindInt32, bits: uint64(uint32(v))} }
 

@@ -239,21 +239,13 @@ func (f *fusionRun) launch(ctx context.Context, n int) error {
 		}
 		at += (c.Rows + s.n + fusion.RunRows - 1) / fusion.RunRows
 	}
-	flag := func(on bool) device.Arg {
-		if on {
-			return device.Uint32(1)
-		}
-		return device.Uint32(0)
-	}
 	args := append(
 		a.head(false),
 		device.Uint32(uint32(f.variable)),
 		device.Uint32(uint32(f.width)),
-		flag(f.bf16),
+		device.Bit(f.bf16),
 		device.Ptr(order),
-		flag(
-			f.by == swarms.ByVote,
-		),
+		device.Bit(f.by == swarms.ByVote),
 		device.Range(runs, 0, 8*int64(n)),
 		device.Uint32(uint32(n)),
 		device.Range(sums, 0, rows*int64(n)),

@@ -121,15 +121,11 @@ func (l *learning) launch(ctx context.Context, runs []uint32) error {
 		return err
 	}
 	merge, rate := a.cell.Merges()
-	replace := uint32(0)
-	if l.replace {
-		replace = 1
-	}
 	n := len(runs) / 4
 	args := append(
 		a.head(false), device.Range(l.buffers[0].Memory, 0, int64(len(data[0]))), device.Uint32(uint32(n)),
 		device.Range(l.buffers[1].Memory, 0, int64(len(data[1]))), device.Uint32(uint32(a.cell.Nodes())),
-		device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)), device.Uint32(replace),
+		device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)), device.Bit(l.replace),
 		a.memory.HostArena(),
 	)
 	a.pending = true

@@ -145,12 +145,8 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 		for _, w := range a.cell.TellWords() {
 			args = append(args, device.Uint32(w))
 		}
-		now := uint32(0)
-		if fresh {
-			now = 1
-		}
 		args = append(
-			args, device.Ptr(a.kept), device.Uint32(now), device.Uint32(uint32(a.nodes.count)),
+			args, device.Ptr(a.kept), device.Bit(fresh), device.Uint32(uint32(a.nodes.count)),
 			device.Ptr(a.nodes.totals), device.Uint32(uint32(a.nodes.turn)), device.Ptr(a.nodes.of),
 			device.Uint32(uint32(a.nodes.by)), device.Ptr(a.nodes.values),
 		)

@@ -60,8 +60,8 @@ func (l Links) before(id int64) int64 {
 // least is the least bytes of memory: kernels get some also where they read nothing.
 const least = 8
 
-// bytes returns what the links of so many agents take on a device.
-func (l Links) bytes(agents int64) int64 {
+// Bytes returns how many bytes the links of so many agents take on a device.
+func (l Links) Bytes(agents int64) int64 {
 	b, offsets, weights := 4*l.count(agents), int64(0), int64(0)
 	if l.Rows != nil {
 		offsets, weights = 8*(agents+1), 4*int64(len(l.Rows.Weights))
@@ -69,8 +69,8 @@ func (l Links) bytes(agents int64) int64 {
 	return max(least, b) + max(least, offsets) + max(least, weights)
 }
 
-// check returns an ErrInvalid for links that so many agents cannot have.
-func (l Links) check(agents int64) error {
+// Check returns an ErrInvalid for links that so many agents cannot have.
+func (l Links) Check(agents int64) error {
 	if r := l.Rows; r != nil {
 		if int64(len(r.Offsets)) != agents+1 || r.Offsets[agents] != uint64(len(r.Columns)) ||
 			r.Weights != nil && len(r.Weights) != len(r.Columns) ||
@@ -100,6 +100,9 @@ func (l Links) check(agents int64) error {
 	return nil
 }
 
+// weighted reports whether links have weights of their own.
+func (l Links) weighted() bool { return l.Rows != nil && l.Rows.Weights != nil }
+
 // rewire returns a chance in 2^-32.
 func (l Links) rewire() uint64 { return uint64(math.Round(l.Rewire * (1 << 32))) }
 
@@ -111,12 +114,6 @@ type Wires struct {
 	Weighted bool
 }
 
-// Bytes returns what the links of so many agents take on a device.
-func (l Links) Bytes(agents int64) int64 { return l.bytes(agents) }
-
-// Check returns an ErrInvalid for links that so many agents cannot have.
-func (l Links) Check(agents int64) error { return l.check(agents) }
-
 // Open puts the links of so many agents on a device, in memory that alloc returns, or puts the work into the
 // stream that generates them.
 func (l Links) Open(d device.Device, stream device.Stream, agents int64, alloc func(bytes int64) (device.Buffer,
@@ -126,7 +123,7 @@ func (l Links) Open(d device.Device, stream device.Stream, agents int64, alloc f
 	if rows == nil { // no kernel reads what is empty here
 		rows = &edges.Rows{}
 	}
-	w.Weighted = rows.Weights != nil
+	w.Weighted = l.weighted()
 	for _, m := range []struct {
 		to    *device.Buffer
 		bytes int64

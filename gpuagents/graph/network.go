@@ -123,7 +123,7 @@ func (n *Network) place(cell *cells.Addressed) (err error) {
 	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
 		return fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
 	}
-	if err := o.Links.check(o.Agents); err != nil {
+	if err := o.Links.Check(o.Agents); err != nil {
 		return err
 	}
 	if n.slots = o.Links.longest(); n.slots > 1 {
@@ -181,7 +181,7 @@ func (n *Network) allocate(b *pages.Budget) (err error) {
 
 // besideBytes returns what is on the device beside so many pages, in bytes.
 func (n *Network) besideBytes(pages int) int64 {
-	return 4*int64(pages) + int64(8*n.model.states()) + n.o.Links.bytes(n.Len()) + n.model.bytes()
+	return 4*int64(pages) + int64(8*n.model.states()) + n.o.Links.Bytes(n.Len()) + n.model.bytes()
 }
 
 // Beside returns what a network of a cell has on the device beside its pages, in bytes; 0 for options
@@ -352,14 +352,6 @@ func (n *Network) Devices() []device.Device {
 
 // sync waits for all work of the stream.
 func (n *Network) sync(ctx context.Context) error { return fault.Mark(n.stream.Sync(ctx)) }
-
-// bit returns 1 for true.
-func bit(on bool) device.Arg {
-	if on {
-		return device.Uint32(1)
-	}
-	return device.Uint32(0)
-}
 
 // lanes returns a launch with a thread for each four agents.
 func (n *Network) lanes() device.Geometry { return n.states.Shape((n.Len() + 3) / 4) }

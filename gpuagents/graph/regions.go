@@ -109,7 +109,7 @@ func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	if s.delayed != nil {
 		at.sumBytes, at.delaying = int64(s.slots)*4*at.stride, r.links
 	}
-	if s.weighted() {
+	if s.o.Links.weighted() {
 		at.weighting = 4 * r.links
 	}
 	at.pages, at.frames = take(r.pages*int64(s.layout.PageBytes)), take(4*int64(s.pages()))
@@ -122,9 +122,6 @@ func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	at.weights, at.delays = take(at.weighting), take(at.delaying)
 	return at
 }
-
-// weighted reports whether links have weights of their own.
-func (s *spiking) weighted() bool { return s.o.Links.Rows != nil && s.o.Links.Rows.Weights != nil }
 
 // markBytes returns the bytes of a bit for each neuron.
 func (s *spiking) markBytes() int64 { return (s.Len() + 31) / 32 * 4 }

@@ -45,7 +45,7 @@ func (s *spiking) atOnce() (rows, links int64) {
 func (s *spiking) sharedBytes() int64 {
 	rows, links := s.atOnce()
 	b := 4*s.Len() + 2*s.markBytes() + s.drawnBytes() + 4*rows + 4*links
-	if s.weighted() {
+	if s.o.Links.weighted() {
 		b += 4 * links
 	}
 	if s.delayed != nil {
@@ -124,7 +124,7 @@ func (p *splitter) open() error {
 	s := p.r.s
 	rows, links := s.atOnce()
 	errs := []error{s.alloc(&p.places, 4*rows), s.alloc(&p.columns, 4*links)}
-	if s.weighted() {
+	if s.o.Links.weighted() {
 		errs = append(errs, s.alloc(&p.weights, 4*links))
 	}
 	if s.delayed != nil {
@@ -255,10 +255,12 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 	}
 	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
 	err := s.stream.Launch(p.kernel, s.Network.states.Shape(32*int64(len(places))), device.Ptr(s.columns),
-		device.Ptr(s.weights), or(listed, s.weights), device.Ptr(s.offsets), device.Uint32(s.degree), bit(s.weighted()),
-		bit(s.delayed != nil), bit(listed != nil), device.Uint32(uint32(least)), device.Uint32(uint32(most-least+1)),
-		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)), device.Uint32(uint32(from)),
+		device.Ptr(s.weights), or(listed, s.weights), device.Ptr(s.offsets), device.Uint32(s.degree),
+		device.Bit(l.weighted()), device.Bit(s.delayed != nil), device.Bit(listed != nil),
+		device.Uint32(uint32(least)), device.Uint32(uint32(most-least+1)), device.Uint32(uint32(l.Seed)),
+		device.Uint32(uint32(l.Seed>>32)), device.Uint32(uint32(from)),
 		device.Uint32(uint32(len(places))), device.Uint32(uint32(to.first)), device.Uint32(uint32(to.agents)),
-		bit(rest), device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns), or(p.delays, p.columns))
+		device.Bit(rest), device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns),
+		or(p.delays, p.columns))
 	return fault.Mark(errors.Join(err, s.stream.Sync(context.Background())))
 }

@@ -283,7 +283,7 @@ func (b *bands) step(i int) error {
 	args := []device.Arg{
 		s.Range(t.generation(t.at), t.window), t.places, s.Range(t.generation(t.at+1), t.window), t.places,
 		device.Uint64(uint64(t.window)), device.Uint32(per), device.Uint32(uint32(o.Width)),
-		device.Uint32(uint32(rows)), bit(o.Periodic), bit(false), device.Ptr(b.p.alive),
+		device.Uint32(uint32(rows)), device.Bit(o.Periodic), device.Bit(false), device.Ptr(b.p.alive),
 	}
 	if i > 0 {
 		args[len(args)-1] = t.places // nothing is counted

@@ -233,16 +233,8 @@ func (p *Plane) sync(ctx context.Context) error { return p.turns.Sync(ctx) }
 func (p *Plane) launch(away, count bool) error {
 	return p.stream.Launch(p.step, p.states.Shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
 		append(p.turns.Generations(away), device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)),
-			device.Uint32(uint32(p.o.Width)), device.Uint32(uint32(p.o.Height)), bit(p.o.Periodic), bit(count),
-			device.Ptr(p.alive))...)
-}
-
-// bit returns 1 for true.
-func bit(on bool) device.Arg {
-	if on {
-		return device.Uint32(1)
-	}
-	return device.Uint32(0)
+			device.Uint32(uint32(p.o.Width)), device.Uint32(uint32(p.o.Height)), device.Bit(p.o.Periodic),
+			device.Bit(count), device.Ptr(p.alive))...)
 }
 
 // Set writes the states of cells, each of them 0 or 1. Of a cell that is there several times, the

@@ -316,13 +316,13 @@ func (l *Lattice) launch(away bool, tick uint64, count bool) error {
 		w := l.wires
 		args = append(args, device.Uint32(uint32(l.Len())), device.Uint32(l.each), device.Uint32(l.magic),
 			device.Uint32(l.shift), device.Ptr(w.Offsets), device.Ptr(w.Columns), device.Ptr(w.Weights),
-			device.Uint32(w.Degree), bit(w.Weighted))
+			device.Uint32(w.Degree), device.Bit(w.Weighted))
 	} else {
 		args = append(args, device.Uint32(uint32(l.o.Width)), device.Uint32(uint32(l.o.Height)),
 			device.Uint32(uint32(l.o.Depth)), device.Uint32(l.each), device.Uint32(l.magic), device.Uint32(l.shift),
 			device.Uint32(uint32(l.band)))
 	}
-	args = append(args, device.Uint64(tick), bit(count), device.Ptr(l.tally))
+	args = append(args, device.Uint64(tick), device.Bit(count), device.Ptr(l.tally))
 	return l.turns.Stream.Launch(l.step, l.single.Shape(l.threads()), args...)
 }
 
@@ -336,14 +336,6 @@ func (l *Lattice) threads() int64 {
 	}
 	const tall = text.Block / 32 // rows of a block, of 32 columns
 	return text.Block * ((l.o.Width + 31) / 32) * ((l.o.Height + tall - 1) / tall) * ((l.o.Depth + l.band - 1) / l.band)
-}
-
-// bit returns 1 for true.
-func bit(on bool) device.Arg {
-	if on {
-		return device.Uint32(1)
-	}
-	return device.Uint32(0)
 }
 
 // Close releases everything on the device. A second call does nothing.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -115,7 +116,7 @@ func (l *Lattice) write(ctx context.Context, at int, ids []uint32, column []floa
 	case kernels.BF16:
 		bytes := make([]byte, 0, 2*len(ids))
 		for _, f := range column {
-			h := bf16(f)
+			h := device.ToBF16(f)
 			bytes = append(bytes, byte(h), byte(h>>8))
 		}
 		return l.double.SetAt(ctx, offset, twice(ids), bytes)
@@ -159,7 +160,7 @@ func (l *Lattice) read(ctx context.Context, at int, ids []uint32) (column []floa
 		case kernels.U8:
 			column[i] = float64(bytes[i])
 		case kernels.BF16:
-			column[i] = float64(math.Float32frombits(uint32(bytes[2*i])<<16 | uint32(bytes[2*i+1])<<24))
+			column[i] = float64(device.FromBF16(uint16(bytes[2*i]) | uint16(bytes[2*i+1])<<8))
 		case kernels.U64:
 			column[i] = float64(uint64(words[2*i]) | uint64(words[2*i+1])<<32)
 		case kernels.U32:
@@ -178,10 +179,4 @@ func twice(ids []uint32) []uint32 {
 		all = append(all, 2*id, 2*id+1)
 	}
 	return all
-}
-
-// bf16 rounds a finite number to the nearest, ties to even.
-func bf16(v float32) uint16 {
-	u := math.Float32bits(v)
-	return uint16((u + 0x7fff + u>>16&1) >> 16)
 }

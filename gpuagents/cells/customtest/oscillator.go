@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -77,7 +78,7 @@ func (g *OscillatorTwin) Observe(time int64, features []float32) (out Outcome) {
 		force := (a.Past[0] + a.Past[2]) + float32(noise*spread)
 		velocity := a.Velocity + float32(stiffness*(force-a.Place))
 		a.Place = (a.Place + velocity) * damping
-		a.Velocity = bf16(velocity)
+		a.Velocity = device.FromBF16(device.ToBF16(velocity))
 		if a.Place > 0 {
 			a.Turns++
 		} else {
@@ -142,10 +143,4 @@ const lowestBin = (127 + kernels.SurpriseMinOctave) * kernels.SurpriseFine
 
 func surpriseBin(ratio float32) uint32 {
 	return uint32(min(max(int(math.Float32bits(ratio)>>18)-lowestBin, 0), kernels.SurpriseBins-1))
-}
-
-// bf16 rounds to the nearest, ties to even.
-func bf16(v float32) float32 {
-	u := math.Float32bits(v)
-	return math.Float32frombits((u + 0x7fff + u>>16&1) &^ 0xffff)
 }

@@ -4,7 +4,6 @@ package latticetest
 
 import (
 	_ "embed" // the texts of the cells
-	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
@@ -243,10 +242,4 @@ func (g Grid) StepFire(state []byte, seed, tick uint64) []byte {
 		}
 	}
 	return next
-}
-
-// bf16 rounds to the nearest, ties to even.
-func bf16(v float32) float32 {
-	u := math.Float32bits(v)
-	return math.Float32frombits((u + 0x7fff + u>>16&1) &^ 0xffff)
 }

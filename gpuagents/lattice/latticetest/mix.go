@@ -1,6 +1,10 @@
 package latticetest
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
 
 // MixAgent is the state of an agent of Mix.
 type MixAgent struct {
@@ -89,7 +93,9 @@ func (g Grid) StepMix(all []MixAgent, seed, tick uint64) []MixAgent {
 		if e > 1000 || e < -1000 {
 			e = 1
 		}
-		to := MixAgent{B: v, C: s.C*6364136223846793005 + folded + uint64(v), D: d, E: bf16(e)}
+		to := MixAgent{
+			B: v, C: s.C*6364136223846793005 + folded + uint64(v), D: d, E: device.FromBF16(device.ToBF16(e)),
+		}
 		if v%5 == 0 {
 			to.B = 0
 		}
