@@ -128,7 +128,7 @@ watching: ## what 10 viewers of the dashboard cost: observations a second withou
 metrics-cost: ## what scrapes every 5 s and traces of 1 % cost, as processor time of five pairs of runs of 800,000 rows, 20 times as often and divided by 20; at most 1 %
 	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestScrapeCost$$' ./cmd/internal/monitoring -args -cost.rows=800000 -cost.pairs=5 -cost.times=20 -cost.most=1
 
-SCENARIOS ?= one-host pair-shards pair-cores pair-bulk bulk-cores wan gateway gpus fault-none fault-broker fault-agent fault-writer
+SCENARIOS ?= one-host pair-shards pair-cores wan gateway gpus fault-none fault-broker fault-agent fault-writer
 scale: ## tables and charts of docs/scale.md: predictions of the measured runs, and the scenarios of internal/simulate; two minutes on two cores
 	go run ./internal/simulate validate internal/simulate/measured/stages.times internal/simulate/measured/runs.times
 	go run ./internal/simulate run -charts docs/charts $(SCENARIOS:%=internal/simulate/scenarios/%.yaml)

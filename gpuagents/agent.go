@@ -82,7 +82,6 @@ func Start(o Options) (*Agent, error) {
 		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots,
 		Emissions:      o.Emissions,
 		Submissions:    o.Submissions,
-		Payloads:       o.Payloads,
 		ResidencyCheck: o.ResidencyCheck,
 		BatchLatency:   o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard,
 		PageMetrics: a.metrics.pages, Spans: a.spans,

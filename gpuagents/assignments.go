@@ -49,14 +49,6 @@ const starters = 16
 // key returns the key of the lease and of the wake-up of the shard. It does not change.
 func (p *assignment) key() string { return swarms.LeaseKey(p.id.Swarm, p.id.Shard) }
 
-// base returns the last entry of the log of the shard that a snapshot replaces by now; 0: none does.
-func (p *assignment) base() uint64 {
-	if b := p.of.record.Load().BaseOf(p.id.Shard); b != nil {
-		return b.Entry
-	}
-	return 0
-}
-
 // enqueue hands an assignment to the starters. a.mu is held.
 func (a *Agent) enqueue(p *assignment) {
 	p.state = stateQueued

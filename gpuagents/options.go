@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -83,9 +82,6 @@ type Options struct {
 	Emissions shard.Emissions
 	// Submissions submits the jobs of rules; nil: swarms that submit jobs are refused.
 	Submissions shard.Submissions
-	// Payloads fetches the bytes of entries that are beside the log; nil: shards with such an entry
-	// wait for another agent. It belongs to the caller.
-	Payloads payload.Source
 	// CustomCells allows swarms with a step of their user, which runs with all rights of the
 	// process.
 	CustomCells bool

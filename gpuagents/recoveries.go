@@ -7,23 +7,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Waiting returns the shards that wait for bytes beside the log, by key, at most maxRecoveries of
-// them.
-func (a *Agent) Waiting() (all []jobs.Waiting) {
-	a.mu.Lock()
-	for _, p := range a.assignments {
-		if p.state != stateServed {
-			continue
-		}
-		if w, is := p.open.Waiting(p.key()); is {
-			all = append(all, w)
-		}
-	}
-	a.mu.Unlock()
-	slices.SortFunc(all, func(a, b jobs.Waiting) int { return cmp.Compare(a.Shard, b.Shard) })
-	return all[:min(len(all), maxRecoveries)]
-}
-
 // Teams returns the shards whose ticks several devices make, by key, at most maxRecoveries of them.
 func (a *Agent) Teams() (all []jobs.Team) {
 	a.mu.Lock()

@@ -143,7 +143,7 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open 
 	}()
 	defer func() { close(stop); <-watched; members.watch.Wait() }()
 	do := shard.Task{
-		On: on, Members: members.team(), Swarm: s, Shard: p.id.Shard, Base: p.base, From: from, Open: open, Log: p.log,
+		On: on, Members: members.team(), Swarm: s, Shard: p.id.Shard, From: from, Open: open, Log: p.log,
 	}
 	if err = a.server.Serve(work, do); err != nil {
 		members.failed(on, err)

@@ -92,8 +92,6 @@ type Agent struct {
 	Seen    time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
 	// Recovering are the shards that a GPU agent replays now.
 	Recovering []Recovery `json:"recovering,omitempty"`
-	// Waiting are the shards of a GPU agent that wait for bytes beside the log.
-	Waiting []Waiting `json:"waiting,omitempty"`
 	// Teams are the shards of a GPU agent whose ticks several of its devices make.
 	Teams []Team `json:"teams,omitempty"`
 	// Lost is what an agent held that is gone; nil: it is there.

@@ -14,22 +14,6 @@ type Lost struct {
 	Shards []string  `json:"shards,omitempty"` // lease keys, see LeaseKey, that nobody has taken since
 }
 
-// Waiting says that a shard waits for the bytes of an entry that are beside the log. No later entry is
-// answered before them.
-type Waiting struct {
-	Shard string    `json:"shard"` // its lease key, see LeaseKey
-	Entry uint64    `json:"entry"` // number of the entry
-	Place string    `json:"place"` // HOST:PORT from where it tries to fetch them
-	Since time.Time `json:"since"` // the begin of the first try that has failed, by the clock of the agent
-	Error string    `json:"error"` // of the last try
-}
-
-// String says it for people.
-func (w Waiting) String() string {
-	return fmt.Sprintf("waiting for the bytes of entry %d at %s since %s: %s", w.Entry, w.Place,
-		w.Since.Local().Format(time.TimeOnly), w.Error)
-}
-
 // Team says on which devices of an agent the ticks of a shard are, when these are several.
 type Team struct {
 	Shard   string   `json:"shard"`   // its lease key, see LeaseKey

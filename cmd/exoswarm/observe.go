@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/observationfile"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/jobs/batch"
-	"github.com/exoswarm/exoswarm/jobs/bulk"
 )
 
 // observeGroups is swarmObserve for a swarm whose groups are addressed. A row that the
@@ -25,7 +23,7 @@ import (
 //
 // Fields: group, timestamp as written, score from 0 to 1, decision, round, counts by candidate and
 // leader; or group, timestamp and dropped, the reason.
-func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string, spool *bulk.Spool) error {
+func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
 	o, err := observationfile.ReadGroups(path, s.Spec())
 	if err != nil {
 		return err
@@ -37,13 +35,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string, spool 
 	}
 	// The callback gets the decisions of one entry, in the order of its rows, before the next entry
 	// is sent.
-	send := s.ObserveGroups
-	if spool != nil {
-		send = func(ctx context.Context, o *batch.Observations, fn func(*batch.Decisions) error) (int, error) {
-			return s.ObserveGroupsBulk(ctx, spool, o, fn)
-		}
-	}
-	entries, err := send(cmd.Context(), o, func(d *batch.Decisions) error {
+	entries, err := s.ObserveGroups(cmd.Context(), o, func(d *batch.Decisions) error {
 		for i, g := range d.Group {
 			decision, counts := s.Candidate(int(d.Decision[i])),
 				votes{s.Spec().Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
@@ -68,23 +60,6 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string, spool 
 	}
 	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
 	return nil
-}
-
-// openSpool opens the folder of --bulk, and checks that a CPU agent serves it or has served it; nil
-// without the flag.
-func openSpool(cmd *cobra.Command) (*bulk.Spool, error) {
-	dir, _ := cmd.Flags().GetString("bulk")
-	if dir == "" {
-		return nil, nil
-	}
-	spool, err := bulk.OpenSpool(bulk.SpoolOptions{Dir: dir})
-	if err == nil {
-		_, err = spool.Place()
-	}
-	if err != nil {
-		return nil, command.Usage("--bulk: %v", err)
-	}
-	return spool, nil
 }
 
 // decidedGroup is an item of observeGroups. A struct is encoded three times as fast as a map; its
@@ -143,10 +118,6 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
 			strings.Join(observationfile.Columns(s.Spec()), ", "))
 	}
-	spool, err := openSpool(cmd)
-	if err != nil {
-		return err
-	}
 	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
 	// given may be incomplete after an error, and is closed all the same.
 	defer func() { _ = given.Close() }()
@@ -162,7 +133,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		if err := s.CanObserveGroups(); err != nil {
 			return err
 		}
-		return observeGroups(cmd, s, path, spool)
+		return observeGroups(cmd, s, path)
 	}
 	// The whole file is checked before the first entry is sent.
 	o, err := observationfile.ReadAgents(path, s.Spec())
@@ -174,15 +145,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	send := s.Observe
-	if spool != nil {
-		send = func(ctx context.Context, o *batch.AgentObservations, fn func(*batch.AgentDecisions) error) (int,
-			error,
-		) {
-			return s.ObserveBulk(ctx, spool, o, fn)
-		}
-	}
-	entries, err := send(cmd.Context(), o, func(d *batch.AgentDecisions) error {
+	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
 		for i, id := range d.Agent {
 			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
 			if err := p.Item(decidedAgent{id, decision, vote}, id, vote, decision); err != nil {

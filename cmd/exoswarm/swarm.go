@@ -111,16 +111,10 @@ the specification, and the rows of a group are in the order of their times. The 
 step. If the agents are addressed, the columns are agent and the features. Each agent holds its
 inputs, steps once and votes.
 
-A file that is not valid changes nothing. A large file takes several entries of the log.
-
-With --bulk the observations do not pass the NATS server. They are stored in a folder of this
-machine, which a CPU agent serves (cpuagent --bulk FOLDER), and GPU agents fetch them from there. The
-log has their description. They stay in the folder until the log is trimmed (swarm trim).`,
+A file that is not valid changes nothing. A large file takes several entries of the log.`,
 		RunE: onSwarm(swarmObserve),
 	}
 	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
-	observe.Flags().String("bulk", "", "folder in which to store the observations beside the log, as for cpuagent "+
-		"--bulk")
 	query := &cobra.Command{
 		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Args: cobra.ExactArgs(1),
 		RunE: withSwarm(swarmQuery),

@@ -271,9 +271,6 @@ func (p *player) apply(ctx context.Context, e swarms.Entry) error {
 		return err
 	}
 	switch {
-	case e.Kind == swarms.EntryBulk:
-		return jobs.Errorf(jobs.CodeInvalid, "its observations are beside the log (swarm observe --bulk), and "+
-			"replays here do not fetch them: take a snapshot behind the entry, and look at later ones")
 	case e.Kind == swarms.EntryEnd:
 		return nil
 	case p.state.Rounds().Skip(e):

@@ -279,17 +279,3 @@ func TestFailures(t *testing.T) {
 }
 
 func mustFail(_ *Moment, err error) error { return err }
-
-// TestBeside: a replay ends at an entry whose observations are beside the log. To skip it would show
-// another state than that of the agents.
-func TestBeside(t *testing.T) {
-	r, s, l := startReplayer(t, 20, 1<<20)
-	l.all[9] = swarms.Entry{Seq: 10, Kind: swarms.EntryBulk, Data: []byte("{}")}
-	if _, err := r.At(t.Context(), s, 0, 9, Bounds{}); err != nil {
-		t.Fatal(err)
-	}
-	var refused *jobs.Error
-	if _, err := r.At(t.Context(), s, 0, 12, Bounds{}); !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid {
-		t.Errorf("error %v, want a refusal", err)
-	}
-}

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -25,8 +24,6 @@ func weightOf(e swarms.Entry) int {
 	switch e.Kind {
 	case swarms.EntryObserve:
 		return max(batch.MemoryOf(e.Data), inFlightBytes/inFlightEntries)
-	case swarms.EntryBulk:
-		return max(payload.WeightOf(e.Data), inFlightBytes/inFlightEntries)
 	case swarms.EntryTick, swarms.EntryLearn, swarms.EntryReset, swarms.EntryEnd:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}

@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -74,10 +73,10 @@ type loop struct {
 }
 
 // openLoop begins to read entries, and to append answers behind what w has written. candidates are
-// those of the swarm, for metrics, emit is that of the appender, and payloads gets bytes beside the log.
+// those of the swarm, for metrics, and emit is that of the appender.
 func (a *Server) openLoop(
 	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, candidates []string,
-	emit func(context.Context, uint64, *swarms.Voted) error, payloads *payload.Getter, keep *checkpoint,
+	emit func(context.Context, uint64, *swarms.Voted) error, keep *checkpoint,
 	log *slog.Logger,
 ) *loop {
 	t := &loop{
@@ -100,7 +99,7 @@ func (a *Server) openLoop(
 	t.waits, t.unfollow = a.o.Metrics.waiting(t.cell)
 	t.track = a.o.Spans.Track(id.Swarm, id.Shard, t.cell)
 	st.Trace(t.track)
-	t.pipe = openPipeline(ctx, r, st, t.inFlight, payloads)
+	t.pipe = openPipeline(ctx, r, st, t.inFlight)
 	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard, t.cell),
 		a.o.Metrics.voting(t.cell, candidates), emit)
 	t.resize()
@@ -278,6 +277,13 @@ func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer
 	return given, err
 }
 
+// withdrawnKind is the kind of entries whose observations earlier versions kept beside the log. Such
+// an entry changed the agents, so a replay without its observations would have another state.
+const withdrawnKind = "bulk"
+
+var errWithdrawn = errors.New("its observations are beside the log, which this version cannot read: start " +
+	"another swarm from the last snapshot (swarm create --from)")
+
 // applyOne applies an entry of another kind, unless it is answered and does not change the state.
 // An entry that the state refuses is marked as refused.
 func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer) error {
@@ -287,6 +293,8 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 		return nil
 	case it.Seq <= t.replayed && t.rounds.Skip(it.Entry): // and is answered
 		return nil
+	case it.Seq <= t.replayed && it.Kind == withdrawnKind:
+		return errWithdrawn
 	case it.Kind == swarms.EntrySnapshot: // a user who has the snapshot may trim the log up to it
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
 			return err

@@ -458,3 +458,20 @@ func TestReplaySkips(t *testing.T) {
 		t.Errorf("%v were applied again, want %v", r.kinds, want)
 	}
 }
+
+// TestReplayWithdrawn: an answered entry whose observations were beside the log ends the replay. A new one
+// is refused, as all unknown kinds are.
+func TestReplayWithdrawn(t *testing.T) {
+	of := &loop{server: &Server{}, state: &recording{}, rounds: &state.Rounds{}, replayed: 1}
+	apply := func(seq uint64) (logEntry, error) {
+		it := logEntry{Entry: swarms.Entry{Seq: seq, Kind: withdrawnKind}}
+		err := of.applyOne(t.Context(), &it, new([]state.Answer))
+		return it, err
+	}
+	if _, err := apply(1); !errors.Is(err, errWithdrawn) {
+		t.Errorf("an answered entry: %v, want errWithdrawn", err)
+	}
+	if it, err := apply(2); err != nil || it.refused == nil {
+		t.Errorf("a new entry: error %v, refused %v; want no error and a refusal", err, it.refused)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -30,7 +29,6 @@ type Metrics struct {
 	handovers                           *prometheus.CounterVec
 	parting                             prometheus.Histogram
 	votes                               *voteMetrics
-	payloads                            *payload.Metrics
 	lagAge                              *lagSeconds
 	snapshots                           *prometheus.GaugeVec
 	snapshotBytes                       *prometheus.CounterVec
@@ -167,9 +165,6 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}
 	}
 	var err error
-	if m.payloads, err = payload.NewMetrics(r); err != nil {
-		return nil, err
-	}
 	m.votes, err = newVoteMetrics(r)
 	return m, err
 }
@@ -250,14 +245,6 @@ func (m *Metrics) limiting(cell string) func(most int) {
 			before = most
 		}
 	}
-}
-
-// payloadsOf returns the metrics of the payloads of a cell; nil for a nil Metrics.
-func (m *Metrics) payloadsOf(cell string) *payload.CellMetrics {
-	if m == nil {
-		return nil
-	}
-	return m.payloads.Of(cell)
 }
 
 // waiting returns what a shard notes its oldest entry in, until ended is called; nil for a nil

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -33,9 +32,8 @@ type OpenShard struct {
 	fixed atomic.Bool // it cannot be parked
 	again bool        // it was open before
 
-	replay   atomic.Pointer[replay]         // nil: it is not being replayed
-	payloads atomic.Pointer[payload.Getter] // of the loop; nil: there is none
-	team     atomic.Pointer[[]string]       // names of the devices that make ticks; nil: one does
+	replay atomic.Pointer[replay]   // nil: it is not being replayed
+	team   atomic.Pointer[[]string] // names of the devices that make ticks; nil: one does
 
 	visits chan visit    // what the loop does between two batches
 	left   chan struct{} // closed when the shard is closed
@@ -170,15 +168,6 @@ func (s *OpenShard) Follow() {
 // Followed returns what Follow has set; nil: the agent has the lease. It is called before the shard
 // is served.
 func (s *OpenShard) Followed() *Follow { return s.follow }
-
-// Waiting returns the entry of the shard that waits for its bytes beside the log; false: none does.
-func (s *OpenShard) Waiting(key string) (jobs.Waiting, bool) {
-	g := s.payloads.Load()
-	if g == nil {
-		return jobs.Waiting{}, false
-	}
-	return g.Waiting(key)
-}
 
 // Team returns the names of the devices that make the ticks of the shard, the first one of which has its
 // pages; false: one does, or the shard is not served.

@@ -2,14 +2,11 @@ package shard
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -24,19 +21,13 @@ type logEntry struct {
 	refused  error              // why the observations are refused
 	weight   int                // its bytes in flight
 	ended    error              // why no entry follows; there is no entry then
-	payload  int                // bytes beside the log, of an entry of kind bulk
 
 	// The begin and the end of its reading and of its decoding; zero: it is not decoded.
 	fetching, fetched, decoding, decoded time.Time
 }
 
-// observes reports whether an entry has observations, in the log or beside it.
-func (i *logEntry) observes() bool {
-	return i.Kind == swarms.EntryObserve || i.Kind == swarms.EntryBulk
-}
-
-// bytes returns the length of an entry, with what it has beside the log.
-func (i *logEntry) bytes() int { return len(i.Data) + i.payload }
+// observes reports whether an entry has observations.
+func (i *logEntry) observes() bool { return i.Kind == swarms.EntryObserve }
 
 // rows returns the number of observations of an entry.
 func (i *logEntry) rows() int {
@@ -84,18 +75,15 @@ type pipeline struct {
 	end      atomic.Uint64 // the last known entry of the log
 	state    state.State
 	inFlight *inFlight
-	payloads *payload.Getter
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
 }
 
 // openPipeline reads until stop is called or reading fails; the last batch has the error. It closes
 // the reader.
-func openPipeline(ctx context.Context, r swarms.Reader, of state.State, bound *inFlight,
-	payloads *payload.Getter,
-) *pipeline {
+func openPipeline(ctx context.Context, r swarms.Reader, of state.State, bound *inFlight) *pipeline {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &pipeline{next: make(chan *entryBatch), state: of, inFlight: bound, payloads: payloads, cancel: cancel}
+	p := &pipeline{next: make(chan *entryBatch), state: of, inFlight: bound, cancel: cancel}
 	items := make(chan (<-chan logEntry), 16) // decoded while the merging goroutine merges
 	p.ended.Go(func() { p.read(ctx, r, items) })
 	p.ended.Go(func() { p.merge(ctx, items) })
@@ -129,21 +117,16 @@ func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan 
 		if err == nil {
 			err = p.inFlight.acquire(ctx, i.weight)
 		}
-		if err == nil && e.Kind == swarms.EntryBulk {
-			err = p.payloads.Begin(ctx)
-		}
 		decoded := make(chan logEntry, 1)
 		switch {
 		case err != nil:
 			decoded <- logEntry{ended: err}
-		case e.Kind == swarms.EntryBulk:
-			p.ended.Go(func() { decoded <- p.fetch(ctx, i) })
 		case e.Kind != swarms.EntryObserve:
 			decoded <- i
 		case len(e.Data) < leastApart:
-			decoded <- p.decode(i, e.Data)
+			decoded <- p.decode(i)
 		default:
-			p.ended.Go(func() { decoded <- p.decode(i, e.Data) })
+			p.ended.Go(func() { decoded <- p.decode(i) })
 		}
 		select {
 		case to <- decoded:
@@ -157,27 +140,11 @@ func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan 
 }
 
 // decode decodes the observations of an entry. Several goroutines call it.
-func (p *pipeline) decode(i logEntry, data []byte) logEntry {
+func (p *pipeline) decode(i logEntry) logEntry {
 	i.decoding = time.Now()
-	i.observed, i.refused = p.state.Decode(data)
+	i.observed, i.refused = p.state.Decode(i.Data)
 	i.decoded = time.Now()
 	return i
-}
-
-// fetch gets the bytes of an entry that are beside the log, and decodes them.
-func (p *pipeline) fetch(ctx context.Context, i logEntry) logEntry {
-	data, err := p.payloads.Get(ctx, i.Entry)
-	i.fetched = time.Now()
-	refused := (*jobs.Error)(nil)
-	switch {
-	case errors.As(err, &refused):
-		i.refused = err
-		return i
-	case err != nil:
-		return logEntry{ended: err}
-	}
-	i.payload = len(data)
-	return p.decode(i, data)
 }
 
 // merge hands on batches. Entries are added to a batch as long as the loop is not ready for it.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -117,10 +116,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		}
 	}
 	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, spec.Vote.Candidates, a.emitter(s, spec),
-		payload.NewGetter(a.o.Payloads, do.Base, log, a.o.Metrics.payloadsOf(st.Info().Cell)), keep, log)
+		keep, log)
 	t.open, t.at, t.follow, t.rounds = open, at, open.follow, kept.Rounds()
-	open.payloads.Store(t.pipe.payloads)
-	defer open.payloads.Store(nil)
 	if st.Memory().Claimed() {
 		open.fixed.Store(true) // a parked shard has nothing on the device
 		look := time.NewTicker(a.o.ResidencyCheck)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/team"
@@ -57,9 +56,6 @@ type Options struct {
 	Emissions Emissions
 	// Submissions submits the jobs of rules; nil: swarms that submit jobs are refused.
 	Submissions Submissions
-	// Payloads fetches the bytes of entries that are beside the log; nil: a shard with such an entry
-	// waits.
-	Payloads payload.Source
 	// CustomCells allows swarms whose step their user has written.
 	CustomCells bool
 	// Metrics and PageMetrics count what shards do and where their pages are; nil for none.
@@ -100,8 +96,6 @@ type Task struct {
 	Members []team.Member
 	Swarm   swarms.Swarm
 	Shard   int
-	// Base returns the last entry of the log that a snapshot replaces by now; nil: none does.
-	Base func() uint64
 	// From is the rest of the shard when it was parked; nil: it was not parked.
 	From *Rest
 	// Open is the shard among those that are open.

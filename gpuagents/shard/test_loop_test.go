@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/payload"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -93,8 +92,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
 	s.place = placeOn(d)
 	w := &writer{out: s.out, last: answered, answered: answered}
-	get := payload.NewGetter(nil, nil, log, nil)
-	s.loop = a.openLoop(t.Context(), ID{}, s.place, w, r, s.p, nil, nil, get, keep, log)
+	s.loop = a.openLoop(t.Context(), ID{}, s.place, w, r, s.p, nil, nil, keep, log)
 	s.open = &OpenShard{park: make(chan struct{}, 1)}
 	return s
 }

@@ -224,7 +224,7 @@ func (t *loop) trace(entries []logEntry) {
 	bytes, fetch, decode := 0, time.Duration(0), time.Duration(0) // without the time between two entries
 	for i := range entries {
 		e := &entries[i]
-		bytes, fetch, decode = bytes+e.bytes(), fetch+e.fetched.Sub(e.fetching), decode+e.decoded.Sub(e.decoding)
+		bytes, fetch, decode = bytes+len(e.Data), fetch+e.fetched.Sub(e.fetching), decode+e.decoded.Sub(e.decoding)
 	}
 	t.track.Add(timeline.Fetch, last.fetched.Add(-fetch), fetch, bytes)
 	if !last.decoded.IsZero() {

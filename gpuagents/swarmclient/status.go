@@ -21,13 +21,11 @@ type ShardState struct {
 	Shard int `json:"shard"` // from 0
 	// Holder is the name of the GPU agent that holds the lease; empty: none does.
 	Holder string `json:"holder,omitempty"`
-	// State is StateServed, StateWaiting with a reason if one is known, the progress of a
-	// replay, or the bytes that the shard waits for.
+	// State is StateServed, StateWaiting with a reason if one is known, or the progress of
+	// a replay.
 	State string `json:"state"`
 	// Recovering is the progress of the replay of a shard that was taken over; nil: none runs.
 	Recovering *jobs.Recovery `json:"recovering,omitempty"`
-	// Waiting is the entry that waits for its bytes beside the log; nil: none does.
-	Waiting *jobs.Waiting `json:"waiting,omitempty"`
 	// Devices are those of the agent that make the ticks of the shard, if they are several.
 	Devices []string `json:"devices,omitempty"`
 	// LostHolder is the last GPU agent that held the lease, when it ended without giving it back,
@@ -42,9 +40,6 @@ type Census interface {
 	LostHolder(key string) *jobs.Agent
 	// Recovery returns the progress of the replay of a shard; nil when none is known.
 	Recovery(key string) *jobs.Recovery
-	// Waiting returns the entry of a shard that waits for its bytes beside the log; nil when none
-	// is known.
-	Waiting(key string) *jobs.Waiting
 	// Team returns the devices that make the ticks of a shard; nil when none or one is known.
 	Team(key string) []string
 }
@@ -68,9 +63,6 @@ func ShardStates(s swarms.Swarm, holders map[string]string, c Census) (all []Sha
 				st.State = st.Recovering.String()
 			}
 			st.Devices = c.Team(key)
-			if st.Waiting = c.Waiting(key); st.Waiting != nil {
-				st.State = st.Waiting.String()
-			}
 		}
 		all = append(all, st)
 	}

@@ -9,17 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// oneCensus has a lost agent, a replay and a shard that waits for bytes.
+// oneCensus has a lost agent and a replay.
 type oneCensus struct {
-	lost, replayed, waits string // lease keys
-	since                 time.Time
-}
-
-func (c oneCensus) Waiting(key string) *jobs.Waiting {
-	if key != c.waits {
-		return nil
-	}
-	return &jobs.Waiting{Shard: key, Entry: 9, Place: "host:4280", Error: "refused"}
+	lost, replayed string // lease keys
+	since          time.Time
 }
 
 func (c oneCensus) Team(key string) []string {
@@ -48,7 +41,7 @@ func (c oneCensus) Recovery(key string) *jobs.Recovery {
 func TestShardStates(t *testing.T) {
 	s := swarms.Swarm{ID: "x", Nonce: "0123456789abcdef", Groups: 8, Shards: 5}
 	key := func(k int) string { return swarms.LeaseKey(s.Key(), k) }
-	census := oneCensus{lost: key(2), replayed: key(1), waits: key(4), since: time.Now()}
+	census := oneCensus{lost: key(2), replayed: key(1), since: time.Now()}
 	all := ShardStates(s, map[string]string{key(0): "a", key(1): "b", key(4): "c"}, census)
 	if len(all) != 5 {
 		t.Fatalf("%d states of 5 shards", len(all))
@@ -58,7 +51,7 @@ func TestShardStates(t *testing.T) {
 		{"b", "replaying entry 57 of 120", ""},
 		{"", StateWaiting + ": gone was lost at ", "gone"},
 		{"", StateWaiting, ""},
-		{"c", "waiting for the bytes of entry 9 at host:4280", ""},
+		{"c", "served", ""},
 	} {
 		got := all[k]
 		if got.Shard != k || got.Holder != want.holder || !strings.HasPrefix(got.State, want.state) ||
@@ -75,7 +68,7 @@ func TestShardStates(t *testing.T) {
 		{all[3:4], StateWaiting},
 		{all[4:], all[4].State},
 		{all[:2], "shard 1: " + all[1].State},
-		{all, "shard 1: " + all[1].State + "; 3 more shards are not served"},
+		{all, "shard 1: " + all[1].State + "; 2 more shards are not served"},
 	} {
 		if got := SummaryState(c.states); got != c.want {
 			t.Errorf("the summary of %d shards is %q, want %q", len(c.states), got, c.want)

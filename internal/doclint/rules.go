@@ -180,7 +180,7 @@ func longest(d document) int {
 
 var (
 	rfcPath   = regexp.MustCompile(`(^|/)docs/rfcs/\d{4}-[a-z0-9-]+\.md$`)
-	rfcStatus = regexp.MustCompile(`^Status: (proposed|accepted|implemented|superseded by RFC \d{4})$`)
+	rfcStatus = regexp.MustCompile(`^Status: (proposed|accepted|implemented|withdrawn|superseded by RFC \d{4})$`)
 	rfcDate   = regexp.MustCompile(`^Date: \d{4}-\d{2}-\d{2}$`)
 )
 
@@ -202,8 +202,8 @@ func checkRFC(path string, d document) []string {
 		}
 	}
 	if !status {
-		faults = append(faults, path+":1: no line \"Status: proposed\", accepted, implemented or \"superseded by "+
-			"RFC NNNN\"")
+		faults = append(faults, path+":1: no line \"Status: proposed\", accepted, implemented, withdrawn or "+
+			"\"superseded by RFC NNNN\"")
 	}
 	if !date {
 		faults = append(faults, path+":1: no line \"Date: YYYY-MM-DD\"")

@@ -209,7 +209,7 @@ func TestWalls(t *testing.T) {
 // listens are the packages that may accept connections in a process of an agent.
 var listens = []string{
 	"cmd/internal/serveprocess/dashboard.go", "internal/command/metrics.go",
-	"cpuagents/push/server.go", "jobs/natsq/server/server.go", "cmd/internal/cpuprocess/bulk.go",
+	"cpuagents/push/server.go", "jobs/natsq/server/server.go",
 }
 
 // TestListeners: no other file of the product opens a listener. That the processes have no more

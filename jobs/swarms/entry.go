@@ -35,7 +35,6 @@ const MaxNote = 4 << 10
 // The kinds of entry.
 const (
 	EntryObserve  = "observe"  // a batch of observations, Arrow IPC
-	EntryBulk     = "bulk"     // a batch of observations whose bytes are beside the log; Bulk as JSON
 	EntryDecide   = "decide"   // their decisions, Arrow IPC
 	EntryEnd      = "end"      // the last entry of a log; EndOfInput as JSON
 	EntryRejected = "rejected" // the entry named by Ref could not be applied; Error as JSON

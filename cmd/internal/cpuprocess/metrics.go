@@ -10,7 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/push"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/families"
-	"github.com/exoswarm/exoswarm/jobs/bulk"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 )
@@ -56,9 +55,6 @@ func Families() ([]families.Family, error) {
 	}
 	var none *gateway.Gateway
 	err = errors.Join(r.Register(newScratchMetric(func() error { return nil })), r.Register(none.Collector()))
-	if _, berr := bulk.NewMetrics(r); berr != nil {
-		err = errors.Join(err, berr)
-	}
 	for _, c := range push.Collectors() {
 		err = errors.Join(err, r.Register(c))
 	}

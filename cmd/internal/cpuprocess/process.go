@@ -20,7 +20,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/bulk"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
@@ -67,7 +66,6 @@ func Command() *cobra.Command {
 	f.String("push-key", "", "file with the key of --push-cert")
 	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, before it is unpacked; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
-	bulkFlags(cmd)
 	f.Duration("object-grace", objects.Grace, "time that an object stays after the result and the dead letter of its "+
 		"job are gone")
 	f.Int("concurrency", 4, "most jobs that run at the same time")
@@ -188,10 +186,6 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if err != nil {
 		return command.Usage("%v", err)
 	}
-	lane, err := readBulk(cmd)
-	if err != nil {
-		return err
-	}
 	// An empty folder is that of the system, which exists.
 	if data != "" {
 		if err := os.MkdirAll(data, 0o755); err != nil {
@@ -239,12 +233,6 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		return err
 	}
 	defer closePush(push)
-	// GPU agents fetch from the lane until the process ends: it drains with their shards, not with jobs.
-	bulkLane, err := serveBulk(lane, metrics, log)
-	if err != nil {
-		return err
-	}
-	defer func() { err = closeBulk(bulkLane, err) }()
 	// Every resource that a job may ask for is given here; the streamer opens nothing by itself.
 	streamer, err := cpuagents.New(cpuagents.Options{
 		Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard,
@@ -294,9 +282,6 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		gateway.Close()
 		leave(process)
 		return errors.Join(err, drain(worker))
-	}
-	if bulkLane != nil {
-		sweeping.Go(func() { bulkLane.Sweep(ctx, bulk.NewQueueLogs(conn.Swarms), sweepBulk) })
 	}
 	if sweep, _ := cmd.Flags().GetDuration("sweep"); sweep > 0 {
 		sweeping.Go(func() { conn.Swarms.SweepOrphans(ctx, sweep, log) })

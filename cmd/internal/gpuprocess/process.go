@@ -46,11 +46,6 @@ func Command() *cobra.Command {
 		"tier")
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX for snapshots of swarms, the same "+
 		"for all agents; empty: snapshots are refused")
-	f.StringSlice("bulk-from", []string{"127.0.0.0/8", "::1/128"}, "networks of the CPU agents from which to fetch "+
-		"the bytes of entries beside the log (swarm observe --bulk)")
-	f.String("bulk-ca", "", "file with the certificates, in PEM, that those of the CPU agents must be signed by; then "+
-		"others than those of this machine must speak TLS; empty: the system's, and TLS where the CPU agent has it")
-	f.Int("bulk-streams", 4, "connections for the bytes of an entry, one for each MiB at most")
 	f.Duration("lease-ttl", 10*time.Second, "how long an agent that ended without notice keeps its shards, at least "+
 		"1s")
 	f.String("device", "auto", "host, cuda:N, several of them separated by commas, all (every GPU), or auto (the "+

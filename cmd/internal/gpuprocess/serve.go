@@ -22,7 +22,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/bulk"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
@@ -101,11 +100,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if err != nil {
 		return err
 	}
-	payloads := bulk.NewFetcher(s.bulk)
-	defer payloads.Close()
 	o := gpuagents.Options{
-		Payloads: payloads,
-		Name:     process.Name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory,
+		Name: process.Name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory,
 		Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: s.pageAge, HostPageAge: s.hostPageAge,
 		Prefetch: s.prefetch, Queue: process.Conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: s.leaseTTL,
 		Emissions:   process.Conn.Emissions,
@@ -285,7 +281,7 @@ func record(a *gpuagents.Agent, opened []device.Device, names []string, disks []
 	r := jobs.Agent{
 		Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory,
 		Room: roomOf(a, disks), Running: a.Shards(), Parked: a.Parked(), MaxShards: maxShards, State: "serving",
-		Recovering: a.Recoveries(), Waiting: a.Waiting(), Teams: a.Teams(),
+		Recovering: a.Recoveries(), Teams: a.Teams(),
 	}
 	if a.Full() {
 		r.State = "full"

@@ -1,17 +1,12 @@
 package gpuprocess
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"net/netip"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
-	"github.com/exoswarm/exoswarm/jobs/bulk"
 )
 
 // settings are the values of the flags of gpuagent, checked one by one. Whether they fit the
@@ -46,9 +41,6 @@ type settings struct {
 	jobTimeout time.Duration
 	// allowKernels executes kernels of submitters.
 	allowKernels bool
-
-	// bulk says from where the bytes of entries beside the log are fetched.
-	bulk bulk.FetcherOptions
 
 	// leaseTTL is the time that the shards stay with an agent that says nothing, 1s or more.
 	leaseTTL time.Duration
@@ -122,39 +114,5 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 			return nil, command.Usage("--key-file: %v", err)
 		}
 	}
-	if s.bulk, err = readBulk(cmd); err != nil {
-		return nil, err
-	}
 	return s, nil
-}
-
-// readBulk reads the flags of the bulk lane.
-func readBulk(cmd *cobra.Command) (o bulk.FetcherOptions, err error) {
-	f := cmd.Flags()
-	from, _ := f.GetStringSlice("bulk-from")
-	o.Allow = []netip.Prefix{} // an empty list allows nothing
-	for _, text := range from {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return o, command.Usage("--bulk-from %q: use networks such as 10.0.0.0/8", text)
-		}
-		o.Allow = append(o.Allow, p.Masked())
-	}
-	if o.Streams, _ = f.GetInt("bulk-streams"); o.Streams < 1 || o.Streams > 16 {
-		return o, command.Usage("--bulk-streams %d: use 1 to 16", o.Streams)
-	}
-	file, _ := f.GetString("bulk-ca")
-	if file == "" {
-		return o, nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return o, command.Usage("--bulk-ca: %v", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return o, command.Usage("--bulk-ca %s: it has no certificate in PEM", file)
-	}
-	o.TLS, o.TLSOnly = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, true
-	return o, nil
 }

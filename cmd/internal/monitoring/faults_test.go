@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func TestLiveFaults(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")
 	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
-	s.reserve("cpu-bulk", "cpu-login", "gpu-bulk", "gpu-device", "gpu-disk", "gpu-tiers", "ui", "ui-three")
+	s.reserve("cpu-login", "gpu-device", "gpu-disk", "gpu-tiers", "ui", "ui-three")
 	disks := s.mount("nats", "64m")
 	s.serveNATS()
 	t.Cleanup(func() { s.nats.Close() })
@@ -57,7 +56,6 @@ func TestLiveFaults(t *testing.T) {
 		do    func()
 	}{
 		{"credentials that end in an hour", false, s.credentials},
-		{"a folder of payloads that nobody serves", false, s.bulk},
 		{"a device whose memory changes, and that is lost", false, s.device},
 		{"a server with the only replica of a stream stops", false, three.stop},
 		{"a tier that becomes read-only", true, tiers.fail},
@@ -78,7 +76,7 @@ func TestLiveFaults(t *testing.T) {
 // faultAlerts are the alerts of TestLiveFaults.
 var faultAlerts = []string{
 	"ExoswarmResidencyViolated", "ExoswarmDeviceLevel", "ExoswarmCheckpointsFail", "ExoswarmTierFull",
-	"ExoswarmBulkWaits", "ExoswarmTierFails", "ExoswarmCredentialsExpire", "ExoswarmStreamWithoutLeader",
+	"ExoswarmTierFails", "ExoswarmCredentialsExpire", "ExoswarmStreamWithoutLeader",
 	"ExoswarmStoreFull",
 }
 
@@ -315,45 +313,6 @@ func (s *stand) credentials() {
 	short.end()
 	agent("long", 90*24*time.Hour)
 	s.clears("ExoswarmCredentialsExpire")
-}
-
-// bulk has a GPU agent replay an entry whose bytes are with a CPU agent that is stopped, and starts that
-// again.
-func (s *stand) bulk() {
-	folder, rows := filepath.Join(s.dir, "payloads"), filepath.Join(s.dir, "payloads.csv")
-	text := "agent,a\n"
-	for i := range 1000 {
-		text += fmt.Sprintf("%d,%g\n", i, float64(i)/1000)
-	}
-	if err := os.WriteFile(rows, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	listen := fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(s.t))
-	serve := func() *process {
-		return s.launch("cpu-bulk", "cpuagent", "--name", "bulk", "--bulk", folder, "--bulk-listen", listen,
-			"--data-dir", filepath.Join(s.dir, "cpu-bulk"))
-	}
-	step := func() *process {
-		return s.launch("gpu-bulk", "gpuagent", "--name", "bulk", "--device", "host", "--lease-ttl", "2s",
-			"--page-memory", fmt.Sprint(pageMemory))
-	}
-	cpu, gpu := serve(), step()
-	record := s.crowd("bulk", 1000)
-	observe := exec.CommandContext(s.t.Context(), filepath.Join(programs(s.t), "exoswarm"), "swarm", "observe", "bulk",
-		"--input", rows, "--bulk", folder, "--nats", s.nats.URL())
-	if out, err := observe.CombinedOutput(); err != nil {
-		s.t.Fatalf("swarm observe: %v\n%s", err, out)
-	}
-	s.silent("ExoswarmBulkWaits")
-	cpu.end()
-	gpu.end()
-	gpu = step() // without a checkpoint, so it fetches the bytes again
-	s.fired("ExoswarmBulkWaits")
-	cpu = serve()
-	s.clears("ExoswarmBulkWaits")
-	s.remove(record)
-	gpu.end()
-	cpu.end()
 }
 
 // faulty is a device that keeps the last large buffer, whose bytes a test changes.

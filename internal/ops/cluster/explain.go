@@ -172,7 +172,6 @@ func ExplainSwarm(ctx context.Context, c *natsq.Conn, name string) (explain.Reas
 					Shard: sh.Shard, Holder: sh.Holder, Entries: sh.Entries, Answered: sh.Answered,
 					Rate: sh.EntriesPerSecond, Recovering: sh.Recovering, LostHolder: sh.LostHolder,
 					LostSince: sh.LostSince, Leaderless: sh.Leaderless,
-					Waiting: waiting(f.Agents, swarms.LeaseKey(sw.Key, sh.Shard)),
 				})
 				if e, err := c.Swarms.Log(sw.Key, sh.Shard, swarms.Out).Last(ctx); err == nil &&
 					e.Kind == swarms.EntryRejected {
@@ -184,16 +183,4 @@ func ExplainSwarm(ctx context.Context, c *natsq.Conn, name string) (explain.Reas
 		}
 	}
 	return explain.Swarm(f), nil
-}
-
-// waiting returns the entry of a shard that waits for its bytes beside the log, or nil.
-func waiting(agents []jobs.Agent, lease string) *jobs.Waiting {
-	for _, a := range agents {
-		for i, w := range a.Waiting {
-			if w.Shard == lease && a.Lost == nil {
-				return &a.Waiting[i]
-			}
-		}
-	}
-	return nil
 }

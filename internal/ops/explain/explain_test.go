@@ -165,9 +165,6 @@ var swarmCases = []swarmCase{
 	{explain.Replaying, "50 %, done in about 6s", func(f *explain.SwarmFacts) {
 		f.Shards[0].Recovering = &jobs.Recovery{Entry: 60, Of: 120, Rate: 10}
 	}},
-	{explain.NoPayload, "entry 7 waits for its bytes, which are at host:4280", func(f *explain.SwarmFacts) {
-		f.Shards[0].Waiting = &jobs.Waiting{Entry: 7, Place: "host:4280", Error: "connection refused"}
-	}},
 	{explain.DeviceFail, "device of g has failed", func(f *explain.SwarmFacts) { f.Agents[0].State = "emergency" }},
 	{explain.Degraded, "degraded", func(f *explain.SwarmFacts) {
 		f.Agents[0].State, f.Shards[0].Entries, f.Shards[0].Rate = "reduced", 12, 1

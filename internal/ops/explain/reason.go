@@ -41,7 +41,6 @@ const (
 	GPUFull    Cause = "gpu_agents_full"    // all GPU agents hold as many shards as they can
 	HolderLost Cause = "holder_lost"        // the agent of a shard is gone, and its lease has not ended
 	Replaying  Cause = "replaying"          // an agent repeats the entries that were answered before
-	NoPayload  Cause = "payload_missing"    // the bytes of an entry beside the log cannot be fetched
 	DeviceFail Cause = "device_failed"      // the device of the holder has failed
 	Degraded   Cause = "device_degraded"    // the device works more slowly, or the host stands in
 	Stalled    Cause = "stalled"            // entries wait, the holder is alive, and none is answered

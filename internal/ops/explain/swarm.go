@@ -31,8 +31,6 @@ type ShardFacts struct {
 	Answered   uint64 // the last one with an answer
 	Rate       float64
 	Recovering *jobs.Recovery
-	// Waiting is the entry that waits for its bytes beside the log; nil: none does.
-	Waiting    *jobs.Waiting
 	LostHolder string
 	LostSince  time.Time
 	// Leaderless names the log of the shard that has no leader.
@@ -66,7 +64,7 @@ func Swarm(f SwarmFacts) Reason {
 		}
 	}
 	for _, check := range []func(SwarmFacts, ShardFacts) (Reason, bool){
-		leaderless, unserved, payload, replaying, device,
+		leaderless, unserved, replaying, device,
 		stalled,
 	} {
 		for _, s := range f.Shards {
@@ -146,20 +144,6 @@ func unserved(f SwarmFacts, s ShardFacts) (Reason, bool) {
 	return Reason{
 		Cause: Unserved, Sentence: "no GPU agent holds the shard yet", Evidence: evidence,
 		Cure: "if this lasts for more than some seconds, see the log of the GPU agents",
-	}, true
-}
-
-func payload(_ SwarmFacts, s ShardFacts) (Reason, bool) {
-	w := s.Waiting
-	if w == nil {
-		return Reason{}, false
-	}
-	return Reason{
-		Cause: NoPayload, Stuck: true,
-		Sentence: fmt.Sprintf("entry %d waits for its bytes, which are at %s", w.Entry, w.Place),
-		Evidence: []string{fmt.Sprintf("%s tries since %s: %s", s.Holder, w.Since.UTC().Format(time.RFC3339), w.Error)},
-		Cure: "start the CPU agent with --bulk that serves this place, with the same folder; see that the GPU agents " +
-			"may connect to it (--bulk-from)",
 	}, true
 }
 

@@ -46,7 +46,6 @@ func (s stageTimes) file() *times.File {
 	add("observe", s.observe, map[string]float64{"together": 1, "rows": 1, "entries": 1})
 	add("workers", s.observe, map[string]float64{"workers": 1, "rows": 1, "cpu": s.observe * 1000})
 	add("answer", s.answer, map[string]float64{"rows": 1, "bytes": 600})
-	add("flow", 100, map[string]float64{"together": 1, "busy": 2})
 	add("cores", 1, map[string]float64{"together": 1})
 	return f
 }
@@ -141,8 +140,7 @@ func TestNetworks(t *testing.T) {
 		"two flows": {"uplink: {flows: 2, flow_rate: 50Mb/s}\n", "10Gb/s", 100e6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Bulk: the bytes pass beside the log, so nothing waits for an acknowledgement of them.
-			c := configured(t, "load: {rows: 1, row: 125000, answer_row: 1, window: 64, bulk: true}\n"+test.lines+
+			c := configured(t, "load: {rows: 1, row: 125000, answer_row: 1, window: 64}\n"+test.lines+
 				fmt.Sprintf(hosts, test.card, test.card, test.card))
 			c.Length *= 10
 			r := simulated(t, c, s)
@@ -195,9 +193,9 @@ func TestModelProperties(t *testing.T) {
 		text := fmt.Sprintf("name: x\ntimes: [a]\nlength: 200ms\nwarmup: 50ms\nseed: %d\nplace: %s\nshards: %d\n",
 			rapid.IntRange(0, 9).Draw(t, "seed"), place, rapid.IntRange(1, 6).Draw(t, "shards"))
 		rate := rapid.SampledFrom([]int{0, 100, 3000}).Draw(t, "rate")
-		text += fmt.Sprintf("load: {rows: %d, window: %d, rate: %d, encoders: %d, bulk: %v}\n",
+		text += fmt.Sprintf("load: {rows: %d, window: %d, rate: %d, encoders: %d}\n",
 			rapid.IntRange(1, 70_000).Draw(t, "rows"), rapid.IntRange(1, 40).Draw(t, "window"), rate,
-			rapid.IntRange(1, 3).Draw(t, "encoders"), place != "one" && rapid.Bool().Draw(t, "bulk"))
+			rapid.IntRange(1, 3).Draw(t, "encoders"))
 		n := rapid.IntRange(1, 3)
 		text += fmt.Sprintf("writers: {count: %d, cores: 4, card: 1Gb/s}\n", n.Draw(t, "writers"))
 		text += fmt.Sprintf("brokers: {count: %d, cores: 4, card: 1Gb/s, replicas: %d}\n", n.Draw(t, "brokers"),
@@ -239,7 +237,6 @@ func TestSimulateErrors(t *testing.T) {
 	l := &lane{m: m, writer: &writer{}, server: &server{}}
 	m.clock = &station.Clock{}
 	l.reads, l.answers = station.NewQueue(m.clock, 1), station.NewQueue(m.clock, 1)
-	l.flows = station.NewSharing(m.clock, station.Link{Bandwidth: 1})
 	l.whole.Arrive(0)
 	if err := l.audit(); !errors.Is(err, ErrLost) {
 		t.Errorf("an entry that no writer waits for: %v, want ErrLost", err)

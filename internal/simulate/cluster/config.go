@@ -44,9 +44,6 @@ type Load struct {
 	Rows   int    `yaml:"rows"`   // of an entry
 	Window int    `yaml:"window"` // entries of a shard without an answer; 0: no bound, and rate is set
 	Rate   Number `yaml:"rate"`   // entries a second of all shards together, at random times; 0: the window bounds
-	// Bulk sends entries beside the log: the log has a descriptor, and the bytes go from writers to
-	// agents over the networks, with a checksum on both sides.
-	Bulk bool `yaml:"bulk"`
 	// Row is the bytes of a row in an entry, and AnswerRow in an answer; 0: as measured. Aggregate is
 	// how many rows of a source a writer makes one row of; 0 means 1.
 	Row       float64 `yaml:"row"`
@@ -305,7 +302,6 @@ func (c *Config) check() error {
 	}
 	bad(c.Place != placeOne && c.Place != placePair && c.Place != placeApart,
 		"place is %q: use one, pair or apart", c.Place)
-	bad(c.Load.Bulk && c.Place == placeOne, "load.bulk needs a network: use place pair or apart")
 	for i, f := range c.Faults {
 		n := map[string]int{"agent": c.Agents.Count, "broker": c.Brokers.Count, "writer": c.Writers.Count}[f.Kind]
 		bad(n == 0, "fault %d is of kind %q: use agent, broker or writer", i+1, f.Kind)

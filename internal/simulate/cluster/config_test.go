@@ -47,7 +47,6 @@ func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"shards: 1":              "times names no file of measurements; load.rows is 0",
 		"shards: 30000":          "shards is 30000: use 1 to 20000",
-		"load: {bulk: true}":     "load.bulk needs a network",
 		"load: {row: .inf}":      "use 0 to 1e6",
 		"brokers: {replicas: 2}": "brokers.replicas is 2: use 1 or 3",
 	} {

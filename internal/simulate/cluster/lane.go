@@ -19,9 +19,8 @@ type lane struct {
 	writer *writer
 	server *server
 
-	flows   *station.Sharing // of the bulk lane
-	reads   *station.Queue   // of the log by the agent
-	answers *station.Queue   // of the log of answers by the writer
+	reads   *station.Queue // of the log by the agent
+	answers *station.Queue // of the log of answers by the writer
 
 	whole    station.Audit // entries from their arrival to their answer
 	latency  times.Histogram
@@ -61,8 +60,6 @@ func newLane(m *model, k int) *lane {
 		reads: station.NewQueue(m.clock, 1), answers: station.NewQueue(m.clock, 1),
 	}
 	l.agent = m.agents[l.at]
-	up := m.config.Uplink
-	l.flows = station.NewSharing(m.clock, station.Link{Bandwidth: min(1e9, up.cap()*float64(up.Flows))})
 	if n := m.config.Agents.GPUs; n > 0 {
 		l.gpu = k / len(m.agents) % n
 	}
@@ -107,32 +104,12 @@ func (l *lane) deliver(reader *station.Queue, to *host, process int, over *wire,
 	})
 }
 
-// stored brings an entry that is stored to the agent. The rows of a bulk entry go beside the log.
+// stored brings an entry that is stored to the agent.
 func (l *lane) stored(e *entry) {
 	m := l.m
 	l.pass(e, partAppend)
 	there := func() { l.pass(e, partRead); l.server.fetch(e) }
-	if !m.config.Load.Bulk {
-		l.deliver(l.reads, l.agent, agentProcess, &m.local, m.entryBytes, func() { m.cross(m.entryBytes, there) })
-		return
-	}
-	l.deliver(l.reads, l.agent, agentProcess, &m.local, descriptor, func() {
-		m.cross(m.entryBytes, func() { l.bulk(m.entryBytes, there) })
-	})
-}
-
-// bulk passes bytes from the writer to the agent over the flows of the shard, which its transfers share.
-// Both sides compute a checksum and copy the bytes: measured is one block of 1 MiB with both ends on one
-// machine, and each end has half of the work.
-func (l *lane) bulk(bytes float64, done func()) {
-	m := l.m
-	half := m.stages.flow.Mean(1) / 2 * bytes / (1 << 20) * m.stages.flow.Key("busy", 1)
-	n := float64(m.config.Uplink.Flows)
-	all := join(4, done)
-	l.home.cores.Do(half, station.Job{Limit: n, Group: writerProcess}, all)
-	l.agent.cores.Do(half, station.Job{Limit: n, Group: agentProcess}, all)
-	l.flows.Do(bytes, station.Job{Limit: 1e9}, all)
-	m.uplink.pass(l.home, l.agent, bytes, all)
+	l.deliver(l.reads, l.agent, agentProcess, &m.local, m.entryBytes, func() { m.cross(m.entryBytes, there) })
 }
 
 // finish takes the answer to an entry.
@@ -162,9 +139,6 @@ func (l *lane) audit() error {
 		return fmt.Errorf("%w: a shard has %d entries, its writer waits for %d", ErrLost, inside, open)
 	}
 	if err := l.server.audit(); err != nil {
-		return err
-	}
-	if err := l.flows.Check("flows of a shard", now); err != nil {
 		return err
 	}
 	if err := l.reads.CheckAll("reader of a log"); err != nil {

@@ -103,9 +103,6 @@ func (m *model) uses(r *Report) {
 	}
 	for _, l := range m.lanes {
 		add("writer of a shard", l.writer.used.share(now))
-		if m.config.Load.Bulk {
-			add("flows of a shard", l.flows.Use())
-		}
 		add("reader of a log", l.reads.Use())
 		add("decoder of a shard", l.server.read.share(now))
 		add("merger of a shard", l.server.merged.share(now))

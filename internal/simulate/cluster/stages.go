@@ -11,13 +11,13 @@ var axes = map[string][]string{
 	"encode": {"beside", "rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
 	"observe": {"together", "rows", "entries"}, "append": {"beside", "idle", "entries", "bytes", "together"},
 	"raft":    {"bytes", "together"},
-	"deliver": {"bytes"}, "fetch": {"together", "bytes"}, "flow": {"together"}, "cores": {"together"},
+	"deliver": {"bytes"}, "fetch": {"together", "bytes"}, "cores": {"together"},
 	"workers": {"workers", "rows"},
 }
 
 // stages are the measured stages.
 type stages struct {
-	encode, decode, answer, merge, observe, appends, raft, deliver, fetch, flow, cores, workers *times.Curve
+	encode, decode, answer, merge, observe, appends, raft, deliver, fetch, cores, workers *times.Curve
 }
 
 // newStages finds the stages of a table.
@@ -42,7 +42,6 @@ func newStages(files []*times.File, c *Config) (*stages, error) {
 		{"raft", &s.raft, c.Brokers.Replicas > 1},
 		{"deliver", &s.deliver, true},
 		{"fetch", &s.fetch, true},
-		{"flow", &s.flow, c.Load.Bulk},
 		{"cores", &s.cores, true},
 	}
 	for _, n := range need {

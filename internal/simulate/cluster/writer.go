@@ -99,9 +99,6 @@ func (w *writer) pack(e *entry) {
 	})
 }
 
-// descriptor is the bytes of an entry whose rows do not pass the broker.
-const descriptor = 1024
-
 // append appends the next packed entry.
 func (w *writer) append() {
 	if w.appending || len(w.ready) == 0 {
@@ -115,9 +112,6 @@ func (w *writer) append() {
 	w.used.begin(m.clock.Now())
 	l.pass(e, partWriter)
 	bytes := m.entryBytes
-	if m.config.Load.Bulk {
-		bytes = descriptor
-	}
 	m.uplink.pass(l.home, l.broker, bytes, func() {
 		stored := func(int) { l.stored(e) }
 		m.append(group{broker: l.broker, entries: 1, bytes: bytes, idle: idle, stored: stored, done: func() {

@@ -3,10 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -47,55 +44,6 @@ func (m *measurement) syncs() error {
 			if err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// flows measures blocks of 1 MiB with their checksums over several TCP connections of this machine.
-func (m *measurement) flows() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = listener.Close() }() // it has no data
-	table, data := crc32.MakeTable(crc32.Castagnoli), random(1<<20)
-	for _, n := range powers() {
-		senders, receivers := make([]net.Conn, n), make([]net.Conn, n)
-		for k := range n {
-			if senders[k], err = net.Dial("tcp", listener.Addr().String()); err != nil {
-				return err
-			}
-			if receivers[k], err = listener.Accept(); err != nil {
-				return err
-			}
-		}
-		received := make(chan error, n)
-		for _, c := range receivers {
-			go func() {
-				block := make([]byte, 1<<20)
-				for {
-					if _, err := io.ReadFull(c, block); err != nil {
-						received <- nil // the sender has closed
-						return
-					}
-					_ = crc32.Checksum(block, table)
-				}
-			}()
-		}
-		err := m.together("flow", n, map[string]float64{"bytes": 1 << 20}, func(k, _ int) (time.Duration, error) {
-			began := time.Now()
-			_ = crc32.Checksum(data, table)
-			_, err := senders[k].Write(data)
-			return time.Since(began), err
-		})
-		for k := range n {
-			_ = senders[k].Close() // ends the receiver
-			<-received
-			_ = receivers[k].Close()
-		}
-		if err != nil {
-			return err
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, name := range []string{
 		"encode", "decode", "answer", "merge", "observe", "workers", "cores", "append", "raft", "fetch",
-		"deliver", "flow", "sync",
+		"deliver", "sync",
 	} {
 		if found[name] == 0 {
 			t.Errorf("stages.times has no times of %s: %v", name, found)

@@ -25,7 +25,6 @@ func (m *measurement) stages() error {
 		{"device", m.device},
 		{"cores", m.cores},
 		{"sync", m.syncs},
-		{"flow", m.flows},
 		{"beside", m.beside},
 		{"broker", m.broker},
 		{"replicas", m.replicas},

@@ -84,7 +84,7 @@ func (r *Registry) Announce(ctx context.Context, describe func() jobs.Agent, log
 			select {
 			case <-tick.C:
 				now := describe()
-				follows := len(now.Recovering)+len(now.Waiting) > 0
+				follows := len(now.Recovering) > 0
 				if !follows && !told && time.Since(said) < AnnounceEvery-followEvery/2 {
 					continue
 				}

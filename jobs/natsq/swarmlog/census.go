@@ -68,18 +68,6 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 	return nil
 }
 
-// Waiting returns the entry of a shard that waits for its bytes beside the log, or nil.
-func (c *Census) Waiting(key string) *jobs.Waiting {
-	for _, a := range c.Agents {
-		for i, w := range a.Waiting {
-			if w.Shard == key && a.Lost == nil {
-				return &a.Waiting[i]
-			}
-		}
-	}
-	return nil
-}
-
 // Team returns the devices that make the ticks of a shard, or nil if none or one is known.
 func (c *Census) Team(key string) []string {
 	for _, a := range c.Agents {
@@ -160,7 +148,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 		// The registry still lists the agent for a while.
 		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) {
 			a.State, a.Lost, a.Running = jobs.AgentLost, o.lost(), len(o.shards)
-			a.Recovering, a.Waiting, a.Teams = nil, nil, nil
+			a.Recovering, a.Teams = nil, nil
 			delete(gone, a.Name)
 		} else if o != nil {
 			delete(gone, a.Name)
