@@ -223,7 +223,7 @@ func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) swar
 // answer waits for the answer to an entry.
 func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) swarms.Entry {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := s.conn.Swarms.Log(id, shard, swarms.Out).Read(ctx, 1)
 	if err != nil {
@@ -271,7 +271,7 @@ func (l *lines) reset() {
 // until waits for a condition.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -164,7 +164,7 @@ func TestRedriveRun(t *testing.T) {
 	output := filepath.Join(dir, "out.csv")
 	run(command.ExitUsage, "run", "-f", spec, "--sources", sources, "--output", output)
 	var letters []struct{ ID string }
-	for deadline := time.Now().Add(20 * time.Second); len(letters) == 0; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); len(letters) == 0; time.Sleep(50 * time.Millisecond) {
 		list := run(0, "dlq", "list", "-o", "json")
 		if err := json.Unmarshal([]byte(list), &letters); err != nil {
 			t.Fatalf("json.Unmarshal: %v\n%s", err, list)
@@ -182,7 +182,7 @@ func TestRedriveRun(t *testing.T) {
 
 // drainIn30s bounds a call that ends an agent.
 func drainIn30s(fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2 * time.Minute)
 	defer cancel()
 	return fn(ctx)
 }

@@ -104,7 +104,7 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		return s.CachedInfo().Cluster.Leader, all
 	}
 	lead := func(name string) (led bool) {
-		for end := time.Now().Add(90 * time.Second); time.Now().Before(end) &&
+		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end) &&
 			!led; time.Sleep(200 * time.Millisecond) {
 			leader, all := current()
 			if led = leader == name; led || !all {

@@ -84,8 +84,8 @@ func TestMemoryOfSwarms(t *testing.T) {
 			t.Logf("%d MB %v after the swarm was deleted", now>>20, time.Since(began).Round(100*time.Millisecond))
 			break
 		}
-		if time.Since(began) > 10*time.Second {
-			t.Fatalf("%d MB, %d before the swarm, 10 s after it was deleted", now>>20, before>>20)
+		if time.Since(began) > 2*time.Minute {
+			t.Fatalf("%d MB, %d before the swarm, two minutes after it was deleted", now>>20, before>>20)
 		}
 	}
 	if code, said := create("second", 30_000_000); code != 0 {

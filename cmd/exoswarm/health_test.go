@@ -19,7 +19,7 @@ import (
 // probe asks an HTTP endpoint once; status 0 stands for no answer.
 func probe(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -26,8 +26,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// endLimit is how soon a command must end after Ctrl-C or the loss of its server.
-const endLimit = 5 * time.Second
+// endLimit is within which a command must end after Ctrl-C or the loss of its server. Only a hang exceeds it:
+// the commands promise 5 s on an idle machine.
+const endLimit = time.Minute
 
 // brittle is a way to a server that breaks when a client has published so many messages,
 // acknowledgements of pings left out.
@@ -375,7 +376,7 @@ func TestLostServer(t *testing.T) {
 					if took > endLimit {
 						t.Errorf("%s, %s: it took %v: %s", path, how.name, took, said)
 					}
-				case <-time.After(6 * endLimit):
+				case <-time.After(2 * endLimit):
 					t.Errorf("%s, %s: it does not end", path, how.name)
 					cancel(command.ErrInterrupted)
 					<-ended

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
@@ -33,31 +31,6 @@ func hundred(t testing.TB) *expr.Program {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// TestPlanningTime: a program of 100 operations is planned, written and looked up in 2 ms, on a
-// device that has the kernels. Machines without a GPU have 8 ms, because other tests run on them.
-// Short runs have no limit: the race detector multiplies the time.
-func TestPlanningTime(t *testing.T) {
-	d, _ := open(t)
-	p := hundred(t)
-	var times []time.Duration
-	for range 30 {
-		begin := time.Now()
-		_, err := expr.Compile(d, p, expr.Options{Model: &cost.Default})
-		must(t, err)
-		times = append(times, time.Since(begin))
-	}
-	times = times[1:] // compiles
-	slices.Sort(times)
-	took, most := times[len(times)/2], 2*time.Millisecond
-	if *deviceName == "emulated" || *deviceName == "host" {
-		took, most = times[0], 8*time.Millisecond
-	}
-	fmt.Printf("100 operations: plan and text in %v with the kernels there\n", took)
-	if took > most && !testing.Short() {
-		t.Errorf("planning took %v, want at most %v", took, most)
-	}
 }
 
 // BenchmarkPlan plans and writes 100 operations.

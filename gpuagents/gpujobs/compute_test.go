@@ -137,7 +137,7 @@ func TestComputeCancelled(t *testing.T) {
 	if _, err = r.try(ctx, j); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a cancelled job: %v", err)
 	}
-	if took := time.Since(begin); took > 20*time.Second {
+	if took := time.Since(begin); took > 2*time.Minute {
 		t.Errorf("it took %v", took)
 	}
 }

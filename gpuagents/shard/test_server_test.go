@@ -110,7 +110,7 @@ func (p *testServer) serve(t *testing.T, from *Rest, answers int) error {
 		ended <- p.Serve(t.Context(), Task{On: p.on, Swarm: p.swarm, From: from, Open: p.open, Log: log})
 	}()
 	met := func() bool { return len(p.out.entries()) >= answers }
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		park := p.open.park
 		if !met() {

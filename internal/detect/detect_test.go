@@ -118,7 +118,7 @@ func stdin(t *testing.T, dir, name, text string, change func(*detect.Options)) (
 // await waits until the output has so many lines.
 func await(t *testing.T, dir string, lines int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		n := strings.Count(read(t, filepath.Join(dir, "out.ndjson")), "\n")
 		if n >= lines {
 			return

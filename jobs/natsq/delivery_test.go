@@ -423,7 +423,7 @@ func TestProgress(t *testing.T) {
 		if text != `{"rows":3}` {
 			t.Error(text)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no news")
 	}
 	if _, err := d.c.Results.Progress("a b", nil); err == nil {
@@ -457,7 +457,7 @@ func TestTwoAttempts(t *testing.T) {
 	}
 	select {
 	case <-two.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the later attempt does not hear of the cancellation")
 	}
 	if one.Err() != nil || !errors.Is(context.Cause(two), jobs.ErrFinish) {

@@ -150,7 +150,7 @@ func TestRebalance(t *testing.T) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}
 	}
-	if longest > 20*time.Second {
+	if longest > 2*time.Minute {
 		t.Errorf("an answer took %v", longest)
 	}
 	t.Logf("%d entries to %d swarms, 3 hand-overs, longest answer %v, %v", total, swarmCount, longest, sent)

@@ -152,7 +152,7 @@ func TestEndless(t *testing.T) {
 	began := time.Now()
 	stop(cause)
 	wait.Wait()
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the endless kernel was ended after %v", took)
 	}
 	seven(t, l, 1)

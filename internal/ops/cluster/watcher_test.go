@@ -43,7 +43,7 @@ func watch(t *testing.T, c *natsq.Conn) *cluster.Watcher {
 // until waits for a state that is as the test wants it.
 func until(t *testing.T, w *cluster.Watcher, what string, ok func(*cluster.State) bool) *cluster.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for s := w.State(); ; {
 		if s.Frame > 0 && ok(s) {
@@ -228,7 +228,7 @@ func TestExplainJob(t *testing.T) {
 	want := func(id string, cause explain.Cause, evidence string) {
 		t.Helper()
 		var r explain.Reason
-		for end := time.Now().Add(30 * time.Second); ; { // the registry and the results follow what happens
+		for end := time.Now().Add(2 * time.Minute); ; { // the registry and the results follow what happens
 			var err error
 			if r, err = w.ExplainJob(ctx, id); err != nil {
 				t.Fatal(err)

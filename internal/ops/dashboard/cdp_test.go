@@ -193,7 +193,7 @@ func (b *browser) call(method string, params, result any) {
 				b.t.Fatalf("%s: %v", method, err)
 			}
 		}
-	case <-time.After(90 * time.Second):
+	case <-time.After(2 * time.Minute):
 		b.t.Fatalf("%s: no answer", method)
 	}
 }
@@ -228,7 +228,7 @@ func (b *browser) eval(script string, into any) {
 // until waits for a condition in JavaScript.
 func (b *browser) until(what, condition string) {
 	b.t.Helper()
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(2 * time.Minute)
 	for {
 		var ok bool
 		b.eval("Boolean("+condition+")", &ok)

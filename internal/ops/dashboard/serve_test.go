@@ -54,7 +54,7 @@ func serve(t *testing.T, o Options, edits ...func(*Server)) *running {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("the server does not end")
 		}
 	})

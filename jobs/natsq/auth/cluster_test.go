@@ -166,7 +166,7 @@ func (c *cluster) agent(t testing.TB) *natsq.Conn {
 // within is a context for what is waited for.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

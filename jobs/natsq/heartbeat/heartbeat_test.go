@@ -137,7 +137,7 @@ func TestKeeperLoop(t *testing.T) {
 	for range 3 {
 		select {
 		case <-asked:
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("nobody asks for its health")
 		}
 		if m, err := replies.NextMsg(10 * time.Second); err != nil || string(m.Data) != "+WPI" {

@@ -96,7 +96,7 @@ func (s *site) start(file string, ports map[string]int, env map[string]string, o
 	if !ns.ReadyForConnections(30 * time.Second) {
 		t.Fatalf("%s: the server does not accept connections", file)
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(o.LeafNode.Remotes) > ns.NumLeafNodes(); {
+	for deadline := time.Now().Add(2 * time.Minute); len(o.LeafNode.Remotes) > ns.NumLeafNodes(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %d leaf node connections", file, ns.NumLeafNodes())
 		}

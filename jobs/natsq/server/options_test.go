@@ -312,7 +312,7 @@ func TestOptionsTLS(t *testing.T) {
 			!v.Cluster.TLSVerify || len(v.Cluster.URLs) != 1 {
 			t.Errorf("%+v", v.Cluster)
 		}
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(2 * time.Minute)
 		for s.ns.NumRoutes() == 0 {
 			select {
 			case <-deadline:
