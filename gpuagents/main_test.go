@@ -40,7 +40,7 @@ func (noLogs) Log(string, int, swarms.Direction) swarms.Log { return nil }
 // eventually waits until a condition is met.
 func eventually(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()

@@ -182,7 +182,7 @@ func TestRedriveRun(t *testing.T) {
 
 // drainIn30s bounds a call that ends an agent.
 func drainIn30s(fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return fn(ctx)
 }

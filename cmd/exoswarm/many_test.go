@@ -50,7 +50,7 @@ const (
 	manyMaxRSS, manyRSSEach = 700e6, 100e3
 	manyMaxGoroutines       = 4000
 	manyMaxFDs              = 1000
-	manyAnswered            = 2 * time.Minute  // the longest that a first question may take
+	manyAnswered            = 2 * time.Minute // the longest that a first question may take
 	manySpec                = "name: m\naddressed: agent\nagents: 1000\nagents_per_group: 50\nfeatures: [a, b]\n" +
 		"cell: {kind: leaky}\nvote: {rule: majority}\nseed: 7\n"
 	manyQuery                 = `{"v":1,"agents":[0,1,499,999]}`

@@ -252,7 +252,7 @@ func endsAt(ctx context.Context, log swarms.Log, n uint64) error {
 		switch {
 		case err != nil || last.Seq == n:
 			return err
-		case last.Seq > n || time.Since(began) > 15*time.Second:
+		case last.Seq > n || time.Since(began) > 2*time.Minute:
 			return fmt.Errorf("the log has %d entries, %d are expected; the last one is %s %d", last.Seq, n, last.Kind,
 				last.Ref)
 		}

@@ -142,7 +142,7 @@ func TestResidency(t *testing.T) {
 	}
 	until := func(what string, is func() bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		for !is() {
 			select {

@@ -153,7 +153,7 @@ func resolver(t *testing.T, answer [4]byte) *net.Resolver {
 // get fetches a URL and returns the body.
 func get(t *testing.T, g *Guard, follow bool, target string, private ...string) (string, int, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c := g.Client(follow, private...)
 	defer c.CloseIdleConnections()
@@ -196,7 +196,7 @@ func TestResolved(t *testing.T) {
 	if body, _, err := get(t, open, true, target); err != nil || body != "inside" {
 		t.Errorf("body %q, error %v; want inside", body, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if c, err := g.DialContext(ctx, "tcp", "good.test:"+port); !errors.Is(err, ErrAddress) {
 		t.Errorf("%v, error %v, want %v", c, err, ErrAddress)

@@ -77,7 +77,7 @@ func produce(t *testing.T, p *kgo.Client, from, to int) {
 // read reads until n records have come, and returns their numbers in order.
 func read(t *testing.T, k *kafka.Client, next map[int32]int64, n int) (got []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	last := map[int32]int64{}
 	for len(got) < n {

@@ -51,7 +51,7 @@ func endpoint(t testing.TB, q Queue, change func(*Options)) string {
 		t.Fatalf("Listen: %v, want no error", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2 * time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		p.Close(ctx)
 		p.Close(ctx)

@@ -133,7 +133,7 @@ func (l *ledger) entries() []swarms.Entry {
 // eventually waits until a condition is met.
 func eventually(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()

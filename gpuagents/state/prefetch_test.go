@@ -68,7 +68,7 @@ func TestPrefetch(t *testing.T) {
 				p.apply(t, observe(page))
 			}
 			if on {
-				within, cancel := context.WithTimeout(ctx, 2 * time.Minute)
+				within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 				defer cancel()
 				for guessed() == 0 {
 					select {

@@ -33,6 +33,18 @@ func Of(all, few int) int {
 	return few
 }
 
+// Few returns all where long tests run, and elsewhere n of them, evenly spread. It does not change all.
+func Few[T any](all []T, n int) []T {
+	if Enabled() || len(all) <= n {
+		return all
+	}
+	few := make([]T, n)
+	for i := range few {
+		few[i] = all[i*len(all)/n]
+	}
+	return few
+}
+
 // Checks has rapid make few random cases a property until t has ended, where long tests do not run
 // and the command line does not say how many with -rapid.checks. A test calls it before it becomes
 // parallel.

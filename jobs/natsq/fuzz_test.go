@@ -59,7 +59,7 @@ func FuzzWorker(f *testing.F) {
 			return // the server, or the client, refuses it
 		}
 		// less than a minute of fuzzing, which else would end before it is seen
-		ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		id := fmt.Sprint("fuzz", n.Add(1))
 		m := &nats.Msg{

@@ -29,7 +29,7 @@ func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2 * time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if err := a.Close(ctx); err != nil {
 			t.Error(err)

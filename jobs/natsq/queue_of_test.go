@@ -17,7 +17,7 @@ import (
 // returned.
 func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	s, err := server.Start(ctx, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {

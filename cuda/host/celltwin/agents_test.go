@@ -32,7 +32,7 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, kernel := range launches.AgentKernels {
+	for _, kernel := range testlong.Few(launches.AgentKernels, 6) { // the compiler takes seconds for each
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			program := compileAgents(t, kernel, "-DEMULATED_MMA")

@@ -517,15 +517,14 @@ func TestSlowReader(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
-	longest := time.Duration(0)
+	frames := 0
 	for end := time.Now().Add(2 * time.Minute); ; {
-		at := time.Now()
 		fast.next(t)
-		longest = max(longest, time.Since(at))
+		frames++
 		select {
 		case <-dropped:
-			if longest > 4*time.Second {
-				t.Errorf("the fast stream waited %v for a frame", longest)
+			if frames < 2 {
+				t.Error("the fast stream got no frame while the slow one was there")
 			}
 			return
 		default:

@@ -110,7 +110,7 @@ func TestEmitAgain(t *testing.T) {
 // TestFollow: what is emitted later is told, and the end of the context is no error.
 func TestFollow(t *testing.T) {
 	_, c := natsqtest.InProcess(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for at := range uint64(2) {
 		if err := c.Emissions.Emit(ctx, "s", emission("a", at+1, 1)); err != nil {

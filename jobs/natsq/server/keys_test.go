@@ -62,7 +62,7 @@ func TestKeys(t *testing.T) {
 			return err
 		}
 		defer s.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		c, err := natsq.Connect(ctx, natsconn.Options{InProcess: s})
 		if err != nil {

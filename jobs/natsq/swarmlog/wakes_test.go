@@ -19,7 +19,7 @@ import (
 // woken waits for a key, for less than a sweep would take to find what no copy has told of.
 func woken(t *testing.T, w swarms.Wakes, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if key, err := w.Next(ctx); err != nil || key != want {
 		t.Fatalf("woken %q, %v, want %q", key, err, want)
