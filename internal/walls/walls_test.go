@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -132,12 +133,13 @@ var optional = []wall{
 type pkg struct {
 	ImportPath    string
 	Imports, Deps []string
+	Standard      bool // of the standard library
 }
 
-// list describes every package of the module under a tag set.
-func list(t *testing.T, tags string) []pkg {
+// list describes packages under a tag set; args are the further arguments of go list.
+func list(t *testing.T, tags string, args ...string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-tags", tags, "-json=ImportPath,Imports,Deps", "./...")
+	cmd := exec.Command("go", append([]string{"list", "-tags", tags, "-json=ImportPath,Imports,Deps,Standard"}, args...)...)
 	cmd.Dir = "../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // make test has none, and go list leaves out files with cgo then
 	var stderr strings.Builder
@@ -167,7 +169,7 @@ func matches(pattern, pkg string) bool {
 
 func TestWalls(t *testing.T) {
 	for _, tags := range []string{"", "cuda"} {
-		all := list(t, tags)
+		all := list(t, tags, "./...")
 		inside := func(of string) (in []pkg) {
 			for _, p := range all {
 				if matches(path.Join(module, of), p.ImportPath) {
@@ -237,6 +239,59 @@ func TestListeners(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// networked are packages with which a program can open connections.
+var networked = []string{
+	"net", "net/http/...", "net/rpc/...", "crypto/tls", "golang.org/x/net/...", "google.golang.org/grpc/...",
+	"github.com/nats-io/nats.go/...", "gocloud.dev/...", "cloud.google.com/...", "github.com/aws/...",
+	"go.opentelemetry.io/otel/exporters/...",
+}
+
+// connects says which packages of a GPU agent may import networked ones, and why. cmd hands each to the
+// agents: the packages below gpuagents reach none of them.
+var connects = map[string]string{
+	"jobs/natsq/...":                       "the queue",
+	"internal/command":                     "the listener of metrics, and the login to NATS",
+	"internal/telemetry":                   "traces, to the collector that the operator names",
+	"internal/bucket/s3bucket":             "snapshots, to the store that the operator names",
+	"internal/bucket/gcsbucket":            "snapshots, to the store that the operator names",
+	"internal/redact":                      "it parses addresses and opens none",
+	"github.com/prometheus/procfs":         "it parses addresses and opens none",
+	"github.com/prometheus/common/expfmt":  "it reads the headers of a request",
+	"go.opentelemetry.io/otel/propagation": "it reads the headers of a request",
+}
+
+// TestConnects: GPU agents talk to others through NATS alone. Of the packages below gpuagents, and of all
+// that they reach, none opens connections; of this module's packages in the command gpuagent, only those of
+// connects do. That the running processes have no other connections is tested by TestConnections in
+// cmd/exoswarm.
+func TestConnects(t *testing.T) {
+	may := func(p pkg, reached bool) bool {
+		for allowed := range connects {
+			own := !strings.HasPrefix(allowed, "github.com/") && !strings.HasPrefix(allowed, "go.opentelemetry.io/")
+			if own && !reached && matches(path.Join(module, allowed), p.ImportPath) || !own && matches(allowed, p.ImportPath) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, tags := range []string{"", "cuda"} {
+		for _, of := range []string{"./gpuagents/...", "./cmd/gpuagent"} {
+			reached := of == "./gpuagents/..."
+			for _, p := range list(t, tags, "-deps", of) {
+				if p.Standard || !reached && !matches(module+"/...", p.ImportPath) || may(p, reached) {
+					continue
+				}
+				for _, dep := range p.Imports {
+					if slices.ContainsFunc(networked, func(n string) bool { return matches(n, dep) }) {
+						t.Errorf("tags %q: %s, in %s, imports %s, with which it can open connections: only these may: %v",
+							tags, p.ImportPath, of, dep, slices.Sorted(maps.Keys(connects)))
+					}
+				}
+			}
+		}
 	}
 }
 
