@@ -10,7 +10,7 @@ FLAGS = $(shell go env GOFLAGS) -trimpath -tags=$(TAGS)
 PLAIN = CGO_ENABLED=0 GOFLAGS="$(FLAGS)"
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader build vet test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
+.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
 
 all: lint build test
 
@@ -49,6 +49,10 @@ cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
 sanitize: ## the C code of the driver's binding under AddressSanitizer and UndefinedBehaviorSanitizer, on a fake driver
 	CGO_ENABLED=1 CGO_CFLAGS="-g -O1 -fsanitize=undefined -fno-sanitize-recover=undefined" CGO_LDFLAGS="-L$(CUDA_STUBS) -fsanitize=undefined" EXOSWARM_SANITIZE=1 EXOSWARM_SKIP_GPU=1 \
 	  go test -asan -count=1 -timeout 5m -tags cuda -run '^TestFakeDriver$$' ./cuda/internal/driver
+
+valgrind: ## the same C code under Valgrind, on a fake driver
+	CGO_ENABLED=1 CGO_CFLAGS="-g -O1" CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda,valgrind" EXOSWARM_VALGRIND=1 EXOSWARM_SKIP_GPU=1 \
+	  go test -o bin/driver.valgrind -count=1 -timeout 10m -run '^TestFakeDriver$$' ./cuda/internal/driver # with -o it has symbols
 
 bench:
 	go test -run '^$$' -bench . ./...

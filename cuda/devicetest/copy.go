@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // testHostBuffer: memory of the host for copies begins at a page and has exactly its size. It is
@@ -289,5 +291,41 @@ func testLeakedHandles(t *testing.T, open fixture.Opener) {
 	}
 	if err := errors.Join(g.Close(), e.Close(), h.Close(), b.Close(), s.Close(), d.Close()); err != nil {
 		t.Errorf("close after the device: %v", err)
+	}
+}
+
+// testCopySizes: copies of every power of two, from 1 byte to 1 GiB in a long run, arrive whole: to the
+// device, on it, and back.
+func testCopySizes(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	for k := range testlong.Of(31, 21) {
+		size := int64(1) << k
+		from, to := fixture.AllocHost(t, d, size), fixture.AllocHost(t, d, size)
+		a, b := fixture.Alloc(t, d, size), fixture.Alloc(t, d, size)
+		FillWords(from.Bytes(), uint64(k))
+		err := errors.Join(s.Upload(a, 0, from, 0, size), s.Copy(b, 0, a, 0, size), s.Download(to, 0, b, 0, size))
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		fixture.Wait(t, s)
+		if !bytes.Equal(from.Bytes(), to.Bytes()) {
+			t.Errorf("%d bytes came back changed", size)
+		}
+		if err := errors.Join(a.Close(), b.Close(), from.Close(), to.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// FillWords fills p with words that differ from each other, and from those of another seed.
+func FillWords(p []byte, seed uint64) {
+	word := seed * 0x9e3779b97f4a7c15
+	for ; len(p) >= 8; p = p[8:] {
+		word += 0x9e3779b97f4a7c15
+		binary.LittleEndian.PutUint64(p, word^word>>29)
+	}
+	for i := range p {
+		p[i] = byte(word>>(8*i)) + 1
 	}
 }

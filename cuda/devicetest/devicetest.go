@@ -28,6 +28,7 @@ func Run(t *testing.T, open fixture.Opener) {
 	t.Run("buffer/closed", func(t *testing.T) { testClosedBuffer(t, open) })
 	t.Run("buffer/host", func(t *testing.T) { testHostBuffer(t, open) })
 	t.Run("copy/stream", func(t *testing.T) { testStreamCopies(t, open) })
+	t.Run("copy/sizes", func(t *testing.T) { testCopySizes(t, open) })
 	t.Run("copy/pieces", func(t *testing.T) { testPieces(t, open) })
 	t.Run("copy/arguments", func(t *testing.T) { testCopyArguments(t, open) })
 	t.Run("copy/peer", func(t *testing.T) { testPeerCopies(t, open) })
