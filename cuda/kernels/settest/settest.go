@@ -72,8 +72,8 @@ func (c Set) Signatures(t *testing.T) {
 // Compile is Compile of the kernels of the set.
 func (c Set) Compile(t *testing.T) { Compile(t, c.sources(t)) }
 
-// Compile compiles kernels where nvcc exists: each for one of the chips that the project supports, in
-// turns, and in a long run for all. A text that compiled once is not compiled again.
+// Compile compiles kernels where nvcc exists: a few of them, each for one of the chips that the project
+// supports, and in a long run all for all chips. A text that compiled once is not compiled again.
 func Compile(t *testing.T, sources []kernels.Source) {
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {
@@ -83,7 +83,7 @@ func Compile(t *testing.T, sources []kernels.Source) {
 		t.Skip("nvcc takes seconds for each kernel and chip")
 	}
 	chips := []string{"70", "80", "90"}
-	for i, s := range sources {
+	for i, s := range testlong.Few(sources, 6) {
 		of := chips
 		if !testlong.Enabled() {
 			of = chips[i%len(chips):][:1]
