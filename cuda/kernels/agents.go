@@ -397,17 +397,19 @@ func init() {
 					state = "BF16"
 				}
 				s := agentSource(name, of.file, of.params)
-				code := strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1)
-				code = strings.Replace(code, " TOLD_PARAMS)", of.more+")", 1)
-				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s%s", class, state,
-					AgentGRUBlocks, of.define, code)
+				s.Text = func() string {
+					code := strings.Replace(code(of.file), "\nKERNEL_NAME(", "\n"+name+"(", 1)
+					code = strings.Replace(code, " TOLD_PARAMS)", of.more+")", 1)
+					return fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s%s", class, state,
+						AgentGRUBlocks, of.define, code)
+				}
 				s.MaxBlock = 128
 				register(s)
 			}
 		}
 	}
 	register(Source{
-		Name: "reciprocal_f32", File: "reciprocal_f32.cu", Code: code("reciprocal_f32.cu"),
+		Name: "reciprocal_f32", File: "reciprocal_f32.cu", Text: func() string { return code("reciprocal_f32.cu") },
 		Params: []device.Param{
 			{Name: "x", Kind: device.KindBuffer},   // float32[n] from 2^-100 to 2^125
 			{Name: "out", Kind: device.KindBuffer}, // out float32[n]
@@ -428,7 +430,7 @@ const toldParams = ",\n            unsigned decision, unsigned node, unsigned wi
 	"const unsigned *node_of, unsigned by, const float *values"
 
 func agentSource(name, file string, params []device.Param) Source {
-	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}
+	return Source{Name: name, File: file, Text: func() string { return code(file) }, Params: params, MaxBlock: 256, WholeWarps: true}
 }
 
 // AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that

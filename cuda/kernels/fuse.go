@@ -181,7 +181,7 @@ func init() {
 			for _, dim := range []int{8, 512} {
 				name := FuseName(kind, elem, dim)
 				register(Source{
-					Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params,
+					Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") }, Params: params,
 					MaxBlock: FuseMaxBlock,
 				})
 			}
@@ -192,9 +192,9 @@ func init() {
 		"fuse_place": FusePlaceParams,
 	} {
 		register(Source{
-			Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params,
+			Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") }, Params: params,
 			MaxBlock: FuseMaxBlock,
 		})
 	}
-	register(Source{Name: "fuse_means", File: "fuse_means.cu", Code: code("fuse_means.cu"), Params: FuseMeansParams})
+	register(Source{Name: "fuse_means", File: "fuse_means.cu", Text: func() string { return code("fuse_means.cu") }, Params: FuseMeansParams})
 }

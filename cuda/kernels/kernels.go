@@ -6,6 +6,7 @@ package kernels
 import (
 	"fmt"
 	"sort"
+	"sync"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
@@ -20,6 +21,9 @@ type Source struct {
 	// includes resolved.
 	File string
 	Code string
+	// Text returns Code. A registration has it in place of Code: Lookup calls it once, so a program pays
+	// for the texts of the kernels that it looks up.
+	Text func() string
 	// FMA permits the compiler to fuse a multiplication and an addition. Without it the kernel
 	// rounds after every operation, as its Go twin does, so their float results are the same bits.
 	FMA bool
@@ -58,9 +62,16 @@ func (s Source) Options() []string {
 
 // registry is filled by init functions only, of this package and of those below it, so it is constant
 // after start.
-var registry = map[string]Source{}
+var registry = map[string]func() Source{}
 
-func register(s Source) { registry[s.Name] = s }
+func register(s Source) {
+	registry[s.Name] = sync.OnceValue(func() Source {
+		if s.Text != nil {
+			s.Code, s.Text = s.Text(), nil
+		}
+		return s
+	})
+}
 
 // Register adds a kernel of a package below this one, whose File begins with the folder of that
 // package. It is called by init functions only.
@@ -73,7 +84,10 @@ const MaxThreads = 1024
 // Lookup returns the kernel of that name.
 func Lookup(name string) (Source, bool) {
 	s, ok := registry[name]
-	return s, ok
+	if !ok {
+		return Source{}, false
+	}
+	return s(), true
 }
 
 // Names lists the kernels in alphabetical order.

@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"io/fs"
 	"strings"
 	"testing"
 
@@ -42,18 +41,31 @@ func TestSignatures(t *testing.T) {
 
 // The embedded PTX must be of the sources that stand beside it.
 func TestPTXIsCurrent(t *testing.T) {
-	files, err := fs.Glob(ptxFiles, "ptx/*.ptx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) != len(Names()) {
-		t.Errorf("%d files for %d kernels: run go generate ./cuda/kernels", len(files), len(Names()))
+	if made := ptxTexts.Names(ptxFile); len(made) != len(Names()) {
+		t.Errorf("%d kernels have a PTX, want %d: run go generate ./cuda/kernels", len(made), len(Names()))
 	}
 	for _, name := range Names() {
 		s, _ := Lookup(name)
 		text, ok := PTX(name)
 		if head, _, _ := strings.Cut(text, "\n"); !ok || head != PTXHeader(s) {
-			t.Errorf("ptx/%s.ptx is not of the present source: run go generate ./cuda/kernels", name)
+			t.Errorf("the PTX of %s is not of the present source: run go generate ./cuda/kernels", name)
+		}
+	}
+}
+
+// TestDamagedArchive: an archive that is cut off or changed has kernels with their whole text or without
+// one, and no call panics.
+func TestDamagedArchive(t *testing.T) {
+	want := map[string]string{}
+	for _, name := range ptxTexts.Names(ptxFile) {
+		want[name], _ = PTX(name)
+	}
+	for _, damaged := range []string{"", "no archive", ptxFile[:len(ptxFile)/2], ptxFile[:len(ptxFile)-1], ptxFile[1:]} {
+		var a Archive
+		for _, name := range a.Names(damaged) {
+			if text, _ := a.PTX(damaged, name); text != want[name] {
+				t.Errorf("%d of %d bytes: kernel %s has another text", len(damaged), len(ptxFile), name)
+			}
 		}
 	}
 }

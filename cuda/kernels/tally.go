@@ -188,10 +188,11 @@ func class(candidates int) string {
 
 // variant is a file of the set under another name and with numbers of its own.
 func variant(name, file string, params []device.Param, defines string) Source {
-	text := strings.Replace(code(file), "\nTALLY(", "\n"+name+"(", 1)
 	return Source{
-		Name: name, Params: params, File: file, Code: "#define TALLY " + name + "\n" + defines + text,
-		MaxBlock: TallyThreads, WholeWarps: true,
+		Name: name, Params: params, File: file, MaxBlock: TallyThreads, WholeWarps: true,
+		Text: func() string {
+			return "#define TALLY " + name + "\n" + defines + strings.Replace(code(file), "\nTALLY(", "\n"+name+"(", 1)
+		},
 	}
 }
 

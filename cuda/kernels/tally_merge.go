@@ -47,6 +47,6 @@ var TallyMergeParams = []device.Param{
 func init() {
 	register(Source{
 		Name: "tally_merge", Params: TallyMergeParams, File: "tally_merge.cu",
-		Code: code("tally_merge.cu"),
+		Text: func() string { return code("tally_merge.cu") },
 	})
 }

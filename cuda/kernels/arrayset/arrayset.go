@@ -125,13 +125,15 @@ const Starts = "array_starts"
 //go:embed *.cu *.cuh
 var files embed.FS
 
-//go:embed ptx
-var ptx embed.FS
+//go:embed ptx.tar.zst
+var ptxFile string
+
+var ptxTexts kernels.Archive
 
 //go:generate go run ../internal/ptxgen arrayset
 
 // PTX is kernels.PTX for the kernels of this package.
-func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
 // cTypes has the C type of each element, the unsigned type of its size, and the macro of its class.
 var cTypes = map[Element][3]string{
@@ -158,7 +160,7 @@ func init() {
 	}
 	add := func(name string, e Element, f family) {
 		kernels.Register(kernels.Source{
-			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu", Code: text(name, e, f.file),
+			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu", Text: func() string { return text(name, e, f.file) },
 			MaxBlock: f.maxBlock, WholeWarps: f.wholeWarps,
 		})
 	}
@@ -198,7 +200,7 @@ func init() {
 	}
 	kernels.Register(kernels.Source{
 		Name: Starts, Params: []device.Param{buffer("counts"), count("n")}, File: "arrayset/starts.cu",
-		Code: text(Starts, U32, "starts"), WholeWarps: true,
+		Text: func() string { return text(Starts, U32, "starts") }, WholeWarps: true,
 	})
 }
 

@@ -90,13 +90,15 @@ const Spike = 1
 //go:embed *.cu *.cuh
 var files embed.FS
 
-//go:embed ptx
-var ptx embed.FS
+//go:embed ptx.tar.zst
+var ptxFile string
+
+var ptxTexts kernels.Archive
 
 //go:generate go run ../internal/ptxgen graphset
 
 // PTX is kernels.PTX for the kernels of this package.
-func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
 func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
 
@@ -110,7 +112,7 @@ func init() {
 	add := func(name string, params ...device.Param) {
 		file := strings.TrimPrefix(name, "graph_") + ".cu"
 		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "graphset/" + file, Code: text(file), MaxBlock: Block, WholeWarps: true,
+			Name: name, Params: params, File: "graphset/" + file, Text: func() string { return text(file) }, MaxBlock: Block, WholeWarps: true,
 		})
 	}
 	// columns gets degree links for each agent, 1 or more. Link k of an agent goes to the agent at

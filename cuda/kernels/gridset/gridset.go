@@ -51,13 +51,15 @@ func LifeThreads(kernel string, width, height, per int) int64 {
 //go:embed *.cu *.cuh
 var files embed.FS
 
-//go:embed ptx
-var ptx embed.FS
+//go:embed ptx.tar.zst
+var ptxFile string
+
+var ptxTexts kernels.Archive
 
 //go:generate go run ../internal/ptxgen gridset
 
 // PTX is kernels.PTX for the kernels of this package.
-func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
 func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
 
@@ -67,7 +69,7 @@ func init() {
 	add := func(name string, params ...device.Param) {
 		file := strings.TrimPrefix(name, "grid_") + ".cu"
 		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "gridset/" + file, Code: text(file), MaxBlock: Block, WholeWarps: true,
+			Name: name, Params: params, File: "gridset/" + file, Text: func() string { return text(file) }, MaxBlock: Block, WholeWarps: true,
 		})
 	}
 	bytes := device.Param{Name: "page_bytes", Kind: device.KindUint64}

@@ -8,7 +8,7 @@ import (
 
 // TestSet: the set passes the tests of all sets of kernels.
 func TestSet(t *testing.T) {
-	set := settest.Set{Folder: "gridset", Count: 4, Files: ptx, PTX: PTX}
+	set := settest.Set{Folder: "gridset", Count: 4, Compiled: ptxTexts.Names(ptxFile), PTX: PTX}
 	t.Run("Signatures", set.Signatures)
 	t.Run("Compile", set.Compile)
 }

@@ -115,13 +115,15 @@ func First(seed uint64, id uint32, most uint32) (position [3]uint32, velocity [3
 //go:embed *.cu *.cuh
 var files embed.FS
 
-//go:embed ptx
-var ptx embed.FS
+//go:embed ptx.tar.zst
+var ptxFile string
+
+var ptxTexts kernels.Archive
 
 //go:generate go run ../internal/ptxgen spaceset
 
 // PTX is kernels.PTX for the kernels of this package.
-func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
 // kinds are those of parameters by the ends of their names.
 var kinds = map[string]device.Kind{"*": device.KindBuffer, ":f": device.KindFloat32, ":l": device.KindUint64}
@@ -147,7 +149,7 @@ func add(name, names string) {
 		file = "nearest.cu"
 	}
 	kernels.Register(kernels.Source{
-		Name: name, Params: params(names), File: "spaceset/" + file, Code: text(name, file), MaxBlock: Block,
+		Name: name, Params: params(names), File: "spaceset/" + file, Text: func() string { return text(name, file) }, MaxBlock: Block,
 		WholeWarps: true,
 	})
 }

@@ -122,13 +122,15 @@ func items(n int64) int64 { return (n + RunRows - 1) / RunRows }
 //go:embed *.cu *.cuh
 var files embed.FS
 
-//go:embed ptx
-var ptx embed.FS
+//go:embed ptx.tar.zst
+var ptxFile string
+
+var ptxTexts kernels.Archive
 
 //go:generate go run ../internal/ptxgen swarmset
 
 // PTX is kernels.PTX for the kernels of this package.
-func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
 func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
 
@@ -142,15 +144,21 @@ var swarm = []device.Param{
 }
 
 func init() {
-	register := func(name, file, code string, maxBlock int, wholeWarps bool, params []device.Param) {
+	register := func(name, file string, code func() string, maxBlock int, wholeWarps bool, params []device.Param) {
 		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "swarmset/" + file, Code: code, MaxBlock: maxBlock,
+			Name: name, Params: params, File: "swarmset/" + file, Text: code, MaxBlock: maxBlock,
 			WholeWarps: wholeWarps,
 		})
 	}
 	add := func(name string, maxBlock int, wholeWarps bool, params ...device.Param) {
 		file := strings.TrimPrefix(name, "swarm_") + ".cu"
-		register(name, file, text(file), maxBlock, wholeWarps, params)
+		register(name, file, func() string { return text(file) }, maxBlock, wholeWarps, params)
+	}
+	// named returns the text of a file whose kernel gets a name, behind a definition.
+	named := func(name, file, define string, value int) func() string {
+		return func() string {
+			return strings.ReplaceAll(fmt.Sprintf("#define %s %d\n%s", define, value, text(file)), "\nNAME(", "\n"+name+"(")
+		}
 	}
 	// seen has a bit for each of so many agents, and touched a word for each page and one more; all
 	// of them and scratch are zeros before the launch. touched and scratch are zeros after it.
@@ -161,15 +169,13 @@ func init() {
 	// a gru the first half of its elements. nodes has the first agent of each node and their number,
 	// or the first place in order, which ordered says the content of. firsts is the table of level 0.
 	for _, width := range Widths {
-		code := fmt.Sprintf("#define WIDTH %d\n%s", width, text("runs.cu"))
-		register(Runs(width), "runs.cu", strings.ReplaceAll(code, "\nNAME(", "\n"+Runs(width)+"("), 256, false,
+		register(Runs(width), "runs.cu", named(Runs(width), "runs.cu", "WIDTH", width), 256, false,
 			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
 				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
 		if width == 1 {
 			continue
 		}
-		code = fmt.Sprintf("#define WIDTH %d\n%s", width, text("teams.cu"))
-		register(Teams(width), "teams.cu", strings.ReplaceAll(code, "\nNAME(", "\n"+Teams(width)+"("), 256, true,
+		register(Teams(width), "teams.cu", named(Teams(width), "teams.cu", "WIDTH", width), 256, true,
 			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("nodes"), buffer("firsts"),
 				word("count"), buffer("sums"), buffer("counts")))
 	}
@@ -197,8 +203,7 @@ func init() {
 		buffer("firsts"), buffer("scratch"))
 	for _, most := range voteMost {
 		of := func(name, file string, params ...device.Param) {
-			code := fmt.Sprintf("#define WORDS %d\n%s", most/2, text(file))
-			register(name, file, strings.Replace(code, "\nNAME(", "\n"+name+"(", 1), 256, true,
+			register(name, file, named(name, file, "WORDS", most/2), 256, true,
 				append(swarm[:len(swarm):len(swarm)], params...))
 		}
 		// counts is [candidates][tiles], of tiles of VoteTile agents.

@@ -1,17 +1,21 @@
-// Command ptxgen compiles every kernel of one package of kernels to PTX with nvcc and writes it below
-// ptx/, for machines without NVRTC. Its argument is the folder of the package below cuda/kernels;
+// Command ptxgen compiles every kernel of one package of kernels to PTX with nvcc and writes the archive
+// ptx.tar.zst, for machines without NVRTC. Its argument is the folder of the package below cuda/kernels;
 // without one it is cuda/kernels itself. Run it through go generate ./cuda/kernels/... after a kernel
 // has changed; a test fails until that is done.
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
@@ -27,46 +31,45 @@ func main() {
 	if len(os.Args) > 1 {
 		folder = os.Args[1]
 	}
-	if err := generate(folder, "ptx"); err != nil {
+	if err := generate(folder, "ptx.tar.zst"); err != nil {
 		log.Fatal("ptxgen: ", err)
 	}
 }
 
-// generate replaces the files in dir by those of the kernels of a package. It starts from nothing, so
-// that a kernel that is gone leaves none.
-func generate(folder, dir string) error {
+// generate writes the archive of the kernels of a package. The same PTX gives the same bytes.
+func generate(folder, file string) error {
 	tmp, err := os.MkdirTemp("", "ptxgen")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	old, err := filepath.Glob(filepath.Join(dir, "*.ptx"))
+	var out bytes.Buffer
+	z, err := zstd.NewWriter(&out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(16<<20))
 	if err != nil {
 		return err
 	}
-	made := map[string][]byte{}
+	w := tar.NewWriter(z)
 	for _, name := range kernels.Names() {
 		src, _ := kernels.Lookup(name)
 		if path.Dir(src.File) != folder {
 			continue
 		}
-		if made[filepath.Join(dir, name+".ptx")], err = compile(tmp, src); err != nil {
+		text, err := compile(tmp, src)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name + ".ptx", Mode: 0o644, Size: int64(len(text))}); err != nil {
+			return err
+		}
+		if _, err := w.Write(text); err != nil {
 			return err
 		}
 	}
-	for _, file := range old {
-		if made[file] == nil {
-			if err := os.Remove(file); err != nil {
-				return err
-			}
-		}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		return err
 	}
-	for file, text := range made {
-		if err := os.WriteFile(file, text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(file, out.Bytes(), 0o644)
 }
 
 func compile(tmp string, src kernels.Source) ([]byte, error) {
