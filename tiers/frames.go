@@ -2,6 +2,7 @@ package tiers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -9,7 +10,7 @@ import (
 // plain memory. Accesses to different frames may run at once; those to one frame are ordered by the
 // page manager and whoever pins it. Package framestest holds every implementation to this.
 type Frames interface {
-	// Count is the number of frames; it does not change.
+	// Count is the number of frames; only Resize changes it.
 	Count() int
 	// Read copies from a frame at off into dst and returns when dst is filled.
 	Read(frame int, off int64, dst []byte) error
@@ -70,13 +71,25 @@ type Zeroer interface {
 	Zero(frame int) error
 }
 
+// Resizer are Frames whose number changes.
+type Resizer interface {
+	Frames
+	// Resize makes the frames count, and copies each frame From of the old ones to frame To of the
+	// new ones; the others hold anything. Both have memory for a moment. Nothing else uses the
+	// frames meanwhile. After an error they are as they were.
+	Resize(count int, moves []Move) error
+}
+
 // HostFrames is plain memory as a medium.
 type HostFrames struct {
 	pageSize int64
 	memory   []byte
 }
 
-var _ Mapped = (*HostFrames)(nil)
+var (
+	_ Mapped  = (*HostFrames)(nil)
+	_ Resizer = (*HostFrames)(nil)
+)
 
 // NewHostFrames takes count frames of pageSize bytes from the Go heap, zeroed.
 func NewHostFrames(count, pageSize int) *HostFrames {
@@ -107,6 +120,19 @@ func (h *HostFrames) Write(frame int, off int64, src []byte) error {
 		return err
 	}
 	copy(h.Frame(frame)[off:], src)
+	return nil
+}
+
+// Resize implements Resizer.
+func (h *HostFrames) Resize(count int, moves []Move) error {
+	to := NewHostFrames(count, int(h.pageSize))
+	for _, m := range moves {
+		if err := errors.Join(h.check(m.From, 0, 0), to.check(m.To, 0, 0)); err != nil {
+			return err
+		}
+		copy(to.Frame(m.To), h.Frame(m.From))
+	}
+	h.memory = to.memory
 	return nil
 }
 

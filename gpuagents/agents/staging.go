@@ -21,6 +21,7 @@ type staged struct {
 
 	graph  device.Graph      // the recorded launches for few observations; nil before the first
 	frames device.HostBuffer // memory.Pinned() when they were recorded
+	arena  device.Buffer     // memory.Arena() then
 }
 
 // The sections.
@@ -133,7 +134,7 @@ func (p *staged) close() (err error) {
 // replay steps the first n observations of small staging buffers, and decides, by recorded
 // launches: one call of the driver.
 func (p *staged) replay(ctx context.Context, a *Agents, n int) error {
-	if p.graph != nil && p.frames != a.memory.Pinned() {
+	if p.graph != nil && (p.frames != a.memory.Pinned() || p.arena != a.memory.Arena()) {
 		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
 			return err
 		}
@@ -146,7 +147,7 @@ func (p *staged) replay(ctx context.Context, a *Agents, n int) error {
 		if err != nil {
 			return err
 		}
-		p.graph, p.frames = g, a.memory.Pinned()
+		p.graph, p.frames, p.arena = g, a.memory.Pinned(), a.memory.Arena()
 	}
 	head := section[uint32](p, sectionHead, 2)
 	head[0], head[1] = uint32(n), a.sequence

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
 )
 
 // Budget is the memory for pages that the shards on a device share. A nil Budget has all of the
@@ -20,6 +21,8 @@ type Budget struct {
 	whole bool
 	// beside is what a shard has on the device beside its pages and tables, in bytes.
 	beside int64
+	// eager takes the frames that are left rather than wait for those that other shards may give.
+	eager bool
 }
 
 // sharedBudget is the part of a budget that all of its shards have in common.
@@ -31,7 +34,9 @@ type sharedBudget struct {
 	wholeDevice, wholeHost int64 // bytes of the budget, which do not change
 
 	mu           sync.Mutex
-	device, host int64 // bytes left
+	device, host int64                    // bytes left
+	all          map[*Allocation]struct{} // of shards with pages, and of those that wait in Await
+	freed        *broadcast.Broadcast     // is sent when bytes come free
 	// ages are the times without use after which pages move down, by tier of memory; 0: when their
 	// frames are needed. They do not change.
 	ages [2]time.Duration
@@ -46,7 +51,10 @@ func NewBudget(onDevice, inHost int64) *Budget {
 		return nil
 	}
 	return &Budget{
-		sharedBudget: &sharedBudget{wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost},
+		sharedBudget: &sharedBudget{
+			wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost,
+			all: map[*Allocation]struct{}{}, freed: broadcast.New(),
+		},
 	}
 }
 
@@ -86,7 +94,9 @@ func (b *Budget) WithArrival(arrive func(take func())) *Budget {
 	if b == nil {
 		return nil
 	}
-	return &Budget{sharedBudget: b.sharedBudget, arrive: arrive, whole: b.whole, beside: b.beside}
+	own := *b
+	own.arrive = arrive
+	return &own
 }
 
 // AllOnDevice returns the same budget for a shard whose pages must all be on the device.
@@ -94,7 +104,9 @@ func (b *Budget) AllOnDevice() *Budget {
 	if b == nil {
 		return nil
 	}
-	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: true, beside: b.beside}
+	own := *b
+	own.whole = true
+	return &own
 }
 
 // WithBeside returns the same budget for a shard that has so many bytes on the device beside its pages.
@@ -103,7 +115,9 @@ func (b *Budget) WithBeside(bytes int64) *Budget {
 	if b == nil {
 		return nil
 	}
-	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: b.whole, beside: bytes}
+	own := *b
+	own.beside = bytes
+	return &own
 }
 
 // Room returns the bytes that are left on the device; for a nil Budget it is more than any device
@@ -121,22 +135,26 @@ func (b *Budget) Room() int64 {
 // one for the page that is stepped and one for the next page that is loaded.
 const minFrames = 2
 
-// Allocation is the part of a budget that one shard has. Its owner releases it. One goroutine uses
-// it.
+// Allocation is the part of a budget that one shard has. Its owner, one goroutine, changes and
+// releases it; others read it under the lock of the budget.
 type Allocation struct {
 	of                     *Budget
 	frames                 int // on the device
 	hostFrames, hostNeeded int // in host memory, and as many as hold every page without a store
 	DeviceBytes, HostBytes int64
 	tables                 int64 // bytes of tables, and of what is beside the pages
+
+	pages, pageBytes int
+	share
 }
 
 // Allocate takes tables for so many groups, and frames for so many pages or for as many as there is
-// memory. A MemoryError as a *jobs.Error says how much is missing.
-func (b *Budget) Allocate(groups, pages, pageBytes int) (s Allocation, err error) {
+// memory. A *Shortage says that other shards may give what is missing; a MemoryError as a
+// *jobs.Error says how much is missing.
+func (b *Budget) Allocate(groups, pages, pageBytes int) (s *Allocation, err error) {
 	switch {
 	case b == nil:
-		return Allocation{frames: pages, DeviceBytes: int64(pages) * int64(pageBytes)}, nil
+		return &Allocation{frames: pages, DeviceBytes: int64(pages) * int64(pageBytes)}, nil
 	case b.arrive == nil:
 		return b.allocate(groups, pages, pageBytes)
 	}
@@ -146,10 +164,10 @@ func (b *Budget) Allocate(groups, pages, pageBytes int) (s Allocation, err error
 
 // Take takes so many bytes on the device for what has no pages. A device.ErrOutOfMemory says that they
 // are not left.
-func (b *Budget) Take(bytes int64) (s Allocation, err error) {
+func (b *Budget) Take(bytes int64) (s *Allocation, err error) {
 	switch {
 	case b == nil:
-		return Allocation{}, nil
+		return &Allocation{}, nil
 	case b.arrive == nil:
 		return b.take(bytes)
 	}
@@ -158,78 +176,101 @@ func (b *Budget) Take(bytes int64) (s Allocation, err error) {
 }
 
 // take is Take at the moment at which a reservation ends.
-func (b *Budget) take(bytes int64) (Allocation, error) {
+func (b *Budget) take(bytes int64) (*Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.device < bytes {
-		return Allocation{}, fmt.Errorf("%d bytes beside pages, of which %d are left: %w", bytes, b.device,
+		return nil, fmt.Errorf("%d bytes beside pages, of which %d are left: %w", bytes, b.device,
 			device.ErrOutOfMemory)
 	}
 	b.device -= bytes
-	return Allocation{of: b, DeviceBytes: bytes}, nil
+	return &Allocation{of: b, DeviceBytes: bytes}, nil
 }
 
 // allocate is Allocate at the moment at which a reservation ends.
-func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
+func (b *Budget) allocate(groups, pages, pageBytes int) (*Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tables := int64(0)
+	s := &Allocation{of: b, pages: pages, pageBytes: pageBytes, tables: b.beside, share: newShare()}
 	if b.shared {
-		tables = tableBytes(groups, pages)
+		s.tables += tableBytes(groups, pages)
 	}
-	left := b.device - tables - b.beside
-	n := min(int64(pages), left/int64(pageBytes))
-	least := int64(min(pages, minFrames))
-	if b.whole {
-		least = int64(pages)
-	}
-	if n < least {
-		return Allocation{}, MemoryError{
+	left := b.device - s.tables
+	least, goal := s.least(), b.goal(s, onDevice)
+	n := min(goal, int(max(left, 0)/int64(pageBytes)))
+	if n < least || n < goal && !b.eager {
+		room := MemoryError{
 			bytes:  int64(pages) * int64(pageBytes),
-			tables: tables,
+			tables: s.tables - b.beside,
 			beside: b.beside,
 			device: b.device,
 			host:   b.host,
-			short:  least*int64(pageBytes) - left,
+			short:  int64(least)*int64(pageBytes) - left,
 			where:  "on the device",
 			whole:  b.whole,
-		}.Refusal()
+		}
+		if b.mayGive(s) {
+			return nil, &Shortage{room, s}
+		}
+		if n < least {
+			return nil, room.Refusal()
+		}
 	}
-	s := Allocation{of: b, frames: int(n), DeviceBytes: n * int64(pageBytes), tables: tables + b.beside}
+	s.frames, s.DeviceBytes = n, int64(n)*int64(pageBytes)
 	b.device -= s.DeviceBytes + s.tables
+	b.all[s] = struct{}{}
 	return s, nil
 }
 
-// halve gives half of the frames on the device back, down to the least that so many pages need. It
+// halve gives half of the frames on the device back, down to the least that the pages need. It
 // returns false when there are no more than those, or no budget: pages then have no other place.
-func (s *Allocation) halve(pages, pageBytes int) bool {
-	least := min(pages, minFrames)
-	if s.of == nil || s.of.whole || s.frames <= least {
+func (s *Allocation) halve() bool {
+	if s.of == nil || s.frames <= s.least() {
 		return false
 	}
-	n := max(least, s.frames/2)
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	back := int64(s.frames-n) * int64(pageBytes)
-	s.frames, s.DeviceBytes, s.of.device = n, s.DeviceBytes-back, s.of.device+back
+	s.set(onDevice, max(s.least(), s.frames/2))
 	return true
 }
 
+// set changes the number of frames of a tier of memory, and takes or gives the difference. of.mu is
+// held.
+func (s *Allocation) set(tier, frames int) {
+	bytes := int64(frames) * int64(s.pageBytes)
+	if tier == onDevice {
+		s.of.device += s.DeviceBytes - bytes
+		s.frames, s.DeviceBytes = frames, bytes
+	} else {
+		s.of.host += s.HostBytes - bytes
+		s.hostFrames, s.HostBytes = frames, bytes
+	}
+	s.of.freed.Send()
+}
+
 // allocateHost takes up to so many frames in host memory, once.
-func (s *Allocation) allocateHost(needed, pageBytes int) {
-	s.hostNeeded = needed
-	if s.of == nil || s.hostFrames > 0 {
+func (s *Allocation) allocateHost(needed int) {
+	if s.of == nil {
+		s.hostNeeded = needed
 		return
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.hostFrames = int(max(0, min(int64(needed), s.of.host/int64(pageBytes))))
-	s.HostBytes = int64(s.hostFrames) * int64(pageBytes)
-	s.of.host -= s.HostBytes
+	if s.hostNeeded = needed; s.hostFrames > 0 || needed == 0 {
+		return
+	}
+	goal := needed
+	if s.gives {
+		goal = s.of.goal(s, inHost)
+	}
+	s.set(inHost, int(max(0, min(int64(goal), s.of.host/int64(s.pageBytes)))))
+	if s.hostFrames < goal {
+		s.of.ask()
+	}
 }
 
 // ages returns the ages of the budget; without a budget pages do not age.
-func (s Allocation) ages() (ages [2]time.Duration) {
+func (s *Allocation) ages() (ages [2]time.Duration) {
 	if s.of != nil {
 		ages = s.of.ages
 	}
@@ -237,17 +278,20 @@ func (s Allocation) ages() (ages [2]time.Duration) {
 }
 
 // prefetch returns whether pages are fetched ahead; without a budget every page has a frame.
-func (s Allocation) prefetch() bool { return s.of != nil && s.of.prefetch }
+func (s *Allocation) prefetch() bool { return s.of != nil && s.of.prefetch }
 
 // Release gives everything back. A second call does nothing.
 func (s *Allocation) Release() {
-	if s.of == nil {
+	if s == nil || s.of == nil {
 		return
 	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
+	b := s.of
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	s.of.device += s.DeviceBytes + s.tables
 	s.of.host += s.HostBytes
+	delete(s.of.all, s)
+	s.of.freed.Send()
 	*s = Allocation{}
 }
 

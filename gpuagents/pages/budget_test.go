@@ -24,13 +24,13 @@ func TestNoBudget(t *testing.T) {
 		t.Errorf("%v, room for %d bytes", b, b.Room())
 	}
 	s, err := b.Allocate(3, 7, 100)
-	if want := (Allocation{frames: 7, DeviceBytes: 700}); s != want || err != nil {
+	if want := (Allocation{frames: 7, DeviceBytes: 700}); *s != want || err != nil {
 		t.Errorf("%+v, %v; want %+v", s, err, want)
 	}
-	if s.halve(7, 100) || s.frames != 7 || s.ages() != [2]time.Duration{} {
+	if s.halve() || s.frames != 7 || s.ages() != [2]time.Duration{} {
 		t.Errorf("%+v, want 7 frames as before, and no ages", s)
 	}
-	s.allocateHost(4, 100)
+	s.allocateHost(4)
 	if s.hostNeeded != 4 || s.hostFrames != 0 || s.HostBytes != 0 {
 		t.Errorf("%+v, want 4 frames needed in host memory, and none there", s)
 	}
@@ -100,7 +100,7 @@ func TestBudgetIsTaken(t *testing.T) {
 					room.tables = 8*3 + 64*7
 				}
 				if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || refused.Message != room.Error() ||
-					b.Room() != c.device || s != (Allocation{}) {
+					b.Room() != c.device || s != nil {
 					t.Errorf("%s: %+v with %d bytes left: %v, want %v", c.name, s, b.Room(), err, room)
 				}
 				continue
@@ -112,7 +112,7 @@ func TestBudgetIsTaken(t *testing.T) {
 			}
 			for range 2 {
 				s.Release()
-				if s != (Allocation{}) || b.Room() != c.device || b.host != 50 {
+				if *s != (Allocation{}) || b.Room() != c.device || b.host != 50 {
 					t.Errorf("%s: %+v, and %d bytes are back of %d", c.name, s, b.Room(), c.device)
 				}
 			}
@@ -129,20 +129,20 @@ func TestAllocationHalves(t *testing.T) {
 		t.Fatalf("b.Allocate: %v, want no error", err)
 	}
 	for _, want := range []int{9, 4, 2} {
-		if !s.halve(19, page) || s.frames != want || s.DeviceBytes != int64(want)*page ||
+		if !s.halve() || s.frames != want || s.DeviceBytes != int64(want)*page ||
 			b.Room() != 1000-int64(want)*page {
 			t.Errorf("%d frames, %d bytes, %d left; want %d", s.frames, s.DeviceBytes, b.Room(), want)
 		}
 	}
-	if s.halve(19, page) || s.frames != 2 || b.Room() != 980 {
+	if s.halve() || s.frames != 2 || b.Room() != 980 {
 		t.Errorf("%d frames below the least, %d left", s.frames, b.Room())
 	}
 	three, err := b.Allocate(0, 3, page)
-	if err != nil || !three.halve(3, page) || three.frames != 2 || three.halve(3, page) {
+	if err != nil || !three.halve() || three.frames != 2 || three.halve() {
 		t.Errorf("%d frames of 3: %v", three.frames, err)
 	}
 	one, err := b.Allocate(0, 1, page)
-	if err != nil || one.halve(1, page) || one.frames != 1 {
+	if err != nil || one.halve() || one.frames != 1 {
 		t.Errorf("%d frames of 1: %v", one.frames, err)
 	}
 	s.Release()
@@ -167,12 +167,12 @@ func TestAllocationTakesHost(t *testing.T) {
 		if err != nil {
 			t.Fatalf("b.Allocate: %v, want no error", err)
 		}
-		s.allocateHost(c.needed, page)
+		s.allocateHost(c.needed)
 		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.HostBytes != int64(c.want)*page ||
 			b.host != c.host-s.HostBytes {
 			t.Errorf("%+v of %d, %d left", s, c.host, b.host)
 		}
-		s.allocateHost(1, page) // It has some, or gets what there is now.
+		s.allocateHost(1) // It has some, or gets what there is now.
 		want := c.want
 		if want == 0 && c.host >= page {
 			want = 1
@@ -197,7 +197,7 @@ func TestBudgetProperty(t *testing.T) {
 		const page = 100
 		device, host := rapid.Int64Range(1, 5000).Draw(t, "device"), rapid.Int64Range(0, 3000).Draw(t, "host")
 		b := NewBudget(device, host).WithSharedMemory(rapid.Bool().Draw(t, "shared"))
-		var all []Allocation
+		var all []*Allocation
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
 				onDevice, inHost := b.Room(), b.host
@@ -216,13 +216,13 @@ func TestBudgetProperty(t *testing.T) {
 					t.Fatalf("%d frames for %d pages", s.frames, pages)
 				}
 				if err == nil {
-					s.allocateHost(rapid.IntRange(0, 20).Draw(t, "host"), page)
+					s.allocateHost(rapid.IntRange(0, 20).Draw(t, "host"))
 					all = append(all, s)
 				}
 			},
 			"halve": func(t *rapid.T) {
 				if len(all) > 0 {
-					all[rapid.IntRange(0, len(all)-1).Draw(t, "share")].halve(20, page)
+					all[rapid.IntRange(0, len(all)-1).Draw(t, "share")].halve()
 				}
 			},
 			"give": func(t *rapid.T) {

@@ -44,7 +44,8 @@ func (e MemoryError) Error() string {
 	}
 	return fmt.Sprintf(
 		"its pages take %d bytes%s; there are %d for them on the device and %d in host memory, %d too few %s: "+
-			"raise the memory for pages, give the agent process a data folder, or use fewer agents",
+			"raise the memory for pages, give the agent process a data folder, so that swarms give frames to each "+
+			"other, or use fewer agents",
 		e.bytes,
 		tables,
 		e.device,

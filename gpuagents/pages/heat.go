@@ -67,7 +67,7 @@ func (m *Memory) CountAccesses(s Set) {
 // batch of these sets. It does nothing while an earlier exchange runs.
 func (m *Memory) Exchange(sets []Set) {
 	h := &m.heat
-	if m.resident || m.host == nil {
+	if m.resident || m.hostFrames() == 0 {
 		return
 	}
 	if h.batches++; h.batches == heatHalfLife {
@@ -149,13 +149,18 @@ func (h *heat) cold(n int) (pages []uint64) {
 	return pages[:min(n, len(pages))]
 }
 
-// stopExchange ends the running exchange, and forgets all observations.
-func (h *heat) stopExchange() {
+// endExchange ends the running exchange.
+func (h *heat) endExchange() {
 	if h.ended != nil {
 		h.stop()
 		<-h.ended
 		h.ended = nil
 	}
+}
+
+// stopExchange ends the running exchange, and forgets all observations.
+func (h *heat) stopExchange() {
+	h.endExchange()
 	clear(h.seen)
 	clear(h.up)
 	h.batches = 0

@@ -27,8 +27,8 @@ type Memory struct {
 
 	arena      device.Buffer     // the frames on the device one behind the other, for kernels
 	frames     *gpuframes.Device // which manages them
-	host       *gpuframes.Pinned // nil: none
-	allocation Allocation        // what it has of the budget
+	host       *gpuframes.Pinned // nil or without frames: none
+	allocation *Allocation       // what it has of the budget
 	pager      *pager.Pager      // nil before Open
 	counts     *Metrics          // counts the pagers; may be nil
 	claims     *claims           // of pages that must stay on the device; nil: they may leave it
@@ -43,6 +43,8 @@ type Memory struct {
 	forth []Set // the sets of a sweep
 	back  bool  // the next sweep goes backwards: it begins with the pages that are still on the device
 	heat  heat
+	used  []int64 // by resident page: the batch that used it last; nil: none has
+	batch int64   // number of the last batch
 }
 
 // The tiers of memory, in the order of the pager.
@@ -82,7 +84,7 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 		}
 		// Other processes have taken memory that the budget counts: fewer frames hold the same
 		// pages.
-		if !errors.Is(err, device.ErrOutOfMemory) || !m.allocation.halve(pages, pageBytes) {
+		if !errors.Is(err, device.ErrOutOfMemory) || !m.allocation.halve() {
 			m.allocation.Release()
 			return nil, fmt.Errorf("%d of %d pages of %d bytes: %w", n, pages, pageBytes, err)
 		}
@@ -134,15 +136,16 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: groupPages,
 		// Pages outside a store come at the speed of the bus, where a guess gains nothing. A sweep
 		// turns guesses off; see stream.
-		NoPrefetch: m.resident || store == nil || !m.allocation.prefetch(),
+		NoPrefetch: store == nil || !m.allocation.prefetch(),
 	}
 	if store != nil {
 		o.Store = store
 	}
+	shared := m.allocation.shared(store != nil) // it may have fewer frames later, and then pages in host memory
 	if s, ok := store.(Layered); ok {
 		o.Disks = s.Disks() // pages in the store move down by these; those in memory go when their frames are needed
 	}
-	if !m.resident {
+	if !m.resident || shared {
 		if err := m.allocateHost(store != nil); err != nil {
 			return err
 		}
@@ -184,9 +187,8 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 func (m *Memory) allocateHost(store bool) (err error) {
 	if m.host == nil {
 		pages := len(m.made)
-		usable := usableFrames(m.frames.Count(), m.resident)
-		m.allocation.allocateHost(min(pages, pages-usable+framesInTransit), m.pageBytes)
-		if n := m.allocation.hostFrames; n > 0 {
+		m.allocation.allocateHost(m.hostNeeded(m.frames.Count()))
+		if n := m.allocation.hostFrames; n > 0 || store && m.allocation.gives {
 			// One slab, as on the device: observations step pages there.
 			m.host, err = gpuframes.NewPinned(
 				gpuframes.Options{
@@ -208,6 +210,15 @@ func (m *Memory) allocateHost(store bool) (err error) {
 		bytes: int64(len(m.made)) * int64(m.pageBytes), device: m.allocation.DeviceBytes, host: m.allocation.HostBytes,
 		short: int64(m.allocation.hostNeeded-m.allocation.hostFrames) * int64(m.pageBytes), where: "in host memory",
 	}
+}
+
+// hostNeeded returns how many frames in host memory hold what is not in so many on the device.
+func (m *Memory) hostNeeded(frames int) int {
+	pages := len(m.made)
+	if frames == pages {
+		return 0
+	}
+	return min(pages, pages-usableFrames(frames, false)+framesInTransit)
 }
 
 // Shut closes the pager. What was not committed to the store is lost. A second call does nothing.
@@ -252,11 +263,19 @@ func (m *Memory) ready(ctx context.Context) error {
 
 // Pinned returns the frames in host memory; nil: there are none.
 func (m *Memory) Pinned() device.HostBuffer {
-	if m.host == nil {
+	if m.hostFrames() == 0 {
 		return nil
 	}
 	frames, _ := m.host.Buffer(0)
 	return frames
+}
+
+// hostFrames returns the number of frames in host memory.
+func (m *Memory) hostFrames() int {
+	if m.host == nil {
+		return 0
+	}
+	return m.host.Count()
 }
 
 // HostArena returns the frames in host memory as an argument of kernels; those on the device if
@@ -392,20 +411,28 @@ func (m *Memory) WriteAll(ctx context.Context, parts []pager.Part) error {
 
 // Checkpoint commits the pages to the store, with a note. No page is dirty then.
 func (m *Memory) Checkpoint(ctx context.Context, note []byte) error {
-	for page, dirty := range m.dirty {
-		if !dirty || !m.resident { // else the pins for writing have told the pager
-			continue
-		}
-		h, err := m.pager.Pin(ctx, uint64(page), onDevice, pager.ForWriting)
-		if err != nil {
-			return fault.Mark(err)
-		}
-		h.Unpin()
+	if err := m.tellDirty(ctx); err != nil {
+		return fault.Mark(err)
 	}
 	if _, err := m.pager.Checkpoint(ctx, note); err != nil {
 		return fault.Mark(err)
 	}
 	m.claims.written(m.dirty)
 	clear(m.dirty)
+	return nil
+}
+
+// tellDirty tells the pager which resident pages have changed. Else the pins for writing have told it.
+func (m *Memory) tellDirty(ctx context.Context) error {
+	for page, dirty := range m.dirty {
+		if !dirty || !m.resident {
+			continue
+		}
+		h, err := m.pager.Pin(ctx, uint64(page), onDevice, pager.ForWriting)
+		if err != nil {
+			return err
+		}
+		h.Unpin()
+	}
 	return nil
 }

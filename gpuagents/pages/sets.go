@@ -87,12 +87,13 @@ func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 		return []Set{{}}
 	}
 	usable := usableFrames(m.frames.Count(), m.resident)
-	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= usable {
+	host := m.hostFrames()
+	if m.resident || host == 0 || len(pages) > host && host <= usable {
 		return m.cut(pages)
 	}
 	size := len(pages)
-	if size > m.host.Count() {
-		size = max(1, m.host.Count()/2) // the next set may come from the store at the same time
+	if size > host {
+		size = max(1, host/2) // the next set may come from the store at the same time
 	}
 	slices.Sort(pages)
 	all := sets(pages, max(1, size))
@@ -126,6 +127,7 @@ func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int)
 	if !m.resident {
 		return m.stream(ctx, sets, how, f)
 	}
+	m.noteUse(sets)
 	for i, s := range sets {
 		if !m.whole && how != SweepRead {
 			if err := m.create(ctx, s.Pages, func(page uint64) error {
@@ -140,6 +142,22 @@ func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int)
 		}
 	}
 	return nil
+}
+
+// noteUse notes which resident pages a batch uses: those are given up last.
+func (m *Memory) noteUse(sets []Set) {
+	if !m.allocation.gives {
+		return
+	}
+	if m.used == nil {
+		m.used = make([]int64, len(m.made))
+	}
+	m.batch++
+	for _, s := range sets {
+		for _, page := range s.Pages {
+			m.used[page] = m.batch
+		}
+	}
 }
 
 // MarkDirty notes that pages have changed.
@@ -168,7 +186,7 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 	largest, room := 1, usableFrames(m.frames.Count(), m.resident)
 	for _, s := range sets {
 		if largest = max(largest, len(s.Pages)); s.mixed() {
-			room = m.host.Count()
+			room = m.hostFrames()
 		}
 	}
 	most := max(1, room/largest)       // sets that have frames at the same time

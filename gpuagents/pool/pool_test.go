@@ -33,7 +33,7 @@ func TestChooseProperty(t *testing.T) {
 		type shard struct {
 			*Placement
 			need  int64
-			share pages.Allocation
+			share *pages.Allocation
 			took  bool
 		}
 		var all []*shard
@@ -44,7 +44,10 @@ func TestChooseProperty(t *testing.T) {
 					3).Draw(t, "level"))
 			case step < 4 && len(all) > 0: // arrives
 				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]; !s.took {
-					s.share, _ = s.budget.Allocate(0, int(s.need/page), page) // what has no room takes nothing
+					var err error
+					if s.share, err = s.budget.Allocate(0, int(s.need/page), page); err != nil {
+						s.share = &pages.Allocation{} // what has no room takes nothing
+					}
 					s.took = true
 				}
 			case step < 6 && len(all) > 0: // goes

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -149,6 +150,11 @@ func (t *loop) serve(ctx context.Context) error {
 				return err
 			}
 			continue
+		case <-t.state.Memory().Asked():
+			if err = t.give(uncut); err != nil {
+				return err
+			}
+			continue
 		case v := <-t.open.visits:
 			v.done <- v.make(uncut, t)
 			continue
@@ -178,7 +184,11 @@ func (t *loop) serve(ctx context.Context) error {
 			}
 			t.waits.set(s.entries[0].Time)
 			t.updateMetrics()
+			end := t.state.Memory().Use()
 			if err = t.apply(ctx, s); err == nil {
+				err = t.resized(end(uncut))
+			}
+			if err == nil {
 				t.at = last.Seq
 				t.caughtUp(last.Time)
 				t.progressed(ctx)
@@ -199,6 +209,19 @@ func (t *loop) serve(ctx context.Context) error {
 		}
 		return err
 	}
+}
+
+// give gives frames to other shards.
+func (t *loop) give(ctx context.Context) error { return t.resized(t.state.Memory().Give(ctx)) }
+
+// resized returns the error of a change of frames if it is one of the device. After any other the
+// shard goes on with the frames that it has.
+func (t *loop) resized(err error) error {
+	if err == nil || errors.Is(err, fault.ErrDevice) {
+		return err
+	}
+	t.log.Warn("the shard keeps the frames that it has", "error", err)
+	return nil
 }
 
 // apply applies a batch of entries and hands on their answers. After an error the shard starts

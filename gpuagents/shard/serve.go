@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/team"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -39,7 +41,10 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		return err
 	}
 	has := state.RangeOf(s, shard)
-	st, err := state.New(on.Device(), on.Budget(), spec, has, do.Members...)
+	st, err := newState(ctx, on, spec, has, do.Members, log)
+	if ctx.Err() != nil && st == nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		switch {
@@ -135,6 +140,24 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		}
 	}()
 	return keep.endDamaged(st, t.serve(ctx))
+}
+
+// newState makes the state of a shard. If other shards of the device may give the memory that it
+// lacks, it waits for them.
+func newState(
+	ctx context.Context, on Place, spec *swarm.Spec, has state.GroupRange, members []team.Member, log *slog.Logger,
+) (state.State, error) {
+	for b := on.Budget(); ; {
+		st, err := state.New(on.Device(), b, spec, has, members...)
+		var short *pages.Shortage
+		if !errors.As(err, &short) {
+			return st, err
+		}
+		log.Debug("waiting for frames of other shards", "lacks", short)
+		if b, err = b.Await(ctx, short); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // permit refuses a swarm with a custom step, which runs with all rights of the process, unless the

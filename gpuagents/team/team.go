@@ -45,7 +45,7 @@ type Seat struct {
 
 	member     bool
 	reached    device.Event // the point of the stream that others wait for
-	allocation pages.Allocation
+	allocation *pages.Allocation
 	close      []func() error // in this order
 }
 

@@ -40,6 +40,67 @@ func Frames(t *testing.T, f tiers.Frames) {
 	if s, ok := f.(tiers.Stager); ok {
 		t.Run("staged", func(t *testing.T) { staged(t, s) })
 	}
+	if r, ok := f.(tiers.Resizer); ok {
+		t.Run("resized", func(t *testing.T) { resized(t, r) })
+	}
+}
+
+// resized makes the frames fewer, none, more, and as many as before, and looks where their contents
+// are. A move that does not fit changes nothing.
+func resized(t *testing.T, f tiers.Resizer) {
+	content := func(n int) []byte { return bytes.Repeat([]byte{byte(n + 1)}, PageSize) }
+	for frame := range Count {
+		if err := f.Write(frame, 0, content(frame)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := make([]int, Count) // by frame: the frame that it was at first
+	for i := range holds {
+		holds[i] = i
+	}
+	check := func() {
+		t.Helper()
+		b := make([]byte, PageSize)
+		for frame, of := range holds {
+			if of < 0 {
+				continue
+			}
+			if err := f.Read(frame, 0, b); err != nil || !bytes.Equal(b, content(of)) {
+				t.Fatalf("frame %d of %d has %d, want %d: %v", frame, f.Count(), b[0], of+1, err)
+			}
+		}
+	}
+	for _, bad := range []tiers.Move{{From: Count}, {To: 4}, {From: -1}, {To: -1}} {
+		if err := f.Resize(4, []tiers.Move{{}, bad}); !errors.Is(err, tiers.ErrInvalid) || f.Count() != Count {
+			t.Errorf("resize with %v: %v, %d frames", bad, err, f.Count())
+		}
+	}
+	check()
+	for _, c := range []struct {
+		count int
+		from  []int // by new frame: the old one
+	}{
+		{count: 7, from: []int{1, 2, 3, 5, 8, 9, 12}},
+		{count: 20, from: []int{0, 1, 2, 3, 4, 5, 6}},
+		{count: 3, from: []int{6, 0}},
+		{count: 0},
+		{count: Count},
+	} {
+		var moves []tiers.Move
+		next := make([]int, c.count)
+		for i := range next {
+			next[i] = -1
+		}
+		for to, from := range c.from {
+			moves = append(moves, tiers.Move{From: from, To: to})
+			next[to] = holds[from]
+		}
+		if err := f.Resize(c.count, moves); err != nil || f.Count() != c.count {
+			t.Fatalf("resize to %d: %v, %d frames", c.count, err, f.Count())
+		}
+		holds = next
+		check()
+	}
 }
 
 // bounds tries every range that leaves its frame, which must change nothing.

@@ -39,6 +39,8 @@ var (
 	_ tiers.Copier = (*Device)(nil)
 	_ tiers.Stager = (*Device)(nil)
 	_ tiers.Zeroer = (*Device)(nil)
+
+	_ tiers.Resizer = (*Device)(nil)
 )
 
 // The directions of a copy.
@@ -137,6 +139,17 @@ func (d *Device) Zero(frame int) error {
 	}
 	b, at := d.at(frame)
 	return b.Fill(at, d.pageSize, 0)
+}
+
+// Resize implements tiers.Resizer. Buffer returns other memory afterwards. A device.ErrOutOfMemory
+// says that the device has no room for both.
+func (d *Device) Resize(count int, moves []tiers.Move) error {
+	if err := d.usable(); err != nil {
+		return err
+	}
+	return d.resize(count, moves, func(to device.Buffer, toOff int64, from device.Buffer, fromOff, n int64) error {
+		return to.Copy(toOff, from, fromOff, n)
+	})
 }
 
 // usable refuses work after Close and after a copy that may not have ended.

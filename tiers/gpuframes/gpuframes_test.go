@@ -110,7 +110,7 @@ func TestOptionsAreRefused(t *testing.T) {
 	d := opened(t)
 	for _, o := range []gpuframes.Options{
 		{Count: 1, PageSize: 4096},
-		{Device: d, PageSize: 4096},
+		{Device: d, Count: -1, PageSize: 4096},
 		{Device: d, Count: 1},
 		{Device: d, Count: 1, PageSize: 4096 + 8},
 		{Device: d, Count: 1, PageSize: 4096, Depth: -1},

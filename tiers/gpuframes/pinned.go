@@ -12,7 +12,10 @@ type Pinned struct {
 	slabs[device.HostBuffer]
 }
 
-var _ tiers.Mapped = (*Pinned)(nil)
+var (
+	_ tiers.Mapped  = (*Pinned)(nil)
+	_ tiers.Resizer = (*Pinned)(nil)
+)
 
 // NewPinned takes the memory. The caller closes it, after the page manager that uses it.
 func NewPinned(opts Options) (*Pinned, error) {
@@ -57,6 +60,14 @@ func (p *Pinned) Write(frame int, off int64, src []byte) error {
 	}
 	copy(p.Frame(frame)[off:], src)
 	return nil
+}
+
+// Resize implements tiers.Resizer. Buffer returns other memory afterwards.
+func (p *Pinned) Resize(count int, moves []tiers.Move) error {
+	return p.resize(count, moves, func(to device.HostBuffer, toOff int64, from device.HostBuffer, fromOff, n int64) error {
+		copy(to.Bytes()[toOff:toOff+n], from.Bytes()[fromOff:])
+		return nil
+	})
 }
 
 // Close gives the memory back. A second call does nothing.

@@ -14,14 +14,17 @@ type slabs[M interface {
 	Size() int64
 	Close() error
 }] struct {
+	opts     Options
 	count    int
 	pageSize int64
 	perSlab  int
 	mem      []M
+	alloc    func(n int64, purpose string) (M, error)
 }
 
 // open takes the memory, all of it or none.
 func (s *slabs[M]) open(o Options, alloc func(n int64, purpose string) (M, error)) error {
+	s.opts, s.alloc = o, alloc
 	s.count, s.pageSize = o.Count, int64(o.PageSize)
 	s.perSlab = int(max(o.SlabBytes/s.pageSize, 1))
 	for at := 0; at < s.count; at += s.perSlab {
@@ -33,6 +36,41 @@ func (s *slabs[M]) open(o Options, alloc func(n int64, purpose string) (M, error
 		s.mem = append(s.mem, m)
 	}
 	return nil
+}
+
+// resize takes memory for count frames, has copy fill n bytes of it for each run of moves, and gives
+// the old memory back. One slab stays one slab. After an error the frames are as they were.
+func (s *slabs[M]) resize(
+	count int, moves []tiers.Move, copy func(to M, toOff int64, from M, fromOff, n int64) error,
+) error {
+	o := s.opts
+	if o.Count = count; len(s.mem) <= 1 {
+		o.SlabBytes = max(o.SlabBytes, int64(count)*s.pageSize)
+	}
+	var to slabs[M]
+	if err := to.open(o, s.alloc); err != nil {
+		return err
+	}
+	for i := 0; i < len(moves); {
+		from, next := moves[i].From, moves[i].To
+		if err := errors.Join(s.check(from, 0, 0), to.check(next, 0, 0)); err != nil {
+			return errors.Join(err, to.close())
+		}
+		n := 1
+		for i+n < len(moves) && moves[i+n] == (tiers.Move{From: from + n, To: next + n}) &&
+			(from+n)%s.perSlab != 0 && (next+n)%to.perSlab != 0 {
+			n++
+		}
+		m, off := to.at(next)
+		old, at := s.at(from)
+		if err := copy(m, off, old, at, int64(n)*s.pageSize); err != nil {
+			return errors.Join(err, to.close())
+		}
+		i += n
+	}
+	before := *s
+	*s = to
+	return before.close()
 }
 
 // at is where a frame lies.
@@ -59,7 +97,7 @@ func (s *slabs[M]) close() error {
 type Options struct {
 	// Device is where they lie, or what reaches them. It outlives them.
 	Device device.Device
-	// Count is the number of frames, PageSize the length of each in bytes, a multiple of
+	// Count is the number of frames to begin with, which may be 0, PageSize the length of each in bytes, a multiple of
 	// device.RangeAlign.
 	Count, PageSize int
 	// Purpose is what the device's accounting calls them; empty means "pages".
@@ -93,8 +131,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Device == nil:
 		return o, fmt.Errorf("frames without a device: %w", tiers.ErrInvalid)
-	case o.Count < 1 || o.PageSize < 1 || o.PageSize%device.RangeAlign != 0:
-		return o, fmt.Errorf("%d frames of %d bytes: want at least one, of a multiple of %d: %w", o.Count, o.PageSize,
+	case o.Count < 0 || o.PageSize < 1 || o.PageSize%device.RangeAlign != 0:
+		return o, fmt.Errorf("%d frames of %d bytes: want none or more, of a multiple of %d: %w", o.Count, o.PageSize,
 			device.RangeAlign, tiers.ErrInvalid)
 	case o.SlabBytes < 0 || o.Depth < 1 || o.Lanes < 1:
 		return o, fmt.Errorf("slabs of %d bytes, depth %d, %d lanes: %w", o.SlabBytes, o.Depth, o.Lanes,

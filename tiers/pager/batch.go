@@ -49,7 +49,7 @@ func (p *Pager) WriteAll(ctx context.Context, parts []Part) error {
 // eachPart calls f for each part, with its page pinned where it is. Pages that are in no frame come
 // into the last memory tier first, in batches.
 func (p *Pager) eachPart(ctx context.Context, parts []Part, access Access, f func(Pin, Part) error) error {
-	last := p.memory[len(p.memory)-1]
+	last := lowest(p.memory)
 	for len(parts) > 0 {
 		n := min(len(parts), p.opts.Batch, max(len(last.frames)/2, 1))
 		g := p.groups.take()
@@ -195,10 +195,10 @@ func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Acc
 }
 
 // PinInPlace is PinAll that moves no page which is in memory: each is held in the tier where it is,
-// see Pin.Tier, and those that are in none come into the last one. There are at least as many
+// see Pin.Tier, and those that are in none come into the last one with frames. There are at least as many
 // frames in that as pages, or it fails with tiers.ErrInvalid.
 func (p *Pager) PinInPlace(ctx context.Context, pages []uint64, access Access, pins []Pin) ([]Pin, error) {
-	m, err := p.tier(len(p.memory) - 1)
+	m, err := p.tier(lowest(p.memory).level)
 	if err != nil {
 		return pins, err
 	}

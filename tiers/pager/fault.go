@@ -125,7 +125,7 @@ func (pn *pinner) anywhere(ctx context.Context, page uint64, access Access) (Pin
 		if f := pn.try(page, nil, access); f != nil {
 			return Pin{f, access}, nil
 		}
-		level := len(pn.memory) - 1
+		level := lowest(pn.memory).level
 		s := pn.table.shard(page)
 		s.mu.Lock()
 		err := s.rest(ctx, page) // what is on its way is pinned where it arrives: it would be brought back otherwise

@@ -2,6 +2,7 @@ package pager
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type fetcher struct {
 	sweeping chan struct{} // a hint that a sweep was announced
 	batch    int
 	stall    time.Duration
+	still    *sync.RWMutex // Pager.still
 }
 
 // run brings wanted pages up in batches, until ctx ends.
@@ -65,6 +67,8 @@ func (ft *fetcher) bring(ctx context.Context, wants []want) bool {
 	if m.down() {
 		return false
 	}
+	ft.still.RLock()
+	defer ft.still.RUnlock()
 	g := ft.groups.take()
 	defer ft.groups.put(g)
 	all := true

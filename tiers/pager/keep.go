@@ -2,6 +2,7 @@ package pager
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
@@ -19,6 +20,7 @@ type keeper struct {
 	clock   *clock
 	demand  *demand
 	batch   int
+	still   *sync.RWMutex // Pager.still
 }
 
 // idleEvery is the number of rounds from one look for idle pages to the next: 80 ms, a twelfth of
@@ -37,6 +39,7 @@ func (k *keeper) run(ctx context.Context, m *memory) {
 		case <-ctx.Done():
 			return
 		}
+		k.still.RLock()
 		start := time.Now()
 		k.table.drain(m)
 		if m.freeFrames() < m.Low && !m.down() {
@@ -50,6 +53,7 @@ func (k *keeper) run(ctx context.Context, m *memory) {
 				k.promoteWarm(m)
 			}
 		}
+		k.still.RUnlock()
 		// The policies may take at most a tenth of a core. Pins that find the log full meanwhile
 		// are not recorded, so the policy sees a sample.
 		t.Reset(max(tick, 10*time.Since(start)))

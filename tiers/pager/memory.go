@@ -49,7 +49,7 @@ type memory struct {
 	copier tiers.Copier // Frames as one, or nil
 	mapped tiers.Mapped // Frames as one, or nil
 
-	mu   sync.Mutex // guards free; taken last
+	mu   sync.Mutex // guards free, and frames against Stats; taken last
 	free []*frame
 
 	policyMu sync.Mutex // guards policy; taken before a shard's lock, never under one
@@ -81,16 +81,21 @@ func newMemory(level int, o Memory, opts Options) *memory {
 	m.mapped, _ = o.Frames.(tiers.Mapped)
 	m.breaker = circuit.New(opts.Breaker)
 	n := o.Frames.Count()
-	m.frames = make([]frame, n)
+	m.setFrames(n)
 	m.policy = policy.NewAdaptive(n-o.High, o.Policy)
 	if !opts.NoPrefetch {
 		m.predictor = prefetch.New(opts.Prefetch)
 	}
+	return m
+}
+
+// setFrames gives the tier n frames, all of which are free. The first is the last to be taken.
+func (m *memory) setFrames(n int) {
+	m.frames, m.free = make([]frame, n), make([]*frame, 0, n)
 	for i := n - 1; i >= 0; i-- {
 		m.frames[i].memory, m.frames[i].number = m, i
 		m.free = append(m.free, &m.frames[i])
 	}
-	return m
 }
 
 // takeFree returns a free frame if more than keep are free, else nil. The frame is the caller's
@@ -142,9 +147,15 @@ func (m *memory) kickKeeper() {
 
 // freeFrames returns the number of free frames.
 func (m *memory) freeFrames() int {
+	_, free := m.size()
+	return free
+}
+
+// size returns the number of frames, and of those that are free.
+func (m *memory) size() (frames, free int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.free)
+	return len(m.frames), len(m.free)
 }
 
 // outcome reports how a copy from or to the tier ended to its breaker, and returns err with the

@@ -156,6 +156,9 @@ func (mo *mover) take(ctx context.Context, m *memory, g *group) (*frame, error) 
 // takeNow returns a free frame of a tier. It evicts a page if none is free, and returns nil if no
 // page may be evicted now.
 func (mo *mover) takeNow(ctx context.Context, m *memory) (*frame, error) {
+	if len(m.frames) == 0 {
+		return nil, fmt.Errorf("%s has no frames: %w", m.Name, tiers.ErrInvalid)
+	}
 	if m.down() {
 		return nil, fmt.Errorf("%s: %w", m.Name, tiers.ErrUnavailable)
 	}

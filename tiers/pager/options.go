@@ -60,7 +60,8 @@ type Disk struct {
 type Memory struct {
 	// Name is what errors and statistics call it ("gpu").
 	Name string
-	// Frames is where its pages lie. The Pager is its only user.
+	// Frames is where its pages lie. The Pager is its only user. A tier below the first may have no
+	// frames while there is a store, until Resize gives it some.
 	Frames tiers.Frames
 	// Low and High are watermarks: with fewer than Low frames free, pages are evicted in the
 	// background until High are free. 0 means a 32nd and a 16th of the frames, at least 1 and 2
@@ -151,11 +152,11 @@ func (o Options) validate() error {
 	if len(o.Memory) == 0 || len(o.Memory) > MaxMemory {
 		bad("%d memory tiers: want 1 to %d", len(o.Memory), MaxMemory)
 	}
-	for _, m := range o.Memory {
+	for i, m := range o.Memory {
 		switch {
-		case m.Frames == nil || m.Frames.Count() < 1:
+		case m.Frames == nil || m.Frames.Count() < 1 && (i == 0 || o.Store == nil):
 			bad("memory tier %s has no frames", m.Name)
-		case m.Low < 0 || m.High < m.Low || m.High >= m.Frames.Count():
+		case m.Low < 0 || m.High < m.Low || m.High > 0 && m.High >= m.Frames.Count():
 			bad("memory tier %s: watermarks %d and %d of %d frames", m.Name, m.Low, m.High, m.Frames.Count())
 		}
 		if m.MaxIdle < 0 {

@@ -30,7 +30,7 @@
 // # Locks
 //
 // Locks are taken in this order, and a goroutine that holds one takes only later ones:
-//  1. checkpoints.running: one Checkpoint or Delete at a time
+//  1. checkpoints.running: one Checkpoint, Delete or Resize at a time; then Pager.still
 //  2. memory.bulk: one PinAll of a tier at a time
 //  3. a claim of a page, see table: only a goroutine without claims waits for one; a goroutine that
 //     holds claims and waits for frames saves its marked pages first
@@ -78,6 +78,7 @@ type Pager struct {
 	pins        pinner
 	fetches     fetcher
 
+	still  sync.RWMutex       // held shared by a round of background work that takes frames, exclusively by Resize
 	work   sync.WaitGroup     // the goroutines of the background work
 	stop   context.CancelFunc // ends them
 	ended  chan struct{}      // closed by Close
@@ -142,6 +143,7 @@ func (p *Pager) connect() {
 	p.fetches = fetcher{
 		table: &p.table, memory: p.memory, guesses: &p.guesses, move: &p.move, groups: p.groups, clock: &p.clock,
 		demand: &p.demand, sweeping: make(chan struct{}, 1), batch: p.opts.Batch, stall: p.opts.Breaker.Stall,
+		still: &p.still,
 	}
 }
 
@@ -159,7 +161,7 @@ func (p *Pager) startWork() {
 	p.work.Go(func() { p.clock.keep(ctx) })
 	k := &keeper{
 		table: &p.table, memory: p.memory, store: p.store, guesses: &p.guesses, move: &p.move, groups: p.groups,
-		clock: &p.clock, demand: &p.demand, batch: p.opts.Batch,
+		clock: &p.clock, demand: &p.demand, batch: p.opts.Batch, still: &p.still,
 	}
 	for _, m := range p.memory {
 		p.work.Go(func() { k.run(ctx, m) })

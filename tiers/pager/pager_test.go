@@ -283,6 +283,13 @@ func TestAgainstMap(t *testing.T) {
 					delete(now, page)
 				}
 			},
+			"resize": func(t *rapid.T) {
+				tier, n := anyTier.Draw(t, "tier"), rapid.IntRange(1, 9).Draw(t, "frames")
+				if err := s.Resize(ctx, tier, pager.Size{Frames: n}); err != nil {
+					t.Fatal(err)
+				}
+				sizes[tier] = n
+			},
 			"checkpoint": func(t *rapid.T) {
 				if _, err := s.Checkpoint(ctx, []byte(fmt.Sprint(version))); err != nil {
 					t.Fatal(err)
@@ -312,6 +319,76 @@ func TestAgainstMap(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestResizeKeepsTheHottest: a tier with fewer frames keeps the pages that were used last, a tier
+// without frames takes none until it has some, and what cannot be is refused.
+func TestResizeKeepsTheHottest(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, vfs.NewMem(0), frames(12), frames(0))
+	defer s.close(t)
+	const pages = 12
+	used := map[uint64]int64{}
+	for page := range uint64(pages) {
+		if err := s.Create(ctx, page, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(ctx, page, 0, stamp(page, page+1)); err != nil {
+			t.Fatal(err)
+		}
+		used[page] = int64(page * 5 % pages) // another order than that of the frames
+	}
+	h, err := s.Pin(ctx, 3, 0, pager.ForReading)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resize(ctx, 0, pager.Size{Frames: 5}); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Errorf("resize with a pinned page: %v, want ErrUnavailable", err)
+	}
+	h.Unpin()
+	for _, bad := range []pager.Size{{}, {Frames: -1}, {Frames: 4, Low: 2, High: 1}, {Frames: 4, Low: 4, High: 4}} {
+		if err := s.Resize(ctx, 0, bad); !errors.Is(err, tiers.ErrInvalid) {
+			t.Errorf("resize to %+v: %v, want ErrInvalid", bad, err)
+		}
+	}
+	if _, err := s.Pin(ctx, 3, 1, pager.ForReading); !errors.Is(err, tiers.ErrInvalid) {
+		t.Errorf("pin in a tier without frames: %v, want ErrInvalid", err)
+	}
+	for _, size := range []struct{ gpu, cpu, inGPU, inCPU int }{
+		{gpu: 7, cpu: 0, inGPU: 6}, // one is kept free
+		{gpu: 5, cpu: 4, inGPU: 4, inCPU: 2},
+		{gpu: 9, cpu: 0, inGPU: 4},
+	} {
+		if err := s.Resize(ctx, 1, pager.Size{Frames: size.cpu}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resize(ctx, 0, pager.Size{
+			Frames: size.gpu, High: 1, Used: func(page uint64) int64 { return used[page] },
+		}); err != nil {
+			t.Fatal(err)
+		}
+		places := make([]pager.Place, pages)
+		s.Places(0, places)
+		count := map[int]int{}
+		for page, p := range places {
+			count[p.Tier]++
+			if hot := used[uint64(page)] >= int64(pages-size.inGPU); hot != (p.Tier == 0) {
+				t.Errorf("%+v: page %d, used at %d, is in tier %d", size, page, used[uint64(page)], p.Tier)
+			}
+		}
+		if count[0] != size.inGPU || count[1] != size.inCPU {
+			t.Errorf("%+v: %v pages by tier", size, count)
+		}
+	}
+	for page := range uint64(pages) {
+		b := make([]byte, pageSize)
+		if err := s.Read(ctx, page, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := versionOf(page, b); err != nil || got != page+1 {
+			t.Errorf("page %d has version %d: %v", page, got, err)
+		}
+	}
 }
 
 // tester is what the helpers need of a test, which rapid's has as well.

@@ -11,6 +11,7 @@ const (
 	ByRoom                      // a pin asked for its frame
 	ByWatermark                 // few frames were free, or a tier of the store was full
 	ByAge                       // it was idle for its tier's threshold
+	ByShare                     // Resize has taken frames from its tier
 	ByHeat                      // it was in use again and again, or read again soon
 	ByHint                      // WillNeed or DoneWith
 	BySweep                     // WillSweep
@@ -21,7 +22,7 @@ const (
 
 // String returns the name that metrics use.
 func (r Reason) String() string {
-	return [...]string{"demand", "room", "watermark", "age", "heat", "hint", "sweep", "run", "correlation"}[r]
+	return [...]string{"demand", "room", "watermark", "age", "share", "heat", "hint", "sweep", "run", "correlation"}[r]
 }
 
 // guessed reports whether the page moved without a call of the user that needs it now.

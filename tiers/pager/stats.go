@@ -106,8 +106,9 @@ func (p *Pager) Stats() Stats {
 
 // memoryStats returns the counters of one memory tier.
 func (p *Pager) memoryStats(m *memory, now time.Time) MemoryStats {
+	frames, free := m.size()
 	ms := MemoryStats{
-		Name: m.Name, Frames: len(m.frames), Free: m.freeFrames(), Misses: m.misses.Load(),
+		Name: m.Name, Frames: frames, Free: free, Misses: m.misses.Load(),
 		In: m.in.Load(), Out: m.out.Load(), Idle: m.idle.Load(), Prefetched: m.prefetched.Load(),
 		Used: m.used.Load(), Wasted: m.wasted.Load(), Errors: m.failed.Load(), Trips: m.breaker.Trips(),
 		Open: m.breaker.Open(now), Wait: m.wait.Read(), Copy: m.copies.Read(),
