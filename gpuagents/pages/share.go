@@ -15,6 +15,7 @@ import (
 
 // share is what a budget knows of the use of an allocation, under its lock.
 type share struct {
+	known bool          // its memory was opened, so that gives is known
 	gives bool          // there is a store below, so that pages may leave memory
 	busy  bool          // it applies a batch
 	used  time.Time     // when it last did
@@ -99,7 +100,8 @@ func (s *Allocation) shared(store bool) bool {
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.gives = store && !s.of.whole
+	s.known, s.gives = true, store && !s.of.whole
+	s.of.freed.Send()
 	return s.gives
 }
 
@@ -205,15 +207,15 @@ func (b *sharedBudget) excess(s *Allocation) int {
 	return s.frames - b.goal(s, onDevice)
 }
 
-// mayGive reports whether the others have frames to give while s, which has nothing, wants some. mu
-// is held.
+// mayGive reports whether the others have frames to give while s, which has nothing, wants some, or
+// whether that is not known of one of them yet. mu is held.
 func (b *sharedBudget) mayGive(s *Allocation) bool {
 	if !b.has(s) {
 		b.all[s] = struct{}{}
 		defer delete(b.all, s)
 	}
 	for o := range b.all {
-		if b.excess(o) > 0 && !o.failed() {
+		if b.excess(o) > 0 && !o.failed() || !o.known && !o.wanting() && !o.of.whole {
 			return true
 		}
 	}

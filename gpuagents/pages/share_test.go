@@ -292,6 +292,12 @@ func TestAwait(t *testing.T) {
 			t.Errorf("first.Close: %v, want no error", err)
 		}
 	}()
+	if _, err := NewMemory(d, lone, 0, testPage, 4); !errors.As(err, &short) {
+		t.Errorf("beside a shard that is not open: %v, want a Shortage", err)
+	}
+	if err := first.Open(ctx, nil); err != nil {
+		t.Fatalf("first.Open: %v, want no error", err)
+	}
 	if _, err := NewMemory(d, lone, 0, testPage, 4); err == nil || errors.As(err, &short) && short.of.of == lone {
 		t.Errorf("beside a shard that cannot give: %v, want a refusal", err)
 	}
