@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -22,21 +24,44 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Badger keeps tables in BadgerDB, each in a directory of its own.
-type Badger struct{}
+// Badger keeps tables in BadgerDB, each in a directory of its own. A database has a dozen goroutines
+// and memory for its memtables, so one that nobody has used for a while is closed, and is opened
+// again by the next Apply.
+type Badger struct {
+	// Rest is the time without use after which a database is closed; 0 means 15 s: a shard that
+	// makes a checkpoint every 10 s keeps its database open.
+	Rest time.Duration
+}
 
 var _ Backend = Badger{}
 
-// Sizes of a table's files and memory. A transaction holds about 13,000 entries with memtables of
-// this size.
+// Sizes of a table's files and memory. Memtables grow with the table: of a full one BadgerDB makes
+// a file, which it syncs and merges. A transaction holds about 13,000 entries with the largest and
+// 100 with the least.
 const (
-	memTableBytes = 8 << 20
-	memTables     = 2
+	leastMemTable  = 64 << 10
+	mostMemTable   = 8 << 20
+	memTableEntry  = 640 // bytes of a memtable for each entry, so that a transaction holds them all
+	memTables      = 1
+	logBytes       = 1 << 20 // of the value log, which is the least that BadgerDB takes; nothing is in it
+	discardBytes   = 1 << 20 // of the file DISCARD, which BadgerDB makes
+	otherBytes     = 48 << 10
+	entryBytesDisk = 250      // of an entry in sorted tables, while they are merged
+	mostAtRest     = 16 << 20 // longer tables stay open: they are read whole when they are opened
 )
 
-// badgerOptions keep memory bounded (two memtables, no caches: tables are mapped and not
-// compressed) and every transaction synced.
-func badgerOptions(path string) badger.Options {
+// memTableFor returns the size of the memtables of a table of so many entries: a power of two.
+func memTableFor(entries int64) int64 {
+	n := int64(leastMemTable)
+	for n < mostMemTable && n < entries*memTableEntry {
+		n *= 2
+	}
+	return n
+}
+
+// badgerOptions keep memory bounded (no caches: tables are mapped and not compressed) and every
+// transaction synced.
+func badgerOptions(path string, memTableBytes int64) badger.Options {
 	return badger.DefaultOptions(path).
 		WithSyncWrites(true).
 		WithLogger(nil).
@@ -46,22 +71,27 @@ func badgerOptions(path string) badger.Options {
 		WithBlockCacheSize(0).
 		WithMemTableSize(memTableBytes).
 		WithNumMemtables(memTables).
-		WithBaseTableSize(memTableBytes).
-		WithValueLogFileSize(1 << 20). // Every value is below the threshold, so nothing is in it.
+		WithBaseTableSize(max(memTableBytes, 256<<10)).
+		WithValueLogFileSize(logBytes). // Every value is below the threshold, so nothing is in it.
 		WithValueThreshold(1 << 10).
 		WithNumCompactors(2).
 		WithBloomFalsePositive(0). // Keys are read in order only.
 		WithChecksumVerificationMode(options.OnBlockRead)
 }
 
-// Reserve implements Backend: the logs of the memtables, twice as long as these, the value log, and
-// tables that are being merged.
-func (Badger) Reserve(entries int64) int64 {
-	return (memTables+1)*2*memTableBytes + 8<<20 + entries*250
+// Reserve implements Backend: the logs of the memtables, twice as long as these, the value log,
+// which is mapped at twice its size, and tables that are being merged.
+func (b Badger) Reserve(entries int64) int64 {
+	return (memTables+1)*2*memTableFor(entries) + 2*logBytes + discardBytes + b.AtRest(entries)
 }
 
+// AtRest implements Backend: sorted tables.
+func (Badger) AtRest(entries int64) int64 { return otherBytes + entries*entryBytesDisk }
+
 // Headroom implements Backend: the log of a memtable, twice as long as this, and the value log.
-func (Badger) Headroom() int64 { return 2*memTableBytes + 8<<20 }
+func (Badger) Headroom(entries int64) int64 {
+	return 2*memTableFor(entries) + 2*logBytes + discardBytes
+}
 
 // List implements Backend. Tables are folders with the extension TableExt. Other files are left
 // out.
@@ -84,24 +114,22 @@ func (Badger) Remove(path string) error { return os.RemoveAll(path) }
 
 // Open implements Backend. Badger ends the process on some kinds of damage, or leaves a table out,
 // so its files are read here first.
-func (Badger) Open(path string, create bool) (Table, error) {
+func (b Badger) Open(path string, create bool, entries int64) (Table, error) {
 	if create {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return nil, err
 		}
-	} else if err := checkFiles(path); err != nil {
-		return nil, err
 	}
-	db, err := guard(func() (*badger.DB, error) { return badger.Open(badgerOptions(path)) })
-	if err != nil {
+	t := &badgerTable{path: path, idle: cmp.Or(b.Rest, 15*time.Second)}
+	if err := t.wake(memTableFor(entries)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	if create { // Its directory must be durable before a seal names it.
 		if err := (vfs.OS{}).SyncDir(path); err != nil {
-			return nil, errors.Join(err, db.Close())
+			return nil, errors.Join(err, t.Close())
 		}
 	}
-	return &badgerTable{db: db, path: path}, nil
+	return t, nil
 }
 
 // guard turns a panic into an error: Badger has some for bytes that it did not expect.
@@ -176,13 +204,100 @@ func checkSorted(path string) error {
 	return errors.Join(err, keep())
 }
 
-// badgerTable is one open database. failed is the error of the first Apply that failed; all later
-// ones return it.
+// badgerTable is one database, which is open while it is in use and some time after that. failed is
+// the error of the first Apply that failed; all later ones return it.
 type badgerTable struct {
-	db     *badger.DB
-	path   string
-	failed error
-	close  sync.Once
+	path string
+	idle time.Duration
+
+	mu       sync.Mutex
+	db       *badger.DB // nil: it is at rest
+	memTable int64      // of the open database
+	rest     *time.Timer
+	used     time.Time
+	failed   error
+	closed   bool
+}
+
+// wake opens the database with memtables of so many bytes at least. mu is held, or nobody else has
+// the table.
+func (t *badgerTable) wake(memTable int64) error {
+	if t.closed {
+		return tiers.ErrClosed
+	}
+	if t.db != nil && t.memTable < memTable {
+		if err := t.sleep(); err != nil {
+			return err
+		}
+	}
+	if t.db != nil {
+		t.used = time.Now()
+		return nil
+	}
+	if err := checkFiles(t.path); err != nil {
+		return err
+	}
+	// A database that was killed has a log as long as twice its memtable, which must hold it all.
+	logs, err := filepath.Glob(filepath.Join(t.path, "*.mem"))
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		if info, err := os.Stat(log); err == nil {
+			memTable = max(memTable, min(info.Size()/2, mostMemTable))
+		}
+	}
+	db, err := guard(func() (*badger.DB, error) { return badger.Open(badgerOptions(t.path, memTable)) })
+	if err != nil {
+		return err
+	}
+	t.db, t.memTable, t.used = db, memTable, time.Now()
+	if t.rest == nil {
+		t.rest = time.AfterFunc(t.idle, t.tire)
+	} else {
+		t.rest.Reset(t.idle)
+	}
+	return nil
+}
+
+// tire puts the table to rest if nobody has used it for some time.
+func (t *badgerTable) tire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.db == nil {
+		return
+	}
+	if left := t.idle - time.Since(t.used); left > 0 || t.bytes() > mostAtRest {
+		t.rest.Reset(max(left, t.idle/2))
+		return
+	}
+	if err := t.sleep(); err != nil && t.failed == nil {
+		t.failed = err
+	}
+}
+
+// sleep closes the database. mu is held.
+func (t *badgerTable) sleep() error {
+	if t.db == nil {
+		return nil
+	}
+	db := t.db
+	t.db = nil
+	if _, err := guard(func() (struct{}, error) { return struct{}{}, db.Close() }); err != nil {
+		return fmt.Errorf("close %s: %w", t.path, err)
+	}
+	// It says how much of the value log is of no use, which is nothing.
+	if err := os.Remove(filepath.Join(t.path, "DISCARD")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Rest implements Table.
+func (t *badgerTable) Rest() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sleep()
 }
 
 // loadBatch is how many keys Load hands over at a time.
@@ -197,6 +312,11 @@ type batchOfKeys struct {
 // Load implements Table. Several of BadgerDB's iterators run beside f, each over a range of the
 // keys.
 func (t *badgerTable) Load(f func(key, value []byte) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.wake(0); err != nil {
+		return err
+	}
 	bounds := t.bounds(runtime.GOMAXPROCS(0))
 	full, empty, stop := make(chan *batchOfKeys, 2*len(bounds)), make(chan *batchOfKeys, 4*len(bounds)),
 		make(chan struct{})
@@ -291,10 +411,16 @@ func (t *badgerTable) read(from, to []byte, full, empty chan *batchOfKeys, stop 
 }
 
 // Apply implements Table.
-func (t *badgerTable) Apply(ops []Op) error {
+func (t *badgerTable) Apply(ops []Op, entries int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.failed != nil {
 		return t.failed
 	}
+	if t.failed = t.wake(memTableFor(entries)); t.failed != nil {
+		return t.failed
+	}
+	defer func() { t.used = time.Now() }()
 	_, err := guard(func() (struct{}, error) { return struct{}{}, t.apply(ops) })
 	t.failed = err
 	return err
@@ -328,6 +454,13 @@ func (t *badgerTable) apply(ops []Op) error {
 
 // Bytes implements Table.
 func (t *badgerTable) Bytes() (n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bytes()
+}
+
+// bytes is Bytes. mu is held.
+func (t *badgerTable) bytes() (n int64) {
 	entries, err := os.ReadDir(t.path)
 	if err != nil {
 		return 0
@@ -341,12 +474,15 @@ func (t *badgerTable) Bytes() (n int64) {
 }
 
 // Close implements Table. A second call does nothing and returns nil.
-func (t *badgerTable) Close() (err error) {
-	t.close.Do(func() {
-		_, err = guard(func() (struct{}, error) { return struct{}{}, t.db.Close() })
-		if errors.Is(err, fs.ErrClosed) {
-			err = nil
-		}
-	})
-	return err
+func (t *badgerTable) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	if t.rest != nil {
+		t.rest.Stop()
+	}
+	return t.sleep()
 }

@@ -21,15 +21,15 @@ type Commit struct {
 
 // apply changes the table if the medium has room for it. Without room it fails with tiers.ErrFull
 // and changes nothing, because a mapped file that cannot grow ends the process.
-func (x *Index) apply(ops []Op) error {
+func (x *Index) apply(ops []Op, entries int64) error {
 	free, err := x.opts.FS.Free(x.dir)
 	if err != nil {
 		return err
 	}
-	if need := x.opts.Tables.Headroom(); free < need {
+	if need := x.opts.Tables.Headroom(entries); free < need {
 		return fmt.Errorf("disk has %d bytes free and the index wants %d: %w", free, need, tiers.ErrFull)
 	}
-	return x.table.Apply(ops)
+	return x.table.Apply(ops, entries)
 }
 
 // Commit makes changes, an epoch and a note durable together. After an error it is unknown whether
@@ -71,7 +71,7 @@ func (x *Index) Commit(c Commit) error {
 		}
 	}
 	if len(ops) > 0 {
-		if err := x.apply(ops); err != nil {
+		if err := x.apply(ops, int64(st.count)); err != nil {
 			x.broken = !errors.Is(err, tiers.ErrFull)
 			return fmt.Errorf("commit epoch %d: %w", c.Epoch, err)
 		}

@@ -142,7 +142,7 @@ func Open(opts Options, reset func(Meta), apply func(Entry)) (*Index, State, err
 	// What a commit that was not sealed left in the table goes before another one can seal it.
 	if len(repairs) > 0 {
 		state.Healed = true
-		if err := x.apply(repairs); err != nil {
+		if err := x.apply(repairs, int64(st.count)); err != nil {
 			return nil, state, errors.Join(fmt.Errorf("undo a commit that was cut short: %w", err), x.Close())
 		}
 	}
@@ -196,9 +196,9 @@ func (x *Index) Meta() Meta { return x.meta }
 func (x *Index) Broken() bool { return x.broken }
 
 // Reserve returns the most bytes that the index of a number of pages and marks takes at any moment,
-// in one directory: two tables while one is renewed, and the superblocks.
+// in one directory: a table, another one at rest while it is renewed, and the superblocks.
 func Reserve(t Backend, pages, marks int64) int64 {
-	return 2*t.Reserve(pages) + superblockReserve(marks)
+	return t.Reserve(pages) + t.AtRest(pages) + superblockReserve(marks)
 }
 
 // Marks returns the number of records, pages and lives that the superblock tells a rebuild to leave

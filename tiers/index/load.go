@@ -32,7 +32,7 @@ func (x *Index) openTable(apply func(Entry)) ([]Op, error) {
 	if missing != nil {
 		return nil, fmt.Errorf("table %d: %w", x.seal.table, missing)
 	}
-	t, err := x.opts.Tables.Open(filepath.Join(x.dir, tableName(x.seal.table)), false)
+	t, err := x.opts.Tables.Open(filepath.Join(x.dir, tableName(x.seal.table)), false, int64(x.seal.count))
 	if err != nil {
 		return nil, err
 	}

@@ -106,14 +106,18 @@ const fillBatch = 1 << 15
 
 // fill makes a table with all entries.
 func (x *Index) fill(path, dir string, all iter.Seq[Entry], st seal) (_ Table, sum sums, err error) {
+	if x.table != nil { // there is room for one table that is in use
+		_ = x.table.Rest() // It may have failed, which is why it is renewed.
+	}
+	entries := int64(st.count)
 	free, err := x.opts.FS.Free(dir)
 	if err != nil {
 		return nil, sum, err
 	}
-	if need := x.opts.Tables.Headroom(); free < need {
+	if need := x.opts.Tables.Headroom(entries); free < need {
 		return nil, sum, fmt.Errorf("disk has %d bytes free and an index wants %d: %w", free, need, tiers.ErrFull)
 	}
-	t, err := x.opts.Tables.Open(path, true)
+	t, err := x.opts.Tables.Open(path, true, entries)
 	if err != nil {
 		return nil, sum, err
 	}
@@ -121,7 +125,7 @@ func (x *Index) fill(path, dir string, all iter.Seq[Entry], st seal) (_ Table, s
 	buf := make([]byte, fillBatch*(8+valueBytes))
 	flush := func() {
 		if err == nil {
-			err = t.Apply(ops)
+			err = t.Apply(ops, entries)
 		}
 		ops = ops[:0]
 		clear(buf)

@@ -14,7 +14,7 @@ import (
 
 // growBytes is the step in which files are allocated ahead, so that an append can run out of disk
 // only here, and fdatasync rarely has a new length to write.
-const growBytes = 256 << 10
+const growBytes = 32 << 10
 
 // superblock is two identical files of one block a commit, of which either alone is
 // enough. Its last commit says which state of the table counts and what its sums are, and with its
@@ -194,12 +194,14 @@ func (x *superblock) load(copies []found, reset func(Meta), apply func(mark)) (s
 
 // wantsRenewal reports whether the commits since the snapshot are so long that a new generation
 // pays off.
-func (x *superblock) wantsRenewal() bool { return x.end > max(4*x.snapshot, growBytes) }
+func (x *superblock) wantsRenewal() bool { return x.end > max(2*x.snapshot, 2*growBytes) }
 
 // superblockReserve is the most bytes that a superblock with so many marks takes for a moment, in
-// one directory: two generations of two copies, the old one up to four times a snapshot and a
-// commit of every mark longer, the new one a snapshot.
-func superblockReserve(marks int64) int64 { return 8*growBytes + marks*2*(4+1+1)*entryBytes }
+// one directory: two generations of two copies, the old one up to twice a snapshot and a
+// commit of every mark longer, the new one a snapshot. Each snapshot and commit has a note.
+func superblockReserve(marks int64) int64 {
+	return 2*(2+1+1)*(MaxNote+vfs.BlockSize) + 3*growBytes + marks*2*(2+1+1)*entryBytes
+}
 
 // commit makes a seal and marks durable together. After an error it is unknown whether a crash
 // would bring back the state before or after; the index is then broken until renew.

@@ -13,7 +13,11 @@ type Op struct{ Key, Value []byte }
 type Table interface {
 	// Load calls f for every key. The slices are good until f returns.
 	Load(f func(key, value []byte) error) error
-	Apply(ops []Op) error
+	// Apply runs changes. The table has about so many entries then, by which its memory is sized.
+	Apply(ops []Op, entries int64) error
+	// Rest gives up what an open table has beside its files; the next call takes it again. Another
+	// goroutine may call it.
+	Rest() error
 	// Bytes is the length of its files.
 	Bytes() int64
 	Close() error
@@ -22,16 +26,18 @@ type Table interface {
 // Backend makes tables. Badger is the real one; package tabletest has a double whose files a test
 // can crash.
 type Backend interface {
-	// Open opens a table, or makes it where there must be none.
-	Open(path string, create bool) (Table, error)
+	// Open opens a table of about so many entries, or makes it where there must be none.
+	Open(path string, create bool, entries int64) (Table, error)
 	// List returns the names of the tables in a directory.
 	List(dir string) ([]string, error)
 	// Remove deletes a table that is not open.
 	Remove(path string) error
 	// Reserve is the most bytes that a table of so many entries takes for a moment.
 	Reserve(entries int64) int64
+	// AtRest is the most bytes that such a table takes at rest.
+	AtRest(entries int64) int64
 	// Headroom is how many bytes the medium must have free for Apply to be safe.
-	Headroom() int64
+	Headroom(entries int64) int64
 }
 
 // TableExt is the extension of a table's name.

@@ -86,15 +86,18 @@ func TestSegmentBytes(t *testing.T) {
 	}
 }
 
-// TestMinCapacity: the least capacity is a segment of one page, which is its header, its record and
-// its end, and the index of one page and one mark.
+// TestMinCapacity: the least capacity is a segment of two records, which are its header, the records
+// and its end, and the index of one page and one mark. For pages of 2 MiB that is less than 8 MiB.
 func TestMinCapacity(t *testing.T) {
 	tables := tabletest.Backend{FS: vfs.NewMem(0)}
-	for size, blocks := range map[int]int64{vfs.BlockSize: 4, 4 * vfs.BlockSize: 7, 0: 515} {
+	for size, blocks := range map[int]int64{vfs.BlockSize: 6, 4 * vfs.BlockSize: 12, 0: 1028} {
 		if got, want := (Options{PageSize: size, Tables: tables}).MinCapacity(),
 			blocks*vfs.BlockSize+index.Reserve(tables, 1, 1); got != want {
 			t.Errorf("pages of %d: %d bytes, want %d", size, got, want)
 		}
+	}
+	if got := (Options{}).MinCapacity(); got > 8<<20 {
+		t.Errorf("%d bytes, want at most 8 MiB", got)
 	}
 	if one, none, two := index.Reserve(tables, 1, 1), index.Reserve(tables, 0, 1), index.Reserve(tables, 2,
 		1); one <= none || two <= one {

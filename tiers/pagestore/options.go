@@ -70,11 +70,17 @@ type Quota = segment.Quota
 // NewQuota is a quota of so many bytes.
 func NewQuota(capacity int64) *Quota { return segment.NewQuota(capacity) }
 
-// MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of one
-// page, and the index, which takes 115 MiB in BadgerDB.
+// MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of two
+// records, so that a page is written again before its old record is free, and the index, which takes
+// 4 MiB in BadgerDB for a few pages. It is less than 8 MiB for pages of 2 MiB.
 func (o Options) MinCapacity() int64 {
 	o = o.withDefaults()
-	return int64(segment.BlocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)
+	return int64(2*segment.BlocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)
+}
+
+// IndexBytes returns the bytes that the index of so many pages may take.
+func (o Options) IndexBytes(pages int) int64 {
+	return index.Reserve(o.withDefaults().Tables, int64(pages), int64(pages))
 }
 
 // withDefaults returns a copy with every unset field filled in.

@@ -243,7 +243,7 @@ func TestCapacityIsNeverPassed(t *testing.T) {
 	ctx := context.Background()
 	opts := memOptions(vfs.NewMem(0))
 	opts.Tiers = opts.Tiers[2:]
-	opts.Tiers[0].Capacity = 3 << 20
+	opts.Tiers[0].Capacity = 2 << 20
 	fs := vfs.NewMem(opts.Tiers[0].Capacity) // The medium itself enforces the cap.
 	opts.FS, opts.Tables = fs, tabletest.Backend{FS: fs}
 	opts.Tiers[0].DiskReserve = -1

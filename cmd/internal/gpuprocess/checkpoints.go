@@ -54,8 +54,8 @@ const (
 	maxSegment = 64 << 20
 	// mostSegments is the approximate number of files of a full tier, all of which are open.
 	mostSegments = 4096
-	// indexBytes is the room in the index for one page and its former places.
-	indexBytes = 1 << 10
+	// spareBytes is room for what the index remembers of former records, where no capacity is set.
+	spareBytes = 64 << 20
 )
 
 // Open implements gpuagents.Checkpoints. The store has up to pages pages of pageSize bytes. It
@@ -73,15 +73,15 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	// New: a checkpoint only saves the replay of the log, so a store that a failed disk may hide
 	// does not keep the shard from the other disks.
 	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
-	index := o.MinCapacity() + indexBytes*int64(pages)
+	index := o.IndexBytes(pages)
 	for _, t := range c.tiers {
 		p := pagestore.Tier{Name: t.name, Dir: filepath.Join(t.dir, name), Codec: t.codec, Quota: t.quota}
 		p.SegmentBytes = max(min(2*all, max(maxSegment, t.capacity/mostSegments)), record)
-		p.Capacity = t.capacity
+		p.Capacity, p.DiskReserve = t.capacity, c.reserve(t.dir)
 		if t.quota == nil {
 			// A commit may write every page before the old copies are free. A third copy is room
 			// for segments that are not full.
-			p.Capacity = index + 3*all + 2*p.SegmentBytes
+			p.Capacity = spareBytes + index + 3*all + 2*p.SegmentBytes
 		}
 		o.Tiers = append(o.Tiers, p)
 	}
@@ -97,6 +97,20 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	}
 	c.tiers[0].quota.Hold(index)
 	return &store{Store: s, of: c, name: name, index: index}, nil
+}
+
+// reserve returns how many bytes of the disk of a folder stay free for others: a twentieth of a small
+// one.
+func (c *checkpoints) reserve(dir string) int64 {
+	const least, most = 1 << 20, 64 << 20
+	if c.fs != nil {
+		return most
+	}
+	s, err := fileSystem(dir)
+	if err != nil {
+		return most // the tier fails, which its first write tells
+	}
+	return min(max(int64(s.Blocks)*s.Bsize/diskShare, least), most) //nolint:unconvert // of another type elsewhere
 }
 
 // store is the open store of a shard. It implements pages.Layered: pages may be read from the tiers

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -116,9 +117,9 @@ func parseTier(value string, place int) (*storeTier, error) {
 			t.codec, err = codec.ParseSpec(text)
 		case "capacity":
 			t.capacity, err = strictyaml.ParseSize(text)
-			if least := (pagestore.Options{}).MinCapacity(); err == nil && t.capacity < least {
-				return nil, command.Usage("--tier %q: capacity %s: use at least %dMiB, which the index of a shard "+
-					"may take", value, text, least>>20+1)
+			if err == nil && t.capacity < leastTier {
+				return nil, command.Usage("--tier %q: capacity %s: use at least %s: an index and a page", value, text,
+					memory.Text(leastTier))
 			}
 		case "age":
 			t.age, err = time.ParseDuration(text)
@@ -169,13 +170,24 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 		}
 		if t.capacity == 0 { // the free space, and the space of the checkpoints that are there
 			room := free + length(t.dir)
-			t.capacity = max(room-room/diskShare, pagestore.Options{}.MinCapacity())
+			t.capacity = max(room-room/diskShare, leastTier)
+		}
+		if size, serr := fileSystem(t.dir); err == nil && serr == nil {
+			bytes := int64(size.Blocks) * size.Bsize //nolint:unconvert // of another type on other systems
+			if bytes < leastTier {
+				return command.Usage("--tier %s=%s: its disk has %s, and a tier needs %s: name a folder of another "+
+					"disk", t.name, t.dir, memory.Text(bytes), memory.Text(leastTier))
+			}
 		}
 		// One quota for the stores of all shards: each takes from it when it grows.
 		t.quota = pagestore.NewQuota(t.capacity)
 	}
 	return nil
 }
+
+// leastTier is the least capacity of a tier: the index of a shard and a page of 2 MiB twice, see
+// pagestore.Options.MinCapacity.
+const leastTier = 8 << 20
 
 // diskShare is the divisor for the part of a disk that a tier leaves free by default, because file
 // systems become slow when they are full.

@@ -347,7 +347,7 @@ func TestFullTiers(t *testing.T) {
 	r := newRig(t)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
 	answers, pages := r.undisturbed(t, all)
-	tiny := (pagestore.Options{PageSize: coldPage}).MinCapacity() + cold*indexBytes + 4*coldPage
+	tiny := (pagestore.Options{PageSize: coldPage}).IndexBytes(cold) + 8*coldPage
 	for name, full := range map[string][]int{"first": {0, 1}, "slow": {1}} {
 		disks := newTiers(t.TempDir())
 		disks[0].age = 250 * time.Millisecond

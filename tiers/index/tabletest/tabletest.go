@@ -33,7 +33,7 @@ type table struct {
 }
 
 // Open implements index.Backend.
-func (b Backend) Open(path string, create bool) (index.Table, error) {
+func (b Backend) Open(path string, create bool, _ int64) (index.Table, error) {
 	var mode vfs.Mode
 	if create {
 		mode = vfs.Create
@@ -72,8 +72,11 @@ func (b Backend) Remove(path string) error {
 // Reserve implements index.Backend.
 func (Backend) Reserve(entries int64) int64 { return 256<<10 + entries*128 }
 
+// AtRest implements index.Backend.
+func (b Backend) AtRest(entries int64) int64 { return b.Reserve(entries) }
+
 // Headroom implements index.Backend.
-func (Backend) Headroom() int64 { return 0 }
+func (Backend) Headroom(int64) int64 { return 0 }
 
 // A transaction is a header (length, CRC32 of the rest, number, count of changes) and its changes
 // (length of the key, length of the value plus one or 0 for a removal, key, value).
@@ -136,8 +139,11 @@ func (t *table) Load(f func(key, value []byte) error) error {
 	return nil
 }
 
+// Rest implements index.Table: it has nothing but its file.
+func (*table) Rest() error { return nil }
+
 // Apply implements index.Table.
-func (t *table) Apply(ops []index.Op) error {
+func (t *table) Apply(ops []index.Op, _ int64) error {
 	for len(ops) > 0 && t.failed == nil {
 		n := min(len(ops), maxOps)
 		t.failed = t.transaction(ops[:n])
