@@ -41,6 +41,10 @@ type aging struct {
 	demand *demand
 	moved  *migrations
 	above  int // the number of memory tiers
+	filler Filler
+	period time.Duration
+	rounds rounds
+	seeded bool
 
 	// The state of a round.
 	moves   []agingMove
@@ -59,42 +63,50 @@ type agingMove struct {
 // noCut is an age that no page reaches.
 const noCut = ^uint32(0)
 
-// run moves pages until ctx ends. It returns at once if pages never move: no tier has a threshold,
-// and the store is no Filler.
-func (a *aging) run(ctx context.Context) {
+// newAging returns the aging of a Pager; nil if pages never move: there is no store, or no tier has a
+// threshold and the store is no Filler.
+func newAging(p *Pager) *aging {
+	if p.store == nil {
+		return nil
+	}
+	a := &aging{
+		table: &p.table, store: p.store, calls: p.calls, disks: p.opts.Disks, ages: &p.ages, clock: &p.clock,
+		demand: &p.demand, moved: &p.move.moved, above: len(p.memory),
+	}
+	a.filler, _ = a.store.(Filler)
 	least := time.Duration(0)
 	for _, d := range a.disks[:len(a.disks)-1] {
 		if d.MaxIdle > 0 && (least == 0 || d.MaxIdle < least) {
 			least = d.MaxIdle
 		}
 	}
-	filler, _ := a.store.(Filler)
-	if least == 0 && filler == nil {
-		return
+	if least == 0 && a.filler == nil {
+		return nil
 	}
 	// A page moves an eighth of the shortest threshold late at most. A round over ten million pages
 	// takes a tenth of a second.
-	period := 5 * time.Second
-	if least > 0 {
-		period = min(max(least/8, stampUnit), period)
+	if a.period = 5 * time.Second; least > 0 {
+		a.period = min(max(least/8, stampUnit), a.period)
 	}
 	n := len(a.disks)
 	a.classes, a.cut, a.quota = make([][64]int, n), make([]uint32, n), make([]int, n)
 	for i := range a.cut {
 		a.cut[i] = noCut
 	}
-	a.seed(ctx)
-	t := time.NewTicker(period)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			a.round(ctx)
-			a.room(filler)
-		case <-ctx.Done():
-			return
-		}
+	a.rounds.begun, a.rounds.round = p.background, a.next
+	return a
+}
+
+// next makes a round; the first one only looks at what is there.
+func (a *aging) next(ctx context.Context) {
+	if !a.seeded {
+		a.seeded = true
+		a.seed(ctx)
+	} else {
+		a.round(ctx)
+		a.room(a.filler)
 	}
+	a.rounds.next.Store(a.clock.now() + int64(a.period/tick))
 }
 
 // seed records the pages that were in the store at the start, as if they had left memory just now.

@@ -38,21 +38,6 @@ func units(d time.Duration) uint32 { return uint32(min(d/stampUnit, time.Duratio
 // stamp returns the time since Open in units of stampUnit, from 1 on.
 func (c *clock) stamp() uint32 { return uint32(c.now()/int64(stampUnit/tick)) + 1 }
 
-// keep advances the clock until ctx ends.
-func (c *clock) keep(ctx context.Context) {
-	t := time.NewTicker(tick)
-	defer t.Stop()
-	start := time.Now()
-	for {
-		select {
-		case now := <-t.C:
-			c.ticks.Store(int64(now.Sub(start) / tick)) // A ticker drops ticks on a busy machine.
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // giveWay waits while page faults are being served, and reports whether the Pager is still open.
 func (d *demand) giveWay(ctx context.Context) bool {
 	if d.count() == 0 {

@@ -3,6 +3,7 @@ package pager
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,32 +17,19 @@ type fetcher struct {
 	groups   *groups
 	clock    *clock
 	demand   *demand
-	sweeping chan struct{} // a hint that a sweep was announced
+	rounds   rounds
+	sweeping atomic.Bool // a sweep was announced and goes on
 	batch    int
 	stall    time.Duration
 	still    *sync.RWMutex // Pager.still
 }
 
-// run brings wanted pages up in batches, until ctx ends.
-func (ft *fetcher) run(ctx context.Context) {
-	ahead := time.NewTicker(tick)
-	defer ahead.Stop()
+// round brings the wanted pages up in batches, and then those of sweeps.
+func (ft *fetcher) round(ctx context.Context) {
 	batch := make([]want, 0, ft.batch)
-	for {
+	for more := true; more; {
 		batch = batch[:0]
-		select {
-		case w := <-ft.guesses.wanted:
-			batch = append(batch, w)
-		case <-ft.sweeping:
-			ft.sweeps(ctx)
-			continue
-		case <-ahead.C:
-			ft.sweeps(ctx)
-			continue
-		case <-ctx.Done():
-			return
-		}
-		for more := true; more && len(batch) < ft.batch; {
+		for more && len(batch) < ft.batch {
 			select {
 			case w := <-ft.guesses.wanted:
 				batch = append(batch, w)
@@ -57,6 +45,12 @@ func (ft *fetcher) run(ctx context.Context) {
 			ft.bring(ctx, rest[:n])
 			rest = rest[n:]
 		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	if ft.sweeping.Load() {
+		ft.sweeps(ctx)
 	}
 }
 
@@ -138,6 +132,7 @@ func (ft *fetcher) spareFrame(ctx context.Context, w want) *frame {
 
 // sweeps fetches the next pages of announced sweeps, up to two batches ahead of the pins.
 func (ft *fetcher) sweeps(ctx context.Context) {
+	ft.sweeping.Store(false)
 	for _, m := range ft.memory {
 		ft.table.drain(m)
 		m.policyMu.Lock()
@@ -146,6 +141,7 @@ func (ft *fetcher) sweeps(ctx context.Context) {
 		if !on {
 			continue
 		}
+		ft.sweeping.Store(true)
 		end := min(last-next, uint64(2*ft.batch)-1)
 		wants := make([]want, 0, ft.batch)
 		for i := uint64(0); i <= end; i++ {

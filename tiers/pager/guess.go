@@ -12,6 +12,7 @@ import (
 type guesser struct {
 	table     *table
 	wanted    chan want
+	queued    func() // begins a round of the fetcher
 	forgotten atomic.Uint64
 	off       atomic.Bool // see Pager.Guess
 }
@@ -31,6 +32,7 @@ const wantQueue = 1024
 func (gu *guesser) want(w want) bool {
 	select {
 	case gu.wanted <- w:
+		gu.queued()
 		return true
 	default:
 		gu.forgotten.Add(1)

@@ -39,10 +39,8 @@ func (p *Pager) WillSweep(tier int, first, last uint64) error {
 	m.policyMu.Lock()
 	m.policy.Sweep(first, last)
 	m.policyMu.Unlock()
-	select {
-	case p.fetches.sweeping <- struct{}{}:
-	default:
-	}
+	p.fetches.sweeping.Store(true)
+	p.fetches.rounds.kick()
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// keeper is the background work of the memory tiers: one goroutine a tier keeps frames free, moves
-// idle pages down and asks for warm ones to move up.
+// keeper is the background work of the memory tiers: it keeps frames free, moves idle pages down and
+// asks for warm ones to move up.
 type keeper struct {
 	table   *table
 	memory  []*memory
@@ -23,41 +23,45 @@ type keeper struct {
 	still   *sync.RWMutex // Pager.still
 }
 
-// idleEvery is the number of rounds from one look for idle pages to the next: 80 ms, a twelfth of
-// the shortest threshold of the design.
-const idleEvery = 16
+// The times between two rounds of a keeper, in ticks: lookEvery, 80 ms, is a twelfth of the shortest
+// threshold of the design.
+const (
+	lookEvery  = 16
+	mostPause  = 200
+	slowdown   = 10 // a round takes at most a tenth of a core
+	roundsFast = 1
+)
 
-// run keeps a tier between its watermarks, hands the recorded pins to its policy, and moves idle
-// pages down and warm ones up, until ctx ends.
-func (k *keeper) run(ctx context.Context, m *memory) {
-	t := time.NewTimer(tick)
-	defer t.Stop()
-	for round := 0; ; round++ {
-		select {
-		case <-t.C:
-		case <-m.kick:
-		case <-ctx.Done():
-			return
-		}
-		k.still.RLock()
-		start := time.Now()
-		k.table.drain(m)
-		if m.freeFrames() < m.Low && !m.down() {
-			k.makeRoom(ctx, m)
-		}
-		if round%idleEvery == 0 {
-			if m.MaxIdle > 0 {
-				k.demoteIdle(ctx, m)
-			}
-			if m.level > 0 && k.memory[m.level-1].Promote {
-				k.promoteWarm(m)
-			}
-		}
-		k.still.RUnlock()
-		// The policies may take at most a tenth of a core. Pins that find the log full meanwhile
-		// are not recorded, so the policy sees a sample.
-		t.Reset(max(tick, 10*time.Since(start)))
+// round keeps a tier between its watermarks, hands the recorded pins to its policy, and moves idle
+// pages down and warm ones up. The next round comes soon after one that had something to do.
+func (k *keeper) round(ctx context.Context, m *memory) {
+	k.still.RLock()
+	defer k.still.RUnlock()
+	start := time.Now()
+	busy := k.table.drain(m) > 0
+	frames, free := m.size()
+	if free < m.Low && !m.down() {
+		busy = true
+		k.makeRoom(ctx, m)
 	}
+	now, most := k.clock.now(), int64(mostPause)
+	if m.MaxIdle > 0 && free < frames || m.level > 0 && k.memory[m.level-1].Promote {
+		most = lookEvery
+	}
+	if now >= m.looked+lookEvery {
+		m.looked = now
+		if m.MaxIdle > 0 {
+			k.demoteIdle(ctx, m)
+		}
+		if m.level > 0 && k.memory[m.level-1].Promote {
+			k.promoteWarm(m)
+		}
+	}
+	if m.pause = min(2*max(m.pause, roundsFast), most); busy {
+		m.pause = roundsFast
+	}
+	// Pins that find the log full meanwhile are not recorded, so the policy sees a sample.
+	m.keeps.next.Store(k.clock.now() + max(m.pause, int64(slowdown*time.Since(start)/tick)))
 }
 
 // makeRoom evicts pages in batches until as many frames are free as the high watermark says. It

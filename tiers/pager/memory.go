@@ -66,7 +66,9 @@ type memory struct {
 
 	waiters atomic.Int32
 	freed   chan struct{} // a hint to one waiter
-	kick    chan struct{} // a hint to the keeper
+	keeps   rounds        // of the keeper
+	looked  int64         // the clock of the last look for idle pages; used by the keeper
+	pause   int64         // ticks between two rounds of the keeper; likewise
 	bulk    chan struct{} // held by the PinAll that runs
 	counters
 }
@@ -74,7 +76,7 @@ type memory struct {
 // newMemory returns a tier whose frames are all free. The options are valid.
 func newMemory(level int, o Memory, opts Options) *memory {
 	m := &memory{
-		Memory: o, level: level, freed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		Memory: o, level: level, freed: make(chan struct{}, 1),
 		bulk: make(chan struct{}, 1),
 	}
 	m.copier, _ = o.Frames.(tiers.Copier)
@@ -137,11 +139,10 @@ func (m *memory) hint() {
 	}
 }
 
-// kickKeeper wakes the goroutine that keeps frames free.
+// kickKeeper has the keeper make a round now.
 func (m *memory) kickKeeper() {
-	select {
-	case m.kick <- struct{}{}:
-	default:
+	if m.keeps.begun != nil {
+		m.keeps.kick()
 	}
 }
 

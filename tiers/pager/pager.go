@@ -78,11 +78,15 @@ type Pager struct {
 	pins        pinner
 	fetches     fetcher
 
-	still  sync.RWMutex       // held shared by a round of background work that takes frames, exclusively by Resize
-	work   sync.WaitGroup     // the goroutines of the background work
-	stop   context.CancelFunc // ends them
-	ended  chan struct{}      // closed by Close
-	closed atomic.Bool
+	still    sync.RWMutex // held shared by a round of background work that takes frames, exclusively by Resize
+	opened   time.Time
+	ageing   *aging          // nil: pages of the store never move
+	starting sync.Mutex      // held to begin a round of background work, and to end all
+	work     sync.WaitGroup  // the goroutines of the background work
+	ctx      context.Context //nolint:containedctx // of the background work
+	stop     context.CancelFunc
+	ended    chan struct{} // closed by Close
+	closed   atomic.Bool
 }
 
 // Open starts a Pager over empty frames. The caller closes it.
@@ -142,31 +146,26 @@ func (p *Pager) connect() {
 	}
 	p.fetches = fetcher{
 		table: &p.table, memory: p.memory, guesses: &p.guesses, move: &p.move, groups: p.groups, clock: &p.clock,
-		demand: &p.demand, sweeping: make(chan struct{}, 1), batch: p.opts.Batch, stall: p.opts.Breaker.Stall,
+		demand: &p.demand, batch: p.opts.Batch, stall: p.opts.Breaker.Stall,
 		still: &p.still,
 	}
 }
 
-// startWork starts the goroutines of the background work, which Close ends.
+// startWork prepares the background work, which Close ends.
 func (p *Pager) startWork() {
-	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
-	if p.store != nil {
-		a := &aging{
-			table: &p.table, store: p.store, calls: p.calls, disks: p.opts.Disks, ages: &p.ages, clock: &p.clock,
-			demand: &p.demand, moved: &p.move.moved, above: len(p.memory),
-		}
-		p.work.Go(func() { a.run(ctx) })
-	}
-	p.work.Go(func() { p.clock.keep(ctx) })
+	p.opened = time.Now()
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.ageing = newAging(p)
 	k := &keeper{
 		table: &p.table, memory: p.memory, store: p.store, guesses: &p.guesses, move: &p.move, groups: p.groups,
 		clock: &p.clock, demand: &p.demand, batch: p.opts.Batch, still: &p.still,
 	}
 	for _, m := range p.memory {
-		p.work.Go(func() { k.run(ctx, m) })
+		m.keeps.begun, m.keeps.round = p.background, func(ctx context.Context) { k.round(ctx, m) }
 	}
-	p.work.Go(func() { p.fetches.run(ctx) })
+	p.fetches.rounds.begun, p.fetches.rounds.round = p.background, p.fetches.round
+	p.guesses.queued = p.fetches.rounds.kick
+	heart.join(p)
 }
 
 // zeroPages has a page of zeros for each size that was used. A process opens thousands of Pagers,
@@ -225,7 +224,10 @@ func (p *Pager) Close() error {
 	if p.closed.Swap(true) {
 		return nil
 	}
+	heart.leave(p)
+	p.starting.Lock()
 	p.stop()
+	p.starting.Unlock()
 	close(p.ended)
 	var errs []error
 	if err := p.waitEnd(); err != nil {

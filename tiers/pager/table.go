@@ -202,8 +202,9 @@ func (t *table) mayEvict(m *memory, page uint64, may func(*frame) bool) bool {
 	return f != nil && f.memory == m && !f.moving && f.pins.Load() == 0 && (may == nil || may(f))
 }
 
-// drain gives the recorded pins of pages in a tier to its policy. It holds the tier's policyMu.
-func (t *table) drain(m *memory) {
+// drain gives the recorded pins of pages in a tier to its policy, and returns their number. It holds
+// the tier's policyMu.
+func (t *table) drain(m *memory) (pins int) {
 	m.policyMu.Lock()
 	defer m.policyMu.Unlock()
 	for i := range t.shards {
@@ -224,6 +225,7 @@ func (t *table) drain(m *memory) {
 			switch {
 			case f == nil:
 			case f.memory == m:
+				pins++
 				m.policy.Access(page - 1)
 			default: // The drain of another tier takes it.
 				s.log[left].Store(page)
@@ -232,6 +234,7 @@ func (t *table) drain(m *memory) {
 		}
 		s.logged.Store(left)
 	}
+	return pins
 }
 
 // init makes the table empty, over a store; a nil store has no pages.

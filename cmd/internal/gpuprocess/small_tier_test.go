@@ -27,7 +27,7 @@ func TestSmallDisk(t *testing.T) {
 	}
 	disks := []*storeTier{{name: "nvme", dir: mount("4m")}}
 	if err := openTiers(disks, slog.New(slog.DiscardHandler)); err == nil ||
-		!strings.Contains(err.Error(), "its disk has 4MiB, and a tier needs 8MiB") {
+		!strings.Contains(err.Error(), "its disk has 4 MiB, and a tier needs 8 MiB") {
 		t.Errorf("openTiers on a disk of 4 MiB: %v, want a refusal", err)
 	}
 	disks[0].dir = mount("24m")
