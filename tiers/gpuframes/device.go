@@ -65,9 +65,7 @@ func NewDevice(opts Options) (d *Device, err error) {
 		return nil, err
 	}
 	for i := range made.dirs {
-		if made.dirs[i], err = newDirection(o); err != nil {
-			return nil, err
-		}
+		made.dirs[i] = newDirection(o)
 	}
 	return made, nil
 }

@@ -32,7 +32,8 @@ func (d *direction) busy() bool {
 	return d.demands.Load() > 0 || last != 0 && time.Since(started)-time.Duration(last) < calm
 }
 
-// lane is two streams, so that one copies while the other is waited for and filled again.
+// lane is two streams, so that one copies while the other is waited for and filled again. A stream is
+// opened by the first copy that needs it: pages that all fit on the device need none.
 type lane struct {
 	dev     device.Device
 	streams [2]device.Stream
@@ -44,7 +45,7 @@ type lane struct {
 const backgroundLanes = 2
 
 // newDirection makes the lanes: two for the background, several for demands.
-func newDirection(o Options) (_ *direction, err error) {
+func newDirection(o Options) *direction {
 	d := &direction{
 		depth: o.Depth, idle: make(chan struct{}, 1), slow: make(chan struct{}, 1),
 		counts: [2]int{tiers.Background: backgroundLanes, tiers.Demand: o.Lanes},
@@ -53,25 +54,16 @@ func newDirection(o Options) (_ *direction, err error) {
 		d.lanes[u] = make(chan *lane, n)
 	}
 	for u, n := range d.counts {
-		for i := range n {
-			l := &lane{dev: o.Device, timer: time.NewTimer(yield)}
-			err := l.open()
-			if err != nil {
-				d.counts[u] = i
-				if u == 0 {
-					d.counts[1] = 0
-				}
-				return nil, errors.Join(err, l.close(), d.close())
-			}
-			d.lanes[u] <- l
+		for range n {
+			d.lanes[u] <- &lane{dev: o.Device}
 		}
 	}
-	return d, nil
+	return d
 }
 
-// open makes the streams that are missing.
-func (l *lane) open() (err error) {
-	for i := range l.streams {
+// open makes those of the first n streams that are missing.
+func (l *lane) open(n int) (err error) {
+	for i := range n {
 		if l.streams[i] == nil {
 			if l.streams[i], err = l.dev.NewStream(); err != nil {
 				l.streams[i] = nil
@@ -84,7 +76,9 @@ func (l *lane) open() (err error) {
 
 // close closes the streams.
 func (l *lane) close() error {
-	l.timer.Stop()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 	var errs []error
 	for i, s := range l.streams {
 		if s != nil {
@@ -137,6 +131,9 @@ func (d *direction) giveWay(ctx context.Context, l *lane) {
 	if d.demands.Load() == 0 {
 		return
 	}
+	if l.timer == nil {
+		l.timer = time.NewTimer(yield)
+	}
 	l.timer.Reset(yield)
 	for d.demands.Load() > 0 {
 		select {
@@ -166,7 +163,11 @@ func (d *direction) close() error {
 // a demand: with four pages there, a demand took 101 us in place of 48 on an H200. When it returns,
 // nothing is under way.
 func (l *lane) copy(ctx context.Context, dir int, d *direction, u tiers.Urgency) error {
-	if err := l.open(); err != nil { // A stream that failed before was closed.
+	n := len(l.streams)
+	if u == tiers.Demand {
+		n = 1
+	}
+	if err := l.open(n); err != nil { // A stream that failed before was closed.
 		return err
 	}
 	if u == tiers.Demand {

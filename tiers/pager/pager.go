@@ -130,7 +130,11 @@ func (p *Pager) openStore() {
 
 // connect gives every part those that it calls.
 func (p *Pager) connect() {
-	p.table.init(p.store)
+	frames := 0
+	for _, m := range p.memory {
+		frames += len(m.frames)
+	}
+	p.table.init(p.store, frames)
 	p.groups = newGroups(p.opts.Batch)
 	p.guesses = guesser{table: &p.table, wanted: make(chan want, wantQueue)}
 	puts := &putter{calls: p.calls, staging: p.staging}

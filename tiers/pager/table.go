@@ -3,6 +3,7 @@ package pager
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -16,13 +17,14 @@ import (
 //
 // All methods may be called from several goroutines at once.
 type table struct {
-	shards [shardCount]shard
+	shards []shard
+	shift  uint        // of the hash of a page, whose upper bits are its shard
 	store  tiers.Store // has the pages that are in no frame; nil without a store
 }
 
-// shardCount is the number of parts of the page table, each with a lock of its own: enough that the
-// pins of a few hundred cores seldom meet.
-const shardCount = 256
+// shardBits is the logarithm of the most parts of the page table, each with a lock of its own: enough
+// that the pins of a few hundred cores seldom meet. A table of few frames has fewer.
+const shardBits = 8
 
 // shard is a part of the page table.
 type shard struct {
@@ -73,7 +75,7 @@ func (s *shard) await(ctx context.Context, page uint64, done func() bool) error 
 
 // shard returns the part of the table that has a page.
 func (t *table) shard(page uint64) *shard {
-	return &t.shards[page*0x9e3779b97f4a7c15>>56]
+	return &t.shards[page*0x9e3779b97f4a7c15>>t.shift]
 }
 
 // frameOf returns the frame of a page, or nil if the page is in none.
@@ -237,9 +239,11 @@ func (t *table) drain(m *memory) (pins int) {
 	return pins
 }
 
-// init makes the table empty, over a store; a nil store has no pages.
-func (t *table) init(store tiers.Store) {
+// init makes the table empty, for about so many frames, over a store; a nil store has no pages.
+func (t *table) init(store tiers.Store, frames int) {
 	t.store = store
+	n := min(shardBits, max(2, bits.Len(uint(frames))))
+	t.shards, t.shift = make([]shard, 1<<n), uint(64-n)
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.pages, s.moving = map[uint64]*frame{}, map[uint64]struct{}{}

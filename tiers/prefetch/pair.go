@@ -23,13 +23,14 @@ type pair struct {
 // pairs remembers successors in a table of fixed size: two places a page, and whoever comes less
 // gives way.
 type pairs struct {
-	table []pair
+	room  int    // the length of the table
+	table []pair // nil before the first pair
 	last  uint64
 	known bool // last is a page
 }
 
-// newPairs makes room for n pages, at least two.
-func newPairs(n int) pairs { return pairs{table: make([]pair, max(n, 2))} }
+// newPairs has room for n pages, at least two.
+func newPairs(n int) pairs { return pairs{room: max(n, 2)} }
 
 // at is one of the two places of a page.
 func (t *pairs) at(page uint64, which uint) *pair {
@@ -44,6 +45,9 @@ func (t *pairs) at(page uint64, which uint) *pair {
 // find is the entry of a page, or nil.
 func (t *pairs) find(page uint64) *pair {
 	for which := range uint(2) {
+		if t.table == nil {
+			return nil
+		}
 		if e := t.at(page, which); e.trust > 0 && e.page == page {
 			return e
 		}
@@ -58,6 +62,9 @@ func (t *pairs) learn(page uint64, explained bool) {
 	t.last, t.known = page, true
 	if !known || explained || last == page {
 		return
+	}
+	if t.table == nil {
+		t.table = make([]pair, t.room)
 	}
 	e := t.find(last)
 	if e == nil {

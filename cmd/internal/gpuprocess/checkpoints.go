@@ -11,11 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -28,6 +30,7 @@ type checkpoints struct {
 	fs    vfs.FS        // nil: that of the operating system
 	keys  *keyring.Ring // nil: stores are not encrypted
 	tiers []*storeTier
+	rests time.Duration // after which the index of a store rests; 0: the default of index.Badger
 
 	mu   sync.Mutex         // guards idle
 	idle map[string][]int64 // bytes of the folders of shards that are not open, by shard and tier
@@ -72,8 +75,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	all := record * int64(pages)
 	// New: a checkpoint only saves the replay of the log, so a store that a failed disk may hide
 	// does not keep the shard from the other disks.
-	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
-	index := o.IndexBytes(pages)
+	o := pagestore.Options{FS: c.fs, Tables: index.Badger{Rest: c.rests}, PageSize: pageSize, New: true}
+	indexBytes := o.IndexBytes(pages)
 	for _, t := range c.tiers {
 		p := pagestore.Tier{Name: t.name, Dir: filepath.Join(t.dir, name), Codec: t.codec, Quota: t.quota}
 		p.SegmentBytes = max(min(2*all, max(maxSegment, t.capacity/mostSegments)), record)
@@ -81,7 +84,7 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 		if t.quota == nil {
 			// A commit may write every page before the old copies are free. A third copy is room
 			// for segments that are not full.
-			p.Capacity = spareBytes + index + 3*all + 2*p.SegmentBytes
+			p.Capacity = spareBytes + indexBytes + 3*all + 2*p.SegmentBytes
 		}
 		o.Tiers = append(o.Tiers, p)
 	}
@@ -95,8 +98,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 		c.rest(name)
 		return nil, fmt.Errorf("checkpoint %s: %w", name, err)
 	}
-	c.tiers[0].quota.Hold(index)
-	return &store{Store: s, of: c, name: name, index: index}, nil
+	c.tiers[0].quota.Hold(indexBytes)
+	return &store{Store: s, of: c, name: name, index: indexBytes}, nil
 }
 
 // reserve returns how many bytes of the disk of a folder stay free for others: a twentieth of a small

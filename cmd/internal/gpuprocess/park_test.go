@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -121,6 +122,55 @@ func TestParkedCost(t *testing.T) {
 	r.wait(t, "goroutines of parked shards to end",
 		func() bool { return runtime.NumGoroutine()-goroutines < 30+2*60+n })
 	r.wait(t, "files of parked shards to be closed", func() bool { return openFiles(t)-fds < 2*12+2*n })
+}
+
+// TestIdleCost: an open shard that has nothing to do costs at most 8 goroutines and 1 MB of memory,
+// and answers when it has. What the server in this process has for its logs does not count as
+// goroutines, but counts as memory.
+func TestIdleCost(t *testing.T) {
+	r := newRig(t)
+	const n = 25
+	for k := range n {
+		r.logs(t, fmt.Sprint("s", k), nil)
+	}
+	c := checkpointsIn(t.TempDir())
+	c.rests = 100 * time.Millisecond
+	r.start(t, gpuagents.Options{OpenShards: 2 * n, Checkpoints: c})
+	tick := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+	begin := func(k int) {
+		r.put(t, fmt.Sprint("s", k), byAgent)
+		r.told(t, fmt.Sprint("s", k), 1, tick)
+	}
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC() // what pools have
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	begin(0)
+	goroutines, bytes := ourGoroutines(), heap()
+	for k := 1; k < n; k++ {
+		begin(k)
+	}
+	r.wait(t, "8 goroutines of each shard", func() bool { return ourGoroutines()-goroutines <= 8*(n-1) })
+	if each := (heap() - bytes) / (n - 1); each > 1<<20 {
+		t.Errorf("a shard takes %d bytes", each)
+	}
+	for k := range n {
+		r.told(t, fmt.Sprint("s", k), 2, tick)
+	}
+}
+
+// ourGoroutines returns the number of goroutines that are not of the NATS server.
+func ourGoroutines() (n int) {
+	text := make([]byte, 16<<20)
+	for one := range bytes.SplitSeq(text[:runtime.Stack(text, true)], []byte("\n\n")) {
+		if !bytes.Contains(one, []byte("nats-server")) {
+			n++
+		}
+	}
+	return n
 }
 
 // openFiles is how many files the process has open.

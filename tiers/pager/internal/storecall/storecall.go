@@ -1,8 +1,8 @@
 // Package storecall runs the calls of a page manager to its store, on workers that a stalled medium
 // may hold up.
 //
-// Each tier of the store has a queue, four workers and a circuit breaker. Begin hands a call to a
-// worker and End waits for it. A medium that stalls keeps the worker that runs the call, but not
+// Each tier of the store has a queue, up to four workers and a circuit breaker. Begin hands a call to a
+// worker, which ends when the queue is empty, and End waits for it. A medium that stalls keeps the worker that runs the call, but not
 // the goroutine in End: that abandons the call after Stall and goes on. What an abandoned call may
 // still touch, a staging buffer or a frame, stays the call's own until the medium has answered; the
 // worker gives it back then.
@@ -98,8 +98,9 @@ type Disk struct {
 	// Gets and Puts are how long reads took, and writes and moves into the tier.
 	Gets, Puts histogram.Histogram
 
-	calls chan func()
-	ended atomic.Uint64 // calls that came to an end: a queue that moves has not stalled
+	calls   chan func()
+	workers atomic.Int32
+	ended   atomic.Uint64 // calls that came to an end: a queue that moves has not stalled
 }
 
 // CircuitOpen returns the error of a call that the open breaker of the tier refuses.
@@ -124,33 +125,71 @@ type Caller struct {
 
 	opts Options
 	pool sync.Pool // *Call
+	mu   sync.Mutex
+	over bool // no worker begins any more; guarded by mu
 	work sync.WaitGroup
 }
 
-// New starts the workers of a store's tiers. They end when opts.Ended is closed, see Wait. With a
-// nil store there are neither workers nor Disks, and no call may be made.
+// New returns a Caller of a store's tiers. Its calls end when opts.Ended is closed, see Wait. With a
+// nil store there are no Disks, and no call may be made.
 func New(opts Options) *Caller {
 	c := &Caller{opts: opts}
 	for level, name := range opts.Names {
 		d := &Disk{Name: name, Level: level, Breaker: circuit.New(opts.Breaker), calls: make(chan func(), workers)}
 		c.Disks = append(c.Disks, d)
-		for range workers {
-			c.work.Go(func() { c.serve(d) })
-		}
 	}
 	return c
 }
 
 // Wait waits for the workers to end, after opts.Ended was closed. A medium that stalls holds it up.
-func (c *Caller) Wait() { c.work.Wait() }
+func (c *Caller) Wait() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.work.Wait()
+}
 
-// serve runs calls of a tier until the Caller ends.
+// staff begins a worker for a queue that has a call, unless there are enough.
+func (c *Caller) staff(d *Disk) {
+	if !d.hire() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		d.workers.Add(-1)
+		return
+	}
+	c.work.Go(func() { c.serve(d) })
+}
+
+// hire counts a worker in, if there are fewer than workers.
+func (d *Disk) hire() bool {
+	for n := d.workers.Load(); n < workers; n = d.workers.Load() {
+		if d.workers.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// serve runs calls of a tier until there is none, or the Caller ends.
 func (c *Caller) serve(d *Disk) {
 	for {
 		select {
+		case <-c.opts.Ended:
+			d.workers.Add(-1)
+			return
+		default:
+		}
+		select {
 		case call := <-d.calls:
 			call()
-		case <-c.opts.Ended:
+			continue
+		default:
+		}
+		// A call that was queued while it still counted found enough workers.
+		if d.workers.Add(-1); len(d.calls) == 0 || !d.hire() {
 			return
 		}
 	}
@@ -225,6 +264,7 @@ func (c *Caller) Begin(ctx context.Context, op Op, d *Disk, page uint64, buf []b
 	for seen, waiting := d.ended.Load(), true; waiting; {
 		select {
 		case d.calls <- work:
+			c.staff(d)
 			call.timer.Reset(c.opts.Breaker.Stall) // the wait for a place is not the medium's
 			return call, nil
 		case <-call.timer.C:
