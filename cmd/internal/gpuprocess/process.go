@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 // Command returns the command gpuagent. Without a sub-command it serves until a signal. Each call
@@ -39,11 +41,7 @@ func Command() *cobra.Command {
 	f.String("key-file", "", "file with the key that encrypts checkpoints, tiers and snapshots, as 64 hexadecimal "+
 		"digits, readable by its owner alone; further lines are former keys, which only decrypt; empty: not "+
 		"encrypted")
-	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms "+
-		"and their checkpoints, in place of --data-dir; once for each disk, the fastest first. CODEC is raw, lz4 or "+
-		"zstd:1 to zstd:22, by default lz4 for the name nvme, zstd:3 for ssd and zstd:9 for hdd. SIZE is for all "+
-		"shards, by default the free space of the disk. After TIME without use (60s, 300s) a page moves to the next "+
-		"tier")
+	SharedFlags(f)
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX for snapshots of swarms, the same "+
 		"for all agents; empty: snapshots are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long an agent that ended without notice keeps its shards, at least "+
@@ -61,17 +59,9 @@ func Command() *cobra.Command {
 		"batches, and on the host device the part of --memory for pages")
 	f.Int64("host-page-memory", -1, "most bytes of pinned host memory for pages that are not on a device, for all "+
 		"devices in equal parts; -1: half of the part of --memory for pages, or 0 with --device host")
-	f.Duration("page-age", 0, "time without use after which a page moves from a device to host memory, such as 1s; "+
-		"0: when its frame is needed")
-	f.Duration("host-page-age", 0, "time without use after which a page moves from host memory to the first tier or "+
-		"the data folder, such as 10s; 0: when its frame is needed")
-	f.String("prefetch", "off", "auto: read pages of swarms that do not fit on a device from the data folder or the "+
-		"tiers before observations that continue in order need them; off: when an entry needs them")
 	f.Duration("batch-latency", 100*time.Millisecond, "longest time of a batch of several log entries on the device; "+
 		"longer batches are cut")
 	f.Int("max-shards", gpuagents.MaxShards, "most shards that this agent takes; it leaves more to other agents")
-	f.Int("open-shards", gpuagents.OpenShards, "idle shards that stay open; of more, those that are idle the longest "+
-		"are parked until their log has an entry")
 	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a "+
 		"data folder, at most an eighth of the heap; when they are used up, this agent takes no more shards")
 	f.Duration("rebalance", gpuagents.DefaultRebalance, "time for which the GPU agents of the cluster must be the "+
@@ -84,4 +74,43 @@ func Command() *cobra.Command {
 		"processes of their own, on the same GPU")
 	cmd.AddCommand(devicesCommand())
 	return cmd
+}
+
+// SharedFlags adds the flags of gpuagent that exoswarm serve has too: how many shards are open, and how
+// pages move between the tiers.
+func SharedFlags(f *pflag.FlagSet) {
+	f.Int("open-shards", gpuagents.OpenShards, "idle shards that stay open; of more, those that are idle the longest "+
+		"are parked until their log has an entry")
+	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms "+
+		"and their checkpoints, in place of --data-dir; once for each disk, the fastest first. CODEC is raw, lz4 or "+
+		"zstd:1 to zstd:22, by default lz4 for the name nvme, zstd:3 for ssd and zstd:9 for hdd. SIZE is for all "+
+		"shards, by default the free space of the disk. After TIME without use (60s, 300s) a page moves to the next "+
+		"tier")
+	f.Duration("page-age", pager.AgingThresholds[0], "time without use after which a page moves from a device to "+
+		"host memory; 0: when its frame is needed, which is the default without --tier")
+	f.Duration("host-page-age", pager.AgingThresholds[1], "time without use after which a page moves from host "+
+		"memory to the first tier or the data folder; 0: when its frame is needed, which is the default without --tier")
+	f.String("prefetch", "auto", "auto: read pages of swarms that do not fit on a device from the tiers before "+
+		"observations that continue in order need them; off: when an entry needs them, which is the default "+
+		"without --tier")
+}
+
+// SharedArguments returns the arguments of gpuagent for the flags of SharedFlags that were set.
+func SharedArguments(f *pflag.FlagSet) (args []string) {
+	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
+	SharedFlags(shared)
+	shared.VisitAll(func(own *pflag.Flag) {
+		flag := f.Lookup(own.Name)
+		switch {
+		case !flag.Changed:
+		case own.Name == "tier":
+			values, _ := f.GetStringArray(own.Name)
+			for _, v := range values {
+				args = append(args, "--tier", v)
+			}
+		default:
+			args = append(args, "--"+own.Name, flag.Value.String())
+		}
+	})
+	return args
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
@@ -109,10 +110,26 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 	if s.tiers, err = parseTiers(tiers); err != nil {
 		return nil, err
 	}
+	if len(s.tiers) == 0 { // pages that age leave memory for a folder that may be slow
+		s.withoutTiers(f)
+	}
 	if file, _ := f.GetString("key-file"); file != "" {
 		if s.keys, err = keyring.Read(file); err != nil {
 			return nil, command.Usage("--key-file: %v", err)
 		}
 	}
 	return s, nil
+}
+
+// withoutTiers turns off what the flags do by default where there are tiers.
+func (s *settings) withoutTiers(f *pflag.FlagSet) {
+	if !f.Changed("page-age") {
+		s.pageAge = 0
+	}
+	if !f.Changed("host-page-age") {
+		s.hostPageAge = 0
+	}
+	if !f.Changed("prefetch") {
+		s.prefetch = false
+	}
 }

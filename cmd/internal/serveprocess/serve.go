@@ -41,6 +41,9 @@ example data is replayed live.`,
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
 	command.Lists(f, "root", "egress")
 	f.Int("concurrency", 8, "most jobs that run at the same time")
+	command.MemoryFlag(f, "three quarters of what the machine has available for the GPU agent and an eighth for the "+
+		"CPU agent, which are its parts of SIZE too")
+	gpuprocess.SharedFlags(f)
 	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
 		"rights of this process")
 	f.Bool("demo", false, "replay the example data live")
@@ -66,6 +69,9 @@ func serve(cmd *cobra.Command) (err error) {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)
 	if err != nil {
+		return err
+	}
+	if _, err := memoryOf(cmd); err != nil {
 		return err
 	}
 	dir, _ := f.GetString("data-dir")
@@ -149,7 +155,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if err := ready(ctx, conn); err != nil {
 		return p.cause(err)
 	}
-	limitHeap(log)
+	limitHeap(cmd, log)
 	if on, _ := f.GetBool("demo"); on {
 		example := &demo{conn: conn, url: srv.URL(), dir: filepath.Join(dir, "demo"), speed: speed, log: log}
 		p.run(ctx, "demo", example.replay)
@@ -268,7 +274,18 @@ func (p *parts) gpuArguments(url, dir string) []string {
 	if custom, _ := p.cmd.Flags().GetBool("allow-custom-cells"); custom {
 		args = append(args, "--allow-custom-cells")
 	}
-	return args
+	if total, _ := memoryOf(p.cmd); total > 0 {
+		args = append(args, "--memory", fmt.Sprint(total/4*3))
+	}
+	return append(args, gpuprocess.SharedArguments(p.cmd.Flags())...)
+}
+
+// memoryOf returns the bytes of --memory; 0: the flag is empty.
+func memoryOf(cmd *cobra.Command) (int64, error) {
+	if text, _ := cmd.Flags().GetString("memory"); text == "" {
+		return 0, nil
+	}
+	return command.Memory(cmd, 0, 0)
 }
 
 // cpuArguments returns the arguments of cpuagent for the flags of this command.
@@ -280,6 +297,9 @@ func (p *parts) cpuArguments(url, dir string) []string {
 		for _, v := range values {
 			args = append(args, "--"+name, v)
 		}
+	}
+	if total, _ := memoryOf(p.cmd); total > 0 {
+		args = append(args, "--memory", fmt.Sprint(total/8))
 	}
 	n, _ := p.cmd.Flags().GetInt("concurrency")
 	return append(args, "--concurrency", fmt.Sprint(n))
@@ -317,14 +337,18 @@ func ready(ctx context.Context, c *natsq.Conn) error {
 // limitHeap sets the limit of the Go heap to seven eighths of the memory that the process may use.
 // Each agent has set a limit for a process of its own, and the last call counts, so it runs after
 // both have started. GOMEMLIMIT of the user has priority.
-func limitHeap(log *slog.Logger) {
+func limitHeap(cmd *cobra.Command, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	l, err := memory.Detect(os.DirFS("/"))
-	if err != nil {
-		return // of another system: the limit of the agent that started last holds
+	total, _ := memoryOf(cmd)
+	if total == 0 {
+		l, err := memory.Detect(os.DirFS("/"))
+		if err != nil {
+			return // of another system: the limit of the agent that started last holds
+		}
+		total = l.Bytes
 	}
-	debug.SetMemoryLimit(l.Bytes / 8 * 7)
-	log.Debug("the heap is limited", "bytes", l.Bytes/8*7)
+	debug.SetMemoryLimit(total / 8 * 7)
+	log.Debug("the heap is limited", "bytes", total/8*7)
 }
