@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 // People who look at a shard visit its loop: it draws a part of a picture, or lists some pages,
@@ -145,6 +146,8 @@ type PageMap struct {
 	Tier []uint8
 	Idle []time.Duration // negative: not known
 	At   time.Time
+	// Stats are the counters of the pager, since the shard was opened.
+	Stats pager.Stats
 }
 
 // NoTier is the tier of pages that were never addressed.
@@ -165,6 +168,9 @@ func (s *OpenShard) PageMap(ctx context.Context, cells int) (m *PageMap, err err
 				m.Pages, m.PageBytes, m.Tiers = t.state.Memory().Count(), t.state.Memory().PageBytes(), look.Tiers()
 				places = slices.Grow(places, min(lookPages, m.Pages-at))[:min(at+lookPages, m.Pages)]
 				look.Places(at, places[at:])
+				if p := t.state.Memory().Pager(); p != nil && len(places) == m.Pages {
+					m.Stats = p.Stats()
+				}
 				return nil
 			})
 		}

@@ -99,6 +99,15 @@ func pageMap(m *shard.PageMap) *telemetry.PageMap {
 	out := &telemetry.PageMap{
 		Pages: m.Pages, Per: m.Per, PageBytes: m.PageBytes, Tiers: m.Tiers, Counts: m.Counts, At: m.At,
 	}
+	for _, t := range m.Stats.Memory {
+		out.Memory = append(out.Memory, telemetry.PageMemory{
+			Tier: t.Name, Frames: t.Frames, Free: t.Free, Hits: t.Hits, Misses: t.Misses, Prefetched: t.Prefetched,
+			Used: t.Used, Wasted: t.Wasted,
+		})
+	}
+	for _, v := range m.Stats.Migrations {
+		out.Moves = append(out.Moves, telemetry.PageMove{From: v.From, To: v.To, Reason: v.Reason, Pages: v.Pages})
+	}
 	for i, tier := range m.Tier {
 		run := [3]int{1, int(tier), power(m.Idle[i])}
 		if tier == shard.NoTier {

@@ -93,6 +93,31 @@ type PageMap struct {
 	// addressed, and the seconds since the last access as a power of two, or -1 if not known.
 	Runs [][3]int  `json:"runs"`
 	At   time.Time `json:"at"`
+	// Memory and Moves count since the shard was opened. Older agents do not tell them.
+	Memory []PageMemory `json:"memory,omitempty"`
+	Moves  []PageMove   `json:"moves,omitempty"`
+}
+
+// PageMemory counts accesses to the pages of a tier of memory. Pages that are held on the device for
+// good are not counted.
+type PageMemory struct {
+	Tier   string `json:"tier"`
+	Frames int    `json:"frames"`
+	Free   int    `json:"free"`
+	Hits   uint64 `json:"hits"` // accesses that found the page there
+	Misses uint64 `json:"misses"`
+	// Prefetched pages came before an access; Used and Wasted of them were accessed, or left before.
+	Prefetched uint64 `json:"prefetched"`
+	Used       uint64 `json:"used"`
+	Wasted     uint64 `json:"wasted"`
+}
+
+// PageMove counts moves from one tier to another.
+type PageMove struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"`
+	Pages  uint64 `json:"pages"`
 }
 
 // Timeline is the stages of the last batches of an agent.
