@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
+	"github.com/exoswarm/exoswarm/tiers/prefetch"
 )
 
 // Memory is the pages of a shard: in frames on the device, in host memory, and in the store of the
@@ -137,6 +138,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 		// Pages outside a store come at the speed of the bus, where a guess gains nothing. A sweep
 		// turns guesses off; see stream.
 		NoPrefetch: store == nil || !m.allocation.prefetch(),
+		Prefetch:   prefetch.Options{Entries: min(prefetch.DefaultEntries, 4*len(m.made))},
 	}
 	if store != nil {
 		o.Store = store

@@ -75,21 +75,28 @@ func (k *keeper) makeRoom(ctx context.Context, m *memory) {
 	}
 }
 
-// demoteIdle moves the pages of a tier down that were not pinned for MaxIdle. A last tier without a
-// store below keeps its pages.
+// demoteIdle moves the pages of a tier down that were not pinned for MaxIdle. A page for which the
+// tier below has no frame free stays, unless it is old enough to leave that one too: it would pass it
+// by and come back from the store. A last tier without a store below keeps its pages.
 func (k *keeper) demoteIdle(ctx context.Context, m *memory) {
 	if m.level == len(k.memory)-1 && k.store == nil {
 		return
 	}
 	oldest := k.clock.now() - int64(m.MaxIdle/tick)
+	room, passes := len(m.frames), oldest
+	if m.level+1 < len(k.memory) && k.memory[m.level+1].MaxIdle > 0 {
+		below := k.memory[m.level+1]
+		room, passes = below.freeFrames()-below.Low, k.clock.now()-int64(max(m.MaxIdle, below.MaxIdle)/tick)
+	}
 	g := k.groups.take()
 	defer func() { k.groups.put(g) }()
 	for i := range m.frames {
 		f := &m.frames[i]
-		if f.touched.Load() <= oldest {
+		if at := f.touched.Load(); at <= oldest && (room > 0 || at <= passes) {
 			if page, here := k.table.pageOf(f); here {
 				if c := k.table.claimFrom(m, page); c != nil {
 					g.add(page, c, ByAge)
+					room--
 				}
 			}
 		}

@@ -1,6 +1,6 @@
 // Package prefetch guesses which pages will be asked for next, from those that were: runs at a
-// constant stride, and pages that followed each other before. It measures how often each kind of
-// guess was right and guesses less while it is not.
+// constant stride, and pages that followed another one nearly every time. It measures how often each
+// kind of guess was right and guesses less while it is not.
 //
 // It only guesses. Whether a guess may take a frame is the page manager's affair.
 package prefetch
@@ -11,7 +11,7 @@ type Source uint8
 // The sources.
 const (
 	Run         Source = iota // the next pages of a run
-	Correlation               // what followed the last time
+	Correlation               // what followed in more than four fifths of the times
 	sources
 )
 
@@ -32,10 +32,13 @@ type Options struct {
 	// Depth is the most pages ahead of a run; 0 means 32, which at 2 MiB a page is 1.2 ms of the
 	// bus and 30 ms of a disk.
 	Depth int
-	// Entries is how many pages the correlation remembers the successors of, 56 bytes each; 0 means
+	// Entries is how many pages the correlation remembers the followers of, 72 bytes each; 0 means
 	// 16,384.
 	Entries int
 }
+
+// DefaultEntries is Options.Entries where it is 0.
+const DefaultEntries = 1 << 14
 
 // Numbers of the throttle.
 const (
@@ -76,7 +79,7 @@ func (a *account) depth(n int) int {
 type Predictor struct {
 	opts     Options
 	runs     runs
-	pairs    pairs
+	temporal temporal
 	accounts [sources]account
 }
 
@@ -86,9 +89,9 @@ func New(opts Options) *Predictor {
 		opts.Depth = 32
 	}
 	if opts.Entries <= 0 {
-		opts.Entries = 1 << 14
+		opts.Entries = DefaultEntries
 	}
-	p := &Predictor{opts: opts, pairs: newPairs(opts.Entries)}
+	p := &Predictor{opts: opts, temporal: newTemporal(opts.Entries)}
 	for i := range p.accounts {
 		p.accounts[i].accuracy = 1
 	}
@@ -103,10 +106,9 @@ func (p *Predictor) Demand(page uint64, out []Guess) []Guess {
 		p.accounts[i].demands++
 	}
 	out, running := p.runs.demand(page, p.accounts[Run].depth(p.opts.Depth), out)
-	// What a run explains is not worth a place among the pairs.
-	p.pairs.learn(page, running)
+	p.temporal.learn(page)
 	if !running {
-		out = p.pairs.follow(page, p.accounts[Correlation].depth(chain), out)
+		out = p.temporal.guess(page, p.accounts[Correlation].depth(chain), out)
 	}
 	return out
 }

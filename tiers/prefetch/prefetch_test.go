@@ -98,6 +98,32 @@ func TestCorrelation(t *testing.T) {
 	}
 }
 
+// TestScore: a page is guessed after another one if it followed that in more than four fifths of the
+// times, and at least three times are known.
+func TestScore(t *testing.T) {
+	for times := 1; times < mostSeen; times++ {
+		for followed := range times + 1 {
+			p := New(Options{})
+			other := uint64(1 << 40)
+			page := func() uint64 { other += 1 << 20; return other } // of no run
+			for i := range times {
+				p.Demand(7, nil)
+				if i%times < followed {
+					p.Demand(page(), nil) // it need not come at once
+					p.Demand(99, nil)
+				}
+				for range window {
+					p.Demand(page(), nil)
+				}
+			}
+			got := slices.Contains(p.Demand(7, nil), Guess{99, Correlation})
+			if want := times >= 3 && 5*followed > 4*times; got != want {
+				t.Errorf("followed %d of %d times: guessed %v, want %v", followed, times, got, want)
+			}
+		}
+	}
+}
+
 // TestThrottle has runs that break off where they have been proven: guesses stop, but for probes,
 // and start again when runs go on.
 func TestThrottle(t *testing.T) {

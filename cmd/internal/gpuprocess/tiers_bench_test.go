@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
@@ -27,7 +29,12 @@ import (
 var (
 	tierDirs = flag.String("tier-dirs", "", "folders of the tiers of BenchmarkTierZipf, between commas; by default "+
 		"three in one temporary folder")
-	zipfRuns  = flag.Int("zipf-entries", 150, "entries of BenchmarkTierZipf, of 4,096 observations each")
+	zipfRuns       = flag.Int("zipf-entries", 150, "entries of BenchmarkTierZipf, of 4,096 observations each")
+	defaultsPower  = flag.Float64("defaults-power", 1.2, "the power of BenchmarkTierDefaults, as of zipf-power")
+	defaultsPause  = flag.Duration("defaults-pause", 1500*time.Millisecond, "the pause before an entry")
+	defaultsSetups = flag.String("defaults-setups", "off,on", "setups of BenchmarkTierDefaults: off, on, ages and "+
+		"prefetch")
+	scattered = flag.Bool("scattered", false, "the hot groups of BenchmarkTierDefaults are in all pages")
 	zipfPower = flag.Float64("zipf-power", 2, "the frequency of a group in BenchmarkTierZipf is its rank to the "+
 		"power of minus this")
 )
@@ -302,5 +309,125 @@ func BenchmarkTierZipf(b *testing.B) {
 			b.ReportMetric(float64(sunk)/float64(b.N), "pages-sunk")
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// BenchmarkTierDefaults is observations of agents of groups by zipf over three tiers, the first of
+// which has room for a third of the pages, with the defaults of --tier and with aging and prefetch
+// off: of a hot part that fits on the device, as fast as it goes, and of all pages, most of which do not fit
+// into memory, with a pause before each entry. obs/s are without the pauses.
+func BenchmarkTierDefaults(b *testing.B) {
+	const page, pages, rows = 64 << 10, 256, 4096
+	text := "name: x\naddressed: agent\nagents: 300000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, " +
+		"params: {hidden: 8}}\n" +
+		"vote: {candidates: [a, b, c], rule: majority}\nseed: 7\npage_size: 64KiB\ncheckpoint: {interval: 10s}\n"
+	spec, err := swarm.Parse("zipf.yaml", []byte(text))
+	if err != nil {
+		b.Fatalf("swarm.Parse zipf.yaml: %v", err)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		b.Fatalf("json.Marshal: %v", err)
+	}
+	for _, load := range []string{"hot", "zipf"} {
+		rng := rand.New(rand.NewPCG(1, 1))
+		groups := uint64(spec.Agents / 50)
+		zipf := rand.NewZipf(rng, *defaultsPower, 16, groups-1)
+		var entries [][]byte
+		for range *zipfRuns {
+			o := &batch.AgentObservations{Width: 2}
+			for range rows {
+				group := zipf.Uint64() * 2654435761 % groups // hot groups are in all pages
+				if load == "hot" {
+					group = rng.Uint64N(groups / 16)
+				}
+				if load == "zipf" && !*scattered {
+					group = zipf.Uint64()
+				}
+				o.Agent = append(o.Agent, uint32(group*50+rng.Uint64N(50)))
+				o.Features = append(o.Features, 2*rng.Float32()-0.5, rng.Float32())
+			}
+			body, err := o.Encode()
+			if err != nil {
+				b.Fatalf("o.Encode: %v", err)
+			}
+			entries = append(entries, body)
+		}
+		for _, setup := range strings.Split(*defaultsSetups, ",") {
+			b.Run(load+"/"+setup, func(b *testing.B) {
+				var took time.Duration
+				for n := range b.N {
+					r, dir := newRig(b), b.TempDir()
+					var flags []string
+					for i, name := range []string{"nvme", "ssd", "hdd"} {
+						folder := filepath.Join(dir, name)
+						if *tierDirs != "" {
+							folder = filepath.Join(strings.Split(*tierDirs, ",")[i], fmt.Sprint(n))
+						}
+						if err := os.MkdirAll(folder, 0o700); err != nil {
+							b.Fatalf("os.MkdirAll: %v", err)
+						}
+						flag := name + "=" + folder
+						if i == 0 {
+							flag += ",capacity=14MiB"
+						}
+						if setup == "off" {
+							flag += ",age=0s"
+						}
+						flags = append(flags, flag)
+					}
+					disks, err := parseTiers(flags)
+					if err == nil {
+						err = openTiers(disks, slog.New(slog.DiscardHandler))
+					}
+					if err != nil {
+						b.Fatalf("tiers: %v", err)
+					}
+					c := newCheckpoints(disks...)
+					id := fmt.Sprintf("x%d", n)
+					for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
+						if err := r.conn.Swarms.Log(id, 0, d).Create(b.Context()); err != nil {
+							b.Fatalf("r.conn.Swarms.Log().Create: %v", err)
+						}
+					}
+					at := 0
+					add := func(kind string, body []byte) {
+						if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(b.Context(), uint64(at),
+							swarms.Entry{Kind: kind, Ref: uint64(at + 1), Data: body}); err != nil {
+							b.Fatalf("r.conn.Swarms.Log().Append: %v", err)
+						}
+						at++
+					}
+					add(swarms.EntryTick, []byte(`{"v":1,"count":1}`)) // every page is made
+					r.record(b, swarms.Swarm{
+						Version: jobs.Version, ID: id, Name: "x", Spec: data,
+						Groups: spec.Groups(),
+					})
+					o := gpuagents.Options{Checkpoints: c, PageMemory: pages / 8 * page, HostPageMemory: pages / 8 * page}
+					if setup == "on" || setup == "ages" {
+						o.PageAge, o.HostPageAge = pager.AgingThresholds[0], pager.AgingThresholds[1]
+					}
+					o.Prefetch = setup == "on" || setup == "prefetch"
+					a := r.start(b, o)
+					r.answered(b, id, 1)
+					for i, body := range entries {
+						if load == "zipf" {
+							time.Sleep(*defaultsPause)
+						}
+						began := time.Now()
+						add(swarms.EntryObserve, body)
+						if load == "zipf" || i == len(entries)-1 {
+							r.answered(b, id, at)
+						}
+						if i >= len(entries)/3 { // before that pages find their places
+							took += time.Since(began)
+						}
+					}
+					a.Stop()
+				}
+				b.ReportMetric(float64(b.N*(len(entries)-len(entries)/3)*rows)/took.Seconds(), "obs/s")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
 	}
 }
