@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -355,7 +357,8 @@ func BenchmarkTierDefaults(b *testing.B) {
 		}
 		for _, setup := range strings.Split(*defaultsSetups, ",") {
 			b.Run(load+"/"+setup, func(b *testing.B) {
-				var took time.Duration
+				var took, cpu time.Duration
+				var each []time.Duration // of an entry
 				for n := range b.N {
 					r, dir := newRig(b), b.TempDir()
 					var flags []string
@@ -414,20 +417,39 @@ func BenchmarkTierDefaults(b *testing.B) {
 						if load == "zipf" {
 							time.Sleep(*defaultsPause)
 						}
+						if i == len(entries)/3 {
+							cpu -= cpuTime(b)
+						}
 						began := time.Now()
 						add(swarms.EntryObserve, body)
 						if load == "zipf" || i == len(entries)-1 {
 							r.answered(b, id, at)
 						}
 						if i >= len(entries)/3 { // before that pages find their places
+							each = append(each, time.Since(began))
 							took += time.Since(began)
 						}
 					}
+					cpu += cpuTime(b)
 					a.Stop()
 				}
-				b.ReportMetric(float64(b.N*(len(entries)-len(entries)/3)*rows)/took.Seconds(), "obs/s")
+				rows := float64(b.N * (len(entries) - len(entries)/3) * rows)
+				b.ReportMetric(rows/took.Seconds(), "obs/s")
+				b.ReportMetric(float64(cpu.Nanoseconds())/rows, "cpu-ns/obs")
+				slices.Sort(each)
+				b.ReportMetric(each[len(each)/2].Seconds()*1e3, "ms-median")
 				b.ReportMetric(0, "ns/op")
 			})
 		}
 	}
+}
+
+// cpuTime returns the processor time of this process.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatalf("syscall.Getrusage: %v", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
