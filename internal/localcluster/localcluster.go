@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -29,6 +28,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // Cluster is a running cluster. The server, the agents and the submitter have a connection each, as
@@ -228,14 +228,15 @@ func (c *Cluster) workDir(dataDir string, keep bool) (string, error) {
 	if err := os.MkdirAll(dataDir, 0o755); err != nil {
 		return "", command.Usage("--data-dir: %v", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dataDir, "embedded.lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
+	// Earlier versions lock a file of this name, too.
+	lock, err := vfs.OS{}.Lock(filepath.Join(dataDir, "embedded.lock"))
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return "", command.Usage("--data-dir %v: wait for it, or name another folder", err)
+	case err != nil:
 		return "", command.Usage("--data-dir: %v", err)
 	}
 	c.onClose(lock.Close)
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return "", command.Usage("--data-dir %s: another run is using it: wait for it or name another folder", dataDir)
-	}
 	if keep {
 		dir := filepath.Join(dataDir, "kept")
 		return dir, errors.Join(os.MkdirAll(filepath.Join(dir, "nats"), 0o755),

@@ -29,7 +29,7 @@ func (ds *locks) lock() error {
 		case err == nil:
 			ds.held = append(ds.held, l)
 		case errors.Is(err, vfs.ErrLocked):
-			return fmt.Errorf("tier %s in %s: %w", t.Name, t.Dir, tiers.ErrLocked)
+			return fmt.Errorf("tier %s: %w: %w", t.Name, tiers.ErrLocked, err)
 		default:
 			ds.unread[i] = fmt.Errorf("tier %s: %w", t.Name, err)
 		}

@@ -3,7 +3,6 @@ package vfs
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -85,18 +84,6 @@ func (OS) SyncDir(dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	return d.Sync()
-}
-
-// Lock implements FS.
-func (OS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := lockFile(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), f.Close())
-	}
-	return f, nil
 }
 
 // Free implements FS.

@@ -45,15 +45,6 @@ func allocate(f *os.File, size int64) error {
 	}
 }
 
-// lockFile takes flock(2) on f without waiting.
-func lockFile(f *os.File) error {
-	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return ErrLocked
-	}
-	return os.NewSyscallError("flock", err)
-}
-
 // freeBytes is what an unprivileged process may still write.
 func freeBytes(dir string) (int64, error) {
 	var st syscall.Statfs_t

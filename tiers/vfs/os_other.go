@@ -31,9 +31,5 @@ func allocate(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// lockFile has no portable form: the one-process promise holds on Linux only, where production
-// runs.
-func lockFile(*os.File) error { return nil }
-
 // freeBytes knows no bound.
 func freeBytes(string) (int64, error) { return math.MaxInt64, nil }

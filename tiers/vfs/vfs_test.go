@@ -3,11 +3,14 @@ package vfs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -94,6 +97,11 @@ func TestSame(t *testing.T) {
 			}
 			if _, err := f.Lock(filepath.Join(dir, "LOCK")); !errors.Is(err, vfs.ErrLocked) {
 				t.Errorf("second lock: %v, want ErrLocked", err)
+			}
+			if note := fmt.Sprintf("%s: locked by another process (pid %d on ", dir, os.Getpid()); name == "os" {
+				if _, err := f.Lock(filepath.Join(dir, "LOCK")); !strings.HasPrefix(err.Error(), note) {
+					t.Errorf("second lock: %v, want %s", err, note)
+				}
 			}
 			if err := errors.Join(lock.Close(), file.Close()); err != nil {
 				t.Fatal(err)

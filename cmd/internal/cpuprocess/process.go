@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // Command returns the command cpuagent, which serves until a signal. It fails at once if its
@@ -46,7 +47,7 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	command.AgentFlags(f, "cpuagent", "results and logs")
-	f.String("data-dir", "", "folder for temporary files; empty: that of the system")
+	f.String("data-dir", "", "folder of this agent alone, for temporary files; empty: that of the system")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,"+
 		"name=NAME,path=DIR; none by default")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,"+
@@ -191,6 +192,14 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		if err := os.MkdirAll(data, 0o755); err != nil {
 			return command.Usage("--data-dir: %v", err)
 		}
+		lock, err := vfs.Own(data)
+		switch {
+		case errors.Is(err, vfs.ErrLocked):
+			return command.Usage("--data-dir %v: give every agent a folder of its own", err)
+		case err != nil:
+			return command.Usage("--data-dir %v", err)
+		}
+		defer lock.Close()
 	}
 	process, err := command.NewAgentProcess(cmd, log)
 	if err != nil {

@@ -45,7 +45,7 @@ func checkMounts(dataDir string, all []*storeTier, device func(path string) (uin
 		on, err := device(t.dir)
 		known := slices.Contains(was.Mounted, t.dir)
 		switch {
-		case err != nil: // openTiers has logged it
+		case err != nil: // openTiers says so
 		case on == root && known:
 			return command.Usage("--tier %s=%s: its disk is not mounted: the folder was on a disk of its own, and is "+
 				"on the root disk now: mount the disk, or remove the folder from %s if it is to be there", t.name,

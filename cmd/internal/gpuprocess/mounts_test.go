@@ -86,11 +86,15 @@ func TestUnmountedTier(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) }) // a second time is an error
 	tiers := []*storeTier{{name: "nvme", dir: disk}}
-	if err := openTiers(tiers, slog.New(slog.DiscardHandler)); err != nil {
+	owned := folders{}
+	if err := openTiers(tiers, owned, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatalf("openTiers: %v", err)
 	}
 	if err := checkMounts(data, tiers, deviceOf); err != nil {
 		t.Fatalf("checkMounts: %v", err)
+	}
+	if err := owned.Close(); err != nil {
+		t.Fatalf("owned.Close: %v", err)
 	}
 	if err := syscall.Unmount(disk, 0); err != nil {
 		t.Fatalf("syscall.Unmount: %v", err)

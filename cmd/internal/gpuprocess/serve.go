@@ -3,6 +3,8 @@ package gpuprocess
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,6 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // drainTime bounds the end of the process after the reason to drain: jobs, hand-overs and the last
@@ -39,13 +42,16 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := openTiers(s.tiers, log); err != nil {
-		return err
-	}
-	if err := openDataDir(s.dataDir); err != nil {
+	owned := folders{}
+	defer func() { err = errors.Join(err, owned.Close()) }()
+	if err := openDataDir(s.dataDir, owned); err != nil {
 		return err
 	}
 	if err := checkMounts(s.dataDir, s.tiers, deviceOf); err != nil {
+		return err
+	}
+	// After checkMounts: nothing is written to the folder of a disk that is not mounted.
+	if err := openTiers(s.tiers, owned, log); err != nil {
 		return err
 	}
 	checkpoints, disks := makeCheckpoints(s.dataDir, s.tiers, s.keys, log)
@@ -183,22 +189,47 @@ func (s *settings) kernelCache() string {
 // kernelsFolder is the folder of compiled kernels in the data folder.
 const kernelsFolder = "kernels"
 
-// openDataDir makes the data folder with the folder of compiled kernels, and checks that files can
-// be made in it. Without the check an agent with an unwritable volume would serve until its first
-// checkpoint. An empty name is that of no folder.
-func openDataDir(dir string) error {
+// folders are those that this process owns, by name: two agents on one folder would remove each
+// other's checkpoints. They are closed after the last checkpoint.
+type folders map[string]io.Closer
+
+// own takes a folder, unless the process has it already. Its errors are those of vfs.Own.
+func (f folders) own(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil || f[dir] != nil {
+		return err
+	}
+	lock, err := vfs.Own(dir)
+	if errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%w: give every agent a folder of its own", err)
+	}
+	if err == nil {
+		f[dir] = lock
+	}
+	return err
+}
+
+// Close gives the folders back.
+func (f folders) Close() error {
+	var errs []error
+	for _, lock := range f {
+		errs = append(errs, lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openDataDir makes the data folder with the folder of compiled kernels, and takes it for this process.
+// An agent with an unwritable volume would otherwise serve until its first checkpoint. An empty name
+// is that of no folder.
+func openDataDir(dir string, owned folders) error {
 	if dir == "" {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Join(dir, kernelsFolder), 0o755); err != nil {
 		return command.Usage("--data-dir: %v", err)
 	}
-	probe, err := os.CreateTemp(dir, ".probe-*")
-	if err == nil {
-		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
-	}
-	if err != nil {
-		return command.Usage("--data-dir %s: this process cannot write there: %v", dir, err)
+	if err := owned.own(dir); err != nil {
+		return command.Usage("--data-dir %v", err)
 	}
 	return nil
 }

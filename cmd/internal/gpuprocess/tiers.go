@@ -137,10 +137,11 @@ func parseTier(value string, place int) (*storeTier, error) {
 	return t, nil
 }
 
-// openTiers checks the folders of tiers, and sets the capacities that were not given. A folder that
-// does not exist is an error of usage: for a disk that is not mounted, data would go to the root
-// disk. A tier that fails in another way is logged, and the agent works with the others.
-func openTiers(all []*storeTier, log *slog.Logger) error {
+// openTiers checks the folders of tiers, takes them for this process, and sets the capacities that were
+// not given. A folder that does not exist is an error of usage: for a disk that is not mounted, data
+// would go to the root disk. So is one that another process has. A tier that fails in another way is
+// logged, and the agent works with the others.
+func openTiers(all []*storeTier, owned folders, log *slog.Logger) error {
 	for _, t := range all {
 		info, err := os.Stat(t.dir)
 		if err == nil && !info.IsDir() {
@@ -150,21 +151,15 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 		if err == nil {
 			free, err = vfs.OS{}.Free(t.dir)
 		}
-		var probe *os.File
-		// A file tells whether the process may write: permissions of a folder do not say it on
-		// every file system.
 		if err == nil {
-			probe, err = os.CreateTemp(t.dir, ".probe-*")
-		}
-		if err == nil {
-			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+			err = owned.own(t.dir)
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return command.Usage("--tier %s=%s: there is no such folder: mount its disk, or make the folder if it "+
 				"is new", t.name, t.dir)
-		case errors.Is(err, fs.ErrPermission):
-			return command.Usage("--tier %s=%s: this process may not write there: give it the folder", t.name, t.dir)
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, vfs.ErrLocked):
+			return command.Usage("--tier %s=%v", t.name, err)
 		case err != nil:
 			log.Error("a tier has failed, the others do without it", "tier", t.name, "folder", t.dir, "error", err)
 		}

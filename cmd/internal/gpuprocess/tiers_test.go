@@ -576,27 +576,31 @@ func TestTierFlags(t *testing.T) {
 // TestDataDir: a data folder that cannot be made or written to is an error of usage that names it.
 func TestDataDir(t *testing.T) {
 	dir := t.TempDir()
-	if err := openDataDir(filepath.Join(dir, "new")); err != nil {
+	owned := folders{}
+	if err := openDataDir(filepath.Join(dir, "new"), owned); err != nil {
 		t.Errorf("a new folder: %v", err)
 	}
 	left, err := os.ReadDir(filepath.Join(dir, "new"))
-	if err != nil || len(left) != 1 || left[0].Name() != kernelsFolder {
-		t.Errorf("a new folder has %v, error %v; want %s alone", left, err, kernelsFolder)
+	if err != nil || len(left) != 2 || left[0].Name() != kernelsFolder || left[1].Name() != "lock" {
+		t.Errorf("a new folder has %v, error %v; want %s and lock", left, err, kernelsFolder)
 	}
-	if err := openDataDir(""); err != nil {
+	if err := openDataDir("", owned); err != nil {
 		t.Errorf("no folder: %v", err)
 	}
-	if err := openDataDir("/proc/self"); err == nil || !strings.Contains(err.Error(), "--data-dir: mkdir /proc/self/") {
+	if err := openDataDir("/proc/self", owned); err == nil || !strings.Contains(err.Error(), "--data-dir: mkdir /proc/self/") {
 		t.Errorf("/proc/self: error %v, want a refusal", err)
 	}
 	if os.Getuid() == 0 {
 		return // may write everywhere: deploy/systemd has the test of a read-only folder
 	}
+	if err := owned.Close(); err != nil {
+		t.Errorf("owned.Close: %v", err)
+	}
 	if err := os.Chmod(filepath.Join(dir, "new"), 0o500); err != nil {
 		t.Fatal(err)
 	}
-	err = openDataDir(filepath.Join(dir, "new"))
-	if err == nil || !strings.Contains(err.Error(), "cannot write there") {
+	err = openDataDir(filepath.Join(dir, "new"), folders{})
+	if err == nil || !strings.Contains(err.Error(), "may not write there") {
 		t.Errorf("a folder without the right to write: error %v, want a refusal", err)
 	}
 }

@@ -4,14 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/google/renameio/v2"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // folderFormat is the version of the layout of a data folder: a file exoswarm.json, a file lock,
@@ -28,23 +29,22 @@ type marker struct {
 // openFolder makes or opens a data folder and locks it. One process at a time holds the lock, until
 // it closes the file or ends in any way; the kernel then releases it. A folder of a later layout is
 // refused before anything is written. After an error the folder is not locked, but may exist.
-func openFolder(dir string) (lock *os.File, err error) {
+func openFolder(dir string) (lock io.Closer, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, command.Usage("--data-dir: %v", err)
 	}
-	lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, command.Usage("--data-dir: %v", err)
+	lock, err = vfs.Own(dir)
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return nil, command.Usage("--data-dir %v: end that one, or name another folder", err)
+	case err != nil:
+		return nil, command.Usage("--data-dir %v", err)
 	}
 	defer func() {
 		if err != nil {
 			_ = lock.Close()
 		}
 	}()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, command.Usage("--data-dir %s: another exoswarm serve uses it: end that one, or name another folder",
-			dir)
-	}
 	name := filepath.Join(dir, "exoswarm.json")
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

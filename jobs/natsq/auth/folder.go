@@ -3,16 +3,17 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // Folder is a folder with the keys (secret, mode 0600), the credentials of users (secret, mode
@@ -20,7 +21,7 @@ import (
 // uses it at a time, which a lock on a file ensures. Its methods are for one goroutine.
 type Folder struct {
 	dir  string
-	lock *os.File
+	lock io.Closer
 }
 
 // ConfigName is the name of the file in the folder that the configuration of a server includes.
@@ -36,13 +37,12 @@ func Open(dir string, make bool) (*Folder, error) {
 			}
 		}
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	lock, err := vfs.OS{}.Lock(filepath.Join(dir, ".lock"))
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return nil, invalid("another command uses the folder this moment: try again: %v", err)
+	case err != nil:
 		return nil, invalid("%v: make the folder first: exoswarm auth init --dir %s --yes", err, dir)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = lock.Close()
-		return nil, invalid("another command uses %s this moment: try again", dir)
 	}
 	return &Folder{dir, lock}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // InProcess as Options.Port opens no socket at all: the server is reached through Server.Connection
@@ -32,7 +34,7 @@ const MaxPayload = 1 << 20
 
 // Options configure a server.
 type Options struct {
-	// Dir holds the JetStream store. It must exist and be writable. Two servers cannot share one.
+	// Dir holds the JetStream store. It must exist and be writable. A second server on it is refused.
 	Dir string
 	// Host is the address to listen on, 127.0.0.1 when empty. Anything but loopback needs a Token
 	// or Auth.
@@ -77,6 +79,7 @@ type Options struct {
 // Server is a running NATS server.
 type Server struct {
 	ns    *natsd.Server
+	lock  io.Closer // of the folder
 	log   *slog.Logger
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -114,8 +117,9 @@ func (s *Server) settle(dir string) {
 }
 
 // Start runs a server and returns when it accepts connections and JetStream is ready, or with an
-// error that says what is in the way.
-func Start(ctx context.Context, o Options) (*Server, error) {
+// error that says what is in the way. The folder has one server: Start takes its lock, which Close and
+// the end of the process give back.
+func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
 	}
@@ -138,10 +142,20 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if !info.IsDir() {
 		return nil, invalid("nats server: data folder %s is not a folder", o.Dir)
 	}
-	if err := writable(o.Dir); err != nil {
-		return nil, invalid("nats server: data folder %s: this process may not write there: give it the folder: %v",
-			o.Dir, err)
+	// The NATS server itself neither sees another one in its folder nor, for half a minute, that it
+	// cannot write there: two servers on one store lose what they have acknowledged.
+	lock, err := vfs.Own(o.Dir)
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return nil, invalid("nats server: data folder %v: stop that one, or choose another folder", err)
+	case err != nil:
+		return nil, invalid("nats server: data folder %v", err)
 	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
 	if n, err := free(o.Dir); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	} else if n < startFree {
@@ -215,7 +229,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		ns.ConfigureLogger()
 	}
 	go ns.Start()
-	s := &Server{ns: ns, log: o.Logger, stop: make(chan struct{}), full: make(chan struct{})}
+	s := &Server{ns: ns, lock: lock, log: o.Logger, stop: make(chan struct{}), full: make(chan struct{})}
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		if ns.ReadyForConnections(50*time.Millisecond) && ns.JetStreamEnabled() {
 			if err := o.encrypted(); err != nil {
@@ -271,16 +285,6 @@ func (s *Server) MonitorURL() string {
 		return ""
 	}
 	return "http://" + at.String()
-}
-
-// writable returns an error if the process cannot make a file in a folder. The NATS server would
-// start without streams, after half a minute.
-func writable(dir string) error {
-	probe, err := os.CreateTemp(dir, ".probe-*")
-	if err != nil {
-		return err
-	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // loopback reports whether only this machine reaches an address.
@@ -380,4 +384,5 @@ func (s *Server) Close() {
 	s.ended.Wait()
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()
+	_ = s.lock.Close() // the last: another server may start from here on
 }
