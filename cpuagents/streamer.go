@@ -239,10 +239,22 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 // claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a
 // swarm of another owner.
 func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
-	for {
+	shards, err := s.shardCount()
+	if err != nil {
+		return swarms.Swarm{}, err
+	}
+	for { // mostly there is no record, so it is stored first: the queue is slow to say for sure that there is none
+		record := swarms.Swarm{
+			Version: jobs.Version, ID: s.id, Nonce: swarms.NewNonce(), Owner: s.id, Name: s.spec.Name,
+			Spec:   s.spec.Spec,
+			Groups: s.groups(), Shards: shards, Created: time.Now().UTC(),
+		}
+		if err := s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) {
+			return record, err
+		}
 		record, err := s.Queue.Swarm(ctx, s.id)
 		switch {
-		case errors.Is(err, jobs.ErrNotFound):
+		case errors.Is(err, jobs.ErrNotFound): // it was removed meanwhile
 		case err != nil:
 			return swarms.Swarm{}, err
 		case record.OwnerJob() != s.id:
@@ -253,18 +265,6 @@ func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 			)
 		case !record.Ending:
 			return record, nil
-		}
-		shards, err := s.shardCount()
-		if err != nil {
-			return swarms.Swarm{}, err
-		}
-		record = swarms.Swarm{
-			Version: jobs.Version, ID: s.id, Nonce: swarms.NewNonce(), Owner: s.id, Name: s.spec.Name,
-			Spec:   s.spec.Spec,
-			Groups: s.groups(), Shards: shards, Created: time.Now().UTC(),
-		}
-		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
-			return record, err
 		}
 	}
 }

@@ -113,16 +113,16 @@ func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 		return err
 	}
 	what := "unlimit tenant " + tenant
-	err := ct.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-		if _, err := kv.Get(ctx, tenantKey(tenant)); err != nil {
-			return err
-		}
+	_, err := ct.conn.Key(ctx, wire.ControlBucket, tenantKey(tenant))
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return fmt.Errorf("%s: it has no limits of its own: %w", what, jobs.ErrNotFound)
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return ct.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		return kv.Purge(ctx, tenantKey(tenant))
 	})
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("%s: it has no limits of its own: %w", what, jobs.ErrNotFound)
-	}
-	return err
 }
 
 // Tenants returns the limits that are set: first those of jobs.EveryTenant, then in the order of

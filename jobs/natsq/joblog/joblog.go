@@ -358,7 +358,10 @@ func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool
 	if there, err := lg.jobs.Known(ctx, id); err != nil {
 		return err
 	} else if !there {
-		if _, err := lg.conn.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
+		if err := lg.conn.Sure(ctx, wire.JobLogStream, func() error {
+			_, err := lg.conn.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1)
+			return err
+		}); err != nil {
 			return fmt.Errorf("logs of job %s: check the id, or its result has expired: %w", id, err)
 		}
 		follow = false

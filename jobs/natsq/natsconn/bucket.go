@@ -28,6 +28,45 @@ func (c *Conn) InBucket(ctx context.Context, what, bucket string,
 	})
 }
 
+// CreateKey stores a new key of a bucket. It fails with jetstream.ErrKeyExists if there is one. The
+// client's own Create reads the mark of a removed key from any replica.
+func (c *Conn) CreateKey(ctx context.Context, what, bucket, key string, value []byte) error {
+	return c.InBucket(ctx, what, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		_, err := kv.Update(ctx, key, value, 0)
+		if !IsWrongRevision(err) {
+			return err
+		}
+		m, err := c.LastOnce(ctx, "KV_"+bucket, "$KV."+bucket+"."+key)
+		var after uint64
+		switch {
+		case errors.Is(err, jobs.ErrNotFound): // it was purged meanwhile
+		case err != nil:
+			return err
+		case !IsTombstone(m.Header):
+			return jetstream.ErrKeyExists
+		default:
+			after = m.Seq
+		}
+		if _, err = kv.Update(ctx, key, value, after); IsWrongRevision(err) {
+			return jetstream.ErrKeyExists
+		}
+		return err
+	})
+}
+
+// Key returns the last message of a key of a bucket. It fails with jobs.ErrNotFound if the bucket
+// surely has no such key, see Sure.
+func (c *Conn) Key(ctx context.Context, bucket, key string) (m *Message, err error) {
+	stream := "KV_" + bucket
+	err = c.Sure(ctx, stream, func() error {
+		if m, err = c.Last(ctx, stream, "$KV."+bucket+"."+key); err == nil && IsTombstone(m.Header) {
+			err = jobs.ErrNotFound
+		}
+		return err
+	})
+	return m, err
+}
+
 // IsWrongRevision reports whether a compare-and-set failed because the record has another revision.
 func IsWrongRevision(err error) bool {
 	var api *jetstream.APIError

@@ -18,6 +18,9 @@ var errRemade = errors.New("the bucket was made anew, or put back to an earlier 
 // records in that time.
 var errReconnected = errors.New("the connection was away")
 
+// errLags ends a watch of a bucket whose consumer is on a server that lags behind.
+var errLags = errors.New("the replica of the bucket lags behind")
+
 // errLost tells what to do about a server that was lost.
 var errLost = errors.New("start it again, or wait longer for it with --patience")
 

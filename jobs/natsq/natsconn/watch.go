@@ -16,6 +16,10 @@ import (
 // well below the life of a lease, 10 s, and a question takes the server some 50 µs.
 const watchPoll = time.Second
 
+// watchLag is the number of polls after which a watch whose replica does not follow begins anew. The
+// next consumer may be on another server.
+const watchLag = 3
+
 // removed is the entry of a key that is not in its bucket any more.
 type removed struct{ bucket, key string }
 
@@ -48,6 +52,10 @@ func (w *watch) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	newest, err := w.newest(ctx)
+	if err != nil {
+		return err
+	}
 	kv, err := w.c.JS.KeyValue(ctx, w.bucket)
 	if err != nil {
 		return err
@@ -60,6 +68,7 @@ func (w *watch) once(ctx context.Context) error {
 	poll := time.NewTicker(watchPoll)
 	defer poll.Stop()
 	here, complete, last := map[string]bool{}, false, uint64(0)
+	behind, since := uint64(0), 0 // a number that the leader has, and for how many turns it was waited for
 	for {
 		select {
 		case u, ok := <-updates.Updates():
@@ -67,7 +76,11 @@ func (w *watch) once(ctx context.Context) error {
 			case !ok:
 				return jobs.ErrUnavailable
 			case u == nil:
+				if last < newest {
+					return errLags
+				}
 				complete = true
+				last = max(last, first.State.LastSeq) // behind the newest entry there were only removed ones
 				for key := range w.known {
 					if !here[key] {
 						delete(w.known, key)
@@ -98,6 +111,12 @@ func (w *watch) once(ctx context.Context) error {
 			case err != nil: // the server is away: the reconnection says when it is back
 			case !now.Created.Equal(first.Created) || now.State.LastSeq < last:
 				return errRemade
+			case last >= behind: // what the leader had at the last turn has come
+				behind, since = now.State.LastSeq, 0
+			default:
+				if since++; complete && since > watchLag {
+					return errLags
+				}
 			}
 		case <-heard:
 			return errReconnected
@@ -105,6 +124,22 @@ func (w *watch) once(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// newest returns the number of the newest entry that the leader of the bucket has, 0 for none. The
+// consumer of a watch is on any server. While the replica there lags behind, it leaves out entries and
+// says that it is complete.
+func (w *watch) newest(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, LongTry)
+	defer cancel()
+	m, err := w.c.LastOnce(ctx, "KV_"+w.bucket, "$KV."+w.bucket+".>")
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return m.Seq, nil
 }
 
 // info asks the leader of the bucket's stream.
@@ -155,7 +190,7 @@ func (c *Conn) WatchBucket(ctx context.Context, bucket string, fn func(jetstream
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !began:
+		case err != nil && !began && !errors.Is(err, errLags):
 			return err
 		}
 		w.rest(ctx, err)

@@ -9,7 +9,6 @@ package objects
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -114,44 +113,17 @@ func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r
 	return int64(info.Size), nil
 }
 
-// Object opens an object of the owner. The reader checks the digest at the end, and returns an
-// error instead of io.EOF for a damaged object. It fails with jobs.ErrNotFound if there is no such
-// object. The caller closes the reader.
-func (st *Store) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
-	return st.OpenNamed(ctx, of.Named(name))
-}
-
-// OpenNamed is Object with the name that the store uses.
-func (st *Store) OpenNamed(ctx context.Context, name string) (io.ReadCloser, error) {
-	s, err := st.conn.JS.ObjectStore(ctx, wire.ObjectBucket)
-	if err != nil {
-		return nil, fmt.Errorf("open object %s: %w", name, err)
-	}
-	o, err := s.Get(ctx, name)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, fmt.Errorf("open object %s: %w", name, jobs.ErrNotFound)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open object %s: %w", name, err)
-	}
-	return o, nil
-}
-
 // DeleteObject removes an object of the owner. It returns nil if there is no such object. An object
 // that is stored again meanwhile stays. A reader of the removed object gets an error instead of
 // io.EOF.
 func (st *Store) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
 	name = of.Named(name)
-	m, err := st.conn.Last(ctx, objectStream, metaSubject(name))
+	info, m, err := st.describe(ctx, name)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("delete object %s: %w", name, err)
-	}
-	var info jetstream.ObjectInfo
-	if err := json.Unmarshal(m.Data, &info); err != nil {
-		return fmt.Errorf("delete object %s: its description: %w", name, err)
 	}
 	return st.remove(ctx, Object{Name: name, nuid: info.NUID, at: m})
 }

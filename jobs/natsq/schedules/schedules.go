@@ -149,10 +149,7 @@ func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 		return fmt.Errorf("add schedule %s: %w", s.Name, err)
 	}
 	what := "add schedule " + s.Name
-	err = sc.conn.InBucket(ctx, what, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-		_, err := kv.Create(ctx, s.Name, data)
-		return err
-	})
+	err = sc.conn.CreateKey(ctx, what, wire.CronBucket, s.Name, data)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	}
@@ -205,19 +202,11 @@ func (sc *Schedules) Read(ctx context.Context, name string) (s jobs.Schedule, re
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return s, 0, err
 	}
-	err = sc.conn.InBucket(ctx, "read schedule "+name, wire.CronBucket,
-		func(ctx context.Context, kv jetstream.KeyValue) error {
-			e, err := kv.Get(ctx, name)
-			if err != nil {
-				return err
-			}
-			revision = e.Revision()
-			return json.Unmarshal(e.Value(), &s)
-		})
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		err = fmt.Errorf("schedule %s: %w", name, jobs.ErrNotFound)
+	m, err := sc.conn.Key(ctx, wire.CronBucket, name)
+	if err != nil {
+		return s, 0, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	return s, revision, err
+	return s, m.Seq, json.Unmarshal(m.Data, &s)
 }
 
 // Schedules returns all schedules in the order of their names. A schedule whose record is not valid

@@ -78,11 +78,7 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID,
 				jobs.ErrExists, s.ID)
 		}
-		err = sw.conn.InBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket,
-			func(ctx context.Context, kv jetstream.KeyValue) error {
-				_, err := kv.Create(ctx, s.ID, data)
-				return err
-			})
+		err = sw.conn.CreateKey(ctx, "announce swarm "+s.ID, wire.SwarmBucket, s.ID, data)
 		// Otherwise the next look tells whether another call stored a record, or this one.
 		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return err
@@ -246,7 +242,7 @@ func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err err
 		m, err = sw.conn.LastOnce(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 		return err
 	})
-	if err == nil && (m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "") {
+	if err == nil && natsconn.IsTombstone(m.Header) {
 		err = jobs.ErrNotFound
 	}
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -261,9 +257,13 @@ func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err err
 }
 
 // Swarm returns the record of a swarm as the leader of the bucket has it. It fails with
-// jobs.ErrNotFound if there is none.
+// jobs.ErrNotFound if there is surely none, see natsconn.Conn.Sure: callers end jobs by that.
 func (sw *Swarms) Swarm(ctx context.Context, id string) (swarms.Swarm, error) {
-	r, err := sw.swarmRecord(ctx, id)
+	var r record
+	err := sw.conn.Sure(ctx, "KV_"+wire.SwarmBucket, func() (err error) {
+		r, err = sw.swarmRecord(ctx, id)
+		return err
+	})
 	return r.swarm, cmp.Or(err, r.err)
 }
 
