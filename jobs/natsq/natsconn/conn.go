@@ -265,7 +265,7 @@ func IsTransient(err error) bool {
 	}
 	switch code {
 	case ErrCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull,
-		errCodeStoreFull, ErrCodeTooFast:
+		errCodeStoreFull, ErrCodeTooFast, errCodeInProcess:
 		return true
 	}
 	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
@@ -282,6 +282,10 @@ const (
 	errCodeNotLeader    = 10009
 	errCodeNoResources  = 10023
 )
+
+// errCodeInProcess is the error of a try whose message id is that of an earlier try that the servers of
+// a cluster have not settled yet. A later one is told what became of it.
+const errCodeInProcess = 10158
 
 // ErrCodeTooFast is the error of a message that comes while more than 128 MiB wait for the disk of
 // its stream. The server has not stored it.

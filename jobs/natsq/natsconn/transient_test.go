@@ -13,7 +13,7 @@ import (
 func TestTransient(t *testing.T) {
 	for code, want := range map[int]bool{
 		errCodeNotAvailable: true, errCodeNotLeader: true, ErrCodeNoPeers: true,
-		errCodeNoResources: true, ErrCodeTooFast: true, 10059: false,
+		errCodeNoResources: true, ErrCodeTooFast: true, errCodeInProcess: true, 10059: false,
 	} {
 		for _, err := range []error{
 			&jetstream.APIError{Code: 503, ErrorCode: jetstream.ErrorCode(code)},
