@@ -27,7 +27,7 @@ type LearnedAll struct {
 // learn merges values into knowledge nodes.
 func (s *Server) learn(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in Lessons
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	sw, err := s.client.Open(ctx, r.PathValue("name"))

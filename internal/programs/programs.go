@@ -12,8 +12,11 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -27,13 +30,16 @@ const Version = 1
 // Bounds of a server.
 const (
 	maxRequests = 64        // in progress; most of them wait for the cluster
-	maxBodies   = 4         // large bodies in memory at a time
+	maxBodies   = 256 << 20 // bytes of the bodies in memory at a time
 	maxBody     = 64 << 20  // bytes of a body
 	maxUnpacked = 256 << 20 // bytes of the arrays in a body
 	maxJSON     = 1 << 20   // bytes of a body of JSON
 	// patience bounds a request. It is longer than the timeout of a swarm, so that its error says
 	// what is missing.
 	patience = 5 * time.Minute
+	// A body comes without a pause of bodyPause, and at bodyRate bytes a second after the first one.
+	bodyPause = 10 * time.Second
+	bodyRate  = 64 << 10
 )
 
 // Media types of bodies and answers.
@@ -64,8 +70,9 @@ type Options struct {
 type Server struct {
 	o      Options
 	client *swarmclient.Client
-	places chan struct{} // has an element for each request
-	bodies chan struct{} // has an element for each large body
+	places chan struct{}       // has an element for each request
+	memory *semaphore.Weighted // bytes of bodies
+	pause  time.Duration       // bodyPause
 
 	mu    sync.Mutex
 	feeds map[string]*feed // by the id of the swarm
@@ -88,7 +95,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		o: o, client: client, places: make(chan struct{}, maxRequests), bodies: make(chan struct{}, maxBodies),
+		o: o, client: client, places: make(chan struct{}, maxRequests), memory: semaphore.NewWeighted(maxBodies), pause: bodyPause,
 		feeds: map[string]*feed{}, workers: newWorkers(o),
 	}, nil
 }
@@ -141,18 +148,29 @@ func (s *Server) Serve(name string, w http.ResponseWriter, r *http.Request) erro
 	if do == nil {
 		return fmt.Errorf("operation %s: %w", name, jobs.ErrNotFound)
 	}
+	// The deadlines of the connection are those of short requests.
+	c := http.NewResponseController(w)
+	until := time.Now().Add(patience)
+	ctx, cancel := context.WithDeadline(r.Context(), until)
+	defer cancel()
+	most := int64(maxJSON)
+	if name == "feedRows" || name == "observeAgents" {
+		most = maxBody
+	}
+	// The place comes after the body: clients that send slowly take nothing from the others.
+	body, free, err := s.receive(ctx, w, r, most)
+	if err != nil {
+		return fmt.Errorf("read the body: %w", err)
+	}
+	defer free()
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
 	default:
 		return ErrBusy
 	}
-	// The deadlines of the connection are those of short requests.
-	c := http.NewResponseController(w)
-	until := time.Now().Add(patience)
 	_, _ = c.SetReadDeadline(until), c.SetWriteDeadline(until) // of a test's recorder they do not count
-	ctx, cancel := context.WithDeadline(r.Context(), until)
-	defer cancel()
+	r.Body = &received{bytes.NewReader(body), body}
 	return do(s, ctx, w, r)
 }
 
@@ -163,6 +181,8 @@ func Status(err error) int {
 	switch {
 	case errors.As(err, &long), errors.Is(err, ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, ErrSlow):
+		return http.StatusRequestTimeout
 	case errors.Is(err, ErrMedia):
 		return http.StatusUnsupportedMediaType
 	case errors.Is(err, jobs.ErrNotFound), errors.Is(err, snapshot.ErrNotFound):
@@ -197,42 +217,79 @@ func media(r *http.Request) string {
 	return m
 }
 
-// body reads a body of at most maxBody bytes. The caller calls free after its last use.
-func (s *Server) body(
-	ctx context.Context,
-	w http.ResponseWriter,
-	r *http.Request,
-) (data []byte, free func(), err error) {
-	select {
-	case s.bodies <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ErrBusy
+// received is a body in memory.
+type received struct {
+	*bytes.Reader
+	data []byte
+}
+
+// Close implements io.Closer.
+func (*received) Close() error { return nil }
+
+// body returns the whole body of a request that Serve has received.
+func body(r *http.Request) []byte { return r.Body.(*received).data }
+
+// receive reads a body of at most so many bytes. Its memory is part of maxBodies as the bytes come. A
+// body for which there is none for bodyPause is ErrBusy, and one that comes too slowly is ErrSlow. The
+// caller calls free after its last use.
+func (s *Server) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, most int64) (
+	data []byte, free func(), err error,
+) {
+	held := int64(0)
+	defer func() {
+		if free = func() { s.memory.Release(held) }; err != nil {
+			free()
+		}
+	}()
+	if r.ContentLength > most {
+		return nil, nil, &http.MaxBytesError{Limit: most}
 	}
-	free = func() { <-s.bodies }
-	var b bytes.Buffer
-	if n := r.ContentLength; 0 < n && n <= maxBody {
-		b.Grow(int(n) + bytes.MinRead)
+	if r.ContentLength >= 0 {
+		most = r.ContentLength
 	}
-	if _, err = b.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
-		free()
-		return nil, nil, fmt.Errorf("read the body: %w", err)
+	c := http.NewResponseController(w)
+	from, began := http.MaxBytesReader(w, r.Body, most), time.Now()
+	for {
+		if len(data) == cap(data) {
+			size := min(max(2*held, 64<<10), most+1)
+			wait, cancel := context.WithTimeout(ctx, s.pause)
+			err := s.memory.Acquire(wait, size-held)
+			cancel()
+			if err != nil {
+				return nil, nil, ErrBusy
+			}
+			held = size
+			data = append(make([]byte, 0, size), data...)
+		}
+		now := time.Now()
+		slowest := began.Add(s.pause + time.Duration(len(data))*time.Second/bodyRate)
+		if slowest.After(now.Add(s.pause)) {
+			slowest = now.Add(s.pause)
+		}
+		_ = c.SetReadDeadline(slowest)
+		n, err := from.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return data, nil, nil
+		case errors.Is(err, os.ErrDeadlineExceeded), err == nil && time.Now().After(slowest):
+			return nil, nil, ErrSlow
+		case err != nil:
+			return nil, nil, err
+		}
 	}
-	return b.Bytes(), free, nil
 }
 
 // decode reads a body of JSON. A field that the operation does not have is an error, because a client
 // of a later version relies on it.
-func decode(w http.ResponseWriter, r *http.Request, v any) error {
+func decode(r *http.Request, v any) error {
 	if m := media(r); m != mediaJSON {
 		return fmt.Errorf("%w %q: this operation takes %s", ErrMedia, m, mediaJSON)
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxJSON))
+	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
-	var long *http.MaxBytesError
 	switch {
-	case errors.As(err, &long):
-		return err
 	case errors.Is(err, io.EOF):
 		return jobs.Errorf(jobs.CodeInvalid, "the body is empty: it is a JSON object")
 	case err != nil:

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -260,6 +263,60 @@ func TestRefusals(t *testing.T) {
 	}
 	if status, _ := c.do(t, "POST", "/swarms/devices/rows", MediaCSV, text, ""); status != http.StatusNotFound {
 		t.Errorf("rows of a swarm that is gone: %d", status)
+	}
+}
+
+// TestSlowBodies: bodies that come slowly, far more than there are places, hold up nobody, and are cut
+// off. A body that comes in pieces is read.
+func TestSlowBodies(t *testing.T) {
+	s, c := serving(t, Options{Conn: cluster(t)})
+	s.pause = time.Second
+	var stalled sync.WaitGroup
+	for i := range 3 * maxRequests {
+		path, media := "/swarms/devices/rows", MediaCSV
+		if i%2 == 0 {
+			path, media = "/swarms", mediaJSON
+		}
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n{",
+			path, media); err != nil {
+			t.Fatal(err)
+		}
+		stalled.Go(func() {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			answer, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil || !strings.Contains(answer, " 408 ") {
+				t.Errorf("a body that stalls: %q, error %v, want status 408", answer, err)
+			}
+		})
+	}
+	for i := range maxRequests {
+		var job SubmittedJob
+		if status := c.post(t, "/jobs", NewJob{Kind: "words", Spec: json.RawMessage(`"a"`)}, &job); status != http.StatusOK {
+			t.Fatalf("request %d beside slow bodies: status %d", i, status)
+		}
+	}
+	stalled.Wait()
+	from, to := io.Pipe()
+	go func() {
+		for _, piece := range []string{`{"kind":`, `"words",`, `"spec":"b"}`} {
+			_, _ = io.WriteString(to, piece)
+		}
+		_ = to.Close()
+	}()
+	res, err := c.http.Post(c.base+"/jobs", mediaJSON, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = res.Body.Close(); res.StatusCode != http.StatusOK {
+		t.Errorf("a body in pieces: status %d", res.StatusCode)
+	}
+	if !s.memory.TryAcquire(maxBodies) {
+		t.Error("memory of bodies is not given back")
 	}
 }
 

@@ -84,11 +84,6 @@ func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return fmt.Errorf("%w %q: rows are %s, %s or %s", ErrMedia, m, MediaArrays, MediaNDJSON, MediaCSV)
 	}
 	text := strings.Contains(r.Header.Get("Accept"), MediaNDJSON)
-	body, free, err := s.body(ctx, w, r)
-	if err != nil {
-		return err
-	}
-	defer free()
 	f, done, err := s.feed(ctx, r.PathValue("name"))
 	if err != nil {
 		return err
@@ -99,9 +94,9 @@ func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 	var from source
 	if m == MediaArrays {
-		from, err = arraysOf(f, body, about)
+		from, err = arraysOf(f, body(r), about)
 	} else {
-		from, err = textOf(f, body, m, about)
+		from, err = textOf(f, body(r), m, about)
 	}
 	if err != nil {
 		return err

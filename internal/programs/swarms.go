@@ -64,7 +64,7 @@ func madeSwarm(s *swarmclient.Swarm, created bool) MadeSwarm {
 // create makes a swarm that lasts.
 func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in NewSwarm
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	spec, err := swarm.Parse("spec", []byte(in.Spec))
@@ -193,11 +193,6 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if m := media(r); m != MediaArrays {
 		return fmt.Errorf("%w %q: inputs are %s", ErrMedia, m, MediaArrays)
 	}
-	body, free, err := s.body(ctx, w, r)
-	if err != nil {
-		return err
-	}
-	defer free()
 	sw, err := s.client.Open(ctx, r.PathValue("name"))
 	if err != nil {
 		return err
@@ -205,7 +200,7 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if !sw.Spec().ByAgent() {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its groups are addressed: feed it rows", sw.ID())
 	}
-	a, err := npz.Read(body, maxUnpacked)
+	a, err := npz.Read(body(r), maxUnpacked)
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInput, "observe: %v", err)
 	}
@@ -263,7 +258,7 @@ type TickedAll struct {
 // tick steps all agents.
 func (s *Server) tick(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in Ticks
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	if in.Count < 1 || in.Count > MaxTickCount {
@@ -292,7 +287,7 @@ type Queried struct {
 // state.NAME, and embedding. Of knowledge nodes they are node, updates, age and units.
 func (s *Server) query(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in Queried
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	most := max(len(in.Agents), len(in.Groups), len(in.Nodes))
@@ -364,7 +359,7 @@ type VotedAll struct {
 // vote lets all agents decide together.
 func (s *Server) vote(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in swarms.Vote
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	if err := in.Validate(); err != nil {
@@ -388,7 +383,7 @@ func (s *Server) vote(ctx context.Context, w http.ResponseWriter, r *http.Reques
 // fuse answers with the knowledge nodes of a swarm as arrays: node, count and mean.
 func (s *Server) fuse(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in swarms.Fuse
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	if in.Sums {
@@ -453,7 +448,7 @@ type MadeSnapshot struct {
 // snapshot stores the state of all agents.
 func (s *Server) snapshot(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in NewSnapshot
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	sw, err := s.client.Open(ctx, r.PathValue("name"))

@@ -166,7 +166,7 @@ func (ws *workers) find(id string) (*worker, error) {
 // beginWork makes a worker.
 func (s *Server) beginWork(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in NewWorker
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	if n := len(in.Kinds); n < 1 || n > maxKinds {
@@ -268,7 +268,7 @@ func (w Wait) duration() (time.Duration, error) {
 // takeJob answers with a job, or with nothing when the time of the request is over.
 func (s *Server) takeJob(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in Wait
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	wait, err := in.duration()
@@ -332,7 +332,7 @@ func (s *Server) doing(r *http.Request) (*worker, *doing, error) {
 // extendJob keeps a job with its worker, and answers whether it goes on.
 func (s *Server) extendJob(_ context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in JobProgress
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	_, d, err := s.doing(r)
@@ -352,7 +352,7 @@ func (s *Server) extendJob(_ context.Context, w http.ResponseWriter, r *http.Req
 // endJob ends a job. Its worker may take the next one.
 func (s *Server) endJob(_ context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in JobEnd
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	if in.Error != "" && len(in.Output) > 0 {
@@ -409,7 +409,7 @@ type SubmittedJob struct {
 // submit stores a job for a worker of programs.
 func (s *Server) submit(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in NewJob
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	if err := ownKind(in.Kind); err != nil {
@@ -430,7 +430,7 @@ func (s *Server) submit(ctx context.Context, w http.ResponseWriter, r *http.Requ
 // await answers with the result of a job, or with nothing when the time of the request is over.
 func (s *Server) await(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var in Wait
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	wait, err := in.duration()

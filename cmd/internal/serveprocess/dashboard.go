@@ -63,6 +63,8 @@ func dashboardFlags(f *pflag.FlagSet) {
 		"programs; empty: one-time addresses on standard output")
 	f.Bool("behind-proxy", false, "a reverse proxy on this machine does TLS and the login, and names the user in "+
 		"--auth-header")
+	f.String("proxy-secret-file", "", "file with a secret of 20 characters or more, which the proxy of --behind-proxy "+
+		"sends as "+dashboard.ProxyHeader+"; required with it")
 	f.String("auth-header", "X-Forwarded-User", "header with the name of the user, of --behind-proxy")
 	f.StringSlice("host-name", nil, "host names that browsers use for this server, beside its address")
 	f.Bool("actions", false, "let users of the dashboard change the cluster; every action is written to the audit")
@@ -93,6 +95,16 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 	o.Version, _ = command.Version()
 	if o.BehindProxy, _ = f.GetBool("behind-proxy"); o.BehindProxy {
 		o.AuthHeader, _ = f.GetString("auth-header")
+		file, _ := f.GetString("proxy-secret-file")
+		if file == "" {
+			return nil, command.Usage("--behind-proxy needs --proxy-secret-file FILE, and the proxy sends its content as %s: "+
+				"else every process on this machine can name any user", dashboard.ProxyHeader)
+		}
+		secret, err := os.ReadFile(file)
+		if err != nil {
+			return nil, command.Usage("--proxy-secret-file: %v", err)
+		}
+		o.ProxySecret = strings.TrimSpace(string(secret))
 	}
 	if file, _ := f.GetString("login-token-file"); file != "" {
 		token, err := os.ReadFile(file)

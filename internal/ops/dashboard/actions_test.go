@@ -209,9 +209,11 @@ func TestActionsForged(t *testing.T) {
 // TestActionsUsers: the name of a proxy's header goes to the audit with both addresses, and a ticket is
 // of one user.
 func TestActionsUsers(t *testing.T) {
-	r, _ := acting(t, func(o *Options) { o.BehindProxy, o.AuthHeader = true, "X-Forwarded-User" })
+	r, _ := acting(t, func(o *Options) {
+		o.BehindProxy, o.AuthHeader, o.ProxySecret = true, "X-Forwarded-User", testToken
+	})
 	as := func(user string) []string {
-		h := []string{"X-Forwarded-User", user, "X-Forwarded-For", "10.1.2.3"}
+		h := []string{"X-Forwarded-User", user, "X-Forwarded-For", "10.1.2.3", ProxyHeader, testToken}
 		return append(h, actionHeader, r.token(t, h...))
 	}
 	ann, eve := as("ann"), as("eve")

@@ -86,6 +86,10 @@ type Options struct {
 	BehindProxy bool
 	// AuthHeader is the header with the user's name, such as "X-Forwarded-User".
 	AuthHeader string
+	// ProxySecret is what the proxy sends in the header ProxyHeader, at least 20 characters; required
+	// with BehindProxy. Every process of the proxy's machine has the proxy's address, so the address
+	// alone proves nothing.
+	ProxySecret string
 	// Proxies are the addresses from which AuthHeader counts; empty: loopback.
 	Proxies []netip.Prefix
 }
@@ -120,6 +124,9 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: listen %q: use HOST:PORT, such as 127.0.0.1:8228", ErrOptions, o.Listen)
 	case o.BehindProxy && o.AuthHeader == "":
 		return nil, fmt.Errorf("%w: a server behind a proxy needs the name of the header with the user", ErrOptions)
+	case o.BehindProxy && len(o.ProxySecret) < minToken:
+		return nil, fmt.Errorf("%w: a server behind a proxy needs a secret of at least %d characters that the proxy sends "+
+			"as %s: else every process on its machine can name any user", ErrToken, minToken, ProxyHeader)
 	case o.AuthHeader != "" && !o.BehindProxy:
 		return nil, fmt.Errorf("%w: a header with the user counts behind a proxy only", ErrOptions)
 	case o.Token != "" && len(o.Token) < minToken, o.ProgramToken != "" && len(o.ProgramToken) < minToken:
@@ -222,5 +229,5 @@ func isLoopback(host string) bool {
 		return true
 	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }

@@ -39,7 +39,8 @@ func TestOptions(t *testing.T) {
 		{"a name", Options{Listen: "host:8228"}, ErrExposed},
 		{"a token is not enough", Options{Listen: "0.0.0.0:8228", Token: testToken}, ErrExposed},
 		{"TLS", Options{Listen: ":8228", TLS: &tls.Config{}}, nil},
-		{"a proxy with a header", Options{Listen: ":8228", BehindProxy: true, AuthHeader: "X-User"}, nil},
+		{"a proxy with a header", Options{Listen: ":8228", BehindProxy: true, AuthHeader: "X-User", ProxySecret: testToken}, nil},
+		{"a proxy without a secret", Options{Listen: ":8228", BehindProxy: true, AuthHeader: "X-User"}, ErrToken},
 		{"a proxy without a header", Options{Listen: ":8228", BehindProxy: true}, ErrOptions},
 		{"a header without a proxy", Options{Listen: "127.0.0.1:1", AuthHeader: "X-User"}, ErrOptions},
 		{"a short token", Options{Listen: "127.0.0.1:1", Token: "0123456789012345678"}, ErrToken},
@@ -197,6 +198,17 @@ func TestHosts(t *testing.T) {
 		{"evil.example:8228", false, false},
 		{"localhost.evil.example", false, false},
 		{"127.0.0.1.evil.example", false, false},
+		{"127.0.0.1:8228.evil.example", false, false},
+		{"localhost:8228.evil.example", false, false},
+		{"[::1]:8228.evil.example", false, false},
+		{"[::1].evil.example", false, false},
+		{"[::1]evil.example:80", false, false},
+		{"[127.0.0.1", false, false},
+		{"127.0.0.1]", false, false},
+		{"[::1%.evil.example]:80", false, false},
+		{"ops.example:1.evil.example", false, false},
+		{"127.0.0.1:99999", false, false},
+		{"user@localhost:80", false, false},
 		{"", false, false},
 	} {
 		for s, want := range map[*Server]bool{local: c.local, public: c.public} {
@@ -265,7 +277,7 @@ func TestHeaders(t *testing.T) {
 // TestProxy: the header with the user counts from a trusted proxy alone.
 func TestProxy(t *testing.T) {
 	s, err := New(Options{
-		Cluster: newFake(fakeState()), Listen: ":8228", BehindProxy: true, AuthHeader: "X-User",
+		Cluster: newFake(fakeState()), Listen: ":8228", BehindProxy: true, AuthHeader: "X-User", ProxySecret: testToken,
 		Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
 	})
 	if err != nil {
@@ -278,13 +290,24 @@ func TestProxy(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "http://10.0.0.1/api/v1/login", nil)
 		r.RemoteAddr = from
 		r.Header.Set("X-User", "anna")
+		r.Header.Set(ProxyHeader, testToken)
 		s.ServeHTTP(w, r)
 		if w.Code != want || want == 200 && !strings.Contains(w.Body.String(), `"anna"`) {
 			t.Errorf("from %s: %d %s", from, w.Code, w.Body)
 		}
 	}
+	for _, secret := range []string{"", testToken[1:], testToken + "x"} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "http://10.0.0.1/api/v1/login", nil)
+		r.RemoteAddr = "10.0.0.7:1"
+		r.Header.Set("X-User", "anna")
+		r.Header.Set(ProxyHeader, secret)
+		if s.ServeHTTP(w, r); w.Code != 401 {
+			t.Errorf("another process of the machine, with the secret %q: %d %s", secret, w.Code, w.Body)
+		}
+	}
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "http://10.0.0.1/api/v1/login", nil)
 	r.RemoteAddr = "10.0.0.7:1"
+	r.Header.Set(ProxyHeader, testToken)
 	if s.ServeHTTP(w, r); w.Code != 401 {
 		t.Error("without the header:", w.Code)
 	}

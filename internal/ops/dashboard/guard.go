@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -55,24 +56,32 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // address, because a browser looks up no address for one.
 func (s *Server) hostAllowed(host string) bool {
 	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
+			return false // a name such as 127.0.0.1:80.example.org
+		}
 		name = h
+	} else if n := len(name); n > 1 && name[0] == '[' && name[n-1] == ']' {
+		name = name[1 : n-1]
 	}
-	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if s.hosts[name] {
 		return true
 	}
 	if s.local {
 		return isLoopback(name)
 	}
-	_, err := netip.ParseAddr(name)
-	return err == nil || name == "localhost"
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.Zone() == "" || name == "localhost"
 }
 
-// fromProxy reports whether the other end of the connection is a trusted proxy, whose headers about
-// the browser count.
+// ProxyHeader is the header in which a proxy proves that it is the proxy.
+const ProxyHeader = "X-Exoswarm-Proxy"
+
+// fromProxy reports whether the other end of the connection is a trusted proxy that knows the secret,
+// whose headers about the browser count.
 func (s *Server) fromProxy(r *http.Request) bool {
-	if !s.o.BehindProxy {
+	if !s.o.BehindProxy || !same(r.Header.Get(ProxyHeader), s.o.ProxySecret) {
 		return false
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
