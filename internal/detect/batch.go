@@ -21,17 +21,26 @@ func (d *detector) feed(ctx, work context.Context) error {
 	d.redo = d.again()
 	begin := d.state.now.At
 	if d.redo != nil {
-		begin = d.redo.from
+		if begin = d.redo.from; begin.File == (fileMark{}) {
+			begin.File = d.redo.to.File
+		}
 	}
-	in, err := openInput(ctx, d.o, d.spec.CSV, begin)
+	in, err := openInput(ctx, d.o, d.spec.CSV, d.columns.Timestamp, begin)
 	if err == nil && d.drop(in) {
 		in.close()
-		in, err = openInput(ctx, d.o, d.spec.CSV, d.state.now.At)
+		in, err = openInput(ctx, d.o, d.spec.CSV, d.columns.Timestamp, d.state.now.At)
 	}
 	if err != nil {
 		return err
 	}
 	defer in.close()
+	if d.state.now.At == (position{}) && in.path != "" && in.at != (position{}) {
+		// The first rows may be in a file with another name when the next process looks for them.
+		d.state.now.At = in.at
+		if err := d.state.mark(work); err != nil {
+			return err
+		}
+	}
 	d.obs.Width = len(d.spec.Features)
 	skip, records := in.at.Skip, in.at.Records-uint64(in.at.Skip)
 	for n := uint64(1); ; {
@@ -49,11 +58,13 @@ func (d *detector) feed(ctx, work context.Context) error {
 		if err != nil {
 			return err
 		}
-		if in.file != nil && doc.begin.Offset == 0 {
+		if doc.first {
 			records = 0
 		}
-		if err := d.document(work, doc, &skip, &records); err != nil {
-			return err
+		if !doc.empty() {
+			if err := d.document(work, doc, &skip, &records); err != nil {
+				return err
+			}
 		}
 		if d.fresh >= snapshotRows {
 			if err := d.awaitAll(work); err != nil {

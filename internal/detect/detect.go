@@ -51,13 +51,15 @@ type Options struct {
 	Rejects string
 	// All writes all decisions, and not only anomalies.
 	All bool
+	// TakeLastLine takes a last line without a line end, which otherwise waits for its end.
+	TakeLastLine bool
 	// CSV has settings KEY=VALUE of the dialect.
 	CSV []string
 }
 
 const (
-	// window is the number of batches without an answer.
-	window = 4
+	// inFlight is the most batches without an answer.
+	inFlight = 4
 	// snapshotRows is the number of rows after which the state of the agents is stored, and the log
 	// before it removed. A detector that was killed reads at most so many rows of its log again.
 	snapshotRows = 1_000_000

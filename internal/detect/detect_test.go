@@ -220,7 +220,7 @@ func TestBadRows(t *testing.T) {
 	r, w := io.Pipe()
 	go func() {
 		_, _ = io.WriteString(w, header)
-		_, _ = io.WriteString(w, "5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+"\n9,1,a")
+		_, _ = io.WriteString(w, "5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+"\n9,1,a\n10,1")
 		_ = w.Close()
 	}()
 	o := options(dir)
@@ -230,6 +230,7 @@ func TestBadRows(t *testing.T) {
 		t.Fatalf("detect: %v", err)
 	}
 	for _, want := range []string{
+		`the last line has no line end and is left out: "10,1"`,
 		"4 rows rejected (2 without a key, 1 beyond max_entities); the first: row 4: there are 2 " +
 			"entities already, and " + `"c" is another one: raise max_entities`,
 		"4 rows read of 2 entities, 3 decisions, 0 anomalies, 1 dropped",

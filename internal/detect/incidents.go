@@ -17,19 +17,21 @@ import (
 
 // place is a file that grows, or a stream. The zero value takes nothing.
 type place struct {
-	flag string
-	w    io.Writer // nil for none
-	file *os.File  // nil for a stream
-	own  bool      // the file is to be closed
-	size int64     // of the file
+	flag   string
+	w      io.Writer // nil for none
+	file   *os.File  // nil for a stream
+	own    bool      // the file is to be closed
+	size   int64     // of the file
+	window           // before size
+	id     fileMark  // of the file, for its inode
 }
 
-// openPlace opens a file, or out for an empty path or -. A file that is the one with an identity is
-// cut off where it was noted last.
-func openPlace(flag, path string, out io.Writer, last fileID, size int64) (p place, err error) {
+// openPlace opens a file, or out for an empty path or -. A file that holds what was noted last is cut
+// off there, and any other file is only added to.
+func openPlace(flag, path string, out io.Writer, last fileMark) (p place, err error) {
 	p = place{flag: flag, w: out}
 	if path != "" && path != "-" {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 		if err != nil {
 			return p, command.Usage("detect: %s: %v", flag, err)
 		}
@@ -45,16 +47,26 @@ func openPlace(flag, path string, out io.Writer, last fileID, size int64) (p pla
 		p.file = nil
 		return p, nil //nolint:nilerr // it is written as a stream
 	}
-	now, err := identify(p.file, 0)
-	if err != nil {
+	if p.id, err = statFile(info); err != nil {
 		return p, err
 	}
-	if now == last && info.Size() > size {
-		if err := p.file.Truncate(size); err != nil {
+	p.id.Modified = 0
+	// Standard output may be for writing alone.
+	read, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", p.file.Fd()))
+	if err != nil {
+		read = p.file
+	} else {
+		defer read.Close()
+	}
+	if last != (fileMark{}) && last.sameInode(p.id) && info.Size() > last.Bytes && last.in(read, p.id) {
+		if err := p.file.Truncate(last.Bytes); err != nil {
 			return p, command.Usage("detect: %s: %v", flag, err)
 		}
 	}
 	if p.size, err = p.file.Seek(0, io.SeekEnd); err != nil {
+		return p, fmt.Errorf("detect: %s: %w", flag, err)
+	}
+	if p.window, err = readWindow(read, p.size); err != nil {
 		return p, fmt.Errorf("detect: %s: %w", flag, err)
 	}
 	return p, nil
@@ -64,21 +76,32 @@ func openPlace(flag, path string, out io.Writer, last fileID, size int64) (p pla
 func (p *place) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.size += int64(n)
+	p.window.add(b[:n])
 	if err != nil {
 		err = fmt.Errorf("detect: %s: %w", p.flag, err)
 	}
 	return n, err
 }
 
-// sync stores a file on the disk, and returns its identity.
-func (p *place) sync() (id fileID, err error) {
+// mark marks what the file has; the zero mark for a stream.
+func (p *place) mark() fileMark {
 	if p.file == nil {
-		return id, nil
+		return fileMark{}
+	}
+	m := p.id
+	m.Bytes, m.Digest = p.size, p.window.digest()
+	return m
+}
+
+// sync stores a file on the disk.
+func (p *place) sync() error {
+	if p.file == nil {
+		return nil
 	}
 	if err := p.file.Sync(); err != nil {
-		return id, fmt.Errorf("detect: %s: %w", p.flag, err)
+		return fmt.Errorf("detect: %s: %w", p.flag, err)
 	}
-	return identify(p.file, 0)
+	return nil
 }
 
 // close closes a file of its own.
@@ -92,8 +115,7 @@ func (p *place) close() error {
 // openIncidents opens the file of incidents. A new CSV file begins with a header.
 func (d *detector) openIncidents(l encode.Layout) (err error) {
 	o := d.output
-	if o.incidents, err = openPlace("--anomalies", d.o.Anomalies, d.o.Out, d.state.out.IncidentsFile,
-		d.state.out.IncidentsSize); err != nil {
+	if o.incidents, err = openPlace("--anomalies", d.o.Anomalies, d.o.Out, d.state.out.incidents()); err != nil {
 		return err
 	}
 	format := "ndjson"

@@ -3,14 +3,12 @@ package detect
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -20,121 +18,48 @@ import (
 	"github.com/exoswarm/exoswarm/internal/runinput"
 )
 
-// fileID identifies a file across processes and renames.
-type fileID struct {
-	Device uint64 `json:"device,omitempty"`
-	Inode  uint64 `json:"inode,omitempty"`
-	// Head is the SHA-256 of the first HeadBytes bytes, so that a file with the inode of one that
-	// was removed is another one.
-	Head      string `json:"head,omitempty"`
-	HeadBytes int    `json:"head_bytes,omitempty"`
-}
-
-// headBytes is the most bytes of a file that identify it.
-const headBytes = 1 << 10
-
-// identify returns the identity of a file by its first n bytes.
-func identify(f *os.File, n int) (id fileID, err error) {
-	info, err := f.Stat()
-	if err != nil {
-		return id, err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return id, errors.New("this system does not identify files")
-	}
-	head := make([]byte, n)
-	if _, err := f.ReadAt(head, 0); err != nil {
-		return id, fmt.Errorf("read the begin of %s: %w", f.Name(), err)
-	}
-	sum := sha256.Sum256(head)
-	return fileID{Device: stat.Dev, Inode: stat.Ino, Head: hex.EncodeToString(sum[:]), HeadBytes: n}, nil
-}
-
-// is reports whether a file is the one with an identity.
-func (id fileID) is(f *os.File) bool {
-	info, err := f.Stat()
-	if err != nil || info.Size() < int64(id.HeadBytes) || id.HeadBytes == 0 {
-		return false
-	}
-	now, err := identify(f, id.HeadBytes)
-	return err == nil && now == id
-}
-
 // position is a place in the input: in a file behind the document at Offset and Skip records after
 // that. The zero position is the begin of a file.
 type position struct {
-	File    fileID `json:"file,omitzero"`
-	Header  int    `json:"header,omitempty"` // bytes of the header of a CSV file
-	Offset  int64  `json:"offset"`           // bytes
-	Skip    int    `json:"skip,omitempty"`   // records, rejected ones too
-	Records uint64 `json:"records"`          // of the file up to here
-}
-
-// tail reads a file from an offset. With follow it waits at the end of the file for more, until the
-// name of the file belongs to another file, or the file is cut off.
-type tail struct {
-	ctx    context.Context //nolint:containedctx // Read has none, and the tail lives as long as the context
-	f      *os.File
-	path   string
-	follow bool
-	at     int64
-	moved  bool // the name belongs to another file
-}
-
-// pollEvery is the time between two looks at a file that may grow.
-const pollEvery = 5 * time.Millisecond
-
-// Read implements io.Reader. io.EOF is the end of the file, or of ctx.
-func (t *tail) Read(p []byte) (int, error) {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	<-wait.C
-	for {
-		if t.ctx.Err() != nil {
-			return 0, io.EOF
-		}
-		n, err := t.f.ReadAt(p, t.at)
-		if n > 0 {
-			t.at += int64(n)
-			return n, nil
-		}
-		if !errors.Is(err, io.EOF) {
-			return 0, err
-		}
-		if !t.follow || t.moved {
-			return 0, io.EOF
-		}
-		own, err := t.f.Stat()
-		if err != nil {
-			return 0, err
-		}
-		if own.Size() < t.at { // it was cut off, and begins again
-			return 0, io.EOF
-		}
-		// A writer may add to a file that it has renamed, so the end is looked at once more.
-		if now, err := os.Stat(t.path); err == nil && !os.SameFile(own, now) {
-			t.moved = true
-		}
-		wait.Reset(pollEvery)
-		select {
-		case <-wait.C:
-		case <-t.ctx.Done():
-		}
-	}
+	// File marks what was read of the file, which ends at Offset or behind it.
+	File   fileMark    `json:"file,omitzero"`
+	Format rows.Format `json:"format,omitempty"`
+	Header int         `json:"header,omitempty"` // bytes of the header of a CSV file
+	// Carried reports that the file has no header: that of an earlier file counts, see headerFile.
+	Carried bool `json:"carried,omitempty"`
+	// Copy reports that the file is a copy of one that its writer went on to write after it was
+	// truncated.
+	Copy    bool   `json:"copy,omitempty"`
+	Offset  int64  `json:"offset"`         // bytes
+	Skip    int    `json:"skip,omitempty"` // records, rejected ones too
+	Records uint64 `json:"records"`        // of the file up to here
 }
 
 // input yields the documents of a stream, a file, or a file with its successors. One goroutine uses
 // it, and closes it.
 type input struct {
-	o    *Options
-	csv  dialect.CSV
-	path string   // of a file that is followed; empty for a stream
-	file *os.File // nil for a stream, which has no positions
-	name string
-	live *runinput.Live
-	at   position // behind the last document
-	any  bool     // a document of the file was read
+	o         *Options
+	csv       dialect.CSV
+	timestamp string   // name of the column
+	path      string   // of a file that is followed; empty for a stream
+	file      *os.File // nil for a stream, which has no positions
+	name      string
+	format    rows.Format
+	live      *runinput.Live
+	tail      *tail
+	id        fileMark  // of the file, for its inode
+	at        position  // behind the last document
+	window    window    // before at.Offset
+	header    []byte    // of the last CSV file that had one
+	prefixed  bool      // the stream of live begins with a header that is not at its place in the file
+	static    bool      // the file is the contents of a packed one
+	fresh     bool      // no document of the file was read
+	found     bool      // the file holds the position at which it was opened
+	cut       []byte    // the first part of a record that begins in a file before
+	split     int       // bytes of it before those of the file in the first document
+	before    position  // of that record
+	queued    *document // is returned before those of live
+	taken     bool      // the last record has no end, and was taken
 
 	arrivals []runinput.Arrival // of the last document
 }
@@ -146,9 +71,425 @@ type document struct {
 	format rows.Format
 	begin  position // without Skip: of its first record
 	end    position
+	first  bool // of its file
 	header bool // text begins with the header of its file
 	// arrivals say when its parts were read, in order.
 	arrivals []runinput.Arrival
+}
+
+// empty reports whether the document has empty lines alone, which are no file of a dialect without
+// a header.
+func (d *document) empty() bool { return len(bytes.TrimSpace(d.text)) == 0 }
+
+// headerFile is the file in the folder of the detector with the last header of a CSV file, for a
+// file that has none: of a file that was copied and truncated, the writer writes the header to the
+// copy alone.
+const headerFile = "header"
+
+// openInput opens the input at a position: standard input, or the file to follow. A regular file
+// goes on behind the position if it is the file of the position. A file that is followed may have
+// another name now, in the same folder.
+func openInput(ctx context.Context, o *Options, csv dialect.CSV, timestamp string, at position) (in *input, err error) {
+	in = &input{o: o, csv: csv, timestamp: timestamp, path: o.Follow, name: "stdin", at: at}
+	if at.File.Digest == "" && at.File != (fileMark{}) { // of an earlier program
+		in.at.File.Bytes = at.Offset
+	}
+	f, ok := o.In.(*os.File)
+	if info, err := fileInfo(f, ok); in.path == "" && (err != nil || !info.Mode().IsRegular()) {
+		in.at = position{}
+		live, _, err := runinput.OpenLive(ctx, []string{"-"}, o.In, csv)
+		if err == nil && live == nil {
+			err = command.Usage("detect: standard input is neither plain CSV nor NDJSON: use exoswarm run for it")
+		}
+		if in.live = live; err == nil {
+			live.HoldBack()
+		}
+		return in, err
+	}
+	if in.header, err = os.ReadFile(filepath.Join(o.DataDir, headerFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("the last header: %w", err)
+	}
+	if in.path != "" {
+		in.name = filepath.Base(in.path)
+		if _, err := os.Stat(in.path); err != nil && in.at.File == (fileMark{}) {
+			return nil, command.Usage("detect: --follow: %v", err)
+		}
+		return in, in.advance(ctx, false, nil)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read stdin: %w", err)
+	}
+	if in.id, err = statFile(info); err != nil {
+		return nil, err
+	}
+	if in.found = in.at.File != (fileMark{}) && in.at.File.in(f, in.id); !in.found && in.at.File != (fileMark{}) {
+		in.note("stdin is another file than the one that was read before, or was truncated: it is read from its start")
+	}
+	return in, in.begin(ctx, f, false, nil)
+}
+
+// note prints a line.
+func (in *input) note(format string, args ...any) {
+	if in.o.Err != nil {
+		fmt.Fprintf(in.o.Err, "detect: "+format+"\n", args...)
+	}
+}
+
+// fileInfo returns the information of a file, if there is one.
+func fileInfo(f *os.File, ok bool) (os.FileInfo, error) {
+	if !ok || f == nil {
+		return nil, os.ErrInvalid
+	}
+	return f.Stat()
+}
+
+// advance opens the file with the rows behind in.at. It waits until there is one, or for ctx. ended
+// reports that the file of in.at was read to its end, where rest is a record without an end.
+func (in *input) advance(ctx context.Context, ended bool, rest []byte) error {
+	if in.file != nil {
+		_ = in.file.Close()
+		in.file = nil
+	}
+	for {
+		files, found, err := chain(in.path, in.at.File, in.o.DataDir)
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", in.path, err)
+		}
+		known := in.at.File != (fileMark{})
+		truncated := false
+		for i, c := range files {
+			truncated = truncated || known && c.sameInode(in.at.File) && (i > 0 || !found)
+		}
+		if in.at.Copy = in.at.Copy || truncated; ended && found {
+			// A copy in place of a file that is gone may have more.
+			if ended = files[0].sameInode(in.id); ended {
+				files = files[1:]
+			}
+		}
+		if len(files) == 0 {
+			if err := sleep(ctx, pollEvery); err != nil { // between two files
+				return io.EOF
+			}
+			continue
+		}
+		c := files[0]
+		f, err := c.open(in.o.DataDir)
+		if errors.Is(err, os.ErrNotExist) { // it was renamed just now
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", in.path, err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			_ = f.Close()
+			return fmt.Errorf("follow %s: %w", c.path, err)
+		}
+		if !c.packed() {
+			if c.fileMark, err = statFile(info); err != nil {
+				return err
+			}
+		}
+		in.id = c.fileMark
+		if in.found = known && found && !ended; in.found && !in.at.File.in(f, c.fileMark) { // it was changed just now
+			_ = f.Close()
+			continue
+		}
+		if in.found {
+			rest = in.cut[:in.split]
+		}
+		switch {
+		case in.found && c.path != in.path:
+			in.note("%s: it goes on in %s", in.path, c.path)
+		case known && !found && !ended:
+			in.note("%s was truncated or replaced, and no file beside it has the rows that were read before: %s is read "+
+				"from its start, and rows that were removed before they were read are lost", in.path, c.path)
+		}
+		in.tail = &tail{}
+		if in.static = c.packed(); !in.static {
+			in.tail.path = in.path
+		}
+		return in.begin(ctx, f, c.path != in.path, rest)
+	}
+}
+
+// begin begins to read a file: behind in.at if that is found, and otherwise at its start, behind the
+// end of another file. There rest is a record without an end, to which the file may have the other
+// part. It owns the file.
+func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byte) (err error) {
+	before := in.at
+	if in.split > 0 { // the record goes through the whole file
+		before = in.before
+	}
+	before.Copy = in.at.Copy
+	in.file, in.fresh, in.split, in.taken = f, !in.found, 0, false
+	if in.tail == nil {
+		in.tail = &tail{}
+	}
+	t := in.tail
+	t.ctx, t.f, t.id = ctx, f, in.id
+	if !in.found {
+		in.at = position{Copy: in.at.Copy && sibling, Format: in.at.Format}
+		in.window = window{}
+	} else if in.window, err = readWindow(f, in.at.Offset); err != nil {
+		return fmt.Errorf("read %s: %w", in.name, err)
+	}
+	t.at = in.at.Offset
+	t.window.add(in.window.last())
+	var first []byte // of the file
+	if in.at.Offset == 0 {
+		if first, err = in.firstRecord(t); err != nil {
+			return fmt.Errorf("read %s: %w", in.name, err)
+		}
+	}
+	if !in.found && len(first) == 0 { // what follows is looked for behind the file before
+		in.at = before
+		in.live = runinput.Cut(in.name, "ndjson", in.csv, t)
+		return nil
+	}
+	if in.format = in.at.Format; in.format == "" {
+		var known bool
+		if in.format, known = rows.FormatOf(in.name, ""); !known {
+			in.format = runinput.Format(first)
+		}
+	}
+	if in.format != "csv" && in.format != "ndjson" {
+		return command.Usage("detect: %s is %s: only plain CSV and NDJSON are read as they grow: use exoswarm run "+
+			"for it", in.name, in.format)
+	}
+	in.at.Format = in.format
+	starts, err := in.takeHeader(first)
+	if err != nil {
+		return err
+	}
+	if in.at.Offset == 0 && len(first) > 0 {
+		w := window{first}
+		in.at.File = in.mark(int64(len(first)), &w)
+	}
+	from := []io.Reader{bytes.NewReader(first), t}
+	switch {
+	case len(bytes.TrimSpace(rest)) == 0 || ctx.Err() != nil:
+	case !in.found && (starts || in.format == "csv" && !in.csv.HasHeader() && !before.Copy):
+		in.note("%s: the last line of the file before has no line end, and is left out: %.80q", in.name, rest)
+	default:
+		in.cut, in.split, in.before = rest, len(rest), before
+		from = append([]io.Reader{bytes.NewReader(rest)}, from...)
+	}
+	if in.prefixed = in.at.Carried || in.at.Header > 0 && in.at.Offset > 0; in.prefixed {
+		from = append([]io.Reader{bytes.NewReader(in.header)}, from...)
+	}
+	in.live = runinput.Cut(in.name, in.format, in.csv, io.MultiReader(from...))
+	in.live.HoldBack()
+	return nil
+}
+
+// firstRecord reads the first record of a file; without its end if the file ends before.
+func (in *input) firstRecord(t *tail) (first []byte, err error) {
+	buf := make([]byte, 4<<10)
+	for len(first) < source.MaxInputDocument {
+		n, err := t.Read(buf)
+		first = append(first, buf[:n]...)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if runinput.FirstRecord(first, "csv", in.csv) > 0 {
+			break
+		}
+	}
+	return first, nil
+}
+
+// takeHeader finds the header that counts for the file, which begins with first. starts reports that a
+// record begins where the file does.
+func (in *input) takeHeader(first []byte) (starts bool, err error) {
+	if in.format != "csv" {
+		return bytes.HasPrefix(bytes.TrimSpace(first), []byte("{")), nil
+	}
+	if !in.csv.HasHeader() {
+		return false, nil
+	}
+	if in.at.Offset > 0 && !in.at.Carried {
+		head := make([]byte, in.at.Header)
+		if _, err := in.file.ReadAt(head, 0); err != nil {
+			return false, fmt.Errorf("read the header of %s: %w", in.name, err)
+		}
+		in.header = head
+		return true, nil
+	}
+	if in.at.Offset > 0 {
+		return false, nil
+	}
+	n := runinput.FirstRecord(first, "csv", in.csv)
+	if n == 0 { // there is no row
+		return false, nil
+	}
+	// A header has the name of the column of the time, and a row has not.
+	if in.at.Carried = len(in.header) > 0 && !bytes.Equal(first[:n], in.header) &&
+		!bytes.Contains(first[:n], []byte(in.timestamp)); in.at.Carried {
+		return false, nil
+	}
+	if in.at.Header = n; !bytes.Equal(first[:n], in.header) {
+		in.header = bytes.Clone(first[:n])
+		return true, in.storeHeader()
+	}
+	return true, nil
+}
+
+// storeHeader stores the header in the folder of the detector.
+func (in *input) storeHeader() error {
+	path := filepath.Join(in.o.DataDir, headerFile)
+	err := os.WriteFile(path+".new", in.header, 0o644)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("store the header: %w", err)
+	}
+	return nil
+}
+
+// next returns the next document; io.EOF at the end of the input, or of ctx. n is the number of the
+// document in its file, from 1.
+func (in *input) next(ctx context.Context, n *uint64) (document, error) {
+	for {
+		if ctx.Err() != nil {
+			return document{}, io.EOF
+		}
+		if doc := in.queued; doc != nil {
+			in.queued = nil
+			return in.place(*doc, doc.text[in.live.Header():]), nil
+		}
+		answer := in.live.Answer(*n)
+		if ctx.Err() != nil {
+			return document{}, io.EOF
+		}
+		switch string(answer[:min(len(answer), len(source.InputDocument))]) {
+		case source.InputWait:
+			continue
+		case source.InputEnd:
+			if err := in.live.Close(); err != nil {
+				return document{}, fmt.Errorf("read %s: %w", in.name, err)
+			}
+			rest := in.live.Rest()
+			if in.taken {
+				rest = nil
+			}
+			if doc, ok := in.last(rest); ok {
+				return doc, nil
+			}
+			if in.path == "" {
+				in.unfinished(rest)
+				return document{}, io.EOF
+			}
+			if err := in.advance(ctx, !in.tail.cut, rest); err != nil {
+				return document{}, err
+			}
+			*n = 1
+			continue
+		}
+		doc := document{text: answer[len(source.InputDocument):], name: in.name, format: in.live.Source().Format}
+		in.arrivals = in.live.Arrivals(in.arrivals[:0])
+		doc.arrivals = in.arrivals
+		header := in.live.Header()
+		doc.header = header > 0
+		raw := doc.text
+		if *n > 1 || in.prefixed {
+			raw = raw[header:]
+		} else if header > 0 {
+			in.header = bytes.Clone(raw[:header])
+		}
+		*n++
+		if in.split == 0 {
+			return in.place(doc, raw), nil
+		}
+		if len(raw) == 0 { // the header of another file alone
+			continue
+		}
+		// The record that the end of the file before has cut is a document of its own, so that no position
+		// is inside of it.
+		if end := runinput.FirstRecord(raw, in.format, in.csv); end < len(raw) {
+			behind := doc
+			behind.text = slices.Concat(doc.text[:header], raw[end:])
+			in.queued = &behind
+			doc.text, raw = doc.text[:header+end], raw[:end]
+		}
+		raw, in.split = raw[in.split:], 0
+		doc = in.place(doc, raw)
+		doc.begin = in.before
+		return doc, nil
+	}
+}
+
+// place gives a document its positions. raw are its bytes in the file.
+func (in *input) place(doc document, raw []byte) document {
+	doc.first, in.fresh = in.fresh, false
+	if in.file == nil {
+		return doc
+	}
+	doc.begin = in.at
+	in.window.add(raw)
+	in.at.Offset += int64(len(raw))
+	in.at.Header = 0
+	if !in.at.Carried {
+		in.at.Header = len(in.headerOf())
+	}
+	in.at.Skip = 0
+	in.at.File = in.mark(in.at.Offset, &in.window)
+	doc.begin.File, doc.begin.Header = in.at.File, in.at.Header
+	doc.end = in.at
+	return doc
+}
+
+// headerOf returns the header of a CSV file that has one.
+func (in *input) headerOf() []byte {
+	if in.format == "csv" && in.csv.HasHeader() {
+		return in.header
+	}
+	return nil
+}
+
+// mark returns a mark of the file up to a byte, before which it has a window.
+func (in *input) mark(end int64, w *window) fileMark {
+	m := in.id
+	m.Bytes, m.Digest = end, w.digest()
+	if at := in.tail.modified.Load(); at > 0 && !in.static {
+		m.Modified = at
+	}
+	return m
+}
+
+// last returns the record without an end at the end of a file or stream, if it is to be taken.
+func (in *input) last(rest []byte) (doc document, ok bool) {
+	if !in.o.TakeLastLine || len(bytes.TrimSpace(rest)) == 0 || in.at.Copy || in.tail != nil && in.tail.cut {
+		return doc, false
+	}
+	in.taken = true
+	doc = document{text: slices.Concat(in.headerOf(), rest), name: in.name, format: in.live.Source().Format}
+	doc.header = len(doc.text) > len(rest)
+	return in.place(doc, rest), true
+}
+
+// unfinished tells of a record without an end at the end of the input.
+func (in *input) unfinished(rest []byte) {
+	switch {
+	case len(bytes.TrimSpace(rest)) == 0 || in.tail != nil && in.tail.cut:
+	case in.file == nil:
+		in.note("the last line has no line end and is left out: %.80q: end it, or take it with --take-last-line", rest)
+	default:
+		in.note("the last line has no line end and waits for the next call: %.80q: --take-last-line takes it", rest)
+	}
+}
+
+// close ends the reading.
+func (in *input) close() {
+	_ = in.live.Close()
+	if in.path != "" && in.file != nil {
+		_ = in.file.Close()
+	}
 }
 
 // clock tells when the records of a document arrived.
@@ -171,186 +512,4 @@ func (c *clock) next() time.Time {
 		return time.Now()
 	}
 	return c.arrivals[0].At
-}
-
-// openInput opens the input at a position: standard input, or the file to follow. A regular file
-// goes on behind the position if it is the file of the position. A file that is followed may have
-// another name now, in the same folder.
-func openInput(ctx context.Context, o *Options, csv dialect.CSV, at position) (in *input, err error) {
-	in = &input{o: o, csv: csv, path: o.Follow, name: "stdin"}
-	if in.path == "" {
-		f, ok := o.In.(*os.File)
-		if info, err := fileInfo(f, ok); err != nil || !info.Mode().IsRegular() {
-			live, _, err := runinput.OpenLive(ctx, []string{"-"}, o.In, csv)
-			if err == nil && live == nil {
-				err = command.Usage("detect: standard input is neither plain CSV nor NDJSON: use exoswarm run for it")
-			}
-			in.live = live
-			return in, err
-		}
-		return in, in.begin(ctx, f, at)
-	}
-	in.name = filepath.Base(in.path)
-	f, err := os.Open(in.path)
-	if err != nil {
-		return nil, command.Usage("detect: --follow: %v", err)
-	}
-	if at.File.HeadBytes > 0 && !at.File.is(f) {
-		if old := in.renamed(at.File); old != nil {
-			_ = f.Close()
-			f = old
-		}
-	}
-	return in, in.begin(ctx, f, at)
-}
-
-// fileInfo returns the information of a file, if there is one.
-func fileInfo(f *os.File, ok bool) (os.FileInfo, error) {
-	if !ok || f == nil {
-		return nil, os.ErrInvalid
-	}
-	return f.Stat()
-}
-
-// renamed returns the open file with an identity in the folder of the file that is followed, or
-// nil.
-func (in *input) renamed(id fileID) *os.File {
-	entries, _ := os.ReadDir(filepath.Dir(in.path))
-	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			continue
-		}
-		if f, err := os.Open(filepath.Join(filepath.Dir(in.path), e.Name())); err == nil {
-			if id.is(f) {
-				return f
-			}
-			_ = f.Close()
-		}
-	}
-	return nil
-}
-
-// begin begins to read a file, at a position if that is of this file. It owns the file.
-func (in *input) begin(ctx context.Context, f *os.File, at position) error {
-	in.file, in.at, in.any = f, position{}, false
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("read %s: %w", in.name, err)
-	}
-	if at.File.is(f) && info.Size() >= at.Offset {
-		in.at = at
-	}
-	t := &tail{ctx: ctx, f: f, path: in.path, follow: in.path != "", at: in.at.Offset}
-	head := make([]byte, max(in.at.Header, 8))
-	var n int
-	for {
-		if n, err = f.ReadAt(head, 0); n > 0 || !t.follow || ctx.Err() != nil {
-			break
-		}
-		select { // a file that is empty so far
-		case <-time.After(pollEvery):
-		case <-ctx.Done():
-		}
-	}
-	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %s: %w", in.name, err)
-	}
-	format, known := rows.FormatOf(in.name, "")
-	if !known {
-		format = runinput.Format(head[:n])
-	}
-	if format != "csv" && format != "ndjson" {
-		return command.Usage("detect: %s is %s: only plain CSV and NDJSON are read as they grow: use exoswarm run "+
-			"for it", in.name, format)
-	}
-	var from io.Reader = t
-	if in.at.Offset > 0 {
-		from = io.MultiReader(bytes.NewReader(head[:in.at.Header]), t)
-	}
-	in.live = runinput.Cut(in.name, format, in.csv, from)
-	return nil
-}
-
-// next returns the next document; io.EOF at the end of the input, or of ctx. n is the number of the
-// document in its file, from 1.
-func (in *input) next(ctx context.Context, n *uint64) (document, error) {
-	for {
-		if ctx.Err() != nil {
-			return document{}, io.EOF
-		}
-		answer := in.live.Answer(*n)
-		if ctx.Err() != nil { // the last record may be half of one
-			return document{}, io.EOF
-		}
-		switch string(answer[:min(len(answer), len(source.InputDocument))]) {
-		case source.InputWait:
-			continue
-		case source.InputEnd:
-			if err := in.live.Close(); err != nil {
-				return document{}, fmt.Errorf("read %s: %w", in.name, err)
-			}
-			if in.path == "" {
-				return document{}, io.EOF
-			}
-			if err := in.successor(ctx); err != nil {
-				return document{}, err
-			}
-			*n = 1
-			continue
-		}
-		doc := document{
-			text: answer[len(source.InputDocument):], name: in.name, format: in.live.Source().Format, begin: in.at,
-		}
-		in.arrivals = in.live.Arrivals(in.arrivals[:0])
-		doc.arrivals = in.arrivals
-		header := in.live.Header()
-		doc.header = header > 0
-		size := len(doc.text)
-		if *n > 1 || in.at.Offset > 0 {
-			size -= header
-		}
-		*n++
-		if in.file == nil {
-			return doc, nil
-		}
-		in.at.Offset += int64(size)
-		in.at.Header = in.live.Header()
-		in.at.Skip = 0
-		if in.at.File.HeadBytes < headBytes {
-			var err error
-			if in.at.File, err = identify(in.file, int(min(in.at.Offset, headBytes))); err != nil {
-				return doc, err
-			}
-		}
-		doc.begin.File, doc.begin.Header = in.at.File, in.at.Header
-		doc.end = in.at
-		return doc, nil
-	}
-}
-
-// successor opens the file that has the name of the one that is followed.
-func (in *input) successor(ctx context.Context) error {
-	_ = in.file.Close()
-	for {
-		f, err := os.Open(in.path)
-		if err == nil {
-			return in.begin(ctx, f, position{})
-		}
-		if !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("follow %s: %w", in.path, err)
-		}
-		select { // between two files
-		case <-time.After(pollEvery):
-		case <-ctx.Done():
-			return io.EOF
-		}
-	}
-}
-
-// close ends the reading.
-func (in *input) close() {
-	_ = in.live.Close()
-	if in.path != "" && in.file != nil {
-		_ = in.file.Close()
-	}
 }

@@ -53,7 +53,7 @@ func openOutput(o *Options, last written) (*output, error) {
 		return out, nil
 	}
 	var err error
-	out.place, err = openPlace("--output", o.Output, o.Out, last.File, last.Size)
+	out.place, err = openPlace("--output", o.Output, o.Out, last.decisions())
 	return out, err
 }
 
@@ -63,8 +63,11 @@ func (w *output) begin(ctx context.Context, s *state) error {
 	if w.file == nil && w.incidents.file == nil {
 		return nil
 	}
-	now, err := w.noted(written{Answer: s.out.Answer, Size: w.size, IncidentsSize: w.incidents.size})
-	if err != nil || now == s.out {
+	now := w.noted(s.out.Answer)
+	if now == s.out {
+		return nil
+	}
+	if err := w.sync(); err != nil {
 		return err
 	}
 	if err := s.output.Add(ctx, now); err != nil {
@@ -74,13 +77,13 @@ func (w *output) begin(ctx context.Context, s *state) error {
 	return nil
 }
 
-// noted returns a note with the identities of the files, whose contents are on the disk.
-func (w *output) noted(now written) (_ written, err error) {
-	if now.File, err = w.sync(); err == nil {
-		now.IncidentsFile, err = w.incidents.sync()
-	}
-	return now, err
+// noted returns a note of what the files have.
+func (w *output) noted(answer uint64) written {
+	return written{Answer: answer, File: w.mark(), IncidentsFile: w.incidents.mark()}
 }
+
+// sync stores the files on the disk.
+func (w *output) sync() error { return errors.Join(w.place.sync(), w.incidents.sync()) }
 
 // write writes a batch of decisions. own is false for one that an earlier process has read.
 func (w *output) write(d *batch.Decisions, candidates int, own bool) error {
@@ -132,7 +135,7 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 			return nil
 		}
 	}
-	now := written{Answer: answer, Size: w.size, IncidentsSize: w.incidents.size}
+	now := w.noted(answer)
 	if w.failed != nil || answer == s.out.Answer {
 		defer func() { <-w.storing }()
 		return w.failed
@@ -152,8 +155,7 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 
 // store stores a note, after what it says is on the disk.
 func (w *output) store(ctx context.Context, s *state, now written) error {
-	now, err := w.noted(now)
-	if err != nil {
+	if err := w.sync(); err != nil {
 		return err
 	}
 	if err := s.output.Add(ctx, now); err != nil {

@@ -105,7 +105,7 @@ func (d *detector) awaitAnswer(ctx context.Context, shard int, entry uint64) err
 
 // awaitWindow waits until few entries of a shard have no answer.
 func (d *detector) awaitWindow(ctx context.Context, shard int) error {
-	return d.awaitAnswer(ctx, shard, d.state.last[shard]-min(d.state.last[shard], window))
+	return d.awaitAnswer(ctx, shard, d.state.last[shard]-min(d.state.last[shard], inFlight))
 }
 
 // parts returns the batch by shard, packed, and waits until each shard may have it.
@@ -175,7 +175,7 @@ func (d *detector) again() *redo {
 
 // drop gives up the batch that is to be completed unless the input is the file that has its rows.
 func (d *detector) drop(in *input) bool {
-	if d.redo == nil || in.file != nil && (d.redo.to.File.is(in.file) || d.redo.from.File.is(in.file)) {
+	if d.redo == nil || in.file != nil && (in.found || d.redo.to.File.in(in.file, in.id)) {
 		return false
 	}
 	d.o.Log.Warn("rows are lost that the process before this one has read when it was killed: they cannot be read "+

@@ -63,11 +63,24 @@ type mark struct {
 // written says how far the output is.
 type written struct {
 	Answer uint64 `json:"answer"` // the last entry of the log of answers that is written
-	File   fileID `json:"file,omitzero"`
-	Size   int64  `json:"size"` // of the file then
-	// IncidentsFile and IncidentsSize are those of the file of incidents.
-	IncidentsFile fileID `json:"incidents_file,omitzero"`
-	IncidentsSize int64  `json:"incidents_size,omitempty"`
+	// File and IncidentsFile mark the files then.
+	File          fileMark `json:"file,omitzero"`
+	IncidentsFile fileMark `json:"incidents_file,omitzero"`
+	// Size and IncidentsSize are the sizes in notes of earlier programs, whose marks have none.
+	Size          int64 `json:"size,omitempty"`
+	IncidentsSize int64 `json:"incidents_size,omitempty"`
+}
+
+// decisions returns the mark of the file of decisions.
+func (w *written) decisions() fileMark {
+	w.File.Bytes = max(w.File.Bytes, w.Size)
+	return w.File
+}
+
+// incidents returns the mark of the file of incidents.
+func (w *written) incidents() fileMark {
+	w.IncidentsFile.Bytes = max(w.IncidentsFile.Bytes, w.IncidentsSize)
+	return w.IncidentsFile
 }
 
 // state is what a detector keeps between two processes beside its agents.

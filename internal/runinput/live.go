@@ -35,6 +35,7 @@ type Live struct {
 	head    []byte // the header of a CSV file, which begins every document
 	first   bool   // the next document is the first
 	ended   bool
+	hold    bool // a record without an end is none
 	err     error
 	number  uint64 // of doc
 	doc     []byte // the last answer with a document
@@ -119,6 +120,17 @@ func Cut(name string, format rows.Format, csv dialect.CSV, in io.Reader) *Live {
 	l := newLive(name, name, format, csv, nil)
 	go l.read(in)
 	return l
+}
+
+// HoldBack lets a record without an end wait in Rest. Otherwise it is a record at the end of the
+// stream. It is called before the first call of Answer.
+func (l *Live) HoldBack() { l.hold = true }
+
+// Rest returns what is left of the stream behind the last document.
+func (l *Live) Rest() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.pending)
 }
 
 // Header returns the bytes of the header that begins every document but the first; 0 before the
@@ -241,7 +253,7 @@ func (l *Live) Answer(n uint64) []byte {
 func (l *Live) cut() bool {
 	if l.first && l.records.header && l.head == nil {
 		n := l.records.firstEnd
-		if n == 0 && l.ended {
+		if n == 0 && l.ended && !l.hold {
 			n = len(l.pending)
 		}
 		if n == 0 && len(l.pending) < source.MaxInputDocument {
@@ -258,7 +270,7 @@ func (l *Live) cut() bool {
 	switch {
 	case n == 0 && len(l.pending) >= most:
 		n = most
-	case n == 0 && l.ended:
+	case n == 0 && l.ended && !l.hold:
 		n = min(len(l.pending), most)
 	}
 	if n == 0 {

@@ -1,5 +1,10 @@
 package runinput
 
+import (
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/dialect"
+)
+
 // records finds the ends of records in a stream that comes in pieces. The zero value is for lines.
 type records struct {
 	csv    bool // a field in quotes may hold line ends
@@ -10,6 +15,16 @@ type records struct {
 	read     int   // bytes scanned and not dropped
 	ends     []int // of the records among them, in order; one in endEvery bytes and the last are kept
 	firstEnd int   // of the first record of the stream, while nothing was dropped
+}
+
+// FirstRecord returns the end of the first record of a text of CSV or NDJSON in bytes; 0 if it has no
+// end.
+func FirstRecord(text []byte, format rows.Format, csv dialect.CSV) int {
+	r := records{csv: format == "csv", comma: byte(csv.Comma())}
+	for r.read < len(text) && r.firstEnd == 0 {
+		r.scan(text[r.read : r.read+1])
+	}
+	return r.firstEnd
 }
 
 type recordState byte
