@@ -379,10 +379,10 @@ func holderOf(m fileMark, path string, named *followed, all []*followed, temp st
 			break
 		}
 	}
-	if holder == nil || holder.sameInode(m) {
+	if holder == nil || holder == named {
 		return holder
 	}
-	for _, c := range all {
+	for _, c := range all { // also of the one with the inode, which may be used again
 		if n := holder.compare(c, temp); n < 0 || n == 0 && (c == named || c.original && !holder.original) {
 			holder = c
 		}

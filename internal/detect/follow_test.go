@@ -267,7 +267,10 @@ func (r *rotating) take(n int) {
 			r.Fatalf("row %d is %s, %v\n%s%v", want, row.Timestamp, row.Values, r.note.String(), r.list())
 		}
 		r.taken = append(r.taken, row.Timestamp)
-		r.pos = r.doc.at
+		if r.pos = r.doc.at; r.doc.begin.File != r.doc.end.File { // the document is the record that was cut in two
+			r.pos = r.doc.end
+			r.pos.Records = r.count
+		}
 		n--
 	}
 }

@@ -239,7 +239,7 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 	t.window.add(in.window.last())
 	var first []byte // of the file
 	if in.at.Offset == 0 {
-		if first, err = in.firstRecord(t); err != nil {
+		if first, err = in.firstRecord(t, rest); err != nil {
 			return fmt.Errorf("read %s: %w", in.name, err)
 		}
 	}
@@ -284,8 +284,9 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 	return nil
 }
 
-// firstRecord reads the first record of a file; without its end if the file ends before.
-func (in *input) firstRecord(t *tail) (first []byte, err error) {
+// firstRecord reads the begin of a file, with the end of its first record, or of one that begins with
+// rest; without an end if the file ends before.
+func (in *input) firstRecord(t *tail, rest []byte) (first []byte, err error) {
 	buf := make([]byte, 4<<10)
 	for len(first) < source.MaxInputDocument {
 		n, err := t.Read(buf)
@@ -296,7 +297,8 @@ func (in *input) firstRecord(t *tail) (first []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if runinput.FirstRecord(first, "csv", in.csv) > 0 {
+		if runinput.FirstRecord(first, "csv", in.csv) > 0 || len(rest) > 0 &&
+			runinput.FirstRecord(slices.Concat(rest, first), "csv", in.csv) > 0 {
 			break
 		}
 	}
@@ -323,20 +325,23 @@ func (in *input) takeHeader(first []byte) (starts bool, err error) {
 	if in.at.Offset > 0 {
 		return false, nil
 	}
-	n := runinput.FirstRecord(first, "csv", in.csv)
-	if n == 0 { // there is no row
-		return false, nil
-	}
-	// A header has the name of the column of the time, and a row has not.
-	if in.at.Carried = len(in.header) > 0 && !bytes.Equal(first[:n], in.header) &&
-		!bytes.Contains(first[:n], []byte(in.timestamp)); in.at.Carried {
-		return false, nil
-	}
-	if in.at.Header = n; !bytes.Equal(first[:n], in.header) {
+	n := len(in.header)
+	if n == 0 || !bytes.HasPrefix(first, in.header) {
+		// A header has the name of the column of the time, and a row has not.
+		line, _, _ := bytes.Cut(first, []byte("\n"))
+		n = runinput.FirstRecord(first, "csv", in.csv)
+		switch named := bytes.Contains(line, []byte(in.timestamp)); {
+		case len(in.header) > 0 && !named && !bytes.HasPrefix(in.header, first):
+			in.at.Carried = true
+			return false, nil
+		case n == 0: // the header has no end yet
+			return true, nil
+		}
 		in.header = bytes.Clone(first[:n])
-		return true, in.storeHeader()
+		err = in.storeHeader()
 	}
-	return true, nil
+	in.at.Header = n
+	return true, err
 }
 
 // storeHeader stores the header in the folder of the detector.
