@@ -28,12 +28,15 @@ type DeadFilter struct {
 
 // QueueStats is the state of one pool's queue.
 type QueueStats struct {
-	Pool    Pool          `json:"pool"`
-	Jobs    uint64        `json:"jobs"`  // queued, running or waiting for a retry
-	Bytes   uint64        `json:"bytes"` // of their messages
-	Paused  bool          `json:"paused"`
-	Oldest  time.Time     `json:"oldest,omitzero"` // when the oldest of them was stored; zero when there is none
-	Sources []SourceStats `json:"sources"`         // by kind, lane and tenant, in this order
+	Pool  Pool   `json:"pool"`
+	Jobs  uint64 `json:"jobs"`  // queued, running or waiting for a retry
+	Bytes uint64 `json:"bytes"` // of their messages
+	// Delayed jobs wait for their time, and Dependent ones for other jobs. Jobs does not count them.
+	Delayed   uint64        `json:"delayed"`
+	Dependent uint64        `json:"dependent"`
+	Paused    bool          `json:"paused"`
+	Oldest    time.Time     `json:"oldest,omitzero"` // when the oldest of them was stored; zero when there is none
+	Sources   []SourceStats `json:"sources"`         // by kind, lane and tenant, in this order
 }
 
 // SourceStats is the state of the jobs of one kind, lane and tenant.

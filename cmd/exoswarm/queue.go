@@ -76,6 +76,16 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		if err := p.Item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused, ""); err != nil {
 			return err
 		}
+		// Their sources are not known to the workers yet.
+		for i, n := range []uint64{st.Delayed, st.Dependent} {
+			if n == 0 {
+				continue
+			}
+			what := []string{"(delayed)", "(wait for other jobs)"}[i]
+			if err := p.Item(nil, pool, what, "", "", n, "", "", st.Paused, ""); err != nil {
+				return err
+			}
+		}
 		for _, s := range st.Sources {
 			// Jobs of such a source wait until an agent of the kind connects.
 			agents := fmt.Sprint(s.Agents)

@@ -88,10 +88,10 @@ func (r *rotating) add(path, text string) {
 func (r *rotating) row() string {
 	i := len(r.rows)
 	if r.header == "" && r.csv.HasHeader() {
-		return fmt.Sprintf(`{"timestamp":%d,"value":%d,"note":"a\nb"}`+"\n", 1700000000+i, i)
+		return fmt.Sprintf(`{"timestamp":%d,"value":%d,"note":"a\nb","end":%d}`+"\n", 1700000000+i, i, i)
 	}
 	note := []string{"", "x", "\"a\nb\"", "\"a \"\"\n,\"\"\n\"", "\"\n\n\""}[i%5]
-	return fmt.Sprintf("%d,%d,%s\n", 1700000000+i, i, note)
+	return fmt.Sprintf("%d,%d,%s,%d\n", 1700000000+i, i, note, i)
 }
 
 // write appends up to n bytes of rows to the file with the path.
@@ -147,8 +147,12 @@ func (r *rotating) rename() {
 	r.add(r.path, r.header)
 }
 
-// truncate rotates by a copy. The writer goes on in the same file, wherever in a row it is.
+// truncate rotates by a copy. The writer goes on in the same file, wherever in a row it is, but for
+// its last bytes: a file that begins with a line end alone begins as any other one.
 func (r *rotating) truncate() {
+	if len(r.part) < 8 {
+		r.write(len(r.part))
+	}
 	to := r.shift()
 	r.must(os.WriteFile(to, r.read(r.path), 0o644))
 	r.tick()
@@ -303,10 +307,10 @@ func TestRotations(t *testing.T) {
 		truncates := 1 // -1 and 0: all or none of the rotations, of the same inode
 		switch name {
 		case "app.csv", "app.log":
-			r.header = "timestamp,value,note" + strings.Repeat("x", rapid.SampledFrom([]int{0, 0, 0, 70_000}).Draw(t, "wide")) + "\n"
+			r.header = "timestamp,value,note,end" + strings.Repeat("x", rapid.SampledFrom([]int{0, 0, 0, 70_000}).Draw(t, "wide")) + "\n"
 		case "headless.csv": // nothing tells a row that was cut in two from one that was not ended
 			truncates = rapid.IntRange(-1, 0).Draw(t, "truncates")
-			r.csv.Header, r.csv.Names = &headless, []string{"timestamp", "value", "note"}
+			r.csv.Header, r.csv.Names = &headless, []string{"timestamp", "value", "note", "end"}
 		}
 		r.rotated = r.path + rapid.SampledFrom([]string{".%d", "-%d.old"}).Draw(t, "rotated")
 		if !strings.HasSuffix(r.rotated, "d") { // the last is the newest

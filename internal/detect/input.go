@@ -3,6 +3,7 @@ package detect
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -268,6 +269,9 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 		in.at.File = in.mark(int64(len(first)), &w)
 	}
 	from := []io.Reader{bytes.NewReader(first), t}
+	if starts && in.format == "ndjson" && json.Valid(rest) { // it lacks its line end alone
+		rest, starts = append(rest, '\n'), false
+	}
 	switch {
 	case len(bytes.TrimSpace(rest)) == 0 || ctx.Err() != nil:
 	case !in.found && (starts || in.format == "csv" && !in.csv.HasHeader() && !before.Copy):
@@ -309,7 +313,7 @@ func (in *input) firstRecord(t *tail, rest []byte) (first []byte, err error) {
 // record begins where the file does.
 func (in *input) takeHeader(first []byte) (starts bool, err error) {
 	if in.format != "csv" {
-		return bytes.HasPrefix(bytes.TrimSpace(first), []byte("{")), nil
+		return bytes.HasPrefix(bytes.TrimLeft(first, " \t"), []byte("{")), nil
 	}
 	if !in.csv.HasHeader() {
 		return false, nil

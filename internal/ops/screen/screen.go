@@ -54,6 +54,12 @@ func Status(out io.Writer, s *cluster.State) error {
 			running += c.Running
 		}
 		text := fmt.Sprintf("%d jobs wait, %d run", waiting, running)
+		if p.Delayed > 0 {
+			text += fmt.Sprintf(", %d are delayed", p.Delayed)
+		}
+		if p.Dependent > 0 {
+			text += fmt.Sprintf(", %d wait for other jobs", p.Dependent)
+		}
 		if p.Paused {
 			text += ", paused"
 		}

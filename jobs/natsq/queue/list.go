@@ -37,20 +37,21 @@ type ListedJob struct {
 	Note    string        `json:"note,omitempty"`      // why it does not run, if that is known
 }
 
-// Place is a position in the list of the jobs of a pool. The list has the queued jobs first, and
-// then the waiting ones. Seq is a sequence number in the stream of one of them.
+// Place is a position in the list of the jobs of a pool: a sequence number in the stream of one of
+// its parts.
 type Place struct {
-	waiting bool
-	Seq     uint64
+	part int
+	Seq  uint64
+}
+
+// parts are the parts of the list of the jobs of a pool, in their order. A job that moves while they
+// are read moves towards the first, so the list may miss it; it has ended or is listed the next time.
+var parts = []struct{ name, subject string }{
+	{"queued", "exo.job."}, {"waiting", "exo.wait."}, {"delayed", "exo.sched."}, {"due", "exo.due."},
 }
 
 // String returns the place as text, for ParsePlace.
-func (at Place) String() string {
-	if at.waiting {
-		return "waiting-" + strconv.FormatUint(at.Seq, 10)
-	}
-	return "queued-" + strconv.FormatUint(at.Seq, 10)
-}
+func (at Place) String() string { return parts[at.part].name + "-" + strconv.FormatUint(at.Seq, 10) }
 
 // ParsePlace is the inverse of String. The empty text is the begin of the list.
 func ParsePlace(text string) (at Place, ok bool) {
@@ -59,7 +60,12 @@ func ParsePlace(text string) (at Place, ok bool) {
 	}
 	word, number, _ := strings.Cut(text, "-")
 	seq, err := strconv.ParseUint(number, 10, 64)
-	return Place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
+	for i, p := range parts {
+		if p.name == word {
+			return Place{i, seq}, err == nil
+		}
+	}
+	return Place{}, false
 }
 
 // Overview is the state of a pool at one moment, from which Describe derives the state of its jobs.
@@ -172,15 +178,18 @@ func (q *Queue) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) 
 
 // Stream returns the stream of a place.
 func (at Place) Stream(p jobs.Pool) string {
-	if at.waiting {
+	switch parts[at.part].name {
+	case "queued":
+		return wire.JobStream(p)
+	case "waiting":
 		return wire.WaitStream
 	}
-	return wire.JobStream(p)
+	return wire.SchedStream
 }
 
 // Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued,
-// running or waiting for a retry, then those that wait for others, both oldest first. Messages that
-// are not jobs are skipped. It reads one message at a time.
+// running or waiting for a retry, then those that wait for others, then those that wait for their
+// time, each oldest first. Messages that are not jobs are skipped. It reads one message at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
 	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }
@@ -192,20 +201,17 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 ) error {
 	tail := string(p) + ".*.*." + tenant + ".*"
 	for ; ; from.Seq++ {
-		stream, subject := from.Stream(p), "exo.job."+tail
-		if from.waiting {
-			subject = "exo.wait." + tail
-		}
+		stream, subject := from.Stream(p), parts[from.part].subject+tail
 		var m *natsconn.Message
 		err := q.conn.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
 			m, err = q.conn.NextOnce(ctx, stream, subject, from.Seq)
 			return err
 		})
 		switch {
-		case errors.Is(err, jobs.ErrNotFound) && from.waiting:
-			return nil
 		case errors.Is(err, jobs.ErrNotFound):
-			from = Place{waiting: true}
+			if from = (Place{part: from.part + 1}); from.part == len(parts) {
+				return nil
+			}
 			continue
 		case err != nil:
 			return err

@@ -25,6 +25,7 @@ type Queue struct {
 	letters DeadLetters
 
 	sources sync.Map // wire.Source: this connection has seen its consumer
+	counts  sync.Map // stream and pool: counted
 	batcher submitBatcher
 }
 

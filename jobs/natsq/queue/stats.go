@@ -84,6 +84,12 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	if info.State.Msgs > 0 {
 		st.Oldest = info.State.FirstTime
 	}
+	if st.Delayed, err = q.count(ctx, wire.SchedStream, p, "exo.sched.", "exo.due."); err != nil {
+		return jobs.QueueStats{}, err
+	}
+	if st.Dependent, err = q.count(ctx, wire.WaitStream, p, "exo.wait."); err != nil {
+		return jobs.QueueStats{}, err
+	}
 	served, err := q.agents.Served(ctx, p)
 	if err != nil {
 		return jobs.QueueStats{}, err
@@ -117,6 +123,43 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 			cmp.Compare(slices.Index(lanes, a.Lane), slices.Index(lanes, b.Lane)), strings.Compare(a.Tenant, b.Tenant))
 	})
 	return st, nil
+}
+
+// count counts the jobs of a pool in a stream of jobs that are not queued yet. The server reads the
+// subjects of all of them, so the counts are kept until the stream changes.
+func (q *Queue) count(ctx context.Context, stream string, p jobs.Pool, subjects ...string) (n uint64, err error) {
+	err = q.conn.Retry(ctx, "count the jobs of "+stream, func(ctx context.Context) error {
+		s, err := q.conn.JS.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		now := s.CachedInfo().State
+		key := stream + " " + string(p)
+		state := [2]uint64{now.Msgs, now.LastSeq}
+		if last, ok := q.counts.Load(key); ok && last.(counted).state == state {
+			n = last.(counted).jobs
+			return nil
+		}
+		n = 0
+		for i := 0; i < len(subjects) && now.Msgs > 0; i++ {
+			info, err := s.Info(ctx, jetstream.WithSubjectFilter(subjects[i]+string(p)+".>"))
+			if err != nil {
+				return err
+			}
+			for _, m := range info.State.Subjects {
+				n += m
+			}
+		}
+		q.counts.Store(key, counted{state, n})
+		return nil
+	})
+	return n, err
+}
+
+// counted is a number of jobs in a stream with a number of messages and a last one.
+type counted struct {
+	state [2]uint64
+	jobs  uint64
 }
 
 // Find returns a job that is queued, running, delayed, or waiting for a retry or for other jobs. It
