@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,4 +188,70 @@ func drainIn30s(fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return fn(ctx)
+}
+
+// TestOutputIsKept: a run that cannot write its output keeps it, whatever fails, and so does one that
+// attaches. The output is removed when it is delivered.
+func TestOutputIsKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url := served(t, dir)
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	in := write(t, filepath.Join(dir, "in.csv"), series(1, 900)+strings.Repeat("x,1\n", 900))
+	full := filepath.Join(dir, "full")
+	if err := os.Mkdir(full, 0o755); err != nil {
+		t.Fatalf("os.Mkdir: %v", err)
+	}
+	if err := syscall.Mount("tmpfs", full, "tmpfs", 0, "size=16k"); err != nil {
+		t.Skipf("no file system of its own: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(full, 0) })
+	run := func(want int, args ...string) string {
+		t.Helper()
+		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
+		if code != want {
+			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+		}
+		if slices.Contains(args, "--detach") { // its output is the id
+			return "job " + stdout + " --attach " + stdout
+		}
+		return stderr
+	}
+	good := func(name string) string { return filepath.Join(dir, name) }
+	plain := good("plain.ndjson")
+	run(0, "run", "-f", spec, "--input", in, "--output", plain)
+	want, err := os.ReadFile(plain)
+	if err != nil {
+		t.Fatalf("os.ReadFile: %v", err)
+	}
+	for what, places := range map[string][]string{
+		"output":  {"--output", filepath.Join(full, "a.ndjson")},
+		"rejects": {"--output", good("b.ndjson"), "--rejects", filepath.Join(full, "b.rejects")},
+		"report":  {"--output", good("c.ndjson"), "--report", filepath.Join(full, "c.html")},
+		"stream":  {"--output", "/dev/full"},
+		"detach":  {"--detach", "--output", "any.ndjson"},
+	} {
+		code := 1
+		if what == "detach" {
+			code = 0
+		}
+		said := run(code, append([]string{"run", "-f", spec, "--input", in}, places...)...)
+		id := regexp.MustCompile(`job ([\w-]+)`).FindStringSubmatch(said)
+		if id == nil || !strings.Contains(said, "--attach "+id[1]) {
+			t.Errorf("%s: no way to the output: %s", what, said)
+			continue
+		}
+		for range 2 {
+			said = run(1, "run", "--attach", id[1], "--output", filepath.Join(full, "d.ndjson"))
+			if !strings.Contains(said, "the output is kept: exoswarm run --attach "+id[1]) {
+				t.Errorf("%s: attach without space says\n%s", what, said)
+			}
+		}
+		fetched := good(what + ".fetched.ndjson")
+		run(0, "run", "--attach", id[1], "--output", fetched)
+		if got, err := os.ReadFile(fetched); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes are fetched, %v, want %d", what, len(got), err, len(want))
+		}
+		run(command.ExitUsage, "run", "--attach", id[1], "--output", fetched) // it was delivered
+	}
 }

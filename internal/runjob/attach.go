@@ -63,6 +63,8 @@ func Attach(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	owned := &objects{carrier: &objectCarrier{conn: conn, id: o.Attach}, id: o.Attach, at: waiting}
+	defer func() { err = owned.settle(context.WithoutCancel(ctx), &o, err) }()
 	result, err := await(ctx, context.WithoutCancel(ctx), conn, job, show, false)
 	if err != nil {
 		if errors.Is(err, command.ErrInterrupted) {
@@ -70,18 +72,9 @@ func Attach(ctx context.Context, o Options) (err error) {
 		}
 		return err
 	}
-	carrier := &objectCarrier{conn: conn, id: o.Attach}
-	if err := (&delivery{
-		conn: conn, carrier: carrier, id: o.Attach, record: rec, dest: dest, show: show,
-	}).finish(ctx, &o, result); err != nil &&
-		!errors.Is(err, command.ErrInterrupted) {
-		return err
-	} else if cerr := carrier.cleanup(context.WithoutCancel(ctx)); cerr != nil {
-		o.Log.Warn("cleaning up", "error", cerr)
-	} else if err != nil {
-		return err
-	}
-	return nil
+	return (&delivery{
+		conn: conn, carrier: owned.carrier, id: o.Attach, record: rec, dest: dest, show: show, objects: owned,
+	}).finish(ctx, &o, result)
 }
 
 // checkPlaces returns an error of usage if the job does not make an output that the user wants.

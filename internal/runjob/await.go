@@ -17,7 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-const (
+var ( // tests shorten them
 	// pickup bounds the time until a CPU agent takes the job.
 	pickup = 30 * time.Second
 	// hintAfter is the time without news after which a run shows what it waits for.
@@ -26,6 +26,11 @@ const (
 
 // errNotOver marks an error after which the job may go on, so its objects must stay.
 var errNotOver = errors.New("the job is not over")
+
+// withdrawnError is an error after which the job is gone: no agent has had it.
+type withdrawnError struct{ error }
+
+func (e withdrawnError) Unwrap() error { return e.error }
 
 // jobFailure is the error of a job that failed for good, and has a dead letter.
 type jobFailure struct{ cause *jobs.Error }
@@ -63,7 +68,17 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	defer stop()
 	over := make(chan struct{})
 	watched := make(chan struct{})
-	withdrawn := false // no agent had begun the job, and it is no longer queued
+	withdrawn := false // no agent had the job, and it is no longer queued
+	// withdraw removes the job unless an agent has it, and then ends the wait. The queue decides, since a
+	// busy agent has no news for long.
+	withdraw := func(cause error) bool {
+		var err error
+		if withdrawn, err = conn.Queue.Reclaim(base, job); err != nil || !withdrawn {
+			return false
+		}
+		cancel(cause)
+		return true
+	}
 	go func() {
 		defer close(watched)
 		look := time.NewTicker(time.Second)
@@ -74,6 +89,8 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 		defer quiet.Stop()
 		stopping := false
 		hints := hints{swarms: conn.Swarms, job: job.ID, began: time.Now()}
+		untaken := false    // at asked, no agent had the job
+		var asked time.Time // when the queue was asked for it
 		for {
 			select {
 			case <-interrupted:
@@ -96,9 +113,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 					}
 				}
 			case <-quiet.C: // the agent that was asked to finish has said nothing for silence
-				if latest.Load() == nil { // no agent has begun it
-					withdrawn = conn.Queue.Withdraw(base, job) == nil
-					cancel(command.ErrInterrupted)
+				if withdraw(command.ErrInterrupted) {
 					continue
 				}
 				cancel(jobs.Errorf(jobs.CodeIO, "the CPU agent says nothing for %v: job %s is to finish when an "+
@@ -106,13 +121,17 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 					silence, job.ID, job.ID))
 			case <-look.C:
 				p := latest.Load()
-				if text := hints.next(p); text != "" {
+				if p == nil && job.Kind != "" && time.Since(asked) >= hintAfter && time.Since(hints.began) >= hintAfter {
+					queued, err := conn.Queue.Queued(wait, job)
+					untaken, asked = err == nil && queued, time.Now()
+				}
+				untaken = untaken && p == nil
+				if text := hints.next(untaken); text != "" {
 					show.note(text)
 				}
 				show.waiting(hints.waits(wait, p))
-				if own && p == nil && !withdrawn && time.Since(hints.began) >= pickup {
-					withdrawn = conn.Queue.Withdraw(base, job) == nil
-					cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent "+
+				if own && untaken && !withdrawn && time.Since(hints.began) >= pickup {
+					withdraw(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent "+
 						"--nats URL)", pickup))
 				}
 			case <-over:
@@ -126,7 +145,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	show.end()
 	switch {
 	case err != nil && withdrawn:
-		return nil, err
+		return nil, withdrawnError{err}
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", err, errNotOver)
 	case r.Status != jobs.Done && r.Error == nil:
@@ -162,14 +181,14 @@ type hints struct {
 	since   time.Time // when that was
 }
 
-// next returns a note that a run shows once, or nothing: that no CPU agent has taken the job. p is
-// the last news of the job; nil: there is none.
-func (h *hints) next(p *cpuagents.StreamProgress) string {
-	if p == nil && !h.taken && time.Since(h.began) >= hintAfter {
-		h.taken = true
-		return "waiting: no CPU agent has taken the job yet (cpuagent --nats URL starts one)"
+// next returns a note that a run shows once, or nothing: that no CPU agent has taken the job, which
+// untaken reports.
+func (h *hints) next(untaken bool) string {
+	if !untaken || h.taken {
+		return ""
 	}
-	return ""
+	h.taken = true
+	return "waiting: no CPU agent has taken the job yet (cpuagent --nats URL starts one)"
 }
 
 // waits returns the reason why no row was decided for hintAfter, or nothing: there is no GPU agent,

@@ -175,3 +175,59 @@ func getJSON(ctx context.Context, conn *natsq.Conn, name string, v any) error {
 	}
 	return nil
 }
+
+// stage is how far a run came.
+type stage int
+
+const (
+	sending    stage = iota // the inputs; there is no job yet
+	submitting              // there is no job if it was refused, and otherwise there may be one
+	waiting                 // for the result
+	delivering              // the result is there, and its output is not where the user wants it
+	delivered
+)
+
+// objects are the objects of a job in the store of the cluster: inputs, output, record and summary.
+// This is the only place that decides whether a command removes them when it ends; cpuagents/DESIGN.md
+// has the table. What it keeps, the CPU agents remove when the result of the job is gone. One goroutine
+// uses it.
+type objects struct {
+	carrier carrier
+	id      string // of the job
+	own     bool   // the command has submitted the job
+	sole    bool   // nobody else has the inputs, so the job cannot be repeated from its dead letter
+	at      stage
+}
+
+// removed reports whether the objects are removed, if the command ends with an error; nil for none.
+func (o *objects) removed(err error) bool {
+	var failed *jobFailure
+	var gone withdrawnError
+	switch o.at {
+	case sending:
+		return o.own
+	case submitting:
+		var refused *jobs.Error
+		return o.own && errors.As(err, &refused) && !jobs.Retryable(err)
+	case waiting:
+		return o.own && (errors.As(err, &gone) || errors.As(err, &failed) && o.sole)
+	}
+	return o.at == delivered
+}
+
+// settle removes the objects, or keeps them, at the end of a command with an error. It returns the
+// error, with the way to an output that is kept.
+func (o *objects) settle(ctx context.Context, run *Options, err error) error {
+	if !o.removed(err) {
+		if o.at == delivering && err != nil && run.OnCluster() {
+			err = fmt.Errorf("%w: the output is kept: exoswarm run --attach %s --output FILE fetches it", err, o.id)
+		}
+		return err
+	}
+	last, cancel := context.WithTimeout(ctx, cleanupLimit)
+	defer cancel()
+	if cerr := o.carrier.cleanup(last); cerr != nil {
+		run.Log.Warn("cleaning up; the CPU agents remove what is left", "error", cerr)
+	}
+	return err
+}

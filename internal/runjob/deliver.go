@@ -49,17 +49,20 @@ type delivery struct {
 	record  runRecord
 	dest    *runoutput.Destination
 	show    *progress
+	objects *objects
 }
 
 // finish writes decisions, rejects and report, and ends with the table. It returns
 // command.ErrInterrupted for the complete output of a job that was interrupted.
 func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.StreamResult) error {
 	base, dest, rec := context.WithoutCancel(ctx), d.dest, d.record
+	d.objects.at = delivering
 	if gone, err := dest.Failed(); err != nil && !gone {
 		return fmt.Errorf("write %s: %w", dest.Output(), err)
 	} else if gone {
 		fmt.Fprintf(o.Err, "%s was closed by its reader: the run ended early, after %d decisions\n", dest.Title(),
 			result.Decisions)
+		d.objects.at = delivered
 		return nil
 	}
 	// From here on an interrupt waits for the files: they appear complete or not at all.
@@ -82,6 +85,7 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 	if err := dest.Deliver(ctx, o.Out, h, series); err != nil {
 		return err
 	}
+	d.objects.at = delivered
 	table := o.Out
 	if dest.UsesStdout() {
 		table = o.Err

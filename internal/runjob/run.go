@@ -4,7 +4,6 @@ package runjob
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -240,18 +239,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = link.close(err) }()
 	conn, carrier, base := link.conn, link.carrier, link.base
-	// Objects of a job that goes on without this process stay until its result is gone.
-	over := true
-	defer func() {
-		if !over {
-			return
-		}
-		last, cancel := context.WithTimeout(base, cleanupLimit)
-		defer cancel()
-		if cerr := carrier.cleanup(last); cerr != nil {
-			o.Log.Warn("cleaning up; the CPU agents remove what is left", "error", cerr)
-		}
-	}()
+	owned := &objects{carrier: carrier, id: id, own: true}
+	defer func() { err = owned.settle(base, &o, err) }()
 	live := dest.Streams() && !o.Detach
 	if live {
 		dest.GoLive(ctx, o.Out, func() {
@@ -277,30 +266,27 @@ func Run(ctx context.Context, o Options) (err error) {
 	_, rec.Incidents = dest.Incidents()
 	rec.NoOutput = !dest.HasOutput()
 	job, err := (&submission{
-		conn: conn, carrier: carrier, id: id, spec: spec, input: in, record: rec, live: live,
+		conn: conn, carrier: carrier, id: id, spec: spec, input: in, record: rec, live: live, objects: owned,
 	}).submit(ctx, &o)
 	if err != nil {
 		return err
 	}
+	owned.at, owned.sole = waiting, carrier.copies() || in.live != nil
 	if o.OnCluster() {
 		show.job(id, o.Detach)
 	}
 	if o.Detach {
-		over = false
 		_, err := fmt.Fprintln(o.Out, id)
 		return err
 	}
 	result, err := await(ctx, base, conn, job, show, true)
 	if err != nil {
-		// A job whose inputs others hold can be repeated from its dead letter, so its objects stay as long as that.
-		var failed *jobFailure
-		over = !errors.Is(err, errNotOver) && (!errors.As(err, &failed) || carrier.copies() || in.live != nil)
 		return dest.Explain(err)
 	}
 	if in.spooled.Interrupted {
 		result.Interrupted = true
 	}
-	d := &delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show}
+	d := &delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show, objects: owned}
 	return d.finish(interrupt, &o, result)
 }
 

@@ -26,6 +26,7 @@ type submission struct {
 	input   *input
 	record  runRecord
 	live    bool // rows are sent to this process as they are decided
+	objects *objects
 }
 
 // submit hands the inputs to the carrier, stores the manifest of the series and the record of the
@@ -92,6 +93,7 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 		Version: jobs.Version, ID: s.id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON,
 		Submitted: time.Now().UTC(),
 	}
+	s.objects.at = submitting
 	return job, s.conn.Queue.Submit(ctx, job)
 }
 

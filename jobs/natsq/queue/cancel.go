@@ -37,7 +37,7 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	if err != nil || finish {
 		return err
 	}
-	waiting, err := q.withdraw(ctx, j)
+	waiting, err := q.Reclaim(ctx, j)
 	if err != nil || !waiting {
 		return err
 	}
@@ -54,14 +54,14 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 // Withdraw removes a job that no worker has had from the queue, without a result. A job that a
 // worker has had stays.
 func (q *Queue) Withdraw(ctx context.Context, j jobs.Job) error {
-	_, err := q.withdraw(ctx, j)
+	_, err := q.Reclaim(ctx, j)
 	return err
 }
 
-// withdraw removes a job that no worker has had, and reports whether it did. It looks in the
-// streams in the order in which a job moves through them, so a job that moves meanwhile is still
-// found.
-func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
+// Reclaim is Withdraw, and reports whether it removed the job: false means that a worker has had it,
+// or that it has ended. It looks in the streams in the order in which a job moves through them, so a
+// job that moves meanwhile is still found.
+func (q *Queue) Reclaim(ctx context.Context, j jobs.Job) (waiting bool, err error) {
 	s := wire.SourceOf(j)
 	if !s.Valid() {
 		return false, j.Validate()
@@ -76,9 +76,22 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 		}
 		waiting = waiting || n > 0
 	}
+	queued, err := q.Queued(ctx, j)
+	if err != nil || !queued {
+		return waiting && err == nil, err
+	}
+	// A worker may receive the job at this moment. Then it sees the mark of Cancel. If it has ended
+	// the job before that, its result is refused, because Cancel stores one first.
+	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
+	return waiting || n > 0, err
+}
+
+// Queued reports whether a job is in the queue and no worker has had it.
+func (q *Queue) Queued(ctx context.Context, j jobs.Job) (bool, error) {
+	s := wire.SourceOf(j)
 	m, err := q.conn.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
-		return waiting, nil
+		return false, nil
 	}
 	if err != nil {
 		return false, err
@@ -95,11 +108,5 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return false, err
 	}
-	if m.Seq <= given {
-		return waiting, nil
-	}
-	// A worker may receive the job at this moment. Then it sees the mark of Cancel. If it has ended
-	// the job before that, its result is refused, because Cancel stores one first.
-	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
-	return waiting || n > 0, err
+	return m.Seq > given, nil
 }

@@ -85,7 +85,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%+v: %v", j, err)
 		}
 	}
-	if waiting, err := c.withdraw(ctx, plain("none")); waiting || err != nil {
+	if waiting, err := c.Reclaim(ctx, plain("none")); waiting || err != nil {
 		t.Errorf("a job that is not there: %v, %v", waiting, err)
 	}
 	fresh := plain("fresh") // of a source without a consumer
@@ -97,7 +97,7 @@ func TestCancel(t *testing.T) {
 	if err := c.conn.PublishMsg(ctx, c.conn.RetryIdempotent, "store", m); err != nil {
 		t.Fatal(err)
 	}
-	if waiting, err := c.withdraw(ctx, fresh); !waiting || err != nil {
+	if waiting, err := c.Reclaim(ctx, fresh); !waiting || err != nil {
 		t.Errorf("a job of a source without a consumer: %v, %v", waiting, err)
 	}
 	delayed := plain("delayed")
@@ -105,7 +105,7 @@ func TestCancel(t *testing.T) {
 	if err := c.Submit(ctx, delayed); err != nil {
 		t.Fatal(err)
 	}
-	if waiting, err := c.withdraw(ctx, delayed); !waiting || err != nil {
+	if waiting, err := c.Reclaim(ctx, delayed); !waiting || err != nil {
 		t.Errorf("a delayed job: %v, %v", waiting, err)
 	}
 }
