@@ -67,27 +67,78 @@ func (s *Swarm) StartSnapshot(ctx context.Context, name string) (entries []uint6
 func (s *Swarm) Trim(ctx context.Context, store snapshot.Store, name string,
 	progress func(total int64) func(done int64),
 ) ([]swarms.Base, error) {
-	bases, err := s.bases(ctx, store, name, progress)
+	bases, err := s.Rebase(ctx, store, name, progress)
+	if err != nil {
+		return nil, err
+	}
+	return bases, s.TrimTo(ctx, bases)
+}
+
+// Rebase is Trim without the removal: an agent without a checkpoint begins with the snapshot. It may be
+// older than the present one if no entry behind it was removed. Without a name agents begin with the
+// first entry, if that was not removed.
+func (s *Swarm) Rebase(ctx context.Context, store snapshot.Store, name string,
+	progress func(total int64) func(done int64),
+) (bases []swarms.Base, err error) {
+	if name == "" {
+		deadline := time.Now().Add(s.timeout)
+		err = s.each(nil, func(k shard) error {
+			_, err := k.answered(ctx, deadline, 1)
+			return err
+		})
+	} else {
+		bases, err = s.bases(ctx, store, name, progress)
+	}
 	if err != nil {
 		return nil, err
 	}
 	// The record is first: a reader of a log without a checkpoint must know of the snapshot before
-	// entries go. The snapshot's own entry stays, so that a log always has a last one.
-	if _, err := s.store.ChangeSwarm(ctx, s.record, func(now *swarms.Swarm) {
+	// entries go.
+	record, err := s.store.ChangeSwarm(ctx, s.record, func(now *swarms.Swarm) {
 		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
 			now.Base, now.Bases = &bases[0], nil
 		}
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
+	s.record = record
+	return bases, nil
+}
+
+// CheckBase returns why the snapshot with which agents begin is not whole; nil if it is, or if there is
+// none.
+func (s *Swarm) CheckBase(ctx context.Context, store snapshot.Store) error {
+	for k := range s.record.ShardCount() {
+		base := s.record.BaseOf(k)
+		if base == nil {
+			continue
+		}
+		m, digest, err := snapshot.ReadManifest(ctx, store, base.Name)
+		if err != nil {
+			return err
+		}
+		if digest != base.SHA256 {
+			return fmt.Errorf("snapshot %s: %w: its manifest has changed", base.Name, snapshot.ErrCorrupt)
+		}
+		if err := snapshot.Verify(ctx, store, m, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TrimTo removes the entries before those of snapshots, with their answers. The entry of a snapshot
+// stays, so that a log always has a last one.
+func (s *Swarm) TrimTo(ctx context.Context, bases []swarms.Base) error {
 	deadline := time.Now().Add(s.timeout)
-	return bases, s.each(nil, func(k shard) error {
+	return s.each(nil, func(k shard) error {
 		entry := bases[k.number].Entry
 		answer, err := k.answered(ctx, deadline, entry)
 		if err != nil {
 			return err
 		}
-		return errors.Join(k.log(swarms.In).Trim(ctx, entry), k.log(swarms.Out).Trim(ctx, answer))
+		return errors.Join(k.log(swarms.In).Trim(ctx, entry), k.log(swarms.Out).Trim(ctx, answer.Seq))
 	})
 }
 
@@ -120,8 +171,16 @@ func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
 				m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
 		}
 		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
-			return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is trimmed "+
-				"to %d already", part, m.Entry, base.Entry)
+			answer, err := shard{s, k}.answered(ctx, time.Now().Add(s.timeout), m.Entry)
+			if err != nil {
+				return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is trimmed "+
+					"to %d already", part, m.Entry, base.Entry)
+			}
+			// The record has no digest of it any more, and the log has.
+			if done, err := swarms.DecodeSnapshotted(answer.Data); err != nil || done.SHA256 != digest {
+				return nil, fmt.Errorf("snapshot %s: %w: the log has another one of entry %d", part, snapshot.ErrCorrupt,
+					m.Entry)
+			}
 		}
 		var tell func(int64)
 		if progress != nil {
@@ -135,23 +194,22 @@ func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
 	return bases, nil
 }
 
-// answered returns the number of the answer to an entry, which is that of the entry: each entry has
-// one answer, in their order.
-func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (uint64, error) {
+// answered returns the answer to an entry, which has its number: each entry has one answer, in their
+// order.
+func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (e swarms.Entry, err error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
 	defer cancel()
 	r, err := k.log(swarms.Out).Read(ctx, entry)
 	if err != nil {
-		return 0, err
+		return e, err
 	}
 	defer r.Close()
-	e, err := r.Next(ctx)
-	if err != nil {
-		return 0, ended(ctx, err)
+	if e, err = r.Next(ctx); err != nil {
+		return e, ended(ctx, err)
 	}
 	if e.Seq != entry || e.Ref != entry {
-		return 0, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody "+
+		return e, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody "+
 			"else", k, e.Seq, e.Ref)
 	}
-	return e.Seq, nil
+	return e, nil
 }

@@ -6,13 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/bucket"
-	"github.com/exoswarm/exoswarm/internal/localcluster"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -218,44 +214,4 @@ func (d *detector) sent(n int) {
 	d.fresh += uint64(n)
 	d.obs.Reset()
 	d.bytes = 0
-}
-
-// snapshot stores the state of all agents, and removes the log before it and the snapshot before.
-// All entries are answered. collect notes the output before the answers are removed.
-func (d *detector) snapshot(ctx context.Context) error {
-	dir := localcluster.SnapshotsDir(d.o.DataDir)
-	store, err := bucket.Open(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	name := fmt.Sprintf("at-%d", d.state.last[0]+1)
-	if _, err := d.swarm.Snapshot(ctx, name); err != nil {
-		return fmt.Errorf("snapshot of the detector: %w", err)
-	}
-	if err := d.state.findEnds(ctx); err != nil {
-		return err
-	}
-	if err := d.awaitAll(ctx); err != nil {
-		return err
-	}
-	if err := d.state.mark(ctx); err != nil { // of entries that are removed now
-		return err
-	}
-	if _, err := d.swarm.Trim(ctx, store, name, nil); err != nil {
-		return fmt.Errorf("shorten the log of the detector: %w", err)
-	}
-	d.fresh = 0
-	old, err := store.Folders(ctx)
-	if err != nil {
-		return err
-	}
-	for _, folder := range old {
-		if folder != name {
-			if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
-				return fmt.Errorf("remove an old snapshot: %w", err)
-			}
-		}
-	}
-	return nil
 }

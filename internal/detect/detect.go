@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	base := context.WithoutCancel(ctx)
-	conn, client, end, err := start(base, o.DataDir, o.Log)
+	conn, client, end, err := start(base, o.DataDir, o.Err, o.Log)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	d.began = slices.Clone(d.state.last)
-	if err := d.swarm.Wait(base); err != nil { // a query to each shard, which is an entry too
+	if err := d.swarm.Wait(ctx); err != nil { // a query to each shard, which is an entry too
+		if ctx.Err() != nil {
+			return command.ErrInterrupted
+		}
 		return err
 	}
 	if err := d.state.findEnds(base); err != nil {

@@ -2,6 +2,7 @@ package detect_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -441,4 +442,74 @@ func testKill(t *testing.T, more string, change func(spec string) string) string
 		t.Errorf("after %d kills the output has %d bytes, without %d", kills, len(got), len(want))
 	}
 	return killed
+}
+
+// TestDamagedSnapshot: a detector whose last snapshot is damaged goes back to the one before, or to the
+// begin of its log, and decides as if nothing had happened. Without one it ends with a sentence.
+func TestDamagedSnapshot(t *testing.T) {
+	for name, more := range map[string]string{"plain": "", "shards": "shards: 3\n"} {
+		t.Run(name, func(t *testing.T) {
+			all := rows(2000)
+			text := func(n int) string { return header + strings.Join(all[:n], "") }
+			whole, dir := folder(t, more), folder(t, more)
+			if _, err := stdin(t, whole, "a.csv", text(2000), nil); err != nil {
+				t.Fatalf("whole: %v", err)
+			}
+			// harm changes a byte of a file of the last snapshots.
+			harm := func(last int, file string) {
+				t.Helper()
+				found, err := filepath.Glob(filepath.Join(dir, "data", "snapshots", "at-*"))
+				if err != nil || len(found) == 0 {
+					t.Fatalf("snapshots: %q, %v", found, err)
+				}
+				slices.SortFunc(found, func(a, b string) int {
+					return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+				})
+				if more != "" {
+					last *= 3
+				}
+				for _, of := range found[len(found)-last:] {
+					files, err := filepath.Glob(filepath.Join(of, file))
+					if err != nil || len(files) == 0 {
+						t.Fatalf("files of %s: %v", of, err)
+					}
+					data := []byte(read(t, files[0]))
+					data[len(data)/2] ^= 1
+					write(t, files[0], string(data))
+				}
+			}
+			run := func(n int, want string) {
+				t.Helper()
+				message, err := stdin(t, dir, "a.csv", text(n), nil)
+				if err != nil || !strings.Contains(message, want) || want == "" && strings.Contains(message, "damaged") {
+					t.Fatalf("%d rows: %v\n%s", n, err, message)
+				}
+			}
+			const back = "goes back to the one before"
+			run(400, "")
+			harm(1, "*.npy")
+			run(800, back) // to the begin
+			run(1200, "")
+			harm(1, "*.npy")
+			run(1500, back)
+			harm(1, "*.json")
+			run(1800, back)
+			run(2000, "")
+			lines := func(dir string) string {
+				all := strings.SplitAfter(varies.ReplaceAllString(read(t, filepath.Join(dir, "out.ndjson")), ""), "\n")
+				if more != "" {
+					slices.Sort(all)
+				}
+				return strings.Join(all, "")
+			}
+			if got, want := lines(dir), lines(whole); got != want {
+				t.Errorf("the output has %d bytes, without damage %d", len(got), len(want))
+			}
+			harm(2, "*.npy")
+			if _, err := stdin(t, dir, "a.csv", "", nil); err == nil || !strings.Contains(err.Error(),
+				"are damaged") || !strings.Contains(err.Error(), "and there is none before: name another --data-dir") {
+				t.Errorf("two damaged snapshots: %v", err)
+			}
+		})
+	}
 }

@@ -24,7 +24,7 @@ func Show(ctx context.Context, dataDir string, keys []string, to io.Writer, log 
 	if all, err := os.ReadDir(dataDir); errors.Is(err, os.ErrNotExist) || err == nil && len(all) == 0 {
 		return missing
 	}
-	conn, client, end, err := start(ctx, dataDir, log)
+	conn, client, end, err := start(ctx, dataDir, io.Discard, log)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -20,11 +21,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// start starts the cluster of a folder. The caller calls end.
-func start(ctx context.Context, dataDir string, log *slog.Logger) (
+// start starts the cluster of a folder, and tells of damage that it has repaired. The caller calls end.
+func start(ctx context.Context, dataDir string, messages io.Writer, log *slog.Logger) (
 	conn *natsq.Conn, client *swarmclient.Client, end func() error, err error,
 ) {
-	cluster, err := localcluster.Start(ctx, localcluster.Options{DataDir: dataDir, Keep: true, Log: log})
+	cluster, err := localcluster.Start(ctx, localcluster.Options{
+		DataDir: dataDir, Keep: true, Log: log,
+		Prepare: func(ctx context.Context, c *natsq.Conn) error { return restore(ctx, c, dataDir, messages) },
+	})
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -50,6 +50,9 @@ type Options struct {
 	// Keep keeps the streams in DataDir, which is required, for the next cluster in it: swarms that
 	// last, their logs and their snapshots, which are in the folder SnapshotsDir.
 	Keep bool
+	// Prepare is called with Keep when the server runs, before the agents start; nil for none. An error
+	// is that of Start.
+	Prepare func(ctx context.Context, c *natsq.Conn) error
 	// Roots are the folders that sources and sinks may name.
 	Roots map[files.Root]string
 	// Egress lists the hosts and networks that sources and webhooks may reach.
@@ -128,6 +131,11 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 			return nil, command.Usage("--data-dir: %v", err)
 		}
 		c.onClose(snapshots.Close)
+		if o.Prepare != nil {
+			if err := o.Prepare(ctx, c.conn); err != nil {
+				return nil, err
+			}
+		}
 		serving.Snapshots = snapshots
 		serving.LeaseTTL = keptLease
 	}
