@@ -53,11 +53,13 @@ func remoteWriteHeaders(r *http.Request, params map[string]string) error {
 	return nil
 }
 
-// bodyKey returns the key of a request without one. Prometheus repeats a request with the same body
-// after an answer that was lost, and has no key for it.
-func bodyKey(body []byte) string {
-	sum := sha256.Sum256(body)
-	return "sha256-" + hex.EncodeToString(sum[:])
+// bodyKey returns the key of a request without one: that of its contents. A client that has got no
+// answer, or 503, repeats the request, and the rows have times, so equal bodies are one.
+func bodyKey(format rows.Format, coding string, body []byte) string {
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s %s\n", format, coding)
+	_, _ = sum.Write(body)
+	return "sha256-" + hex.EncodeToString(sum.Sum(nil))
 }
 
 // label is a label of a series as JSON: the member of a row, and its part of the name.

@@ -363,7 +363,8 @@ func (p *Server) class(r *http.Request, err error) answerError {
 		no = answerError{
 			http.StatusServiceUnavailable,
 			retryAfter,
-			"the queue cannot be reached: come again later, with the same Idempotency-Key",
+			"the queue cannot be reached: come again later with the same body and Idempotency-Key, if it had one: it " +
+				"is stored once",
 		}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		no = answerError{status: http.StatusRequestTimeout, text: "the body did not come in time"}
@@ -419,10 +420,10 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 		return 0, false, errBody
 	}
 	// The place of a parser is given back before the queue is asked, which may take long.
+	if key == "" {
+		key = bodyKey(format, coding, body)
+	}
 	if format == formatRemoteWrite {
-		if key == "" {
-			key = bodyKey(body)
-		}
 		err = f.remoteWrite(body)
 	} else {
 		err = f.read(bytes.NewReader(body), format, coding)
@@ -504,8 +505,7 @@ func (p *Server) allow(r *http.Request, name string) error {
 const maxKey = 128
 
 // readHeaders returns the idempotency key, the format and the coding of a body. Each refusal is an
-// answer of status 400 or 415 that names the header. A request without a key is never taken for a
-// repetition.
+// answer of status 400 or 415 that names the header.
 func readHeaders(r *http.Request) (key string, format rows.Format, coding string, err error) {
 	key = r.Header.Get("Idempotency-Key")
 	for _, c := range []byte(key) {

@@ -166,6 +166,7 @@ func TestPush(t *testing.T) {
 			"202 1 false ",
 		},
 		{ndjsonRows(9), []string{"Idempotency-Key", "k"}, "202 1 true "},
+		{ndjsonRows(1) + "\n \n" + ndjsonRows(2), nil, "202 2 true "},
 		{string(fixture.Zstd(t, []byte(ndjsonRows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
 	} {
 		if got := post(t, client, url, strings.NewReader(c.body), c.headers...).String(); got != c.want {
@@ -479,7 +480,11 @@ func TestPushAway(t *testing.T) {
 	until := func(want int, body, key string) {
 		t.Helper()
 		for ctx := fixture.Within(t); ; {
-			a := post(t, client, url, strings.NewReader(body), "Idempotency-Key", key)
+			var headers []string
+			if key != "" {
+				headers = []string{"Idempotency-Key", key}
+			}
+			a := post(t, client, url, strings.NewReader(body), headers...)
 			if a.status == want {
 				return
 			}
@@ -490,10 +495,11 @@ func TestPushAway(t *testing.T) {
 	}
 	until(202, ndjsonRows(1), "one")
 	srv.Close()
-	until(503, ndjsonRows(2), "two")
+	until(503, ndjsonRows(2), "") // without a key the body is the key
 	srv = start(port)
 	t.Cleanup(srv.Close)
-	until(202, ndjsonRows(2), "two")
+	until(202, ndjsonRows(2), "")
+	until(202, ndjsonRows(2), "")
 	until(202, ndjsonRows(1), "one") // the server remembers it over its restart
 	until(202, ndjsonRows(3), "three")
 	r := pushSource(fixture.Within(t), t, q, "away", "a", source.PushSpec{Rows: 3, BatchSeconds: 60})

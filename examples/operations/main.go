@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -124,27 +126,58 @@ func (p *pusher) add(ctx context.Context, at int64, id string, value float64) er
 	return p.flush(ctx)
 }
 
-// flush pushes what is collected.
+// tries is the number of tries of a body, with a pause between two while the agent says that it should
+// come again.
+const (
+	tries = 12
+	pause = 5 * time.Second
+)
+
+// flush pushes what is collected. Each try has the same key, so rows that were stored by a try without
+// an answer are not stored twice.
 func (p *pusher) flush(ctx context.Context) error {
 	if p.body.Len() == 0 {
 		return nil
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(p.body.Bytes()))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/x-ndjson")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	if err != nil || resp.StatusCode != http.StatusAccepted {
-		return errors.Join(err, fmt.Errorf("%s: %s %s", p.url, resp.Status, text))
+	sum := sha256.Sum256(p.body.Bytes())
+	for try := 1; ; try++ {
+		again, err := p.push(ctx, "readings-"+hex.EncodeToString(sum[:]))
+		if err == nil {
+			break
+		}
+		if !again || try == tries {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	p.body.Reset()
 	return nil
+}
+
+// push pushes what is collected once, and reports whether it may be tried again.
+func (p *pusher) push(ctx context.Context, key string) (again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(p.body.Bytes()))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return true, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	if err == nil && resp.StatusCode == http.StatusAccepted {
+		return false, nil
+	}
+	again = err != nil || resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusServiceUnavailable
+	return again, errors.Join(err, fmt.Errorf("%s: %s %s", p.url, resp.Status, text))
 }
 
 // pushFile pushes the rows of a Parquet file.
