@@ -21,8 +21,10 @@ decided. With key: COLUMN in the specification each value of the column is an en
 DIR keeps the agents, the entities and the positions. The next detect with the same DIR continues
 where this one ended. Agents, entities and the position in a file are stored together: kill -9 loses
 or doubles no row of a file. A regular file as standard input is read once: the next call continues
-behind its last row. Of a pipe, rows that this process had read and not stored are lost. A regular
-file as output has each decision once; on a pipe the last ones may be written again after kill -9.
+behind its last row. A file that was truncated or replaced is read from its start, and a line says
+so. A last line without a line end waits for the next call (--take-last-line takes it); of a pipe it
+is left out. Of a pipe, rows that this process had read and not stored are lost. A regular file as
+output has each decision once; on a pipe the last ones may be written again after kill -9.
 
 Rows that go back behind the last row of their entity are dropped and counted. Ctrl-C decides what
 was read, and ends.

@@ -104,6 +104,7 @@ func openInput(ctx context.Context, o *Options, csv dialect.CSV, timestamp strin
 		}
 		if in.live = live; err == nil {
 			live.HoldBack()
+			in.format = live.Source().Format
 		}
 		return in, err
 	}
