@@ -9,9 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -162,3 +165,97 @@ func TestJournalDamage(t *testing.T) {
 type lostLog struct{ swarms.Log }
 
 func (l lostLog) Create(context.Context, ...swarms.Consistency) error { return jobs.ErrUnavailable }
+
+// cuts is a log whose appends fail after some entries; lost, after the next one is stored.
+type cuts struct {
+	swarms.Log
+	left int
+	lost bool
+}
+
+func (l *cuts) Append(ctx context.Context, after uint64, entries ...swarms.Entry) error {
+	l.left--
+	if l.left < 0 && !l.lost {
+		return jobs.ErrUnavailable
+	}
+	if err := l.Log.Append(ctx, after, entries...); err != nil || l.left >= 0 {
+		return err
+	}
+	l.lost = false
+	return jobs.ErrUnavailable
+}
+
+// TestJournalKills: whatever entry of whatever documents is the last that an attempt stores, also one
+// whose reply is lost, the attempts behind it read each document that is complete once, from any place.
+func TestJournalKills(t *testing.T) {
+	q, ctx := queuetest.Queue(t), context.Background()
+	testlong.Checks(t, 25)
+	logs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		logs++
+		log := q.Swarms.Log(fmt.Sprintf("kills-%d", logs), 1, swarms.In)
+		var stored []string
+		read := func() *journal {
+			j, err := openJournal(ctx, log)
+			if err != nil {
+				t.Fatalf("openJournal: %v", err)
+			}
+			out, err := os.CreateTemp("", "journal-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(out.Name())
+			defer out.Close()
+			for i := 0; ; i++ {
+				at, ok, err := j.next(ctx, out)
+				if err != nil {
+					t.Fatalf("next: %v", err)
+				}
+				if !ok {
+					if i != len(stored) {
+						t.Fatalf("%d documents are read, want %d", i, len(stored))
+					}
+					return j
+				}
+				text := make([]byte, 3*journalPiece)
+				n, _ := out.ReadAt(text, 0)
+				if i >= len(stored) || at.Name+string(text[:n]) != stored[i] {
+					t.Fatalf("document %d of %d is %s with %d bytes", i, len(stored), at.Name, n)
+				}
+			}
+		}
+		for i := range rapid.IntRange(1, 8).Draw(t, "attempts") {
+			j := read()
+			cut := &cuts{log, rapid.IntRange(0, 9).Draw(t, "entries"), rapid.Bool().Draw(t, "lost")}
+			j.log = cut
+			for d := 0; ; d++ {
+				size := rapid.SampledFrom([]int{0, 1, 100, journalPiece, journalPiece + 1}).Draw(t, "bytes")
+				doc, err := os.CreateTemp("", "journal-")
+				if err != nil {
+					t.Fatal(err)
+				}
+				text := strings.Repeat(string(rune('a'+d%26)), size)
+				_, err = doc.WriteString(text)
+				name := fmt.Sprintf("%d-%d", i, d)
+				lost, entries := cut.lost, 2+(size+journalPiece-1)/journalPiece
+				whole := cut.left >= entries || lost && cut.left == entries-1
+				if err == nil {
+					err = j.add(ctx, doc, position{Name: name, Format: "csv"})
+				}
+				_ = doc.Close()
+				_ = os.Remove(doc.Name())
+				if whole {
+					stored = append(stored, name+text)
+				}
+				if err != nil {
+					break
+				}
+			}
+			j.close()
+		}
+		read().close()
+		if err := log.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -158,6 +158,9 @@ func (s *Spooled) copy(ctx context.Context, from io.Reader, name string) (string
 		head := make([]byte, 8)
 		n, _ := tmp.ReadAt(head, 0)
 		r = result{ext: sniff(head[:n])}
+		if err := cutLast(tmp, r.ext); err != nil {
+			return "", err
+		}
 	}
 	if r.err != nil && !errors.Is(r.err, os.ErrClosed) {
 		return "", r.err
@@ -170,6 +173,31 @@ func (s *Spooled) copy(ctx context.Context, from io.Reader, name string) (string
 		return "", command.Usage("two inputs are called %s", name)
 	}
 	return path, os.Rename(tmp.Name(), path)
+}
+
+// cutLast removes the last record of a file of CSV or NDJSON if it has no end: its writer was stopped
+// in the middle of it.
+func cutLast(f *os.File, ext string) error {
+	if ext != ".csv" && ext != ".ndjson" {
+		return nil
+	}
+	r := records{csv: ext == ".csv", comma: ','}
+	end, buf := int64(0), make([]byte, 64<<10)
+	for at := int64(0); ; {
+		n, err := f.ReadAt(buf, at)
+		r.scan(buf[:n])
+		if last := r.before(r.read); last > 0 {
+			end = at - int64(r.read-n) + int64(last)
+			r.drop(last)
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) {
+			return f.Truncate(end)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // sniff returns the extension for the first bytes of a stream. Text that begins no JSON object is

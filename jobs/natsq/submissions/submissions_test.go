@@ -306,7 +306,7 @@ func TestSubmitByHand(t *testing.T) {
 			t.Errorf("Submit: %v", err)
 		}
 	}
-	if got := queued(t, c); !slices.Equal(got, []string{own.ID}) {
-		t.Errorf("jobs %v, want the one by hand", got)
+	if got := queued(t, c); !slices.Equal(got, []string{own.ID, far.ID}) {
+		t.Errorf("jobs %v, want the two by hand", got)
 	}
 }
