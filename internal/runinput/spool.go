@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -141,10 +143,11 @@ func (s *Spooled) copy(ctx context.Context, from io.Reader, name string) (string
 		err error
 	}
 	done := make(chan result, 1)
+	to := &gate{to: tmp}
 	go func() { // it ends with its source, or with the process
 		head, _ := in.Peek(8)
 		ext := sniff(head)
-		_, err := io.Copy(tmp, in)
+		_, err := io.Copy(to, in)
 		done <- result{ext, err}
 	}()
 	var r result
@@ -155,6 +158,11 @@ func (s *Spooled) copy(ctx context.Context, from io.Reader, name string) (string
 		if c, is := from.(io.Closer); is {
 			_ = c.Close()
 		}
+		select {
+		case <-done: // what was read is written
+		case <-time.After(closeWait): // a terminal is read on
+		}
+		to.close()
 		head := make([]byte, 8)
 		n, _ := tmp.ReadAt(head, 0)
 		r = result{ext: sniff(head[:n])}
@@ -173,6 +181,31 @@ func (s *Spooled) copy(ctx context.Context, from io.Reader, name string) (string
 		return "", command.Usage("two inputs are called %s", name)
 	}
 	return path, os.Rename(tmp.Name(), path)
+}
+
+// closeWait bounds the wait for the end of a stream that was closed.
+const closeWait = 200 * time.Millisecond
+
+// gate is a writer until it is closed.
+type gate struct {
+	mu sync.Mutex
+	to io.Writer // nil: closed
+}
+
+// Write implements io.Writer.
+func (g *gate) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.to == nil {
+		return 0, os.ErrClosed
+	}
+	return g.to.Write(p)
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.to = nil
 }
 
 // cutLast removes the last record of a file of CSV or NDJSON if it has no end: its writer was stopped
