@@ -56,3 +56,20 @@ func TestConsistencyOfSwarms(t *testing.T) {
 		t.Errorf("swarm list: exit %d\n%s%s", code, out, errs)
 	}
 }
+
+// TestNobodyServes: a command that waits for GPU agents says at once when there is none.
+func TestNobodyServes(t *testing.T) {
+	t.Parallel()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatalf("server.Start: %v", err)
+	}
+	t.Cleanup(s.Close)
+	spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), "name: lonely\ngroups: 1\nagents_per_group: 16\n")
+	for _, args := range [][]string{{"swarm", "create", "-f", spec}, {"swarm", "query", "lonely", "--groups", "0"}} {
+		code, _, stderr := exec(t.Context(), t, append(args, "--nats", s.URL(), "--timeout", "100ms")...)
+		if code == 0 || !strings.HasPrefix(stderr, "no GPU agent serves swarms: start one (gpuagent --nats URL)") {
+			t.Errorf("exoswarm %s: exit %d\n%s", strings.Join(args, " "), code, stderr)
+		}
+	}
+}

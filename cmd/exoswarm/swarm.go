@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -201,6 +203,17 @@ func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error)
 	return swarmclient.New(o)
 }
 
+// noteUnserved says what a command waits for if there is no GPU agent. It is a hint: a login that may
+// not read the registry gets none.
+func noteUnserved(cmd *cobra.Command, c *natsq.Conn) {
+	agents, err := c.Registry.Agents(cmd.Context())
+	if err != nil || slices.ContainsFunc(agents, func(a jobs.Agent) bool { return a.Pool == jobs.PoolGPU && a.Lost == nil }) {
+		return
+	}
+	patience, _ := cmd.Flags().GetDuration("timeout")
+	cmd.PrintErrf("no GPU agent serves swarms: start one (gpuagent --nats URL); waiting up to %v\n", patience)
+}
+
 // onSwarm makes a command's RunE of a function that needs the swarm that the first argument names.
 // A name without a swarm is jobs.ErrNotFound, and fn is not called.
 func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
@@ -227,6 +240,7 @@ func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) 
 		if err != nil {
 			return err
 		}
+		noteUnserved(cmd, c)
 		return fn(cmd, c, s)
 	})
 }
@@ -251,6 +265,7 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	noteUnserved(cmd, c)
 	if _, err := client.Create(cmd.Context(), spec, from); err != nil {
 		return err
 	}

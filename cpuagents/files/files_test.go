@@ -198,3 +198,36 @@ func TestOutputIsRegular(t *testing.T) {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
 }
+
+// TestCheckScratch: a scratch folder that cannot be written is told before anything uses it.
+func TestCheckScratch(t *testing.T) {
+	check := func(dir string) error {
+		t.Helper()
+		f, err := New(Options{Scratch: dir})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.CheckScratch()
+	}
+	dir := t.TempDir()
+	if err := check(dir); err != nil {
+		t.Errorf("a folder: %v", err)
+	}
+	if err := check(filepath.Join(dir, "absent")); err == nil || !strings.Contains(err.Error(), "cannot be used") {
+		t.Errorf("no folder: %v", err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
+		t.Skipf("no file system of its own: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	if err := check(dir); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("a full disk: %v", err)
+	}
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(dir); err == nil || !strings.Contains(err.Error(), dir+" cannot be used") {
+		t.Errorf("a disk to read: %v", err)
+	}
+}

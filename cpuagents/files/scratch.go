@@ -86,6 +86,13 @@ func (f *Files) WatchScratch(ctx context.Context, log *slog.Logger) {
 	}
 }
 
+// CheckScratch writes to the scratch folder now, and returns why that cannot be used. It is called
+// before WatchScratch.
+func (f *Files) CheckScratch() error {
+	f.lookScratch()
+	return f.Ready()
+}
+
 // lookScratch writes a file to the scratch folder and removes it.
 func (f *Files) lookScratch() {
 	f.setScratch(func() error {

@@ -227,6 +227,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
+	scratch := files.CheckScratch()
 	// The watch outlives the signal: a job that drains needs the scratch folder too.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	var watch sync.WaitGroup
@@ -295,7 +296,12 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if sweep, _ := cmd.Flags().GetDuration("sweep"); sweep > 0 {
 		sweeping.Go(func() { conn.Swarms.SweepOrphans(ctx, sweep, log) })
 	}
-	log.Info("cpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", limit)
+	if scratch != nil {
+		log.Error("cpuagent is not ready: it takes jobs when --data-dir can be written", "name", process.Name, "error",
+			scratch)
+	} else {
+		log.Info("cpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", limit)
+	}
 
 	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
