@@ -153,6 +153,7 @@ func (in *input) advance(ctx context.Context, ended bool, rest []byte) error {
 		_ = in.file.Close()
 		in.file = nil
 	}
+	told := false
 	for {
 		files, found, err := chain(in.path, in.at.File, in.o.DataDir)
 		if err != nil {
@@ -170,6 +171,10 @@ func (in *input) advance(ctx context.Context, ended bool, rest []byte) error {
 			}
 		}
 		if len(files) == 0 {
+			if in.live == nil && !told {
+				in.note("%s is not there: waiting for it", in.path)
+				told = true
+			}
 			if err := sleep(ctx, pollEvery); err != nil { // between two files
 				return io.EOF
 			}

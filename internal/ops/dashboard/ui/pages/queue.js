@@ -11,7 +11,7 @@ export function Queue({ state: s }) {
   const pools = s.pools || [];
   return html`<h1>Queue</h1>
     ${pools.map(p => html`<section aria-label=${`Pool ${p.pool}`}><h2>Pool ${p.pool} ${p.paused && html`<${State} of="paused" />`}</h2><${Pause} pool=${p.pool} paused=${p.paused} />
-      <${Facts} of=${[["Jobs", num(p.jobs)], ["Stored", bytes(p.bytes)], ["Oldest", ago(p.oldest)]]} />
+      <${Facts} of=${[["Jobs", num(p.jobs)], ["Delayed", num(p.delayed)], ["Wait for others", num(p.dependent)], ["Stored", bytes(p.bytes)], ["Oldest", ago(p.oldest)]]} />
       ${(p.unserved || []).map(k => html`<p class="warn">No agent handles kind <b>${k}</b>. Start an agent that does: <${Cmd}>${p.pool}agent<//>, or register a handler.</p>`)}
       <${Table} caption=${`Sources of pool ${p.pool}, by kind, lane and tenant`} rows=${p.sources || []} columns=${[
         { name: "Kind", value: r => r.kind }, { name: "Lane", value: r => r.lane }, { name: "Tenant", value: r => r.tenant },
