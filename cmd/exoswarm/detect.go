@@ -49,6 +49,9 @@ detect may use DIR at the time.`,
 			}
 			o.Rejects, _ = f.GetString("rejects")
 			o.All, _ = f.GetBool("all")
+			if o.MaxRejects, err = maxRejects(cmd); err != nil {
+				return err
+			}
 			o.CSV, _ = f.GetStringArray("csv")
 			if keys, _ := f.GetStringArray("show-key"); len(keys) > 0 {
 				if o.DataDir == "" {
@@ -74,6 +77,7 @@ detect may use DIR at the time.`,
 	f.String("anomalies", "", "file to which incidents are added when they end, one record each: .ndjson, .csv, "+
 		"or - for standard output; then --output must be named to have decisions too")
 	f.String("rejects", "", "file to which invalid rows are added, as NDJSON; empty: they are counted")
+	maxRejectsFlag(f)
 	f.Bool("all", false, "write every decision, not only anomalies")
 	f.StringArray("show-key", nil, "print the state of an entity, as in sensor-17 or site=a,device=7, and read nothing")
 	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV, in place of csv in the specification")

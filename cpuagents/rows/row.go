@@ -35,6 +35,9 @@ type ColumnSpec struct {
 	AnyOrder bool `json:"any_order,omitempty"`
 	// CSV is the dialect of CSV files; nil for RFC 4180 with a header. A source may override it.
 	CSV *dialect.CSV `json:"csv,omitempty"`
+	// Local has what the rows of earlier documents have shown of local times; nil for a document that
+	// is read alone. Readers of documents that follow one another share it.
+	Local *LocalTimes `json:"-"`
 	// Key names the columns whose values together name the entity of a row, up to MaxKeyColumns;
 	// empty for a source that is one series.
 	Key []string `json:"key,omitempty"`
@@ -76,10 +79,10 @@ type Reject struct {
 	Row    uint64 `json:"row"`            // 0: the whole file
 	Line   uint64 `json:"line,omitempty"` // of a source that has lines
 	Reason string `json:"reason"`
-	// Cure proposes the dialect that the file seems to have. It is set while no row of the file was
-	// valid.
+	// Cure says what to do. It proposes the dialect that the file seems to have only while no row of
+	// the file was valid.
 	Cure string `json:"cure,omitempty"`
-	// Cause is CauseKey or CauseEntities; empty for other causes.
+	// Cause is CauseKey, CauseEntities or CauseZone; empty for other causes.
 	Cause string `json:"cause,omitempty"`
 }
 
@@ -96,27 +99,6 @@ func (r *Reject) Place() string {
 		return "file " + fault.Quote(r.File)
 	}
 	return place + " of file " + fault.Quote(r.File)
-}
-
-// order finds rows that go back in time.
-type order struct {
-	// last is the time of the last valid row in Unix nanoseconds, and any reports whether there was
-	// one.
-	last int64 // time of the last valid row
-	any  bool
-}
-
-// check returns what is wrong with the time of a row. It returns an empty text if the time is not
-// before that of the last valid row; then r becomes that row. A rejected row does not count, so one
-// wrong time in the future rejects the rows after it, and one in the past only itself.
-func (o *order) check(r *Row) (problem string) {
-	if o.any && r.Time < o.last {
-		return fmt.Sprintf(
-			"its timestamp %s goes back behind the row before it: sort the file by time", fault.Quote(r.Timestamp),
-		)
-	}
-	o.any, o.last = true, r.Time
-	return ""
 }
 
 // parseFeature parses the text of a number, or returns what is wrong with it. The parameter column

@@ -69,6 +69,7 @@ type position struct {
 	Offset  int64  `json:"offset"`           // bytes
 	Skip    int    `json:"skip,omitempty"`   // records, rejected ones too
 	Records uint64 `json:"records"`          // of the file up to here
+	Local   string `json:"local,omitempty"`  // what rows.LocalTimes knew at Offset
 }
 
 // tail reads a file from an offset. With follow it waits at the end of the file for more, until the

@@ -117,44 +117,60 @@ var (
 // NoTime reports whether err says that a text has the form and is no time all the same.
 func NoTime(err error) bool { return errors.Is(err, errYears) || errors.Is(err, errNoSuch) }
 
-// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the
-// clocks go back an hour comes twice: its second time is meant when the first is before after, the
-// time of the row before.
-func (f Form) Parse(text string, zone *time.Location, after int64) (int64, error) {
+// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the clocks
+// go back an hour comes twice: first and second are the two times that the timestamp may mean. They
+// are equal for every other timestamp.
+func (f Form) Parse(text string, zone *time.Location) (first, second int64, err error) {
 	if f.layout == "" {
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			if unit := int64(f.unit); n > math.MaxInt64/unit || n < math.MinInt64/unit {
-				return 0, errYears
-			}
-			return n * int64(f.unit), nil
-		}
-		v, err := strconv.ParseFloat(text, 64)
-		switch {
-		case err != nil || math.IsNaN(v):
-			return 0, errForm
-		case math.Abs(v)*f.unit >= math.MaxInt64:
-			return 0, errYears
-		}
-		return int64(v * f.unit), nil
+		n, err := f.number(text)
+		return n, n, err
 	}
 	t, err := time.Parse(f.layout, text)
 	if err != nil {
-		return 0, errForm
+		return 0, 0, errForm
 	}
 	if y := t.Year(); y < 1678 || y > 2261 {
-		return 0, errYears
+		return 0, 0, errYears
 	}
 	if f.zoned || zone == nil || zone == time.UTC {
-		return t.UnixNano(), nil
+		return t.UnixNano(), t.UnixNano(), nil
 	}
-	return inZone(t, zone, after)
+	return inZone(t, zone)
 }
 
-// inZone returns the time at which clocks of a zone show what wall shows in UTC.
-func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
+// number is Parse of a form that is a number.
+func (f Form) number(text string) (int64, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if unit := int64(f.unit); n > math.MaxInt64/unit || n < math.MinInt64/unit {
+			return 0, errYears
+		}
+		return n * int64(f.unit), nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || math.IsNaN(v):
+		return 0, errForm
+	case math.Abs(v)*f.unit >= math.MaxInt64:
+		return 0, errYears
+	}
+	return int64(v * f.unit), nil
+}
+
+// Repeated returns for how long clocks of a zone repeat the times around the one that they show as wall
+// does in UTC. It is 0 for a time that they show once, or not at all.
+func Repeated(wall time.Time, zone *time.Location) time.Duration {
+	first, last, err := inZone(wall, zone)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(last - first)
+}
+
+// inZone returns the first and the last time at which clocks of a zone show what wall shows in UTC.
+func inZone(wall time.Time, zone *time.Location) (first, last int64, err error) {
 	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(),
 		zone)
-	first, found := int64(0), false
+	found := false
 	start, end := at.ZoneBounds()
 	beside := []time.Time{at}
 	if !start.IsZero() {
@@ -163,7 +179,6 @@ func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
 	if !end.IsZero() {
 		beside = append(beside, end)
 	}
-	var last int64
 	for _, b := range beside {
 		_, offset := b.Zone()
 		there := wall.Add(-time.Duration(offset) * time.Second)
@@ -179,11 +194,8 @@ func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
 		}
 		found = true
 	}
-	switch {
-	case !found:
-		return 0, errNoSuch
-	case first < after:
-		return last, nil
+	if !found {
+		return 0, 0, errNoSuch
 	}
-	return first, nil
+	return first, last, nil
 }

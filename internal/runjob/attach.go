@@ -81,7 +81,7 @@ func Attach(ctx context.Context, o Options) (err error) {
 	} else if err != nil {
 		return err
 	}
-	return nil
+	return o.tooManyRejects(result)
 }
 
 // checkPlaces returns an error of usage if the job does not make an output that the user wants.
