@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -135,7 +136,7 @@ func (c *Clock) parse(text string) (first, second int64, err error) {
 // unixTime parses a bare number as a unix time. The unit follows from its size. It returns
 // nanoseconds, and keeps all digits of a whole number.
 func unixTime(text string) (int64, bool) {
-	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
+	if v, err := number.Float(text, 64); err == nil && !math.IsNaN(v) {
 		// 1e11 seconds are the year 5138, and 1e11 milliseconds are 1973, so the unit is clear.
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {

@@ -95,3 +95,25 @@ func TestTally(t *testing.T) {
 		t.Error("no rows are too many rejects")
 	}
 }
+
+// TestNumbersOfPeople: numbers that only a programming language knows are rejected, in features and in
+// timestamps.
+func TestNumbersOfPeople(t *testing.T) {
+	values, rejects := readAll(t, "timestamp,value\n1,1_000\n2,0x1p4\n3,0x1F\n4,1000\n1_5,1\n6,007\n0x7,1\n", valueSpec)
+	if fmt.Sprint(values) != "[1000 7]" || len(rejects) != 5 {
+		t.Errorf("values %v, rejects %q", values, rejects)
+	}
+	spec := withDialect(dialect.CSV{Time: dialect.Forms{"unix_s"}, Decimal: ",", Delimiter: ";"})
+	values, rejects = readAll(t, "timestamp;value\n1_0;1\n2;1_0,5\n3;1,5\n", spec)
+	if fmt.Sprint(values) != "[1.5]" || len(rejects) != 2 {
+		t.Errorf("values %v, rejects %q", values, rejects)
+	}
+	in, err := OpenText("a", io.NopCloser(strings.NewReader(`{"timestamp":"1_0","value":1}`+"\n"+
+		`{"timestamp":"10","value":1}`)), "ndjson", valueSpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, reject, err := in.Next(); err != nil || reject == nil {
+		t.Errorf("a timestamp of NDJSON with an underscore: %+v, %v", reject, err)
+	}
+}

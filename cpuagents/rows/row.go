@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted
@@ -104,7 +105,7 @@ func (r *Reject) Place() string {
 // parseFeature parses the text of a number, or returns what is wrong with it. The parameter column
 // is for the message. The range is that of a 32-bit float, as the device computes with such.
 func parseFeature(column, text string) (v float64, problem string) {
-	v, err := strconv.ParseFloat(text, 64)
+	v, err := number.Float(text, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
 		return 0, fmt.Sprintf(

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Advice is what of a dialect is wrong, and what to set.
@@ -177,6 +179,6 @@ func looksLikeData(names []string, d *CSV, isTime func(string) bool) bool {
 }
 
 func isNumber(text string) bool {
-	_, err := strconv.ParseFloat(text, 64)
+	_, err := number.Float(text, 64)
 	return err == nil && text != ""
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Form is a form of timestamps.
@@ -146,7 +148,7 @@ func (f Form) number(text string) (int64, error) {
 		}
 		return n * int64(f.unit), nil
 	}
-	v, err := strconv.ParseFloat(text, 64)
+	v, err := number.Float(text, 64)
 	switch {
 	case err != nil || math.IsNaN(v):
 		return 0, errForm

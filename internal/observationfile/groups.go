@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -73,11 +74,11 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 		values := make([]float64, len(spec.Features))
 		for i, name := range spec.Features {
 			text, ok := get(name)
-			number, problem := d.Number(text)
+			written, problem := d.Number(text)
 			if problem != "" {
 				return bad(name, text, "a number: it "+problem)
 			}
-			v, err := strconv.ParseFloat(number, 64)
+			v, err := number.Float(written, 64)
 			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
 				return bad(name, text, "a number")
 			}

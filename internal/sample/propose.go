@@ -16,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -280,7 +281,7 @@ func (c *column) measured() bool {
 	}
 	up, down, last := false, false, math.NaN()
 	for _, text := range c.values {
-		v, err := strconv.ParseFloat(text, 64)
+		v, err := number.Float(text, 64)
 		if err != nil {
 			continue
 		}

@@ -8,11 +8,11 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -201,7 +201,7 @@ func isNumber(text string, decimalComma bool) bool {
 		}
 		text = strings.Replace(text, ",", ".", 1)
 	}
-	_, err := strconv.ParseFloat(text, 64)
+	_, err := number.Float(text, 64)
 	return err == nil
 }
 
