@@ -348,6 +348,9 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 		}
 		good++
 		tally.Rows++
+		if rows.Early(&row) {
+			f.s.early++
+		}
 		f.rows++
 		o := &f.obs
 		o.Group = append(o.Group, uint32(group))

@@ -59,6 +59,7 @@ type stream struct {
 	noRows   bool            // no input has a valid row; set before the reading fails
 	// mostRejected is the source with the largest share of rejects; of the goroutine that reads.
 	mostRejected RejectedRows
+	early        uint64 // likewise: rows whose timestamp is a number before 1990
 	sinks        []sink.Sink
 	// explainer is that of the goroutine that collects; nil if nobody asks for explanations, incidents
 	// or a limit of the fleet. incidents are those that have ended.
@@ -153,6 +154,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	result := &StreamResult{
 		Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted, MostRejected: s.mostRejected,
+		Early: s.early,
 	}
 	s.report(true)
 	if err := ordered.finish(); err != nil {

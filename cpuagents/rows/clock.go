@@ -22,6 +22,8 @@ type Clock struct {
 	names []string       // of forms
 	forms []dialect.Form // instead of the default ones
 	zone  *time.Location // nil: the default forms in UTC
+	// dialect reports that a form can be named, and number that a number was read.
+	dialect, number bool
 }
 
 // NewClock returns a clock for the timestamps of a dialect, which may be nil. A mistake in its
@@ -54,6 +56,8 @@ var defaultForms = []string{
 	time.RFC3339,
 	"2006-01-02T15:04:05",
 	"2006-01-02 15:04:05Z07:00",
+	"2006-01-02 15:04:05Z07",  // COPY of PostgreSQL
+	"2006-01-02 15:04:05 UTC", // BigQuery, Trino
 	"2006-01-02 15:04",
 	"2006-01-02",
 	"2006/01/02 15:04:05",
@@ -80,6 +84,7 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 	// does not fit is its error.
 	if strings.Trim(text, "0123456789") == "" {
 		if n, ok := unixTime(text); ok {
+			c.number = true
 			return n, n, nil
 		}
 	}
@@ -95,17 +100,36 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 		}
 		return t.UnixNano(), t.UnixNano(), nil
 	}
-	if n, ok := unixTime(text); ok {
-		return n, n, nil
-	}
-	return 0, 0, notTime(text)
+	return c.unix(text)
 }
 
-// notTime returns the error of a text that has no default form.
-func notTime(text string) error {
-	return fmt.Errorf(
-		"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
-	)
+// unix is Read of a number. A source whose first number is a day of a spreadsheet is refused: as seconds
+// it would be in January 1970.
+func (c *Clock) unix(text string) (first, second int64, err error) {
+	n, ok := unixTime(text)
+	switch {
+	case !ok:
+		return 0, 0, fmt.Errorf(
+			"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
+		)
+	case c.dialect && !c.number && dialect.IsDays(text):
+		return 0, 0, fmt.Errorf("its timestamp %s is a number of days, as spreadsheets write times: set csv.time: excel, or "+
+			"csv.time: unix_s for seconds since 1970", fault.Quote(text))
+	}
+	c.number = true
+	return n, n, nil
+}
+
+// early is the begin of 1990. A number before it is seldom meant as seconds since 1970.
+var early = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// Early reports whether the timestamp of a row is a number that was taken for a time before 1990.
+func Early(r *Row) bool {
+	if r.Time >= early {
+		return false
+	}
+	_, err := number.Float(r.Timestamp, 64)
+	return err == nil
 }
 
 // parse is Read for a clock with the forms or the zone of a dialect. A text that cannot be a time in
@@ -127,10 +151,7 @@ func (c *Clock) parse(text string) (first, second int64, err error) {
 			"its timestamp %s does not have the form of csv.time, %s", fault.Quote(text), strings.Join(c.names, " or "),
 		)
 	}
-	if n, ok := unixTime(text); ok {
-		return n, n, nil
-	}
-	return 0, 0, notTime(text)
+	return c.unix(text)
 }
 
 // unixTime parses a bare number as a unix time. The unit follows from its size. It returns

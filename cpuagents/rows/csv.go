@@ -58,6 +58,7 @@ func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.H
 	}
 	var err error
 	if r.clock, err = NewClock(spec.CSV); err == nil {
+		r.clock.dialect = true
 		err = r.header()
 	}
 	if err != nil {

@@ -117,3 +117,43 @@ func TestNumbersOfPeople(t *testing.T) {
 		t.Errorf("a timestamp of NDJSON with an underscore: %+v, %v", reject, err)
 	}
 }
+
+// TestTimesOfDatabases: the default texts of databases are times, and days of spreadsheets are refused
+// with their form, and read with it.
+func TestTimesOfDatabases(t *testing.T) {
+	at := time.Date(2026, 3, 2, 7, 0, 4, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"2026-03-02 07:00:04+00": at, "2026-03-02 12:30:04+05:30": at, "2026-03-02 02:00:04-05": at,
+		"2026-03-02 07:00:04.25+00": at.Add(time.Second / 4), "2026-03-02 07:00:04 UTC": at,
+		"2026-03-02 07:00:04.5 UTC": at.Add(time.Second / 2),
+	} {
+		var clock Clock
+		if n, err := clock.Parse(text); err != nil || n != want.UnixNano() {
+			t.Errorf("%s is %v, %v", text, time.Unix(0, n).UTC(), err)
+		}
+		zoned, err := NewClock(&dialect.CSV{Zone: "Asia/Tokyo"})
+		if n, perr := zoned.Parse(text); err != nil || perr != nil || n != want.UnixNano() {
+			t.Errorf("%s with a zone is %v, %v", text, time.Unix(0, n).UTC(), perr)
+		}
+	}
+	sheet := "timestamp,value\n46083.00347,1\n46083.00694,2\n46084,3\n"
+	values, rejects := readAll(t, sheet, valueSpec)
+	if len(rejects) == 0 || !strings.Contains(rejects[0], "set csv.time: excel") {
+		t.Errorf("days: %v, %q", values, rejects)
+	}
+	if values, rejects := readAll(t, sheet, withDialect(dialect.CSV{Time: dialect.Forms{"excel"}})); len(values) != 3 {
+		t.Errorf("days with their form: %v, %q", values, rejects)
+	}
+	// Seconds that go through the days of spreadsheets stay seconds.
+	if values, rejects := readAll(t, "timestamp,value\n1,1\n46083.5,2\n", valueSpec); len(values) != 2 {
+		t.Errorf("seconds: %v, %q", values, rejects)
+	}
+	for text, want := range map[string]bool{"1": true, "46083.5": true, "-1e3": true, "1700000000": false, "1970-01-01": false} {
+		row := Row{Timestamp: text}
+		var clock Clock
+		row.Time, _ = clock.Parse(text)
+		if Early(&row) != want {
+			t.Errorf("Early of %s is %v", text, !want)
+		}
+	}
+}

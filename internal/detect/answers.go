@@ -19,6 +19,10 @@ func (d *detector) summary() {
 		fmt.Fprintf(d.o.Err, "%d rows rejected (%d without a key, %d beyond max_entities); the first: %s: %s\n",
 			c.rejected, c.withoutKey, c.beyond, d.first.Place(), d.first.Reason)
 	}
+	if d.early > 0 {
+		fmt.Fprintf(d.o.Err, "%d rows have numbers for timestamps that mean times before 1990, as seconds since 1970: if "+
+			"they are none, set csv.time\n", d.early)
+	}
 	if w.dropped > 0 && d.order.Falls() {
 		fmt.Fprintln(d.o.Err, "the input is in falling order, newest first, so nearly all its rows are late: sort it by time")
 	}

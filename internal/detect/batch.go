@@ -129,6 +129,9 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 		}
 		row.Number = *records
 		d.order.Note(&row)
+		if rows.Early(&row) {
+			d.early++
+		}
 		d.add(group, &row, read)
 		if d.obs.Len() >= batchRows || d.bytes >= batchBytes {
 			if err := d.flush(ctx, at); err != nil {

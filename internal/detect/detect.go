@@ -91,6 +91,7 @@ type detector struct {
 	counts    struct{ rows, rejected, withoutKey, beyond uint64 }
 	tally     rows.Tally // of this process
 	order     rows.Order
+	early     uint64 // rows of this process with numbers for timestamps that mean times before 1990
 	obs       batch.Observations
 	bytes     int
 	fresh     uint64   // rows since the last snapshot

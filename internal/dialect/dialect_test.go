@@ -27,6 +27,9 @@ func TestForms(t *testing.T) {
 		{"%Y-%m-%dT%H:%M:%S%z", "2026-01-31T22:05:06+0100", at},
 		{"%d %b %Y %T", "31 Jan 2026 21:05:06", at},
 		{"%Y%j %R", "2026031 21:05", at - 6e9},
+		{"excel", "46053.87854166667", at},
+		{"2006-01-02 15:04:05-07", "2026-01-31 22:05:06+01", at},
+		{"2006-01-02 15:04:05 UTC", "2026-01-31 21:05:06.000 UTC", at},
 	} {
 		f, err := ParseForm(c.form)
 		if err != nil {
@@ -77,6 +80,33 @@ func TestClocksGoBack(t *testing.T) {
 	if got, _, err := forms[0].Parse("29.03.2026 03:30", zone); err != nil ||
 		got != time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC).UnixNano() {
 		t.Errorf("29 March, 03:30: %v, %v", time.Unix(0, got), err)
+	}
+}
+
+// TestCommon: each common form is a form.
+func TestCommon(t *testing.T) {
+	for _, name := range Common() {
+		if _, err := ParseForm(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestLiteralUTC: a form that ends with UTC is in UTC, whatever the zone.
+func TestLiteralUTC(t *testing.T) {
+	zone, err := time.LoadLocation("Asia/Tokyo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"2006-01-02 15:04:05 UTC", "2006-01-02T15:04:05Z", "Mon, 02 Jan 2006 15:04:05 GMT"} {
+		f, err := ParseForm(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Date(2026, 3, 2, 5, 0, 0, 0, time.UTC)
+		if n, _, err := f.Parse(at.Format(name), zone); err != nil || n != at.UnixNano() {
+			t.Errorf("%s: %v, %v", name, time.Unix(0, n).UTC(), err)
+		}
 	}
 }
 
@@ -164,6 +194,21 @@ func TestAdvise(t *testing.T) {
 			[]string{"2026-01-01 00:00:00,5", "2026-01-01 00:01:00,6"},
 			`its first line holds values: set csv.header: false with csv.names, or with columns called by their ` +
 				`numbers`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "2026-03-02 05:00:00 AM,1", "2026-03-02 01:00:00 PM,1"},
+			`its timestamps are like "2026-03-02 05:00:00 AM": set csv.time: "2006-01-02 03:04:05 PM"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "46083.00347,1", "46084,1"},
+			`its timestamps are like "46083.00347": set csv.time: "excel"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", `"Mar 2, 2026, 5:00:00 AM",1`},
+			`its timestamps are like "Mar 2, 2026, 5:00:00 AM": set csv.time: "Jan 2, 2006, 3:04:05 PM"`,
 		},
 		{CSV{}, []string{"timestamp,value", "2026-01-01 00:00:00,x"}, ``},
 		{CSV{}, []string{"a,b", "c,d"}, ``},

@@ -16,12 +16,14 @@ type Form struct {
 	layout string  // of package time; empty for a number
 	zoned  bool    // a timestamp has its own zone
 	unit   float64 // nanoseconds of a unix time's unit
+	days   bool    // days of a spreadsheet since 1899-12-30
 }
 
 // named are the forms that have names.
 var named = map[string]Form{
 	"rfc3339": {layout: time.RFC3339, zoned: true},
 	"unix":    {unit: 1e9}, "unix_s": {unit: 1e9}, "unix_ms": {unit: 1e6}, "unix_us": {unit: 1e3}, "unix_ns": {unit: 1},
+	"excel": {days: true},
 }
 
 // directives are those of strptime and what package time calls them.
@@ -32,8 +34,8 @@ var directives = map[byte]string{
 	'D': "01/02/06",
 }
 
-// ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns, a
-// layout of Go such as "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A
+// ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns,
+// excel (the days of spreadsheets, to the millisecond), a layout of Go such as "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A
 // form has a day, and either 24 hours or AM and PM. Fractions of a second are read behind the
 // seconds of every form.
 func ParseForm(text string) (Form, error) {
@@ -48,6 +50,10 @@ func ParseForm(text string) (Form, error) {
 		}
 	}
 	f := Form{layout: layout, zoned: strings.Contains(layout, "Z07") || strings.Contains(layout, "-07")}
+	// A literal of UTC is a zone too.
+	for _, utc := range []string{"UTC", "GMT", "Z"} {
+		f.zoned = f.zoned || strings.HasSuffix(layout, utc)
+	}
 	if strings.Contains(layout, "MST") {
 		return Form{}, errors.New("abbreviations of zones are ambiguous: use -0700 or Z07:00, or name a zone in " +
 			"csv.zone")
@@ -62,8 +68,8 @@ func ParseForm(text string) (Form, error) {
 			back.Hour() != at.Hour() {
 			return Form{},
 				errors.New(`it has no year, month and day, or hours without AM and PM: write "02.01.2006 15:04:05" ` +
-					`(the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, or unix_s, unix_ms, ` +
-					`unix_us or unix_ns`)
+					`(the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, unix_s, unix_ms, ` +
+					`unix_us, unix_ns or excel`)
 		}
 	}
 	return f, nil
@@ -123,13 +129,22 @@ func NoTime(err error) bool { return errors.Is(err, errYears) || errors.Is(err, 
 // go back an hour comes twice: first and second are the two times that the timestamp may mean. They
 // are equal for every other timestamp.
 func (f Form) Parse(text string, zone *time.Location) (first, second int64, err error) {
-	if f.layout == "" {
+	var t time.Time
+	switch {
+	case f.days:
+		days, err := number.Float(text, 64)
+		if err != nil || !(math.Abs(days) < 1e6) {
+			return 0, 0, errForm
+		}
+		t = time.Date(1899, 12, 30, 0, 0, 0, 0, time.UTC).AddDate(0, 0, int(math.Floor(days))).
+			Add(time.Duration(math.Round((days-math.Floor(days))*86400e3)) * time.Millisecond)
+	case f.layout == "":
 		n, err := f.number(text)
 		return n, n, err
-	}
-	t, err := time.Parse(f.layout, text)
-	if err != nil {
-		return 0, 0, errForm
+	default:
+		if t, err = time.Parse(f.layout, text); err != nil {
+			return 0, 0, errForm
+		}
 	}
 	if y := t.Year(); y < 1678 || y > 2261 {
 		return 0, 0, errYears
@@ -138,6 +153,16 @@ func (f Form) Parse(text string, zone *time.Location) (first, second int64, err 
 		return t.UnixNano(), t.UnixNano(), nil
 	}
 	return inZone(t, zone)
+}
+
+// IsDays reports whether a text is a number as spreadsheets write a day and its time: days since
+// 1899-12-30, of the years 1970 to 2118, with a fraction.
+func IsDays(text string) bool {
+	if !strings.Contains(text, ".") {
+		return false
+	}
+	v, err := number.Float(text, 64)
+	return err == nil && v > 25_569 && v < 80_000 && v != math.Floor(v)
 }
 
 // number is Parse of a form that is a number.

@@ -52,6 +52,10 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	if r.Rejected > 0 && firstReject != "" {
 		fmt.Fprintf(w, "the first rejected row is of %s\n", firstReject)
 	}
+	if r.Early > 0 {
+		fmt.Fprintf(w, "warning: %d rows have numbers for timestamps that mean times before 1990, as seconds since 1970: if "+
+			"they are none, set csv.time, as in csv.time: excel for the days of spreadsheets\n", r.Early)
+	}
 	short := 0
 	for _, s := range series {
 		if s.Observations < sample.MinRows {

@@ -317,7 +317,14 @@ func (s *sample) timeColumn(c *column) bool {
 		return filled > 0 && few(wrong, filled)
 	}
 	if c.number { // a unix time, if it is called so
-		return timeName(c.name) && fits(nil)
+		if !timeName(c.name) {
+			return false
+		}
+		if csv, _, _ := s.format.Split(); csv == "csv" && len(s.csv.Time) == 0 &&
+			slices.ContainsFunc(c.values, dialect.IsDays) && fits(&dialect.CSV{Time: dialect.Forms{"excel"}}) {
+			s.csv.Time = dialect.Forms{"excel"}
+		}
+		return fits(nil)
 	}
 	if fits(nil) {
 		return true
@@ -326,6 +333,9 @@ func (s *sample) timeColumn(c *column) bool {
 		return false
 	}
 	for _, form := range dialect.Common() {
+		if form == "excel" {
+			continue // its texts are numbers
+		}
 		if fits(&dialect.CSV{Time: dialect.Forms{form}}) {
 			s.csv.Time = dialect.Forms{form}
 			return true
