@@ -256,6 +256,9 @@ func (in *input) begin(ctx context.Context, f *os.File, at position) error {
 	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", in.name, err)
 	}
+	if rows.IsUTF16(head[:n]) {
+		return command.Usage("detect: %s is UTF-16, which is not read as it grows: save it as UTF-8", in.name)
+	}
 	format, known := rows.FormatOf(in.name, "")
 	if !known {
 		format = runinput.Format(head[:n])

@@ -2,6 +2,7 @@
 package sample
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,6 +107,7 @@ func (s *sample) records(from io.Reader) error {
 	if len(all) == 0 {
 		return jobs.Errorf(jobs.CodeInput, "%s: no rows: give a file with a few rows", s.name)
 	}
+	all[0] = bytes.TrimPrefix(all[0], []byte("\xef\xbb\xbf"))
 	table, comma := split(all)
 	if comma != ',' {
 		s.csv.Delimiter = string(comma)
@@ -216,6 +218,9 @@ func (s *sample) objects(from io.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+		if n == 0 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
 		if long || strings.TrimSpace(string(line)) == "" {
 			continue

@@ -80,6 +80,18 @@ func TestPropose(t *testing.T) {
 			}), timestamp: "1", features: []string{"2"}, rows: 50, perGroup: 256,
 		},
 		{
+			name: "a byte order mark", file: "m.csv", text: "\ufefftime,value\r2026-03-02 05:00:00 AM,1\r",
+			timestamp: "time", features: []string{"value"}, rows: 1, perGroup: 256, form: "2006-01-02 03:04:05 PM",
+		},
+		{
+			name: "NDJSON with a byte order mark", file: "m.ndjson", text: "\ufeff{\"time\":\"2026-03-02 05:00:00+00\",\"v\":1}\n",
+			timestamp: "time", features: []string{"v"}, rows: 1, perGroup: 256,
+		},
+		{
+			name: "days of a spreadsheet", file: "d.csv", text: "time,value\n46083.00347,1\n46083.00694,2\n46084,3\n",
+			timestamp: "time", features: []string{"value"}, rows: 3, perGroup: 256, form: "excel",
+		},
+		{
 			name: "tabs and a bad row", file: "x.tsv.csv", text: repeated("ts\thost\tload\n", 60, func(i int) string {
 				if i == 30 {
 					return "2026-01-01T00:00:30Z\th1\tbroken"
