@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,13 +43,15 @@ type batcher struct {
 	bytes  int
 	number uint64 // of the batch being filled
 	rows   uint64
-	placed []uint32        // groups in the swarm of the rows of the batch, if entities lose theirs
-	latest []int64         // by entity: the time of its last row
-	seen   []uint32        // the entities of rows that the summary does not count yet
-	late   []uint32        // and of rows that were rejected for their time
-	fresh  []SeriesSummary // of entities that are not in the summary yet
-	keys   *statelog.Keys  // the dictionary for readers of the swarm; nil without a key
-	sender *sender         // nil if entities lose their groups
+	placed []uint32         // groups in the swarm of the rows of the batch, if entities lose theirs
+	latest []int64          // by entity: the time of its last row
+	seen   []uint32         // the entities of rows that the summary does not count yet
+	late   []uint32         // and of rows that were rejected for their time
+	fresh  []SeriesSummary  // of entities that are not in the summary yet
+	keys   *statelog.Keys   // the dictionary for readers of the swarm; nil without a key
+	local  *rows.LocalTimes // of the entities in files
+	open   map[int]*reading // by place in the list of series
+	sender *sender          // nil if entities lose their groups
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
@@ -64,9 +67,10 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1}
+	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1, open: map[int]*reading{}}
 	f.obs.Width = len(s.spec.Columns.Features)
 	if s.entities != nil {
+		f.local = rows.NewLocalTimes(s.spec.Columns)
 		f.keys = statelog.NewKeys(s.log(statelog.KeyShard, swarms.In))
 		if err := f.openKeys(work); err != nil {
 			return err
@@ -76,6 +80,9 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		f.sender = newSender(work, f)
 	}
 	interrupted, err := f.all(ctx, work, waiting)
+	for _, i := range slices.Sorted(maps.Keys(f.open)) {
+		f.ended(i)
+	}
 	if f.sender != nil {
 		err = f.sender.end(err)
 	}
@@ -215,7 +222,7 @@ func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interru
 	share := max(f.s.spec.BatchRows/min(maxOpen, len(list)), 16)
 	for {
 		for len(open) < maxOpen && next < len(list) {
-			r, err := f.open(work, waiting, list[next])
+			r, err := f.begin(work, waiting, list[next])
 			if errors.Is(err, jobs.ErrFinish) {
 				return true, f.flush(work)
 			}
@@ -243,6 +250,7 @@ func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interru
 			}
 			if ended {
 				_ = o.r.Close()
+				f.ended(o.group)
 				continue
 			}
 			left = append(left, o)
@@ -251,13 +259,31 @@ func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interru
 	}
 }
 
-// open opens series number i. A file is read until work ends. A remote source waits for documents
+// reading is what is known of the rows of an open series.
+type reading struct {
+	order *rows.Order
+	tally rows.Tally
+}
+
+// ended notes the rejects of a series that is read no more, if they are the largest share so far.
+func (f *batcher) ended(i int) {
+	of, most := &f.open[i].tally, &f.s.mostRejected
+	delete(f.open, i)
+	if most.Rows == 0 || of.Above(float64(most.Rejected)/float64(most.Rows)) {
+		*most = RejectedRows{Source: f.s.series[i].Name, Rows: of.Rows, Rejected: of.Rejected, Reason: of.Most()}
+	}
+}
+
+// begin opens series number i. A file is read until work ends. A remote source waits for documents
 // only until waiting ends, so a request to finish does not wait for the source. The caller closes
 // the reader. Files of a job with a key are read one at a time, so each is parsed ahead.
-func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error) {
+func (f *batcher) begin(work, waiting context.Context, i int) (rows.Reader, error) {
 	src, from := f.s.series[i], f.s.sourceResources()
+	f.open[i] = &reading{order: src.Order(f.s.spec.Columns)}
 	if !source.IsRemote(src.URI) {
-		open := func(ctx context.Context) (rows.Reader, error) { return from.OpenFile(ctx, src, f.s.spec.Columns) }
+		columns := f.s.spec.Columns
+		columns.Local = f.local
+		open := func(ctx context.Context) (rows.Reader, error) { return from.OpenFile(ctx, src, columns) }
 		if f.s.entities == nil {
 			return open(work)
 		}
@@ -273,6 +299,7 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 // collect when it returns.
 func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n int) (ended bool, err error) {
 	group := place // of a series that is one
+	tally := &f.open[place].tally
 	var good, bad uint64
 	defer func() {
 		f.count()
@@ -300,7 +327,7 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 			return false, err
 		}
 		if rejected == nil && f.s.entities != nil {
-			if group, rejected, err = f.entity(&row, f.s.series[place].Name); err != nil {
+			if group, rejected, err = f.entity(&row, place); err != nil {
 				return false, err
 			}
 			if rejected == nil && f.s.evict != nil {
@@ -313,12 +340,17 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 		}
 		if rejected != nil {
 			bad++
+			tally.Reject(rejected)
 			if err := f.reject(rejected); err != nil {
 				return false, err
 			}
 			continue
 		}
 		good++
+		tally.Rows++
+		if rows.Early(&row) {
+			f.s.early++
+		}
 		f.rows++
 		o := &f.obs
 		o.Group = append(o.Group, uint32(group))
@@ -342,26 +374,26 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 // entity returns the group of the entity of a row, or a reject. An entity that is new gets a place
 // in the summary. Groups are given in the order in which keys come, which is that of the input, so
 // every attempt gives the same.
-func (f *batcher) entity(row *rows.Row, from string) (group int, rejected *rows.Reject, err error) {
+func (f *batcher) entity(row *rows.Row, place int) (group int, rejected *rows.Reject, err error) {
 	group, isNew, full, err := f.s.entities.add(row.Key)
 	if err != nil {
 		return 0, nil, err
 	}
-	refuse := func(cause, reason string) *rows.Reject {
-		return &rows.Reject{Series: from, Row: row.Number, Reason: reason, Cause: cause}
-	}
+	order := f.open[place].order
+	order.Note(row)
+	from := f.s.series[place].Name
 	switch {
 	case full:
-		return 0, refuse(rows.CauseEntities, f.s.spec.Columns.TooMany(row.Key)), nil
+		return 0, &rows.Reject{
+			Series: from, Row: row.Number, Reason: f.s.spec.Columns.TooMany(row.Key), Cause: rows.CauseEntities,
+		}, nil
 	case isNew:
 		f.latest = append(f.latest, row.Time)
 		f.fresh = append(f.fresh, SeriesSummary{Name: rows.EntityName(row.Key)})
 	case row.Time < f.latest[group] && !f.s.spec.Columns.AnyOrder:
 		f.late = append(f.late, uint32(group))
-		return 0, refuse("", fmt.Sprintf(
-			"its timestamp %s goes back behind the row before it of %s: sort the rows of an entity by time",
-			fault.Quote(row.Timestamp), fault.Quote(rows.EntityName(row.Key)),
-		)), nil
+		reason, cure := order.Behind(row, f.latest[group], " of "+fault.Quote(rows.EntityName(row.Key)))
+		return 0, &rows.Reject{Series: from, Row: row.Number, Reason: reason, Cure: cure}, nil
 	}
 	f.latest[group] = row.Time
 	f.seen = append(f.seen, uint32(group))

@@ -250,8 +250,8 @@ func TestKeyedRejects(t *testing.T) {
 		t.Errorf("the result is %+v", r)
 	}
 	for i, want := range []string{
-		`"row":3,"reason":"its timestamp \"8\" goes back behind the row before it of \"a\": sort the rows of an ` +
-			`entity by time"}`,
+		`"row":3,"reason":"its timestamp \"8\" goes back behind the row before it of \"a\"",` +
+			`"cure":"sort the rows of an entity by time"}`,
 		`"row":5,"reason":"there are 2 entities already, and \"c\" is another one: raise max_entities",` +
 			`"cause":"entities"}`,
 		`"row":6,"line":7,"reason":"key column \"id\" is empty","cause":"key"}`,

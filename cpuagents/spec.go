@@ -166,6 +166,18 @@ type StreamResult struct {
 	LatencyP50  float64 `json:"latency_p50_ms"`
 	LatencyP99  float64 `json:"latency_p99_ms"`
 	Interrupted bool    `json:"interrupted,omitempty"`
+	// Early counts rows whose timestamp is a number that was taken for a time before 1990.
+	Early uint64 `json:"early,omitempty"`
+	// MostRejected is the source with the largest share of rejected rows.
+	MostRejected RejectedRows `json:"most_rejected,omitzero"`
+}
+
+// RejectedRows are the rejected rows of a source, of all its rows, with the most frequent reason.
+type RejectedRows struct {
+	Source   string      `json:"source"`
+	Rows     uint64      `json:"rows"`
+	Rejected uint64      `json:"rejected"`
+	Reason   rows.Reason `json:"most_frequent"`
 }
 
 // StreamProgress is the progress that a stream job reports while it runs. The numbers only grow

@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -58,7 +57,10 @@ type stream struct {
 	ahead    chan struct{}   // feed has increased read
 	refused  *jobs.Error     // why the last question of another client was refused; for collect
 	noRows   bool            // no input has a valid row; set before the reading fails
-	sinks    []sink.Sink
+	// mostRejected is the source with the largest share of rejects; of the goroutine that reads.
+	mostRejected RejectedRows
+	early        uint64 // likewise: rows whose timestamp is a number before 1990
+	sinks        []sink.Sink
 	// explainer is that of the goroutine that collects; nil if nobody asks for explanations, incidents
 	// or a limit of the fleet. incidents are those that have ended.
 	explainer *explain.Explainer
@@ -150,7 +152,10 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		}
 		return nil, cause
 	}
-	result := &StreamResult{Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted}
+	result := &StreamResult{
+		Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted, MostRejected: s.mostRejected,
+		Early: s.early,
+	}
 	s.report(true)
 	if err := ordered.finish(); err != nil {
 		return nil, err
@@ -244,11 +249,7 @@ func (s *stream) explains() error {
 			return jobs.Errorf(jobs.CodeInvalid, "fleet: %v", err)
 		}
 	}
-	clock, err := rows.NewClock(s.spec.Columns.CSV)
-	if err != nil {
-		return err
-	}
-	s.explainer = explain.New(s.layout(), clock, s.spec.Fleet)
+	s.explainer = explain.New(s.layout(), s.spec.Fleet)
 	s.explainer.Late = s.spec.Anomalies != ""
 	return nil
 }

@@ -90,6 +90,7 @@ func TestDetach(t *testing.T) {
 	url := served(t, dir)
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	in := write(t, filepath.Join(dir, "in.csv"), series(1, 60)+"x,1\n")
+	bad := write(t, filepath.Join(dir, "bad.csv"), series(1, 60)+strings.Repeat("x,1\n", 7))
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
 		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
@@ -140,6 +141,17 @@ func TestDetach(t *testing.T) {
 		len(read(filepath.Join(dir, "attached.rejects.ndjson"))) == 0 {
 		t.Errorf("run --attach writes other decisions, or no rejects: %s", out)
 	}
+	// Too many rejects fail a run after its output is written, also for a process that attaches.
+	few, tooMany := filepath.Join(dir, "few.csv"), `7 of 67 rows are rejected, more than the share of 0.1`
+	if _, errs := run(1, "run", "-f", spec, "--input", bad, "--output", few); !strings.Contains(errs, tooMany) ||
+		!bytes.Equal(read(few), bytes.ReplaceAll(read(plain), []byte("in.csv"), []byte("bad.csv"))) {
+		t.Errorf("too many rejects: %s", errs)
+	}
+	out, _ = run(0, "run", "-f", spec, "--input", bad, "--detach", "--output", "any.csv")
+	if _, errs := run(1, "run", "--attach", strings.TrimSpace(out), "--output", few); !strings.Contains(errs, tooMany) {
+		t.Errorf("too many rejects, attached: %s", errs)
+	}
+	run(0, "run", "-f", spec, "--input", bad, "--output", few, "--max-rejects", "0.11")
 	run(command.ExitUsage, "job", "output", id)
 	run(command.ExitUsage, "run", "--attach", id, "-f", spec, "--output", attached)
 	if code, _, _ := exec(t.Context(), t, "run", "--attach", id, "--output", attached, "--nats",

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -33,7 +34,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 		"@always for one job at all times")
 	f.String("zone", "UTC", "time zone of --cron, such as Europe/Berlin")
 	f.String("missed", "skip", "times at which no agent ran: skip them, or make up for the last once")
-	f.String("from", "", "first time that counts, such as 2026-01-31T12:00:00Z; empty: now")
+	f.String("from", "", "only times after it count, such as 2026-01-31T12:00:00Z; empty: now")
 	// What: the fields of the job that each time submits.
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "kind of the job, which selects its handler")
@@ -77,8 +78,8 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 
 // cronAdd stores a schedule, which agents follow from then on. A name that is taken is
 // jobs.ErrExists. The specification of the job is checked as by exoswarm submit. Nothing is stored
-// after an error of usage. The answer of the command is its exit code: it prints nothing. The times
-// are those of --zone, also when it changes to daylight saving time.
+// after an error of usage. The answer of the command is its exit code. The times are those of --zone,
+// also when it changes to daylight saving time; a warning names a time that is skipped then.
 func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	// These flags exist, so the lookup cannot fail.
@@ -120,7 +121,18 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	if err := schema.CheckSchedule(s); err != nil {
 		return err
 	}
-	return c.AddSchedule(cmd.Context(), s)
+	if err := c.AddSchedule(cmd.Context(), s); err != nil {
+		return err
+	}
+	from := time.Now()
+	if s.From.After(from) {
+		from = s.From
+	}
+	if wall, next, ok := schedules.Skipped(s, from); ok {
+		cmd.PrintErrf("warning: the clocks of %s skip %s, so schedule %s does not come then, and next on %s: choose "+
+			"another time, or --zone UTC\n", s.Zone, wall, s.Name, next.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // cronList prints the schedules, one item for each, a jobs.ScheduleState. NEXT of the table is

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,8 +46,10 @@ csv: {delimiter: ";", decimal: ",", time: "02.01.2006 15:04", zone: Europe/Berli
 		"2 entities, 3 observations, 3 decisions, 0 anomalies, 4 rejected rows (1 without a key",
 		`the first rejected row is of b.csv: row 2 (line 3): column "value": "1.5" has a point, and csv.decimal is a ` +
 			`comma`,
+		"b.csv: 4 of 5 rows are rejected, more than the share of 0.1 that --max-rejects allows; the most frequent " +
+			"reason, of 1 rows, is: ",
 	} {
-		if code != 0 || !strings.Contains(out, want) {
+		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("run of a pattern: exit code %d, %s\nwant %s", code, out, want)
 		}
 	}
@@ -67,6 +70,24 @@ csv: {delimiter: tab, header: false, names: [timestamp, value, meter], time: uni
 	code, out, decisions = run("1700000000\t1\tm1\n1700000001\t2\tm1\n", "-f", bare, "--input", "-")
 	if code != 0 || strings.Count(decisions, `"meter":"m1"`) != 2 {
 		t.Errorf("run of standard input without a header: exit code %d, %s, %s", code, out, decisions)
+	}
+	// Rows that are newest first.
+	falling := "timestamp,value,meter\n"
+	for i := range 60 {
+		falling += fmt.Sprintf("2026-03-01 10:%02d:00,1,m%d\n", 59-i, i%2)
+	}
+	newest := write(t, filepath.Join(dir, "newest.csv"), falling)
+	nothing := write(t, filepath.Join(dir, "nothing.yaml"), "name: m\nkey: meter\nagents_per_group: 16\n")
+	if code, out, decisions = run("", "-f", nothing, "--input", newest); code != 1 ||
+		strings.Count(decisions, "\n") != 2 || !strings.Contains(out, "newest.csv: 58 of 60 rows are rejected") ||
+		!strings.Contains(out, "its source is in falling order, newest first: sort it by time") {
+		t.Errorf("run of falling rows: exit code %d, %s", code, out)
+	}
+	if code, out, _ = run("", "-f", nothing, "--input", newest, "--max-rejects", "1"); code != 0 {
+		t.Errorf("run of falling rows that may be rejected: exit code %d, %s", code, out)
+	}
+	if code, out, _ = run("", "-f", nothing, "--input", newest, "--max-rejects", "2"); code != command.ExitUsage {
+		t.Errorf("--max-rejects 2: exit code %d, %s", code, out)
 	}
 	// The dialect that is missing is named.
 	plain := write(t, filepath.Join(dir, "plain.yaml"), "name: meters\nkey: meter\nagents_per_group: 16\n")

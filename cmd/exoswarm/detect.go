@@ -52,6 +52,9 @@ detect may use DIR at the time.`,
 			o.Rejects, _ = f.GetString("rejects")
 			o.All, _ = f.GetBool("all")
 			o.TakeLastLine, _ = f.GetBool("take-last-line")
+			if o.MaxRejects, err = maxRejects(cmd); err != nil {
+				return err
+			}
 			o.CSV, _ = f.GetStringArray("csv")
 			if keys, _ := f.GetStringArray("show-key"); len(keys) > 0 {
 				if o.DataDir == "" {
@@ -78,6 +81,7 @@ detect may use DIR at the time.`,
 		"or - for standard output; then --output must be named to have decisions too")
 	f.String("rejects", "", "file to which invalid rows are added, as NDJSON; empty: they are counted")
 	f.Bool("take-last-line", false, "take a last line without a line end, in place of waiting for its end")
+	maxRejectsFlag(f)
 	f.Bool("all", false, "write every decision, not only anomalies")
 	f.StringArray("show-key", nil, "print the state of an entity, as in sensor-17 or site=a,device=7, and read nothing")
 	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV, in place of csv in the specification")

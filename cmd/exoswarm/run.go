@@ -2,9 +2,11 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/runinput"
@@ -31,7 +33,8 @@ and a reader that ends, as head does, ends the run. Symbolic links are followed.
 are ever replaced.
 
 Invalid rows are skipped and listed with reasons in NAME.rejects.ndjson beside the output
-NAME.ndjson, or in --rejects.
+NAME.ndjson, or in --rejects. If more than a tenth of the rows of a source are invalid
+(--max-rejects), the run writes everything and ends with exit code 1 and the most frequent reason.
 
 With --nats the id of the job is printed at once. The cluster keeps its output for a day, also if
 this process ends: run --attach ID waits for the job again, job output ID fetches its decisions.
@@ -72,6 +75,7 @@ the command at once.`,
 		"or job output ID")
 	f.String("attach", "", "with --nats: id of the job of an earlier run, whose output is awaited and written")
 	f.Bool("strict", false, "stop at the first invalid row")
+	maxRejectsFlag(f)
 	// The empty URL is a run in this process.
 	command.NATSFlags(f, true)
 	connect.PatienceFlag(f)
@@ -84,6 +88,21 @@ the command at once.`,
 	return cmd
 }
 
+// maxRejectsFlag adds --max-rejects.
+func maxRejectsFlag(f *pflag.FlagSet) {
+	f.Float64("max-rejects", rows.MaxRejects, "share of the rows of a source, 0 to 1, beyond which rejected rows end the "+
+		"command with exit code 1, after all output is written")
+}
+
+// maxRejects returns the value of --max-rejects.
+func maxRejects(cmd *cobra.Command) (float64, error) {
+	share, _ := cmd.Flags().GetFloat64("max-rejects")
+	if !(share >= 0 && share <= 1) {
+		return 0, command.Usage("--max-rejects %v: use a share from 0 to 1", share)
+	}
+	return share, nil
+}
+
 // newRun returns the options of a run that uses the streams and the log of a command. The caller
 // sets the others. It is complete without a cluster; a run over files needs the fields of the
 // inputs and outputs too.
@@ -91,6 +110,7 @@ func newRun(cmd *cobra.Command) (runjob.Options, error) {
 	log, err := command.Logger(cmd)
 	return runjob.Options{
 		Command: cmd.Name(), In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), Log: log,
+		MaxRejects: rows.MaxRejects,
 	}, err
 }
 
@@ -131,6 +151,9 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	o.Report, _ = f.GetString("report")
 	o.Labels, _ = f.GetString("labels")
 	o.Strict, _ = f.GetBool("strict")
+	if o.MaxRejects, err = maxRejects(cmd); err != nil {
+		return err
+	}
 	// --nats "" is this process, whatever the environment says.
 	if url, _ := f.GetString("nats"); url != "" || f.Changed("nats-context") && !f.Changed("nats") {
 		o.NATS, o.Login = command.NATS(cmd)

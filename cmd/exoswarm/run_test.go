@@ -270,7 +270,7 @@ func TestBadInput(t *testing.T) {
 		"backwards": {[]string{
 			"-f", spec, "--input", file("t.csv", "timestamp,value\n2,2\n1,3\n"), "--output",
 			out, "--strict",
-		}, 2, `t.csv: row 2 (line 3): its timestamp "1" goes back behind the row before it: sort the file by time`},
+		}, 2, `t.csv: row 2 (line 3): its timestamp "1" goes back behind the row before it; sort the file by time`},
 		"output folder": {[]string{
 			"-f", spec, "--input", good, "--output",
 			filepath.Join(dir, "nowhere", "d.ndjson"),

@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/labelled"
 	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -66,7 +65,7 @@ func TestCauses(t *testing.T) {
 		x := explain.New(encode.Layout{
 			Series: []string{"s"}, Candidates: []string{"normal", "suspicious", "anomalous"},
 			Features: []string{"a", "b", "c"},
-		}, rows.Clock{}, nil)
+		}, nil)
 		b := &batch.Decisions{Candidates: 3, Value: values, Score: out.Scores, Decision: out.Decisions}
 		for i, ns := range s.Times {
 			b.Group, b.Row, b.Read = append(b.Group, 0), append(b.Row, uint64(i)), append(b.Read, ns)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -58,7 +57,7 @@ func together() *fleet.Options {
 func TestMove(t *testing.T) {
 	k, d := storm(490)
 	before := slices.Clone(d.Decision)
-	x := explain.New(layout(k), rows.Clock{}, together())
+	x := explain.New(layout(k), together())
 	all := append(x.Explain(d), x.Finish()...)
 	want, wantText := written(t, all), text(k, d)
 	moves, members := 0, 0
@@ -95,7 +94,7 @@ func TestMove(t *testing.T) {
 	d.Decision = before
 	r := rand.New(rand.NewPCG(9, 9))
 	for trial := range 2 {
-		x := explain.New(layout(k), rows.Clock{}, together())
+		x := explain.New(layout(k), together())
 		var incidents []explain.Incident
 		got := ""
 		for a := 0; a < d.Len(); {
@@ -111,7 +110,7 @@ func TestMove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x = explain.New(layout(k), rows.Clock{}, together())
+			x = explain.New(layout(k), together())
 			if err := x.Restore(state); err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +142,7 @@ func TestMoveLate(t *testing.T) {
 		mixed.Counts, mixed.Leader = append(mixed.Counts, 0, 0, 0), append(mixed.Leader, 0)
 		mixed.Round = append(mixed.Round, d.Round[i])
 	}
-	x := explain.New(layout(k), rows.Clock{}, together())
+	x := explain.New(layout(k), together())
 	x.Late = true
 	all := explain.Relate(append(x.Explain(mixed), x.Finish()...), true)
 	moves := slices.DeleteFunc(slices.Clone(all), func(in explain.Incident) bool { return in.Entities == 1 })

@@ -24,8 +24,8 @@ const leastAway = 10_000
 // explanations, however they are cut into batches. One goroutine uses it.
 type Explainer struct {
 	layout  encode.Layout
-	names   []string // of the features in outputs
-	clock   rows.Clock
+	names   []string           // of the features in outputs
+	clock   rows.Clock         // timestamps of decisions have a default form, see rows.Clock.Text
 	groups  []*entity          // by group; nil without rows
 	byKey   map[string]*entity // all entities with a key
 	away    map[string]*entity // those without a group
@@ -62,11 +62,11 @@ type leaving struct {
 	turn uint64
 }
 
-// New returns an explainer of decisions with a layout, whose timestamps the clock reads. limits are
-// those of the fleet, which change decisions before they are explained; nil for none.
-func New(l encode.Layout, clock rows.Clock, limits *fleet.Options) *Explainer {
+// New returns an explainer of decisions with a layout. limits are those of the fleet, which change
+// decisions before they are explained; nil for none.
+func New(l encode.Layout, limits *fleet.Options) *Explainer {
 	x := &Explainer{
-		layout: l, names: l.FeatureColumns(), clock: clock, byKey: map[string]*entity{}, away: map[string]*entity{},
+		layout: l, names: l.FeatureColumns(), byKey: map[string]*entity{}, away: map[string]*entity{},
 		anomaly: uint32(len(l.Candidates) - 1),
 	}
 	if limits != nil {
@@ -171,7 +171,7 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	}
 	e := x.of(d.Group[i], why.Features)
 	ns, err := x.clock.Parse(d.Timestamp[i])
-	if err != nil { // the agent that read the row has parsed it; a clock of another dialect may not
+	if err != nil { // a row that was pushed may have any text
 		ns = d.Read[i]
 	}
 	if x.fleet != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -91,7 +90,7 @@ func testCuts(t *testing.T, limits *fleet.Options) {
 	k, d := keys{"a", "b", "c"}, decisions(3000)
 	before := slices.Clone(d.Decision)
 	message := d.Decision
-	x := explain.New(layout(k), rows.Clock{}, limits)
+	x := explain.New(layout(k), limits)
 	wantIncidents := append(x.Explain(d), x.Finish()...)
 	want := text(k, d)
 	if n := len(wantIncidents); n < 20 || limits != nil && n > 40 {
@@ -115,7 +114,7 @@ func testCuts(t *testing.T, limits *fleet.Options) {
 	d.Decision = before
 	r := rand.New(rand.NewPCG(9, 9))
 	for trial := range 3 {
-		x := explain.New(layout(k), rows.Clock{}, limits)
+		x := explain.New(layout(k), limits)
 		var incidents []explain.Incident
 		got := ""
 		for a := 0; a < d.Len(); {
@@ -127,7 +126,7 @@ func testCuts(t *testing.T, limits *fleet.Options) {
 			if err != nil {
 				t.Fatalf("State: %v", err)
 			}
-			x = explain.New(layout(k), rows.Clock{}, limits)
+			x = explain.New(layout(k), limits)
 			if err := x.Restore(state); err != nil {
 				t.Fatalf("Restore: %v", err)
 			}
@@ -185,7 +184,7 @@ func TestIncident(t *testing.T) {
 	quiet(10)
 	add(2, -50, 0.4)
 	k := keys{"site-1"}
-	x := explain.New(layout(k), rows.Clock{}, nil)
+	x := explain.New(layout(k), nil)
 	all := append(x.Explain(d), x.Finish()...)
 	if len(all) != 3 {
 		t.Fatalf("%d incidents, want 3:\n%s", len(all), written(t, all))
@@ -216,14 +215,14 @@ func TestIncident(t *testing.T) {
 // TestEviction: an entity that gets another group goes on with its summary.
 func TestEviction(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(2000)
-	x := explain.New(layout(k), rows.Clock{}, nil)
+	x := explain.New(layout(k), nil)
 	x.Explain(part(d, 0, 1000))
 	rest := part(d, 1000, 2000)
 	x.Explain(rest)
 	want := text(k, rest)
 
 	moved := keys{"a", "b", "c"}
-	x = explain.New(layout(moved), rows.Clock{}, nil)
+	x = explain.New(layout(moved), nil)
 	x.Explain(part(d, 0, 1000))
 	// A row of another entity takes the group of each, and the entities come back in other groups.
 	moved[0], moved[1], moved[2] = "x", "y", "z"
@@ -249,7 +248,7 @@ func TestEviction(t *testing.T) {
 // TestRelate: incidents that begin within minutes name each other, whatever their order.
 func TestRelate(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(900)
-	x := explain.New(layout(k), rows.Clock{}, nil)
+	x := explain.New(layout(k), nil)
 	all := append(x.Explain(d), x.Finish()...)
 	other := slices.Clone(all)
 	slices.Reverse(other)
@@ -277,7 +276,7 @@ func TestRelate(t *testing.T) {
 // TestDamage: a state that is cut off, changed, or of other features is refused.
 func TestDamage(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(100)
-	x := explain.New(layout(k), rows.Clock{}, nil)
+	x := explain.New(layout(k), nil)
 	x.Explain(d)
 	state, err := x.State()
 	if err != nil {
@@ -292,7 +291,7 @@ func TestDamage(t *testing.T) {
 	}
 	l := layout(k)
 	l.Features = []string{"x"}
-	if err := explain.New(l, rows.Clock{}, nil).Restore(state); !errors.Is(err, explain.ErrState) {
+	if err := explain.New(l, nil).Restore(state); !errors.Is(err, explain.ErrState) {
 		t.Errorf("other features: %v, want ErrState", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/labelled"
 	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -61,7 +60,7 @@ func explained(t *testing.T, d *celldetector.Detector, s *labelled.Series) []exp
 		t.Fatal(err)
 	}
 	l := encode.Layout{Series: []string{"s"}, Candidates: candidates, Features: []string{"a", "b", "c"}[:s.Features()]}
-	x := explain.New(l, rows.Clock{}, nil)
+	x := explain.New(l, nil)
 	b := &batch.Decisions{Candidates: 3, Score: out.Scores, Decision: out.Decisions}
 	for i, ns := range s.Times {
 		b.Group, b.Row, b.Read = append(b.Group, 0), append(b.Row, uint64(i)), append(b.Read, ns)

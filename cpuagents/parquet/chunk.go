@@ -6,6 +6,9 @@ import (
 	"io"
 )
 
+// MaxFixed bounds the bytes of a value of FixedLenByteArray.
+const MaxFixed = 64
+
 // dictionaryValue is the most bytes of a decoded value of a dictionary, which is a slice.
 const dictionaryValue = 24
 
@@ -49,11 +52,13 @@ func NewChunk(src io.ReaderAt, limit int64, c Column, m ChunkMeta, mem Memory) (
 		return nil, errors.New("it is in another file")
 	case !m.Codec.Readable():
 		return nil, fmt.Errorf("it is packed with %s", m.Codec)
+	case c.Type == FixedLenByteArray && (c.Size < 1 || c.Size > MaxFixed):
+		return nil, fmt.Errorf("it has values of %d bytes", c.Size)
 	case m.start < int64(len(magic)) || m.size < 0 || m.start > limit || m.size > limit-m.start:
 		return nil, fmt.Errorf("it has %d bytes at %d, and the data end at %d", m.size, m.start, limit)
 	}
 	return &Chunk{
-		column: c, values: decoder{of: c.Type},
+		column: c, values: decoder{of: c.Type, width: c.Size, mem: mem},
 		pages: pages{src: src, at: m.start, end: m.start + m.size, codec: m.Codec, mem: mem},
 	}, nil
 }
@@ -62,6 +67,9 @@ func NewChunk(src io.ReaderAt, limit int64, c Column, m ChunkMeta, mem Memory) (
 func (c *Chunk) Close() {
 	c.pages.close()
 	c.pages.free(&c.page)
+	if c.values.texts != nil {
+		c.pages.free(&c.values.texts.arena)
+	}
 	c.pages.mem.Shrink(c.held)
 	c.held, c.dictionary = 0, Values{}
 }
@@ -118,7 +126,7 @@ func (c *Chunk) next() error {
 			return unreadable(h.levels)
 		}
 	}
-	if err := c.values.start(h.encoding, body); err != nil {
+	if err := c.values.start(h.encoding, h.values, body); err != nil {
 		return err
 	}
 	if c.values.indexed && !c.has && len(body) > 0 {
@@ -150,7 +158,7 @@ func (c *Chunk) readDictionary(h header, body []byte) error {
 		return err
 	}
 	copy(c.page, body)
-	d := decoder{of: c.column.Type, b: c.page}
+	d := decoder{of: c.column.Type, width: c.column.Size, b: c.page}
 	return d.readPlain(h.values, &c.dictionary)
 }
 

@@ -7,9 +7,11 @@ import (
 	"io"
 	"sync"
 
+	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 )
 
 // Codec is how the pages of a column are packed. The numbers are those of the format.
@@ -20,7 +22,9 @@ const (
 	Plain  Codec = 0
 	Snappy Codec = 1
 	Gzip   Codec = 2
+	Brotli Codec = 4
 	Zstd   Codec = 6
+	LZ4Raw Codec = 7
 )
 
 // String returns the name of the codec in the documents of the format.
@@ -33,7 +37,22 @@ func (c Codec) String() string {
 }
 
 // Readable reports whether pages of the codec are read.
-func (c Codec) Readable() bool { return c == Plain || c == Snappy || c == Gzip || c == Zstd }
+func (c Codec) Readable() bool {
+	switch c {
+	case Plain, Snappy, Gzip, Brotli, Zstd, LZ4Raw:
+		return true
+	}
+	return false
+}
+
+// working returns the memory that a decoder of the codec takes beside the page, in bytes: the window of
+// brotli and its tables.
+func (c Codec) working() int64 {
+	if c == Brotli {
+		return 17 << 20
+	}
+	return 0
+}
 
 // unpack unpacks src into dst, whose length is the size that the header of the page states. It
 // allocates nothing of the size of the page. Another size is an error.
@@ -66,7 +85,18 @@ func (c Codec) unpack(dst, src []byte) error {
 		}
 		n = len(out)
 	case Gzip:
-		return unpackGzip(dst, src)
+		r, err := gzip.NewReader(bytes.NewReader(src))
+		if err != nil {
+			return err
+		}
+		return errors.Join(unpackStream(dst, r), r.Close())
+	case Brotli:
+		return unpackStream(dst, brotli.NewReader(bytes.NewReader(src)))
+	case LZ4Raw:
+		var err error
+		if n, err = lz4.UncompressBlock(src, dst); err != nil {
+			return err
+		}
 	default:
 		return fmt.Errorf("it is packed with %s", c)
 	}
@@ -76,11 +106,8 @@ func (c Codec) unpack(dst, src []byte) error {
 	return nil
 }
 
-func unpackGzip(dst, src []byte) error {
-	r, err := gzip.NewReader(bytes.NewReader(src))
-	if err != nil {
-		return err
-	}
+// unpackStream reads dst from a decoder, which must end with it.
+func unpackStream(dst []byte, r io.Reader) error {
 	n, err := io.ReadFull(r, dst)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("a page unpacks to %d bytes, and its header says %d", n, len(dst))
@@ -95,7 +122,7 @@ func unpackGzip(dst, src []byte) error {
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	}
-	return r.Close()
+	return nil
 }
 
 // maxWindow bounds the window of a page of zstd in bytes. It is the limit of zstd itself without

@@ -122,15 +122,54 @@ type decoder struct {
 	split int    // values of a page whose bytes are split, 0 for another page
 	at    int    // the next one of them
 
+	width    int    // bytes of a value of FixedLenByteArray
+	integers deltas // of a page of differences
+	texts    *texts // of a page of texts with differences
+	encoding int
+	differs  bool    // the page has differences
+	runs     hybrid  // of a page of booleans
+	wide     []int64 // reused
+	mem      Memory
+
 	indexed bool // the values are indexes into the dictionary
 	indexes hybrid
 	scratch []uint32
 }
 
 // start begins a page with values in an encoding.
-func (d *decoder) start(encoding int, b []byte) error {
-	*d = decoder{of: d.of, b: b, scratch: d.scratch}
+// values is the most values that the page has.
+func (d *decoder) start(encoding, values int, b []byte) (err error) {
+	*d = decoder{
+		of: d.of, b: b, scratch: d.scratch, width: d.width, mem: d.mem, texts: d.texts, encoding: encoding,
+		wide: d.wide,
+	}
 	switch encoding {
+	case encDelta, encDeltaLength, encDeltaTexts:
+		if d.differs = true; len(b) == 0 { // a page of nulls
+			return nil
+		}
+		switch integer := d.of == Int32 || d.of == Int64; {
+		case encoding == encDelta && integer:
+			d.integers, err = newDeltas(b, values)
+			return err
+		case encoding == encDeltaLength && d.of == ByteArray,
+			encoding == encDeltaTexts && (d.of == ByteArray || d.of == FixedLenByteArray):
+			if d.texts == nil {
+				d.texts = &texts{}
+			}
+			d.texts, err = newTexts(b, values, encoding == encDeltaTexts, d.texts)
+			return err
+		}
+		return unreadable(encoding)
+	case encRLE:
+		if d.of != Boolean {
+			return unreadable(encoding)
+		}
+		if len(b) < 4 { // a page of nulls
+			return nil
+		}
+		// The length before the runs is that of the rest of the page.
+		d.runs = hybrid{b: b[4:], width: 1}
 	case encPlain:
 	case encPlainDictionary, encRLEDictionary:
 		d.indexed = true
@@ -142,8 +181,8 @@ func (d *decoder) start(encoding int, b []byte) error {
 		}
 		d.indexes = hybrid{b: b[1:], width: int(b[0])}
 	case encSplit:
-		size := d.of.size()
-		if size != 4 && size != 8 || len(b)%size != 0 {
+		size := d.size()
+		if size == 0 || d.of == Int96 || len(b)%size != 0 {
 			return fmt.Errorf("a page of %d bytes splits those of %s", len(b), d.of)
 		}
 		d.split = len(b) / size
@@ -182,12 +221,60 @@ func (d *decoder) read(n int, v, dictionary *Values) error {
 		return d.readIndexed(n, v, dictionary)
 	case d.split > 0:
 		return d.readSplit(n, v)
+	case d.differs:
+		return d.readDifferences(n, v)
+	case d.encoding == encRLE:
+		d.scratch = resize(d.scratch, n)
+		if err := d.runs.read(d.scratch); err != nil {
+			return err
+		}
+		return pick(&v.Bools, d.scratch, []bool{false, true})
 	}
 	return d.readPlain(n, v)
 }
 
+// size returns the bytes of a plain value of the column; 0 where values differ, or are bits.
+func (d *decoder) size() int {
+	if d.of == FixedLenByteArray {
+		return d.width
+	}
+	return d.of.size()
+}
+
+// readDifferences reads values of a page of differences.
+func (d *decoder) readDifferences(n int, v *Values) error {
+	if d.encoding != encDelta {
+		if d.texts == nil {
+			return errFewValues
+		}
+		v.Texts = resize(v.Texts, n)
+		if err := d.texts.read(v.Texts, d.encoding == encDeltaTexts, d.mem); err != nil {
+			return err
+		}
+		for _, t := range v.Texts {
+			if d.of == FixedLenByteArray && len(t) != d.width {
+				return fmt.Errorf("a value has %d bytes of %d", len(t), d.width)
+			}
+		}
+		return nil
+	}
+	if d.of == Int64 {
+		v.Int64s = resize(v.Int64s, n)
+		return d.integers.read(v.Int64s)
+	}
+	d.wide = resize(d.wide, n)
+	if err := d.integers.read(d.wide); err != nil {
+		return err
+	}
+	v.Int32s = resize(v.Int32s, n)
+	for i, value := range d.wide {
+		v.Int32s[i] = int32(value)
+	}
+	return nil
+}
+
 func (d *decoder) readPlain(n int, v *Values) error {
-	if size := d.of.size(); size > 0 && n > len(d.b)/size {
+	if size := d.size(); size > 0 && n > len(d.b)/size {
 		return errFewValues
 	}
 	le := binary.LittleEndian
@@ -228,10 +315,15 @@ func (d *decoder) readPlain(n int, v *Values) error {
 		}
 	case ByteArray:
 		return d.readTexts(n, v)
+	case FixedLenByteArray:
+		v.Texts = resize(v.Texts, n)
+		for i := range v.Texts {
+			v.Texts[i] = d.b[d.width*i:][:d.width:d.width]
+		}
 	default:
 		return fmt.Errorf("it is %s", d.of)
 	}
-	d.b = d.b[d.of.size()*n:]
+	d.b = d.b[d.size()*n:]
 	return nil
 }
 
@@ -260,8 +352,8 @@ func (d *decoder) readSplit(n int, v *Values) error {
 	if d.at+n > d.split {
 		return errFewValues
 	}
-	size := d.of.size()
-	whole := decoder{of: d.of, b: make([]byte, 0, n*size)}
+	size := d.size()
+	whole := decoder{of: d.of, width: d.width, b: make([]byte, 0, n*size)}
 	for i := d.at; i < d.at+n; i++ {
 		for j := range size {
 			whole.b = append(whole.b, d.b[j*d.split+i])

@@ -43,8 +43,13 @@ const (
 	Millis   // since 1970-01-01
 	Micros
 	Nanos
+	Decimal // a number with Column.Scale digits behind the point
+	UUID
 	Other
 )
+
+// MaxScale bounds the digits of a Decimal behind its point.
+const MaxScale = 76
 
 // Column is a column of a file, which is a leaf of its schema.
 type Column struct {
@@ -52,6 +57,8 @@ type Column struct {
 	Type    Type
 	Logical Logical
 	Meaning string // the name of Logical in the documents of the format; empty for none
+	Size    int    // bytes of a value of FixedLenByteArray
+	Scale   int    // of a Decimal, 0 to MaxScale
 	// Optional reports whether a value may be null. Nested reports whether the column is a list, or
 	// lies in a structure that may be null or is a list.
 	Optional, Nested bool
@@ -138,12 +145,14 @@ const (
 
 // readNode reads a SchemaElement.
 func readNode(c *thrift) (node, error) {
-	n, converted, logical := node{}, -1, false
+	n, converted, scale, logical := node{}, -1, 0, false
 	err := c.fields(func(id int, kind byte) (err error) {
 		switch id {
 		case 1:
 			n.leaf = true
 			return c.int32(kind, (*int)(&n.Type))
+		case 2:
+			return c.int32(kind, &n.Size)
 		case 3:
 			return c.int32(kind, &n.repetition)
 		case 4:
@@ -153,9 +162,20 @@ func readNode(c *thrift) (node, error) {
 			return c.int32(kind, &n.children)
 		case 6:
 			return c.int32(kind, &converted)
+		case 7:
+			return c.int32(kind, &scale)
 		case 10:
 			logical = true
 			return c.structure(kind, func(id int, kind byte) error {
+				if id == 5 {
+					n.Logical, n.Meaning = Decimal, "Decimal"
+					return c.structure(kind, func(id int, kind byte) error {
+						if id == 1 {
+							return c.int32(kind, &scale)
+						}
+						return c.skip(kind)
+					})
+				}
 				n.Logical, n.Meaning, err = readLogical(c, id, kind)
 				return err
 			})
@@ -165,6 +185,14 @@ func readNode(c *thrift) (node, error) {
 	// Older files have the converted type alone.
 	if !logical && converted >= 0 && converted < len(convertedTypes) {
 		n.Logical, n.Meaning = convertedTypes[converted].Logical, convertedTypes[converted].name
+	}
+	if n.Type != FixedLenByteArray {
+		n.Size = 0
+	}
+	if n.Logical == Decimal {
+		if n.Scale = scale; scale < 0 || scale > MaxScale {
+			n.Logical = Other
+		}
 	}
 	return n, err
 }
@@ -178,8 +206,8 @@ var convertedTypes = []struct {
 	{Other, "Map"},
 	{Other, "MapKeyValue"},
 	{Other, "List"},
-	{Other, "Enum"},
-	{Other, "Decimal"},
+	{Text, "Enum"},
+	{Decimal, "Decimal"},
 	{Date, "Date"},
 	{Other, "Time"},
 	{Other, "Time"},
@@ -239,8 +267,12 @@ func readLogical(c *thrift, id int, kind byte) (Logical, string, error) {
 	switch name := logicalTypes[id]; id {
 	case 1:
 		return Text, name, err
+	case 4:
+		return Text, name, err
 	case 6:
 		return Date, name, err
+	case 14:
+		return UUID, name, err
 	default:
 		if name == "" {
 			return None, "", err

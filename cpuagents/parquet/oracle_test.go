@@ -169,9 +169,32 @@ var kinds = []struct {
 		anyOf(rapid.Int64Range(-9, 1<<50)),
 		func(b array.Builder, v any) { b.(*array.TimestampBuilder).Append(arrow.Timestamp(v.(int64))) }, same,
 	},
+	{
+		arrow.PrimitiveTypes.Int64,
+		Column{Type: Int64, Logical: Signed},
+		anyOf(rapid.Int64()),
+		func(b array.Builder, v any) { b.(*array.Int64Builder).Append(v.(int64)) }, same,
+	},
+	{
+		arrow.PrimitiveTypes.Int32,
+		Column{Type: Int32, Logical: Signed},
+		anyOf(rapid.Int32()),
+		func(b array.Builder, v any) { b.(*array.Int32Builder).Append(v.(int32)) }, same,
+	},
+	{
+		&arrow.FixedSizeBinaryType{ByteWidth: 5},
+		Column{Type: FixedLenByteArray, Size: 5},
+		fixed(5),
+		func(b array.Builder, v any) { b.(*array.FixedSizeBinaryBuilder).Append([]byte(v.(string))) }, same,
+	},
 }
 
 func same(v any) any { return v }
+
+// fixed returns a generator of texts of n bytes, of which some begin alike.
+func fixed(n int) *rapid.Generator[any] {
+	return rapid.Map(rapid.SliceOfN(rapid.ByteRange(0, 2), n, n), func(b []byte) any { return string(b) })
+}
 
 func anyOf[T any](g *rapid.Generator[T]) *rapid.Generator[any] {
 	return rapid.Map(g, func(v T) any { return v })
@@ -180,6 +203,7 @@ func anyOf[T any](g *rapid.Generator[T]) *rapid.Generator[any] {
 // codecs are those that are read, as the Arrow library names them.
 var codecs = []compress.Compression{
 	compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd,
+	compress.Codecs.Brotli, compress.Codecs.Lz4Raw,
 }
 
 // TestReadTwin reads random columns that the Arrow library has written, in every codec, encoding and
@@ -244,9 +268,23 @@ func options(t *rapid.T, of arrow.DataType) []oracle.WriterProperty {
 	if rapid.Bool().Draw(t, "version 2") {
 		o = append(o, oracle.WithDataPageVersion(oracle.DataPageV2))
 	}
-	if of.ID() == arrow.BOOL {
-		o = append(o, oracle.WithEncodingFor("x", oracle.Encodings.Plain), oracle.WithDictionaryFor("x", false))
-	} else if arrow.IsFloating(of.ID()) && rapid.Bool().Draw(t, "split") {
+	delta := rapid.Bool().Draw(t, "differences")
+	with := func(e oracle.Encoding) {
+		o = append(o, oracle.WithEncodingFor("x", e), oracle.WithDictionaryFor("x", false))
+	}
+	switch id := of.ID(); {
+	case id == arrow.BOOL: // of runs the library writes each page with the values of the pages before
+		with(oracle.Encodings.Plain)
+	case id == arrow.STRING && delta && rapid.Bool().Draw(t, "prefixes"):
+		with(oracle.Encodings.DeltaByteArray)
+	case id == arrow.STRING && delta:
+		with(oracle.Encodings.DeltaLengthByteArray)
+	case id == arrow.FIXED_SIZE_BINARY && delta:
+		with(oracle.Encodings.ByteStreamSplit)
+	case (arrow.IsInteger(id) || id == arrow.TIMESTAMP) && delta:
+		with(oracle.Encodings.DeltaBinaryPacked)
+	}
+	if arrow.IsFloating(of.ID()) && rapid.Bool().Draw(t, "split") {
 		o = append(o, oracle.WithEncodingFor("x", oracle.Encodings.ByteStreamSplit),
 			oracle.WithDictionaryFor("x", false))
 	}
@@ -304,7 +342,7 @@ func TestMeanings(t *testing.T) {
 		{stamp(arrow.Microsecond), Int64, Micros, "Timestamp"},
 		{stamp(arrow.Nanosecond), Int64, Nanos, "Timestamp"},
 		{arrow.FixedWidthTypes.Time32ms, Int32, Other, "Time"},
-		{&arrow.Decimal128Type{Precision: 9, Scale: 2}, Int32, Other, "Decimal"},
+		{&arrow.Decimal128Type{Precision: 9, Scale: 2}, Int32, Decimal, "Decimal"},
 		{&arrow.FixedSizeBinaryType{ByteWidth: 4}, FixedLenByteArray, None, ""},
 		{arrow.FixedWidthTypes.Float16, FixedLenByteArray, Other, "Float16"},
 	} {
@@ -314,6 +352,13 @@ func TestMeanings(t *testing.T) {
 			t.Fatalf("%s: %v", c.of, err)
 		}
 		want := Column{Path: "x", Type: c.typ, Logical: c.logical, Meaning: c.meaning, Optional: true}
+		want.Size = map[string]int{"": 4, "Float16": 2}[c.meaning]
+		if want.Scale = 0; c.logical == Decimal {
+			want.Scale = 2
+		}
+		if c.typ != FixedLenByteArray {
+			want.Size = 0
+		}
 		if f.Columns[0] != want {
 			t.Errorf("%s is %+v, want %+v", c.of, f.Columns[0], want)
 		}

@@ -210,7 +210,12 @@ func (p *pages) next() (h header, levels, values []byte, err error) {
 	if err := p.resize(&p.unpacked, size); err != nil {
 		return header{}, nil, nil, err
 	}
-	if err := codec.unpack(p.unpacked, body); err != nil {
+	if err := p.mem.Grow(codec.working()); err != nil {
+		return header{}, nil, nil, err
+	}
+	err = codec.unpack(p.unpacked, body)
+	p.mem.Shrink(codec.working())
+	if err != nil {
 		return header{}, nil, nil, err
 	}
 	return h, levels, p.unpacked, nil

@@ -18,6 +18,9 @@ import (
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/andybalholm/brotli"
+	"github.com/pierrec/lz4/v4"
+
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
 
@@ -299,9 +302,10 @@ func TestChunks(t *testing.T) {
 		"behind":    {Column{}, ChunkMeta{Values: 1, start: math.MaxInt64, size: 97}, "the data end at 100"},
 		"long":      {Column{}, ChunkMeta{Values: 1, start: 4, size: math.MaxInt64}, "the data end at 100"},
 		"negative":  {Column{}, ChunkMeta{Values: 1, start: 4, size: -1}, "-1 bytes"},
-		"codec":     {Column{}, ChunkMeta{Values: 1, start: 4, Codec: 4}, "BROTLI"},
+		"codec":     {Column{}, ChunkMeta{Values: 1, start: 4, Codec: 5}, "LZ4"},
 		"odd codec": {Column{}, ChunkMeta{Values: 1, start: 4, Codec: -4}, "codec -4"},
 		"nested":    {Column{Nested: true}, ChunkMeta{Values: 1, start: 4}, "nested"},
+		"fixed":     {Column{Type: FixedLenByteArray}, ChunkMeta{Values: 1, start: 4}, "values of 0 bytes"},
 		"encrypted": {Column{}, ChunkMeta{Values: 1, start: 4, encrypted: true}, "is encrypted"},
 		"foreign":   {Column{}, ChunkMeta{Values: 1, start: 4, foreign: true}, "in another file"},
 	} {
@@ -414,6 +418,23 @@ func TestPageBombs(t *testing.T) {
 			}
 			return out.Bytes()
 		},
+		Brotli: func(b []byte) []byte {
+			var out bytes.Buffer
+			w := brotli.NewWriterLevel(&out, 1)
+			_, err := w.Write(b)
+			if err := errors.Join(err, w.Close()); err != nil {
+				t.Fatalf("brotli: %v", err)
+			}
+			return out.Bytes()
+		},
+		LZ4Raw: func(b []byte) []byte {
+			out := make([]byte, lz4.CompressBlockBound(len(b)))
+			n, err := lz4.CompressBlock(b, out, nil)
+			if err != nil {
+				t.Fatalf("lz4: %v", err)
+			}
+			return out[:n]
+		},
 		Plain: func(b []byte) []byte { return b },
 	}
 	for codec, pack := range pack {
@@ -427,7 +448,7 @@ func TestPageBombs(t *testing.T) {
 			}
 		}
 		runtime.ReadMemStats(&after)
-		if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20 {
+		if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20+3*uint64(codec.working()) {
 			t.Errorf("%s: %d MB were allocated", codec, n>>20)
 		}
 		got := make([]byte, len(large))
@@ -572,14 +593,27 @@ func FuzzFile(f *testing.F) {
 	texts := []byte{1, 0, 0, 0, 'a', 0, 0, 0, 0}
 	f.Add(append(append([]byte(magic), made{kind: pageDictionary, values: 2, body: texts}.bytes()...),
 		made{kind: pageData, values: 9, encoding: 8, body: []byte{8, 9 << 1, 1}}.bytes()...), int(ByteArray), false)
+	for _, p := range []struct {
+		of, encoding int
+		body         []byte
+	}{
+		{int(Int64), encDelta, differences(1, -2, 1<<40, 7)},
+		{int(ByteArray), encDeltaLength, append(differences(1, 0, 2), "abc"...)},
+		{int(ByteArray), encDeltaTexts, append(append(differences(0, 1), differences(2, 1)...), "abc"...)},
+		{int(FixedLenByteArray) + 8, encDeltaTexts, append(append(differences(0, 1), differences(2, 1)...), "abc"...)},
+		{int(Boolean), encRLE, []byte{2, 0, 0, 0, 5 << 1, 1}},
+	} {
+		f.Add(append([]byte(magic), made{kind: pageData, values: 4, encoding: p.encoding, body: p.body}.bytes()...), p.of,
+			false)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, of int, optional bool) {
 		if _, err := CountStructs(data); err == nil {
 			_, _ = ReadFooter(data)
 		}
 		h := inputmem.WithParts(1<<20, 1<<20).Hold(t.Context(), "s")
-		for _, codec := range []Codec{Plain, Snappy, Gzip, Zstd} {
+		for _, codec := range []Codec{Plain, Snappy, Gzip, Zstd, Brotli, LZ4Raw} {
 			c, err := NewChunk(bytes.NewReader(data), int64(len(data)),
-				Column{Path: "x", Type: Type(uint(of) % 8), Optional: optional},
+				Column{Path: "x", Type: Type(uint(of) % 8), Optional: optional, Size: 1 + int(uint(of)/8%70)},
 				ChunkMeta{Codec: codec, Values: 1, start: 4, size: int64(len(data)) - 4}, h)
 			if err != nil {
 				continue

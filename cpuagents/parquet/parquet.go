@@ -2,8 +2,8 @@
 // bytes of a file are not trusted. Each length in it is bounded before memory is allocated for it,
 // and the memory of pages is taken from a budget.
 //
-// It reads pages of both versions in plain encoding, with dictionaries or with split bytes, packed
-// with snappy, gzip, zstd or not at all. It writes required columns, packed with zstd. Columns that
+// It reads pages of both versions in plain encoding, with dictionaries, differences or split bytes,
+// packed with snappy, gzip, zstd, LZ4_RAW, brotli or not at all. It writes required columns, packed with zstd. Columns that
 // are lists, or lie in structures that may be null, are listed and not read.
 //
 // The package has no dependency but codecs. The Arrow project's own library registers all of its
@@ -36,7 +36,7 @@ var (
 	// ErrEncrypted is a file or a column that is encrypted.
 	ErrEncrypted = errors.New("it is encrypted: decrypt it first")
 	// ErrEncoding is a page in an encoding that is not read.
-	ErrEncoding = errors.New("write the file with plain or dictionary encoding (data page version 1)")
+	ErrEncoding = errors.New("write the file with plain or dictionary encoding")
 )
 
 // Encodings of pages. The numbers are those of the format.
@@ -45,6 +45,9 @@ const (
 	encPlainDictionary = 2
 	encRLE             = 3
 	encBitPacked       = 4
+	encDelta           = 5
+	encDeltaLength     = 6
+	encDeltaTexts      = 7
 	encRLEDictionary   = 8
 	encSplit           = 9
 )

@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // maxFrame bounds a message of rows in bytes, and so a row. It is half of what a NATS server
@@ -296,7 +297,7 @@ func appendField(b []byte, text string) []byte {
 	if c := text[0]; (c == '-' || c >= '0' && c <= '9') && json.Valid([]byte(text)) {
 		return append(b, text...)
 	}
-	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+	if v, err := number.Float(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return encode.AppendNumber(b, v, 64)
 	}
 	return encode.AppendJSON(b, text)

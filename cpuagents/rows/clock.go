@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -21,7 +22,8 @@ type Clock struct {
 	names []string       // of forms
 	forms []dialect.Form // instead of the default ones
 	zone  *time.Location // nil: the default forms in UTC
-	last  int64          // time of the last timestamp that was read
+	// dialect reports that a form can be named, and number that a number was read.
+	dialect, number bool
 }
 
 // NewClock returns a clock for the timestamps of a dialect, which may be nil. A mistake in its
@@ -35,7 +37,7 @@ func NewClock(d *dialect.CSV) (Clock, error) {
 		return Clock{}, jobs.Errorf(jobs.CodeInvalid, "%v", err)
 	}
 	if len(forms) > 0 {
-		return Clock{names: d.Time, forms: forms, zone: zone, last: math.MinInt64}, nil
+		return Clock{names: d.Time, forms: forms, zone: zone}, nil
 	}
 	for _, layout := range defaultForms {
 		f, err := dialect.ParseForm(layout)
@@ -44,7 +46,7 @@ func NewClock(d *dialect.CSV) (Clock, error) {
 		}
 		forms = append(forms, f)
 	}
-	return Clock{forms: forms, zone: zone, last: math.MinInt64}, nil
+	return Clock{forms: forms, zone: zone}, nil
 }
 
 // defaultForms are the forms of timestamps that a source may have without a dialect. Where two of
@@ -54,16 +56,26 @@ var defaultForms = []string{
 	time.RFC3339,
 	"2006-01-02T15:04:05",
 	"2006-01-02 15:04:05Z07:00",
+	"2006-01-02 15:04:05Z07",  // COPY of PostgreSQL
+	"2006-01-02 15:04:05 UTC", // BigQuery, Trino
 	"2006-01-02 15:04",
 	"2006-01-02",
 	"2006/01/02 15:04:05",
 	"01/02/2006 15:04:05",
 }
 
-// Parse returns unix nanoseconds. A form without a zone is taken as UTC. A bare number is a unix
-// time in seconds, or by its size in milliseconds, microseconds or nanoseconds. A time outside the
-// years 1678 to 2261 does not fit into nanoseconds and is an error.
+// Parse returns unix nanoseconds. A form without a zone is taken as UTC, or as in the zone of the
+// dialect. A bare number is a unix time in seconds, or by its size in milliseconds, microseconds or
+// nanoseconds. A time outside the years 1678 to 2261 does not fit into nanoseconds and is an error.
+// Of the two times of an hour that comes twice it returns the first.
 func (c *Clock) Parse(text string) (int64, error) {
+	first, _, err := c.Read(text)
+	return first, err
+}
+
+// Read is Parse that returns both times of a timestamp in an hour that comes twice, as at the end of
+// daylight saving time. LocalTimes chooses between them. They are equal for every other timestamp.
+func (c *Clock) Read(text string) (first, second int64, err error) {
 	// Only a dialect with forms or a zone sets it.
 	if c.zone != nil {
 		return c.parse(text)
@@ -72,7 +84,8 @@ func (c *Clock) Parse(text string) (int64, error) {
 	// does not fit is its error.
 	if strings.Trim(text, "0123456789") == "" {
 		if n, ok := unixTime(text); ok {
-			return n, nil
+			c.number = true
+			return n, n, nil
 		}
 	}
 	for i := range defaultForms {
@@ -83,51 +96,68 @@ func (c *Clock) Parse(text string) (int64, error) {
 		}
 		c.form = at
 		if y := t.Year(); y < 1678 || y > 2261 {
-			return 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", fault.Quote(text))
+			return 0, 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", fault.Quote(text))
 		}
-		return t.UnixNano(), nil
+		return t.UnixNano(), t.UnixNano(), nil
 	}
-	if n, ok := unixTime(text); ok {
-		return n, nil
-	}
-	return 0, fmt.Errorf(
-		"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
-	)
+	return c.unix(text)
 }
 
-// parse is Parse for a clock with the forms or the zone of a dialect. The last time decides between
-// two times of the same text, as at the end of daylight saving time. A text that cannot be a time
-// in the zone, such as an hour that daylight saving time skips, is an error of its own.
-func (c *Clock) parse(text string) (int64, error) {
+// unix is Read of a number. A source whose first number is a day of a spreadsheet is refused: as seconds
+// it would be in January 1970.
+func (c *Clock) unix(text string) (first, second int64, err error) {
+	n, ok := unixTime(text)
+	switch {
+	case !ok:
+		return 0, 0, fmt.Errorf(
+			"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
+		)
+	case c.dialect && !c.number && dialect.IsDays(text):
+		return 0, 0, fmt.Errorf("its timestamp %s is a number of days, as spreadsheets write times: set csv.time: excel, or "+
+			"csv.time: unix_s for seconds since 1970", fault.Quote(text))
+	}
+	c.number = true
+	return n, n, nil
+}
+
+// early is the begin of 1990. A number before it is seldom meant as seconds since 1970.
+var early = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// Early reports whether the timestamp of a row is a number that was taken for a time before 1990.
+func Early(r *Row) bool {
+	if r.Time >= early {
+		return false
+	}
+	_, err := number.Float(r.Timestamp, 64)
+	return err == nil
+}
+
+// parse is Read for a clock with the forms or the zone of a dialect. A text that cannot be a time in
+// the zone, such as an hour that daylight saving time skips, is an error of its own.
+func (c *Clock) parse(text string) (first, second int64, err error) {
 	for i := range c.forms {
 		at := (c.form + i) % len(c.forms)
-		n, err := c.forms[at].Parse(text, c.zone, c.last)
+		first, second, err := c.forms[at].Parse(text, c.zone)
 		switch {
 		case err == nil:
-			c.form, c.last = at, n
-			return n, nil
+			c.form = at
+			return first, second, nil
 		case dialect.NoTime(err):
-			return 0, fmt.Errorf("its timestamp %s is not a time: %w", fault.Quote(text), err)
+			return 0, 0, fmt.Errorf("its timestamp %s is not a time: %w", fault.Quote(text), err)
 		}
 	}
 	if c.names != nil {
-		return 0, fmt.Errorf(
+		return 0, 0, fmt.Errorf(
 			"its timestamp %s does not have the form of csv.time, %s", fault.Quote(text), strings.Join(c.names, " or "),
 		)
 	}
-	if n, ok := unixTime(text); ok {
-		c.last = n
-		return n, nil
-	}
-	return 0, fmt.Errorf(
-		"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
-	)
+	return c.unix(text)
 }
 
 // unixTime parses a bare number as a unix time. The unit follows from its size. It returns
 // nanoseconds, and keeps all digits of a whole number.
 func unixTime(text string) (int64, bool) {
-	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
+	if v, err := number.Float(text, 64); err == nil && !math.IsNaN(v) {
 		// 1e11 seconds are the year 5138, and 1e11 milliseconds are 1973, so the unit is clear.
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {
@@ -142,18 +172,23 @@ func unixTime(text string) (int64, bool) {
 	return 0, false
 }
 
-// stamp sets the time of a row from its timestamp, or returns what is wrong with that. The text of
-// the row changes too, see Text.
+// times is Read that returns what is wrong with a timestamp.
+func (c *Clock) times(text string) (first, second int64, problem string) {
+	if len(text) > maxTimestamp {
+		return 0, 0, fmt.Sprintf("its timestamp is longer than %d bytes", maxTimestamp)
+	}
+	first, second, err := c.Read(text)
+	if err != nil {
+		return 0, 0, err.Error()
+	}
+	return first, second, ""
+}
+
+// stamp sets the time of a row from its timestamp, in a format without a dialect, or returns what is
+// wrong with the timestamp.
 func (c *Clock) stamp(r *Row) (problem string) {
-	if len(r.Timestamp) > maxTimestamp {
-		return fmt.Sprintf("its timestamp is longer than %d bytes", maxTimestamp)
-	}
-	var err error
-	if r.Time, err = c.Parse(r.Timestamp); err != nil {
-		return err.Error()
-	}
-	r.Timestamp = c.Text(r.Time, r.Timestamp)
-	return ""
+	r.Time, _, problem = c.times(r.Timestamp)
+	return problem
 }
 
 // Text returns the text of a timestamp for outputs. It is the text as written if the clock parses

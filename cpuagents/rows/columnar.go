@@ -78,8 +78,10 @@ type columnarReader struct {
 	at     int
 	number uint64
 	clock  Clock
-	order  order
+	order  Order
 	key    keyBuilder
+	// remedy is the cure of the present row, if its problem has one.
+	remedy string
 }
 
 // newColumnarReader returns the reader of the rows of src, which it owns.
@@ -108,9 +110,10 @@ func (r *columnarReader) Next() (Row, *Reject, error) {
 	r.at++
 	r.number++
 	r.key.begin()
+	r.remedy = ""
 	out, problem := r.row(i)
 	if problem != "" {
-		return Row{}, &Reject{Series: r.name, Row: r.number, Reason: problem, Cause: r.key.cause()}, nil
+		return Row{}, &Reject{Series: r.name, Row: r.number, Reason: problem, Cure: r.remedy, Cause: r.key.cause()}, nil
 	}
 	return out, nil, nil
 }
@@ -173,8 +176,11 @@ func (r *columnarReader) row(i int) (Row, string) {
 		out.Values[f] = v
 		out.Features[f] = float32(v)
 	}
-	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
-		return Row{}, problem
+	if r.spec.inOrder() {
+		problem, cure := r.order.check(&out)
+		if r.remedy = cure; problem != "" {
+			return Row{}, problem
+		}
 	}
 	return out, ""
 }

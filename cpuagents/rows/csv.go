@@ -2,6 +2,7 @@ package rows
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,14 +29,18 @@ type csvReader struct {
 	columns []int // positions of the timestamp, of the features and of the key
 	width   int   // columns of the header
 	clock   Clock
-	order   order
+	order   *Order
 	key     keyBuilder
 	fields  []string // of the last record
-	// written is the last timestamp as it was in its record, and stamp as it is in its row. Rows that
-	// follow one another often have the same.
-	written, stamp string
-	time           int64
-	floats         floats
+	// written is the last timestamp as it was in its record, with its times, and stamp is the text of
+	// time. Rows that follow one another often have the same.
+	written string
+	times   [2]int64
+	stamp   string // empty before the first row of the timestamp
+	time    int64
+	remedy  string // the cure of the present record, if its problem has one of its own
+	cause   string // likewise
+	floats  floats
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
@@ -45,10 +50,15 @@ func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.H
 		spec:    spec,
 		comma:   spec.CSV.Comma(),
 		src:     src,
+		order:   NewOrder(spec, "csv"),
 		key:     keyBuilder{columns: spec.Key},
+	}
+	if r.spec.Local == nil {
+		r.spec.Local = NewLocalTimes(spec)
 	}
 	var err error
 	if r.clock, err = NewClock(spec.CSV); err == nil {
+		r.clock.dialect = true
 		err = r.header()
 	}
 	if err != nil {
@@ -191,6 +201,7 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 		}
 		r.number++
 		cure := ""
+		r.remedy, r.cause = "", ""
 		r.key.begin()
 		if problem == "" {
 			var out Row
@@ -198,7 +209,9 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 				r.valid = true
 				return out, nil, nil
 			}
-			cure = r.cure(record)
+			if cure = r.remedy; cure == "" {
+				cure = r.cure(record)
+			}
 			// second is set only if the record has several lines.
 			if r.second >= 0 {
 				// A stray quote paired with one some lines later. The lines between are rows of
@@ -207,7 +220,8 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 			}
 		}
 		return Row{}, &Reject{
-			Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure, Cause: r.key.cause(),
+			Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure,
+			Cause: cmp.Or(r.key.cause(), r.cause),
 		}, nil
 	}
 }
@@ -256,14 +270,13 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		Timestamp: strings.TrimSpace(fields[r.columns[0]]),
 	}
 	out.Features, out.Values = r.floats.take(len(r.spec.Features))
-	if written := out.Timestamp; r.written != "" && written == r.written {
-		out.Timestamp, out.Time = r.stamp, r.time
-	} else {
-		if problem := r.clock.stamp(&out); problem != "" {
+	if r.written == "" || out.Timestamp != r.written {
+		first, second, problem := r.clock.times(out.Timestamp)
+		if problem != "" {
 			return Row{}, problem
 		}
-		out.Timestamp = strings.Clone(out.Timestamp) // else it would keep the record, up to a megabyte
-		r.written, r.stamp, r.time = strings.Clone(written), out.Timestamp, out.Time
+		// The text of the record would keep the record, up to a megabyte.
+		r.written, r.times, r.stamp = strings.Clone(out.Timestamp), [2]int64{first, second}, ""
 	}
 	for i, c := range r.columns[1+len(r.spec.Features):] {
 		text := strings.TrimSpace(fields[c])
@@ -291,8 +304,21 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		out.Values[i] = v
 		out.Features[i] = float32(v)
 	}
-	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
+	var ok bool
+	if out.Time, ok = r.spec.Local.Choose(out.Key, r.times[0], r.times[1], out.Values); !ok {
+		problem, cure := undecided(r.spec.CSV, r.written)
+		r.remedy, r.cause = cure, CauseZone
 		return Row{}, problem
+	}
+	if r.stamp == "" || r.time != out.Time {
+		r.stamp, r.time = r.clock.Text(out.Time, r.written), out.Time
+	}
+	out.Timestamp = r.stamp
+	if r.spec.inOrder() {
+		problem, cure := r.order.check(&out)
+		if r.remedy = cure; problem != "" {
+			return Row{}, problem
+		}
 	}
 	return out, ""
 }

@@ -130,7 +130,7 @@ func TestBadRows(t *testing.T) {
 		`7/8: its timestamp "yesterday" is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds`,
 		`8/9: it has 2 fields, the header has 3`,
 		`9/11: it is not valid UTF-8`,
-		`11/13: its timestamp "2026-01-01 00:07:59" goes back behind the row before it: sort the file by time`,
+		`11/13: its timestamp "2026-01-01 00:07:59" goes back behind the row before it`,
 		`13/15: the line is longer than 1048576 bytes`,
 		`15/18: a quote that opens in it never closes`,
 	}

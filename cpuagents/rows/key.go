@@ -28,6 +28,9 @@ const (
 	// CauseEntities means that there are as many entities as the specification allows, and that the
 	// row is of another one.
 	CauseEntities = "entities"
+	// CauseZone means that clocks show the time of the row twice, and that the rows before it do not
+	// tell which of the two it is.
+	CauseZone = "zone"
 )
 
 // KeyValues returns the values of a key in the order of its columns.

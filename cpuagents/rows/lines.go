@@ -2,6 +2,7 @@ package rows
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 
@@ -11,18 +12,19 @@ import (
 // lineBuffer is the read-ahead of a text in bytes. A job has up to 256 texts open.
 const lineBuffer = 64 << 10
 
-// Lines reads a text line by line. It holds its read-ahead and at most one line in memory. One
+// Lines reads a text line by line. The text may be UTF-16, and its lines may end with CR. It holds its read-ahead and at most one line in memory. One
 // goroutine uses it. A line longer than the read-ahead is copied; little more than MaxRecord bytes
 // of it are kept.
 type Lines struct {
 	name   string
 	buf    *bufio.Reader
 	Number uint64 // of the last line that Next returned, from 1
+	begun  bool
 }
 
 // NewLines returns the lines of r. Errors name the text by name.
 func NewLines(name string, r io.Reader) Lines {
-	return Lines{name: name, buf: bufio.NewReaderSize(r, lineBuffer)}
+	return Lines{name: name, buf: bufio.NewReaderSize(Text(r), lineBuffer)}
 }
 
 // Next returns the next line with its line end, or io.EOF. The line is valid until the next call. A
@@ -30,6 +32,12 @@ func NewLines(name string, r io.Reader) Lines {
 // beginning.
 func (l *Lines) Next() (line []byte, long bool, err error) {
 	line, err = l.buf.ReadSlice('\n')
+	if !l.begun {
+		if l.begun = true; endsWithCR(line) {
+			l.buf = bufio.NewReaderSize(lineEnds{io.MultiReader(bytes.NewReader(bytes.Clone(line)), l.buf)}, lineBuffer)
+			line, err = l.buf.ReadSlice('\n')
+		}
+	}
 	if errors.Is(err, bufio.ErrBufferFull) {
 		// ReadSlice reuses its buffer, so the pieces of a long line are copied.
 		whole := append([]byte{}, line...)

@@ -23,8 +23,10 @@ type ndjsonReader struct {
 	// does not have. It points into the line.
 	found [][]byte
 	clock Clock
-	order order
+	order Order
 	key   keyBuilder
+	// remedy is the cure of the present row, if its problem has one.
+	remedy string
 }
 
 // newNDJSONReader returns the reader of src, which it owns. It reads nothing yet. A column that is
@@ -64,6 +66,7 @@ func (r *ndjsonReader) Next() (Row, *Reject, error) {
 		}
 		r.number++
 		r.key.begin()
+		r.remedy = ""
 		problem := fmt.Sprintf("the line is longer than %d bytes", MaxRecord)
 		if !long {
 			var out Row
@@ -72,7 +75,7 @@ func (r *ndjsonReader) Next() (Row, *Reject, error) {
 			}
 		}
 		return Row{}, &Reject{
-			Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem, Cause: r.key.cause(),
+			Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem, Cure: r.remedy, Cause: r.key.cause(),
 		}, nil
 	}
 }
@@ -137,8 +140,11 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 		out.Values[i] = v
 		out.Features[i] = float32(v)
 	}
-	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
-		return Row{}, problem
+	if r.spec.inOrder() {
+		problem, cure := r.order.check(&out)
+		if r.remedy = cure; problem != "" {
+			return Row{}, problem
+		}
 	}
 	return out, ""
 }

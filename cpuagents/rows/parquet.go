@@ -185,8 +185,7 @@ func (r *parquetReader) next(b *block) (more bool, err error) {
 	return true, nil
 }
 
-// openGroup opens the wanted columns of the next row group. A packing other than none, snappy, gzip
-// and zstd is refused.
+// openGroup opens the wanted columns of the next row group. A packing that is not read is refused.
 func (r *parquetReader) openGroup() error {
 	r.closeGroup()
 	g := r.file.Groups[r.group]
@@ -198,7 +197,7 @@ func (r *parquetReader) openGroup() error {
 		c, meta := r.file.Columns[at], g.Chunks[at]
 		if !meta.Codec.Readable() {
 			return fault.Input(
-				"%s: column %q is packed with %s: write the file with snappy, gzip, zstd or none", r.name, c.Path,
+				"%s: column %q is packed with %s: write the file with snappy, gzip, zstd, LZ4_RAW, brotli or none", r.name, c.Path,
 				meta.Codec,
 			)
 		}
@@ -208,6 +207,7 @@ func (r *parquetReader) openGroup() error {
 		}
 		r.chunks = append(r.chunks, &chunk{
 			name: r.name, col: col, kind: kind(c, r.role(i)), features: len(r.spec.Features),
+			column: c,
 		})
 	}
 	return nil

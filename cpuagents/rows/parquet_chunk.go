@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/big"
 	"strconv"
 	"time"
 
@@ -30,6 +32,8 @@ const (
 	kindNanos
 	kindInt96
 	kindBool
+	kindDecimal
+	kindUUID
 )
 
 // kind returns the way to read a column in its role. It is kindNone if the column cannot be read.
@@ -50,8 +54,13 @@ func kind(c parquet.Column, of role) valueKind {
 		return kindMicros
 	case c.Logical == parquet.Nanos && timestamp && c.Type == parquet.Int64:
 		return kindNanos
-	case c.Logical == parquet.Date && timestamp && c.Type == parquet.Int32:
+	case c.Logical == parquet.Date && text && c.Type == parquet.Int32:
 		return kindDate
+	case c.Logical == parquet.Decimal && of == roleFeature && (c.Type == parquet.Int32 || c.Type == parquet.Int64 ||
+		c.Type == parquet.ByteArray || c.Type == parquet.FixedLenByteArray):
+		return kindDecimal
+	case c.Logical == parquet.UUID && of == roleKey && c.Type == parquet.FixedLenByteArray && c.Size == 16:
+		return kindUUID
 	case c.Logical == parquet.Text && text && c.Type == parquet.ByteArray:
 		return kindText
 	case c.Logical != parquet.None:
@@ -101,6 +110,7 @@ type chunk struct {
 	kind valueKind
 
 	features int // of a row
+	column   parquet.Column
 
 	// The buffers are reused by every batch.
 	present []bool
@@ -158,8 +168,32 @@ func (c *chunk) number(i int) float64 {
 		return float64(uint64(c.values.Int64s[i]))
 	case kindFloat:
 		return float64(c.values.Floats[i])
+	case kindDecimal:
+		return c.decimal(i)
 	}
 	return c.values.Doubles[i]
+}
+
+// decimal returns value i of the last batch, which is an integer and the place of its point, as the
+// nearest float. A value without bytes is 0.
+func (c *chunk) decimal(i int) float64 {
+	var v big.Int
+	switch c.column.Type {
+	case parquet.Int32:
+		v.SetInt64(int64(c.values.Int32s[i]))
+	case parquet.Int64:
+		v.SetInt64(c.values.Int64s[i])
+	default:
+		text := c.values.Texts[i]
+		if len(text) > parquet.MaxFixed {
+			return math.Inf(1)
+		}
+		if v.SetBytes(text); len(text) > 0 && text[0] >= 0x80 { // of two's complement
+			v.Sub(&v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(text))))
+		}
+	}
+	f, _ := strconv.ParseFloat(v.String()+"e-"+strconv.Itoa(c.column.Scale), 64)
+	return f
 }
 
 // key returns value i of the last batch as a value of a key, as copyKey does.
@@ -168,6 +202,11 @@ func (c *chunk) key(i int) (key string, size int) {
 	case kindText:
 		text := c.values.Texts[i]
 		return string(text[:min(len(text), MaxKey)]), len(text)
+	case kindUUID:
+		t := c.values.Texts[i]
+		key = fmt.Sprintf("%x-%x-%x-%x-%x", t[:4], t[4:6], t[6:8], t[8:10], t[10:])
+	case kindDate:
+		key = time.Unix(int64(c.values.Int32s[i])*86400, 0).UTC().Format(time.DateOnly)
 	case kindBool:
 		key = strconv.FormatBool(c.values.Bools[i])
 	case kindInt32:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/extensions"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
@@ -128,24 +131,15 @@ func TestParquetEncodings(t *testing.T) {
 		want string
 	}{
 		"plain": {of("a", parquet.Encodings.Plain), ""}, "split": {of("a", parquet.Encodings.ByteStreamSplit), ""},
-		"dictionary": {nil, ""},
-		"delta text": {of("at", parquet.Encodings.DeltaByteArray), "its pages are written with DELTA_BYTE_ARRAY: " +
-			"write the file with plain or dictionary encoding"},
-		"delta length": {of("at", parquet.Encodings.DeltaLengthByteArray), "its pages are written with " +
-			"DELTA_LENGTH_BYTE_ARRAY"},
-		"brotli": {
-			[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Brotli)},
-			`is packed with BROTLI: write the file with snappy, gzip, zstd or none`,
+		"dictionary":   {nil, ""},
+		"delta text":   {of("at", parquet.Encodings.DeltaByteArray), ""},
+		"delta length": {of("at", parquet.Encodings.DeltaLengthByteArray), ""},
+		"brotli":       {[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Brotli)}, ""},
+		"lz4":          {[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Lz4Raw)}, ""},
+		"version 2, packed": {
+			append(of("at", parquet.Encodings.DeltaByteArray), parquet.WithDataPageVersion(parquet.DataPageV2),
+				parquet.WithCompression(compress.Codecs.Lz4Raw)), "",
 		},
-		"lz4": {
-			[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Lz4Raw)},
-			`is packed with LZ4_RAW`,
-		},
-		"a column": {
-			[]parquet.WriterProperty{parquet.WithCompressionFor("b", compress.Codecs.Brotli)},
-			`column "b" is packed with BROTLI`,
-		},
-		"not wanted": {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
 	} {
 		file := fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, c.opts...)}
 		rows, rejects, err := readWriting(t, file, pairSpec, fixture.Plenty)
@@ -153,6 +147,87 @@ func TestParquetEncodings(t *testing.T) {
 			(!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil &&
 			(len(rows) != 20 || len(rejects) != 0) {
 			t.Errorf("%s: %d rows, %v, want %s", name, len(rows), err, c.want)
+		}
+	}
+}
+
+// TestParquetTypes: decimals of every width are features, and dates and UUIDs are keys.
+func TestParquetTypes(t *testing.T) {
+	alloc := memory.DefaultAllocator
+	column := func(dt arrow.DataType, add func(array.Builder)) arrow.Array {
+		b := array.NewBuilder(alloc, dt)
+		defer b.Release()
+		add(b)
+		return b.NewArray()
+	}
+	stamps := column(arrow.BinaryTypes.String, func(b array.Builder) {
+		for i := range 4 {
+			b.(*array.StringBuilder).Append(fmt.Sprint(i))
+		}
+	})
+	read := func(key, value arrow.Array, opts ...parquet.WriterProperty) ([]Row, error) {
+		t.Helper()
+		s := arrow.NewSchema([]arrow.Field{
+			{Name: "at", Type: stamps.DataType()}, {Name: "key", Type: key.DataType()}, {Name: "v", Type: value.DataType()},
+		}, nil)
+		rec := array.NewRecordBatch(s, []arrow.Array{stamps, key, value}, 4)
+		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, opts...)},
+			ColumnSpec{Timestamp: "at", Features: []string{"v"}, Key: []string{"key"}}, fixture.Plenty)
+		if len(rejects) > 0 {
+			t.Errorf("rejects: %+v", rejects)
+		}
+		return rows, err
+	}
+	date := column(arrow.FixedWidthTypes.Date32, func(b array.Builder) {
+		for i := range 4 {
+			b.(*array.Date32Builder).Append(arrow.Date32(20516*i - 1))
+		}
+	})
+	dates := []string{"1969-12-31", "2026-03-03", "2082-05-04", "2138-07-06"}
+	for _, c := range []struct {
+		precision int32
+		integer   bool
+	}{{9, true}, {18, true}, {9, false}, {18, false}, {38, false}} {
+		value := column(&arrow.Decimal128Type{Precision: c.precision, Scale: 3}, func(b array.Builder) {
+			for _, v := range []int64{1, -1, 123456789, -100000} {
+				b.(*array.Decimal128Builder).Append(decimal128.FromI64(v))
+			}
+		})
+		for _, codec := range []compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Brotli} {
+			rows, err := read(date, value, parquet.WithStoreDecimalAsInteger(c.integer), parquet.WithCompression(codec))
+			if err != nil || len(rows) != 4 {
+				t.Fatalf("decimals of %d digits: %d rows, %v", c.precision, len(rows), err)
+			}
+			for i, want := range []float64{0.001, -0.001, 123456.789, -100} {
+				if rows[i].Values[0] != want || rows[i].Key != dates[i] {
+					t.Errorf("decimals of %d digits: row %d is %v of %q, want %v of %q", c.precision, i, rows[i].Values[0],
+						rows[i].Key, want, dates[i])
+				}
+			}
+		}
+	}
+	ids := extensions.NewUUIDBuilder(alloc)
+	want := []string{
+		"6ba7b810-9dad-11d1-80b4-00c04fd430c8", "00000000-0000-0000-0000-000000000000",
+		"ffffffff-ffff-ffff-ffff-ffffffffffff", "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+	}
+	for _, id := range want {
+		if err := ids.AppendValueFromString(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	number := column(arrow.PrimitiveTypes.Int32, func(b array.Builder) {
+		for i := range 4 {
+			b.(*array.Int32Builder).Append(int32(i))
+		}
+	})
+	rows, err := read(ids.NewArray(), number)
+	if err != nil || len(rows) != 4 {
+		t.Fatalf("UUIDs: %d rows, %v", len(rows), err)
+	}
+	for i := range want {
+		if rows[i].Key != want[i] {
+			t.Errorf("the UUID of row %d is %q, want %q", i, rows[i].Key, want[i])
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted
@@ -35,6 +36,9 @@ type ColumnSpec struct {
 	AnyOrder bool `json:"any_order,omitempty"`
 	// CSV is the dialect of CSV files; nil for RFC 4180 with a header. A source may override it.
 	CSV *dialect.CSV `json:"csv,omitempty"`
+	// Local has what the rows of earlier documents have shown of local times; nil for a document that
+	// is read alone. Readers of documents that follow one another share it.
+	Local *LocalTimes `json:"-"`
 	// Key names the columns whose values together name the entity of a row, up to MaxKeyColumns;
 	// empty for a source that is one series.
 	Key []string `json:"key,omitempty"`
@@ -76,10 +80,10 @@ type Reject struct {
 	Row    uint64 `json:"row"`            // 0: the whole file
 	Line   uint64 `json:"line,omitempty"` // of a source that has lines
 	Reason string `json:"reason"`
-	// Cure proposes the dialect that the file seems to have. It is set while no row of the file was
-	// valid.
+	// Cure says what to do. It proposes the dialect that the file seems to have only while no row of
+	// the file was valid.
 	Cure string `json:"cure,omitempty"`
-	// Cause is CauseKey or CauseEntities; empty for other causes.
+	// Cause is CauseKey, CauseEntities or CauseZone; empty for other causes.
 	Cause string `json:"cause,omitempty"`
 }
 
@@ -98,31 +102,10 @@ func (r *Reject) Place() string {
 	return place + " of file " + fault.Quote(r.File)
 }
 
-// order finds rows that go back in time.
-type order struct {
-	// last is the time of the last valid row in Unix nanoseconds, and any reports whether there was
-	// one.
-	last int64 // time of the last valid row
-	any  bool
-}
-
-// check returns what is wrong with the time of a row. It returns an empty text if the time is not
-// before that of the last valid row; then r becomes that row. A rejected row does not count, so one
-// wrong time in the future rejects the rows after it, and one in the past only itself.
-func (o *order) check(r *Row) (problem string) {
-	if o.any && r.Time < o.last {
-		return fmt.Sprintf(
-			"its timestamp %s goes back behind the row before it: sort the file by time", fault.Quote(r.Timestamp),
-		)
-	}
-	o.any, o.last = true, r.Time
-	return ""
-}
-
 // parseFeature parses the text of a number, or returns what is wrong with it. The parameter column
 // is for the message. The range is that of a 32-bit float, as the device computes with such.
 func parseFeature(column, text string) (v float64, problem string) {
-	v, err := strconv.ParseFloat(text, 64)
+	v, err := number.Float(text, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
 		return 0, fmt.Sprintf(

@@ -64,6 +64,7 @@ type documentReader struct {
 	document uint64    // that is open
 	begun    uint64    // the last entry of the journal before it
 	arrived  time.Time // of the first message of the open document; zero if it is not known
+	local    string    // what spec.Local knew before the open document
 	exact    bool      // all documents are exact, whatever their positions say
 	last     rows.Row  // the last valid one
 	any      bool
@@ -244,6 +245,11 @@ func (r *documentReader) open() (err error) {
 	if at.Name != "" {
 		name += ": " + fault.Quote(at.Name)
 	}
-	r.rows, err = r.files.Read(r.ctx, name, doc, at.Format, r.spec)
+	spec := r.spec
+	r.local = spec.Local.State()
+	if !at.Exact {
+		spec.Local = nil // its rows may be those of the document before
+	}
+	r.rows, err = r.files.Read(r.ctx, name, doc, at.Format, spec)
 	return err
 }

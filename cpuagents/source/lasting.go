@@ -26,6 +26,8 @@ type Place struct {
 	Rows uint64 `json:"rows,omitempty"`
 	// Number is the number of rows of the documents before it.
 	Number uint64 `json:"number,omitempty"`
+	// Local is what rows.LocalTimes knew before the document.
+	Local string `json:"local,omitempty"`
 }
 
 // lasting are the beginnings of the URIs of sources that can be read by a job that lasts.
@@ -72,9 +74,12 @@ func (s Resources) OpenLasting(
 		return nil, err
 	}
 	p := &patientFetcher{fetcher: f, name: src.Name, log: s.Logger}
+	spec := src.columns(columns)
+	spec.Local = rows.NewLocalTimes(spec)
+	spec.Local.Restore(at.Local)
 	return &LastingReader{
 		r: &documentReader{
-			ctx: ctx, name: src.Name, spec: src.columns(columns), files: s.Files, journal: j, src: p,
+			ctx: ctx, name: src.Name, spec: spec, files: s.Files, journal: j, src: p,
 			number: at.Number, exact: true,
 		},
 		src: p, at: at, skip: at.Rows,
@@ -89,7 +94,7 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 		before := r.r.number
 		row, rejected, err := r.r.Next()
 		if r.r.document != document {
-			r.at = Place{Entry: r.r.begun, Number: before}
+			r.at = Place{Entry: r.r.begun, Number: before, Local: r.r.local}
 			r.inDoc = 0
 		}
 		if err != nil || rejected != nil && rejected.Row == 0 { // a file that was left out

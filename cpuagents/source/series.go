@@ -33,10 +33,19 @@ type Series struct {
 	Push *PushSpec `json:"push,omitempty"`
 }
 
+// Order returns the order of the rows of the source, for a caller that knows the entities.
+func (s Series) Order(of rows.ColumnSpec) *rows.Order {
+	format := s.Format
+	if format == "" {
+		format, _ = rows.FormatOf(s.URI, "csv")
+	}
+	return rows.NewOrder(s.columns(of), format)
+}
+
 // columns returns the columns that are read of the source.
 func (s Series) columns(of rows.ColumnSpec) rows.ColumnSpec {
 	if s.CSV != nil {
-		of.CSV = s.CSV
+		of.CSV, of.Local = s.CSV, nil
 	}
 	return of
 }

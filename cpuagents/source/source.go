@@ -131,10 +131,12 @@ func (s Resources) OpenRemote(
 		_ = f.close()
 		return nil, err
 	}
+	spec := src.columns(columns)
+	spec.Local = rows.NewLocalTimes(spec)
 	return &documentReader{
 		ctx:     ctx,
 		name:    src.Name,
-		spec:    src.columns(columns),
+		spec:    spec,
 		files:   s.Files,
 		journal: j,
 		src:     f,

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -91,7 +92,7 @@ func (c *cursor) value() (any, error) {
 	case "int":
 		return strconv.ParseInt(c.Text, 10, 64)
 	case "float":
-		return strconv.ParseFloat(c.Text, 64)
+		return number.Float(c.Text, 64)
 	case "time":
 		return time.Parse(time.RFC3339Nano, c.Text)
 	}

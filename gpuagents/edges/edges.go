@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // ErrInvalid is a list of edges that is not one. The text says where and what to do.
@@ -182,7 +184,7 @@ func Read(r io.Reader, most int) (*List, error) {
 			*to = uint32(v)
 		}
 		if width > 2 {
-			v, err := strconv.ParseFloat(fields[2], 64)
+			v, err := number.Float(fields[2], 64)
 			if err != nil || !(math.Abs(v) <= MaxWeight) { // a NaN is not
 				return nil, fmt.Errorf("%w: line %d: weight %q: use a number from %d to %d", ErrInvalid, line,
 					clipped(fields[2]), -MaxWeight, MaxWeight)

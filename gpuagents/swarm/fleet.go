@@ -19,7 +19,7 @@ type Fleet struct {
 	// AlarmsPerDay is how many incidents are shown in a day, on average; 0 for no limit.
 	AlarmsPerDay float64 `yaml:"alarms_per_day" json:"alarms_per_day,omitempty"`
 	// Window is the time over which incidents are counted, 12 minutes to 10 years; default 28 days.
-	Window strictyaml.Duration `yaml:"window" json:"window,omitempty"`
+	Window strictyaml.Duration `yaml:"window" json:"window,omitempty" zero:"default"`
 	// Together is the time within which incidents of several entities are one, 1 second to 24
 	// hours; 0 for never.
 	Together strictyaml.Duration `yaml:"together" json:"together,omitempty"`

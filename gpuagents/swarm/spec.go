@@ -31,21 +31,21 @@ type Spec struct {
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default of a
 	// grid is its cells, and that of a file of edges one more than the largest number in it. By group
 	// it is 0.
-	Agents int64 `yaml:"agents" json:"agents,omitempty"`
+	Agents int64 `yaml:"agents" json:"agents,omitempty" zero:"default"`
 	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
-	GroupCount int `yaml:"groups" json:"groups,omitempty"`
+	GroupCount int `yaml:"groups" json:"groups,omitempty" zero:"default"`
 	// Shards is how many logs the agents are split over, each with groups that follow one another,
 	// 1 to swarms.MaxShards and no more than groups; default 1, which is 0 by group. Each is served
 	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
-	Shards int `yaml:"shards" json:"shards,omitempty"`
+	Shards int `yaml:"shards" json:"shards,omitempty" zero:"default"`
 	// Devices is the most devices of its agent process that make the ticks of agents on a grid or a
 	// graph together, 1 to team.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do. It
 	// changes no state.
-	Devices int `yaml:"devices" json:"devices,omitempty"`
+	Devices int `yaml:"devices" json:"devices,omitempty" zero:"default"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256. On
 	// a grid it divides the width, and on a graph the agents, and the default is the largest that does.
-	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
+	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group" zero:"default"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
 	// there is none.
 	Timestamp string `yaml:"timestamp" json:"timestamp"`
@@ -58,7 +58,7 @@ type Spec struct {
 	Key dialect.Forms `yaml:"key" json:"key,omitempty"`
 	// MaxEntities is the most entities of a run with a key, and so the number of its groups, 1 to
 	// swarms.MaxGroups; default 10,000. Rows of further entities are rejected.
-	MaxEntities int `yaml:"max_entities" json:"max_entities,omitempty"`
+	MaxEntities int `yaml:"max_entities" json:"max_entities,omitempty" zero:"default"`
 	// EvictAfter lets entities of a detector lose their groups to others, and return with their
 	// states: after this time without a row, by the times of rows, or when another entity needs a
 	// group and none is free. 1 s to 100 years; 0: entities keep their groups.
@@ -93,7 +93,7 @@ type Spec struct {
 	Seed uint64 `yaml:"seed" json:"seed"`
 	// PageSize is the size of a page of state in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB;
 	// default 2 MiB. A page holds at least one group.
-	PageSize strictyaml.Size `yaml:"page_size" json:"page_size"`
+	PageSize strictyaml.Size `yaml:"page_size" json:"page_size" zero:"default"`
 	// Residency says where the pages of state are: ResidencyGPU keeps all of them in the memory of
 	// the device, and an agent process without room for all refuses the swarm. Empty, the default:
 	// pages that are not needed leave the device for others.
@@ -102,7 +102,7 @@ type Spec struct {
 	Checkpoint Checkpoint `yaml:"checkpoint" json:"checkpoint"`
 	// Replicas is on how many servers each log is kept, 1, 3 or 5; 0, the default, is as many as
 	// the process that makes the logs is told for all.
-	Replicas int `yaml:"replicas" json:"replicas,omitempty"`
+	Replicas int `yaml:"replicas" json:"replicas,omitempty" zero:"default"`
 	// Durability is swarms.Synced, swarms.Fast or, by default, empty: see swarms.Consistency. Fast
 	// is for one replica.
 	Durability string `yaml:"durability" json:"durability,omitempty"`
@@ -118,9 +118,9 @@ func (s *Spec) Consistency() swarms.Consistency {
 // of the process's time at most, so those of a large swarm come less often.
 type Checkpoint struct {
 	// Interval is 100ms to 1h; default 5s. In JSON it is a number of nanoseconds.
-	Interval strictyaml.Duration `yaml:"interval" json:"interval"`
+	Interval strictyaml.Duration `yaml:"interval" json:"interval" zero:"default"`
 	// Entries is 1 to 1000000; default 1024. An entry is a batch of up to 4,096 observations.
-	Entries int `yaml:"entries" json:"entries"`
+	Entries int `yaml:"entries" json:"entries" zero:"default"`
 }
 
 // Observations says what a group does with one whose time is not after the latest that it has

@@ -57,6 +57,7 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage("%v", err) })
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return Environment(cmd.Flags()) }
+	plainNumbers(root)
 	withVersion(root)
 	tend(root)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -38,6 +38,8 @@ func (d *detector) feed(ctx, work context.Context) error {
 		}
 	}
 	d.obs.Width = len(d.spec.Features)
+	d.columns.Local = rows.NewLocalTimes(d.columns)
+	d.columns.Local.Restore(in.at.Local)
 	skip, records := in.at.Skip, in.at.Records-uint64(in.at.Skip)
 	for n := uint64(1); ; {
 		// Rows that come meanwhile are the next batch. So batches are as large as the swarm and the
@@ -86,11 +88,11 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 		arrived.next()
 	}
 	at := doc.begin
-	at.Skip = 0
+	at.Skip, at.Local = 0, d.columns.Local.State()
 	for {
 		row, rejected, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			doc.end.Records = *records
+			doc.end.Records, doc.end.Local = *records, d.columns.Local.State()
 			d.slow = at.Skip < batchRows
 			return d.flush(ctx, doc.end)
 		}
@@ -133,6 +135,10 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 			continue
 		}
 		row.Number = *records
+		d.order.Note(&row)
+		if rows.Early(&row) {
+			d.early++
+		}
 		d.add(group, &row, read)
 		if d.obs.Len() >= batchRows || d.bytes >= batchBytes {
 			if err := d.flush(ctx, at); err != nil {
@@ -164,6 +170,7 @@ func (d *detector) add(group int, row *rows.Row, read time.Time) {
 // reject counts and notes a row that cannot be used.
 func (d *detector) reject(r *rows.Reject) error {
 	d.counts.rejected++
+	d.tally.Reject(r)
 	switch r.Cause {
 	case rows.CauseKey:
 		d.counts.withoutKey++
@@ -211,6 +218,7 @@ func (d *detector) flush(ctx context.Context, at position) error {
 // sent empties the batch, which is stored.
 func (d *detector) sent(n int) {
 	d.counts.rows += uint64(n)
+	d.tally.Rows += uint64(n)
 	d.fresh += uint64(n)
 	d.obs.Reset()
 	d.bytes = 0

@@ -49,6 +49,9 @@ type Options struct {
 	Anomalies string
 	// Rejects is a file to which rejected rows are added; empty for none.
 	Rejects string
+	// MaxRejects is the share of the rows of a call, 0 to 1, beyond which rejected rows fail it after
+	// everything is written. A file that is followed has no end, and never fails.
+	MaxRejects float64
 	// All writes all decisions, and not only anomalies.
 	All bool
 	// TakeLastLine takes a last line without a line end, which otherwise waits for its end.
@@ -88,6 +91,9 @@ type detector struct {
 	rejects   *json.Encoder   // nil for none
 	first     *rows.Reject    // of this process
 	counts    struct{ rows, rejected, withoutKey, beyond uint64 }
+	tally     rows.Tally // of this process
+	order     rows.Order
+	early     uint64 // rows of this process with numbers for timestamps that mean times before 1990
 	obs       batch.Observations
 	bytes     int
 	fresh     uint64   // rows since the last snapshot
@@ -161,16 +167,12 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	clock, err := rows.NewClock(d.columns.CSV)
-	if err != nil {
-		return err
-	}
 	summaries := log(logShard(d.record, summaryShard), swarms.In)
 	limits, err := d.spec.FleetLimits()
 	if err != nil {
 		return err
 	}
-	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, clock, (*fleet.Options)(limits)),
+	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, (*fleet.Options)(limits)),
 		d.state.out.Answer)
 	if err != nil {
 		return damaged(err)
@@ -225,6 +227,9 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 	d.summary()
 	if err == nil && ctx.Err() != nil {
 		return command.ErrInterrupted
+	}
+	if err == nil && d.o.Follow == "" {
+		err = rows.TooManyRejects("the input", &d.tally, d.o.MaxRejects, d.tally.Most())
 	}
 	return err
 }

@@ -48,6 +48,7 @@ func options(dir string) detect.Options {
 		SpecFile: filepath.Join(dir, "swarm.yaml"), DataDir: filepath.Join(dir, "data"),
 		Follow: filepath.Join(dir, "rows.csv"), Output: filepath.Join(dir, "out.ndjson"),
 		Rejects: filepath.Join(dir, "rejects.ndjson"), Anomalies: filepath.Join(dir, "incidents.ndjson"),
+		MaxRejects: 1,
 	}
 }
 
@@ -251,6 +252,62 @@ func TestBadRows(t *testing.T) {
 		if _, err := stdin(t, folder(t, ""), "bad", text, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestTooManyRejects: a call whose input ends fails if too many of its rows are rejected, after it has
+// written everything.
+func TestTooManyRejects(t *testing.T) {
+	dir := folder(t, "")
+	text := header + "1,1,a\n2,1,a\n3,1,a\n4,x,a\n5,y,a\n6,1,\n"
+	said, err := stdin(t, dir, "rows.csv", text, func(o *detect.Options) { o.MaxRejects = 0.49 })
+	if err == nil || !strings.Contains(err.Error(), `3 of 6 rows are rejected`) ||
+		!strings.Contains(err.Error(), `of 2 rows, is: column "value": "x" is not a number`) {
+		t.Errorf("the error is %v, messages %s", err, said)
+	}
+	if got := read(t, filepath.Join(dir, "out.ndjson")); strings.Count(got, "\n") != 3 {
+		t.Errorf("the output is %s", got)
+	}
+	if _, err := stdin(t, dir, "more.csv", text, func(o *detect.Options) { o.MaxRejects = 0.5 }); err != nil {
+		t.Errorf("half of the rows may be rejected: %v", err)
+	}
+}
+
+// TestLocalTimeGoesOn: calls that read some rows each, over the end of daylight saving time, give the
+// times of one call, and a file in falling order is recognised.
+func TestLocalTimeGoesOn(t *testing.T) {
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := folder(t, "csv: {zone: Europe/Berlin}\n")
+	text, want := header, []string{}
+	for i := range 24 {
+		for e := range 3 {
+			at := time.Date(2026, 10, 24, 21, 15*i, e, 0, time.UTC)
+			text += fmt.Sprintf("%s,%d,e%d\n", at.In(zone).Format("2006-01-02 15:04:05"), i, e)
+			want = append(want, at.Format(time.RFC3339))
+		}
+	}
+	lines := strings.SplitAfter(text, "\n")
+	for i, step := 0, 0; i < len(lines); step++ {
+		i = min(len(lines), i+1+step%13)
+		if said, err := stdin(t, dir, "rows.csv", strings.Join(lines[:i], ""), nil); err != nil {
+			t.Fatalf("%d lines: %v\n%s", i, err, said)
+		}
+	}
+	var got []string
+	for _, m := range regexp.MustCompile(`"timestamp":"([^"]*)"`).FindAllStringSubmatch(
+		read(t, filepath.Join(dir, "out.ndjson")), -1) {
+		got = append(got, m[1])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the times are %s\nwant %s", got, want)
+	}
+	slices.Reverse(lines)
+	said, err := stdin(t, folder(t, ""), "falling.csv", header+strings.Join(lines[1:len(lines)-1], ""), nil)
+	if err != nil || !strings.Contains(said, "falling order, newest first") {
+		t.Errorf("falling rows: %v, %s", err, said)
 	}
 }
 

@@ -31,9 +31,10 @@ type position struct {
 	// Copy reports that the file is a copy of one that its writer went on to write after it was
 	// truncated.
 	Copy    bool   `json:"copy,omitempty"`
-	Offset  int64  `json:"offset"`         // bytes
-	Skip    int    `json:"skip,omitempty"` // records, rejected ones too
-	Records uint64 `json:"records"`        // of the file up to here
+	Offset  int64  `json:"offset"`          // bytes
+	Skip    int    `json:"skip,omitempty"`  // records, rejected ones too
+	Records uint64 `json:"records"`         // of the file up to here
+	Local   string `json:"local,omitempty"` // what rows.LocalTimes knew at Offset
 }
 
 // input yields the documents of a stream, a file, or a file with its successors. One goroutine uses
@@ -254,6 +255,9 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 		in.at = before
 		in.live = runinput.Cut(in.name, "ndjson", in.csv, t)
 		return nil
+	}
+	if rows.IsUTF16(first) {
+		return command.Usage("detect: %s is UTF-16, which is not read as it grows: save it as UTF-8", in.name)
 	}
 	if in.format = in.at.Format; in.format == "" {
 		var known bool

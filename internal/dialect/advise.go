@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Advice is what of a dialect is wrong, and what to set.
@@ -34,10 +36,16 @@ var common = []string{
 	"02.01.2006 15:04:05", "02.01.2006 15:04", "02.01.2006", "02.01.06 15:04:05", "02.01.06 15:04",
 	"02-01-2006 15:04:05", "02-01-2006 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04",
 	"01/02/2006 15:04", "02/01/2006", "01/02/2006", "01/02/2006 03:04:05 PM", "1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM",
-	"2.1.2006 15:04", "2006/01/02 15:04", "2006-01-02T15:04", "20060102T150405Z0700", "20060102 150405",
+	"02/01/2006 03:04:05 PM", "2006-01-02 03:04:05 PM", "2006-01-02 3:04:05 PM", "2006-01-02 03:04 PM", "2006-01-02 3:04 PM",
+	"2006/01/02 3:04:05 PM", "02.01.2006 3:04:05 PM", "1/2/2006, 3:04:05 PM", "2/1/2006, 15:04:05", "2.1.2006, 15:04:05",
+	"1/2/2006 15:04:05", "1/2/06 15:04:05", "1/2/06 15:04", "1/2/06 3:04 PM", "Jan 2, 2006 3:04:05 PM", "Jan 2, 2006, 3:04:05 PM",
+	"02-Jan-2006 15:04:05", "02-Jan-06 15:04:05", "02-Jan-06 03.04.05 PM", "02/Jan/2006:15:04:05 -0700", "20060102150405",
+	"2.1.2006 15:04", "2.1.2006 15:04:05", "2006/01/02 15:04", "2006-01-02T15:04", "20060102T150405Z0700", "20060102 150405",
 	"02 Jan 2006 15:04:05",
-	"2006-01-02T15:04:05-0700", "2006-01-02 15:04:05 -0700", "2006-01-02 15.04.05", "Jan 2, 2006 15:04:05", time.ANSIC,
-	time.RFC1123Z,
+	"2006-01-02T15:04:05-0700", "2006-01-02 15:04:05-0700", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -07:00",
+	"2006-01-02 15:04:05 -07", "2006-01-02 15:04:05 Z0700", "2006-01-02 15:04:05 -0700 UTC", "2006-01-02T15:04:05 UTC",
+	"2006-01-02 15:04:05 GMT", "2006-01-02 15.04.05", "Jan 2, 2006 15:04:05", time.ANSIC,
+	time.RFC1123Z, "Mon, 02 Jan 2006 15:04:05 GMT", "excel",
 }
 
 // Common returns the forms of timestamps that are looked for where the default ones do not fit, the
@@ -129,14 +137,18 @@ func (d *CSV) adviseTimes(a *Advice, times []string, isTime func(string) bool) {
 		return
 	}
 	var fit []string
-	var read []time.Time
-	for _, layout := range common {
-		first, _ := time.Parse(layout, times[0])
-		if slices.ContainsFunc(times, func(t string) bool { _, err := time.Parse(layout, t); return err != nil }) ||
-			slices.ContainsFunc(read, first.Equal) {
+	var read []int64
+	for _, name := range common {
+		form, err := ParseForm(name)
+		if err != nil || form.days && !slices.ContainsFunc(times, IsDays) {
 			continue
 		}
-		fit, read = append(fit, strconv.Quote(layout)), append(read, first)
+		first, _, _ := form.Parse(times[0], time.UTC)
+		if slices.ContainsFunc(times, func(t string) bool { _, _, err := form.Parse(t, time.UTC); return err != nil }) ||
+			slices.Contains(read, first) {
+			continue
+		}
+		fit, read = append(fit, strconv.Quote(name)), append(read, first)
 	}
 	if len(fit) > 0 {
 		a.add("its timestamps are like "+quote(times[0]), "csv.time: "+strings.Join(fit[:min(2, len(fit))], " or "))
@@ -177,6 +189,6 @@ func looksLikeData(names []string, d *CSV, isTime func(string) bool) bool {
 }
 
 func isNumber(text string) bool {
-	_, err := strconv.ParseFloat(text, 64)
+	_, err := number.Float(text, 64)
 	return err == nil && text != ""
 }

@@ -27,17 +27,20 @@ func TestForms(t *testing.T) {
 		{"%Y-%m-%dT%H:%M:%S%z", "2026-01-31T22:05:06+0100", at},
 		{"%d %b %Y %T", "31 Jan 2026 21:05:06", at},
 		{"%Y%j %R", "2026031 21:05", at - 6e9},
+		{"excel", "46053.87854166667", at},
+		{"2006-01-02 15:04:05-07", "2026-01-31 22:05:06+01", at},
+		{"2006-01-02 15:04:05 UTC", "2026-01-31 21:05:06.000 UTC", at},
 	} {
 		f, err := ParseForm(c.form)
 		if err != nil {
 			t.Errorf("%s: %v", c.form, err)
 			continue
 		}
-		if got, err := f.Parse(c.text, time.UTC, 0); err != nil || got != c.want {
+		if got, _, err := f.Parse(c.text, time.UTC); err != nil || got != c.want {
 			t.Errorf("%s %s: %d, %v; want %d", c.form, c.text, got, err, c.want)
 		}
 		for _, text := range []string{"", "x", "31.31.2026 00:00:00", "NaN", "1e300", "9223372036854775807"} {
-			if got, err := f.Parse(text, time.UTC, 0); err == nil && !strings.HasPrefix(c.form, "unix_ns") {
+			if got, _, err := f.Parse(text, time.UTC); err == nil && !strings.HasPrefix(c.form, "unix_ns") {
 				t.Errorf("%s reads %q as %d", c.form, text, got)
 			}
 		}
@@ -52,7 +55,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestClocksGoBack: the hour that comes twice is read twice, one that does not come is refused.
+// TestClocksGoBack: a timestamp of the hour that comes twice has two times, one that does not come is
+// refused.
 func TestClocksGoBack(t *testing.T) {
 	d := CSV{Zone: "Europe/Berlin", Time: Forms{"02.01.2006 15:04"}}
 	forms, zone, err := d.Clock()
@@ -60,21 +64,49 @@ func TestClocksGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 10, 24, 23, 45, 0, 0, time.UTC)
-	last := int64(0)
 	for range 20 {
 		text := at.In(zone).Format("02.01.2006 15:04")
-		got, err := forms[0].Parse(text, zone, last)
-		if err != nil || got != at.UnixNano() {
-			t.Fatalf("%s: %v, %v; want %v", text, time.Unix(0, got).UTC(), err, at)
+		first, second, err := forms[0].Parse(text, zone)
+		twice := text >= "25.10.2026 02:00" && text < "25.10.2026 03:00"
+		if err != nil || at.UnixNano() != first && at.UnixNano() != second || twice != (second == first+int64(time.Hour)) ||
+			!twice && first != second {
+			t.Fatalf("%s: %v or %v, %v; want %v", text, time.Unix(0, first).UTC(), time.Unix(0, second).UTC(), err, at)
 		}
-		last, at = got, at.Add(15*time.Minute)
+		at = at.Add(15 * time.Minute)
 	}
-	if got, err := forms[0].Parse("29.03.2026 02:30", zone, 0); !NoTime(err) {
+	if got, _, err := forms[0].Parse("29.03.2026 02:30", zone); !NoTime(err) {
 		t.Errorf("29 March, 02:30: %v, %v", time.Unix(0, got), err)
 	}
-	if got, err := forms[0].Parse("29.03.2026 03:30", zone, 0); err != nil ||
+	if got, _, err := forms[0].Parse("29.03.2026 03:30", zone); err != nil ||
 		got != time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC).UnixNano() {
 		t.Errorf("29 March, 03:30: %v, %v", time.Unix(0, got), err)
+	}
+}
+
+// TestCommon: each common form is a form.
+func TestCommon(t *testing.T) {
+	for _, name := range Common() {
+		if _, err := ParseForm(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestLiteralUTC: a form that ends with UTC is in UTC, whatever the zone.
+func TestLiteralUTC(t *testing.T) {
+	zone, err := time.LoadLocation("Asia/Tokyo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"2006-01-02 15:04:05 UTC", "2006-01-02T15:04:05Z", "Mon, 02 Jan 2006 15:04:05 GMT"} {
+		f, err := ParseForm(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Date(2026, 3, 2, 5, 0, 0, 0, time.UTC)
+		if n, _, err := f.Parse(at.Format(name), zone); err != nil || n != at.UnixNano() {
+			t.Errorf("%s: %v, %v", name, time.Unix(0, n).UTC(), err)
+		}
 	}
 }
 
@@ -163,6 +195,21 @@ func TestAdvise(t *testing.T) {
 			`its first line holds values: set csv.header: false with csv.names, or with columns called by their ` +
 				`numbers`,
 		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "2026-03-02 05:00:00 AM,1", "2026-03-02 01:00:00 PM,1"},
+			`its timestamps are like "2026-03-02 05:00:00 AM": set csv.time: "2006-01-02 03:04:05 PM"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "46083.00347,1", "46084,1"},
+			`its timestamps are like "46083.00347": set csv.time: "excel"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", `"Mar 2, 2026, 5:00:00 AM",1`},
+			`its timestamps are like "Mar 2, 2026, 5:00:00 AM": set csv.time: "Jan 2, 2006, 3:04:05 PM"`,
+		},
 		{CSV{}, []string{"timestamp,value", "2026-01-01 00:00:00,x"}, ``},
 		{CSV{}, []string{"a,b", "c,d"}, ``},
 		{CSV{}, nil, ``},
@@ -188,12 +235,12 @@ func FuzzForm(f *testing.F) {
 		}
 		at := time.Date(2031, 5, 6, 0, 0, 0, 0, time.UTC)
 		if got.layout != "" { // a form that is taken reads what it writes
-			n, err := got.Parse(at.Format(got.layout), time.UTC, 0)
+			n, _, err := got.Parse(at.Format(got.layout), time.UTC)
 			if back := time.Unix(0, n).UTC(); err == nil && (back.Year() != 2031 || back.YearDay() != at.YearDay()) {
 				t.Fatalf("%q reads %v as %v", form, at, back)
 			}
 		}
-		_, _ = got.Parse(text, zone, 1)
+		_, _, _ = got.Parse(text, zone)
 		(&CSV{}).Advise([]string{form, text}, []string{"a", "b"}, func(string) bool { return false })
 	})
 }

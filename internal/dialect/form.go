@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Form is a form of timestamps.
@@ -14,12 +16,14 @@ type Form struct {
 	layout string  // of package time; empty for a number
 	zoned  bool    // a timestamp has its own zone
 	unit   float64 // nanoseconds of a unix time's unit
+	days   bool    // days of a spreadsheet since 1899-12-30
 }
 
 // named are the forms that have names.
 var named = map[string]Form{
 	"rfc3339": {layout: time.RFC3339, zoned: true},
 	"unix":    {unit: 1e9}, "unix_s": {unit: 1e9}, "unix_ms": {unit: 1e6}, "unix_us": {unit: 1e3}, "unix_ns": {unit: 1},
+	"excel": {days: true},
 }
 
 // directives are those of strptime and what package time calls them.
@@ -30,8 +34,8 @@ var directives = map[byte]string{
 	'D': "01/02/06",
 }
 
-// ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns, a
-// layout of Go such as "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A
+// ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns,
+// excel (the days of spreadsheets, to the millisecond), a layout of Go such as "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A
 // form has a day, and either 24 hours or AM and PM. Fractions of a second are read behind the
 // seconds of every form.
 func ParseForm(text string) (Form, error) {
@@ -46,6 +50,10 @@ func ParseForm(text string) (Form, error) {
 		}
 	}
 	f := Form{layout: layout, zoned: strings.Contains(layout, "Z07") || strings.Contains(layout, "-07")}
+	// A literal of UTC is a zone too.
+	for _, utc := range []string{"UTC", "GMT", "Z"} {
+		f.zoned = f.zoned || strings.HasSuffix(layout, utc)
+	}
 	if strings.Contains(layout, "MST") {
 		return Form{}, errors.New("abbreviations of zones are ambiguous: use -0700 or Z07:00, or name a zone in " +
 			"csv.zone")
@@ -60,8 +68,8 @@ func ParseForm(text string) (Form, error) {
 			back.Hour() != at.Hour() {
 			return Form{},
 				errors.New(`it has no year, month and day, or hours without AM and PM: write "02.01.2006 15:04:05" ` +
-					`(the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, or unix_s, unix_ms, ` +
-					`unix_us or unix_ns`)
+					`(the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, unix_s, unix_ms, ` +
+					`unix_us, unix_ns or excel`)
 		}
 	}
 	return f, nil
@@ -117,44 +125,79 @@ var (
 // NoTime reports whether err says that a text has the form and is no time all the same.
 func NoTime(err error) bool { return errors.Is(err, errYears) || errors.Is(err, errNoSuch) }
 
-// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the
-// clocks go back an hour comes twice: its second time is meant when the first is before after, the
-// time of the row before.
-func (f Form) Parse(text string, zone *time.Location, after int64) (int64, error) {
-	if f.layout == "" {
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			if unit := int64(f.unit); n > math.MaxInt64/unit || n < math.MinInt64/unit {
-				return 0, errYears
-			}
-			return n * int64(f.unit), nil
+// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the clocks
+// go back an hour comes twice: first and second are the two times that the timestamp may mean. They
+// are equal for every other timestamp.
+func (f Form) Parse(text string, zone *time.Location) (first, second int64, err error) {
+	var t time.Time
+	switch {
+	case f.days:
+		days, err := number.Float(text, 64)
+		if err != nil || !(math.Abs(days) < 1e6) {
+			return 0, 0, errForm
 		}
-		v, err := strconv.ParseFloat(text, 64)
-		switch {
-		case err != nil || math.IsNaN(v):
-			return 0, errForm
-		case math.Abs(v)*f.unit >= math.MaxInt64:
-			return 0, errYears
+		t = time.Date(1899, 12, 30, 0, 0, 0, 0, time.UTC).AddDate(0, 0, int(math.Floor(days))).
+			Add(time.Duration(math.Round((days-math.Floor(days))*86400e3)) * time.Millisecond)
+	case f.layout == "":
+		n, err := f.number(text)
+		return n, n, err
+	default:
+		if t, err = time.Parse(f.layout, text); err != nil {
+			return 0, 0, errForm
 		}
-		return int64(v * f.unit), nil
-	}
-	t, err := time.Parse(f.layout, text)
-	if err != nil {
-		return 0, errForm
 	}
 	if y := t.Year(); y < 1678 || y > 2261 {
-		return 0, errYears
+		return 0, 0, errYears
 	}
 	if f.zoned || zone == nil || zone == time.UTC {
-		return t.UnixNano(), nil
+		return t.UnixNano(), t.UnixNano(), nil
 	}
-	return inZone(t, zone, after)
+	return inZone(t, zone)
 }
 
-// inZone returns the time at which clocks of a zone show what wall shows in UTC.
-func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
+// IsDays reports whether a text is a number as spreadsheets write a day and its time: days since
+// 1899-12-30, of the years 1970 to 2118, with a fraction.
+func IsDays(text string) bool {
+	if !strings.Contains(text, ".") {
+		return false
+	}
+	v, err := number.Float(text, 64)
+	return err == nil && v > 25_569 && v < 80_000 && v != math.Floor(v)
+}
+
+// number is Parse of a form that is a number.
+func (f Form) number(text string) (int64, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if unit := int64(f.unit); n > math.MaxInt64/unit || n < math.MinInt64/unit {
+			return 0, errYears
+		}
+		return n * int64(f.unit), nil
+	}
+	v, err := number.Float(text, 64)
+	switch {
+	case err != nil || math.IsNaN(v):
+		return 0, errForm
+	case math.Abs(v)*f.unit >= math.MaxInt64:
+		return 0, errYears
+	}
+	return int64(v * f.unit), nil
+}
+
+// Repeated returns for how long clocks of a zone repeat the times around the one that they show as wall
+// does in UTC. It is 0 for a time that they show once, or not at all.
+func Repeated(wall time.Time, zone *time.Location) time.Duration {
+	first, last, err := inZone(wall, zone)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(last - first)
+}
+
+// inZone returns the first and the last time at which clocks of a zone show what wall shows in UTC.
+func inZone(wall time.Time, zone *time.Location) (first, last int64, err error) {
 	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(),
 		zone)
-	first, found := int64(0), false
+	found := false
 	start, end := at.ZoneBounds()
 	beside := []time.Time{at}
 	if !start.IsZero() {
@@ -163,7 +206,6 @@ func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
 	if !end.IsZero() {
 		beside = append(beside, end)
 	}
-	var last int64
 	for _, b := range beside {
 		_, offset := b.Zone()
 		there := wall.Add(-time.Duration(offset) * time.Second)
@@ -179,11 +221,8 @@ func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
 		}
 		found = true
 	}
-	switch {
-	case !found:
-		return 0, errNoSuch
-	case first < after:
-		return last, nil
+	if !found {
+		return 0, 0, errNoSuch
 	}
-	return first, nil
+	return first, last, nil
 }

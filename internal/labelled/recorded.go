@@ -8,10 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // The recording that examples/telemetry/record made of real processes, and its incidents.
@@ -50,7 +50,7 @@ func Recorded(step time.Duration) ([]Series, error) {
 			if err != nil {
 				return nil, err
 			}
-			v, err := strconv.ParseFloat(row[column+1], 64)
+			v, err := number.Float(row[column+1], 64)
 			if err != nil {
 				return nil, fmt.Errorf("read the recording: %w", err)
 			}

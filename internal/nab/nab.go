@@ -12,9 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Env names the environment variable that overrides where the data is looked for.
@@ -108,7 +109,7 @@ func readStream(path string, edges [][2]string) (Stream, error) {
 		if err != nil {
 			return Stream{}, err
 		}
-		v, err := strconv.ParseFloat(r[1], 64)
+		v, err := number.Float(r[1], 64)
 		if err != nil {
 			return Stream{}, err
 		}

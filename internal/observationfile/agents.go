@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -34,12 +35,12 @@ func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error)
 		o.Agent = append(o.Agent, uint32(id))
 		for _, name := range spec.Features {
 			text, ok := get(name)
-			number, problem := d.Number(text)
+			written, problem := d.Number(text)
 			if problem != "" {
 				return bad(name, text, "a number: it "+problem)
 			}
 			// Features are float32 on the device: a number beyond its range is refused here.
-			v, err := strconv.ParseFloat(number, 32)
+			v, err := number.Float(written, 32)
 			if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				return bad(name, text, "a number")
 			}

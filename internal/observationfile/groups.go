@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -41,6 +42,10 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	if err != nil {
 		return nil, err
 	}
+	local := rows.NewLocalTimes(rows.ColumnSpec{
+		CSV: d, Key: []string{swarm.GroupColumn}, MaxEntities: spec.Groups(),
+		AnyOrder: spec.Observations.Late != swarm.Reject,
+	})
 	latest := map[uint32]int64{}  // time of the last row in ns, by group
 	read := time.Now().UnixNano() // one time for all rows: the file is complete
 	add := func(line int, get func(column string) (string, bool)) error {
@@ -58,13 +63,31 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 		if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
 			text = unquoted
 		}
-		at, err := clock.Parse(text)
+		first, second, err := clock.Read(text)
 		if len(text) > swarmclient.MaxTimestamp || err != nil {
 			want := "a time, such as 2006-01-02 15:04:05, RFC 3339, or unix seconds"
 			if d != nil && len(d.Time) > 0 {
 				want = "of the form of csv.time, " + strings.Join(d.Time, " or ")
 			}
 			return bad(spec.Timestamp, text, want)
+		}
+		values := make([]float64, len(spec.Features))
+		for i, name := range spec.Features {
+			text, ok := get(name)
+			written, problem := d.Number(text)
+			if problem != "" {
+				return bad(name, text, "a number: it "+problem)
+			}
+			v, err := number.Float(written, 64)
+			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
+				return bad(name, text, "a number")
+			}
+			values[i] = v
+		}
+		at, ok := local.Choose(strconv.FormatUint(id, 10), first, second, values)
+		if !ok {
+			return bad(spec.Timestamp, text, "one time: it comes twice in csv.zone "+d.Zone+", and the rows before it do "+
+				"not tell which it is: write timestamps with their offset from UTC, or in UTC without csv.zone")
 		}
 		text = clock.Text(at, text)
 		if before, seen := latest[group]; seen && at < before && spec.Observations.Late == swarm.Reject {
@@ -74,16 +97,7 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 		latest[group] = at
 		o.Group, o.Row, o.Read = append(o.Group, group), append(o.Row, uint64(len(o.Row)+1)), append(o.Read, read)
 		o.Time, o.Timestamp = append(o.Time, at), append(o.Timestamp, text)
-		for _, name := range spec.Features {
-			text, ok := get(name)
-			number, problem := d.Number(text)
-			if problem != "" {
-				return bad(name, text, "a number: it "+problem)
-			}
-			v, err := strconv.ParseFloat(number, 64)
-			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
-				return bad(name, text, "a number")
-			}
+		for _, v := range values {
 			o.Features, o.Value = append(o.Features, float32(v)), append(o.Value, v)
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -51,11 +52,11 @@ func ReadLessons(path string, spec *swarm.Spec) (l swarms.Learn, err error) {
 		l.Nodes = append(l.Nodes, node)
 		for _, name := range columns[1:] {
 			text, ok := get(name)
-			number, problem := d.Number(text)
+			written, problem := d.Number(text)
 			if problem != "" {
 				return bad(name, text, "a number: it "+problem)
 			}
-			v, err := strconv.ParseFloat(number, 32)
+			v, err := number.Float(written, 32)
 			if !ok || err != nil || !(math.Abs(v) <= 1) {
 				return bad(name, text, "a number from -1 to 1, which units hold")
 			}

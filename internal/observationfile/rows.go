@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -35,7 +36,7 @@ func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 	add func(int, func(string) (string, bool)) error,
 ) error {
-	r := csv.NewReader(bufio.NewReader(f))
+	r := csv.NewReader(bufio.NewReader(rows.Text(f)))
 	r.Comma, r.ReuseRecord = d.Comma(), true
 	place := map[string]int{}
 	header, err := r.Read()
@@ -82,7 +83,7 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 // as eachRecord does. The text of a member is its JSON. Empty lines are left out.
 func eachObject(path string, f io.Reader, add func(int, func(string) (string, bool)) error) error {
 	// A line is at most a message long: longer ones could not be sent.
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(rows.Text(f))
 	lines.Buffer(nil, jobs.MaxMessage)
 	for n := 1; lines.Scan(); n++ {
 		if len(strings.TrimSpace(lines.Text())) == 0 {

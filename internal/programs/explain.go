@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -39,15 +38,11 @@ func explains(spec *swarm.Spec) bool {
 
 // explainer returns an explainer that has seen nothing.
 func (f *feed) explainer() (*explain.Explainer, error) {
-	clock, err := rows.NewClock(f.columns.CSV)
-	if err != nil {
-		return nil, err
-	}
 	limits, err := f.spec.FleetLimits()
 	if err != nil {
 		return nil, err
 	}
-	return explain.New(f.layout(), clock, (*fleet.Options)(limits)), nil
+	return explain.New(f.layout(), (*fleet.Options)(limits)), nil
 }
 
 // openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet. The next

@@ -99,7 +99,7 @@ func OpenLive(ctx context.Context, paths []string, stdin io.Reader,
 			"and this one begins as %s: send it to standard input", path, format))
 	}
 	l = newLive(name, path, format, csv, closer)
-	go l.read(in) // it ends with its source, or with the process
+	go l.read(rows.Text(in)) // it ends with its source, or with the process
 	return l, nil, nil
 }
 

@@ -236,6 +236,7 @@ func cutLast(f *os.File, ext string) error {
 // sniff returns the extension for the first bytes of a stream. Text that begins no JSON object is
 // CSV.
 func sniff(head []byte) string {
+	head, _ = io.ReadAll(rows.Text(bytes.NewReader(head)))
 	for _, f := range []struct{ magic, ext string }{
 		{"PAR1", ".parquet"},
 		{"ARROW1", ".arrow"},

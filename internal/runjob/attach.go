@@ -72,9 +72,12 @@ func Attach(ctx context.Context, o Options) (err error) {
 		}
 		return err
 	}
-	return (&delivery{
+	if err := (&delivery{
 		conn: conn, carrier: owned.carrier, id: o.Attach, record: rec, dest: dest, show: show, objects: owned,
-	}).finish(ctx, &o, result)
+	}).finish(ctx, &o, result); err != nil {
+		return err
+	}
+	return o.tooManyRejects(result)
 }
 
 // checkPlaces returns an error of usage if the job does not make an output that the user wants.

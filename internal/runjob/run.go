@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -47,6 +49,9 @@ type Options struct {
 	CSV []string
 	// Strict ends the run at the first row that is not valid.
 	Strict bool
+	// MaxRejects is the share of the rows of a source, 0 to 1, beyond which rejected rows fail the run
+	// after everything is written.
+	MaxRejects float64
 	// BatchRows is the most rows of a message, 1 to 4096; 0 leaves it to the agent.
 	BatchRows int
 
@@ -287,7 +292,20 @@ func Run(ctx context.Context, o Options) (err error) {
 		result.Interrupted = true
 	}
 	d := &delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show, objects: owned}
-	return d.finish(interrupt, &o, result)
+	if err := d.finish(interrupt, &o, result); err != nil {
+		return err
+	}
+	return o.tooManyRejects(result)
+}
+
+// tooManyRejects returns an error if more than MaxRejects of the rows of a source were rejected, with
+// the most frequent reason.
+func (o *Options) tooManyRejects(r *cpuagents.StreamResult) error {
+	most := r.MostRejected
+	if most.Rows == 0 { // a CPU agent of an earlier version has told the sums alone
+		most = cpuagents.RejectedRows{Source: "the input", Rows: r.Observations + r.Rejected, Rejected: r.Rejected}
+	}
+	return rows.TooManyRejects(most.Source, &rows.Tally{Rows: most.Rows, Rejected: most.Rejected}, o.MaxRejects, most.Reason)
 }
 
 // cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the

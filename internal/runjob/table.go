@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/sample"
 )
 
 // mostRows bounds the series of the table.
@@ -50,6 +51,20 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 		r.Observations, ended, r.Decisions, r.Anomalies, r.Rejected, r.Keyless.Note(), r.Note())
 	if r.Rejected > 0 && firstReject != "" {
 		fmt.Fprintf(w, "the first rejected row is of %s\n", firstReject)
+	}
+	if r.Early > 0 {
+		fmt.Fprintf(w, "warning: %d rows have numbers for timestamps that mean times before 1990, as seconds since 1970: if "+
+			"they are none, set csv.time, as in csv.time: excel for the days of spreadsheets\n", r.Early)
+	}
+	short := 0
+	for _, s := range series {
+		if s.Observations < sample.MinRows {
+			short++
+		}
+	}
+	if 2*short >= len(series) && short > 0 {
+		fmt.Fprintf(w, "warning: %d of %d %s have fewer than %d rows, too few to learn what is normal: check key in the "+
+			"specification, or give more rows\n", short, len(series), what, sample.MinRows)
 	}
 	if h.Labels != nil {
 		fmt.Fprintln(w, h.Labels)

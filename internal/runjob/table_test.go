@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,5 +34,17 @@ func TestTableOrder(t *testing.T) {
 		if !strings.HasSuffix(lines[i+1], want) {
 			t.Errorf("line %d is %q, want series %s", i+1, lines[i+1], want)
 		}
+	}
+	// Half of the series with few rows are a warning, and fewer are none.
+	for i := range all {
+		all[i].Observations = uint64(10 - i%2)
+	}
+	for want := range 2 {
+		out.Reset()
+		printTable(&out, &cpuagents.StreamResult{}, all, dest, &report.Header{}, "")
+		if got := strings.Count(out.String(), "warning: "+strconv.Itoa(len(all)/2)+" of "); got != 1-want {
+			t.Errorf("%d warnings, want %d\n%s", got, 1-want, out.String())
+		}
+		all[1].Observations = 10
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -44,6 +46,9 @@ type Proposal struct {
 const (
 	checkedRows = 200_000 // of a sample that are read to check a proposal
 	maxFeatures = 64
+	// MinRows is the rows from which agents learn a little of what is normal for an entity.
+	MinRows       = 10
+	maxCandidates = 8 // of the key, that are tried
 )
 
 // Propose reads the beginning of a file, proposes a specification, and reads up to 200,000 rows of
@@ -58,29 +63,80 @@ func Propose(ctx context.Context, file string, c Choice) (*Proposal, error) {
 	if c.Name == "" {
 		c.Name = nameOf(file)
 	}
-	p := &Proposal{}
-	if err := s.choose(&c, p); err != nil {
+	if err := s.chooseTimestamp(&c); err != nil {
 		return nil, err
+	}
+	candidates := s.keys(&c)
+	var notes []string
+	measured := map[string]bool{}
+	for i := 0; ; i++ {
+		try := c
+		if i < len(candidates) {
+			try.Key = []string{candidates[i].name}
+		}
+		p, order, err := s.propose(ctx, file, try, measured)
+		if err != nil {
+			return nil, err
+		}
+		if i >= len(candidates) {
+			p.Notes = append(p.Notes, notes...)
+			return p, nil
+		}
+		of := candidates[i]
+		switch {
+		case p.Rows+p.Rejected < checkedRows && p.Rows < MinRows*p.Entities:
+			notes = append(notes, fmt.Sprintf("%q is no key: its %d values have %.1f rows on average, and an entity needs "+
+				"%d to learn from: name it with --key if it tells entities apart", of.name, p.Entities,
+				float64(p.Rows)/float64(max(p.Entities, 1)), MinRows))
+		case of.number && !of.strong && !order.tellsEntities():
+			measured[of.name] = true
+			notes = append(notes, fmt.Sprintf("%q is no key: it is a number that changes as a measured one does: name it "+
+				"with --key if it tells entities apart", of.name))
+		default:
+			return p.with(notes, candidates[i+1:]), nil
+		}
+	}
+}
+
+// with adds notes, and one about other columns that could be the key.
+func (p *Proposal) with(notes []string, others []candidate) *Proposal {
+	p.Notes = append(p.Notes, notes...)
+	var names []string
+	for _, c := range others {
+		names = append(names, c.name)
+	}
+	if len(names) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s could be the key or a part of it too: name the columns with --key, "+
+			"or --no-key for none", listed(names)))
+	}
+	return p
+}
+
+// propose proposes a specification for a choice that leaves no key open. measured are columns that
+// have the names of keys and are features.
+func (s *sample) propose(ctx context.Context, file string, c Choice, measured map[string]bool) (
+	p *Proposal, order *keyOrder, err error,
+) {
+	p = &Proposal{}
+	if err := s.chooseFeatures(&c, p, measured); err != nil {
+		return nil, nil, err
 	}
 	// The first specification finds the number of entities, which the second one depends on.
 	for range 2 {
 		p.Text = s.text(c, p)
 		if p.Spec, err = swarm.Parse("the proposal for "+file, []byte(p.Text)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if err := p.check(ctx, s); err != nil {
-			return nil, err
+		if order, err = p.check(ctx, s); err != nil {
+			return nil, nil, err
 		}
 	}
-	return p, nil
+	return p, order, nil
 }
 
-// choose fills in what the choice leaves open.
-func (s *sample) choose(c *Choice, p *Proposal) error {
-	var names []string
-	for _, col := range s.columns {
-		names = append(names, col.name)
-	}
+// chooseTimestamp fills in the column of times.
+func (s *sample) chooseTimestamp(c *Choice) error {
+	names := s.names()
 	for _, want := range slices.Concat([]string{c.Timestamp}, c.Features, c.Key) {
 		if want != "" && !slices.Contains(names, want) {
 			return jobs.Errorf(jobs.CodeInput, "%s: no column %q: the columns are %s", s.name, want, listed(names))
@@ -97,13 +153,15 @@ func (s *sample) choose(c *Choice, p *Proposal) error {
 			listed(names),
 		)
 	}
-	if len(c.Key) == 0 && !c.NoKey {
-		c.Key = s.key(c, p)
-	}
+	return nil
+}
+
+// chooseFeatures fills in the features.
+func (s *sample) chooseFeatures(c *Choice, p *Proposal, measured map[string]bool) error {
 	if len(c.Features) == 0 {
 		for _, col := range s.columns {
-			if col.number && col.name != c.Timestamp && !slices.Contains(c.Key, col.name) && !idName(col.name) &&
-				!labelName(col.name) && (!col.time || !timeName(col.name)) {
+			if col.number && col.name != c.Timestamp && !slices.Contains(c.Key, col.name) &&
+				(!idName(col.name) || measured[col.name] || col.measured()) && !labelName(col.name) && (!col.time || !timeName(col.name)) {
 				c.Features = append(c.Features, col.name)
 			}
 		}
@@ -116,9 +174,17 @@ func (s *sample) choose(c *Choice, p *Proposal) error {
 	if len(c.Features) == 0 {
 		return jobs.Errorf(jobs.CodeInput,
 			"%s: no column has numbers that can be a feature: name one with --features; the columns are %s", s.name,
-			listed(names))
+			listed(s.names()))
 	}
 	return nil
+}
+
+// names returns the names of all columns.
+func (s *sample) names() (all []string) {
+	for _, col := range s.columns {
+		all = append(all, col.name)
+	}
+	return all
 }
 
 func listed(names []string) string {
@@ -156,17 +222,24 @@ func (s *sample) timestamp() string {
 	return best
 }
 
-// key returns the column that tells entities apart, if one does: it is called so, or it is a text
-// whose values repeat.
-func (s *sample) key(c *Choice, p *Proposal) []string {
-	type candidate struct {
-		name     string
-		named    bool
-		distinct int
+// candidate is a column that may be the key.
+type candidate struct {
+	name     string
+	named    bool // as keys are
+	strong   bool // its name alone makes it one, as device_id does
+	number   bool
+	distinct int
+}
+
+// keys returns the columns that may tell entities apart, the likely ones first: they are called so,
+// or are texts whose values repeat. There are none for a choice with a key, or without one.
+func (s *sample) keys(c *Choice) (found []candidate) {
+	if len(c.Key) > 0 || c.NoKey {
+		return nil
 	}
-	var found []candidate
 	for _, col := range s.columns {
-		if !col.key || col.name == c.Timestamp || slices.Contains(c.Features, col.name) || labelName(col.name) {
+		if !col.key || col.name == c.Timestamp || slices.Contains(c.Features, col.name) || labelName(col.name) ||
+			col.fractions() {
 			continue
 		}
 		distinct := map[string]bool{}
@@ -176,7 +249,10 @@ func (s *sample) key(c *Choice, p *Proposal) []string {
 		n, filled, named := len(distinct), len(col.values), idName(col.name)
 		repeats := filled == 0 || n*2 <= filled || n == 1
 		if repeats && (named || col.text && !col.time && n != 1 && (filled > 0 || !timeName(col.name))) {
-			found = append(found, candidate{name: col.name, named: named, distinct: n})
+			found = append(found, candidate{
+				name: col.name, named: named, strong: strongWords.MatchString(col.name), number: col.number && !col.padded(),
+				distinct: n,
+			})
 		}
 	}
 	// One that is called so before others, and more values before fewer.
@@ -186,21 +262,112 @@ func (s *sample) key(c *Choice, p *Proposal) []string {
 		}
 		return cmp.Compare(b.distinct, a.distinct)
 	})
-	var all []string
-	for _, f := range found {
-		all = append(all, f.name)
+	return found[:min(len(found), maxCandidates)]
+}
+
+// fractions reports whether a column of numbers has some that are no integers.
+func (c *column) fractions() bool {
+	return c.number && slices.ContainsFunc(c.values, func(v string) bool { return strings.ContainsAny(v, ".,eE") })
+}
+
+// measured reports whether a column with the name of a key holds measured numbers, and no numbers of
+// rows: some are no integers, or all are small and go up and down.
+func (c *column) measured() bool {
+	if c.fractions() {
+		return true
 	}
-	if len(all) == 0 {
-		return nil
+	if !c.number || strongWords.MatchString(c.name) {
+		return false
 	}
-	if len(all) > 1 {
-		p.Notes = append(
-			p.Notes,
-			fmt.Sprintf("%s could be the key or a part of it too: name the columns with --key, "+
-				"or --no-key for none", listed(all[1:])),
-		)
+	up, down, last := false, false, math.NaN()
+	for _, text := range c.values {
+		v, err := number.Float(text, 64)
+		if err != nil {
+			continue
+		}
+		if math.Abs(v) > 1000 {
+			return false
+		}
+		up, down, last = up || v > last, down || v < last, v
 	}
-	return all[:1]
+	return up && down
+}
+
+// padded reports whether numbers of a column begin with a zero, as identifiers do.
+func (c *column) padded() bool {
+	return slices.ContainsFunc(c.values, func(v string) bool { return len(v) > 1 && v[0] == '0' })
+}
+
+// keyOrder is how the values of a key follow one another in the rows of a file.
+type keyOrder struct {
+	rows    int
+	counts  map[string]int
+	next    map[string]string // the last value behind each other value
+	changes int               // rows with another value than the row before
+	resets  int               // of these, rows whose time goes back
+	again   int               // of these, rows whose value is that of next
+	shared  int               // rows with the time of the row before
+	twice   int               // of these, rows whose value another row of that time has
+	now     map[string]bool   // the values of the present time
+	key     string            // of the last row
+	time    int64
+}
+
+// add sees the next row.
+func (o *keyOrder) add(row *rows.Row) {
+	if o.rows++; o.rows == 1 {
+		o.counts, o.next, o.now = map[string]int{}, map[string]string{}, map[string]bool{}
+	} else {
+		if row.Key != o.key {
+			o.changes++
+			if row.Time < o.time {
+				o.resets++
+			}
+			if o.next[o.key] == row.Key {
+				o.again++
+			}
+			o.next[o.key] = row.Key
+		}
+		if row.Time == o.time {
+			o.shared++
+			if o.now[row.Key] {
+				o.twice++
+			}
+		} else {
+			clear(o.now)
+		}
+	}
+	o.now[row.Key] = true
+	o.counts[row.Key]++
+	o.key, o.time = row.Key, row.Time
+}
+
+// tellsEntities reports whether the rows look like those of entities whose names are numbers: the file
+// has one entity after the other, the entities take turns, or all have a row at the same times. A
+// measured number does none of it.
+func (o *keyOrder) tellsEntities() bool {
+	n := len(o.counts)
+	if n < 2 {
+		return false
+	}
+	most, even := 0, 0
+	for _, c := range o.counts {
+		most = max(most, c)
+	}
+	for _, c := range o.counts {
+		if 2*c >= most {
+			even++
+		}
+	}
+	switch {
+	case 2*even < n:
+		return false
+	case o.changes <= 2*n && 2*o.resets >= o.changes:
+		return true
+	case 10*o.changes >= 9*o.rows && 10*(o.again+n) >= 9*o.changes:
+		return true
+	}
+	return 3*o.shared >= o.rows && 20*o.twice <= o.rows
 }
 
 var (
@@ -211,7 +378,8 @@ var (
 		`(?i)(^|[_ .-])(id|ids|uuid|key|device|sensor|machine|host|hostname|node|account|user|` +
 			`customer|vehicle|meter|station|instance|series|entity|asset|pod|service|symbol)([_ .-]|$)|(?i)[a-z]Id$`,
 	)
-	labelWords = regexp.MustCompile(
+	strongWords = regexp.MustCompile(`(?i)[a-z0-9][_ .-](id|uuid)$|[a-z]Id$`)
+	labelWords  = regexp.MustCompile(
 		`(?i)(^|[_ .-])(label|labels|anomaly|anomalous|is_anomaly|target|class|ground_truth)([_ .-]|$)`,
 	)
 )
@@ -326,32 +494,31 @@ func joined(names []string) string {
 }
 
 // check reads rows of the sample with the specification.
-func (p *Proposal) check(ctx context.Context, s *sample) error {
+func (p *Proposal) check(ctx context.Context, s *sample) (*keyOrder, error) {
 	file, err := os.Open(s.name)
 	if err != nil {
-		return jobs.Errorf(jobs.CodeInput, "sample: %v", err)
+		return nil, jobs.Errorf(jobs.CodeInput, "sample: %v", err)
 	}
 	in, err := rows.Open(s.name, file, s.format, rows.ColumnSpec{
 		Timestamp: p.Spec.Timestamp, Features: p.Spec.Features, Key: p.Spec.Key, CSV: &p.Spec.CSV,
 		MaxEntities: p.Spec.MaxEntities, AnyOrder: len(p.Spec.Key) > 0,
 	}, 1<<40, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer in.Close()
 	p.Rows, p.Rejected, p.Reason = 0, 0, ""
-	entities := map[string]bool{}
+	order := &keyOrder{}
 	for p.Rows+p.Rejected < checkedRows {
 		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		row, reject, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			p.Entities = len(entities)
-			return nil
+			return order, nil
 		case err != nil:
-			return err
+			return nil, err
 		case reject != nil:
 			if p.Rejected++; p.Reason == "" {
 				p.Reason = reject.Place() + ": " + reject.Reason
@@ -359,10 +526,10 @@ func (p *Proposal) check(ctx context.Context, s *sample) error {
 		default:
 			p.Rows++
 			if len(p.Spec.Key) > 0 {
-				entities[row.Key] = true
+				order.add(&row)
+				p.Entities = len(order.counts)
 			}
 		}
 	}
-	p.Entities = len(entities)
-	return nil
+	return order, nil
 }

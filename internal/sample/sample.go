@@ -2,17 +2,18 @@
 package sample
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -106,6 +107,7 @@ func (s *sample) records(from io.Reader) error {
 	if len(all) == 0 {
 		return jobs.Errorf(jobs.CodeInput, "%s: no rows: give a file with a few rows", s.name)
 	}
+	all[0] = bytes.TrimPrefix(all[0], []byte("\xef\xbb\xbf"))
 	table, comma := split(all)
 	if comma != ',' {
 		s.csv.Delimiter = string(comma)
@@ -201,7 +203,7 @@ func isNumber(text string, decimalComma bool) bool {
 		}
 		text = strings.Replace(text, ",", ".", 1)
 	}
-	_, err := strconv.ParseFloat(text, 64)
+	_, err := number.Float(text, 64)
 	return err == nil
 }
 
@@ -216,6 +218,9 @@ func (s *sample) objects(from io.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+		if n == 0 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
 		if long || strings.TrimSpace(string(line)) == "" {
 			continue
@@ -317,7 +322,14 @@ func (s *sample) timeColumn(c *column) bool {
 		return filled > 0 && few(wrong, filled)
 	}
 	if c.number { // a unix time, if it is called so
-		return timeName(c.name) && fits(nil)
+		if !timeName(c.name) {
+			return false
+		}
+		if csv, _, _ := s.format.Split(); csv == "csv" && len(s.csv.Time) == 0 &&
+			slices.ContainsFunc(c.values, dialect.IsDays) && fits(&dialect.CSV{Time: dialect.Forms{"excel"}}) {
+			s.csv.Time = dialect.Forms{"excel"}
+		}
+		return fits(nil)
 	}
 	if fits(nil) {
 		return true
@@ -326,6 +338,9 @@ func (s *sample) timeColumn(c *column) bool {
 		return false
 	}
 	for _, form := range dialect.Common() {
+		if form == "excel" {
+			continue // its texts are numbers
+		}
 		if fits(&dialect.CSV{Time: dialect.Forms{form}}) {
 			s.csv.Time = dialect.Forms{form}
 			return true

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -36,7 +38,7 @@ func TestPropose(t *testing.T) {
 	machines := repeated("Zeit;Maschine;Druck;Bemerkung\n", 200, func(i int) string {
 		return fmt.Sprintf("%02d.03.2026 %02d:00:00;m-%d;%d,5;%s", 1+i/24, i%24, i%9, i, []string{"ok", "gut"}[i%2])
 	})
-	accounts := repeated("", 500, func(i int) string {
+	accounts := repeated("", 1800, func(i int) string {
 		return fmt.Sprintf(
 			`{"paid_at":%d,"account":"a%d","amount":%d.25,"is_anomaly":0,"nested":{"a":1}}`,
 			1767225600+i,
@@ -70,12 +72,24 @@ func TestPropose(t *testing.T) {
 		},
 		{
 			name: "NDJSON", file: "pay.ndjson", text: accounts, timestamp: "paid_at", features: []string{"amount"},
-			key: []string{"account"}, rows: 500, entities: 150, perGroup: 64,
+			key: []string{"account"}, rows: 1800, entities: 150, perGroup: 64,
 		},
 		{
 			name: "no header", file: "x.csv", text: repeated("", 50, func(i int) string {
 				return fmt.Sprintf("2026-01-01 00:00:%02d,%d", i, i)
 			}), timestamp: "1", features: []string{"2"}, rows: 50, perGroup: 256,
+		},
+		{
+			name: "a byte order mark", file: "m.csv", text: "\ufefftime,value\r2026-03-02 05:00:00 AM,1\r",
+			timestamp: "time", features: []string{"value"}, rows: 1, perGroup: 256, form: "2006-01-02 03:04:05 PM",
+		},
+		{
+			name: "NDJSON with a byte order mark", file: "m.ndjson", text: "\ufeff{\"time\":\"2026-03-02 05:00:00+00\",\"v\":1}\n",
+			timestamp: "time", features: []string{"v"}, rows: 1, perGroup: 256,
+		},
+		{
+			name: "days of a spreadsheet", file: "d.csv", text: "time,value\n46083.00347,1\n46083.00694,2\n46084,3\n",
+			timestamp: "time", features: []string{"value"}, rows: 3, perGroup: 256, form: "excel",
 		},
 		{
 			name: "tabs and a bad row", file: "x.tsv.csv", text: repeated("ts\thost\tload\n", 60, func(i int) string {
@@ -113,6 +127,84 @@ func TestPropose(t *testing.T) {
 				t.Errorf("name %q, first reject %q", s.Name, p.Reason)
 			}
 		})
+	}
+}
+
+// TestProposeKey: a column is the key if its values have ten rows on average, and it is no measured
+// number. A measured number is a feature, whatever its name.
+func TestProposeKey(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	at := func(s int) string { return time.Unix(int64(1767225600+s), 0).UTC().Format("2006-01-02 15:04:05") }
+	for name, c := range map[string]struct {
+		text          string
+		features, key []string
+		note          string
+	}{
+		"idle time": {
+			repeated("time,us,sy,id\n", 45, func(i int) string {
+				return fmt.Sprintf("%s,%d,%d,%d", at(i), 50+r.IntN(9), 30+r.IntN(9), r.IntN(12)*r.IntN(2))
+			}), []string{"us", "sy", "id"}, nil, `"id" is no key`,
+		},
+		"idle time, long": {
+			repeated("time,us,id\n", 900, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i), i%9, r.IntN(4)) }),
+			[]string{"us", "id"}, nil, `"id" is no key: it is a number that changes as a measured one does`,
+		},
+		"idle time of hosts": {
+			repeated("time,host,id\n", 900, func(i int) string {
+				return fmt.Sprintf("%s,h%d,%d", at(i/9), i%9, r.IntN(4))
+			}), []string{"id"}, []string{"host"}, `"id" could be the key or a part of it too`,
+		},
+		"fractions": {
+			repeated("time,id,v\n", 100, func(i int) string { return fmt.Sprintf("%s,%d.5,%d", at(i), i%3, i) }),
+			[]string{"id", "v"}, nil, "",
+		},
+		"entities at the same times": {
+			repeated("time,sensor,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i/5), 40+i%5, i) }),
+			[]string{"v"}, []string{"sensor"}, "",
+		},
+		"entities in turns": {
+			repeated("time,node,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i), i%5, i) }),
+			[]string{"v"}, []string{"node"}, "",
+		},
+		"one entity after the other": {
+			repeated("time,meter,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i%50), i/50, i) }),
+			[]string{"v"}, []string{"meter"}, "",
+		},
+		"entities in any order": {
+			repeated("time,device_id,v\n", 200, func(i int) string {
+				return fmt.Sprintf("%s,%d,%d", at(i), r.IntN(5), i)
+			}), []string{"v"}, []string{"device_id"}, "",
+		},
+		"padded numbers": {
+			repeated("time,machine,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%03d,%d", at(i), r.IntN(5), i) }),
+			[]string{"v"}, []string{"machine"}, "",
+		},
+		"numbers of rows": {
+			repeated("time,id,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i), i, i) }),
+			[]string{"v"}, nil, "",
+		},
+		"too few rows": {
+			repeated("time,device,v\n", 100, func(i int) string { return fmt.Sprintf("%s,d%d,%d", at(i), i%11, i) }),
+			[]string{"v"}, nil, `"device" is no key: its 11 values have 9.1 rows on average, and an entity needs 10`,
+		},
+		"the next one": {
+			repeated("time,device,site,v\n", 100, func(i int) string {
+				return fmt.Sprintf("%s,d%d,s%d,%d", at(i), i%11, i%2, i)
+			}), []string{"v"}, []string{"site"}, `"device" is no key`,
+		},
+	} {
+		file := filepath.Join(t.TempDir(), "a.csv")
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, err := Propose(t.Context(), file, Choice{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !slices.Equal(p.Spec.Features, c.features) || !slices.Equal(p.Spec.Key, c.key) ||
+			!strings.Contains(strings.Join(p.Notes, "\n"), c.note) || (c.note == "") != (len(p.Notes) == 0) {
+			t.Errorf("%s: features %q, key %q, notes %q", name, p.Spec.Features, p.Spec.Key, p.Notes)
+		}
 	}
 }
 
@@ -178,7 +270,7 @@ func TestProposeSchema(t *testing.T) {
 	schema := arrow.NewSchema(fields, nil)
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 	defer b.Release()
-	for i := range 1000 {
+	for i := range 2400 {
 		b.Field(0).(*array.TimestampBuilder).Append(arrow.Timestamp(1767225600000000 + i))
 		b.Field(1).(*array.StringBuilder).Append(fmt.Sprintf("d%d", i%200))
 		b.Field(2).(*array.Float32Builder).Append(float32(i))
@@ -216,7 +308,7 @@ func TestProposeSchema(t *testing.T) {
 			!slices.Equal(
 				s.Key,
 				[]string{"device_id"},
-			) || p.Rows != 1000 || p.Entities != 200 || s.AgentsPerGroup != 64 {
+			) || p.Rows != 2400 || p.Entities != 200 || s.AgentsPerGroup != 64 {
 			t.Errorf("%s: %d rows, %d entities\n%s", name, p.Rows, p.Entities, p.Text)
 		}
 	}

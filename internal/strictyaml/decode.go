@@ -15,6 +15,8 @@ import (
 
 	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Decode reads the one document in data into out, a pointer to a struct with yaml tags. file is the
@@ -53,19 +55,52 @@ func message(err error) string {
 	return lineInText.ReplaceAllString(text, "line $1: ")
 }
 
-// whole refuses a number with a fraction, or beyond 2^63, for an integer: the library cuts it.
-func whole(n *yaml.Node, t reflect.Type, path string) error {
-	if k := t.Kind(); k < reflect.Int || k > reflect.Uint64 || n.ShortTag() != "!!float" ||
+// scalar refuses a value that the library would take for another one than its author: none at all, an
+// octal number, and for an integer one with a fraction, an exponent, or beyond 2^63, which is cut.
+func scalar(n *yaml.Node, t reflect.Type, path string) error {
+	name, tag := strings.TrimSuffix(path, "."), n.ShortTag()
+	if tag == "!!null" && t.Kind() != reflect.Interface {
+		return fmt.Errorf("%d: %s has no value: write one, or leave the key out", n.Line, name)
+	}
+	if t.Kind() == reflect.String || tag != "!!int" && tag != "!!float" {
+		return nil
+	}
+	if !number.Plain(n.Value) {
+		return fmt.Errorf("%d: %s is %s: write it with decimal digits, without leading zeros", n.Line, name, n.Value)
+	}
+	if k := t.Kind(); k < reflect.Int || k > reflect.Uint64 || tag != "!!float" ||
 		reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
 		return nil
 	}
-	if v, err := strconv.ParseFloat(n.Value, 64); err == nil && v == math.Trunc(v) && math.Abs(v) < 1<<63 {
-		return nil // as 1e6
+	if v, err := number.Float(n.Value, 64); err != nil || v != math.Trunc(v) || math.Abs(v) >= 1<<63 {
+		return fmt.Errorf("%d: %s is %s: write a whole number", n.Line, name, n.Value)
+	} else if strings.ContainsAny(n.Value, "eE") {
+		return fmt.Errorf("%d: %s is %s: write a whole number without an exponent, as in %.0f", n.Line, name, n.Value, v)
 	}
-	return fmt.Errorf("%d: %s is %s: write a whole number", n.Line, strings.TrimSuffix(path, "."), n.Value)
+	return nil
 }
 
-// check walks a mapping beside the struct it will fill.
+// isZero reports whether a scalar is a number, a size or a duration of 0.
+func isZero(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && zeroPattern.MatchString(n.Value)
+}
+
+var zeroPattern = regexp.MustCompile(`^[-+]?0+(\.0*)?\s*[A-Za-zµ]*$`)
+
+// elements returns the type of the values of a list or a map. It is that of any value for a type that
+// reads itself.
+func elements(t reflect.Type) reflect.Type {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Map:
+		if !reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+			return t.Elem()
+		}
+	}
+	return reflect.TypeFor[any]()
+}
+
+// check walks a node beside the type that it will fill. A field with the tag zero:"default" refuses the
+// number 0, which would silently be the default.
 func check(n *yaml.Node, t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -73,33 +108,36 @@ func check(n *yaml.Node, t reflect.Type, path string) error {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice {
+	switch {
+	case n.Kind == yaml.ScalarNode:
+		return scalar(n, t, path)
+	case n.Kind == yaml.SequenceNode:
+		if len(n.Content) == 0 && t.Kind() == reflect.Slice {
+			return fmt.Errorf("%d: %s is an empty list: write an element, or leave the key out", n.Line,
+				strings.TrimSuffix(path, "."))
+		}
 		for _, c := range n.Content {
-			if err := check(c, t.Elem(), path); err != nil {
+			if err := check(c, elements(t), path); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if n.Kind == yaml.MappingNode && t.Kind() == reflect.Map {
+	case n.Kind == yaml.MappingNode && t.Kind() != reflect.Struct:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			if err := check(n.Content[i+1], t.Elem(), path+n.Content[i].Value+"."); err != nil {
+			if err := check(n.Content[i+1], elements(t), path+n.Content[i].Value+"."); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if n.Kind == yaml.ScalarNode {
-		return whole(n, t, path)
 	}
 	if t.Kind() != reflect.Struct || n.Kind != yaml.MappingNode {
 		return nil
 	}
-	fields := map[string]reflect.Type{}
+	fields, defaults := map[string]reflect.Type{}, map[string]bool{}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
 		if name != "" && name != "-" {
-			fields[name] = t.Field(i).Type
+			fields[name], defaults[name] = t.Field(i).Type, t.Field(i).Tag.Get("zero") == "default"
 		}
 	}
 	seen := map[string]bool{}
@@ -115,6 +153,10 @@ func check(n *yaml.Node, t reflect.Type, path string) error {
 			return fmt.Errorf("%d: key %q is given twice", key.Line, path+key.Value)
 		}
 		seen[key.Value] = true
+		if defaults[key.Value] && isZero(n.Content[i+1]) {
+			return fmt.Errorf("%d: %s is 0: write a value above it, or leave the key out for the default", key.Line,
+				path+key.Value)
+		}
 		if err := check(n.Content[i+1], ft, path+key.Value+"."); err != nil {
 			return err
 		}
@@ -222,8 +264,9 @@ func ParseSize(text string) (int64, error) {
 			break
 		}
 	}
-	v, err := strconv.ParseInt(strings.TrimSuffix(digits, "B"), 10, 64)
-	if err != nil || v < 0 || v > (1<<62)/unit {
+	digits = strings.TrimSuffix(digits, "B")
+	v, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !number.Plain(digits) || v < 0 || v > (1<<62)/unit {
 		return 0, fmt.Errorf("size %q: write a number with KiB, MiB or GiB, as in 2MiB", text)
 	}
 	return v * unit, nil

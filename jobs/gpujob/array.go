@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 // Type is the type of the elements of an array.
@@ -233,10 +235,10 @@ func appendNumber(out []byte, t Type, text string) ([]byte, error) {
 	le := binary.LittleEndian
 	switch t {
 	case F32:
-		v, err := strconv.ParseFloat(text, 32)
+		v, err := number.Float(text, 32)
 		return le.AppendUint32(out, math.Float32bits(float32(v))), err
 	case F64:
-		v, err := strconv.ParseFloat(text, 64)
+		v, err := number.Float(text, 64)
 		return le.AppendUint64(out, math.Float64bits(v)), err
 	case I32:
 		v, err := strconv.ParseInt(text, 10, 32)

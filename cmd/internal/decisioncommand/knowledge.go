@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/internal/observationfile"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -137,7 +138,7 @@ func lesson(s *swarmclient.Swarm, node int64, values []string) (l swarms.Learn, 
 	}
 	l.Nodes = []uint32{uint32(node)}
 	for i, text := range values {
-		v, err := strconv.ParseFloat(strings.TrimSpace(text), 32)
+		v, err := number.Float(strings.TrimSpace(text), 32)
 		if err != nil || !(math.Abs(v) <= 1) {
 			return l, command.Usage("swarm learn: --values: value %d, %q: use a number from -1 to 1, which units hold",
 				i+1, text)

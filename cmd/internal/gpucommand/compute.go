@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -45,7 +46,7 @@ printed; --out writes the others.`,
 			s.In[name] = &a
 		}
 		for name, text := range *set {
-			v, err := strconv.ParseFloat(text, 32)
+			v, err := number.Float(text, 32)
 			if err != nil {
 				return nil, command.Usage("--set %s=%s: use a number", name, text)
 			}

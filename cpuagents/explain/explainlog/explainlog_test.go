@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -38,7 +37,7 @@ func TestVersions(t *testing.T) {
 	}
 	open := func(upTo uint64) *explainlog.Log {
 		t.Helper()
-		x := explain.New(layout, rows.Clock{}, nil)
+		x := explain.New(layout, nil)
 		l, err := explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), x, upTo)
 		if err != nil {
 			t.Fatalf("Open: %v", err)
@@ -91,7 +90,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("Put of an earlier writer: %v, want ErrFenced", err)
 	}
 	layout.Features = []string{"a", "b"}
-	_, err = explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, rows.Clock{}, nil), 6)
+	_, err = explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, nil), 6)
 	if err == nil || !strings.Contains(err.Error(), "summaries of entities") {
 		t.Errorf("Open with other features: %v", err)
 	}

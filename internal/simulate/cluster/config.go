@@ -3,12 +3,12 @@ package cluster
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 )
 
@@ -178,7 +178,7 @@ func ParseNumber(text string) (float64, error) {
 			break
 		}
 	}
-	v, err := strconv.ParseFloat(digits, 64)
+	v, err := number.Float(digits, 64)
 	if v *= factor; err != nil || !(v >= 0) || math.IsInf(v, 0) {
 		return 0, fmt.Errorf("%w: %.40q is no number: write one of at least 0, as in 12.5k, 4MiB or 100Gb/s", ErrConfig,
 			text)

@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/internal/number"
 )
 
 const (
@@ -148,7 +150,7 @@ func parse(line string) (s Series, err error) {
 	s = Series{Name: words[0], Keys: map[string]float64{}}
 	for _, w := range words[1:] {
 		key, value, _ := strings.Cut(w, "=")
-		v, err := strconv.ParseFloat(value, 64)
+		v, err := number.Float(value, 64)
 		if _, twice := s.Keys[key]; err != nil || twice || !word(key) || math.IsNaN(v) || math.IsInf(v, 0) {
 			return s, fmt.Errorf("key %.40q of series %s: write a new name, = and a number", w, s.Name)
 		}

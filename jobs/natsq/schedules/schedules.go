@@ -91,6 +91,44 @@ func times(s jobs.Schedule) (*cron.SpecSchedule, error) {
 	return at, nil
 }
 
+// nextTime returns the next time of a schedule whose times up to from do not count.
+func nextTime(at *cron.SpecSchedule, from, now time.Time) time.Time {
+	if from.After(now) {
+		now = from
+	}
+	return at.Next(now).In(at.Location)
+}
+
+// Skipped returns the first time, within five years after from, that a schedule would have if its zone
+// did not skip an hour in spring, as a text of that clock, and the time at which it comes instead.
+// Skips of less than 12 hours do not count. ok is false if there is none. The schedule is valid.
+func Skipped(s jobs.Schedule, from time.Time) (wall string, next time.Time, ok bool) {
+	at, err := times(s)
+	if err != nil {
+		return "", next, false
+	}
+	shown := *at // the times as the clock shows them, in UTC
+	shown.Location = time.UTC
+	for t := from.In(at.Location); t.Before(from.AddDate(5, 0, 0)); {
+		_, gap := t.ZoneBounds()
+		if gap.IsZero() {
+			return "", next, false
+		}
+		_, before := t.Zone()
+		_, after := gap.Zone()
+		// The clock shows the times from begin to end in no second.
+		begin := gap.UTC().Add(time.Duration(before) * time.Second)
+		end := gap.UTC().Add(time.Duration(after) * time.Second)
+		missing := shown.Next(begin.Add(-time.Second))
+		if next = at.Next(gap.Add(-time.Second)); missing.Before(end) && !missing.IsZero() &&
+			next.Sub(gap) >= 12*time.Hour {
+			return missing.Format("2006-01-02 15:04"), next.In(at.Location), true
+		}
+		t = gap
+	}
+	return "", next, false
+}
+
 // due returns the times after cursor and up to now at which a schedule must run. They are the times
 // within the grace time, or, if there are none, the last missed time of a schedule that makes up
 // for it.
@@ -219,7 +257,7 @@ func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error
 		if err != nil {
 			s.Error = err.Error()
 		} else if s.Schedule = e.Schedule; !s.Paused && e.at != nil {
-			s.Next = e.at.Next(time.Now()).In(e.at.Location)
+			s.Next = nextTime(e.at, s.From, time.Now())
 		}
 		all = append(all, s)
 	})

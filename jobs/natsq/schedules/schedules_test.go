@@ -71,6 +71,56 @@ func TestCronTimes(t *testing.T) {
 	}
 }
 
+// TestCronNext: times up to From do not count.
+func TestCronNext(t *testing.T) {
+	for _, c := range []struct{ fields, from, now, want string }{
+		{"* * * * *", "2027-03-28T00:00:00Z", "2026-11-27T10:00:30Z", "2027-03-28T00:01:00Z"},
+		{"* * * * *", "2026-01-01T00:00:00Z", "2026-11-27T10:00:30Z", "2026-11-27T10:01:00Z"},
+		{"0 12 1 1 *", "2030-06-01T00:00:00Z", "2026-11-27T10:00:30Z", "2031-01-01T12:00:00Z"},
+	} {
+		at, err := times(scheduleOf("s", c.fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := nextTime(at, instant(t, c.from), instant(t, c.now)); !got.Equal(instant(t, c.want)) {
+			t.Errorf("%s from %s: %v, want %s", c.fields, c.from, got, c.want)
+		}
+	}
+	_, c := inside(t)
+	s := scheduleOf("later", "* * * * *")
+	s.From = instant(t, "2127-03-28T00:00:00Z")
+	if err := c.AddSchedule(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Schedules(t.Context())
+	if err != nil || len(all) != 1 || !all[0].Next.Equal(s.From.Add(time.Minute)) {
+		t.Errorf("the list is %+v, %v", all, err)
+	}
+}
+
+// TestCronSkipped: a time in the hour that clocks skip is found if the schedule waits long instead.
+func TestCronSkipped(t *testing.T) {
+	for _, c := range []struct{ fields, zone, wall, next string }{
+		{"30 2 28 3 *", "Europe/Berlin", "2027-03-28 02:30", "2028-03-28T00:30:00Z"},
+		{"30 2 * * *", "Europe/Berlin", "2027-03-28 02:30", "2027-03-29T00:30:00Z"},
+		{"0 2 * * sun", "Europe/Berlin", "2027-03-28 02:00", "2027-04-04T00:00:00Z"},
+		{"15 2 14 3 *", "America/New_York", "2027-03-14 02:15", "2028-03-14T06:15:00Z"},
+		{"* * * * *", "Europe/Berlin", "", ""},
+		{"0 */3 * * *", "Europe/Berlin", "", ""},
+		{"0 3 28 3 *", "Europe/Berlin", "", ""},
+		{"30 1 28 3 *", "Europe/Berlin", "", ""},
+		{"30 2 28 3 *", "", "", ""},
+		{"30 2 1 1 *", "Europe/Berlin", "", ""},
+	} {
+		s := scheduleOf("s", c.fields)
+		s.Zone = c.zone
+		wall, next, ok := Skipped(s, instant(t, "2026-11-27T10:00:00Z"))
+		if ok != (c.wall != "") || wall != c.wall || ok && !next.Equal(instant(t, c.next)) {
+			t.Errorf("%s in %q: %q, %v, %v; want %q and %s", c.fields, c.zone, wall, next, ok, c.wall, c.next)
+		}
+	}
+}
+
 // TestCronDue: what is due is what a walk over every minute finds.
 func TestCronDue(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
