@@ -107,7 +107,7 @@ func (w *Worker) room(s wire.Source) int {
 // are news.
 func (w *Worker) hasJobs(ctx context.Context, s wire.Source) (bool, error) {
 	news, _ := w.sources.begin(s)
-	_, err := w.c.NextOnce(ctx, wire.JobStream(w.Pool), s.Job("*"), 1)
+	_, err := w.c.NextOnce(ctx, s.Stream(), s.Job("*"), 1)
 	if !errors.Is(err, jobs.ErrNotFound) {
 		return err == nil, err
 	}
@@ -128,7 +128,7 @@ func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) (
 	if r.Messages = w.limits.Reserve(s, r.Messages); r.Messages == 0 {
 		return nil, nil // another fetch of this worker has the slots
 	}
-	msgs, err := w.puller.Pull(ctx, wire.JobStream(w.Pool), s.Consumer(), r)
+	msgs, err := w.puller.Pull(ctx, s.Stream(), s.Consumer(), r)
 	for _, m := range msgs {
 		w.heartbeats.Add(m)
 	}

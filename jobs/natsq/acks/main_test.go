@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // queueOf returns a connection to a server of its own, with n jobs at the source that it returns.
 func queueOf(t *testing.T, n int) (*natsconn.Conn, wire.Source, context.Context) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2 * time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	s, err := server.Start(ctx, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
@@ -49,7 +49,7 @@ func queueOf(t *testing.T, n int) (*natsconn.Conn, wire.Source, context.Context)
 	}
 	src := submit(ctx, t, c, ids...)
 	for { // the consumer learns of a stored job some microseconds later
-		cons, err := c.JS.Consumer(ctx, wire.JobStream(src.Pool), src.Consumer())
+		cons, err := c.JS.Consumer(ctx, src.Stream(), src.Consumer())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,16 +76,32 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 		}
 		waiting = waiting || n > 0
 	}
-	m, err := q.conn.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
-	if errors.Is(err, jobs.ErrNotFound) {
-		return waiting, nil
+	levels, err := q.levels(ctx, j.Pool)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range levels {
+		removed, err := q.withdrawQueued(ctx, s.At(l), j.ID)
+		if err != nil {
+			return false, err
+		}
+		waiting = waiting || removed
+	}
+	return waiting, nil
+}
+
+// withdrawQueued removes a job of a source that no worker has had, and reports whether it did.
+func (q *Queue) withdrawQueued(ctx context.Context, s wire.Source, id string) (removed bool, err error) {
+	m, err := q.conn.Last(ctx, s.Stream(), s.Job(id))
+	if errors.Is(err, jobs.ErrNotFound) || s.Level != "" && errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	var given uint64 // the sequence number of the last job that the source has delivered
 	err = q.conn.Retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
-		cons, err := q.conn.JS.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
+		cons, err := q.conn.JS.Consumer(ctx, s.Stream(), s.Consumer())
 		if err != nil {
 			return err
 		}
@@ -96,10 +112,10 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 		return false, err
 	}
 	if m.Seq <= given {
-		return waiting, nil
+		return false, nil
 	}
 	// A worker may receive the job at this moment. Then it sees the mark of Cancel. If it has ended
 	// the job before that, its result is refused, because Cancel stores one first.
-	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
-	return waiting || n > 0, err
+	n, err := q.conn.Purge(ctx, s.Stream(), s.Job(id))
+	return n > 0, err
 }

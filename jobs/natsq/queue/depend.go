@@ -110,10 +110,14 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		}
 	}
 	err := each(batch, func(j jobs.Job) error {
-		if err := q.unknown(ctx, j); err != nil {
+		s, err := q.moveTo(ctx, wire.SourceOf(j), nats.Header{wire.HeaderLevel: {string(j.Level())}})
+		if err != nil {
 			return err
 		}
-		if _, err := q.conn.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
+		if err := q.unknown(ctx, j, s); err != nil {
+			return err
+		}
+		if _, err := q.conn.Last(ctx, s.Stream(), s.Job(j.ID)); err == nil {
 			return fmt.Errorf("job %s is queued: %w", j.ID, jobs.ErrExists)
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -154,10 +158,11 @@ func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
 		{wire.SchedStream, "exo.sched.*.*.*.*." + id},
 		{wire.SchedStream, "exo.due.*.*.*.*." + id},
 	}
-	for _, p := range wire.Pools() {
-		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
+	queued, err := q.queuedPlaces(ctx, id)
+	if err != nil {
+		return false, err
 	}
-	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)},
+	places = append(append(places, queued...), [2]string{wire.ResultStream, wire.ResultSubject(id)},
 		[2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
 	for range 2 {
 		for _, place := range places {

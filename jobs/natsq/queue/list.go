@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
@@ -37,19 +40,25 @@ type ListedJob struct {
 	Note    string        `json:"note,omitempty"`      // why it does not run, if that is known
 }
 
-// Place is a position in the list of the jobs of a pool. The list has the queued jobs first, and
-// then the waiting ones. Seq is a sequence number in the stream of one of them.
+// Place is a position in the list of the jobs of a pool. The list has the queued jobs first, of the
+// default level and then of the others, and then the waiting ones. Seq is a sequence number in the
+// stream of one of them.
 type Place struct {
 	waiting bool
+	level   jobs.Level
 	Seq     uint64
 }
 
 // String returns the place as text, for ParsePlace.
 func (at Place) String() string {
-	if at.waiting {
-		return "waiting-" + strconv.FormatUint(at.Seq, 10)
+	word := "queued"
+	switch {
+	case at.waiting:
+		word = "waiting"
+	case at.level != "":
+		word = string(at.level)
 	}
-	return "queued-" + strconv.FormatUint(at.Seq, 10)
+	return word + "-" + strconv.FormatUint(at.Seq, 10)
 }
 
 // ParsePlace is the inverse of String. The empty text is the begin of the list.
@@ -59,7 +68,13 @@ func ParsePlace(text string) (at Place, ok bool) {
 	}
 	word, number, _ := strings.Cut(text, "-")
 	seq, err := strconv.ParseUint(number, 10, 64)
-	return Place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
+	at = Place{waiting: word == "waiting", Seq: seq}
+	if !at.waiting && word != "queued" {
+		at.level = jobs.Level(word)
+		ok = slices.Contains(jobs.Levels(), at.level)
+		return at, ok && err == nil
+	}
+	return at, err == nil
 }
 
 // Overview is the state of a pool at one moment, from which Describe derives the state of its jobs.
@@ -107,7 +122,13 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
-	switch s := wire.SourceOf(j); {
+	s := wire.SourceOf(j)
+	for _, l := range jobs.Levels() {
+		if stream == s.At(l).Stream() {
+			s = s.At(l)
+		}
+	}
+	switch {
 	case stream == wire.WaitStream || len(waits) > 0:
 		l.State = StateWaiting
 		return l
@@ -175,7 +196,7 @@ func (at Place) Stream(p jobs.Pool) string {
 	if at.waiting {
 		return wire.WaitStream
 	}
-	return wire.JobStream(p)
+	return wire.Source{Pool: p, Level: at.level}.Stream()
 }
 
 // Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued,
@@ -190,11 +211,14 @@ func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) e
 func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place,
 	fn func(at Place, j jobs.Job) bool,
 ) error {
-	tail := string(p) + ".*.*." + tenant + ".*"
+	levels, err := q.levels(ctx, p)
+	if err != nil {
+		return err
+	}
 	for ; ; from.Seq++ {
-		stream, subject := from.Stream(p), "exo.job."+tail
+		stream, subject := from.Stream(p), wire.AnyJob(p, from.level, tenant, "*")
 		if from.waiting {
-			subject = "exo.wait." + tail
+			subject = "exo.wait." + string(p) + ".*.*." + tenant + ".*"
 		}
 		var m *natsconn.Message
 		err := q.conn.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
@@ -204,14 +228,18 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 		switch {
 		case errors.Is(err, jobs.ErrNotFound) && from.waiting:
 			return nil
-		case errors.Is(err, jobs.ErrNotFound):
-			from = Place{waiting: true}
+		case errors.Is(err, jobs.ErrNotFound), from.level != "" && errors.Is(err, jetstream.ErrStreamNotFound):
+			if i := slices.Index(levels, from.level) + 1; i > 0 && i < len(levels) {
+				from = Place{level: levels[i]}
+			} else {
+				from = Place{waiting: true}
+			}
 			continue
 		case err != nil:
 			return err
 		}
 		from.Seq = m.Seq
-		if j, err := jobs.DecodeJob(m.Data); err == nil && !fn(from, j) {
+		if j, err := decode(m); err == nil && !fn(from, j) {
 			return nil
 		}
 	}
