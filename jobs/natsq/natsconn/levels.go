@@ -60,10 +60,8 @@ func (c *Conn) JobLevels(ctx context.Context, p jobs.Pool, maxAge time.Duration)
 		all = nil
 		list := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.job."+string(p)+".>"))
 		for name := range list.Name() {
-			for _, l := range jobs.Levels() {
-				if name == (wire.Source{Pool: p, Level: l}).Stream() {
-					all = append(all, l)
-				}
+			if l, ok := wire.LevelOf(name); ok {
+				all = append(all, l)
 			}
 		}
 		return list.Err()

@@ -122,12 +122,8 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
-	s := wire.SourceOf(j)
-	for _, l := range jobs.Levels() {
-		if stream == s.At(l).Stream() {
-			s = s.At(l)
-		}
-	}
+	level, _ := wire.LevelOf(stream)
+	s := wire.SourceOf(j).At(level)
 	switch {
 	case stream == wire.WaitStream || len(waits) > 0:
 		l.State = StateWaiting

@@ -54,6 +54,19 @@ func (s Source) Stream() string {
 	return name
 }
 
+// LevelOf returns the level of the jobs that a stream holds; ok is false for the default, and for a
+// stream of something else.
+func LevelOf(stream string) (l jobs.Level, ok bool) {
+	for _, p := range Pools() {
+		for _, l := range jobs.Levels() {
+			if stream == (Source{Pool: p, Level: l}).Stream() {
+				return l, true
+			}
+		}
+	}
+	return "", false
+}
+
 // Pools returns all pools, in a new slice.
 func Pools() []jobs.Pool { return []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} }
 
