@@ -19,7 +19,7 @@ import (
 // worker that asked for jobs before it heard of the pause still takes one.
 func queueCommand() *cobra.Command {
 	stats := &cobra.Command{
-		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",
+		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane, tenant and level",
 		Args: cobra.NoArgs, RunE: connect.Connected(queueStats),
 	}
 	connect.Flags(stats.Flags())

@@ -87,6 +87,17 @@ func TestGPUAgentJobs(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, r, r.Error)
 		}
 	}
+	// A CPU agent makes the stream of a level, and a GPU agent reads it.
+	inMemory := job("copy", "memory").WithLevel(jobs.LevelMemory)
+	inMemory.Pool, inMemory.Tenant = jobs.PoolGPU, "acme"
+	if err := c.agent(t).Queue.Submit(ctx, inMemory); err != nil {
+		t.Errorf("submit in memory: %v", err)
+	} else if r, err := operator.Results.Result(ctx, "memory"); err != nil || string(r.Output) != `"data"` {
+		t.Errorf("memory: %+v, %v", r, err)
+	}
+	if s, err := operator.JS.Stream(ctx, "EXO_JOBS_GPU_MEMORY"); err != nil || s.CachedInfo().State.LastSeq != 1 {
+		t.Errorf("the stream of the level: %+v, %v", s, err)
+	}
 	if r := do("fail", "failed", "1"); r.Error == nil || r.Error.Code != jobs.CodeInput {
 		t.Errorf("failed: %+v", r)
 	}
