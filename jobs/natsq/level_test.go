@@ -3,6 +3,7 @@ package natsq_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -20,19 +21,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestLevelStreams: on three servers a job chooses between memory, one and three replicas. The default
-// level needs no stream of its own, and what the cluster cannot give is refused.
-func TestLevelStreams(t *testing.T) {
-	t.Parallel()
+// threeServers starts a cluster.
+func threeServers(t *testing.T) (all [3]*server.Server) {
+	t.Helper()
 	var ports [3]int
 	var routes []string
 	for i := range ports {
 		ports[i] = natsqtest.Port(t)
 		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ports[i]))
 	}
-	var servers [3]*server.Server
 	var started sync.WaitGroup
-	for i := range servers {
+	for i := range all {
 		dir := t.TempDir()
 		started.Go(func() {
 			s, err := server.Start(t.Context(), server.Options{
@@ -42,16 +41,24 @@ func TestLevelStreams(t *testing.T) {
 				t.Errorf("server.Start: %v", err)
 				return
 			}
-			servers[i] = s
+			all[i] = s
 		})
 	}
 	started.Wait()
-	for _, s := range servers {
+	for _, s := range all {
 		if s == nil {
 			t.FailNow()
 		}
 		t.Cleanup(s.Close)
 	}
+	return all
+}
+
+// TestLevelStreams: on three servers a job chooses between memory, one and three replicas. The default
+// level needs no stream of its own, and what the cluster cannot give is refused.
+func TestLevelStreams(t *testing.T) {
+	t.Parallel()
+	servers := threeServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	c, err := natsq.Connect(ctx, natsconn.Options{URL: servers[0].URL(), Replicas: 3})
@@ -183,5 +190,140 @@ func TestLevelOldAgents(t *testing.T) {
 		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// TestLevelAway: while the only server of a level is away, the jobs of other levels are submitted,
+// listed, counted and done by workers that start meanwhile, and nothing says "not found" of a job that
+// may be there.
+func TestLevelAway(t *testing.T) {
+	t.Parallel()
+	servers := threeServers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	connect := func(s *server.Server) *natsq.Conn {
+		t.Helper()
+		c, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL(), Replicas: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	c := connect(servers[0])
+	if err := c.Queue.Submit(ctx, natsqtest.Job("away", "k").WithLevel(jobs.LevelOne)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.JS.Stream(ctx, "EXO_JOBS_CPU_ONE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := s.CachedInfo().Cluster.Leader
+	var left *server.Server
+	for i, s := range servers {
+		if fmt.Sprintf("s%d", i) == has {
+			s.Close()
+		} else {
+			left = s
+		}
+	}
+	c = connect(left)
+	for _, id := range []string{"here", "here2"} {
+		if err := c.Queue.Submit(ctx, natsqtest.Job(id, "k")); err != nil {
+			t.Errorf("the default level: %v", err)
+		}
+	}
+	if err := c.Queue.Submit(ctx, natsqtest.Job("memory", "k").WithLevel(jobs.LevelMemory)); err != nil {
+		t.Errorf("memory: %v", err)
+	}
+	if st, err := c.Queue.Stats(ctx, jobs.PoolCPU); err != nil || st.Jobs != 3 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	n := 0
+	if err := c.Queue.Jobs(ctx, jobs.PoolCPU, func(jobs.Job) bool { n++; return true }); err != nil || n != 3 {
+		t.Errorf("%d jobs are listed: %v", n, err)
+	}
+	if _, err := c.Queue.Find(ctx, "here"); err != nil {
+		t.Errorf("a job of another level: %v", err)
+	}
+	if _, err := c.Queue.Find(ctx, "away"); !errors.Is(err, jobs.ErrUnavailable) {
+		t.Errorf("a job that may be there: %v", err)
+	}
+	if there, err := c.Queue.Known(ctx, "away"); there || !errors.Is(err, jobs.ErrUnavailable) {
+		t.Errorf("a job that may be there is known %v: %v", there, err)
+	}
+	natsqtest.Work(t, c, natsq.WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
+			return nil, nil
+		}},
+	})
+	for _, id := range []string{"here", "here2", "memory"} {
+		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err := c.Queue.Cancel(ctx, natsqtest.Job("here", "k"), false); err != nil {
+		t.Errorf("cancel a job that has ended: %v", err)
+	}
+}
+
+// TestLevelServerRestart: a server that starts again has lost its jobs in memory, and the stream. The
+// same worker goes on with jobs of the default level, and with new jobs in memory.
+func TestLevelServerRestart(t *testing.T) {
+	t.Parallel()
+	o := server.Options{Dir: t.TempDir(), Port: natsqtest.Port(t), Fast: true}
+	s, err := server.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	c, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	submit := func(id, kind string, l jobs.Level) {
+		t.Helper()
+		natsqtest.Eventually(t, "job "+id+" to be taken", func() bool {
+			err := c.Queue.Submit(ctx, natsqtest.Job(id, kind).WithLevel(l))
+			if err != nil && !errors.Is(err, jobs.ErrExists) {
+				t.Logf("submit %s: %v", id, err)
+			}
+			return err == nil || errors.Is(err, jobs.ErrExists)
+		})
+	}
+	natsqtest.Work(t, c, natsq.WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
+			return nil, nil
+		}},
+	})
+	submit("m1", "k", jobs.LevelMemory)
+	natsqtest.Await(t, c, "m1")
+	submit("lost", "unserved", jobs.LevelMemory)
+	submit("kept", "unserved", "")
+	s.Close()
+	if s, err = server.Start(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	for i := range 3 {
+		submit(fmt.Sprint("d", i), "k", "")
+		submit(fmt.Sprint("m-after", i), "k", jobs.LevelMemory)
+	}
+	for i := range 3 {
+		for _, id := range []string{fmt.Sprint("d", i), fmt.Sprint("m-after", i)} {
+			if r := natsqtest.Await(t, c, id); r.Status != jobs.Done {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	if _, err := c.Queue.Find(ctx, "kept"); err != nil {
+		t.Errorf("a job on disk: %v", err)
+	}
+	if _, err := c.Queue.Find(ctx, "lost"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("a job in memory: %v", err)
 	}
 }

@@ -288,7 +288,7 @@ func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) 
 		return 0, err
 	}
 	for _, l := range append([]jobs.Level{""}, levels...) {
-		err := ct.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
+		err := ct.conn.AtLevel(ctx, p, l, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
 			s, err := ct.conn.JS.Stream(ctx, wire.Source{Pool: p, Level: l}.Stream())
 			if err != nil {
 				return err
@@ -300,7 +300,7 @@ func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) 
 			n += len(info.State.Subjects) // a job is one message on a subject of its own
 			return nil
 		})
-		if err != nil && (l == "" || !errors.Is(err, jetstream.ErrStreamNotFound)) {
+		if err != nil && (l == "" || !errors.Is(err, jobs.ErrNotFound) && !errors.Is(err, jobs.ErrUnavailable)) {
 			return 0, err
 		}
 	}

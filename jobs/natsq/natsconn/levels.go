@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,30 +31,86 @@ type poolLevels struct {
 	read     time.Time    // when exist was read
 	replicas int          // of the default level; 0: not known
 	counted  time.Time    // when replicas was read
+	// silent is until when a level is not asked, because its server did not answer.
+	silent map[jobs.Level]time.Time
+	// reconnects is the count of the connection when something was read. A server that has started
+	// again has lost its streams in memory.
+	reconnects uint64
 }
 
-func (l *levels) of(p jobs.Pool) poolLevels {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.pools[p]
-}
-
-func (l *levels) change(p jobs.Pool, fn func(*poolLevels)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known := l.pools[p]
-	fn(&known)
-	if l.pools == nil {
-		l.pools = map[jobs.Pool]poolLevels{}
+// levelsOf returns what is known of the levels of a pool since the connection was last made.
+func (c *Conn) levelsOf(p jobs.Pool) poolLevels {
+	n := c.NC.Stats().Reconnects
+	c.levels.mu.Lock()
+	defer c.levels.mu.Unlock()
+	if known := c.levels.pools[p]; known.reconnects == n {
+		return known
 	}
-	l.pools[p] = known
+	return poolLevels{reconnects: n}
+}
+
+// learn changes what is known of the levels of a pool, unless the connection was made again since was
+// was known.
+func (c *Conn) learn(p jobs.Pool, was poolLevels, fn func(*poolLevels)) {
+	known := c.levelsOf(p)
+	if known.reconnects != was.reconnects {
+		return
+	}
+	c.levels.mu.Lock()
+	defer c.levels.mu.Unlock()
+	fn(&known)
+	if c.levels.pools == nil {
+		c.levels.pools = map[jobs.Pool]poolLevels{}
+	}
+	c.levels.pools[p] = known
+}
+
+// AtLevel is Retry for a request to the stream of a pool and level. A level other than the default is
+// asked once, and briefly, so that one whose only server is away stops nobody who looks at all levels.
+// The call fails with jobs.ErrUnavailable then, at once for the next LevelsAge, and with
+// jobs.ErrNotFound if there is no such stream any more.
+func (c *Conn) AtLevel(ctx context.Context, p jobs.Pool, l jobs.Level, what string,
+	fn func(ctx context.Context) error,
+) error {
+	if l == "" {
+		return c.Retry(ctx, what, fn)
+	}
+	silent := fmt.Errorf("%s: level %s of pool %s does not answer: start the NATS server that has it: %w", what, l, p,
+		jobs.ErrUnavailable)
+	was := c.levelsOf(p)
+	if time.Now().Before(was.silent[l]) {
+		return silent
+	}
+	try, cancel := context.WithTimeout(ctx, ShortTry)
+	defer cancel()
+	err := fn(try)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%s: there is no level %s: %w", what, l, jobs.ErrNotFound)
+	case !IsTransient(err):
+		return err
+	}
+	c.learn(p, was, func(known *poolLevels) {
+		silent := maps.Clone(known.silent)
+		if silent == nil {
+			silent = map[jobs.Level]time.Time{}
+		}
+		silent[l] = time.Now().Add(LevelsAge)
+		known.silent = silent
+	})
+	return silent
 }
 
 // JobLevels returns the levels of a pool, besides the default, whose streams exist. The answer is at
 // most maxAge old; with 0 the server is asked. Most clusters have none.
 func (c *Conn) JobLevels(ctx context.Context, p jobs.Pool, maxAge time.Duration) (all []jobs.Level, err error) {
-	if known := c.levels.of(p); time.Since(known.read) < maxAge {
-		return known.exist, nil
+	was := c.levelsOf(p)
+	if time.Since(was.read) < maxAge {
+		return was.exist, nil
 	}
 	began := time.Now()
 	err = c.Retry(ctx, "look for the levels of pool "+string(p), func(ctx context.Context) error {
@@ -72,7 +129,7 @@ func (c *Conn) JobLevels(ctx context.Context, p jobs.Pool, maxAge time.Duration)
 	slices.SortFunc(all, func(a, b jobs.Level) int {
 		return slices.Index(jobs.Levels(), a) - slices.Index(jobs.Levels(), b)
 	})
-	c.levels.change(p, func(known *poolLevels) { known.exist, known.read = all, began })
+	c.learn(p, was, func(known *poolLevels) { known.exist, known.read = all, began })
 	return all, nil
 }
 
@@ -101,8 +158,9 @@ func (c *Conn) GrantLevel(ctx context.Context, p jobs.Pool, l jobs.Level) (jobs.
 
 // defaultReplicas returns the number of replicas of the default level of a pool.
 func (c *Conn) defaultReplicas(ctx context.Context, p jobs.Pool) (n int, err error) {
-	if known := c.levels.of(p); known.replicas > 0 && time.Since(known.counted) < LevelsAge {
-		return known.replicas, nil
+	was := c.levelsOf(p)
+	if was.replicas > 0 && time.Since(was.counted) < LevelsAge {
+		return was.replicas, nil
 	}
 	began := time.Now()
 	err = c.Retry(ctx, "look at the queue of pool "+string(p), func(ctx context.Context) error {
@@ -113,7 +171,7 @@ func (c *Conn) defaultReplicas(ctx context.Context, p jobs.Pool) (n int, err err
 		return err
 	})
 	if err == nil {
-		c.levels.change(p, func(known *poolLevels) { known.replicas, known.counted = n, began })
+		c.learn(p, was, func(known *poolLevels) { known.replicas, known.counted = n, began })
 	}
 	return n, err
 }

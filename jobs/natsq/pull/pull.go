@@ -107,6 +107,9 @@ func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, n
 	defer cancel()
 	for n := 0; n < r.Messages; {
 		m, err := sub.NextMsgWithContext(wait)
+		if errors.Is(err, nats.ErrNoResponders) { // the client's word for a 503 without a body
+			return ErrNoConsumer
+		}
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // whoever holds back what is there will be asked again

@@ -82,20 +82,21 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 	}
 	for _, l := range levels {
 		removed, err := q.withdrawQueued(ctx, s.At(l), j.ID)
-		if err != nil {
+		switch {
+		case absent(l, err) && l != j.Level(), errors.Is(err, jobs.ErrNotFound):
+		case err != nil:
 			return false, err
+		default: // it is at no other level
+			return waiting || removed, nil
 		}
-		waiting = waiting || removed
 	}
 	return waiting, nil
 }
 
-// withdrawQueued removes a job of a source that no worker has had, and reports whether it did.
+// withdrawQueued removes a job of a source that no worker has had, and reports whether it did. It fails
+// with jobs.ErrNotFound if the source does not have the job.
 func (q *Queue) withdrawQueued(ctx context.Context, s wire.Source, id string) (removed bool, err error) {
-	m, err := q.conn.Last(ctx, s.Stream(), s.Job(id))
-	if errors.Is(err, jobs.ErrNotFound) || s.Level != "" && errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, nil
-	}
+	m, err := q.lastAt(ctx, s, s.Job(id))
 	if err != nil {
 		return false, err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -46,6 +45,21 @@ func copyLevel(to *nats.Msg, from nats.Header) {
 func (q *Queue) levels(ctx context.Context, p jobs.Pool) ([]jobs.Level, error) {
 	all, err := q.conn.JobLevels(ctx, p, 0)
 	return append([]jobs.Level{""}, all...), err
+}
+
+// absent reports whether an error of natsconn.Conn.AtLevel says that a level other than the default is
+// gone, or that its server is away.
+func absent(l jobs.Level, err error) bool {
+	return l != "" && (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrUnavailable))
+}
+
+// lastAt returns the last message of a source on the subject of a job, which may have wildcards.
+func (q *Queue) lastAt(ctx context.Context, s wire.Source, subject string) (m *natsconn.Message, err error) {
+	err = q.conn.AtLevel(ctx, s.Pool, s.Level, "read "+subject, func(ctx context.Context) (err error) {
+		m, err = q.conn.LastOnce(ctx, s.Stream(), subject)
+		return err
+	})
+	return m, err
 }
 
 // moveTo returns the source into which a waiting or delayed job moves. If the cluster does not give its
@@ -133,7 +147,8 @@ func (q *Queue) usesLevels(ctx context.Context, p jobs.Pool) bool {
 }
 
 // elsewhere fails with jobs.ErrExists if the source of a job has the id at another level than s. A
-// level whose first job comes from another process is seen after natsconn.LevelsAge.
+// level whose first job comes from another process is seen after natsconn.LevelsAge, and one whose
+// server is away is not asked.
 func (q *Queue) elsewhere(ctx context.Context, s wire.Source, id string) error {
 	levels, err := q.conn.JobLevels(ctx, s.Pool, natsconn.LevelsAge)
 	if err != nil || len(levels) == 0 {
@@ -144,12 +159,11 @@ func (q *Queue) elsewhere(ctx context.Context, s wire.Source, id string) error {
 			continue
 		}
 		o := s.At(l)
-		_, err := q.conn.Last(ctx, o.Stream(), o.Job(id))
+		_, err := q.lastAt(ctx, o, o.Job(id))
 		switch {
 		case err == nil:
 			return fmt.Errorf("job %s is queued at another level: %w", id, jobs.ErrExists)
-		case errors.Is(err, jobs.ErrNotFound), l != "" && errors.Is(err, jetstream.ErrStreamNotFound):
-		default:
+		case !errors.Is(err, jobs.ErrNotFound) && !absent(l, err):
 			return err
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -217,14 +215,18 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 			subject = "exo.wait." + string(p) + ".*.*." + tenant + ".*"
 		}
 		var m *natsconn.Message
-		err := q.conn.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
+		level := from.level
+		if from.waiting {
+			level = ""
+		}
+		err := q.conn.AtLevel(ctx, p, level, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
 			m, err = q.conn.NextOnce(ctx, stream, subject, from.Seq)
 			return err
 		})
 		switch {
 		case errors.Is(err, jobs.ErrNotFound) && from.waiting:
 			return nil
-		case errors.Is(err, jobs.ErrNotFound), from.level != "" && errors.Is(err, jetstream.ErrStreamNotFound):
+		case errors.Is(err, jobs.ErrNotFound), absent(from.level, err):
 			if i := slices.Index(levels, from.level) + 1; i > 0 && i < len(levels) {
 				from = Place{level: levels[i]}
 			} else {

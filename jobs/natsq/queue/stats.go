@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -50,8 +51,9 @@ func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source
 	return all, held, err
 }
 
-// eachLevel calls fn with the stream of each level of a pool, the default first. fn may be called
-// again after an error, so it changes nothing of its caller's before it succeeds.
+// eachLevel calls fn with the stream of each level of a pool, the default first. Other levels whose
+// stream is gone or does not answer are left out. fn may be called again after an error, so it changes
+// nothing of its caller's before it succeeds.
 func (q *Queue) eachLevel(ctx context.Context, p jobs.Pool, what string,
 	fn func(ctx context.Context, l jobs.Level, s jetstream.Stream) error,
 ) error {
@@ -60,17 +62,14 @@ func (q *Queue) eachLevel(ctx context.Context, p jobs.Pool, what string,
 		return err
 	}
 	for _, l := range levels {
-		err := q.conn.Retry(ctx, what+" of pool "+string(p), func(ctx context.Context) error {
+		err := q.conn.AtLevel(ctx, p, l, what+" of pool "+string(p), func(ctx context.Context) error {
 			s, err := q.conn.JS.Stream(ctx, wire.Source{Pool: p, Level: l}.Stream())
 			if err != nil {
 				return err
 			}
 			return fn(ctx, l, s)
 		})
-		if l != "" && errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // an operator has removed it
-		}
-		if err != nil {
+		if err != nil && !absent(l, err) {
 			return err
 		}
 	}
@@ -163,41 +162,62 @@ func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string,
 	if err := jobs.CheckID("job id", id); err != nil {
 		return j, "", 0, err
 	}
-	places := [][2]string{
-		{wire.WaitStream, "exo.wait.*.*.*.*." + id},
-		{wire.SchedStream, "exo.sched.*.*.*.*." + id},
-		{wire.SchedStream, "exo.due.*.*.*.*." + id},
-	}
-	queued, err := q.queuedPlaces(ctx, id)
+	all, err := q.places(ctx, id)
 	if err != nil {
 		return j, "", 0, err
 	}
-	for _, place := range append(places, queued...) {
-		m, err := q.conn.Last(ctx, place[0], place[1])
-		if errors.Is(err, jobs.ErrNotFound) {
-			continue
-		}
-		if err != nil {
+	var away error // a level that does not answer
+	for _, at := range all {
+		m, err := q.lastIn(ctx, at)
+		switch {
+		case errors.Is(err, jobs.ErrNotFound):
+		case absent(at.source.Level, err):
+			away = err
+		case err != nil:
 			return j, "", 0, err
+		default:
+			j, err = decode(m)
+			return j, at.stream, m.Seq, err
 		}
-		j, err = decode(m)
-		return j, place[0], m.Seq, err
+	}
+	if away != nil {
+		return j, "", 0, fmt.Errorf("look for job %s: %w", id, away)
 	}
 	return j, "", 0, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
 }
 
-// queuedPlaces returns the streams of all pools and levels, each with the subject of a job with an id.
-func (q *Queue) queuedPlaces(ctx context.Context, id string) (all [][2]string, err error) {
+// placeOf is where the job with an id may be.
+type placeOf struct {
+	stream, subject string
+	source          wire.Source // with a pool for the streams of queued jobs
+}
+
+// places returns where a job that has not ended may be, in the order in which it moves.
+func (q *Queue) places(ctx context.Context, id string) ([]placeOf, error) {
+	all := []placeOf{
+		{stream: wire.WaitStream, subject: "exo.wait.*.*.*.*." + id},
+		{stream: wire.SchedStream, subject: "exo.sched.*.*.*.*." + id},
+		{stream: wire.SchedStream, subject: "exo.due.*.*.*.*." + id},
+	}
 	for _, p := range wire.Pools() {
 		levels, err := q.levels(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range levels {
-			all = append(all, [2]string{wire.Source{Pool: p, Level: l}.Stream(), wire.AnyJob(p, l, "*", id)})
+			s := wire.Source{Pool: p, Level: l}
+			all = append(all, placeOf{s.Stream(), wire.AnyJob(p, l, "*", id), s})
 		}
 	}
 	return all, nil
+}
+
+// lastIn returns the message of a job in a place.
+func (q *Queue) lastIn(ctx context.Context, at placeOf) (*natsconn.Message, error) {
+	if at.source.Level != "" {
+		return q.lastAt(ctx, at.source, at.subject)
+	}
+	return q.conn.Last(ctx, at.stream, at.subject)
 }
 
 // Over reports whether a job has ended, or is not known.
