@@ -83,8 +83,8 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			if s.Agents == 0 {
 				agents = "no agent of kind " + s.Kind
 			}
-			if err := p.Item(nil, pool, s.Kind, s.Lane, s.Tenant, cmp.Or(s.Level, "default"), s.Waiting, s.Running, s.Retried,
-				s.Paused || st.Paused, agents); err != nil {
+			if err := p.Item(nil, pool, s.Kind, s.Lane, s.Tenant, cmp.Or(s.Level, "default"), s.Waiting,
+				s.Running, s.Retried, s.Paused || st.Paused, agents); err != nil {
 				return err
 			}
 		}

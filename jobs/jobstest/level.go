@@ -64,7 +64,10 @@ func testLevels(t *testing.T, q Queue) {
 		t.Error(err)
 	}
 	var listed []string
-	if err := c.Jobs(ctx, jobs.PoolCPU, func(j jobs.Job) bool { listed = append(listed, j.ID); return true }); err != nil {
+	if err := c.Jobs(ctx, jobs.PoolCPU, func(j jobs.Job) bool {
+		listed = append(listed, j.ID)
+		return true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range []jobs.Job{plain, memory, one, child, grandchild} {
@@ -112,7 +115,7 @@ func testLevelsRefused(t *testing.T, q Queue) {
 	for want, change := range map[string]func(j *jobs.Job){
 		`replicas 2: use 1, 3 or 5`:                          func(j *jobs.Job) { j.Replicas = 2 },
 		`durability "fast": use "synced" or "memory"`:        func(j *jobs.Job) { j.Durability = "fast" },
-		`durability "memory" with 3 replicas`:                func(j *jobs.Job) { j.Durability, j.Replicas = "memory", 3 },
+		`durability "memory" with 3 replicas`:                func(j *jobs.Job) { *j = j.WithLevel("memory"); j.Replicas = 3 },
 		`exoswarm init --replicas 3, on as many servers`:     func(j *jobs.Job) { j.Replicas = 3 },
 		`the streams of this cluster have 1, and a job may `: func(j *jobs.Job) { j.Replicas = 5 },
 	} {
@@ -122,7 +125,8 @@ func testLevelsRefused(t *testing.T, q Queue) {
 			j := job("a", 1)
 			change(&j)
 			more(&j)
-			if err := c.Submit(within(t), j); jobs.AsError(err).Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
+			if err := c.Submit(within(t), j); jobs.AsError(err).Code != jobs.CodeInvalid ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%v does not say %q", err, want)
 			}
 			if _, err := c.Find(within(t), j.ID); !errors.Is(err, jobs.ErrNotFound) {

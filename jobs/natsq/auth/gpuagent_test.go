@@ -127,7 +127,9 @@ func TestGPUAgentDenied(t *testing.T) {
 		"$KV.EXO_CONTROL.pause.gpu", "$KV.EXO_CRON.n", "$SYS.REQ.SERVER.PING",
 		"$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.c",
 	}
-	for _, stream := range []string{"EXO_JOBS_CPU", "EXO_JOBS_CPU_MEMORY", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_PUSH", "KV_EXO_CRON"} {
+	for _, stream := range []string{
+		"EXO_JOBS_CPU", "EXO_JOBS_CPU_MEMORY", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_PUSH", "KV_EXO_CRON",
+	} {
 		for _, ask := range []string{
 			"CONSUMER.CREATE." + stream + ".c", "CONSUMER.MSG.NEXT." + stream + ".c", "DIRECT.GET." + stream,
 			"STREAM.MSG.GET." + stream, "STREAM.PURGE." + stream,

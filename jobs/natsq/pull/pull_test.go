@@ -2,6 +2,7 @@ package pull_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -39,6 +40,9 @@ func TestPullFull(t *testing.T) {
 	})
 	p := pull.New(c.NC, nil)
 	defer p.Close()
+	if _, err := p.Pull(ctx, s.Stream(), "none", pull.Request{Messages: 1}); !errors.Is(err, pull.ErrNoConsumer) {
+		t.Fatalf("a consumer that does not exist: %v", err)
+	}
 	for i := range 6 {
 		got, err := p.Pull(ctx, s.Stream(), s.Consumer(), pull.Request{Messages: 10, MaxBytes: 1 << 20})
 		if err != nil || len(got) != 10 {

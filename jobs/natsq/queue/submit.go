@@ -114,8 +114,8 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		case j.NotBefore.After(now):
 			return jobs.Errorf(jobs.CodeInvalid, "job %s is delayed: submit it alone", j.ID)
 		case j.Level() != batch[0].Level():
-			return jobs.Errorf(jobs.CodeInvalid, "job %s asks for another level than job %s of the batch: submit jobs of "+
-				"different replicas and durability apart", j.ID, batch[0].ID)
+			return jobs.Errorf(jobs.CodeInvalid, "job %s asks for another level than job %s of the batch: submit jobs "+
+				"of different replicas and durability apart", j.ID, batch[0].ID)
 		case seen[j.ID]:
 			return fmt.Errorf("%s: job %s is in the batch twice: %w", what, j.ID, jobs.ErrExists)
 		}

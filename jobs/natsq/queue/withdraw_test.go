@@ -140,7 +140,8 @@ func TestBatchRules(t *testing.T) {
 		if err := c.SubmitBatch(ctx, k.batch); err == nil || !strings.Contains(err.Error(), k.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n, first, err := c.countKnown(ctx, k.batch[:1], sourcesOf(k.batch[:1])); n != 0 || first != "" || err != nil {
+		if n, first, err := c.countKnown(ctx, k.batch[:1], sourcesOf(k.batch[:1])); n != 0 || first != "" ||
+			err != nil {
 			t.Errorf("%s: %d are known, the first is %s, %v", name, n, first, err)
 		}
 	}

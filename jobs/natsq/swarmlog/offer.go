@@ -59,7 +59,9 @@ func (t *leaseTable) peers(own string) []swarms.Peer {
 	}
 	var all []swarms.Peer
 	for id, o := range t.sessions {
-		all = append(all, swarms.Peer{Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Asks: o.asks, Own: id == own})
+		all = append(all, swarms.Peer{
+			Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Asks: o.asks, Own: id == own,
+		})
 	}
 	slices.SortFunc(all, func(a, b swarms.Peer) int { return cmp.Compare(a.Session, b.Session) })
 	return all

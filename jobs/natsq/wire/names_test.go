@@ -39,7 +39,8 @@ func TestNames(t *testing.T) {
 	})
 	for _, bad := range []string{
 		"", "exo.job.cpu.k.normal", "exo.job.cpu.k.urgent.t.id", "exo.job.tpu.k.low.t.id",
-		"exo.job.cpu.k.low.t.id.more", "exo.job.cpu.k.low.t.id.", "exo.wait.cpu.k.low.t.id.memory", "exo.job.cpu.k.low.t.id.one.x", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id",
+		"exo.job.cpu.k.low.t.id.more", "exo.job.cpu.k.low.t.id.", "exo.wait.cpu.k.low.t.id.memory",
+		"exo.job.cpu.k.low.t.id.one.x", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id",
 	} {
 		if _, _, ok := ParseSubject(bad); ok {
 			t.Errorf("%q was taken", bad)
