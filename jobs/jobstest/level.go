@@ -113,11 +113,11 @@ func testLevels(t *testing.T, q Queue) {
 func testLevelsRefused(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	for want, change := range map[string]func(j *jobs.Job){
-		`replicas 2: use 1, 3 or 5`:                          func(j *jobs.Job) { j.Replicas = 2 },
-		`durability "fast": use "synced" or "memory"`:        func(j *jobs.Job) { j.Durability = "fast" },
-		`durability "memory" with 3 replicas`:                func(j *jobs.Job) { *j = j.WithLevel("memory"); j.Replicas = 3 },
-		`exoswarm init --replicas 3, on as many servers`:     func(j *jobs.Job) { j.Replicas = 3 },
-		`the streams of this cluster have 1, and a job may `: func(j *jobs.Job) { j.Replicas = 5 },
+		`replicas 2: use 1, 3 or 5`:                   func(j *jobs.Job) { j.Replicas = 2 },
+		`durability "fast": use "synced" or "memory"`: func(j *jobs.Job) { j.Durability = "fast" },
+		`durability "memory" with 3 replicas`:         func(j *jobs.Job) { *j = j.WithLevel("memory"); j.Replicas = 3 },
+		`exoswarm init --replicas 3`:                  func(j *jobs.Job) { j.Replicas = 3 },
+		`the streams of this cluster have 1`:          func(j *jobs.Job) { j.Replicas = 5 },
 	} {
 		for _, more := range []func(j *jobs.Job){
 			func(*jobs.Job) {}, func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) },
