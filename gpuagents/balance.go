@@ -12,7 +12,11 @@ import (
 )
 
 // An agent that holds two shards more than another one offers it a shard, which that one follows
-// and then takes over; RFC 0027 has the reasons.
+// and then takes over; RFC 0027 has the reasons. An agent with little work asks for shards, and the
+// agent with the most offers it one at once.
+//
+// Shards do not go back and forth: a move needs a difference of two, which it makes smaller, and a
+// shard that was taken over stays for settleFactor times Options.Rebalance.
 
 const (
 	// DefaultRebalance is how long the agents of a cluster must be the same before shards move.
@@ -22,6 +26,9 @@ const (
 	// settleFactor is for how many times Options.Rebalance a shard stays that was taken over, and
 	// an agent gets no offer that has not accepted one.
 	settleFactor = 10
+	// askAfter is how long an agent must have had little work before it asks. Agents that start
+	// together have shared the shards by then that are free.
+	askAfter = 250 * time.Millisecond
 )
 
 // balancer keeps the offers of an agent. One goroutine uses it.
@@ -32,6 +39,7 @@ type balancer struct {
 	offers  map[string]time.Time // by lease key: the time of the offer
 	to      map[string]string    // by lease key: to which session
 	refused map[string]time.Time // when it did not take a shard
+	idle    time.Time            // since when the agent has little work; zero: it has not
 }
 
 // newBalancer returns the balancer of an agent.
@@ -55,20 +63,60 @@ func (b *balancer) run(ctx context.Context) {
 		s := a.session
 		a.mu.Unlock()
 		var freed <-chan struct{}
-		if s != nil {
+		var again <-chan time.Time
+		if s == nil {
+			again = time.After(askAfter)
+		} else {
 			freed = s.Freed()
 			b.attendOffers(ctx, s)
 			if a.o.Rebalance > 0 {
 				b.offerOne(ctx, s)
+				again = b.ask(s)
 			}
 		}
 		select {
 		case <-tick.C:
+		case <-again:
 		case <-freed:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// ask says whether the agent asks others for shards: it has room, and less than half of the shards of
+// the agent with the most, which has two more. It returns a channel that tells when to call it again,
+// or nil.
+func (b *balancer) ask(s swarms.Session) (again <-chan time.Time) {
+	own, most := 0, 0
+	for _, p := range s.Peers() {
+		if p.Own {
+			own = p.Leases
+		} else if p.Takes {
+			most = max(most, p.Leases)
+		}
+	}
+	if most-own < 2 || 2*own >= most || !b.a.takesMore() {
+		b.idle = time.Time{}
+		s.Ask(false)
+		return nil
+	}
+	now := time.Now()
+	if b.idle.IsZero() {
+		b.idle = now
+	}
+	if wait := askAfter - now.Sub(b.idle); wait > 0 {
+		return time.After(wait)
+	}
+	s.Ask(true)
+	return nil
+}
+
+// takesMore reports whether the agent has room for another shard.
+func (a *Agent) takesMore() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pool.Accepts() && a.leases < a.o.MaxShards && a.parkedBytes < a.o.ParkedMemory
 }
 
 // attendOffers hands over shards that are followed, and withdraws offers that were not accepted.
@@ -122,58 +170,80 @@ func (a *Agent) holds(key string) bool {
 	return p != nil && p.lease != nil
 }
 
-// offerOne offers a shard to the agent with the fewest, if that has two less and the agents have
-// been the same for long enough.
+// offerOne offers a shard to the agent with the fewest, if that has two less. The agents must have been
+// the same for long enough, or that one asks and no agent has more than this one.
 func (b *balancer) offerOne(ctx context.Context, s swarms.Session) {
 	a := b.a
 	now := time.Now()
 	var sessions []string
-	var own, least *swarms.Peer
+	var own, least, asks, most *swarms.Peer
 	peers := s.Peers()
-	for i, p := range peers {
+	for i := range peers {
+		p := &peers[i]
 		sessions = append(sessions, p.Session)
-		switch {
-		case p.Own:
-			own = &peers[i]
-		case !p.Takes, now.Sub(b.refused[p.Session]) < settleFactor*a.o.Rebalance:
-		case least == nil || p.Leases < least.Leases:
-			least = &peers[i]
+		if most == nil || p.Leases > most.Leases { // of several the first, in the order of sessions
+			most = p
+		}
+		if p.Own {
+			own = p
+			continue
+		}
+		if !p.Takes || now.Sub(b.refused[p.Session]) < settleFactor*a.o.Rebalance {
+			continue
+		}
+		if least == nil || p.Leases < least.Leases {
+			least = p
+		}
+		if p.Asks && (asks == nil || p.Leases < asks.Leases) {
+			asks = p
 		}
 	}
 	if !slices.Equal(sessions, b.agents) {
 		b.agents, b.since = sessions, now
 	}
-	if now.Sub(b.since) < a.o.Rebalance || own == nil || least == nil || own.Leases-least.Leases < 2 ||
-		len(b.offers) > 0 {
+	to := least
+	if now.Sub(b.since) < a.o.Rebalance {
+		if to = asks; most != own {
+			return
+		}
+	}
+	if own == nil || to == nil || own.Leases-to.Leases < 2 || len(b.offers) > 0 {
 		return
 	}
 	key := a.pickOfferable(now)
 	if key == "" {
 		return
 	}
-	if err := s.Offer(ctx, key, least.Session); err != nil {
+	if err := s.Offer(ctx, key, to.Session); err != nil {
 		if ctx.Err() == nil {
-			a.o.Logger.Warn("a shard was not offered", "lease", key, "to", least.Holder, "error", err)
+			a.o.Logger.Warn("a shard was not offered", "lease", key, "to", to.Holder, "error", err)
 		}
 		return
 	}
-	b.offers[key], b.to[key] = now, least.Session
+	b.offers[key], b.to[key] = now, to.Session
 	a.o.Logger.Info(
-		"a shard is offered to an agent with fewer", "lease", key, "to", least.Holder, "own", own.Leases,
-		"others", least.Leases,
+		"a shard is offered to an agent with fewer", "lease", key, "to", to.Holder, "own", own.Leases,
+		"others", to.Leases, "asked", to.Asks,
 	)
 }
 
-// pickOfferable returns the key of any shard that may go to another agent; "": there is none.
+// pickOfferable returns the key of any shard that may go to another agent; "": there is none. One that
+// is served comes before those that wait for an entry, which are no work.
 func (a *Agent) pickOfferable(now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var all []string
+	var all, parked []string
 	for key, p := range a.assignments {
-		if p.lease != nil && (p.state == stateServed || p.state == stateParked) &&
-			now.Sub(p.takenOver) >= settleFactor*a.o.Rebalance {
+		switch {
+		case p.lease == nil || now.Sub(p.takenOver) < settleFactor*a.o.Rebalance:
+		case p.state == stateServed:
 			all = append(all, key)
+		case p.state == stateParked:
+			parked = append(parked, key)
 		}
+	}
+	if len(all) == 0 {
+		all = parked
 	}
 	if len(all) == 0 {
 		return ""

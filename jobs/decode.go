@@ -100,11 +100,6 @@ func fieldError(err error) error {
 		return Errorf(CodeInvalid, "job: field %s is a JSON %s, want %v", t.Field, t.Value, t.Type)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if name == `"replicas"` || name == `"durability"` {
-			return Errorf(CodeInvalid, "job: field %s: all jobs of a pool are in one stream of the server, so a job "+
-				"has none of its own: write it into the spec of the job's swarm, or set it for all with exoswarm "+
-				"init", name)
-		}
 		return Errorf(CodeInvalid, "job: there is no field %s: docs/protocol.md lists those of version %d", name,
 			Version)
 	}

@@ -48,6 +48,11 @@ type Job struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// ResultTTL is how many seconds its result is kept, 1 to 604800 (7 days); 0 means 86400.
 	ResultTTL int `json:"result_ttl_s,omitempty"`
+	// Replicas is the number of servers that store the job while it is queued: 1, 3 or 5; 0 means as
+	// many as the streams of the cluster have, which is also the most.
+	Replicas int `json:"replicas,omitempty"`
+	// Durability is DurabilitySynced or DurabilityMemory; empty means DurabilitySynced.
+	Durability string `json:"durability,omitempty"`
 	// After lists the jobs that must be over before this one begins, at most MaxParents. They must
 	// be known when it is submitted, or be submitted with it.
 	After []string `json:"after,omitempty"`
@@ -189,6 +194,9 @@ func (j Job) Validate() error {
 		return bad("a spec of %d bytes: at most %d: put bulk data into the object store", len(j.Spec), MaxSpec)
 	case j.SpecRef == nil && !json.Valid(j.Spec):
 		return bad("its spec is not JSON")
+	}
+	if what := j.checkLevel(); what != "" {
+		return bad("%s", what)
 	}
 	if what := j.checkParents(); what != "" {
 		return bad("%s", what)

@@ -16,8 +16,9 @@ type DeadLetter struct {
 	Reason   *Error    `json:"reason"`
 	Attempts int       `json:"attempts"`
 	Worker   string    `json:"worker"`
-	Died     time.Time `json:"died"` // by the server's clock
-	Data     []byte    `json:"data"` // the message as it was
+	Died     time.Time `json:"died"`            // by the server's clock
+	Data     []byte    `json:"data"`            // the message as it was
+	Level    Level     `json:"level,omitempty"` // that the job asked for
 }
 
 // DeadFilter selects dead letters; an empty field selects all.
@@ -36,19 +37,20 @@ type QueueStats struct {
 	Dependent uint64        `json:"dependent"`
 	Paused    bool          `json:"paused"`
 	Oldest    time.Time     `json:"oldest,omitzero"` // when the oldest of them was stored; zero when there is none
-	Sources   []SourceStats `json:"sources"`         // by kind, lane and tenant, in this order
+	Sources   []SourceStats `json:"sources"`         // by kind, lane, tenant and level, in this order
 }
 
-// SourceStats is the state of the jobs of one kind, lane and tenant.
+// SourceStats is the state of the jobs of one kind, lane, tenant and level.
 type SourceStats struct {
 	Kind    string `json:"kind"`
 	Lane    Lane   `json:"lane"`
 	Tenant  string `json:"tenant"`
-	Waiting uint64 `json:"waiting"` // no worker has had them
-	Running int    `json:"running"` // with a worker, or waiting for a retry
-	Retried int    `json:"retried"` // of the running, those that a worker had before
-	Paused  bool   `json:"paused"`  // the kind is
-	Agents  int    `json:"agents"`  // agents that say that they do the kind
+	Level   Level  `json:"level,omitempty"` // empty: the default of the cluster
+	Waiting uint64 `json:"waiting"`         // no worker has had them
+	Running int    `json:"running"`         // with a worker, or waiting for a retry
+	Retried int    `json:"retried"`         // of the running, those that a worker had before
+	Paused  bool   `json:"paused"`          // the kind is
+	Agents  int    `json:"agents"`          // agents that say that they do the kind
 }
 
 // Running is a job that a worker has at hand.
@@ -75,6 +77,8 @@ type Agent struct {
 	Name    string   `json:"name"`
 	Pool    Pool     `json:"pool"`
 	Kinds   []string `json:"kinds,omitempty"` // of jobs that it does
+	// Levels are those of the jobs that it does, besides the default; none: an earlier version.
+	Levels []Level `json:"levels,omitempty"`
 	// the model of its accelerator; of several, the models with their names
 	Device      string `json:"device,omitempty"`
 	Fallback    string `json:"fallback,omitempty"` // why --device auto chose the host device; empty where it did not

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ import (
 // worker that asked for jobs before it heard of the pause still takes one.
 func queueCommand() *cobra.Command {
 	stats := &cobra.Command{
-		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",
+		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane, tenant and level",
 		Args: cobra.NoArgs, RunE: connect.Connected(queueStats),
 	}
 	connect.Flags(stats.Flags())
@@ -55,8 +56,8 @@ func queueCommand() *cobra.Command {
 //
 // JSON has one object for each pool, with the list of its sources.
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING",
-		"RETRIED", "PAUSED", "AGENTS")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "LEVEL", "WAITING",
+		"RUNNING", "RETRIED", "PAUSED", "AGENTS")
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			}
 			continue
 		}
-		if err := p.Item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused, ""); err != nil {
+		if err := p.Item(nil, pool, "", "", "", "", st.Jobs, "", "", st.Paused, ""); err != nil {
 			return err
 		}
 		// Their sources are not known to the workers yet.
@@ -92,8 +93,8 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			if s.Agents == 0 {
 				agents = "no agent of kind " + s.Kind
 			}
-			if err := p.Item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused ||
-				st.Paused, agents); err != nil {
+			if err := p.Item(nil, pool, s.Kind, s.Lane, s.Tenant, cmp.Or(s.Level, "default"), s.Waiting,
+				s.Running, s.Retried, s.Paused || st.Paused, agents); err != nil {
 				return err
 			}
 		}

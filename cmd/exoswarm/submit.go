@@ -33,7 +33,7 @@ func submitCommand() *cobra.Command {
 if its input or specification is wrong, 1 if it failed for another reason.
 
 With --file every line is a job as JSON (docs/protocol.md); id and version may be left out. The
-command submits the lines in batches of one pool, with up to 1000 jobs and 256 KiB. Either all jobs
+command submits the lines in batches of one pool and level, with up to 1000 jobs and 256 KiB. Either all jobs
 of a batch are stored, or none. A job that waits for others (after) must come after them, or in
 their batch, where each of its parents counts as one more job. If a line is not valid, the command
 ends with an error that names the line. The batches before it are stored.`,
@@ -56,6 +56,9 @@ ends with an error that names the line. The batches before it are stored.`,
 	f.Duration("deadline", 0, "time after which the job fails if it is not done; 0: none")
 	f.StringSlice("after", nil, "ids of jobs that must be over first, separated by commas")
 	f.String("on-failed-parent", "", "if a job of --after fails: fail (the default), skip or run")
+	f.Int("replicas", 0, "servers that store the job while it is queued: 1, 3 or 5, at most as many as the streams of "+
+		"the cluster have; 0: as many")
+	f.String("durability", "", "synced (the default), or memory: faster, and lost if the server that has the job ends")
 	f.Int("max-attempts", jobs.Attempts, "most attempts, 1 to 100")
 	f.Duration("result-ttl", 24*time.Hour, "how long the result is kept, 1 s to 168 h")
 	// Many jobs.
@@ -136,6 +139,8 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	j.After, _ = f.GetStringSlice("after")
 	policy, _ := f.GetString("on-failed-parent")
 	j.OnFailedParent = jobs.ParentPolicy(policy)
+	j.Replicas, _ = f.GetInt("replicas")
+	j.Durability, _ = f.GetString("durability")
 	j.MaxAttempts, _ = f.GetInt("max-attempts")
 	if j.ID, _ = f.GetString("id"); j.ID == "" {
 		j.ID = natsconn.NewID()

@@ -69,7 +69,8 @@ func SubmitLines(ctx context.Context, c BatchSubmitter, name string, in io.Reade
 			continue
 		}
 		size, length = size+1+len(j.After), length+len(line)
-		if len(batch) > 0 && (size > jobs.MaxBatch || length > batchBytes || j.Pool != batch[0].Pool) {
+		if len(batch) > 0 && (size > jobs.MaxBatch || length > batchBytes ||
+			j.Pool != batch[0].Pool || j.Level() != batch[0].Level()) {
 			if err := flush(); err != nil {
 				return fmt.Errorf("%s before line %d: %w", name, n, err)
 			}

@@ -147,6 +147,8 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"objects":         testObjects,
 
 		"lanes":            testLanes,
+		"levels":           testLevels,
+		"levels refused":   testLevelsRefused,
 		"tenants":          testTenants,
 		"bulk":             testBulk,
 		"pause":            testPause,

@@ -73,7 +73,7 @@ func (w *discovery) expire(ctx context.Context) error {
 
 // expireSource ends the oldest queued jobs of a source that are past their deadline.
 func (w *discovery) expireSource(ctx context.Context, s wire.Source) error {
-	stream := wire.JobStream(w.pool)
+	stream := s.Stream()
 	for n, seq := 0, uint64(1); n < maxExpired; n++ {
 		m, err := w.c.NextOnce(ctx, stream, s.Job("*"), seq)
 		if errors.Is(err, jobs.ErrNotFound) {
@@ -111,7 +111,7 @@ func (w *discovery) expireSource(ctx context.Context, s wire.Source) error {
 // the time after which the server removes an idle consumer. Then the pool has more jobs than its
 // consumers know, and look lists the subjects of all jobs, which is expensive and therefore rare.
 func (w *discovery) look(ctx context.Context) error {
-	all, info, err := w.c.Queue.Consumers(ctx, w.pool)
+	all, queued, err := w.c.Queue.Consumers(ctx, w.pool)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (w *discovery) look(ctx context.Context) error {
 	w.mu.Lock()
 	w.queued = waiting
 	w.mu.Unlock()
-	if info.State.Msgs <= known {
+	if queued.Msgs <= known {
 		w.foreign = foreign{sources: others}
 		return nil
 	}
@@ -141,7 +141,7 @@ func (w *discovery) look(ctx context.Context) error {
 			return err
 		}
 	}
-	n := info.State.Msgs - known
+	n := queued.Msgs - known
 	if n == w.foreign.jobs && time.Since(w.foreign.listed) < queue.Relist {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
@@ -107,8 +108,8 @@ func (w *Worker) room(s wire.Source) int {
 // are news.
 func (w *Worker) hasJobs(ctx context.Context, s wire.Source) (bool, error) {
 	news, _ := w.sources.begin(s)
-	_, err := w.c.NextOnce(ctx, wire.JobStream(w.Pool), s.Job("*"), 1)
-	if !errors.Is(err, jobs.ErrNotFound) {
+	_, err := w.c.NextOnce(ctx, s.Stream(), s.Job("*"), 1)
+	if !errors.Is(err, jobs.ErrNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err == nil, err
 	}
 	w.sources.noJobs(s, news)
@@ -120,15 +121,14 @@ func (w *Worker) hasJobs(ctx context.Context, s wire.Source) (bool, error) {
 func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) ([]*nats.Msg, error) {
 	news, hasConsumer := w.sources.begin(s)
 	if !hasConsumer {
-		if err := w.c.Queue.EnsureConsumer(ctx, s); err != nil {
+		if ok, err := w.openSource(ctx, s); !ok {
 			return nil, err
 		}
-		w.sources.consumer(s, true)
 	}
 	if r.Messages = w.limits.Reserve(s, r.Messages); r.Messages == 0 {
 		return nil, nil // another fetch of this worker has the slots
 	}
-	msgs, err := w.puller.Pull(ctx, wire.JobStream(w.Pool), s.Consumer(), r)
+	msgs, err := w.puller.Pull(ctx, s.Stream(), s.Consumer(), r)
 	for _, m := range msgs {
 		w.heartbeats.Add(m)
 	}
@@ -149,6 +149,29 @@ func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) (
 		w.sources.drained(s, news)
 	}
 	return msgs, err
+}
+
+// openSource makes the consumer of a source, and reports whether it did. A source of another level than
+// the default whose stream is gone, or whose server is away, must not stop the worker: it waits until
+// there are news of it.
+func (w *Worker) openSource(ctx context.Context, s wire.Source) (ok bool, err error) {
+	try, cancel := ctx, context.CancelFunc(func() {})
+	if s.Level != "" {
+		try, cancel = context.WithTimeout(ctx, natsconn.ShortTry)
+	}
+	defer cancel()
+	err = w.c.Queue.EnsureConsumer(try, s)
+	switch {
+	case err == nil:
+		w.sources.consumer(s, true)
+		return true, nil
+	case s.Level == "" || ctx.Err() != nil:
+		return false, err
+	}
+	w.sources.leave(s)
+	w.Logger.Warn("the jobs of a level wait for the NATS server that has them", "pool", s.Pool, "kind", s.Kind,
+		"level", s.Level, "error", err)
+	return false, nil
 }
 
 // retryWhileFull is a natsconn.RetryFunc. While the server has no space it tries again until the

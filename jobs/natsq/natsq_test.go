@@ -44,6 +44,43 @@ func client(c *natsq.Conn) jobstest.Client {
 func TestConformance(t *testing.T) {
 	testlong.Checks(t, fewChecks)
 	t.Parallel()
+	conformance(t, client)
+}
+
+// inMemory submits every job in memory, unless the job asks for a level.
+type inMemory struct{ jobstest.JobQueue }
+
+func memory(j jobs.Job) jobs.Job {
+	if j.Replicas == 0 && j.Durability == "" {
+		return j.WithLevel(jobs.LevelMemory)
+	}
+	return j
+}
+
+func (q inMemory) Submit(ctx context.Context, j jobs.Job) error {
+	return q.JobQueue.Submit(ctx, memory(j))
+}
+
+func (q inMemory) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
+	all := make([]jobs.Job, len(batch))
+	for i, j := range batch {
+		all[i] = memory(j)
+	}
+	return q.JobQueue.SubmitBatch(ctx, all)
+}
+
+// TestConformanceInMemory: jobs of another level than the default keep the whole contract.
+func TestConformanceInMemory(t *testing.T) {
+	testlong.Checks(t, fewChecks)
+	t.Parallel()
+	conformance(t, func(c *natsq.Conn) jobstest.Client {
+		parts := client(c)
+		parts.JobQueue = inMemory{parts.JobQueue}
+		return parts
+	})
+}
+
+func conformance(t *testing.T, client func(c *natsq.Conn) jobstest.Client) {
 	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
 		s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 		return jobstest.Queue{

@@ -41,7 +41,7 @@ func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	}
 	src := wire.SourceOf(batch[0])
 	for { // its consumer hears of what was stored some microseconds after it was
-		cons, err := c.JS.Consumer(ctx, wire.JobStream(src.Pool), src.Consumer())
+		cons, err := c.JS.Consumer(ctx, src.Stream(), src.Consumer())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func simpleJob(id string) jobs.Job {
 func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []string) {
 	t.Helper()
 	for seq := uint64(1); ; seq++ {
-		m, err := c.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
+		m, err := c.NextOnce(ctx, s.Stream(), s.Job("*"), seq)
 		if err != nil {
 			return ids
 		}

@@ -30,6 +30,7 @@ type sourceState struct {
 	hasConsumer bool
 	longPoll    bool // the next fetch waits at the server
 	open        int  // batches that keep a request open at the source
+	away        bool // its stream does not answer; no poll makes it ready
 }
 
 // newSourceTable returns a table without sources. wake must not call the table.
@@ -58,7 +59,7 @@ func (t *sourceTable) add(s wire.Source, hasConsumer bool) {
 		st = &sourceState{}
 		t.sources[s] = st
 	}
-	st.ready = true
+	st.ready, st.away = true, false
 	st.news++
 	st.hasConsumer = st.hasConsumer || hasConsumer
 }
@@ -80,7 +81,7 @@ func (t *sourceTable) pollAll() int {
 	t.polls++
 	i := 0
 	for _, st := range t.sources {
-		st.ready = true
+		st.ready = !st.away
 		st.news++
 		// One per call, because the wait delays the other sources. The order of the map is random,
 		// which chooses each of them in the end.
@@ -137,6 +138,13 @@ func (t *sourceTable) consumer(s wire.Source, exists bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sources[s].hasConsumer = exists
+}
+
+// leave makes a source not ready until add is called for it.
+func (t *sourceTable) leave(s wire.Source) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sources[s].ready, t.sources[s].away = false, true
 }
 
 // noJobs makes a source not ready, unless there were news since begin returned news.

@@ -38,7 +38,7 @@ func (w *stuckJobs) look(ctx context.Context, s wire.Source, i *jetstream.Consum
 		delete(w.first, s)
 		return nil
 	}
-	stream := wire.JobStream(s.Pool)
+	stream := s.Stream()
 	for seq, n := uint64(1), 0; n < maxStuck; n++ {
 		m, err := w.c.NextOnce(ctx, stream, s.Job("*"), seq)
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > i.Delivered.Stream {

@@ -46,7 +46,7 @@ func TestStuckJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			_, err := c.LastOnce(ctx, wire.JobStream(s.Pool), s.Job(id))
+			_, err := c.LastOnce(ctx, s.Stream(), s.Job(id))
 			want := error(nil)
 			if id == "over" && len(look.left) == 2 {
 				want = jobs.ErrNotFound

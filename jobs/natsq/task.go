@@ -83,11 +83,11 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 		}
 	}
 	job, err := jobs.DecodeJob(m.Data)
-	if err == nil && (job.ID != t.id || wire.SourceOf(job) != t.src) {
+	if err == nil && (job.ID != t.id || wire.SourceOf(job) != t.src.At("")) {
 		err = jobs.Errorf(jobs.CodeInvalid, "job %s stands on subject %s: the subject must be %s", job.ID, m.Subject,
-			wire.SourceOf(job).Job(job.ID))
+			wire.SourceOf(job).At(t.src.Level).Job(job.ID))
 	}
-	t.job = job.WithDefaults()
+	t.job = queue.WithLevel(job.WithDefaults(), m.Header)
 	t.job.LastAttempt = t.attempt >= t.job.MaxAttempts
 	if err == nil {
 		err = w.mustRun(t)
@@ -350,6 +350,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 		}
 		err := w.c.Letters.Put(ctx, w.retryWhileFull, deadletters.Letter{
 			Source: t.src, ID: id, Data: t.m.Data, Reason: r.Error, Attempts: t.attempt, Worker: w.Name,
+			Level: jobs.Level(t.m.Header.Get(wire.HeaderLevel)),
 		})
 		if err != nil {
 			t.log.Error("dead letter not stored; the job will be repeated", "error", err)

@@ -10,7 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // processing starts the span of one attempt at a job, as a child of the span of its submission.
@@ -18,7 +17,7 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	if c.Tracer == nil {
 		return telemetry.NoSpan
 	}
-	_, span := c.StartSpan(c.Extract(ctx, t.m.Header), "process", "process", wire.JobStream(t.src.Pool),
+	_, span := c.StartSpan(c.Extract(ctx, t.m.Header), "process", "process", t.src.Stream(),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(natsconn.AttrMessage, t.id),
@@ -44,7 +43,7 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 	if len(links) == 0 { // no trace would lead to it
 		return telemetry.NoSpan
 	}
-	_, span := c.StartSpan(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool),
+	_, span := c.StartSpan(context.Background(), "process", "process", tasks[0].src.Stream(),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
 		trace.WithAttributes(attribute.Int(natsconn.AttrBatch, len(tasks)),
 			attribute.String(natsconn.AttrKind, tasks[0].src.Kind)))

@@ -172,7 +172,7 @@ func (w *Worker) wakeLoop() {
 // announced handles the announcement of a stored job. Its subject is exo.wake and that of the job
 // without the id.
 func (w *Worker) announced(m *nats.Msg) {
-	s, _, ok := wire.ParseSubject(m.Subject)
+	s, ok := wire.ParseWake(m.Subject)
 	if ok && s.Pool == w.Pool && w.serves(s.Kind) {
 		w.sources.announce(s)
 	}

@@ -34,10 +34,4 @@ func TestConsistency(t *testing.T) {
 			t.Errorf("%s: %v, want %q", spec, err, want)
 		}
 	}
-	for _, field := range []string{"replicas", "durability"} {
-		_, err := jobs.DecodeJob([]byte(`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"` + field + `":3}`))
-		if err == nil || !strings.Contains(err.Error(), "all jobs of a pool are in one stream of the server") {
-			t.Errorf("a job with %s: %v", field, err)
-		}
-	}
 }

@@ -9,13 +9,17 @@ type Session interface {
 	// possible without a request to the server, and with jobs.ErrFenced after the session was lost.
 	Acquire(ctx context.Context, key string) (Lease, error)
 	// Freed returns a channel that is closed when a lease of another session may have become free
-	// since the call, or when an offer from or to this session has changed.
+	// since the call, when an offer from or to this session has changed, or when another session
+	// begins to ask for shards.
 	Freed() <-chan struct{}
 	// Peers returns all sessions as they were last read, with this one.
 	Peers() []Peer
 	// Offers returns the leases that this session offers and those that are offered to it, as they
 	// were last read.
 	Offers() []Offer
+	// Ask says, or with false takes back, that the agent of this session has little work and asks
+	// others for shards. It returns before they see that.
+	Ask(on bool)
 	// Offer offers a lease of this session to another session, which may then follow the shard. It
 	// fails with jobs.ErrFenced if the lease has changed.
 	Offer(ctx context.Context, key, to string) error
@@ -52,6 +56,7 @@ type Peer struct {
 	Holder  string `json:"holder"` // the name of its agent
 	Leases  int    `json:"leases"` // leases that it holds and does not offer, and those that are offered to it
 	Takes   bool   `json:"takes"`  // it takes part in hand-overs
+	Asks    bool   `json:"asks"`   // its agent has little work and asks for shards
 	Own     bool   `json:"own"`    // it is the session that was asked
 }
 

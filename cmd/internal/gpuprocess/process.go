@@ -65,8 +65,8 @@ func Command() *cobra.Command {
 	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a "+
 		"data folder, at most an eighth of the heap; when they are used up, this agent takes no more shards")
 	f.Duration("rebalance", gpuagents.DefaultRebalance, "time for which the GPU agents of the cluster must be the "+
-		"same before this one hands shards to agents that have at least two fewer; 0: never by itself (exoswarm "+
-		"agent rebalance)")
+		"same before this one hands shards to agents that have at least two fewer. An idle agent asks for shards, and "+
+		"gets them at once; 0: never by itself (exoswarm agent rebalance)")
 	f.Int("gpu-jobs", 2, "jobs of pool gpu that run at once beside the shards; 0: this agent takes no jobs")
 	f.Int64("gpu-job-memory", gpujobs.DefaultMemory, "most bytes of the arrays of one job, inputs and outputs")
 	f.Duration("gpu-job-timeout", gpujobs.DefaultTimeout, "longest time of one job")

@@ -156,10 +156,71 @@ func TestRebalance(t *testing.T) {
 	t.Logf("%d entries to %d swarms, 3 hand-overs, longest answer %v, %v", total, swarmCount, longest, sent)
 }
 
+// TestIdleAsks: an agent that joins a loaded one asks for shards and has them long before the loaded
+// one would offer any by itself. It takes as many as make it no agent with little work, and nothing
+// moves back.
+func TestIdleAsks(t *testing.T) {
+	const swarmCount, asked = 6, 2
+	r := newRig(t)
+	for i := range swarmCount {
+		id := fmt.Sprintf("s%d", i)
+		r.logs(t, id, nil)
+		r.put(t, id, byAgent)
+	}
+	start := func(name string, rebalance time.Duration) {
+		r.start(t, gpuagents.Options{Name: name, Checkpoints: checkpointsIn(t.TempDir()), Rebalance: rebalance})
+	}
+	start("a", time.Hour)
+	r.wait(t, "the first agent to serve", func() bool { return r.held(t)["a"] == swarmCount })
+	start("off", 0) // an agent that must not ask, before one that may
+	began := time.Now()
+	start("b", time.Hour)
+	r.wait(t, "the second agent to have work", func() bool { return r.held(t)["b"] > 0 })
+	first := time.Since(began)
+	r.wait(t, "the second agent to have half of what the first has", func() bool { return r.held(t)["b"] == asked })
+	t.Logf("the first shard after %v, %d after %v", first, asked, time.Since(began))
+	for id := range swarmCount { // some looks later
+		r.logs(t, fmt.Sprintf("late%d", id), nil)
+	}
+	if h := r.held(t); h["a"] != swarmCount-asked || h["b"] != asked || h["off"] != 0 {
+		t.Errorf("shards by agent: %v", h)
+	}
+}
+
+// offer moves two shards to the agent with the fewest, and returns when one of them has a state.
+func (r *rig) offer(t *testing.T, state string) {
+	t.Helper()
+	var moves []swarmlog.Move
+	r.wait(t, "something to move", func() bool {
+		var err error
+		if moves, err = r.conn.Swarms.PlanMoves(t.Context()); err != nil {
+			t.Fatalf("r.conn.Swarms.PlanMoves: %v", err)
+		}
+		return len(moves) == 2
+	})
+	if err := r.conn.Swarms.OfferMoves(t.Context(), moves); err != nil {
+		t.Fatalf("r.conn.Swarms.OfferMoves: %v", err)
+	}
+	r.wait(t, "a move to be "+state, func() bool {
+		over, err := r.conn.Swarms.FollowMoves(t.Context(), moves)
+		if err != nil {
+			t.Fatalf("r.conn.Swarms.FollowMoves: %v", err)
+		}
+		return over || slices.ContainsFunc(moves, func(m swarmlog.Move) bool { return m.State == state })
+	})
+}
+
 // TestHandoverKills: agents that give shards and an agent that takes some are cut off for good in
 // the middle of hand-overs. Every entry has one answer, the same as without.
 func TestHandoverKills(t *testing.T) {
 	testlong.Only(t)
+	t.Run("offered", func(t *testing.T) { handoverKills(t, 0) })
+	t.Run("asked", func(t *testing.T) { handoverKills(t, time.Hour) })
+}
+
+// handoverKills is TestHandoverKills for moves that are planned, or, with a time for
+// Options.Rebalance, for those that the agents ask for.
+func handoverKills(t *testing.T, rebalance time.Duration) {
 	const swarmCount, most, rounds = 4, 4000, 4
 	r := newRigAt(t, 0)
 	all := mixed(t, most, true)
@@ -175,7 +236,7 @@ func TestHandoverKills(t *testing.T) {
 			t.Fatalf("natsq.Connect: %v", err)
 		}
 		t.Cleanup(conn.Close) // behind the agent's end
-		r.start(t, gpuagents.Options{Name: name, Queue: conn.Swarms, LeaseTTL: time.Second})
+		r.start(t, gpuagents.Options{Name: name, Queue: conn.Swarms, LeaseTTL: time.Second, Rebalance: rebalance})
 		return conn
 	}
 	conns := map[string]*natsq.Conn{"a0": start("a0")}
@@ -189,25 +250,13 @@ func TestHandoverKills(t *testing.T) {
 	for i := range rounds {
 		giver, taker := fmt.Sprintf("a%d", i), fmt.Sprintf("a%d", i+1)
 		conns[taker] = start(taker)
-		var moves []swarmlog.Move
-		r.wait(t, "something to move", func() bool {
-			var err error
-			if moves, err = r.conn.Swarms.PlanMoves(t.Context()); err != nil {
-				t.Fatalf("r.conn.Swarms.PlanMoves: %v", err)
-			}
-			return len(moves) == 2
-		})
-		if err := r.conn.Swarms.OfferMoves(t.Context(), moves); err != nil {
-			t.Fatalf("r.conn.Swarms.OfferMoves: %v", err)
+		if rebalance > 0 {
+			r.wait(t, "the taker to have some shards", func() bool { return r.held(t)[taker] >= min(i, 1) })
+		} else {
+			r.offer(t, []string{
+				swarmlog.MoveOffered, swarmlog.MoveFollowed, swarmlog.MoveMoved, swarmlog.MoveOffered,
+			}[i%4])
 		}
-		state := []string{swarmlog.MoveOffered, swarmlog.MoveFollowed, swarmlog.MoveMoved, swarmlog.MoveOffered}[i%4]
-		r.wait(t, "a move to be "+state, func() bool {
-			over, err := r.conn.Swarms.FollowMoves(t.Context(), moves)
-			if err != nil {
-				t.Fatalf("r.conn.Swarms.FollowMoves: %v", err)
-			}
-			return over || slices.ContainsFunc(moves, func(m swarmlog.Move) bool { return m.State == state })
-		})
 		killed := giver
 		if i == rounds-1 { // and once the one that takes
 			killed = taker

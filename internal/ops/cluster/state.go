@@ -30,7 +30,8 @@ type State struct {
 	Numbers map[string]float64 `json:"numbers"`
 }
 
-// Pool is the queue of a pool of agents. Its sources are sorted by kind, lane and tenant.
+// Pool is the queue of a pool of agents. Its sources are sorted by kind, lane, tenant
+// and level.
 type Pool struct {
 	jobs.QueueStats
 	// Unserved are the kinds that have jobs and no agent.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // natsChecks come first: without the server the other checks have no facts.
@@ -206,7 +207,7 @@ func replicas(f *Facts) Result {
 		if len(s.Behind) > 0 {
 			behind = append(behind, s.Name+": "+strings.Join(s.Behind, ", "))
 		}
-		if s.Replicas == 1 {
+		if _, chosen := wire.LevelOf(s.Name); s.Replicas == 1 && !chosen { // by the jobs in it
 			single = append(single, s.Name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // JobFacts are what is known about one job and the cluster around it. A nil pointer or slice is a
@@ -60,7 +61,11 @@ func Job(f JobFacts) Reason {
 	case f.Dead != nil:
 		return poisoned(f)
 	}
-	if r, ok := f.Servers.trouble("EXO_JOBS_" + strings.ToUpper(string(f.Pool.Pool))); ok && (f.Listed == nil ||
+	streams := []string{wire.JobStream(f.Pool.Pool)}
+	if f.Listed != nil {
+		streams = append(streams, wire.SourceOf(f.Listed.Job).At(f.Listed.Level()).Stream())
+	}
+	if r, ok := f.Servers.trouble(streams...); ok && (f.Listed == nil ||
 		f.Listed.State != queue.StateRunning) {
 		return r
 	}
@@ -353,15 +358,20 @@ func busy(f JobFacts, of []jobs.Agent, source jobs.SourceStats) Reason {
 	}
 }
 
-// source returns the counts of the job's kind, lane and tenant.
+// source returns the counts of the job's kind, lane, tenant and level. A job whose level is the default
+// of the cluster counts there.
 func source(s jobs.QueueStats, j jobs.Job) jobs.SourceStats {
 	j = j.WithDefaults()
+	var found jobs.SourceStats
 	for _, c := range s.Sources {
-		if c.Kind == j.Kind && c.Lane == j.Lane && c.Tenant == j.Tenant {
-			return c
+		if c.Kind == j.Kind && c.Lane == j.Lane && c.Tenant == j.Tenant && (c.Level == "" || c.Level == j.Level()) {
+			found = c
+			if c.Level == j.Level() {
+				break
+			}
 		}
 	}
-	return jobs.SourceStats{}
+	return found
 }
 
 // agentsOf returns the live agents of a pool that handle a kind.

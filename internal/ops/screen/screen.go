@@ -233,7 +233,7 @@ func agentState(a cluster.Agent) string {
 }
 
 func queueTable(w io.Writer, s *cluster.State, by string) {
-	fmt.Fprintln(w, "POOL\tKIND\tLANE\tTENANT\tWAITING\tRUNNING\tRETRIED\tAGENTS\tPAUSED")
+	fmt.Fprintln(w, "POOL\tKIND\tLANE\tTENANT\tLEVEL\tWAITING\tRUNNING\tRETRIED\tAGENTS\tPAUSED")
 	type row struct {
 		pool   jobs.Pool
 		paused bool
@@ -255,8 +255,8 @@ func queueTable(w io.Writer, s *cluster.State, by string) {
 		return 0
 	})
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%v\n", r.pool, clean(r.Kind), r.Lane, clean(r.Tenant),
-			r.Waiting, r.Running, r.Retried, r.Agents, r.paused)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%v\n", r.pool, clean(r.Kind), r.Lane, clean(r.Tenant),
+			cmp.Or(r.Level, "default"), r.Waiting, r.Running, r.Retried, r.Agents, r.paused)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "no job is queued or running: exoswarm submit --help")

@@ -291,7 +291,7 @@ func (b *Batcher) pass(ending bool) (more bool) {
 func (b *Batcher) purge(ctx context.Context, s wire.Source) error {
 	upTo := uint64(0)
 	for from := uint64(1); b.purgeable(s, from); from = upTo + 1 {
-		first, err := b.conn.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), from)
+		first, err := b.conn.NextOnce(ctx, s.Stream(), s.Job("*"), from)
 		if errors.Is(err, jobs.ErrNotFound) {
 			break
 		}
@@ -305,7 +305,7 @@ func (b *Batcher) purge(ctx context.Context, s wire.Source) error {
 		// A server that lost the end of its stream gives the same numbers to other jobs, so the
 		// last one must still be the same job.
 		if last.seq != first.Seq {
-			m, err := b.conn.GetOnce(ctx, wire.JobStream(s.Pool), map[string]any{"seq": last.seq})
+			m, err := b.conn.GetOnce(ctx, s.Stream(), map[string]any{"seq": last.seq})
 			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 				return err
 			}
@@ -321,7 +321,7 @@ func (b *Batcher) purge(ctx context.Context, s wire.Source) error {
 		return nil
 	}
 	began := time.Now()
-	n, err := b.conn.PurgeOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), upTo+1)
+	n, err := b.conn.PurgeOnce(ctx, s.Stream(), s.Job("*"), upTo+1)
 	took := time.Since(began)
 	b.nextPurge = time.Now().Add(pauseFactor * took)
 	slow := took > max(b.maxWait/pauseFactor, time.Duration(n)*ackTime)

@@ -19,7 +19,7 @@ import (
 func queued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source) (ids []string) {
 	t.Helper()
 	for seq := uint64(1); ; seq++ {
-		m, err := c.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
+		m, err := c.NextOnce(ctx, s.Stream(), s.Job("*"), seq)
 		if err != nil {
 			return ids
 		}
@@ -54,7 +54,7 @@ func fetch(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source, r
 	t.Helper()
 	p := pull.New(c.NC, nil)
 	defer p.Close()
-	msgs, err := p.Pull(ctx, wire.JobStream(s.Pool), s.Consumer(), pull.Request{Messages: n})
+	msgs, err := p.Pull(ctx, s.Stream(), s.Consumer(), pull.Request{Messages: n})
 	if err != nil || len(msgs) != n {
 		t.Fatalf("%d jobs of %d, %v", len(msgs), n, err)
 	}
@@ -92,7 +92,7 @@ func TestPurge(t *testing.T) {
 	if len(r.runs)+len(r.members) != 0 {
 		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.members))
 	}
-	cons, err := c.JS.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
+	cons, err := c.JS.Consumer(ctx, s.Stream(), s.Consumer())
 	if err != nil {
 		t.Fatal(err)
 	}

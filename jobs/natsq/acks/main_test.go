@@ -49,7 +49,7 @@ func queueOf(t *testing.T, n int) (*natsconn.Conn, wire.Source, context.Context)
 	}
 	src := submit(ctx, t, c, ids...)
 	for { // the consumer learns of a stored job some microseconds later
-		cons, err := c.JS.Consumer(ctx, wire.JobStream(src.Pool), src.Consumer())
+		cons, err := c.JS.Consumer(ctx, src.Stream(), src.Consumer())
 		if err != nil {
 			t.Fatal(err)
 		}

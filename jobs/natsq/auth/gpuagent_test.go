@@ -87,6 +87,17 @@ func TestGPUAgentJobs(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, r, r.Error)
 		}
 	}
+	// A CPU agent makes the stream of a level, and a GPU agent reads it.
+	inMemory := job("copy", "memory").WithLevel(jobs.LevelMemory)
+	inMemory.Pool, inMemory.Tenant = jobs.PoolGPU, "acme"
+	if err := c.agent(t).Queue.Submit(ctx, inMemory); err != nil {
+		t.Errorf("submit in memory: %v", err)
+	} else if r, err := operator.Results.Result(ctx, "memory"); err != nil || string(r.Output) != `"data"` {
+		t.Errorf("memory: %+v, %v", r, err)
+	}
+	if s, err := operator.JS.Stream(ctx, "EXO_JOBS_GPU_MEMORY"); err != nil || s.CachedInfo().State.LastSeq != 1 {
+		t.Errorf("the stream of the level: %+v, %v", s, err)
+	}
 	if r := do("fail", "failed", "1"); r.Error == nil || r.Error.Code != jobs.CodeInput {
 		t.Errorf("failed: %+v", r)
 	}
@@ -116,7 +127,9 @@ func TestGPUAgentDenied(t *testing.T) {
 		"$KV.EXO_CONTROL.pause.gpu", "$KV.EXO_CRON.n", "$SYS.REQ.SERVER.PING",
 		"$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.c",
 	}
-	for _, stream := range []string{"EXO_JOBS_CPU", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_PUSH", "KV_EXO_CRON"} {
+	for _, stream := range []string{
+		"EXO_JOBS_CPU", "EXO_JOBS_CPU_MEMORY", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_PUSH", "KV_EXO_CRON",
+	} {
 		for _, ask := range []string{
 			"CONSUMER.CREATE." + stream + ".c", "CONSUMER.MSG.NEXT." + stream + ".c", "DIRECT.GET." + stream,
 			"STREAM.MSG.GET." + stream, "STREAM.PURGE." + stream,
@@ -125,7 +138,8 @@ func TestGPUAgentDenied(t *testing.T) {
 		}
 	}
 	publish = append(publish, "$JS.API.CONSUMER.CREATE.EXO_RESULTS.c", "$JS.API.STREAM.PURGE.EXO_RESULTS",
-		"$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.DELETE.EXO_JOBS_GPU")
+		"$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.DELETE.EXO_JOBS_GPU",
+		"$JS.API.STREAM.CREATE.EXO_JOBS_GPU_MEMORY", "$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU_MEMORY.c")
 	got := refusals(t, nc, said, publish, func(s string) error { return nc.Publish(s, nil) })
 	for _, s := range publish {
 		if !slices.Contains(got, s) {

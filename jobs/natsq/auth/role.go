@@ -54,23 +54,31 @@ const answerWithin = 6 * time.Minute
 // fixed are the streams that agents use and must not make, change or remove. Agents may make the
 // logs of swarms only. The name of a stream is one token of a subject, and a wildcard matches a
 // whole token, so the logs cannot be allowed by a prefix. Instead all other streams are denied.
-var fixed = []string{
+var fixed = slices.Concat(levelsCPU, levelsGPU, []string{
 	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH",
 	"EXO_AUDIT", "EXO_DECISIONS", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL",
 	"KV_EXO_AGENTS", "KV_EXO_CRON", "KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
-}
+})
+
+// The streams of the levels that a job may ask for. A CPU agent makes them, for the first job of a
+// level.
+var (
+	levelsCPU = []string{"EXO_JOBS_CPU_MEMORY", "EXO_JOBS_CPU_ONE", "EXO_JOBS_CPU_THREE", "EXO_JOBS_CPU_FIVE"}
+	levelsGPU = []string{"EXO_JOBS_GPU_MEMORY", "EXO_JOBS_GPU_ONE", "EXO_JOBS_GPU_THREE", "EXO_JOBS_GPU_FIVE"}
+)
 
 // purged are the fixed streams that agents purge: of jobs that have ended, moved or were withdrawn,
 // and of objects. The body of a request selects the messages, which permissions cannot see, so an
 // agent that may purge one job may purge all.
-var purged = []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"}
+var purged = slices.Concat(levelsCPU, levelsGPU,
+	[]string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"})
 
 // served are the fixed streams that GPU agents read by consumers: the records of swarms, the leases,
 // the registry, the jobs of pool gpu with their cancellations, pauses and limits, and objects.
-var served = []string{
+var served = slices.Concat(levelsGPU, []string{
 	"EXO_JOBS_GPU", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS",
 	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
-}
+})
 
 // fetched are the fixed streams of which GPU agents get single messages: also the results, because
 // the first result of a job is final, and the last decision that a swarm has emitted.
@@ -107,8 +115,8 @@ var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 // role has the permissions that it needs and no others. The caller may change the result.
 func Roles() []Role {
 	// A CPU agent executes jobs of all tenants, so it may write results and dead letters of any
-	// job. It may not change a stream but the logs of swarms, nor remove the consumers that all
-	// agents share.
+	// job. It may not change a stream but the logs of swarms, though it makes those of levels, nor
+	// remove the consumers that all agents share.
 	return []Role{{
 		Name: Agent, Account: clusterAccount,
 		Does: "for CPU agents: executes jobs, answers requests, feeds swarms, and keeps leases, logs and objects",
@@ -124,10 +132,11 @@ func Roles() []Role {
 			"$KV.EXO_AGENTS.>", "$KV.EXO_CANCEL.>", "$KV.EXO_CRON.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>",
 			"$KV.EXO_TENANTS.>", "$O.EXO_OBJECTS.>",
 		}),
-		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed),
+		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed, slices.Concat(levelsCPU, levelsGPU)...),
+			each("$JS.API.STREAM.UPDATE.%s", fixed),
 			each("$JS.API.STREAM.DELETE.%s", fixed),
 			each("$JS.API.STREAM.PURGE.%s", fixed, purged...),
-			[]string{
+			each("$JS.API.CONSUMER.DELETE.%s.*", slices.Concat(levelsCPU, levelsGPU)), []string{
 				"$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.*", "$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*",
 				"$JS.API.CONSUMER.DELETE.EXO_SCHED.*",
 			}),
@@ -156,14 +165,16 @@ func Roles() []Role {
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed),
 			each("$JS.API.STREAM.DELETE.%s", fixed),
-			each("$JS.API.STREAM.PURGE.%s", fixed, "EXO_JOBS_GPU", "OBJ_EXO_OBJECTS"),
+			each("$JS.API.STREAM.PURGE.%s", fixed, append(levelsGPU[:len(levelsGPU):len(levelsGPU)], "EXO_JOBS_GPU",
+				"OBJ_EXO_OBJECTS")...),
 			each("$JS.API.STREAM.MSG.GET.%s", fixed, fetched...), each("$JS.API.DIRECT.GET.%s", fixed, fetched...),
 			each("$JS.API.DIRECT.GET.%s.>", fixed, fetched...),
 			each("$JS.API.CONSUMER.CREATE.%s", fixed, served...),
 			each("$JS.API.CONSUMER.CREATE.%s.>", fixed, served...),
 			each("$JS.API.CONSUMER.DELETE.%s.*", fixed, served...),
 			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...),
-			[]string{"$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*"}), // all workers share these consumers
+			// all workers share these consumers
+			each("$JS.API.CONSUMER.DELETE.%s.*", append(levelsGPU[:len(levelsGPU):len(levelsGPU)], "EXO_JOBS_GPU"))),
 		Subscribe: []string{
 			inbox, "exo.wake.gpu.>", "exo.running.gpu", "exo.agent.drain.*", "exo.agent.debug.*",
 			"exo.agent.telemetry", "exo.agent.view.*", elections,

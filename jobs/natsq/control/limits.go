@@ -283,17 +283,26 @@ func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 // countQueued counts the jobs of a tenant in the queue of a pool, as the leader has them. It does
 // not use the counts of consumers, which drift (RFC 0007).
 func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
-	err = ct.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
-		s, err := ct.conn.JS.Stream(ctx, wire.JobStream(p))
-		if err != nil {
-			return err
+	levels, err := ct.conn.JobLevels(ctx, p, natsconn.LevelsAge)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range append([]jobs.Level{""}, levels...) {
+		err := ct.conn.AtLevel(ctx, p, l, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
+			s, err := ct.conn.JS.Stream(ctx, wire.Source{Pool: p, Level: l}.Stream())
+			if err != nil {
+				return err
+			}
+			info, err := s.Info(ctx, jetstream.WithSubjectFilter(wire.AnyJob(p, l, tenant, "*")))
+			if err != nil {
+				return err
+			}
+			n += len(info.State.Subjects) // a job is one message on a subject of its own
+			return nil
+		})
+		if err != nil && (l == "" || !errors.Is(err, jobs.ErrNotFound) && !errors.Is(err, jobs.ErrUnavailable)) {
+			return 0, err
 		}
-		info, err := s.Info(ctx, jetstream.WithSubjectFilter("exo.job."+string(p)+".*.*."+tenant+".*"))
-		if err != nil {
-			return err
-		}
-		n = len(info.State.Subjects) // a job is one message on a subject of its own
-		return nil
-	})
-	return n, err
+	}
+	return n, nil
 }

@@ -49,8 +49,9 @@ type Letter struct {
 	ID       string // the last token of its subject; a valid job id
 	Data     []byte // the message of the job
 	Reason   *jobs.Error
-	Attempts int    // 0 for a job that did not begin
-	Worker   string // empty for a job that did not begin
+	Attempts int        // 0 for a job that did not begin
+	Worker   string     // empty for a job that did not begin
+	Level    jobs.Level // that the job asked for
 }
 
 // Needed reports whether a job with this result becomes a dead letter. A job that was cancelled or
@@ -77,6 +78,9 @@ func (s *Store) Put(ctx context.Context, retry natsconn.RetryFunc, l Letter) err
 		headerCode: {string(l.Reason.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(l.Attempts)},
 		headerWorker: {l.Worker},
 	}}
+	if l.Level != "" {
+		m.Header.Set(wire.HeaderLevel, string(l.Level))
+	}
 	s.conn.Inject(ctx, m)
 	return s.conn.PublishMsg(ctx, retry, "store the dead letter of job "+l.ID, m)
 }
@@ -91,6 +95,7 @@ func decode(m *natsconn.Message) (jobs.DeadLetter, error) {
 	d := jobs.DeadLetter{
 		Seq: m.Seq, Pool: jobs.Pool(parts[2]), Kind: parts[3], Tenant: parts[4], ID: parts[5], Died: m.Time,
 		Data:   m.Data,
+		Level:  jobs.Level(m.Header.Get(wire.HeaderLevel)),
 		Worker: m.Header.Get(headerWorker),
 		Reason: &jobs.Error{Code: jobs.Code(m.Header.Get(headerCode)), Message: m.Header.Get(headerReason)},
 	}
@@ -179,6 +184,7 @@ func (s *Store) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if err != nil {
 		return err
 	}
+	j = j.WithLevel(d.Level)
 	j.Deadline, j.NotBefore = time.Time{}, time.Time{} // both belong to the first submission
 	if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
 		j.After, j.OnFailedParent = nil, "" // it began, so its parents had ended

@@ -79,6 +79,7 @@ type Conn struct {
 	requests *requests    // nil: not counted
 	clock    clock
 	space    space
+	levels   levels
 	siblings []*Conn
 }
 

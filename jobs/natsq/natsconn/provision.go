@@ -33,6 +33,8 @@ const LogSlack = 24 * time.Hour
 const (
 	maxJobs  = 2_000_000
 	maxBytes = 64 << 30
+	// maxMemory is maxBytes of jobs in memory. The server reserves it when the stream is made.
+	maxMemory = 256 << 20
 	// Waiting jobs and their edges. The server keeps about 100 bytes in memory for each job that
 	// was looked at.
 	MaxWaiting = 500_000
@@ -111,31 +113,45 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		AllowAtomicPublish: true,
 	}, pushed(), audited(), emitted())
 	for _, p := range wire.Pools() {
-		all = append(all, jetstream.StreamConfig{
-			Name:      wire.JobStream(p),
-			Subjects:  []string{"exo.job." + string(p) + ".*.*.*.*"},
-			Retention: jetstream.WorkQueuePolicy,
-			// A job id is in the queue once; a full queue refuses instead of forgetting.
-			Discard:              jetstream.DiscardNew,
-			MaxMsgs:              maxJobs,
-			MaxBytes:             maxBytes,
-			MaxMsgSize:           jobs.MaxMessage,
-			MaxMsgsPerSubject:    1,
-			DiscardNewPerSubject: true,
-			AllowAtomicPublish:   true,
-			// Idle workers hear of what was stored by these copies without a body, and of no id.
-			RePublish: &jetstream.RePublish{
-				Source:      "exo.job." + string(p) + ".*.*.*.*",
-				Destination: "exo.wake." + string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}",
-				HeadersOnly: true,
-			},
-		})
+		all = append(all, queued(p, ""))
 	}
 	for i := range all {
 		all[i].Replicas = c.Replicas
 		all[i].Storage = jetstream.FileStorage
 	}
 	return all
+}
+
+// queued is the stream of the queued jobs of a pool and level. The caller sets the replicas and the
+// storage of the default level.
+func queued(p jobs.Pool, l jobs.Level) jetstream.StreamConfig {
+	s := jetstream.StreamConfig{
+		Name:      wire.Source{Pool: p, Level: l}.Stream(),
+		Subjects:  []string{wire.AnyJob(p, l, "*", "*")},
+		Retention: jetstream.WorkQueuePolicy,
+		// A job id is in the queue once; a full queue refuses instead of forgetting.
+		Discard:              jetstream.DiscardNew,
+		MaxMsgs:              maxJobs,
+		MaxBytes:             maxBytes,
+		MaxMsgSize:           jobs.MaxMessage,
+		MaxMsgsPerSubject:    1,
+		DiscardNewPerSubject: true,
+		AllowAtomicPublish:   true,
+		// Idle workers hear of what was stored by these copies without a body, and of no id.
+		RePublish: &jetstream.RePublish{
+			Source:      wire.AnyJob(p, l, "*", "*"),
+			Destination: "exo.wake." + string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}",
+			HeadersOnly: true,
+		},
+		Replicas: l.Replicas(),
+	}
+	if l != "" {
+		s.RePublish.Destination += "." + string(l)
+	}
+	if l == jobs.LevelMemory {
+		s.Storage, s.MaxBytes = jetstream.MemoryStorage, maxMemory
+	}
+	return s
 }
 
 // buckets lists the key-value buckets of the protocol.

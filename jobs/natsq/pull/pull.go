@@ -107,6 +107,9 @@ func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, n
 	defer cancel()
 	for n := 0; n < r.Messages; {
 		m, err := sub.NextMsgWithContext(wait)
+		if errors.Is(err, nats.ErrNoResponders) { // the client's error for status 503
+			return ErrNoConsumer
+		}
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // whoever holds back what is there will be asked again
@@ -117,8 +120,6 @@ func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, n
 		case status == "" || len(m.Data) > 0:
 			n++
 			fn(m)
-		case status == "503":
-			return ErrNoConsumer
 		case status == "100": // a heartbeat
 		case status == "409" && m.Header.Get("Description") == "Consumer Deleted":
 			return ErrNoConsumer

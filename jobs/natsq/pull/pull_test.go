@@ -2,6 +2,7 @@ package pull_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -34,13 +35,16 @@ func TestPullFull(t *testing.T) {
 	}
 	s := wire.SourceOf(batch[0])
 	natsqtest.Eventually(t, "the consumer knows of the jobs", func() bool { // some microseconds after they are stored
-		cons, err := c.JS.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
+		cons, err := c.JS.Consumer(ctx, s.Stream(), s.Consumer())
 		return err == nil && cons.CachedInfo().NumPending == uint64(len(batch))
 	})
 	p := pull.New(c.NC, nil)
 	defer p.Close()
+	if _, err := p.Pull(ctx, s.Stream(), "none", pull.Request{Messages: 1}); !errors.Is(err, pull.ErrNoConsumer) {
+		t.Fatalf("a consumer that does not exist: %v", err)
+	}
 	for i := range 6 {
-		got, err := p.Pull(ctx, wire.JobStream(s.Pool), s.Consumer(), pull.Request{Messages: 10, MaxBytes: 1 << 20})
+		got, err := p.Pull(ctx, s.Stream(), s.Consumer(), pull.Request{Messages: 10, MaxBytes: 1 << 20})
 		if err != nil || len(got) != 10 {
 			t.Fatalf("request %d got %d jobs of 10, %v", i, len(got), err)
 		}

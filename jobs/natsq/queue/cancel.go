@@ -76,29 +76,53 @@ func (q *Queue) Reclaim(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		}
 		waiting = waiting || n > 0
 	}
-	queued, err := q.Queued(ctx, j)
-	if err != nil || !queued {
-		return waiting && err == nil, err
-	}
-	// A worker may receive the job at this moment. Then it sees the mark of Cancel. If it has ended
-	// the job before that, its result is refused, because Cancel stores one first.
-	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
-	return waiting || n > 0, err
+	queued, err := q.atLevels(ctx, j, func(s wire.Source) (bool, error) {
+		if queued, err := q.queuedAt(ctx, s, j.ID); err != nil || !queued {
+			return false, err
+		}
+		// A worker may receive the job at this moment. Then it sees the mark of Cancel. If it has ended
+		// the job before that, its result is refused, because Cancel stores one first.
+		n, err := q.conn.Purge(ctx, s.Stream(), s.Job(j.ID))
+		return n > 0, err
+	})
+	return (waiting || queued) && err == nil, err
 }
 
 // Queued reports whether a job is in the queue and no worker has had it.
 func (q *Queue) Queued(ctx context.Context, j jobs.Job) (bool, error) {
-	s := wire.SourceOf(j)
-	m, err := q.conn.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
-	if errors.Is(err, jobs.ErrNotFound) {
-		return false, nil
+	return q.atLevels(ctx, j, func(s wire.Source) (bool, error) { return q.queuedAt(ctx, s, j.ID) })
+}
+
+// atLevels returns what do returns for the level that has a job; false if none has it. do fails with
+// jobs.ErrNotFound if its source does not have the job.
+func (q *Queue) atLevels(ctx context.Context, j jobs.Job, do func(wire.Source) (bool, error)) (bool, error) {
+	levels, err := q.levels(ctx, j.Pool)
+	if err != nil {
+		return false, err
 	}
+	for _, l := range levels {
+		done, err := do(wire.SourceOf(j).At(l))
+		switch {
+		case absent(l, err) && l != j.Level(), errors.Is(err, jobs.ErrNotFound):
+		case err != nil:
+			return false, err
+		default: // it is at no other level
+			return done, nil
+		}
+	}
+	return false, nil
+}
+
+// queuedAt reports whether no worker has had a job of a source. It fails with jobs.ErrNotFound if the
+// source does not have the job.
+func (q *Queue) queuedAt(ctx context.Context, s wire.Source, id string) (bool, error) {
+	m, err := q.lastAt(ctx, s, s.Job(id))
 	if err != nil {
 		return false, err
 	}
 	var given uint64 // the sequence number of the last job that the source has delivered
 	err = q.conn.Retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
-		cons, err := q.conn.JS.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
+		cons, err := q.conn.JS.Consumer(ctx, s.Stream(), s.Consumer())
 		if err != nil {
 			return err
 		}

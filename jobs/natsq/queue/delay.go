@@ -28,10 +28,9 @@ const promoter = "promoter"
 
 // schedule stores a job that must not begin yet. Such jobs are in a stream of their own, because
 // the server takes schedules only in a stream that may also drop messages, which a queue must not.
-func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
+func (q *Queue) schedule(ctx context.Context, j jobs.Job, s wire.Source, m *nats.Msg) error {
 	what := "schedule job " + j.ID
-	s := wire.SourceOf(j)
-	if _, err := q.conn.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID)); err == nil {
+	if _, err := q.conn.Last(ctx, s.Stream(), s.Job(j.ID)); err == nil {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
@@ -39,14 +38,15 @@ func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	m.Subject = s.Sched(j.ID)
 	// The client's own option cuts the time to whole seconds, so the job would begin too early. The
 	// server reads nanoseconds.
-	trace := m.Header
+	first := m.Header
 	m.Header = nats.Header{
 		headerSchedule: {"@at " + scheduled(j.NotBefore).UTC().Format(time.RFC3339Nano)},
 		headerTarget:   {s.Due(j.ID)},
 
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 	}
-	natsconn.CopyTrace(m, trace)
+	natsconn.CopyTrace(m, first)
+	copyLevel(m, first)
 	err := q.conn.PublishMsg(ctx, q.conn.RetryUnlessFull, what, m)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
@@ -129,9 +129,13 @@ func (d *Mover) move(ctx context.Context, m *nats.Msg) {
 		_, err = q.results.Lookup(ctx, id)
 	}
 	if err != nil {
-		if err = q.EnsureConsumer(ctx, s); err == nil {
+		if s, err = q.moveTo(ctx, s, m.Header); err == nil {
+			err = q.EnsureConsumer(ctx, s)
+		}
+		if err == nil {
 			out := &nats.Msg{Subject: s.Job(id), Data: m.Data}
 			natsconn.CopyTrace(out, m.Header)
+			copyLevel(out, m.Header)
 			err = q.conn.PublishMsg(ctx, q.conn.RetryIdempotent, "queue job "+id, out)
 		}
 		if exists, full := natsconn.Rejected(err); exists {

@@ -110,10 +110,14 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		}
 	}
 	err := each(batch, func(j jobs.Job) error {
-		if err := q.unknown(ctx, j); err != nil {
+		s, err := q.moveTo(ctx, wire.SourceOf(j), nats.Header{wire.HeaderLevel: {string(j.Level())}})
+		if err != nil {
 			return err
 		}
-		if _, err := q.conn.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
+		if err := q.unknown(ctx, j, s); err != nil {
+			return err
+		}
+		if _, err := q.conn.Last(ctx, s.Stream(), s.Job(j.ID)); err == nil {
 			return fmt.Errorf("job %s is queued: %w", j.ID, jobs.ErrExists)
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -149,26 +153,28 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 // one before it leaves the present one, so one look in their order finds it. Only a redrive moves
 // back; the second look finds that job.
 func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
-	places := [][2]string{
-		{wire.WaitStream, "exo.wait.*.*.*.*." + id},
-		{wire.SchedStream, "exo.sched.*.*.*.*." + id},
-		{wire.SchedStream, "exo.due.*.*.*.*." + id},
+	all, err := q.places(ctx, id)
+	if err != nil {
+		return false, err
 	}
-	for _, p := range wire.Pools() {
-		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
-	}
-	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)},
-		[2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
+	all = append(all, placeOf{stream: wire.ResultStream, subject: wire.ResultSubject(id)},
+		placeOf{stream: wire.DeadStream, subject: "exo.dead.*.*.*." + id})
+	var away error // a level that does not answer
 	for range 2 {
-		for _, place := range places {
-			if _, err := q.conn.Last(ctx, place[0], place[1]); err == nil {
+		for _, at := range all {
+			_, err := q.lastIn(ctx, at)
+			switch {
+			case err == nil:
 				return true, nil
-			} else if !errors.Is(err, jobs.ErrNotFound) {
+			case errors.Is(err, jobs.ErrNotFound):
+			case absent(at.source.Level, err):
+				away = err
+			default:
 				return false, err
 			}
 		}
 	}
-	return false, nil
+	return false, away
 }
 
 // present counts the jobs that are known, and returns the id of the first of them in the batch.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,10 +39,11 @@ type ListedJob struct {
 }
 
 // Place is a position in the list of the jobs of a pool: a sequence number in the stream of one of
-// its parts.
+// its parts. The first part has a stream for each level, the default one first.
 type Place struct {
-	part int
-	Seq  uint64
+	part  int
+	level jobs.Level // of the first part
+	Seq   uint64
 }
 
 // parts are the parts of the list of the jobs of a pool, in their order. A job that moves while they
@@ -51,7 +53,21 @@ var parts = []struct{ name, subject string }{
 }
 
 // String returns the place as text, for ParsePlace.
-func (at Place) String() string { return parts[at.part].name + "-" + strconv.FormatUint(at.Seq, 10) }
+func (at Place) String() string {
+	word := parts[at.part].name
+	if at.level != "" {
+		word = string(at.level)
+	}
+	return word + "-" + strconv.FormatUint(at.Seq, 10)
+}
+
+// after returns the place before the next part or level.
+func (at Place) after(levels []jobs.Level) Place {
+	if i := slices.Index(levels, at.level) + 1; at.part == 0 && i > 0 && i < len(levels) {
+		return Place{level: levels[i]}
+	}
+	return Place{part: at.part + 1}
+}
 
 // ParsePlace is the inverse of String. The empty text is the begin of the list.
 func ParsePlace(text string) (at Place, ok bool) {
@@ -62,10 +78,11 @@ func ParsePlace(text string) (at Place, ok bool) {
 	seq, err := strconv.ParseUint(number, 10, 64)
 	for i, p := range parts {
 		if p.name == word {
-			return Place{i, seq}, err == nil
+			return Place{part: i, Seq: seq}, err == nil
 		}
 	}
-	return Place{}, false
+	at = Place{level: jobs.Level(word), Seq: seq}
+	return at, err == nil && at.level != "" && slices.Contains(jobs.Levels(), at.level)
 }
 
 // Overview is the state of a pool at one moment, from which Describe derives the state of its jobs.
@@ -113,7 +130,9 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
-	switch s := wire.SourceOf(j); {
+	level, _ := wire.LevelOf(stream)
+	s := wire.SourceOf(j).At(level)
+	switch {
 	case stream == wire.WaitStream || len(waits) > 0:
 		l.State = StateWaiting
 		return l
@@ -180,7 +199,7 @@ func (q *Queue) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) 
 func (at Place) Stream(p jobs.Pool) string {
 	switch parts[at.part].name {
 	case "queued":
-		return wire.JobStream(p)
+		return wire.Source{Pool: p, Level: at.level}.Stream()
 	case "waiting":
 		return wire.WaitStream
 	}
@@ -199,17 +218,23 @@ func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) e
 func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place,
 	fn func(at Place, j jobs.Job) bool,
 ) error {
-	tail := string(p) + ".*.*." + tenant + ".*"
+	levels, err := q.levels(ctx, p)
+	if err != nil {
+		return err
+	}
 	for ; ; from.Seq++ {
-		stream, subject := from.Stream(p), parts[from.part].subject+tail
+		stream, subject := from.Stream(p), parts[from.part].subject+string(p)+".*.*."+tenant+".*"
+		if from.part == 0 {
+			subject = wire.AnyJob(p, from.level, tenant, "*")
+		}
 		var m *natsconn.Message
-		err := q.conn.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
+		err := q.conn.AtLevel(ctx, p, from.level, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
 			m, err = q.conn.NextOnce(ctx, stream, subject, from.Seq)
 			return err
 		})
 		switch {
-		case errors.Is(err, jobs.ErrNotFound):
-			if from = (Place{part: from.part + 1}); from.part == len(parts) {
+		case errors.Is(err, jobs.ErrNotFound), absent(from.level, err):
+			if from = from.after(levels); from.part == len(parts) {
 				return nil
 			}
 			continue
@@ -217,7 +242,7 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 			return err
 		}
 		from.Seq = m.Seq
-		if j, err := jobs.DecodeJob(m.Data); err == nil && !fn(from, j) {
+		if j, err := decode(m); err == nil && !fn(from, j) {
 			return nil
 		}
 	}

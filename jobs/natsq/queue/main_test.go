@@ -75,3 +75,11 @@ func queueOf(t testing.TB, n int) (*Queue, wire.Source, context.Context) {
 	}
 	return q, wire.SourceOf(batch[0]), ctx
 }
+
+// sourcesOf returns the sources of jobs of the default level.
+func sourcesOf(batch []jobs.Job) (all []wire.Source) {
+	for _, j := range batch {
+		all = append(all, wire.SourceOf(j))
+	}
+	return all
+}

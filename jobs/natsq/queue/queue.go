@@ -27,6 +27,7 @@ type Queue struct {
 	sources sync.Map // wire.Source: this connection has seen its consumer
 	counts  sync.Map // stream and pool: counted
 	batcher submitBatcher
+	readers readers
 }
 
 // Agents lists the agents and the kinds that they serve. It is a *registry.Registry. Its answers

@@ -64,8 +64,11 @@ func (q *Queue) Resubmit(ctx context.Context, d jobs.DeadLetter, j jobs.Job, for
 // there was one. j is the job as it is queued again: it waits if it has parents, and its earlier
 // copy does, too.
 func (q *Queue) removeEnded(ctx context.Context, d jobs.DeadLetter, j jobs.Job) (bool, error) {
-	s := wire.SourceOf(j)
-	stream, subject := wire.JobStream(j.Pool), s.Job(j.ID)
+	s, err := q.moveTo(ctx, wire.SourceOf(j), nats.Header{wire.HeaderLevel: {string(j.Level())}})
+	if err != nil {
+		return false, err
+	}
+	stream, subject := s.Stream(), s.Job(j.ID)
 	if len(j.After) > 0 {
 		stream, subject = wire.WaitStream, s.Wait(j.ID)
 	}

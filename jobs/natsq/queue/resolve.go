@@ -44,7 +44,7 @@ func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) 
 	if !ok {
 		return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq) // no worker could execute it
 	}
-	j, err := jobs.DecodeJob(m.Data)
+	j, err := decode(m)
 	if err != nil || j.ID != id || wire.SourceOf(j) != s {
 		j = jobs.Job{} // its worker makes a dead letter of it
 	}
@@ -169,7 +169,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	}
 	if err == nil && deadletters.Needed(r) {
 		err = q.letters.Put(ctx, q.conn.RetryIdempotent, deadletters.Letter{
-			Source: s, ID: j.ID, Data: m.Data, Reason: r.Error,
+			Source: s, ID: j.ID, Data: m.Data, Reason: r.Error, Level: j.Level(),
 		})
 	}
 	if err == nil {
@@ -202,15 +202,19 @@ func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source,
 	} else if err != nil {
 		return err
 	}
+	s, err := q.moveTo(ctx, s, m.Header)
+	if err != nil {
+		return err
+	}
 	out := &nats.Msg{Subject: s.Job(id), Data: m.Data, Header: nats.Header{}}
+	copyLevel(out, m.Header)
 	if f := m.Header.Get(HeaderForgiven); f != "" {
 		out.Header.Set(HeaderForgiven, f)
 	}
 	natsconn.CopyTrace(out, m.Header)
-	var err error
 	if notBefore.After(time.Now()) {
-		j, _ := jobs.DecodeJob(m.Data)
-		err = q.schedule(ctx, j, out)
+		j, _ := decode(m)
+		err = q.schedule(ctx, j, s, out)
 	} else if err = q.EnsureConsumer(ctx, s); err == nil {
 		out.Header.Set(jetstream.MsgIDHeader, msgID(id, m.Seq))
 		err = SubmitError("queue job "+id, q.conn.PublishMsg(ctx, q.conn.RetryIdempotent, "queue job "+id, out))

@@ -13,30 +13,67 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// Queued is what the streams of a pool hold: the jobs that are queued, running or waiting for a retry,
+// of all levels.
+type Queued struct {
+	Msgs, Bytes uint64
+	First       time.Time // when the oldest was stored; zero if there is none
+}
+
 // Consumers returns the sources of a pool that have a consumer, with the state of the consumer, and
-// the state of the stream of the pool before that.
+// what the streams of the pool held before that.
 func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo,
-	info *jetstream.StreamInfo, err error,
+	held Queued, err error,
 ) {
-	err = q.conn.Retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
-		all = map[wire.Source]*jetstream.ConsumerInfo{}
-		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
-		if err != nil {
-			return err
-		}
-		info = s.CachedInfo()
+	all = map[wire.Source]*jetstream.ConsumerInfo{}
+	err = q.eachLevel(ctx, p, "list the queues", func(ctx context.Context, l jobs.Level, s jetstream.Stream) error {
+		state := s.CachedInfo().State
 		list := s.ListConsumers(ctx)
 		for i := range list.Info() {
-			if src, ok := wire.ParseConsumer(p, i.Name); ok {
+			if src, ok := wire.ParseConsumer(p, l, i.Name); ok {
 				all[src] = i
 			}
 		}
-		return list.Err()
+		if err := list.Err(); err != nil {
+			return err
+		}
+		held.Msgs += state.Msgs
+		held.Bytes += state.Bytes
+		if state.Msgs > 0 && (held.First.IsZero() || state.FirstTime.Before(held.First)) {
+			held.First = state.FirstTime
+		}
+		return nil
 	})
-	return all, info, err
+	return all, held, err
+}
+
+// eachLevel calls fn with the stream of each level of a pool, the default first. Other levels whose
+// stream is gone or does not answer are left out. fn may be called again after an error, so it changes
+// nothing of its caller's before it succeeds.
+func (q *Queue) eachLevel(ctx context.Context, p jobs.Pool, what string,
+	fn func(ctx context.Context, l jobs.Level, s jetstream.Stream) error,
+) error {
+	levels, err := q.levels(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, l := range levels {
+		err := q.conn.AtLevel(ctx, p, l, what+" of pool "+string(p), func(ctx context.Context) error {
+			s, err := q.conn.JS.Stream(ctx, wire.Source{Pool: p, Level: l}.Stream())
+			if err != nil {
+				return err
+			}
+			return fn(ctx, l, s)
+		})
+		if err != nil && !absent(l, err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Relist is the pause between two lists of the subjects of a pool, while the number of jobs without
@@ -46,12 +83,8 @@ const Relist = 5 * time.Minute
 // SourcesOf counts the jobs of a pool by source. The server reads the subjects of all jobs, which
 // takes long for a large queue.
 func (q *Queue) SourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Source]uint64, err error) {
-	err = q.conn.Retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
-		found = map[wire.Source]uint64{}
-		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
-		if err != nil {
-			return err
-		}
+	found = map[wire.Source]uint64{}
+	err = q.eachLevel(ctx, p, "list the subjects", func(ctx context.Context, _ jobs.Level, s jetstream.Stream) error {
 		subjects, err := s.Info(ctx, jetstream.WithSubjectFilter("exo.job.>"))
 		if err != nil {
 			return err
@@ -69,7 +102,7 @@ func (q *Queue) SourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Sour
 // Stats returns the state of the queue of a pool. The counts come from several answers of the
 // server, so they may differ by the jobs that move meanwhile.
 func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) {
-	all, info, err := q.Consumers(ctx, p)
+	all, held, err := q.Consumers(ctx, p)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
@@ -78,11 +111,8 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 		return jobs.QueueStats{}, err
 	}
 	st := jobs.QueueStats{
-		Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes,
+		Pool: p, Jobs: held.Msgs, Bytes: held.Bytes, Oldest: held.First,
 		Paused: paused[control.PauseKey(p, "")],
-	}
-	if info.State.Msgs > 0 {
-		st.Oldest = info.State.FirstTime
 	}
 	if st.Delayed, err = q.count(ctx, wire.SchedStream, p, "exo.sched.", "exo.due."); err != nil {
 		return jobs.QueueStats{}, err
@@ -98,7 +128,7 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	add := func(s wire.Source, waiting uint64, i *jetstream.ConsumerInfo) {
 		known += i.NumPending + uint64(i.NumAckPending)
 		st.Sources = append(st.Sources, jobs.SourceStats{
-			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Waiting: waiting, Running: i.NumAckPending,
+			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Level: s.Level, Waiting: waiting, Running: i.NumAckPending,
 			Retried: i.NumRedelivered,
 			Paused:  paused[control.PauseKey(p, s.Kind)], Agents: served[s.Kind],
 		})
@@ -106,7 +136,7 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	for s, i := range all {
 		add(s, i.NumPending, i)
 	}
-	if info.State.Msgs > known { // of kinds without a worker, or published by hand
+	if held.Msgs > known { // of kinds without a worker, or published by hand
 		found, err := q.SourcesOf(ctx, p)
 		if err != nil {
 			return jobs.QueueStats{}, err
@@ -120,7 +150,8 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	lanes := jobs.Lanes()
 	slices.SortFunc(st.Sources, func(a, b jobs.SourceStats) int {
 		return cmp.Or(strings.Compare(a.Kind, b.Kind),
-			cmp.Compare(slices.Index(lanes, a.Lane), slices.Index(lanes, b.Lane)), strings.Compare(a.Tenant, b.Tenant))
+			cmp.Compare(slices.Index(lanes, a.Lane), slices.Index(lanes, b.Lane)), strings.Compare(a.Tenant, b.Tenant),
+			strings.Compare(string(a.Level), string(b.Level)))
 	})
 	return st, nil
 }
@@ -174,26 +205,62 @@ func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string,
 	if err := jobs.CheckID("job id", id); err != nil {
 		return j, "", 0, err
 	}
-	places := [][2]string{
-		{wire.WaitStream, "exo.wait.*.*.*.*." + id},
-		{wire.SchedStream, "exo.sched.*.*.*.*." + id},
-		{wire.SchedStream, "exo.due.*.*.*.*." + id},
+	all, err := q.places(ctx, id)
+	if err != nil {
+		return j, "", 0, err
 	}
-	for _, p := range wire.Pools() {
-		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
-	}
-	for _, place := range places {
-		m, err := q.conn.Last(ctx, place[0], place[1])
-		if errors.Is(err, jobs.ErrNotFound) {
-			continue
-		}
-		if err != nil {
+	var away error // a level that does not answer
+	for _, at := range all {
+		m, err := q.lastIn(ctx, at)
+		switch {
+		case errors.Is(err, jobs.ErrNotFound):
+		case absent(at.source.Level, err):
+			away = err
+		case err != nil:
 			return j, "", 0, err
+		default:
+			j, err = decode(m)
+			return j, at.stream, m.Seq, err
 		}
-		j, err = jobs.DecodeJob(m.Data)
-		return j, place[0], m.Seq, err
+	}
+	if away != nil {
+		return j, "", 0, fmt.Errorf("look for job %s: %w", id, away)
 	}
 	return j, "", 0, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
+}
+
+// placeOf is where the job with an id may be.
+type placeOf struct {
+	stream, subject string
+	source          wire.Source // with a pool for the streams of queued jobs
+}
+
+// places returns where a job that has not ended may be, in the order in which it moves.
+func (q *Queue) places(ctx context.Context, id string) ([]placeOf, error) {
+	all := []placeOf{
+		{stream: wire.WaitStream, subject: "exo.wait.*.*.*.*." + id},
+		{stream: wire.SchedStream, subject: "exo.sched.*.*.*.*." + id},
+		{stream: wire.SchedStream, subject: "exo.due.*.*.*.*." + id},
+	}
+	for _, p := range wire.Pools() {
+		levels, err := q.levels(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range levels {
+			s := wire.Source{Pool: p, Level: l}
+			all = append(all, placeOf{s.Stream(), wire.AnyJob(p, l, "*", id), s})
+		}
+	}
+	return all, nil
+}
+
+// lastIn returns the message of a job in a place.
+func (q *Queue) lastIn(ctx context.Context, at placeOf) (*natsconn.Message, error) {
+	if at.source.Level != "" {
+		return q.lastAt(ctx, at.source, at.subject)
+	}
+	return q.conn.Last(ctx, at.stream, at.subject)
 }
 
 // Over reports whether a job has ended, or is not known.

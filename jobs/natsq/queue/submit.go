@@ -52,18 +52,19 @@ func (q *Queue) submit(ctx context.Context, j jobs.Job, again redrive, made bool
 		return err
 	}
 	again.mark(m)
+	s := sourceOf(j, m)
 	if j.NotBefore.After(time.Now()) {
 		if !made {
-			if err := q.unknown(ctx, j); err != nil {
+			if err := q.unknown(ctx, j, s); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
-		return q.schedule(ctx, j, m)
+		return q.schedule(ctx, j, s, m)
 	}
-	if err := q.EnsureConsumer(ctx, wire.SourceOf(j)); err != nil {
+	if err := q.EnsureConsumer(ctx, s); err != nil {
 		return err
 	}
-	return q.batcher.submit(ctx, &submission{what: what, job: j, m: m, made: made})
+	return q.batcher.submit(ctx, &submission{what: what, job: j, source: s, m: m, made: made})
 }
 
 // SubmitError returns err as the error of a submission: jobs.ErrExists if the stream has the id,
@@ -102,6 +103,7 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		return q.submitGraph(ctx, what, batch, redrive{})
 	}
 	msgs := make([]*nats.Msg, len(batch))
+	sources := make([]wire.Source, len(batch))
 	seen := make(map[string]bool, len(batch))
 	now := time.Now()
 	for i, j := range batch {
@@ -111,6 +113,9 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 				j.Pool, batch[0].Pool)
 		case j.NotBefore.After(now):
 			return jobs.Errorf(jobs.CodeInvalid, "job %s is delayed: submit it alone", j.ID)
+		case j.Level() != batch[0].Level():
+			return jobs.Errorf(jobs.CodeInvalid, "job %s asks for another level than job %s of the batch: submit jobs "+
+				"of different replicas and durability apart", j.ID, batch[0].ID)
 		case seen[j.ID]:
 			return fmt.Errorf("%s: job %s is in the batch twice: %w", what, j.ID, jobs.ErrExists)
 		}
@@ -119,18 +124,19 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := q.EnsureConsumer(ctx, wire.SourceOf(j)); err != nil {
+		s := sourceOf(j, m)
+		if err := q.EnsureConsumer(ctx, s); err != nil {
 			return err
 		}
-		msgs[i] = m
+		msgs[i], sources[i] = m, s
 	}
-	if err := q.noResults(ctx, batch); err != nil {
+	if err := q.noResults(ctx, batch, sources); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	unsure, err := q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
 	if exists, _ := natsconn.Rejected(err); exists {
 		// If the acknowledgement of an earlier try was lost, all of them exist.
-		found, first, ferr := q.countKnown(ctx, batch)
+		found, first, ferr := q.countKnown(ctx, batch, sources)
 		if ferr != nil {
 			return fmt.Errorf("%s: %w", what, ferr)
 		}
@@ -164,9 +170,20 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 	return nil
 }
 
-// noResults fails with jobs.ErrExists if one of the jobs has a result. One request is enough in
-// most cases.
-func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
+// noResults fails with jobs.ErrExists if one of the jobs has a result, or is queued at another level.
+// One request is enough in most cases.
+func (q *Queue) noResults(ctx context.Context, batch []jobs.Job, sources []wire.Source) error {
+	if levels, err := q.conn.JobLevels(ctx, batch[0].Pool, natsconn.LevelsAge); err != nil {
+		return err
+	} else if len(levels) > 0 {
+		at := make(map[string]wire.Source, len(batch))
+		for i, j := range batch {
+			at[j.ID] = sources[i]
+		}
+		if err := each(batch, func(j jobs.Job) error { return q.elsewhere(ctx, at[j.ID], j.ID) }); err != nil {
+			return err
+		}
+	}
 	if q.results.NoneAtOnce(ctx, batch) {
 		return nil
 	}
@@ -175,13 +192,19 @@ func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
 
 // countKnown counts the jobs that are queued or have ended, and returns the id of the first of them
 // in the batch.
-func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
+func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job,
+	sources []wire.Source,
+) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
+	at := make(map[string]wire.Source, len(batch))
+	for i, j := range batch {
+		at[j.ID] = sources[i]
+	}
 	err = each(batch, func(j jobs.Job) error {
 		err := q.fresh(ctx, jobs.Job{ID: j.ID})
 		if err == nil {
-			if _, lerr := q.conn.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); lerr == nil {
+			if _, lerr := q.conn.Last(ctx, at[j.ID].Stream(), at[j.ID].Job(j.ID)); lerr == nil {
 				err = jobs.ErrExists
 			} else if !errors.Is(lerr, jobs.ErrNotFound) {
 				return lerr
@@ -205,12 +228,11 @@ func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first 
 	return n, first, err
 }
 
-// unknown fails with jobs.ErrExists if a job has a result or is delayed. The stream itself refuses
-// a job that is queued.
-func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
+// unknown fails with jobs.ErrExists if a job has a result, is delayed, or is queued at another level
+// than s. The stream of s itself refuses a job that is queued.
+func (q *Queue) unknown(ctx context.Context, j jobs.Job, s wire.Source) error {
 	held := make(chan error, 1)
 	go func() { // concurrently: two round trips in turn would take half of the time of a submission
-		s := wire.SourceOf(j)
 		_, err := q.conn.Last(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
 		held <- err
 	}()
@@ -222,7 +244,7 @@ func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 	case herr == nil:
 		return fmt.Errorf("job %s is delayed: %w", j.ID, jobs.ErrExists)
 	case errors.Is(herr, jobs.ErrNotFound):
-		return nil
+		return q.elsewhere(ctx, s, j.ID)
 	}
 	return herr
 }
@@ -239,12 +261,27 @@ func (q *Queue) fresh(ctx context.Context, j jobs.Job) error {
 	return err
 }
 
-// Prepare returns the message of a job and the job with its defaults. It stores a specification of
-// more than jobs.MaxInline bytes as an object. The caller publishes the message.
+// sourceOf returns the source of a job whose message Prepare has made.
+func sourceOf(j jobs.Job, m *nats.Msg) wire.Source {
+	if j.Level() != "" {
+		s, _, _ := wire.ParseSubject(m.Subject)
+		return s
+	}
+	return wire.SourceOf(j)
+}
+
+// Prepare returns the message of a job and the job with its defaults. The subject of the message is
+// that of the queue, of the level that the cluster gives the job; a level that it cannot give is
+// refused. A specification of more than jobs.MaxInline bytes is stored as an object. The caller
+// publishes the message.
 func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
 	j = j.WithDefaults()
 	if err := j.Validate(); err != nil {
 		return nil, j, err
+	}
+	s, err := q.grant(ctx, j)
+	if err != nil {
+		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
 	if len(j.Spec) > jobs.MaxInline {
 		ref, err := q.putSpec(ctx, j)
@@ -253,14 +290,19 @@ func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, e
 		}
 		j.Spec, j.SpecRef = nil, ref
 	}
-	data, err := json.Marshal(j)
+	body := j
+	body.Replicas, body.Durability = 0, ""
+	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
 	if err := jobs.CheckJSON(data); err != nil {
 		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
-	m := &nats.Msg{Subject: wire.SourceOf(j).Job(j.ID), Data: data}
+	m := &nats.Msg{Subject: s.Job(j.ID), Data: data}
+	if l := j.Level(); l != "" {
+		natsconn.SetHeader(m, wire.HeaderLevel, string(l))
+	}
 	q.conn.Inject(ctx, m)
 	return m, j, nil
 }
@@ -324,7 +366,7 @@ func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 	}
 	what := fmt.Sprintf("open queue %s", s.Tail())
 	err := q.conn.Retry(ctx, what, func(ctx context.Context) error {
-		_, err := q.conn.JS.CreateOrUpdateConsumer(ctx, wire.JobStream(s.Pool), jetstream.ConsumerConfig{
+		_, err := q.conn.JS.CreateOrUpdateConsumer(ctx, s.Stream(), jetstream.ConsumerConfig{
 			Durable:   s.Consumer(),
 			AckPolicy: jetstream.AckExplicitPolicy,
 			AckWait:   q.conn.Lease,

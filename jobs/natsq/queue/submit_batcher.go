@@ -37,9 +37,15 @@ type submission struct {
 	onGone func(fn func()) (stop func() bool) // calls fn when its caller gives up
 	what   string
 	job    jobs.Job
+	source wire.Source
 	m      *nats.Msg
 	made   bool       // its id was made for this call, so nobody knows it
 	done   chan error // has room for the one answer
+}
+
+// stream identifies the stream of the job.
+func (s *submission) stream() wire.Source {
+	return wire.Source{Pool: s.source.Pool, Level: s.source.Level}
 }
 
 // groupPeriod is the shortest time between the begins of two groups while callers wait. With 5,000
@@ -96,7 +102,7 @@ func (s *submitBatcher) send() {
 	}
 }
 
-// next returns the waiting submissions of one pool, in their order and each id once. It drops those
+// next returns the waiting submissions of one stream, in their order and each id once. It drops those
 // whose callers have given up. If it returns none, the sender must end.
 func (s *submitBatcher) next() (group []*submission) {
 	s.mu.Lock()
@@ -106,7 +112,7 @@ func (s *submitBatcher) next() (group []*submission) {
 	for _, one := range s.waiting {
 		switch {
 		case one.gone():
-		case len(group) == jobs.MaxBatch, len(group) > 0 && one.job.Pool != group[0].job.Pool, ids[one.job.ID]:
+		case len(group) == jobs.MaxBatch, len(group) > 0 && one.stream() != group[0].stream(), ids[one.job.ID]:
 			kept = append(kept, one)
 		default:
 			group = append(group, one)
@@ -118,7 +124,7 @@ func (s *submitBatcher) next() (group []*submission) {
 	return group
 }
 
-// store stores the jobs of a group, which have one pool, and answers their callers.
+// store stores the jobs of a group, which have one stream, and answers their callers.
 func (s *submitBatcher) store(ctx context.Context, group []*submission) {
 	group = s.unknownOf(ctx, group)
 	if len(group) == 0 {
@@ -171,10 +177,10 @@ func (s *submitBatcher) unknownOf(ctx context.Context, group []*submission) []*s
 			at[one.job.ID] = i
 		}
 	}
-	ask := func(j jobs.Job) error { errs[at[j.ID]] = q.unknown(ctx, j); return nil }
+	ask := func(j jobs.Job) error { errs[at[j.ID]] = q.unknown(ctx, j, group[at[j.ID]].source); return nil }
 	if len(asked) == 1 {
 		_ = ask(asked[0])
-	} else if len(asked) < results.MinTogether {
+	} else if len(asked) < results.MinTogether || q.usesLevels(ctx, group[0].source.Pool) {
 		_ = each(asked, ask)
 	} else {
 		delayed := make(chan bool, 1)

@@ -95,8 +95,8 @@ func TestSubmitBounds(t *testing.T) {
 	if err := c.Submit(ctx, plain("a1")); !errors.Is(err, jobs.ErrExists) {
 		t.Errorf("a job that is queued: %v", err)
 	}
-	if n, first, err := c.countKnown(ctx, []jobs.Job{plain("x"), plain("a3"), plain("a2")}); n != 2 || first != "a3" ||
-		err != nil {
+	some := []jobs.Job{plain("x"), plain("a3"), plain("a2")}
+	if n, first, err := c.countKnown(ctx, some, sourcesOf(some)); n != 2 || first != "a3" || err != nil {
 		t.Errorf("%d are known, the first is %s, %v", n, first, err)
 	}
 	if err := c.Cancel(ctx, delayed, false); err != nil {

@@ -17,7 +17,7 @@ func (q *Queue) StartSubmit(ctx context.Context, batch ...jobs.Job) (context.Con
 	if q.conn.Tracer == nil {
 		return ctx, telemetry.NoSpan
 	}
-	ctx, span := q.conn.StartSpan(ctx, "submit", "send", wire.JobStream(batch[0].Pool),
+	ctx, span := q.conn.StartSpan(ctx, "submit", "send", wire.SourceOf(batch[0]).At(batch[0].Level()).Stream(),
 		trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		if len(batch) == 1 {

@@ -132,13 +132,16 @@ func TestBatchRules(t *testing.T) {
 		},
 		"delayed": {[]jobs.Job{plain("b1"), with("b2",
 			func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}, "job b2 is delayed: submit it alone"},
-		"twice":     {[]jobs.Job{plain("c1"), plain("c2"), plain("c1")}, "submit 3 jobs: job c1 is in the batch twice"},
+		"twice": {[]jobs.Job{plain("c1"), plain("c2"), plain("c1")}, "submit 3 jobs: job c1 is in the batch twice"},
+		"levels": {[]jobs.Job{plain("e1"), with("e2", func(j *jobs.Job) { j.Durability = jobs.DurabilityMemory })},
+			"job e2 asks for another level than job e1 of the batch"},
 		"not valid": {[]jobs.Job{plain("d1"), with("d2", func(j *jobs.Job) { j.Kind = "a b" })}, "kind"},
 	} {
 		if err := c.SubmitBatch(ctx, k.batch); err == nil || !strings.Contains(err.Error(), k.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n, first, err := c.countKnown(ctx, k.batch[:1]); n != 0 || first != "" || err != nil {
+		if n, first, err := c.countKnown(ctx, k.batch[:1], sourcesOf(k.batch[:1])); n != 0 || first != "" ||
+			err != nil {
 			t.Errorf("%s: %d are known, the first is %s, %v", name, n, first, err)
 		}
 	}
@@ -154,7 +157,8 @@ func TestBatchRules(t *testing.T) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if n, _, err := c.countKnown(ctx, []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}); n != 0 ||
+	nowhere := []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}
+	if n, _, err := c.countKnown(ctx, nowhere, sourcesOf(nowhere)); n != 0 ||
 		err == nil || errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a stream that is not there: %d, %v", n, err)
 	}
@@ -199,10 +203,10 @@ func TestResultsAtOnce(t *testing.T) {
 	if c.results.NoneAtOnce(ctx, others) {
 		t.Error("it asks although it was told not to")
 	}
-	if err := c.noResults(ctx, others); err != nil {
+	if err := c.noResults(ctx, others, sourcesOf(others)); err != nil {
 		t.Error(err)
 	}
-	if err := c.noResults(ctx, four); !errors.Is(err, jobs.ErrExists) ||
+	if err := c.noResults(ctx, four, sourcesOf(four)); !errors.Is(err, jobs.ErrExists) ||
 		!strings.Contains(err.Error(), "job c has a result") {
 		t.Error(err)
 	}

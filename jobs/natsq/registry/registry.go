@@ -145,6 +145,9 @@ func AgentKey(name string) string {
 
 func (r *Registry) announce(ctx context.Context, a jobs.Agent) error {
 	a.Version = jobs.Version
+	if len(a.Kinds) > 0 {
+		a.Levels = jobs.Levels() // every worker reads all of them
+	}
 	a.Seen = time.Time{} // the server's clock says
 	data, err := json.Marshal(a)
 	if err != nil {

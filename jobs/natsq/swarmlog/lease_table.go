@@ -46,6 +46,7 @@ type sessionState struct {
 	ttl     time.Duration
 	seen    time.Time
 	takes   bool
+	asks    bool
 	renewed time.Time // when this revision was written, by the server's clock
 }
 
@@ -125,7 +126,7 @@ type leaseChange struct {
 }
 
 // change applies a message of the bucket to the table, and reports whether a lease may have become
-// free.
+// free, or a session asks for one.
 func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	t.seq = max(t.seq, c.seq)
 	if !isSession(c.key) {
@@ -142,14 +143,15 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 		delete(t.sessions, c.key)
 		return true
 	}
-	if t.sessions[c.key].rev == c.seq { // read again, which is no sign of life
+	was := t.sessions[c.key]
+	if was.rev == c.seq { // read again, which is no sign of life
 		return false
 	}
 	t.sessions[c.key] = sessionState{
 		rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond,
-		seen: now, takes: r.Takes, renewed: c.at,
+		seen: now, takes: r.Takes, asks: r.Asks, renewed: c.at,
 	}
-	return false
+	return r.Asks && !was.asks
 }
 
 // readMost is the number of messages per request.

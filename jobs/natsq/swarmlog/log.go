@@ -3,7 +3,6 @@ package swarmlog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -85,34 +84,13 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 			AllowAtomicPublish: !fast,
 			RePublish:          l.wakes(),
 		})
-		if replicas > 1 && tooFewServers(err, time.Since(began)) {
+		if replicas > 1 && natsconn.TooFewServers(err, time.Since(began)) {
 			return jobs.Errorf(jobs.CodeInvalid, "%d replicas: the NATS server has not as many servers for streams "+
 				"(%v): use fewer replicas, or add servers", replicas, err)
 		}
 		return err
 	})
 }
-
-// errCodeNoCluster is the error of a single server for more than one replica. A cluster with too
-// few servers returns natsconn.ErrCodeNoPeers.
-const errCodeNoCluster = 10074
-
-// tooFewServers reports whether a stream was refused because it has more replicas than the cluster
-// has servers. A cluster returns the same error for a moment during an election, and as long as one
-// of its servers is away. In the second case the error names the offline peer, and the stream can
-// be made when that server is back.
-func tooFewServers(err error, after time.Duration) bool {
-	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	return api.ErrorCode == errCodeNoCluster || api.ErrorCode == natsconn.ErrCodeNoPeers && after > shortPatience &&
-		!strings.Contains(api.Description, offlinePeer)
-}
-
-// offlinePeer is the text that nats-server 2.15.2 adds to the error while a server of the cluster
-// is away.
-const offlinePeer = "peer offline"
 
 // wakes returns the configuration with which the server republishes the headers of the entries of a
 // log of entries, for agents that have parked its shard (Wakes). It is nil for a log of answers.

@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// A session that is ready for a lease polls the bucket every eagerEvery, for at most eagerFor.
+// A session that waits for another one, between an Ask and the hand-over, polls the bucket every
+// eagerEvery, for at most eagerFor.
 const (
 	eagerEvery = 20 * time.Millisecond
 	eagerFor   = 10 * time.Second
@@ -58,7 +59,9 @@ func (t *leaseTable) peers(own string) []swarms.Peer {
 	}
 	var all []swarms.Peer
 	for id, o := range t.sessions {
-		all = append(all, swarms.Peer{Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Own: id == own})
+		all = append(all, swarms.Peer{
+			Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Asks: o.asks, Own: id == own,
+		})
 	}
 	slices.SortFunc(all, func(a, b swarms.Peer) int { return cmp.Compare(a.Session, b.Session) })
 	return all
@@ -82,8 +85,29 @@ func (s *Session) Offers() (all []swarms.Offer) {
 	return all
 }
 
-// Offer implements swarms.Session.
+// Ask implements swarms.Session.
+func (s *Session) Ask(on bool) {
+	if s.asks.Swap(on) == on {
+		return
+	}
+	if on {
+		s.hasten()
+	}
+	select {
+	case s.said <- struct{}{}:
+	default:
+	}
+}
+
+// hasten makes the session poll often for some time, from now on.
+func (s *Session) hasten() {
+	s.eager.Store(time.Now().Add(eagerFor).UnixNano())
+	s.hurry()
+}
+
+// Offer implements swarms.Session. The session polls often then, to see that the other one is ready.
 func (s *Session) Offer(ctx context.Context, key, to string) error {
+	defer s.hasten()
 	return s.rewrite(ctx, "offer", key, func(r *leaseRecord) bool {
 		r.Next, r.Ready = to, false
 		return r.Session == s.id && to != s.id
@@ -99,8 +123,7 @@ func (s *Session) Ready(ctx context.Context, key string) error {
 	// From the hand-over until this session learns of it no agent serves the shard, so it polls
 	// often.
 	if err == nil {
-		s.eager.Store(time.Now().Add(eagerFor).UnixNano())
-		s.hurry()
+		s.hasten()
 	}
 	return err
 }

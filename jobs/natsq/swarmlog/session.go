@@ -40,6 +40,8 @@ type Session struct {
 	lost   chan struct{}
 	look   chan struct{} // asks for a poll before the next period
 	eager  atomic.Int64  // it polls often until this time, in Unix nanoseconds
+	asks   atomic.Bool   // what the record says
+	said   chan struct{} // asks for a renewal before the next period
 
 	mu    sync.Mutex
 	rev   uint64            // revision of the record
@@ -70,6 +72,8 @@ type sessionRecord struct {
 	TTL     int64  `json:"ttl_ms"`
 	// Takes says that the session takes part in hand-overs. Earlier programs do not.
 	Takes bool `json:"takes,omitempty"`
+	// Asks says that the agent has little work and asks others for shards.
+	Asks bool `json:"asks,omitempty"`
 }
 
 // pollMost bounds the pause between two polls of the bucket, and so the delay until a session
@@ -84,13 +88,10 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 ) (swarms.Session, error) {
 	s := &Session{
 		c: sw, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}),
-		look: make(chan struct{}, 1),
+		look: make(chan struct{}, 1), said: make(chan struct{}, 1),
 		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
 	}
-	value, err := json.Marshal(sessionRecord{
-		Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds(),
-		Takes: true,
-	})
+	value, err := s.record()
 	if err != nil {
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
@@ -109,9 +110,16 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 	}
 	var run context.Context
 	run, s.stop = context.WithCancel(context.Background())
-	s.ended.Go(func() { s.renew(run, value) })
+	s.ended.Go(func() { s.renew(run) })
 	s.ended.Go(func() { s.follow(run) })
 	return s, nil
+}
+
+// record returns the present value of the record of the session.
+func (s *Session) record() ([]byte, error) {
+	return json.Marshal(sessionRecord{
+		Version: jobs.Version, Holder: s.holder, TTL: s.ttl.Milliseconds(), Takes: true, Asks: s.asks.Load(),
+	})
 }
 
 // putLease writes a key of the bucket if its revision is still rev; 0 means that it was never
@@ -286,20 +294,25 @@ func (s *Session) Close(ctx context.Context) error {
 	return s.err
 }
 
-// renew writes the record each third of the ttl, until ctx ends or the session is lost. While the
+// renew writes the record each third of the ttl and when it changes, until ctx ends or the session is lost. While the
 // server is away it tries again: no other process can take a lease meanwhile, and the session goes
 // on unless another process has removed its record.
-func (s *Session) renew(ctx context.Context, value []byte) {
+func (s *Session) renew(ctx context.Context) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
 	good := time.Now()
 	for {
 		select {
 		case <-tick.C:
+		case <-s.said:
 		case <-s.lost:
 			return
 		case <-ctx.Done():
 			return
+		}
+		value, err := s.record()
+		if err != nil {
+			continue
 		}
 		try, cancel := context.WithTimeout(ctx, max(s.ttl/3, 100*time.Millisecond))
 		rev, err := s.c.putLease(try, s.id, value, s.rev)

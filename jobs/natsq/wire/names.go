@@ -31,6 +31,10 @@ const (
 	ObjectBucket   = "EXO_OBJECTS"
 )
 
+// HeaderLevel of a job's message, and of its dead letter, is the level for which the job asks. The body
+// has no level, so that a process that knows no levels can read it.
+const HeaderLevel = "Exo-Level"
+
 // AuditSubject is the subject of all records of the audit.
 const AuditSubject = "exo.audit"
 
@@ -38,8 +42,30 @@ const AuditSubject = "exo.audit"
 // or "*" for all names.
 func EmissionSubject(key, name string) string { return "exo.decision." + key + "." + name }
 
-// JobStream returns the name of the stream that holds the queued jobs of a pool.
-func JobStream(p jobs.Pool) string { return "EXO_JOBS_" + strings.ToUpper(string(p)) }
+// JobStream returns the name of the stream that holds the queued jobs of a pool of the default level.
+func JobStream(p jobs.Pool) string { return Source{Pool: p}.Stream() }
+
+// Stream returns the name of the stream that holds the queued jobs of the source.
+func (s Source) Stream() string {
+	name := "EXO_JOBS_" + strings.ToUpper(string(s.Pool))
+	if s.Level != "" {
+		name += "_" + strings.ToUpper(string(s.Level))
+	}
+	return name
+}
+
+// LevelOf returns the level of the jobs that a stream holds; ok is false for the default, and for a
+// stream of something else.
+func LevelOf(stream string) (l jobs.Level, ok bool) {
+	for _, p := range Pools() {
+		for _, l := range jobs.Levels() {
+			if stream == (Source{Pool: p, Level: l}).Stream() {
+				return l, true
+			}
+		}
+	}
+	return "", false
+}
 
 // Pools returns all pools, in a new slice.
 func Pools() []jobs.Pool { return []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} }
@@ -51,21 +77,41 @@ type Source struct {
 	Kind   string
 	Lane   jobs.Lane
 	Tenant string
+	// Level chooses the stream; empty for the stream of the cluster's default. Subjects of waiting,
+	// delayed and dead jobs have none.
+	Level jobs.Level
 }
 
-// SourceOf returns the source of a job. Empty fields of the job count as their defaults.
+// SourceOf returns the source of a job at the default level. Empty fields of the job count as their
+// defaults. Which level the cluster has granted is not a part of the job (queue.Queue.Place).
 func SourceOf(j jobs.Job) Source {
 	j = j.WithDefaults()
-	return Source{j.Pool, j.Kind, j.Lane, j.Tenant}
+	return Source{Pool: j.Pool, Kind: j.Kind, Lane: j.Lane, Tenant: j.Tenant}
 }
+
+// At returns the source with another level.
+func (s Source) At(l jobs.Level) Source { s.Level = l; return s }
 
 // Tail returns the part that the subjects of all streams share: POOL.KIND.LANE.TENANT.
 func (s Source) Tail() string {
 	return string(s.Pool) + "." + s.Kind + "." + string(s.Lane) + "." + s.Tenant
 }
 
-// Job returns the subject of a queued job.
-func (s Source) Job(id string) string { return "exo.job." + s.Tail() + "." + id }
+// Job returns the subject of a queued job. The level, if it has one, is the last token, so a process
+// that knows no levels takes the subject for none of a job.
+func (s Source) Job(id string) string {
+	subject := "exo.job." + s.Tail() + "." + id
+	if s.Level != "" {
+		subject += "." + string(s.Level)
+	}
+	return subject
+}
+
+// AnyJob returns the subjects of the jobs of a pool and level with an id and a tenant, each of which
+// may be "*".
+func AnyJob(p jobs.Pool, l jobs.Level, tenant, id string) string {
+	return Source{p, "*", "*", tenant, l}.Job(id)
+}
 
 // Sched returns the subject of a delayed job before its time.
 func (s Source) Sched(id string) string { return "exo.sched." + s.Tail() + "." + id }
@@ -87,33 +133,48 @@ func (s Source) Consumer() string {
 	return s.Kind + "+" + string(s.Lane) + "+" + s.Tenant
 }
 
-// ParseConsumer is the inverse of Source.Consumer. ok is false for a consumer of somebody else.
-func ParseConsumer(p jobs.Pool, name string) (s Source, ok bool) {
+// ParseConsumer is the inverse of Source.Consumer, for a consumer of the stream of a pool and level.
+// ok is false for a consumer of somebody else.
+func ParseConsumer(p jobs.Pool, l jobs.Level, name string) (s Source, ok bool) {
 	parts := strings.Split(name, "+")
 	if len(parts) != 3 {
 		return s, false
 	}
-	s = Source{p, parts[0], jobs.Lane(parts[1]), parts[2]}
+	s = Source{p, parts[0], jobs.Lane(parts[1]), parts[2], l}
 	return s, s.Valid()
 }
 
-// ParseSubject splits exo.WORD.POOL.KIND.LANE.TENANT[.ID]. Anybody may publish to a stream, so it
-// checks every part except the id.
+// ParseSubject splits exo.WORD.POOL.KIND.LANE.TENANT[.ID[.LEVEL]]. Anybody may publish to a stream, so
+// it checks every part except the id.
 func ParseSubject(subject string) (s Source, id string, ok bool) {
 	parts := strings.Split(subject, ".")
-	if len(parts) < 6 || len(parts) > 7 || parts[0] != "exo" {
+	if len(parts) < 6 || len(parts) > 8 || parts[0] != "exo" {
 		return s, "", false
 	}
-	if len(parts) == 7 {
+	s = Source{Pool: jobs.Pool(parts[2]), Kind: parts[3], Lane: jobs.Lane(parts[4]), Tenant: parts[5]}
+	if len(parts) > 6 {
 		id = parts[6]
 	}
-	s = Source{jobs.Pool(parts[2]), parts[3], jobs.Lane(parts[4]), parts[5]}
+	if len(parts) == 8 {
+		// An empty level would be a second subject of the same source.
+		if s.Level = jobs.Level(parts[7]); s.Level == "" || parts[1] != "job" {
+			return s, id, false
+		}
+	}
 	return s, id, s.Valid()
 }
 
-// Valid reports whether the pool and the lane exist and kind and tenant are ids.
+// ParseWake splits exo.wake.POOL.KIND.LANE.TENANT[.LEVEL].
+func ParseWake(subject string) (s Source, ok bool) {
+	s, level, ok := ParseSubject(subject)
+	s.Level = jobs.Level(level)
+	return s, ok && s.Valid()
+}
+
+// Valid reports whether the pool, the lane and the level exist and kind and tenant are ids.
 func (s Source) Valid() bool {
 	return slices.Contains(jobs.Lanes(), s.Lane) && slices.Contains(Pools(), s.Pool) &&
+		(s.Level == "" || slices.Contains(jobs.Levels(), s.Level)) &&
 		jobs.CheckID("", s.Kind) == nil && jobs.CheckID("", s.Tenant) == nil
 }
 

@@ -22,19 +22,31 @@ func TestNames(t *testing.T) {
 				rt.Fatalf("%s: %+v %s", subject, got, gotID)
 			}
 		}
-		if got, ok := ParseConsumer(s.Pool, s.Consumer()); !ok || got != s {
+		level := rapid.SampledFrom(append(jobs.Levels(), "")).Draw(rt, "level")
+		if got, gotID, ok := ParseSubject(s.At(level).Job(job)); !ok || got != s.At(level) || gotID != job {
+			rt.Fatalf("%s: %+v %s", s.At(level).Job(job), got, gotID)
+		}
+		wake := "exo.wake." + s.Tail()
+		if level != "" {
+			wake += "." + string(level)
+		}
+		if got, ok := ParseWake(wake); !ok || got != s.At(level) {
+			rt.Fatalf("%s: %+v", wake, got)
+		}
+		if got, ok := ParseConsumer(s.Pool, s.Level, s.Consumer()); !ok || got != s {
 			rt.Fatalf("%s: %+v", s.Consumer(), got)
 		}
 	})
 	for _, bad := range []string{
 		"", "exo.job.cpu.k.normal", "exo.job.cpu.k.urgent.t.id", "exo.job.tpu.k.low.t.id",
-		"exo.job.cpu.k.low.t.id.more", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id",
+		"exo.job.cpu.k.low.t.id.more", "exo.job.cpu.k.low.t.id.", "exo.wait.cpu.k.low.t.id.memory",
+		"exo.job.cpu.k.low.t.id.one.x", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id",
 	} {
 		if _, _, ok := ParseSubject(bad); ok {
 			t.Errorf("%q was taken", bad)
 		}
 	}
-	if _, ok := ParseConsumer(jobs.PoolCPU, "worker"); ok {
+	if _, ok := ParseConsumer(jobs.PoolCPU, "", "worker"); ok {
 		t.Error("a foreign consumer was taken for a source")
 	}
 }

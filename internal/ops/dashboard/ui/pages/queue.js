@@ -13,8 +13,8 @@ export function Queue({ state: s }) {
     ${pools.map(p => html`<section aria-label=${`Pool ${p.pool}`}><h2>Pool ${p.pool} ${p.paused && html`<${State} of="paused" />`}</h2><${Pause} pool=${p.pool} paused=${p.paused} />
       <${Facts} of=${[["Jobs", num(p.jobs)], ["Delayed", num(p.delayed)], ["Wait for others", num(p.dependent)], ["Stored", bytes(p.bytes)], ["Oldest", ago(p.oldest)]]} />
       ${(p.unserved || []).map(k => html`<p class="warn">No agent handles kind <b>${k}</b>. Start an agent that does: <${Cmd}>${p.pool}agent<//>, or register a handler.</p>`)}
-      <${Table} caption=${`Sources of pool ${p.pool}, by kind, lane and tenant`} rows=${p.sources || []} columns=${[
-        { name: "Kind", value: r => r.kind }, { name: "Lane", value: r => r.lane }, { name: "Tenant", value: r => r.tenant },
+      <${Table} caption=${`Sources of pool ${p.pool}, by kind, lane, tenant and level`} rows=${p.sources || []} columns=${[
+        { name: "Kind", value: r => r.kind }, { name: "Lane", value: r => r.lane }, { name: "Tenant", value: r => r.tenant }, { name: "Level", value: r => r.level || "default" },
         { name: "Waiting", number: true, value: r => num(r.waiting) }, { name: "Running", number: true, value: r => num(r.running) },
         { name: "Retried", number: true, value: r => num(r.retried) }, { name: "Agents", number: true, value: r => num(r.agents) },
         { name: "State", value: r => html`<${State} of=${r.paused ? "paused" : r.agents ? "ok" : "error: no agent"} /> <${Pause} pool=${p.pool} kind=${r.kind} paused=${r.paused} />` },
@@ -92,6 +92,6 @@ export function Job({ id }) {
       ${j.result.error && html`<p class="warn"><b>${j.result.error.code}</b>: ${j.result.error.message}</p>`}${j.result.output !== undefined && html`<${JSONText} of=${j.result.output} label="Output" />`}</section>`}
     <${Logs} id=${id} />
     ${!j.job && j.result && html`<${Facts} of=${[["Kind", j.result.kind], ["Attempts", j.result.attempts], ["Worker", j.result.worker]]} />`}
-    ${j.job && html`<section aria-labelledby="job"><h2 id="job">Job</h2><${Facts} of=${[["Kind", j.job.kind], ["Pool", j.job.pool], ["Lane", j.job.lane], ["Tenant", j.job.tenant], ["Attempts at most", j.job.max_attempts], ["Result kept", j.job.result_ttl_s && seconds(j.job.result_ttl_s)]]} />
+    ${j.job && html`<section aria-labelledby="job"><h2 id="job">Job</h2><${Facts} of=${[["Kind", j.job.kind], ["Pool", j.job.pool], ["Lane", j.job.lane], ["Tenant", j.job.tenant], ["Replicas", j.job.replicas], ["Durability", j.job.durability], ["Attempts at most", j.job.max_attempts], ["Result kept", j.job.result_ttl_s && seconds(j.job.result_ttl_s)]]} />
       ${j.job.spec && html`<details><summary>Specification, without secrets</summary><${JSONText} of=${j.job.spec} label="Specification" /></details>`}</section>`}`;
 }

@@ -1,4 +1,4 @@
-package swarmlog
+package natsconn
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // TestTooFewServers: only a cluster that lacks servers refuses replicas for good. One with a server
@@ -21,18 +19,18 @@ func TestTooFewServers(t *testing.T) {
 		want  bool
 	}{
 		{errCodeNoCluster, "replicas > 1 not supported in non-clustered mode", 0, true},
-		{natsconn.ErrCodeNoPeers, "no suitable peers for placement", time.Minute, true},
-		{natsconn.ErrCodeNoPeers, "no suitable peers for placement", time.Second, false},
-		{natsconn.ErrCodeNoPeers, "no suitable peers for placement, peer offline", time.Minute, false},
+		{ErrCodeNoPeers, "no suitable peers for placement", time.Minute, true},
+		{ErrCodeNoPeers, "no suitable peers for placement", time.Second, false},
+		{ErrCodeNoPeers, "no suitable peers for placement, peer offline", time.Minute, false},
 		{
-			natsconn.ErrCodeNoPeers, "no suitable peers for placement, peer offline, insufficient storage", time.Minute,
+			ErrCodeNoPeers, "no suitable peers for placement, peer offline, insufficient storage", time.Minute,
 			false,
 		},
 		{10008, "JetStream system temporarily unavailable", time.Minute, false},
 	} {
 		err := fmt.Errorf("create: %w", &jetstream.APIError{ErrorCode: c.code, Description: c.text})
-		if got := tooFewServers(err, c.after); got != c.want {
-			t.Errorf("tooFewServers(%d %s, %v) = %v, want %v", c.code, c.text, c.after, got, c.want)
+		if got := TooFewServers(err, c.after); got != c.want {
+			t.Errorf("TooFewServers(%d %s, %v) = %v, want %v", c.code, c.text, c.after, got, c.want)
 		}
 	}
 }
