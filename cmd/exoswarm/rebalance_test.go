@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // TestRebalanceProcesses: an operator gives a GPU agent that has joined its share, and kill -9 of
@@ -119,4 +122,50 @@ func TestRebalanceProcesses(t *testing.T) {
 	if h := held(); h["a0"]+h["a1"]+h["a3"] != 0 || h["a2"]+h["a4"] != 8 {
 		t.Errorf("held: %v", h)
 	}
+}
+
+// TestIdleAsksProcesses: a GPU agent with the settings that it has by itself, which starts beside a
+// loaded one, has work long before --rebalance.
+func TestIdleAsksProcesses(t *testing.T) {
+	testlong.Only(t)
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	bin := binaries(t)
+	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
+	gpu := func(name string) {
+		startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--name", name,
+			"--data-dir", t.TempDir(), "--device", "host", "--rebalance", "1h")
+	}
+	gpu("a")
+	if code, out, errs := exec(t.Context(), t, "swarm", "create", "--timeout", "5m", "--nats", url, "-f",
+		write(t, filepath.Join(t.TempDir(), "s.yaml"), "name: s\naddressed: agent\nagents: 600\nagents_per_group: 10\n"+
+			"shards: 6\npage_size: 64KiB\nfeatures: [a, b]\nvote: {candidates: [north, east]}\nseed: 5\n")); code != 0 {
+		t.Fatalf("swarm create: exit %d\n%s%s", code, out, errs)
+	}
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	held := func(of string) (n int) {
+		all, err := c.Swarms.Leases(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, holder := range all {
+			if holder == of {
+				n++
+			}
+		}
+		return n
+	}
+	natsqtest.Eventually(t, "the first agent has all shards", func() bool { return held("a") == 6 })
+	gpu("b")
+	ready := time.Now()
+	natsqtest.Eventually(t, "the second agent has work", func() bool { return held("b") > 0 })
+	first := time.Since(ready)
+	natsqtest.Eventually(t, "the second agent is not idle any more", func() bool { return held("b") == 2 })
+	t.Logf("after the second agent was ready it had work in %v, and two shards in %v", first, time.Since(ready))
 }
