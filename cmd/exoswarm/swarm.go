@@ -207,7 +207,8 @@ func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error)
 // not read the registry gets none.
 func noteUnserved(cmd *cobra.Command, c *natsq.Conn) {
 	agents, err := c.Registry.Agents(cmd.Context())
-	if err != nil || slices.ContainsFunc(agents, func(a jobs.Agent) bool { return a.Pool == jobs.PoolGPU && a.Lost == nil }) {
+	serves := func(a jobs.Agent) bool { return a.Pool == jobs.PoolGPU && a.Lost == nil }
+	if err != nil || slices.ContainsFunc(agents, serves) {
 		return
 	}
 	patience, _ := cmd.Flags().GetDuration("timeout")

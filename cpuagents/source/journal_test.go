@@ -190,7 +190,7 @@ func (l *cuts) Append(ctx context.Context, after uint64, entries ...swarms.Entry
 func TestJournalKills(t *testing.T) {
 	q, ctx := queuetest.Queue(t), context.Background()
 	testlong.Checks(t, 25)
-	logs := 0
+	logs, dir := 0, t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		logs++
 		log := q.Swarms.Log(fmt.Sprintf("kills-%d", logs), 1, swarms.In)
@@ -200,7 +200,7 @@ func TestJournalKills(t *testing.T) {
 			if err != nil {
 				t.Fatalf("openJournal: %v", err)
 			}
-			out, err := os.CreateTemp("", "journal-")
+			out, err := os.CreateTemp(dir, "journal-")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +230,7 @@ func TestJournalKills(t *testing.T) {
 			j.log = cut
 			for d := 0; ; d++ {
 				size := rapid.SampledFrom([]int{0, 1, 100, journalPiece, journalPiece + 1}).Draw(t, "bytes")
-				doc, err := os.CreateTemp("", "journal-")
+				doc, err := os.CreateTemp(dir, "journal-")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -173,13 +173,13 @@ func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
 		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
 			answer, err := shard{s, k}.answered(ctx, time.Now().Add(s.timeout), m.Entry)
 			if err != nil {
-				return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is trimmed "+
-					"to %d already", part, m.Entry, base.Entry)
+				return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is "+
+					"trimmed to %d already", part, m.Entry, base.Entry)
 			}
 			// The record has no digest of it any more, and the log has.
 			if done, err := swarms.DecodeSnapshotted(answer.Data); err != nil || done.SHA256 != digest {
-				return nil, fmt.Errorf("snapshot %s: %w: the log has another one of entry %d", part, snapshot.ErrCorrupt,
-					m.Entry)
+				return nil, fmt.Errorf("snapshot %s: %w: the log has another one of entry %d", part,
+					snapshot.ErrCorrupt, m.Entry)
 			}
 		}
 		var tell func(int64)

@@ -222,7 +222,8 @@ func TestBadRows(t *testing.T) {
 	r, w := io.Pipe()
 	go func() {
 		_, _ = io.WriteString(w, header)
-		_, _ = io.WriteString(w, "5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+"\n9,1,a\n10,1")
+		_, _ = io.WriteString(w, "5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+
+			"\n9,1,a\n10,1")
 		_ = w.Close()
 	}()
 	o := options(dir)
@@ -538,7 +539,8 @@ func TestDamagedSnapshot(t *testing.T) {
 			run := func(n int, want string) {
 				t.Helper()
 				message, err := stdin(t, dir, "a.csv", text(n), nil)
-				if err != nil || !strings.Contains(message, want) || want == "" && strings.Contains(message, "damaged") {
+				if err != nil || !strings.Contains(message, want) ||
+					want == "" && strings.Contains(message, "damaged") {
 					t.Fatalf("%d rows: %v\n%s", n, err, message)
 				}
 			}

@@ -39,7 +39,7 @@ type rotating struct {
 	n      uint64
 	doc    *reading
 	skip   int
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of one process, whose fields these are
 	end    context.CancelFunc
 	count  uint64 // records of the file
 	note   bytes.Buffer
@@ -233,8 +233,8 @@ func (r *rotating) take(n int) {
 		if r.doc == nil {
 			doc, err := r.in.next(r.ctx, &r.n)
 			if err != nil {
-				r.Fatalf("%d rows are taken, and %d written, and then %v at %+v\n%s%v", len(r.taken), len(r.rows), err, r.in.at,
-					r.note.String(), r.list())
+				r.Fatalf("%d rows are taken, and %d written, and then %v at %+v\n%s%v", len(r.taken), len(r.rows), err,
+					r.in.at, r.note.String(), r.list())
 			}
 			if doc.first {
 				r.count = 0
@@ -293,9 +293,9 @@ func (r *rotating) list() string {
 // TestRotations: whatever is done to a file, the detector takes each row of its writer once.
 func TestRotations(t *testing.T) {
 	testlong.Checks(t, 60)
-	headless := false
+	headless, root := false, t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "rotations-")
+		dir, err := os.MkdirTemp(root, "rotations-")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,8 @@ func TestRotations(t *testing.T) {
 		truncates := 1 // -1 and 0: all or none of the rotations, of the same inode
 		switch name {
 		case "app.csv", "app.log":
-			r.header = "timestamp,value,note,end" + strings.Repeat("x", rapid.SampledFrom([]int{0, 0, 0, 70_000}).Draw(t, "wide")) + "\n"
+			wide := rapid.SampledFrom([]int{0, 0, 0, 70_000}).Draw(t, "wide")
+			r.header = "timestamp,value,note,end" + strings.Repeat("x", wide) + "\n"
 		case "headless.csv": // nothing tells a row that was cut in two from one that was not ended
 			truncates = rapid.IntRange(-1, 0).Draw(t, "truncates")
 			r.csv.Header, r.csv.Names = &headless, []string{"timestamp", "value", "note", "end"}
@@ -324,7 +325,8 @@ func TestRotations(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			r.tick()
 			switch rapid.SampledFrom([]string{
-				"write", "write", "write", "take", "take", "kill", "rename", "truncate", "copy", "replace", "pack", "rewrite",
+				"write", "write", "write", "take", "take", "kill", "rename", "truncate", "copy", "replace", "pack",
+				"rewrite",
 			}).Draw(t, "step") {
 			case "write":
 				r.write(rapid.SampledFrom([]int{1, 2, 5, 13, 100, 3000}).Draw(t, "bytes"))

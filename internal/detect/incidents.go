@@ -76,7 +76,7 @@ func openPlace(flag, path string, out io.Writer, last fileMark) (p place, err er
 func (p *place) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.size += int64(n)
-	p.window.add(b[:n])
+	p.add(b[:n])
 	if err != nil {
 		err = fmt.Errorf("detect: %s: %w", p.flag, err)
 	}
@@ -89,7 +89,7 @@ func (p *place) mark() fileMark {
 		return fileMark{}
 	}
 	m := p.id
-	m.Bytes, m.Digest = p.size, p.window.digest()
+	m.Bytes, m.Digest = p.size, p.digest()
 	return m
 }
 

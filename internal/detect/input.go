@@ -109,7 +109,8 @@ func openInput(ctx context.Context, o *Options, csv dialect.CSV, timestamp strin
 		}
 		return in, err
 	}
-	if in.header, err = os.ReadFile(filepath.Join(o.DataDir, headerFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	in.header, err = os.ReadFile(filepath.Join(o.DataDir, headerFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("the last header: %w", err)
 	}
 	if in.path != "" {
@@ -211,8 +212,8 @@ func (in *input) advance(ctx context.Context, ended bool, rest []byte) error {
 		case in.found && c.path != in.path:
 			in.note("%s: it goes on in %s", in.path, c.path)
 		case known && !found && !ended:
-			in.note("%s was truncated or replaced, and no file beside it has the rows that were read before: %s is read "+
-				"from its start, and rows that were removed before they were read are lost", in.path, c.path)
+			in.note("%s was truncated or replaced, and no file beside it has the rows that were read before: %s is "+
+				"read from its start, and rows that were removed before they were read are lost", in.path, c.path)
 		}
 		in.tail = &tail{}
 		if in.static = c.packed(); !in.static {

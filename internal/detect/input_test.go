@@ -70,8 +70,8 @@ func TestEarlierPosition(t *testing.T) {
 			}
 			ctx, end := context.WithCancel(t.Context())
 			var said strings.Builder
-			in, err := openInput(ctx, &Options{In: f, Follow: follow, DataDir: dir, Err: &said}, dialect.CSV{}, "timestamp",
-				at)
+			o := &Options{In: f, Follow: follow, DataDir: dir, Err: &said}
+			in, err := openInput(ctx, o, dialect.CSV{}, "timestamp", at)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -136,10 +136,10 @@ func restore(ctx context.Context, conn *natsq.Conn, dataDir string, messages io.
 		if _, err := s.Rebase(ctx, store, name, nil); err != nil {
 			continue
 		}
-		fmt.Fprintf(messages, "detect: the last snapshot in --data-dir %s is damaged (%v): the detector goes back to the "+
-			"one before and takes the rows behind it again from its log\n", dataDir, damage)
+		fmt.Fprintf(messages, "detect: the last snapshot in --data-dir %s is damaged (%v): the detector goes back to "+
+			"the one before and takes the rows behind it again from its log\n", dataDir, damage)
 		return removeSnapshots(ctx, store, dir, func(of string) bool { return of == last })
 	}
-	return command.Usage("detect: the snapshots in --data-dir %s are damaged (%v), and there is none before: name another "+
-		"--data-dir, or restore this one from a backup", dataDir, damage)
+	return command.Usage("detect: the snapshots in --data-dir %s are damaged (%v), and there is none before: name "+
+		"another --data-dir, or restore this one from a backup", dataDir, damage)
 }

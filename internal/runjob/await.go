@@ -121,7 +121,8 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 					silence, job.ID, job.ID))
 			case <-look.C:
 				p := latest.Load()
-				if p == nil && job.Kind != "" && time.Since(asked) >= hintAfter && time.Since(hints.began) >= hintAfter {
+				if p == nil && job.Kind != "" && time.Since(asked) >= hintAfter &&
+					time.Since(hints.began) >= hintAfter {
 					queued, err := conn.Queue.Queued(wait, job)
 					untaken, asked = err == nil && queued, time.Now()
 				}
