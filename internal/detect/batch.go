@@ -39,8 +39,11 @@ func (d *detector) feed(ctx, work context.Context) error {
 	}
 	d.obs.Width = len(d.spec.Features)
 	d.columns.Local = rows.NewLocalTimes(d.columns)
-	d.columns.Local.Restore(in.at.Local)
-	skip, records := in.at.Skip, in.at.Records-uint64(in.at.Skip)
+	skip, records := 0, uint64(0)
+	if in.found {
+		d.columns.Local.Restore(in.at.Local)
+		skip, records = in.at.Skip, in.at.Records-uint64(in.at.Skip)
+	}
 	for n := uint64(1); ; {
 		// Rows that come meanwhile are the next batch. So batches are as large as the swarm and the
 		// disk need to keep up, and a row that comes alone waits for nothing.

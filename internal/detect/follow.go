@@ -197,7 +197,8 @@ type followed struct {
 	fileMark
 	format rows.Format // with the packing
 	// original reports that rotation has given the file its name, with a number or date, or that the
-	// file is the named one. Others may be copies for another purpose.
+	// file is the named one. Other files, such as a copy or an output, are read only if they hold what
+	// was read.
 	original bool
 	// contents is the unpacked file, while chain compares it.
 	contents *os.File
@@ -336,7 +337,7 @@ func chain(path string, m fileMark, temp string) (files []*followed, found bool,
 	}
 	for _, c := range all {
 		newer := c.Modified > since || holder != nil && c.Modified == since && older(holder.path, c.path)
-		if newer && c != holder && c != named && rotated(path, c.path, like) && !isCopy(c, all, temp) &&
+		if newer && c != holder && c != named && c.original && rotated(path, c.path, like) && !isCopy(c, all, temp) &&
 			c.use(temp, func(_ *os.File, size int64) bool { return size > 0 }) {
 			files = append(files, c)
 		}
@@ -412,12 +413,12 @@ func (c *followed) compare(o *followed, temp string) (result int) {
 	return result
 }
 
-// isCopy reports whether another file begins with the contents of c. Of equal files one that is
-// original is no copy, then the oldest one.
+// isCopy reports whether another file begins with the contents of c, which rotation has named. Of equal
+// files the oldest one is no copy.
 func isCopy(c *followed, all []*followed, temp string) bool {
 	return slices.ContainsFunc(all, func(o *followed) bool {
 		n := c.compare(o, temp)
-		return n < 0 || n == 0 && (o.original && !c.original || o.original == c.original && inOrder(o, c) < 0)
+		return n < 0 || n == 0 && o.original && inOrder(o, c) < 0
 	})
 }
 

@@ -206,7 +206,9 @@ func (r *rotating) open() {
 	if r.pos == (position{}) {
 		r.pos = r.in.at
 	}
-	r.skip, r.count = r.in.at.Skip, r.in.at.Records-uint64(r.in.at.Skip)
+	if r.skip, r.count = 0, 0; r.in.found {
+		r.skip, r.count = r.in.at.Skip, r.in.at.Records-uint64(r.in.at.Skip)
+	}
 }
 
 // kill ends the detector. What it has read and not stored is forgotten.
@@ -295,7 +297,7 @@ func TestRotations(t *testing.T) {
 	testlong.Checks(t, 60)
 	headless, root := false, t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(root, "rotations-")
+		dir, err := os.MkdirTemp(root, "rotations-") //nolint:usetesting // each case has its own
 		if err != nil {
 			t.Fatal(err)
 		}

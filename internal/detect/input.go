@@ -263,7 +263,9 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 	if in.format = in.at.Format; in.format == "" {
 		var known bool
 		if in.format, known = rows.FormatOf(in.name, ""); !known {
-			in.format = runinput.Format(first)
+			head := make([]byte, 8)
+			n, _ := f.ReadAt(head, 0)
+			in.format = runinput.Format(head[:n])
 		}
 	}
 	if in.format != "csv" && in.format != "ndjson" {
