@@ -29,7 +29,7 @@ const (
 // Job is a self-contained unit of stateless work.
 type Job struct {
 	Version int             `json:"v,omitempty"`
-	ID      string          `json:"id,omitempty"`   // unique among jobs, [A-Za-z0-9_-]{1,64}
+	ID      string          `json:"id,omitempty"`   // unique among jobs, [A-Za-z0-9_][A-Za-z0-9_-]{0,63}
 	Pool    Pool            `json:"pool"`           // who may do it
 	Kind    string          `json:"kind"`           // what to do; each kind has its own spec
 	Spec    json.RawMessage `json:"spec,omitempty"` // by kind
@@ -133,10 +133,11 @@ type Outcome struct {
 // on when one of its jobs is cancelled.
 type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
 
-// CheckID returns an error unless id may stand in a subject or a stream name.
+// CheckID returns an error unless id may stand in a subject, a stream name and a command line, where a
+// first '-' begins a flag.
 func CheckID(what, id string) error {
 	if !validID(id) {
-		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_'", what,
+		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_', the first no '-'", what,
 			id)}
 	}
 	return nil
@@ -150,7 +151,7 @@ func validID(id string) bool {
 			return false
 		}
 	}
-	return len(id) >= 1 && len(id) <= 64
+	return len(id) >= 1 && len(id) <= 64 && id[0] != '-'
 }
 
 var shaPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -172,11 +173,11 @@ func (j Job) Validate() error {
 	case j.Pool != PoolCPU && j.Pool != PoolGPU:
 		return bad("pool %q: use %q or %q", j.Pool, PoolCPU, PoolGPU)
 	case !validID(j.Kind):
-		return bad("kind %q: use 1 to 64 letters, digits, '-' or '_'", j.Kind)
+		return bad("kind %q: use 1 to 64 letters, digits, '-' or '_', the first no '-'", j.Kind)
 	case j.Lane != "" && !j.Lane.valid():
 		return bad("lane %q: use %q, %q or %q", j.Lane, High, Normal, Low)
 	case j.Tenant != "" && !validID(j.Tenant):
-		return bad("tenant %q: use 1 to 64 letters, digits, '-' or '_'", j.Tenant)
+		return bad("tenant %q: use 1 to 64 letters, digits, '-' or '_', the first no '-'", j.Tenant)
 	case j.MaxAttempts < 0 || j.MaxAttempts > 100:
 		return bad("max_attempts %d: use 1 to 100", j.MaxAttempts)
 	case j.ResultTTL < 0 || j.ResultTTL > 7*24*3600:

@@ -91,6 +91,9 @@ func serveNATS(cmd *cobra.Command) error {
 	if o.ClusterPort < 0 || o.ClusterPort > 65535 {
 		return command.Usage("nats: --cluster-port %d: use 0 to 65535", o.ClusterPort)
 	}
+	if strings.HasPrefix(o.Name, "-") {
+		return command.Usage("nats: --name %s: a name with a first '-' looks like a flag: choose another one", o.Name)
+	}
 	// Servers of a cluster with the same name take each other for one server, and lose streams.
 	if o.ClusterPort > 0 && o.Name == "" {
 		return command.Usage("nats: --cluster-port needs a --name that no other server of the cluster has")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,12 +54,15 @@ type AgentProcess struct {
 // NewAgentProcess reads the flags of AgentFlags, and serves the metrics. The caller adds its checks
 // to the metrics before Connect, which may wait for a server.
 func NewAgentProcess(cmd *cobra.Command, log *slog.Logger) (*AgentProcess, error) {
+	name, _ := cmd.Flags().GetString("name")
+	if strings.HasPrefix(name, "-") {
+		return nil, Usage("--name %s: a name with a first '-' looks like a flag: choose another one", name)
+	}
 	m, err := NewMetrics(cmd, log)
 	if err != nil {
 		return nil, err
 	}
-	p := &AgentProcess{Log: log, Metrics: m, cmd: cmd, service: NewService(log)}
-	p.Name, _ = cmd.Flags().GetString("name")
+	p := &AgentProcess{Name: name, Log: log, Metrics: m, cmd: cmd, service: NewService(log)}
 	p.ctx, p.end = context.WithCancelCause(cmd.Context())
 	return p, nil
 }

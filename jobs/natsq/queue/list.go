@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -208,7 +207,8 @@ func (at Place) Stream(p jobs.Pool) string {
 
 // Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued,
 // running or waiting for a retry, then those that wait for others, then those that wait for their
-// time, each oldest first. Messages that are not jobs are skipped. It reads one message at a time.
+// time, each oldest first. Messages that are not jobs are skipped. It reads up to 32 messages
+// at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
 	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }
@@ -222,19 +222,25 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 	if err != nil {
 		return err
 	}
+	var ahead *natsconn.Ahead // of the part and level; nil at their begin
 	for ; ; from.Seq++ {
-		stream, subject := from.Stream(p), parts[from.part].subject+string(p)+".*.*."+tenant+".*"
-		if from.part == 0 {
-			subject = wire.AnyJob(p, from.level, tenant, "*")
+		if ahead == nil {
+			stream, subject, level := from.Stream(p), parts[from.part].subject+string(p)+".*.*."+tenant+".*", from.level
+			if from.part == 0 {
+				subject = wire.AnyJob(p, level, tenant, "*")
+			}
+			ahead = natsconn.NewAhead(func(ctx context.Context, seq uint64) (m *natsconn.Message, err error) {
+				err = q.conn.AtLevel(ctx, p, level, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
+					m, err = q.conn.NextOnce(ctx, stream, subject, seq)
+					return err
+				})
+				return m, err
+			})
 		}
-		var m *natsconn.Message
-		err := q.conn.AtLevel(ctx, p, from.level, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
-			m, err = q.conn.NextOnce(ctx, stream, subject, from.Seq)
-			return err
-		})
+		m, err := ahead.Next(ctx, from.Seq)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound), absent(from.level, err):
-			if from = from.after(levels); from.part == len(parts) {
+			if from, ahead = from.after(levels), nil; from.part == len(parts) {
 				return nil
 			}
 			continue

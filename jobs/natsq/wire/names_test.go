@@ -10,7 +10,7 @@ import (
 
 // TestNames: subjects and consumer names are taken apart as they were put together, for any ids.
 func TestNames(t *testing.T) {
-	id := rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`)
+	id := rapid.StringMatching(`[A-Za-z0-9_][A-Za-z0-9_-]{0,63}`)
 	rapid.Check(t, func(rt *rapid.T) {
 		s := Source{
 			Pool: rapid.SampledFrom(Pools()).Draw(rt, "pool"), Kind: id.Draw(rt, "kind"),

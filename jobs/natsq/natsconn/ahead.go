@@ -1,0 +1,59 @@
+package natsconn
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// aheadMost is the most messages that Ahead asks for at a time.
+const aheadMost = 32
+
+// Ahead reads the messages of a stream in turn. It is Next that asks for several at a time where their
+// numbers follow one another: a question for each took a list of 100,000 jobs 40 s. It is for one
+// goroutine.
+type Ahead struct {
+	conn            *Conn
+	stream, subject string
+	window          int
+	answers         []aheadAnswer // in the order of the numbers
+}
+
+// aheadAnswer says which message is the first one from a number on.
+type aheadAnswer struct {
+	from uint64
+	m    *Message
+	err  error
+}
+
+// NewAhead returns a reader of the messages on a subject of a stream, which may have wildcards.
+func (c *Conn) NewAhead(stream, subject string) *Ahead {
+	return &Ahead{conn: c, stream: stream, subject: subject}
+}
+
+// Next returns the first message with the sequence number seq or a later one. It may have been read
+// with an earlier call.
+func (a *Ahead) Next(ctx context.Context, seq uint64) (*Message, error) {
+	for i, got := range a.answers {
+		if got.err == nil && got.from <= seq && seq <= got.m.Seq {
+			a.answers = a.answers[i:]
+			return got.m, nil
+		}
+	}
+	// The window doubles as long as every number has a message.
+	dense := !slices.ContainsFunc(a.answers, func(got aheadAnswer) bool { return got.err != nil || got.m.Seq != got.from })
+	if a.window = min(2*a.window, aheadMost); !dense || a.window == 0 {
+		a.window = 1
+	}
+	a.answers = make([]aheadAnswer, a.window)
+	var asked sync.WaitGroup
+	for i := range a.answers {
+		asked.Go(func() {
+			from := seq + uint64(i)
+			m, err := a.conn.Next(ctx, a.stream, a.subject, from)
+			a.answers[i] = aheadAnswer{from, m, err}
+		})
+	}
+	asked.Wait()
+	return a.answers[0].m, a.answers[0].err
+}
