@@ -1,6 +1,7 @@
 package natsq_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -42,7 +44,9 @@ func TestAhead(t *testing.T) {
 		for range rapid.IntRange(0, all/2).Draw(r, "removed") {
 			_ = stream.DeleteMsg(t.Context(), rapid.Uint64Range(1, uint64(all)).Draw(r, "number")) // some are twice
 		}
-		ahead := c.NewAhead(name, name+".a")
+		ahead := natsconn.NewAhead(func(ctx context.Context, seq uint64) (*natsconn.Message, error) {
+			return c.Next(ctx, name, name+".a", seq)
+		})
 		for seq := uint64(1); ; seq++ {
 			want, werr := c.Next(t.Context(), name, name+".a", seq)
 			got, err := ahead.Next(t.Context(), seq)

@@ -13,10 +13,9 @@ const aheadMost = 32
 // numbers follow one another: a question for each took a list of 100,000 jobs 40 s. It is for one
 // goroutine.
 type Ahead struct {
-	conn            *Conn
-	stream, subject string
-	window          int
-	answers         []aheadAnswer // in the order of the numbers
+	ask     func(ctx context.Context, seq uint64) (*Message, error)
+	window  int
+	answers []aheadAnswer // in the order of the numbers
 }
 
 // aheadAnswer says which message is the first one from a number on.
@@ -26,9 +25,10 @@ type aheadAnswer struct {
 	err  error
 }
 
-// NewAhead returns a reader of the messages on a subject of a stream, which may have wildcards.
-func (c *Conn) NewAhead(stream, subject string) *Ahead {
-	return &Ahead{conn: c, stream: stream, subject: subject}
+// NewAhead returns a reader that gets messages by ask, which is Next of one stream and subject. Several
+// goroutines call ask at a time.
+func NewAhead(ask func(ctx context.Context, seq uint64) (*Message, error)) *Ahead {
+	return &Ahead{ask: ask}
 }
 
 // Next returns the first message with the sequence number seq or a later one. It may have been read
@@ -50,7 +50,7 @@ func (a *Ahead) Next(ctx context.Context, seq uint64) (*Message, error) {
 	for i := range a.answers {
 		asked.Go(func() {
 			from := seq + uint64(i)
-			m, err := a.conn.Next(ctx, a.stream, a.subject, from)
+			m, err := a.ask(ctx, from)
 			a.answers[i] = aheadAnswer{from, m, err}
 		})
 	}
