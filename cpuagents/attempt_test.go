@@ -260,7 +260,7 @@ func TestClaim(t *testing.T) {
 		}
 	}
 	q.swarm = jobs.ErrUnavailable
-	if _, err := of("e").claim(ctx); !errors.Is(err, jobs.ErrUnavailable) {
+	if _, err := of("a").claim(ctx); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("claim: %v, want %v", err, jobs.ErrUnavailable)
 	}
 	q.swarm, q.create = nil, jobs.ErrDenied

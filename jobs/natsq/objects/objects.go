@@ -18,7 +18,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Store reads and writes the object store of the cluster. Names of objects of different tenants
@@ -58,12 +57,21 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 			again = false // for example a pipe
 		}
 	}
+	u := upload{st: st, meta: jetstream.ObjectMeta{
+		Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkBytes},
+	}}
+	if of.Job != "" {
+		u.meta.Metadata = map[string]string{metaJob: of.Job}
+		if !of.Shared() {
+			u.meta.Metadata[metaTenant] = of.Tenant
+		}
+	}
 	var before natsconn.Violation
 	for try := 1; ; try++ {
 		attempt, end := st.conn.Attempt(ctx)
-		n, err := st.putObject(attempt, name, of, r)
+		n, err := u.put(attempt, r)
 		by, cut := end(err)
-		if cut && (by == before || !again) {
+		if cut && (by == before || try == 3 || !again) { // each try has chunks of its own subject
 			return 0, fmt.Errorf("%s: %w", what, st.conn.Denied(by))
 		}
 		before = by
@@ -86,31 +94,6 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 		case <-ctx.Done():
 		}
 	}
-}
-
-// putObject is one try.
-func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
-	// The context of the client has no deadline: with one the client would wait until it for a
-	// message that was lost, instead of its shorter timeout.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
-	defer cancel(nil)
-	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
-	s, err := st.conn.JS.ObjectStore(ctx, wire.ObjectBucket)
-	if err != nil {
-		return 0, err
-	}
-	meta := jetstream.ObjectMeta{Name: name}
-	if of.Job != "" {
-		meta.Metadata = map[string]string{metaJob: of.Job}
-		if !of.Shared() {
-			meta.Metadata[metaTenant] = of.Tenant
-		}
-	}
-	info, err := s.Put(ctx, meta, &pacedReader{from: r, ready: func() error { return st.stored(ctx) }})
-	if err != nil {
-		return 0, err
-	}
-	return int64(info.Size), nil
 }
 
 // DeleteObject removes an object of the owner. It returns nil if there is no such object. An object

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -59,5 +61,39 @@ func TestPutObjectAgain(t *testing.T) {
 	if _, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, struct{ io.Reader }{once}); !errors.Is(err,
 		jobs.ErrUnavailable) {
 		t.Fatal(err)
+	}
+}
+
+// TestLateDescription: the description of an upload that got no answer may be stored after that of the
+// next try. It does not replace it: its content may be gone.
+func TestLateDescription(t *testing.T) {
+	t.Parallel()
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	data := bytes.Repeat([]byte("x"), 300<<10)
+	for _, version := range []string{"first", "second"} {
+		sub, err := c.NC.SubscribeSync("$O.EXO_OBJECTS.M.>")
+		if err := errors.Join(err, c.NC.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+		late, err := sub.NextMsgWithContext(t.Context())
+		if err := errors.Join(err, sub.Unsubscribe()); err != nil {
+			t.Fatal(err)
+		}
+		late.Header.Del(jetstream.MsgIDHeader) // the server forgets it after two minutes
+		late.Reply = ""
+		if _, err := c.JS.PublishMsg(t.Context(), late); !natsconn.IsWrongRevision(err) {
+			t.Errorf("%s: a late description: %v, want a refusal", version, err)
+		}
+		o, err := c.Objects.Object(t.Context(), "o", jobs.Owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(o); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: read back %d bytes, %v", version, len(got), err)
+		}
+		o.Close()
 	}
 }
