@@ -137,8 +137,8 @@ type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v 
 // first '-' begins a flag.
 func CheckID(what, id string) error {
 	if !validID(id) {
-		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_', the first no '-'", what,
-			id)}
+		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_', the "+
+			"first no '-'", what, id)}
 	}
 	return nil
 }

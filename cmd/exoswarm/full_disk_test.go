@@ -157,8 +157,8 @@ func (c fullDiskProcess) try(t *testing.T, bin, dir, url, spec, rows string) {
 	select {
 	case <-p.done:
 		if c.ends == "" || !regexp.MustCompile(c.ends).MatchString(p.log.String()) {
-			t.Errorf("%q ended on a full disk: %v, want that it goes on or says %q:\n%s", c.args, p.cmd.ProcessState, c.ends,
-				p.log)
+			t.Errorf("%q ended on a full disk: %v, want that it goes on or says %q:\n%s", c.args, p.cmd.ProcessState,
+				c.ends, p.log)
 		}
 	default:
 		p.end(t, syscall.SIGTERM)

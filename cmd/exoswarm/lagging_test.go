@@ -71,7 +71,8 @@ func TestLaggingReplica(t *testing.T) {
 		fmt.Fprintf(&rows, "%d,d%d,%d\n", 1_700_000_000+i, i%40, i%7)
 	}
 	table := write(t, filepath.Join(dir, "rows.csv"), rows.String())
-	keyed := write(t, filepath.Join(dir, "keyed.yaml"), "name: keyed\nkey: device\nagents_per_group: 8\nmax_entities: 100\n")
+	keyed := write(t, filepath.Join(dir, "keyed.yaml"), "name: keyed\nkey: device\nagents_per_group: 8\n"+
+		"max_entities: 100\n")
 
 	stop := make(chan struct{})
 	var stopping sync.WaitGroup
@@ -165,12 +166,16 @@ func tells(ctx context.Context, c *natsq.Conn, id string) error {
 	}); err != nil {
 		return fmt.Errorf("submit: %w", err)
 	}
+	// A log is stored beside the job, later if its server stands still, so the reader comes again.
 	lines := 0
-	if err := c.Logs.Logs(ctx, id, true, func(l jobs.LogLines) error { lines += len(l.Lines); return nil }); err != nil {
-		return fmt.Errorf("logs: %w", err)
-	}
-	if lines == 0 {
-		return errors.New("its log has no line")
+	for end := time.Now().Add(time.Minute); lines == 0; {
+		err := c.Logs.Logs(ctx, id, true, func(l jobs.LogLines) error { lines += len(l.Lines); return nil })
+		if err != nil {
+			return fmt.Errorf("logs: %w", err)
+		}
+		if lines == 0 && time.Now().After(end) {
+			return errors.New("its log has no line")
+		}
 	}
 	s := jobs.Schedule{Version: jobs.Version, Name: id, Cron: "0 0 1 1 *", Job: jobs.Job{
 		Version: jobs.Version, Pool: jobs.PoolCPU, Kind: "tell", Spec: json.RawMessage("0"), MaxAttempts: 1,

@@ -34,8 +34,8 @@ func TestOwner(t *testing.T) {
 	gpu := []string{"gpuagent", "--nats", url, "--device", "host", "--data-dir"}
 	tier := []string{"gpuagent", "--nats", url, "--device", "host", "--tier"}
 	detect := []string{
-		"exoswarm", "detect", "-f", spec, "--follow", rows, "--output", filepath.Join(t.TempDir(), "out"), "--log-level",
-		"debug", "--data-dir",
+		"exoswarm", "detect", "-f", spec, "--follow", rows, "--output", filepath.Join(t.TempDir(), "out"),
+		"--log-level", "debug", "--data-dir",
 	}
 	type second struct {
 		args []string
@@ -97,7 +97,9 @@ func TestOwner(t *testing.T) {
 	t.Run("page store", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		o := pagestore.Options{PageSize: 4096, New: true, Tiers: []pagestore.Tier{{Name: "ssd", Dir: dir, Capacity: 256 << 20}}}
+		o := pagestore.Options{PageSize: 4096, New: true, Tiers: []pagestore.Tier{{
+			Name: "ssd", Dir: dir, Capacity: 256 << 20,
+		}}}
 		s, err := pagestore.Open(o)
 		if err != nil {
 			t.Fatalf("pagestore.Open: %v", err)

@@ -35,7 +35,8 @@ func TestCluster(t *testing.T) {
 	if r, err := c.Conn().Results.Result(t.Context(), "j"); err != nil || r.Status != jobs.Failed {
 		t.Errorf("a stream job with an empty specification: %+v, error %v; want that the CPU agent fails it", r, err)
 	}
-	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "wait for it, or name another folder") {
+	if _, err := Start(t.Context(), o); err == nil ||
+		!strings.Contains(err.Error(), "wait for it, or name another folder") {
 		t.Errorf("a second cluster in the folder: error %v, want a refusal", err)
 	}
 	if err := c.Close(); err != nil {

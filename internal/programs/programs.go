@@ -95,7 +95,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		o: o, client: client, places: make(chan struct{}, maxRequests), memory: semaphore.NewWeighted(maxBodies), pause: bodyPause,
+		o: o, client: client, places: make(chan struct{}, maxRequests),
+		memory: semaphore.NewWeighted(maxBodies), pause: bodyPause,
 		feeds: map[string]*feed{}, workers: newWorkers(o),
 	}, nil
 }

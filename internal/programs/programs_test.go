@@ -282,8 +282,8 @@ func TestSlowBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n{",
-			path, media); err != nil {
+		head := "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n{"
+		if _, err := fmt.Fprintf(conn, head, path, media); err != nil {
 			t.Fatal(err)
 		}
 		stalled.Go(func() {
@@ -296,7 +296,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 	for i := range maxRequests {
 		var job SubmittedJob
-		if status := c.post(t, "/jobs", NewJob{Kind: "words", Spec: json.RawMessage(`"a"`)}, &job); status != http.StatusOK {
+		in := NewJob{Kind: "words", Spec: json.RawMessage(`"a"`)}
+		if status := c.post(t, "/jobs", in, &job); status != http.StatusOK {
 			t.Fatalf("request %d beside slow bodies: status %d", i, status)
 		}
 	}

@@ -4,7 +4,8 @@ package specdoc
 var keys = []Key{
 	{
 		Path: "name", Kind: Text, Required: true,
-		Doc: "Name of the swarm: 1 to 64 letters, digits, `-` or `_`, and no `-` first. Commands, metrics and the dashboard show it.",
+		Doc: "Name of the swarm: 1 to 64 letters, digits, `-` or `_`, and no `-` first. Commands, metrics and the " +
+			"dashboard show it.",
 	},
 	{
 		Path: "addressed", Kind: Text, Values: []string{"group", "agent"}, Default: "group",

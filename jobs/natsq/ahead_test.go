@@ -27,7 +27,8 @@ func TestAhead(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n++
 		name := fmt.Sprint("AHEAD", n)
-		stream, err := c.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".*"}})
+		config := jetstream.StreamConfig{Name: name, Subjects: []string{name + ".*"}}
+		stream, err := c.JS.CreateStream(t.Context(), config)
 		if err != nil {
 			r.Fatal(err)
 		}

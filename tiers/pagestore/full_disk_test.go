@@ -120,7 +120,8 @@ func fullDisk(t *testing.T, dir string) {
 			return err
 		}()
 		if err != nil {
-			if full++; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrUnavailable) {
+			if full++; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, tiers.ErrFull) &&
+				!errors.Is(err, tiers.ErrUnavailable) {
 				t.Fatalf("round %d: %v, want that the disk is full", n, err)
 			}
 		}

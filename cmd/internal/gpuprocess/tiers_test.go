@@ -587,7 +587,8 @@ func TestDataDir(t *testing.T) {
 	if err := openDataDir("", owned); err != nil {
 		t.Errorf("no folder: %v", err)
 	}
-	if err := openDataDir("/proc/self", owned); err == nil || !strings.Contains(err.Error(), "--data-dir: mkdir /proc/self/") {
+	if err := openDataDir("/proc/self", owned); err == nil ||
+		!strings.Contains(err.Error(), "--data-dir: mkdir /proc/self/") {
 		t.Errorf("/proc/self: error %v, want a refusal", err)
 	}
 	if os.Getuid() == 0 {

@@ -97,8 +97,8 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 		o.AuthHeader, _ = f.GetString("auth-header")
 		file, _ := f.GetString("proxy-secret-file")
 		if file == "" {
-			return nil, command.Usage("--behind-proxy needs --proxy-secret-file FILE, and the proxy sends its content as %s: "+
-				"else every process on this machine can name any user", dashboard.ProxyHeader)
+			return nil, command.Usage("--behind-proxy needs --proxy-secret-file FILE, and the proxy sends its content "+
+				"as %s: else every process on this machine can name any user", dashboard.ProxyHeader)
 		}
 		secret, err := os.ReadFile(file)
 		if err != nil {

@@ -125,8 +125,8 @@ func New(o Options) (*Server, error) {
 	case o.BehindProxy && o.AuthHeader == "":
 		return nil, fmt.Errorf("%w: a server behind a proxy needs the name of the header with the user", ErrOptions)
 	case o.BehindProxy && len(o.ProxySecret) < minToken:
-		return nil, fmt.Errorf("%w: a server behind a proxy needs a secret of at least %d characters that the proxy sends "+
-			"as %s: else every process on its machine can name any user", ErrToken, minToken, ProxyHeader)
+		return nil, fmt.Errorf("%w: a server behind a proxy needs a secret of at least %d characters that the proxy "+
+			"sends as %s: else every process on its machine can name any user", ErrToken, minToken, ProxyHeader)
 	case o.AuthHeader != "" && !o.BehindProxy:
 		return nil, fmt.Errorf("%w: a header with the user counts behind a proxy only", ErrOptions)
 	case o.Token != "" && len(o.Token) < minToken, o.ProgramToken != "" && len(o.ProgramToken) < minToken:

@@ -39,7 +39,9 @@ func TestOptions(t *testing.T) {
 		{"a name", Options{Listen: "host:8228"}, ErrExposed},
 		{"a token is not enough", Options{Listen: "0.0.0.0:8228", Token: testToken}, ErrExposed},
 		{"TLS", Options{Listen: ":8228", TLS: &tls.Config{}}, nil},
-		{"a proxy with a header", Options{Listen: ":8228", BehindProxy: true, AuthHeader: "X-User", ProxySecret: testToken}, nil},
+		{"a proxy with a header", Options{
+			Listen: ":8228", BehindProxy: true, AuthHeader: "X-User", ProxySecret: testToken,
+		}, nil},
 		{"a proxy without a secret", Options{Listen: ":8228", BehindProxy: true, AuthHeader: "X-User"}, ErrToken},
 		{"a proxy without a header", Options{Listen: ":8228", BehindProxy: true}, ErrOptions},
 		{"a header without a proxy", Options{Listen: "127.0.0.1:1", AuthHeader: "X-User"}, ErrOptions},

@@ -41,7 +41,9 @@ func (a *Ahead) Next(ctx context.Context, seq uint64) (*Message, error) {
 		}
 	}
 	// The window doubles as long as every number has a message.
-	dense := !slices.ContainsFunc(a.answers, func(got aheadAnswer) bool { return got.err != nil || got.m.Seq != got.from })
+	dense := !slices.ContainsFunc(a.answers, func(got aheadAnswer) bool {
+		return got.err != nil || got.m.Seq != got.from
+	})
 	if a.window = min(2*a.window, aheadMost); !dense || a.window == 0 {
 		a.window = 1
 	}
