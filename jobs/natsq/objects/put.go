@@ -127,7 +127,9 @@ func (u *upload) chunks(ctx context.Context, r io.Reader, info *jetstream.Object
 			if err := wait(chunksAhead - 1); err != nil {
 				return err
 			}
-			f, err := u.st.conn.JS.PublishMsgAsync(&nats.Msg{Subject: objectChunks + info.NUID, Data: chunk[:n]})
+			// A chunk that the client sends again by itself may be stored behind the next one.
+			f, err := u.st.conn.JS.PublishMsgAsync(&nats.Msg{Subject: objectChunks + info.NUID, Data: chunk[:n]},
+				jetstream.WithRetryAttempts(0))
 			if err != nil {
 				return err
 			}
