@@ -328,7 +328,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Mkdir(small, 0o755); err != nil {
 		t.Fatalf("os.Mkdir: %v", err)
 	}
-	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=12m"); err != nil {
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=13m"); err != nil {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
 			t.Skip("mounting a small disk needs root")
 		}
