@@ -120,7 +120,7 @@ func TestRun(t *testing.T) {
 	out, report := filepath.Join(dir, "d.ndjson"), filepath.Join(dir, "r.html")
 	args := []string{
 		"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--input", single, "--output", out,
-		"--report", report, "--data-dir", filepath.Join(dir, "data"),
+		"--report", report, "--data-dir", filepath.Join(dir, "data"), "--max-rejects", "0.5",
 	}
 	code, stdout, stderr := exec(t.Context(), t, args...)
 	if code != 0 {

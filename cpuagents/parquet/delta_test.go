@@ -195,7 +195,8 @@ func TestSharedTexts(t *testing.T) {
 	c := chunkOf(t, Column{Type: FixedLenByteArray, Size: 2}, Plain, noLimit,
 		made{kind: pageData, values: 3, encoding: encDeltaTexts, body: fixed})
 	var v Values
-	if _, _, err := c.Read(make([]bool, 3), &v); err != nil || string(v.Texts[1]) != "ac" || string(v.Texts[2]) != "de" {
+	if _, _, err := c.Read(make([]bool, 3), &v); err != nil || string(v.Texts[1]) != "ac" ||
+		string(v.Texts[2]) != "de" {
 		t.Errorf("values of two bytes: %q, %v", v.Texts, err)
 	}
 	c = chunkOf(t, Column{Type: FixedLenByteArray, Size: 3}, Plain, noLimit,
@@ -206,11 +207,18 @@ func TestSharedTexts(t *testing.T) {
 	// Booleans in runs.
 	c = chunkOf(t, Column{Type: Boolean}, Plain, noLimit,
 		made{kind: pageDataV2, values: 5, encoding: encRLE, body: []byte{4, 0, 0, 0, 3 << 1, 1, 2 << 1, 0}})
-	if _, n, err := c.Read(make([]bool, 5), &v); err != nil || !slices.Equal(v.Bools[:n], []bool{true, true, true, false, false}) {
+	if _, n, err := c.Read(make([]bool, 5), &v); err != nil ||
+		!slices.Equal(v.Bools[:n], []bool{true, true, true, false, false}) {
 		t.Errorf("booleans in runs: %v, %v", v.Bools, err)
 	}
 	for _, of := range []Type{Boolean, Double, ByteArray} {
-		c = chunkOf(t, Column{Type: of}, Plain, noLimit, made{kind: pageData, values: 1, encoding: encDelta, body: fixed})
+		c = chunkOf(
+			t,
+			Column{Type: of},
+			Plain,
+			noLimit,
+			made{kind: pageData, values: 1, encoding: encDelta, body: fixed},
+		)
 		if _, _, err := c.Read(make([]bool, 1), &v); err == nil {
 			t.Errorf("%s is read with differences", of)
 		}

@@ -12,13 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/andybalholm/brotli"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/andybalholm/brotli"
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
@@ -603,8 +602,11 @@ func FuzzFile(f *testing.F) {
 		{int(FixedLenByteArray) + 8, encDeltaTexts, append(append(differences(0, 1), differences(2, 1)...), "abc"...)},
 		{int(Boolean), encRLE, []byte{2, 0, 0, 0, 5 << 1, 1}},
 	} {
-		f.Add(append([]byte(magic), made{kind: pageData, values: 4, encoding: p.encoding, body: p.body}.bytes()...), p.of,
-			false)
+		f.Add(
+			append([]byte(magic), made{kind: pageData, values: 4, encoding: p.encoding, body: p.body}.bytes()...),
+			p.of,
+			false,
+		)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, of int, optional bool) {
 		if _, err := CountStructs(data); err == nil {

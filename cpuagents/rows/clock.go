@@ -113,8 +113,11 @@ func (c *Clock) unix(text string) (first, second int64, err error) {
 			"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
 		)
 	case c.dialect && !c.number && dialect.IsDays(text):
-		return 0, 0, fmt.Errorf("its timestamp %s is a number of days, as spreadsheets write times: set csv.time: excel, or "+
-			"csv.time: unix_s for seconds since 1970", fault.Quote(text))
+		return 0, 0, fmt.Errorf(
+			"its timestamp %s is a number of days, as spreadsheets write times: set csv.time: excel, or "+
+				"csv.time: unix_s for seconds since 1970",
+			fault.Quote(text),
+		)
 	}
 	c.number = true
 	return n, n, nil

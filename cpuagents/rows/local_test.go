@@ -99,7 +99,10 @@ func localRows(r *rand.Rand, f fold, entities, before, after int, step, jitter t
 	for e := range late {
 		late[e] = time.Duration(r.Int64N(int64(step)))
 	}
-	slices.SortStableFunc(all, func(a, b localRow) int { return a.at.Add(late[a.entity]).Compare(b.at.Add(late[b.entity])) })
+	slices.SortStableFunc(
+		all,
+		func(a, b localRow) int { return a.at.Add(late[a.entity]).Compare(b.at.Add(late[b.entity])) },
+	)
 	return all
 }
 
@@ -187,8 +190,16 @@ func TestLocalTimesOfAllZones(t *testing.T) {
 		spec := localSpec(f)
 		spec.AnyOrder = r.IntN(2) == 0
 		rows := localRows(r, f, entities, before, 5, step, jitter)
-		about := fmt.Sprintf("%v at %v, sample %d: %d entities, step %v, jitter %v, %d rows before", f.zone, f.at, i, entities,
-			step, jitter, before)
+		about := fmt.Sprintf(
+			"%v at %v, sample %d: %d entities, step %v, jitter %v, %d rows before",
+			f.zone,
+			f.at,
+			i,
+			entities,
+			step,
+			jitter,
+			before,
+		)
 		rejected := readLocal(t, about, spec, rows, 1)
 		if jitter <= 20*time.Millisecond && before >= 3 && rejected > 0 {
 			t.Fatalf("%s: %d of %d rows are rejected", about, rejected, len(rows))

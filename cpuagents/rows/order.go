@@ -67,8 +67,12 @@ func (o *Order) Behind(r *Row, last int64, of string) (reason, cure string) {
 		return reason, "timestamps with an offset from UTC and without one are mixed, and those without are taken as " +
 			"UTC: name their zone with csv.zone, as in --csv zone=Europe/Berlin"
 	case zone != "":
-		return reason, fmt.Sprintf("the clocks of %s go back then: name the zone of the timestamps with csv.zone, as in "+
-			"--csv zone=%s", zone, zone)
+		return reason, fmt.Sprintf(
+			"the clocks of %s go back then: name the zone of the timestamps with csv.zone, as in "+
+				"--csv zone=%s",
+			zone,
+			zone,
+		)
 	case o.Falls():
 		return reason, "its source is in falling order, newest first: sort it by time"
 	case of != "":

@@ -32,7 +32,11 @@ func TestOrderCures(t *testing.T) {
 	late := append(local("UTC", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), time.Minute, 30), "2026-03-01 00:10:00")
 	var mixed []string
 	for i := range 10 {
-		mixed = append(mixed, fmt.Sprintf("2026-03-01 10:%02d:00", 2*i), fmt.Sprintf("2026-03-01T10:%02d:00+01:00", 2*i+1))
+		mixed = append(
+			mixed,
+			fmt.Sprintf("2026-03-01 10:%02d:00", 2*i),
+			fmt.Sprintf("2026-03-01T10:%02d:00+01:00", 2*i+1),
+		)
 	}
 	for name, c := range map[string]struct {
 		times []string

@@ -197,7 +197,9 @@ func (r *parquetReader) openGroup() error {
 		c, meta := r.file.Columns[at], g.Chunks[at]
 		if !meta.Codec.Readable() {
 			return fault.Input(
-				"%s: column %q is packed with %s: write the file with snappy, gzip, zstd, LZ4_RAW, brotli or none", r.name, c.Path,
+				"%s: column %q is packed with %s: write the file with snappy, gzip, zstd, LZ4_RAW, brotli or none",
+				r.name,
+				c.Path,
 				meta.Codec,
 			)
 		}

@@ -168,7 +168,10 @@ func TestParquetTypes(t *testing.T) {
 	read := func(key, value arrow.Array, opts ...parquet.WriterProperty) ([]Row, error) {
 		t.Helper()
 		s := arrow.NewSchema([]arrow.Field{
-			{Name: "at", Type: stamps.DataType()}, {Name: "key", Type: key.DataType()}, {Name: "v", Type: value.DataType()},
+			{
+				Name: "at",
+				Type: stamps.DataType(),
+			}, {Name: "key", Type: key.DataType()}, {Name: "v", Type: value.DataType()},
 		}, nil)
 		rec := array.NewRecordBatch(s, []arrow.Array{stamps, key, value}, 4)
 		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, opts...)},
@@ -200,8 +203,15 @@ func TestParquetTypes(t *testing.T) {
 			}
 			for i, want := range []float64{0.001, -0.001, 123456.789, -100} {
 				if rows[i].Values[0] != want || rows[i].Key != dates[i] {
-					t.Errorf("decimals of %d digits: row %d is %v of %q, want %v of %q", c.precision, i, rows[i].Values[0],
-						rows[i].Key, want, dates[i])
+					t.Errorf(
+						"decimals of %d digits: row %d is %v of %q, want %v of %q",
+						c.precision,
+						i,
+						rows[i].Values[0],
+						rows[i].Key,
+						want,
+						dates[i],
+					)
 				}
 			}
 		}

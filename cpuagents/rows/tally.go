@@ -88,7 +88,8 @@ func kindOfReason(reason string) string {
 		case c == '"':
 			quoted = !quoted
 			// The name of a column tells reasons apart.
-			if end := strings.IndexByte(reason[i+1:], '"'); quoted && end >= 0 && strings.HasSuffix(b.String(), "column ") {
+			if end := strings.IndexByte(reason[i+1:], '"'); quoted && end >= 0 &&
+				strings.HasSuffix(b.String(), "column ") {
 				b.WriteString(reason[i+1 : i+1+end])
 				i, quoted = i+1+end, false
 			}

@@ -78,8 +78,13 @@ func TestOldTexts(t *testing.T) {
 	if got, bad := readAll(t, long, valueSpec); len(got) != 100_000 || len(bad) != 0 {
 		t.Errorf("a long text with CR: %d rows, %d rejects", len(got), len(bad))
 	}
-	in, err := OpenText("a", io.NopCloser(bytes.NewReader(utf16Of("{\"timestamp\":1,\"value\":2}\r{\"timestamp\":2,\"value\":3}",
-		binary.LittleEndian, true))), "ndjson", valueSpec)
+	in, err := OpenText(
+		"a",
+		io.NopCloser(bytes.NewReader(utf16Of("{\"timestamp\":1,\"value\":2}\r{\"timestamp\":2,\"value\":3}",
+			binary.LittleEndian, true))),
+		"ndjson",
+		valueSpec,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,8 @@ func TestClocksGoBack(t *testing.T) {
 		text := at.In(zone).Format("02.01.2006 15:04")
 		first, second, err := forms[0].Parse(text, zone)
 		twice := text >= "25.10.2026 02:00" && text < "25.10.2026 03:00"
-		if err != nil || at.UnixNano() != first && at.UnixNano() != second || twice != (second == first+int64(time.Hour)) ||
+		if err != nil || at.UnixNano() != first && at.UnixNano() != second ||
+			twice != (second == first+int64(time.Hour)) ||
 			!twice && first != second {
 			t.Fatalf("%s: %v or %v, %v; want %v", text, time.Unix(0, first).UTC(), time.Unix(0, second).UTC(), err, at)
 		}

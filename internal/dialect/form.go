@@ -35,9 +35,9 @@ var directives = map[byte]string{
 }
 
 // ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns,
-// excel (the days of spreadsheets, to the millisecond), a layout of Go such as "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A
-// form has a day, and either 24 hours or AM and PM. Fractions of a second are read behind the
-// seconds of every form.
+// excel (the days of spreadsheets, to the millisecond), a layout of Go such as "02.01.2006
+// 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A form has a day, and either 24 hours or
+// AM and PM. Fractions of a second are read behind the seconds of every form.
 func ParseForm(text string) (Form, error) {
 	if f, ok := named[strings.ToLower(text)]; ok {
 		return f, nil

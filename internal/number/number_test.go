@@ -22,8 +22,10 @@ func TestFloat(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	for text, want := range map[string]bool{
-		"0": true, "10": true, "-3": true, "1.5": true, "1e3": true, ".5": true, "0.25": true, ".inf": true, "-.inf": true,
-		"010": false, "0x3e8": false, "0o17": false, "0b1": false, "1_000": false, "00": false, "-01": false, "1_0.5": false,
+		"0": true, "10": true, "-3": true, "1.5": true, "1e3": true, ".5": true,
+		"0.25": true, ".inf": true, "-.inf": true,
+		"010": false, "0x3e8": false, "0o17": false, "0b1": false, "1_000": false,
+		"00": false, "-01": false, "1_0.5": false,
 	} {
 		if Plain(text) != want {
 			t.Errorf("Plain(%q) is %v", text, !want)

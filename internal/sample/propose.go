@@ -85,13 +85,19 @@ func Propose(ctx context.Context, file string, c Choice) (*Proposal, error) {
 		of := candidates[i]
 		switch {
 		case p.Rows+p.Rejected < checkedRows && p.Rows < MinRows*p.Entities:
-			notes = append(notes, fmt.Sprintf("%q is no key: its %d values have %.1f rows on average, and an entity needs "+
-				"%d to learn from: name it with --key if it tells entities apart", of.name, p.Entities,
-				float64(p.Rows)/float64(max(p.Entities, 1)), MinRows))
+			notes = append(
+				notes,
+				fmt.Sprintf("%q is no key: its %d values have %.1f rows on average, and an entity needs "+
+					"%d to learn from: name it with --key if it tells entities apart", of.name, p.Entities,
+					float64(p.Rows)/float64(max(p.Entities, 1)), MinRows),
+			)
 		case of.number && !of.strong && !order.tellsEntities():
 			measured[of.name] = true
-			notes = append(notes, fmt.Sprintf("%q is no key: it is a number that changes as a measured one does: name it "+
-				"with --key if it tells entities apart", of.name))
+			notes = append(
+				notes,
+				fmt.Sprintf("%q is no key: it is a number that changes as a measured one does: name it "+
+					"with --key if it tells entities apart", of.name),
+			)
 		default:
 			return p.with(notes, candidates[i+1:]), nil
 		}
@@ -161,7 +167,8 @@ func (s *sample) chooseFeatures(c *Choice, p *Proposal, measured map[string]bool
 	if len(c.Features) == 0 {
 		for _, col := range s.columns {
 			if col.number && col.name != c.Timestamp && !slices.Contains(c.Key, col.name) &&
-				(!idName(col.name) || measured[col.name] || col.measured()) && !labelName(col.name) && (!col.time || !timeName(col.name)) {
+				(!idName(col.name) || measured[col.name] || col.measured()) && !labelName(col.name) &&
+				(!col.time || !timeName(col.name)) {
 				c.Features = append(c.Features, col.name)
 			}
 		}

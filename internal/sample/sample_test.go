@@ -147,7 +147,8 @@ func TestProposeKey(t *testing.T) {
 		},
 		"idle time, long": {
 			repeated("time,us,id\n", 900, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i), i%9, r.IntN(4)) }),
-			[]string{"us", "id"}, nil, `"id" is no key: it is a number that changes as a measured one does`,
+			[]string{"us", "id"},
+			nil, `"id" is no key: it is a number that changes as a measured one does`,
 		},
 		"idle time of hosts": {
 			repeated("time,host,id\n", 900, func(i int) string {
@@ -156,19 +157,26 @@ func TestProposeKey(t *testing.T) {
 		},
 		"fractions": {
 			repeated("time,id,v\n", 100, func(i int) string { return fmt.Sprintf("%s,%d.5,%d", at(i), i%3, i) }),
-			[]string{"id", "v"}, nil, "",
+			[]string{"id", "v"},
+			nil, "",
 		},
 		"entities at the same times": {
 			repeated("time,sensor,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i/5), 40+i%5, i) }),
-			[]string{"v"}, []string{"sensor"}, "",
+			[]string{"v"},
+			[]string{"sensor"},
+			"",
 		},
 		"entities in turns": {
 			repeated("time,node,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i), i%5, i) }),
-			[]string{"v"}, []string{"node"}, "",
+			[]string{"v"},
+			[]string{"node"},
+			"",
 		},
 		"one entity after the other": {
 			repeated("time,meter,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i%50), i/50, i) }),
-			[]string{"v"}, []string{"meter"}, "",
+			[]string{"v"},
+			[]string{"meter"},
+			"",
 		},
 		"entities in any order": {
 			repeated("time,device_id,v\n", 200, func(i int) string {
@@ -177,15 +185,19 @@ func TestProposeKey(t *testing.T) {
 		},
 		"padded numbers": {
 			repeated("time,machine,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%03d,%d", at(i), r.IntN(5), i) }),
-			[]string{"v"}, []string{"machine"}, "",
+			[]string{"v"},
+			[]string{"machine"},
+			"",
 		},
 		"numbers of rows": {
 			repeated("time,id,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%d,%d", at(i), i, i) }),
-			[]string{"v"}, nil, "",
+			[]string{"v"},
+			nil, "",
 		},
 		"too few rows": {
 			repeated("time,device,v\n", 100, func(i int) string { return fmt.Sprintf("%s,d%d,%d", at(i), i%11, i) }),
-			[]string{"v"}, nil, `"device" is no key: its 11 values have 9.1 rows on average, and an entity needs 10`,
+			[]string{"v"},
+			nil, `"device" is no key: its 11 values have 9.1 rows on average, and an entity needs 10`,
 		},
 		"the next one": {
 			repeated("time,device,site,v\n", 100, func(i int) string {
