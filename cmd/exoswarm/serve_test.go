@@ -237,3 +237,44 @@ func TestBundleSecrets(t *testing.T) {
 	}
 	p.end(t, syscall.SIGTERM)
 }
+
+// TestServeTiers: serve has the flags of tiers, and bounds its memory and its open shards. Pages of a
+// swarm that nobody uses are on the tier, and parked shards answer.
+func TestServeTiers(t *testing.T) {
+	testlong.Only(t)
+	t.Parallel()
+	dir := t.TempDir()
+	nvme, ssd := filepath.Join(dir, "nvme"), filepath.Join(dir, "ssd")
+	for _, folder := range []string{nvme, ssd} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatalf("os.Mkdir: %v", err)
+		}
+	}
+	p, nats, _, _ := startServe(t, filepath.Join(dir, "data"), "--tier", "nvme="+nvme+",capacity=1GiB", "--tier",
+		"ssd="+ssd, "--memory", "1200MiB", "--open-shards", "1", "--fast")
+	for i := range 3 {
+		spec := filepath.Join(dir, fmt.Sprintf("s%d.yaml", i))
+		text := fmt.Sprintf("name: s%d\naddressed: agent\ncell: {kind: leaky}\nagents: 1000\nagents_per_group: 100\n"+
+			"features: [current, gain]\nvote: {candidates: [quiet, spike], rule: majority}\npage_size: 64KiB\n", i)
+		if err := os.WriteFile(spec, []byte(text), 0o600); err != nil {
+			t.Fatalf("os.WriteFile: %v", err)
+		}
+		for _, args := range [][]string{{"swarm", "create", "-f", spec}, {"swarm", "tick", fmt.Sprint("s", i)}} {
+			if out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"),
+				append(args, "--nats", nats)...).CombinedOutput(); err != nil {
+				t.Fatalf("exoswarm %v: %v: %s", args, err, out)
+			}
+		}
+	}
+	out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "swarm", "pages", "s2", "--nats",
+		nats).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "nvme") || !strings.Contains(string(out), "ssd") {
+		t.Errorf("swarm pages: %v: %s", err, out)
+	}
+	if names, err := os.ReadDir(nvme); err != nil || len(names) != 3 {
+		t.Errorf("%d folders of shards in the first tier, want 3: %v", len(names), err)
+	}
+	if !strings.Contains(p.log.String(), fmt.Sprintf("memory=%d", int64(1200<<20)/4*3)) {
+		t.Errorf("the GPU agent does not log its part of the memory:\n%s", p.log.String())
+	}
+}

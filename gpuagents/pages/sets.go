@@ -179,15 +179,18 @@ type loadedSet struct {
 func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if how != Random { // the next sets come anyway, and guesses took their frames: see Prefetch in docs/performance.md
-		m.pager.Guess(false)
-		defer m.pager.Guess(true)
-	}
-	largest, room := 1, usableFrames(m.frames.Count(), m.resident)
+	largest, room, all := 1, usableFrames(m.frames.Count(), m.resident), 0
 	for _, s := range sets {
+		all += len(s.Pages)
 		if largest = max(largest, len(s.Pages)); s.mixed() {
 			room = m.hostFrames()
 		}
+	}
+	// The next sets come anyway, and guesses would take their frames: see Prefetch in
+	// docs/performance.md.
+	if how != Random || len(sets) > 1 || all > usableFrames(m.frames.Count(), m.resident)/2 {
+		m.pager.Guess(false)
+		defer m.pager.Guess(true)
 	}
 	most := max(1, room/largest)       // sets that have frames at the same time
 	slots := make(chan struct{}, most) // taken by sets with frames; the other channels have room for as many

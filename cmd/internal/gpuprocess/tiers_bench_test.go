@@ -36,8 +36,9 @@ var (
 	defaultsPause  = flag.Duration("defaults-pause", 1500*time.Millisecond, "the pause before an entry")
 	defaultsSetups = flag.String("defaults-setups", "off,on", "setups of BenchmarkTierDefaults: off, on, ages and "+
 		"prefetch")
-	scattered = flag.Bool("scattered", false, "the hot groups of BenchmarkTierDefaults are in all pages")
-	zipfPower = flag.Float64("zipf-power", 2, "the frequency of a group in BenchmarkTierZipf is its rank to the "+
+	defaultsRows = flag.Int("defaults-rows", 24, "the observations of an entry of the zipf of BenchmarkTierDefaults")
+	scattered    = flag.Bool("scattered", false, "the hot groups of BenchmarkTierDefaults are in all pages")
+	zipfPower    = flag.Float64("zipf-power", 2, "the frequency of a group in BenchmarkTierZipf is its rank to the "+
 		"power of minus this")
 )
 
@@ -319,7 +320,7 @@ func BenchmarkTierZipf(b *testing.B) {
 // off: of a hot part that fits on the device, as fast as it goes, and of all pages, most of which do not fit
 // into memory, with a pause before each entry. obs/s are without the pauses.
 func BenchmarkTierDefaults(b *testing.B) {
-	const page, pages, rows = 64 << 10, 256, 4096
+	const page, pages = 64 << 10, 256
 	text := "name: x\naddressed: agent\nagents: 300000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, " +
 		"params: {hidden: 8}}\n" +
 		"vote: {candidates: [a, b, c], rule: majority}\nseed: 7\npage_size: 64KiB\ncheckpoint: {interval: 10s}\n"
@@ -332,6 +333,10 @@ func BenchmarkTierDefaults(b *testing.B) {
 		b.Fatalf("json.Marshal: %v", err)
 	}
 	for _, load := range []string{"hot", "zipf"} {
+		rows := 4096
+		if load == "zipf" {
+			rows = *defaultsRows
+		}
 		rng := rand.New(rand.NewPCG(1, 1))
 		groups := uint64(spec.Agents / 50)
 		zipf := rand.NewZipf(rng, *defaultsPower, 16, groups-1)
