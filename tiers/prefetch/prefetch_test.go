@@ -1,12 +1,20 @@
 package prefetch
 
 import (
+	"bufio"
+	"compress/gzip"
+	"container/list"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // play asks for pages in order, with guesses acted on at once and kept for keep further demands. It
@@ -197,4 +205,88 @@ func BenchmarkDemand(b *testing.B) {
 		out = p.Demand(pages[i&(1<<14-1)], out[:0])
 		i++
 	}
+}
+
+// TestTableOfTraces prints how many of the page faults of an LRU are left with guesses, on recorded
+// traces, which are no part of the repository.
+func TestTableOfTraces(t *testing.T) {
+	testlong.Only(t)
+	dir := os.Getenv("EXOSWARM_TRACES")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "traces")
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.txt.gz"))
+	if err != nil || len(names) == 0 {
+		t.Skip("no access traces: set EXOSWARM_TRACES to a directory of *.txt.gz, one page number a line")
+	}
+	for _, name := range names {
+		trace := readTrace(t, name)
+		alone, guessed := faults(nil, trace, 200), faults(New(Options{}), trace, 200)
+		t.Logf("%-24s %7d faults, %7d with guesses", filepath.Base(name), alone, guessed)
+		if guessed > alone {
+			t.Errorf("%s: %d faults with guesses, %d without", name, guessed, alone)
+		}
+	}
+}
+
+// readTrace reads page numbers, one a line.
+func readTrace(t *testing.T, name string) (trace []uint64) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(z); lines.Scan(); {
+		if page, err := strconv.ParseUint(lines.Text(), 10, 64); err == nil {
+			trace = append(trace, page)
+		}
+	}
+	return trace
+}
+
+// faults returns how often an LRU of some pages, which fetches guesses, does not have a page that is
+// asked for. p may be nil.
+func faults(p *Predictor, trace []uint64, capacity int) (n int) {
+	type entry struct {
+		page   uint64
+		source int // of a guess without a use, or -1
+	}
+	order, at := list.New(), map[uint64]*list.Element{}
+	put := func(page uint64, source int) {
+		at[page] = order.PushFront(&entry{page, source})
+		if order.Len() > capacity {
+			old := order.Remove(order.Back()).(*entry)
+			if delete(at, old.page); old.source >= 0 {
+				p.Outcome(Source(old.source), false)
+			}
+		}
+	}
+	for _, page := range trace {
+		learns := true
+		if e, here := at[page]; here {
+			v := e.Value.(*entry)
+			if learns = v.source >= 0; learns {
+				p.Outcome(Source(v.source), true)
+				v.source = -1
+			}
+			order.MoveToFront(e)
+		} else {
+			n++
+			put(page, -1)
+		}
+		if p == nil || !learns {
+			continue
+		}
+		for _, g := range p.Demand(page, nil) {
+			if at[g.Page] == nil {
+				put(g.Page, int(g.Source))
+			}
+		}
+	}
+	return n
 }
