@@ -166,7 +166,8 @@ creates a swarm with such a graph.`,
 	keyFileFlag(orphans.Flags())
 	orphans.Flags().Bool("delete", false, "remove what is listed")
 	all := []*cobra.Command{
-		create, list, swarmGetCommand(), swarmPagesCommand(), tick, observe, query, swarmStateCommand(), decisioncommand.NewVote(onSwarm),
+		create, list, swarmGetCommand(), swarmPagesCommand(), tick, observe, query, swarmStateCommand(),
+		decisioncommand.NewVote(onSwarm),
 		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), decisioncommand.NewLearn(onSwarm),
 		computecommand.New(onSwarm), snap,
 		trim, reset, remove, orphans,

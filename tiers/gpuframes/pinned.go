@@ -64,10 +64,11 @@ func (p *Pinned) Write(frame int, off int64, src []byte) error {
 
 // Resize implements tiers.Resizer. Buffer returns other memory afterwards.
 func (p *Pinned) Resize(count int, moves []tiers.Move) error {
-	return p.resize(count, moves, func(to device.HostBuffer, toOff int64, from device.HostBuffer, fromOff, n int64) error {
+	fill := func(to device.HostBuffer, toOff int64, from device.HostBuffer, fromOff, n int64) error {
 		copy(to.Bytes()[toOff:toOff+n], from.Bytes()[fromOff:])
 		return nil
-	})
+	}
+	return p.resize(count, moves, fill)
 }
 
 // Close gives the memory back. A second call does nothing.

@@ -23,7 +23,8 @@ func TestSwarmsShareFrames(t *testing.T) {
 	all := observationsOf(ranges...)
 	answers, pages := r.undisturbed(t, all)
 	dir := t.TempDir()
-	a := r.spawn(t, "--data-dir", dir, "--page-memory", fmt.Sprint(8*coldPage), "--host-page-memory", fmt.Sprint(3*coldPage))
+	a := r.spawn(t, "--data-dir", dir, "--page-memory", fmt.Sprint(8*coldPage), "--host-page-memory",
+		fmt.Sprint(3*coldPage))
 	tick := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	for i := range rounds {
 		for k := range large {

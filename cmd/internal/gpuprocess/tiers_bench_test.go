@@ -411,7 +411,9 @@ func BenchmarkTierDefaults(b *testing.B) {
 						Version: jobs.Version, ID: id, Name: "x", Spec: data,
 						Groups: spec.Groups(),
 					})
-					o := gpuagents.Options{Checkpoints: c, PageMemory: pages / 8 * page, HostPageMemory: pages / 8 * page}
+					o := gpuagents.Options{
+						Checkpoints: c, PageMemory: pages / 8 * page, HostPageMemory: pages / 8 * page,
+					}
 					if setup == "on" || setup == "ages" {
 						o.PageAge, o.HostPageAge = pager.AgingThresholds[0], pager.AgingThresholds[1]
 					}

@@ -1,11 +1,11 @@
 // Package storecall runs the calls of a page manager to its store, on workers that a stalled medium
 // may hold up.
 //
-// Each tier of the store has a queue, up to four workers and a circuit breaker. Begin hands a call to a
-// worker, which ends when the queue is empty, and End waits for it. A medium that stalls keeps the worker that runs the call, but not
-// the goroutine in End: that abandons the call after Stall and goes on. What an abandoned call may
-// still touch, a staging buffer or a frame, stays the call's own until the medium has answered; the
-// worker gives it back then.
+// Each tier of the store has a queue, up to four workers and a circuit breaker. Begin hands a call
+// to a worker, which ends when the queue is empty, and End waits for it. A medium that stalls keeps
+// the worker that runs the call, but not the goroutine in End: that abandons the call after Stall
+// and goes on. What an abandoned call may still touch, a staging buffer or a frame, stays the
+// call's own until the medium has answered; the worker gives it back then.
 //
 // No lock is held while the store is called. A worker takes no lock of its caller but the one that
 // Frame.Release takes, so a caller may hold any other lock in End.
