@@ -184,10 +184,10 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, whe
 		err error
 	}
 	done := make(chan dialed, 1)
-	go func() { // the client's own call knows no context
+	go func(r *violations) { // the client's own call knows no context, and may go on when r has been returned as nil
 		nc, err := o.dial(o.URL, r, opts...)
 		done <- dialed{nc, err}
-	}()
+	}(r)
 	select {
 	case d := <-done:
 		if d.err != nil {
