@@ -274,7 +274,7 @@ func TestServeTiers(t *testing.T) {
 	if names, err := os.ReadDir(nvme); err != nil || len(names) != 3 {
 		t.Errorf("%d folders of shards in the first tier, want 3: %v", len(names), err)
 	}
-	if !strings.Contains(p.log.String(), fmt.Sprintf("memory=%d", int64(1200<<20)/4*3)) {
+	if !strings.Contains(p.log.String(), fmt.Sprintf("memory=%d", int64(1200-358)<<20)) {
 		t.Errorf("the GPU agent does not log its part of the memory:\n%s", p.log.String())
 	}
 }

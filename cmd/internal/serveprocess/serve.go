@@ -42,7 +42,7 @@ example data is replayed live.`,
 	command.Lists(f, "root", "egress")
 	f.Int("concurrency", 8, "most jobs that run at the same time")
 	command.MemoryFlag(f, "three quarters of what the machine has available for the GPU agent and an eighth for the "+
-		"CPU agent, which are its parts of SIZE too")
+		"CPU agent; of SIZE a quarter is for the CPU agent, at least 358MiB, which then runs fewer jobs at once")
 	gpuprocess.SharedFlags(f)
 	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
 		"rights of this process")
@@ -275,10 +275,19 @@ func (p *parts) gpuArguments(url, dir string) []string {
 		args = append(args, "--allow-custom-cells")
 	}
 	if total, _ := memoryOf(p.cmd); total > 0 {
-		args = append(args, "--memory", fmt.Sprint(total/4*3))
+		args = append(args, "--memory", fmt.Sprint(total-cpuMemory(total)))
 	}
 	return append(args, gpuprocess.SharedArguments(p.cmd.Flags())...)
 }
+
+// A CPU agent needs cpuLeast bytes, and cpuJob for each job that it runs at once; see inputmem.New.
+const (
+	cpuLeast = 294 << 20
+	cpuJob   = 64 << 20
+)
+
+// cpuMemory returns the part of the CPU agent of --memory.
+func cpuMemory(total int64) int64 { return max(total/4, cpuLeast+cpuJob) }
 
 // memoryOf returns the bytes of --memory; 0: the flag is empty.
 func memoryOf(cmd *cobra.Command) (int64, error) {
@@ -298,10 +307,13 @@ func (p *parts) cpuArguments(url, dir string) []string {
 			args = append(args, "--"+name, v)
 		}
 	}
-	if total, _ := memoryOf(p.cmd); total > 0 {
-		args = append(args, "--memory", fmt.Sprint(total/8))
-	}
 	n, _ := p.cmd.Flags().GetInt("concurrency")
+	if total, _ := memoryOf(p.cmd); total > 0 {
+		args = append(args, "--memory", fmt.Sprint(cpuMemory(total)))
+		if !p.cmd.Flags().Changed("concurrency") {
+			n = min(n, int((cpuMemory(total)-cpuLeast)/cpuJob))
+		}
+	}
 	return append(args, "--concurrency", fmt.Sprint(n))
 }
 
