@@ -18,8 +18,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
+// failer is what the helpers need of a test, which rapid's has as well.
+type failer interface{ Fatalf(string, ...any) }
+
 // openStore opens an empty store.
-func openStore(t interface{ Fatalf(string, ...any) }) Store {
+func openStore(t failer) Store {
 	fs := vfs.NewMem(0)
 	s, err := pagestore.Open(pagestore.Options{
 		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: testPage,
@@ -44,9 +47,7 @@ type sharer struct {
 }
 
 // newSharer opens a memory over a store of its own.
-func newSharer(t interface {
-	Fatalf(string, ...any)
-}, m *Memory) *sharer {
+func newSharer(t failer, m *Memory) *sharer {
 	s := &sharer{Memory: m, store: openStore(t), now: map[int]uint64{}}
 	if err := m.Open(context.Background(), s.store); err != nil {
 		t.Fatalf("m.Open: %v, want no error", err)
@@ -59,7 +60,7 @@ func (s *sharer) step(ctx context.Context, numbers []uint64, version uint64) err
 	sets := s.Place(numbers, make([]uint32, s.Count()))
 	return s.Each(ctx, sets, Random, func(i int) error {
 		for _, page := range sets[i].Pages {
-			at := s.Memory.Frame(int(page))
+			at := s.Frame(int(page))
 			content := pagesAs(int(page), version)
 			if at>>31 != 0 {
 				copy(s.Pinned().Bytes()[int64(at&(1<<31-1))*testPage:], content)
