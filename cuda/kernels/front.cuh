@@ -36,11 +36,10 @@ __device__ __forceinline__ float see(float v, float *level, float *spread, unsig
   return u;
 }
 
-// Cuts time into slots of width nanoseconds and counts them modulo n, also before 1970.
-__device__ __forceinline__ unsigned slot_of(long long t, long long width, long long n) {
-  t %= width * n;
-  if (t < 0) t += width * n;
-  return (unsigned)(t / width);
+// The half hour of a time, counted from HABIT_WEEKS weeks before 1970.
+__device__ __forceinline__ unsigned half_of(long long t) {
+  const long long width = 86400000000000ll / DAY_SLOTS;
+  return (unsigned)(t / width - (t % width < 0) + HABIT_WEEKS * 2 * WEEK_SLOTS);
 }
 
 // An agent's view of a vector of features: the sum of products with its direction, whose components stand `agents`

@@ -35,11 +35,11 @@ func TestWordsAreCurrent(t *testing.T) {
 			"surprise",
 			[]string{
 				"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS",
-				"SCORE_HALF", "MOST_NATS", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES",
+				"SCORE_HALF", "MOST_NATS", "DAY_SLOTS", "WEEK_SLOTS", "HABIT_WEEKS", "MAX_FEATURES",
 			},
 			[]int{
 				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, MostNats,
-				DaySlots, WeekSlots, MaxFeatures,
+				DaySlots, WeekSlots, HabitWeeks, MaxFeatures,
 			},
 		},
 		{
@@ -145,6 +145,8 @@ func TestWordsAreCurrent(t *testing.T) {
 			[]string{
 				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST",
 				"PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN",
+				"PREDICTOR_VAR_VISIT", "PREDICTOR_VAR_VISITED", "PREDICTOR_VAR_DAY_VISIT", "PREDICTOR_VAR_WEEK_VISIT",
+				"PREDICTOR_VAR_DAY_WORTH", "PREDICTOR_VAR_WEEK_WORTH",
 				"PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_BLOCK", "PREDICTOR_VAR_HIDDEN",
 				"PREDICTOR_VAR_READOUT",
 				"PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL",
@@ -154,7 +156,9 @@ func TestWordsAreCurrent(t *testing.T) {
 			},
 			[]int{
 				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay,
-				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold,
+				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen,
+				PredictorVarVisit, PredictorVarVisited, PredictorVarDayVisit, PredictorVarWeekVisit,
+				PredictorVarDayWorth, PredictorVarWeekWorth, PredictorVarHistory, PredictorVarHold,
 				PredictorVarBlock,
 				PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift,
 				PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarRough,
