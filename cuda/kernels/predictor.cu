@@ -265,7 +265,7 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
 
 extern "C" __global__ void __launch_bounds__(1024)
 predictor_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
-                  const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
+                  const float *weights, const Run *runs, const long long *times, const double *features, float *scores,
                   unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds,
                   unsigned char *host) {
   __shared__ Group g;
@@ -334,7 +334,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     const bool week_known = *state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot) > 0;
     const float front_rate = max32(inverse, set.front_rate), clip = param(params, PREDICTOR_CLIP);
     for (unsigned f = thread; f < I; f += threads)
-      g.now[f] = see(features[(unsigned long long)n * I + f], &g.level[f], &g.spread[f], seen, front_rate, clip);
+      g.now[f] = see(above(features[(unsigned long long)n * I + f], (long long *)state.group64(PREDICTOR_VAR_OFFSET, f),
+                           &g.level[f], g.spread[f], seen), &g.level[f], &g.spread[f], seen, front_rate, clip);
     if (V > I) {
       __syncthreads();
       for (unsigned f = thread; f < V - I; f += threads) {

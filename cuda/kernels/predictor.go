@@ -86,6 +86,7 @@ const (
 	PredictorVarRound     = iota // group u64: observations seen
 	PredictorVarLevel            // group [V]: running level of each view
 	PredictorVarSpread           // group [V]: running mean distance from it, scaled to a normal's deviation
+	PredictorVarOffset           // group [I]: what is subtracted from each feature before it is a float32
 	PredictorVarLast             // group [V]: last observation in spreads
 	PredictorVarDay              // group [V*DaySlots]: habit of the time of day
 	PredictorVarWeek             // group [V*WeekSlots]: what the hour of the week adds to it
@@ -147,6 +148,7 @@ func PredictorVars(features, related int) []Var {
 		PredictorVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
 		PredictorVarLevel:      {Name: "level", Elem: F32, Width: views, Group: true},
 		PredictorVarSpread:     {Name: "spread", Elem: F32, Width: views, Group: true},
+		PredictorVarOffset:     {Name: "offset", Elem: I64, Width: features, Group: true},
 		PredictorVarLast:       {Name: "last", Elem: F32, Width: views, Group: true},
 		PredictorVarDay:        {Name: "day", Elem: F32, Width: views * DaySlots, Group: true},
 		PredictorVarWeek:       {Name: "week", Elem: F32, Width: views * WeekSlots, Group: true},

@@ -58,10 +58,11 @@ func TestWordsAreCurrent(t *testing.T) {
 		{
 			"leaky: variables of the state",
 			[]string{
-				"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL",
+				"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_OFFSET",
+				"LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL",
 				"LEAKY_VAR_LATEST",
 			},
-			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
+			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarOffset, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
 		},
 		{
 			"lif: words of the parameter block, behind those of leaky",
@@ -143,7 +144,7 @@ func TestWordsAreCurrent(t *testing.T) {
 		{
 			"predictor: variables of the state",
 			[]string{
-				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST",
+				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_OFFSET", "PREDICTOR_VAR_LAST",
 				"PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN",
 				"PREDICTOR_VAR_VISIT", "PREDICTOR_VAR_VISITED", "PREDICTOR_VAR_DAY_VISIT", "PREDICTOR_VAR_WEEK_VISIT",
 				"PREDICTOR_VAR_DAY_WORTH", "PREDICTOR_VAR_WEEK_WORTH",
@@ -155,7 +156,7 @@ func TestWordsAreCurrent(t *testing.T) {
 				"PREDICTOR_VAR_SINCE",
 			},
 			[]int{
-				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay,
+				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarOffset, PredictorVarLast, PredictorVarDay,
 				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen,
 				PredictorVarVisit, PredictorVarVisited, PredictorVarDayVisit, PredictorVarWeekVisit,
 				PredictorVarDayWorth, PredictorVarWeekWorth, PredictorVarHistory, PredictorVarHold,

@@ -128,6 +128,7 @@ func (g *predictorGroup) size(features, related, agents int) {
 	}
 	g.front = front{level: take(features), spread: take(features), last: take(features), now: take(features)}
 	g.plain, g.rest = g.front.part(0, own), g.front.part(own, features)
+	g.plain.offset, g.plain.above = make([]int64, own), make([]float32, own)
 	g.related = relation{
 		weights: make([]float32, related*2*own), miss: make([]float32, related), now: make([]float32, related),
 		in: make([]float32, 2*own),
@@ -195,11 +196,12 @@ func predictorObserve(b *twin.Block) {
 // surprised as the alarm and more than the level held from before, and the vote is anomalous. It
 // lasts until the vote is normal. Where no incident may open, ballots for anomalous count as
 // suspicious.
-func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float32) {
+func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float64) {
 	seen := *round
 	inverse := 1 / float32(seen+1)
 	rate, clip := fmath.Max(inverse, o.float(kernels.PredictorFrontRate)), o.float(kernels.PredictorClip)
-	g.plain.see(x, seen, rate, clip)
+	g.plain.raise(x, seen)
+	g.plain.see(g.plain.above, seen, rate, clip)
 	if len(g.rest.now) > 0 {
 		g.related.see(g.plain.now, g.plain.last, inverse, fmath.Max(inverse, o.float(kernels.PredictorHistoryRate)))
 		g.rest.see(g.related.now, seen, rate, clip)
@@ -477,6 +479,7 @@ func voteWeight(usual, naive float32) uint32 {
 func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarLevel, g.front.level)
 	o.loadGroup(kernels.PredictorVarSpread, g.front.spread)
+	o.loadOffsets(kernels.PredictorVarOffset, g.plain.offset)
 	o.loadGroup(kernels.PredictorVarLast, g.front.last)
 	g.related.load(o)
 	g.habits.load(o)
@@ -534,6 +537,7 @@ var predictorRows = []struct{ name, components int }{
 func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarLevel, g.front.level)
 	o.storeGroup(kernels.PredictorVarSpread, g.front.spread)
+	o.storeOffsets(kernels.PredictorVarOffset, g.plain.offset)
 	o.storeGroup(kernels.PredictorVarLast, g.front.last)
 	g.related.store(o)
 	g.habits.store(o)

@@ -21,7 +21,8 @@ type slowGroup struct {
 	words   []uint32
 	table   []float32
 	seen    uint64
-	level   []float32 // of the features, and of their residuals
+	offset  []float64
+	level   []float32 // of the features above their offsets, and of their residuals
 	spread  []float32
 	last    []float32
 	tells   map[[2]int]float32 // what a feature, now or before, tells of another one
@@ -49,7 +50,7 @@ func newSlowGroup(b *cells.Bound) *slowGroup {
 	}
 	g := &slowGroup{
 		b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
-		level: make([]float32, views), spread: make([]float32, views), last: make([]float32, views),
+		offset: make([]float64, b.Features), level: make([]float32, views), spread: make([]float32, views), last: make([]float32, views),
 		tells: map[[2]int]float32{}, misses: make([]float32, b.Features),
 		days: newSlowHabit(views), weeks: newSlowHabit(views),
 		agents: make([]slowAgent, b.Agents),
@@ -92,7 +93,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	inverse := 1 / n
 
 	// The observation in spreads, and what the features do not tell of each other.
-	x = slices.Clone(x)
+	x = g.above(x)
 	now := make([]float32, len(g.level))
 	for f := range now {
 		if f >= len(x) {
@@ -255,6 +256,28 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	g.last = now
 	g.seen++
 	return score, decision, counts, uint32(best.agent)
+}
+
+// above returns the features less their offsets.
+func (g *slowGroup) above(x []float32) []float32 {
+	offset := func(v float64) float64 {
+		if math.Abs(v) < 65536 || math.Abs(v) >= 1<<61 {
+			return 0
+		}
+		return math.Trunc(v)
+	}
+	up := make([]float32, len(x))
+	for f, v := range x {
+		if g.seen == 0 {
+			g.offset[f] = offset(float64(v))
+		} else if by := offset(float64(g.level[f])); g.seen >= 20 && fmath.Abs(g.level[f]) > times(1<<10, g.spread[f]) &&
+			math.Abs(g.offset[f]+by) < 1<<61 {
+			g.offset[f] += by
+			g.level[f] -= float32(by)
+		}
+		up[f] = float32(float64(v) - g.offset[f])
+	}
+	return up
 }
 
 // A slowVisit is a half hour or an hour since 1970, and its slot.
