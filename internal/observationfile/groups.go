@@ -3,7 +3,6 @@ package observationfile
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -81,7 +80,7 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 				return bad(name, text, "a number: it "+problem)
 			}
 			v, err := strconv.ParseFloat(number, 64)
-			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
+			if !ok || err != nil || rows.CheckFeature(name, v) != "" {
 				return bad(name, text, "a number")
 			}
 			o.Features, o.Value = append(o.Features, float32(v)), append(o.Value, v)
