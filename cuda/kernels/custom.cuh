@@ -109,8 +109,8 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
     const float rate = max32(quo(1.0f, __ull2float_rn(seen + 1)), param(params, CUSTOM_FRONT_RATE));
     for (unsigned f = thread; f < I; f += threads) {
       raw[f] = (float)x[f];
-      now[f] = see(above(x[f], (long long *)state.group64(CUSTOM_VAR_OFFSET, f), &level[f], spread[f], seen), &level[f],
-                   &spread[f], seen, rate, param(params, CUSTOM_CLIP));
+      const float v = above(x[f], (long long *)state.group64(CUSTOM_VAR_OFFSET, f), &level[f], spread[f], seen);
+      now[f] = see(v, &level[f], &spread[f], seen, rate, param(params, CUSTOM_CLIP));
     }
     if (thread == 0) clear_tally(&tally);
     clear_bins(&by_bin);

@@ -333,9 +333,11 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     const bool day_known = *state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot) > 0;
     const bool week_known = *state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot) > 0;
     const float front_rate = max32(inverse, set.front_rate), clip = param(params, PREDICTOR_CLIP);
-    for (unsigned f = thread; f < I; f += threads)
-      g.now[f] = see(above(features[(unsigned long long)n * I + f], (long long *)state.group64(PREDICTOR_VAR_OFFSET, f),
-                           &g.level[f], g.spread[f], seen), &g.level[f], &g.spread[f], seen, front_rate, clip);
+    const double *x = features + (unsigned long long)n * I;
+    for (unsigned f = thread; f < I; f += threads) {
+      const float v = above(x[f], (long long *)state.group64(PREDICTOR_VAR_OFFSET, f), &g.level[f], g.spread[f], seen);
+      g.now[f] = see(v, &g.level[f], &g.spread[f], seen, front_rate, clip);
+    }
     if (V > I) {
       __syncthreads();
       for (unsigned f = thread; f < V - I; f += threads) {

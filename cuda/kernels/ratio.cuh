@@ -5,8 +5,8 @@
 // which moves agent a by an observation and returns its ratio,
 //   void begin(unsigned group)
 // which every thread calls before the first observation of a group, and the number of VarLatest as latest. All three
-// have the words of leaky first in their parameter block, and round, level, spread and offset first in their state. Any number
-// of threads gives the same bits.
+// have the words of leaky first in their parameter block, and round, level, spread and offset first in their state. Any
+// number of threads gives the same bits.
 #pragma once
 
 #include "front.cuh"
@@ -50,10 +50,12 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
     }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
     const bool warm = seen >= params[LEAKY_WARMUP];
-    for (unsigned f = thread; f < I; f += threads)
-      now[f] = see(above(features[(unsigned long long)n * I + f], (long long *)state.group64(LEAKY_VAR_OFFSET, f), &level[f],
-                         spread[f], seen), &level[f], &spread[f], seen,
-                   max32(inverse, param(params, LEAKY_FRONT_RATE)), param(params, LEAKY_CLIP));
+    const double *x = features + (unsigned long long)n * I;
+    for (unsigned f = thread; f < I; f += threads) {
+      const float v = above(x[f], (long long *)state.group64(LEAKY_VAR_OFFSET, f), &level[f], spread[f], seen);
+      now[f] = see(v, &level[f], &spread[f], seen, max32(inverse, param(params, LEAKY_FRONT_RATE)),
+                   param(params, LEAKY_CLIP));
+    }
     if (thread == 0) clear_tally(&tally);
     clear_bins(&by_bin);
     __syncthreads();
