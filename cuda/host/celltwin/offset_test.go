@@ -39,7 +39,13 @@ func TestOffset(t *testing.T) {
 				for i := range moved {
 					moved[i] += base
 				}
-				return newSwarm(t, b, 1<<17).observe64([]kernels.Run{{Count: n}}, times, moved)
+				swarm, out := newSwarm(t, b, 1<<17), columns{}
+				for at := 0; at < n; at += 100 { // in batches, so that the page has the offset
+					part := swarm.observe64([]kernels.Run{{Count: 100}}, times[at:at+100],
+						moved[at*features:(at+100)*features])
+					out.scores, out.decisions = append(out.scores, part.scores...), append(out.decisions, part.decisions...)
+				}
+				return out
 			}
 			want := run(0)
 			for _, base := range []float64{65536, 1e6, -1e6, 1e8, 1e10, -1e12, 1e15} {
