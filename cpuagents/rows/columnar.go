@@ -170,7 +170,7 @@ func (r *columnarReader) row(i int) (Row, string) {
 			return Row{}, fmt.Sprintf("column %q is null", name)
 		}
 		v := r.block.values[f][i]
-		if problem := checkFeature(name, v); problem != "" {
+		if problem := CheckFeature(name, v); problem != "" {
 			return Row{}, problem
 		}
 		out.Values[f] = v

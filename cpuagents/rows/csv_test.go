@@ -124,8 +124,8 @@ func TestBadRows(t *testing.T) {
 	want := []string{
 		`2/3: column "value": "abc" is not a number`,
 		`3/4: column "value" is NaN`,
-		`4/5: column "value": "-Inf" is infinite or beyond the range of a 32-bit float`,
-		`5/6: column "value": "1e39" is infinite or beyond the range of a 32-bit float`,
+		`4/5: column "value": "-Inf" is infinite or beyond 1e36: agents see 32-bit floats`,
+		`5/6: column "value": "1e39" is infinite or beyond 1e36: agents see 32-bit floats`,
 		`6/7: column "value" is empty`,
 		`7/8: its timestamp "yesterday" is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds`,
 		`8/9: it has 2 fields, the header has 3`,

@@ -321,7 +321,7 @@ func TestBadLines(t *testing.T) {
 		`9/9: column "value" is an object, not a number`,
 		`10/10: its timestamp is null, not a string or a number`,
 		`11/11: member "value" appears twice`,
-		`12/12: column "value": "1e400" is infinite or beyond the range of a 32-bit float`,
+		`12/12: column "value": "1e400" is infinite or beyond 1e36: agents see 32-bit floats`,
 		`13/14: it has no member "timestamp"`,
 		`14/15: the line is longer than 1048576 bytes`,
 		`15/16: it is not valid UTF-8`,
@@ -593,5 +593,19 @@ func BenchmarkFormats(b *testing.B) {
 			}
 			b.ReportMetric(float64(len(rows))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mrows/s")
 		})
+	}
+}
+
+// TestFeatureRange: numbers that agents cannot see in 32 bits are rejected, and no others.
+func TestFeatureRange(t *testing.T) {
+	for text, why := range map[string]string{
+		"0": "", "-0": "", "0e9": "", "1e36": "", "-1e36": "", "1.2e-38": "", "9007199254740993": "", "1e15": "",
+		"3e38": "beyond 1e36", "-1.01e36": "beyond 1e36", "1e400": "beyond 1e36", "Inf": "beyond 1e36",
+		"1e-42": "nearer to 0", "-1e-39": "nearer to 0", "1e-400": "nearer to 0", "NaN": "NaN", "x": "not a number",
+	} {
+		_, problem := parseFeature("value", text)
+		if (problem == "") != (why == "") || !strings.Contains(problem, why) {
+			t.Errorf("%s: %q, want %q", text, problem, why)
+		}
 	}
 }

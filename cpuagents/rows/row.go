@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
@@ -106,29 +107,36 @@ func (r *Reject) Place() string {
 // is for the message. The range is that of a 32-bit float, as the device computes with such.
 func parseFeature(column, text string) (v float64, problem string) {
 	v, err := number.Float(text, 64)
-	switch {
-	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
-		return 0, fmt.Sprintf(
-			"column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(text),
-		)
-	case err != nil:
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, fmt.Sprintf("column %q: %s is not a number", column, fault.Quote(text))
-	case math.IsNaN(v):
-		return 0, fmt.Sprintf("column %q is NaN", column)
 	}
-	return v, ""
+	if digits, _, _ := strings.Cut(strings.ToLower(text), "e"); v == 0 && strings.ContainsAny(digits, "123456789") {
+		v = math.SmallestNonzeroFloat64
+	}
+	return v, checkFeature(column, v, text)
 }
 
-// checkFeature returns what is wrong with a number that is not a text; empty if nothing is.
-func checkFeature(column string, v float64) (problem string) {
-	if math.IsNaN(v) {
+// Sizes of features that agents see: in 32 bits a smaller one has fewer digits.
+const (
+	largestFeature  = 1e36
+	smallestFeature = 0x1p-126
+)
+
+// CheckFeature returns why agents cannot see a number; empty if they can.
+func CheckFeature(column string, v float64) (problem string) {
+	return checkFeature(column, v, strconv.FormatFloat(v, 'g', -1, 64))
+}
+
+// checkFeature is CheckFeature for a number with a text.
+func checkFeature(column string, v float64, text string) (problem string) {
+	switch size := math.Abs(v); {
+	case v != v:
 		return fmt.Sprintf("column %q is NaN", column)
-	}
-	if math.Abs(v) > math.MaxFloat32 {
-		return fmt.Sprintf(
-			"column %q: %s is infinite or beyond the range of a 32-bit float", column,
-			fault.Quote(strconv.FormatFloat(v, 'g', -1, 64)),
-		)
+	case size > largestFeature:
+		return fmt.Sprintf("column %q: %s is infinite or beyond 1e36: agents see 32-bit floats", column, fault.Quote(text))
+	case size < smallestFeature && size > 0:
+		return fmt.Sprintf("column %q: %s is nearer to 0 than 1.2e-38: agents see 32-bit floats, so scale the column",
+			column, fault.Quote(text))
 	}
 	return ""
 }

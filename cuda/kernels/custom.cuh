@@ -32,7 +32,7 @@ enum : unsigned { abstain = 0xffffffffu };
 
 // What the step sees of an observation: the same for all agents of the group.
 struct Observation {
-  const float *features;    // [count]: as they came; finite
+  const float *features;    // [count]: as they came, in 32 bits; finite
   const float *spreads;     // [count]: their distances from the group's running level, in its running spreads
   unsigned count;           // I
   long long time;           // unix nanoseconds
@@ -79,10 +79,10 @@ __device__ __forceinline__ unsigned short to_bf16(float v) {
 template <class Cell>
 __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned long long page_bytes,
                                                const unsigned *layout, const unsigned *params, const float *weights,
-                                               const Run *runs, const long long *times, const float *features,
+                                               const Run *runs, const long long *times, const double *features,
                                                float *scores, unsigned *decisions, unsigned *counts, unsigned *leaders,
                                                unsigned long long *rounds, unsigned char *host) {
-  __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
+  __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES], raw[MAX_FEATURES];
   __shared__ Tally tally;
   __shared__ ByBin by_bin;
   const Run run = runs[blockIdx.x];
@@ -105,10 +105,13 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
       if (thread == 0) answer_dropped(n, dropped, seen, scores, decisions, counts, leaders, rounds);
       continue;
     }
-    const float *x = features + (unsigned long long)n * I;
+    const double *x = features + (unsigned long long)n * I;
     const float rate = max32(quo(1.0f, __ull2float_rn(seen + 1)), param(params, CUSTOM_FRONT_RATE));
-    for (unsigned f = thread; f < I; f += threads)
-      now[f] = see(x[f], &level[f], &spread[f], seen, rate, param(params, CUSTOM_CLIP));
+    for (unsigned f = thread; f < I; f += threads) {
+      raw[f] = (float)x[f];
+      const float v = above(x[f], (long long *)state.group64(CUSTOM_VAR_OFFSET, f), &level[f], spread[f], seen);
+      now[f] = see(v, &level[f], &spread[f], seen, rate, param(params, CUSTOM_CLIP));
+    }
     if (thread == 0) clear_tally(&tally);
     clear_bins(&by_bin);
     __syncthreads();
@@ -116,7 +119,7 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
-      const Observation seen_by_all = {x, now, I, times[n], seen};
+      const Observation seen_by_all = {raw, now, I, times[n], seen};
       typename Cell::Agent agent;
       agent.open(weights, a, seen);
       Cell::load(state, a, agent);

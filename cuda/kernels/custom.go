@@ -25,8 +25,9 @@ const (
 // Variables of every custom cell's state, before those of its agents.
 const (
 	CustomVarRound  = iota // group u64: observations seen
-	CustomVarLevel         // group [I]: running level of each feature
+	CustomVarLevel         // group [I]: running level of each feature above its offset
 	CustomVarSpread        // group [I]: running mean distance from it, scaled to a normal's deviation
+	CustomVarOffset        // group [I]: what is subtracted from each feature before it is a float32
 	CustomVarAgents        // the first of the cell's own
 )
 
@@ -68,6 +69,7 @@ func CustomVars(features int, agent []Var) []Var {
 		CustomVarRound:  {Name: "round", Elem: U64, Width: 1, Group: true},
 		CustomVarLevel:  {Name: "level", Elem: F32, Width: features, Group: true},
 		CustomVarSpread: {Name: "spread", Elem: F32, Width: features, Group: true},
+		CustomVarOffset: {Name: "offset", Elem: I64, Width: features, Group: true},
 	}, agent...)
 }
 
@@ -140,6 +142,7 @@ func (c Custom) Source() (string, error) {
 		{"VAR_ROUND", CustomVarRound},
 		{"VAR_LEVEL", CustomVarLevel},
 		{"VAR_SPREAD", CustomVarSpread},
+		{"VAR_OFFSET", CustomVarOffset},
 		{"VAR_LATEST", CustomVarAgents + len(c.Vars)},
 	} {
 		fmt.Fprintf(&b, "#define CUSTOM_%s %d\n", w.name, w.value)
@@ -149,7 +152,7 @@ func (c Custom) Source() (string, error) {
 	fmt.Fprintf(&b, `extern "C" __global__ void __launch_bounds__(1024)
 %s(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
                const float *weights, const exoswarm_frame::Run *runs, const long long *times,
-               const float *features, float *scores, unsigned *decisions, unsigned *counts, unsigned *leaders,
+               const double *features, float *scores, unsigned *decisions, unsigned *counts, unsigned *leaders,
                unsigned long long *rounds, unsigned char *host) {
   exoswarm_frame::observe_custom<exoswarm_cell::exoswarm_step>(pages, page_bytes, layout, params, weights, runs, times,
                                                                features, scores, decisions, counts, leaders, rounds,

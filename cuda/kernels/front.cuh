@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fmath.cuh"
+#include "state.cuh"
 #include "words.cuh"
 
 #define LARGEST 1e36f
@@ -9,6 +10,30 @@
 #define SETTLING 5
 #define JOLT 0.015625f
 #define HABIT_CLIP 3.0f
+#define LEAST_OFFSET 65536
+#define OFFSET_SPREADS 1024
+#define OFFSET_RANGE 2305843009213693952ll // 2^61
+
+// The offset of a feature of this size: 0 for small ones.
+__device__ __forceinline__ long long offset_of(double v) {
+  const double size = v < 0.0 ? -v : v;
+  return size >= (double)LEAST_OFFSET && size < (double)OFFSET_RANGE ? (long long)v : 0;
+}
+
+// A feature above its offset. The first observation sets the offset, and it follows the level.
+__device__ __forceinline__ float above(double v, long long *offset, float *level, float spread,
+    unsigned long long round) {
+  if (round == 0) {
+    *offset = offset_of(v);
+  } else if (round >= EAGER && abs32(*level) > mul((float)OFFSET_SPREADS, spread)) {
+    const long long by = offset_of((double)*level), to = *offset + by;
+    if (to < OFFSET_RANGE && to > -OFFSET_RANGE) {
+      *offset = to;
+      *level = sub(*level, (float)by);
+    }
+  }
+  return (float)(v - (double)*offset);
+}
 
 // One feature in spreads; moves its level and spread.
 __device__ __forceinline__ float see(float v, float *level, float *spread, unsigned long long round, float rate,
@@ -36,11 +61,10 @@ __device__ __forceinline__ float see(float v, float *level, float *spread, unsig
   return u;
 }
 
-// Cuts time into slots of width nanoseconds and counts them modulo n, also before 1970.
-__device__ __forceinline__ unsigned slot_of(long long t, long long width, long long n) {
-  t %= width * n;
-  if (t < 0) t += width * n;
-  return (unsigned)(t / width);
+// The half hour of a time, counted from HABIT_WEEKS weeks before 1970.
+__device__ __forceinline__ unsigned half_of(long long t) {
+  const long long width = 86400000000000ll / DAY_SLOTS;
+  return (unsigned)(t / width - (t % width < 0) + HABIT_WEEKS * 2 * WEEK_SLOTS);
 }
 
 // An agent's view of a vector of features: the sum of products with its direction, whose components stand `agents`

@@ -52,12 +52,13 @@ func GruWeights(features, agents int) int { return (GruProject + features) * age
 // words i%4: no agent has its second word, and no other cell the fourth.
 func GruOwnWeight(i, group uint32) [4]uint32 { return [4]uint32{i / 4, math.MaxUint32, group, 1} }
 
-// Variables of the gru cell's state, as indices of GruVars. The first three are those of every cell
+// Variables of the gru cell's state, as indices of GruVars. The first four are those of every cell
 // that votes by a ratio.
 const (
 	GruVarRound   = iota // group u64: observations seen
-	GruVarLevel          // group [I]: running level of each feature
+	GruVarLevel          // group [I]: running level of each feature above its offset
 	GruVarSpread         // group [I]: running mean distance from it, scaled to a normal's deviation
+	GruVarOffset         // group [I]: what is subtracted from each feature before it is a float32
 	GruVarHidden         // agent [H]
 	GruVarReadout        // agent [H+1]: of the units and of the last view
 	GruVarLast           // agent: its last view of the features, in spreads
@@ -74,6 +75,7 @@ func GruVars(hidden, features int, own bool) []Var {
 		GruVarRound:   {Name: "round", Elem: U64, Width: 1, Group: true},
 		GruVarLevel:   {Name: "level", Elem: F32, Width: features, Group: true},
 		GruVarSpread:  {Name: "spread", Elem: F32, Width: features, Group: true},
+		GruVarOffset:  {Name: "offset", Elem: I64, Width: features, Group: true},
 		GruVarHidden:  {Name: "hidden", Elem: F32, Width: hidden},
 		GruVarReadout: {Name: "readout", Elem: F32, Width: hidden + 1},
 		GruVarLast:    {Name: "last", Elem: F32, Width: 1},

@@ -26,7 +26,7 @@ struct Leaky {
 
 extern "C" __global__ void __launch_bounds__(1024)
 leaky_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
-              const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
+              const float *weights, const Run *runs, const long long *times, const double *features, float *scores,
               unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds,
               unsigned char *host) {
   observe_by_ratio<Leaky>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts,

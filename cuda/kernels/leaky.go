@@ -28,8 +28,9 @@ func LeakyWeights(features int) int { return LeakyProject + features }
 // Variables of the leaky cell's state, as indices of LeakyVars.
 const (
 	LeakyVarRound     = iota // group u64: observations seen
-	LeakyVarLevel            // group [I]: running level of each feature
+	LeakyVarLevel            // group [I]: running level of each feature above its offset
 	LeakyVarSpread           // group [I]: running mean distance from it, scaled to a normal's deviation
+	LeakyVarOffset           // group [I]: what is subtracted from each feature before it is a float32
 	LeakyVarPotential        // agent: leaky integral of its view of the features, in spreads
 	LeakyVarUsual            // agent: mean distance of that view from the potential
 	LeakyVarLatest           // VarLatest, where it is
@@ -41,6 +42,7 @@ func LeakyVars(features int) []Var {
 		LeakyVarRound:     {Name: "round", Elem: U64, Width: 1, Group: true},
 		LeakyVarLevel:     {Name: "level", Elem: F32, Width: features, Group: true},
 		LeakyVarSpread:    {Name: "spread", Elem: F32, Width: features, Group: true},
+		LeakyVarOffset:    {Name: "offset", Elem: I64, Width: features, Group: true},
 		LeakyVarPotential: {Name: "potential", Elem: F32, Width: 1},
 		LeakyVarUsual:     {Name: "usual", Elem: F32, Width: 1},
 	}

@@ -36,7 +36,7 @@ struct Lif {
 
 extern "C" __global__ void __launch_bounds__(1024)
 lif_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
-            const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
+            const float *weights, const Run *runs, const long long *times, const double *features, float *scores,
             unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
   observe_by_ratio<Lif>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts,
       leaders, rounds, host);

@@ -22,12 +22,13 @@ const (
 // LifWeights is the number of components of the weights table.
 func LifWeights(features int) int { return LifProject + features }
 
-// Variables of the lif cell's state, as indices of LifVars. The first three are those of every cell
+// Variables of the lif cell's state, as indices of LifVars. The first four are those of every cell
 // that votes by a ratio.
 const (
 	LifVarRound      = iota // group u64: observations seen
-	LifVarLevel             // group [I]: running level of each feature
+	LifVarLevel             // group [I]: running level of each feature above its offset
 	LifVarSpread            // group [I]: running mean distance from it, scaled to a normal's deviation
+	LifVarOffset            // group [I]: what is subtracted from each feature before it is a float32
 	LifVarPotential         // agent: potential of the membrane
 	LifVarAdaptation        // agent: what its spikes have added to the threshold
 	LifVarTrace             // agent: its spike rate now, spikes an observation
@@ -41,6 +42,7 @@ func LifVars(features int) []Var {
 		LifVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
 		LifVarLevel:      {Name: "level", Elem: F32, Width: features, Group: true},
 		LifVarSpread:     {Name: "spread", Elem: F32, Width: features, Group: true},
+		LifVarOffset:     {Name: "offset", Elem: I64, Width: features, Group: true},
 		LifVarPotential:  {Name: "potential", Elem: F32, Width: 1},
 		LifVarAdaptation: {Name: "adaptation", Elem: F32, Width: 1},
 		LifVarTrace:      {Name: "trace", Elem: F32, Width: 1},

@@ -19,7 +19,7 @@ var ObserveParams = []device.Param{
 	{Name: "weights", Kind: device.KindBuffer},   // float32: the cell's fixed random weights that all groups share
 	{Name: "runs", Kind: device.KindBuffer},      // Run, one a block
 	{Name: "times", Kind: device.KindBuffer},     // int64[n]: unix nanoseconds
-	{Name: "features", Kind: device.KindBuffer},  // float32[n][I]
+	{Name: "features", Kind: device.KindBuffer},  // float64[n][I]
 	{Name: "scores", Kind: device.KindBuffer},    // out float32[n] in [0,1]
 	{Name: "decisions", Kind: device.KindBuffer}, // out uint32[n]: winning candidate, or NoDecision
 	{Name: "counts", Kind: device.KindBuffer},    // out uint32[n][candidates]: weighted votes

@@ -25,6 +25,9 @@
 #define RATE_RARE 0.067f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
+#define WORTH_START 0.4f
+#define WORTH_RATE 0.005f
+#define WORTH_GAIN 10.0f
 
 struct Agent {
   float h[PREDICTOR_HIDDEN];
@@ -66,8 +69,7 @@ struct Agent {
 struct Group {
   float level[MAX_FEATURES], spread[MAX_FEATURES], last[MAX_FEATURES], now[MAX_FEATURES];
   float day[MAX_FEATURES], week[MAX_FEATURES]; // habits of the current observation
-  unsigned day_slot, week_slot;
-  float day_rate, week_rate;
+  float known; // 1 if the time of day has a habit, else 0
   float hold; // negative while an incident lasts
   float alarm, suspect; // nats
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
@@ -86,11 +88,68 @@ struct Setting {
   float learn, history_rate, front_rate;
 };
 
-// How often a half hour of the day or an hour of the week was seen, until it no longer matters.
-__device__ __forceinline__ float habit_rate(unsigned *seen, float start, float rate) {
-  float r = max32(quo(1.0f, add((float)*seen, start)), rate);
-  if (*seen < 1u << 20) ++*seen;
-  return r;
+// What agents see of a habit: the part that its worth allows.
+__device__ __forceinline__ float shown(float worth, float habit) {
+  return mul(max32(0.0f, min32(1.0f, mul(WORTH_GAIN, worth))), habit);
+}
+
+// Moves the variable of a habit by rate towards that of the mean of a visit, and clears the mean.
+__device__ __forceinline__ void end_visit(float *habit, float *mean, float rate) {
+  *habit = add(*habit, mul(rate, sub(*mean, *habit)));
+  *mean = 0.0f;
+}
+
+// Ends the visits that are over in the half hour. All threads call it.
+__device__ __forceinline__ void end_visits(const State &state, unsigned V, unsigned half, float rate) {
+  const unsigned before = *state.group32(PREDICTOR_VAR_VISIT, 0);
+  unsigned *day = state.group32(PREDICTOR_VAR_VISITED, 0), *week = state.group32(PREDICTOR_VAR_VISITED, 1);
+  const bool day_over = *day > 0 && half != before, week_over = *week > 0 && half / 2 != before / 2;
+  const unsigned day_slot = before % DAY_SLOTS, week_slot = before / 2 % WEEK_SLOTS;
+  unsigned *day_seen = state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot);
+  unsigned *week_seen = state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot);
+  const float day_rate = max32(quo(1.0f, max32(1.0f, (float)*day_seen)), rate);
+  const float week_rate = max32(quo(1.0f, add((float)*week_seen, 1.0f)), mul(2.0f, rate));
+  for (unsigned f = threadIdx.x; f < V; f += blockDim.x) {
+    if (day_over)
+      end_visit(state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot), state.group(PREDICTOR_VAR_DAY_VISIT, f),
+                day_rate);
+    if (week_over)
+      end_visit(state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot), state.group(PREDICTOR_VAR_WEEK_VISIT, f),
+                week_rate);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (day_over) {
+      if (*day_seen < 1u << 20) ++*day_seen;
+      *day = 0;
+    }
+    if (week_over) {
+      if (*week_seen < 1u << 20) ++*week_seen;
+      *week = 0;
+    }
+    *state.group32(PREDICTOR_VAR_VISIT, 0) = half;
+  }
+  __syncthreads();
+}
+
+// Adds view f of the observation, in spreads, to the present visits and to the worth of the habits.
+__device__ __forceinline__ void learn_habits(const State &state, unsigned f, unsigned day_slot, unsigned week_slot,
+                                             bool day_known, bool week_known, float u) {
+  const float days = (float)(*state.group32(PREDICTOR_VAR_VISITED, 0) + 1);
+  const float weeks = (float)(*state.group32(PREDICTOR_VAR_VISITED, 1) + 1);
+  float *visit = state.group(PREDICTOR_VAR_DAY_VISIT, f);
+  u = clamp32(u, HABIT_CLIP);
+  *visit = add(*visit, quo(sub(u, *visit), days));
+  if (!day_known) return;
+  const float beyond = sub(u, *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot));
+  visit = state.group(PREDICTOR_VAR_WEEK_VISIT, f);
+  *visit = add(*visit, quo(sub(beyond, *visit), weeks));
+  float *worth = state.group(PREDICTOR_VAR_DAY_WORTH, f);
+  *worth = add(*worth, mul(WORTH_RATE, sub(sub(abs32(u), abs32(beyond)), *worth)));
+  if (!week_known) return;
+  const float rest = sub(beyond, *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot));
+  worth = state.group(PREDICTOR_VAR_WEEK_WORTH, f);
+  *worth = add(*worth, mul(WORTH_RATE, sub(sub(abs32(beyond), abs32(rest)), *worth)));
 }
 
 // Where the time of the first observation is, if it is kept: behind the relations, if there are any.
@@ -143,8 +202,6 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   for (int j = 0; j < PREDICTOR_HIDDEN; j++) {
     const float *in = c + (PREDICTOR_IN + j * PREDICTOR_INPUTS) * A;
     float v = add(in[0], mul(in[A], last));
-    v = add(v, mul(in[2 * A], day));
-    v = add(v, mul(in[3 * A], week));
     const float *rec = c + (PREDICTOR_RECURRENT + j * PREDICTOR_HIDDEN) * A;
 #pragma unroll
     for (int k = 0; k < PREDICTOR_HIDDEN; k++) v = add(v, mul(rec[k * A], s.h[k]));
@@ -155,8 +212,7 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
 
   if (first) s.mean = value;
   float in[PREDICTOR_READOUT] = {h[0], h[1], h[2], h[3], clamp32(sub(last, s.mean), REACH),
-      clamp32(sub(day, s.mean), REACH),
-                                 clamp32(week, REACH)};
+      mul(g.known, clamp32(sub(day, s.mean), REACH)), clamp32(week, REACH)};
   float predicted = 0.0f, norm = RIDGE, square = 0.0f;
 #pragma unroll
   for (int j = 0; j < PREDICTOR_READOUT; j++) {
@@ -209,7 +265,7 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
 
 extern "C" __global__ void __launch_bounds__(1024)
 predictor_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
-                  const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
+                  const float *weights, const Run *runs, const long long *times, const double *features, float *scores,
                   unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds,
                   unsigned char *host) {
   __shared__ Group g;
@@ -267,11 +323,21 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
 
     // The observation as all agents see it. The last threads fit the histories meanwhile.
     const long long t = times[n];
-    const unsigned day_slot = slot_of(t, 86400000000000ll / DAY_SLOTS, DAY_SLOTS);
-    const unsigned week_slot = slot_of(t, 604800000000000ll / WEEK_SLOTS, WEEK_SLOTS);
+    const unsigned half = half_of(t);
+    const unsigned day_slot = half % DAY_SLOTS, week_slot = half / 2 % WEEK_SLOTS;
+    if (seen == 0) {
+      for (unsigned f = thread; f < V; f += threads)
+        *state.group(PREDICTOR_VAR_DAY_WORTH, f) = *state.group(PREDICTOR_VAR_WEEK_WORTH, f) = WORTH_START;
+    }
+    end_visits(state, V, half, param(params, PREDICTOR_HABIT_RATE));
+    const bool day_known = *state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot) > 0;
+    const bool week_known = *state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot) > 0;
     const float front_rate = max32(inverse, set.front_rate), clip = param(params, PREDICTOR_CLIP);
-    for (unsigned f = thread; f < I; f += threads)
-      g.now[f] = see(features[(unsigned long long)n * I + f], &g.level[f], &g.spread[f], seen, front_rate, clip);
+    const double *x = features + (unsigned long long)n * I;
+    for (unsigned f = thread; f < I; f += threads) {
+      const float v = above(x[f], (long long *)state.group64(PREDICTOR_VAR_OFFSET, f), &g.level[f], g.spread[f], seen);
+      g.now[f] = see(v, &g.level[f], &g.spread[f], seen, front_rate, clip);
+    }
     if (V > I) {
       __syncthreads();
       for (unsigned f = thread; f < V - I; f += threads) {
@@ -280,13 +346,13 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       }
     }
     for (unsigned f = thread; f < V; f += threads) {
-      g.day[f] = *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot);
-      g.week[f] = *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot);
+      g.day[f] = shown(*state.group(PREDICTOR_VAR_DAY_WORTH, f),
+          *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot));
+      g.week[f] = shown(*state.group(PREDICTOR_VAR_WEEK_WORTH, f),
+          *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot));
     }
     if (thread == 0) {
-      const float habit = param(params, PREDICTOR_HABIT_RATE);
-      g.day_rate = habit_rate(state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot), 1.0f, habit);
-      g.week_rate = habit_rate(state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot), 2.0f, mul(2.0f, habit));
+      g.known = day_known ? 1.0f : 0.0f;
       set_levels(g, state, params, t, seen);
       clear_tally(&g.tally);
     }
@@ -352,13 +418,14 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       keep_latest(state, latest_var(params), params[PREDICTOR_DROP], t, seen);
     }
     for (unsigned f = thread; f < V; f += threads) {
-      float miss = sub(clamp32(g.now[f], HABIT_CLIP), g.day[f]);
-      *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot) = add(g.day[f], mul(g.day_rate, miss));
-      *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot) = add(g.week[f],
-          mul(g.week_rate, sub(miss, g.week[f])));
+      learn_habits(state, f, day_slot, week_slot, day_known, week_known, g.now[f]);
       g.last[f] = g.now[f];
     }
     __syncthreads();
+    if (thread == 0) {
+      ++*state.group32(PREDICTOR_VAR_VISITED, 0);
+      if (day_known) ++*state.group32(PREDICTOR_VAR_VISITED, 1);
+    }
     if (seen >= EAGER) {
       const bool full = (seen + 1) % params[PREDICTOR_BLOCK] == 0;
       if (full) {

@@ -9,7 +9,7 @@ const (
 	PredictorFrontRate          // F: slowest rate of the group's level and spread
 	PredictorClip               // F: a feature beyond this many spreads counts as this many
 	PredictorHistoryRate        // F: slowest rate of an agent's usual error
-	PredictorHabitRate          // F: slowest rate of the habits (time of day, hour of week)
+	PredictorHabitRate          // F: slowest rate of the habits (time of day, hour of week), a visit
 	PredictorShare              // fraction of weight in 16.16: the group is as surprised as this share of it at least
 	PredictorMemory             // blocks after which half of the history is forgotten
 	PredictorTailShare          // F: share of the history that counts as its tail
@@ -36,7 +36,7 @@ const (
 const (
 	PredictorHidden  = 4
 	PredictorReadout = PredictorHidden + 3
-	PredictorInputs  = 4 // of a recurrent unit: one, the last value, the two habits
+	PredictorInputs  = 2 // of a recurrent unit: one, the last value
 )
 
 // MostRelated is the largest number of features whose relations are watched. Features and residuals
@@ -76,19 +76,29 @@ const (
 const (
 	DaySlots  = 48
 	WeekSlots = 168
+	// HabitWeeks is the number of weeks before 1970 from which half hours are counted: before the
+	// first time that an int64 of nanoseconds has.
+	HabitWeeks = 15251
 )
 
 // Variables of the predictor's state, as indices of PredictorVars.
 const (
-	PredictorVarRound    = iota // group u64: observations seen
-	PredictorVarLevel           // group [V]: running level of each view
-	PredictorVarSpread          // group [V]: running mean distance from it, scaled to a normal's deviation
-	PredictorVarLast            // group [V]: last observation in spreads
-	PredictorVarDay             // group [V*DaySlots]: habit of the time of day
-	PredictorVarWeek            // group [V*WeekSlots]: what the hour of the week adds to it
-	PredictorVarDaySeen         // group [DaySlots]: observations of a slot
-	PredictorVarWeekSeen        // group [WeekSlots]
-	PredictorVarHistory         // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
+	PredictorVarRound     = iota // group u64: observations seen
+	PredictorVarLevel            // group [V]: running level of each view
+	PredictorVarSpread           // group [V]: running mean distance from it, scaled to a normal's deviation
+	PredictorVarOffset           // group [I]: what is subtracted from each feature before it is a float32
+	PredictorVarLast             // group [V]: last observation in spreads
+	PredictorVarDay              // group [V*DaySlots]: habit of the time of day
+	PredictorVarWeek             // group [V*WeekSlots]: what the hour of the week adds to it
+	PredictorVarDaySeen          // group [DaySlots]: finished visits of a slot
+	PredictorVarWeekSeen         // group [WeekSlots]
+	PredictorVarVisit            // group: the half hour of the present visits, from HabitWeeks weeks before 1970
+	PredictorVarVisited          // group [2]: observations of the present half hour, and of the hour
+	PredictorVarDayVisit         // group [V]: mean of the present half hour
+	PredictorVarWeekVisit        // group [V]: mean of what the present hour adds to the habit of the day
+	PredictorVarDayWorth         // group [V]: by how much the habit of the day is nearer than the level, in spreads
+	PredictorVarWeekWorth        // group [V]: by how much that of the week is nearer than that of the day alone
+	PredictorVarHistory          // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
 	// group: level in nats that the next alarm must exceed, negative while an incident lasts
 	PredictorVarHold
 	PredictorVarBlock      // group [kinds]: the largest bin of the present block
@@ -138,11 +148,18 @@ func PredictorVars(features, related int) []Var {
 		PredictorVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
 		PredictorVarLevel:      {Name: "level", Elem: F32, Width: views, Group: true},
 		PredictorVarSpread:     {Name: "spread", Elem: F32, Width: views, Group: true},
+		PredictorVarOffset:     {Name: "offset", Elem: I64, Width: features, Group: true},
 		PredictorVarLast:       {Name: "last", Elem: F32, Width: views, Group: true},
 		PredictorVarDay:        {Name: "day", Elem: F32, Width: views * DaySlots, Group: true},
 		PredictorVarWeek:       {Name: "week", Elem: F32, Width: views * WeekSlots, Group: true},
 		PredictorVarDaySeen:    {Name: "day_seen", Elem: U32, Width: DaySlots, Group: true},
 		PredictorVarWeekSeen:   {Name: "week_seen", Elem: U32, Width: WeekSlots, Group: true},
+		PredictorVarVisit:      {Name: "visit", Elem: U32, Width: 1, Group: true},
+		PredictorVarVisited:    {Name: "visited", Elem: U32, Width: 2, Group: true},
+		PredictorVarDayVisit:   {Name: "day_visit", Elem: F32, Width: views, Group: true},
+		PredictorVarWeekVisit:  {Name: "week_visit", Elem: F32, Width: views, Group: true},
+		PredictorVarDayWorth:   {Name: "day_worth", Elem: F32, Width: views, Group: true},
+		PredictorVarWeekWorth:  {Name: "week_worth", Elem: F32, Width: views, Group: true},
 		PredictorVarHistory:    {Name: "history", Elem: U32, Width: PredictorKinds * HistoryBins, Group: true},
 		PredictorVarHold:       {Name: "hold", Elem: F32, Width: 1, Group: true},
 		PredictorVarBlock:      {Name: "block", Elem: U32, Width: PredictorKinds, Group: true},

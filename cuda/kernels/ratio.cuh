@@ -5,8 +5,8 @@
 // which moves agent a by an observation and returns its ratio,
 //   void begin(unsigned group)
 // which every thread calls before the first observation of a group, and the number of VarLatest as latest. All three
-// have the words of leaky first in their parameter block, and round, level and spread first in their state. Any number
-// of threads gives the same bits.
+// have the words of leaky first in their parameter block, and round, level, spread and offset first in their state. Any
+// number of threads gives the same bits.
 #pragma once
 
 #include "front.cuh"
@@ -21,7 +21,7 @@
 template <class Cell>
 __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned long long page_bytes,
                                                  const unsigned *layout, const unsigned *params, const float *weights,
-                                                 const Run *runs, const long long *times, const float *features,
+                                                 const Run *runs, const long long *times, const double *features,
                                                  float *scores, unsigned *decisions, unsigned *counts,
                                                  unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
   __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
@@ -50,9 +50,12 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
     }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
     const bool warm = seen >= params[LEAKY_WARMUP];
-    for (unsigned f = thread; f < I; f += threads)
-      now[f] = see(features[(unsigned long long)n * I + f], &level[f], &spread[f], seen,
-                   max32(inverse, param(params, LEAKY_FRONT_RATE)), param(params, LEAKY_CLIP));
+    const double *x = features + (unsigned long long)n * I;
+    for (unsigned f = thread; f < I; f += threads) {
+      const float v = above(x[f], (long long *)state.group64(LEAKY_VAR_OFFSET, f), &level[f], spread[f], seen);
+      now[f] = see(v, &level[f], &spread[f], seen, max32(inverse, param(params, LEAKY_FRONT_RATE)),
+                   param(params, LEAKY_CLIP));
+    }
     if (thread == 0) clear_tally(&tally);
     clear_bins(&by_bin);
     __syncthreads();

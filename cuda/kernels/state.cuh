@@ -14,8 +14,8 @@ struct State {
   // Component c of a group variable.
   __device__ __forceinline__ float *group(unsigned v, unsigned c) const { return (float *)word(v, c * slots + slot); }
   __device__ __forceinline__ unsigned *group32(unsigned v, unsigned c) const { return word(v, c * slots + slot); }
-  __device__ __forceinline__ unsigned long long *group64(unsigned v) const {
-    return (unsigned long long *)(page + offsets[v]) + slot;
+  __device__ __forceinline__ unsigned long long *group64(unsigned v, unsigned c = 0) const {
+    return (unsigned long long *)(page + offsets[v]) + c * slots + slot;
   }
   // Component 0 of a group variable of width elements that stand together.
   __device__ __forceinline__ float *row(unsigned v, unsigned width) const { return (float *)word(v, slot * width); }

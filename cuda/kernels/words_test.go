@@ -35,11 +35,11 @@ func TestWordsAreCurrent(t *testing.T) {
 			"surprise",
 			[]string{
 				"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS",
-				"SCORE_HALF", "MOST_NATS", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES",
+				"SCORE_HALF", "MOST_NATS", "DAY_SLOTS", "WEEK_SLOTS", "HABIT_WEEKS", "MAX_FEATURES",
 			},
 			[]int{
 				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, MostNats,
-				DaySlots, WeekSlots, MaxFeatures,
+				DaySlots, WeekSlots, HabitWeeks, MaxFeatures,
 			},
 		},
 		{
@@ -58,10 +58,11 @@ func TestWordsAreCurrent(t *testing.T) {
 		{
 			"leaky: variables of the state",
 			[]string{
-				"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL",
+				"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_OFFSET",
+				"LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL",
 				"LEAKY_VAR_LATEST",
 			},
-			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
+			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarOffset, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
 		},
 		{
 			"lif: words of the parameter block, behind those of leaky",
@@ -143,8 +144,10 @@ func TestWordsAreCurrent(t *testing.T) {
 		{
 			"predictor: variables of the state",
 			[]string{
-				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST",
+				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_OFFSET", "PREDICTOR_VAR_LAST",
 				"PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN",
+				"PREDICTOR_VAR_VISIT", "PREDICTOR_VAR_VISITED", "PREDICTOR_VAR_DAY_VISIT", "PREDICTOR_VAR_WEEK_VISIT",
+				"PREDICTOR_VAR_DAY_WORTH", "PREDICTOR_VAR_WEEK_WORTH",
 				"PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_BLOCK", "PREDICTOR_VAR_HIDDEN",
 				"PREDICTOR_VAR_READOUT",
 				"PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL",
@@ -153,8 +156,10 @@ func TestWordsAreCurrent(t *testing.T) {
 				"PREDICTOR_VAR_SINCE",
 			},
 			[]int{
-				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay,
-				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold,
+				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarOffset, PredictorVarLast, PredictorVarDay,
+				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen,
+				PredictorVarVisit, PredictorVarVisited, PredictorVarDayVisit, PredictorVarWeekVisit,
+				PredictorVarDayWorth, PredictorVarWeekWorth, PredictorVarHistory, PredictorVarHold,
 				PredictorVarBlock,
 				PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift,
 				PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarRough,

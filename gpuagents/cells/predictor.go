@@ -148,8 +148,13 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 	for a := range A {
 		r := newSource(seed, a)
 		set := func(component int, v float32) { table[component*A+a] = v }
-		for c := kernels.PredictorIn; c < kernels.PredictorRecurrent; c++ {
-			set(c, r.spread(inputDeviation))
+		// A unit has four draws, of which the last two once were the weights of the habits.
+		for j := range kernels.PredictorHidden {
+			for k := range 4 {
+				if w := r.spread(inputDeviation); k < kernels.PredictorInputs {
+					set(kernels.PredictorIn+j*kernels.PredictorInputs+k, w)
+				}
+			}
 		}
 		for c := kernels.PredictorRecurrent; c < kernels.PredictorLeak; c++ {
 			set(c, r.spread(recurrentDeviation))

@@ -49,6 +49,10 @@ func (s *groupState) NewBatch() Batch { return &groupBatch{s: s} }
 // appended to copies.
 func (m *groupBatch) Add(o Observations) {
 	e, all := o.Groups, &m.all
+	values := e.Value
+	if len(values) != len(e.Features) { // of an earlier version
+		values = e.Doubles(0, e.Len())
+	}
 	if m.entries = append(m.entries, e); len(
 		m.entries,
 	) == 1 { // clipped: appends copy the columns, and do not write behind those of a message
@@ -59,8 +63,10 @@ func (m *groupBatch) Add(o Observations) {
 		), slices.Clip(
 			e.Features,
 		), e.Width
+		all.Value = slices.Clip(values)
 		return
 	}
+	all.Value = append(all.Value, values...)
 	all.Group, all.Time, all.Features = append(
 		all.Group,
 		e.Group...), append(

@@ -188,9 +188,8 @@ func (s *groupState) observePart(
 ) error {
 	n, candidates := to-from, len(s.bound.Cell.Candidates)
 	obs := &batch.Observations{
-		Group:    all.Group[from:to], // of the swarm
-		Time:     all.Time[from:to],
-		Features: all.Features[from*s.inputs : to*s.inputs],
+		Group: all.Group[from:to], // of the swarm
+		Time:  all.Time[from:to],
 	}
 	dec := &batch.Decisions{
 		Score:    whole.Score[from:to],
@@ -206,7 +205,7 @@ func (s *groupState) observePart(
 	}
 	moved := s.plan(groups)
 	sets, ends := s.sets()
-	times, features := obs.Time, obs.Features
+	times, features := obs.Time, all.Doubles(from, to)
 	if moved {
 		times, features = gather(s.order, times, 1), gather(s.order, features, s.inputs)
 	}

@@ -414,7 +414,7 @@ func TestGroupsRefuse(t *testing.T) {
 		{swarms.EntryQuery, `{"v":1}`, "it names 0 agents and 0 groups"},
 		{swarms.EntryQuery, `{"v":1,"agents":` + many(49153) + `}`, "query: 49153 agents: ask for at most 49152 of " +
 			"this swarm at a time"},
-		{swarms.EntryQuery, `{"v":1,"groups":` + many(49153) + `}`, "query: 49153 groups: ask for at most 49152"},
+		{swarms.EntryQuery, `{"v":1,"groups":` + many(49153) + `}`, "query: 49153 groups: ask for at most 35108"},
 		{swarms.EntryFuse, `{"v":1,"by":"vote"}`, "keep no vote: fuse by group or all"},
 		{swarms.EntryFuse, `{"v":1,"by":"group","nodes":111}`, "fuse: nodes 111: the swarm has 110 groups"},
 		{swarms.EntryVote, `{"v":1,"round":1}`, "keep no vote"},
@@ -433,7 +433,7 @@ func TestGroupsRefuse(t *testing.T) {
 		fmt.Sprintf("ask for at most %d of", swarms.MaxState/row))
 	for data, of := range map[string]*groupState{
 		`{"v":1,"agents":` + many(49152) + `}`:               s,
-		`{"v":1,"groups":` + many(49152) + `}`:               s,
+		`{"v":1,"groups":` + many(35108) + `}`:               s,
 		`{"v":1,"agents":` + many(swarms.MaxState/row) + `}`: c,
 	} {
 		a, err := of.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(data)})

@@ -54,7 +54,7 @@ func TestCustomSpec(t *testing.T) {
 		t.Fatalf("back.Bind: %v, want no error", err)
 	}
 	agent, group := b.StateBytes()
-	if agent != 4+1+16 || group != 8+4+4 || !strings.Contains(b.Cell.Text(), "a.v = p.rate;") ||
+	if agent != 4+1+16 || group != 8+4+4+8 || !strings.Contains(b.Cell.Text(), "a.v = p.rate;") ||
 		b.Value("rate") != 0.5 || b.Value("half") != 1 {
 		t.Errorf("%d bytes an agent, %d a group", agent, group)
 	}

@@ -3,7 +3,6 @@ package observationfile
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 				return bad(name, text, "a number: it "+problem)
 			}
 			v, err := number.Float(written, 64)
-			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
+			if !ok || err != nil || rows.CheckFeature(name, v) != "" {
 				return bad(name, text, "a number")
 			}
 			values[i] = v

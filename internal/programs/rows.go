@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -229,12 +228,7 @@ func (s *arraySource) next(o *batch.Observations, enough func() bool) error {
 		number := uint64(i + 1)
 		problem := ""
 		for k, x := range s.features {
-			if v := x[i]; math.IsNaN(v) {
-				problem = fmt.Sprintf("column %q is NaN", s.f.columns.Features[k])
-			} else if math.Abs(v) > math.MaxFloat32 {
-				problem = fmt.Sprintf("column %q: %g is infinite or beyond the range of a 32-bit float",
-					s.f.columns.Features[k], v)
-			}
+			problem = cmp.Or(problem, rows.CheckFeature(s.f.columns.Features[k], x[i]))
 		}
 		code := s.codes[i]
 		problem = cmp.Or(problem, s.problems[code])

@@ -32,6 +32,23 @@ type Observations struct {
 // Len is the number of observations.
 func (o *Observations) Len() int { return len(o.Group) }
 
+// Doubles returns the features of the rows from one to another in 64 bits: the values, where the
+// features are these in 32 bits, else the features.
+func (o *Observations) Doubles(from, to int) []float64 {
+	x := make([]float64, (to-from)*o.Width)
+	own := len(o.Value) != len(o.Features)
+	for i, f := range o.Features[from*o.Width : to*o.Width] {
+		x[i] = float64(f)
+		if own {
+			continue
+		}
+		if v := o.Value[from*o.Width+i]; float32(v) == f {
+			x[i] = v
+		}
+	}
+	return x
+}
+
 // Reset empties o and keeps its memory.
 func (o *Observations) Reset() {
 	o.Group, o.Row, o.Time, o.Read = o.Group[:0], o.Row[:0], o.Time[:0], o.Read[:0]

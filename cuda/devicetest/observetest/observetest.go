@@ -64,7 +64,7 @@ func Run(t *testing.T, open fixture.Opener, cell func(agents int) Cell) {
 type Observation struct {
 	Runs     []kernels.Run
 	Times    []int64
-	Features []float32
+	Features []float64
 }
 
 // observeFrames is the number of page frames in the comparison.
@@ -146,13 +146,16 @@ func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Ob
 			} else if r.IntN(8) > 0 {
 				clock[g] += 1 + r.Int64N(10_000_000_000)
 			}
+			if r.IntN(6) == 0 { // another half hour, or another day
+				clock[g] += r.Int64N(100_000_000_000_000)
+			}
 			at := clock[g]
 			if r.IntN(8) == 0 {
 				at -= 1 + r.Int64N(10_000_000_000)
 			}
 			o.Times = append(o.Times, at)
 			for range c.Inputs {
-				o.Features = append(o.Features, c.Feature(r))
+				o.Features = append(o.Features, float64(c.Feature(r))+float64(g%3)*1e12)
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 				for batch := range 2 {
 					runs, times, x := customBatch(rng, custom.layout.Slots, size.features, true)
 					want, got := builtIn.observe(runs, times, x),
-						custom.emulate(t, program, size.threads, runs, times, x)
+						custom.emulate(t, program, size.threads, runs, times, doubles(x))
 					if !got.equal(want) {
 						t.Errorf("%+v, batch %d: other outputs than the built-in cell's", size, batch)
 					}
@@ -155,7 +155,7 @@ func TestCustomEqualsTwin(t *testing.T) {
 		decided := map[uint32]bool{}
 		for batch := range 2 {
 			runs, times, x := customBatch(rng, s.layout.Slots, size.features, false)
-			got := s.emulate(t, program, size.threads, runs, times, x)
+			got := s.emulate(t, program, size.threads, runs, times, doubles(x))
 			for _, r := range runs {
 				for n := int(r.First); n < int(r.First+r.Count); n++ {
 					want := twins[r.Slot].Observe(times[n], x[n*size.features:][:size.features])
@@ -227,7 +227,7 @@ func TestCustomExample(t *testing.T) {
 	}
 	s := newSwarm(t, b, 1<<18)
 	s.table = b.Weights(of.Seed)
-	out := s.emulate(t, customEmulator(t, b.Cell), 1, []kernels.Run{{Count: uint32(len(times))}}, times, x)
+	out := s.emulate(t, customEmulator(t, b.Cell), 1, []kernels.Run{{Count: uint32(len(times))}}, times, doubles(x))
 	swinging, highest := []int{}, [2]float32{}
 	for n, d := range out.decisions {
 		inside := 0

@@ -34,7 +34,7 @@ func emulatorOf(t *testing.T, source kernels.Source) string {
 
 // emulate is observe on the emulated kernel with the given number of threads a block.
 func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernels.Run, times []int64,
-	features []float32,
+	features []float64,
 ) columns {
 	t.Helper()
 	n, c := len(times), len(s.bound.Cell.Candidates)
@@ -112,7 +112,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 		for batch := range testlong.Of(3, 1) {
 			var runs []kernels.Run
 			var times []int64
-			var x []float32
+			var x []float64
 			for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
 				n := testlong.Of(30, 22) + rng.IntN(testlong.Of(30, 6))
 				if cell == "predictor" { // its first scores take two blocks behind the first 20 rows
@@ -123,16 +123,19 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 					Group: uint32(slot) + 1<<20,
 				})
 				for _, e := range randomEvents(rng, n, 1, size.features) {
-					times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
+					times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, doubles(e.features)...)
 					if rng.IntN(4) == 0 && len(times) > 1 {
 						times[len(times)-1] = times[len(times)-2]
 					}
 					if rng.IntN(20) == 0 {
-						x[len(x)-1] = hostileValue(rng)
+						x[len(x)-1] = float64(hostileValue(rng))
+					}
+					if slot == 1 && i%2 == 1 { // on a base
+						x[len(x)-1] += 1e12
 					}
 				}
 			}
-			want, got := twin.observe(runs, times, x), kernel.emulate(t, program, size.threads, runs, times, x)
+			want, got := twin.observe64(runs, times, x), kernel.emulate(t, program, size.threads, runs, times, x)
 			if !got.equal(want) {
 				t.Errorf("%s %+v, batch %d: other outputs than the twin's", cell, size, batch)
 			}

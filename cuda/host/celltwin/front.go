@@ -1,6 +1,7 @@
 package celltwin
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
@@ -8,6 +9,13 @@ import (
 )
 
 const (
+	// A feature below leastOffset in size has the offset 0: its float32 has two decimal places. An
+	// offset follows a level that is more than offsetSpreads spreads away from it: a float32 level no
+	// longer moves by a step of rate times d when the spread is some 6,700 times smaller, at a rate of
+	// 1/2000. Offsets are below offsetRange in size.
+	leastOffset   = 1 << 16
+	offsetSpreads = 1 << 10
+	offsetRange   = 1 << 61
 	// largest bounds a raw feature, so that no distance, and no multiple of one that the front
 	// forms, overflows.
 	largest = 1e36
@@ -24,11 +32,41 @@ const (
 // front is what all agents of a group see of an observation: its features in units of their running
 // spread. Level and spread are robust: a feature further than clip spreads away counts as that far.
 // All slices have one element a feature.
+//
+// Features are float64. What the front sees of one is a float32: how far it is above its offset. So a
+// small change of a large number, as of a counter, is not lost.
 type front struct {
-	level, spread []float32
+	offset        []int64
+	above         []float32
+	level, spread []float32 // the level is above the offset
 	// now is the current observation, and last the one before it, in spreads from the level. A
 	// group whose cell needs no last has none.
 	last, now []float32
+}
+
+// raise sets above to the features less their offsets. The first observation sets the offset of a
+// feature, and it follows the level. round is the number of observations before this one.
+func (f *front) raise(x []float64, round uint64) {
+	for i, v := range x {
+		if round == 0 {
+			f.offset[i] = offsetOf(v)
+		} else if round >= eager && fmath.Abs(f.level[i]) > float32(offsetSpreads*f.spread[i]) {
+			by := offsetOf(float64(f.level[i]))
+			if to := f.offset[i] + by; to < offsetRange && to > -offsetRange {
+				f.offset[i] = to
+				f.level[i] -= float32(by)
+			}
+		}
+		f.above[i] = float32(v - float64(f.offset[i]))
+	}
+}
+
+// offsetOf returns the offset of a feature of this size: 0 for small ones.
+func offsetOf(v float64) int64 {
+	if size := math.Abs(v); size >= leastOffset && size < offsetRange {
+		return int64(v)
+	}
+	return 0
 }
 
 // part returns the features from one to another, in the same memory.
@@ -121,56 +159,130 @@ func projectViews(to *[views][]float32, directions []float32, of *[views][]float
 }
 
 // habits are a group's memory of what is usual at a time of the day, and of what the hour of the
-// week adds to that, in spreads. A stream whose times say nothing finds all its observations in a
-// few slots, whose habit is then its level.
+// week adds to that, in spreads. A visit of a slot is the observations of one half hour, or of one
+// hour. A habit is a mean of finished visits, so it does not move while agents look at it. Agents see
+// nothing in a slot without a finished visit. A stream whose times do not move has one visit, which
+// never ends, and no habits.
 type habits struct {
 	day, week         []float32 // [I*slots]
-	daySeen, weekSeen []uint32  // [slots]
+	daySeen, weekSeen []uint32  // [slots]: finished visits
 	// Of day and daySeen, and of week and weekSeen, only the slots of these sets are those of the
 	// page: a run needs few of them, and each is a line of the cache.
 	dayLoaded  uint64
 	weekLoaded [(kernels.WeekSlots + 63) / 64]uint64
-	// of the current observation:
-	daySlot, weekSlot int
-	dayNow, weekNow   []float32 // [I]
+	// The present visits: their half hour, the number of their observations and their means.
+	half                uint32
+	visited             [2]uint32
+	dayVisit, weekVisit []float32 // [I]
+	dayWorth, weekWorth []float32 // [I]
+	daySlot, weekSlot   int
+	dayKnown, weekKnown bool
+	dayNow, weekNow     []float32 // [I]: what agents see of the habits
 }
 
-// habitClip bounds what one observation adds to a habit, in spreads: habits are of the bulk, not of
-// outliers.
-const habitClip = 3
+const (
+	// habitClip bounds what one observation adds to a habit, in spreads: habits are of the bulk, not
+	// of outliers.
+	habitClip = 3
+	halfHour  = 86_400_000_000_000 / kernels.DaySlots
+	// A habit is worth by how much it is nearer to an observation than the level, in spreads. It
+	// begins with worthStart and is averaged over some 200 observations. Agents see all of a habit
+	// whose worth is 1/worthGain or more, and nothing of one that is worth nothing: that of a cycle
+	// that does not divide the day changes with each visit.
+	worthStart = 0.4
+	worthRate  = 1.0 / 200
+	worthGain  = 10
+)
 
-// recall finds the habits of time t, in unix nanoseconds, in the page of the group if it needs to.
-func (h *habits) recall(o *observation, t int64) {
-	h.daySlot = slotOf(t, 86_400_000_000_000/kernels.DaySlots, kernels.DaySlots)
-	h.weekSlot = slotOf(t, 604_800_000_000_000/kernels.WeekSlots, kernels.WeekSlots)
-	if day := uint64(1) << h.daySlot; h.dayLoaded&day == 0 {
-		h.dayLoaded |= day
-		h.daySeen[h.daySlot] = o.u32[o.group(kernels.PredictorVarDaySeen, h.daySlot)]
-		for at := h.daySlot; at < len(h.day); at += kernels.DaySlots {
-			h.day[at] = o.f32[o.group(kernels.PredictorVarDay, at)]
+// recall ends the visits that are over at time t, in unix nanoseconds, and finds the habits of t. It
+// reads slots from the page of the group if it needs to.
+func (h *habits) recall(o *observation, t int64, first bool, rate float32) {
+	half := halfOf(t)
+	if first {
+		for i := range h.dayWorth {
+			h.dayWorth[i], h.weekWorth[i] = worthStart, worthStart
 		}
 	}
-	if week := uint64(1) << (h.weekSlot % 64); h.weekLoaded[h.weekSlot/64]&week == 0 {
-		h.weekLoaded[h.weekSlot/64] |= week
-		h.weekSeen[h.weekSlot] = o.u32[o.group(kernels.PredictorVarWeekSeen, h.weekSlot)]
-		for at := h.weekSlot; at < len(h.week); at += kernels.WeekSlots {
-			h.week[at] = o.f32[o.group(kernels.PredictorVarWeek, at)]
-		}
+	if h.visited[0] > 0 && half != h.half {
+		slot := int(h.half % kernels.DaySlots)
+		h.loadDay(o, slot)
+		// The level is not settled in the first visit, so the second one replaces it.
+		r := fmath.Max(1/fmath.Max(1, float32(h.daySeen[slot])), rate)
+		endVisit(h.day[slot:], kernels.DaySlots, h.dayVisit, r)
+		h.daySeen[slot], h.visited[0] = min(h.daySeen[slot]+1, 1<<20), 0
 	}
+	if h.visited[1] > 0 && half/2 != h.half/2 {
+		slot := int(h.half / 2 % kernels.WeekSlots)
+		h.loadWeek(o, slot)
+		r := fmath.Max(1/(float32(h.weekSeen[slot])+1), float32(2*rate))
+		endVisit(h.week[slot:], kernels.WeekSlots, h.weekVisit, r)
+		h.weekSeen[slot], h.visited[1] = min(h.weekSeen[slot]+1, 1<<20), 0
+	}
+	h.half = half
+	h.daySlot, h.weekSlot = int(half%kernels.DaySlots), int(half/2%kernels.WeekSlots)
+	h.loadDay(o, h.daySlot)
+	h.loadWeek(o, h.weekSlot)
+	h.dayKnown, h.weekKnown = h.daySeen[h.daySlot] > 0, h.weekSeen[h.weekSlot] > 0
 	for i := range h.dayNow {
-		h.dayNow[i] = h.day[i*kernels.DaySlots+h.daySlot]
-		h.weekNow[i] = h.week[i*kernels.WeekSlots+h.weekSlot]
+		h.dayNow[i] = float32(shownOf(h.dayWorth[i]) * h.day[i*kernels.DaySlots+h.daySlot])
+		h.weekNow[i] = float32(shownOf(h.weekWorth[i]) * h.week[i*kernels.WeekSlots+h.weekSlot])
 	}
 }
 
-// load forgets the slots of another run.
-func (h *habits) load() {
+// endVisit moves the habit of a slot, whose elements are slots apart, towards the mean of a visit, and
+// clears the mean.
+func endVisit(habit []float32, slots int, visit []float32, rate float32) {
+	for i, mean := range visit {
+		habit[i*slots] += float32(rate * (mean - habit[i*slots]))
+	}
+	clear(visit)
+}
+
+// shownOf returns the part of a habit that agents see.
+func shownOf(worth float32) float32 { return fmath.Max(0, fmath.Min(1, float32(worthGain*worth))) }
+
+func (h *habits) loadDay(o *observation, slot int) {
+	if h.dayLoaded&(1<<slot) != 0 {
+		return
+	}
+	h.dayLoaded |= 1 << slot
+	h.daySeen[slot] = o.u32[o.group(kernels.PredictorVarDaySeen, slot)]
+	for at := slot; at < len(h.day); at += kernels.DaySlots {
+		h.day[at] = o.f32[o.group(kernels.PredictorVarDay, at)]
+	}
+}
+
+func (h *habits) loadWeek(o *observation, slot int) {
+	if h.weekLoaded[slot/64]&(1<<(slot%64)) != 0 {
+		return
+	}
+	h.weekLoaded[slot/64] |= 1 << (slot % 64)
+	h.weekSeen[slot] = o.u32[o.group(kernels.PredictorVarWeekSeen, slot)]
+	for at := slot; at < len(h.week); at += kernels.WeekSlots {
+		h.week[at] = o.f32[o.group(kernels.PredictorVarWeek, at)]
+	}
+}
+
+// load reads the present visits from the page, and forgets the slots of another run.
+func (h *habits) load(o *observation) {
 	h.dayLoaded = 0
 	clear(h.weekLoaded[:])
+	h.half = o.u32[o.group(kernels.PredictorVarVisit, 0)]
+	o.loadGroup32(kernels.PredictorVarVisited, h.visited[:])
+	o.loadGroup(kernels.PredictorVarDayVisit, h.dayVisit)
+	o.loadGroup(kernels.PredictorVarWeekVisit, h.weekVisit)
+	o.loadGroup(kernels.PredictorVarDayWorth, h.dayWorth)
+	o.loadGroup(kernels.PredictorVarWeekWorth, h.weekWorth)
 }
 
-// store writes the slots that were recalled back to the page.
+// store writes the present visits, and the slots that were recalled, back to the page.
 func (h *habits) store(o *observation) {
+	o.u32[o.group(kernels.PredictorVarVisit, 0)] = h.half
+	o.storeGroup32(kernels.PredictorVarVisited, h.visited[:])
+	o.storeGroup(kernels.PredictorVarDayVisit, h.dayVisit)
+	o.storeGroup(kernels.PredictorVarWeekVisit, h.weekVisit)
+	o.storeGroup(kernels.PredictorVarDayWorth, h.dayWorth)
+	o.storeGroup(kernels.PredictorVarWeekWorth, h.weekWorth)
 	for left := h.dayLoaded; left != 0; left &= left - 1 {
 		slot := bits.TrailingZeros64(left)
 		o.u32[o.group(kernels.PredictorVarDaySeen, slot)] = h.daySeen[slot]
@@ -189,29 +301,34 @@ func (h *habits) store(o *observation) {
 	}
 }
 
-// slotOf cuts time into slots of width nanoseconds and counts them modulo n, also before 1970.
-func slotOf(t, width, n int64) int {
-	t %= width * n
-	if t < 0 {
-		t += width * n
+// halfOf returns the half hour of a time, counted from kernels.HabitWeeks weeks before 1970.
+func halfOf(t int64) uint32 {
+	half := t / halfHour
+	if t%halfHour < 0 {
+		half--
 	}
-	return int(t / width)
+	return uint32(half + kernels.HabitWeeks*2*kernels.WeekSlots)
 }
 
-// learn moves the recalled habits towards the observation in spreads: fast in a slot that is new,
-// then at the rate.
-func (h *habits) learn(now []float32, rate float32) {
-	day := fmath.Max(1/(float32(h.daySeen[h.daySlot])+1), rate)
-	week := fmath.Max(1/(float32(h.weekSeen[h.weekSlot])+2), float32(2*rate))
+// learn adds the observation in spreads to the present visits, and to the worth of the habits.
+func (h *habits) learn(now []float32) {
+	days, weeks := float32(h.visited[0]+1), float32(h.visited[1]+1)
 	for i, u := range now {
-		miss := fmath.Clamp(u, habitClip) - h.dayNow[i]
-		h.day[i*kernels.DaySlots+h.daySlot] = h.dayNow[i] + float32(day*miss)
-		h.week[i*kernels.WeekSlots+h.weekSlot] = h.weekNow[i] + float32(week*(miss-h.weekNow[i]))
+		u = fmath.Clamp(u, habitClip)
+		h.dayVisit[i] += (u - h.dayVisit[i]) / days
+		if !h.dayKnown {
+			continue
+		}
+		beyond := u - h.day[i*kernels.DaySlots+h.daySlot]
+		h.weekVisit[i] += (beyond - h.weekVisit[i]) / weeks
+		h.dayWorth[i] += float32(worthRate * (fmath.Abs(u) - fmath.Abs(beyond) - h.dayWorth[i]))
+		if h.weekKnown {
+			rest := beyond - h.week[i*kernels.WeekSlots+h.weekSlot]
+			h.weekWorth[i] += float32(worthRate * (fmath.Abs(beyond) - fmath.Abs(rest) - h.weekWorth[i]))
+		}
 	}
-	if h.daySeen[h.daySlot] < 1<<20 {
-		h.daySeen[h.daySlot]++
-	}
-	if h.weekSeen[h.weekSlot] < 1<<20 {
-		h.weekSeen[h.weekSlot]++
+	h.visited[0]++
+	if h.dayKnown {
+		h.visited[1]++
 	}
 }

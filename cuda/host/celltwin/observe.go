@@ -28,7 +28,7 @@ type observation struct {
 	words    []uint32 // the parameter block
 	weights  []float32
 	times    []int64
-	features []float32
+	features []float64
 	out      outputs
 }
 
@@ -64,7 +64,7 @@ func openObservation(b *twin.Block) observation {
 		words:    twin.Mem[uint32](b, 3),
 		weights:  twin.Mem[float32](b, 4),
 		times:    twin.Mem[int64](b, 6),
-		features: twin.Mem[float32](b, 7),
+		features: twin.Mem[float64](b, 7),
 		out: outputs{
 			scores:    twin.Mem[float32](b, 8),
 			decisions: twin.Mem[uint32](b, 9),
@@ -83,8 +83,22 @@ func (o *observation) group(v, c int) int {
 	return int(o.offsets[v])/4 + c*o.slots + int(o.run.Slot)
 }
 
-// group64 returns the index of a group variable of 8 bytes, in such elements.
+// group64 returns the index of component 0 of a group variable of 8 bytes, in such elements.
 func (o *observation) group64(v int) int { return int(o.offsets[v])/8 + int(o.run.Slot) }
+
+// loadOffsets copies a group variable of int64 from the page.
+func (o *observation) loadOffsets(v int, to []int64) {
+	for c := range to {
+		to[c] = int64(o.u64[o.group64(v)+c*o.slots])
+	}
+}
+
+// storeOffsets is the inverse of loadOffsets.
+func (o *observation) storeOffsets(v int, from []int64) {
+	for c := range from {
+		o.u64[o.group64(v)+c*o.slots] = uint64(from[c])
+	}
+}
 
 // agent returns the index, in elements of 4 bytes, of component c of an agent variable for the
 // first agent of the group; the other agents follow it.

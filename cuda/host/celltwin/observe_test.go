@@ -52,6 +52,19 @@ func newSwarm(t testing.TB, b *cells.Bound, pageBytes int) *swarm {
 
 // observe runs one batch: runs over times and features. It returns the outputs.
 func (s *swarm) observe(runs []kernels.Run, times []int64, features []float32) columns {
+	return s.observe64(runs, times, doubles(features))
+}
+
+// doubles returns features as an observe kernel takes them.
+func doubles(features []float32) []float64 {
+	x := make([]float64, len(features))
+	for i, v := range features {
+		x[i] = float64(v)
+	}
+	return x
+}
+
+func (s *swarm) observe64(runs []kernels.Run, times []int64, features []float64) columns {
 	n := len(times)
 	out := columns{
 		make([]float32, n), make([]uint32, n), make([]uint32, n*len(s.bound.Cell.Candidates)),

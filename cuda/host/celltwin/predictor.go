@@ -119,7 +119,7 @@ func (g *predictorGroup) size(features, related, agents int) {
 			g.views[i] = make([]float32, agents)
 		}
 	}
-	g.floats = make([]float32, features*(6+kernels.DaySlots+kernels.WeekSlots))
+	g.floats = make([]float32, features*(10+kernels.DaySlots+kernels.WeekSlots))
 	rest := g.floats
 	take := func(n int) []float32 {
 		s := rest[:n:n]
@@ -128,6 +128,7 @@ func (g *predictorGroup) size(features, related, agents int) {
 	}
 	g.front = front{level: take(features), spread: take(features), last: take(features), now: take(features)}
 	g.plain, g.rest = g.front.part(0, own), g.front.part(own, features)
+	g.plain.offset, g.plain.above = make([]int64, own), make([]float32, own)
 	g.related = relation{
 		weights: make([]float32, related*2*own), miss: make([]float32, related), now: make([]float32, related),
 		in: make([]float32, 2*own),
@@ -135,6 +136,8 @@ func (g *predictorGroup) size(features, related, agents int) {
 	g.words = make([]uint32, kernels.DaySlots+kernels.WeekSlots+kinds*kernels.HistoryBins)
 	g.habits = habits{
 		dayNow: take(features), weekNow: take(features),
+		dayVisit: take(features), weekVisit: take(features),
+		dayWorth: take(features), weekWorth: take(features),
 		day: take(features * kernels.DaySlots), week: take(features * kernels.WeekSlots),
 		daySeen: g.words[:kernels.DaySlots], weekSeen: g.words[kernels.DaySlots:][:kernels.WeekSlots],
 	}
@@ -193,16 +196,17 @@ func predictorObserve(b *twin.Block) {
 // surprised as the alarm and more than the level held from before, and the vote is anomalous. It
 // lasts until the vote is normal. Where no incident may open, ballots for anomalous count as
 // suspicious.
-func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float32) {
+func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float64) {
 	seen := *round
 	inverse := 1 / float32(seen+1)
 	rate, clip := fmath.Max(inverse, o.float(kernels.PredictorFrontRate)), o.float(kernels.PredictorClip)
-	g.plain.see(x, seen, rate, clip)
+	g.plain.raise(x, seen)
+	g.plain.see(g.plain.above, seen, rate, clip)
 	if len(g.rest.now) > 0 {
 		g.related.see(g.plain.now, g.plain.last, inverse, fmath.Max(inverse, o.float(kernels.PredictorHistoryRate)))
 		g.rest.see(g.related.now, seen, rate, clip)
 	}
-	g.habits.recall(o, o.times[n])
+	g.habits.recall(o, o.times[n], seen == 0, o.float(kernels.PredictorHabitRate))
 	g.step(o, seen, inverse)
 
 	// The scores come from the history before this observation.
@@ -293,7 +297,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		}
 		g.block, g.fitted, g.learnt = [kinds]uint32{}, false, true
 	}
-	g.habits.learn(g.front.now, o.float(kernels.PredictorHabitRate))
+	g.habits.learn(g.front.now)
 	copy(g.front.last, g.front.now)
 
 	o.out.scores[n] = score
@@ -355,8 +359,12 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		A      = len(g.weights)
 		single = len(g.front.now) == 1
 		first  = seen == 0
+		known  float32 // 1 if the time of day has a habit, else 0
 		all    = [views][]float32{g.front.now, g.front.last, g.habits.dayNow, g.habits.weekNow}
 	)
+	if g.habits.dayKnown {
+		known = 1
+	}
 	if single {
 		for i, v := range all {
 			g.views[i][0] = v[0]
@@ -374,6 +382,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		}
 		arguments := [...]float32{
 			lanes.ArgInverse: inverse, lanes.ArgUsual: rate, lanes.ArgSlow: slow, lanes.ArgLearn: learn,
+			lanes.ArgKnown: known,
 		}
 		g.lanes.Step(A, arguments[:], g.views[:])
 	}
@@ -387,8 +396,6 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		for j := range hidden {
 			in := c[(kernels.PredictorIn+j*kernels.PredictorInputs)*A:]
 			v := in[0] + float32(in[A]*last)
-			v += float32(in[2*A] * day)
-			v += float32(in[3*A] * week)
 			rec := c[(kernels.PredictorRecurrent+j*hidden)*A:]
 			v += float32(rec[0] * h[0])
 			v += float32(rec[A] * h[1])
@@ -403,7 +410,8 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		// The prediction, from the units and from what is usual at this time.
 		in := [readout]float32{
 			a.h[0], a.h[1], a.h[2], a.h[3],
-			fmath.Clamp(last-a.mean, reach3), fmath.Clamp(day-a.mean, reach3), fmath.Clamp(week, reach3),
+			fmath.Clamp(last-a.mean, reach3), float32(known * fmath.Clamp(day-a.mean, reach3)),
+			fmath.Clamp(week, reach3),
 		}
 		predicted, norm, square := float32(0), float32(ridge), float32(0)
 		for j, x := range in {
@@ -471,9 +479,10 @@ func voteWeight(usual, naive float32) uint32 {
 func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarLevel, g.front.level)
 	o.loadGroup(kernels.PredictorVarSpread, g.front.spread)
+	o.loadOffsets(kernels.PredictorVarOffset, g.plain.offset)
 	o.loadGroup(kernels.PredictorVarLast, g.front.last)
 	g.related.load(o)
-	g.habits.load()
+	g.habits.load(o)
 	for k := range g.history {
 		g.history[k].load(o, k)
 	}
@@ -528,6 +537,7 @@ var predictorRows = []struct{ name, components int }{
 func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarLevel, g.front.level)
 	o.storeGroup(kernels.PredictorVarSpread, g.front.spread)
+	o.storeOffsets(kernels.PredictorVarOffset, g.plain.offset)
 	o.storeGroup(kernels.PredictorVarLast, g.front.last)
 	g.related.store(o)
 	g.habits.store(o)

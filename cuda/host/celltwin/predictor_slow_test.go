@@ -2,7 +2,6 @@ package celltwin
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -22,14 +21,14 @@ type slowGroup struct {
 	words   []uint32
 	table   []float32
 	seen    uint64
-	level   []float32 // of the features, and of their residuals
+	offset  []float64
+	level   []float32 // of the features above their offsets, and of their residuals
 	spread  []float32
 	last    []float32
 	tells   map[[2]int]float32 // what a feature, now or before, tells of another one
 	misses  []float32
-	day     map[[2]int]float32 // feature, slot
-	week    map[[2]int]float32
-	visits  map[string]int
+	days    *slowHabit
+	weeks   *slowHabit
 	reached [6][kernels.HistoryBins]uint32 // of every kind of surprise
 	block   [6]uint32
 	hold    float32
@@ -51,9 +50,9 @@ func newSlowGroup(b *cells.Bound) *slowGroup {
 	}
 	g := &slowGroup{
 		b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
-		level: make([]float32, views), spread: make([]float32, views), last: make([]float32, views),
+		offset: make([]float64, b.Features), level: make([]float32, views), spread: make([]float32, views), last: make([]float32, views),
 		tells: map[[2]int]float32{}, misses: make([]float32, b.Features),
-		day: map[[2]int]float32{}, week: map[[2]int]float32{}, visits: map[string]int{},
+		days: newSlowHabit(views), weeks: newSlowHabit(views),
 		agents: make([]slowAgent, b.Agents),
 	}
 	for i := range g.agents {
@@ -94,7 +93,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	inverse := 1 / n
 
 	// The observation in spreads, and what the features do not tell of each other.
-	x = slices.Clone(x)
+	x = g.above(x)
 	now := make([]float32, len(g.level))
 	for f := range now {
 		if f >= len(x) {
@@ -129,10 +128,12 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	mod := func(a, b int64) int64 { return (a%b + b) % b }
 	daySlot, weekSlot := int(mod(t, nanosecondsDay)/(nanosecondsDay/48)),
 		int(mod(t, 7*nanosecondsDay)/(nanosecondsDay/24))
-	day, week := make([]float32, len(x)), make([]float32, len(x))
-	for f := range x {
-		day[f], week[f] = g.day[[2]int{f, daySlot}], g.week[[2]int{f, weekSlot}]
-	}
+	dayVisit := slowVisit{(t - mod(t, nanosecondsDay/48)) / (nanosecondsDay / 48), daySlot}
+	weekVisit := slowVisit{(t - mod(t, nanosecondsDay/24)) / (nanosecondsDay / 24), weekSlot}
+	habit := g.p(kernels.PredictorHabitRate)
+	g.days.enter(dayVisit, func(visits int) float32 { return max(1/max(1, float32(visits)), habit) })
+	g.weeks.enter(weekVisit, func(visits int) float32 { return max(1/(float32(visits)+1), 2*habit) })
+	day, week := g.days.shown(daySlot), g.weeks.shown(weekSlot)
 
 	// The agents.
 	type ballot struct {
@@ -142,7 +143,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	}
 	ballots := make([]ballot, len(g.agents))
 	for i := range g.agents {
-		bins, weight := g.step(i, now, day, week, inverse)
+		bins, weight := g.step(i, now, day, week, g.days.visits[daySlot] > 0, inverse)
 		ballots[i] = ballot{bins, weight, i}
 	}
 
@@ -245,19 +246,103 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	}
 
 	// What stays.
-	dayKey, weekKey := fmt.Sprint("day", daySlot), fmt.Sprint("week", weekSlot)
-	dayRate := max(1/(float32(g.visits[dayKey])+1), g.p(kernels.PredictorHabitRate))
-	weekRate := max(1/(float32(g.visits[weekKey])+2), 2*g.p(kernels.PredictorHabitRate))
-	for f := range x {
-		miss := limited(now[f], 3) - day[f]
-		g.day[[2]int{f, daySlot}] = day[f] + times(dayRate, miss)
-		g.week[[2]int{f, weekSlot}] = toward(week[f], miss, weekRate)
+	near := make([]float32, len(now))
+	for f := range now {
+		near[f] = limited(now[f], 3)
 	}
-	g.visits[dayKey]++
-	g.visits[weekKey]++
+	if beyond := g.days.add(daySlot, near); beyond != nil {
+		g.weeks.add(weekSlot, beyond)
+	}
 	g.last = now
 	g.seen++
 	return score, decision, counts, uint32(best.agent)
+}
+
+// above returns the features less their offsets.
+func (g *slowGroup) above(x []float32) []float32 {
+	offset := func(v float64) float64 {
+		if math.Abs(v) < 65536 || math.Abs(v) >= 1<<61 {
+			return 0
+		}
+		return math.Trunc(v)
+	}
+	up := make([]float32, len(x))
+	for f, v := range x {
+		if g.seen == 0 {
+			g.offset[f] = offset(float64(v))
+		} else if by := offset(float64(g.level[f])); g.seen >= 20 && fmath.Abs(g.level[f]) > times(1<<10, g.spread[f]) &&
+			math.Abs(g.offset[f]+by) < 1<<61 {
+			g.offset[f] += by
+			g.level[f] -= float32(by)
+		}
+		up[f] = float32(float64(v) - g.offset[f])
+	}
+	return up
+}
+
+// A slowVisit is a half hour or an hour since 1970, and its slot.
+type slowVisit struct {
+	at   int64
+	slot int
+}
+
+// slowHabit is the habits of the slots of one clock.
+type slowHabit struct {
+	visit       slowVisit
+	count       int
+	worth, mean []float32
+	visits      map[int]int
+	habits      map[int][]float32
+}
+
+func newSlowHabit(views int) *slowHabit {
+	return &slowHabit{
+		worth: slices.Repeat([]float32{0.4}, views), mean: make([]float32, views), visits: map[int]int{},
+		habits: map[int][]float32{},
+	}
+}
+
+// of returns the habit of a slot.
+func (h *slowHabit) of(slot int) []float32 {
+	if h.habits[slot] == nil {
+		h.habits[slot] = make([]float32, len(h.mean))
+	}
+	return h.habits[slot]
+}
+
+// enter ends the visit before, if it is another one.
+func (h *slowHabit) enter(v slowVisit, rate func(visits int) float32) {
+	if slot := h.visit.slot; h.count > 0 && v.at != h.visit.at {
+		for f, mean := range h.mean {
+			h.of(slot)[f] = toward(h.of(slot)[f], mean, rate(h.visits[slot]))
+			h.mean[f] = 0
+		}
+		h.visits[slot]++
+		h.count = 0
+	}
+	h.visit = v
+}
+
+// shown is what agents see of the habit of a slot.
+func (h *slowHabit) shown(slot int) []float32 {
+	see := slices.Clone(h.of(slot))
+	for f := range see {
+		see[f] = times(max(0, min(1, times(10, h.worth[f]))), see[f])
+	}
+	return see
+}
+
+// add counts an observation of a slot, and returns what is beyond its habit, or nil if it has none.
+func (h *slowHabit) add(slot int, now []float32) (beyond []float32) {
+	h.count++
+	for f, u := range now {
+		h.mean[f] += (u - h.mean[f]) / float32(h.count)
+		if h.visits[slot] > 0 {
+			beyond = append(beyond, u-h.of(slot)[f])
+			h.worth[f] = toward(h.worth[f], fmath.Abs(u)-fmath.Abs(beyond[f]), 0.005)
+		}
+	}
+	return beyond
 }
 
 // residual is how far a feature is from the sum of what all others tell of it. It learns.
@@ -315,9 +400,9 @@ func (g *slowGroup) surprisal(reached [kernels.HistoryBins]uint32, bin uint32) f
 }
 
 // step moves one agent and returns its surprise of each kind and its weight.
-func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins [6]uint32, weight uint32) {
+func (g *slowGroup) step(i int, now, day, week []float32, known bool, inverse float32) (bins [6]uint32, weight uint32) {
 	a := &g.agents[i]
-	value, inputs := g.view(i, now), []float32{1, g.view(i, g.last), g.view(i, day), g.view(i, week)}
+	value, inputs := g.view(i, now), []float32{1, g.view(i, g.last)}
 	h := make([]float32, kernels.PredictorHidden)
 	for j := range h {
 		v := float32(0)
@@ -333,7 +418,10 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins
 	if g.seen == 0 {
 		a.mean = value
 	}
-	in := append(slices.Clone(h), limited(inputs[1]-a.mean, 3), limited(inputs[2]-a.mean, 3), limited(inputs[3], 3))
+	in := append(slices.Clone(h), limited(inputs[1]-a.mean, 3), 0, limited(g.view(i, week), 3))
+	if known {
+		in[len(h)+1] = limited(g.view(i, day)-a.mean, 3)
+	}
 	predicted, norm := float32(0), float32(0.1)
 	for j := range in {
 		predicted += times(a.w[j], in[j])

@@ -11,8 +11,8 @@ import (
 
 // ratioGroup is what leaky, lif and gru keep of a group while its run is stepped, pooled like
 // predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all three
-// have the words of leaky first in their parameter block, and round, level and spread first in
-// their state.
+// have the words of leaky first in their parameter block, and round, level, spread and offset first
+// in their state.
 type ratioGroup struct {
 	front   front
 	byBin   [kernels.SurpriseBins]uint32
@@ -62,6 +62,7 @@ func observeByRatio(b *twin.Block, latestVar int, step ratioStep) {
 	defer ratioPool.Put(g)
 	if len(g.front.now) != features {
 		g.front = front{
+			offset: make([]int64, features), above: make([]float32, features),
 			level: make([]float32, features), spread: make([]float32, features),
 			now: make([]float32, features),
 		}
@@ -71,6 +72,7 @@ func observeByRatio(b *twin.Block, latestVar int, step ratioStep) {
 	}
 	o.loadGroup(kernels.LeakyVarLevel, g.front.level)
 	o.loadGroup(kernels.LeakyVarSpread, g.front.spread)
+	o.loadOffsets(kernels.LeakyVarOffset, g.front.offset)
 	round := &o.u64[o.group64(kernels.LeakyVarRound)]
 	latest := o.latest(latestVar, kernels.LeakyDrop)
 	for n := o.run.First; n < o.run.First+o.run.Count; n++ {
@@ -79,13 +81,15 @@ func observeByRatio(b *twin.Block, latestVar int, step ratioStep) {
 			continue
 		}
 		inverse := 1 / float32(seen+1)
-		g.front.see(o.features[int(n)*features:][:features], seen, fmath.Max(inverse, o.float(kernels.LeakyFrontRate)),
+		g.front.raise(o.features[int(n)*features:][:features], seen)
+		g.front.see(g.front.above, seen, fmath.Max(inverse, o.float(kernels.LeakyFrontRate)),
 			o.float(kernels.LeakyClip))
 		step(&o, g, inverse, fmath.Max(inverse, o.float(kernels.LeakyHistoryRate)))
 		g.vote(&o, int(n), round, seen)
 	}
 	o.storeGroup(kernels.LeakyVarLevel, g.front.level)
 	o.storeGroup(kernels.LeakyVarSpread, g.front.spread)
+	o.storeOffsets(kernels.LeakyVarOffset, g.front.offset)
 }
 
 // vote collects the votes of the agents from g.bins and writes the decision of the group.

@@ -7,6 +7,7 @@ const (
 	ArgUsual
 	ArgSlow  // predictor: the rate of level and spread
 	ArgLearn // predictor: the step of the readout
+	ArgKnown // predictor: 1 if the time of day has a habit, else 0
 )
 
 // Arguments of lif.
@@ -39,9 +40,9 @@ const (
 	RowAway       = RowMean + 8
 	RowAwayUsual  = RowMean + 9
 	// RowTable is the first of the weights table, in the order of its components.
-	RowTable = RowMean + 10 // [41]
+	RowTable = RowMean + 10 // [33]
 	// RowBins are the surprises of each kind, uint32, and RowWeight what a vote counts.
-	RowBins       = RowTable + 41 // [6]
+	RowBins       = RowTable + 33 // [6]
 	RowWeight     = RowBins + 6
 	predictorRows = RowWeight + 1
 )
@@ -72,7 +73,7 @@ const (
 
 // NewPredictor returns a group of the cell predictor, with no row set.
 func NewPredictor() *Group {
-	return newGroup(&steps{predictorRows, 4, 4, predictorConstants, stepPredictor, stepPredictor512})
+	return newGroup(&steps{predictorRows, 4, 5, predictorConstants, stepPredictor, stepPredictor512})
 }
 
 // NewLeakyGroup returns a group of the cell leaky, with no row set.

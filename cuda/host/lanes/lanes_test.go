@@ -143,7 +143,7 @@ func TestGroups(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 6))
 		for i := range 40 {
 			agents, shared := 1+r.IntN(100), i%2 == 0
-			arguments := []float32{r.Float32(), r.Float32(), r.Float32(), r.Float32()}
+			arguments := []float32{r.Float32(), r.Float32(), r.Float32(), r.Float32(), 1}
 			views := make([][]float32, 4)
 			for v := range views {
 				views[v] = make([]float32, agents)

@@ -96,6 +96,10 @@ func (d *Detector) Run(times []int64, rows []float32, features int) (Outcome, er
 	if n == 0 {
 		return out, nil
 	}
+	doubles := make([]float64, len(rows))
+	for i, v := range rows {
+		doubles[i] = float64(v)
+	}
 	page := device.Bytes(make([]uint64, pageBytes/8))
 	memory := func(b []byte) twin.Argument { return twin.Argument{Mem: b} }
 	twin.Lookup(d.cell.Kernel)(&twin.Block{Grid: 1, Threads: 1, Args: []twin.Argument{
@@ -106,7 +110,7 @@ func (d *Detector) Run(times []int64, rows []float32, features int) (Outcome, er
 		memory(device.Bytes(b.Weights(d.options.Seed))),
 		memory(device.Bytes(kernels.Run{Count: uint32(n)}.Words(nil))),
 		memory(device.Bytes(times)),
-		memory(device.Bytes(rows)),
+		memory(device.Bytes(doubles)),
 		memory(device.Bytes(out.Scores)),
 		memory(device.Bytes(out.Decisions)),
 		memory(device.Bytes(make([]uint32, n*len(d.cell.Candidates)))), // counts

@@ -68,7 +68,7 @@ static void launch() {
   auto at = [&](int i) { return (void *)buffers[i].data(); };
   // Frames in host memory are the same.
   KERNEL((unsigned char *)at(0), head[2], (unsigned *)at(1), (unsigned *)at(2), (float *)at(3), (Run *)at(4),
-         (long long *)at(5), (float *)at(6), (float *)at(7), (unsigned *)at(8), (unsigned *)at(9), (unsigned *)at(10),
+         (long long *)at(5), (double *)at(6), (float *)at(7), (unsigned *)at(8), (unsigned *)at(9), (unsigned *)at(10),
          (unsigned long long *)at(11), (unsigned char *)at(0));
 }
 

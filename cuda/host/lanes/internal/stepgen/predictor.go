@@ -24,9 +24,10 @@ func predictor() *program {
 		weightBase            = kernels.MaxVoteWeight / 8
 		weightGain            = kernels.MaxVoteWeight - weightBase
 	)
-	p := newProgram(4)
+	p := newProgram(5)
 	inverse, rate := p.argument(lanes.ArgInverse), p.argument(lanes.ArgUsual)
 	slow, learn := p.argument(lanes.ArgSlow), p.argument(lanes.ArgLearn)
+	known := p.argument(lanes.ArgKnown)
 	value, last := p.view(lanes.ViewValue), p.view(lanes.ViewLast)
 	day, week := p.view(lanes.ViewDay), p.view(lanes.ViewWeek)
 	of := func(component int) int { return p.row(lanes.RowTable + component) }
@@ -39,8 +40,6 @@ func predictor() *program {
 	for j := range h {
 		in := kernels.PredictorIn + j*kernels.PredictorInputs
 		v := p.sum(p.product(last, of(in+1)), of(in))
-		v = p.sum(v, p.product(day, of(in+2)))
-		v = p.sum(v, p.product(week, of(in+3)))
 		for k := range old {
 			v = p.sum(v, p.product(old[k], of(kernels.PredictorRecurrent+j*hidden+k)))
 		}
@@ -54,7 +53,8 @@ func predictor() *program {
 	mean := p.row(lanes.RowMean)
 	in := [readout]int{
 		h[0], h[1], h[2], h[3],
-		p.clampBy(p.minus(last, mean), reach3), p.clampBy(p.minus(day, mean), reach3), p.clampBy(week, reach3),
+		p.clampBy(p.minus(last, mean), reach3), p.product(known, p.clampBy(p.minus(day, mean), reach3)),
+		p.clampBy(week, reach3),
 	}
 	var w [readout]int
 	predicted, norm, square := p.float(0), p.float(ridge), p.float(0)
