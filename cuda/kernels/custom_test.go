@@ -49,7 +49,7 @@ func TestCustomSource(t *testing.T) {
 	}
 	for _, part := range []string{
 		"  float v;\n  float w[3];\n", "  float half;\n  float rate;\n", "candidates = 3",
-		"#define CUSTOM_CANDIDATES 3\n", "element<unsigned short>(s, 4, c, i)",
+		"#define CUSTOM_CANDIDATES 3\n", "element<unsigned short>(s, 5, c, i)",
 	} {
 		if !strings.Contains(frame, part) {
 			t.Errorf("no %q in the frame", part)
