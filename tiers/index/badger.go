@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -21,6 +22,7 @@ import (
 	"github.com/dgraph-io/ristretto/v2/z"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/index/internal/mapfault"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -122,7 +124,7 @@ func (b Badger) Open(path string, create bool, entries int64) (Table, error) {
 	}
 	t := &badgerTable{path: path, idle: cmp.Or(b.Rest, 15*time.Second)}
 	if err := t.wake(memTableFor(entries)); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, err
 	}
 	if create { // Its directory must be durable before a seal names it.
 		if err := (vfs.OS{}).SyncDir(path); err != nil {
@@ -205,7 +207,8 @@ func checkSorted(path string) error {
 }
 
 // badgerTable is one database, which is open while it is in use and some time after that. failed is
-// the error of the first Apply that failed; all later ones return it.
+// the error of the first Apply that failed, or says that a mapped file found no room; later calls
+// return it.
 type badgerTable struct {
 	path string
 	idle time.Duration
@@ -215,8 +218,34 @@ type badgerTable struct {
 	memTable int64      // of the open database
 	rest     *time.Timer
 	used     time.Time
+	faults   uint64 // mapfault.Count when the database was opened
 	failed   error
 	closed   bool
+}
+
+// checked returns the error of a call, or the table's failure if a write to a mapped file found no
+// room since the database was opened. Such a write may be one of Badger's goroutines, or of another
+// table: nobody knows which page is lost, so no table that was open then is believed. A full disk is
+// tiers.ErrFull. mu is held.
+func (t *badgerTable) checked(call string, err error) error {
+	if n := mapfault.Count() - t.faults; n > 0 {
+		// What Badger says, as that its files are corrupt, it says of pages that are not in them.
+		err = fmt.Errorf("the disk had no room for %d pages of mapped files: %w", n, tiers.ErrFull)
+	}
+	if err == nil {
+		return nil
+	}
+	full := errors.Is(err, tiers.ErrFull)
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		if !full && strings.Contains(err.Error(), e.Error()) { // Badger does not wrap it.
+			err, full = fmt.Errorf("%w: %w", tiers.ErrFull, err), true
+		}
+	}
+	err = fmt.Errorf("%s %s: %w", call, t.path, err)
+	if full && t.failed == nil {
+		t.failed = err
+	}
+	return err
 }
 
 // wake opens the database with memtables of so many bytes at least. mu is held, or nobody else has
@@ -234,7 +263,11 @@ func (t *badgerTable) wake(memTable int64) error {
 		t.used = time.Now()
 		return nil
 	}
-	if err := checkFiles(t.path); err != nil {
+	if err := mapfault.Install(); err != nil {
+		return err
+	}
+	t.faults = mapfault.Count()
+	if err := t.checked("read", checkFiles(t.path)); err != nil {
 		return err
 	}
 	// A database that was killed has a log as long as twice its memtable, which must hold it all.
@@ -249,9 +282,13 @@ func (t *badgerTable) wake(memTable int64) error {
 	}
 	db, err := guard(func() (*badger.DB, error) { return badger.Open(badgerOptions(t.path, memTable)) })
 	if err != nil {
-		return err
+		return t.checked("open", err)
 	}
 	t.db, t.memTable, t.used = db, memTable, time.Now()
+	if err := t.checked("open", nil); err != nil {
+		_ = t.sleep() // It fails for the same reason.
+		return err
+	}
 	if t.rest == nil {
 		t.rest = time.AfterFunc(t.idle, t.tire)
 	} else {
@@ -283,8 +320,9 @@ func (t *badgerTable) sleep() error {
 	}
 	db := t.db
 	t.db = nil
-	if _, err := guard(func() (struct{}, error) { return struct{}{}, db.Close() }); err != nil {
-		return fmt.Errorf("close %s: %w", t.path, err)
+	_, err := guard(func() (struct{}, error) { return struct{}{}, db.Close() })
+	if err := t.checked("close", err); err != nil {
+		return err
 	}
 	// It says how much of the value log is of no use, which is nothing.
 	if err := os.Remove(filepath.Join(t.path, "DISCARD")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -314,6 +352,9 @@ type batchOfKeys struct {
 func (t *badgerTable) Load(f func(key, value []byte) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.failed != nil {
+		return t.failed
+	}
 	if err := t.wake(0); err != nil {
 		return err
 	}
@@ -351,7 +392,7 @@ func (t *badgerTable) Load(f func(key, value []byte) error) error {
 		b.bytes, b.ends = b.bytes[:0], b.ends[:0]
 		empty <- b
 	}
-	return errors.Join(append(readErrs, err)...)
+	return t.checked("read", errors.Join(append(readErrs, err)...))
 }
 
 // bounds are the keys at which up to n ranges of about as many sorted tables begin; the first is
@@ -420,10 +461,16 @@ func (t *badgerTable) Apply(ops []Op, entries int64) error {
 	if t.failed = t.wake(memTableFor(entries)); t.failed != nil {
 		return t.failed
 	}
+	if t.failed = mapfault.Install(); t.failed != nil {
+		return t.failed
+	}
 	defer func() { t.used = time.Now() }()
+	if err := t.checked("use", nil); err != nil { // in the background, after the last call
+		return err
+	}
 	_, err := guard(func() (struct{}, error) { return struct{}{}, t.apply(ops) })
-	t.failed = err
-	return err
+	t.failed = t.checked("write", err)
+	return t.failed
 }
 
 // apply splits ops into as many transactions as their size needs, in order.

@@ -19,17 +19,17 @@ type Commit struct {
 	Voids   []Void
 }
 
-// apply changes the table if the medium has room for it. Without room it fails with tiers.ErrFull
-// and changes nothing, because a mapped file that cannot grow ends the process.
-func (x *Index) apply(ops []Op, entries int64) error {
-	free, err := x.opts.FS.Free(x.dir)
+// room fails with tiers.ErrFull if the medium of a directory has no room for changes of a table of so
+// many entries. Somebody may fill it right after, which the table itself must notice.
+func (x *Index) room(dir string, entries int64) error {
+	free, err := x.opts.FS.Free(dir)
 	if err != nil {
 		return err
 	}
 	if need := x.opts.Tables.Headroom(entries); free < need {
 		return fmt.Errorf("disk has %d bytes free and the index wants %d: %w", free, need, tiers.ErrFull)
 	}
-	return x.table.Apply(ops, entries)
+	return nil
 }
 
 // Commit makes changes, an epoch and a note durable together. After an error it is unknown whether
@@ -71,8 +71,13 @@ func (x *Index) Commit(c Commit) error {
 		}
 	}
 	if len(ops) > 0 {
-		if err := x.apply(ops, int64(st.count)); err != nil {
-			x.broken = !errors.Is(err, tiers.ErrFull)
+		err := x.room(x.dir, int64(st.count))
+		full := errors.Is(err, tiers.ErrFull) // The table is as it was.
+		if err == nil {
+			err = x.table.Apply(ops, int64(st.count))
+		}
+		if err != nil {
+			x.broken = !full
 			return fmt.Errorf("commit epoch %d: %w", c.Epoch, err)
 		}
 	}

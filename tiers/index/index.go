@@ -142,7 +142,11 @@ func Open(opts Options, reset func(Meta), apply func(Entry)) (*Index, State, err
 	// What a commit that was not sealed left in the table goes before another one can seal it.
 	if len(repairs) > 0 {
 		state.Healed = true
-		if err := x.apply(repairs, int64(st.count)); err != nil {
+		err := x.room(x.dir, int64(st.count))
+		if err == nil {
+			err = x.table.Apply(repairs, int64(st.count))
+		}
+		if err != nil {
 			return nil, state, errors.Join(fmt.Errorf("undo a commit that was cut short: %w", err), x.Close())
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"iter"
 	"path/filepath"
 	"slices"
-
-	"github.com/exoswarm/exoswarm/tiers"
 )
 
 // Renew writes the whole index again, with all entries: after a failure, in another directory if
@@ -110,12 +108,8 @@ func (x *Index) fill(path, dir string, all iter.Seq[Entry], st seal) (_ Table, s
 		_ = x.table.Rest() // It may have failed, which is why it is renewed.
 	}
 	entries := int64(st.count)
-	free, err := x.opts.FS.Free(dir)
-	if err != nil {
+	if err := x.room(dir, entries); err != nil {
 		return nil, sum, err
-	}
-	if need := x.opts.Tables.Headroom(entries); free < need {
-		return nil, sum, fmt.Errorf("disk has %d bytes free and an index wants %d: %w", free, need, tiers.ErrFull)
 	}
 	t, err := x.opts.Tables.Open(path, true, entries)
 	if err != nil {

@@ -36,7 +36,7 @@ type Backend interface {
 	Reserve(entries int64) int64
 	// AtRest is the most bytes that such a table takes at rest.
 	AtRest(entries int64) int64
-	// Headroom is how many bytes the medium must have free for Apply to be safe.
+	// Headroom is how many bytes the medium must have free before Apply is tried.
 	Headroom(entries int64) int64
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // smallDisk mounts an empty disk of so many MiB. It skips the test where that is not allowed.
@@ -43,21 +45,36 @@ func smallDisk(t *testing.T, kind, size string) string {
 	return dir
 }
 
+// roomy is a file system that says that it has room, so that only the writes meet a full disk.
+type roomy struct{ vfs.OS }
+
+// Free implements vfs.FS.
+func (roomy) Free(string) (int64, error) { return 1 << 40, nil }
+
 // TestFullDisk: somebody else fills the disk of a store and frees it again, at any moment of its
 // writes. The store fails with an error and goes on, no write ends the process, and what was
 // committed is there.
 func TestFullDisk(t *testing.T) {
 	for _, kind := range []string{"tmpfs", "ext4"} {
-		t.Run(kind, func(t *testing.T) { fullDisk(t, smallDisk(t, kind, "40m")) })
+		t.Run(kind, func(t *testing.T) { fullDisk(t, smallDisk(t, kind, "40m"), vfs.OS{}) })
+		t.Run(kind+" that says it has room", func(t *testing.T) {
+			if fullDisk(t, smallDisk(t, kind, "40m"), roomy{}) == 0 {
+				t.Error("no write to a mapped file met a full disk: the test shows nothing")
+			}
+		})
 	}
 }
 
-func fullDisk(t *testing.T, dir string) {
+// fullDisk returns how many errors were those of mapped files.
+func fullDisk(t *testing.T, dir string, fs vfs.FS) (mapped int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var round atomic.Int64
 	var filling sync.WaitGroup
 	filling.Go(func() {
-		for ctx.Err() == nil {
+		for rest := int64(0); ctx.Err() == nil; rest = 4 - rest { // Every other time the disk stays free for a while.
+			for was := round.Load(); round.Load() < was+rest && ctx.Err() == nil; {
+				time.Sleep(time.Millisecond)
+			}
 			f, err := os.Create(filepath.Join(dir, "filler"))
 			for part := make([]byte, 1<<16); err == nil && ctx.Err() == nil; {
 				_, err = f.Write(part)
@@ -79,62 +96,87 @@ func fullDisk(t *testing.T, dir string) {
 	})
 	defer filling.Wait()
 	defer cancel()
-	opts := pagestore.Options{PageSize: 4096, New: true, Tiers: []pagestore.Tier{{
+	opts := pagestore.Options{FS: fs, PageSize: 4096, New: true, Tiers: []pagestore.Tier{{
 		Name: "disk", Dir: filepath.Join(dir, "store"), Capacity: 16 << 20, SegmentBytes: 1 << 20, DiskReserve: -1,
 	}}}
 	rounds, full, commits, committed := testlong.Of(2000, 200), 0, 0, uint64(0)
+	var content [50]byte // the first byte of each of the 20 pages of a row, as committed
 	var s *pagestore.Store
+	defer func() {
+		if s != nil {
+			_ = s.Close()
+		}
+	}()
+	one := func(n int) (err error) {
+		if s == nil {
+			if s, err = pagestore.Open(opts); err != nil {
+				return err
+			}
+			if s.Epoch() < committed {
+				t.Fatalf("epoch %d after an opening, want %d", s.Epoch(), committed)
+			}
+			page := make([]byte, 4096)
+			for p := uint64(0); p < 1000 && s.Epoch() == committed; p++ {
+				if err := s.Get(t.Context(), p, page); content[p/20] != 0 && (err != nil || page[0] != content[p/20]) {
+					t.Fatalf("page %d has %d, want %d: %v", p, page[0], content[p/20], err)
+				}
+			}
+		}
+		page := make([]byte, 4096)
+		row := n % len(content)
+		for p := uint64(row * 20); p < uint64(row*20+20); p++ {
+			page[0], page[1] = byte(n%255+1), byte(p)
+			if err := s.Put(t.Context(), 0, p, page, tiers.Kind{}); err != nil {
+				return err
+			}
+		}
+		epoch, err := s.Commit(t.Context(), []byte{byte(n)})
+		if err == nil {
+			committed, content[row] = epoch, page[0]
+			commits++
+		}
+		return err
+	}
 	for n := 1; n <= rounds; n++ {
 		round.Store(int64(n))
 		if n%20 == 0 && s == nil { // a new store has files to make
 			if err := os.RemoveAll(filepath.Join(dir, "store")); err != nil {
 				t.Fatal(err)
 			}
-			committed = 0
+			committed, content = 0, [50]byte{}
 		}
-		if s == nil {
-			var err error
-			if s, err = pagestore.Open(opts); err != nil {
-				if full++; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, tiers.ErrFull) {
-					t.Fatalf("open: %v, want that the disk is full", err)
-				}
-				continue
-			}
-			if committed > 0 && s.Epoch() < committed {
-				t.Fatalf("epoch %d after an opening, want %d", s.Epoch(), committed)
-			}
-		}
-		err := func() error {
-			page := make([]byte, 4096)
-			for p := uint64(n % 50 * 20); p < uint64(n%50*20+20); p++ {
-				page[0], page[1] = byte(n), byte(p)
-				if err := s.Put(t.Context(), 0, p, page, tiers.Kind{}); err != nil {
-					return err
-				}
-			}
-			epoch, err := s.Commit(t.Context(), []byte{byte(n)})
-			if err == nil {
-				committed = epoch
-				commits++
-			}
-			return err
-		}()
+		err := one(n)
 		if err != nil {
-			if full++; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, tiers.ErrFull) &&
+			full++
+			if strings.Contains(err.Error(), "of mapped files") {
+				mapped++
+			}
+			if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, tiers.ErrFull) &&
 				!errors.Is(err, tiers.ErrUnavailable) {
 				t.Fatalf("round %d: %v, want that the disk is full", n, err)
 			}
 		}
 		if n%10 == 9 || err != nil {
-			_ = s.Close()
+			if s != nil {
+				_ = s.Close()
+			}
 			s = nil
 		}
 	}
-	if s != nil {
-		_ = s.Close()
+	t.Logf("%d rounds, %d of them met a full disk, %d in mapped files, %d committed", rounds, full, mapped, commits)
+	if full == 0 {
+		t.Error("no round met a full disk: the test shows nothing")
 	}
-	t.Logf("%d rounds, %d of them met a full disk, %d committed", rounds, full, commits)
-	if full == 0 || commits == 0 {
-		t.Errorf("%d rounds met a full disk and %d commits succeeded: the test shows nothing", full, commits)
+	cancel()
+	filling.Wait()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // ext4 frees blocks later
+		err := one(rounds + 1)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("with a free disk: %v", err)
+		}
 	}
+	return mapped
 }

@@ -25,13 +25,19 @@ func TestSmallDisk(t *testing.T) {
 		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 		return dir
 	}
+	owned := folders{}
+	t.Cleanup(func() {
+		if err := owned.Close(); err != nil {
+			t.Errorf("owned.Close: %v", err)
+		}
+	})
 	disks := []*storeTier{{name: "nvme", dir: mount("4m")}}
-	if err := openTiers(disks, slog.New(slog.DiscardHandler)); err == nil ||
+	if err := openTiers(disks, owned, slog.New(slog.DiscardHandler)); err == nil ||
 		!strings.Contains(err.Error(), "its disk has 4 MiB, and a tier needs 8 MiB") {
 		t.Errorf("openTiers on a disk of 4 MiB: %v, want a refusal", err)
 	}
 	disks[0].dir = mount("24m")
-	if err := openTiers(disks, slog.New(slog.DiscardHandler)); err != nil {
+	if err := openTiers(disks, owned, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatalf("openTiers on a disk of 24 MiB: %v, want no error", err)
 	}
 	r := newRig(t)

@@ -385,8 +385,10 @@ func BenchmarkTierDefaults(b *testing.B) {
 						flags = append(flags, flag)
 					}
 					disks, err := parseTiers(flags)
+					owned := folders{}
+					b.Cleanup(func() { _ = owned.Close() })
 					if err == nil {
-						err = openTiers(disks, slog.New(slog.DiscardHandler))
+						err = openTiers(disks, owned, slog.New(slog.DiscardHandler))
 					}
 					if err != nil {
 						b.Fatalf("tiers: %v", err)
