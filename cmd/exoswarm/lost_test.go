@@ -240,6 +240,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm list":     nil,
 		"exoswarm swarm observe":  {"lasting", "--input", rows},
 		"exoswarm swarm orphans":  {"--delete"},
+		"exoswarm swarm pages":    {"lasting"},
 		"exoswarm swarm query":    {"lasting", "--agents", "1"},
 		"exoswarm swarm render":   {"lasting", "-o", filepath.Join(dir, "grid.png")},
 		"exoswarm swarm reset":    {"lasting"},

@@ -39,6 +39,8 @@ func newDeltas(b []byte, most int) (d deltas, err error) {
 	switch {
 	case n <= 0:
 		return d, errFewValues
+	case count == 0: // a page of nulls: some writers leave the sizes of blocks 0 then
+		return deltas{b: b[n:]}, nil
 	case block == 0 || block > maxBlock || minis == 0 || minis > block || block%minis != 0 || block/minis%8 != 0:
 		return d, fmt.Errorf("a page has blocks of %d differences in %d parts", block, minis)
 	case count > uint64(most):

@@ -41,8 +41,8 @@ type several struct {
 	devices []named
 }
 
-// pageBytes is the page of the swarms of text, which have one.
-const pageBytes = 64 << 10
+// pageBytes is what the pages of a swarm of text take, which has two.
+const pageBytes = 2 * 64 << 10
 
 // newSeveral starts an agent on devices with room for so many pages each.
 func newSeveral(tb testing.TB, pages ...int64) *several {

@@ -69,7 +69,7 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]float64{
 		"exoswarm_swarm_shards": 1, "exoswarm_swarm_observations_total": entries * batchRows,
 		"exoswarm_swarm_apply_seconds":          entries,
-		"exoswarm_swarm_rejected_entries_total": 1, "exoswarm_swarm_pages": 1, "exoswarm_device_state": 1,
+		"exoswarm_swarm_rejected_entries_total": 1, "exoswarm_swarm_pages": 2, "exoswarm_device_state": 1,
 	} {
 		if serving[name] != want {
 			t.Errorf("%s is %v, want %v", name, serving[name], want)

@@ -136,7 +136,7 @@ func (r *Registry) DrainAgent(ctx context.Context, name string) error {
 func AgentKey(name string) string {
 	key := []byte(name[max(0, len(name)-64):])
 	for i, b := range key {
-		if jobs.CheckID("", string(b)) != nil {
+		if jobs.CheckID("", string(b)) != nil && (b != '-' || i == 0) {
 			key[i] = '_'
 		}
 	}
