@@ -90,7 +90,8 @@ the command at once.`,
 
 // maxRejectsFlag adds --max-rejects.
 func maxRejectsFlag(f *pflag.FlagSet) {
-	f.Float64("max-rejects", rows.MaxRejects, "share of the rows of a source, 0 to 1, beyond which rejected rows end the "+
+	f.Float64("max-rejects", rows.MaxRejects, "share of the rows of a source, 0 to 1, beyond which rejected "+
+		"rows end the "+
 		"command with exit code 1, after all output is written")
 }
 

@@ -28,7 +28,8 @@ type fold struct {
 func folds(t *testing.T) (all []fold) {
 	t.Helper()
 	names := []string{
-		"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Antarctica/Casey", "Asia/Chita", "Africa/Casablanca",
+		"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Antarctica/Casey", "Asia/Chita",
+		"Africa/Casablanca",
 		"America/Caracas", "America/Sao_Paulo", "Asia/Tehran", "Pacific/Apia", "Europe/Dublin", "Antarctica/Troll",
 	}
 	_ = fs.WalkDir(os.DirFS("/usr/share/zoneinfo"), ".", func(path string, e fs.DirEntry, err error) error {
@@ -165,7 +166,8 @@ func TestLocalTimesOfAllZones(t *testing.T) {
 	t.Parallel()
 	all := folds(t)
 	steps := []time.Duration{
-		time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 7 * time.Minute, 15 * time.Minute, 20 * time.Minute,
+		time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 7 * time.Minute, 15 * time.Minute,
+		20 * time.Minute,
 		30 * time.Minute, 40 * time.Minute, time.Hour, 90 * time.Minute, 2 * time.Hour, 5 * time.Hour, 12 * time.Hour,
 		24 * time.Hour,
 	}
@@ -214,18 +216,24 @@ func TestLocalTimesOfAllZones(t *testing.T) {
 // row that is repeated stays at its time.
 func TestLocalDuplicates(t *testing.T) {
 	for name, c := range map[string]struct{ rows, want string }{
-		"hourly":                   {"0:00,1 1:00,2 2:00,3 2:00,4 3:00,5", "22 23 24 25 26"},
-		"hourly, always equal":     {"0:00,7 1:00,7 2:00,7 2:00,7 3:00,7", "22 23 24 25 26"},
-		"a repeated row":           {"0:00,1 1:00,2 2:00,3 2:00,3 2:00,4 3:00,5", "22 23 24 24 25 26"},
-		"a repeated row before":    {"0:00,1 1:00,2 1:00,2 2:00,3 2:00,4 3:00,5", "22 23 23 24 25 26"},
-		"a repeated row behind":    {"0:00,1 1:00,2 2:00,3 2:00,4 2:00,4 3:00,5", "22 23 24 25 25 26"},
-		"all repeated, all equal":  {"0:00,7 0:00,7 1:00,7 1:00,7 2:00,7 2:00,7", "22 22 23 23 24 24"},
-		"half hours":               {"1:00,1 1:30,1 2:00,1 2:00,1 2:30,1 2:00,1 2:30,1 3:00,1", "23 23.5 24 24 24.5 25 25.5 26"},
-		"one row before":           {"1:00,1 2:00,2 2:00,3 3:00,4", "23 ? ? 26"},
-		"begins in the hour":       {"2:00,1 2:30,2 2:00,3 2:30,4 3:00,5", "? ? 25 25.5 26"},
-		"an outage before":         {"0:00,1 0:10,1 0:20,1 2:30,1 2:40,1 2:00,1", "22 22.167 22.333 ? ? 25"},
-		"a short outage before":    {"1:00,1 1:01,1 1:02,1 1:03,1 2:05,1 3:00,1", "23 23.017 23.033 23.05 ? 26"},
-		"a very short outage":      {"1:55,1 1:56,1 1:57,1 1:58,1 2:02,1 2:01,1", "23.917 23.933 23.95 23.967 24.033 25.017"},
+		"hourly":                  {"0:00,1 1:00,2 2:00,3 2:00,4 3:00,5", "22 23 24 25 26"},
+		"hourly, always equal":    {"0:00,7 1:00,7 2:00,7 2:00,7 3:00,7", "22 23 24 25 26"},
+		"a repeated row":          {"0:00,1 1:00,2 2:00,3 2:00,3 2:00,4 3:00,5", "22 23 24 24 25 26"},
+		"a repeated row before":   {"0:00,1 1:00,2 1:00,2 2:00,3 2:00,4 3:00,5", "22 23 23 24 25 26"},
+		"a repeated row behind":   {"0:00,1 1:00,2 2:00,3 2:00,4 2:00,4 3:00,5", "22 23 24 25 25 26"},
+		"all repeated, all equal": {"0:00,7 0:00,7 1:00,7 1:00,7 2:00,7 2:00,7", "22 22 23 23 24 24"},
+		"half hours": {
+			"1:00,1 1:30,1 2:00,1 2:00,1 2:30,1 2:00,1 2:30,1 3:00,1",
+			"23 23.5 24 24 24.5 25 25.5 26",
+		},
+		"one row before":        {"1:00,1 2:00,2 2:00,3 3:00,4", "23 ? ? 26"},
+		"begins in the hour":    {"2:00,1 2:30,2 2:00,3 2:30,4 3:00,5", "? ? 25 25.5 26"},
+		"an outage before":      {"0:00,1 0:10,1 0:20,1 2:30,1 2:40,1 2:00,1", "22 22.167 22.333 ? ? 25"},
+		"a short outage before": {"1:00,1 1:01,1 1:02,1 1:03,1 2:05,1 3:00,1", "23 23.017 23.033 23.05 ? 26"},
+		"a very short outage": {
+			"1:55,1 1:56,1 1:57,1 1:58,1 2:02,1 2:01,1",
+			"23.917 23.933 23.95 23.967 24.033 25.017",
+		},
 		"every two hours":          {"21:00,1 23:00,2 1:00,3 2:00,4 4:00,5", "19 21 23 25 27"},
 		"every two hours, earlier": {"20:00,1 22:00,2 0:00,3 2:00,4 3:00,5", "18 20 22 24 26"},
 	} {

@@ -75,7 +75,8 @@ func (r *ndjsonReader) Next() (Row, *Reject, error) {
 			}
 		}
 		return Row{}, &Reject{
-			Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem, Cure: r.remedy, Cause: r.key.cause(),
+			Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem,
+			Cure: r.remedy, Cause: r.key.cause(),
 		}, nil
 	}
 }

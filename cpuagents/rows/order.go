@@ -100,8 +100,10 @@ func (o *Order) check(r *Row) (reason, cure string) {
 // show the same hour twice.
 var foldZones = sync.OnceValue(func() (all []*time.Location) {
 	for _, name := range []string{
-		"Europe/Berlin", "Europe/London", "Europe/Helsinki", "America/New_York", "America/Sao_Paulo", "America/Santiago",
-		"America/Havana", "Australia/Sydney", "Australia/Lord_Howe", "Pacific/Auckland", "Asia/Jerusalem", "Asia/Beirut",
+		"Europe/Berlin", "Europe/London", "Europe/Helsinki", "America/New_York", "America/Sao_Paulo",
+		"America/Santiago",
+		"America/Havana", "Australia/Sydney", "Australia/Lord_Howe", "Pacific/Auckland", "Asia/Jerusalem",
+		"Asia/Beirut",
 		"Africa/Cairo", "Asia/Tehran", "America/Asuncion", "Atlantic/Azores",
 	} {
 		if zone, err := time.LoadLocation(name); err == nil {

@@ -44,13 +44,18 @@ func TestOrderCures(t *testing.T) {
 		bad   uint64
 		want  string
 	}{
-		"Berlin":             {berlin, dialect.CSV{}, 3, "the clocks of Europe/Berlin go back then: name the zone of the timestamps with csv.zone, as in --csv zone=Europe/Berlin"},
+		"Berlin": {
+			berlin, dialect.CSV{}, 3, "the clocks of Europe/Berlin go back then: name the zone of the timestamps " +
+				"with csv.zone, as in --csv zone=Europe/Berlin",
+		},
 		"New York":           {newYork, dialect.CSV{}, 59, "--csv zone=America/New_York"},
 		"Berlin, in a zone":  {berlin, dialect.CSV{Zone: "Europe/Berlin"}, 0, ""},
 		"Berlin, wrong zone": {berlin, dialect.CSV{Zone: "Asia/Tokyo"}, 3, "sort the file by time"},
-		"falling":            {falling, dialect.CSV{}, 29, "its source is in falling order, newest first: sort it by time"},
-		"one late row":       {late, dialect.CSV{}, 1, "sort the file by time"},
-		"mixed offsets":      {mixed, dialect.CSV{}, 10, "timestamps with an offset from UTC and without one are mixed"},
+		"falling": {
+			falling, dialect.CSV{}, 29, "its source is in falling order, newest first: sort it by time",
+		},
+		"one late row":  {late, dialect.CSV{}, 1, "sort the file by time"},
+		"mixed offsets": {mixed, dialect.CSV{}, 10, "timestamps with an offset from UTC and without one are mixed"},
 	} {
 		spec := withDialect(c.csv)
 		in, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp,value\n"+
@@ -152,7 +157,9 @@ func TestTimesOfDatabases(t *testing.T) {
 	if values, rejects := readAll(t, "timestamp,value\n1,1\n46083.5,2\n", valueSpec); len(values) != 2 {
 		t.Errorf("seconds: %v, %q", values, rejects)
 	}
-	for text, want := range map[string]bool{"1": true, "46083.5": true, "-1e3": true, "1700000000": false, "1970-01-01": false} {
+	for text, want := range map[string]bool{
+		"1": true, "46083.5": true, "-1e3": true, "1700000000": false, "1970-01-01": false,
+	} {
 		row := Row{Timestamp: text}
 		var clock Clock
 		row.Time, _ = clock.Parse(text)

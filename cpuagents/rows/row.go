@@ -133,7 +133,8 @@ func checkFeature(column string, v float64, text string) (problem string) {
 	case v != v:
 		return fmt.Sprintf("column %q is NaN", column)
 	case size > largestFeature:
-		return fmt.Sprintf("column %q: %s is infinite or beyond 1e36: agents see 32-bit floats", column, fault.Quote(text))
+		return fmt.Sprintf("column %q: %s is infinite or beyond 1e36: agents see 32-bit floats",
+			column, fault.Quote(text))
 	case size < smallestFeature && size > 0:
 		return fmt.Sprintf("column %q: %s is nearer to 0 than 1.2e-38: agents see 32-bit floats, so scale the column",
 			column, fault.Quote(text))

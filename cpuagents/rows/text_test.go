@@ -65,9 +65,9 @@ func TestOldTexts(t *testing.T) {
 		"UTF-16":                string(utf16Of(table, binary.LittleEndian, true)),
 		"UTF-16, CRLF":          string(utf16Of(strings.ReplaceAll(table, "\n", "\r\n"), binary.BigEndian, true)),
 		"UTF-16 without a mark": string(utf16Of(table, binary.LittleEndian, false)),
-		"CR":                    strings.ReplaceAll(table, "\n", "\r"), "UTF-16, CR": string(utf16Of(strings.ReplaceAll(table, "\n", "\r"),
-			binary.LittleEndian, true)),
-		"CRLF": strings.ReplaceAll(table, "\n", "\r\n"), "a mark": "\ufeff" + table,
+		"CR":                    strings.ReplaceAll(table, "\n", "\r"),
+		"UTF-16, CR":            string(utf16Of(strings.ReplaceAll(table, "\n", "\r"), binary.LittleEndian, true)),
+		"CRLF":                  strings.ReplaceAll(table, "\n", "\r\n"), "a mark": "\ufeff" + table,
 	} {
 		got, bad := readAll(t, text, valueSpec)
 		if len(got) != len(values) || len(bad) != len(rejects) || bad[0] != rejects[0] {

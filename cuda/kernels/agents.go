@@ -430,7 +430,10 @@ const toldParams = ",\n            unsigned decision, unsigned node, unsigned wi
 	"const unsigned *node_of, unsigned by, const float *values"
 
 func agentSource(name, file string, params []device.Param) Source {
-	return Source{Name: name, File: file, Text: func() string { return code(file) }, Params: params, MaxBlock: 256, WholeWarps: true}
+	return Source{
+		Name: name, File: file, Text: func() string { return code(file) }, Params: params, MaxBlock: 256,
+		WholeWarps: true,
+	}
 }
 
 // AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that

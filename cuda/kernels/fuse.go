@@ -196,5 +196,8 @@ func init() {
 			MaxBlock: FuseMaxBlock,
 		})
 	}
-	register(Source{Name: "fuse_means", File: "fuse_means.cu", Text: func() string { return code("fuse_means.cu") }, Params: FuseMeansParams})
+	register(Source{
+		Name: "fuse_means", File: "fuse_means.cu", Text: func() string { return code("fuse_means.cu") },
+		Params: FuseMeansParams,
+	})
 }

@@ -23,5 +23,8 @@ var FuseFoldParams = []device.Param{
 }
 
 func init() {
-	register(Source{Name: "fuse_fold", File: "fuse_fold.cu", Text: func() string { return code("fuse_fold.cu") }, Params: FuseFoldParams})
+	register(Source{
+		Name: "fuse_fold", File: "fuse_fold.cu", Text: func() string { return code("fuse_fold.cu") },
+		Params: FuseFoldParams,
+	})
 }

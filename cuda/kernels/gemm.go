@@ -29,7 +29,8 @@ var gemmParams = []device.Param{
 func init() {
 	for _, name := range []string{"gemm_f32", "gemm_bf16", "gemm_bf16_f32"} {
 		register(Source{
-			Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") }, Params: gemmParams, FMA: true,
+			Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") },
+			Params: gemmParams, FMA: true,
 			MaxBlock: GemmBlock,
 		})
 	}

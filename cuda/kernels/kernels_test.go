@@ -60,7 +60,8 @@ func TestDamagedArchive(t *testing.T) {
 	for _, name := range ptxTexts.Names(ptxFile) {
 		want[name], _ = PTX(name)
 	}
-	for _, damaged := range []string{"", "no archive", ptxFile[:len(ptxFile)/2], ptxFile[:len(ptxFile)-1], ptxFile[1:]} {
+	half := len(ptxFile) / 2
+	for _, damaged := range []string{"", "no archive", ptxFile[:half], ptxFile[:len(ptxFile)-1], ptxFile[1:]} {
 		var a Archive
 		for _, name := range a.Names(damaged) {
 			if text, _ := a.PTX(damaged, name); text != want[name] {

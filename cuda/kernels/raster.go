@@ -34,7 +34,8 @@ const RasterBlock = 256
 
 func init() {
 	register(Source{
-		Name: "raster", File: "raster.cu", Text: func() string { return code("raster.cu") }, Params: RasterParams, MaxBlock: RasterBlock,
+		Name: "raster", File: "raster.cu", Text: func() string { return code("raster.cu") },
+		Params: RasterParams, MaxBlock: RasterBlock,
 		WholeWarps: true,
 	})
 }

@@ -62,7 +62,10 @@ func TestWordsAreCurrent(t *testing.T) {
 				"LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL",
 				"LEAKY_VAR_LATEST",
 			},
-			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarOffset, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
+			[]int{
+				LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarOffset, LeakyVarPotential, LeakyVarUsual,
+				LeakyVarLatest,
+			},
 		},
 		{
 			"lif: words of the parameter block, behind those of leaky",
@@ -144,7 +147,8 @@ func TestWordsAreCurrent(t *testing.T) {
 		{
 			"predictor: variables of the state",
 			[]string{
-				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_OFFSET", "PREDICTOR_VAR_LAST",
+				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_OFFSET",
+				"PREDICTOR_VAR_LAST",
 				"PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN",
 				"PREDICTOR_VAR_VISIT", "PREDICTOR_VAR_VISITED", "PREDICTOR_VAR_DAY_VISIT", "PREDICTOR_VAR_WEEK_VISIT",
 				"PREDICTOR_VAR_DAY_WORTH", "PREDICTOR_VAR_WEEK_WORTH",
@@ -156,7 +160,8 @@ func TestWordsAreCurrent(t *testing.T) {
 				"PREDICTOR_VAR_SINCE",
 			},
 			[]int{
-				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarOffset, PredictorVarLast, PredictorVarDay,
+				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarOffset, PredictorVarLast,
+				PredictorVarDay,
 				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen,
 				PredictorVarVisit, PredictorVarVisited, PredictorVarDayVisit, PredictorVarWeekVisit,
 				PredictorVarDayWorth, PredictorVarWeekWorth, PredictorVarHistory, PredictorVarHold,

@@ -14,7 +14,8 @@ import (
 func plainNumbers(cmd *cobra.Command) {
 	strict := func(f *pflag.Flag) {
 		switch f.Value.Type() {
-		case "int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "float32", "float64":
+		case "int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64",
+			"float32", "float64":
 			if _, is := f.Value.(plainValue); !is {
 				f.Value = plainValue{f.Value}
 			}

@@ -32,7 +32,10 @@ func TestPlainNumbers(t *testing.T) {
 	if code, n, share, said := run("--n", "-12", "--share=1e-3"); code != 0 || n != -12 || share != 1e-3 {
 		t.Errorf("numbers: exit code %d, %d and %v, %s", code, n, share, said)
 	}
-	for _, bad := range []string{"--n=0100", "--n=0x10", "--n=1_000", "--n=0b1", "--n=0o7", "--share=1_0.5", "--share=0x1p4"} {
+	for _, bad := range []string{
+		"--n=0100", "--n=0x10", "--n=1_000", "--n=0b1", "--n=0o7",
+		"--share=1_0.5", "--share=0x1p4",
+	} {
 		if code, _, _, said := run(bad); code != ExitUsage || !strings.Contains(said, "decimal digits") {
 			t.Errorf("%s: exit code %d, %s", bad, code, said)
 		}

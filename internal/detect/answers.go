@@ -20,11 +20,13 @@ func (d *detector) summary() {
 			c.rejected, c.withoutKey, c.beyond, d.first.Place(), d.first.Reason)
 	}
 	if d.early > 0 {
-		fmt.Fprintf(d.o.Err, "%d rows have numbers for timestamps that mean times before 1990, as seconds since 1970: if "+
+		fmt.Fprintf(d.o.Err, "%d rows have numbers for timestamps that mean times before 1990, as seconds since "+
+			"1970: if "+
 			"they are none, set csv.time\n", d.early)
 	}
 	if w.dropped > 0 && d.order.Falls() {
-		fmt.Fprintln(d.o.Err, "the input is in falling order, newest first, so nearly all its rows are late: sort it by time")
+		fmt.Fprintln(d.o.Err,
+			"the input is in falling order, newest first, so nearly all its rows are late: sort it by time")
 	}
 	fmt.Fprintf(d.o.Err, "%d rows read of %d entities, %d decisions, %d anomalies, %d dropped; from reading a row to "+
 		"its decision p50 %.1f ms, p99 %.1f ms\n", c.rows, d.entities(), w.decisions, w.anomalies, w.dropped,

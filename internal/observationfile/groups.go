@@ -85,7 +85,8 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 		}
 		at, ok := local.Choose(strconv.FormatUint(id, 10), first, second, values)
 		if !ok {
-			return bad(spec.Timestamp, text, "one time: it comes twice in csv.zone "+d.Zone+", and the rows before it do "+
+			return bad(spec.Timestamp, text, "one time: it comes twice in csv.zone "+d.Zone+", and the rows before "+
+				"it do "+
 				"not tell which it is: write timestamps with their offset from UTC, or in UTC without csv.zone")
 		}
 		text = clock.Text(at, text)

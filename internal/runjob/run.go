@@ -305,7 +305,8 @@ func (o *Options) tooManyRejects(r *cpuagents.StreamResult) error {
 	if most.Rows == 0 { // a CPU agent of an earlier version has told the sums alone
 		most = cpuagents.RejectedRows{Source: "the input", Rows: r.Observations + r.Rejected, Rejected: r.Rejected}
 	}
-	return rows.TooManyRejects(most.Source, &rows.Tally{Rows: most.Rows, Rejected: most.Rejected}, o.MaxRejects, most.Reason)
+	return rows.TooManyRejects(most.Source, &rows.Tally{Rows: most.Rows, Rejected: most.Rejected},
+		o.MaxRejects, most.Reason)
 }
 
 // cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the

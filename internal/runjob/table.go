@@ -53,7 +53,8 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 		fmt.Fprintf(w, "the first rejected row is of %s\n", firstReject)
 	}
 	if r.Early > 0 {
-		fmt.Fprintf(w, "warning: %d rows have numbers for timestamps that mean times before 1990, as seconds since 1970: if "+
+		fmt.Fprintf(w, "warning: %d rows have numbers for timestamps that mean times before 1990, as seconds since "+
+			"1970: if "+
 			"they are none, set csv.time, as in csv.time: excel for the days of spreadsheets\n", r.Early)
 	}
 	short := 0
@@ -63,7 +64,8 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 		}
 	}
 	if 2*short >= len(series) && short > 0 {
-		fmt.Fprintf(w, "warning: %d of %d %s have fewer than %d rows, too few to learn what is normal: check key in the "+
+		fmt.Fprintf(w, "warning: %d of %d %s have fewer than %d rows, too few to learn what is normal: check key "+
+			"in the "+
 			"specification, or give more rows\n", short, len(series), what, sample.MinRows)
 	}
 	if h.Labels != nil {

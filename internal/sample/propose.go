@@ -257,7 +257,8 @@ func (s *sample) keys(c *Choice) (found []candidate) {
 		repeats := filled == 0 || n*2 <= filled || n == 1
 		if repeats && (named || col.text && !col.time && n != 1 && (filled > 0 || !timeName(col.name))) {
 			found = append(found, candidate{
-				name: col.name, named: named, strong: strongWords.MatchString(col.name), number: col.number && !col.padded(),
+				name: col.name, named: named, strong: strongWords.MatchString(col.name),
+				number:   col.number && !col.padded(),
 				distinct: n,
 			})
 		}

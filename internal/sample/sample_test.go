@@ -84,7 +84,8 @@ func TestPropose(t *testing.T) {
 			timestamp: "time", features: []string{"value"}, rows: 1, perGroup: 256, form: "2006-01-02 03:04:05 PM",
 		},
 		{
-			name: "NDJSON with a byte order mark", file: "m.ndjson", text: "\ufeff{\"time\":\"2026-03-02 05:00:00+00\",\"v\":1}\n",
+			name: "NDJSON with a byte order mark", file: "m.ndjson",
+			text:      "\ufeff{\"time\":\"2026-03-02 05:00:00+00\",\"v\":1}\n",
 			timestamp: "time", features: []string{"v"}, rows: 1, perGroup: 256,
 		},
 		{
@@ -184,7 +185,9 @@ func TestProposeKey(t *testing.T) {
 			}), []string{"v"}, []string{"device_id"}, "",
 		},
 		"padded numbers": {
-			repeated("time,machine,v\n", 200, func(i int) string { return fmt.Sprintf("%s,%03d,%d", at(i), r.IntN(5), i) }),
+			repeated("time,machine,v\n", 200, func(i int) string {
+				return fmt.Sprintf("%s,%03d,%d", at(i), r.IntN(5), i)
+			}),
 			[]string{"v"},
 			[]string{"machine"},
 			"",

@@ -75,7 +75,8 @@ func scalar(n *yaml.Node, t reflect.Type, path string) error {
 	if v, err := number.Float(n.Value, 64); err != nil || v != math.Trunc(v) || math.Abs(v) >= 1<<63 {
 		return fmt.Errorf("%d: %s is %s: write a whole number", n.Line, name, n.Value)
 	} else if strings.ContainsAny(n.Value, "eE") {
-		return fmt.Errorf("%d: %s is %s: write a whole number without an exponent, as in %.0f", n.Line, name, n.Value, v)
+		return fmt.Errorf("%d: %s is %s: write a whole number without an exponent, as in %.0f",
+			n.Line, name, n.Value, v)
 	}
 	return nil
 }

@@ -53,11 +53,13 @@ func TestErrors(t *testing.T) {
 		"name: x\nname: y\n": `a.yaml:2: key "name" is given twice`,
 		"count: many\n":      "a.yaml: line 1: cannot unmarshal",
 
-		"name: x\ncount: 6.5\n":             "a.yaml:2: count is 6.5: write a whole number",
-		"count: .nan\n":                     "a.yaml:1: count is .nan: write a whole number",
-		"count: 1e30\n":                     "a.yaml:1: count is 1e30: write a whole number",
-		"count: 1e3\n":                      "a.yaml:1: count is 1e3: write a whole number without an exponent, as in 1000",
-		"count: 01000\n":                    "a.yaml:1: count is 01000: write it with decimal digits, without leading zeros",
+		"name: x\ncount: 6.5\n": "a.yaml:2: count is 6.5: write a whole number",
+		"count: .nan\n":         "a.yaml:1: count is .nan: write a whole number",
+		"count: 1e30\n":         "a.yaml:1: count is 1e30: write a whole number",
+		"count: 1e3\n": "a.yaml:1: count is 1e3: write a whole number without an exponent, " +
+			"as in 1000",
+		"count: 01000\n": "a.yaml:1: count is 01000: write it with decimal digits, " +
+			"without leading zeros",
 		"count: 0x3e8\n":                    "a.yaml:1: count is 0x3e8: write it with decimal digits",
 		"count: 1_000\n":                    "a.yaml:1: count is 1_000: write it with decimal digits",
 		"count: 0o17\n":                     "a.yaml:1: count is 0o17: write it with decimal digits",

@@ -139,7 +139,8 @@ type pkg struct {
 // list describes packages under a tag set; args are the further arguments of go list.
 func list(t *testing.T, tags string, args ...string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-tags", tags, "-json=ImportPath,Imports,Deps,Standard"}, args...)...)
+	args = append([]string{"list", "-tags", tags, "-json=ImportPath,Imports,Deps,Standard"}, args...)
+	cmd := exec.Command("go", args...)
 	cmd.Dir = "../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // make test has none, and go list leaves out files with cgo then
 	var stderr strings.Builder
@@ -271,7 +272,8 @@ func TestConnects(t *testing.T) {
 	may := func(p pkg, reached bool) bool {
 		for allowed := range connects {
 			own := !strings.HasPrefix(allowed, "github.com/") && !strings.HasPrefix(allowed, "go.opentelemetry.io/")
-			if own && !reached && matches(path.Join(module, allowed), p.ImportPath) || !own && matches(allowed, p.ImportPath) {
+			if own && !reached && matches(path.Join(module, allowed), p.ImportPath) ||
+				!own && matches(allowed, p.ImportPath) {
 				return true
 			}
 		}
@@ -286,7 +288,7 @@ func TestConnects(t *testing.T) {
 				}
 				for _, dep := range p.Imports {
 					if slices.ContainsFunc(networked, func(n string) bool { return matches(n, dep) }) {
-						t.Errorf("tags %q: %s, in %s, imports %s, with which it can open connections: only these may: %v",
+						t.Errorf("tags %q: %s, in %s, imports %s, which opens connections: only these may: %v",
 							tags, p.ImportPath, of, dep, slices.Sorted(maps.Keys(connects)))
 					}
 				}

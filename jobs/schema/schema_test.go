@@ -98,7 +98,9 @@ func TestErrors(t *testing.T) {
 			Field: "/deadline", Value: `"soon"`,
 			Cure: "a time such as",
 		},
-		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`: {Cure: "the fields are after, deadline, durability, id, kind"},
+		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`: {
+			Cure: "the fields are after, deadline, durability, id, kind",
+		},
 		`{"pool":"cpu","kind":"k","spec":1,"after":["a b"]}`: {
 			Field: "/after/0", Value: `"a b"`,
 			Cure: "use 1 to 64 letters",

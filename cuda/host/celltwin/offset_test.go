@@ -43,7 +43,8 @@ func TestOffset(t *testing.T) {
 				for at := 0; at < n; at += 100 { // in batches, so that the page has the offset
 					part := swarm.observe64([]kernels.Run{{Count: 100}}, times[at:at+100],
 						moved[at*features:(at+100)*features])
-					out.scores, out.decisions = append(out.scores, part.scores...), append(out.decisions, part.decisions...)
+					out.scores, out.decisions = append(out.scores, part.scores...),
+						append(out.decisions, part.decisions...)
 				}
 				return out
 			}
@@ -51,7 +52,8 @@ func TestOffset(t *testing.T) {
 			for _, base := range []float64{65536, 1e6, -1e6, 1e8, 1e10, -1e12, 1e15} {
 				got := run(base)
 				if !slices.Equal(got.scores, want.scores) || !slices.Equal(got.decisions, want.decisions) {
-					t.Errorf("%s, %d features on a base of %g: other decisions than on a base of 0", cell, features, base)
+					t.Errorf("%s, %d features on a base of %g: other decisions than on a base of 0",
+						cell, features, base)
 				}
 			}
 		}
@@ -98,7 +100,8 @@ func TestOffsetFollows(t *testing.T) {
 		spread := page[int(s.layout.Offsets[kernels.PredictorVarSpread])/4]
 		if step := math.Nextafter32(float32(math.Abs(float64(level))), math.MaxFloat32); spread > 3 ||
 			float64(step)-math.Abs(float64(level)) > 0.01 {
-			t.Errorf("%s: level %g, spread %g: want a level near its offset, and a spread near 1", way.name, level, spread)
+			t.Errorf("%s: level %g, spread %g: want a level near its offset, and a spread near 1",
+				way.name, level, spread)
 		}
 	}
 }

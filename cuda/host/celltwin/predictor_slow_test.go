@@ -50,7 +50,8 @@ func newSlowGroup(b *cells.Bound) *slowGroup {
 	}
 	g := &slowGroup{
 		b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
-		offset: make([]float64, b.Features), level: make([]float32, views), spread: make([]float32, views), last: make([]float32, views),
+		offset: make([]float64, b.Features), level: make([]float32, views), spread: make([]float32, views),
+		last:  make([]float32, views),
 		tells: map[[2]int]float32{}, misses: make([]float32, b.Features),
 		days: newSlowHabit(views), weeks: newSlowHabit(views),
 		agents: make([]slowAgent, b.Agents),
@@ -270,7 +271,8 @@ func (g *slowGroup) above(x []float32) []float32 {
 	for f, v := range x {
 		if g.seen == 0 {
 			g.offset[f] = offset(float64(v))
-		} else if by := offset(float64(g.level[f])); g.seen >= 20 && fmath.Abs(g.level[f]) > times(1<<10, g.spread[f]) &&
+		} else if by := offset(float64(g.level[f])); g.seen >= 20 &&
+			fmath.Abs(g.level[f]) > times(1<<10, g.spread[f]) &&
 			math.Abs(g.offset[f]+by) < 1<<61 {
 			g.offset[f] += by
 			g.level[f] -= float32(by)

@@ -160,7 +160,8 @@ func init() {
 	}
 	add := func(name string, e Element, f family) {
 		kernels.Register(kernels.Source{
-			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu", Text: func() string { return text(name, e, f.file) },
+			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu",
+			Text:     func() string { return text(name, e, f.file) },
 			MaxBlock: f.maxBlock, WholeWarps: f.wholeWarps,
 		})
 	}

@@ -112,7 +112,8 @@ func init() {
 	add := func(name string, params ...device.Param) {
 		file := strings.TrimPrefix(name, "graph_") + ".cu"
 		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "graphset/" + file, Text: func() string { return text(file) }, MaxBlock: Block, WholeWarps: true,
+			Name: name, Params: params, File: "graphset/" + file, Text: func() string { return text(file) },
+			MaxBlock: Block, WholeWarps: true,
 		})
 	}
 	// columns gets degree links for each agent, 1 or more. Link k of an agent goes to the agent at

@@ -69,7 +69,8 @@ func init() {
 	add := func(name string, params ...device.Param) {
 		file := strings.TrimPrefix(name, "grid_") + ".cu"
 		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "gridset/" + file, Text: func() string { return text(file) }, MaxBlock: Block, WholeWarps: true,
+			Name: name, Params: params, File: "gridset/" + file, Text: func() string { return text(file) },
+			MaxBlock: Block, WholeWarps: true,
 		})
 	}
 	bytes := device.Param{Name: "page_bytes", Kind: device.KindUint64}

@@ -149,7 +149,8 @@ func add(name, names string) {
 		file = "nearest.cu"
 	}
 	kernels.Register(kernels.Source{
-		Name: name, Params: params(names), File: "spaceset/" + file, Text: func() string { return text(name, file) }, MaxBlock: Block,
+		Name: name, Params: params(names), File: "spaceset/" + file, Text: func() string { return text(name, file) },
+		MaxBlock:   Block,
 		WholeWarps: true,
 	})
 }

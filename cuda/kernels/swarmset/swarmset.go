@@ -157,7 +157,8 @@ func init() {
 	// named returns the text of a file whose kernel gets a name, behind a definition.
 	named := func(name, file, define string, value int) func() string {
 		return func() string {
-			return strings.ReplaceAll(fmt.Sprintf("#define %s %d\n%s", define, value, text(file)), "\nNAME(", "\n"+name+"(")
+			return strings.ReplaceAll(fmt.Sprintf("#define %s %d\n%s", define, value, text(file)), "\nNAME(",
+				"\n"+name+"(")
 		}
 	}
 	// seen has a bit for each of so many agents, and touched a word for each page and one more; all

@@ -33,7 +33,8 @@ func stationaryFleet(t *testing.T, d *Detector, entities int, cycle, step time.D
 			for i := range times {
 				at := time.Duration(i) * step
 				times[i] = 1_772_409_600e9 + int64(at)
-				x[i] = float32(20 + 5*math.Sin(2*math.Pi*float64(at)/float64(cycle)+float64(e)) + 5*noise*r.NormFloat64())
+				x[i] = float32(20 + 5*math.Sin(2*math.Pi*float64(at)/float64(cycle)+float64(e)) +
+					5*noise*r.NormFloat64())
 			}
 			out, err := d.Run(times, x, 1)
 			lock.Lock()
@@ -70,7 +71,8 @@ func TestStationaryFleets(t *testing.T) {
 	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 2 * time.Minute, 15 * time.Minute}[:steps] {
 		for _, noise := range []float64{0, 0.02, 0.3}[:testlong.Of(3, 2)] {
 			for _, cycle := range []time.Duration{
-				10 * time.Minute, 20 * time.Minute, time.Hour, 3 * time.Hour, 7 * time.Hour, 24 * time.Hour, 48 * time.Hour,
+				10 * time.Minute, 20 * time.Minute, time.Hour, 3 * time.Hour, 7 * time.Hour, 24 * time.Hour,
+				48 * time.Hour,
 			} {
 				if cycle <= 2*step { // two points of a sine are no cycle
 					continue

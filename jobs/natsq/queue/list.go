@@ -223,6 +223,7 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 	if err != nil {
 		return err
 	}
+	what := "list the jobs of pool " + string(p)
 	var ahead *natsconn.Ahead // of the part and level; nil at their begin
 	for ; ; from.Seq++ {
 		if ahead == nil {
@@ -231,7 +232,7 @@ func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from P
 				subject = wire.AnyJob(p, level, tenant, "*")
 			}
 			ahead = natsconn.NewAhead(func(ctx context.Context, seq uint64) (m *natsconn.Message, err error) {
-				err = q.conn.AtLevel(ctx, p, level, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
+				err = q.conn.AtLevel(ctx, p, level, what, func(ctx context.Context) (err error) {
 					m, err = q.conn.NextOnce(ctx, stream, subject, seq)
 					return err
 				})

@@ -133,8 +133,10 @@ func TestBatchRules(t *testing.T) {
 		"delayed": {[]jobs.Job{plain("b1"), with("b2",
 			func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}, "job b2 is delayed: submit it alone"},
 		"twice": {[]jobs.Job{plain("c1"), plain("c2"), plain("c1")}, "submit 3 jobs: job c1 is in the batch twice"},
-		"levels": {[]jobs.Job{plain("e1"), with("e2", func(j *jobs.Job) { j.Durability = jobs.DurabilityMemory })},
-			"job e2 asks for another level than job e1 of the batch"},
+		"levels": {
+			[]jobs.Job{plain("e1"), with("e2", func(j *jobs.Job) { j.Durability = jobs.DurabilityMemory })},
+			"job e2 asks for another level than job e1 of the batch",
+		},
 		"not valid": {[]jobs.Job{plain("d1"), with("d2", func(j *jobs.Job) { j.Kind = "a b" })}, "kind"},
 	} {
 		if err := c.SubmitBatch(ctx, k.batch); err == nil || !strings.Contains(err.Error(), k.want) {
