@@ -93,9 +93,6 @@ func TestDetach(t *testing.T) {
 	bad := write(t, filepath.Join(dir, "bad.csv"), series(1, 60)+strings.Repeat("x,1\n", 7))
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		if args[0] == "run" { // half of the rows are rejected on purpose
-			args = append(args, "--max-rejects", "1")
-		}
 		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
 		if code != want {
 			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
@@ -173,9 +170,6 @@ func TestRedriveRun(t *testing.T) {
 	sources := write(t, filepath.Join(dir, "sources.json"), `[{"name": "late", "uri": "file:data/late.csv"}]`)
 	run := func(want int, args ...string) string {
 		t.Helper()
-		if args[0] == "run" { // half of the rows are rejected on purpose
-			args = append(args, "--max-rejects", "1")
-		}
 		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
 		if code != want {
 			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
