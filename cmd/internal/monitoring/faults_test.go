@@ -428,7 +428,7 @@ func (s *stand) fullTier() {
 	s.mount("disk", "192m")
 	dir := filepath.Join(s.dir, "disk")
 	agent := s.launch("gpu-disk", "gpuagent", "--name", "disk", "--device", "host", "--tier",
-		"nvme="+dir+",capacity=270MiB", "--lease-ttl", "2s", "--page-memory", fmt.Sprint(pageMemory))
+		"nvme="+dir+",capacity=8500KiB", "--lease-ttl", "2s", "--page-memory", fmt.Sprint(pageMemory))
 	first := s.crowd("first", 1000)
 	stop := s.ticking(first)
 	own := `instance="` + s.targets["gpu-disk"] + `"`
@@ -443,7 +443,7 @@ func (s *stand) fullTier() {
 	s.remove(second)
 	s.clears("ExoswarmTierFull")
 	s.silent("ExoswarmCheckpointsFail")
-	free := s.fill(dir, 1<<20)
+	free := s.fill(dir, 64<<10)
 	s.eventually("the tier counts what others have of its disk", func() bool {
 		return s.query(`exoswarm_swarm_tier_fill_ratio{`+own+`} > 0.95`) > 0
 	})
