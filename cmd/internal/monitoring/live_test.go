@@ -434,7 +434,8 @@ func TestLive(t *testing.T) {
 		heavy := s.crowd("heavy", 400_000)
 		after, slowed := uint64(0), false
 		backlog := uint64(120) // entries without an answer, more each time, whatever the machine
-		for end := time.Now().Add(2 * time.Minute); !slowed && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		end := time.Now().Add(2 * time.Minute)
+		for ; !slowed && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			answered, err := s.conn.Swarms.Log(heavy.Key(), 0, swarms.Out).Last(t.Context())
 			if err != nil {
 				t.Fatal(err)
