@@ -128,9 +128,6 @@ func TestRebalanceProcesses(t *testing.T) {
 // loaded one, has work long before --rebalance.
 func TestIdleAsksProcesses(t *testing.T) {
 	testlong.Only(t)
-	if testing.Short() {
-		t.Skip("builds and starts real processes: not with -short")
-	}
 	bin := binaries(t)
 	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
