@@ -228,7 +228,7 @@ func (b *balancer) offerOne(ctx context.Context, s swarms.Session) {
 }
 
 // pickOfferable returns the key of any shard that may go to another agent; "": there is none. One that
-// is served comes before those that wait for an entry, which are no work.
+// is served comes before shards that wait for an entry, which are no work.
 func (a *Agent) pickOfferable(now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

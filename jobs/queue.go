@@ -48,7 +48,7 @@ type SourceStats struct {
 	Level   Level  `json:"level,omitempty"` // empty: the default of the cluster
 	Waiting uint64 `json:"waiting"`         // no worker has had them
 	Running int    `json:"running"`         // with a worker, or waiting for a retry
-	Retried int    `json:"retried"`         // of the running, those that a worker had before
+	Retried int    `json:"retried"`         // running jobs that a worker had before
 	Paused  bool   `json:"paused"`          // the kind is
 	Agents  int    `json:"agents"`          // agents that say that they do the kind
 }
@@ -77,7 +77,7 @@ type Agent struct {
 	Name    string   `json:"name"`
 	Pool    Pool     `json:"pool"`
 	Kinds   []string `json:"kinds,omitempty"` // of jobs that it does
-	// Levels are those of the jobs that it does, besides the default; none: an earlier version.
+	// Levels are the levels of jobs that it does, besides the default; none: an earlier version.
 	Levels []Level `json:"levels,omitempty"`
 	// the model of its accelerator; of several, the models with their names
 	Device      string `json:"device,omitempty"`

@@ -78,7 +78,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 
 // cronAdd stores a schedule, which agents follow from then on. A name that is taken is
 // jobs.ErrExists. The specification of the job is checked as by exoswarm submit. Nothing is stored
-// after an error of usage. The answer of the command is its exit code. The times are those of --zone,
+// after an error of usage. The answer of the command is its exit code. The times are in --zone,
 // also when it changes to daylight saving time; a warning names a time that is skipped then.
 func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	f := cmd.Flags()

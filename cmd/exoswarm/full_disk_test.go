@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// mountedDisk returns a folder on a disk of its own of so many MiB, an ext4 in a file or a tmpfs.
+// mountedDisk returns a folder on a separate disk of mib MiB, an ext4 in a file or a tmpfs.
 func mountedDisk(t *testing.T, kind string, mib int64, flags uintptr) string {
 	t.Helper()
 	if kind == "ext4" {
@@ -38,7 +38,7 @@ func mountedDisk(t *testing.T, kind string, mib int64, flags uintptr) string {
 	return dir
 }
 
-// leave writes a file until so many bytes are free on its disk.
+// leave writes a file until left bytes are free on its disk.
 func leave(t *testing.T, name string, left int64) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -62,7 +62,7 @@ type leaving struct {
 	turn uint64
 }
 
-// New returns an explainer of decisions with a layout. limits are those of the fleet, which change
+// New returns an explainer of decisions with a layout. limits are the limits of the fleet, which change
 // decisions before they are explained; nil for none.
 func New(l encode.Layout, limits *fleet.Options) *Explainer {
 	x := &Explainer{

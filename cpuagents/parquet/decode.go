@@ -168,7 +168,7 @@ func (d *decoder) start(encoding, values int, b []byte) (err error) {
 		if len(b) < 4 { // a page of nulls
 			return nil
 		}
-		// The length before the runs is that of the rest of the page.
+		// The length before the runs is the length of the rest of the page.
 		d.runs = hybrid{b: b[4:], width: 1}
 	case encPlain:
 	case encPlainDictionary, encRLEDictionary:

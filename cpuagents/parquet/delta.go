@@ -97,7 +97,7 @@ func (d *deltas) read(to []int64) error {
 	return nil
 }
 
-// rest returns what follows the numbers. It looks at no number, so its time is that of the bytes.
+// rest returns what follows the numbers. It decodes no number, so its time is linear in the bytes.
 func (d deltas) rest() ([]byte, error) {
 	for d.left--; d.left > 0; d.left -= d.inBlock {
 		if err := d.miniblock(); err != nil {

@@ -53,7 +53,7 @@ func remoteWriteHeaders(r *http.Request, params map[string]string) error {
 	return nil
 }
 
-// bodyKey returns the key of a request without one: that of its contents. A client that has got no
+// bodyKey returns the key of a request without one: a digest of its contents. A client that has got no
 // answer, or 503, repeats the request, and the rows have times, so equal bodies are one.
 func bodyKey(format rows.Format, coding string, body []byte) string {
 	sum := sha256.New()

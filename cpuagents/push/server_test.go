@@ -181,7 +181,7 @@ func TestPush(t *testing.T) {
 	got, err := pushed(r, 100)
 	if cerr := r.Close(); err != nil || cerr != nil ||
 		strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5! 6! 7! 8:8 9:10" {
-		t.Errorf("rows: %q, %v, close: %v, want the nine rows, of which 5 to 7 are rejects", got, err, cerr)
+		t.Errorf("rows: %q, %v, close: %v, want nine rows with rejects 5 to 7", got, err, cerr)
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 2 || families[1].Metric[0].Counter.GetValue() != 10 {

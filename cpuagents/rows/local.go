@@ -145,7 +145,7 @@ func (e *rhythm) forward(first, second int64) (at int64, ok bool) {
 	return 0, false
 }
 
-// fits reports whether an interval is like those of the entity: within their range, with a margin of
+// fits reports whether an interval is like the intervals of the entity: within their range, with a margin of
 // its width on both sides.
 func (e *rhythm) fits(interval int64) bool { return e.seen > 0 && e.within(interval, 1) }
 

@@ -14,7 +14,7 @@ type Tally struct {
 
 // Reason is why rows of a source were rejected.
 type Reason struct {
-	// Reason and Cure are those of the first row, without their differences between rows.
+	// Reason and Cure are taken from the first row, without their differences between rows.
 	Reason string `json:"reason"`
 	Cure   string `json:"cure,omitempty"`
 	Rows   uint64 `json:"rows"`

@@ -248,7 +248,7 @@ func (r *documentReader) open() (err error) {
 	spec := r.spec
 	r.local = spec.Local.State()
 	if !at.Exact {
-		spec.Local = nil // its rows may be those of the document before
+		spec.Local = nil // its rows may repeat the document before
 	}
 	r.rows, err = r.files.Read(r.ctx, name, doc, at.Format, spec)
 	return err

@@ -318,7 +318,7 @@ func testCopySizes(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// FillWords fills p with words that differ from each other, and from those of another seed.
+// FillWords fills p with words that differ from each other, and from the words of another seed.
 func FillWords(p []byte, seed uint64) {
 	word := seed * 0x9e3779b97f4a7c15
 	for ; len(p) >= 8; p = p[8:] {

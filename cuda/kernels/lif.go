@@ -22,7 +22,7 @@ const (
 // LifWeights is the number of components of the weights table.
 func LifWeights(features int) int { return LifProject + features }
 
-// Variables of the lif cell's state, as indices of LifVars. The first four are those of every cell
+// Variables of the lif cell's state, as indices of LifVars. The first four are variables of every cell
 // that votes by a ratio.
 const (
 	LifVarRound      = iota // group u64: observations seen

@@ -97,7 +97,7 @@ const (
 	PredictorVarDayVisit         // group [V]: mean of the present half hour
 	PredictorVarWeekVisit        // group [V]: mean of what the present hour adds to the habit of the day
 	PredictorVarDayWorth         // group [V]: by how much the habit of the day is nearer than the level, in spreads
-	PredictorVarWeekWorth        // group [V]: by how much that of the week is nearer than that of the day alone
+	PredictorVarWeekWorth        // group [V]: by how much the week is nearer than the day alone
 	PredictorVarHistory          // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
 	// group: level in nats that the next alarm must exceed, negative while an incident lasts
 	PredictorVarHold

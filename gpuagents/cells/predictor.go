@@ -148,7 +148,7 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 	for a := range A {
 		r := newSource(seed, a)
 		set := func(component int, v float32) { table[component*A+a] = v }
-		// A unit has four draws, of which the last two once were the weights of the habits.
+		// A unit has four draws; the last two once were the weights of the habits.
 		for j := range kernels.PredictorHidden {
 			for k := range 4 {
 				if w := r.spread(inputDeviation); k < kernels.PredictorInputs {

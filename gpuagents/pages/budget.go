@@ -21,7 +21,7 @@ type Budget struct {
 	whole bool
 	// beside is what a shard has on the device beside its pages and tables, in bytes.
 	beside int64
-	// eager takes the frames that are left rather than wait for those that other shards may give.
+	// eager takes the frames that are left rather than wait for frames that other shards may give.
 	eager bool
 }
 
@@ -35,7 +35,7 @@ type sharedBudget struct {
 
 	mu           sync.Mutex
 	device, host int64                    // bytes left
-	all          map[*Allocation]struct{} // of shards with pages, and of those that wait in Await
+	all          map[*Allocation]struct{} // of shards with pages, and of shards that wait in Await
 	freed        *broadcast.Broadcast     // is sent when bytes come free
 	// ages are the times without use after which pages move down, by tier of memory; 0: when their
 	// frames are needed. They do not change.

@@ -214,7 +214,7 @@ func (m *Memory) allocateHost(store bool) (err error) {
 	}
 }
 
-// hostNeeded returns how many frames in host memory hold what is not in so many on the device.
+// hostNeeded returns how many frames in host memory hold what does not fit the frames on the device.
 func (m *Memory) hostNeeded(frames int) int {
 	pages := len(m.made)
 	if frames == pages {

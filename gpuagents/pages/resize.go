@@ -14,7 +14,7 @@ import (
 func (m *Memory) Asked() <-chan struct{} { return m.allocation.asked }
 
 // Give gives the frames back that the memory has above its goal, the coldest pages first. No page is
-// pinned but those that a resident memory holds. A failure leaves the frames as they are, and the
+// pinned but pages that a resident memory holds. A failure leaves the frames as they are, and the
 // memory usable, unless it is a fault.ErrDevice.
 func (m *Memory) Give(ctx context.Context) error {
 	if m.allocation.of == nil || !m.allocation.gives || m.pager == nil {

@@ -113,7 +113,7 @@ func (s *Allocation) least() int {
 	return min(s.pages, minFrames)
 }
 
-// size returns the frames that an allocation has in a tier of memory, and those that it has use for.
+// size returns the frames that an allocation has in a tier of memory, and the frames that it can use.
 func (s *Allocation) size(tier int) (has, want int) {
 	if tier == onDevice {
 		return s.frames, s.pages
@@ -253,7 +253,7 @@ func (s *Allocation) work(begins bool) (look bool) {
 
 // plan returns the numbers of frames that the allocation is to have: fewer where it has more than its
 // goals, or with grow as many more as there is room for. It takes the memory of the latter. needed
-// returns the frames in host memory that are of use beside so many on the device.
+// returns the frames in host memory that are of use beside the frames on the device.
 func (s *Allocation) plan(grow bool, needed func(frames int) int) (frames, hostFrames int) {
 	b := s.of
 	b.mu.Lock()
@@ -288,7 +288,7 @@ func (s *Allocation) plan(grow bool, needed func(frames int) int) (frames, hostF
 	return frames, more(inHost, hostFrames, goal, b.host, b.wholeHost)
 }
 
-// settle ends a plan: the allocation has so many frames now. After an error others do not wait for
+// settle ends a plan: the allocation has its new frames. After an error others do not wait for
 // it for a while.
 func (s *Allocation) settle(frames, hostFrames int, err error) {
 	s.of.mu.Lock()

@@ -216,7 +216,7 @@ func TestShareProperty(t *testing.T) {
 	})
 }
 
-// TestAwait: a shard waits until another has given frames, the hot pages of which stay on the device;
+// TestAwait: a shard waits until another has given frames. The hot pages of the other stay on the device;
 // it waits no longer than its context, and not for shards that cannot give.
 func TestAwait(t *testing.T) {
 	d, ctx := openHost(t), t.Context()

@@ -74,7 +74,7 @@ type loop struct {
 }
 
 // openLoop begins to read entries, and to append answers behind what w has written. candidates are
-// those of the swarm, for metrics, and emit is that of the appender.
+// the candidates of the swarm, for metrics, and emit is called by the appender.
 func (a *Server) openLoop(
 	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, candidates []string,
 	emit func(context.Context, uint64, *swarms.Voted) error, keep *checkpoint,

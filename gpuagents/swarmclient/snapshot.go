@@ -128,7 +128,7 @@ func (s *Swarm) CheckBase(ctx context.Context, store snapshot.Store) error {
 	return nil
 }
 
-// TrimTo removes the entries before those of snapshots, with their answers. The entry of a snapshot
+// TrimTo removes the entries before the entries of snapshots, with their answers. The entry of a snapshot
 // stays, so that a log always has a last one.
 func (s *Swarm) TrimTo(ctx context.Context, bases []swarms.Base) error {
 	deadline := time.Now().Add(s.timeout)

@@ -49,7 +49,7 @@ type rotating struct {
 // patience is the time after which a row is lost.
 const patience = 3 * time.Second
 
-// reading is a document of which some rows are read.
+// reading is a document with some rows read.
 type reading struct {
 	document
 	r  rows.Reader

@@ -26,7 +26,7 @@ type position struct {
 	File   fileMark    `json:"file,omitzero"`
 	Format rows.Format `json:"format,omitempty"`
 	Header int         `json:"header,omitempty"` // bytes of the header of a CSV file
-	// Carried reports that the file has no header: that of an earlier file counts, see headerFile.
+	// Carried reports that the file has no header: the header of an earlier file counts, see headerFile.
 	Carried bool `json:"carried,omitempty"`
 	// Copy reports that the file is a copy of one that its writer went on to write after it was
 	// truncated.
@@ -60,7 +60,7 @@ type input struct {
 	cut       []byte    // the first part of a record that begins in a file before
 	split     int       // bytes of it before those of the file in the first document
 	before    position  // of that record
-	queued    *document // is returned before those of live
+	queued    *document // is returned before the documents of live
 	taken     bool      // the last record has no end, and was taken
 
 	arrivals []runinput.Arrival // of the last document
@@ -522,7 +522,7 @@ type clock struct {
 }
 
 // next returns when the next line arrived. A record with line ends in quotes counts as several
-// lines, so the times of the records behind it are those of earlier ones.
+// lines, so the records behind it have the times of earlier ones.
 func (c *clock) next() time.Time {
 	if n := bytes.IndexByte(c.text[c.at:], '\n'); n >= 0 {
 		c.at += n + 1

@@ -149,7 +149,7 @@ func (s *Server) Serve(name string, w http.ResponseWriter, r *http.Request) erro
 	if do == nil {
 		return fmt.Errorf("operation %s: %w", name, jobs.ErrNotFound)
 	}
-	// The deadlines of the connection are those of short requests.
+	// The deadlines of the connection are for short requests.
 	c := http.NewResponseController(w)
 	until := time.Now().Add(patience)
 	ctx, cancel := context.WithDeadline(r.Context(), until)
@@ -230,7 +230,7 @@ func (*received) Close() error { return nil }
 // body returns the whole body of a request that Serve has received.
 func body(r *http.Request) []byte { return r.Body.(*received).data }
 
-// receive reads a body of at most so many bytes. Its memory is part of maxBodies as the bytes come. A
+// receive reads a body of at most most bytes. Its memory is part of maxBodies as the bytes come. A
 // body for which there is none for bodyPause is ErrBusy, and one that comes too slowly is ErrSlow. The
 // caller calls free after its last use.
 func (s *Server) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, most int64) (

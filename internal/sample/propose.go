@@ -313,7 +313,7 @@ type keyOrder struct {
 	next    map[string]string // the last value behind each other value
 	changes int               // rows with another value than the row before
 	resets  int               // of these, rows whose time goes back
-	again   int               // of these, rows whose value is that of next
+	again   int               // of these, rows whose value equals next
 	shared  int               // rows with the time of the row before
 	twice   int               // of these, rows whose value another row of that time has
 	now     map[string]bool   // the values of the present time
@@ -350,7 +350,7 @@ func (o *keyOrder) add(row *rows.Row) {
 	o.key, o.time = row.Key, row.Time
 }
 
-// tellsEntities reports whether the rows look like those of entities whose names are numbers: the file
+// tellsEntities reports whether the rows look like rows of entities whose names are numbers: the file
 // has one entity after the other, the entities take turns, or all have a row at the same times. A
 // measured number does none of it.
 func (o *keyOrder) tellsEntities() bool {

@@ -88,7 +88,7 @@ func isZero(n *yaml.Node) bool {
 
 var zeroPattern = regexp.MustCompile(`^[-+]?0+(\.0*)?\s*[A-Za-zµ]*$`)
 
-// elements returns the type of the values of a list or a map. It is that of any value for a type that
+// elements returns the type of the values of a list or a map. It is the type of any value for a type that
 // reads itself.
 func elements(t reflect.Type) reflect.Type {
 	switch t.Kind() {

@@ -265,7 +265,7 @@ var connects = map[string]string{
 }
 
 // TestConnects: GPU agents talk to others through NATS alone. Of the packages below gpuagents, and of all
-// that they reach, none opens connections; of this module's packages in the command gpuagent, only those of
+// that they reach, none opens connections; of this module's packages in the command gpuagent, only the packages of
 // connects do. That the running processes have no other connections is tested by TestConnections in
 // cmd/exoswarm.
 func TestConnects(t *testing.T) {

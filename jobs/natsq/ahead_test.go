@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestAhead compares the messages that are read several at a time with those that are read one by one,
+// TestAhead compares the messages that are read several at a time with messages that are read one by one,
 // in a stream with any gaps and other subjects.
 func TestAhead(t *testing.T) {
 	t.Parallel()

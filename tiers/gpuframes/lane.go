@@ -61,7 +61,7 @@ func newDirection(o Options) *direction {
 	return d
 }
 
-// open makes those of the first n streams that are missing.
+// open makes the missing ones of the first n streams.
 func (l *lane) open(n int) (err error) {
 	for i := range n {
 		if l.streams[i] == nil {

@@ -52,7 +52,7 @@ const (
 	mostAtRest     = 16 << 20 // longer tables stay open: they are read whole when they are opened
 )
 
-// memTableFor returns the size of the memtables of a table of so many entries: a power of two.
+// memTableFor returns the size of the memtables of a table with a number of entries: a power of two.
 func memTableFor(entries int64) int64 {
 	n := int64(leastMemTable)
 	for n < mostMemTable && n < entries*memTableEntry {
@@ -248,7 +248,7 @@ func (t *badgerTable) checked(call string, err error) error {
 	return err
 }
 
-// wake opens the database with memtables of so many bytes at least. mu is held, or nobody else has
+// wake opens the database with memtables of at least memTable bytes. mu is held, or nobody else has
 // the table.
 func (t *badgerTable) wake(memTable int64) error {
 	if t.closed {

@@ -13,7 +13,7 @@ type Op struct{ Key, Value []byte }
 type Table interface {
 	// Load calls f for every key. The slices are good until f returns.
 	Load(f func(key, value []byte) error) error
-	// Apply runs changes. The table has about so many entries then, by which its memory is sized.
+	// Apply runs changes. The table has about entries entries then, which size its memory.
 	Apply(ops []Op, entries int64) error
 	// Rest gives up what an open table has beside its files; the next call takes it again. Another
 	// goroutine may call it.
@@ -26,7 +26,7 @@ type Table interface {
 // Backend makes tables. Badger is the real one; package tabletest has a double whose files a test
 // can crash.
 type Backend interface {
-	// Open opens a table of about so many entries, or makes it where there must be none.
+	// Open opens a table of about entries entries, or makes it where there must be none.
 	Open(path string, create bool, entries int64) (Table, error)
 	// List returns the names of the tables in a directory.
 	List(dir string) ([]string, error)

@@ -24,7 +24,7 @@ type fetcher struct {
 	still    *sync.RWMutex // Pager.still
 }
 
-// round brings the wanted pages up in batches, and then those of sweeps.
+// round brings the wanted pages up in batches, and then the pages of sweeps.
 func (ft *fetcher) round(ctx context.Context) {
 	batch := make([]want, 0, ft.batch)
 	for more := true; more; {

@@ -91,7 +91,7 @@ func newMemory(level int, o Memory, opts Options) *memory {
 	return m
 }
 
-// setFrames gives the tier n frames, all of which are free. The first is the last to be taken.
+// setFrames gives the tier n free frames. The first is the last to be taken.
 func (m *memory) setFrames(n int) {
 	m.frames, m.free = make([]frame, n), make([]*frame, 0, n)
 	for i := n - 1; i >= 0; i-- {
@@ -152,7 +152,7 @@ func (m *memory) freeFrames() int {
 	return free
 }
 
-// size returns the number of frames, and of those that are free.
+// size returns the number of frames, and of free frames.
 func (m *memory) size() (frames, free int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -336,7 +336,7 @@ func TestResizeKeepsTheHottest(t *testing.T) {
 		if err := s.Write(ctx, page, 0, stamp(page, page+1)); err != nil {
 			t.Fatal(err)
 		}
-		used[page] = int64(page * 5 % pages) // another order than that of the frames
+		used[page] = int64(page * 5 % pages) // another order than the frames have
 	}
 	h, err := s.Pin(ctx, 3, 0, pager.ForReading)
 	if err != nil {

@@ -75,7 +75,7 @@ func (p *Pager) residents(m *memory) ([]uint64, error) {
 	return pages, nil
 }
 
-// shed moves the coldest pages of a tier down until those that are left fit the new size.
+// shed moves the coldest pages of a tier down until the remaining pages fit the new size.
 func (p *Pager) shed(ctx context.Context, m *memory, to Size) error {
 	pages, err := p.residents(m)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *Pager) refit(m *memory, frames tiers.Resizer, to Size) error {
 	before := m.frames
 	m.Low, m.High = to.Low, to.High
 	m.setFrames(to.Frames)
-	m.free = m.free[:to.Frames-len(pages)] // the first frames are those of the pages
+	m.free = m.free[:to.Frames-len(pages)] // the first frames hold the pages
 	m.mu.Unlock()
 	for i, page := range pages {
 		f, old := &m.frames[i], &before[moves[i].From]

@@ -239,7 +239,7 @@ func (t *table) drain(m *memory) (pins int) {
 	return pins
 }
 
-// init makes the table empty, for about so many frames, over a store; a nil store has no pages.
+// init makes the table empty, sized for frames, over a store; a nil store has no pages.
 func (t *table) init(store tiers.Store, frames int) {
 	t.store = store
 	n := min(shardBits, max(2, bits.Len(uint(frames))))

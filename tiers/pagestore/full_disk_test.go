@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// smallDisk mounts an empty disk of so many MiB. It skips the test where that is not allowed.
+// smallDisk mounts an empty disk of a size as mount(8) takes it. It skips the test where that is not allowed.
 func smallDisk(t *testing.T, kind, size string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -65,7 +65,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// fullDisk returns how many errors were those of mapped files.
+// fullDisk returns how many errors came from mapped files.
 func fullDisk(t *testing.T, dir string, fs vfs.FS) (mapped int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var round atomic.Int64

@@ -78,7 +78,7 @@ func (o Options) MinCapacity() int64 {
 	return int64(2*segment.BlocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)
 }
 
-// IndexBytes returns the bytes that the index of so many pages may take.
+// IndexBytes returns the bytes that the index of a number of pages may take.
 func (o Options) IndexBytes(pages int) int64 {
 	return index.Reserve(o.withDefaults().Tables, int64(pages), int64(pages))
 }

@@ -47,7 +47,7 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	command.AgentFlags(f, "cpuagent", "results and logs")
-	f.String("data-dir", "", "folder of this agent alone, for temporary files; empty: that of the system")
+	f.String("data-dir", "", "folder of this agent alone, for temporary files; empty: the folder of the system")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,"+
 		"name=NAME,path=DIR; none by default")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,"+

@@ -79,7 +79,7 @@ func Command() *cobra.Command {
 // SharedFlags adds the flags of gpuagent that exoswarm serve has too: how many shards are open, and how
 // pages move between the tiers.
 func SharedFlags(f *pflag.FlagSet) {
-	f.Int("open-shards", gpuagents.OpenShards, "idle shards that stay open; of more, those that are idle the longest "+
+	f.Int("open-shards", gpuagents.OpenShards, "idle shards that stay open; of more, the longest idle ones "+
 		"are parked until their log has an entry")
 	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms "+
 		"and their checkpoints, in place of --data-dir; once for each disk, the fastest first. CODEC is raw, lz4 or "+

@@ -219,7 +219,7 @@ func TestHandoverKills(t *testing.T) {
 }
 
 // handoverKills is TestHandoverKills for moves that are planned, or, with a time for
-// Options.Rebalance, for those that the agents ask for.
+// Options.Rebalance, for shards that the agents ask for.
 func handoverKills(t *testing.T, rebalance time.Duration) {
 	const swarmCount, most, rounds = 4, 4000, 4
 	r := newRigAt(t, 0)

@@ -189,11 +189,11 @@ func (s *settings) kernelCache() string {
 // kernelsFolder is the folder of compiled kernels in the data folder.
 const kernelsFolder = "kernels"
 
-// folders are those that this process owns, by name: two agents on one folder would remove each
+// folders are the folders that this process owns, by name: two agents on one folder would remove each
 // other's checkpoints. They are closed after the last checkpoint.
 type folders map[string]io.Closer
 
-// own takes a folder, unless the process has it already. Its errors are those of vfs.Own.
+// own takes a folder, unless the process has it already. Its errors are the errors of vfs.Own.
 func (f folders) own(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil || f[dir] != nil {

@@ -284,7 +284,7 @@ const (
 	errCodeNoResources  = 10023
 )
 
-// errCodeInProcess is the error of a try whose message id is that of an earlier try that the servers of
+// errCodeInProcess is the error of a try with the message id of an earlier try that the servers of
 // a cluster have not settled yet. A later one is told what became of it.
 const errCodeInProcess = 10158
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Bounds of Sure. A follower that has heard of its leader waits 4 s before it asks for an election,
-// so a leader of which most followers were heard within sureHeard is the only one. A leader sends
+// so a leader that has heard of most followers within sureHeard is the only one. A leader sends
 // heartbeats every second. One that was stopped gives up, or is told of the new leader, within some
 // seconds.
 const (

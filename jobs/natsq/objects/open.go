@@ -125,7 +125,7 @@ func (r *reader) Read(p []byte) (int, error) {
 func (r *reader) next() error {
 	if r.left == 0 {
 		if got := r.digest.Sum(nil); !bytes.Equal(got, r.want) {
-			return fmt.Errorf("object %s is damaged: its digest is not that of its description", r.name)
+			return fmt.Errorf("object %s is damaged: its digest differs from its description", r.name)
 		}
 		return io.EOF
 	}

@@ -207,7 +207,7 @@ func (at Place) Stream(p jobs.Pool) string {
 }
 
 // Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued,
-// running or waiting for a retry, then those that wait for others, then those that wait for their
+// running or waiting for a retry, then jobs that wait for others, then jobs that wait for their
 // time, each oldest first. Messages that are not jobs are skipped. It reads up to 32 messages
 // at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {

@@ -50,7 +50,7 @@ func handlerPC() uintptr
 //
 // The handler acts on SIGBUS with code BUS_ADRERR if the instruction is the program's own. It passes
 // everything else to the handler of the Go runtime, so other faults end the process or panic as
-// ever. A shared library that maps devices, as that of CUDA, is left alone.
+// ever. A shared library that maps devices, as the CUDA driver does, is left alone.
 func Install() error {
 	mu.Lock()
 	defer mu.Unlock()

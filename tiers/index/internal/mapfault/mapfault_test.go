@@ -18,7 +18,7 @@ import (
 	"unsafe"
 )
 
-// mapped maps a new file of so many pages.
+// mapped maps a new file of a number of pages.
 func mapped(t *testing.T, name string, pages int) (*os.File, []byte) {
 	t.Helper()
 	f, err := os.Create(name)
