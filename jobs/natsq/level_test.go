@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,44 +20,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// threeServers starts a cluster.
-func threeServers(t *testing.T) (all [3]*server.Server) {
-	t.Helper()
-	var ports [3]int
-	var routes []string
-	for i := range ports {
-		ports[i] = natsqtest.Port(t)
-		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-	}
-	var started sync.WaitGroup
-	for i := range all {
-		dir := t.TempDir()
-		started.Go(func() {
-			s, err := server.Start(t.Context(), server.Options{
-				Dir: dir, Name: fmt.Sprintf("s%d", i), ClusterPort: ports[i], Routes: routes, Fast: true,
-			})
-			if err != nil {
-				t.Errorf("server.Start: %v", err)
-				return
-			}
-			all[i] = s
-		})
-	}
-	started.Wait()
-	for _, s := range all {
-		if s == nil {
-			t.FailNow()
-		}
-		t.Cleanup(s.Close)
-	}
-	return all
-}
-
 // TestLevelStreams: on three servers a job chooses between memory, one and three replicas. The default
 // level needs no stream of its own, and what the cluster cannot give is refused.
 func TestLevelStreams(t *testing.T) {
 	t.Parallel()
-	servers := threeServers(t)
+	servers := natsqtest.Cluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	c, err := natsq.Connect(ctx, natsconn.Options{URL: servers[0].URL(), Replicas: 3})
@@ -198,7 +164,7 @@ func TestLevelOldAgents(t *testing.T) {
 // may be there.
 func TestLevelAway(t *testing.T) {
 	t.Parallel()
-	servers := threeServers(t)
+	servers := natsqtest.Cluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	connect := func(s *server.Server) *natsq.Conn {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,6 +51,39 @@ func Port(t testing.TB) int {
 	}
 	t.Fatal("no port from 20000 to 31999 is free")
 	return 0
+}
+
+// Cluster starts three servers that are one cluster, whose disks are not synced. They end with the test.
+func Cluster(t testing.TB) (all [3]*server.Server) {
+	t.Helper()
+	var ports [3]int
+	var routes []string
+	for i := range ports {
+		ports[i] = Port(t)
+		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ports[i]))
+	}
+	var started sync.WaitGroup
+	for i := range all {
+		dir := t.TempDir()
+		started.Go(func() {
+			s, err := server.Start(t.Context(), server.Options{
+				Dir: dir, Name: fmt.Sprintf("s%d", i), ClusterPort: ports[i], Routes: routes, Fast: true,
+			})
+			if err != nil {
+				t.Errorf("server.Start: %v", err)
+				return
+			}
+			all[i] = s
+		})
+	}
+	started.Wait()
+	for _, s := range all {
+		if s == nil {
+			t.FailNow()
+		}
+		t.Cleanup(s.Close)
+	}
+	return all
 }
 
 // Connect connects to a server. The end of the test closes the connection.

@@ -2,7 +2,6 @@ package submissions_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -20,7 +18,7 @@ import (
 // another leader again and again.
 func TestSubmitOnceInCluster(t *testing.T) {
 	testlong.Only(t)
-	all := cluster(t)
+	all := natsqtest.Cluster(t)
 	connect := func() *natsq.Conn {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{
 			URL: all[0].URL(), Name: "test", Replicas: 3, Lease: 4 * time.Second, Patience: time.Minute,
@@ -54,39 +52,6 @@ func TestSubmitOnceInCluster(t *testing.T) {
 		t.Errorf("the leader has stepped down %d times", n)
 	}
 	t.Logf("the leader has stepped down %d times", n)
-}
-
-// cluster starts three servers.
-func cluster(t *testing.T) (all [3]*server.Server) {
-	t.Helper()
-	var ports [3]int
-	var routes []string
-	for i := range ports {
-		ports[i] = natsqtest.Port(t)
-		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-	}
-	var started sync.WaitGroup
-	for i := range all {
-		dir := t.TempDir()
-		started.Go(func() {
-			s, err := server.Start(t.Context(), server.Options{
-				Dir: dir, Name: fmt.Sprintf("s%d", i), ClusterPort: ports[i], Routes: routes, Fast: true,
-			})
-			if err != nil {
-				t.Errorf("server.Start: %v", err)
-				return
-			}
-			all[i] = s
-		})
-	}
-	started.Wait()
-	for _, s := range all {
-		if s == nil {
-			t.FailNow()
-		}
-		t.Cleanup(s.Close)
-	}
-	return all
 }
 
 // BenchmarkSubmit measures what a vote waits for when a rule submits a job, or emits, through a

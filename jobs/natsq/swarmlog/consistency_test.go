@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -43,7 +44,7 @@ func keptAs(t *testing.T, url, stream string) string {
 // take and give entries with each, and what no server can give is refused with what to do.
 func TestConsistencyOfLogs(t *testing.T) {
 	t.Parallel()
-	servers := cluster(t)
+	servers := natsqtest.Cluster(t)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: servers[0].URL(), Replicas: 3})
 	if err != nil {
 		t.Fatal(err)

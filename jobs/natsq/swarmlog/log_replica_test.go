@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -20,40 +19,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
-
-// cluster starts three servers that are one cluster.
-func cluster(t *testing.T) (all [3]*server.Server) {
-	t.Helper()
-	var ports [3]int
-	var routes []string
-	for i := range ports {
-		ports[i] = natsqtest.Port(t)
-		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-	}
-	var started sync.WaitGroup
-	for i := range all {
-		dir := t.TempDir()
-		started.Go(func() {
-			s, err := server.Start(t.Context(), server.Options{
-				Dir: dir, Name: fmt.Sprintf("s%d", i),
-				ClusterPort: ports[i], Routes: routes, Fast: true,
-			})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			all[i] = s
-		})
-	}
-	started.Wait()
-	for _, s := range all {
-		if s == nil {
-			t.FailNow()
-		}
-		t.Cleanup(s.Close)
-	}
-	return all
-}
 
 // directLog makes a log whose stream any replica may read from, as earlier versions made them.
 func directLog(t *testing.T, url, swarm string, replicas int) {
@@ -141,7 +106,7 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 func TestLogOfThreeServers(t *testing.T) {
 	testlong.Only(t)
 	t.Parallel()
-	servers := cluster(t)
+	servers := natsqtest.Cluster(t)
 	var conns []*natsq.Conn
 	for _, s := range servers {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Replicas: 3})
