@@ -26,8 +26,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// endLimit is within which a command must end after Ctrl-C or the loss of its server. Only a hang exceeds it:
-// the commands promise 5 s on an idle machine.
+// endLimit is within which a command must end after Ctrl-C or the loss of its server. Only a hang
+// exceeds it: the commands promise 5 s on an idle machine.
 const endLimit = time.Minute
 
 // brittle is a way to a server that breaks when a client has published so many messages,

@@ -153,8 +153,8 @@ func TestBadDifferences(t *testing.T) {
 	}
 }
 
-// TestSharedTexts: texts that share their begins come back, over reads, and the chunk gives their memory
-// back.
+// TestSharedTexts: texts that share their begins come back, over reads, and the chunk gives their
+// memory back.
 func TestSharedTexts(t *testing.T) {
 	want := []string{"abc", "abd", "", "abd", "abdef", "b", "bb", "bbb"}
 	var shared, lengths []int64

@@ -3,9 +3,9 @@
 // and the memory of pages is taken from a budget.
 //
 // It reads pages of both versions in plain encoding, with dictionaries, differences or split bytes,
-// packed with snappy, gzip, zstd, LZ4_RAW, brotli or not at all. It writes required columns, packed with
-// zstd. Columns that
-// are lists, or lie in structures that may be null, are listed and not read.
+// packed with snappy, gzip, zstd, LZ4_RAW, brotli or not at all. It writes required columns, packed
+// with zstd. Columns that are lists, or lie in structures that may be null, are listed and not
+// read.
 //
 // The package has no dependency but codecs. The Arrow project's own library registers all of its
 // compute kernels in each program that reads Parquet, which are 17 MB; tests compare this package

@@ -103,8 +103,8 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 	return c.unix(text)
 }
 
-// unix is Read of a number. A source whose first number is a day of a spreadsheet is refused: as seconds
-// it would be in January 1970.
+// unix is Read of a number. A source whose first number is a day of a spreadsheet is refused: as
+// seconds it would be in January 1970.
 func (c *Clock) unix(text string) (first, second int64, err error) {
 	n, ok := unixTime(text)
 	switch {

@@ -96,8 +96,8 @@ func (l *LocalTimes) Choose(key string, first, second int64, values []float64) (
 		}
 	case first == e.last && !e.open:
 		at, ok = first, true
-		// Rows at the pace of the repeated interval show its begin twice. A row that is equal to the one
-		// before it is a duplicate, unless all are equal.
+		// Rows at the pace of the repeated interval show its begin twice. A row that is equal to
+		// the one before it is a duplicate, unless all are equal.
 		if same := digest == e.values; e.fits(second-first) && (!same || e.constant && !e.twice) {
 			at = second
 		}
@@ -145,8 +145,8 @@ func (e *rhythm) forward(first, second int64) (at int64, ok bool) {
 	return 0, false
 }
 
-// fits reports whether an interval is like the intervals of the entity: within their range, with a margin of
-// its width on both sides.
+// fits reports whether an interval is like the intervals of the entity: within their range, with a
+// margin of its width on both sides.
 func (e *rhythm) fits(interval int64) bool { return e.seen > 0 && e.within(interval, 1) }
 
 // excluded reports whether an interval is none of the entity. The fewer intervals are known, the more

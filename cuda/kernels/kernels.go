@@ -21,8 +21,8 @@ type Source struct {
 	// includes resolved.
 	File string
 	Code string
-	// Text returns Code. A registration has it in place of Code: Lookup calls it once, so a program pays
-	// for the texts of the kernels that it looks up.
+	// Text returns Code. A registration has it in place of Code: Lookup calls it once, so a program
+	// pays for the texts of the kernels that it looks up.
 	Text func() string
 	// FMA permits the compiler to fuse a multiplication and an addition. Without it the kernel
 	// rounds after every operation, as its Go twin does, so their float results are the same bits.

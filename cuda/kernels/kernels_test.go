@@ -53,8 +53,8 @@ func TestPTXIsCurrent(t *testing.T) {
 	}
 }
 
-// TestDamagedArchive: an archive that is cut off or changed has kernels with their whole text or without
-// one, and no call panics.
+// TestDamagedArchive: an archive that is cut off or changed has kernels with their whole text or
+// without one, and no call panics.
 func TestDamagedArchive(t *testing.T) {
 	want := map[string]string{}
 	for _, name := range ptxTexts.Names(ptxFile) {

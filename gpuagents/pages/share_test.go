@@ -216,8 +216,8 @@ func TestShareProperty(t *testing.T) {
 	})
 }
 
-// TestAwait: a shard waits until another has given frames. The hot pages of the other stay on the device;
-// it waits no longer than its context, and not for shards that cannot give.
+// TestAwait: a shard waits until another has given frames. The hot pages of the other stay on the
+// device; it waits no longer than its context, and not for shards that cannot give.
 func TestAwait(t *testing.T) {
 	d, ctx := openHost(t), t.Context()
 	b := NewBudget(16*testPage, 0)

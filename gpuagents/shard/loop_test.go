@@ -459,8 +459,8 @@ func TestReplaySkips(t *testing.T) {
 	}
 }
 
-// TestReplayWithdrawn: an answered entry whose observations were beside the log ends the replay. A new one
-// is refused, as all unknown kinds are.
+// TestReplayWithdrawn: an answered entry whose observations were beside the log ends the replay. A
+// new one is refused, as all unknown kinds are.
 func TestReplayWithdrawn(t *testing.T) {
 	of := &loop{server: &Server{}, state: &recording{}, rounds: &state.Rounds{}, replayed: 1}
 	apply := func(seq uint64) (logEntry, error) {

@@ -128,8 +128,8 @@ func (s *Swarm) CheckBase(ctx context.Context, store snapshot.Store) error {
 	return nil
 }
 
-// TrimTo removes the entries before the entries of snapshots, with their answers. The entry of a snapshot
-// stays, so that a log always has a last one.
+// TrimTo removes the entries before the entries of snapshots, with their answers. The entry of a
+// snapshot stays, so that a log always has a last one.
 func (s *Swarm) TrimTo(ctx context.Context, bases []swarms.Base) error {
 	deadline := time.Now().Add(s.timeout)
 	return s.each(nil, func(k shard) error {

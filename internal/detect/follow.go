@@ -32,8 +32,8 @@ type fileMark struct {
 	Inode  uint64 `json:"inode,omitempty"`
 	// Modified is the time of modification when the mark was made, in unix nanoseconds.
 	Modified int64 `json:"modified,omitempty"`
-	// Bytes is the size of the known part. Digest is the SHA-256 of its last windowBytes bytes. Marks of
-	// earlier programs have none.
+	// Bytes is the size of the known part. Digest is the SHA-256 of its last windowBytes bytes.
+	// Marks of earlier programs have none.
 	Bytes  int64  `json:"bytes,omitempty"`
 	Digest string `json:"digest,omitempty"`
 }

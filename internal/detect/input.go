@@ -26,7 +26,8 @@ type position struct {
 	File   fileMark    `json:"file,omitzero"`
 	Format rows.Format `json:"format,omitempty"`
 	Header int         `json:"header,omitempty"` // bytes of the header of a CSV file
-	// Carried reports that the file has no header: the header of an earlier file counts, see headerFile.
+	// Carried reports that the file has no header: the header of an earlier file counts, see
+	// headerFile.
 	Carried bool `json:"carried,omitempty"`
 	// Copy reports that the file is a copy of one that its writer went on to write after it was
 	// truncated.
@@ -431,8 +432,8 @@ func (in *input) next(ctx context.Context, n *uint64) (document, error) {
 		if len(raw) == 0 { // the header of another file alone
 			continue
 		}
-		// The record that the end of the file before has cut is a document of its own, so that no position
-		// is inside of it.
+		// The record that the end of the file before has cut is a document of its own, so that no
+		// position is inside of it.
 		if end := runinput.FirstRecord(raw, in.format, in.csv); end < len(raw) {
 			behind := doc
 			behind.text = slices.Concat(doc.text[:header], raw[end:])

@@ -87,7 +87,8 @@ func TestEarlierPosition(t *testing.T) {
 	}
 }
 
-// TestTakeLastLine: a last line without a line end waits, is left out of a pipe, and is taken on demand.
+// TestTakeLastLine: a last line without a line end waits, is left out of a pipe, and is taken on
+// demand.
 func TestTakeLastLine(t *testing.T) {
 	for _, c := range []struct {
 		text string

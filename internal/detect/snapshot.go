@@ -23,8 +23,8 @@ import (
 // has the newer one. If that is damaged, the next process goes back to the older one, and the agents
 // take the log behind it again, which has the same results.
 
-// snapshotName returns the name of the snapshot behind an entry, and snapshotOf the snapshot of a folder in
-// which it, or the part of one shard, is.
+// snapshotName returns the name of the snapshot behind an entry, and snapshotOf the snapshot of a
+// folder in which it, or the part of one shard, is.
 func snapshotName(entry uint64) string { return "at-" + strconv.FormatUint(entry, 10) }
 
 func snapshotOf(folder string) string {

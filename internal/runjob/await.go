@@ -69,8 +69,8 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	over := make(chan struct{})
 	watched := make(chan struct{})
 	withdrawn := false // no agent had the job, and it is no longer queued
-	// withdraw removes the job unless an agent has it, and then ends the wait. The queue decides, since a
-	// busy agent has no news for long.
+	// withdraw removes the job unless an agent has it, and then ends the wait. The queue decides,
+	// since a busy agent has no news for long.
 	withdraw := func(cause error) bool {
 		var err error
 		if withdrawn, err = conn.Queue.Reclaim(base, job); err != nil || !withdrawn {

@@ -88,8 +88,8 @@ func isZero(n *yaml.Node) bool {
 
 var zeroPattern = regexp.MustCompile(`^[-+]?0+(\.0*)?\s*[A-Za-zµ]*$`)
 
-// elements returns the type of the values of a list or a map. It is the type of any value for a type that
-// reads itself.
+// elements returns the type of the values of a list or a map. It is the type of any value for a
+// type that reads itself.
 func elements(t reflect.Type) reflect.Type {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array, reflect.Map:

@@ -264,10 +264,10 @@ var connects = map[string]string{
 	"go.opentelemetry.io/otel/propagation": "it reads the headers of a request",
 }
 
-// TestConnects: GPU agents talk to others through NATS alone. Of the packages below gpuagents, and of all
-// that they reach, none opens connections; of this module's packages in the command gpuagent, only the packages of
-// connects do. That the running processes have no other connections is tested by TestConnections in
-// cmd/exoswarm.
+// TestConnects: GPU agents talk to others through NATS alone. Of the packages below gpuagents, and
+// of all that they reach, none opens connections; of this module's packages in the command
+// gpuagent, only the packages of connects do. That the running processes have no other connections
+// is tested by TestConnections in cmd/exoswarm.
 func TestConnects(t *testing.T) {
 	may := func(p pkg, reached bool) bool {
 		for allowed := range connects {

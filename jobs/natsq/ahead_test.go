@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestAhead compares the messages that are read several at a time with messages that are read one by one,
-// in a stream with any gaps and other subjects.
+// TestAhead compares the messages that are read several at a time with messages that are read one
+// by one, in a stream with any gaps and other subjects.
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess, Fast: true})

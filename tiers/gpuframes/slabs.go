@@ -97,8 +97,8 @@ func (s *slabs[M]) close() error {
 type Options struct {
 	// Device is where they lie, or what reaches them. It outlives them.
 	Device device.Device
-	// Count is the number of frames to begin with, which may be 0, PageSize the length of each in bytes, a multiple of
-	// device.RangeAlign.
+	// Count is the number of frames to begin with, which may be 0, PageSize the length of each in
+	// bytes, a multiple of device.RangeAlign.
 	Count, PageSize int
 	// Purpose is what the device's accounting calls them; empty means "pages".
 	Purpose string

@@ -195,8 +195,8 @@ func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Acc
 }
 
 // PinInPlace is PinAll that moves no page which is in memory: each is held in the tier where it is,
-// see Pin.Tier, and pages that are in none come into the last one with frames. There are at least as many
-// frames in that as pages, or it fails with tiers.ErrInvalid.
+// see Pin.Tier, and pages that are in none come into the last one with frames. There are at least
+// as many frames in that as pages, or it fails with tiers.ErrInvalid.
 func (p *Pager) PinInPlace(ctx context.Context, pages []uint64, access Access, pins []Pin) ([]Pin, error) {
 	m, err := p.tier(lowest(p.memory).level)
 	if err != nil {

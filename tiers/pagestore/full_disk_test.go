@@ -19,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// smallDisk mounts an empty disk of a size as mount(8) takes it. It skips the test where that is not allowed.
+// smallDisk mounts an empty disk of a size as mount(8) takes it. It skips the test where that is
+// not allowed.
 func smallDisk(t *testing.T, kind, size string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {

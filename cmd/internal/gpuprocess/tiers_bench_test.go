@@ -317,8 +317,8 @@ func BenchmarkTierZipf(b *testing.B) {
 
 // BenchmarkTierDefaults is observations of agents of groups by zipf over three tiers, the first of
 // which has room for a third of the pages, with the defaults of --tier and with aging and prefetch
-// off: of a hot part that fits on the device, as fast as it goes, and of all pages, most of which do not fit
-// into memory, with a pause before each entry. obs/s are without the pauses.
+// off: of a hot part that fits on the device, as fast as it goes, and of all pages, most of which
+// do not fit into memory, with a pause before each entry. obs/s are without the pauses.
 func BenchmarkTierDefaults(b *testing.B) {
 	const page, pages = 64 << 10, 256
 	text := "name: x\naddressed: agent\nagents: 300000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, " +

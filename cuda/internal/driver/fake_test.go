@@ -20,8 +20,8 @@ func TestFakeDriver(t *testing.T) {
 	// This binary was built with the sanitizers (make sanitize): the fake driver is too, so that
 	// what crosses the border is watched on both sides.
 	sanitized := os.Getenv("EXOSWARM_SANITIZE") != ""
-	// This binary was built with the tag valgrind (make valgrind) and runs under Valgrind, which does not
-	// know the signals with which Go preempts. Go's heap has no leaks in its sense.
+	// This binary was built with the tag valgrind (make valgrind) and runs under Valgrind, which
+	// does not know the signals with which Go preempts. Go's heap has no leaks in its sense.
 	var command []string
 	watched := os.Getenv("EXOSWARM_VALGRIND") != ""
 	if watched {

@@ -217,8 +217,8 @@ func (b *browser) with(t *testing.T) *browser {
 	return b
 }
 
-// TestFirstVisit: a browser that knows nothing paints the page after at most 120 kB in few requests, from
-// this origin alone. The log has the time of the first paint.
+// TestFirstVisit: a browser that knows nothing paints the page after at most 120 kB in few
+// requests, from this origin alone. The log has the time of the first paint.
 func TestFirstVisit(t *testing.T) {
 	f := newFake(fakeState())
 	r := opened(t, f, nil)

@@ -115,8 +115,8 @@ var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 // role has the permissions that it needs and no others. The caller may change the result.
 func Roles() []Role {
 	// A CPU agent executes jobs of all tenants, so it may write results and dead letters of any
-	// job. It may not change a stream but the logs of swarms, though it makes the streams of levels, nor
-	// remove the consumers that all agents share.
+	// job. It may not change a stream but the logs of swarms, though it makes the streams of
+	// levels, nor remove the consumers that all agents share.
 	return []Role{{
 		Name: Agent, Account: clusterAccount,
 		Does: "for CPU agents: executes jobs, answers requests, feeds swarms, and keeps leases, logs and objects",

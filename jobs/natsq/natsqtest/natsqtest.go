@@ -53,7 +53,8 @@ func Port(t testing.TB) int {
 	return 0
 }
 
-// Cluster starts three servers that are one cluster, whose disks are not synced. They end with the test.
+// Cluster starts three servers that are one cluster, whose disks are not synced. They end with the
+// test.
 func Cluster(t testing.TB) (all [3]*server.Server) {
 	t.Helper()
 	var ports [3]int

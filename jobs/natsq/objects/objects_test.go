@@ -64,8 +64,8 @@ func TestPutObjectAgain(t *testing.T) {
 	}
 }
 
-// TestLateDescription: the description of an upload that got no answer may be stored after the description of the
-// next try. It does not replace it: its content may be gone.
+// TestLateDescription: the description of an upload that got no answer may be stored after the
+// description of the next try. It does not replace it: its content may be gone.
 func TestLateDescription(t *testing.T) {
 	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))

@@ -30,9 +30,10 @@ const (
 )
 
 // upload stores one object, in one or more tries. The client's own Put removes the chunks of a try
-// whose description got no answer. The description may be stored all the same, also after the description of the
-// next try, and then has no content. So an upload removes no chunks of its own before the end, and each
-// description is stored only behind the one that was there as the try began.
+// whose description got no answer. The description may be stored all the same, also after the
+// description of the next try, and then has no content. So an upload removes no chunks of its own
+// before the end, and each description is stored only behind the one that was there as the try
+// began.
 type upload struct {
 	st    *Store
 	meta  jetstream.ObjectMeta

@@ -72,8 +72,8 @@ func (q *Queue) moveTo(ctx context.Context, s wire.Source, h nats.Header) (wire.
 	return s.At(l), err
 }
 
-// grant returns the source of a new job. It fails with jobs.CodeInvalid and the cure if the cluster does
-// not give the level, or if no agent reads it.
+// grant returns the source of a new job. It fails with jobs.CodeInvalid and the cure if the cluster
+// does not give the level, or if no agent reads it.
 func (q *Queue) grant(ctx context.Context, j jobs.Job) (wire.Source, error) {
 	s := wire.SourceOf(j)
 	asked := j.Level()

@@ -294,9 +294,9 @@ func (s *Session) Close(ctx context.Context) error {
 	return s.err
 }
 
-// renew writes the record each third of the ttl and when it changes, until ctx ends or the session is lost. While the
-// server is away it tries again: no other process can take a lease meanwhile, and the session goes
-// on unless another process has removed its record.
+// renew writes the record each third of the ttl and when it changes, until ctx ends or the session
+// is lost. While the server is away it tries again: no other process can take a lease meanwhile,
+// and the session goes on unless another process has removed its record.
 func (s *Session) renew(ctx context.Context) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
