@@ -30,6 +30,7 @@ func streams(t *testing.T, n int) (all []Series, labels []report.Label) {
 		r := rand.New(rand.NewPCG(510, uint64(i)))
 		s, memory := Series{Name: fmt.Sprint("s", i)}, 0.0
 		at := func(row int) time.Time { return time.Unix(0, 0).UTC().Add(time.Duration(row) * 10 * time.Minute) }
+		text := func(row int) string { return at(row).Format(time.RFC3339) }
 		for row := range 2 * week {
 			memory = 0.6*memory + r.NormFloat64()
 			value := 20 + 5*math.Sin(2*math.Pi*float64(row%144)/144) + memory
@@ -37,7 +38,7 @@ func streams(t *testing.T, n int) (all []Series, labels []report.Label) {
 				value += 4 + float64(i)
 				if row%week == first {
 					texts = append(texts, map[string]string{
-						"series": s.Name, "begin": at(row).Format(time.RFC3339), "end": at(row + incident - 1).Format(time.RFC3339),
+						"series": s.Name, "begin": text(row), "end": text(row + incident - 1),
 					})
 				}
 			}
