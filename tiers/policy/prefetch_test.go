@@ -1,9 +1,9 @@
-package prefetch
+package policy
 
 import (
 	"bufio"
 	"compress/gzip"
-	"container/list"
+	fifo "container/list"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -22,7 +22,7 @@ import (
 func play(p *Predictor, trace []uint64, keep int) (hits, wasted int) {
 	type fetched struct {
 		at     int
-		source Source
+		source GuessSource
 	}
 	here := map[uint64]fetched{}
 	for i, page := range trace {
@@ -53,7 +53,7 @@ func TestRuns(t *testing.T) {
 		for i := range int64(1000) {
 			trace = append(trace, uint64(1<<40+i*stride))
 		}
-		if hits, wasted := play(New(Options{}), trace, 64); hits < 990 || wasted > 0 {
+		if hits, wasted := play(NewPredictor(PredictorOptions{}), trace, 64); hits < 990 || wasted > 0 {
 			t.Errorf("stride %d: %d of 1000 pages guessed, %d in vain", stride, hits, wasted)
 		}
 	}
@@ -67,7 +67,7 @@ func TestInterleavedRuns(t *testing.T) {
 			trace = append(trace, run<<32+i)
 		}
 	}
-	if hits, wasted := play(New(Options{}), trace, 400); hits < 1900 || wasted > 0 {
+	if hits, wasted := play(NewPredictor(PredictorOptions{}), trace, 400); hits < 1900 || wasted > 0 {
 		t.Errorf("%d of 2000 pages guessed, %d in vain", hits, wasted)
 	}
 }
@@ -85,7 +85,7 @@ func TestCorrelation(t *testing.T) {
 	for range 2000 {
 		trace = append(trace, walks[rng.IntN(len(walks))]...)
 	}
-	p := New(Options{})
+	p := NewPredictor(PredictorOptions{})
 	hits, wasted := play(p, trace, 32)
 	if share := float64(hits) / float64(len(trace)); share < 0.7 {
 		t.Errorf("%.2f of the pages guessed, want 0.7", share)
@@ -111,7 +111,7 @@ func TestCorrelation(t *testing.T) {
 func TestScore(t *testing.T) {
 	for times := 1; times < mostSeen; times++ {
 		for followed := range times + 1 {
-			p := New(Options{})
+			p := NewPredictor(PredictorOptions{})
 			other := uint64(1 << 40)
 			page := func() uint64 { other += 1 << 20; return other } // of no run
 			for i := range times {
@@ -135,7 +135,7 @@ func TestScore(t *testing.T) {
 // TestThrottle has runs that break off where they have been proven: guesses stop, but for probes,
 // and start again when runs go on.
 func TestThrottle(t *testing.T) {
-	p := New(Options{})
+	p := NewPredictor(PredictorOptions{})
 	rng := rand.New(rand.NewPCG(2, 2))
 	var trace []uint64
 	for range 20000 {
@@ -157,7 +157,7 @@ func TestThrottle(t *testing.T) {
 
 // TestRandomAccessIsLeftAlone makes no guess to speak of where there is nothing to guess.
 func TestRandomAccessIsLeftAlone(t *testing.T) {
-	p := New(Options{})
+	p := NewPredictor(PredictorOptions{})
 	rng := rand.New(rand.NewPCG(3, 3))
 	n := 0
 	for range 100000 {
@@ -172,7 +172,7 @@ func TestRandomAccessIsLeftAlone(t *testing.T) {
 // more than the depth.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := New(Options{Depth: 8, Entries: 16})
+		p := NewPredictor(PredictorOptions{Depth: 8, Entries: 16})
 		pages := rapid.OneOf(rapid.Uint64Range(0, 30), rapid.Uint64Range(math.MaxUint64-30, math.MaxUint64),
 			rapid.Uint64())
 		for range rapid.IntRange(0, 300).Draw(t, "demands") {
@@ -192,7 +192,7 @@ func TestBounds(t *testing.T) {
 }
 
 func BenchmarkDemand(b *testing.B) {
-	p := New(Options{})
+	p := NewPredictor(PredictorOptions{})
 	rng := rand.New(rand.NewPCG(1, 1))
 	pages := make([]uint64, 1<<14)
 	for i := range pages {
@@ -207,9 +207,9 @@ func BenchmarkDemand(b *testing.B) {
 	}
 }
 
-// TestTableOfTraces prints how many of the page faults of an LRU are left with guesses, on recorded
+// TestPredictorTable prints how many of the page faults of an LRU are left with guesses, on recorded
 // traces, which are no part of the repository.
-func TestTableOfTraces(t *testing.T) {
+func TestPredictorTable(t *testing.T) {
 	testlong.Only(t)
 	dir := os.Getenv("EXOSWARM_TRACES")
 	if dir == "" {
@@ -221,7 +221,7 @@ func TestTableOfTraces(t *testing.T) {
 	}
 	for _, name := range names {
 		trace := readTrace(t, name)
-		alone, guessed := faults(nil, trace, 200), faults(New(Options{}), trace, 200)
+		alone, guessed := faults(nil, trace, 200), faults(NewPredictor(PredictorOptions{}), trace, 200)
 		t.Logf("%-24s %7d faults, %7d with guesses", filepath.Base(name), alone, guessed)
 		if guessed > alone {
 			t.Errorf("%s: %d faults with guesses, %d without", name, guessed, alone)
@@ -256,13 +256,13 @@ func faults(p *Predictor, trace []uint64, capacity int) (n int) {
 		page   uint64
 		source int // of a guess without a use, or -1
 	}
-	order, at := list.New(), map[uint64]*list.Element{}
+	order, at := fifo.New(), map[uint64]*fifo.Element{}
 	put := func(page uint64, source int) {
 		at[page] = order.PushFront(&entry{page, source})
 		if order.Len() > capacity {
 			old := order.Remove(order.Back()).(*entry)
 			if delete(at, old.page); old.source >= 0 {
-				p.Outcome(Source(old.source), false)
+				p.Outcome(GuessSource(old.source), false)
 			}
 		}
 	}
@@ -271,7 +271,7 @@ func faults(p *Predictor, trace []uint64, capacity int) (n int) {
 		if e, here := at[page]; here {
 			v := e.Value.(*entry)
 			if learns = v.source >= 0; learns {
-				p.Outcome(Source(v.source), true)
+				p.Outcome(GuessSource(v.source), true)
 				v.source = -1
 			}
 			order.MoveToFront(e)

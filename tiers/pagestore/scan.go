@@ -1,4 +1,4 @@
-package segment
+package pagestore
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ const scanners = 8
 // Scan reads the header of every slot and calls f, one call at a time, for every record of this
 // store that is where it says: current, stale and never committed ones alike. Only Open may have
 // come before.
-func (d *Dir) Scan(f func(Header, Loc)) error {
+func (d *dir) Scan(f func(recordHeader, loc)) error {
 	if d.down != nil {
 		return d.down
 	}
@@ -48,7 +48,7 @@ func (d *Dir) Scan(f func(Header, Loc)) error {
 }
 
 // sorted lists the segments that have slots. The caller holds mu.
-func (d *Dir) sorted() []*segment {
+func (d *dir) sorted() []*segment {
 	var list []*segment
 	for _, s := range d.segments {
 		if s.slots > 0 {
@@ -62,13 +62,13 @@ func (d *Dir) sorted() []*segment {
 // scanSegment reads the headers of one segment. mu serialises the calls of f between the scanners.
 // A slot without a valid record of this store is left out, and a record of a newer version is an
 // error.
-func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error {
+func (d *dir) scanSegment(s *segment, mu *sync.Mutex, f func(recordHeader, loc)) error {
 	block := vfs.Buffer(HeaderBytes)
 	for slot := range uint32(s.slots) {
 		if _, err := s.file.ReadAt(block, s.offset(slot)); err != nil {
 			return err
 		}
-		h, id, err := Parse(block)
+		h, id, err := parseRecord(block)
 		switch {
 		case errors.Is(err, tiers.ErrVersion):
 			return err
@@ -78,7 +78,7 @@ func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error
 			continue
 		}
 		mu.Lock()
-		f(h, Loc{Segment: s.number, Slot: slot, Blocks: uint16(h.Blocks())})
+		f(h, loc{Segment: s.number, Slot: slot, Blocks: uint16(h.Blocks())})
 		mu.Unlock()
 	}
 	return nil
@@ -87,7 +87,7 @@ func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error
 // Sweep overwrites the header of every free slot, so that no stale record is left, and makes that
 // durable. It reports whether these are all free slots: segments that take no writes keep their
 // stale records. Reads, writes and allocations may run beside it.
-func (d *Dir) Sweep() (all bool, err error) {
+func (d *dir) Sweep() (all bool, err error) {
 	if d.down != nil {
 		return false, nil
 	}
@@ -113,7 +113,7 @@ func (d *Dir) Sweep() (all bool, err error) {
 				d.unlist(s)
 			}
 			d.mu.Unlock()
-			l := Loc{Segment: s.number, Slot: slot}
+			l := loc{Segment: s.number, Slot: slot}
 			_, err := d.Write(l, zero)
 			d.Free(l)
 			if errors.Is(err, fs.ErrNotExist) {

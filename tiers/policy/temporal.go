@@ -1,4 +1,4 @@
-package prefetch
+package policy
 
 // Numbers of the temporal correlation. They were chosen on recorded traces; see docs/performance.md.
 const (

@@ -1,5 +1,4 @@
-// Package histogram counts durations in buckets of powers of two.
-package histogram
+package tiers
 
 import (
 	"math/bits"
@@ -7,13 +6,13 @@ import (
 	"time"
 )
 
-// Buckets is the number of buckets of a Histogram.
-const Buckets = 40
+// HistogramBuckets is the number of buckets of a Histogram.
+const HistogramBuckets = 40
 
 // Histogram counts durations. Its zero value is empty. All methods may be called from several
 // goroutines at once; it must not be copied.
 type Histogram struct {
-	buckets [Buckets]atomic.Uint64
+	buckets [HistogramBuckets]atomic.Uint64
 	sum     atomic.Int64 // nanoseconds
 }
 
@@ -21,7 +20,7 @@ type Histogram struct {
 // count in it.
 func (h *Histogram) Add(ns int64) {
 	ns = max(ns, 0)
-	h.buckets[min(bits.Len64(uint64(ns)), Buckets-1)].Add(1)
+	h.buckets[min(bits.Len64(uint64(ns)), HistogramBuckets-1)].Add(1)
 	h.sum.Add(ns)
 }
 
@@ -38,7 +37,7 @@ func (h *Histogram) Read() (out Counts) {
 
 // Counts are the counters of a Histogram: bucket i counts durations under 1<<i nanoseconds that are
 // in no earlier bucket.
-type Counts [Buckets]uint64
+type Counts [HistogramBuckets]uint64
 
 // Count returns the number of durations.
 func (c Counts) Count() (n uint64) {

@@ -1,17 +1,17 @@
-package histogram_test
+package tiers_test
 
 import (
 	"math"
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/tiers/histogram"
+	"github.com/exoswarm/exoswarm/tiers"
 )
 
 // TestQuantile: a quantile is an upper bound within a factor of two, and the ends of the range are
 // counted.
 func TestQuantile(t *testing.T) {
-	var h histogram.Histogram
+	var h tiers.Histogram
 	if got := h.Read().Quantile(0.5); got != 0 {
 		t.Errorf("the median of nothing is %v", got)
 	}
@@ -29,7 +29,7 @@ func TestQuantile(t *testing.T) {
 	h.Add(-1)
 	h.Add(math.MaxInt64)
 	c := h.Read()
-	if c.Count() != 1002 || c[0] != 1 || c[histogram.Buckets-1] != 1 {
-		t.Errorf("%d durations, %d below 1 ns, %d in the last bucket", c.Count(), c[0], c[histogram.Buckets-1])
+	if c.Count() != 1002 || c[0] != 1 || c[tiers.HistogramBuckets-1] != 1 {
+		t.Errorf("%d durations, %d below 1 ns, %d in the last bucket", c.Count(), c[0], c[tiers.HistogramBuckets-1])
 	}
 }

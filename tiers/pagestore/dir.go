@@ -1,8 +1,9 @@
-// Package segment keeps the records of one tier in one directory of segment files: fixed-size slots
-// of one length a file, written whole with direct I/O, found by segment and slot number. It knows
+package pagestore
+
+// This file keeps the records of one tier in one directory of segment files: fixed-size slots of
+// one length a file, written whole with direct I/O, found by segment and slot number. It knows
 // nothing of which record is current: that is the index's business. A slot is written only while no
 // durable index entry points to it, so a torn write can only hit bytes that nobody needs.
-package segment
 
 import (
 	"errors"
@@ -16,19 +17,19 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Loc is the place of a record: a slot of a segment, and the length of the record in blocks of
+// loc is the place of a record: a slot of a segment, and the length of the record in blocks of
 // vfs.BlockSize. Blocks is at most the length of the slot.
-type Loc struct {
+type loc struct {
 	Segment uint32
 	Slot    uint32
 	Blocks  uint16
 }
 
-// MaxSegment is the largest segment number; the index packs it into 28 bits.
-const MaxSegment = 1<<28 - 1
+// maxSegment is the largest segment number; the index packs it into 28 bits.
+const maxSegment = 1<<28 - 1
 
-// Options describe a directory of segments.
-type Options struct {
+// dirOptions describe a directory of segments.
+type dirOptions struct {
 	FS    vfs.FS
 	Path  string
 	Store [16]byte // the store's identity, in every header
@@ -48,10 +49,10 @@ type Options struct {
 	DiskReserve int64
 }
 
-// Dir is an open directory of segments. All methods may be called from several goroutines at once;
+// dir is an open directory of segments. All methods may be called from several goroutines at once;
 // reads and writes of different slots run in parallel.
-type Dir struct {
-	opts Options
+type dir struct {
+	opts dirOptions
 
 	mu       sync.Mutex
 	segments map[uint32]*segment
@@ -64,11 +65,11 @@ type Dir struct {
 	down     error // why the directory cannot be used
 }
 
-// Open reads the headers of a directory's segments. Files that a crash left without a valid header
+// openDir reads the headers of a directory's segments. Files that a crash left without a valid header
 // are removed: no index entry can point into them, since a segment's header is durable before its
 // first slot is given out. The caller then reports every record that the index holds with Claim.
-func Open(opts Options) (*Dir, error) {
-	d := &Dir{opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1}
+func openDir(opts dirOptions) (*dir, error) {
+	d := &dir{opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1}
 	names, err := opts.FS.List(opts.Path)
 	if err != nil {
 		return nil, err
@@ -89,17 +90,17 @@ func Open(opts Options) (*Dir, error) {
 	return d, nil
 }
 
-// Down returns a directory that cannot be read at the moment, for the reason why. It has no record
+// downDir returns a directory that cannot be read at the moment, for the reason why. It has no record
 // and takes none. Alloc and Scan fail with tiers.ErrUnavailable.
-func Down(opts Options, why error) *Dir {
-	return &Dir{
+func downDir(opts dirOptions, why error) *dir {
+	return &dir{
 		opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1,
 		down: fmt.Errorf("%w: %w", tiers.ErrUnavailable, why),
 	}
 }
 
 // Unavailable returns why the directory cannot be used; nil if it can.
-func (d *Dir) Unavailable() error { return d.down }
+func (d *dir) Unavailable() error { return d.down }
 
 // Usage is what a directory holds.
 type Usage struct {
@@ -116,7 +117,7 @@ type Usage struct {
 
 // Usage reports the directory's accounting, which Open and Claim rebuild after a crash. The numbers
 // are those of one moment.
-func (d *Dir) Usage() Usage {
+func (d *dir) Usage() Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u := Usage{Segments: len(d.segments), Used: d.used, FileBytes: d.bytes, LiveBytes: d.live, Healed: d.healed}
@@ -132,7 +133,7 @@ func (d *Dir) Usage() Usage {
 
 // Close closes the files, and gives their bytes back to the quota. It does not sync: the caller
 // calls Sync before, for what must be durable. No other call may run.
-func (d *Dir) Close() error {
+func (d *dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -147,7 +148,7 @@ func (d *Dir) Close() error {
 
 // VerifyHeaders reads both copies of every segment's header, and joins an error for each that is
 // damaged. It repairs nothing: Open does that.
-func (d *Dir) VerifyHeaders() error {
+func (d *dir) VerifyHeaders() error {
 	if d.down != nil {
 		return d.down
 	}

@@ -1,4 +1,4 @@
-package storecall
+package pager
 
 import (
 	"context"
@@ -7,20 +7,20 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Staging is a fixed number of staging buffers of one page, which bounds how much moves at once.
+// stagingBuffers is a fixed number of staging buffers of one page, which bounds how much moves at once.
 // All methods may be called from several goroutines at once. A caller holds one buffer at a time
 // and gives it back without waiting for another.
-type Staging struct {
+type stagingBuffers struct {
 	free     chan []byte // nil stands for a buffer that is to be made
 	stager   tiers.Stager
 	pageSize int
 }
 
-// NewStaging returns n buffers of pageSize bytes. They are made at their first use, by stager
+// newStaging returns n buffers of pageSize bytes. They are made at their first use, by stager
 // unless it is nil: a caller that never moves a page through the processor takes no memory for
 // them.
-func NewStaging(n, pageSize int, stager tiers.Stager) *Staging {
-	s := &Staging{free: make(chan []byte, n), stager: stager, pageSize: pageSize}
+func newStaging(n, pageSize int, stager tiers.Stager) *stagingBuffers {
+	s := &stagingBuffers{free: make(chan []byte, n), stager: stager, pageSize: pageSize}
 	for range n {
 		s.free <- nil
 	}
@@ -28,7 +28,7 @@ func NewStaging(n, pageSize int, stager tiers.Stager) *Staging {
 }
 
 // Take waits for a buffer, or for the end of ctx. The caller owns the buffer until Put.
-func (s *Staging) Take(ctx context.Context) ([]byte, error) {
+func (s *stagingBuffers) Take(ctx context.Context) ([]byte, error) {
 	var b []byte
 	select {
 	case b = <-s.free:
@@ -51,15 +51,15 @@ func (s *Staging) Take(ctx context.Context) ([]byte, error) {
 }
 
 // create makes a buffer.
-func (s *Staging) create() ([]byte, error) {
+func (s *stagingBuffers) create() ([]byte, error) {
 	if s.stager != nil {
 		return s.stager.Stage()
 	}
 	return make([]byte, s.pageSize), nil
 }
 
-// Put gives a buffer back.
-func (s *Staging) Put(b []byte) {
+// opPut gives a buffer back.
+func (s *stagingBuffers) Put(b []byte) {
 	select {
 	case s.free <- b:
 	default: // It was replaced when its call was abandoned.
@@ -67,4 +67,4 @@ func (s *Staging) Put(b []byte) {
 }
 
 // Replace makes up for a buffer that an abandoned call keeps.
-func (s *Staging) Replace() { s.Put(make([]byte, s.pageSize)) }
+func (s *stagingBuffers) Replace() { s.Put(make([]byte, s.pageSize)) }

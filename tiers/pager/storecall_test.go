@@ -1,4 +1,4 @@
-package storecall_test
+package pager
 
 import (
 	"context"
@@ -7,14 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/circuit"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // store is a tiers.Store whose calls f answers.
 type store struct {
@@ -30,15 +24,15 @@ func (s store) Put(ctx context.Context, _ int, page uint64, _ []byte, _ tiers.Ki
 
 func (s store) Move(ctx context.Context, page uint64, _ int) error { return s.f(ctx, page) }
 
-// open returns the only tier of a Caller that the test's end stops.
-func open(t *testing.T, stall time.Duration, f func(ctx context.Context, page uint64) error) (
-	*storecall.Caller, *storecall.Disk, *storecall.Staging,
+// openCaller returns the only tier of a Caller that the test's end stops.
+func openCaller(t *testing.T, stall time.Duration, f func(ctx context.Context, page uint64) error) (
+	*storeCaller, *storeQueue, *stagingBuffers,
 ) {
 	t.Helper()
-	ended, staging := make(chan struct{}), storecall.NewStaging(2, 8, nil)
-	c := storecall.New(storecall.Options{
+	ended, staging := make(chan struct{}), newStaging(2, 8, nil)
+	c := newCaller(callOptions{
 		Store: store{f: f}, Names: []string{"disk"}, Kind: func(uint64) tiers.Kind { return tiers.Kind{} },
-		Breaker: circuit.Options{Stall: stall}.WithDefaults(), Staging: staging, Ended: ended,
+		Breaker: BreakerOptions{Stall: stall}.WithDefaults(), Staging: staging, Ended: ended,
 	})
 	t.Cleanup(func() {
 		close(ended)
@@ -47,10 +41,10 @@ func open(t *testing.T, stall time.Duration, f func(ctx context.Context, page ui
 	return c, c.Disks[0], staging
 }
 
-// frame records its release.
-type frame chan struct{}
+// testFrame records its release.
+type testFrame chan struct{}
 
-func (f frame) Release() { close(f) }
+func (f testFrame) Release() { close(f) }
 
 // TestOutcome: End returns the error of the call, and only errors of the medium count as failures.
 func TestOutcome(t *testing.T) {
@@ -59,8 +53,8 @@ func TestOutcome(t *testing.T) {
 		err    error
 		failed uint64
 	}{{nil, 0}, {tiers.ErrFull, 0}, {tiers.ErrNotFound, 0}, {tiers.ErrCorrupt, 0}, {tiers.ErrLost, 0}, {broken, 1}} {
-		c, d, _ := open(t, time.Minute, func(context.Context, uint64) error { return test.err })
-		for _, op := range []storecall.Op{storecall.Get, storecall.Put, storecall.Move} {
+		c, d, _ := openCaller(t, time.Minute, func(context.Context, uint64) error { return test.err })
+		for _, op := range []storeOp{opGet, opPut, opMove} {
 			call, err := c.Begin(t.Context(), op, d, 1, nil)
 			if err != nil {
 				t.Fatalf("case %d: begin: %v", i, err)
@@ -79,10 +73,10 @@ func TestOutcome(t *testing.T) {
 }
 
 // TestStall: a call that stalls is abandoned and opens the circuit. Its context is over then, and
-// its buffer and its frame come back when the medium answers.
-func TestStall(t *testing.T) {
+// its buffer and its testFrame come back when the medium answers.
+func TestCallStalls(t *testing.T) {
 	answer, over := make(chan struct{}), make(chan error, 1)
-	c, d, staging := open(t, 10*time.Millisecond, func(ctx context.Context, _ uint64) error {
+	c, d, staging := openCaller(t, 10*time.Millisecond, func(ctx context.Context, _ uint64) error {
 		<-answer
 		over <- ctx.Err()
 		return nil
@@ -91,21 +85,21 @@ func TestStall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call, err := c.Begin(t.Context(), storecall.Get, d, 1, b)
+	call, err := c.Begin(t.Context(), opGet, d, 1, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	released := make(frame)
+	released := make(testFrame)
 	call.Stage, call.Frame = b, released
 	if abandoned, err := c.End(t.Context(), call); !abandoned || !errors.Is(err, tiers.ErrUnavailable) {
 		t.Fatalf("abandoned %v, error %v", abandoned, err)
 	}
-	if _, err := c.Begin(t.Context(), storecall.Get, d, 2, nil); !errors.Is(err, tiers.ErrMedium) {
+	if _, err := c.Begin(t.Context(), opGet, d, 2, nil); !errors.Is(err, tiers.ErrMedium) {
 		t.Errorf("a call after a stall: %v", err)
 	}
 	select {
 	case <-released:
-		t.Error("the frame came back before the medium answered")
+		t.Error("the testFrame came back before the medium answered")
 	default:
 	}
 	close(answer)
@@ -123,10 +117,10 @@ func TestStall(t *testing.T) {
 // TestGiveUp: a call whose caller gives up is abandoned and is no failure of the tier.
 func TestGiveUp(t *testing.T) {
 	answer := make(chan struct{})
-	c, d, _ := open(t, time.Minute, func(context.Context, uint64) error { <-answer; return nil })
+	c, d, _ := openCaller(t, time.Minute, func(context.Context, uint64) error { <-answer; return nil })
 	defer close(answer)
 	ctx, cancel := context.WithCancel(t.Context())
-	call, err := c.Begin(ctx, storecall.Put, d, 1, nil)
+	call, err := c.Begin(ctx, opPut, d, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +135,7 @@ func TestGiveUp(t *testing.T) {
 
 // TestQueue: the time that a call waits in the queue does not count for its stall.
 func TestQueue(t *testing.T) {
-	c, d, _ := open(t, 500*time.Millisecond, func(context.Context, uint64) error {
+	c, d, _ := openCaller(t, 500*time.Millisecond, func(context.Context, uint64) error {
 		time.Sleep(300 * time.Millisecond)
 		return nil
 	})
@@ -149,7 +143,7 @@ func TestQueue(t *testing.T) {
 	ended := make(chan error, calls)
 	for page := range uint64(calls) {
 		go func() {
-			call, err := c.Begin(t.Context(), storecall.Move, d, page, nil)
+			call, err := c.Begin(t.Context(), opMove, d, page, nil)
 			if err == nil {
 				_, err = c.End(t.Context(), call)
 			}
@@ -169,7 +163,7 @@ func TestQueue(t *testing.T) {
 // TestWaitForPlace: the time that a call waits for a place in the queue is not its stall either, and a
 // queue that does not move at all fails a call after the stall, and not when its caller gives up.
 func TestWaitForPlace(t *testing.T) {
-	c, d, _ := open(t, 250*time.Millisecond, func(context.Context, uint64) error {
+	c, d, _ := openCaller(t, 250*time.Millisecond, func(context.Context, uint64) error {
 		time.Sleep(60 * time.Millisecond)
 		return nil
 	})
@@ -177,7 +171,7 @@ func TestWaitForPlace(t *testing.T) {
 	ended := make(chan error, calls)
 	for page := range uint64(calls) {
 		go func() {
-			call, err := c.Begin(t.Context(), storecall.Move, d, page, nil)
+			call, err := c.Begin(t.Context(), opMove, d, page, nil)
 			if err == nil {
 				_, err = c.End(t.Context(), call)
 			}
@@ -192,15 +186,15 @@ func TestWaitForPlace(t *testing.T) {
 
 	answer := make(chan struct{})
 	defer close(answer)
-	c, d, _ = open(t, 50*time.Millisecond, func(context.Context, uint64) error { <-answer; return nil })
+	c, d, _ = openCaller(t, 50*time.Millisecond, func(context.Context, uint64) error { <-answer; return nil })
 	for page := range uint64(8) { // four workers, and four places in the queue
-		if _, err := c.Begin(t.Context(), storecall.Move, d, page, nil); err != nil {
+		if _, err := c.Begin(t.Context(), opMove, d, page, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := c.Begin(ctx, storecall.Move, d, 9, nil); !errors.Is(err, tiers.ErrMedium) || ctx.Err() != nil {
+	if _, err := c.Begin(ctx, opMove, d, 9, nil); !errors.Is(err, tiers.ErrMedium) || ctx.Err() != nil {
 		t.Errorf("a call that finds no place: %v, want %v after the stall", err, tiers.ErrMedium)
 	}
 	if !d.Breaker.Open(time.Now()) {
@@ -211,7 +205,7 @@ func TestWaitForPlace(t *testing.T) {
 // TestStagingWaits: Take waits for a buffer until its context ends, and Replace makes up for one
 // that does not come back.
 func TestStagingWaits(t *testing.T) {
-	s := storecall.NewStaging(1, 8, nil)
+	s := newStaging(1, 8, nil)
 	b, err := s.Take(t.Context())
 	if err != nil || len(b) != 8 {
 		t.Fatalf("%d bytes, %v", len(b), err)

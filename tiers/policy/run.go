@@ -1,4 +1,4 @@
-package prefetch
+package policy
 
 // Numbers of the runs.
 const (

@@ -1,19 +1,20 @@
-// Package circuit stops calls to a medium that fails, and lets one call at a time find out whether
-// it is back.
+package pager
+
+// This file stops calls to a medium that fails, and lets one call at a time find out whether it is
+// back.
 //
 // A Breaker is closed at first: calls pass, and their outcomes are reported. After Failures failed
 // calls in a row, or after one that stalled, it opens: calls are refused for Pause. Then one caller
 // is let through as a probe. If the probe succeeds, the breaker closes; if it fails, the breaker
 // stays open for twice as long as before, up to MaxPause.
-package circuit
 
 import (
 	"sync"
 	"time"
 )
 
-// Options say when a Breaker opens and for how long. The zero Options have the defaults.
-type Options struct {
+// BreakerOptions say when a Breaker opens and for how long. The zero Options have the defaults.
+type BreakerOptions struct {
 	// Failures is the number of failures in a row that open it; 0 means 3.
 	Failures int
 	// Pause is how long it stays open the first time. Each failed probe doubles it, up to MaxPause;
@@ -26,7 +27,7 @@ type Options struct {
 }
 
 // WithDefaults returns a copy with every unset field filled in.
-func (o Options) WithDefaults() Options {
+func (o BreakerOptions) WithDefaults() BreakerOptions {
 	if o.Failures == 0 {
 		o.Failures = 3
 	}
@@ -43,14 +44,14 @@ func (o Options) WithDefaults() Options {
 }
 
 // Valid reports whether a Breaker can work with the options, defaults included.
-func (o Options) Valid() bool {
+func (o BreakerOptions) Valid() bool {
 	return o.Failures >= 1 && o.Pause > 0 && o.MaxPause >= o.Pause && o.Stall > 0
 }
 
-// Breaker is the breaker of one medium. All methods may be called from several goroutines at once;
+// breaker is the breaker of one medium. All methods may be called from several goroutines at once;
 // none blocks. A Breaker takes no other lock while it holds its own.
-type Breaker struct {
-	opts     Options
+type breaker struct {
+	opts     BreakerOptions
 	mu       sync.Mutex
 	failures int
 	pause    time.Duration
@@ -59,13 +60,13 @@ type Breaker struct {
 	trips    uint64
 }
 
-// New returns a closed Breaker. The options have their defaults and are valid.
-func New(opts Options) *Breaker { return &Breaker{opts: opts} }
+// newBreaker returns a closed Breaker. The options have their defaults and are valid.
+func newBreaker(opts BreakerOptions) *breaker { return &breaker{opts: opts} }
 
 // Allow reports whether the caller may make a call now. After the pause it returns true to one
 // caller, whose call is the probe. A caller that was let through must call Report, Withdraw or
 // Trip.
-func (b *Breaker) Allow(now time.Time) bool {
+func (b *breaker) Allow(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -79,7 +80,7 @@ func (b *Breaker) Allow(now time.Time) bool {
 }
 
 // Report records the outcome of a call that Allow let through.
-func (b *Breaker) Report(ok bool, now time.Time) {
+func (b *breaker) Report(ok bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -100,14 +101,14 @@ func (b *Breaker) Report(ok bool, now time.Time) {
 
 // Withdraw ends a call that Allow let through and that says nothing about the medium, for example
 // because its caller gave up. The next call may be the probe.
-func (b *Breaker) Withdraw() {
+func (b *breaker) Withdraw() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.probing = false
 }
 
 // Trip opens the breaker at once, because a call stalled.
-func (b *Breaker) Trip(now time.Time) {
+func (b *breaker) Trip(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.probing = false
@@ -117,7 +118,7 @@ func (b *Breaker) Trip(now time.Time) {
 
 // openUntil starts a pause, twice as long as the last one. Failures during a pause do not prolong
 // it. The caller holds mu.
-func (b *Breaker) openUntil(now time.Time) {
+func (b *breaker) openUntil(now time.Time) {
 	if now.Before(b.until) {
 		return
 	}
@@ -127,7 +128,7 @@ func (b *Breaker) openUntil(now time.Time) {
 }
 
 // Open reports whether calls are refused now. It does not let a probe through.
-func (b *Breaker) Open(now time.Time) bool {
+func (b *breaker) Open(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failures >= b.opts.Failures && (now.Before(b.until) || b.probing)
@@ -135,14 +136,14 @@ func (b *Breaker) Open(now time.Time) bool {
 
 // Tripped reports whether the breaker has opened and no call has succeeded since. Unlike Open it
 // stays true after the pause, while nobody makes the call that would be the probe.
-func (b *Breaker) Tripped() bool {
+func (b *breaker) Tripped() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failures >= b.opts.Failures
 }
 
 // Trips returns how often the breaker opened.
-func (b *Breaker) Trips() uint64 {
+func (b *breaker) Trips() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.trips

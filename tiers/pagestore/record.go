@@ -1,4 +1,4 @@
-package segment
+package pagestore
 
 import (
 	"bytes"
@@ -35,8 +35,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // noSum stands for a checksum field while the checksum is computed.
 var noSum [4]byte
 
-// Header is what a record says about itself.
-type Header struct {
+// recordHeader is what a record says about itself.
+type recordHeader struct {
 	// Page and Epoch are the page's id and the epoch in which its content was written.
 	Page, Epoch uint64
 	// Stored is the number of bytes after the header, without padding.
@@ -57,7 +57,7 @@ type Header struct {
 }
 
 // Shuffle is the element size to unshuffle by; 1 for none.
-func (h Header) Shuffle() int {
+func (h recordHeader) Shuffle() int {
 	if h.Shuffled {
 		return int(h.Elem)
 	}
@@ -65,17 +65,17 @@ func (h Header) Shuffle() int {
 }
 
 // Blocks is the length of the record in blocks, header included.
-func (h Header) Blocks() int { return BlocksFor(h.Stored) }
+func (h recordHeader) Blocks() int { return blocksFor(h.Stored) }
 
 // bodyBytes is the length in bytes of the whole blocks of the stored bytes.
-func (h Header) bodyBytes() int { return (h.Blocks() - 1) * vfs.BlockSize }
+func (h recordHeader) bodyBytes() int { return (h.Blocks() - 1) * vfs.BlockSize }
 
-// BlocksFor is the number of blocks of a record of stored bytes.
-func BlocksFor(stored int) int { return 1 + (stored+vfs.BlockSize-1)/vfs.BlockSize }
+// blocksFor is the number of blocks of a record of stored bytes.
+func blocksFor(stored int) int { return 1 + (stored+vfs.BlockSize-1)/vfs.BlockSize }
 
-// Identity is what a record must match to be the one that is looked for: a record of another store,
+// recordIdentity is what a record must match to be the one that is looked for: a record of another store,
 // of another place (a misdirected write), of another page or of another time is refused.
-type Identity struct {
+type recordIdentity struct {
 	Store    [16]byte
 	PageSize int
 	Segment  uint32
@@ -84,12 +84,12 @@ type Identity struct {
 	Epoch    uint64
 }
 
-// Seal completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and
+// sealRecord completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and
 // has room for whole blocks, and for tagBytes behind the stored bytes when aead is not nil. It
 // encrypts and pads body in place and returns its whole blocks; a body of whole blocks that is not
 // encrypted is only read. The caller owns both buffers and writes them as one record. A nonce is
 // random, so the same page sealed twice gives different bytes.
-func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, error) {
+func sealRecord(head, body []byte, h recordHeader, id recordIdentity, aead cipher.AEAD) ([]byte, error) {
 	clear(head)
 	le := binary.LittleEndian
 	le.PutUint32(head[0:], recordMagic)
@@ -133,12 +133,12 @@ func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, e
 // encryption.
 func associated(head []byte) []byte { return head[4:64] }
 
-// Parse checks a record's header block on its own and returns it, with the identity that it claims.
+// parseRecord checks a record's header block on its own and returns it, with the identity that it claims.
 // A record of another version is tiers.ErrVersion, and any other block that has no valid header is
 // tiers.ErrCorrupt. head is not changed.
-func Parse(head []byte) (Header, Identity, error) {
-	var h Header
-	var id Identity
+func parseRecord(head []byte) (recordHeader, recordIdentity, error) {
+	var h recordHeader
+	var id recordIdentity
 	le := binary.LittleEndian
 	if len(head) < HeaderBytes || le.Uint32(head[0:]) != recordMagic {
 		return h, id, fmt.Errorf("no record here: %w", tiers.ErrCorrupt)
@@ -153,14 +153,14 @@ func Parse(head []byte) (Header, Identity, error) {
 	if v := le.Uint16(head[4:]); v != recordVersion {
 		return h, id, fmt.Errorf("record version %d: %w", v, tiers.ErrVersion)
 	}
-	h = Header{
+	h = recordHeader{
 		Page: le.Uint64(head[8:]), Epoch: le.Uint64(head[16:]), Stored: int(le.Uint32(head[28:])),
 		Codec: codec.ID(head[6]), Elem: head[7], Class: head[38],
 		Sealed: le.Uint16(head[36:])&flagSealed != 0, Shuffled: le.Uint16(head[36:])&flagShuffled != 0,
 		Life: le.Uint64(head[104:]), Seq: le.Uint64(head[112:]),
 		payloadCRC: le.Uint32(head[100:]),
 	}
-	id = Identity{
+	id = recordIdentity{
 		PageSize: int(le.Uint32(head[24:])), Segment: le.Uint32(head[56:]), Slot: le.Uint32(head[60:]),
 		Page: h.Page, Epoch: h.Epoch,
 	}
@@ -168,11 +168,11 @@ func Parse(head []byte) (Header, Identity, error) {
 	return h, id, nil
 }
 
-// Unseal checks that head and body, whole blocks as read from the medium, are the record of an
+// unsealRecord checks that head and body, whole blocks as read from the medium, are the record of an
 // identity, and returns its header and its stored bytes, decrypted in place inside body, which has
 // room for tagBytes behind them when aead is not nil.
-func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte, error) {
-	h, got, err := Parse(head)
+func unsealRecord(head, body []byte, want recordIdentity, aead cipher.AEAD) (recordHeader, []byte, error) {
+	h, got, err := parseRecord(head)
 	if err != nil {
 		return h, nil, err
 	}
@@ -198,7 +198,7 @@ func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte,
 	if aead == nil {
 		return h, nil, fmt.Errorf("record is encrypted and no key was given: %w", tiers.ErrMismatch)
 	}
-	// Open wants the tag behind the text; the caller left room for it there.
+	// openDir wants the tag behind the text; the caller left room for it there.
 	room := body[:h.Stored+tagBytes]
 	copy(room[h.Stored:], head[80:80+tagBytes])
 	plain, err := aead.Open(room[:0], head[64:64+nonceBytes], room, associated(head))
@@ -208,9 +208,9 @@ func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte,
 	return h, plain, nil
 }
 
-// BodyBuffer is the number of bytes that a buffer for the body of any record of a page size needs:
+// bodyBuffer is the number of bytes that a buffer for the body of any record of a page size needs:
 // whole blocks, and room for the cipher's tag.
-func BodyBuffer(pageSize int) int { return BlocksFor(pageSize) * vfs.BlockSize }
+func bodyBuffer(pageSize int) int { return blocksFor(pageSize) * vfs.BlockSize }
 
 // fileHeader is the first block of a segment file. The last block of the file has a copy of it.
 type fileHeader struct {

@@ -1,4 +1,4 @@
-package ages
+package pager
 
 import (
 	"math"
@@ -10,8 +10,8 @@ import (
 // TestTable compares the table of ages with a map.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var r Table
-		want := map[uint64]Mark{}
+		var r ageTable
+		want := map[uint64]ageMark{}
 		pages := rapid.OneOf(rapid.Uint64Range(0, 40), rapid.Uint64Max(math.MaxUint64-1))
 		now := uint32(1)
 		for range rapid.IntRange(0, 400).Draw(t, "calls") {
@@ -42,7 +42,7 @@ func TestTable(t *testing.T) {
 		}
 		n := 0
 		for shard := 0; ; shard++ {
-			if !r.Each(shard, func(page uint64, m Mark) {
+			if !r.Each(shard, func(page uint64, m ageMark) {
 				n++
 				if w, here := want[page]; !here || w != m {
 					t.Fatalf("page %d: %x, want %x, %v", page, m, w, here)
@@ -59,7 +59,7 @@ func TestTable(t *testing.T) {
 
 // TestMemory holds the ages to 20 bytes a page.
 func TestMemory(t *testing.T) {
-	var r Table
+	var r ageTable
 	const n = 300_000
 	for page := range uint64(n) {
 		r.Sink(page*7, 1, 9)

@@ -1,4 +1,4 @@
-package segment
+package pagestore
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 )
 
 // find returns a segment with slots, or fs.ErrNotExist.
-func (d *Dir) find(number uint32) (*segment, error) {
+func (d *dir) find(number uint32) (*segment, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.segments[number]
@@ -23,7 +23,7 @@ func (d *Dir) find(number uint32) (*segment, error) {
 
 // Place returns the path of the file of a record, and the offset of the record in it in bytes. The
 // path is empty if the segment does not exist any more.
-func (d *Dir) Place(l Loc) (file string, offset int64) {
+func (d *dir) Place(l loc) (file string, offset int64) {
 	s, err := d.find(l.Segment)
 	if err != nil {
 		return "", 0
@@ -34,7 +34,7 @@ func (d *Dir) Place(l Loc) (file string, offset int64) {
 // Write writes a sealed record into its slot and returns the number of the write within the
 // segment, for Durable. The parts of rec are whole blocks at aligned addresses. The caller has the
 // slot from Alloc and is its only writer.
-func (d *Dir) Write(l Loc, rec [][]byte) (uint64, error) {
+func (d *dir) Write(l loc, rec [][]byte) (uint64, error) {
 	s, err := d.find(l.Segment)
 	if err != nil {
 		return 0, err
@@ -50,7 +50,7 @@ func (d *Dir) Write(l Loc, rec [][]byte) (uint64, error) {
 
 // Read reads the blocks of a record into rec, whose parts are aligned and together as long as the
 // record. It checks nothing: the caller calls Unseal.
-func (d *Dir) Read(l Loc, rec [][]byte) error {
+func (d *dir) Read(l loc, rec [][]byte) error {
 	s, err := d.find(l.Segment)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (d *Dir) Read(l Loc, rec [][]byte) error {
 
 // Durable reports whether a sync that succeeded covers a write. The parameter write is the number
 // that Write returned.
-func (d *Dir) Durable(l Loc, write uint64) bool {
+func (d *dir) Durable(l loc, write uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.segments[l.Segment]
@@ -71,7 +71,7 @@ func (d *Dir) Durable(l Loc, write uint64) bool {
 }
 
 // Retired reports whether a segment takes no more records after a failed sync, or does not exist.
-func (d *Dir) Retired(number uint32) bool {
+func (d *dir) Retired(number uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.segments[number]
@@ -81,7 +81,7 @@ func (d *Dir) Retired(number uint32) bool {
 // Sync makes every write that returned before durable. A segment whose sync fails is retired: it
 // keeps what was durable and takes nothing more. All segments are tried; the error joins ErrSync
 // for each that failed.
-func (d *Dir) Sync() error {
+func (d *dir) Sync() error {
 	type job struct {
 		s  *segment
 		to uint64

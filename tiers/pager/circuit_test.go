@@ -1,16 +1,14 @@
-package circuit_test
+package pager
 
 import (
 	"testing"
 	"time"
-
-	"github.com/exoswarm/exoswarm/tiers/circuit"
 )
 
 // TestBreakerStates follows a breaker through its states.
 func TestBreakerStates(t *testing.T) {
 	now := time.Unix(1000, 0)
-	b := circuit.New(circuit.Options{}.WithDefaults())
+	b := newBreaker(BreakerOptions{}.WithDefaults())
 	allow := func(want bool) {
 		t.Helper()
 		if got := b.Allow(now); got != want {
@@ -61,10 +59,10 @@ func TestBreakerStates(t *testing.T) {
 
 // TestValid: the zero options have valid defaults, and options without sense are not valid.
 func TestValid(t *testing.T) {
-	if !(circuit.Options{}).WithDefaults().Valid() {
+	if !(BreakerOptions{}).WithDefaults().Valid() {
 		t.Error("the defaults are not valid")
 	}
-	for _, o := range []circuit.Options{
+	for _, o := range []BreakerOptions{
 		{Failures: -1},
 		{Pause: -1},
 		{Pause: 2, MaxPause: 1},

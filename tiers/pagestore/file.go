@@ -1,4 +1,4 @@
-package segment
+package pagestore
 
 import (
 	"errors"
@@ -49,7 +49,7 @@ func fileNumber(name string) (uint32, bool) {
 
 // openSegment adds one file that exists. A file of another store is an error. A file whose headers
 // are both damaged is kept without slots until Prune.
-func (d *Dir) openSegment(name string, number uint32) (err error) {
+func (d *dir) openSegment(name string, number uint32) (err error) {
 	path := filepath.Join(d.opts.Path, name)
 	f, err := d.opts.FS.Open(path, vfs.Direct)
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Dir) openSegment(name string, number uint32) (err error) {
 // readFileHeader reads the header from the first block and its copy from the last one. When one of
 // them is damaged, as a crash while the file was made may leave it, the other one is written over
 // it.
-func (d *Dir) readFileHeader(f vfs.File, size int64) (h fileHeader, err error) {
+func (d *dir) readFileHeader(f vfs.File, size int64) (h fileHeader, err error) {
 	if size < 2*vfs.BlockSize || size%vfs.BlockSize != 0 {
 		return h, fmt.Errorf("file of %d bytes: %w", size, tiers.ErrCorrupt)
 	}
@@ -145,7 +145,7 @@ func (h fileHeader) offset(slot uint32) int64 {
 }
 
 // createSegment makes a file and its header durable before any slot of it is given out.
-func (d *Dir) createSegment(h fileHeader) (err error) {
+func (d *dir) createSegment(h fileHeader) (err error) {
 	path := filepath.Join(d.opts.Path, fileName(h.number))
 	d.next++ // Also after a failure: the name may exist.
 	f, err := d.opts.FS.Open(path, vfs.Create|vfs.Direct)
@@ -182,7 +182,7 @@ func (d *Dir) createSegment(h fileHeader) (err error) {
 }
 
 // removeSegment deletes a file in which no record is in use. The caller holds mu.
-func (d *Dir) removeSegment(number uint32) error {
+func (d *dir) removeSegment(number uint32) error {
 	s := d.segments[number]
 	size, err := s.file.Size()
 	if err != nil {

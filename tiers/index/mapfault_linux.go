@@ -1,14 +1,15 @@
 //go:build linux && (amd64 || arm64)
 
-// Package mapfault keeps a process alive that writes to a memory-mapped file while the disk is full.
-// The kernel answers such a write with SIGBUS, and the Go runtime ends the process. The handler of
-// this package maps a private page of zeros in place of the page that found no room, and counts it.
-// The write then succeeds in memory and is lost for the file. So a caller compares Count before and
+package index
+
+// This file keeps a process alive that writes to a memory-mapped file while the disk is full. The
+// kernel answers such a write with SIGBUS, and the Go runtime ends the process. The handler of this
+// package maps a private page of zeros in place of the page that found no room, and counts it. The
+// write then succeeds in memory and is lost for the file. So a caller compares Count before and
 // after it uses a mapping, and does not believe the file once the count has changed.
 //
-// The journal of systemd does the same. The handler is assembly because it runs on the signal stack,
-// in the middle of any function.
-package mapfault
+// The journal of systemd does the same. The handler is assembly because it runs on the signal
+// stack, in the middle of any function.
 
 import (
 	"bytes"
@@ -45,13 +46,13 @@ var (
 // handlerPC returns the address of the handler.
 func handlerPC() uintptr
 
-// Install installs the handler if it is not. It is cheap to call again, and does away with a handler
+// InstallMapFault installs the handler if it is not. It is cheap to call again, and does away with a handler
 // that was installed meanwhile.
 //
 // The handler acts on SIGBUS with code BUS_ADRERR if the instruction is the program's own. It passes
 // everything else to the handler of the Go runtime, so other faults end the process or panic as
 // ever. A shared library that maps devices, as the CUDA driver does, is left alone.
-func Install() error {
+func InstallMapFault() error {
 	mu.Lock()
 	defer mu.Unlock()
 	now, err := action(nil)
@@ -112,6 +113,6 @@ func codeAround(maps []byte, pc uintptr) (start, end uintptr) {
 	return code[file].start, code[file].end
 }
 
-// Count returns how many pages of mapped files were replaced since the process began. A page counts
+// MapFaults returns how many pages of mapped files were replaced since the process began. A page counts
 // again when it is mapped again.
-func Count() uint64 { return atomic.LoadUint64(&count) }
+func MapFaults() uint64 { return atomic.LoadUint64(&count) }

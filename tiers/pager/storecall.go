@@ -1,5 +1,7 @@
-// Package storecall runs the calls of a page manager to its store, on workers that a stalled medium
-// may hold up.
+package pager
+
+// This file runs the calls of a page manager to its store, on workers that a stalled medium may
+// hold up.
 //
 // Each tier of the store has a queue, up to four workers and a circuit breaker. Begin hands a call
 // to a worker, which ends when the queue is empty, and End waits for it. A medium that stalls keeps
@@ -9,7 +11,6 @@
 //
 // No lock is held while the store is called. A worker takes no lock of its caller but the one that
 // Frame.Release takes, so a caller may hold any other lock in End.
-package storecall
 
 import (
 	"context"
@@ -20,19 +21,17 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/circuit"
-	"github.com/exoswarm/exoswarm/tiers/histogram"
 )
 
-// Op is what a call asks of the store.
-type Op uint8
+// storeOp is what a call asks of the store.
+type storeOp uint8
 
 // The operations: to read a page into a buffer, to write a page from one, and to move a page to
 // another tier of the store, without a buffer.
 const (
-	Get Op = iota
-	Put
-	Move
+	opGet storeOp = iota
+	opPut
+	opMove
 )
 
 // The states of a call. It goes from queued to running to done, and from queued or running to
@@ -48,21 +47,21 @@ const (
 // reach the rate of a disk with two, and codecs take a core each.
 const workers = 4
 
-// Frame is a frame that a call fills.
-type Frame interface {
+// callFrame is a frame that a call fills.
+type callFrame interface {
 	// Release gives the frame back to its tier, empty.
 	Release()
 }
 
-// Call is one read, write or move. Calls are reused: a caller must not use one after End.
-type Call struct {
-	Disk *Disk
+// storeCall is one read, write or move. Calls are reused: a caller must not use one after End.
+type storeCall struct {
+	Disk *storeQueue
 	// Stage and Frame, when set, are what the call works in. The caller of Begin sets them before
 	// End; if End abandons the call, the worker gives them back.
 	Stage []byte
-	Frame Frame
+	Frame callFrame
 
-	op    Op
+	op    storeOp
 	page  uint64
 	buf   []byte
 	state atomic.Int32
@@ -87,16 +86,16 @@ func (w workContext) Err() error {
 	return w.Context.Err()
 }
 
-// Disk is a tier of the store. Its counters may be read at any time.
-type Disk struct {
+// storeQueue is a tier of the store. Its counters may be read at any time.
+type storeQueue struct {
 	Name    string
 	Level   int // the tier's number in the store
-	Breaker *circuit.Breaker
+	Breaker *breaker
 	// Depth is the number of calls that run or wait, Failed counts calls that failed or stalled.
 	Depth  atomic.Int64
 	Failed atomic.Uint64
 	// Gets and Puts are how long reads took, and writes and moves into the tier.
-	Gets, Puts histogram.Histogram
+	Gets, Puts tiers.Histogram
 
 	calls   chan func()
 	workers atomic.Int32
@@ -104,45 +103,45 @@ type Disk struct {
 }
 
 // CircuitOpen returns the error of a call that the open breaker of the tier refuses.
-func (d *Disk) CircuitOpen() error {
+func (d *storeQueue) CircuitOpen() error {
 	return fmt.Errorf("%s: %w: %w", d.Name, tiers.ErrUnavailable, tiers.ErrMedium)
 }
 
-// Options describe a Caller.
-type Options struct {
+// callOptions describe a Caller.
+type callOptions struct {
 	Store   tiers.Store
 	Names   []string                // of the tiers of Store, all of them
 	Kind    func(uint64) tiers.Kind // how a page is encoded on disk
-	Breaker circuit.Options         // with its defaults
-	Staging *Staging                // takes the buffers of abandoned calls back
+	Breaker BreakerOptions          // with its defaults
+	Staging *stagingBuffers         // takes the buffers of abandoned calls back
 	Ended   <-chan struct{}         // closed to end the workers
 }
 
-// Caller calls a store. All methods may be called from several goroutines at once.
-type Caller struct {
+// storeCaller calls a store. All methods may be called from several goroutines at once.
+type storeCaller struct {
 	// Disks are the tiers of the store, in its order. The slice does not change.
-	Disks []*Disk
+	Disks []*storeQueue
 
-	opts Options
+	opts callOptions
 	pool sync.Pool // *Call
 	mu   sync.Mutex
 	over bool // no worker begins any more; guarded by mu
 	work sync.WaitGroup
 }
 
-// New returns a Caller of a store's tiers. Its calls end when opts.Ended is closed, see Wait. With a
+// newCaller returns a Caller of a store's tiers. Its calls end when opts.Ended is closed, see Wait. With a
 // nil store there are no Disks, and no call may be made.
-func New(opts Options) *Caller {
-	c := &Caller{opts: opts}
+func newCaller(opts callOptions) *storeCaller {
+	c := &storeCaller{opts: opts}
 	for level, name := range opts.Names {
-		d := &Disk{Name: name, Level: level, Breaker: circuit.New(opts.Breaker), calls: make(chan func(), workers)}
+		d := &storeQueue{Name: name, Level: level, Breaker: newBreaker(opts.Breaker), calls: make(chan func(), workers)}
 		c.Disks = append(c.Disks, d)
 	}
 	return c
 }
 
 // Wait waits for the workers to end, after opts.Ended was closed. A medium that stalls holds it up.
-func (c *Caller) Wait() {
+func (c *storeCaller) Wait() {
 	c.mu.Lock()
 	c.over = true
 	c.mu.Unlock()
@@ -150,7 +149,7 @@ func (c *Caller) Wait() {
 }
 
 // staff begins a worker for a queue that has a call, unless there are enough.
-func (c *Caller) staff(d *Disk) {
+func (c *storeCaller) staff(d *storeQueue) {
 	if !d.hire() {
 		return
 	}
@@ -164,7 +163,7 @@ func (c *Caller) staff(d *Disk) {
 }
 
 // hire counts a worker in, if there are fewer than workers.
-func (d *Disk) hire() bool {
+func (d *storeQueue) hire() bool {
 	for n := d.workers.Load(); n < workers; n = d.workers.Load() {
 		if d.workers.CompareAndSwap(n, n+1) {
 			return true
@@ -174,7 +173,7 @@ func (d *Disk) hire() bool {
 }
 
 // serve runs calls of a tier until there is none, or the Caller ends.
-func (c *Caller) serve(d *Disk) {
+func (c *storeCaller) serve(d *storeQueue) {
 	for {
 		select {
 		case <-c.opts.Ended:
@@ -196,17 +195,17 @@ func (c *Caller) serve(d *Disk) {
 }
 
 // run makes a call, unless it was abandoned before it began.
-func (c *Caller) run(ctx context.Context, call *Call) {
+func (c *storeCaller) run(ctx context.Context, call *storeCall) {
 	if !call.state.CompareAndSwap(stateQueued, stateRunning) {
 		c.reclaim(call)
 		return
 	}
-	d, start := call.Disk, Nanotime()
+	d, start := call.Disk, nanotime()
 	call.begun.Store(start)
 	err := c.perform(workContext{ctx, &call.state}, call)
-	took := Nanotime() - start
+	took := nanotime() - start
 	d.ended.Add(1)
-	if call.op == Get {
+	if call.op == opGet {
 		d.Gets.Add(took)
 	} else {
 		d.Puts.Add(took)
@@ -220,11 +219,11 @@ func (c *Caller) run(ctx context.Context, call *Call) {
 }
 
 // perform does what a call asks for.
-func (c *Caller) perform(ctx context.Context, call *Call) error {
+func (c *storeCaller) perform(ctx context.Context, call *storeCall) error {
 	switch call.op {
-	case Get:
+	case opGet:
 		return c.opts.Store.Get(ctx, call.page, call.buf)
-	case Put:
+	case opPut:
 		return c.opts.Store.Put(ctx, call.Disk.Level, call.page, call.buf, c.opts.Kind(call.page))
 	default:
 		return c.opts.Store.Move(ctx, call.page, call.Disk.Level)
@@ -232,7 +231,7 @@ func (c *Caller) perform(ctx context.Context, call *Call) error {
 }
 
 // reclaim takes back the buffer and the frame of an abandoned call.
-func (c *Caller) reclaim(call *Call) {
+func (c *storeCaller) reclaim(call *storeCall) {
 	if call.Stage != nil {
 		c.opts.Staging.Put(call.Stage)
 		call.Stage = nil
@@ -248,13 +247,13 @@ func (c *Caller) reclaim(call *Call) {
 // tier, or to move it there. buf belongs to the call until End, and longer if End abandons it.
 // Begin waits for a place in the queue. It fails without a call if the breaker is open, if no call
 // of the tier ends for Stall, or when ctx or the Caller ends.
-func (c *Caller) Begin(ctx context.Context, op Op, d *Disk, page uint64, buf []byte) (*Call, error) {
+func (c *storeCaller) Begin(ctx context.Context, op storeOp, d *storeQueue, page uint64, buf []byte) (*storeCall, error) {
 	if !d.Breaker.Allow(time.Now()) {
 		return nil, d.CircuitOpen()
 	}
-	call, _ := c.pool.Get().(*Call)
+	call, _ := c.pool.Get().(*storeCall)
 	if call == nil {
-		call = &Call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+		call = &storeCall{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	}
 	call.op, call.Disk, call.page, call.buf, call.err, call.Stage, call.Frame = op, d, page, buf, nil, nil, nil
 	call.state.Store(stateQueued)
@@ -292,7 +291,7 @@ func (c *Caller) Begin(ctx context.Context, op Op, d *Disk, page uint64, buf []b
 // End waits for a call, for the end of ctx, which is the one of its Begin, or until the medium has
 // stalled for too long. It reports the outcome to the tier's breaker. abandoned reports whether the
 // call keeps its buffers: its Stage is to be replaced, and its Frame is lost to the caller.
-func (c *Caller) End(ctx context.Context, call *Call) (abandoned bool, err error) {
+func (c *storeCaller) End(ctx context.Context, call *storeCall) (abandoned bool, err error) {
 	d := call.Disk
 	seen := d.ended.Load()
 	stalled := false
@@ -308,7 +307,7 @@ func (c *Caller) End(ctx context.Context, call *Call) (abandoned bool, err error
 			return false, err
 		case <-call.timer.C:
 			now := d.ended.Load()
-			rest := c.opts.Breaker.Stall - time.Duration(Nanotime()-call.begun.Load())
+			rest := c.opts.Breaker.Stall - time.Duration(nanotime()-call.begun.Load())
 			switch running := call.state.Load() == stateRunning; {
 			case running && rest > 0:
 				call.timer.Reset(rest)
@@ -339,7 +338,7 @@ func (c *Caller) End(ctx context.Context, call *Call) (abandoned bool, err error
 }
 
 // stalled opens the circuit of a tier that did not answer for a time, and returns the error.
-func (d *Disk) stalled(after time.Duration) error {
+func (d *storeQueue) stalled(after time.Duration) error {
 	d.Failed.Add(1)
 	d.Breaker.Trip(time.Now())
 	return fmt.Errorf("%s did not answer for %v: %w: %w", d.Name, after, tiers.ErrUnavailable, tiers.ErrMedium)
@@ -347,7 +346,7 @@ func (d *Disk) stalled(after time.Duration) error {
 
 // report tells the breaker of the tier how a call ended. An error that concerns one page, or the
 // caller, is no failure of the tier.
-func (d *Disk) report(ctx context.Context, err error) {
+func (d *storeQueue) report(ctx context.Context, err error) {
 	if err != nil && ctx.Err() != nil {
 		d.Breaker.Withdraw()
 		return
@@ -364,5 +363,5 @@ func (d *Disk) report(ctx context.Context, err error) {
 // start is the origin of Nanotime.
 var start = time.Now()
 
-// Nanotime returns a monotonic time in nanoseconds.
-func Nanotime() int64 { return int64(time.Since(start)) }
+// nanotime returns a monotonic time in nanoseconds.
+func nanotime() int64 { return int64(time.Since(start)) }

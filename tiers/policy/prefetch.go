@@ -1,34 +1,35 @@
-// Package prefetch guesses which pages will be asked for next, from those that were: runs at a
-// constant stride, and pages that followed another one nearly every time. It measures how often each
-// kind of guess was right and guesses less while it is not.
+package policy
+
+// This file guesses which pages will be asked for next, from those that were: runs at a constant
+// stride, and pages that followed another one nearly every time. It measures how often each kind of
+// guess was right and guesses less while it is not.
 //
 // It only guesses. Whether a guess may take a frame is the page manager's affair.
-package prefetch
 
-// Source is where a guess comes from.
-type Source uint8
+// GuessSource is where a guess comes from.
+type GuessSource uint8
 
 // The sources.
 const (
-	Run         Source = iota // the next pages of a run
-	Correlation               // what followed in more than four fifths of the times
+	Run         GuessSource = iota // the next pages of a run
+	Correlation                    // what followed in more than four fifths of the times
 	sources
 )
 
-// Sources is how many there are.
-const Sources = int(sources)
+// GuessSources is how many there are.
+const GuessSources = int(sources)
 
 // String is the name that statistics use.
-func (s Source) String() string { return [...]string{"run", "correlation"}[s] }
+func (s GuessSource) String() string { return [...]string{"run", "correlation"}[s] }
 
 // Guess is a page that may be asked for soon.
 type Guess struct {
 	Page   uint64
-	Source Source
+	Source GuessSource
 }
 
-// Options bound a Predictor. The zero value has the defaults.
-type Options struct {
+// PredictorOptions bound a Predictor. The zero value has the defaults.
+type PredictorOptions struct {
 	// Depth is the most pages ahead of a run; 0 means 32, which at 2 MiB a page is 1.2 ms of the
 	// bus and 30 ms of a disk.
 	Depth int
@@ -37,8 +38,8 @@ type Options struct {
 	Entries int
 }
 
-// DefaultEntries is Options.Entries where it is 0.
-const DefaultEntries = 1 << 14
+// DefaultPredictorEntries is Options.Entries where it is 0.
+const DefaultPredictorEntries = 1 << 14
 
 // Numbers of the throttle.
 const (
@@ -77,19 +78,19 @@ func (a *account) depth(n int) int {
 
 // Predictor guesses for one tier. One goroutine at a time uses it.
 type Predictor struct {
-	opts     Options
+	opts     PredictorOptions
 	runs     runs
 	temporal temporal
 	accounts [sources]account
 }
 
-// New returns a Predictor that knows nothing yet and is trusted until it errs.
-func New(opts Options) *Predictor {
+// NewPredictor returns a Predictor that knows nothing yet and is trusted until it errs.
+func NewPredictor(opts PredictorOptions) *Predictor {
 	if opts.Depth <= 0 {
 		opts.Depth = 32
 	}
 	if opts.Entries <= 0 {
-		opts.Entries = DefaultEntries
+		opts.Entries = DefaultPredictorEntries
 	}
 	p := &Predictor{opts: opts, temporal: newTemporal(opts.Entries)}
 	for i := range p.accounts {
@@ -114,7 +115,7 @@ func (p *Predictor) Demand(page uint64, out []Guess) []Guess {
 }
 
 // Outcome says of a guess that was acted on whether its page was asked for while it was there.
-func (p *Predictor) Outcome(s Source, used bool) {
+func (p *Predictor) Outcome(s GuessSource, used bool) {
 	a := &p.accounts[s]
 	hit := 0.0
 	if used {
@@ -126,16 +127,16 @@ func (p *Predictor) Outcome(s Source, used bool) {
 	a.accuracy += (hit - a.accuracy) * weight
 }
 
-// Stats are what one source's guesses came to.
-type Stats struct {
+// PredictorStats are what one source's guesses came to.
+type PredictorStats struct {
 	// Used and Wasted count pages that were fetched, by whether they were asked for.
 	Used, Wasted uint64
 	// Accuracy is the recent share of those that were, 1 before the first.
 	Accuracy float64
 }
 
-// Stats reads a source's account.
-func (p *Predictor) Stats(s Source) Stats {
+// PredictorStats reads a source's account.
+func (p *Predictor) Stats(s GuessSource) PredictorStats {
 	a := p.accounts[s]
-	return Stats{Used: a.used, Wasted: a.wasted, Accuracy: a.accuracy}
+	return PredictorStats{Used: a.used, Wasted: a.wasted, Accuracy: a.accuracy}
 }

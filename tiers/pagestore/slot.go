@@ -1,4 +1,4 @@
-package segment
+package pagestore
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 // Claim marks the slot of a record that the index holds as used. It fails with ErrCorrupt when
 // there is no such slot or it is claimed twice. It is called after Open, for each record of the
 // index, and before Prune.
-func (d *Dir) Claim(l Loc) error {
+func (d *dir) Claim(l loc) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.segments[l.Segment]
@@ -37,7 +37,7 @@ func (d *Dir) Claim(l Loc) error {
 }
 
 // take marks a free slot as used by a record of blocks. The caller holds mu.
-func (d *Dir) take(s *segment, slot uint32, blocks uint16) {
+func (d *dir) take(s *segment, slot uint32, blocks uint16) {
 	s.used[slot/64] |= 1 << (slot % 64)
 	s.free--
 	d.used++
@@ -47,7 +47,7 @@ func (d *Dir) take(s *segment, slot uint32, blocks uint16) {
 // Prune ends recovery: it removes the files that hold no claimed record and cannot take one, and
 // lists the free slots. It is called once, after all records are claimed and before the first
 // Alloc.
-func (d *Dir) Prune() error {
+func (d *dir) Prune() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, s := range d.segments {
@@ -63,7 +63,7 @@ func (d *Dir) Prune() error {
 }
 
 // list offers a segment to Alloc if it has a free slot and takes records. The caller holds mu.
-func (d *Dir) list(s *segment) {
+func (d *dir) list(s *segment) {
 	if !s.listed && !s.retired && !s.draining && s.free > 0 {
 		s.listed = true
 		d.classes[s.blocks] = append(d.classes[s.blocks], s)
@@ -71,7 +71,7 @@ func (d *Dir) list(s *segment) {
 }
 
 // unlist takes a segment out of the offer. The caller holds mu.
-func (d *Dir) unlist(s *segment) {
+func (d *dir) unlist(s *segment) {
 	if s.listed {
 		s.listed = false
 		d.classes[s.blocks] = slices.DeleteFunc(d.classes[s.blocks], func(o *segment) bool { return o == s })
@@ -81,23 +81,23 @@ func (d *Dir) unlist(s *segment) {
 // Class is the slot length in blocks for a record of that many: exact up to 8, then in steps of an
 // eighth, and never more than a raw page needs. So at most an eighth of a slot is lost, and raw
 // pages lose nothing.
-func (d *Dir) Class(blocks int) int {
+func (d *dir) Class(blocks int) int {
 	if blocks > 8 {
 		step := 1 << (bits.Len(uint(blocks-1)) - 4)
 		blocks = (blocks + step - 1) / step * step
 	}
-	return min(blocks, BlocksFor(d.opts.PageSize))
+	return min(blocks, blocksFor(d.opts.PageSize))
 }
 
 // Alloc reserves a slot for a record of that many blocks. It fails with ErrFull when the cap or the
 // disk has no room.
-func (d *Dir) Alloc(blocks int) (Loc, error) {
-	if blocks < 1 || blocks > BlocksFor(d.opts.PageSize) {
-		return Loc{}, fmt.Errorf("allocate %d blocks for pages of %d bytes: %w", blocks, d.opts.PageSize,
+func (d *dir) Alloc(blocks int) (loc, error) {
+	if blocks < 1 || blocks > blocksFor(d.opts.PageSize) {
+		return loc{}, fmt.Errorf("allocate %d blocks for pages of %d bytes: %w", blocks, d.opts.PageSize,
 			tiers.ErrCorrupt)
 	}
 	if d.down != nil {
-		return Loc{}, d.down
+		return loc{}, d.down
 	}
 	class := d.Class(blocks)
 	d.mu.Lock()
@@ -105,13 +105,13 @@ func (d *Dir) Alloc(blocks int) (Loc, error) {
 	if len(d.classes[class]) == 0 {
 		if err := d.addSegment(class); err != nil {
 			if !errors.Is(err, tiers.ErrFull) {
-				return Loc{}, err
+				return loc{}, err
 			}
 			// Better a longer slot than none.
 			full := err
 			class = d.longerClass(class)
 			if class == 0 {
-				return Loc{}, full
+				return loc{}, full
 			}
 		}
 	}
@@ -122,12 +122,12 @@ func (d *Dir) Alloc(blocks int) (Loc, error) {
 	if s.free == 0 {
 		d.unlist(s)
 	}
-	return Loc{Segment: s.number, Slot: slot, Blocks: uint16(blocks)}, nil
+	return loc{Segment: s.number, Slot: slot, Blocks: uint16(blocks)}, nil
 }
 
 // longerClass returns the shortest class above one that has a free slot; 0 if there is none. The
 // caller holds mu.
-func (d *Dir) longerClass(class int) int {
+func (d *dir) longerClass(class int) int {
 	best := 0
 	for c, list := range d.classes {
 		if c > class && len(list) > 0 && (best == 0 || c < best) {
@@ -155,13 +155,13 @@ func (s *segment) firstFree() uint32 {
 
 // addSegment makes a file for a class, within the cap. An empty file of another class makes room
 // when need be. The caller holds mu.
-func (d *Dir) addSegment(class int) error {
+func (d *dir) addSegment(class int) error {
 	slot := int64(class) * vfs.BlockSize
 	h := fileHeader{
 		store: d.opts.Store, tier: d.opts.Tier, number: d.next, pageSize: d.opts.PageSize, blocks: class,
 		slots: int(max((d.opts.SegmentBytes-2*vfs.BlockSize)/slot, 1)),
 	}
-	if d.next > MaxSegment {
+	if d.next > maxSegment {
 		return fmt.Errorf("segment numbers are used up: %w", tiers.ErrFull)
 	}
 	own := func() int64 { return d.opts.Quota.left(d.opts.Capacity - d.opts.Reserve() - d.bytes) }
@@ -206,7 +206,7 @@ func (d *Dir) addSegment(class int) error {
 
 // Trim removes the files without a record when the quota is short, so that other directories have
 // the room. Segments that are being drained stay.
-func (d *Dir) Trim() error {
+func (d *dir) Trim() error {
 	if d.down != nil || !d.opts.Quota.short() {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (d *Dir) Trim() error {
 
 // Free gives a slot back, and panics if the slot is not in use. The caller guarantees that no
 // durable index entry points to it: the next record overwrites the slot.
-func (d *Dir) Free(l Loc) {
+func (d *dir) Free(l loc) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.segments[l.Segment]
@@ -239,7 +239,7 @@ func (d *Dir) Free(l Loc) {
 
 // Drain takes the segments of which less than a part is in use, and those retired, out of the offer
 // and returns their numbers. The caller moves what they hold elsewhere and then calls Undrain.
-func (d *Dir) Drain(part float64) map[uint32]bool {
+func (d *dir) Drain(part float64) map[uint32]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	numbers := map[uint32]bool{}
@@ -255,7 +255,7 @@ func (d *Dir) Drain(part float64) map[uint32]bool {
 
 // Undrain removes the drained segments that are empty by now and puts the others back into the
 // offer. It is called after the index has made the moves durable.
-func (d *Dir) Undrain() error {
+func (d *dir) Undrain() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error

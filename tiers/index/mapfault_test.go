@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package mapfault
+package index
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func mapped(t *testing.T, name string, pages int) (*os.File, []byte) {
 // install installs the handler.
 func install(t *testing.T) {
 	t.Helper()
-	if err := Install(); err != nil {
+	if err := InstallMapFault(); err != nil {
 		t.Fatalf("Install() = %v", err)
 	}
 }
@@ -70,9 +70,9 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("os.WriteFile = %v, want %v", err, syscall.ENOSPC)
 	}
-	before := Count()
+	before := MapFaults()
 	b[1] = 2
-	if n := Count() - before; n != 0 {
+	if n := MapFaults() - before; n != 0 {
 		t.Errorf("%d pages replaced, want none: the page has its place", n)
 	}
 	var all sync.WaitGroup
@@ -83,7 +83,7 @@ func TestFullDisk(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := Count() - before; n != pages-1 {
+	if n := MapFaults() - before; n != pages-1 {
 		t.Errorf("%d pages replaced, want %d", n, pages-1)
 	}
 	for page := 1; page < pages; page++ {
@@ -113,11 +113,11 @@ func TestTruncatedFile(t *testing.T) {
 	if err := f.Truncate(int64(pageSize)); err != nil {
 		t.Fatalf("f.Truncate: %v", err)
 	}
-	before := Count()
+	before := MapFaults()
 	if got := b[pageSize]; got != 0 {
 		t.Errorf("a page beyond the end of the file has %d, want 0", got)
 	}
-	if n := Count() - before; n != 1 {
+	if n := MapFaults() - before; n != 1 {
 		t.Errorf("%d pages replaced, want 1", n)
 	}
 }
@@ -163,7 +163,7 @@ func TestOtherFaults(t *testing.T) {
 		}()
 		read()
 	}
-	before := Count()
+	before := MapFaults()
 	var sink byte
 	func() {
 		defer func() {
@@ -180,7 +180,7 @@ func TestOtherFaults(t *testing.T) {
 	for range 100 {
 		fault(uintptr(unsafe.Pointer(&b[8])), func() { sink += b[8] })
 	}
-	if n := Count() - before; n != 0 {
+	if n := MapFaults() - before; n != 0 {
 		t.Errorf("%d pages replaced, want none", n)
 	}
 	_ = sink
