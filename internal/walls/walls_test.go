@@ -67,15 +67,7 @@ var walls = []wall{
 		reason: "names and rules of the queue are tested without a server",
 	},
 	{
-		of: "jobs/natsq/fairqueue", banned: []string{"github.com/nats-io/..."},
-		reason: "names and rules of the queue are tested without a server",
-	},
-	{
 		of: "jobs/natsq/quota", banned: []string{"github.com/nats-io/..."},
-		reason: "names and rules of the queue are tested without a server",
-	},
-	{
-		of: "jobs/natsq/publishmode", banned: []string{"github.com/nats-io/..."},
 		reason: "names and rules of the queue are tested without a server",
 	},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +

@@ -11,7 +11,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -34,7 +33,7 @@ func TestEndings(t *testing.T) {
 		if c.code != "" {
 			r.Error = &jobs.Error{Code: c.code}
 		}
-		if deadletters.Needed(r) != c.want {
+		if queue.NeedsLetter(r) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}

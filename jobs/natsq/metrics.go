@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -150,7 +150,7 @@ func (m *Metrics) settled(s wire.Source, r jobs.Result) {
 		return
 	}
 	m.failed.WithLabelValues(append(labels(s), string(r.Error.Code))...).Inc()
-	if deadletters.Needed(r) {
+	if queue.NeedsLetter(r) {
 		m.dead.WithLabelValues(labels(s)...).Inc()
 	}
 }

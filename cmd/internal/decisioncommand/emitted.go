@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
+	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 )
 
 // WithSwarm is OnSwarm for a function that needs the connection too.
@@ -59,7 +59,7 @@ func emitted(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 		list = c.Emissions.Follow
 	}
 	var failed error
-	if err := list(cmd.Context(), key, name, 0, func(e emissions.Stored) bool {
+	if err := list(cmd.Context(), key, name, 0, func(e rules.Stored) bool {
 		if e.Identity != of { // of an earlier swarm with the key
 			return true
 		}
@@ -79,7 +79,7 @@ func emitted(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 }
 
 // votes returns the ballots of an emission for the table.
-func votes(e emissions.Stored) string {
+func votes(e rules.Stored) string {
 	var all []string
 	for c, n := range e.Votes {
 		all = append(all, fmt.Sprintf("%s %d", e.Candidates[c], n))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -20,9 +20,9 @@ func facts() *cluster.State {
 	at := time.Date(2026, 11, 23, 8, 30, 0, 0, time.UTC)
 	return &cluster.State{
 		Frame: 7, At: at,
-		NATS: servers.Report{
+		NATS: telemetry.ServerReport{
 			Server: "n1", Version: "2.15.2", Servers: []string{"a:1", "b:1", "c:1"}, Store: 3 << 20,
-			Streams: []servers.Stream{{Name: "EXO_DEAD", Replicas: 3, Leaderless: true}, {
+			Streams: []telemetry.ServerStream{{Name: "EXO_DEAD", Replicas: 3, Leaderless: true}, {
 				Name: "EXO_JOBS_CPU", Replicas: 3, Leader: "n1", Behind: []string{"n3"},
 			}},
 		},

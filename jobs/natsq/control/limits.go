@@ -1,6 +1,6 @@
 // Package control stores what operators tell the workers of a pool: which kinds are paused, and the
-// limits of tenants. It applies the limits of submissions; the limits of running jobs are applied
-// by package limiter.
+// limits of tenants. It applies the limits of submissions, holds a worker to the limits of running
+// jobs (Limiter), and renews the leases of its jobs (Keeper).
 //
 // A limit of queued jobs is approximate. Each connection counts its own submissions, and asks the
 // server for the number of jobs once per second at most, so several submitters together can exceed

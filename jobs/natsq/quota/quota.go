@@ -1,5 +1,5 @@
-// Package quota computes what a tenant may use: the limits in effect, and how the workers of a pool
-// share them.
+// Package quota computes what a tenant may use: the limits in effect, how the workers of a pool share
+// them, and which source of jobs is next (FairQueue).
 //
 // It does no I/O and reads no clock. The caller stores the record of a tenant with compare-and-set.
 package quota

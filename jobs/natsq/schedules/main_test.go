@@ -8,12 +8,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -43,6 +41,6 @@ func another(t testing.TB, s *server.Server) *Schedules {
 	t.Cleanup(c.Close)
 	var q *queue.Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = queue.New(c, registry.New(c), o, control.New(c), results.New(c), deadletters.New(c, nil))
+	q = queue.New(c, registry.New(c), o, control.New(c), queue.NewResults(c), queue.NewDeadLetters(c, nil))
 	return New(c, q)
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -41,12 +40,12 @@ import (
 type Schedules struct {
 	conn    *natsconn.Conn
 	queue   *queue.Queue
-	results *results.Results
+	results *queue.Results
 }
 
 // New returns the schedules that a connection reaches. The connection stays the caller's. Nothing
 // runs before Run.
-func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q, results.New(c)} }
+func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q, queue.NewResults(c)} }
 
 const (
 	// grace is the delay after which a time counts as missed. An election of the servers takes up
