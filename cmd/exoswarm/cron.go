@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/schema"
@@ -72,7 +71,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 	for _, c := range all {
 		connect.Flags(c.Flags())
 	}
-	listing.Flag(list.Flags())
+	command.ListFlag(list.Flags())
 	return command.Group("cron", "Submit jobs at set times", all...)
 }
 
@@ -144,7 +143,7 @@ func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
 		"LAST")
 	if err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/redact"
@@ -63,9 +62,9 @@ func jobCommand() *cobra.Command {
 	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
 		connect.Flags(c.Flags())
-		listing.Flag(c.Flags())
+		command.ListFlag(c.Flags())
 	}
-	// It has no listing.Flag: its -o is a file.
+	// It has no command.ListFlag: its -o is a file.
 	output := jobOutputCommand()
 	connect.Flags(output.Flags())
 	return command.Group("job", "Show, cancel and repeat jobs", append(all, output,
@@ -112,7 +111,7 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 // The result is read first, and again when the job is not found, because it may end between the
 // two requests.
 func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
 		"DETAIL")
 	if err != nil {
 		return err
@@ -164,7 +163,7 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 		return err
 	}
 	over, _ := cmd.Flags().GetBool("all")
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
 		"ATTEMPTS", "WORKER", "SINCE", "DETAIL")
 	if err != nil {
 		return err
@@ -225,7 +224,7 @@ type logView struct {
 // unknown id is jobs.ErrNotFound.
 func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	follow, _ := cmd.Flags().GetBool("follow")
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,8 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/speccommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/tunecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers"  // of databases and object stores
-	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
-	_ "github.com/exoswarm/exoswarm/internal/bucket/s3bucket"  // s3://
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
+	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud"    // s3:// and gs://
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 

@@ -15,7 +15,6 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/schema"
@@ -43,7 +42,7 @@ ends with an error that names the line. The batches before it are stored.`,
 	}
 	f := cmd.Flags()
 	connect.Flags(f)
-	listing.Flag(f)
+	command.ListFlag(f)
 	// One job; with --file the lines have these fields.
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "kind of the job, which selects its handler")
@@ -115,7 +114,7 @@ func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	if wait {
 		return waitFor(cmd, id, c.Result)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), f, "JOB")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), f, "JOB")
 	if err != nil {
 		return err
 	}
@@ -218,7 +217,7 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
 	if err != nil {
 		return err
 	}
@@ -248,7 +247,7 @@ func submitFile(cmd *cobra.Command, c jobclient.Client, file string) error {
 		defer f.Close()
 		in = f
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB")
 	if err != nil {
 		return err
 	}

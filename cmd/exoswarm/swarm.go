@@ -22,7 +22,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/specfile"
@@ -176,7 +175,7 @@ creates a swarm with such a graph.`,
 		connect.Flags(c.Flags())
 		// The others print a list; these print a line to stderr.
 		if c != remove && c != create && c != reset && c != trim {
-			listing.Flag(c.Flags())
+			command.ListFlag(c.Flags())
 		}
 		// These wait for answers of GPU agents.
 		if c != remove && c != list && c != orphans {
@@ -373,7 +372,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
 		"SHARDS", "CREATED", "STATE", "ERROR")
 	if err != nil {
 		return err
@@ -440,7 +439,7 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if count < 1 {
 		return command.Usage("swarm tick: --count %d: use 1 or more", count)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
 	if err != nil {
 		return err
 	}
@@ -511,7 +510,7 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/evaluation"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -444,7 +443,7 @@ func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, err
 	for _, name := range replaced {
 		delete(params, name)
 	}
-	d, err := celldetector.New(celldetector.Options{Values: params, Agents: s.Agents, Seed: o.Seed})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: params, Agents: s.Agents, Seed: o.Seed})
 	if err != nil {
 		return out, jobs.Errorf(jobs.CodeInvalid, "tune: alarm %v with %d agents: %v", s.Alarm, s.Agents, err)
 	}
@@ -487,7 +486,7 @@ func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, err
 var replaced = []string{"false_alarm_rate", "alarms_per_day", "entities"}
 
 // run scores a series.
-func run(d *celldetector.Detector, s Series, features int) (*evaluation.Series, error) {
+func run(d *evaluation.CellDetector, s Series, features int) (*evaluation.Series, error) {
 	o, err := d.Run(s.Times, s.Rows, features)
 	if err != nil {
 		return nil, fmt.Errorf("series %s: %w", s.Name, err)

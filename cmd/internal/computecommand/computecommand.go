@@ -17,9 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/npy"
-	"github.com/exoswarm/exoswarm/internal/ops/compute"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -145,7 +143,7 @@ func show(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Swarm) err
 	for _, o := range c.Outputs {
 		columns = append(columns, strings.ToUpper(o.Name))
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}
@@ -158,7 +156,7 @@ func show(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Swarm) err
 		values := map[string]any{}
 		for _, o := range c.Outputs {
 			row = append(row, o.Text(i))
-			values[o.Name] = compute.Value(o, i)
+			values[o.Name] = swarmclient.OutputValue(o, i)
 		}
 		item["values"] = values
 		if err := p.Item(item, row...); err != nil {

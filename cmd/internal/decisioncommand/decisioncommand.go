@@ -9,7 +9,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -106,7 +105,7 @@ func Outcome(cmd *cobra.Command, s *swarmclient.Swarm) error {
 // and, if it is elected or agents hear it, its vote, and reactions. leader is null and reactions are
 // left out where there are none.
 func show(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, error)) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER",
 		"PRIORITY", "TERM", "REACTIONS")
 	if err != nil {
 		return err
@@ -167,7 +166,7 @@ func fuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if want.By == swarms.ByVote {
 		columns[0] = "CANDIDATE"
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
@@ -48,7 +48,7 @@ func emitted(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 			return err
 		}
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "NAME", "ROUND", "WINNER", "VOTES", "LEADER", "TERM")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "NAME", "ROUND", "WINNER", "VOTES", "LEADER", "TERM")
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/internal/observationfile"
 	"github.com/exoswarm/exoswarm/internal/runinput"
@@ -22,7 +21,7 @@ import (
 //
 // Fields: node, updates, age, which is null of a node that was never updated, and units.
 func Knowledge(cmd *cobra.Command, s *swarmclient.Swarm, nodes []uint32) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "NODE", "UPDATES", "AGE", "UNITS")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "NODE", "UPDATES", "AGE", "UNITS")
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func learn(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return err
 	}
 	l.Replace, _ = cmd.Flags().GetBool("set")
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "NODES", "ENTRIES")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "NODES", "ENTRIES")
 	if err != nil {
 		return err
 	}

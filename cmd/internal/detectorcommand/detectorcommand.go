@@ -18,7 +18,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/detectors"
 	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/specfile"
@@ -100,7 +99,7 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 		connect.Flags(c.Flags())
 	}
 	for _, c := range []*cobra.Command{list, show, logs} {
-		listing.Flag(c.Flags())
+		command.ListFlag(c.Flags())
 	}
 	return command.Group("detector", "Detectors that last on a cluster", append(all, why)...)
 }
@@ -166,7 +165,7 @@ func detectorList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 
 // printDetectors prints a table of detectors.
 func printDetectors(cmd *cobra.Command, all []detectors.Detector) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "DETECTOR", "STATE", "SINCE", "WORKER", "ROWS", "REJECTED",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "DETECTOR", "STATE", "SINCE", "WORKER", "ROWS", "REJECTED",
 		"ENTITIES", "DECISIONS", "ANOMALIES", "DETAIL")
 	if err != nil {
 		return err
@@ -225,7 +224,7 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			return fmt.Errorf("detector show: %w", err)
 		}
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "PROPERTY", "VALUE")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "PROPERTY", "VALUE")
 	if err != nil {
 		return err
 	}

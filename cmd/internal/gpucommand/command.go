@@ -22,7 +22,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/npy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
@@ -53,7 +52,7 @@ func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command 
 		c.Args = cobra.NoArgs
 		f := c.Flags()
 		natsFlags(f)
-		listing.Flag(f)
+		command.ListFlag(f)
 		f.String("id", "", "id of the job; empty: a new one")
 		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
 		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
@@ -351,7 +350,7 @@ func execute(cmd *cobra.Command, c jobclient.Client, j jobs.Job, out any) (jobs.
 // where the job ran; the other formats have the whole jobs.Result. It comes after the files are
 // written, so an output that cannot be written shows no success.
 func show(cmd *cobra.Command, r jobs.Result, ran gpujob.Ran, column string, value any) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), column, "DEVICE", "SECONDS", "WORKER", "JOB")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), column, "DEVICE", "SECONDS", "WORKER", "JOB")
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -170,7 +169,7 @@ type unusedGraph struct {
 
 // List adds the graphs that nobody uses to the list of swarm orphans, and returns them. Without
 // --snapshots there are none.
-func (open Open) List(cmd *cobra.Command, c *natsq.Conn, p *listing.Printer) (names []string, err error) {
+func (open Open) List(cmd *cobra.Command, c *natsq.Conn, p *command.Printer) (names []string, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if place == "" {
 		return nil, nil

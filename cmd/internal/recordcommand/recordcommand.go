@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/export"
-	"github.com/exoswarm/exoswarm/internal/recording"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -148,8 +147,8 @@ func watch(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 		if err != nil {
 			return err
 		}
-		o := recording.Options{Format: p.format, IDName: id, Timed: p.ticks == 0, Frames: 1 + p.ticks/p.every}
-		r, err := recording.New(w, o)
+		o := export.RecordingOptions{Format: p.format, IDName: id, Timed: p.ticks == 0, Frames: 1 + p.ticks/p.every}
+		r, err := export.NewRecording(w, o)
 		if err != nil {
 			return err
 		}
@@ -173,14 +172,14 @@ func watch(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 
 // refusal returns errors of recordings that the user's choice of variables causes as those of usage.
 func refusal(err error) error {
-	if errors.Is(err, recording.ErrFormat) {
+	if errors.Is(err, export.ErrRecordingFormat) {
 		return command.Usage("swarm watch: %v", err)
 	}
 	return err
 }
 
 // byTick steps the swarm, and adds a frame after each p.every steps.
-func byTick(ctx context.Context, s *swarmclient.Swarm, p plan, look looker, r *recording.Recording) error {
+func byTick(ctx context.Context, s *swarmclient.Swarm, p plan, look looker, r *export.Recording) error {
 	for done := p.every; done <= p.ticks; done += p.every {
 		if _, err := s.Tick(ctx, p.every); err != nil {
 			return fmt.Errorf("after %d of %d ticks: %w", done-p.every, p.ticks, err)
@@ -199,7 +198,7 @@ func byTick(ctx context.Context, s *swarmclient.Swarm, p plan, look looker, r *r
 
 // byTime adds a frame once an interval, until the time is over or ctx ends. A question that ctx has
 // cut off is no frame.
-func byTime(ctx context.Context, p plan, look looker, r *recording.Recording) error {
+func byTime(ctx context.Context, p plan, look looker, r *export.Recording) error {
 	over := time.NewTimer(p.lasts)
 	defer over.Stop()
 	next := time.NewTicker(p.pauses)
@@ -226,11 +225,11 @@ func byTime(ctx context.Context, p plan, look looker, r *recording.Recording) er
 }
 
 // looker asks the swarm once, and returns a frame with the name of what has a row, such as agent.
-type looker func(ctx context.Context) (recording.Frame, string, error)
+type looker func(ctx context.Context) (export.Frame, string, error)
 
 // looker returns what asks for the frames of the plan.
 func (p plan) looker(s *swarmclient.Swarm) looker {
-	return func(ctx context.Context) (f recording.Frame, id string, err error) {
+	return func(ctx context.Context) (f export.Frame, id string, err error) {
 		switch {
 		case p.compute != "":
 			f, id, err = computed(ctx, s, p.compute)
@@ -247,7 +246,7 @@ func (p plan) looker(s *swarmclient.Swarm) looker {
 }
 
 // states returns a frame of agents that are addressed.
-func states(ctx context.Context, s *swarmclient.Swarm, p plan) (f recording.Frame, err error) {
+func states(ctx context.Context, s *swarmclient.Swarm, p plan) (f export.Frame, err error) {
 	all, err := s.AgentStates(ctx, p.agents)
 	if err != nil {
 		return f, err
@@ -257,37 +256,37 @@ func states(ctx context.Context, s *swarmclient.Swarm, p plan) (f recording.Fram
 		valid[i] = int(v) < len(s.Spec().Vote.Candidates)
 	}
 	f.IDs = all.Agent
-	f.Columns = []recording.Column{{Name: "vote", Values: all.Vote, Width: 1, Valid: valid}}
+	f.Columns = []export.Column{{Name: "vote", Values: all.Vote, Width: 1, Valid: valid}}
 	if all.Width > 0 {
-		f.Columns = append(f.Columns, recording.Column{Name: "state", Values: all.State, Width: all.Width})
+		f.Columns = append(f.Columns, export.Column{Name: "state", Values: all.State, Width: all.Width})
 	}
 	f.Columns, err = p.choose(f.Columns)
 	return f, err
 }
 
 // variables returns a frame of agents whose groups are addressed.
-func variables(ctx context.Context, s *swarmclient.Swarm, p plan) (f recording.Frame, err error) {
+func variables(ctx context.Context, s *swarmclient.Swarm, p plan) (f export.Frame, err error) {
 	all, err := s.AgentVariables(ctx, p.agents)
 	if err != nil {
 		return f, err
 	}
 	f.IDs = all.Agent
 	if all.Width > 0 {
-		f.Columns = append(f.Columns, recording.Column{Name: "embedding", Values: all.Embedding, Width: all.Width})
+		f.Columns = append(f.Columns, export.Column{Name: "embedding", Values: all.Embedding, Width: all.Width})
 	}
 	for _, v := range all.Vars {
-		f.Columns = append(f.Columns, recording.Column{Name: v.Name, Values: v.Values, Width: v.Width})
+		f.Columns = append(f.Columns, export.Column{Name: v.Name, Values: v.Values, Width: v.Width})
 	}
 	f.Columns, err = p.choose(f.Columns)
 	return f, err
 }
 
 // choose returns the columns that --variables names, in its order.
-func (p plan) choose(all []recording.Column) ([]recording.Column, error) {
+func (p plan) choose(all []export.Column) ([]export.Column, error) {
 	if len(p.variables) == 0 {
 		return all, nil
 	}
-	chosen := make([]recording.Column, len(p.variables))
+	chosen := make([]export.Column, len(p.variables))
 	for i, name := range p.variables {
 		names := make([]string, len(all))
 		for j, c := range all {
@@ -309,7 +308,7 @@ func (p plan) choose(all []recording.Column) ([]recording.Column, error) {
 }
 
 // computed returns a frame of the results of a text.
-func computed(ctx context.Context, s *swarmclient.Swarm, text string) (f recording.Frame, id string, err error) {
+func computed(ctx context.Context, s *swarmclient.Swarm, text string) (f export.Frame, id string, err error) {
 	c, err := s.Compute(ctx, swarms.Compute{Text: text})
 	if err != nil {
 		return f, "", err
@@ -331,8 +330,8 @@ func computed(ctx context.Context, s *swarmclient.Swarm, text string) (f recordi
 }
 
 // columnOf returns the results of one output. Integers stay exact.
-func columnOf(o swarmclient.Output, nodes int) recording.Column {
-	c := recording.Column{Name: o.Name, Width: 1, Valid: make([]bool, nodes)}
+func columnOf(o swarmclient.Output, nodes int) export.Column {
+	c := export.Column{Name: o.Name, Width: 1, Valid: make([]bool, nodes)}
 	floats, ints, words, bytes := []float64(nil), []int64(nil), []uint64(nil), []uint8(nil)
 	for i := range nodes {
 		v, exists := o.Number(i)

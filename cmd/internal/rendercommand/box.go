@@ -7,7 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/dotpicture"
+	"github.com/exoswarm/exoswarm/internal/picture"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -37,8 +37,8 @@ func (p *plan) fitBox(s *swarmclient.Swarm) error {
 	return nil
 }
 
-func (p *plan) dots() dotpicture.Size {
-	return dotpicture.Size{Width: p.width, Height: p.height, Side: p.scale}
+func (p *plan) dots() picture.DotSize {
+	return picture.DotSize{Width: p.width, Height: p.height, Side: p.scale}
 }
 
 // box draws the agents of a box at their places on the first two axes. The colour of a boid is the
@@ -46,7 +46,7 @@ func (p *plan) dots() dotpicture.Size {
 func box(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, error) {
 	sides, boids := s.Spec().Neighbours.Space.Sides(), len(s.Spec().Features) > len(s.Spec().Neighbours.Space.Sides())
 	width := len(s.Spec().Features)
-	all := make([]dotpicture.Dot, 0, s.Spec().Agents)
+	all := make([]picture.Dot, 0, s.Spec().Agents)
 	ids := make([]uint32, 0, min(swarms.MaxAddressed, swarms.MaxState/(4+1+4*width)))
 	for id := range s.Spec().Agents {
 		if ids = append(ids, uint32(id)); len(ids) < cap(ids) && id < s.Spec().Agents-1 {
@@ -61,12 +61,12 @@ func box(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, er
 				continue
 			}
 			v := found.State[i*found.Width:][:found.Width]
-			dot := dotpicture.Dot{X: float64(v[0]) / sides[0], Y: float64(v[1]) / sides[1], Colour: dotpicture.Pale}
+			dot := picture.Dot{X: float64(v[0]) / sides[0], Y: float64(v[1]) / sides[1], Colour: picture.Pale}
 			switch dims := len(sides); {
 			case boids && (v[dims] != 0 || v[dims+1] != 0):
-				dot.Colour = dotpicture.Direction(float64(v[dims]), float64(v[dims+1]))
+				dot.Colour = picture.Direction(float64(v[dims]), float64(v[dims+1]))
 			case state != 0:
-				dot.Colour = dotpicture.Plain
+				dot.Colour = picture.Plain
 			}
 			all = append(all, dot)
 		}

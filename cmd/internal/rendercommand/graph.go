@@ -8,9 +8,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/gridpicture"
+	"github.com/exoswarm/exoswarm/internal/picture"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
-	"github.com/exoswarm/exoswarm/internal/tickchart"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -19,7 +18,7 @@ func chart(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 	if !s.Spec().ByAgent() {
 		return command.Usage("swarm render: -o %s: agents of %s do not tick: its groups are addressed", p.out, s.ID())
 	}
-	c := tickchart.Chart{
+	c := picture.Chart{
 		Title: fmt.Sprintf("%s: agents by state, of %d", s.ID(), s.Spec().Agents), Names: s.Spec().Vote.Candidates,
 	}
 	for done := p.every; done <= p.ticks; done += p.every {
@@ -92,7 +91,7 @@ func raster(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 	if err != nil {
 		return err
 	}
-	if err := runoutput.WriteFile(p.out, func(w io.Writer) error { return gridpicture.PNG(w, m) }); err != nil {
+	if err := runoutput.WriteFile(p.out, func(w io.Writer) error { return picture.PNG(w, m) }); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%s: %d agents after 0 to %d steps\n", p.out, p.height, p.ticks)

@@ -15,9 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/gridpicture"
+	"github.com/exoswarm/exoswarm/internal/picture"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
-	"github.com/exoswarm/exoswarm/internal/tickchart"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -110,10 +109,10 @@ func planOf(cmd *cobra.Command) (p plan, err error) {
 				return p, command.Usage("swarm render: -o %s: --%s is for pictures: leave it out", p.out, name)
 			}
 		}
-		if p.ticks < 1 || p.ticks/max(p.every, 1) > tickchart.MaxPoints {
+		if p.ticks < 1 || p.ticks/max(p.every, 1) > picture.MaxPoints {
 			return p, command.Usage("swarm render: -o %s: --ticks %d: a chart has 1 to %d points, one for each "+
 				"--every "+
-				"of them", p.out, p.ticks, tickchart.MaxPoints)
+				"of them", p.out, p.ticks, picture.MaxPoints)
 		}
 	case f.Changed("every") || f.Changed("rate"):
 		return p, command.Usage("swarm render: -o %s: --every and --rate are for a .gif: leave them out", p.out)
@@ -125,10 +124,10 @@ func planOf(cmd *cobra.Command) (p plan, err error) {
 		return p, command.Usage("swarm render: --every %d: use 1 to %d", p.every, swarms.MaxTicks)
 	case p.ticks%p.every != 0:
 		return p, command.Usage("swarm render: --ticks %d: use a multiple of --every, %d", p.ticks, p.every)
-	case p.scale < 1 || p.scale > gridpicture.MaxScale:
-		return p, command.Usage("swarm render: --scale %d: use 1 to %d", p.scale, gridpicture.MaxScale)
-	case p.rate < 1 || p.rate > gridpicture.MaxRate:
-		return p, command.Usage("swarm render: --rate %d: use 1 to %d", p.rate, gridpicture.MaxRate)
+	case p.scale < 1 || p.scale > picture.MaxScale:
+		return p, command.Usage("swarm render: --scale %d: use 1 to %d", p.scale, picture.MaxScale)
+	case p.rate < 1 || p.rate > picture.MaxRate:
+		return p, command.Usage("swarm render: --rate %d: use 1 to %d", p.rate, picture.MaxRate)
 	}
 	return p, nil
 }
@@ -175,8 +174,8 @@ func (p *plan) fit(s *swarmclient.Swarm) error {
 	return nil
 }
 
-func (p *plan) size() gridpicture.Size {
-	return gridpicture.Size{Width: p.width, Height: p.height, Scale: p.scale, States: p.states}
+func (p *plan) size() picture.GridSize {
+	return picture.GridSize{Width: p.width, Height: p.height, Scale: p.scale, States: p.states}
 }
 
 // render draws the pictures, and writes the file at the end. Steps that were made before an error
@@ -191,16 +190,16 @@ func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 	case s.Spec().OnGraph():
 		return raster(cmd, s, p)
 	}
-	fit, picture, of := p.fit, cells, "agents"
+	fit, draws, of := p.fit, cells, "agents"
 	if s.Spec().InBox() {
-		fit, picture, of = p.fitBox, box, "pixels"
+		fit, draws, of = p.fitBox, box, "pixels"
 	}
 	if err := fit(s); err != nil {
 		return err
 	}
 	var frames []*image.Paletted
 	draw := func() error {
-		m, err := picture(cmd.Context(), s, p)
+		m, err := draws(cmd.Context(), s, p)
 		frames = append(frames, m)
 		return err
 	}
@@ -229,9 +228,9 @@ func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 	}
 	err := runoutput.WriteFile(p.out, func(w io.Writer) error {
 		if p.film {
-			return gridpicture.GIF(w, frames, p.rate)
+			return picture.GIF(w, frames, p.rate)
 		}
-		return gridpicture.PNG(w, frames[0])
+		return picture.PNG(w, frames[0])
 	})
 	if err != nil {
 		return err

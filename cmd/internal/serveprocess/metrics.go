@@ -3,7 +3,6 @@ package serveprocess
 import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/families"
-	"github.com/exoswarm/exoswarm/internal/ops/exporter"
 )
 
 // Families returns the metric families of exoswarm ui, and of exoswarm serve without its agents,
@@ -13,6 +12,6 @@ func Families() ([]families.Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.Register(exporter.New(nil))
+	err = r.Register(newExporter(nil))
 	return r.Families(), err
 }

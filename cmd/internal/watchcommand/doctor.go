@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/ops/bundle"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -142,8 +141,8 @@ func readBundle(name string) (*doctor.Facts, error) {
 	if err != nil {
 		return nil, command.Usage("--bundle: %v", err)
 	}
-	f, err := bundle.Facts(file, info.Size())
-	if errors.Is(err, bundle.ErrFormat) {
+	f, err := doctor.BundleFacts(file, info.Size())
+	if errors.Is(err, doctor.ErrBundle) {
 		return nil, command.Usage("--bundle %s: %v", name, err)
 	}
 	return f, err
@@ -175,7 +174,7 @@ func writeBundle(cmd *cobra.Command, _ []string, c *natsq.Conn) (err error) {
 	name, _ := cmd.Flags().GetString("output")
 	length, _ := cmd.Flags().GetDuration("for")
 	most, _ := cmd.Flags().GetInt64("max")
-	o := bundle.Options{Profile: length, Max: most << 20}
+	o := doctor.BundleOptions{Profile: length, Max: most << 20}
 	o.Agents, _ = cmd.Flags().GetStringSlice("agents")
 	o.Lite, _ = cmd.Flags().GetBool("lite")
 	o.Version, _ = command.Version()
@@ -196,7 +195,7 @@ func writeBundle(cmd *cobra.Command, _ []string, c *natsq.Conn) (err error) {
 			err = errors.Join(err, os.Remove(name))
 		}
 	}()
-	m, err := bundle.Write(cmd.Context(), file, bundle.Over(c), o)
+	m, err := doctor.WriteBundle(cmd.Context(), file, doctor.BundleOver(c), o)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
-	"github.com/exoswarm/exoswarm/internal/ops/screen"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -34,7 +33,7 @@ func Status() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return writeState(cmd, s, func(w io.Writer) error { return screen.Status(w, s) })
+			return writeState(cmd, s, func(w io.Writer) error { return writeStatus(w, s) })
 		}),
 	}
 	connect.Flags(cmd.Flags())
@@ -99,13 +98,13 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return command.Usage("--interval %v: use 100ms or more", interval)
 	}
 	// Times on a screen are those of the user; JSON has UTC.
-	o := screen.Options{Local: time.Local}
+	o := screenOptions{Local: time.Local}
 	switch name, _ := cmd.Flags().GetString("view"); name {
 	case "agents":
 	case "queues":
-		o.View = screen.Queues
+		o.View = Queues
 	case "swarms":
-		o.View = screen.Swarms
+		o.View = Swarms
 	default:
 		return command.Usage("--view %q: use agents, queues or swarms", name)
 	}
@@ -121,7 +120,7 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			return err
 		}
 		return writeState(cmd, s, func(w io.Writer) error {
-			_, err := w.Write(screen.Frame(s, o))
+			_, err := w.Write(frame(s, o))
 			return err
 		})
 	}
@@ -133,7 +132,7 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // states and draws the last frame. The goroutine that reads keys may outlive it, because a read of
 // a terminal cannot be interrupted.
 func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interval time.Duration,
-	o screen.Options,
+	o screenOptions,
 ) error {
 	old, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -197,7 +196,7 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 			case 'q', 3, 4: // Ctrl-C and Ctrl-D come as bytes in raw mode
 				return nil
 			case '1', '2', '3':
-				o.View, order = screen.View(k-'1'), 0
+				o.View, order = screenView(k-'1'), 0
 			case 's':
 				// The order begins again with the first column after the last.
 				order++
@@ -205,7 +204,7 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 				paused = !paused
 			}
 			// Every key but p redraws; an unknown key redraws the same frame.
-			sorts := screen.SortsOf(o.View)
+			sorts := sortsOf(o.View)
 			o.Sort = sorts[order%len(sorts)]
 		}
 		if shown == nil {
@@ -215,7 +214,7 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 		if width, height, err := term.GetSize(int(out.Fd())); err == nil {
 			o.Width, o.Height = width, height-1
 		}
-		draw(out, screen.Frame(shown, o), paused, o.Sort)
+		draw(out, frame(shown, o), paused, o.Sort)
 	}
 }
 
