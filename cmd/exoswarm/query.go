@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/entities"
@@ -80,13 +80,13 @@ func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 		return command.Usage("swarm query: use one of --agents, --groups, --key, --knowledge and --outcome, as " +
 			"in --agents 1,5-9")
 	case outcome:
-		return decisioncommand.Outcome(cmd, s)
+		return swarmcommand.Outcome(cmd, s)
 	case knowledge != "":
 		ids, err := parseIDs(knowledge)
 		if err != nil {
 			return command.Usage("swarm query: --knowledge: %v", err)
 		}
-		return decisioncommand.Knowledge(cmd, s, ids)
+		return swarmcommand.Knowledge(cmd, s, ids)
 	case len(keys) > 0:
 		return queryKeys(cmd, c, s, keys)
 	}

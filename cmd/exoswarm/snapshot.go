@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -52,7 +52,7 @@ func snapshotCommand() *cobra.Command {
 		command.ListFlag(c.Flags())
 		keyFileFlag(c.Flags())
 	}
-	all = append(all, exportcommand.Snapshot(inBucket))
+	all = append(all, swarmcommand.NewSnapshotExport(inBucket))
 	return command.Group("snapshot", "List, show, verify and export snapshots of swarms, without a cluster", all...)
 }
 

@@ -1,6 +1,4 @@
-// Package exportcommand is the commands that write a state variable of a whole swarm to a file:
-// exoswarm swarm export and exoswarm snapshot export.
-package exportcommand
+package swarmcommand
 
 import (
 	"bufio"
@@ -26,8 +24,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// Hooks are the parts of the program that the command of a swarm shares with others.
-type Hooks struct {
+// ExportHooks are the parts of the program that the command of a swarm shares with others.
+type ExportHooks struct {
 	// WithSwarm makes what a command runs of a function that gets the connection and the swarm of
 	// its first argument.
 	WithSwarm func(fn func(*cobra.Command, *natsq.Conn, *swarmclient.Swarm) error) func(*cobra.Command, []string) error
@@ -50,8 +48,8 @@ their ids. An .arrow file has the columns agent and group besides, and the key c
 entities of the groups. bfloat16 is written as float32. The file appears when it is complete and all
 checksums are right.`
 
-// Swarm returns exoswarm swarm export.
-func Swarm(h Hooks) *cobra.Command {
+// NewExport returns exoswarm swarm export.
+func NewExport(h ExportHooks) *cobra.Command {
 	c := flags(&cobra.Command{
 		Use:   "export NAME --variable VARIABLE -o FILE.npy|FILE.arrow --snapshots PLACE",
 		Short: "Write a state variable of all agents or groups to a file", Args: cobra.ExactArgs(1),
@@ -70,7 +68,7 @@ and --from reads one that exists. Keys are those of the moment of the command.
 	f.Duration("timeout", time.Minute, "longest wait for the snapshot")
 	connect.Flags(f)
 	onSwarm := h.WithSwarm(func(cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm) error {
-		return swarm(h, cmd, conn, s)
+		return exportSwarm(h, cmd, conn, s)
 	})
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		// What can be wrong with flags is found before the connection is made.
@@ -85,9 +83,9 @@ and --from reads one that exists. Keys are those of the moment of the command.
 	return c
 }
 
-// Snapshot returns exoswarm snapshot export. inBucket makes what it runs of a function that gets the
+// NewSnapshotExport returns exoswarm snapshot export. inBucket makes what it runs of a function that gets the
 // place of its first argument and the other arguments.
-func Snapshot(inBucket func(func(*cobra.Command, bucket.Bucket, []string) error) func(*cobra.Command, []string) error,
+func NewSnapshotExport(inBucket func(func(*cobra.Command, bucket.Bucket, []string) error) func(*cobra.Command, []string) error,
 ) *cobra.Command {
 	c := flags(&cobra.Command{
 		Use:   "export PLACE NAME --variable VARIABLE -o FILE.npy|FILE.arrow",
@@ -100,7 +98,7 @@ func Snapshot(inBucket func(func(*cobra.Command, bucket.Bucket, []string) error)
 			if err != nil {
 				return err
 			}
-			return write(cmd, b, parts, nil)
+			return writeExport(cmd, b, parts, nil)
 		}),
 	})
 	c.Long = "Write a state variable of all agents or groups of a snapshot to one file, also of one with several " +
@@ -122,8 +120,8 @@ func output(cmd *cobra.Command) (path string, f export.Format, err error) {
 	return path, f, nil
 }
 
-// swarm takes a snapshot of a swarm, writes the variable and removes the snapshot.
-func swarm(h Hooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm) (err error) {
+// exportSwarm takes a snapshot of a swarm, writes the variable and removes the snapshot.
+func exportSwarm(h ExportHooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm) (err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	name, _ := cmd.Flags().GetString("from")
 	keep, _ := cmd.Flags().GetBool("keep")
@@ -157,11 +155,11 @@ func swarm(h Hooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm) 
 		return command.Usage("swarm export: snapshot %s in %s is not of swarm %s: name the place that its GPU agents "+
 			"have", name, place, s.ID())
 	}
-	return write(cmd, b, parts, keys)
+	return writeExport(cmd, b, parts, keys)
 }
 
 // take has the GPU agents write a snapshot and returns its digest.
-func take(h Hooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm, name string) (digest string, err error) {
+func take(h ExportHooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm, name string) (digest string, err error) {
 	if err := s.CheckSnapshotName(name); err != nil {
 		return "", command.Usage("swarm export: %v", err)
 	}
@@ -206,8 +204,8 @@ func keysOf(ctx context.Context, conn *natsq.Conn, s *swarmclient.Swarm) (export
 	return d, d.Update(ctx)
 }
 
-// write writes the file, and a line about it to stderr.
-func write(cmd *cobra.Command, b bucket.Bucket, parts []*snapshot.Manifest, keys export.Keys) error {
+// writeExport writes the file, and a line about it to stderr.
+func writeExport(cmd *cobra.Command, b bucket.Bucket, parts []*snapshot.Manifest, keys export.Keys) error {
 	path, f, err := output(cmd)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package speccommand
+package swarmcommand
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 func call(t *testing.T, args ...string) (out, errs string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	c := Command()
+	c := NewSpec()
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetArgs(args)
 	c.SetOut(&stdout)

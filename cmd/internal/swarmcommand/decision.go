@@ -1,5 +1,6 @@
-// Package decisioncommand is the commands that show what the agents of a swarm decide and know together.
-package decisioncommand
+// Package swarmcommand has the commands about one swarm or its specification: votes and knowledge, compute,
+// export, watch, render, the files of its edges, and exoswarm spec.
+package swarmcommand
 
 import (
 	"fmt"

@@ -1,5 +1,6 @@
-// Package evalcommand has the command that measures decisions against labels: exoswarm eval.
-package evalcommand
+// Package evaluatecommand has the commands that compare decisions with labels: exoswarm eval, exoswarm tune
+// and exoswarm report.
+package evaluatecommand
 
 import (
 	"encoding/json"
@@ -14,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/evaluation"
 )
 
-// Command returns exoswarm eval. It needs no cluster.
-func Command() *cobra.Command {
+// NewEval returns exoswarm eval. It needs no cluster.
+func NewEval() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "eval --labels FILE DECISIONS",
 		Short: "Measure the decisions of a run against labelled incidents",
@@ -69,7 +70,7 @@ func evaluate(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return command.Usage("labels: %s: %v", file, err)
 	}
-	in, err := open(args[0], cmd.InOrStdin())
+	in, err := openRows(args[0], cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -87,8 +88,8 @@ func evaluate(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// open opens a file of decisions, unpacked, or standard input for a dash.
-func open(name string, stdin io.Reader) (io.ReadCloser, error) {
+// openRows opens a file of decisions, unpacked, or standard input for a dash.
+func openRows(name string, stdin io.Reader) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(stdin), nil
 	}

@@ -1,4 +1,4 @@
-package rendercommand
+package swarmcommand
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // chart steps the swarm, and draws how many agents vote for each candidate after each --every steps.
-func chart(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
+func chart(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	if !s.Spec().ByAgent() {
 		return command.Usage("swarm render: -o %s: agents of %s do not tick: its groups are addressed", p.out, s.ID())
 	}
@@ -46,7 +46,7 @@ func chart(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 const defaultRows = 256
 
 // raster draws agents of a graph, a row for each, over steps, a column for each.
-func raster(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
+func raster(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	agents := s.Spec().Agents
 	switch {
 	case p.film:

@@ -1,4 +1,4 @@
-package tunecommand
+package evaluatecommand
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 // execute runs the command, and returns its exit code and its outputs.
 func execute(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	cmd := Command()
+	cmd := NewTune()
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)

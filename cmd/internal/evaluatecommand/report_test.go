@@ -1,4 +1,4 @@
-package reportcommand
+package evaluatecommand
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// run runs the command. The code of an error is 2, and its text is behind the output.
-func run(t *testing.T, stdin string, args ...string) (code int, out string) {
+// runReport runs the command. The code of an error is 2, and its text is behind the output.
+func runReport(t *testing.T, stdin string, args ...string) (code int, out string) {
 	t.Helper()
 	var b bytes.Buffer
-	cmd := Command()
+	cmd := NewReport()
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(stdin))
 	cmd.SetOut(&b)
@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 	if err := os.WriteFile(labels, []byte(`[{"begin":"1700006000","end":"1700006000"}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out := run(t, "", file, "--labels", labels)
+	code, out := runReport(t, "", file, "--labels", labels)
 	page, err := os.ReadFile(filepath.Join(dir, "decisions.html"))
 	if code != 0 || err != nil || !strings.Contains(out, "300 decisions, 1 anomalies") {
 		t.Fatalf("code %d, %v: %s", code, err, out)
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("the page has no %s", want)
 		}
 	}
-	code, out = run(t, text.String(), "-", "--output", "-", "--labels", labels, "--title", "decisions")
+	code, out = runReport(t, text.String(), "-", "--output", "-", "--labels", labels, "--title", "decisions")
 	if code != 0 || out != string(page) {
 		t.Errorf("from standard input: code %d, %d bytes, want %d", code, len(out), len(page))
 	}
@@ -73,11 +73,11 @@ func TestReport(t *testing.T) {
 		`{"a":1}` + "\n":               "line 1: its members are not those of a decision",
 		text.String() + "{\"site\":\n": "line 301",
 	} {
-		if code, out := run(t, input, "-", "--output", "-"); code != 2 || !strings.Contains(out, want) {
+		if code, out := runReport(t, input, "-", "--output", "-"); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("%.20q: code %d, %s, want 2 and %q", input, code, out, want)
 		}
 	}
-	if code, out := run(t, "", "d.parquet"); code != 2 || !strings.Contains(out, "read as NDJSON") {
+	if code, out := runReport(t, "", "d.parquet"); code != 2 || !strings.Contains(out, "read as NDJSON") {
 		t.Errorf("Parquet: code %d, %s", code, out)
 	}
 }

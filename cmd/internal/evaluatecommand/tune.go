@@ -1,6 +1,4 @@
-// Package tunecommand has the command that chooses the alarm and the agents of a detector: exoswarm
-// tune.
-package tunecommand
+package evaluatecommand
 
 import (
 	"encoding/json"
@@ -22,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/tune"
 )
 
-// Command returns exoswarm tune. It needs no cluster.
-func Command() *cobra.Command {
+// NewTune returns exoswarm tune. It needs no cluster.
+func NewTune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune -f SPEC --input PATH (--labels FILE | --alarms-per-day N)",
 		Short: "Choose the alarm and the agents of a detector from labels or a number of alarms a day",
@@ -38,7 +36,7 @@ the part to judge on are printed on standard error.
 With --labels the setting with the best F1 wins: FILE is a JSON list of incidents as for run --labels.
 With --alarms-per-day it is the smallest alarm with at most N alarms a day of all entities together, and
 the number of agents stays. Rows that go back in time are left out.`,
-		RunE: run,
+		RunE: runTune,
 	}
 	f := cmd.Flags()
 	f.StringP("file", "f", "", "specification of the swarm (required)")
@@ -54,7 +52,7 @@ the number of agents stays. Rows that go back in time are left out.`,
 	return cmd
 }
 
-func run(cmd *cobra.Command, args []string) error {
+func runTune(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	file, _ := f.GetString("file")
 	paths, _ := f.GetStringArray("input")

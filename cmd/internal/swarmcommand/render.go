@@ -1,6 +1,4 @@
-// Package rendercommand is the command exoswarm swarm render, which draws the agents of a swarm that
-// have neighbours.
-package rendercommand
+package swarmcommand
 
 import (
 	"context"
@@ -20,11 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// OnSwarm makes what a command runs of a function that gets the swarm of its first argument.
-type OnSwarm func(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error
-
-// plan is the flags of the command.
-type plan struct {
+// renderPlan is the flags of the command.
+type renderPlan struct {
 	out                 string
 	film, chart         bool // a GIF or an SVG, else a PNG
 	ticks, every        int
@@ -34,8 +29,8 @@ type plan struct {
 	states              int  // of an agent of a grid
 }
 
-// New returns the command.
-func New(on OnSwarm) *cobra.Command {
+// NewRender returns the command.
+func NewRender(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
 		Use: "render NAME -o FILE.png|FILE.gif|FILE.svg", Short: "Draw the agents of a swarm that have neighbours",
 		Args: cobra.ExactArgs(1),
@@ -75,7 +70,7 @@ The file appears when it is complete.`,
 	connect.Flags(f)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		// What can be wrong with flags is found before the connection is made.
-		p, err := planOf(cmd)
+		p, err := renderPlanOf(cmd)
 		if err != nil {
 			return err
 		}
@@ -84,8 +79,8 @@ The file appears when it is complete.`,
 	return c
 }
 
-// planOf reads and checks the flags, as far as they can be checked without the swarm.
-func planOf(cmd *cobra.Command) (p plan, err error) {
+// renderPlanOf reads and checks the flags, as far as they can be checked without the swarm.
+func renderPlanOf(cmd *cobra.Command) (p renderPlan, err error) {
 	f := cmd.Flags()
 	p.out, _ = f.GetString("output")
 	p.ticks, _ = f.GetInt("ticks")
@@ -133,7 +128,7 @@ func planOf(cmd *cobra.Command) (p plan, err error) {
 }
 
 // frames returns the number of pictures.
-func (p *plan) frames() int {
+func (p *renderPlan) frames() int {
 	if !p.film {
 		return 1
 	}
@@ -141,7 +136,7 @@ func (p *plan) frames() int {
 }
 
 // fit makes the part of the plan one of the grid of a swarm.
-func (p *plan) fit(s *swarmclient.Swarm) error {
+func (p *renderPlan) fit(s *swarmclient.Swarm) error {
 	n := s.Spec().Neighbours
 	p.states = len(s.Spec().Vote.Candidates)
 	for _, part := range []struct {
@@ -174,13 +169,13 @@ func (p *plan) fit(s *swarmclient.Swarm) error {
 	return nil
 }
 
-func (p *plan) size() picture.GridSize {
+func (p *renderPlan) size() picture.GridSize {
 	return picture.GridSize{Width: p.width, Height: p.height, Scale: p.scale, States: p.states}
 }
 
 // render draws the pictures, and writes the file at the end. Steps that were made before an error
 // stay. The only output is a line on stderr.
-func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
+func render(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	switch {
 	case p.chart:
 		return chart(cmd, s, p)
@@ -240,16 +235,16 @@ func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 }
 
 // cells draws the agents of the part of a grid.
-func cells(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, error) {
-	states, err := states(ctx, s, p)
+func cells(ctx context.Context, s *swarmclient.Swarm, p renderPlan) (*image.Paletted, error) {
+	states, err := renderStates(ctx, s, p)
 	if err != nil {
 		return nil, err
 	}
 	return p.size().Frame(states)
 }
 
-// states asks for the agents of the part, row by row.
-func states(ctx context.Context, s *swarmclient.Swarm, p plan) ([]byte, error) {
+// renderStates asks for the agents of the part, row by row.
+func renderStates(ctx context.Context, s *swarmclient.Swarm, p renderPlan) ([]byte, error) {
 	all := make([]byte, 0, p.width*p.height)
 	ids := make([]uint32, 0, min(swarms.MaxAddressed, swarms.MaxState/(4+1+4*len(s.Spec().Features))))
 	ask := func() error {

@@ -1,5 +1,4 @@
-// Package computecommand is the command exoswarm swarm compute.
-package computecommand
+package swarmcommand
 
 import (
 	"bufio"
@@ -22,11 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// OnSwarm makes what a command runs of a function that gets the swarm of its first argument.
-type OnSwarm func(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error
-
-// New returns the command.
-func New(on OnSwarm) *cobra.Command {
+// NewCompute returns the command.
+func NewCompute(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compute NAME EXPRESSION",
 		Short: "Compute means, sums and counts over the agents, as in 'mean(abs(hidden)) by group where vote == 1'",
@@ -120,7 +116,7 @@ func run(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			return table(w, c, s)
 		})
 	}
-	return show(cmd, c, s)
+	return showComputed(cmd, c, s)
 }
 
 // node returns the name of a node, and its field.
@@ -134,8 +130,8 @@ func node(c *swarmclient.Computed, s *swarmclient.Swarm, i int) (field string, n
 	return "", nil
 }
 
-// show prints results.
-func show(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Swarm) error {
+// showComputed prints results.
+func showComputed(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Swarm) error {
 	var columns []string
 	if field, _ := node(c, s, 0); field != "" {
 		columns = append(columns, strings.ToUpper(field))

@@ -1,4 +1,4 @@
-package recordcommand
+package swarmcommand
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 )
 
 // TestFlags: what can be wrong with flags is refused before there is a connection.
-func TestFlags(t *testing.T) {
+func TestWatchFlags(t *testing.T) {
 	errConnected := errors.New("connected")
 	for line, want := range map[string]string{
 		"--agents 1 --ticks 1":          `swarm watch: -o "": name a file that ends with .arrow or .npy`,
@@ -37,7 +37,7 @@ func TestFlags(t *testing.T) {
 		"-o a.arrow --compute sum(x) --for 1s":           "connected",
 		"-o a.npy --agents 1 --variables vote --ticks 3": "connected",
 	} {
-		c := New(func(func(*cobra.Command, *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
+		c := NewWatch(func(func(*cobra.Command, *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
 			return func(*cobra.Command, []string) error { return errConnected }
 		}, func(text string) ([]uint32, error) {
 			if text == "x" {

@@ -1,4 +1,4 @@
-package evalcommand
+package evaluatecommand
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func TestCommand(t *testing.T) {
 	}
 	call := func(stdin string, args ...string) (string, error) {
 		var out bytes.Buffer
-		c := Command()
+		c := NewEval()
 		c.SilenceUsage, c.SilenceErrors = true, true
 		c.SetArgs(args)
 		c.SetOut(&out)

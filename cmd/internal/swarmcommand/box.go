@@ -1,4 +1,4 @@
-package rendercommand
+package swarmcommand
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const (
 )
 
 // fitBox makes the plan one of a box: --width is pixels, and the height follows from the sides.
-func (p *plan) fitBox(s *swarmclient.Swarm) error {
+func (p *renderPlan) fitBox(s *swarmclient.Swarm) error {
 	if p.x != 0 || p.y != 0 || p.height != 0 {
 		return command.Usage("swarm render: --x, --y and --height: the agents of %s are in a box, which is drawn as a "+
 			"whole: use --width for the pixels of a row", s.ID())
@@ -37,13 +37,13 @@ func (p *plan) fitBox(s *swarmclient.Swarm) error {
 	return nil
 }
 
-func (p *plan) dots() picture.DotSize {
+func (p *renderPlan) dots() picture.DotSize {
 	return picture.DotSize{Width: p.width, Height: p.height, Side: p.scale}
 }
 
 // box draws the agents of a box at their places on the first two axes. The colour of a boid is the
 // direction in which it moves, and that of others their state.
-func box(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, error) {
+func box(ctx context.Context, s *swarmclient.Swarm, p renderPlan) (*image.Paletted, error) {
 	sides, boids := s.Spec().Neighbours.Space.Sides(), len(s.Spec().Features) > len(s.Spec().Neighbours.Space.Sides())
 	width := len(s.Spec().Features)
 	all := make([]picture.Dot, 0, s.Spec().Agents)

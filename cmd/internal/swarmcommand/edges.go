@@ -1,6 +1,4 @@
-// Package graphcommand keeps the edges of large graphs in the place of snapshots, for the commands exoswarm
-// swarm create, delete and orphans.
-package graphcommand
+package swarmcommand
 
 import (
 	"context"
@@ -21,12 +19,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// Open opens a place of snapshots.
-type Open func(cmd *cobra.Command, place string) (bucket.Bucket, error)
+// OpenGraphs opens a place of snapshots.
+type OpenGraphs func(cmd *cobra.Command, place string) (bucket.Bucket, error)
 
 // Store puts a graph that is too large for the record of a swarm into the place of snapshots, where
 // GPU agents find it by its digest. An object that is there is not written again.
-func (open Open) Store(cmd *cobra.Command, spec *swarm.Spec) (err error) {
+func (open OpenGraphs) Store(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 	if !spec.Neighbours.Large() {
 		return nil
 	}
@@ -116,7 +114,7 @@ func unusedGraphs(ctx context.Context, c *natsq.Conn, b bucket.Bucket) (unused [
 
 // Drop removes the graph of a swarm that is deleted from the place of --snapshots, unless another
 // swarm or a snapshot uses it. Without a place it says what stays. An empty name does nothing.
-func (open Open) Drop(cmd *cobra.Command, c *natsq.Conn, name string) error {
+func (open OpenGraphs) Drop(cmd *cobra.Command, c *natsq.Conn, name string) error {
 	place, _ := cmd.Flags().GetString("snapshots")
 	switch {
 	case name == "":
@@ -135,7 +133,7 @@ func (open Open) Drop(cmd *cobra.Command, c *natsq.Conn, name string) error {
 }
 
 // with calls f with a place and the graphs in it that nobody uses.
-func (open Open) with(cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error) (
+func (open OpenGraphs) with(cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error) (
 	err error,
 ) {
 	b, err := open(cmd, place)
@@ -150,9 +148,9 @@ func (open Open) with(cmd *cobra.Command, c *natsq.Conn, place string, f func(b 
 	return f(b, unused)
 }
 
-// Of returns the name of the object that has the edges of a swarm; empty: there is none, or the
+// GraphOf returns the name of the object that has the edges of a swarm; empty: there is none, or the
 // swarm cannot be read.
-func Of(ctx context.Context, c *natsq.Conn, id string) string {
+func GraphOf(ctx context.Context, c *natsq.Conn, id string) string {
 	var spec swarm.Spec
 	s, err := c.Swarms.Swarm(ctx, id)
 	if err != nil || json.Unmarshal(s.Spec, &spec) != nil {
@@ -169,7 +167,7 @@ type unusedGraph struct {
 
 // List adds the graphs that nobody uses to the list of swarm orphans, and returns them. Without
 // --snapshots there are none.
-func (open Open) List(cmd *cobra.Command, c *natsq.Conn, p *command.Printer) (names []string, err error) {
+func (open OpenGraphs) List(cmd *cobra.Command, c *natsq.Conn, p *command.Printer) (names []string, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if place == "" {
 		return nil, nil
@@ -187,7 +185,7 @@ func (open Open) List(cmd *cobra.Command, c *natsq.Conn, p *command.Printer) (na
 }
 
 // DropAll removes graphs that List has listed, and that still nobody uses.
-func (open Open) DropAll(cmd *cobra.Command, c *natsq.Conn, names []string) error {
+func (open OpenGraphs) DropAll(cmd *cobra.Command, c *natsq.Conn, names []string) error {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if len(names) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-package rendercommand
+package swarmcommand
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 )
 
 // TestFlags: what can be wrong with flags is refused before there is a connection.
-func TestFlags(t *testing.T) {
+func TestRenderFlags(t *testing.T) {
 	errConnected := errors.New("connected")
 	for line, want := range map[string]string{
 		"":                             `swarm render: -o "": name a file that ends with .png, .gif or .svg`,
@@ -31,7 +31,7 @@ func TestFlags(t *testing.T) {
 		"-o a.GIF --ticks 4 --every 2":     "connected",
 		"-o a.png --x 1 --y 2 --width 100": "connected",
 	} {
-		c := New(func(func(*cobra.Command, *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
+		c := NewRender(func(func(*cobra.Command, *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
 			return func(*cobra.Command, []string) error { return errConnected }
 		})
 		c.SetArgs(append([]string{"x"}, strings.Fields(line)...))

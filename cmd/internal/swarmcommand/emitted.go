@@ -1,4 +1,4 @@
-package decisioncommand
+package swarmcommand
 
 import (
 	"fmt"

@@ -1,5 +1,4 @@
-// Package reportcommand has the command that makes the report of decisions: exoswarm report.
-package reportcommand
+package evaluatecommand
 
 import (
 	"errors"
@@ -18,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/stdpath"
 )
 
-// Command returns exoswarm report. It needs no cluster.
-func Command() *cobra.Command {
+// NewReport returns exoswarm report. It needs no cluster.
+func NewReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report DECISIONS --output FILE.html",
 		Short: "Make the report of decisions that a run has written",

@@ -1,5 +1,4 @@
-// Package speccommand has the commands about specifications of swarms: exoswarm spec.
-package speccommand
+package swarmcommand
 
 import (
 	"bufio"
@@ -20,8 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/specfile"
 )
 
-// Command returns exoswarm spec. Its commands need no cluster.
-func Command() *cobra.Command {
+// NewSpec returns exoswarm spec. Its commands need no cluster.
+func NewSpec() *cobra.Command {
 	initial := &cobra.Command{
 		Use:   "init [--sample FILE]",
 		Short: "Propose a specification for a file of rows",

@@ -1,6 +1,4 @@
-// Package recordcommand is the command exoswarm swarm watch, which records what the agents of a
-// swarm are over time.
-package recordcommand
+package swarmcommand
 
 import (
 	"context"
@@ -20,17 +18,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// OnSwarm makes what a command runs of a function that gets the swarm of its first argument.
-type OnSwarm func(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error
-
 // ParseIDs reads numbers and ranges of numbers, as in 1,5-9.
 type ParseIDs func(text string) ([]uint32, error)
 
 // shortest is the smallest --interval. A question is an entry of the log.
 const shortest = 10 * time.Millisecond
 
-// plan is the flags of the command.
-type plan struct {
+// watchPlan is the flags of the command.
+type watchPlan struct {
 	out           string
 	format        export.Format
 	agents        []uint32 // empty: compute
@@ -40,8 +35,8 @@ type plan struct {
 	lasts, pauses time.Duration // without ticks: how long it records, and the time between frames
 }
 
-// New returns the command.
-func New(on OnSwarm, parse ParseIDs) *cobra.Command {
+// NewWatch returns the command.
+func NewWatch(on OnSwarm, parse ParseIDs) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "watch NAME -o FILE.arrow|FILE.npy (--agents IDS | --compute TEXT) (--ticks N | --for TIME)",
 		Short: "Record what agents are, or a computation over them, by tick or by time",
@@ -75,7 +70,7 @@ The file appears when it is complete.`,
 	connect.Flags(f)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		// What can be wrong with flags is found before the connection is made.
-		p, err := planOf(cmd, parse)
+		p, err := watchPlanOf(cmd, parse)
 		if err != nil {
 			return err
 		}
@@ -84,8 +79,8 @@ The file appears when it is complete.`,
 	return c
 }
 
-// planOf reads and checks the flags, as far as they can be checked without the swarm.
-func planOf(cmd *cobra.Command, parse ParseIDs) (p plan, err error) {
+// watchPlanOf reads and checks the flags, as far as they can be checked without the swarm.
+func watchPlanOf(cmd *cobra.Command, parse ParseIDs) (p watchPlan, err error) {
 	f := cmd.Flags()
 	p.out, _ = f.GetString("output")
 	p.variables, _ = f.GetStringSlice("variables")
@@ -134,7 +129,7 @@ func planOf(cmd *cobra.Command, parse ParseIDs) (p plan, err error) {
 }
 
 // watch writes the file.
-func watch(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
+func watch(cmd *cobra.Command, s *swarmclient.Swarm, p watchPlan) error {
 	if p.ticks > 0 && !s.Spec().ByAgent() {
 		return command.Usage("swarm watch: --ticks: agents of %s do not tick: its groups are addressed: use --for",
 			s.ID())
@@ -179,7 +174,7 @@ func refusal(err error) error {
 }
 
 // byTick steps the swarm, and adds a frame after each p.every steps.
-func byTick(ctx context.Context, s *swarmclient.Swarm, p plan, look looker, r *export.Recording) error {
+func byTick(ctx context.Context, s *swarmclient.Swarm, p watchPlan, look looker, r *export.Recording) error {
 	for done := p.every; done <= p.ticks; done += p.every {
 		if _, err := s.Tick(ctx, p.every); err != nil {
 			return fmt.Errorf("after %d of %d ticks: %w", done-p.every, p.ticks, err)
@@ -198,7 +193,7 @@ func byTick(ctx context.Context, s *swarmclient.Swarm, p plan, look looker, r *e
 
 // byTime adds a frame once an interval, until the time is over or ctx ends. A question that ctx has
 // cut off is no frame.
-func byTime(ctx context.Context, p plan, look looker, r *export.Recording) error {
+func byTime(ctx context.Context, p watchPlan, look looker, r *export.Recording) error {
 	over := time.NewTimer(p.lasts)
 	defer over.Stop()
 	next := time.NewTicker(p.pauses)
@@ -228,13 +223,13 @@ func byTime(ctx context.Context, p plan, look looker, r *export.Recording) error
 type looker func(ctx context.Context) (export.Frame, string, error)
 
 // looker returns what asks for the frames of the plan.
-func (p plan) looker(s *swarmclient.Swarm) looker {
+func (p watchPlan) looker(s *swarmclient.Swarm) looker {
 	return func(ctx context.Context) (f export.Frame, id string, err error) {
 		switch {
 		case p.compute != "":
 			f, id, err = computed(ctx, s, p.compute)
 		case s.Spec().ByAgent():
-			f, err = states(ctx, s, p)
+			f, err = watchStates(ctx, s, p)
 			id = "agent"
 		default:
 			f, err = variables(ctx, s, p)
@@ -245,8 +240,8 @@ func (p plan) looker(s *swarmclient.Swarm) looker {
 	}
 }
 
-// states returns a frame of agents that are addressed.
-func states(ctx context.Context, s *swarmclient.Swarm, p plan) (f export.Frame, err error) {
+// watchStates returns a frame of agents that are addressed.
+func watchStates(ctx context.Context, s *swarmclient.Swarm, p watchPlan) (f export.Frame, err error) {
 	all, err := s.AgentStates(ctx, p.agents)
 	if err != nil {
 		return f, err
@@ -265,7 +260,7 @@ func states(ctx context.Context, s *swarmclient.Swarm, p plan) (f export.Frame, 
 }
 
 // variables returns a frame of agents whose groups are addressed.
-func variables(ctx context.Context, s *swarmclient.Swarm, p plan) (f export.Frame, err error) {
+func variables(ctx context.Context, s *swarmclient.Swarm, p watchPlan) (f export.Frame, err error) {
 	all, err := s.AgentVariables(ctx, p.agents)
 	if err != nil {
 		return f, err
@@ -282,7 +277,7 @@ func variables(ctx context.Context, s *swarmclient.Swarm, p plan) (f export.Fram
 }
 
 // choose returns the columns that --variables names, in its order.
-func (p plan) choose(all []export.Column) ([]export.Column, error) {
+func (p watchPlan) choose(all []export.Column) ([]export.Column, error) {
 	if len(p.variables) == 0 {
 		return all, nil
 	}
