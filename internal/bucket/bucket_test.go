@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
-	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud" // s3:// and gs://
+	"github.com/exoswarm/exoswarm/internal/bucket/cloud"
 	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
@@ -41,7 +41,7 @@ func buckets(t *testing.T) map[string]bucket.Bucket {
 	}
 	all := map[string]bucket.Bucket{
 		"folder": plain, "file URL": byURL,
-		"object store": _.Wrap(blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")), "Google's": googles(t),
+		"object store": cloud.Wrap(blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")), "Google's": googles(t),
 	}
 	t.Cleanup(func() {
 		for name, b := range all {

@@ -263,3 +263,12 @@ func short(v any) string {
 	}
 	return text
 }
+
+// ParseLimits reads limits as an operator has stored them. Its error is an *Error or of
+// encoding/json.
+func ParseLimits(data []byte) (l jobs.Limits, err error) {
+	if err = Validate(Limits, data); err == nil {
+		err = json.Unmarshal(data, &l)
+	}
+	return l, err
+}
