@@ -22,7 +22,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/detectorcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/evaluatecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
@@ -44,7 +43,7 @@ func main() {
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		detectorcommand.Command(jobLogs, recorded), swarmcommand.NewSpec(), evaluatecommand.NewEval(),
+		watchcommand.NewDetector(jobLogs, recorded), swarmcommand.NewSpec(), evaluatecommand.NewEval(),
 		evaluatecommand.NewReport(), evaluatecommand.NewTune(), watchcommand.Status(), watchcommand.Top(),
 		watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),

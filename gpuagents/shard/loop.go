@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
@@ -36,8 +35,8 @@ const (
 )
 
 // newBatchSize returns the size of the batches of a shard; bound 0 means defaultBatchLatency.
-func newBatchSize(bound time.Duration) batchsize.Size {
-	return batchsize.New(batchsize.Limits{
+func newBatchSize(bound time.Duration) timeline.BatchSize {
+	return timeline.NewBatchSize(timeline.BatchLimits{
 		Least: leastBatch, Most: mostBatch, Bound: cmp.Or(bound, defaultBatchLatency),
 	}, time.Now())
 }
@@ -57,7 +56,7 @@ type loop struct {
 	inFlight   *inFlight
 	pipe       *pipeline
 	answers    *appender
-	size       batchsize.Size
+	size       timeline.BatchSize
 	limited    func(most int) // is called with every batch limit
 	open       *OpenShard
 	id         ID

@@ -1,5 +1,5 @@
 // Package evaluation measures the decisions of a run against incidents that people have marked, and
-// runs a cell in process as a detector to do so (CellDetector).
+// chooses better settings by them (Tune). A CellDetector runs a cell in process to do so.
 package evaluation
 
 import (

@@ -14,10 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -31,10 +29,10 @@ type Conn struct {
 	Control   *control.Control
 	Results   *queue.Results
 	Letters   *queue.DeadLetters
-	Schedules *schedules.Schedules
+	Schedules *queue.Schedules
 	Logs      *joblog.Logs
 	Swarms    *swarmlog.Swarms
-	Streams   *userstream.Streams
+	Streams   *Streams
 	Objects   *objects.Store
 	Telemetry *telemetry.Telemetry
 	Servers   *telemetry.Servers
@@ -52,7 +50,7 @@ type Conn struct {
 type StreamJobs struct {
 	*queue.Results
 	*swarmlog.Swarms
-	*userstream.Streams
+	*Streams
 }
 
 // StreamJobs returns the parts of the connection that the handler of stream jobs needs. They are
@@ -69,7 +67,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	}
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: queue.NewResults(k), Registry: registry.New(k),
-		Streams: userstream.New(k), Telemetry: telemetry.New(k), Servers: telemetry.NewServers(k),
+		Streams: newStreams(k), Telemetry: telemetry.New(k), Servers: telemetry.NewServers(k),
 		Audit: audit.New(k), Emissions: rules.NewEmissions(k), Rules: gateway.NewRules(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
@@ -77,7 +75,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		return c.Queue.Resubmit(ctx, d, j, forgiven)
 	})
 	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results, c.Letters)
-	c.Schedules = schedules.New(k, c.Queue)
+	c.Schedules = queue.NewSchedules(k, c.Queue)
 	c.Logs = joblog.New(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
 	c.Submissions = rules.NewSubmissions(k, c.Queue, c.Swarms)

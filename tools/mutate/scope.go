@@ -15,7 +15,7 @@ var scope = []area{
 		"jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
 	{"gpuagents", []string{
-		"gpuagents", "gpuagents/batchsize", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
+		"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
 	}},
 	{"cpuagents", []string{
 		"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret",

@@ -15,9 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/specfile"
-	"github.com/exoswarm/exoswarm/internal/tune"
 )
 
 // NewTune returns exoswarm tune. It needs no cluster.
@@ -43,7 +43,7 @@ the number of agents stays. Rows that go back in time are left out.`,
 	f.StringArray("input", nil, "file or folder with rows; may be given several times (required)")
 	f.String("labels", "", "JSON file with a list of labelled incidents")
 	f.Float64("alarms-per-day", 0, "wanted number of alarms a day, of all entities together")
-	f.String("split", tune.ByTime, "time or entity")
+	f.String("split", evaluation.ByTime, "time or entity")
 	f.Float64("share", 0.5, "share of the time or of the entities to choose on, above 0 and below 1")
 	f.StringP("output", "o", "-", "file for the proposed specification, which must not exist; - for standard output")
 	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV files, as of run --csv; may be given several times")
@@ -112,9 +112,9 @@ func runTune(cmd *cobra.Command, args []string) error {
 	}
 	if format == "table" {
 		_, _ = fmt.Fprintln(to, header)
-		o.Tried = func(m tune.Measured) { _, _ = fmt.Fprintln(to, line("tried", m)) }
+		o.Tried = func(m evaluation.Measured) { _, _ = fmt.Fprintln(to, line("tried", m)) }
 	}
-	r, err := tune.Run(cmd.Context(), series, o)
+	r, err := evaluation.Tune(cmd.Context(), series, o)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func runTune(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return fmt.Errorf("read the specification again: %w", err)
 	}
-	if text, err = tune.Propose(text, r.Chosen); err != nil {
+	if text, err = evaluation.Propose(text, r.Chosen); err != nil {
 		return err
 	}
 	if format == "json" {
@@ -151,7 +151,7 @@ func runTune(cmd *cobra.Command, args []string) error {
 const header = "           alarm  agents  incidents  found  alarms  outside  precision  recall    F1  alarms a day"
 
 // line returns the measures of a setting.
-func line(what string, m tune.Measured) string {
+func line(what string, m evaluation.Measured) string {
 	return fmt.Sprintf("%-9s  %5.2f  %6d  %9d  %5d  %6d  %7d  %9.2f  %6.2f  %4.2f  %12.3g", what, m.Alarm, m.Agents,
 		m.Incidents, m.Found, m.Alarms, m.Outside, m.Precision, m.Recall, m.F1, m.AlarmsPerDay)
 }
@@ -175,9 +175,9 @@ func tunable(file string, spec *swarm.Spec) error {
 const defaultAlarm = 0.39
 
 // options returns the options that a specification gives.
-func options(spec *swarm.Spec) tune.Options {
-	o := tune.Options{
-		Setting: tune.Setting{Alarm: defaultAlarm, Agents: spec.AgentsPerGroup}, Params: spec.Cell.Params,
+func options(spec *swarm.Spec) evaluation.TuneOptions {
+	o := evaluation.TuneOptions{
+		Setting: evaluation.Setting{Alarm: defaultAlarm, Agents: spec.AgentsPerGroup}, Params: spec.Cell.Params,
 		Features: len(spec.Features), Seed: spec.Seed,
 	}
 	if v, ok := spec.Cell.Params["alarm"]; ok {
@@ -191,7 +191,7 @@ const maxBytes = 1 << 50
 
 // read reads the rows of all files, by entity. It tells how many rows were left out, and why the first
 // one was.
-func read(cmd *cobra.Command, spec *swarm.Spec, paths []string, to io.Writer) ([]tune.Series, error) {
+func read(cmd *cobra.Command, spec *swarm.Spec, paths []string, to io.Writer) ([]evaluation.TuneSeries, error) {
 	paths, err := runinput.Expand(paths)
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func read(cmd *cobra.Command, spec *swarm.Spec, paths []string, to io.Writer) ([
 	if !spec.CSV.IsZero() {
 		columns.CSV = &spec.CSV
 	}
-	var all []tune.Series
+	var all []evaluation.TuneSeries
 	at := map[string]int{}
 	left, why := 0, ""
 	for _, in := range found {
@@ -248,7 +248,7 @@ func read(cmd *cobra.Command, spec *swarm.Spec, paths []string, to io.Writer) ([
 			if !known {
 				i = len(all)
 				at[name] = i
-				all = append(all, tune.Series{Name: name})
+				all = append(all, evaluation.TuneSeries{Name: name})
 			}
 			all[i].Times = append(all[i].Times, row.Time)
 			all[i].Rows = append(all[i].Rows, row.Features...)

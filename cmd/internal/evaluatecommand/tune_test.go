@@ -14,7 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/tune"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 )
 
 // execute runs the command, and returns its exit code and its outputs.
@@ -108,7 +108,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("over an existing file: %d %s", code, stderr)
 	}
 	code, stdout, stderr = execute("-f", spec, "--input", input, "--alarms-per-day", "1", "--format", "json")
-	var r tune.Result
+	var r evaluation.TuneResult
 	if err := json.Unmarshal([]byte(stderr), &r); code != 0 || err != nil || r.Chosen.Agents != 16 ||
 		!strings.HasPrefix(r.Split, "by time") || !strings.Contains(stdout, fmt.Sprint("alarm: ", r.Chosen.Alarm)) {
 		t.Errorf("%d %s %s: %v", code, stdout, stderr, err)

@@ -94,7 +94,7 @@ type Parts struct {
 	Jobs      Queue       // a *queue.Queue
 	Results   Results     // a *queue.Results
 	Letters   DeadLetters // a *queue.DeadLetters
-	Schedules Schedules   // a *schedules.Schedules
+	Schedules Schedules   // a *queue.Schedules
 	Logs      Logs        // a *joblog.Logs
 	Rules     Submissions // a *rules.Submissions
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -62,7 +61,7 @@ func another(t testing.TB, s *server.Server) reached {
 	})
 	q = queue.New(c, agents, o, control.New(c), r, letters)
 	return reached{c, q, Parts{
-		Jobs: q, Results: r, Letters: letters, Schedules: schedules.New(c, q),
+		Jobs: q, Results: r, Letters: letters, Schedules: queue.NewSchedules(c, q),
 		Logs: joblog.New(c, q, r),
 	}}
 }

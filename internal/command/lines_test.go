@@ -1,4 +1,4 @@
-package jobclient
+package command
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package userstream
+package natsq
 
 import (
 	"context"

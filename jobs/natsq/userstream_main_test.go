@@ -1,12 +1,8 @@
-package userstream
+package natsq
 
 import (
 	"testing"
-
-	"github.com/exoswarm/exoswarm/internal/leak"
 )
-
-func TestMain(m *testing.M) { leak.Check(m) }
 
 // TestOverlap: two patterns of subjects overlap if one subject can match both.
 func TestOverlap(t *testing.T) {

@@ -1,4 +1,4 @@
-package schedules
+package queue
 
 import (
 	"encoding/json"
@@ -86,7 +86,7 @@ func TestCronNext(t *testing.T) {
 			t.Errorf("%s from %s: %v, want %s", c.fields, c.from, got, c.want)
 		}
 	}
-	_, c := inside(t)
+	_, c := insideSchedules(t)
 	s := scheduleOf("later", "* * * * *")
 	s.From = instant(t, "2127-03-28T00:00:00Z")
 	if err := c.AddSchedule(t.Context(), s); err != nil {
@@ -114,7 +114,7 @@ func TestCronSkipped(t *testing.T) {
 	} {
 		s := scheduleOf("s", c.fields)
 		s.Zone = c.zone
-		wall, next, ok := Skipped(s, instant(t, "2026-11-27T10:00:00Z"))
+		wall, next, ok := SkippedTime(s, instant(t, "2026-11-27T10:00:00Z"))
 		if ok != (c.wall != "") || wall != c.wall || ok && !next.Equal(instant(t, c.next)) {
 			t.Errorf("%s in %q: %q, %v, %v; want %q and %s", c.fields, c.zone, wall, next, ok, c.wall, c.next)
 		}
@@ -169,7 +169,7 @@ func TestCronDue(t *testing.T) {
 
 // TestCronOnce: however many agents come to the same times, late or early, each time has one job.
 func TestCronOnce(t *testing.T) {
-	srv, c := inside(t)
+	srv, c := insideSchedules(t)
 	s := scheduleOf("each", "* * * * *")
 	s.From = instant(t, "2026-01-01T00:00:00Z")
 	at, err := times(s)
@@ -178,7 +178,7 @@ func TestCronOnce(t *testing.T) {
 	}
 	var all []*scheduler
 	for range 5 {
-		w := &scheduler{c: another(t, srv), log: slog.New(slog.DiscardHandler), all: map[string]*plan{}}
+		w := &scheduler{c: anotherSchedules(t, srv), log: slog.New(slog.DiscardHandler), all: map[string]*plan{}}
 		w.all[s.Name] = &plan{Schedule: s, at: at}
 		all = append(all, w)
 	}
@@ -235,7 +235,7 @@ func TestCronOnce(t *testing.T) {
 
 // TestCronByHand: a job that somebody has submitted under the id of a run is that run.
 func TestCronByHand(t *testing.T) {
-	_, c := inside(t)
+	_, c := insideSchedules(t)
 	s := scheduleOf("hand", "* * * * *")
 	come := instant(t, "2026-01-01T00:00:00Z")
 	if err := c.queue.Submit(t.Context(), jobs.Job{

@@ -1,6 +1,4 @@
-// Package tune chooses the alarm and the number of agents of a detector, on one part of the data, and
-// measures the choice on another one.
-package tune
+package evaluation
 
 import (
 	"context"
@@ -15,12 +13,11 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Series are the rows of one entity, in the order of their times.
-type Series struct {
+// TuneSeries are the rows of one entity, in the order of their times.
+type TuneSeries struct {
 	Name  string
 	Times []int64   // unix nanoseconds
 	Rows  []float32 // the features of the rows, one row after the other
@@ -34,8 +31,8 @@ const (
 	ByEntity = "entity"
 )
 
-// Options configure Run. Either Labels or AlarmsPerDay is set.
-type Options struct {
+// TuneOptions configure Run. Either Labels or AlarmsPerDay is set.
+type TuneOptions struct {
 	// Setting is the present one, to which others are compared.
 	Setting Setting
 	// Params are the parameters of the predictor; those of the Setting replace them.
@@ -70,15 +67,15 @@ func (s Setting) Suspect() float64 { return max(0.01, math.Round(s.Alarm*31/37*1
 // Measured is a setting with its measures on one part of the data.
 type Measured struct {
 	Setting
-	evaluation.Counts
+	Counts
 	Precision    float64 `json:"precision"`
 	Recall       float64 `json:"recall"`
 	F1           float64 `json:"f1"`
 	AlarmsPerDay float64 `json:"alarms_per_day"` // of all entities together
 }
 
-// Result is a choice.
-type Result struct {
+// TuneResult is a choice.
+type TuneResult struct {
 	// Split says what the choice was made on and what it is judged on.
 	Split string `json:"split"`
 	// Warning says that the choice has little to stand on, or that it is worse than the present
@@ -95,7 +92,7 @@ type Result struct {
 
 // part is a part of the data. Rows of a series before its number in from count for nothing.
 type part struct {
-	series []Series
+	series []TuneSeries
 	from   []int
 	labels []report.Label
 	days   float64 // that the counted rows cover
@@ -114,9 +111,9 @@ var alarms = []float64{0.25, 0.31, 0.34, 0.37, 0.39, 0.41, 0.43, 0.46, 0.5, 0.55
 // sizes are the numbers of agents that are tried with labels unless Options has others.
 var sizes = []int{64, 128, 256}
 
-// Run chooses a setting on one part of the series and judges it on the other. Errors of the data are of
+// Tune chooses a setting on one part of the series and judges it on the other. Errors of the data are of
 // class jobs.CodeInput.
-func Run(ctx context.Context, series []Series, o Options) (*Result, error) {
+func Tune(ctx context.Context, series []TuneSeries, o TuneOptions) (*TuneResult, error) {
 	if err := o.check(series); err != nil {
 		return nil, err
 	}
@@ -130,7 +127,7 @@ func Run(ctx context.Context, series []Series, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Split: text}
+	r := &TuneResult{Split: text}
 	c := &chooser{o: &o, result: r}
 	if r.Chosen, err = c.choose(ctx, choosing); err != nil {
 		return nil, err
@@ -149,7 +146,7 @@ func Run(ctx context.Context, series []Series, o Options) (*Result, error) {
 const fewIncidents = 10
 
 // warn sets the warning.
-func (r *Result) warn(o *Options) {
+func (r *TuneResult) warn(o *TuneOptions) {
 	switch n := r.Tried[0].Incidents; {
 	case o.AlarmsPerDay > 0 && r.After.AlarmsPerDay > 2*o.AlarmsPerDay:
 		r.Warning = fmt.Sprintf(
@@ -166,7 +163,7 @@ func (r *Result) warn(o *Options) {
 }
 
 // check checks the options.
-func (o *Options) check(series []Series) error {
+func (o *TuneOptions) check(series []TuneSeries) error {
 	switch {
 	case len(series) == 0:
 		return jobs.Errorf(jobs.CodeInput, "tune: there is no row")
@@ -181,7 +178,7 @@ func (o *Options) check(series []Series) error {
 }
 
 // split returns the part to choose on and the part to judge on, with a text about both.
-func split(series []Series, o *Options) (choosing, judging part, text string, err error) {
+func split(series []TuneSeries, o *TuneOptions) (choosing, judging part, text string, err error) {
 	if o.Split == ByEntity {
 		if len(series) < 2 {
 			return choosing, judging, "", jobs.Errorf(
@@ -220,11 +217,11 @@ func split(series []Series, o *Options) (choosing, judging part, text string, er
 
 // byTime splits at a time. The part to judge on has the earlier rows too, from which the detector has
 // learned by then, but they do not count.
-func byTime(series []Series, o *Options, at int64) (choosing, judging part) {
+func byTime(series []TuneSeries, o *TuneOptions, at int64) (choosing, judging part) {
 	for _, s := range series {
 		n, _ := slices.BinarySearch(s.Times, at)
 		if n > 0 {
-			choosing.series = append(choosing.series, Series{s.Name, s.Times[:n], s.Rows[:n*o.Features]})
+			choosing.series = append(choosing.series, TuneSeries{s.Name, s.Times[:n], s.Rows[:n*o.Features]})
 			choosing.from = append(choosing.from, 0)
 		}
 		if n < len(s.Times) {
@@ -246,9 +243,9 @@ func byTime(series []Series, o *Options, at int64) (choosing, judging part) {
 }
 
 // byEntity splits the entities in the order of their names, so that the split depends on names alone.
-func byEntity(series []Series, o *Options) (choosing, judging part) {
+func byEntity(series []TuneSeries, o *TuneOptions) (choosing, judging part) {
 	sorted := slices.Clone(series)
-	slices.SortFunc(sorted, func(a, b Series) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(sorted, func(a, b TuneSeries) int { return strings.Compare(a.Name, b.Name) })
 	for i, s := range sorted {
 		to := &judging
 		if math.Floor(float64(i+1)*o.Share) > math.Floor(float64(i)*o.Share) {
@@ -285,7 +282,7 @@ func (p *part) finish() {
 }
 
 // bounds returns the first and the last time.
-func bounds(series []Series) (first, last int64) {
+func bounds(series []TuneSeries) (first, last int64) {
 	first, last = math.MaxInt64, math.MinInt64
 	for _, s := range series {
 		first, last = min(first, s.Times[0]), max(last, s.Times[len(s.Times)-1])
@@ -294,7 +291,7 @@ func bounds(series []Series) (first, last int64) {
 }
 
 // names returns the names of some series, for people.
-func names(series []Series) string {
+func names(series []TuneSeries) string {
 	const most = 5
 	var all []string
 	for _, s := range series[:min(len(series), most)] {
@@ -308,8 +305,8 @@ func names(series []Series) string {
 
 // chooser chooses a setting. It sees the part to choose on alone.
 type chooser struct {
-	o      *Options
-	result *Result
+	o      *TuneOptions
+	result *TuneResult
 }
 
 // try measures a setting on the part to choose on.
@@ -433,7 +430,7 @@ func (c *chooser) byRate(ctx context.Context, p part) (Setting, error) {
 }
 
 // measure runs a setting over a part, one detector for each series, as a swarm does.
-func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, error) {
+func (o *TuneOptions) measure(ctx context.Context, p part, s Setting) (Measured, error) {
 	out := Measured{Setting: s}
 	params := map[string]float64{}
 	for name, v := range o.Params {
@@ -443,11 +440,11 @@ func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, err
 	for _, name := range replaced {
 		delete(params, name)
 	}
-	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: params, Agents: s.Agents, Seed: o.Seed})
+	d, err := NewCellDetector(CellOptions{Values: params, Agents: s.Agents, Seed: o.Seed})
 	if err != nil {
 		return out, jobs.Errorf(jobs.CodeInvalid, "tune: alarm %v with %d agents: %v", s.Alarm, s.Agents, err)
 	}
-	all := make([]*evaluation.Series, len(p.series))
+	all := make([]*Series, len(p.series))
 	errs := make([]error, len(p.series))
 	places := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var running sync.WaitGroup
@@ -458,7 +455,7 @@ func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, err
 		}
 		running.Go(func() {
 			defer func() { <-places }()
-			all[i], errs[i] = run(d, one, o.Features)
+			all[i], errs[i] = runDetector(d, one, o.Features)
 			if all[i] != nil {
 				all[i].From = p.from[i]
 			}
@@ -471,7 +468,7 @@ func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, err
 	if err := errors.Join(errs...); err != nil {
 		return out, fmt.Errorf("tune: %w", err)
 	}
-	r, err := evaluation.Measure(all, p.labels, 0)
+	r, err := Measure(all, p.labels, 0)
 	if err != nil {
 		return out, err
 	}
@@ -485,13 +482,13 @@ func (o *Options) measure(ctx context.Context, p part, s Setting) (Measured, err
 // replaced are the parameters from which the alarm would follow instead.
 var replaced = []string{"false_alarm_rate", "alarms_per_day", "entities"}
 
-// run scores a series.
-func run(d *evaluation.CellDetector, s Series, features int) (*evaluation.Series, error) {
+// runDetector scores a series.
+func runDetector(d *CellDetector, s TuneSeries, features int) (*Series, error) {
 	o, err := d.Run(s.Times, s.Rows, features)
 	if err != nil {
 		return nil, fmt.Errorf("series %s: %w", s.Name, err)
 	}
-	e := &evaluation.Series{
+	e := &Series{
 		Name: s.Name, Times: s.Times, Scores: o.Scores, Alarms: make([]bool, len(s.Times)),
 		Normal: make([]bool, len(s.Times)),
 	}

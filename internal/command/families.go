@@ -1,5 +1,4 @@
-// Package families describes the metric families of a registry: their names, types, labels and units.
-package families
+package command
 
 import (
 	"cmp"
@@ -13,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Prefix begins the names of the families of Exoswarm. Those of the Go runtime and of the process have
+// MetricPrefix begins the names of the families of Exoswarm. Those of the Go runtime and of the process have
 // the names that the client library gives them.
-const Prefix = "exoswarm_"
+const MetricPrefix = "exoswarm_"
 
 // Types of families, as in the text format of Prometheus.
 const (
@@ -49,35 +48,35 @@ func (f Family) Unit() string {
 // units are the suffixes that name a unit. A name has one of them or counts things.
 var units = []string{"seconds", "bytes", "ratio", "celsius", "watts", "joules", "hertz"}
 
-// Registry is a registry that knows the families of its collectors. Its methods may be called from
+// FamilyRegistry is a registry that knows the families of its collectors. Its methods may be called from
 // several goroutines.
-type Registry struct {
+type FamilyRegistry struct {
 	*prometheus.Registry
 
 	mu  sync.Mutex
 	all map[string]Family
 }
 
-// NewRegistry returns an empty registry.
-func NewRegistry() *Registry {
-	return &Registry{Registry: prometheus.NewRegistry(), all: map[string]Family{}}
+// NewFamilyRegistry returns an empty registry.
+func NewFamilyRegistry() *FamilyRegistry {
+	return &FamilyRegistry{Registry: prometheus.NewRegistry(), all: map[string]Family{}}
 }
 
 // Register implements prometheus.Registerer.
-func (r *Registry) Register(c prometheus.Collector) error {
+func (r *FamilyRegistry) Register(c prometheus.Collector) error {
 	if err := r.Registry.Register(c); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, f := range Of(c) {
+	for _, f := range FamiliesOf(c) {
 		r.all[f.Name] = f
 	}
 	return nil
 }
 
 // MustRegister implements prometheus.Registerer.
-func (r *Registry) MustRegister(all ...prometheus.Collector) {
+func (r *FamilyRegistry) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
 		if err := r.Register(c); err != nil {
 			panic(err)
@@ -86,12 +85,12 @@ func (r *Registry) MustRegister(all ...prometheus.Collector) {
 }
 
 // Families returns the families of Exoswarm among those that were registered, by name.
-func (r *Registry) Families() []Family {
+func (r *FamilyRegistry) Families() []Family {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Family
 	for _, f := range r.all {
-		if strings.HasPrefix(f.Name, Prefix) {
+		if strings.HasPrefix(f.Name, MetricPrefix) {
 			all = append(all, f)
 		}
 	}
@@ -112,10 +111,10 @@ type withHistograms interface {
 	Histograms() []string
 }
 
-// Of returns the families of a collector, by name. The type of a collector of its own kind follows
+// FamiliesOf returns the families of a collector, by name. The type of a collector of its own kind follows
 // from the name: a counter ends with _total, the others are gauges but those that the collector's
 // method Histograms names.
-func Of(c prometheus.Collector) []Family {
+func FamiliesOf(c prometheus.Collector) []Family {
 	descs := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descs)

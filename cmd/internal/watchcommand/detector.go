@@ -1,5 +1,4 @@
-// Package detectorcommand has the commands of lasting detectors: exoswarm detector.
-package detectorcommand
+package watchcommand
 
 import (
 	"context"
@@ -11,13 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/detectors"
 	"github.com/exoswarm/exoswarm/internal/entities"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/specfile"
@@ -25,15 +22,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// Logs prints the log lines of the job that args name, as exoswarm job logs does.
-type Logs func(cmd *cobra.Command, args []string, c jobclient.Client) error
+// JobLogs prints the log lines of the job that args name, as exoswarm job logs does.
+type JobLogs func(cmd *cobra.Command, args []string, c command.JobClient) error
 
 // Recorded calls act between two records of the audit, with the name of the action and its object.
 type Recorded func(cmd *cobra.Command, c *natsq.Conn, action, object string, act func() error) error
 
-// Command returns exoswarm detector. printLogs prints the logs of jobs, and recorded writes changes
+// NewDetector returns exoswarm detector. printLogs prints the logs of jobs, and recorded writes changes
 // to the audit. Package detectors does the work. It needs the login of an operator.
-func Command(printLogs Logs, recorded Recorded) *cobra.Command {
+func NewDetector(printLogs JobLogs, recorded Recorded) *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create -f swarm.yaml --sources FILE --sinks FILE",
 		Short: "Create a detector that lasts on a cluster",
@@ -94,7 +91,7 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 		c.Flags().Duration("timeout", 30*time.Second, "longest wait for the agent to finish what it has read")
 	}
 	all := []*cobra.Command{create, list, show, pause, resume, remove, logs}
-	why := watchcommand.Explain("explain NAME", "Tell why a detector does not progress.", ops.ExplainDetector)
+	why := Explain("explain NAME", "Tell why a detector does not progress.", ops.ExplainDetector)
 	for _, c := range all {
 		connect.Flags(c.Flags())
 	}
@@ -331,7 +328,7 @@ func detectorDelete(cmd *cobra.Command, name string, c *natsq.Conn, recorded Rec
 }
 
 // detectorLogs prints the log of the last job of a detector with logs.
-func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn, logs Logs) error {
+func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn, logs JobLogs) error {
 	d, err := detectors.New(c).Get(cmd.Context(), args[0])
 	if err != nil {
 		return err
@@ -339,7 +336,7 @@ func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn, logs Logs) e
 	if d.Job == "" {
 		return fmt.Errorf("detector %s: no agent has begun with it: %w", args[0], jobs.ErrNotFound)
 	}
-	err = logs(cmd, []string{d.Job}, jobclient.Direct(c))
+	err = logs(cmd, []string{d.Job}, command.DirectClient(c))
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package families_test
+package command_test
 
 import (
 	"reflect"
@@ -6,13 +6,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/internal/command"
 )
 
 // TestOf: a registry knows name, type, help, labels and unit of what is registered, before there is
 // a series.
 func TestOf(t *testing.T) {
-	r := families.NewRegistry()
+	r := command.NewFamilyRegistry()
 	r.MustRegister(
 		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "exoswarm_a_bytes_total", Help: `Say "a", {b}.`},
 			[]string{"pool", "kind"}),
@@ -22,7 +22,7 @@ func TestOf(t *testing.T) {
 		prometheus.NewHistogram(prometheus.HistogramOpts{Name: "exoswarm_c_seconds", Help: "C."}),
 		prometheus.NewGauge(prometheus.GaugeOpts{Name: "other", Help: "D."}),
 	)
-	want := []families.Family{
+	want := []command.Family{
 		{Name: "exoswarm_a_bytes_total", Type: "counter", Help: `Say "a", {b}.`, Labels: []string{"pool", "kind"}},
 		{Name: "exoswarm_b", Type: "gauge", Help: "B.", Labels: []string{"device"}},
 		{Name: "exoswarm_c_seconds", Type: "histogram", Help: "C."},

@@ -1,11 +1,11 @@
-// Package userstream reads and writes JetStream streams that belong to users, and the stream of
-// pushed rows.
+package natsq
+
+// This file reads and writes JetStream streams that belong to users, and the stream of pushed rows.
 //
 // A subscriber delivers the messages of a stream in their order, each once, although JetStream
 // redelivers out of order. It keeps the messages that it has returned and that are not
 // acknowledged. After a lost connection, or in a new attempt of the job, it removes the consumer
 // and makes another one after the last stored message, so a redelivery never overtakes.
-package userstream
 
 import (
 	"context"
@@ -28,9 +28,9 @@ import (
 // called from several goroutines. It changes no stream, and only the consumers that it has made.
 type Streams struct{ conn *natsconn.Conn }
 
-// New returns the streams that a connection reaches. The connection stays the caller's, and
+// newStreams returns the streams that a connection reaches. The connection stays the caller's, and
 // outlives all subscribers.
-func New(c *natsconn.Conn) *Streams { return &Streams{c} }
+func newStreams(c *natsconn.Conn) *Streams { return &Streams{c} }
 
 // subscriber is a jobs.Subscriber over a durable pull consumer. It is for one goroutine.
 type subscriber struct {

@@ -1,4 +1,6 @@
-// Package schedules keeps the schedules of jobs, and submits their jobs at their times.
+package queue
+
+// This file keeps the schedules of jobs, and submits their jobs at their times.
 //
 // Every worker evaluates all schedules with its own clock (Run). A run of a schedule is one atomic
 // batch of two messages in wire.WaitStream: the mark of its time, which can be stored once, and the
@@ -9,7 +11,6 @@
 // A time that no worker has reached within the grace time is missed. The schedule says whether the
 // last missed time is made up for (jobs.OnceMissed). A clock that is ahead submits early by as
 // much; two clocks never submit a time twice.
-package schedules
 
 import (
 	"context"
@@ -28,7 +29,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -39,13 +39,13 @@ import (
 // and changes no jobs that were submitted.
 type Schedules struct {
 	conn    *natsconn.Conn
-	queue   *queue.Queue
-	results *queue.Results
+	queue   *Queue
+	results *Results
 }
 
-// New returns the schedules that a connection reaches. The connection stays the caller's. Nothing
+// NewSchedules returns the schedules that a connection reaches. The connection stays the caller's. Nothing
 // runs before Run.
-func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q, queue.NewResults(c)} }
+func NewSchedules(c *natsconn.Conn, q *Queue) *Schedules { return &Schedules{c, q, NewResults(c)} }
 
 const (
 	// grace is the delay after which a time counts as missed. An election of the servers takes up
@@ -98,10 +98,10 @@ func nextTime(at *cron.SpecSchedule, from, now time.Time) time.Time {
 	return at.Next(now).In(at.Location)
 }
 
-// Skipped returns the first time, within five years after from, that a schedule would have if its zone
+// SkippedTime returns the first time, within five years after from, that a schedule would have if its zone
 // did not skip an hour in spring, as a text of that clock, and the time at which it comes instead.
 // Skips of less than 12 hours do not count. ok is false if there is none. The schedule is valid.
-func Skipped(s jobs.Schedule, from time.Time) (wall string, next time.Time, ok bool) {
+func SkippedTime(s jobs.Schedule, from time.Time) (wall string, next time.Time, ok bool) {
 	at, err := times(s)
 	if err != nil {
 		return "", next, false
@@ -324,7 +324,7 @@ func (sc *Schedules) submit(ctx context.Context, j jobs.Job, said string) (err e
 		}
 	}
 	if err != nil {
-		return queue.SubmitError(what, err)
+		return SubmitError(what, err)
 	}
 	// The job is stored. If this process dies now, the resolver of any worker moves it on.
 	_, _ = sc.queue.Resolve(ctx, m.Subject, nil)
@@ -474,9 +474,9 @@ func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 	return nil
 }
 
-// Parse decodes a request to add a schedule, which may omit the version. The error is a
+// ParseSchedule decodes a request to add a schedule, which may omit the version. The error is a
 // *schema.Error for a field, or a *jobs.Error for a rule between two fields.
-func Parse(data []byte) (jobs.Schedule, error) {
+func ParseSchedule(data []byte) (jobs.Schedule, error) {
 	if err := schema.Validate(schema.Schedule, data); err != nil {
 		return jobs.Schedule{}, err
 	}

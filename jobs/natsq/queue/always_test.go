@@ -1,4 +1,4 @@
-package schedules
+package queue
 
 import (
 	"encoding/json"
@@ -33,13 +33,13 @@ func follower(t *testing.T, sc *Schedules, name string) *scheduler {
 // over, none follows a job whose specification is wrong until the schedule is resumed, and a pause
 // asks the job to finish.
 func TestAlways(t *testing.T) {
-	s, sc := inside(t)
+	s, sc := insideSchedules(t)
 	always := scheduleOf("d", jobs.Always)
 	always.From = time.Unix(1, 0) // the number of the first job
 	if err := sc.AddSchedule(t.Context(), always); err != nil {
 		t.Fatal(err)
 	}
-	conns := []*Schedules{sc, another(t, s), another(t, s)}
+	conns := []*Schedules{sc, anotherSchedules(t, s), anotherSchedules(t, s)}
 	now := time.Now()
 	look := func() {
 		t.Helper()
@@ -115,7 +115,7 @@ func TestAlways(t *testing.T) {
 
 // TestAlwaysPause: a pause asks the job to finish once, and no job follows it.
 func TestAlwaysPause(t *testing.T) {
-	_, sc := inside(t)
+	_, sc := insideSchedules(t)
 	always := scheduleOf("d", jobs.Always)
 	always.From = time.Unix(1, 0) // the number of the first job
 	if err := sc.AddSchedule(t.Context(), always); err != nil {

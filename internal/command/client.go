@@ -1,6 +1,4 @@
-// Package jobclient submits jobs and follows them: directly on the queue or, for the login of a
-// tenant, through the gateway of the agents.
-package jobclient
+package command
 
 import (
 	"context"
@@ -9,7 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
@@ -17,9 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Connect connects to the queue or, when the login may not use that, to the gateway. The caller
+// ConnectClient connects to the queue or, when the login may not use that, to the gateway. The caller
 // closes the link after the last call.
-func Connect(ctx context.Context, o natsconn.Options) (Client, command.Link, error) {
+func ConnectClient(ctx context.Context, o natsconn.Options) (JobClient, Link, error) {
 	conn, err := natsq.Connect(ctx, o)
 	if errors.Is(err, jobs.ErrDenied) {
 		c, err := gateway.Connect(ctx, o)
@@ -31,17 +28,17 @@ func Connect(ctx context.Context, o natsconn.Options) (Client, command.Link, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return Direct(conn), conn, nil
+	return DirectClient(conn), conn, nil
 }
 
-// Direct returns a client that uses the queue itself. The connection stays the caller's.
-func Direct(conn *natsq.Conn) Client {
+// DirectClient returns a client that uses the queue itself. The connection stays the caller's.
+func DirectClient(conn *natsq.Conn) JobClient {
 	return direct{conn.Queue, conn.Results, conn.Schedules, conn.Logs, conn}
 }
 
-// Client submits jobs and follows them. Its methods may be called from several goroutines. Errors
+// JobClient submits jobs and follows them. Its methods may be called from several goroutines. Errors
 // wrap those of package jobs, such as jobs.ErrNotFound for an id of which nothing is known.
-type Client interface {
+type JobClient interface {
 	// Submit submits a job and returns its id, which the gateway of a tenant may choose.
 	Submit(ctx context.Context, j jobs.Job) (id string, err error)
 	// SubmitBatch submits jobs of one pool, all or none, and returns their ids in the same order.
@@ -88,8 +85,8 @@ type scheduler interface {
 }
 
 var (
-	_ Client = direct{}
-	_ Client = (*gateway.Client)(nil)
+	_ JobClient = direct{}
+	_ JobClient = (*gateway.Client)(nil)
 )
 
 // direct is a client with a login that may use the queue itself.
@@ -101,9 +98,9 @@ type direct struct {
 	conn *natsq.Conn
 }
 
-// Queue returns the connection of a client that uses the queue itself; nil for one that asks the
+// QueueOf returns the connection of a client that uses the queue itself; nil for one that asks the
 // gateway of the agents.
-func Queue(c Client) *natsq.Conn {
+func QueueOf(c JobClient) *natsq.Conn {
 	if d, ok := c.(direct); ok {
 		return d.conn
 	}

@@ -1,18 +1,19 @@
-// Package batchsize chooses how much work a batch on a device may have, by the use of the device and
-// the time of its batches. It has no clock: the caller says when batches began and ended.
-package batchsize
+package timeline
+
+// This file chooses how much work a batch on a device may have, by the use of the device and the
+// time of its batches. It has no clock: the caller says when batches began and ended.
 
 import "time"
 
-// Limits are what a Size does not leave, but for batches that take too long.
-type Limits struct {
+// BatchLimits are what a Size does not leave, but for batches that take too long.
+type BatchLimits struct {
 	Least, Most int           // items of a batch, 1 <= Least <= Most
 	Bound       time.Duration // how long a batch may take
 }
 
-// Size is the most items of the next batch. One goroutine uses it at a time.
-type Size struct {
-	limits Limits
+// BatchSize is the most items of the next batch. One goroutine uses it at a time.
+type BatchSize struct {
+	limits BatchLimits
 
 	most   int // items
 	within int // as many as take no longer than the bound, by the last batch that tells; 0: none has
@@ -24,16 +25,18 @@ type Size struct {
 // window is the time over which the use is measured before the size follows it.
 const window = 100 * time.Millisecond
 
-// New returns a size that begins with the least items.
-func New(l Limits, now time.Time) Size { return Size{limits: l, most: l.Least, since: now} }
+// NewBatchSize returns a size that begins with the least items.
+func NewBatchSize(l BatchLimits, now time.Time) BatchSize {
+	return BatchSize{limits: l, most: l.Least, since: now}
+}
 
 // Most returns the most items of the next batch.
-func (s *Size) Most() int { return s.most }
+func (s *BatchSize) Most() int { return s.most }
 
 // Done takes the begin and the end of a batch on the device, its items, and whether Most has ended
 // it. Batches come in their order and do not overlap. A device in use for more than 95 % of a window
 // gets smaller batches, and one in use for less than 70 % larger ones, if batches were full.
-func (s *Size) Done(began, ended time.Time, items int, full bool) {
+func (s *BatchSize) Done(began, ended time.Time, items int, full bool) {
 	took, passed := ended.Sub(began), ended.Sub(s.since)
 	s.busy += took
 	s.full = s.full || full

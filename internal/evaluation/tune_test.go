@@ -1,4 +1,4 @@
-package tune
+package evaluation
 
 import (
 	"context"
@@ -22,13 +22,13 @@ var now = Setting{Alarm: 0.37, Agents: 16}
 
 // streams returns n series of two weeks, and labels of their incidents: noise with a memory and a day,
 // and four hours of another level in each week.
-func streams(t *testing.T, n int) (all []Series, labels []report.Label) {
+func streams(t *testing.T, n int) (all []TuneSeries, labels []report.Label) {
 	t.Helper()
 	const week, incident = 7 * 144, 24 // rows of ten minutes
 	var texts []map[string]string
 	for i := range n {
 		r := rand.New(rand.NewPCG(510, uint64(i)))
-		s, memory := Series{Name: fmt.Sprint("s", i)}, 0.0
+		s, memory := TuneSeries{Name: fmt.Sprint("s", i)}, 0.0
 		at := func(row int) time.Time { return time.Unix(0, 0).UTC().Add(time.Duration(row) * 10 * time.Minute) }
 		text := func(row int) string { return at(row).Format(time.RFC3339) }
 		for row := range 2 * week {
@@ -64,16 +64,16 @@ func TestUnseen(t *testing.T) {
 	}
 	series, labels := streams(t, 6)
 	for _, way := range []string{ByTime, ByEntity} {
-		o := Options{
+		o := TuneOptions{
 			Setting: now, Features: 1, Seed: 1, Labels: labels, Split: way, Share: 0.7,
 			Alarms: []float64{0.43}, Sizes: []int{8},
 		}
-		want, err := Run(t.Context(), series, o)
+		want, err := Tune(t.Context(), series, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// changed returns the series with other values in one of the parts.
-		changed := func(judged bool) []Series {
+		changed := func(judged bool) []TuneSeries {
 			choosing, _, _, err := split(series, &o)
 			if err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestUnseen(t *testing.T) {
 			}
 			return out
 		}
-		got, err := Run(t.Context(), changed(true), o)
+		got, err := Tune(t.Context(), changed(true), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestUnseen(t *testing.T) {
 		if got.Before == want.Before {
 			t.Errorf("%s: other values to judge on do not change its measure", way)
 		}
-		if got, err = Run(t.Context(), changed(false), o); err != nil {
+		if got, err = Tune(t.Context(), changed(false), o); err != nil {
 			t.Fatal(err)
 		}
 		if slices.Equal(got.Tried, want.Tried) {
@@ -119,10 +119,10 @@ func TestRate(t *testing.T) {
 		t.Skip("cells are slow under the race detector")
 	}
 	series, _ := streams(t, 4)
-	o := Options{Setting: now, Features: 1, Seed: 1, AlarmsPerDay: 0.5, Split: ByTime, Share: 0.5}
+	o := TuneOptions{Setting: now, Features: 1, Seed: 1, AlarmsPerDay: 0.5, Split: ByTime, Share: 0.5}
 	tried := 0
 	o.Tried = func(Measured) { tried++ }
-	r, err := Run(t.Context(), series, o)
+	r, err := Tune(t.Context(), series, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,23 +141,23 @@ func TestRate(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	series, labels := streams(t, 1)
 	for _, c := range []struct {
-		series []Series
-		edit   func(*Options)
+		series []TuneSeries
+		edit   func(*TuneOptions)
 		code   jobs.Code
 		want   string
 	}{
-		{nil, func(*Options) {}, jobs.CodeInput, "no row"},
-		{series, func(o *Options) { o.AlarmsPerDay = 1 }, jobs.CodeInvalid, "one of the two"},
-		{series, func(o *Options) { o.Labels = nil }, jobs.CodeInvalid, "one of the two"},
-		{series, func(o *Options) { o.Split = "color" }, jobs.CodeInvalid, "entity"},
-		{series, func(o *Options) { o.Share = 1 }, jobs.CodeInvalid, "share 1"},
-		{series, func(o *Options) { o.Split = ByEntity }, jobs.CodeInput, "split by time"},
-		{series, func(o *Options) { o.Params = map[string]float64{"learn": 7} }, jobs.CodeInvalid, "learn"},
-		{series, func(o *Options) { o.Share = 0.001 }, jobs.CodeInput, "larger share"},
+		{nil, func(*TuneOptions) {}, jobs.CodeInput, "no row"},
+		{series, func(o *TuneOptions) { o.AlarmsPerDay = 1 }, jobs.CodeInvalid, "one of the two"},
+		{series, func(o *TuneOptions) { o.Labels = nil }, jobs.CodeInvalid, "one of the two"},
+		{series, func(o *TuneOptions) { o.Split = "color" }, jobs.CodeInvalid, "entity"},
+		{series, func(o *TuneOptions) { o.Share = 1 }, jobs.CodeInvalid, "share 1"},
+		{series, func(o *TuneOptions) { o.Split = ByEntity }, jobs.CodeInput, "split by time"},
+		{series, func(o *TuneOptions) { o.Params = map[string]float64{"learn": 7} }, jobs.CodeInvalid, "learn"},
+		{series, func(o *TuneOptions) { o.Share = 0.001 }, jobs.CodeInput, "larger share"},
 	} {
-		o := Options{Setting: now, Features: 1, Labels: labels, Split: ByTime, Share: 0.5}
+		o := TuneOptions{Setting: now, Features: 1, Labels: labels, Split: ByTime, Share: 0.5}
 		c.edit(&o)
-		_, err := Run(t.Context(), c.series, o)
+		_, err := Tune(t.Context(), c.series, o)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want one of class %s with %q", err, c.code, c.want)
@@ -165,7 +165,7 @@ func TestMistakes(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Run(ctx, series, Options{Setting: now, Features: 1, Labels: labels, Split: ByTime, Share: 0.5})
+	_, err := Tune(ctx, series, TuneOptions{Setting: now, Features: 1, Labels: labels, Split: ByTime, Share: 0.5})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of its context: %v", err)
 	}

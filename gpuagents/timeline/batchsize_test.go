@@ -1,4 +1,4 @@
-package batchsize
+package timeline
 
 import (
 	"fmt"
@@ -18,7 +18,9 @@ const (
 )
 
 // observations returns the limits with a bound.
-func observations(bound time.Duration) Limits { return Limits{Least: least, Most: most, Bound: bound} }
+func observations(bound time.Duration) BatchLimits {
+	return BatchLimits{Least: least, Most: most, Bound: bound}
+}
 
 // TestSizing: the scenarios of testdata/sizing.
 func TestSizing(t *testing.T) {
@@ -32,7 +34,7 @@ func TestSizing(t *testing.T) {
 			t.Fatalf("os.ReadFile: %v, want no error", err)
 		}
 		now := epoch
-		s := New(observations(100*time.Millisecond), now)
+		s := NewBatchSize(observations(100*time.Millisecond), now)
 		for i, line := range strings.Split(string(text), "\n") {
 			if line == "" || line[0] == '#' {
 				continue
@@ -68,7 +70,7 @@ func TestSizing(t *testing.T) {
 func TestSizingProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound, now := time.Duration(rapid.IntRange(1, 300).Draw(t, "bound"))*time.Millisecond, epoch
-		s := New(observations(bound), now)
+		s := NewBatchSize(observations(bound), now)
 		since, busy, full := now, time.Duration(0), false
 		for range rapid.IntRange(1, 200).Draw(t, "batches") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 60_000).Draw(t, "idle")) * time.Microsecond)
