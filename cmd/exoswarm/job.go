@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
@@ -67,7 +67,7 @@ func jobCommand() *cobra.Command {
 	output := jobOutputCommand()
 	connect.Flags(output.Flags())
 	return command.Group("job", "Show, cancel and repeat jobs", append(all, output,
-		watchcommand.Explain("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
+		clustercommand.Explain("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
 }
 
 // jobOutputCommand returns exoswarm job output, whose -o names a file and not a format. It reads

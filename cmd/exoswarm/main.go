@@ -21,13 +21,13 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/evaluatecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud"    // s3:// and gs://
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -43,9 +43,9 @@ func main() {
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		watchcommand.NewDetector(jobLogs, recorded), swarmcommand.NewSpec(), evaluatecommand.NewEval(),
-		evaluatecommand.NewReport(), evaluatecommand.NewTune(), watchcommand.Status(), watchcommand.Top(),
-		watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
+		clustercommand.NewDetector(jobLogs, recorded), swarmcommand.NewSpec(), evaluatecommand.NewEval(),
+		evaluatecommand.NewReport(), evaluatecommand.NewTune(), clustercommand.Status(), clustercommand.Top(),
+		clustercommand.Doctor(), clustercommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), auditCommand(), initCommand(),
 		authCommand(), tierCommand(), gpucommand.Command(connect.Submitting, connect.Flags),

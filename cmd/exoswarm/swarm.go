@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -180,7 +180,7 @@ creates a swarm with such a graph.`,
 	hooks := swarmcommand.ExportHooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}
 	all = append(all, swarmcommand.NewExport(hooks), swarmcommand.NewRender(onSwarm),
 		swarmcommand.NewWatch(onSwarm, parseIDs),
-		watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
+		clustercommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
 

@@ -1,4 +1,4 @@
-package watchcommand
+package clustercommand
 
 import (
 	"encoding/json"

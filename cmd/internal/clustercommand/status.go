@@ -1,5 +1,6 @@
-// Package watchcommand holds the commands that watch a cluster: status, top, explain, doctor and debug.
-package watchcommand
+// Package clustercommand has the commands about a cluster and its detectors: status, top, explain, doctor,
+// debug and detector.
+package clustercommand
 
 import (
 	"context"

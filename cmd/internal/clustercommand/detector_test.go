@@ -1,4 +1,4 @@
-package watchcommand_test
+package clustercommand_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -44,7 +44,7 @@ func TestCreateChecksFirst(t *testing.T) {
 		"cannot be read for ever": {"-f", spec, "--sources", files, "--sinks", sinks},
 	} {
 		var out bytes.Buffer
-		cmd := watchcommand.NewDetector(nil, nil)
+		cmd := clustercommand.NewDetector(nil, nil)
 		cmd.SetArgs(append([]string{"create", "--nats", "nats://127.0.0.1:1"}, args...))
 		cmd.SetOut(&out)
 		cmd.SetErr(&out)
