@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/quality"
 )
 
-// The recording that examples/telemetry/record made of real processes, and its incidents.
+// The recording that tools/telemetry/record made of real processes, and its incidents.
 var (
 	//go:embed testdata/recorded.csv.gz
 	recordedRows []byte

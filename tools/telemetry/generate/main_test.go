@@ -33,7 +33,7 @@ func TestGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is not as generated: go run ./examples/telemetry/generate", name)
+			t.Errorf("%s is not as generated: go run -C tools ./telemetry/generate", name)
 		}
 		size += len(got)
 	}

@@ -4,7 +4,7 @@
 // CPU time, memory, wake-ups and written bytes from /proc once a second, provokes incidents in them
 // at planned times, and writes the rows and the labels.
 //
-//	go run ./examples/telemetry/record --out FOLDER --minutes 64
+//	go run -C tools ./telemetry/record --out FOLDER --minutes 64
 //
 // The three programs are this command again, in a role of its own each (worker.go): a service whose
 // load rises and falls every five minutes, a writer that stores a batch every thirty seconds, and a

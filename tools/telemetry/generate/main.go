@@ -2,7 +2,7 @@
 // weeks, a row every five minutes, and incidents.json with the intervals that a person would mark
 // in them. The same seed makes the same files.
 //
-//	go run ./examples/telemetry/generate --out examples/telemetry --seed 1
+//	go run -C tools ./telemetry/generate --out ../examples/telemetry --seed 1
 //
 // The incidents were chosen for being visible in a chart, or for being known to whoever runs such a
 // service, before any swarm had seen the data. Some are hard for a method that knows no time of
