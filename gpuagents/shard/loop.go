@@ -17,9 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 const (
@@ -342,13 +342,13 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 
 // begin starts the span of a new entry, as a child of the span of its writer.
 func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
-	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: telemetry.NoSpan}
+	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: tracing.NoSpan}
 	if t.server.o.Tracer == nil || it.Trace.Parent == "" ||
 		it.Seq <= t.replayed { // a replayed entry was traced when it was new
 		return d
 	}
 	ctx, d.span = t.server.o.Tracer.Start(
-		telemetry.With(ctx, it.Trace),
+		tracing.With(ctx, it.Trace),
 		"process EXO_LOG_{swarm}_{shard}_in",
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
@@ -368,6 +368,6 @@ func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
 			attribute.Int("messaging.message.body.size", len(it.Data)),
 		),
 	)
-	d.trace = telemetry.Of(ctx)
+	d.trace = tracing.Of(ctx)
 	return d
 }

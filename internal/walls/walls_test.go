@@ -236,7 +236,7 @@ func TestListeners(t *testing.T) {
 		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" ||
 			name == "examples" || name == "tools" ||
-			name == "internal/telemetry/otlptest" || name == "cpuagents/internal/postgrestest") {
+			name == "internal/otlptest" || name == "cpuagents/internal/postgrestest") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || slices.Contains(listens, name) {
@@ -264,7 +264,7 @@ var networked = []string{
 var connects = map[string]string{
 	"jobs/natsq/...":                       "the queue",
 	"internal/command":                     "the listener of metrics, and the login to NATS",
-	"internal/telemetry":                   "traces, to the collector that the operator names",
+	"jobs/tracing":                         "traces, to the collector that the operator names",
 	"internal/bucket/cloud":                "snapshots, to the store that the operator names",
 	"internal/redact":                      "it parses addresses and opens none",
 	"github.com/prometheus/procfs":         "it parses addresses and opens none",

@@ -15,11 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // task is one delivery of a job to a worker, until the job is settled, tried again or given back.
@@ -45,7 +45,7 @@ type task struct {
 // open reads a delivery. It returns nil when there is nothing to run: a message that is not a job
 // becomes a dead letter, and a job that must not run is settled or given back.
 func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
-	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: telemetry.NoSpan}
+	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: tracing.NoSpan}
 	if meta, err := m.Metadata(); err == nil {
 		t.attempt, t.queued = int(meta.NumDelivered), meta.Timestamp
 	}

@@ -1,4 +1,4 @@
-package telemetry_test
+package tracing_test
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // FuzzTrace: a stranger's trace context is taken on as it is, or ignored, and what is passed on is
@@ -25,9 +25,9 @@ func FuzzTrace(f *testing.F) {
 	}
 	f.Add("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", strings.Join(long, ","))
 	f.Fuzz(func(t *testing.T, parent, state string) {
-		ctx := telemetry.With(t.Context(), jobs.Trace{Parent: parent, State: state})
+		ctx := tracing.With(t.Context(), jobs.Trace{Parent: parent, State: state})
 		s := trace.SpanContextFromContext(ctx)
-		out := telemetry.Of(ctx)
+		out := tracing.Of(ctx)
 		if !s.IsValid() {
 			if ctx != t.Context() && s.HasTraceID() || out != (jobs.Trace{}) {
 				t.Fatalf("%+v of what is no trace context", out)
@@ -38,7 +38,7 @@ func FuzzTrace(f *testing.F) {
 			!strings.Contains(out.Parent, s.TraceID().String()) {
 			t.Fatalf("%+v", out)
 		}
-		if again := telemetry.Of(telemetry.With(t.Context(), out)); again != out {
+		if again := tracing.Of(tracing.With(t.Context(), out)); again != out {
 			t.Fatalf("%+v, then %+v", out, again)
 		}
 	})

@@ -1,5 +1,5 @@
-// Package telemetry carries W3C trace context between a context and the messages of package jobs.
-package telemetry
+// Package tracing carries W3C trace context between a context and the messages of package jobs.
+package tracing
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package telemetry
+package tracing
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
