@@ -1,6 +1,5 @@
-// Package schema holds the JSON Schemas of the protocol and checks messages against them, so that
-// whoever sent one that is not valid learns which field is wrong, what it holds, and what to write
-// instead.
+// Package schema holds the JSON Schemas of the protocol and checks messages against them. An error
+// names the field that is wrong, what it holds, and what to write instead.
 package schema
 
 import (
