@@ -1,7 +1,6 @@
 package specdoc
 
 import (
-	_ "embed" // for the introduction
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,20 +8,15 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-//go:embed intro.md
-var intro string
-
 // width is where lines of documents wrap.
 const width = 120
 
-// Markdown returns docs/spec.md.
+// Markdown returns the reference of docs/spec.md: its part behind the introduction.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString(intro)
-	b.WriteString("## Keys\n")
+	b.WriteString("## Keys\n\n")
 	for i := range keys {
 		k := &keys[i]
-		b.WriteByte('\n')
 		wrap(&b, "- **`"+k.Path+"`**: "+k.Facts()+". "+k.Doc, "  ")
 	}
 	b.WriteString("\n## Parameters of the cells\n")
@@ -76,7 +70,7 @@ var scopes = map[Scope]string{
 	Groups: "`addressed: group`", Agents: "`addressed: agent`", Custom: "`cell.kind: custom`", Keyed: "a `key`",
 	GRUGroups: "`cell.kind: gru` with `addressed: group`",
 
-	Izhikevich: "`cell.kind: izhikevich`",
+	Izhikevich: "`cell.kind: izhikevich`", Lattice: "`cell.kind: custom` with `addressed: agent`",
 }
 
 func (k *Key) elements() string {
