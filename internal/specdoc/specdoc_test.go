@@ -3,7 +3,6 @@ package specdoc
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,27 +21,35 @@ import (
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 )
 
-var update = flag.Bool("update", false, "write docs/spec.md")
-
-const document = "../../docs/spec.md"
-
-// TestDocument: the reference in docs/spec.md, behind its introduction, is what the code says.
-func TestDocument(t *testing.T) {
-	const mark = "<!-- generated: go test ./internal/specdoc -update -->\n"
-	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	intro, got, found := strings.Cut(string(text), mark)
-	if !found {
-		t.Fatalf("%s has no line %q", document, mark)
-	}
-	if want := Markdown(); *update {
-		if err := os.WriteFile(document, []byte(intro+mark+want), 0o600); err != nil {
-			t.Fatal(err)
+// TestReference: it describes every key and every parameter, or those that one asks for.
+func TestReference(t *testing.T) {
+	all, _ := Reference("")
+	for _, k := range Keys() {
+		if !strings.Contains(all, "\n"+k.Path+": ") && !strings.HasPrefix(all, k.Path+": ") {
+			t.Errorf("the reference has no %s", k.Path)
 		}
-	} else if got != want {
-		t.Errorf("%s differs from the code: go test ./internal/specdoc -update", document)
+	}
+	for _, c := range allCells() {
+		part, ok := Reference(c.kind)
+		if !ok || !strings.Contains(all, "\ncell "+c.title()+"\n") {
+			t.Errorf("the reference has no cell %s", c.title())
+		}
+		for _, p := range c.params {
+			if !strings.Contains(part, "\n    "+p.Name+": ") {
+				t.Errorf("the reference of %s has no %s", c.title(), p.Name)
+			}
+		}
+	}
+	for line := range strings.Lines(all) {
+		if n := len([]rune(line)); n > width+1 && strings.Contains(strings.TrimSpace(line), " ") && line[0] == ' ' {
+			t.Errorf("a line of %d characters: %s", n, line)
+		}
+	}
+	if vote, ok := Reference("vote"); !ok || !strings.Contains(vote, "vote.rule: ") || strings.Contains(vote, "seed: ") {
+		t.Errorf("the reference of vote is %q", vote)
+	}
+	if text, ok := Reference("vot"); ok {
+		t.Errorf("the reference of vot is %q, want none", text)
 	}
 }
 

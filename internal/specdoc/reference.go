@@ -8,34 +8,38 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// width is where lines of documents wrap.
-const width = 120
+// width is where lines wrap.
+const width = 100
 
-// Markdown returns the reference of docs/spec.md: its part behind the introduction.
-func Markdown() string {
+// Reference describes keys and parameters of cells. about is a key, whose keys below it are described
+// too, or the name of a cell; empty for all. It returns false if there is neither.
+func Reference(about string) (string, bool) {
 	var b strings.Builder
-	b.WriteString("## Keys\n\n")
 	for i := range keys {
 		k := &keys[i]
-		wrap(&b, "- **`"+k.Path+"`**: "+k.Facts()+". "+k.Doc, "  ")
-	}
-	b.WriteString("\n## Parameters of the cells\n")
-	for _, c := range allCells() {
-		fmt.Fprintf(&b, "\n### %s\n\n", c.title())
-		wrap(&b, sentence(c.doc), "")
-		if len(c.names) > 0 {
-			wrap(&b, "Candidates: `"+strings.Join(c.names, "`, `")+"`.", "")
-		}
-		if len(c.params) == 0 {
-			b.WriteString("\nIt has no parameters.\n")
+		if about != "" && k.Path != about && !strings.HasPrefix(k.Path, about+".") {
 			continue
 		}
-		b.WriteString("\n| parameter | default | range | meaning |\n|---|---|---|---|\n")
+		fmt.Fprintf(&b, "%s: %s\n", k.Path, k.Facts())
+		wrap(&b, "    "+k.Doc, "    ")
+	}
+	for _, c := range allCells() {
+		if about != "" && c.kind != about {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "cell %s\n", c.title())
+		wrap(&b, "    "+sentence(c.doc), "    ")
+		if len(c.names) > 0 {
+			wrap(&b, "    Candidates: "+strings.Join(c.names, ", ")+".", "    ")
+		}
 		for _, p := range c.params {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, number(p.Default), bounds(p), p.Doc)
+			wrap(&b, fmt.Sprintf("    %s: %s (%s): %s", p.Name, number(p.Default), bounds(p), p.Doc), "        ")
 		}
 	}
-	return b.String()
+	return b.String(), b.Len() > 0
 }
 
 // Facts returns the type, the range, the default and the scope of a key in a few words.
@@ -100,22 +104,18 @@ func bounds(p cells.Param) string {
 	return text
 }
 
-// wrap writes a paragraph in lines of at most width characters. The lines after the first begin with
-// indent.
+// wrap writes a paragraph in lines of at most width characters. The first one keeps its indent, and
+// the others begin with indent.
 func wrap(b *strings.Builder, text, indent string) {
-	length := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case length+1+len([]rune(word)) > width:
-			b.WriteString("\n" + indent)
-			length = len(indent)
-		default:
-			b.WriteByte(' ')
-			length++
+	words := strings.Fields(text)
+	line := text[:len(text)-len(strings.TrimLeft(text, " "))] + words[0]
+	for _, word := range words[1:] {
+		if len([]rune(line))+1+len([]rune(word)) > width {
+			b.WriteString(line + "\n")
+			line = indent + word
+			continue
 		}
-		b.WriteString(word)
-		length += len([]rune(word))
+		line += " " + word
 	}
-	b.WriteByte('\n')
+	b.WriteString(line + "\n")
 }
