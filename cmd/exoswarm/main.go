@@ -46,7 +46,8 @@ func main() {
 // of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
+		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), serveprocess.MetricsCommand(),
+		runCommand(), detectCommand(),
 		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), evalcommand.Command(),
 		reportcommand.Command(), tunecommand.Command(), watchcommand.Status(), watchcommand.Top(),
 		watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
