@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// Rates of phrases of the dialect in 1,000 sentences. The comments of pebble v1.1.5 have 7.2 by the
-// same count: download it with go mod download -json github.com/cockroachdb/pebble@v1.1.5, and
+// Rates of phrases of the dialect in 1,000 sentences. The comments of pebble v1.1.5 have 1.6 outside of
+// tests by the same count, 27 in 17,114: download it with go mod download -json
+// github.com/cockroachdb/pebble@v1.1.5, and
 //
 //	go test -C tools ./doclint -run TestDialectOfComments -v -args -root DIR
 //
-// No text of ours is below that rate yet, so the limits are ratchets. A commit
-// that lowers a rate lowers its limit, and no commit raises one.
+// The documents keep to that rate. The comments do not yet: their limits are ratchets. A commit that
+// lowers a rate lowers its limit, and no commit raises one.
 const (
-	maxDocumentRate    = 41.2
-	maxCommentRate     = 65.0 // outside of tests
-	maxTestCommentRate = 90.0
+	maxDocumentRate    = 1.6
+	maxCommentRate     = 51.9 // outside of tests
+	maxTestCommentRate = 79.5
 )
 
 // dialect are phrases that make a reader resolve a reference, where the noun repeated is plainer.
@@ -26,7 +27,7 @@ const (
 var dialect = []*regexp.Regexp{
 	regexp.MustCompile(`\b(that|those) of\b`),
 	regexp.MustCompile(`\bthose that\b`),
-	regexp.MustCompile(`\b(of|to|in|from|with|for) which\b`),
+	regexp.MustCompile(`\bof which\b`),
 	regexp.MustCompile(`\bso many\b`),
 	regexp.MustCompile(`\b(a|the|its|this|each|every) begin\b`),
 	regexp.MustCompile(`\b(looks (at|for|into|through|whether)|meets|rests)\b`),

@@ -91,7 +91,7 @@ func TestDialect(t *testing.T) {
 		want int
 	}{
 		{"The rate is that of the disk, and those of\nothers.", 2},
-		{"Those that wait read the list, of which the end is empty.", 2},
+		{"Those that wait read the list, of which the end is empty, from which they go on.", 2},
 		{"It takes so many rows from the begin.", 2},
 		{"A round meets the bar, and a loop looks at the queue or rests.", 3},
 		{"It looks up the key, and has the rest.", 0},
