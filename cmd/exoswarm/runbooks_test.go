@@ -14,11 +14,10 @@ func TestRunbooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In a block of code a command is a line, in a sentence it is between backquotes.
-	commands := regexp.MustCompile("(?m)^exoswarm ([^\n`]+)$|`exoswarm ([^`]+)`")
+	commands := regexp.MustCompile("`exoswarm ([^`]+)`")
 	checked := 0
 	for _, m := range commands.FindAllStringSubmatch(string(text), -1) {
-		args := strings.Fields(m[1] + m[2])
+		args := strings.Fields(m[1])
 		checked++
 		cmd, rest, err := root().Find(args)
 		if err != nil || !cmd.Runnable() {

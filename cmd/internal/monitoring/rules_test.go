@@ -89,10 +89,10 @@ func TestRules(t *testing.T) {
 			!strings.HasSuffix(r.Annotations["runbook_url"], "/runbooks.md#"+strings.ToLower(r.Alert)) {
 			t.Errorf("alert %s lacks something: %+v", r.Alert, r)
 		}
-		// What it means, what to ask in a block, the cure, and what shows that it worked.
-		before, rest, asks := strings.Cut(runbooks[r.Alert], "\n```\n")
-		_, cure, closed := strings.Cut(rest, "\n```\n")
-		if !asks || !closed || before == "" || !strings.Contains(cure, "**Check:**") {
+		// Its cost, what to ask, the cure, and what shows that it worked.
+		cost, rest, asks := strings.Cut(runbooks[r.Alert], "**Ask:**")
+		_, cure, cures := strings.Cut(rest, "**Cure:**")
+		if !asks || !cures || cost == "" || !strings.Contains(cure, "**Check:**") {
 			t.Errorf("the runbook of %s lacks a part: %q", r.Alert, runbooks[r.Alert])
 		}
 		delete(runbooks, r.Alert)

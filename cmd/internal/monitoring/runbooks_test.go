@@ -28,18 +28,17 @@ func runbookSections(t *testing.T) map[string]string {
 	return sections
 }
 
-// diagnosis returns the commands of the programs of Exoswarm in the blocks of all runbooks, each once,
-// with the alert of one of them.
+// diagnosis returns the commands of the programs of Exoswarm that all runbooks ask, each once, with the
+// alert of one of them.
 func diagnosis(t *testing.T) map[string]string {
 	t.Helper()
+	program := regexp.MustCompile("`((?:exoswarm|gpuagent) [^`]+)`")
 	commands := map[string]string{}
 	for alert, section := range runbookSections(t) {
-		_, block, _ := strings.Cut(section, "\n```\n")
-		block, _, _ = strings.Cut(block, "```")
-		for line := range strings.Lines(block) {
-			if program, _, _ := strings.Cut(line, " "); program == "exoswarm" || program == "gpuagent" {
-				commands[strings.TrimSpace(line)] = alert
-			}
+		_, ask, _ := strings.Cut(section, "**Ask:**")
+		ask, _, _ = strings.Cut(ask, "**Cure:**")
+		for _, m := range program.FindAllStringSubmatch(ask, -1) {
+			commands[m[1]] = alert
 		}
 	}
 	return commands
