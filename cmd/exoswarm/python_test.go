@@ -228,7 +228,7 @@ func TestPythonInstall(t *testing.T) {
 // TestTutorialSimulation executes docs/tutorial-simulation.md, and compares what it prints with the
 // document.
 func TestTutorialSimulation(t *testing.T) {
-	out := runBlocks(t, python(t), "tutorial-simulation.md", 6, servePrograms(t))
+	out := runBlocks(t, python(t), "tutorial-simulation.md", 4, servePrograms(t))
 	t.Log(out)
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "tutorial-simulation.md"))
 	if err != nil {
