@@ -4,16 +4,16 @@ package monitoring
 
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
-	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/internal/command"
 )
 
 // ByName returns the families of all processes by name.
-func ByName() (map[string]families.Family, error) {
+func ByName() (map[string]command.Family, error) {
 	all, err := serveprocess.Processes()
 	if err != nil {
 		return nil, err
 	}
-	by := map[string]families.Family{}
+	by := map[string]command.Family{}
 	for _, p := range all {
 		for _, f := range p.Families {
 			by[f.Name] = f

@@ -10,18 +10,16 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/families"
-	"github.com/exoswarm/exoswarm/internal/ops/exporter"
 )
 
 // Families returns the metric families of exoswarm ui, and of exoswarm serve without its agents,
 // whether they have series at present or not.
-func Families() ([]families.Family, error) {
+func Families() ([]command.Family, error) {
 	r, err := command.Describe("exoswarm")
 	if err != nil {
 		return nil, err
 	}
-	err = r.Register(exporter.New(nil))
+	err = r.Register(newExporter(nil))
 	return r.Families(), err
 }
 
@@ -30,7 +28,7 @@ type Process struct {
 	// Job is the value of the label job that deploy/prometheus gives its targets.
 	Job      string
 	Title    string
-	Families []families.Family
+	Families []command.Family
 }
 
 // Processes returns the processes that serve metrics. Families that all of them have are those of the
@@ -38,7 +36,7 @@ type Process struct {
 func Processes() ([]Process, error) {
 	list := []struct {
 		job, title string
-		families   func() ([]families.Family, error)
+		families   func() ([]command.Family, error)
 	}{
 		{"exoswarm-cpuagent", "CPU agents", cpuprocess.Families},
 		{"exoswarm-gpuagent", "GPU agents", gpuprocess.Families},
@@ -58,7 +56,7 @@ func Processes() ([]Process, error) {
 	}
 	for i := range all[1:] {
 		p := &all[i+1]
-		p.Families = slices.DeleteFunc(p.Families, func(f families.Family) bool {
+		p.Families = slices.DeleteFunc(p.Families, func(f command.Family) bool {
 			if seen[f.Name] < len(list) {
 				return false
 			}
