@@ -45,7 +45,8 @@ func TestReference(t *testing.T) {
 			t.Errorf("a line of %d characters: %s", n, line)
 		}
 	}
-	if vote, ok := Reference("vote"); !ok || !strings.Contains(vote, "vote.rule: ") || strings.Contains(vote, "seed: ") {
+	vote, ok := Reference("vote")
+	if !ok || !strings.Contains(vote, "vote.rule: ") || strings.Contains(vote, "seed: ") {
 		t.Errorf("the reference of vote is %q", vote)
 	}
 	if text, ok := Reference("vot"); ok {

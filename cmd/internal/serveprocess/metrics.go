@@ -74,7 +74,7 @@ func MetricsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics [TEXT]",
 		Short: "Describe the metrics of all processes",
-		Long: `Describe each metric that processes serve with --metrics HOST:PORT, with its type, its labels and its unit:
+		Long: `Describe each metric that processes serve with --metrics HOST:PORT, with type, labels and unit:
 all of them, or those whose name has TEXT. docs/metrics.md tells what is not measured.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -61,7 +61,8 @@ func TestCommands(t *testing.T) {
 	if out, _, err = call(t, "keys", "vote"); err != nil || !strings.Contains(out, "\nvote.rule: `plurality`, ") {
 		t.Errorf("keys: %v, %s", err, out)
 	}
-	if _, _, err = call(t, "keys", "vot"); err == nil || !strings.Contains(err.Error(), "exoswarm spec keys lists all") {
+	_, _, err = call(t, "keys", "vot")
+	if err == nil || !strings.Contains(err.Error(), "exoswarm spec keys lists all") {
 		t.Errorf("keys of none: %v", err)
 	}
 }

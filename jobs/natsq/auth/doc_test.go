@@ -22,8 +22,8 @@ func TestDocument(t *testing.T) {
 	}
 	text, err := os.ReadFile(page)
 	if err != nil || string(text) != Markdown() {
-		t.Errorf("docs/roles.md shows other roles than Roles (error %v): go test ./jobs/natsq/auth -run TestDocument -update",
-			err)
+		t.Errorf("docs/roles.md shows other roles than Roles (error %v): "+
+			"go test ./jobs/natsq/auth -run TestDocument -update", err)
 	}
 }
 

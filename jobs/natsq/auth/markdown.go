@@ -16,7 +16,8 @@ const markdownColumns = 118
 const pageHead = `# Roles
 
 The subjects of each role of [accounts](operations.md#accounts-and-roles). This page is generated:
-` + "`go test ./jobs/natsq/auth -run TestDocument -update`. `FIXED` stands for any of the first streams, `FIXED-{A,B}` " + `for
+` + "`go test ./jobs/natsq/auth -run TestDocument -update`. `FIXED` stands for any of the first streams, " +
+	"`FIXED-{A,B}` " + `for
 any of them but A and B, and a name such as ` + "`SET1`" + ` for any stream of that set:
 
 `
