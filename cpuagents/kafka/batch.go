@@ -31,7 +31,8 @@ const (
 	supportedFormat = 2
 	// abortMarker is the type of a mark that ends a transaction without its records.
 	abortMarker = 0
-	// maxUnpacked bounds the records of a batch in bytes. A Fetched has fewer than two such batches.
+	// maxUnpacked bounds the records of a batch in bytes. A Fetched has fewer than two such
+	// batches.
 	maxUnpacked = 64 << 20
 	// maxRecords bounds the records of a Fetched.
 	maxRecords = 1 << 20
@@ -165,7 +166,8 @@ type fields struct {
 	bad  bool
 }
 
-// skip leaves out n bytes. After a field that is cut off, bad is set and all later fields are empty.
+// skip leaves out n bytes. After a field that is cut off, bad is set and all later fields are
+// empty.
 func (f *fields) skip(n int) {
 	if f.bad = f.bad || len(f.data) < n; !f.bad {
 		f.data = f.data[n:]

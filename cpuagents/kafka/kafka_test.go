@@ -170,7 +170,8 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-// TestLeaderMoves: a partition that moves to another broker fails a call at most, and then continues.
+// TestLeaderMoves: a partition that moves to another broker fails a call at most, and then
+// continues.
 func TestLeaderMoves(t *testing.T) {
 	c := brokers(t)
 	p, k := producer(t, c), client(t, c, nil)
@@ -244,7 +245,8 @@ func TestNoBroker(t *testing.T) {
 	}()
 	k := kafka.New("t", kafka.Options{Seed: l.Addr().String(), Dial: (&net.Dialer{}).DialContext})
 	defer k.Close()
-	if _, err := k.Partitions(t.Context()); err == nil || !strings.Contains(err.Error(), "is your broker port correct?") {
+	_, err = k.Partitions(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "is your broker port correct?") {
 		t.Errorf("an HTTP server: %v", err)
 	}
 }
@@ -307,8 +309,8 @@ func serve(c *kfake.Cluster, n int64, batches ...[]byte) {
 // number appends a number of variable length.
 func number(to []byte, v int) []byte { return binary.AppendVarint(to, int64(v)) }
 
-// TestHostileBatches: a few kilobytes that claim many records or headers, or that unpack to much, take
-// a bounded amount of memory.
+// TestHostileBatches: a few kilobytes that claim many records or headers, or that unpack to much,
+// take a bounded amount of memory.
 func TestHostileBatches(t *testing.T) {
 	const unpacked = 60 << 20
 	headers := number([]byte{0, 0, 0, 1, 1}, unpacked/2) // one record with no key and no value

@@ -200,8 +200,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestGoogleAnswers: a list is asked for again while the store is busy, and a list that is none is an
-// error at once.
+// TestGoogleAnswers: a list is asked for again while the store is busy, and a list that is none is
+// an error at once.
 func TestGoogleAnswers(t *testing.T) {
 	const good = `{"items":[{"name":"below/a/x","size":"1","generation":"7"}]}`
 	for name, c := range map[string]struct {

@@ -1,6 +1,6 @@
 // Package numpy reads and writes the files of NumPy. A .npy file has an array of numbers, here in
-// little-endian order and C order. A .npz archive is a ZIP file that has a .npy file for each array,
-// and here JSON documents beside them.
+// little-endian order and C order. A .npz archive is a ZIP file that has a .npy file for each
+// array, and here JSON documents beside them.
 package numpy
 
 import (

@@ -25,8 +25,8 @@ type Archive struct {
 	texts  map[string][]byte
 }
 
-// ReadArchive reads an archive whose members have at most limit bytes together. Packed members are read
-// too; limit bounds what they unpack to.
+// ReadArchive reads an archive whose members have at most limit bytes together. Packed members are
+// read too; limit bounds what they unpack to.
 func ReadArchive(data []byte, limit int64) (*Archive, error) {
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -123,7 +123,8 @@ func Values[T Number](a *Archive, name string) (values []T, width int, err error
 	return values, width, nil
 }
 
-// ArchiveWriter writes an archive. After an error the other calls do nothing. One goroutine uses it.
+// ArchiveWriter writes an archive. After an error the other calls do nothing. One goroutine uses
+// it.
 type ArchiveWriter struct {
 	zip *zip.Writer
 	err error
@@ -132,8 +133,8 @@ type ArchiveWriter struct {
 // NewArchive returns a writer of an archive to w. The caller calls Close at its end.
 func NewArchive(w io.Writer) *ArchiveWriter { return &ArchiveWriter{zip: zip.NewWriter(w)} }
 
-// Array adds an array. values is a slice of a Number. With a width of 0 the array has one dimension,
-// and otherwise rows of width elements.
+// Array adds an array. values is a slice of a Number. With a width of 0 the array has one
+// dimension, and otherwise rows of width elements.
 func (w *ArchiveWriter) Array(name string, values any, width int) {
 	if w.err != nil {
 		return

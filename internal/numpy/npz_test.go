@@ -45,8 +45,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestDamage: input that is no archive, or another one than the caller wants, is refused with the name
-// of the member.
+// TestDamage: input that is no archive, or another one than the caller wants, is refused with the
+// name of the member.
 func TestDamage(t *testing.T) {
 	var b bytes.Buffer
 	w := NewArchive(&b)
@@ -82,7 +82,8 @@ func TestDamage(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadArchive(b.Bytes(), 1<<20); !errors.Is(err, ErrArchive) || !strings.Contains(err.Error(), "program.exe") {
+	_, err = ReadArchive(b.Bytes(), 1<<20)
+	if !errors.Is(err, ErrArchive) || !strings.Contains(err.Error(), "program.exe") {
 		t.Errorf("a member of another kind: %v", err)
 	}
 }

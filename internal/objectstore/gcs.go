@@ -102,7 +102,8 @@ func (g *google) Create(ctx context.Context, key string) (Upload, error) {
 	call := g.objects.Insert(g.bucket, &storage.Object{Name: key}).Context(ctx)
 	go func() {
 		defer close(u.done)
-		// Media reads the first part, so it is called here. WithRetry without values has the defaults.
+		// Media reads the first part, so it is called here. WithRetry without values has the
+		// defaults.
 		u.made, u.err = call.Media(from, googleapi.ContentType(mediaType)).WithRetry(nil, nil).Do()
 		// A writer that still waits learns why nobody reads.
 		_ = from.CloseWithError(errors.Join(errUploadEnded, u.err))

@@ -2,8 +2,8 @@
 // Google's object store.
 //
 // It has two users. Package cpuagents/remote/cloud opens the buckets of sources and sinks: its
-// clients pass the egress guard, bound each answer and repeat nothing. Package internal/bucket/cloud
-// opens the buckets of snapshots, with the login of the process.
+// clients pass the egress guard, bound each answer and repeat nothing. Package
+// internal/bucket/cloud opens the buckets of snapshots, with the login of the process.
 package objectstore
 
 import (
@@ -19,9 +19,9 @@ import (
 	"google.golang.org/api/googleapi"
 )
 
-// Bucket is a bucket of an object store. An object is there as a whole or not at all. Methods may be
-// called concurrently, except Close, which is the last call. Status tells which errors a repetition
-// may repair.
+// Bucket is a bucket of an object store. An object is there as a whole or not at all. Methods may
+// be called concurrently, except Close, which is the last call. Status tells which errors a
+// repetition may repair.
 type Bucket interface {
 	// Page adds up to size objects below a prefix in the order of their keys, and returns the token
 	// of the next page; empty for none. The first token is empty. With a delimiter, the keys up to
@@ -30,8 +30,8 @@ type Bucket interface {
 	Page(
 		ctx context.Context, prefix, delimiter, token string, size int, add func(key string, size int64, tag string),
 	) (next string, err error)
-	// Read returns the contents of an object. It fails with status 412 if the object has another tag.
-	// An empty tag reads any version, and so does a store that cannot tell.
+	// Read returns the contents of an object. It fails with status 412 if the object has another
+	// tag. An empty tag reads any version, and so does a store that cannot tell.
 	Read(ctx context.Context, key, tag string) (io.ReadCloser, error)
 	// Put replaces an object.
 	Put(ctx context.Context, key, mediaType string, data []byte) error
@@ -39,8 +39,8 @@ type Bucket interface {
 	Create(ctx context.Context, key string) (Upload, error)
 	// Delete removes an object. It fails with status 404 if there is none, or succeeds.
 	Delete(ctx context.Context, key string) error
-	// Status returns the answer of a store to a call that failed with err; 0 for an error of another
-	// kind. It is 200 for an answer that no object store gives.
+	// Status returns the answer of a store to a call that failed with err; 0 for an error of
+	// another kind. It is 200 for an answer that no object store gives.
 	Status(err error) (status int, code string)
 	// Close releases the connections.
 	Close() error

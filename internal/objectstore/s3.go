@@ -19,8 +19,8 @@ type blobBucket struct {
 	idle func() // closes idle connections
 }
 
-// S3 returns a bucket of a store with the protocol S3, by a client that idle tells to close its idle
-// connections. It makes no connection.
+// S3 returns a bucket of a store with the protocol S3, by a client that idle tells to close its
+// idle connections. It makes no connection.
 func S3(client *s3.Client, name string, idle func()) (Bucket, error) {
 	b, err := s3blob.OpenBucket(context.Background(), client, name, nil)
 	if err != nil {
@@ -39,11 +39,12 @@ func OpenS3(ctx context.Context, u *url.URL) (Bucket, error) {
 	return Blob(b), nil
 }
 
-// Blob returns a bucket of gocloud.dev. Tests use it with a bucket in memory: its tags are the MD5 of
-// an object and its time, and its reads compare none.
+// Blob returns a bucket of gocloud.dev. Tests use it with a bucket in memory: its tags are the MD5
+// of an object and its time, and its reads compare none.
 func Blob(b *blob.Bucket) Bucket { return &blobBucket{Bucket: b, idle: func() {}} }
 
-// Page implements Bucket. The library has the token as bytes, and one of its own for the first page.
+// Page implements Bucket. The library has the token as bytes, and one of its own for the first
+// page.
 func (b *blobBucket) Page(
 	ctx context.Context, prefix, delimiter, token string, size int, add func(key string, size int64, tag string),
 ) (next string, err error) {

@@ -1,5 +1,5 @@
-// Package cloud is the drivers of object stores with the protocol S3 and of Google's object store. It
-// registers them for s3:// and gs:// when it is imported.
+// Package cloud is the drivers of object stores with the protocol S3 and of Google's object store.
+// It registers them for s3:// and gs:// when it is imported.
 package cloud
 
 import (

@@ -1,5 +1,5 @@
-// Package cloud is the buckets of object stores with the protocol S3 and of Google's object store. It
-// registers them with package bucket.
+// Package cloud is the buckets of object stores with the protocol S3 and of Google's object store.
+// It registers them with package bucket.
 package cloud
 
 import (
@@ -68,8 +68,8 @@ type below struct {
 	tries  int
 }
 
-// Below returns the bucket of the objects whose keys begin with a prefix. The prefix is empty or ends
-// in a slash. Each call but those of uploads has a number of tries.
+// Below returns the bucket of the objects whose keys begin with a prefix. The prefix is empty or
+// ends in a slash. Each call but those of uploads has a number of tries.
 func Below(b objectstore.Bucket, prefix string, tries int) bucket.Bucket {
 	return below{b, prefix, tries}
 }
@@ -114,8 +114,8 @@ func (b below) Open(ctx context.Context, name string) (in io.ReadCloser, err err
 // Sweep implements snapshot.Store: there is nothing to see of unfinished uploads.
 func (below) Sweep(context.Context, string) error { return nil }
 
-// page returns a page of the names below a folder, and the token of the next one. The folder is empty
-// or ends in a slash. The names have no folder.
+// page returns a page of the names below a folder, and the token of the next one. The folder is
+// empty or ends in a slash. The names have no folder.
 func (b below) page(ctx context.Context, folder, delimiter, token string) (names []string, next string, err error) {
 	_, err = b.again(ctx, func() (err error) {
 		names = nil
