@@ -75,12 +75,12 @@ func Mapped(h HostBuffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: 
 // Uint32 passes an unsigned 32-bit integer.
 func Uint32(v uint32) Arg { return Arg{kind: KindUint32, bits: uint64(v)} }
 
-// Bit passes an unsigned 32-bit integer: 1 for true, and 0 for false.
-func Bit(on bool) Arg {
+// Bit returns 1 for true, and 0 for false.
+func Bit(on bool) uint32 {
 	if on {
-		return Uint32(1)
+		return 1
 	}
-	return Uint32(0)
+	return 0
 }
 
 // Int32 passes a signed 32-bit integer.

@@ -6,7 +6,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 )
 
-func init() { twin.Register("checksum", checksum) }
+func init() { twin.Raw("checksum", checksum) }
 
 // checksum is the twin of checksum.cu: each block adds its share of the words. The sum does not
 // depend on the order of blocks and words, but on the place of each word.

@@ -2,7 +2,7 @@ package host
 
 import "github.com/exoswarm/exoswarm/cuda/host/twin"
 
-func init() { twin.Register("fill_u32", fillU32) }
+func init() { twin.Raw("fill_u32", fillU32) }
 
 // fillU32 is the twin of fill_u32.cu.
 func fillU32(b *twin.Block) {

@@ -11,9 +11,9 @@ import (
 )
 
 func init() {
-	twin.Register("gemm_f32", gemm(loadF32, storeF32, loadF32))
-	twin.Register("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
-	twin.Register("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
+	twin.Raw("gemm_f32", gemm(loadF32, storeF32, loadF32))
+	twin.Raw("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
+	twin.Raw("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
 }
 
 // Conversions of elements to float32 and back, for gemm.
@@ -24,7 +24,7 @@ func storeBF16(v float32) uint16 { return device.ToBF16(v) }
 
 // gemm returns the twin of the kernels of gemm.cuh for element types: each block computes its share
 // of the elements, in the plainest way. Stream.Gemm uses gonum instead.
-func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) twin.Func {
+func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) func(*twin.Block) {
 	return func(blk *twin.Block) {
 		a, b, c := twin.Mem[E](blk, 0), twin.Mem[E](blk, 1), twin.Mem[O](blk, 2)
 		m, n, k := uint64(blk.Uint32(3)), uint64(blk.Uint32(4)), uint64(blk.Uint32(5))

@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("raster", raster) }
+func init() { twin.Raw("raster", raster) }
 
 // rasterVar is the variable that raster reads, with the places of its elements; see
 // kernels.RasterParams. It reads the memory of the pages and changes nothing.

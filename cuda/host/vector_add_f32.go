@@ -2,7 +2,7 @@ package host
 
 import "github.com/exoswarm/exoswarm/cuda/host/twin"
 
-func init() { twin.Register("vector_add_f32", vectorAddF32) }
+func init() { twin.Raw("vector_add_f32", vectorAddF32) }
 
 // vectorAddF32 is the twin of vector_add_f32.cu.
 func vectorAddF32(b *twin.Block) {

@@ -15,8 +15,9 @@ import (
 type Source struct {
 	// Name is the kernel's extern "C" symbol.
 	Name string
-	// Params is its signature, in order.
+	// Params is its signature, in order: the one of its .cu file, of which argsgen makes Go.
 	Params []device.Param
+	params func(kernel string) []device.Param // the generated function of the package
 	// File is the .cu file below this package that holds it; Code is that file's text with its
 	// includes resolved.
 	File string
@@ -68,6 +69,9 @@ func register(s Source) {
 	registry[s.Name] = sync.OnceValue(func() Source {
 		if s.Text != nil {
 			s.Code, s.Text = s.Text(), nil
+		}
+		if s.Params == nil {
+			s.Params = s.params(s.Name)
 		}
 		return s
 	})

@@ -125,7 +125,7 @@ func (l *learning) launch(ctx context.Context, runs []uint32) error {
 	args := append(
 		a.head(false), device.Range(l.buffers[0].Memory, 0, int64(len(data[0]))), device.Uint32(uint32(n)),
 		device.Range(l.buffers[1].Memory, 0, int64(len(data[1]))), device.Uint32(uint32(a.cell.Nodes())),
-		device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)), device.Bit(l.replace),
+		device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)), device.Uint32(device.Bit(l.replace)),
 		a.memory.HostArena(),
 	)
 	a.pending = true

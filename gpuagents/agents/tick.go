@@ -146,7 +146,7 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 			args = append(args, device.Uint32(w))
 		}
 		args = append(
-			args, device.Ptr(a.kept), device.Bit(fresh), device.Uint32(uint32(a.nodes.count)),
+			args, device.Ptr(a.kept), device.Uint32(device.Bit(fresh)), device.Uint32(uint32(a.nodes.count)),
 			device.Ptr(a.nodes.totals), device.Uint32(uint32(a.nodes.turn)), device.Ptr(a.nodes.of),
 			device.Uint32(uint32(a.nodes.by)), device.Ptr(a.nodes.values),
 		)

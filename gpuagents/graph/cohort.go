@@ -77,11 +77,11 @@ func (c *cohort) pushShape() device.Geometry {
 func (c *cohort) carry(which, age int) error {
 	s, l := c.of, &c.links
 	list := []device.Arg{c.active[which], c.counts, device.Uint32(uint32(which)), c.ring()}
-	weighted := device.Bit(s.o.Links.weighted())
+	weighted := device.Uint32(device.Bit(s.o.Links.weighted()))
 	weight := s.cell.Value("weight")
 	weights := []device.Arg{
 		device.Uint32(s.exciting()), device.Uint32(fixed(weight)),
-		device.Uint32(fixed(-weight * s.cell.Value("inhibition"))), device.Bit(l.partial), l.lengths,
+		device.Uint32(fixed(-weight * s.cell.Value("inhibition"))), device.Uint32(device.Bit(l.partial)), l.lengths,
 	}
 	if s.delayed == nil {
 		args := append(list, l.offsets, l.columns, l.weights, device.Uint32(l.degree), weighted)
@@ -91,7 +91,7 @@ func (c *cohort) carry(which, age int) error {
 	least, most := max(1, of.Delays.Least), max(1, of.Delays.Most)
 	args := append(list, device.Uint64(uint64(c.stride)), device.Uint32(uint32(s.slots)),
 		device.Uint32(uint32(s.delayed.slot)), device.Uint32(uint32(age)), l.offsets, l.columns, l.weights, l.delays,
-		device.Uint32(l.degree), weighted, device.Bit(l.listed), device.Uint32(uint32(least)),
+		device.Uint32(l.degree), weighted, device.Uint32(device.Bit(l.listed)), device.Uint32(uint32(least)),
 		device.Uint32(uint32(most-least+1)), device.Uint32(uint32(of.Seed)), device.Uint32(uint32(of.Seed>>32)))
 	return c.stream.Launch(c.push, c.pushShape(), append(args, weights...)...)
 }
@@ -123,14 +123,14 @@ func (c *cohort) step(i int, tick uint32, count bool) error {
 		noisy := s.cell.Value("noise") != 0 || s.cell.Value("inhibitory_noise") != 0
 		args = append(args, device.Uint32(s.potential), device.Uint32(at[cells.IzhikevichRecovery]),
 			device.Uint32(s.current))
-		args = append(append(args, list...), c.types, device.Uint32(s.exciting()), device.Bit(noisy))
+		args = append(append(args, list...), c.types, device.Uint32(s.exciting()), device.Uint32(device.Bit(noisy)))
 	} else {
 		args = append(args, device.Uint32(at[cells.LIFRest]), device.Uint32(s.potential), device.Uint32(s.current))
 		args = append(append(args, list...), s.float("decay"), s.float("threshold"),
 			device.Uint32(uint32(s.cell.Value("refractory"))), s.float("noise"))
 	}
 	return c.stream.Launch(c.tick, c.lanes(), append(args, device.Uint32(tick), device.Uint32(uint32(s.o.Seed)),
-		device.Uint32(uint32(s.o.Seed>>32)), device.Bit(count), c.tally, device.Bit(c.marked), c.bits[next],
+		device.Uint32(uint32(s.o.Seed>>32)), device.Uint32(device.Bit(count)), c.tally, device.Uint32(device.Bit(c.marked)), c.bits[next],
 		device.Uint32(uint32(c.first)))...)
 }
 

@@ -100,9 +100,9 @@ func (e *epidemic) launch(i int, tick uint32, count bool) error {
 	return e.stream.Launch(e.step, sirShape(e.dev, e.Len()), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
 		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
 		device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2]), device.Ptr(e.offsets), device.Ptr(e.columns),
-		device.Ptr(e.weights), device.Uint32(e.degree), device.Bit(l.weighted()),
+		device.Ptr(e.weights), device.Uint32(e.degree), device.Uint32(device.Bit(l.weighted())),
 		device.Ptr(e.misses), device.Uint32(chance(e.recovery)), device.Uint32(tick), device.Uint32(uint32(e.o.Seed)),
-		device.Uint32(uint32(e.o.Seed>>32)), device.Bit(count), device.Ptr(e.tally), device.Uint32(0))
+		device.Uint32(uint32(e.o.Seed>>32)), device.Uint32(device.Bit(count)), device.Ptr(e.tally), device.Uint32(0))
 }
 
 func (e *epidemic) set(ctx context.Context, ids []uint32, values []float32) error {

@@ -257,8 +257,8 @@ func (p *parts) launch(i, k int, tick uint32, count bool) error {
 	args := append(t.pages[:5:5], p.bitsOf(t, k%2), p.own(t, 1-k%2))
 	args = append(args, t.rows...)
 	return s.Fail(s.Stream.Launch(t.step, sirShape(s.Device, t.agents), append(args, device.Uint32(e.degree),
-		device.Bit(l.weighted()), t.misses, device.Uint32(chance(e.recovery)), device.Uint32(tick),
-		device.Uint32(uint32(e.o.Seed)), device.Uint32(uint32(e.o.Seed>>32)), device.Bit(count), t.tally,
+		device.Uint32(device.Bit(l.weighted())), t.misses, device.Uint32(chance(e.recovery)), device.Uint32(tick),
+		device.Uint32(uint32(e.o.Seed)), device.Uint32(uint32(e.o.Seed>>32)), device.Uint32(device.Bit(count)), t.tally,
 		device.Uint32(uint32(t.first)))...))
 }
 

@@ -256,11 +256,11 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
 	err := s.stream.Launch(p.kernel, s.Network.states.Shape(32*int64(len(places))), device.Ptr(s.columns),
 		device.Ptr(s.weights), or(listed, s.weights), device.Ptr(s.offsets), device.Uint32(s.degree),
-		device.Bit(l.weighted()), device.Bit(s.delayed != nil), device.Bit(listed != nil),
+		device.Uint32(device.Bit(l.weighted())), device.Uint32(device.Bit(s.delayed != nil)), device.Uint32(device.Bit(listed != nil)),
 		device.Uint32(uint32(least)), device.Uint32(uint32(most-least+1)), device.Uint32(uint32(l.Seed)),
 		device.Uint32(uint32(l.Seed>>32)), device.Uint32(uint32(from)),
 		device.Uint32(uint32(len(places))), device.Uint32(uint32(to.first)), device.Uint32(uint32(to.agents)),
-		device.Bit(rest), device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns),
+		device.Uint32(device.Bit(rest)), device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns),
 		or(p.delays, p.columns))
 	return fault.Mark(errors.Join(err, s.stream.Sync(context.Background())))
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
@@ -47,6 +48,40 @@ func (a *Arrays) memory(mem []byte, out bool) *Arrays {
 func (a *Arrays) scalar(v device.Arg) *Arrays {
 	a.Params, a.Out = append(a.Params, Param{Arg: v}), append(a.Out, false)
 	return a
+}
+
+// On makes the launch on a device, in a fixed shape, and returns the memory of each parameter after it; nil for scalars.
+func (a *Arrays) On(t testing.TB, d device.Device, kernel string) [][]byte {
+	t.Helper()
+	s, args, buffers := fixture.NewStream(t, d), make([]device.Arg, len(a.Params)), make([]device.Buffer, len(a.Params))
+	for i, p := range a.Params {
+		if args[i] = p.Arg; p.Arg.Kind() == 0 {
+			buffers[i] = fixture.Upload(t, d, p.Mem)
+			args[i] = device.Ptr(buffers[i])
+		}
+	}
+	fixture.Launch(t, s, fixture.FindKernel(t, d, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
+	fixture.Wait(t, s)
+	after := make([][]byte, len(buffers))
+	for i, b := range buffers {
+		if b != nil {
+			after[i] = fixture.Download(t, b)
+		}
+	}
+	return after
+}
+
+// Named returns the arguments of a launch by name, with the content of memory before it, or that of
+// after, which On returns.
+func Named[A any, P kernels.Bound[A]](a *Arrays, after [][]byte) *A {
+	named, values := new(A), make([]kernels.Value, len(a.Params))
+	for i, p := range a.Params {
+		if values[i] = (kernels.Value{Mem: p.Mem, Bits: p.Arg.Bits()}); after != nil {
+			values[i].Mem = after[i]
+		}
+	}
+	P(named).Bind(values)
+	return named
 }
 
 // RandomArrays returns a random launch of a kernel of package arrayset over n elements in all.

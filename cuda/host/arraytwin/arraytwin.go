@@ -28,27 +28,27 @@ func init() {
 	register(arrayset.I64, func(v int64) uint64 { return uint64(v) ^ 1<<63 })
 	register(arrayset.U32, func(v uint32) uint32 { return v })
 	register(arrayset.U64, func(v uint64) uint64 { return v })
-	twin.Register(arrayset.Sum(arrayset.F32), sum[float32])
-	twin.Register(arrayset.Sum(arrayset.F64), sum[float64])
+	twin.Raw(arrayset.Sum(arrayset.F32), sum[float32])
+	twin.Raw(arrayset.Sum(arrayset.F64), sum[float64])
 	registerKeys[uint32](arrayset.U32)
 	registerKeys[uint64](arrayset.U64)
-	twin.Register(arrayset.Starts, starts)
+	twin.Raw(arrayset.Starts, starts)
 }
 
 // register adds the twins of the kernels of one type of element.
 func register[T number, K key](e arrayset.Element, keyOf func(T) K) {
-	twin.Register(arrayset.Stats(e), func(b *twin.Block) { stats(b, keyOf) })
-	twin.Register(arrayset.Histogram(e), histogram[T])
-	twin.Register(arrayset.Keys(e), func(b *twin.Block) { keys(b, keyOf) })
-	twin.Register(arrayset.Fold(e), fold[T])
+	twin.Raw(arrayset.Stats(e), func(b *twin.Block) { stats(b, keyOf) })
+	twin.Raw(arrayset.Histogram(e), histogram[T])
+	twin.Raw(arrayset.Keys(e), func(b *twin.Block) { keys(b, keyOf) })
+	twin.Raw(arrayset.Fold(e), fold[T])
 }
 
 // registerKeys adds the twins of the kernels of one size of keys.
 func registerKeys[K key](e arrayset.Element) {
-	twin.Register(arrayset.SortSpans(e), sortSpans[K])
-	twin.Register(arrayset.CountDigits(e), digits[K])
-	twin.Register(arrayset.Scatter(e), scatter[K])
-	twin.Register(arrayset.Gather(e), gather[K])
+	twin.Raw(arrayset.SortSpans(e), sortSpans[K])
+	twin.Raw(arrayset.CountDigits(e), digits[K])
+	twin.Raw(arrayset.Scatter(e), scatter[K])
+	twin.Raw(arrayset.Gather(e), gather[K])
 }
 
 // floatKey32 returns the key of the bits of a float32 that is not NaN.

@@ -19,18 +19,18 @@ func init() {
 	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
 		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
 			open := func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }
-			twin.Register(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block) { agentTick(b, open) })
-			twin.Register(kernels.AgentGRUName("told", class, elem), func(b *twin.Block) { agentTold(b, class, elem) })
-			twin.Register(kernels.AgentGRUName("step", class, elem), func(b *twin.Block) { agentStep(b, open) })
+			twin.Raw(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block) { agentTick(b, open) })
+			twin.Raw(kernels.AgentGRUName("told", class, elem), func(b *twin.Block) { agentTold(b, class, elem) })
+			twin.Raw(kernels.AgentGRUName("step", class, elem), func(b *twin.Block) { agentStep(b, open) })
 		}
 	}
 	open := func(s *agentSwarm, _ []uint32) agentCell { return newAgentLeaky(s) }
-	twin.Register("leaky_tick", func(b *twin.Block) { agentTick(b, open) })
-	twin.Register("leaky_step", func(b *twin.Block) { agentStep(b, open) })
-	twin.Register("step_decide", stepDecide)
-	twin.Register("agent_sums", agentSums)
-	twin.Register("agent_learn", agentLearn)
-	twin.Register("agent_nodes", agentNodes)
+	twin.Raw("leaky_tick", func(b *twin.Block) { agentTick(b, open) })
+	twin.Raw("leaky_step", func(b *twin.Block) { agentStep(b, open) })
+	twin.Raw("step_decide", stepDecide)
+	twin.Raw("agent_sums", agentSums)
+	twin.Raw("agent_learn", agentLearn)
+	twin.Raw("agent_nodes", agentNodes)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.

@@ -58,7 +58,7 @@ func (s *swarm) check(t *testing.T, what string, out columns) {
 // floats are the float32 words of the page. Words of integer variables read as tiny numbers and do
 // no harm here.
 func (s *swarm) floats() []float32 {
-	o := openObservation(&twin.Block{Args: []twin.Argument{
+	o := openObservation(&twin.Block{Args: []kernels.Value{
 		{Mem: s.page},
 		{Bits: uint64(len(s.page))},
 		{Mem: []byte{1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}},

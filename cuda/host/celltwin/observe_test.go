@@ -74,7 +74,7 @@ func (s *swarm) observe64(runs []kernels.Run, times []int64, features []float64)
 	for _, r := range runs {
 		flat = r.Words(flat)
 	}
-	args := []twin.Argument{
+	args := []kernels.Value{
 		{Mem: s.page},
 		{Bits: uint64(s.layout.PageBytes)},
 		{Mem: device.Bytes(s.layout.Table())},
@@ -91,7 +91,7 @@ func (s *swarm) observe64(runs []kernels.Run, times []int64, features []float64)
 		{Mem: s.page},
 	}
 	for i := range runs {
-		twin.Lookup(s.bound.Cell.Kernel)(&twin.Block{Index: i, Grid: len(runs), Threads: 1, Args: args})
+		twin.Lookup(s.bound.Cell.Kernel).Bind(args).Run(&twin.Block{Index: i, Grid: len(runs), Threads: 1})
 	}
 	return out
 }

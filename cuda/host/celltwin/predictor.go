@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("predictor_observe", predictorObserve) }
+func init() { twin.Raw("predictor_observe", predictorObserve) }
 
 const (
 	hidden  = kernels.PredictorHidden

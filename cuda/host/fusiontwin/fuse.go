@@ -15,17 +15,17 @@ import (
 // rows.
 func init() {
 	for _, dim := range []int{8, 512} {
-		twin.Register(kernels.FuseName("fuse_sorted", device.F32, dim), fuseSorted[float32])
-		twin.Register(kernels.FuseName("fuse_sorted", device.BF16, dim), fuseSorted[uint16])
-		twin.Register(kernels.FuseName("fuse_walk", device.F32, dim), fuseWalk[float32])
-		twin.Register(kernels.FuseName("fuse_walk", device.BF16, dim), fuseWalk[uint16])
-		twin.Register(kernels.FuseName("fuse_unsorted", device.F32, dim), fuseUnsorted[float32])
-		twin.Register(kernels.FuseName("fuse_unsorted", device.BF16, dim), fuseUnsorted[uint16])
+		twin.Raw(kernels.FuseName("fuse_sorted", device.F32, dim), fuseSorted[float32])
+		twin.Raw(kernels.FuseName("fuse_sorted", device.BF16, dim), fuseSorted[uint16])
+		twin.Raw(kernels.FuseName("fuse_walk", device.F32, dim), fuseWalk[float32])
+		twin.Raw(kernels.FuseName("fuse_walk", device.BF16, dim), fuseWalk[uint16])
+		twin.Raw(kernels.FuseName("fuse_unsorted", device.F32, dim), fuseUnsorted[float32])
+		twin.Raw(kernels.FuseName("fuse_unsorted", device.BF16, dim), fuseUnsorted[uint16])
 	}
-	twin.Register("fuse_count", fuseCount)
-	twin.Register("fuse_starts", fuseStarts)
-	twin.Register("fuse_place", fusePlace)
-	twin.Register("fuse_means", fuseMeans)
+	twin.Raw("fuse_count", fuseCount)
+	twin.Raw("fuse_starts", fuseStarts)
+	twin.Raw("fuse_place", fusePlace)
+	twin.Raw("fuse_means", fuseMeans)
 }
 
 // embedding is an element of an agent's row: a float, or the bits of a bf16.

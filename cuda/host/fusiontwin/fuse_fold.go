@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("fuse_fold", fuseFold) }
+func init() { twin.Raw("fuse_fold", fuseFold) }
 
 // fuseFold is the twin of fuse_fold.cu: it adds the nodes of several ranks, in float64 and in the
 // order of the ranks. Sums that are not finite and tallies that overflow are reported in faults.

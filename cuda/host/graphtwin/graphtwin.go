@@ -11,11 +11,11 @@ import (
 )
 
 func init() {
-	twin.Register(graphset.Links, links)
-	twin.Register(graphset.Mark, mark)
-	twin.Register(graphset.SIR, sir)
-	twin.Register(graphset.Rounds, rounds)
-	twin.Register(graphset.Trace, trace)
+	twin.Raw(graphset.Links, links)
+	twin.Raw(graphset.Mark, mark)
+	twin.Raw(graphset.SIR, sir)
+	twin.Raw(graphset.Rounds, rounds)
+	twin.Raw(graphset.Trace, trace)
 }
 
 // pages are the states of the agents; see graphset.

@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-func init() { twin.Register(graphset.Izhikevich, izhikevich) }
+func init() { twin.Raw(graphset.Izhikevich, izhikevich) }
 
 // neuronType is what neurons of a type have in common.
 type neuronType struct{ a, b, c, d, noise float32 }

@@ -10,15 +10,15 @@ import (
 )
 
 func init() {
-	twin.Register(graphset.List, list)
-	twin.Register(graphset.Pick, pick)
-	twin.Register(graphset.Push, push)
-	twin.Register(graphset.Send, send)
-	twin.Register(graphset.Recall, recall)
-	twin.Register(graphset.Remember, remember)
-	twin.Register(graphset.LIF, lif)
-	twin.Register(graphset.Put, put)
-	twin.Register(graphset.Take, take)
+	twin.Raw(graphset.List, list)
+	twin.Raw(graphset.Pick, pick)
+	twin.Raw(graphset.Push, push)
+	twin.Raw(graphset.Send, send)
+	twin.Raw(graphset.Recall, recall)
+	twin.Raw(graphset.Remember, remember)
+	twin.Raw(graphset.LIF, lif)
+	twin.Raw(graphset.Put, put)
+	twin.Raw(graphset.Take, take)
 }
 
 // list is the twin of list.cu.

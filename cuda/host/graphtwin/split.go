@@ -6,8 +6,8 @@ import (
 )
 
 func init() {
-	twin.Register(graphset.Count, count)
-	twin.Register(graphset.Split, split)
+	twin.Raw(graphset.Count, count)
+	twin.Raw(graphset.Split, split)
 }
 
 // count is the twin of count.cu.

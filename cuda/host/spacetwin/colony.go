@@ -10,11 +10,11 @@ import (
 )
 
 func init() {
-	twin.Register(spaceset.Flags, flags)
-	twin.Register(spaceset.Gather, gather)
-	twin.Register(spaceset.Colony, colony)
-	twin.Register(spaceset.Slots, slots)
-	twin.Register(spaceset.Born, born)
+	twin.Raw(spaceset.Flags, flags)
+	twin.Raw(spaceset.Gather, gather)
+	twin.Raw(spaceset.Colony, colony)
+	twin.Raw(spaceset.Slots, slots)
+	twin.Raw(spaceset.Born, born)
 }
 
 // state returns the place of the state of an agent.

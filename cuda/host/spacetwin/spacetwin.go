@@ -10,14 +10,14 @@ import (
 )
 
 func init() {
-	twin.Register(spaceset.Place, place)
-	twin.Register(spaceset.Load, load)
-	twin.Register(spaceset.Store, store)
-	twin.Register(spaceset.Count, count)
-	twin.Register(spaceset.Sum, sum)
-	twin.Register(spaceset.Start, start)
-	twin.Register(spaceset.Sort, sorted)
-	twin.Register(spaceset.Dots, dots)
+	twin.Raw(spaceset.Place, place)
+	twin.Raw(spaceset.Load, load)
+	twin.Raw(spaceset.Store, store)
+	twin.Raw(spaceset.Count, count)
+	twin.Raw(spaceset.Sum, sum)
+	twin.Raw(spaceset.Start, start)
+	twin.Raw(spaceset.Sort, sorted)
+	twin.Raw(spaceset.Dots, dots)
 }
 
 // pages are the pages of a launch, which are its first arguments; see spaceset.

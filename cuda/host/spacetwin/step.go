@@ -10,14 +10,14 @@ import (
 )
 
 func init() {
-	twin.Register(spaceset.Boids, func(b *twin.Block) { boids(b, (*near).each) })
+	twin.Raw(spaceset.Boids, func(b *twin.Block) { boids(b, (*near).each) })
 	for _, kernel := range []string{spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32} {
-		twin.Register(kernel, func(b *twin.Block) {
+		twin.Raw(kernel, func(b *twin.Block) {
 			nearest := &nearest{most: int(b.Uint32(29))}
 			boids(b, nearest.each)
 		})
 	}
-	twin.Register(spaceset.Circles, circles)
+	twin.Raw(spaceset.Circles, circles)
 }
 
 // near is the twin of near.cuh: a sorted list of agents, and where those of each bin are in it.

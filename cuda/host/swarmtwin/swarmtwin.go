@@ -14,25 +14,25 @@ import (
 )
 
 func init() {
-	twin.Register(swarmset.Mark, mark)
-	twin.Register(swarmset.Clear, clearMarks)
+	twin.Raw(swarmset.Mark, mark)
+	twin.Raw(swarmset.Clear, clearMarks)
 	for _, width := range swarmset.Widths {
-		twin.Register(swarmset.Runs(width), func(b *twin.Block) {
+		twin.Raw(swarmset.Runs(width), func(b *twin.Block) {
 			order, ordered := twin.Mem[uint32](b, 7), b.Uint32(8)
 			runs(b, width, order, ordered, 9)
 		})
 		if width > 1 {
-			twin.Register(swarmset.Teams(width), func(b *twin.Block) { runs(b, width, nil, swarmset.OrderedNot, 7) })
+			twin.Raw(swarmset.Teams(width), func(b *twin.Block) { runs(b, width, nil, swarmset.OrderedNot, 7) })
 		}
 	}
-	twin.Register(swarmset.Fold, fold)
+	twin.Raw(swarmset.Fold, fold)
 	for _, candidates := range []int{2, 6, kernels.AgentMostCandidates} {
-		twin.Register(swarmset.Votes(candidates), votes)
-		twin.Register(swarmset.Order(candidates), order)
+		twin.Raw(swarmset.Votes(candidates), votes)
+		twin.Raw(swarmset.Order(candidates), order)
 	}
-	twin.Register(swarmset.Starts, starts)
-	twin.Register(swarmset.Gather, gather)
-	twin.Register(swarmset.Bids, bids)
+	twin.Raw(swarmset.Starts, starts)
+	twin.Raw(swarmset.Gather, gather)
+	twin.Raw(swarmset.Bids, bids)
 }
 
 // mark is the twin of mark.cu. An atomic operation decides which observation of an agent is the

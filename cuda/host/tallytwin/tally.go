@@ -13,13 +13,13 @@ import (
 // One twin serves the kernels for all numbers of candidates: a kernel for fewer is only faster.
 func init() {
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates, kernels.MaxCandidates} {
-		twin.Register(kernels.TallyName(candidates, false), func(b *twin.Block) { tallyBallots(b, false, askOf(b, 6)) })
-		twin.Register(kernels.TallyGroupsName(candidates, false), func(b *twin.Block) { tallyGroups(b, false) })
+		twin.Raw(kernels.TallyName(candidates, false), func(b *twin.Block) { tallyBallots(b, false, askOf(b, 6)) })
+		twin.Raw(kernels.TallyGroupsName(candidates, false), func(b *twin.Block) { tallyGroups(b, false) })
 	}
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates} {
-		twin.Register(kernels.TallyName(candidates, true), func(b *twin.Block) { tallyBallots(b, true, askOf(b, 6)) })
-		twin.Register(kernels.TallyGroupsName(candidates, true), func(b *twin.Block) { tallyGroups(b, true) })
-		twin.Register(kernels.TallyResidentName(candidates), tallyResident)
+		twin.Raw(kernels.TallyName(candidates, true), func(b *twin.Block) { tallyBallots(b, true, askOf(b, 6)) })
+		twin.Raw(kernels.TallyGroupsName(candidates, true), func(b *twin.Block) { tallyGroups(b, true) })
+		twin.Raw(kernels.TallyResidentName(candidates), tallyResident)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("tally_merge", tallyMerge) }
+func init() { twin.Raw("tally_merge", tallyMerge) }
 
 // tallyMerge is the twin of tally_merge.cu. Block 0 merges all records of the round. A record whose
 // sums do not add up, or a sum that overflows, makes the result refuse the round.

@@ -14,7 +14,7 @@ import (
 func init() {
 	for name, kind := range kernels.WeightedKernels() {
 		packed := strings.HasPrefix(name, "tally_weighted_u4")
-		twin.Register(name, func(b *twin.Block) { tallyWeighted(b, packed, kind) })
+		twin.Raw(name, func(b *twin.Block) { tallyWeighted(b, packed, kind) })
 	}
 }
 

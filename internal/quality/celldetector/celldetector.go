@@ -101,8 +101,8 @@ func (d *Detector) Run(times []int64, rows []float32, features int) (Outcome, er
 		doubles[i] = float64(v)
 	}
 	page := device.Bytes(make([]uint64, pageBytes/8))
-	memory := func(b []byte) twin.Argument { return twin.Argument{Mem: b} }
-	twin.Lookup(d.cell.Kernel)(&twin.Block{Grid: 1, Threads: 1, Args: []twin.Argument{
+	memory := func(b []byte) kernels.Value { return kernels.Value{Mem: b} }
+	twin.Lookup(d.cell.Kernel).Bind([]kernels.Value{
 		memory(page),
 		{Bits: uint64(layout.PageBytes)},
 		memory(device.Bytes(layout.Table())),
@@ -117,6 +117,6 @@ func (d *Detector) Run(times []int64, rows []float32, features int) (Outcome, er
 		memory(device.Bytes(make([]uint32, n))),                        // leaders
 		memory(device.Bytes(make([]uint64, n))),                        // rounds
 		memory(page),
-	}})
+	}).Run(&twin.Block{Grid: 1, Threads: 1})
 	return out, nil
 }
