@@ -20,7 +20,7 @@ type Set struct {
 
 // Register adds a kernel. Its File is a name in the folder; without a Text, the kernel has the text
 // of that file behind those of the files before. It is called by init functions only.
-func (set *Set) Register(s Source, before ...string) {
+func (set Set) Register(s Source, before ...string) {
 	if file := s.File; s.Text == nil {
 		s.Text = func() string { return set.Text(append(before[:len(before):len(before)], file)...) }
 	}
@@ -30,7 +30,7 @@ func (set *Set) Register(s Source, before ...string) {
 
 // Text returns the head and the texts of files, one behind the other. A missing file is a mistake in the package
 // and panics at start.
-func (set *Set) Text(files ...string) string {
+func (set Set) Text(files ...string) string {
 	var b strings.Builder
 	b.WriteString(set.Head)
 	for _, f := range files {
