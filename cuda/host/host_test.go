@@ -31,7 +31,9 @@ func open(t *testing.T, opts Options) *Device {
 // words is the argument of a kernel for tests.
 type words []uint32
 
-func (*words) Params() []device.Param        { return []device.Param{{Name: "mem", Kind: device.KindBuffer}} }
+func (*words) Signature() []device.Param {
+	return []device.Param{{Name: "mem", Kind: device.KindBuffer}}
+}
 func (w *words) Bind(values []kernels.Value) { *w = device.Of[uint32](values[0].Mem) }
 
 // testKernel is a kernel that does the work of fn.

@@ -14,7 +14,7 @@ func TestTwinsHaveTheArgumentsOfTheirKernels(t *testing.T) {
 		source, _ := kernels.Lookup(name)
 		if of := twin.Lookup(name); of == nil {
 			t.Errorf("%s has no twin", name)
-		} else if of.Params != nil && !slices.Equal(of.Params, source.Params) {
+		} else if !slices.Equal(of.Params, source.Params) {
 			t.Errorf("%s: the twin takes the arguments %v, want %v", name, of.Params, source.Params)
 		}
 	}

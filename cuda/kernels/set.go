@@ -53,8 +53,8 @@ type Value struct {
 // Bound is a pointer to a generated struct of the arguments that a twin sees.
 type Bound[A any] interface {
 	*A
-	// Params returns the signature. It uses no field.
-	Params() []device.Param
+	// Signature returns the parameters of the kernel. It uses no field.
+	Signature() []device.Param
 	// Bind sets the fields from the arguments of a launch, in the order of the kernel.
 	Bind(values []Value)
 }

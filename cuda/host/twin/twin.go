@@ -5,7 +5,6 @@
 package twin
 
 import (
-	"math"
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -17,25 +16,7 @@ import (
 type Block struct {
 	// Index is the number of the block, 0..Grid-1, and Threads the number of threads of each block.
 	Index, Grid, Threads int
-	// Args are the arguments in the kernel's order. All blocks share them.
-	Args []kernels.Value
 }
-
-// Mem returns the whole memory of buffer argument i as elements of type T. Other blocks use the
-// same memory at the same time.
-func Mem[T device.Scalar](b *Block, i int) []T { return device.Of[T](b.Args[i].Mem) }
-
-// Uint32 returns scalar argument i.
-func (b *Block) Uint32(i int) uint32 { return uint32(b.Args[i].Bits) }
-
-// Uint64 returns scalar argument i.
-func (b *Block) Uint64(i int) uint64 { return b.Args[i].Bits }
-
-// Int32 returns scalar argument i.
-func (b *Block) Int32(i int) int32 { return int32(uint32(b.Args[i].Bits)) }
-
-// Float32 returns scalar argument i.
-func (b *Block) Float32(i int) float32 { return math.Float32frombits(uint32(b.Args[i].Bits)) }
 
 // Part returns the share [lo, hi) of this block in 0..n-1, when n is divided evenly and in order
 // over the blocks. A twin may divide its work differently from its kernel if the result does not
@@ -52,6 +33,7 @@ type Twin struct {
 	Params []device.Param
 	// Bind returns the work of a launch with these arguments, in the order of the kernel.
 	Bind func(values []kernels.Value) Launch
+	run  any // of Of
 }
 
 // Launch is the work of a launch. Blocks run on all cores at once, in any order. A panic breaks the
@@ -76,11 +58,11 @@ func (l *launch[A]) Run(b *Block) { l.run(b, &l.args) }
 // Of returns a twin. run does the work of one block, with the arguments of the launch, which it must
 // not change.
 func Of[A any, P kernels.Bound[A]](run func(b *Block, args *A)) *Twin {
-	return &Twin{P(nil).Params(), func(values []kernels.Value) Launch {
+	return &Twin{P(nil).Signature(), func(values []kernels.Value) Launch {
 		l := &launch[A]{run: run}
 		P(&l.args).Bind(values)
 		return l
-	}}
+	}, run}
 }
 
 // Register adds the twin of a kernel, as Of makes it. It is called by init functions only.
@@ -88,16 +70,12 @@ func Register[A any, P kernels.Bound[A]](kernel string, run func(b *Block, args 
 	twins[kernel] = Of[A, P](run)
 }
 
-type raw struct {
-	args []kernels.Value
-	run  func(b *Block)
-}
-
-func (l *raw) Run(b *Block) { b.Args = l.args; l.run(b) }
-
-// Raw adds a twin.
-func Raw(kernel string, run func(b *Block)) {
-	twins[kernel] = &Twin{nil, func(values []kernels.Value) Launch { return &raw{append([]kernels.Value(nil), values...), run} }}
+// Run does the work of a launch of a kernel, block by block, with arguments of its type.
+func Run[A any](kernel string, grid int, args *A) {
+	run := twins[kernel].run.(func(b *Block, args *A))
+	for i := range grid {
+		run(&Block{Index: i, Grid: grid, Threads: 1}, args)
+	}
 }
 
 // Lookup returns the twin of a kernel, nil if there is none.

@@ -54,15 +54,18 @@ type DigitsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a DigitsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a DigitsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *DigitsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Keys,
 		device.Uint64(a.N),
 		device.Uint32(a.Shift),
 		device.Uint64(a.Share),
 		device.Uint32(a.Tiles),
 		a.Counts,
-	}
+	)
 }
 
 // DigitsBound are the arguments that a twin sees: array_digits_32, array_digits_64.
@@ -75,8 +78,8 @@ type DigitsBound struct {
 	Counts []uint32
 }
 
-// Params returns the signature.
-func (*DigitsBound) Params() []device.Param { return paramsDigits }
+// Signature implements kernels.Bound.
+func (*DigitsBound) Signature() []device.Param { return paramsDigits }
 
 // Bind implements kernels.Bound.
 func (b *DigitsBound) Bind(v []kernels.Value) {
@@ -106,14 +109,17 @@ type FoldArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a FoldArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a FoldArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *FoldArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		device.Uint64(a.N),
 		device.Uint64(a.Stride),
 		device.Uint32(a.Arrays),
 		a.Out,
-	}
+	)
 }
 
 // FoldBound are the arguments that a twin sees: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
@@ -125,8 +131,8 @@ type FoldBound struct {
 	Out    []byte
 }
 
-// Params returns the signature.
-func (*FoldBound) Params() []device.Param { return paramsFold }
+// Signature implements kernels.Bound.
+func (*FoldBound) Signature() []device.Param { return paramsFold }
 
 // Bind implements kernels.Bound.
 func (b *FoldBound) Bind(v []kernels.Value) {
@@ -155,14 +161,17 @@ type GatherArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a GatherArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a GatherArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *GatherArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		a.Order,
 		a.Spans,
 		device.Uint32(a.N),
 		a.Out,
-	}
+	)
 }
 
 // GatherBound are the arguments that a twin sees: array_gather_32, array_gather_64.
@@ -174,8 +183,8 @@ type GatherBound struct {
 	Out   []byte
 }
 
-// Params returns the signature.
-func (*GatherBound) Params() []device.Param { return paramsGather }
+// Signature implements kernels.Bound.
+func (*GatherBound) Signature() []device.Param { return paramsGather }
 
 // Bind implements kernels.Bound.
 func (b *GatherBound) Bind(v []kernels.Value) {
@@ -204,14 +213,17 @@ type HistogramArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a HistogramArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a HistogramArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *HistogramArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		a.Spans,
 		device.Uint32(a.N),
 		a.Counts,
 		a.Outside,
-	}
+	)
 }
 
 // HistogramBound are the arguments that a twin sees: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
@@ -223,8 +235,8 @@ type HistogramBound struct {
 	Outside []uint64
 }
 
-// Params returns the signature.
-func (*HistogramBound) Params() []device.Param { return paramsHistogram }
+// Signature implements kernels.Bound.
+func (*HistogramBound) Signature() []device.Param { return paramsHistogram }
 
 // Bind implements kernels.Bound.
 func (b *HistogramBound) Bind(v []kernels.Value) {
@@ -255,15 +267,18 @@ type KeysArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a KeysArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a KeysArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *KeysArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		a.Spans,
 		device.Uint32(a.N),
 		a.Keys,
 		a.Order,
 		a.Bits,
-	}
+	)
 }
 
 // KeysBound are the arguments that a twin sees: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
@@ -276,8 +291,8 @@ type KeysBound struct {
 	Bits  []uint64
 }
 
-// Params returns the signature.
-func (*KeysBound) Params() []device.Param { return paramsKeys }
+// Signature implements kernels.Bound.
+func (*KeysBound) Signature() []device.Param { return paramsKeys }
 
 // Bind implements kernels.Bound.
 func (b *KeysBound) Bind(v []kernels.Value) {
@@ -315,8 +330,11 @@ type ScatterArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a ScatterArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a ScatterArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *ScatterArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Keys,
 		a.Order,
 		device.Uint64(a.N),
@@ -326,7 +344,7 @@ func (a ScatterArgs) Args() []device.Arg {
 		a.Starts,
 		a.KeysOut,
 		a.OrderOut,
-	}
+	)
 }
 
 // ScatterBound are the arguments that a twin sees: array_scatter_32, array_scatter_64.
@@ -342,8 +360,8 @@ type ScatterBound struct {
 	OrderOut []uint32
 }
 
-// Params returns the signature.
-func (*ScatterBound) Params() []device.Param { return paramsScatter }
+// Signature implements kernels.Bound.
+func (*ScatterBound) Signature() []device.Param { return paramsScatter }
 
 // Bind implements kernels.Bound.
 func (b *ScatterBound) Bind(v []kernels.Value) {
@@ -374,13 +392,16 @@ type SortSpansArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SortSpansArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SortSpansArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SortSpansArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Keys,
 		a.Order,
 		a.Spans,
 		device.Uint32(a.N),
-	}
+	)
 }
 
 // SortSpansBound are the arguments that a twin sees: array_sort_spans_32, array_sort_spans_64.
@@ -391,8 +412,8 @@ type SortSpansBound struct {
 	N     uint32
 }
 
-// Params returns the signature.
-func (*SortSpansBound) Params() []device.Param { return paramsSortSpans }
+// Signature implements kernels.Bound.
+func (*SortSpansBound) Signature() []device.Param { return paramsSortSpans }
 
 // Bind implements kernels.Bound.
 func (b *SortSpansBound) Bind(v []kernels.Value) {
@@ -414,11 +435,14 @@ type StartsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a StartsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a StartsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *StartsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Counts,
 		device.Uint32(a.N),
-	}
+	)
 }
 
 // StartsBound are the arguments that a twin sees: array_starts.
@@ -427,8 +451,8 @@ type StartsBound struct {
 	N      uint32
 }
 
-// Params returns the signature.
-func (*StartsBound) Params() []device.Param { return paramsStarts }
+// Signature implements kernels.Bound.
+func (*StartsBound) Signature() []device.Param { return paramsStarts }
 
 // Bind implements kernels.Bound.
 func (b *StartsBound) Bind(v []kernels.Value) {
@@ -452,13 +476,16 @@ type StatsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a StatsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a StatsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *StatsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		a.Spans,
 		device.Uint32(a.N),
 		a.Out,
-	}
+	)
 }
 
 // StatsBound are the arguments that a twin sees: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
@@ -469,8 +496,8 @@ type StatsBound struct {
 	Out   []uint64
 }
 
-// Params returns the signature.
-func (*StatsBound) Params() []device.Param { return paramsStats }
+// Signature implements kernels.Bound.
+func (*StatsBound) Signature() []device.Param { return paramsStats }
 
 // Bind implements kernels.Bound.
 func (b *StatsBound) Bind(v []kernels.Value) {
@@ -496,13 +523,16 @@ type SumArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SumArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SumArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SumArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		a.Spans,
 		device.Uint32(a.N),
 		a.Out,
-	}
+	)
 }
 
 // SumBound are the arguments that a twin sees: array_sum_f32, array_sum_f64.
@@ -513,8 +543,8 @@ type SumBound struct {
 	Out   []float64
 }
 
-// Params returns the signature.
-func (*SumBound) Params() []device.Param { return paramsSum }
+// Signature implements kernels.Bound.
+func (*SumBound) Signature() []device.Param { return paramsSum }
 
 // Bind implements kernels.Bound.
 func (b *SumBound) Bind(v []kernels.Value) {

@@ -170,8 +170,11 @@ type CountArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a CountArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a CountArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *CountArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Columns,
 		a.Offsets,
 		device.Uint32(a.Degree),
@@ -179,7 +182,7 @@ func (a CountArgs) Args() []device.Arg {
 		device.Uint32(a.Low),
 		device.Uint32(a.Size),
 		a.Lengths,
-	}
+	)
 }
 
 // CountBound are the arguments that a twin sees: graph_count.
@@ -193,8 +196,8 @@ type CountBound struct {
 	Lengths []uint32
 }
 
-// Params returns the signature.
-func (*CountBound) Params() []device.Param { return paramsCount }
+// Signature implements kernels.Bound.
+func (*CountBound) Signature() []device.Param { return paramsCount }
 
 // Bind implements kernels.Bound.
 func (b *CountBound) Bind(v []kernels.Value) {
@@ -248,8 +251,11 @@ type IzhikevichArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a IzhikevichArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a IzhikevichArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *IzhikevichArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -273,7 +279,7 @@ func (a IzhikevichArgs) Args() []device.Arg {
 		device.Uint32(a.Marked),
 		a.Bits,
 		device.Uint32(a.FirstID),
-	}
+	)
 }
 
 // IzhikevichBound are the arguments that a twin sees: graph_izhikevich.
@@ -290,8 +296,8 @@ type IzhikevichBound struct {
 	TickedBound
 }
 
-// Params returns the signature.
-func (*IzhikevichBound) Params() []device.Param { return paramsIzhikevich }
+// Signature implements kernels.Bound.
+func (*IzhikevichBound) Signature() []device.Param { return paramsIzhikevich }
 
 // Bind implements kernels.Bound.
 func (b *IzhikevichBound) Bind(v []kernels.Value) {
@@ -363,8 +369,11 @@ type LIFArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a LIFArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a LIFArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *LIFArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -389,7 +398,7 @@ func (a LIFArgs) Args() []device.Arg {
 		device.Uint32(a.Marked),
 		a.Bits,
 		device.Uint32(a.FirstID),
-	}
+	)
 }
 
 // LIFBound are the arguments that a twin sees: graph_lif.
@@ -407,8 +416,8 @@ type LIFBound struct {
 	TickedBound
 }
 
-// Params returns the signature.
-func (*LIFBound) Params() []device.Param { return paramsLIF }
+// Signature implements kernels.Bound.
+func (*LIFBound) Signature() []device.Param { return paramsLIF }
 
 // Bind implements kernels.Bound.
 func (b *LIFBound) Bind(v []kernels.Value) {
@@ -458,15 +467,18 @@ type LinksArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a LinksArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a LinksArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *LinksArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Columns,
 		device.Uint32(a.Agents),
 		device.Uint32(a.Degree),
 		device.Uint64(a.Rewire),
 		device.Uint32(a.Key0),
 		device.Uint32(a.Key1),
-	}
+	)
 }
 
 // LinksBound are the arguments that a twin sees: graph_links.
@@ -479,8 +491,8 @@ type LinksBound struct {
 	Key1    uint32
 }
 
-// Params returns the signature.
-func (*LinksBound) Params() []device.Param { return paramsLinks }
+// Signature implements kernels.Bound.
+func (*LinksBound) Signature() []device.Param { return paramsLinks }
 
 // Bind implements kernels.Bound.
 func (b *LinksBound) Bind(v []kernels.Value) {
@@ -510,8 +522,11 @@ type ListArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a ListArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a ListArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *ListArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -520,7 +535,7 @@ func (a ListArgs) Args() []device.Arg {
 		a.Active,
 		a.Counts,
 		device.Uint32(a.Which),
-	}
+	)
 }
 
 // ListBound are the arguments that a twin sees: graph_list.
@@ -529,8 +544,8 @@ type ListBound struct {
 	ActiveBound
 }
 
-// Params returns the signature.
-func (*ListBound) Params() []device.Param { return paramsList }
+// Signature implements kernels.Bound.
+func (*ListBound) Signature() []device.Param { return paramsList }
 
 // Bind implements kernels.Bound.
 func (b *ListBound) Bind(v []kernels.Value) {
@@ -562,8 +577,11 @@ type MarkArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a MarkArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a MarkArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *MarkArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -571,7 +589,7 @@ func (a MarkArgs) Args() []device.Arg {
 		device.Uint32(a.Agents),
 		device.Uint32(a.State),
 		a.Bits,
-	}
+	)
 }
 
 // MarkBound are the arguments that a twin sees: graph_mark.
@@ -581,8 +599,8 @@ type MarkBound struct {
 	Bits  []uint32
 }
 
-// Params returns the signature.
-func (*MarkBound) Params() []device.Param { return paramsMark }
+// Signature implements kernels.Bound.
+func (*MarkBound) Signature() []device.Param { return paramsMark }
 
 // Bind implements kernels.Bound.
 func (b *MarkBound) Bind(v []kernels.Value) {
@@ -611,14 +629,17 @@ type PickArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a PickArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a PickArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *PickArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Bits,
 		device.Uint32(a.Agents),
 		a.Active,
 		a.Counts,
 		device.Uint32(a.Which),
-	}
+	)
 }
 
 // PickBound are the arguments that a twin sees: graph_pick.
@@ -628,8 +649,8 @@ type PickBound struct {
 	ActiveBound
 }
 
-// Params returns the signature.
-func (*PickBound) Params() []device.Param { return paramsPick }
+// Signature implements kernels.Bound.
+func (*PickBound) Signature() []device.Param { return paramsPick }
 
 // Bind implements kernels.Bound.
 func (b *PickBound) Bind(v []kernels.Value) {
@@ -670,8 +691,11 @@ type PushArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a PushArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a PushArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *PushArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Active,
 		a.Counts,
 		device.Uint32(a.Which),
@@ -686,7 +710,7 @@ func (a PushArgs) Args() []device.Arg {
 		device.Uint32(a.Inhibition),
 		device.Uint32(a.Partial),
 		a.Lengths,
-	}
+	)
 }
 
 // PushBound are the arguments that a twin sees: graph_push.
@@ -701,8 +725,8 @@ type PushBound struct {
 	CarriedBound
 }
 
-// Params returns the signature.
-func (*PushBound) Params() []device.Param { return paramsPush }
+// Signature implements kernels.Bound.
+func (*PushBound) Signature() []device.Param { return paramsPush }
 
 // Bind implements kernels.Bound.
 func (b *PushBound) Bind(v []kernels.Value) {
@@ -744,8 +768,11 @@ type RecallArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a RecallArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a RecallArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *RecallArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -756,7 +783,7 @@ func (a RecallArgs) Args() []device.Arg {
 		a.Active,
 		a.Counts,
 		device.Uint32(a.Which),
-	}
+	)
 }
 
 // RecallBound are the arguments that a twin sees: graph_recall.
@@ -767,8 +794,8 @@ type RecallBound struct {
 	ActiveBound
 }
 
-// Params returns the signature.
-func (*RecallBound) Params() []device.Param { return paramsRecall }
+// Signature implements kernels.Bound.
+func (*RecallBound) Signature() []device.Param { return paramsRecall }
 
 // Bind implements kernels.Bound.
 func (b *RecallBound) Bind(v []kernels.Value) {
@@ -804,8 +831,11 @@ type RememberArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a RememberArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a RememberArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *RememberArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -814,7 +844,7 @@ func (a RememberArgs) Args() []device.Arg {
 		device.Uint32(a.History),
 		device.Uint32(a.Keep),
 		device.Uint32(a.FirstID),
-	}
+	)
 }
 
 // RememberBound are the arguments that a twin sees: graph_remember.
@@ -825,8 +855,8 @@ type RememberBound struct {
 	FirstID uint32
 }
 
-// Params returns the signature.
-func (*RememberBound) Params() []device.Param { return paramsRemember }
+// Signature implements kernels.Bound.
+func (*RememberBound) Signature() []device.Param { return paramsRemember }
 
 // Bind implements kernels.Bound.
 func (b *RememberBound) Bind(v []kernels.Value) {
@@ -862,8 +892,11 @@ type RoundsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a RoundsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a RoundsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *RoundsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -871,7 +904,7 @@ func (a RoundsArgs) Args() []device.Arg {
 		device.Uint32(a.Groups),
 		device.Uint32(a.Offset),
 		device.Uint32(a.Ticks),
-	}
+	)
 }
 
 // RoundsBound are the arguments that a twin sees: graph_rounds.
@@ -885,8 +918,8 @@ type RoundsBound struct {
 	Ticks     uint32
 }
 
-// Params returns the signature.
-func (*RoundsBound) Params() []device.Param { return paramsRounds }
+// Signature implements kernels.Bound.
+func (*RoundsBound) Signature() []device.Param { return paramsRounds }
 
 // Bind implements kernels.Bound.
 func (b *RoundsBound) Bind(v []kernels.Value) {
@@ -943,8 +976,11 @@ type SIRArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SIRArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SIRArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SIRArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -965,7 +1001,7 @@ func (a SIRArgs) Args() []device.Arg {
 		device.Uint32(a.Count),
 		a.Tally,
 		device.Uint32(a.FirstID),
-	}
+	)
 }
 
 // SIRBound are the arguments that a twin sees: graph_sir.
@@ -988,8 +1024,8 @@ type SIRBound struct {
 	FirstID  uint32
 }
 
-// Params returns the signature.
-func (*SIRBound) Params() []device.Param { return paramsSIR }
+// Signature implements kernels.Bound.
+func (*SIRBound) Signature() []device.Param { return paramsSIR }
 
 // Bind implements kernels.Bound.
 func (b *SIRBound) Bind(v []kernels.Value) {
@@ -1062,8 +1098,11 @@ type SendArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SendArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SendArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SendArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Active,
 		a.Counts,
 		device.Uint32(a.Which),
@@ -1088,7 +1127,7 @@ func (a SendArgs) Args() []device.Arg {
 		device.Uint32(a.Inhibition),
 		device.Uint32(a.Partial),
 		a.Lengths,
-	}
+	)
 }
 
 // SendBound are the arguments that a twin sees: graph_send.
@@ -1110,8 +1149,8 @@ type SendBound struct {
 	CarriedBound
 }
 
-// Params returns the signature.
-func (*SendBound) Params() []device.Param { return paramsSend }
+// Signature implements kernels.Bound.
+func (*SendBound) Signature() []device.Param { return paramsSend }
 
 // Bind implements kernels.Bound.
 func (b *SendBound) Bind(v []kernels.Value) {
@@ -1188,8 +1227,11 @@ type SplitArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SplitArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SplitArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SplitArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Columns,
 		a.Weights,
 		a.Delays,
@@ -1211,7 +1253,7 @@ func (a SplitArgs) Args() []device.Arg {
 		a.ToColumns,
 		a.ToWeights,
 		a.ToDelays,
-	}
+	)
 }
 
 // SplitBound are the arguments that a twin sees: graph_split.
@@ -1236,8 +1278,8 @@ type SplitBound struct {
 	ToDelays  []byte
 }
 
-// Params returns the signature.
-func (*SplitBound) Params() []device.Param { return paramsSplit }
+// Signature implements kernels.Bound.
+func (*SplitBound) Signature() []device.Param { return paramsSplit }
 
 // Bind implements kernels.Bound.
 func (b *SplitBound) Bind(v []kernels.Value) {
@@ -1290,8 +1332,11 @@ type TraceArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a TraceArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a TraceArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *TraceArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -1303,7 +1348,7 @@ func (a TraceArgs) Args() []device.Arg {
 		device.Uint32(a.Column),
 		device.Uint32(a.Columns),
 		a.Counts,
-	}
+	)
 }
 
 // TraceBound are the arguments that a twin sees: graph_trace.
@@ -1317,8 +1362,8 @@ type TraceBound struct {
 	Counts  []uint32
 }
 
-// Params returns the signature.
-func (*TraceBound) Params() []device.Param { return paramsTrace }
+// Signature implements kernels.Bound.
+func (*TraceBound) Signature() []device.Param { return paramsTrace }
 
 // Bind implements kernels.Bound.
 func (b *TraceBound) Bind(v []kernels.Value) {
@@ -1356,8 +1401,11 @@ type WordsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a WordsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a WordsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *WordsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -1366,7 +1414,7 @@ func (a WordsArgs) Args() []device.Arg {
 		a.IDs,
 		device.Uint32(a.N),
 		a.Values,
-	}
+	)
 }
 
 // WordsBound are the arguments that a twin sees: graph_put, graph_take.
@@ -1378,8 +1426,8 @@ type WordsBound struct {
 	Values []uint32
 }
 
-// Params returns the signature.
-func (*WordsBound) Params() []device.Param { return paramsWords }
+// Signature implements kernels.Bound.
+func (*WordsBound) Signature() []device.Param { return paramsWords }
 
 // Bind implements kernels.Bound.
 func (b *WordsBound) Bind(v []kernels.Value) {

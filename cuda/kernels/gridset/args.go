@@ -40,8 +40,11 @@ type CellsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a CellsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a CellsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *CellsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -49,7 +52,7 @@ func (a CellsArgs) Args() []device.Arg {
 		a.IDs,
 		device.Uint32(a.N),
 		a.Values,
-	}
+	)
 }
 
 // CellsBound are the arguments that a twin sees: grid_get, grid_set.
@@ -63,8 +66,8 @@ type CellsBound struct {
 	Values    []byte
 }
 
-// Params returns the signature.
-func (*CellsBound) Params() []device.Param { return paramsCells }
+// Signature implements kernels.Bound.
+func (*CellsBound) Signature() []device.Param { return paramsCells }
 
 // Bind implements kernels.Bound.
 func (b *CellsBound) Bind(v []kernels.Value) {
@@ -107,8 +110,11 @@ type LifeArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a LifeArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a LifeArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *LifeArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.From,
 		a.FromFrames,
 		a.To,
@@ -120,7 +126,7 @@ func (a LifeArgs) Args() []device.Arg {
 		device.Uint32(a.Periodic),
 		device.Uint32(a.Count),
 		a.Alive,
-	}
+	)
 }
 
 // LifeBound are the arguments that a twin sees: grid_life_cells, grid_life_rows.
@@ -138,8 +144,8 @@ type LifeBound struct {
 	Alive      []uint64
 }
 
-// Params returns the signature.
-func (*LifeBound) Params() []device.Param { return paramsLife }
+// Signature implements kernels.Bound.
+func (*LifeBound) Signature() []device.Param { return paramsLife }
 
 // Bind implements kernels.Bound.
 func (b *LifeBound) Bind(v []kernels.Value) {

@@ -184,8 +184,11 @@ type BoidsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a BoidsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a BoidsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *BoidsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Sorted,
 		a.SortedVelocities,
 		device.Uint32(a.Agents),
@@ -215,7 +218,7 @@ func (a BoidsArgs) Args() []device.Arg {
 		a.States,
 		device.Uint32(a.Count),
 		a.Tally,
-	}
+	)
 }
 
 // BoidsBound are the arguments that a twin sees: space_boids.
@@ -223,8 +226,8 @@ type BoidsBound struct {
 	SteeredBound
 }
 
-// Params returns the signature.
-func (*BoidsBound) Params() []device.Param { return paramsBoids }
+// Signature implements kernels.Bound.
+func (*BoidsBound) Signature() []device.Param { return paramsBoids }
 
 // Bind implements kernels.Bound.
 func (b *BoidsBound) Bind(v []kernels.Value) {
@@ -289,8 +292,11 @@ type BornArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a BornArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a BornArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *BornArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -305,7 +311,7 @@ func (a BornArgs) Args() []device.Arg {
 		a.Children,
 		device.Uint32(a.Lost),
 		device.Uint32(a.Group),
-	}
+	)
 }
 
 // BornBound are the arguments that a twin sees: space_born.
@@ -320,8 +326,8 @@ type BornBound struct {
 	Group    uint32
 }
 
-// Params returns the signature.
-func (*BornBound) Params() []device.Param { return paramsBorn }
+// Signature implements kernels.Bound.
+func (*BornBound) Signature() []device.Param { return paramsBorn }
 
 // Bind implements kernels.Bound.
 func (b *BornBound) Bind(v []kernels.Value) {
@@ -376,8 +382,11 @@ type CirclesArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a CirclesArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a CirclesArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *CirclesArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Sorted,
 		device.Uint32(a.Agents),
 		device.Uint32(a.Nx),
@@ -396,7 +405,7 @@ func (a CirclesArgs) Args() []device.Arg {
 		a.States,
 		device.Uint32(a.Count),
 		a.Tally,
-	}
+	)
 }
 
 // CirclesBound are the arguments that a twin sees: space_circles.
@@ -412,8 +421,8 @@ type CirclesBound struct {
 	Tally     []uint64
 }
 
-// Params returns the signature.
-func (*CirclesBound) Params() []device.Param { return paramsCircles }
+// Signature implements kernels.Bound.
+func (*CirclesBound) Signature() []device.Param { return paramsCircles }
 
 // Bind implements kernels.Bound.
 func (b *CirclesBound) Bind(v []kernels.Value) {
@@ -490,8 +499,11 @@ type ColonyArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a ColonyArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a ColonyArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *ColonyArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -522,7 +534,7 @@ func (a ColonyArgs) Args() []device.Arg {
 		device.Uint32(a.Key1),
 		a.Births,
 		a.Children,
-	}
+	)
 }
 
 // ColonyBound are the arguments that a twin sees: space_colony.
@@ -544,8 +556,8 @@ type ColonyBound struct {
 	Children []uint32
 }
 
-// Params returns the signature.
-func (*ColonyBound) Params() []device.Param { return paramsColony }
+// Signature implements kernels.Bound.
+func (*ColonyBound) Signature() []device.Param { return paramsColony }
 
 // Bind implements kernels.Bound.
 func (b *ColonyBound) Bind(v []kernels.Value) {
@@ -603,8 +615,11 @@ type CountArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a CountArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a CountArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *CountArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Positions,
 		device.Uint32(a.Agents),
 		device.Uint32(a.Nx),
@@ -612,7 +627,7 @@ func (a CountArgs) Args() []device.Arg {
 		device.Uint32(a.Nz),
 		a.Counts,
 		a.Ranks,
-	}
+	)
 }
 
 // CountBound are the arguments that a twin sees: space_count.
@@ -626,8 +641,8 @@ type CountBound struct {
 	Ranks     []uint32
 }
 
-// Params returns the signature.
-func (*CountBound) Params() []device.Param { return paramsCount }
+// Signature implements kernels.Bound.
+func (*CountBound) Signature() []device.Param { return paramsCount }
 
 // Bind implements kernels.Bound.
 func (b *CountBound) Bind(v []kernels.Value) {
@@ -666,8 +681,11 @@ type DotsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a DotsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a DotsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *DotsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -680,7 +698,7 @@ func (a DotsArgs) Args() []device.Arg {
 		device.Uint32(a.Columns),
 		device.Uint32(a.Rows),
 		a.Counts,
-	}
+	)
 }
 
 // DotsBound are the arguments that a twin sees: space_dots.
@@ -693,8 +711,8 @@ type DotsBound struct {
 	Counts  []uint32
 }
 
-// Params returns the signature.
-func (*DotsBound) Params() []device.Param { return paramsDots }
+// Signature implements kernels.Bound.
+func (*DotsBound) Signature() []device.Param { return paramsDots }
 
 // Bind implements kernels.Bound.
 func (b *DotsBound) Bind(v []kernels.Value) {
@@ -734,8 +752,11 @@ type FlagsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a FlagsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a FlagsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *FlagsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -746,7 +767,7 @@ func (a FlagsArgs) Args() []device.Arg {
 		device.Uint32(a.Agents),
 		device.Uint32(a.State),
 		a.Flags,
-	}
+	)
 }
 
 // FlagsBound are the arguments that a twin sees: space_flags.
@@ -757,8 +778,8 @@ type FlagsBound struct {
 	Flags  []uint32
 }
 
-// Params returns the signature.
-func (*FlagsBound) Params() []device.Param { return paramsFlags }
+// Signature implements kernels.Bound.
+func (*FlagsBound) Signature() []device.Param { return paramsFlags }
 
 // Bind implements kernels.Bound.
 func (b *FlagsBound) Bind(v []kernels.Value) {
@@ -796,8 +817,11 @@ type GatherArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a GatherArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a GatherArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *GatherArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -808,7 +832,7 @@ func (a GatherArgs) Args() []device.Arg {
 		device.Uint32(a.Agents),
 		a.Places,
 		a.Positions,
-	}
+	)
 }
 
 // GatherBound are the arguments that a twin sees: space_gather.
@@ -819,8 +843,8 @@ type GatherBound struct {
 	Positions []uint32
 }
 
-// Params returns the signature.
-func (*GatherBound) Params() []device.Param { return paramsGather }
+// Signature implements kernels.Bound.
+func (*GatherBound) Signature() []device.Param { return paramsGather }
 
 // Bind implements kernels.Bound.
 func (b *GatherBound) Bind(v []kernels.Value) {
@@ -860,8 +884,11 @@ type LoadArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a LoadArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a LoadArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *LoadArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -873,7 +900,7 @@ func (a LoadArgs) Args() []device.Arg {
 		device.Uint32(a.Moving),
 		a.Positions,
 		a.Velocities,
-	}
+	)
 }
 
 // LoadBound are the arguments that a twin sees: space_load.
@@ -885,8 +912,8 @@ type LoadBound struct {
 	Velocities []uint32
 }
 
-// Params returns the signature.
-func (*LoadBound) Params() []device.Param { return paramsLoad }
+// Signature implements kernels.Bound.
+func (*LoadBound) Signature() []device.Param { return paramsLoad }
 
 // Bind implements kernels.Bound.
 func (b *LoadBound) Bind(v []kernels.Value) {
@@ -943,8 +970,11 @@ type NearestArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a NearestArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a NearestArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *NearestArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Sorted,
 		a.SortedVelocities,
 		device.Uint32(a.Agents),
@@ -975,7 +1005,7 @@ func (a NearestArgs) Args() []device.Arg {
 		device.Uint32(a.Count),
 		a.Tally,
 		device.Uint32(a.Most),
-	}
+	)
 }
 
 // NearestBound are the arguments that a twin sees: space_nearest_16, space_nearest_32, space_nearest_8.
@@ -984,8 +1014,8 @@ type NearestBound struct {
 	Most uint32
 }
 
-// Params returns the signature.
-func (*NearestBound) Params() []device.Param { return paramsNearest }
+// Signature implements kernels.Bound.
+func (*NearestBound) Signature() []device.Param { return paramsNearest }
 
 // Bind implements kernels.Bound.
 func (b *NearestBound) Bind(v []kernels.Value) {
@@ -1047,8 +1077,11 @@ type PlaceArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a PlaceArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a PlaceArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *PlaceArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -1061,7 +1094,7 @@ func (a PlaceArgs) Args() []device.Arg {
 		device.Uint32(a.Most),
 		device.Uint32(a.Key0),
 		device.Uint32(a.Key1),
-	}
+	)
 }
 
 // PlaceBound are the arguments that a twin sees: space_place.
@@ -1074,8 +1107,8 @@ type PlaceBound struct {
 	Key1  uint32
 }
 
-// Params returns the signature.
-func (*PlaceBound) Params() []device.Param { return paramsPlace }
+// Signature implements kernels.Bound.
+func (*PlaceBound) Signature() []device.Param { return paramsPlace }
 
 // Bind implements kernels.Bound.
 func (b *PlaceBound) Bind(v []kernels.Value) {
@@ -1107,12 +1140,15 @@ type SlotsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SlotsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SlotsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SlotsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		device.Uint32(a.Agents),
 		a.Places,
 		a.Slots,
-	}
+	)
 }
 
 // SlotsBound are the arguments that a twin sees: space_slots.
@@ -1122,8 +1158,8 @@ type SlotsBound struct {
 	Slots  []uint32
 }
 
-// Params returns the signature.
-func (*SlotsBound) Params() []device.Param { return paramsSlots }
+// Signature implements kernels.Bound.
+func (*SlotsBound) Signature() []device.Param { return paramsSlots }
 
 // Bind implements kernels.Bound.
 func (b *SlotsBound) Bind(v []kernels.Value) {
@@ -1162,8 +1198,11 @@ type SortArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SortArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SortArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SortArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Positions,
 		a.Velocities,
 		device.Uint32(a.Agents),
@@ -1175,7 +1214,7 @@ func (a SortArgs) Args() []device.Arg {
 		a.Ranks,
 		a.Sorted,
 		a.SortedVelocities,
-	}
+	)
 }
 
 // SortBound are the arguments that a twin sees: space_sort.
@@ -1193,8 +1232,8 @@ type SortBound struct {
 	SortedVelocities []uint32
 }
 
-// Params returns the signature.
-func (*SortBound) Params() []device.Param { return paramsSort }
+// Signature implements kernels.Bound.
+func (*SortBound) Signature() []device.Param { return paramsSort }
 
 // Bind implements kernels.Bound.
 func (b *SortBound) Bind(v []kernels.Value) {
@@ -1229,14 +1268,17 @@ type StartArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a StartArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a StartArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *StartArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Counts,
 		device.Uint32(a.Bins),
 		device.Uint32(a.Part),
 		a.Sums,
 		a.Starts,
-	}
+	)
 }
 
 // StartBound are the arguments that a twin sees: space_start.
@@ -1248,8 +1290,8 @@ type StartBound struct {
 	Starts []uint32
 }
 
-// Params returns the signature.
-func (*StartBound) Params() []device.Param { return paramsStart }
+// Signature implements kernels.Bound.
+func (*StartBound) Signature() []device.Param { return paramsStart }
 
 // Bind implements kernels.Bound.
 func (b *StartBound) Bind(v []kernels.Value) {
@@ -1286,8 +1328,11 @@ type StoreArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a StoreArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a StoreArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *StoreArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		a.Frames,
 		device.Uint64(a.PageBytes),
@@ -1300,7 +1345,7 @@ func (a StoreArgs) Args() []device.Arg {
 		a.Positions,
 		a.Velocities,
 		a.States,
-	}
+	)
 }
 
 // StoreBound are the arguments that a twin sees: space_store.
@@ -1313,8 +1358,8 @@ type StoreBound struct {
 	States     []byte
 }
 
-// Params returns the signature.
-func (*StoreBound) Params() []device.Param { return paramsStore }
+// Signature implements kernels.Bound.
+func (*StoreBound) Signature() []device.Param { return paramsStore }
 
 // Bind implements kernels.Bound.
 func (b *StoreBound) Bind(v []kernels.Value) {
@@ -1348,13 +1393,16 @@ type SumArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a SumArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a SumArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *SumArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Counts,
 		device.Uint32(a.Bins),
 		device.Uint32(a.Part),
 		a.Sums,
-	}
+	)
 }
 
 // SumBound are the arguments that a twin sees: space_sum.
@@ -1365,8 +1413,8 @@ type SumBound struct {
 	Sums   []uint32
 }
 
-// Params returns the signature.
-func (*SumBound) Params() []device.Param { return paramsSum }
+// Signature implements kernels.Bound.
+func (*SumBound) Signature() []device.Param { return paramsSum }
 
 // Bind implements kernels.Bound.
 func (b *SumBound) Bind(v []kernels.Value) {

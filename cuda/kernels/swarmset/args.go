@@ -126,8 +126,11 @@ type BidsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a BidsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a BidsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *BidsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		device.Uint64(a.PageBytes),
 		a.Frames,
@@ -147,7 +150,7 @@ func (a BidsArgs) Args() []device.Arg {
 		a.Scratch,
 		device.Uint32(a.Sequence),
 		a.Result,
-	}
+	)
 }
 
 // BidsBound are the arguments that a twin sees: swarm_bids.
@@ -169,8 +172,8 @@ type BidsBound struct {
 	Result     []uint64
 }
 
-// Params returns the signature.
-func (*BidsBound) Params() []device.Param { return paramsBids }
+// Signature implements kernels.Bound.
+func (*BidsBound) Signature() []device.Param { return paramsBids }
 
 // Bind implements kernels.Bound.
 func (b *BidsBound) Bind(v []kernels.Value) {
@@ -211,13 +214,16 @@ type ClearArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a ClearArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a ClearArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *ClearArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.IDs,
 		device.Uint32(a.N),
 		device.Uint32(a.Agents),
 		a.Seen,
-	}
+	)
 }
 
 // ClearBound are the arguments that a twin sees: swarm_clear.
@@ -228,8 +234,8 @@ type ClearBound struct {
 	Seen   []uint32
 }
 
-// Params returns the signature.
-func (*ClearBound) Params() []device.Param { return paramsClear }
+// Signature implements kernels.Bound.
+func (*ClearBound) Signature() []device.Param { return paramsClear }
 
 // Bind implements kernels.Bound.
 func (b *ClearBound) Bind(v []kernels.Value) {
@@ -263,8 +269,11 @@ type FoldArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a FoldArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a FoldArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *FoldArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.In,
 		a.InCounts,
 		a.InFirsts,
@@ -273,7 +282,7 @@ func (a FoldArgs) Args() []device.Arg {
 		device.Uint32(a.Width),
 		a.Sums,
 		a.Counts,
-	}
+	)
 }
 
 // FoldBound are the arguments that a twin sees: swarm_fold.
@@ -288,8 +297,8 @@ type FoldBound struct {
 	Counts   []uint32
 }
 
-// Params returns the signature.
-func (*FoldBound) Params() []device.Param { return paramsFold }
+// Signature implements kernels.Bound.
+func (*FoldBound) Signature() []device.Param { return paramsFold }
 
 // Bind implements kernels.Bound.
 func (b *FoldBound) Bind(v []kernels.Value) {
@@ -337,8 +346,11 @@ type GatherArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a GatherArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a GatherArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *GatherArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		device.Uint64(a.PageBytes),
 		a.Frames,
@@ -354,7 +366,7 @@ func (a GatherArgs) Args() []device.Arg {
 		device.Uint32(a.Values),
 		a.OutVotes,
 		a.Out,
-	}
+	)
 }
 
 // GatherBound are the arguments that a twin sees: swarm_gather.
@@ -372,8 +384,8 @@ type GatherBound struct {
 	Out      []float32
 }
 
-// Params returns the signature.
-func (*GatherBound) Params() []device.Param { return paramsGather }
+// Signature implements kernels.Bound.
+func (*GatherBound) Signature() []device.Param { return paramsGather }
 
 // Bind implements kernels.Bound.
 func (b *GatherBound) Bind(v []kernels.Value) {
@@ -422,8 +434,11 @@ type MarkArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a MarkArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a MarkArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *MarkArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.IDs,
 		device.Uint32(a.N),
 		device.Uint32(a.Agents),
@@ -434,7 +449,7 @@ func (a MarkArgs) Args() []device.Arg {
 		a.Scratch,
 		device.Uint32(a.Sequence),
 		a.Result,
-	}
+	)
 }
 
 // MarkBound are the arguments that a twin sees: swarm_mark.
@@ -451,8 +466,8 @@ type MarkBound struct {
 	Result   []uint32
 }
 
-// Params returns the signature.
-func (*MarkBound) Params() []device.Param { return paramsMark }
+// Signature implements kernels.Bound.
+func (*MarkBound) Signature() []device.Param { return paramsMark }
 
 // Bind implements kernels.Bound.
 func (b *MarkBound) Bind(v []kernels.Value) {
@@ -496,8 +511,11 @@ type OrderArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a OrderArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a OrderArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *OrderArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		device.Uint64(a.PageBytes),
 		a.Frames,
@@ -511,7 +529,7 @@ func (a OrderArgs) Args() []device.Arg {
 		a.Before,
 		a.Nodes,
 		a.Order,
-	}
+	)
 }
 
 // OrderBound are the arguments that a twin sees: swarm_order_16, swarm_order_2, swarm_order_6.
@@ -525,8 +543,8 @@ type OrderBound struct {
 	Order  []uint32
 }
 
-// Params returns the signature.
-func (*OrderBound) Params() []device.Param { return paramsOrder }
+// Signature implements kernels.Bound.
+func (*OrderBound) Signature() []device.Param { return paramsOrder }
 
 // Bind implements kernels.Bound.
 func (b *OrderBound) Bind(v []kernels.Value) {
@@ -573,8 +591,11 @@ type RunsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a RunsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a RunsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *RunsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		device.Uint64(a.PageBytes),
 		a.Frames,
@@ -589,7 +610,7 @@ func (a RunsArgs) Args() []device.Arg {
 		device.Uint32(a.Count),
 		a.Sums,
 		a.Counts,
-	}
+	)
 }
 
 // RunsBound are the arguments that a twin sees: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
@@ -602,8 +623,8 @@ type RunsBound struct {
 	LevelBound
 }
 
-// Params returns the signature.
-func (*RunsBound) Params() []device.Param { return paramsRuns }
+// Signature implements kernels.Bound.
+func (*RunsBound) Signature() []device.Param { return paramsRuns }
 
 // Bind implements kernels.Bound.
 func (b *RunsBound) Bind(v []kernels.Value) {
@@ -645,8 +666,11 @@ type StartsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a StartsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a StartsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *StartsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Counts,
 		device.Uint32(a.Tiles),
 		device.Uint32(a.Candidates),
@@ -654,7 +678,7 @@ func (a StartsArgs) Args() []device.Arg {
 		a.Nodes,
 		a.Firsts,
 		a.Scratch,
-	}
+	)
 }
 
 // StartsBound are the arguments that a twin sees: swarm_starts.
@@ -668,8 +692,8 @@ type StartsBound struct {
 	Scratch    []uint64
 }
 
-// Params returns the signature.
-func (*StartsBound) Params() []device.Param { return paramsStarts }
+// Signature implements kernels.Bound.
+func (*StartsBound) Signature() []device.Param { return paramsStarts }
 
 // Bind implements kernels.Bound.
 func (b *StartsBound) Bind(v []kernels.Value) {
@@ -706,8 +730,11 @@ type TeamsArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a TeamsArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a TeamsArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *TeamsArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		device.Uint64(a.PageBytes),
 		a.Frames,
@@ -720,7 +747,7 @@ func (a TeamsArgs) Args() []device.Arg {
 		device.Uint32(a.Count),
 		a.Sums,
 		a.Counts,
-	}
+	)
 }
 
 // TeamsBound are the arguments that a twin sees: swarm_teams_16, swarm_teams_32, swarm_teams_8.
@@ -731,8 +758,8 @@ type TeamsBound struct {
 	LevelBound
 }
 
-// Params returns the signature.
-func (*TeamsBound) Params() []device.Param { return paramsTeams }
+// Signature implements kernels.Bound.
+func (*TeamsBound) Signature() []device.Param { return paramsTeams }
 
 // Bind implements kernels.Bound.
 func (b *TeamsBound) Bind(v []kernels.Value) {
@@ -770,8 +797,11 @@ type VotesArgs struct {
 }
 
 // Args returns the arguments in the order of the kernel.
-func (a VotesArgs) Args() []device.Arg {
-	return []device.Arg{
+func (a VotesArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *VotesArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to,
 		a.Pages,
 		device.Uint64(a.PageBytes),
 		a.Frames,
@@ -781,7 +811,7 @@ func (a VotesArgs) Args() []device.Arg {
 		device.Uint32(a.Candidates),
 		device.Uint32(a.Tiles),
 		a.Counts,
-	}
+	)
 }
 
 // VotesBound are the arguments that a twin sees: swarm_votes_16, swarm_votes_2, swarm_votes_6.
@@ -791,8 +821,8 @@ type VotesBound struct {
 	Counts []uint32
 }
 
-// Params returns the signature.
-func (*VotesBound) Params() []device.Param { return paramsVotes }
+// Signature implements kernels.Bound.
+func (*VotesBound) Signature() []device.Param { return paramsVotes }
 
 // Bind implements kernels.Bound.
 func (b *VotesBound) Bind(v []kernels.Value) {

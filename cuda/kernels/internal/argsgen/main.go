@@ -6,8 +6,11 @@
 //
 // The first argument is the folder of the package below cuda/kernels, or "." for cuda/kernels itself.
 // The kernels of a file have a signature, which is named after the file. Another argument
-// NAME=a.cu,b.cu gives the signature that the kernels of some files share a name. NAME=p,q,... gives
-// parameters that follow one another in several signatures a struct of their own.
+// NAME=a.cu,b_* gives the signature that the kernels of some files or names share a name. NAME=p,q,...
+// gives parameters that follow one another in several signatures a struct of their own. TYPE:byte says
+// that a twin sees memory of a C type as bytes. KERNELS.p~q:TYPE says that parameter p of some kernels
+// is the one that others call q, memory of a type. A comment of the package that begins with NAMEArgs
+// becomes that of the struct.
 package main
 
 import (
@@ -15,10 +18,13 @@ import (
 	"cmp"
 	"fmt"
 	"go/format"
+	"go/parser"
+	"go/token"
 	"log"
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,7 +43,7 @@ const output = "args.go"
 
 func main() {
 	log.SetFlags(0)
-	text, err := generate(os.Args[1], os.Args[2:])
+	text, err := generate(".", os.Args[1], os.Args[2:])
 	if err == nil {
 		err = os.WriteFile(output, text, 0o644)
 	}
@@ -57,6 +63,7 @@ type group struct {
 	name    string
 	params  []param
 	kernels []string // of a signature
+	doc     string   // of the package; "": none
 	names   []string // of shared parameters
 }
 
@@ -77,18 +84,30 @@ var kinds = map[device.Kind]struct{ name, typ, arg, bind string }{
 	device.KindFloat32: {"KindFloat32", "float32", "device.Float32(%s)", "math.Float32frombits(uint32(%s.Bits))"},
 }
 
-// generate returns the text of the file of a package.
-func generate(folder string, options []string) ([]byte, error) {
-	families, shared := map[string]string{}, []*group(nil)
+// generate returns the text of the file of a package, whose sources are in dir.
+func generate(dir, folder string, options []string) ([]byte, error) {
+	families, types, aliases, shared := map[string]string{}, maps.Clone(elems), map[string]string{}, []*group(nil)
+	docs, err := comments(dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, o := range options {
-		name, list, _ := strings.Cut(o, "=")
-		names := strings.Split(list, ",")
-		if !strings.HasSuffix(list, ".cu") {
-			shared = append(shared, &group{name: name, names: names})
+		if of, to, ok := strings.Cut(o, "~"); ok {
+			aliases[of] = to
 			continue
 		}
-		for _, file := range names {
-			families[file] = name
+		if of, elem, ok := strings.Cut(o, ":"); ok {
+			types[of] = elem
+			continue
+		}
+		name, list, _ := strings.Cut(o, "=")
+		names := strings.Split(list, ",")
+		if !strings.ContainsAny(list, ".*") {
+			shared = append(shared, &group{name: name, names: names, doc: docs[name]})
+			continue
+		}
+		for _, pattern := range names {
+			families[pattern] = name
 		}
 	}
 	slices.SortFunc(shared, func(a, b *group) int { return cmp.Compare(len(b.names), len(a.names)) })
@@ -99,18 +118,39 @@ func generate(folder string, options []string) ([]byte, error) {
 		if path.Dir(source.File) != folder {
 			continue
 		}
-		params, err := parse(source)
+		params, err := parse(source, types)
 		if err != nil {
 			return nil, err
 		}
-		name := cmp.Or(families[file], goName(strings.TrimSuffix(file, ".cu")))
+		for of, to := range aliases {
+			pattern, from, _ := strings.Cut(of, ".")
+			if ok, _ := path.Match(pattern, kernel); !ok { //nolint:errcheck // of our own
+				continue
+			}
+			for i := range params {
+				if params[i].Name == from {
+					params[i].Name, params[i].elem, _ = strings.Cut(to, ":")
+				}
+			}
+		}
+		name := goName(strings.TrimSuffix(file, ".cu"))
+		for pattern, family := range families {
+			if ok, _ := path.Match(pattern, kernel); ok || pattern == file { //nolint:errcheck // of our own
+				name = family
+			}
+		}
 		s := signatures[name]
 		if s == nil {
-			s = &group{name: name, params: params}
+			s = &group{name: name, params: params, doc: docs[name]}
 			signatures[name] = s
 		}
-		if !slices.Equal(s.params, params) {
-			return nil, fmt.Errorf("%s has another signature than %s: give its file another name", kernel, s.kernels[0])
+		for i, p := range params {
+			if i >= len(s.params) || s.params[i].Param != p.Param || len(params) != len(s.params) {
+				return nil, fmt.Errorf("%s has another signature than %s: give it another name", kernel, s.kernels[0])
+			}
+			if s.params[i].elem != p.elem { // kernels of several types
+				s.params[i].elem = "byte"
+			}
 		}
 		s.kernels = append(s.kernels, kernel)
 		for _, g := range shared {
@@ -132,6 +172,33 @@ func generate(folder string, options []string) ([]byte, error) {
 		w.group(g, shared)
 	}
 	return format.Source(w.Bytes())
+}
+
+// comments returns the comments of a package that are about arguments, by the name of their struct.
+func comments(dir string) (map[string]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	docs := map[string]string{}
+	for _, file := range files {
+		if filepath.Base(file) == output {
+			continue
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range tree.Comments {
+			first, _, _ := strings.Cut(c.Text(), " ")
+			if name, ok := strings.CutSuffix(first, "Args"); ok {
+				for _, line := range c.List {
+					docs[name] += line.Text + "\n"
+				}
+			}
+		}
+	}
+	return docs, nil
 }
 
 // in returns where the parameters of a shared group begin in a signature, and -1 if it has them not.
@@ -161,7 +228,7 @@ func (g *group) at(params []param) bool {
 var macro = regexp.MustCompile(`#define (\w+_PARAMS)\((\w+), (\w+)\)((?:.*\\\n)*.*)`)
 
 // parse reads the signature of a kernel.
-func parse(source kernels.Source) ([]param, error) {
+func parse(source kernels.Source, types map[string]string) ([]param, error) {
 	code := source.Code
 	if m := macro.FindStringSubmatch(code); m != nil {
 		code = regexp.MustCompile(m[1]+`\((unsigned short|float), (unsigned short|float)\)`).ReplaceAllStringFunc(code,
@@ -181,7 +248,7 @@ func parse(source kernels.Source) ([]param, error) {
 		params[i].Param = p
 		if p.Kind == device.KindBuffer {
 			of, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(texts[i]), "const "), "*")
-			params[i].elem = cmp.Or(elems[strings.TrimSpace(of)], "byte")
+			params[i].elem = cmp.Or(types[strings.TrimSpace(of)], "byte")
 		}
 	}
 	return params, nil
@@ -242,23 +309,29 @@ func (w *writer) group(g *group, nested []*group) {
 		}
 		w.line("}\n")
 	}
-	w.line("// %sArgs are the arguments of a launch: %s.", g.name, doc)
+	if g.doc != "" {
+		w.line("%s//\n// Kernels: %s.", g.doc, doc)
+	} else {
+		w.line("// %sArgs are the arguments of a launch: %s.", g.name, doc)
+	}
 	w.fields(g, nested, "Args", func(param) string { return "device.Arg" })
 	if len(g.kernels) > 0 {
 		w.line("// Args returns the arguments in the order of the kernel.")
-		w.line("func (a %sArgs) Args() []device.Arg {\nreturn []device.Arg{", g.name)
+		w.line("func (a %sArgs) Args() []device.Arg { return a.AppendTo(nil) }\n", g.name)
+		w.line("// AppendTo appends the arguments in the order of the kernel.")
+		w.line("func (a *%sArgs) AppendTo(to []device.Arg) []device.Arg {\nreturn append(to,", g.name)
 		for _, p := range g.params {
 			w.line(kinds[p.Kind].arg+",", "a."+goName(p.Name))
 		}
-		w.line("}\n}\n")
+		w.line(")\n}\n")
 	}
 	w.line("// %sBound are the arguments that a twin sees: %s.", g.name, doc)
 	w.fields(g, nested, "Bound", func(p param) string { return "[]" + p.elem })
 	if len(g.kernels) == 0 {
 		return
 	}
-	w.line("// Params returns the signature.")
-	w.line("func (*%sBound) Params() []device.Param { return params%s }\n", g.name, g.name)
+	w.line("// Signature implements kernels.Bound.")
+	w.line("func (*%sBound) Signature() []device.Param { return params%s }\n", g.name, g.name)
 	w.line("// Bind implements kernels.Bound.\nfunc (b *%sBound) Bind(v []%s) {", g.name, w.value)
 	for i, p := range g.params {
 		bind := kinds[p.Kind].bind
