@@ -173,6 +173,24 @@ type PagedBound struct {
 	Params    []uint32
 }
 
+// HeardArgs are the arguments of a launch: parameters that kernels share.
+type HeardArgs struct {
+	Decision uint32
+	Node     uint32
+	Width    uint32
+	Merge    uint32
+	Rate     uint32
+}
+
+// HeardBound are the arguments that a twin sees: parameters that kernels share.
+type HeardBound struct {
+	Decision uint32
+	Node     uint32
+	Width    uint32
+	Merge    uint32
+	Rate     uint32
+}
+
 // ClosedArgs are the arguments of a launch: parameters that kernels share.
 type ClosedArgs struct {
 	Seen     uint64
@@ -2477,19 +2495,15 @@ var paramsTold = []device.Param{
 // Kernels: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
 type ToldArgs struct {
 	TickingArgs
-	Decision uint32
-	Node     uint32
-	Width    uint32
-	Merge    uint32
-	Rate     uint32
-	Sums     device.Arg
-	Fresh    uint32
-	Nodes    uint32
-	Totals   device.Arg
-	Turn     uint32
-	NodeOf   device.Arg
-	By       uint32
-	Values   device.Arg
+	HeardArgs
+	Sums   device.Arg
+	Fresh  uint32
+	Nodes  uint32
+	Totals device.Arg
+	Turn   uint32
+	NodeOf device.Arg
+	By     uint32
+	Values device.Arg
 }
 
 // Args returns the arguments in the order of the kernel.
@@ -2532,19 +2546,15 @@ func (a *ToldArgs) AppendTo(to []device.Arg) []device.Arg {
 // ToldBound are the arguments that a twin sees: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
 type ToldBound struct {
 	TickingBound
-	Decision uint32
-	Node     uint32
-	Width    uint32
-	Merge    uint32
-	Rate     uint32
-	Sums     []int32
-	Fresh    uint32
-	Nodes    uint32
-	Totals   []uint64
-	Turn     uint32
-	NodeOf   []uint32
-	By       uint32
-	Values   []float32
+	HeardBound
+	Sums   []int32
+	Fresh  uint32
+	Nodes  uint32
+	Totals []uint64
+	Turn   uint32
+	NodeOf []uint32
+	By     uint32
+	Values []float32
 }
 
 // Signature implements kernels.Bound.
