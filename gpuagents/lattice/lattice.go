@@ -311,8 +311,10 @@ func (l *Lattice) Ticks() (uint64, error) {
 // launch puts a step into the stream: from the pages to the other generation, or back.
 func (l *Lattice) launch(away bool, tick uint64, count bool) error {
 	from, to := l.turns.Generations(away)
-	args := append([]device.Arg{from.Pages, from.Frames, to.Pages, to.Frames}, device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places),
-		device.Ptr(l.params))
+	args := []device.Arg{
+		from.Pages, from.Frames, to.Pages, to.Frames, device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places),
+		device.Ptr(l.params),
+	}
 	if l.o.Links != nil {
 		w := l.wires
 		args = append(args, device.Uint32(uint32(l.Len())), device.Uint32(l.each), device.Uint32(l.magic),
