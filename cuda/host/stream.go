@@ -85,6 +85,13 @@ func (s *stream) put(op string, work step, mem ...device.Sized) error {
 	return nil
 }
 
+// capturing reports whether put records. No other goroutine uses the stream while it does.
+func (s *stream) capturing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recording != nil
+}
+
 // queueOp queues an operation that cannot be captured.
 func (s *stream) queueOp(ctx context.Context, op string, o operation) error {
 	s.mu.Lock()
@@ -150,7 +157,8 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	values := scratch.Get().(*[]kernels.Value)
 	defer scratch.Put(values)
 	*values = append((*values)[:0], make([]kernels.Value, len(args))...)
-	used := make([]device.Sized, 0, len(args))
+	var used []device.Sized // by a graph
+	captured := s.capturing()
 	for i, a := range args {
 		if a.Kind() != device.KindBuffer {
 			(*values)[i].Bits = a.Bits()
@@ -162,7 +170,9 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 			return fmt.Errorf("launch %s: argument %d (%s): %w", hk.name, i, hk.sig[i].Name, err)
 		}
 		(*values)[i].Mem = mem
-		used = append(used, a.Memory())
+		if captured {
+			used = append(used, a.Memory())
+		}
 	}
 	work := hk.twin.Bind(*values)
 	clear(*values)
