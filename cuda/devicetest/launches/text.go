@@ -40,15 +40,11 @@ func (c Texts) Test(t *testing.T) {
 				n := c.Size(r)
 				a := c.Random(r, kernel, n)
 				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
-				params := make([]emulation.Param, len(a.Params))
-				for i, p := range a.Params {
-					params[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
-				}
-				got, err := emulation.Launch(t, program, params, threads, blocks)
+				got, err := Emulate(t, program, a.Params, threads, blocks)
 				if err != nil {
 					t.Fatalf("%d elements, %d threads, %d blocks: %v", n, threads, blocks, err)
 				}
-				for i, want := range a.On(t, ref, kernel) {
+				for i, want := range On(t, ref, kernel, a.Params) {
 					if want != nil && !bytes.Equal(got[i], want) {
 						t.Fatalf("%d elements, %d threads, %d blocks: %s differs from the twin's", n, threads, blocks,
 							source.Params[i].Name)
@@ -57,4 +53,29 @@ func (c Texts) Test(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Emulate runs a program of package emulation with a launch, and returns the memory of each parameter
+// after it.
+func Emulate(t testing.TB, program string, params []Param, threads, blocks int) ([][]byte, error) {
+	t.Helper()
+	converted := make([]emulation.Param, len(params))
+	for i, p := range params {
+		converted[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
+	}
+	return emulation.Launch(t, program, converted, threads, blocks)
+}
+
+// Compare returns an error that names the first parameter whose memory is not the wanted one.
+func Compare(kernel string, after [][]byte, params []Param) error {
+	source, _ := kernels.Lookup(kernel)
+	for i, p := range params {
+		for k, want := range p.Want {
+			if after[i][k] != want {
+				return fmt.Errorf("%s: byte %d of %d is %#x, want %#x", source.Params[i].Name, k, len(p.Want), after[i][k],
+					want)
+			}
+		}
+	}
+	return nil
 }

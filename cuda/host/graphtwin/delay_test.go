@@ -26,7 +26,7 @@ func TestSend(t *testing.T) {
 	var used [33]int // links with each delay
 	for i := range testlong.Of(200, 60) {
 		launch := launches.RandomGraph(r, graphset.Send, r.IntN(3000))
-		a := launches.Named[graphset.SendBound](launch, nil)
+		a := launches.Named[graphset.SendBound](launch.Params, nil)
 		want := slices.Clone(a.Sums)
 		for _, id := range a.Active[:a.Counts[a.Which]] {
 			from := a.Offsets[id]
@@ -55,7 +55,7 @@ func TestSend(t *testing.T) {
 				want[uint64(tick)*a.Stride+uint64(a.Columns[at])] += weight
 			}
 		}
-		got := launches.Named[graphset.SendBound](launch, launch.On(t, ref, graphset.Send))
+		got := launches.Named[graphset.SendBound](launch.Params, launches.On(t, ref, graphset.Send, launch.Params))
 		if !slices.Equal(got.Sums, want) {
 			t.Fatalf("launch %d: the sums differ from those of links one by one", i)
 		}

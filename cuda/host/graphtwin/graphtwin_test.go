@@ -122,8 +122,8 @@ func TestSIR(t *testing.T) {
 	infections := 0
 	for i := range testlong.Of(300, 80) {
 		a := launches.RandomGraph(r, graphset.SIR, r.IntN(6000))
-		before := launches.Named[graphset.SIRBound](a, nil)
-		after := launches.Named[graphset.SIRBound](a, a.On(t, ref, graphset.SIR))
+		before := launches.Named[graphset.SIRBound](a.Params, nil)
+		after := launches.Named[graphset.SIRBound](a.Params, launches.On(t, ref, graphset.SIR, a.Params))
 		p := peopleOf(before)
 		want := p.step()
 		if !bytes.Equal(statesOf(&after.AgentsBound), want) {

@@ -22,7 +22,7 @@ func TestSplit(t *testing.T) {
 	copied, rest := 0, 0
 	for i := range testlong.Of(300, 80) {
 		launch := launches.RandomGraph(r, graphset.Split, r.IntN(3000))
-		a := launches.Named[graphset.SplitBound](launch, nil)
+		a := launches.Named[graphset.SplitBound](launch.Params, nil)
 		toColumns, toWeights := slices.Clone(a.ToColumns), slices.Clone(a.ToWeights)
 		toDelays := slices.Clone(a.ToDelays)
 		for row := range a.Rows {
@@ -54,7 +54,7 @@ func TestSplit(t *testing.T) {
 				}
 			}
 		}
-		got := launches.Named[graphset.SplitBound](launch, launch.On(t, ref, graphset.Split))
+		got := launches.Named[graphset.SplitBound](launch.Params, launches.On(t, ref, graphset.Split, launch.Params))
 		if !slices.Equal(got.ToColumns, toColumns) || !slices.Equal(got.ToWeights, toWeights) ||
 			!slices.Equal(got.ToDelays, toDelays) {
 			t.Fatalf("launch %d: the links differ from those one by one", i)
@@ -70,7 +70,7 @@ func TestCount(t *testing.T) {
 	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 63))
 	for i := range testlong.Of(100, 30) {
 		launch := launches.RandomGraph(r, graphset.Count, r.IntN(3000))
-		a := launches.Named[graphset.CountBound](launch, nil)
+		a := launches.Named[graphset.CountBound](launch.Params, nil)
 		var want []uint32
 		for row := range len(a.Offsets) - 1 {
 			n := uint32(0)
@@ -81,7 +81,7 @@ func TestCount(t *testing.T) {
 			}
 			want = append(want, n)
 		}
-		got := launches.Named[graphset.CountBound](launch, launch.On(t, ref, graphset.Count))
+		got := launches.Named[graphset.CountBound](launch.Params, launches.On(t, ref, graphset.Count, launch.Params))
 		if !slices.Equal(got.Lengths, want) {
 			t.Fatalf("launch %d: the numbers differ from those of links one by one", i)
 		}
@@ -107,7 +107,7 @@ func TestPick(t *testing.T) {
 			{Mem: device.Bytes([]uint32{7, 0})},
 			{Arg: device.Uint32(1)},
 		}}
-		got := launches.Named[graphset.PickBound](a, a.On(t, ref, graphset.Pick))
+		got := launches.Named[graphset.PickBound](a.Params, launches.On(t, ref, graphset.Pick, a.Params))
 		if int(got.Counts[1]) != len(want) || got.Counts[0] != 7 {
 			t.Fatalf("%d agents: lists of %d, want 7 and %d", agents, got.Counts, len(want))
 		}
@@ -136,20 +136,22 @@ func TestPickOnTheCPU(t *testing.T) {
 				want = append(want, uint32(id))
 			}
 		}
-		got, err := emulation.Launch(t, program, []emulation.Param{
+		params := []launches.Param{
 			{Mem: device.Bytes(bits)},
-			{Scalar: true, Bits: uint64(agents)},
+			{Arg: device.Uint32(uint32(agents))},
 			{Mem: fixture.Poisoned(4 * agents)},
 			{Mem: device.Bytes([]uint32{0, 7})},
-			{Scalar: true},
-		}, 32*(1+r.IntN(4)), 1+r.IntN(3))
+			{Arg: device.Uint32(0)},
+		}
+		after, err := launches.Emulate(t, program, params, 32*(1+r.IntN(4)), 1+r.IntN(3))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if counts := device.Of[uint32](got[3]); int(counts[0]) != len(want) || counts[1] != 7 {
-			t.Fatalf("%d agents: lists of %d, want %d and 7", agents, counts, len(want))
+		got := launches.Named[graphset.PickBound](params, after)
+		if int(got.Counts[0]) != len(want) || got.Counts[1] != 7 {
+			t.Fatalf("%d agents: lists of %d, want %d and 7", agents, got.Counts, len(want))
 		}
-		if list := device.Of[uint32](got[2])[:len(want)]; !slices.Equal(slices.Sorted(slices.Values(list)), want) {
+		if list := got.Active[:len(want)]; !slices.Equal(slices.Sorted(slices.Values(list)), want) {
 			t.Fatalf("%d agents: the list differs", agents)
 		}
 	}

@@ -55,8 +55,8 @@ func TestLife(t *testing.T) {
 	for i := range testlong.Of(400, 100) {
 		kernel := []string{gridset.LifeRows, gridset.LifeCells}[i%2]
 		a := launches.RandomGrid(r, kernel, r.IntN(6000))
-		before := launches.Named[gridset.LifeBound](a, nil)
-		after := launches.Named[gridset.LifeBound](a, a.On(t, ref, kernel))
+		before := launches.Named[gridset.LifeBound](a.Params, nil)
+		after := launches.Named[gridset.LifeBound](a.Params, launches.On(t, ref, kernel, a.Params))
 		want, alive := plainLife(cells(before, before.From, before.FromFrames), before.Periodic == 1)
 		if !slices.EqualFunc(cells(after, after.To, after.ToFrames), want, bytes.Equal) {
 			t.Fatalf("%s, launch %d: the generation differs from the plain one", kernel, i)

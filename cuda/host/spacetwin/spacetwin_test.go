@@ -41,13 +41,13 @@ func launchOf(a *launches.Arrays, kernel string, after [][]byte) (l launch, o ou
 	var where *spaceset.NearBound
 	switch kernel {
 	case spaceset.Circles:
-		l.circles = launches.Named[spaceset.CirclesBound](a, after)
+		l.circles = launches.Named[spaceset.CirclesBound](a.Params, after)
 		c := l.circles
 		sorted, where, o = c.Sorted, &c.NearBound, outcome{c.Positions, nil, c.States, c.Count, c.Tally}
 	case spaceset.Boids:
-		l.steered = &launches.Named[spaceset.BoidsBound](a, after).SteeredBound
+		l.steered = &launches.Named[spaceset.BoidsBound](a.Params, after).SteeredBound
 	default:
-		n := launches.Named[spaceset.NearestBound](a, after)
+		n := launches.Named[spaceset.NearestBound](a.Params, after)
 		l.steered, l.most = &n.SteeredBound, int(n.Most)
 	}
 	if s := l.steered; s != nil {
@@ -216,7 +216,7 @@ func TestSteps(t *testing.T) {
 		kernel := steps[i%len(steps)]
 		a := launches.RandomSpace(r, kernel, r.IntN(6000))
 		l, before := launchOf(a, kernel, nil)
-		_, after := launchOf(a, kernel, a.On(t, ref, kernel))
+		_, after := launchOf(a, kernel, launches.On(t, ref, kernel, a.Params))
 		var positions [][4]uint32
 		var near []byte
 		if l.most > 0 {
