@@ -1,6 +1,11 @@
 package kernels
 
-import "github.com/exoswarm/exoswarm/cuda/device"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
 
 // Words of 64 bits of a fusion's scratch memory, zero before the first launch and after the last
 // one of a fusion. The result has the same words but for the first: the sequence number, which is
@@ -129,16 +134,27 @@ func FuseName(kind string, elem device.Elem, dim int) string {
 }
 
 func init() {
-	for _, kind := range []string{"fuse_sorted", "fuse_unsorted", "fuse_walk"} {
-		for _, elem := range []device.Elem{device.F32, device.BF16} {
-			for _, dim := range []int{8, 512} {
-				name := FuseName(kind, elem, dim)
-				register(Source{Name: name, File: name + ".cu", MaxBlock: FuseMaxBlock})
-			}
+	// The blocks of narrow rows that are to be resident on a multiprocessor at once, of f32 and of bf16.
+	for kind, resident := range map[string][2]string{
+		"fuse_sorted": {"FUSE_BLOCKS", "FUSE_BLOCKS"}, "fuse_unsorted": {"4", "3"},
+		"fuse_walk": {"FUSE_BLOCKS", "FUSE_BLOCKS"},
+	} {
+		for i, elem := range []device.Elem{device.F32, device.BF16} {
+			of := strings.ToUpper(elem.String())
+			registerFuse(FuseName(kind, elem, 8), kind, of, "false", resident[i])
+			registerFuse(FuseName(kind, elem, 512), kind, of, "true", "2")
 		}
 	}
 	for _, name := range []string{"fuse_count", "fuse_starts", "fuse_place"} {
 		register(Source{Name: name, File: name + ".cu", MaxBlock: FuseMaxBlock})
 	}
 	register(Source{Name: "fuse_means", File: "fuse_means.cu"})
+}
+
+// registerFuse adds the kernel of a file with a name and values of its macros.
+func registerFuse(name, file, elem, wide, resident string) {
+	register(Source{Name: name, File: file + ".cu", MaxBlock: FuseMaxBlock, Text: func() string {
+		return fmt.Sprintf("#define ROWS_OF %s\n#define ROWS_WIDE %s\n#define RESIDENT %s\n", elem, wide, resident) +
+			strings.Replace(code(file+".cu"), "\nNAME(", "\n"+name+"(", 1)
+	}})
 }

@@ -166,11 +166,11 @@ func variant(name, file, defines string) Source {
 func init() {
 	for _, most := range []int{5, 8, PlaneCandidates} {
 		planes := fmt.Sprintf("#define PLANES %d\n", most)
-		register(variant(fmt.Sprint("tally_u8_", most), "tally_u8.cu", planes))
+		register(variant(fmt.Sprint("tally_u8_", most), "tally_planes.cu", planes+"#define NIBBLES 0\n"))
 		register(variant(fmt.Sprint("tally_groups_u8_", most), "tally_groups_u8.cu", planes))
 		register(variant(fmt.Sprint("tally_groups_u4_", most), "tally_groups_u4.cu", planes))
 		if most <= 8 {
-			register(variant(fmt.Sprint("tally_u4_", most), "tally_u4.cu", planes))
+			register(variant(fmt.Sprint("tally_u4_", most), "tally_planes.cu", planes+"#define NIBBLES 1\n"))
 		}
 		if most >= 8 {
 			resident := variant(fmt.Sprint("tally_resident_u8_", most), "tally_resident_u8.cu", planes)

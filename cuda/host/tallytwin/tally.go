@@ -51,7 +51,7 @@ func askOf(rule *kernels.RuleBound, a *kernels.ClosedBound) ask {
 	return ask{ruleOf(rule), a.Seen, a.Round, a.Sequence}
 }
 
-// tallyBallots is the twin of tally_u8.cu and tally_u4.cu: each block counts its share of the
+// tallyBallots is the twin of tally_planes.cu: each block counts its share of the
 // ballots, and the last one decides.
 func tallyBallots(b *twin.Block, a *kernels.TallyBound, packed bool) {
 	ballots, first, n, flags, scratch := a.Ballots, a.First, a.N, a.Flags, a.Scratch

@@ -145,7 +145,8 @@ func init() {
 		Head: fmt.Sprintf("#define GAPS %du\n#define PART %du\n", Gaps, Part),
 	}
 	for _, name := range []string{
-		Links, Mark, SIR, Rounds, List, Push, Send, Recall, Remember, Pick, Count, Split, LIF, Trace, Put, Take, Izhikevich,
+		Links, Mark, SIR, Rounds, List, Push, Send, Recall, Remember, Pick, Count, Split, LIF, Trace, Put, Take,
+		Izhikevich,
 	} {
 		if name == Izhikevich {
 			set.Head += fmt.Sprintf("#define PEAK %.1ff\n#define LOWEST %.1ff\n", float32(Peak), Lowest)

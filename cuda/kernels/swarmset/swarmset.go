@@ -187,7 +187,8 @@ func init() {
 	bids.Head += fmt.Sprintf("#define BIDS_SEQUENCE %d\n#define BIDS_RESULT %d\n#define BIDS_TALLY %d\n", BidsSequence,
 		BidsResult, BidsTally) + fmt.Sprintf("#define BIDS_BOARD %d\n#define AGENT_TALLY %d\n", BidsBoard,
 		kernels.AgentTally)
-	bids.Register(kernels.Source{Name: Bids, File: "bids.cu", MaxBlock: 256, WholeWarps: true}, "swarm.cuh", "votes.cuh")
+	bids.Register(kernels.Source{Name: Bids, File: "bids.cu", MaxBlock: 256, WholeWarps: true}, "swarm.cuh",
+		"votes.cuh")
 }
 
 // head returns the numbers that Go and the kernels share.

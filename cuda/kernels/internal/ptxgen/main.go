@@ -1,7 +1,8 @@
 // Command ptxgen compiles every kernel of one package of kernels to PTX with nvcc and writes the
-// archive ptx.tar.zst, for machines without NVRTC. It keeps what is of the present sources. Its argument is the folder of the package below
-// cuda/kernels; without one it is cuda/kernels itself. Run it through go generate
-// ./cuda/kernels/... after a kernel has changed; a test fails until that is done.
+// archive ptx.tar.zst, for machines without NVRTC. It keeps what is of the present sources. Its
+// argument is the folder of the package below cuda/kernels; without one it is cuda/kernels itself. Run
+// it through go generate ./cuda/kernels/... after a kernel has changed; a test fails until that is
+// done.
 package main
 
 import (
