@@ -112,7 +112,8 @@ func NewMerger(d device.Device, opts MergeOptions) (m *Merger, err error) {
 	m.words = device.Of[uint64](m.staged.Bytes())
 	m.args = kernels.TallyMergeArgs{
 		Records: device.Ptr(m.records), Stride: uint32(m.stride), Shards: uint32(opts.Shards),
-		Candidates: uint32(opts.Candidates), RuleArgs: rule(opts.Rule), Result: device.Mapped(p.result, 0, p.result.Size()),
+		Candidates: uint32(opts.Candidates), RuleArgs: rule(opts.Rule),
+		Result: device.Mapped(p.result, 0, p.result.Size()),
 	}
 	p.launches(&m.args.ClosedArgs, m.args.AppendTo)
 	if p.geometry = opts.Geometry; p.geometry == (device.Geometry{}) {

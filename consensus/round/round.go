@@ -127,8 +127,9 @@ func New(d device.Device, opts Options) (r *Round, err error) {
 		}
 	}
 	p := &r.ballot
-	r.args.Candidates, r.args.Priorities, r.args.RuleArgs = uint32(opts.Candidates), device.Ptr(p.scratch), rule(opts.Rule)
-	r.args.Result, r.args.Weights = device.Mapped(p.result, 0, p.result.Size()), device.Ptr(p.scratch)
+	r.args.Candidates, r.args.RuleArgs = uint32(opts.Candidates), rule(opts.Rule)
+	r.args.Priorities, r.args.Weights = device.Ptr(p.scratch), device.Ptr(p.scratch)
+	r.args.Result = device.Mapped(p.result, 0, p.result.Size())
 	p.launches(&r.args.ClosedArgs, func(to []device.Arg) []device.Arg { return r.list(&r.args, to) })
 	p.record = opts.Weights != Unweighted
 	return r, r.reside(d)

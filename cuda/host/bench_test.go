@@ -21,10 +21,14 @@ func BenchmarkLaunch(b *testing.B) {
 		random func(r *rand.Rand, kernel string, n int) *launches.Arrays
 		n      int
 	}{
-		{gridset.Get, launches.RandomGrid, 1}, {spaceset.Colony, launches.RandomSpace, 1},
-		{graphset.Send, launches.RandomGraph, 1}, {swarmset.Clear, launches.RandomSwarm, 1},
-		{gridset.LifeCells, launches.RandomGrid, 100_000}, {spaceset.Boids, launches.RandomSpace, 20_000},
-		{graphset.SIR, launches.RandomGraph, 20_000}, {swarmset.Mark, launches.RandomSwarm, 20_000},
+		{gridset.Get, launches.RandomGrid, 1},
+		{spaceset.Colony, launches.RandomSpace, 1},
+		{graphset.Send, launches.RandomGraph, 1},
+		{swarmset.Clear, launches.RandomSwarm, 1},
+		{gridset.LifeCells, launches.RandomGrid, 100_000},
+		{spaceset.Boids, launches.RandomSpace, 20_000},
+		{graphset.SIR, launches.RandomGraph, 20_000},
+		{swarmset.Mark, launches.RandomSwarm, 20_000},
 		{arrayset.Sum(arrayset.F32), launches.RandomArrays, 100_000},
 	} {
 		name := c.kernel

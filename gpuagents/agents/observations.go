@@ -269,9 +269,9 @@ func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 		return err
 	}
 	return a.stream.Launch(a.decide, a.shape(decideBlocks, 128, (p.n+127)/128), kernels.StepDecideArgs{
-		PagedArgs: paged, Groups: uint32(a.groups), Agents: ids, Votes: votes, Count: count, Stamps: device.Ptr(a.stamps),
-		Decisions: of(sectionDecisions, 1), Scratch: device.Ptr(a.scratch), Number: a.sequence, Result: a.resultOf(slot),
-		Host: a.memory.HostArena(), Head: head,
+		PagedArgs: paged, Groups: uint32(a.groups), Agents: ids, Votes: votes, Count: count,
+		Stamps: device.Ptr(a.stamps), Decisions: of(sectionDecisions, 1), Scratch: device.Ptr(a.scratch),
+		Number: a.sequence, Result: a.resultOf(slot), Host: a.memory.HostArena(), Head: head,
 	}.Args()...)
 }
 

@@ -133,8 +133,8 @@ func (t *task) addUp(c device.Collective, ranks []rank, e arrayset.Element, n, s
 		g := device.Geometry{Grid: int(min((n+255)/256, 1<<16)), Block: 256}
 		bytes := stride * int64(arrays)
 		return r.Stream.Launch(r.fold, g, arrayset.FoldArgs{
-			In: device.Range(r.Buffer, off, bytes), N: uint64(n), Stride: uint64(stride / e.Bytes()), Arrays: uint32(arrays),
-			Out: device.Range(r.Buffer, off, stride),
+			In: device.Range(r.Buffer, off, bytes), N: uint64(n), Stride: uint64(stride / e.Bytes()),
+			Arrays: uint32(arrays), Out: device.Range(r.Buffer, off, stride),
 		}.Args()...)
 	}
 	if e.Float() || c == nil {

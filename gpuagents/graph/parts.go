@@ -134,7 +134,8 @@ func (p *parts) openMember(i int) (err error) {
 		}
 	}
 	t.ill, t.bits = [2]device.Buffer{s.Memory, s.Memory}, t.at.bits
-	a, size := &t.args, team.Aligned(t.agents) // kernels read four states at a time if the agents of a page are a multiple
+	// Kernels read four states at a time if the agents of a page are a multiple.
+	a, size := &t.args, team.Aligned(t.agents)
 	*a = e.sirArgs(0, false)
 	a.Misses, a.Tally = s.Range(t.at.misses, 4*graphset.Gaps), s.Range(t.at.tally, 8*graphset.States)
 	a.Offsets = s.Range(t.at.offsets, max(least, t.at.offsetBytes))

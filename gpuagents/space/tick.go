@@ -132,8 +132,8 @@ func (x *Box) startOf(n int64, counts, sums, starts device.Buffer) error {
 func (x *Box) nearby(n int64) spaceset.NearArgs {
 	g := x.grid
 	a := spaceset.NearArgs{
-		Agents: uint32(n), Nx: g.n[0], Ny: g.n[1], Nz: g.n[2], Reach: uint32(g.reach), Periodic: device.Bit(x.o.Periodic),
-		Starts: device.Ptr(x.starts),
+		Agents: uint32(n), Nx: g.n[0], Ny: g.n[1], Nz: g.n[2], Reach: uint32(g.reach),
+		Periodic: device.Bit(x.o.Periodic), Starts: device.Ptr(x.starts),
 	}
 	a.Sx, a.Sy, a.Sz = single(x.scale())
 	return a

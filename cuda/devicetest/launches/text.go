@@ -33,8 +33,8 @@ func (c Texts) Test(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			source, _ := kernels.Lookup(kernel)
 			source.Code = c.Shims + source.Code
-			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact, emulation.Sanitized,
-				[]string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
+				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
 			r := rand.New(rand.NewPCG(33, 34))
 			for range c.Count {
 				n := c.Size(r)
@@ -46,8 +46,8 @@ func (c Texts) Test(t *testing.T) {
 				}
 				for i, want := range On(t, ref, kernel, a.Params) {
 					if want != nil && !bytes.Equal(got[i], want) {
-						t.Fatalf("%d elements, %d threads, %d blocks: %s differs from the twin's", n, threads, blocks,
-							source.Params[i].Name)
+						t.Fatalf("%d elements, %d threads, %d blocks: %s differs from the twin's", n, threads,
+							blocks, source.Params[i].Name)
 					}
 				}
 			}
@@ -72,8 +72,8 @@ func Compare(kernel string, after [][]byte, params []Param) error {
 	for i, p := range params {
 		for k, want := range p.Want {
 			if after[i][k] != want {
-				return fmt.Errorf("%s: byte %d of %d is %#x, want %#x", source.Params[i].Name, k, len(p.Want), after[i][k],
-					want)
+				return fmt.Errorf("%s: byte %d of %d is %#x, want %#x", source.Params[i].Name, k, len(p.Want),
+					after[i][k], want)
 			}
 		}
 	}

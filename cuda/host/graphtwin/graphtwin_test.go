@@ -176,8 +176,8 @@ func TestLinks(t *testing.T) {
 		s := fixture.NewStream(t, ref)
 		fixture.Launch(t, s, fixture.FindKernel(t, ref, graphset.Links), device.Geometry{Grid: 3, Block: 32},
 			graphset.LinksArgs{
-				Columns: device.Ptr(columns), Agents: uint32(agents), Degree: uint32(degree), Rewire: rewire, Key0: seed,
-				Key1: 1,
+				Columns: device.Ptr(columns), Agents: uint32(agents), Degree: uint32(degree), Rewire: rewire,
+				Key0: seed, Key1: 1,
 			}.Args()...)
 		fixture.Wait(t, s)
 		return device.Of[uint32](fixture.Download(t, columns))

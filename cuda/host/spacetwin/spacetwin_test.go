@@ -294,8 +294,8 @@ func TestPlace(t *testing.T) {
 		s := fixture.NewStream(t, ref)
 		fixture.Launch(t, s, fixture.FindKernel(t, ref, spaceset.Place), device.Geometry{Grid: 3, Block: 32},
 			spaceset.PlaceArgs{PagesArgs: spaceset.PagesArgs{
-				Pages: device.Ptr(content), Frames: device.Ptr(frames), PageBytes: 28*agents + 256, Per: agents, At: 256,
-				Stride: 4 * agents, Dims: 3,
+				Pages: device.Ptr(content), Frames: device.Ptr(frames), PageBytes: 28*agents + 256, Per: agents,
+				At: 256, Stride: 4 * agents, Dims: 3,
 			}, End: agents, Most: most, Key0: seed}.Args()...)
 		fixture.Wait(t, s)
 		return fixture.Download(t, content)[256:]
