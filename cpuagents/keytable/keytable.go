@@ -1,4 +1,4 @@
-// Package keytable numbers keys in the order in which they come, and finds the numbers again.
+// Package keytable is a dictionary of keys: it numbers them in the order in which they come.
 package keytable
 
 import "hash/maphash"

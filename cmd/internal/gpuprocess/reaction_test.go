@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
+	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -108,7 +108,7 @@ func TestReactsOnce(t *testing.T) {
 			}
 			a.Stop()
 		}
-		if err := rig.conn.Emissions.List(t.Context(), "x", "", 0, func(e emissions.Stored) bool {
+		if err := rig.conn.Emissions.List(t.Context(), "x", "", 0, func(e rules.Stored) bool {
 			e.Time, e.Identity = time.Time{}, ""
 			data, err := json.Marshal(e) // as text, an emission has the address of its leader
 			if err != nil {
@@ -119,6 +119,7 @@ func TestReactsOnce(t *testing.T) {
 		}); err != nil {
 			t.Errorf("List: %v", err)
 		}
+		submitted := len(said)
 		for _, p := range []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} {
 			if err := rig.conn.Queue.Jobs(t.Context(), p, func(j jobs.Job) bool {
 				said = append(said, fmt.Sprint(j.ID, j.Pool, j.Kind, j.Tenant, string(j.Spec)))
@@ -127,6 +128,8 @@ func TestReactsOnce(t *testing.T) {
 				t.Errorf("Jobs: %v", err)
 			}
 		}
+		// Jobs are released while they are listed: a job that still waits comes after later ones.
+		slices.Sort(said[submitted:])
 		return said
 	}
 	want := serve(false, false, len(all))

@@ -12,18 +12,17 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // asBatch and asSingle fix how publishMany stores messages.
-func asBatch(m *publishmode.Mode)  { m.Fix(true, time.Hour) }
-func asSingle(m *publishmode.Mode) { m.Fix(false, time.Hour) }
+func asBatch(m *wire.PublishMode)  { m.Fix(true, time.Hour) }
+func asSingle(m *wire.PublishMode) { m.Fix(false, time.Hour) }
 
 // TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the
 // jobs of others are queued, delayed, over, not valid, or handed in twice.
 func TestIntake(t *testing.T) {
-	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
+	for name, choose := range map[string]func(*wire.PublishMode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
 			choose(&c.batcher.mode)
@@ -114,7 +113,7 @@ func TestIntake(t *testing.T) {
 
 // TestIntakeOrder: the jobs of one group stand in the queue in the order in which they came.
 func TestIntakeOrder(t *testing.T) {
-	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
+	for name, choose := range map[string]func(*wire.PublishMode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
 			choose(&c.batcher.mode)
@@ -148,7 +147,7 @@ func TestIntakeOrder(t *testing.T) {
 // TestLostAnswer: messages whose answer was lost are not refused when they are sent again, however
 // they were sent and are sent.
 func TestLostAnswer(t *testing.T) {
-	for name, choose := range map[string][2]func(*publishmode.Mode){
+	for name, choose := range map[string][2]func(*wire.PublishMode){
 		"as one": {asBatch, asBatch}, "side by side": {asSingle, asSingle}, "first as one": {asBatch, asSingle},
 		"first side by side": {asSingle, asBatch},
 	} {
@@ -181,5 +180,37 @@ func TestLostAnswer(t *testing.T) {
 				t.Error("somebody else's job of an id that is queued was stored")
 			}
 		})
+	}
+}
+
+// TestLostAnswerOfBatch: a batch whose answer was lost is not refused when it is sent again, and the
+// batch of another call with the same job is, whether it waits for others or not.
+func TestLostAnswerOfBatch(t *testing.T) {
+	c, _, ctx := queueOf(t, 0)
+	lost := func(ctx context.Context, _ string, _ int, try func(context.Context) error) error {
+		_ = try(ctx)
+		return try(ctx)
+	}
+	for name, of := range map[string]func(wire.Source) (stream, subject string){
+		"queued":  func(s wire.Source) (string, string) { return s.Stream(), s.Job("j") },
+		"waiting": func(s wire.Source) (string, string) { return wire.WaitStream, s.Wait("j") },
+	} {
+		var msgs [2]*nats.Msg
+		for i := range msgs {
+			m, j, err := c.Prepare(ctx, plain("j"))
+			if err != nil {
+				t.Fatalf("Prepare: %v", err)
+			}
+			_, m.Subject = of(wire.SourceOf(j))
+			msgs[i] = m
+		}
+		stream, _ := of(wire.SourceOf(plain("j")))
+		if stored, err := c.publishOnce(ctx, lost, "submit", stream, msgs[:1]); !stored || err == nil {
+			t.Errorf("%s: the own batch is stored: %v, error %v; want true and the refusal", name, stored, err)
+		}
+		stored, err := c.publishOnce(ctx, lost, "submit", stream, msgs[1:])
+		if exists, _ := natsconn.Rejected(err); stored || !exists {
+			t.Errorf("%s: the batch of another call is stored: %v, error %v", name, stored, err)
+		}
 	}
 }

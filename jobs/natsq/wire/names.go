@@ -1,7 +1,8 @@
 // Package wire names what the protocol keeps on the server: its streams, its buckets and its
 // subjects.
 //
-// It opens no connection. docs/protocol.md lists the names with their meaning; they are stable.
+// It opens no connection, and decides from measured times how groups of messages are stored
+// (PublishMode). docs/protocol.md lists the names with their meaning; they are stable.
 package wire
 
 import (
@@ -34,6 +35,10 @@ const (
 // HeaderLevel of a job's message, and of its dead letter, is the level for which the job asks. The body
 // has no level, so that a process that knows no levels can read it.
 const HeaderLevel = "Exo-Level"
+
+// HeaderSubmission of the first message of a batch is an id of the call that submits it. It tells a
+// batch whose acknowledgement was lost from the batch of another call.
+const HeaderSubmission = "Exo-Submission"
 
 // AuditSubject is the subject of all records of the audit.
 const AuditSubject = "exo.audit"
