@@ -1,5 +1,5 @@
-// The kernels fuse_sorted_* sum runs of rows of ROWS_OF into nodes, or into sums of runs; see kernels.FuseSortedArgs. Wide
-// ones are for rows of more than 512 bytes.
+// The kernels fuse_sorted_* sum runs of rows into nodes, or into sums of runs; see kernels.FuseSortedArgs. Wide ones
+// are for rows of more than 512 bytes.
 #include "fuse_sorted.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK, RESIDENT)

@@ -1,5 +1,5 @@
-// The kernels fuse_unsorted_* add rows of ROWS_OF to the nodes of a range, by atomics; see kernels.FuseUnsortedArgs. Wide
-// ones are for rows of more than 512 bytes.
+// The kernels fuse_unsorted_* add rows to the nodes of a range, by atomics; see kernels.FuseUnsortedArgs. Wide ones
+// are for rows of more than 512 bytes.
 #include "fuse_unsorted.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK, RESIDENT)

@@ -1,4 +1,4 @@
-// The kernels fuse_walk_* add rows of ROWS_OF to nodes by their places, by atomics; see kernels.FuseWalkArgs. Wide ones are
+// The kernels fuse_walk_* add rows to nodes by their places, by atomics; see kernels.FuseWalkArgs. Wide ones are
 // for rows of more than 512 bytes.
 #include "fuse_walk.cuh"
 

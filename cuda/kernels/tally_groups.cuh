@@ -110,7 +110,8 @@ __device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned cha
         Ballots<K> b;
         b.clear();
         count_group<K>(&b, ballots, at.lo, at.len, 0, 1);
-        store_planes<K, HALVES>(ask, out, g, b, at.len, led ? leader_key(priorities + at.lo, 0, at.len, 1) : 0, decided);
+        const u64 leader = led ? leader_key(priorities + at.lo, 0, at.len, 1) : 0;
+        store_planes<K, HALVES>(ask, out, g, b, at.len, leader, decided);
       }
       for (unsigned left = __ballot_sync(warp.mask, large); left; left &= left - 1) {
         const int owner = __ffs(left) - 1;
