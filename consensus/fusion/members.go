@@ -85,12 +85,15 @@ func (f *Fuser) sorted(members device.Arg) []launch {
 	const some = 4 * kernels.FuseMaxBlock // elements a block has on their way
 	shares := (o.Agents + kernels.FuseShare - 1) / kernels.FuseShare
 	return []launch{
-		{kernel: f.count, geometry: blocks(o.Agents, kernels.FuseTile), list: func(_ uint32, to []device.Arg) []device.Arg {
-			return (&kernels.FuseCountArgs{
-				Members: members, Agents: agents, Nodes: nodes, Counts: counts, Numbers: numbers,
-				Scratch: device.Ptr(f.scratch),
-			}).AppendTo(to)
-		}},
+		{
+			kernel: f.count, geometry: blocks(o.Agents, kernels.FuseTile),
+			list: func(_ uint32, to []device.Arg) []device.Arg {
+				return (&kernels.FuseCountArgs{
+					Members: members, Agents: agents, Nodes: nodes, Counts: counts, Numbers: numbers,
+					Scratch: device.Ptr(f.scratch),
+				}).AppendTo(to)
+			},
+		},
 		{kernel: f.starts, geometry: blocks(o.Nodes, 2*some), list: func(_ uint32, to []device.Arg) []device.Arg {
 			return (&kernels.FuseStartsArgs{Nodes: nodes, Counts: counts}).AppendTo(to)
 		}},

@@ -284,7 +284,8 @@ func (w *wholeFusion) sort() error {
 	}
 	if err := a.stream.Launch(w.kernels[3], device.Geometry{Grid: w.count, Block: 1024}, swarmset.StartsArgs{
 		Counts: counts, Tiles: uint32(tiles), Candidates: uint32(w.count), Levels: uint32(len(w.items)),
-		Nodes: w.nodes(), Firsts: device.Range(w.words, 4*w.tables, w.words.Size()-4*w.tables), Scratch: device.Ptr(a.scratch),
+		Nodes: w.nodes(), Firsts: device.Range(w.words, 4*w.tables, w.words.Size()-4*w.tables),
+		Scratch: device.Ptr(a.scratch),
 	}.Args()...); err != nil {
 		return err
 	}

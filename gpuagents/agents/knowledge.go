@@ -212,7 +212,8 @@ func (a *Agents) updateNodes() error {
 	return a.stream.Launch(a.update, a.shape(learnBlocks, 128, (s.count+127)/128),
 		kernels.AgentNodesArgs{
 			Totals: device.Ptr(s.totals), Nodes: uint32(s.count), Width: uint32(s.width), Turn: uint32(s.turn),
-			Merge: uint32(merge), Rate: math.Float32bits(rate), Values: device.Ptr(s.values), Flags: device.Ptr(s.flags),
+			Merge: uint32(merge), Rate: math.Float32bits(rate), Values: device.Ptr(s.values),
+			Flags: device.Ptr(s.flags),
 		}.Args()...)
 }
 

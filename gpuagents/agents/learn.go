@@ -125,8 +125,9 @@ func (l *learning) launch(ctx context.Context, runs []uint32) error {
 	n := len(runs) / 4
 	a.pending = true
 	if err := a.stream.Launch(a.learn, a.shape(learnBlocks, 128, n), kernels.AgentLearnArgs{
-		PagedArgs: a.pagedArgs(), Groups: uint32(a.groups), Runs: device.Range(l.buffers[0].Memory, 0, int64(len(data[0]))),
-		N: uint32(n), Values: device.Range(l.buffers[1].Memory, 0, int64(len(data[1]))), Width: uint32(a.cell.Nodes()),
+		PagedArgs: a.pagedArgs(), Groups: uint32(a.groups), N: uint32(n),
+		Runs:   device.Range(l.buffers[0].Memory, 0, int64(len(data[0]))),
+		Values: device.Range(l.buffers[1].Memory, 0, int64(len(data[1]))), Width: uint32(a.cell.Nodes()),
 		Merge: uint32(merge), Rate: math.Float32bits(rate), Replace: device.Bit(l.replace), Host: a.memory.HostArena(),
 	}.Args()...); err != nil {
 		return errors.Join(err, a.stream.Sync(ctx))

@@ -16,11 +16,11 @@ var gru = &Cell{
 	Agents:     64,
 	Kernel:     "gru_observe",
 	embedding:  []string{"hidden"},
-	Params: ratioParams("usual error", 4, 8, 500,
-		Param{Name: "hidden", Default: 8, Min: 4, Max: kernels.GruMostHidden, Integer: true, Doc: "units of an agent"},
-		Param{Name: "learn", Default: 0.05, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
+	Params: ratioParams([]Param{
+		{Name: "hidden", Default: 8, Min: 4, Max: kernels.GruMostHidden, Integer: true, Doc: "units of an agent"},
+		{Name: "learn", Default: 0.05, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
 			"switches learning off"},
-	),
+	}, "usual error", 4, 8, 500),
 	vars: func(b *Bound) []kernels.Var { return kernels.GruVars(b.hidden(), b.Features, b.Own) },
 	block: func(b *Bound) []uint32 {
 		w := ratioBlock(b, kernels.GruWords)

@@ -12,10 +12,10 @@ var leaky = &Cell{
 	Agents:     64,
 	Kernel:     "leaky_observe",
 	embedding:  []string{"potential", "usual"},
-	Params: ratioParams("usual distance", 4, 8, 1000,
-		Param{Name: "tau_min", Default: 2, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
-		Param{Name: "tau_max", Default: 200, Min: 1, Max: 1e6, Doc: "longest"},
-	),
+	Params: ratioParams([]Param{
+		{Name: "tau_min", Default: 2, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
+		{Name: "tau_max", Default: 200, Min: 1, Max: 1e6, Doc: "longest"},
+	}, "usual distance", 4, 8, 1000),
 	vars:    func(b *Bound) []kernels.Var { return kernels.LeakyVars(b.Features) },
 	block:   leakyBlock,
 	weights: leakyTable,
@@ -26,7 +26,7 @@ func leakyBlock(b *Bound) []uint32 { return ratioBlock(b, kernels.LeakyWords) }
 
 // ratioParams returns the parameters of a cell whose agents vote by how many times what is usual they are
 // off: its own, and then those that all of these cells have.
-func ratioParams(usual string, suspicious, anomalous, history float64, own ...Param) []Param {
+func ratioParams(own []Param, usual string, suspicious, anomalous, history float64) []Param {
 	return append(own, []Param{
 		{Name: "suspicious", Default: suspicious, Min: 0.1, Max: 500, Doc: usual + "s from which an agent votes " +
 			"suspicious"},

@@ -11,19 +11,19 @@ var lif = &Cell{
 	Agents:     64,
 	Kernel:     "lif_observe",
 	embedding:  []string{"potential", "adaptation", "trace", "usual"},
-	Params: ratioParams("usual spike rate", 2, 4, 1000,
-		Param{Name: "reach_min", Default: 2, Min: 0.1, Max: 1000, Doc: "spreads of the input that make the most " +
+	Params: ratioParams([]Param{
+		{Name: "reach_min", Default: 2, Min: 0.1, Max: 1000, Doc: "spreads of the input that make the most " +
 			"sensitive agents spike, when they last"},
-		Param{Name: "reach_max", Default: 10, Min: 0.1, Max: 1000, Doc: "spreads that make the least sensitive ones spike"},
-		Param{Name: "tau_min", Default: 1, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
-		Param{Name: "tau_max", Default: 4, Min: 1, Max: 1e6, Doc: "longest"},
-		Param{Name: "trace_min", Default: 1, Min: 1, Max: 1e6, Doc: "shortest time over which an agent's spike rate is " +
+		{Name: "reach_max", Default: 10, Min: 0.1, Max: 1000, Doc: "spreads that make the least sensitive ones spike"},
+		{Name: "tau_min", Default: 1, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
+		{Name: "tau_max", Default: 4, Min: 1, Max: 1e6, Doc: "longest"},
+		{Name: "trace_min", Default: 1, Min: 1, Max: 1e6, Doc: "shortest time over which an agent's spike rate is " +
 			"taken, in observations"},
-		Param{Name: "trace_max", Default: 5, Min: 1, Max: 1e6, Doc: "longest"},
-		Param{Name: "adapt", Default: 0.2, Min: 0, Max: 100, Doc: "part of the threshold at rest by which a spike raises " +
+		{Name: "trace_max", Default: 5, Min: 1, Max: 1e6, Doc: "longest"},
+		{Name: "adapt", Default: 0.2, Min: 0, Max: 100, Doc: "part of the threshold at rest by which a spike raises " +
 			"it"},
-		Param{Name: "adapt_tau", Default: 50, Min: 1, Max: 1e6, Doc: "observations in which that falls to 1/e"},
-	),
+		{Name: "adapt_tau", Default: 50, Min: 1, Max: 1e6, Doc: "observations in which that falls to 1/e"},
+	}, "usual spike rate", 2, 4, 1000),
 	vars: func(b *Bound) []kernels.Var { return kernels.LifVars(b.Features) },
 	block: func(b *Bound) []uint32 {
 		w := ratioBlock(b, kernels.LifWords)

@@ -235,8 +235,9 @@ func (p *Plane) launch(away, count bool) error {
 	return p.stream.Launch(p.step, p.states.Shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
 		gridset.LifeArgs{
 			From: from.Pages, FromFrames: from.Frames, To: to.Pages, ToFrames: to.Frames,
-			PageBytes: uint64(p.layout.PageBytes), Per: uint32(p.per), Width: uint32(p.o.Width), Height: uint32(p.o.Height),
-			Periodic: device.Bit(p.o.Periodic), Count: device.Bit(count), Alive: device.Ptr(p.alive),
+			PageBytes: uint64(p.layout.PageBytes), Per: uint32(p.per), Width: uint32(p.o.Width),
+			Height: uint32(p.o.Height), Periodic: device.Bit(p.o.Periodic), Count: device.Bit(count),
+			Alive: device.Ptr(p.alive),
 		}.Args()...)
 }
 

@@ -293,9 +293,9 @@ func (s *Source) launch(d *Drawing, n int) error {
 	return s.stream.Launch(s.kernel, device.Geometry{Grid: blocks, Block: kernels.RasterBlock}, kernels.RasterArgs{
 		Pages: device.Ptr(s.memory.Arena()), PageBytes: uint64(s.layout.PageBytes), Frames: device.Ptr(s.frames),
 		Offset: s.layout.Offsets[d.v.Of], Units: uint32(d.units), Width: uint32(d.of.Width),
-		Together: device.Bit(d.of.Together), Elem: uint32(d.of.Elem), First: uint32(d.v.First), Count: uint32(d.v.Count),
-		Votes: device.Bit(d.v.Votes), N: uint32(d.picture.Units), Per: uint32(d.per), Begin: uint32(d.next),
-		Cells: uint32(n), Values: device.Ptr(s.values), Counts: device.Ptr(s.counts),
+		Together: device.Bit(d.of.Together), Elem: uint32(d.of.Elem), First: uint32(d.v.First),
+		Count: uint32(d.v.Count), Votes: device.Bit(d.v.Votes), N: uint32(d.picture.Units), Per: uint32(d.per),
+		Begin: uint32(d.next), Cells: uint32(n), Values: device.Ptr(s.values), Counts: device.Ptr(s.counts),
 	}.Args()...)
 }
 
