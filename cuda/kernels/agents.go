@@ -331,15 +331,15 @@ func AgentToldBlocks(class, pool, major, minor int) int {
 // steps such a group alone.
 func AgentKeeps(agents int) bool { return agents >= AgentSpan && agents%4 == 0 }
 
-// PagedArgs are the arguments of kernels about the pages of a swarm.
+// PagedArgs are the arguments of kernels about the pages of a swarm. Behind them, ticks and steps have a
+// table, uint32[AgentGRUTable], which leaky does not read, and all have the groups of the swarm, which are
+// in ceil(groups/slots) pages.
 //
 //   - pages: frames of page_bytes each
 //   - frames: uint32 by page of the swarm: its frame, of pages that the launch has to do
 //     with
 //   - layout: uint32: Layout.Table
 //   - params: uint32[AgentWords]
-//   - weights: uint32[AgentGRUTable]; of leaky not looked at
-//   - groups: of the swarm, in ceil(groups/slots) pages
 
 func init() {
 	for _, class := range []int{8, 16, AgentMostHidden} {

@@ -69,7 +69,7 @@ func paramsOf(kernel string) []device.Param {
 	return nil
 }
 
-// TickingArgs are the arguments of a launch: parameters that kernels share.
+// TickingArgs are the arguments of a launch. Kernels: those that share these parameters.
 type TickingArgs struct {
 	PagedArgs
 	Table     device.Arg
@@ -84,7 +84,7 @@ type TickingArgs struct {
 	Result    device.Arg
 }
 
-// TickingBound are the arguments that a twin sees: parameters that kernels share.
+// TickingBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type TickingBound struct {
 	PagedBound
 	Table     []uint32
@@ -99,7 +99,7 @@ type TickingBound struct {
 	Result    []uint64
 }
 
-// BallotsArgs are the arguments of a launch: parameters that kernels share.
+// BallotsArgs are the arguments of a launch. Kernels: those that share these parameters.
 type BallotsArgs struct {
 	Ballots    device.Arg
 	First      uint64
@@ -110,7 +110,7 @@ type BallotsArgs struct {
 	RuleArgs
 }
 
-// BallotsBound are the arguments that a twin sees: parameters that kernels share.
+// BallotsBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type BallotsBound struct {
 	Ballots    []byte
 	First      uint64
@@ -121,7 +121,7 @@ type BallotsBound struct {
 	RuleBound
 }
 
-// FusedArgs are the arguments of a launch: parameters that kernels share.
+// FusedArgs are the arguments of a launch. Kernels: those that share these parameters.
 type FusedArgs struct {
 	Nodes    uint32
 	Dim      uint32
@@ -133,7 +133,7 @@ type FusedArgs struct {
 	Result   device.Arg
 }
 
-// FusedBound are the arguments that a twin sees: parameters that kernels share.
+// FusedBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type FusedBound struct {
 	Nodes    uint32
 	Dim      uint32
@@ -145,17 +145,17 @@ type FusedBound struct {
 	Result   []uint64
 }
 
-// PagedArgs are the arguments of kernels about the pages of a swarm.
+// PagedArgs are the arguments of kernels about the pages of a swarm. Behind them, ticks and steps have a
+// table, uint32[AgentGRUTable], which leaky does not read, and all have the groups of the swarm, which are
+// in ceil(groups/slots) pages.
 //
 //   - pages: frames of page_bytes each
 //   - frames: uint32 by page of the swarm: its frame, of pages that the launch has to do
 //     with
 //   - layout: uint32: Layout.Table
 //   - params: uint32[AgentWords]
-//   - weights: uint32[AgentGRUTable]; of leaky not looked at
-//   - groups: of the swarm, in ceil(groups/slots) pages
 //
-// Kernels: parameters that kernels share.
+// Kernels: those that share these parameters.
 type PagedArgs struct {
 	Pages     device.Arg
 	PageBytes uint64
@@ -164,7 +164,7 @@ type PagedArgs struct {
 	Params    device.Arg
 }
 
-// PagedBound are the arguments that a twin sees: parameters that kernels share.
+// PagedBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type PagedBound struct {
 	Pages     []byte
 	PageBytes uint64
@@ -173,7 +173,7 @@ type PagedBound struct {
 	Params    []uint32
 }
 
-// HeardArgs are the arguments of a launch: parameters that kernels share.
+// HeardArgs are the arguments of a launch. Kernels: those that share these parameters.
 type HeardArgs struct {
 	Decision uint32
 	Node     uint32
@@ -182,7 +182,7 @@ type HeardArgs struct {
 	Rate     uint32
 }
 
-// HeardBound are the arguments that a twin sees: parameters that kernels share.
+// HeardBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type HeardBound struct {
 	Decision uint32
 	Node     uint32
@@ -191,7 +191,7 @@ type HeardBound struct {
 	Rate     uint32
 }
 
-// ClosedArgs are the arguments of a launch: parameters that kernels share.
+// ClosedArgs are the arguments of a launch. Kernels: those that share these parameters.
 type ClosedArgs struct {
 	Seen     uint64
 	Round    uint64
@@ -200,7 +200,7 @@ type ClosedArgs struct {
 	Word     device.Arg
 }
 
-// ClosedBound are the arguments that a twin sees: parameters that kernels share.
+// ClosedBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type ClosedBound struct {
 	Seen     uint64
 	Round    uint64
@@ -209,7 +209,7 @@ type ClosedBound struct {
 	Word     []uint64
 }
 
-// RuleArgs are the arguments of a launch: parameters that kernels share.
+// RuleArgs are the arguments of a launch. Kernels: those that share these parameters.
 type RuleArgs struct {
 	Rule  uint32
 	OfAll uint32
@@ -217,7 +217,7 @@ type RuleArgs struct {
 	Den   uint32
 }
 
-// RuleBound are the arguments that a twin sees: parameters that kernels share.
+// RuleBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type RuleBound struct {
 	Rule  uint32
 	OfAll uint32
@@ -289,7 +289,7 @@ func (a *AgentLearnArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// AgentLearnBound are the arguments that a twin sees: agent_learn.
+// AgentLearnBound are the arguments that a twin sees. Kernels: agent_learn.
 type AgentLearnBound struct {
 	PagedBound
 	Groups  uint32
@@ -371,7 +371,7 @@ func (a *AgentNodesArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// AgentNodesBound are the arguments that a twin sees: agent_nodes.
+// AgentNodesBound are the arguments that a twin sees. Kernels: agent_nodes.
 type AgentNodesBound struct {
 	Totals []uint64
 	Nodes  uint32
@@ -471,7 +471,7 @@ func (a *AgentSumsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// AgentSumsBound are the arguments that a twin sees: agent_sums.
+// AgentSumsBound are the arguments that a twin sees. Kernels: agent_sums.
 type AgentSumsBound struct {
 	PagedBound
 	Groups   uint32
@@ -538,7 +538,7 @@ func (a *ChecksumArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ChecksumBound are the arguments that a twin sees: checksum.
+// ChecksumBound are the arguments that a twin sees. Kernels: checksum.
 type ChecksumBound struct {
 	Data []byte
 	N    uint64
@@ -582,7 +582,7 @@ func (a *FillU32Args) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FillU32Bound are the arguments that a twin sees: fill_u32.
+// FillU32Bound are the arguments that a twin sees. Kernels: fill_u32.
 type FillU32Bound struct {
 	Out   []uint32
 	N     uint64
@@ -643,7 +643,7 @@ func (a *FuseCountArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseCountBound are the arguments that a twin sees: fuse_count.
+// FuseCountBound are the arguments that a twin sees. Kernels: fuse_count.
 type FuseCountBound struct {
 	Members []uint32
 	Agents  uint32
@@ -717,7 +717,7 @@ func (a *FuseFoldArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseFoldBound are the arguments that a twin sees: fuse_fold.
+// FuseFoldBound are the arguments that a twin sees. Kernels: fuse_fold.
 type FuseFoldBound struct {
 	Parts   []byte
 	Vectors uint32
@@ -780,7 +780,7 @@ func (a *FuseMeansArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseMeansBound are the arguments that a twin sees: fuse_means.
+// FuseMeansBound are the arguments that a twin sees. Kernels: fuse_means.
 type FuseMeansBound struct {
 	Sums    []float32
 	Tallies []uint64
@@ -841,7 +841,7 @@ func (a *FusePlaceArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FusePlaceBound are the arguments that a twin sees: fuse_place.
+// FusePlaceBound are the arguments that a twin sees. Kernels: fuse_place.
 type FusePlaceBound struct {
 	Members []uint32
 	Agents  uint32
@@ -939,7 +939,7 @@ func (a *FuseSortedArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseSortedBound are the arguments that a twin sees: fuse_sorted_bf16, fuse_sorted_bf16_wide, fuse_sorted_f32, fuse_sorted_f32_wide.
+// FuseSortedBound are the arguments that a twin sees. Kernels: fuse_sorted_bf16, fuse_sorted_bf16_wide, fuse_sorted_f32, fuse_sorted_f32_wide.
 type FuseSortedBound struct {
 	Rows        []byte
 	Order       []uint32
@@ -1005,7 +1005,7 @@ func (a *FuseStartsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseStartsBound are the arguments that a twin sees: fuse_starts.
+// FuseStartsBound are the arguments that a twin sees. Kernels: fuse_starts.
 type FuseStartsBound struct {
 	Nodes  uint32
 	Counts []uint32
@@ -1080,7 +1080,7 @@ func (a *FuseUnsortedArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseUnsortedBound are the arguments that a twin sees: fuse_unsorted_bf16, fuse_unsorted_bf16_wide, fuse_unsorted_f32, fuse_unsorted_f32_wide.
+// FuseUnsortedBound are the arguments that a twin sees. Kernels: fuse_unsorted_bf16, fuse_unsorted_bf16_wide, fuse_unsorted_f32, fuse_unsorted_f32_wide.
 type FuseUnsortedBound struct {
 	Rows    []byte
 	Members []uint32
@@ -1166,7 +1166,7 @@ func (a *FuseWalkArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseWalkBound are the arguments that a twin sees: fuse_walk_bf16, fuse_walk_bf16_wide, fuse_walk_f32, fuse_walk_f32_wide.
+// FuseWalkBound are the arguments that a twin sees. Kernels: fuse_walk_bf16, fuse_walk_bf16_wide, fuse_walk_f32, fuse_walk_f32_wide.
 type FuseWalkBound struct {
 	Rows    []byte
 	Members []uint32
@@ -1280,7 +1280,7 @@ func (a *ObserveArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ObserveBound are the arguments that a twin sees: gru_observe, leaky_observe, lif_observe, predictor_observe.
+// ObserveBound are the arguments that a twin sees. Kernels: gru_observe, leaky_observe, lif_observe, predictor_observe.
 type ObserveBound struct {
 	Pages     []byte
 	PageBytes uint64
@@ -1382,7 +1382,7 @@ func (a *ProductArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ProductBound are the arguments that a twin sees: gemm_bf16, gemm_bf16_f32, gemm_f32.
+// ProductBound are the arguments that a twin sees. Kernels: gemm_bf16, gemm_bf16_f32, gemm_f32.
 type ProductBound struct {
 	A     []byte
 	B     []byte
@@ -1507,7 +1507,7 @@ func (a *RasterArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// RasterBound are the arguments that a twin sees: raster.
+// RasterBound are the arguments that a twin sees. Kernels: raster.
 type RasterBound struct {
 	Pages     []byte
 	PageBytes uint64
@@ -1582,7 +1582,7 @@ func (a *ReciprocalF32Args) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ReciprocalF32Bound are the arguments that a twin sees: reciprocal_f32.
+// ReciprocalF32Bound are the arguments that a twin sees. Kernels: reciprocal_f32.
 type ReciprocalF32Bound struct {
 	X   []float32
 	Out []float32
@@ -1664,7 +1664,7 @@ func (a *StepArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StepBound are the arguments that a twin sees: gru_step_h16_bf16, gru_step_h16_f32, gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
+// StepBound are the arguments that a twin sees. Kernels: gru_step_h16_bf16, gru_step_h16_f32, gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
 type StepBound struct {
 	PagedBound
 	Table   []uint32
@@ -1768,7 +1768,7 @@ func (a *StepDecideArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StepDecideBound are the arguments that a twin sees: step_decide.
+// StepDecideBound are the arguments that a twin sees. Kernels: step_decide.
 type StepDecideBound struct {
 	PagedBound
 	Groups    uint32
@@ -1877,7 +1877,7 @@ func (a *TallyArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyBound are the arguments that a twin sees: tally_u4_16, tally_u4_5, tally_u4_8, tally_u8_16, tally_u8_256, tally_u8_5, tally_u8_8.
+// TallyBound are the arguments that a twin sees. Kernels: tally_u4_16, tally_u4_5, tally_u4_8, tally_u8_16, tally_u8_256, tally_u8_5, tally_u8_8.
 type TallyBound struct {
 	BallotsBound
 	ClosedBound
@@ -1996,7 +1996,7 @@ func (a *TallyGroupsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyGroupsBound are the arguments that a twin sees: tally_groups_u4_16, tally_groups_u4_5, tally_groups_u4_8, tally_groups_u8_16, tally_groups_u8_256, tally_groups_u8_5, tally_groups_u8_8.
+// TallyGroupsBound are the arguments that a twin sees. Kernels: tally_groups_u4_16, tally_groups_u4_5, tally_groups_u4_8, tally_groups_u8_16, tally_groups_u8_256, tally_groups_u8_5, tally_groups_u8_8.
 type TallyGroupsBound struct {
 	Ballots    []byte
 	First      uint64
@@ -2111,7 +2111,7 @@ func (a *TallyMergeArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyMergeBound are the arguments that a twin sees: tally_merge.
+// TallyMergeBound are the arguments that a twin sees. Kernels: tally_merge.
 type TallyMergeBound struct {
 	Records    []uint64
 	Stride     uint32
@@ -2207,7 +2207,7 @@ func (a *TallyResidentArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyResidentBound are the arguments that a twin sees: tally_resident_u8_16, tally_resident_u8_8.
+// TallyResidentBound are the arguments that a twin sees. Kernels: tally_resident_u8_16, tally_resident_u8_8.
 type TallyResidentBound struct {
 	BallotsBound
 	Doorbell []uint64
@@ -2297,7 +2297,7 @@ func (a *TallyWeightedArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyWeightedBound are the arguments that a twin sees: tally_weighted_u4_f32_16, tally_weighted_u4_f32_8, tally_weighted_u4_w32_16, tally_weighted_u4_w32_8, tally_weighted_u4_w8_16, tally_weighted_u4_w8_8, tally_weighted_u8_f32_256, tally_weighted_u8_f32_5, tally_weighted_u8_f32_8, tally_weighted_u8_w32_256, tally_weighted_u8_w32_5, tally_weighted_u8_w32_8, tally_weighted_u8_w8_256, tally_weighted_u8_w8_5, tally_weighted_u8_w8_8.
+// TallyWeightedBound are the arguments that a twin sees. Kernels: tally_weighted_u4_f32_16, tally_weighted_u4_f32_8, tally_weighted_u4_w32_16, tally_weighted_u4_w32_8, tally_weighted_u4_w8_16, tally_weighted_u4_w8_8, tally_weighted_u8_f32_256, tally_weighted_u8_f32_5, tally_weighted_u8_f32_8, tally_weighted_u8_w32_256, tally_weighted_u8_w32_5, tally_weighted_u8_w32_8, tally_weighted_u8_w8_256, tally_weighted_u8_w8_5, tally_weighted_u8_w8_8.
 type TallyWeightedBound struct {
 	BallotsBound
 	ClosedBound
@@ -2391,7 +2391,7 @@ func (a *TickArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TickBound are the arguments that a twin sees: gru_tick_h16_bf16, gru_tick_h16_f32, gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
+// TickBound are the arguments that a twin sees. Kernels: gru_tick_h16_bf16, gru_tick_h16_f32, gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
 type TickBound struct {
 	TickingBound
 }
@@ -2543,7 +2543,7 @@ func (a *ToldArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ToldBound are the arguments that a twin sees: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
+// ToldBound are the arguments that a twin sees. Kernels: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
 type ToldBound struct {
 	TickingBound
 	HeardBound
@@ -2622,7 +2622,7 @@ func (a *VectorAddF32Args) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// VectorAddF32Bound are the arguments that a twin sees: vector_add_f32.
+// VectorAddF32Bound are the arguments that a twin sees. Kernels: vector_add_f32.
 type VectorAddF32Bound struct {
 	A []float32
 	B []float32

@@ -43,7 +43,7 @@ var paramsDigits = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// DigitsArgs are the arguments of a launch: array_digits_32, array_digits_64.
+// DigitsArgs are the arguments of a launch. Kernels: array_digits_32, array_digits_64.
 type DigitsArgs struct {
 	Keys   device.Arg
 	N      uint64
@@ -68,7 +68,7 @@ func (a *DigitsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// DigitsBound are the arguments that a twin sees: array_digits_32, array_digits_64.
+// DigitsBound are the arguments that a twin sees. Kernels: array_digits_32, array_digits_64.
 type DigitsBound struct {
 	Keys   []byte
 	N      uint64
@@ -99,7 +99,7 @@ var paramsFold = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// FoldArgs are the arguments of a launch: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
+// FoldArgs are the arguments of a launch. Kernels: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
 type FoldArgs struct {
 	In     device.Arg
 	N      uint64
@@ -122,7 +122,7 @@ func (a *FoldArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FoldBound are the arguments that a twin sees: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
+// FoldBound are the arguments that a twin sees. Kernels: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
 type FoldBound struct {
 	In     []byte
 	N      uint64
@@ -151,7 +151,7 @@ var paramsGather = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// GatherArgs are the arguments of a launch: array_gather_32, array_gather_64.
+// GatherArgs are the arguments of a launch. Kernels: array_gather_32, array_gather_64.
 type GatherArgs struct {
 	In    device.Arg
 	Order device.Arg
@@ -174,7 +174,7 @@ func (a *GatherArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// GatherBound are the arguments that a twin sees: array_gather_32, array_gather_64.
+// GatherBound are the arguments that a twin sees. Kernels: array_gather_32, array_gather_64.
 type GatherBound struct {
 	In    []byte
 	Order []uint32
@@ -203,7 +203,7 @@ var paramsHistogram = []device.Param{
 	{Name: "outside", Kind: device.KindBuffer},
 }
 
-// HistogramArgs are the arguments of a launch: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
+// HistogramArgs are the arguments of a launch. Kernels: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
 type HistogramArgs struct {
 	In      device.Arg
 	Spans   device.Arg
@@ -226,7 +226,7 @@ func (a *HistogramArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// HistogramBound are the arguments that a twin sees: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
+// HistogramBound are the arguments that a twin sees. Kernels: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
 type HistogramBound struct {
 	In      []byte
 	Spans   []uint64
@@ -256,7 +256,7 @@ var paramsKeys = []device.Param{
 	{Name: "bits", Kind: device.KindBuffer},
 }
 
-// KeysArgs are the arguments of a launch: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
+// KeysArgs are the arguments of a launch. Kernels: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
 type KeysArgs struct {
 	In    device.Arg
 	Spans device.Arg
@@ -281,7 +281,7 @@ func (a *KeysArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// KeysBound are the arguments that a twin sees: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
+// KeysBound are the arguments that a twin sees. Kernels: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
 type KeysBound struct {
 	In    []byte
 	Spans []uint64
@@ -316,7 +316,7 @@ var paramsScatter = []device.Param{
 	{Name: "order_out", Kind: device.KindBuffer},
 }
 
-// ScatterArgs are the arguments of a launch: array_scatter_32, array_scatter_64.
+// ScatterArgs are the arguments of a launch. Kernels: array_scatter_32, array_scatter_64.
 type ScatterArgs struct {
 	Keys     device.Arg
 	Order    device.Arg
@@ -347,7 +347,7 @@ func (a *ScatterArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ScatterBound are the arguments that a twin sees: array_scatter_32, array_scatter_64.
+// ScatterBound are the arguments that a twin sees. Kernels: array_scatter_32, array_scatter_64.
 type ScatterBound struct {
 	Keys     []byte
 	Order    []uint32
@@ -383,7 +383,7 @@ var paramsSortSpans = []device.Param{
 	{Name: "n", Kind: device.KindUint32},
 }
 
-// SortSpansArgs are the arguments of a launch: array_sort_spans_32, array_sort_spans_64.
+// SortSpansArgs are the arguments of a launch. Kernels: array_sort_spans_32, array_sort_spans_64.
 type SortSpansArgs struct {
 	Keys  device.Arg
 	Order device.Arg
@@ -404,7 +404,7 @@ func (a *SortSpansArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SortSpansBound are the arguments that a twin sees: array_sort_spans_32, array_sort_spans_64.
+// SortSpansBound are the arguments that a twin sees. Kernels: array_sort_spans_32, array_sort_spans_64.
 type SortSpansBound struct {
 	Keys  []byte
 	Order []uint32
@@ -428,7 +428,7 @@ var paramsStarts = []device.Param{
 	{Name: "n", Kind: device.KindUint32},
 }
 
-// StartsArgs are the arguments of a launch: array_starts.
+// StartsArgs are the arguments of a launch. Kernels: array_starts.
 type StartsArgs struct {
 	Counts device.Arg
 	N      uint32
@@ -445,7 +445,7 @@ func (a *StartsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StartsBound are the arguments that a twin sees: array_starts.
+// StartsBound are the arguments that a twin sees. Kernels: array_starts.
 type StartsBound struct {
 	Counts []uint32
 	N      uint32
@@ -467,7 +467,7 @@ var paramsStats = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// StatsArgs are the arguments of a launch: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
+// StatsArgs are the arguments of a launch. Kernels: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
 type StatsArgs struct {
 	In    device.Arg
 	Spans device.Arg
@@ -488,7 +488,7 @@ func (a *StatsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StatsBound are the arguments that a twin sees: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
+// StatsBound are the arguments that a twin sees. Kernels: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
 type StatsBound struct {
 	In    []byte
 	Spans []uint64
@@ -514,7 +514,7 @@ var paramsSum = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// SumArgs are the arguments of a launch: array_sum_f32, array_sum_f64.
+// SumArgs are the arguments of a launch. Kernels: array_sum_f32, array_sum_f64.
 type SumArgs struct {
 	In    device.Arg
 	Spans device.Arg
@@ -535,7 +535,7 @@ func (a *SumArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SumBound are the arguments that a twin sees: array_sum_f32, array_sum_f64.
+// SumBound are the arguments that a twin sees. Kernels: array_sum_f32, array_sum_f64.
 type SumBound struct {
 	In    []byte
 	Spans []uint64

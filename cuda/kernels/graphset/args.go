@@ -48,7 +48,7 @@ func paramsOf(kernel string) []device.Param {
 	return nil
 }
 
-// TickedArgs are the arguments of a launch: parameters that kernels share.
+// TickedArgs are the arguments of a launch. Kernels: those that share these parameters.
 type TickedArgs struct {
 	Tick    uint32
 	Key0    uint32
@@ -60,7 +60,7 @@ type TickedArgs struct {
 	FirstID uint32
 }
 
-// TickedBound are the arguments that a twin sees: parameters that kernels share.
+// TickedBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type TickedBound struct {
 	Tick    uint32
 	Key0    uint32
@@ -72,19 +72,19 @@ type TickedBound struct {
 	FirstID uint32
 }
 
-// AgentsArgs are the arguments of a launch: parameters that kernels share.
+// AgentsArgs are the arguments of a launch. Kernels: those that share these parameters.
 type AgentsArgs struct {
 	PagesArgs
 	Agents uint32
 }
 
-// AgentsBound are the arguments that a twin sees: parameters that kernels share.
+// AgentsBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type AgentsBound struct {
 	PagesBound
 	Agents uint32
 }
 
-// CarriedArgs are the arguments of a launch: parameters that kernels share.
+// CarriedArgs are the arguments of a launch. Kernels: those that share these parameters.
 type CarriedArgs struct {
 	Exciting   uint32
 	Excitation uint32
@@ -93,7 +93,7 @@ type CarriedArgs struct {
 	Lengths    device.Arg
 }
 
-// CarriedBound are the arguments that a twin sees: parameters that kernels share.
+// CarriedBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type CarriedBound struct {
 	Exciting   uint32
 	Excitation uint32
@@ -102,7 +102,7 @@ type CarriedBound struct {
 	Lengths    []uint32
 }
 
-// PagesArgs are the arguments of a launch: parameters that kernels share.
+// PagesArgs are the arguments of a launch. Kernels: those that share these parameters.
 type PagesArgs struct {
 	Pages     device.Arg
 	Frames    device.Arg
@@ -110,7 +110,7 @@ type PagesArgs struct {
 	Per       uint32
 }
 
-// PagesBound are the arguments that a twin sees: parameters that kernels share.
+// PagesBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type PagesBound struct {
 	Pages     []byte
 	Frames    []uint32
@@ -118,7 +118,7 @@ type PagesBound struct {
 	Per       uint32
 }
 
-// DrawnArgs are the arguments of a launch: parameters that kernels share.
+// DrawnArgs are the arguments of a launch. Kernels: those that share these parameters.
 type DrawnArgs struct {
 	Least uint32
 	Span  uint32
@@ -126,7 +126,7 @@ type DrawnArgs struct {
 	Key1  uint32
 }
 
-// DrawnBound are the arguments that a twin sees: parameters that kernels share.
+// DrawnBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type DrawnBound struct {
 	Least uint32
 	Span  uint32
@@ -134,14 +134,14 @@ type DrawnBound struct {
 	Key1  uint32
 }
 
-// ActiveArgs are the arguments of a launch: parameters that kernels share.
+// ActiveArgs are the arguments of a launch. Kernels: those that share these parameters.
 type ActiveArgs struct {
 	Active device.Arg
 	Counts device.Arg
 	Which  uint32
 }
 
-// ActiveBound are the arguments that a twin sees: parameters that kernels share.
+// ActiveBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type ActiveBound struct {
 	Active []uint32
 	Counts []uint32
@@ -158,7 +158,7 @@ var paramsCount = []device.Param{
 	{Name: "lengths", Kind: device.KindBuffer},
 }
 
-// CountArgs are the arguments of a launch: graph_count.
+// CountArgs are the arguments of a launch. Kernels: graph_count.
 type CountArgs struct {
 	Columns device.Arg
 	Offsets device.Arg
@@ -185,7 +185,7 @@ func (a *CountArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// CountBound are the arguments that a twin sees: graph_count.
+// CountBound are the arguments that a twin sees. Kernels: graph_count.
 type CountBound struct {
 	Columns []uint32
 	Offsets []uint64
@@ -236,7 +236,7 @@ var paramsIzhikevich = []device.Param{
 	{Name: "first_id", Kind: device.KindUint32},
 }
 
-// IzhikevichArgs are the arguments of a launch: graph_izhikevich.
+// IzhikevichArgs are the arguments of a launch. Kernels: graph_izhikevich.
 type IzhikevichArgs struct {
 	AgentsArgs
 	Potentials uint32
@@ -282,7 +282,7 @@ func (a *IzhikevichArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// IzhikevichBound are the arguments that a twin sees: graph_izhikevich.
+// IzhikevichBound are the arguments that a twin sees. Kernels: graph_izhikevich.
 type IzhikevichBound struct {
 	AgentsBound
 	Potentials uint32
@@ -353,7 +353,7 @@ var paramsLIF = []device.Param{
 	{Name: "first_id", Kind: device.KindUint32},
 }
 
-// LIFArgs are the arguments of a launch: graph_lif.
+// LIFArgs are the arguments of a launch. Kernels: graph_lif.
 type LIFArgs struct {
 	AgentsArgs
 	Resting    uint32
@@ -401,7 +401,7 @@ func (a *LIFArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// LIFBound are the arguments that a twin sees: graph_lif.
+// LIFBound are the arguments that a twin sees. Kernels: graph_lif.
 type LIFBound struct {
 	AgentsBound
 	Resting    uint32
@@ -456,7 +456,7 @@ var paramsLinks = []device.Param{
 	{Name: "key1", Kind: device.KindUint32},
 }
 
-// LinksArgs are the arguments of a launch: graph_links.
+// LinksArgs are the arguments of a launch. Kernels: graph_links.
 type LinksArgs struct {
 	Columns device.Arg
 	Agents  uint32
@@ -481,7 +481,7 @@ func (a *LinksArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// LinksBound are the arguments that a twin sees: graph_links.
+// LinksBound are the arguments that a twin sees. Kernels: graph_links.
 type LinksBound struct {
 	Columns []uint32
 	Agents  uint32
@@ -515,7 +515,7 @@ var paramsList = []device.Param{
 	{Name: "which", Kind: device.KindUint32},
 }
 
-// ListArgs are the arguments of a launch: graph_list.
+// ListArgs are the arguments of a launch. Kernels: graph_list.
 type ListArgs struct {
 	AgentsArgs
 	ActiveArgs
@@ -538,7 +538,7 @@ func (a *ListArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ListBound are the arguments that a twin sees: graph_list.
+// ListBound are the arguments that a twin sees. Kernels: graph_list.
 type ListBound struct {
 	AgentsBound
 	ActiveBound
@@ -569,7 +569,7 @@ var paramsMark = []device.Param{
 	{Name: "bits", Kind: device.KindBuffer},
 }
 
-// MarkArgs are the arguments of a launch: graph_mark.
+// MarkArgs are the arguments of a launch. Kernels: graph_mark.
 type MarkArgs struct {
 	AgentsArgs
 	State uint32
@@ -592,7 +592,7 @@ func (a *MarkArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// MarkBound are the arguments that a twin sees: graph_mark.
+// MarkBound are the arguments that a twin sees. Kernels: graph_mark.
 type MarkBound struct {
 	AgentsBound
 	State uint32
@@ -621,7 +621,7 @@ var paramsPick = []device.Param{
 	{Name: "which", Kind: device.KindUint32},
 }
 
-// PickArgs are the arguments of a launch: graph_pick.
+// PickArgs are the arguments of a launch. Kernels: graph_pick.
 type PickArgs struct {
 	Bits   device.Arg
 	Agents uint32
@@ -642,7 +642,7 @@ func (a *PickArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// PickBound are the arguments that a twin sees: graph_pick.
+// PickBound are the arguments that a twin sees. Kernels: graph_pick.
 type PickBound struct {
 	Bits   []uint32
 	Agents uint32
@@ -678,7 +678,7 @@ var paramsPush = []device.Param{
 	{Name: "lengths", Kind: device.KindBuffer},
 }
 
-// PushArgs are the arguments of a launch: graph_push.
+// PushArgs are the arguments of a launch. Kernels: graph_push.
 type PushArgs struct {
 	ActiveArgs
 	Sums     device.Arg
@@ -713,7 +713,7 @@ func (a *PushArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// PushBound are the arguments that a twin sees: graph_push.
+// PushBound are the arguments that a twin sees. Kernels: graph_push.
 type PushBound struct {
 	ActiveBound
 	Sums     []int32
@@ -759,7 +759,7 @@ var paramsRecall = []device.Param{
 	{Name: "which", Kind: device.KindUint32},
 }
 
-// RecallArgs are the arguments of a launch: graph_recall.
+// RecallArgs are the arguments of a launch. Kernels: graph_recall.
 type RecallArgs struct {
 	AgentsArgs
 	History uint32
@@ -786,7 +786,7 @@ func (a *RecallArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// RecallBound are the arguments that a twin sees: graph_recall.
+// RecallBound are the arguments that a twin sees. Kernels: graph_recall.
 type RecallBound struct {
 	AgentsBound
 	History uint32
@@ -822,7 +822,7 @@ var paramsRemember = []device.Param{
 	{Name: "first_id", Kind: device.KindUint32},
 }
 
-// RememberArgs are the arguments of a launch: graph_remember.
+// RememberArgs are the arguments of a launch. Kernels: graph_remember.
 type RememberArgs struct {
 	AgentsArgs
 	History uint32
@@ -847,7 +847,7 @@ func (a *RememberArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// RememberBound are the arguments that a twin sees: graph_remember.
+// RememberBound are the arguments that a twin sees. Kernels: graph_remember.
 type RememberBound struct {
 	AgentsBound
 	History uint32
@@ -880,7 +880,7 @@ var paramsRounds = []device.Param{
 	{Name: "ticks", Kind: device.KindUint32},
 }
 
-// RoundsArgs are the arguments of a launch: graph_rounds.
+// RoundsArgs are the arguments of a launch. Kernels: graph_rounds.
 type RoundsArgs struct {
 	Pages     device.Arg
 	Frames    device.Arg
@@ -907,7 +907,7 @@ func (a *RoundsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// RoundsBound are the arguments that a twin sees: graph_rounds.
+// RoundsBound are the arguments that a twin sees. Kernels: graph_rounds.
 type RoundsBound struct {
 	Pages     []byte
 	Frames    []uint32
@@ -955,7 +955,7 @@ var paramsSIR = []device.Param{
 	{Name: "first_id", Kind: device.KindUint32},
 }
 
-// SIRArgs are the arguments of a launch: graph_sir.
+// SIRArgs are the arguments of a launch. Kernels: graph_sir.
 type SIRArgs struct {
 	AgentsArgs
 	Infected device.Arg
@@ -1004,7 +1004,7 @@ func (a *SIRArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SIRBound are the arguments that a twin sees: graph_sir.
+// SIRBound are the arguments that a twin sees. Kernels: graph_sir.
 type SIRBound struct {
 	AgentsBound
 	Infected []uint32
@@ -1078,7 +1078,7 @@ var paramsSend = []device.Param{
 	{Name: "lengths", Kind: device.KindBuffer},
 }
 
-// SendArgs are the arguments of a launch: graph_send.
+// SendArgs are the arguments of a launch. Kernels: graph_send.
 type SendArgs struct {
 	ActiveArgs
 	Sums     device.Arg
@@ -1130,7 +1130,7 @@ func (a *SendArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SendBound are the arguments that a twin sees: graph_send.
+// SendBound are the arguments that a twin sees. Kernels: graph_send.
 type SendBound struct {
 	ActiveBound
 	Sums     []int32
@@ -1204,7 +1204,7 @@ var paramsSplit = []device.Param{
 	{Name: "to_delays", Kind: device.KindBuffer},
 }
 
-// SplitArgs are the arguments of a launch: graph_split.
+// SplitArgs are the arguments of a launch. Kernels: graph_split.
 type SplitArgs struct {
 	Columns  device.Arg
 	Weights  device.Arg
@@ -1256,7 +1256,7 @@ func (a *SplitArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SplitBound are the arguments that a twin sees: graph_split.
+// SplitBound are the arguments that a twin sees. Kernels: graph_split.
 type SplitBound struct {
 	Columns  []uint32
 	Weights  []int32
@@ -1320,7 +1320,7 @@ var paramsTrace = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// TraceArgs are the arguments of a launch: graph_trace.
+// TraceArgs are the arguments of a launch. Kernels: graph_trace.
 type TraceArgs struct {
 	AgentsArgs
 	State   uint32
@@ -1351,7 +1351,7 @@ func (a *TraceArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TraceBound are the arguments that a twin sees: graph_trace.
+// TraceBound are the arguments that a twin sees. Kernels: graph_trace.
 type TraceBound struct {
 	AgentsBound
 	State   uint32
@@ -1391,7 +1391,7 @@ var paramsWords = []device.Param{
 	{Name: "values", Kind: device.KindBuffer},
 }
 
-// WordsArgs are the arguments of a launch: graph_put, graph_take.
+// WordsArgs are the arguments of a launch. Kernels: graph_put, graph_take.
 type WordsArgs struct {
 	PagesArgs
 	Offset uint32
@@ -1417,7 +1417,7 @@ func (a *WordsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// WordsBound are the arguments that a twin sees: graph_put, graph_take.
+// WordsBound are the arguments that a twin sees. Kernels: graph_put, graph_take.
 type WordsBound struct {
 	PagesBound
 	Offset uint32

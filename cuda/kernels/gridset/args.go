@@ -28,7 +28,7 @@ var paramsCells = []device.Param{
 	{Name: "values", Kind: device.KindBuffer},
 }
 
-// CellsArgs are the arguments of a launch: grid_get, grid_set.
+// CellsArgs are the arguments of a launch. Kernels: grid_get, grid_set.
 type CellsArgs struct {
 	Pages     device.Arg
 	Frames    device.Arg
@@ -55,7 +55,7 @@ func (a *CellsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// CellsBound are the arguments that a twin sees: grid_get, grid_set.
+// CellsBound are the arguments that a twin sees. Kernels: grid_get, grid_set.
 type CellsBound struct {
 	Pages     []byte
 	Frames    []uint32
@@ -94,7 +94,7 @@ var paramsLife = []device.Param{
 	{Name: "alive", Kind: device.KindBuffer},
 }
 
-// LifeArgs are the arguments of a launch: grid_life_cells, grid_life_rows.
+// LifeArgs are the arguments of a launch. Kernels: grid_life_cells, grid_life_rows.
 type LifeArgs struct {
 	From       device.Arg
 	FromFrames device.Arg
@@ -129,7 +129,7 @@ func (a *LifeArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// LifeBound are the arguments that a twin sees: grid_life_cells, grid_life_rows.
+// LifeBound are the arguments that a twin sees. Kernels: grid_life_cells, grid_life_rows.
 type LifeBound struct {
 	From       []byte
 	FromFrames []uint32

@@ -48,7 +48,7 @@ func paramsOf(kernel string) []device.Param {
 	return nil
 }
 
-// SteeredArgs are the arguments of a launch: parameters that kernels share.
+// SteeredArgs are the arguments of a launch. Kernels: those that share these parameters.
 type SteeredArgs struct {
 	Sorted           device.Arg
 	SortedVelocities device.Arg
@@ -72,7 +72,7 @@ type SteeredArgs struct {
 	Tally      device.Arg
 }
 
-// SteeredBound are the arguments that a twin sees: parameters that kernels share.
+// SteeredBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type SteeredBound struct {
 	Sorted           []uint32
 	SortedVelocities []uint32
@@ -96,7 +96,7 @@ type SteeredBound struct {
 	Tally      []uint64
 }
 
-// NearArgs are the arguments of a launch: parameters that kernels share.
+// NearArgs are the arguments of a launch. Kernels: those that share these parameters.
 type NearArgs struct {
 	Agents   uint32
 	Nx       uint32
@@ -110,7 +110,7 @@ type NearArgs struct {
 	Sz       float32
 }
 
-// NearBound are the arguments that a twin sees: parameters that kernels share.
+// NearBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type NearBound struct {
 	Agents   uint32
 	Nx       uint32
@@ -124,7 +124,7 @@ type NearBound struct {
 	Sz       float32
 }
 
-// PagesArgs are the arguments of a launch: parameters that kernels share.
+// PagesArgs are the arguments of a launch. Kernels: those that share these parameters.
 type PagesArgs struct {
 	Pages     device.Arg
 	Frames    device.Arg
@@ -135,7 +135,7 @@ type PagesArgs struct {
 	Dims      uint32
 }
 
-// PagesBound are the arguments that a twin sees: parameters that kernels share.
+// PagesBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type PagesBound struct {
 	Pages     []byte
 	Frames    []uint32
@@ -178,7 +178,7 @@ var paramsBoids = []device.Param{
 	{Name: "tally", Kind: device.KindBuffer},
 }
 
-// BoidsArgs are the arguments of a launch: space_boids.
+// BoidsArgs are the arguments of a launch. Kernels: space_boids.
 type BoidsArgs struct {
 	SteeredArgs
 }
@@ -221,7 +221,7 @@ func (a *BoidsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// BoidsBound are the arguments that a twin sees: space_boids.
+// BoidsBound are the arguments that a twin sees. Kernels: space_boids.
 type BoidsBound struct {
 	SteeredBound
 }
@@ -279,7 +279,7 @@ var paramsBorn = []device.Param{
 	{Name: "group", Kind: device.KindUint32},
 }
 
-// BornArgs are the arguments of a launch: space_born.
+// BornArgs are the arguments of a launch. Kernels: space_born.
 type BornArgs struct {
 	PagesArgs
 	Agents   uint32
@@ -314,7 +314,7 @@ func (a *BornArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// BornBound are the arguments that a twin sees: space_born.
+// BornBound are the arguments that a twin sees. Kernels: space_born.
 type BornBound struct {
 	PagesBound
 	Agents   uint32
@@ -368,7 +368,7 @@ var paramsCircles = []device.Param{
 	{Name: "tally", Kind: device.KindBuffer},
 }
 
-// CirclesArgs are the arguments of a launch: space_circles.
+// CirclesArgs are the arguments of a launch. Kernels: space_circles.
 type CirclesArgs struct {
 	Sorted device.Arg
 	NearArgs
@@ -408,7 +408,7 @@ func (a *CirclesArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// CirclesBound are the arguments that a twin sees: space_circles.
+// CirclesBound are the arguments that a twin sees. Kernels: space_circles.
 type CirclesBound struct {
 	Sorted []uint32
 	NearBound
@@ -479,7 +479,7 @@ var paramsColony = []device.Param{
 	{Name: "children", Kind: device.KindBuffer},
 }
 
-// ColonyArgs are the arguments of a launch: space_colony.
+// ColonyArgs are the arguments of a launch. Kernels: space_colony.
 type ColonyArgs struct {
 	PagesArgs
 	Sorted device.Arg
@@ -537,7 +537,7 @@ func (a *ColonyArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ColonyBound are the arguments that a twin sees: space_colony.
+// ColonyBound are the arguments that a twin sees. Kernels: space_colony.
 type ColonyBound struct {
 	PagesBound
 	Sorted []uint32
@@ -603,7 +603,7 @@ var paramsCount = []device.Param{
 	{Name: "ranks", Kind: device.KindBuffer},
 }
 
-// CountArgs are the arguments of a launch: space_count.
+// CountArgs are the arguments of a launch. Kernels: space_count.
 type CountArgs struct {
 	Positions device.Arg
 	Agents    uint32
@@ -630,7 +630,7 @@ func (a *CountArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// CountBound are the arguments that a twin sees: space_count.
+// CountBound are the arguments that a twin sees. Kernels: space_count.
 type CountBound struct {
 	Positions []uint32
 	Agents    uint32
@@ -670,7 +670,7 @@ var paramsDots = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// DotsArgs are the arguments of a launch: space_dots.
+// DotsArgs are the arguments of a launch. Kernels: space_dots.
 type DotsArgs struct {
 	PagesArgs
 	Agents  uint32
@@ -701,7 +701,7 @@ func (a *DotsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// DotsBound are the arguments that a twin sees: space_dots.
+// DotsBound are the arguments that a twin sees. Kernels: space_dots.
 type DotsBound struct {
 	PagesBound
 	Agents  uint32
@@ -743,7 +743,7 @@ var paramsFlags = []device.Param{
 	{Name: "flags", Kind: device.KindBuffer},
 }
 
-// FlagsArgs are the arguments of a launch: space_flags.
+// FlagsArgs are the arguments of a launch. Kernels: space_flags.
 type FlagsArgs struct {
 	PagesArgs
 	Agents uint32
@@ -770,7 +770,7 @@ func (a *FlagsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FlagsBound are the arguments that a twin sees: space_flags.
+// FlagsBound are the arguments that a twin sees. Kernels: space_flags.
 type FlagsBound struct {
 	PagesBound
 	Agents uint32
@@ -808,7 +808,7 @@ var paramsGather = []device.Param{
 	{Name: "positions", Kind: device.KindBuffer},
 }
 
-// GatherArgs are the arguments of a launch: space_gather.
+// GatherArgs are the arguments of a launch. Kernels: space_gather.
 type GatherArgs struct {
 	PagesArgs
 	Agents    uint32
@@ -835,7 +835,7 @@ func (a *GatherArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// GatherBound are the arguments that a twin sees: space_gather.
+// GatherBound are the arguments that a twin sees. Kernels: space_gather.
 type GatherBound struct {
 	PagesBound
 	Agents    uint32
@@ -874,7 +874,7 @@ var paramsLoad = []device.Param{
 	{Name: "velocities", Kind: device.KindBuffer},
 }
 
-// LoadArgs are the arguments of a launch: space_load.
+// LoadArgs are the arguments of a launch. Kernels: space_load.
 type LoadArgs struct {
 	PagesArgs
 	Agents     uint32
@@ -903,7 +903,7 @@ func (a *LoadArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// LoadBound are the arguments that a twin sees: space_load.
+// LoadBound are the arguments that a twin sees. Kernels: space_load.
 type LoadBound struct {
 	PagesBound
 	Agents     uint32
@@ -963,7 +963,7 @@ var paramsNearest = []device.Param{
 	{Name: "most", Kind: device.KindUint32},
 }
 
-// NearestArgs are the arguments of a launch: space_nearest_16, space_nearest_32, space_nearest_8.
+// NearestArgs are the arguments of a launch. Kernels: space_nearest_16, space_nearest_32, space_nearest_8.
 type NearestArgs struct {
 	SteeredArgs
 	Most uint32
@@ -1008,7 +1008,7 @@ func (a *NearestArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// NearestBound are the arguments that a twin sees: space_nearest_16, space_nearest_32, space_nearest_8.
+// NearestBound are the arguments that a twin sees. Kernels: space_nearest_16, space_nearest_32, space_nearest_8.
 type NearestBound struct {
 	SteeredBound
 	Most uint32
@@ -1066,7 +1066,7 @@ var paramsPlace = []device.Param{
 	{Name: "key1", Kind: device.KindUint32},
 }
 
-// PlaceArgs are the arguments of a launch: space_place.
+// PlaceArgs are the arguments of a launch. Kernels: space_place.
 type PlaceArgs struct {
 	PagesArgs
 	First uint32
@@ -1097,7 +1097,7 @@ func (a *PlaceArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// PlaceBound are the arguments that a twin sees: space_place.
+// PlaceBound are the arguments that a twin sees. Kernels: space_place.
 type PlaceBound struct {
 	PagesBound
 	First uint32
@@ -1132,7 +1132,7 @@ var paramsSlots = []device.Param{
 	{Name: "slots", Kind: device.KindBuffer},
 }
 
-// SlotsArgs are the arguments of a launch: space_slots.
+// SlotsArgs are the arguments of a launch. Kernels: space_slots.
 type SlotsArgs struct {
 	Agents uint32
 	Places device.Arg
@@ -1151,7 +1151,7 @@ func (a *SlotsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SlotsBound are the arguments that a twin sees: space_slots.
+// SlotsBound are the arguments that a twin sees. Kernels: space_slots.
 type SlotsBound struct {
 	Agents uint32
 	Places []uint32
@@ -1182,7 +1182,7 @@ var paramsSort = []device.Param{
 	{Name: "sorted_velocities", Kind: device.KindBuffer},
 }
 
-// SortArgs are the arguments of a launch: space_sort.
+// SortArgs are the arguments of a launch. Kernels: space_sort.
 type SortArgs struct {
 	Positions        device.Arg
 	Velocities       device.Arg
@@ -1217,7 +1217,7 @@ func (a *SortArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SortBound are the arguments that a twin sees: space_sort.
+// SortBound are the arguments that a twin sees. Kernels: space_sort.
 type SortBound struct {
 	Positions        []uint32
 	Velocities       []uint32
@@ -1258,7 +1258,7 @@ var paramsStart = []device.Param{
 	{Name: "starts", Kind: device.KindBuffer},
 }
 
-// StartArgs are the arguments of a launch: space_start.
+// StartArgs are the arguments of a launch. Kernels: space_start.
 type StartArgs struct {
 	Counts device.Arg
 	Bins   uint32
@@ -1281,7 +1281,7 @@ func (a *StartArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StartBound are the arguments that a twin sees: space_start.
+// StartBound are the arguments that a twin sees. Kernels: space_start.
 type StartBound struct {
 	Counts []uint32
 	Bins   uint32
@@ -1317,7 +1317,7 @@ var paramsStore = []device.Param{
 	{Name: "states", Kind: device.KindBuffer},
 }
 
-// StoreArgs are the arguments of a launch: space_store.
+// StoreArgs are the arguments of a launch. Kernels: space_store.
 type StoreArgs struct {
 	PagesArgs
 	Agents     uint32
@@ -1348,7 +1348,7 @@ func (a *StoreArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StoreBound are the arguments that a twin sees: space_store.
+// StoreBound are the arguments that a twin sees. Kernels: space_store.
 type StoreBound struct {
 	PagesBound
 	Agents     uint32
@@ -1384,7 +1384,7 @@ var paramsSum = []device.Param{
 	{Name: "sums", Kind: device.KindBuffer},
 }
 
-// SumArgs are the arguments of a launch: space_sum.
+// SumArgs are the arguments of a launch. Kernels: space_sum.
 type SumArgs struct {
 	Counts device.Arg
 	Bins   uint32
@@ -1405,7 +1405,7 @@ func (a *SumArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SumBound are the arguments that a twin sees: space_sum.
+// SumBound are the arguments that a twin sees. Kernels: space_sum.
 type SumBound struct {
 	Counts []uint32
 	Bins   uint32

@@ -34,7 +34,7 @@ func paramsOf(kernel string) []device.Param {
 	return nil
 }
 
-// SwarmArgs are the arguments of a launch: parameters that kernels share.
+// SwarmArgs are the arguments of a launch. Kernels: those that share these parameters.
 type SwarmArgs struct {
 	Pages     device.Arg
 	PageBytes uint64
@@ -43,7 +43,7 @@ type SwarmArgs struct {
 	Votes     uint32
 }
 
-// SwarmBound are the arguments that a twin sees: parameters that kernels share.
+// SwarmBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type SwarmBound struct {
 	Pages     []byte
 	PageBytes uint64
@@ -52,7 +52,7 @@ type SwarmBound struct {
 	Votes     uint32
 }
 
-// LevelArgs are the arguments of a launch: parameters that kernels share.
+// LevelArgs are the arguments of a launch. Kernels: those that share these parameters.
 type LevelArgs struct {
 	Nodes  device.Arg
 	Firsts device.Arg
@@ -61,7 +61,7 @@ type LevelArgs struct {
 	Counts device.Arg
 }
 
-// LevelBound are the arguments that a twin sees: parameters that kernels share.
+// LevelBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type LevelBound struct {
 	Nodes  []uint32
 	Firsts []uint32
@@ -70,14 +70,14 @@ type LevelBound struct {
 	Counts []uint32
 }
 
-// TiledArgs are the arguments of a launch: parameters that kernels share.
+// TiledArgs are the arguments of a launch. Kernels: those that share these parameters.
 type TiledArgs struct {
 	N          uint32
 	Candidates uint32
 	Tiles      uint32
 }
 
-// TiledBound are the arguments that a twin sees: parameters that kernels share.
+// TiledBound are the arguments that a twin sees. Kernels: those that share these parameters.
 type TiledBound struct {
 	N          uint32
 	Candidates uint32
@@ -106,7 +106,7 @@ var paramsBids = []device.Param{
 	{Name: "result", Kind: device.KindBuffer},
 }
 
-// BidsArgs are the arguments of a launch: swarm_bids.
+// BidsArgs are the arguments of a launch. Kernels: swarm_bids.
 type BidsArgs struct {
 	SwarmArgs
 	First      uint32
@@ -153,7 +153,7 @@ func (a *BidsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// BidsBound are the arguments that a twin sees: swarm_bids.
+// BidsBound are the arguments that a twin sees. Kernels: swarm_bids.
 type BidsBound struct {
 	SwarmBound
 	First      uint32
@@ -205,7 +205,7 @@ var paramsClear = []device.Param{
 	{Name: "seen", Kind: device.KindBuffer},
 }
 
-// ClearArgs are the arguments of a launch: swarm_clear.
+// ClearArgs are the arguments of a launch. Kernels: swarm_clear.
 type ClearArgs struct {
 	IDs    device.Arg
 	N      uint32
@@ -226,7 +226,7 @@ func (a *ClearArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ClearBound are the arguments that a twin sees: swarm_clear.
+// ClearBound are the arguments that a twin sees. Kernels: swarm_clear.
 type ClearBound struct {
 	IDs    []uint32
 	N      uint32
@@ -256,7 +256,7 @@ var paramsFold = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// FoldArgs are the arguments of a launch: swarm_fold.
+// FoldArgs are the arguments of a launch. Kernels: swarm_fold.
 type FoldArgs struct {
 	In       device.Arg
 	InCounts device.Arg
@@ -285,7 +285,7 @@ func (a *FoldArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FoldBound are the arguments that a twin sees: swarm_fold.
+// FoldBound are the arguments that a twin sees. Kernels: swarm_fold.
 type FoldBound struct {
 	In       []float32
 	InCounts []uint32
@@ -330,7 +330,7 @@ var paramsGather = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// GatherArgs are the arguments of a launch: swarm_gather.
+// GatherArgs are the arguments of a launch. Kernels: swarm_gather.
 type GatherArgs struct {
 	SwarmArgs
 	First    uint32
@@ -369,7 +369,7 @@ func (a *GatherArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// GatherBound are the arguments that a twin sees: swarm_gather.
+// GatherBound are the arguments that a twin sees. Kernels: swarm_gather.
 type GatherBound struct {
 	SwarmBound
 	First    uint32
@@ -419,7 +419,7 @@ var paramsMark = []device.Param{
 	{Name: "result", Kind: device.KindBuffer},
 }
 
-// MarkArgs are the arguments of a launch: swarm_mark.
+// MarkArgs are the arguments of a launch. Kernels: swarm_mark.
 type MarkArgs struct {
 	IDs      device.Arg
 	N        uint32
@@ -452,7 +452,7 @@ func (a *MarkArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// MarkBound are the arguments that a twin sees: swarm_mark.
+// MarkBound are the arguments that a twin sees. Kernels: swarm_mark.
 type MarkBound struct {
 	IDs      []uint32
 	N        uint32
@@ -499,7 +499,7 @@ var paramsOrder = []device.Param{
 	{Name: "order", Kind: device.KindBuffer},
 }
 
-// OrderArgs are the arguments of a launch: swarm_order_16, swarm_order_2, swarm_order_6.
+// OrderArgs are the arguments of a launch. Kernels: swarm_order_16, swarm_order_2, swarm_order_6.
 type OrderArgs struct {
 	SwarmArgs
 	Rows       uint32
@@ -532,7 +532,7 @@ func (a *OrderArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// OrderBound are the arguments that a twin sees: swarm_order_16, swarm_order_2, swarm_order_6.
+// OrderBound are the arguments that a twin sees. Kernels: swarm_order_16, swarm_order_2, swarm_order_6.
 type OrderBound struct {
 	SwarmBound
 	Rows       uint32
@@ -580,7 +580,7 @@ var paramsRuns = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// RunsArgs are the arguments of a launch: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
+// RunsArgs are the arguments of a launch. Kernels: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
 type RunsArgs struct {
 	SwarmArgs
 	Rows    uint32
@@ -613,7 +613,7 @@ func (a *RunsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// RunsBound are the arguments that a twin sees: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
+// RunsBound are the arguments that a twin sees. Kernels: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
 type RunsBound struct {
 	SwarmBound
 	Rows    uint32
@@ -654,7 +654,7 @@ var paramsStarts = []device.Param{
 	{Name: "scratch", Kind: device.KindBuffer},
 }
 
-// StartsArgs are the arguments of a launch: swarm_starts.
+// StartsArgs are the arguments of a launch. Kernels: swarm_starts.
 type StartsArgs struct {
 	Counts     device.Arg
 	Tiles      uint32
@@ -681,7 +681,7 @@ func (a *StartsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StartsBound are the arguments that a twin sees: swarm_starts.
+// StartsBound are the arguments that a twin sees. Kernels: swarm_starts.
 type StartsBound struct {
 	Counts     []uint32
 	Tiles      uint32
@@ -721,7 +721,7 @@ var paramsTeams = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// TeamsArgs are the arguments of a launch: swarm_teams_16, swarm_teams_32, swarm_teams_8.
+// TeamsArgs are the arguments of a launch. Kernels: swarm_teams_16, swarm_teams_32, swarm_teams_8.
 type TeamsArgs struct {
 	SwarmArgs
 	Rows uint32
@@ -750,7 +750,7 @@ func (a *TeamsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TeamsBound are the arguments that a twin sees: swarm_teams_16, swarm_teams_32, swarm_teams_8.
+// TeamsBound are the arguments that a twin sees. Kernels: swarm_teams_16, swarm_teams_32, swarm_teams_8.
 type TeamsBound struct {
 	SwarmBound
 	Rows uint32
@@ -789,7 +789,7 @@ var paramsVotes = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// VotesArgs are the arguments of a launch: swarm_votes_16, swarm_votes_2, swarm_votes_6.
+// VotesArgs are the arguments of a launch. Kernels: swarm_votes_16, swarm_votes_2, swarm_votes_6.
 type VotesArgs struct {
 	SwarmArgs
 	TiledArgs
@@ -814,7 +814,7 @@ func (a *VotesArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// VotesBound are the arguments that a twin sees: swarm_votes_16, swarm_votes_2, swarm_votes_6.
+// VotesBound are the arguments that a twin sees. Kernels: swarm_votes_16, swarm_votes_2, swarm_votes_6.
 type VotesBound struct {
 	SwarmBound
 	TiledBound

@@ -300,7 +300,7 @@ func (w *writer) head(pkg string, all []*group) {
 
 // group writes the structs of a group. nested are the shared groups that it may have.
 func (w *writer) group(g *group, nested []*group) {
-	doc := "parameters that kernels share"
+	doc := "those that share these parameters"
 	if len(g.kernels) > 0 {
 		doc = strings.Join(g.kernels, ", ")
 		w.line("var params%s = []device.Param{", g.name)
@@ -312,7 +312,7 @@ func (w *writer) group(g *group, nested []*group) {
 	if g.doc != "" {
 		w.line("%s//\n// Kernels: %s.", g.doc, doc)
 	} else {
-		w.line("// %sArgs are the arguments of a launch: %s.", g.name, doc)
+		w.line("// %sArgs are the arguments of a launch. Kernels: %s.", g.name, doc)
 	}
 	w.fields(g, nested, "Args", func(param) string { return "device.Arg" })
 	if len(g.kernels) > 0 {
@@ -325,7 +325,7 @@ func (w *writer) group(g *group, nested []*group) {
 		}
 		w.line(")\n}\n")
 	}
-	w.line("// %sBound are the arguments that a twin sees: %s.", g.name, doc)
+	w.line("// %sBound are the arguments that a twin sees. Kernels: %s.", g.name, doc)
 	w.fields(g, nested, "Bound", func(p param) string { return "[]" + p.elem })
 	if len(g.kernels) == 0 {
 		return
