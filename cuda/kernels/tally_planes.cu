@@ -1,9 +1,13 @@
-// tally_u4_5 and _8 are tally_u8_5 and _8 for ballots of half a byte: the even one of a byte is its low half.
+// tally_u8_5, _8 and _16 count ballots of one byte for up to so many candidates, find the leader, decide and close the
+// round in one launch; see kernels.TallyArgs, and consensus for what each of these means. The ballots are counted by
+// bit planes in registers: about two integer operations a ballot for 5 candidates. tally_u4_5 and _8 are the same for
+// ballots of half a byte: the even one of a byte is its low half.
 #include "tally.cuh"
 
 #ifndef TALLY
-#define TALLY tally_u4_8
-#define PLANES 8
+#define TALLY tally_u8_16
+#define PLANES 16
+#define NIBBLES 0
 #endif
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
@@ -17,6 +21,7 @@ TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long
   const u64 key = electorate_key(ask, priorities);
   Ballots<PLANES> b;
   b.clear();
+#if NIBBLES
   const Split s = split(ballots, ask.n / 2);
   count_body<PLANES, true>(walk((unsigned)s.vectors, blockIdx.x, gridDim.x), s.body, (unsigned)s.vectors, &b);
   const unsigned odd = (unsigned)(ask.n % 2);
@@ -34,5 +39,13 @@ TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long
     b.halves(last);
     b.abstain -= 64 - 2 * (s.head + s.tail) - odd;
   }
+#else
+  const Split s = split(ballots, ask.n);
+  count_body<PLANES, false>(walk((unsigned)s.vectors, blockIdx.x, gridDim.x), s.body, (unsigned)s.vectors, &b);
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x == blockDim.x - 1 && s.head + s.tail > 0) {
+    b.bytes(gather(ballots, s.head), gather((const unsigned char *)(s.body + s.vectors), s.tail));
+    b.abstain -= 32 - s.head - s.tail;
+  }
+#endif
   conclude<PLANES>(ask, b, PLANES, key, &board, scratch, word, result);
 }
