@@ -3,8 +3,8 @@ package cpuagents
 import (
 	"testing"
 
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/s3store" // s3://
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/sqlite"  // sqlite:
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud"  // s3:// and gs://
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/sqlite" // sqlite:
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 )

@@ -24,7 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -248,7 +248,7 @@ func computedByCommand(t *testing.T, run func(want int, args ...string) (out, er
 		t.Fatalf("os.Open: %v", err)
 	}
 	defer f.Close()
-	a, err := npy.Read(f, 1<<20)
+	a, err := numpy.Read(f, 1<<20)
 	if err != nil || a.Type != "<u8" || !slices.Equal(a.Shape, []int64{2}) || a.Data[0] != 92 || a.Data[8] != 156 {
 		t.Errorf("the array has %+v, %v, want the sums 92 and 156", a, err)
 	}

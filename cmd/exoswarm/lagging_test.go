@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -56,8 +56,8 @@ func TestLaggingReplica(t *testing.T) {
 	dir := t.TempDir()
 	var in bytes.Buffer // its input and output are objects
 	const n = 100_000
-	if err := npy.WriteHeader(&in, "<f8", n); err != nil {
-		t.Fatalf("npy.WriteHeader: %v", err)
+	if err := numpy.WriteHeader(&in, "<f8", n); err != nil {
+		t.Fatalf("numpy.WriteHeader: %v", err)
 	}
 	sorted := slices.Clone(in.Bytes())
 	for i := range n {

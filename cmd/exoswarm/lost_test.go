@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -159,8 +159,8 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	snapshots := t.TempDir()
 	save := func(name, of string, bytes int, shape ...int64) string {
 		var text strings.Builder
-		if err := npy.Write(&text, &npy.Array{Type: of, Shape: shape, Data: make([]byte, bytes)}); err != nil {
-			t.Fatalf("npy.Write: %v", err)
+		if err := numpy.Write(&text, &numpy.Array{Type: of, Shape: shape, Data: make([]byte, bytes)}); err != nil {
+			t.Fatalf("numpy.Write: %v", err)
 		}
 		return write(t, filepath.Join(dir, name), text.String())
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 )
 
 // TestWatchSwarm compares recordings of a swarm with the answers to single questions about another
@@ -77,9 +77,9 @@ func TestWatchSwarm(t *testing.T) {
 	if err != nil {
 		t.Fatalf("os.ReadFile: %v", err)
 	}
-	a, err := npy.Read(bytes.NewReader(data), 1<<20)
+	a, err := numpy.Read(bytes.NewReader(data), 1<<20)
 	if err != nil || a.Type+fmt.Sprint(a.Shape) != "<f4[4 4 2]" {
-		t.Fatalf("npy.Read: %v, %v of shape %v, want <f4 of 4 frames of 4 agents of 2 numbers", err, a.Type, a.Shape)
+		t.Fatalf("numpy.Read: %v, %v of shape %v, want <f4 of 4 frames of 4 agents of 2 numbers", err, a.Type, a.Shape)
 	}
 	at := 0
 	for line := range strings.Lines(want.String()) {

@@ -1,18 +1,13 @@
 package kafka
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"slices"
 
-	"github.com/klauspost/compress/s2"
-	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -36,8 +31,11 @@ const (
 	supportedFormat = 2
 	// abortMarker is the type of a mark that ends a transaction without its records.
 	abortMarker = 0
-	// maxUnpacked bounds the records of a batch in bytes.
+	// maxUnpacked bounds the records of a batch in bytes. A Fetched has fewer than two such
+	// batches.
 	maxUnpacked = 64 << 20
+	// maxRecords bounds the records of a Fetched.
+	maxRecords = 1 << 20
 )
 
 // errDamaged is returned for records that are not valid.
@@ -49,6 +47,17 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // abortedTransaction is a transaction whose records are not read.
 type abortedTransaction = kmsg.FetchResponseTopicPartitionAbortedTransaction
 
+// decoder adds the records of answers to a Fetched, until it is full.
+type decoder struct {
+	Fetched
+	codecs   kgo.Decompressor
+	asked    map[int32]int64 // the offsets of the partitions without an answer
+	unpacked int             // bytes of all records
+}
+
+// full reports whether no more batches are decoded.
+func (d *decoder) full() bool { return d.unpacked >= maxUnpacked || len(d.Records) >= maxRecords }
+
 // decode adds the records of a partition from an offset on, and returns the offset behind them. It
 // leaves out the records of aborted transactions and the marks of transactions. A batch that is cut
 // off at the end is left for the next request.
@@ -56,7 +65,7 @@ type abortedTransaction = kmsg.FetchResponseTopicPartitionAbortedTransaction
 // The parameter aborted lists the transactions that were aborted, by producer and first offset. A
 // producer has one transaction at a time, which ends with a mark. So a batch of a producer is
 // dropped from the first offset of its aborted transaction on until that mark.
-func (f *Fetched) decode(
+func (d *decoder) decode(
 	partition int32, from int64, data []byte, aborted []abortedTransaction,
 ) (behind int64, err error) {
 	behind = from
@@ -65,7 +74,7 @@ func (f *Fetched) decode(
 		return int(min(max(a.FirstOffset-b.FirstOffset, -1), 1))
 	})
 	open := map[int64]bool{} // producers whose transaction is aborted
-	for len(data) >= batchHead {
+	for len(data) >= batchHead && !d.full() {
 		size := int64(int32(binary.BigEndian.Uint32(data[8:])))
 		if size < afterCRC-batchHead {
 			return behind, errDamaged
@@ -99,26 +108,34 @@ func (f *Fetched) decode(
 		}
 		drop := b.Attributes&transactionBit != 0 && open[b.ProducerID]
 		if b.Attributes&controlBit != 0 || !drop {
-			if err := f.records(partition, behind, &b, open); err != nil {
+			if behind, err = d.records(partition, behind, end, &b, open); err != nil {
 				return behind, err
 			}
+		} else {
+			behind = end
 		}
-		behind = end
 	}
 	return behind, nil
 }
 
-// records adds the records of a batch from an offset on. Of a mark it takes the end of an aborted
-// transaction.
-func (f *Fetched) records(partition int32, from int64, b *kmsg.RecordBatch, open map[int64]bool) error {
-	data, err := unpack(b.Attributes&codecBits, b.Records)
-	if err != nil {
-		return err
+// records adds the records of a batch from an offset on, up to end. It returns the offset behind
+// them. Of a mark it takes the end of an aborted transaction.
+func (d *decoder) records(
+	partition int32, from, end int64, b *kmsg.RecordBatch, open map[int64]bool,
+) (behind int64, err error) {
+	data, err := d.codecs.Decompress(b.Records, kgo.CompressionCodecType(b.Attributes&codecBits))
+	if errors.Is(err, kgo.ErrMaxDecompress) {
+		return from, fmt.Errorf("the batch of records at offset %d has more than %d bytes: write smaller batches",
+			b.FirstOffset, maxUnpacked)
 	}
+	if err != nil {
+		return from, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	d.unpacked += len(data)
 	for range b.NumRecords {
 		size, n := binary.Varint(data)
 		if n <= 0 || size < 1 || size > int64(len(data)-n) {
-			return errDamaged
+			return from, errDamaged
 		}
 		r := fields{data: data[n : n+int(size)]}
 		data = data[n+int(size):]
@@ -127,17 +144,20 @@ func (f *Fetched) records(partition int32, from int64, b *kmsg.RecordBatch, open
 		offset := b.FirstOffset + r.number()
 		key, value := r.bytes(), r.bytes()
 		switch {
-		case r.bad:
-			return errDamaged
+		case r.bad || offset >= end:
+			return from, errDamaged
 		case b.Attributes&controlBit != 0:
 			if len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == abortMarker {
 				delete(open, b.ProducerID)
 			}
 		case offset >= from:
-			f.Records = append(f.Records, Record{Partition: partition, Offset: offset, Value: value})
+			d.Records = append(d.Records, Record{Partition: partition, Offset: offset, Value: value})
+			if len(d.Records) >= maxRecords {
+				return offset + 1, nil
+			}
 		}
 	}
-	return nil
+	return end, nil
 }
 
 // fields reads the fields of a record one after the other.
@@ -146,7 +166,8 @@ type fields struct {
 	bad  bool
 }
 
-// skip leaves out n bytes. After a field that is cut off, bad is set and all later fields are empty.
+// skip leaves out n bytes. After a field that is cut off, bad is set and all later fields are
+// empty.
 func (f *fields) skip(n int) {
 	if f.bad = f.bad || len(f.data) < n; !f.bad {
 		f.data = f.data[n:]
@@ -175,74 +196,4 @@ func (f *fields) bytes() []byte {
 	v := f.data[:n:n]
 	f.data = f.data[n:]
 	return v
-}
-
-// unpack returns the records of a batch without its packing. It takes at most maxUnpacked bytes.
-func unpack(codec int16, data []byte) ([]byte, error) {
-	var r io.Reader
-	switch codec {
-	case 0:
-		return data, nil
-	case 1:
-		z, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errDamaged, err)
-		}
-		r = z
-	case 2:
-		return unpackSnappy(data)
-	case 3:
-		r = lz4.NewReader(bytes.NewReader(data))
-	case 4:
-		z, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderMaxMemory(maxUnpacked), zstd.WithDecoderMaxWindow(8<<20))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errDamaged, err)
-		}
-		defer z.Close()
-		r = z
-	default:
-		return nil, fmt.Errorf("codec %d of its records is not known", codec)
-	}
-	out, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	if len(out) > maxUnpacked {
-		return nil, fmt.Errorf("a batch of records has more than %d bytes", maxUnpacked)
-	}
-	return out, nil
-}
-
-// xerial is the begin of the frames in which the Java client packs with snappy.
-var xerial = []byte{130, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
-
-// unpackSnappy unpacks a block, or the frames of the Java client.
-func unpackSnappy(data []byte) (out []byte, err error) {
-	block := func(src []byte) error {
-		n, err := s2.DecodedLen(src)
-		if err != nil || n > maxUnpacked-len(out) {
-			return errDamaged
-		}
-		part, err := s2.Decode(nil, src)
-		out = append(out, part...)
-		return err
-	}
-	if !bytes.HasPrefix(data, xerial) || len(data) < 16 {
-		return out, block(data)
-	}
-	for data = data[16:]; len(data) > 0; { // after two versions
-		if len(data) < 4 {
-			return nil, errDamaged
-		}
-		n := int64(binary.BigEndian.Uint32(data))
-		if n > int64(len(data)-4) {
-			return nil, errDamaged
-		}
-		if err := block(data[4 : 4+n]); err != nil {
-			return nil, err
-		}
-		data = data[4+n:]
-	}
-	return out, nil
 }

@@ -1,39 +1,36 @@
 // Package kafka reads the partitions of a topic from brokers of Kafka, by their offsets.
 //
-// It has the five requests that a reader without a consumer group needs, in versions that brokers
-// from 2.3 on know. The messages are those of kmsg. The client of the same authors, kgo, would add
-// 4 MB to each command, which is more than the budget of exoswarm has left.
+// Package kgo makes the connections and authenticates them. It agrees on the versions of requests,
+// waits where a broker throttles, finds brokers, repeats requests, and has the codecs. Two parts of
+// kgo are not used:
+//   - Its consumer. It reads ahead, and after a removed offset it continues at the first one without
+//     a report. A caller of this package counts each such gap.
+//   - Its decoder of batches. It allocates 200 bytes for each record that a batch claims, and 40 for
+//     each header. An answer of 64 KiB then takes gigabytes. The decoder here stops at a number of
+//     bytes and records, and leaves the others for the next request.
 package kafka
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 )
 
-// The versions of the requests, the last ones of the fixed format.
 const (
-	metadataVersion     = 7
-	listOffsetsVersion  = 4
-	fetchVersion        = 11
-	handshakeVersion    = 1
-	authenticateVersion = 1
-)
-
-const (
-	// patience bounds a request that does not wait for records.
+	// patience bounds a request that does not wait for records, with its repetitions.
 	patience = 10 * time.Second
+	// retries is the number of repetitions of such a request. The caller repeats it later.
+	retries = 2
 	// fetchWait is how long a broker waits for records.
 	fetchWait = 100 * time.Millisecond
 	// fetchBytes bounds the records of an answer, and partitionBytes those of a partition in it. A
@@ -54,174 +51,75 @@ type Options struct {
 	SASL sasl.Mechanism
 }
 
-// Client reads one topic. One goroutine uses it and closes it. After an error it makes new
-// connections.
+// Client reads one topic. One goroutine uses it and closes it.
 type Client struct {
 	o       Options
 	topic   string
-	format  *kmsg.RequestFormatter
-	brokers map[int32]string // addresses by node
-	leaders map[int32]int32  // nodes by partition; nil: not known
-	conns   map[string]*conn // by address
+	brokers *kgo.Client // nil before the first request
+	codecs  kgo.Decompressor
+	id      [16]byte        // of the topic
+	leaders map[int32]int32 // nodes by partition; nil: not known
+	fetches int
 }
 
 // New returns a client for a topic. It makes no connection yet.
-func New(topic string, o Options) *Client {
-	return &Client{
-		o: o, topic: topic, format: kmsg.NewRequestFormatter(kmsg.FormatterClientID("exoswarm")),
-		conns: map[string]*conn{},
-	}
-}
+func New(topic string, o Options) *Client { return &Client{o: o, topic: topic} }
 
 // Close closes all connections. The client may be used again.
 func (c *Client) Close() {
-	for _, n := range c.conns {
-		_ = n.net.Close()
+	if c.brokers != nil {
+		c.brokers.Close()
 	}
-	c.conns, c.leaders = map[string]*conn{}, nil
+	c.brokers, c.leaders = nil, nil
 }
 
-// conn is a connection to a broker. One goroutine at a time uses it.
-type conn struct {
-	net  net.Conn
-	last int32 // correlation id
-}
-
-// at returns the connection to an address, and makes it if there is none.
-func (c *Client) at(ctx context.Context, address string) (*conn, error) {
-	if n := c.conns[address]; n != nil {
-		return n, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	raw, err := c.o.Dial(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	n := &conn{net: raw}
-	if err := c.authenticate(ctx, n, address); err != nil {
-		_ = raw.Close()
-		return nil, err
-	}
-	c.conns[address] = n
-	return n, nil
-}
-
-// authenticate proves the identity of a client on a new connection.
-func (c *Client) authenticate(ctx context.Context, n *conn, address string) error {
-	if c.o.SASL == nil {
+// open makes the client of the brokers where there is none.
+func (c *Client) open() (err error) {
+	if c.brokers != nil {
 		return nil
 	}
-	hand := kmsg.NewPtrSASLHandshakeRequest()
-	hand.SetVersion(handshakeVersion)
-	hand.Mechanism = c.o.SASL.Name()
-	agreed := kmsg.NewPtrSASLHandshakeResponse()
-	if err := n.ask(ctx, c.format, hand, agreed); err != nil {
+	o := []kgo.Opt{
+		kgo.SeedBrokers(c.o.Seed), kgo.ClientID("exoswarm"), kgo.DisableClientMetrics(),
+		kgo.RequestRetries(retries), kgo.RetryTimeout(patience), kgo.RequestTimeoutOverhead(patience),
+		kgo.BrokerMaxReadBytes(maxAnswer), kgo.FetchMaxBytes(fetchBytes), kgo.MaxDecompressBatchBytes(maxUnpacked),
+		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return c.o.Dial(ctx, network, address)
+		}),
+	}
+	if c.o.SASL != nil {
+		o = append(o, kgo.SASL(c.o.SASL))
+	}
+	if c.brokers, err = kgo.NewClient(o...); err != nil {
 		return err
 	}
-	if err := kerr.ErrorForCode(agreed.ErrorCode); err != nil {
-		return fmt.Errorf("SASL %s: %w", hand.Mechanism, err)
-	}
-	host, _, _ := net.SplitHostPort(address)
-	session, out, err := c.o.SASL.Authenticate(ctx, host)
-	for done := false; err == nil && !done; {
-		ask := kmsg.NewPtrSASLAuthenticateRequest()
-		ask.SetVersion(authenticateVersion)
-		ask.SASLAuthBytes = out
-		got := kmsg.NewPtrSASLAuthenticateResponse()
-		if err := n.ask(ctx, c.format, ask, got); err != nil {
-			return err
-		}
-		if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
-			return fmt.Errorf("SASL %s: %w", hand.Mechanism, err)
-		}
-		done, out, err = session.Challenge(got.SASLAuthBytes)
-	}
-	return err
-}
-
-// ask sends a request and reads its answer. After an error the connection must be closed.
-func (n *conn) ask(ctx context.Context, format *kmsg.RequestFormatter, req kmsg.Request, resp kmsg.Response) error {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(patience)
-	}
-	if err := n.net.SetDeadline(deadline); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = n.net.SetDeadline(time.Unix(1, 0)) })()
-	n.last++
-	if _, err := n.net.Write(format.AppendRequest(nil, req, n.last)); err != nil {
-		return err
-	}
-	var head [8]byte
-	if _, err := io.ReadFull(n.net, head[:]); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", n.net.RemoteAddr(), err)
-	}
-	size := int32(binary.BigEndian.Uint32(head[:4]))
-	if size < 4 || size > maxAnswer {
-		return fmt.Errorf("%s answers with %d bytes: it is no broker of Kafka, or needs TLS", n.net.RemoteAddr(), size)
-	}
-	if id := int32(binary.BigEndian.Uint32(head[4:])); id != n.last {
-		return fmt.Errorf("%s answers request %d, not %d", n.net.RemoteAddr(), id, n.last)
-	}
-	body := make([]byte, size-4)
-	if _, err := io.ReadFull(n.net, body); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", n.net.RemoteAddr(), err)
-	}
-	resp.SetVersion(req.GetVersion())
-	if err := resp.ReadFrom(body); err != nil {
-		return fmt.Errorf("the answer of %s: %w", n.net.RemoteAddr(), err)
-	}
-	return nil
-}
-
-// call is ask with a new connection where there is none. It closes the connection after an error.
-func (c *Client) call(ctx context.Context, address string, req kmsg.Request, resp kmsg.Response) error {
-	n, err := c.at(ctx, address)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := n.ask(ctx, c.format, req, resp); err != nil {
-		_ = n.net.Close()
-		delete(c.conns, address)
-		return err
-	}
+	// The codecs of a client are bounded; those of kgo.DefaultDecompressor are not.
+	c.codecs = c.brokers.OptValue(kgo.WithDecompressor).(kgo.Decompressor)
 	return nil
 }
 
 // Partitions returns the partitions of the topic in order. It asks the brokers each time.
 func (c *Client) Partitions(ctx context.Context) (all []int32, err error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
-	req.SetVersion(metadataVersion)
 	topic := kmsg.NewMetadataRequestTopic()
 	topic.Topic = &c.topic
 	req.Topics = append(req.Topics, topic)
-	got := kmsg.NewPtrMetadataResponse()
-	addresses := []string{c.o.Seed} // the others know as well, if the first one is away
-	for _, a := range c.brokers {
-		if a != c.o.Seed {
-			addresses = append(addresses, a)
-		}
-	}
-	for _, a := range addresses {
-		if err = c.call(ctx, a, req, got); err == nil || ctx.Err() != nil {
-			break
-		}
-	}
+	got, err := req.RequestWith(ctx, c.brokers)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("topic %s: ask for its partitions: %w", c.topic, err)
 	}
-	c.brokers, c.leaders = map[int32]string{}, map[int32]int32{}
-	for _, b := range got.Brokers {
-		c.brokers[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-	}
+	c.leaders = map[int32]int32{}
 	for _, t := range got.Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
 			return nil, fmt.Errorf("topic %s: %w", c.topic, err)
 		}
+		c.id = t.TopicID
 		for _, p := range t.Partitions {
 			c.leaders[p.Partition] = p.Leader
 			all = append(all, p.Partition)
@@ -231,31 +129,15 @@ func (c *Client) Partitions(ctx context.Context) (all []int32, err error) {
 	return all, nil
 }
 
-// leader returns the address of the broker that has a partition.
-func (c *Client) leader(ctx context.Context, partition int32) (string, error) {
-	if c.leaders == nil {
-		if _, err := c.Partitions(ctx); err != nil {
-			return "", err
-		}
-	}
-	node, ok := c.leaders[partition]
-	address := c.brokers[node]
-	if !ok || address == "" {
-		c.leaders = nil
-		return "", fmt.Errorf("topic %s, partition %d has no leader now", c.topic, partition)
-	}
-	return address, nil
-}
-
 // Offset returns the offset of the first record of a partition, or the one behind its last record.
 func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, error) {
-	address, err := c.leader(ctx, partition)
-	if err != nil {
+	if err := c.open(); err != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.SetVersion(listOffsetsVersion)
-	req.ReplicaID, req.IsolationLevel = -1, 1
+	req.IsolationLevel = 1
 	topic := kmsg.NewListOffsetsRequestTopic()
 	topic.Topic = c.topic
 	part := kmsg.NewListOffsetsRequestTopicPartition()
@@ -265,9 +147,9 @@ func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, 
 	}
 	topic.Partitions = append(topic.Partitions, part)
 	req.Topics = append(req.Topics, topic)
-	got := kmsg.NewPtrListOffsetsResponse()
-	if err := c.call(ctx, address, req, got); err != nil {
-		return 0, err
+	got, err := req.RequestWith(ctx, c.brokers) // which finds the leader
+	if err != nil {
+		return 0, fmt.Errorf("topic %s, partition %d: ask for its offset: %w", c.topic, partition, err)
 	}
 	for _, t := range got.Topics {
 		for _, p := range t.Partitions {
@@ -308,66 +190,64 @@ type Fetched struct {
 }
 
 // Fetch returns the committed records at offsets of partitions. It waits up to 0.1 s for one. The
-// brokers are asked at the same time.
+// leaders of the partitions are asked at the same time. Records beyond a bound of memory are left
+// for the next call.
 func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f Fetched, err error) {
-	ask := map[string][]int32{}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if c.leaders == nil {
+		if _, err := c.Partitions(ctx); err != nil {
+			return f, err
+		}
+	}
+	ask := map[int32][]int32{} // partitions by node
 	for p := range next {
-		address, err := c.leader(ctx, p)
-		if err != nil {
-			return f, err
-		}
-		if _, err := c.at(ctx, address); err != nil {
+		node, ok := c.leaders[p]
+		if !ok || node < 0 {
 			c.leaders = nil
-			return f, err
+			return f, fmt.Errorf("topic %s, partition %d has no leader now", c.topic, p)
 		}
-		ask[address] = append(ask[address], p)
+		ask[node] = append(ask[node], p)
 	}
 	type answer struct {
-		address string
-		got     *kmsg.FetchResponse
-		err     error
+		got *kmsg.FetchResponse
+		err error
 	}
 	answers := make([]answer, 0, len(ask))
 	var all sync.WaitGroup
-	for address, partitions := range ask {
-		answers = append(answers, answer{address: address, got: kmsg.NewPtrFetchResponse()})
-		a, n := &answers[len(answers)-1], c.conns[address]
-		req := c.fetchRequest(partitions, next)
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			a.err = n.ask(ctx, c.format, req, a.got)
-		})
+	for node, partitions := range ask {
+		answers = append(answers, answer{})
+		a, req := &answers[len(answers)-1], c.fetchRequest(partitions, next)
+		all.Go(func() { a.got, a.err = req.RequestWith(ctx, c.brokers.Broker(int(node))) })
 	}
 	all.Wait()
-	f.Next = map[int32]int64{}
+	c.fetches++
+	d := decoder{codecs: c.codecs, asked: maps.Clone(next), Fetched: Fetched{Next: map[int32]int64{}}}
 	for _, a := range answers {
 		if a.err != nil {
-			_ = c.conns[a.address].net.Close()
-			delete(c.conns, a.address)
 			c.leaders = nil
-			err = errors.Join(err, a.err)
+			err = errors.Join(err, fmt.Errorf("topic %s: fetch: %w", c.topic, a.err))
 			continue
 		}
-		err = errors.Join(err, c.add(&f, a.got, next))
+		err = errors.Join(err, c.add(&d, a.got))
 	}
-	slices.SortStableFunc(f.Records, func(a, b Record) int { return int(a.Partition) - int(b.Partition) })
-	return f, err
+	slices.SortStableFunc(d.Records, func(a, b Record) int { return int(a.Partition) - int(b.Partition) })
+	return d.Fetched, err
 }
 
-// fetchRequest returns the request for some partitions.
+// fetchRequest returns the request for some partitions. Another one is the first each time, since
+// brokers and decoder leave out the last ones when there are too many records.
 func (c *Client) fetchRequest(partitions []int32, next map[int32]int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
-	req.SetVersion(fetchVersion)
-	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = -1, int32(fetchWait.Milliseconds()), 1, fetchBytes
-	req.IsolationLevel, req.SessionEpoch = 1, -1
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, fetchBytes
+	req.IsolationLevel = 1
 	topic := kmsg.NewFetchRequestTopic()
-	topic.Topic = c.topic
+	topic.Topic, topic.TopicID = c.topic, c.id
 	slices.Sort(partitions)
-	for _, p := range partitions {
+	for i := range partitions {
+		p := partitions[(i+c.fetches)%len(partitions)]
 		part := kmsg.NewFetchRequestTopicPartition()
 		part.Partition, part.FetchOffset, part.PartitionMaxBytes = p, next[p], partitionBytes
-		part.CurrentLeaderEpoch, part.LogStartOffset = -1, -1
 		topic.Partitions = append(topic.Partitions, part)
 	}
 	req.Topics = append(req.Topics, topic)
@@ -375,30 +255,32 @@ func (c *Client) fetchRequest(partitions []int32, next map[int32]int64) *kmsg.Fe
 }
 
 // add adds the records of an answer.
-func (c *Client) add(f *Fetched, got *kmsg.FetchResponse, next map[int32]int64) error {
+func (c *Client) add(d *decoder, got *kmsg.FetchResponse) error {
 	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
+		c.leaders = nil
 		return fmt.Errorf("topic %s: %w", c.topic, err)
 	}
 	for _, t := range got.Topics {
 		for _, p := range t.Partitions {
+			from, asked := d.asked[p.Partition]
+			if !asked {
+				return fmt.Errorf("topic %s: the broker answers for partition %d twice, or was not asked for it",
+					c.topic, p.Partition)
+			}
+			delete(d.asked, p.Partition)
 			if errors.Is(kerr.ErrorForCode(p.ErrorCode), kerr.OffsetOutOfRange) {
-				f.OutOfRange = append(f.OutOfRange, p.Partition)
+				d.OutOfRange = append(d.OutOfRange, p.Partition)
 				continue
 			}
 			if err := c.failed(p.Partition, p.ErrorCode); err != nil {
 				return err
 			}
-			from, known := next[p.Partition]
-			if !known {
-				return fmt.Errorf("topic %s: the broker answers for partition %d, which was not asked for", c.topic,
-					p.Partition)
-			}
-			behind, err := f.decode(p.Partition, from, p.RecordBatches, p.AbortedTransactions)
+			behind, err := d.decode(p.Partition, from, p.RecordBatches, p.AbortedTransactions)
 			if err != nil {
 				return fmt.Errorf("topic %s, partition %d: %w", c.topic, p.Partition, err)
 			}
 			if behind > from {
-				f.Next[p.Partition] = behind
+				d.Next[p.Partition] = behind
 			}
 		}
 	}

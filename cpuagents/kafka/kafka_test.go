@@ -1,10 +1,15 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"maps"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
@@ -164,6 +170,39 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// TestLeaderMoves: a partition that moves to another broker fails a call at most, and then
+// continues.
+func TestLeaderMoves(t *testing.T) {
+	c := brokers(t)
+	p, k := producer(t, c), client(t, c, nil)
+	next, got := map[int32]int64{1: 0}, int64(0)
+	for move := range 6 {
+		produce(t, p, 0, 30) // 10 for each partition
+		for failed := 0; got < int64(move+1)*10; {
+			f, err := k.Fetch(t.Context(), next)
+			if err != nil {
+				if failed++; failed > 1 || move == 0 || !errors.Is(err, kerr.NotLeaderForPartition) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			for _, r := range f.Records {
+				if r.Offset != got {
+					t.Fatalf("record %d has offset %d", got, r.Offset)
+				}
+				got++
+			}
+			maps.Copy(next, f.Next)
+		}
+		if err := c.MoveTopicPartition("t", 1, int32(move%2)); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := k.Offset(t.Context(), 1, true); err != nil || at != got {
+			t.Fatalf("the end is %d, %v, want %d", at, err, got)
+		}
+	}
+}
+
 // TestErrors: an offset out of range names the partition, and a topic that is missing and brokers
 // that are away are errors.
 func TestErrors(t *testing.T) {
@@ -206,7 +245,8 @@ func TestNoBroker(t *testing.T) {
 	}()
 	k := kafka.New("t", kafka.Options{Seed: l.Addr().String(), Dial: (&net.Dialer{}).DialContext})
 	defer k.Close()
-	if _, err := k.Partitions(t.Context()); err == nil || !strings.Contains(err.Error(), "is no broker of Kafka") {
+	_, err = k.Partitions(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "is your broker port correct?") {
 		t.Errorf("an HTTP server: %v", err)
 	}
 }
@@ -224,8 +264,122 @@ func TestSASL(t *testing.T) {
 		"wrong": {func(o *kafka.Options) { o.SASL = plain.Auth{User: "u", Pass: "x"}.AsMechanism() }, false},
 		"none":  {nil, false},
 	} {
-		if _, err := client(t, c, one.set).Partitions(t.Context()); (err == nil) != one.ok {
+		_, err := client(t, c, one.set).Partitions(t.Context())
+		if (err == nil) != one.ok {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// batch returns a packed batch of n records, whose first offset is first, with its checksum.
+func batch(t *testing.T, first int64, n int, records []byte) []byte {
+	t.Helper()
+	z, err := kgo.DefaultCompressor(kgo.ZstdCompression())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	packed, codec := z.Compress(&b, records)
+	raw := (&kmsg.RecordBatch{
+		FirstOffset: first, Length: int32(49 + len(packed)), Magic: 2, Attributes: int16(codec),
+		LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(n),
+		Records: packed,
+	}).AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
+
+// serve makes the brokers answer for partition 0 with batches of n records each, from the one of
+// the offset that is asked for.
+func serve(c *kfake.Cluster, n int64, batches ...[]byte) {
+	c.ControlKey(int16(kmsg.Fetch), func(asked kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := asked.(*kmsg.FetchRequest)
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		topic, part := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		topic.Topic, topic.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
+		from := req.Topics[0].Partitions[0].FetchOffset
+		part.RecordBatches = slices.Concat(batches[min(from/n, int64(len(batches))):]...)
+		topic.Partitions = append(topic.Partitions, part)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+}
+
+// number appends a number of variable length.
+func number(to []byte, v int) []byte { return binary.AppendVarint(to, int64(v)) }
+
+// TestHostileBatches: a few kilobytes that claim many records or headers, or that unpack to much,
+// take a bounded amount of memory.
+func TestHostileBatches(t *testing.T) {
+	const unpacked = 60 << 20
+	headers := number([]byte{0, 0, 0, 1, 1}, unpacked/2) // one record with no key and no value
+	headers = append(headers, make([]byte, unpacked)...)
+	large := number([]byte{0, 0, 0, 1}, unpacked)
+	large = append(append(large, make([]byte, unpacked)...), 0)
+	var small []byte
+	const many = 3 << 20
+	for i := range many {
+		r := append(number([]byte{0, 0}, i), 1, 2, 'x', 0)
+		small = append(number(small, len(r)), r...)
+	}
+	whole := func(r []byte) []byte { return append(number(nil, len(r)), r...) }
+	for name, one := range map[string]struct {
+		each    int64 // records of a batch
+		batches [][]byte
+		come    int // records; 0 for an error
+	}{
+		"headers":         {1, [][]byte{batch(t, 0, 1, whole(headers))}, 1},
+		"records claimed": {unpacked, [][]byte{batch(t, 0, unpacked, make([]byte, unpacked))}, 0},
+		"records":         {many, [][]byte{batch(t, 0, many, small)}, many},
+		"bytes": {1, [][]byte{
+			batch(t, 0, 1, whole(large)), batch(t, 1, 1, whole(large)), batch(t, 2, 1, whole(large)),
+			batch(t, 3, 1, whole(large)), batch(t, 4, 1, whole(large)), batch(t, 5, 1, whole(large)),
+			batch(t, 6, 1, whole(large)), batch(t, 7, 1, whole(large)), batch(t, 8, 1, whole(large)),
+		}, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := brokers(t)
+			serve(c, one.each, one.batches...)
+			k := client(t, c, nil)
+			next, got := map[int32]int64{0: 0}, 0
+			for got < max(one.come, 1) {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				f, err := k.Fetch(t.Context(), next)
+				runtime.ReadMemStats(&after)
+				taken := after.TotalAlloc - before.TotalAlloc
+				t.Logf("%d MiB", taken>>20)
+				if taken > 512<<20 {
+					t.Errorf("a call takes %d MiB", taken>>20)
+				}
+				if (err == nil) != (one.come > 0) {
+					t.Fatal(err)
+				}
+				if err != nil {
+					return
+				}
+				for _, r := range f.Records {
+					if r.Offset != int64(got) {
+						t.Fatalf("record %d has offset %d", got, r.Offset)
+					}
+					got++
+				}
+				next = f.Next
+			}
+			if f, err := k.Fetch(t.Context(), next); err != nil || got != one.come || len(f.Records) > 0 {
+				t.Errorf("%d records came, then %d, %v", got, len(f.Records), err)
+			}
+		})
+	}
+}
+
+// TestBatchTooLarge: a batch that unpacks to more than the bound is an error that says what to do.
+func TestBatchTooLarge(t *testing.T) {
+	c := brokers(t)
+	serve(c, 1, batch(t, 0, 1, make([]byte, 65<<20)))
+	_, err := client(t, c, nil).Fetch(t.Context(), map[int32]int64{0: 0})
+	if err == nil || !strings.Contains(err.Error(), "write smaller batches") {
+		t.Errorf("got %v, want the cure", err)
 	}
 }

@@ -103,7 +103,7 @@ func DatabaseDriver(scheme string) (Database, error) {
 }
 
 // packages are the drivers of this module, for messages.
-var packages = map[string]string{"s3": "s3store", "gs": "gcsstore", "postgres": "postgres", "sqlite": "sqlite"}
+var packages = map[string]string{"s3": "cloud", "gs": "cloud", "postgres": "postgres", "sqlite": "sqlite"}
 
 func lookup[D any](all map[string]D, scheme string) (D, error) {
 	d, is := all[scheme]

@@ -9,7 +9,7 @@ import (
 // TestNoDriver: a scheme without a driver is an error that names the package to import. No driver is
 // imported by this test.
 func TestNoDriver(t *testing.T) {
-	for scheme, name := range map[string]string{"s3": "s3store", "gs": "gcsstore"} {
+	for scheme, name := range map[string]string{"s3": "cloud", "gs": "cloud"} {
 		_, err := OpenStore("a store", scheme+"://bucket/prefix", StoreSpec{}, MaxListBytes, nil, nil)
 		if !errors.Is(err, ErrNoDriver) || !strings.Contains(err.Error(), "cpuagents/remote/"+name+" in package main") {
 			t.Errorf("OpenStore(%s): got %v, want the name of package %s", scheme, err, name)

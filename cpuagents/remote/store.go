@@ -55,26 +55,16 @@ type Store struct {
 	prefix string
 }
 
-// Bucket is one try at each call to a store, whose errors have no class yet. Drivers implement it.
+// Bucket is one try at each call to a store, whose errors have no class yet. The buckets of package
+// internal/objectstore implement it; their documentation is more exact.
 type Bucket interface {
-	// Page returns up to size objects below a prefix, folders among them, and the token of the next
-	// page; empty for none. The first token is empty.
-	Page(ctx context.Context, token string, size int, prefix string) (list []Listed, next string, err error)
-	// Read returns the contents of an object. It fails with ErrGone if there is none, and with
-	// ErrChanged if the store has another version than tag; a store that cannot tell reads it.
+	Page(
+		ctx context.Context, prefix, delimiter, token string, size int, add func(key string, size int64, tag string),
+	) (next string, err error)
 	Read(ctx context.Context, key, tag string) (io.ReadCloser, error)
-	// Put replaces an object, as a whole or not at all.
 	Put(ctx context.Context, key, mediaType string, data []byte) error
-	// Status returns the answer of a store that refuses; 0 for an error of another kind.
 	Status(err error) (status int, code string)
-	// Close releases the connections.
 	Close() error
-}
-
-// Listed is an object or a folder of a list.
-type Listed struct {
-	Object
-	Folder bool
 }
 
 // Object is an object of a store. Size is in bytes.
@@ -187,23 +177,23 @@ func (c *capped) Read(p []byte) (int, error) {
 func (o *Store) Close() error { return o.bucket.Close() }
 
 // List returns up to most objects in the order of their keys, and one more if there are more. So a
-// caller sees by the length that the list is cut. Folders and keys of more than 1,024 bytes are
-// left out. A list in another order is an error of the input, because positions in it would skip
+// caller sees by the length that the list is cut. Keys of more than 1,024 bytes are left
+// out. A list in another order is an error of the input, because positions in it would skip
 // objects.
 func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 	for token := ""; ; {
-		var page []Listed
+		var page []Object
 		if page, token, err = o.page(ctx, token, min(most+1-len(list), 1000)); err != nil {
 			return nil, err
 		}
 		for _, b := range page {
-			if b.Folder || len(b.Key) > 1024 {
+			if len(b.Key) > 1024 {
 				continue
 			}
 			if n := len(list); n > 0 && b.Key <= list[n-1].Key {
 				return nil, fault.Input("%s: its list is not in the order of the keys", o.where)
 			}
-			list = append(list, b.Object)
+			list = append(list, b)
 		}
 		if token == "" || len(list) > most {
 			return list, nil
@@ -214,7 +204,7 @@ func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 // page returns a page of the list and the token of the next one. The library panics on some
 // answers, such as an object without a time; that is an error of the store. size is the most
 // objects of the page. An empty next token means that the page is the last one.
-func (o *Store) page(ctx context.Context, token string, size int) (page []Listed, next string, err error) {
+func (o *Store) page(ctx context.Context, token string, size int) (page []Object, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	defer func() {
@@ -222,7 +212,9 @@ func (o *Store) page(ctx context.Context, token string, size int) (page []Listed
 			err = fault.Input("list %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
-	page, next, err = o.bucket.Page(ctx, token, size, o.prefix)
+	next, err = o.bucket.Page(ctx, o.prefix, "", token, size, func(key string, size int64, tag string) {
+		page = append(page, Object{Key: key, Size: size, Tag: tag})
+	})
 	if err != nil {
 		return nil, "", o.class("list", o.where, err)
 	}
@@ -242,10 +234,13 @@ func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 	}()
 	what := o.where + ": " + fault.Quote(l.Key)
 	r, err := o.bucket.Read(ctx, l.Key, l.Tag)
-	switch {
-	case errors.Is(err, ErrGone), errors.Is(err, ErrChanged):
-		return err
-	case err != nil:
+	if err != nil {
+		switch status, _ := o.bucket.Status(err); status {
+		case http.StatusNotFound:
+			return ErrGone
+		case http.StatusPreconditionFailed:
+			return ErrChanged
+		}
 		return o.class("get", what, err)
 	}
 	defer r.Close()
@@ -295,7 +290,7 @@ func (o *Store) class(what, where string, err error) error {
 				what, where,
 			),
 		)
-	case errors.Is(err, ErrLong), errors.Is(err, ErrNoAnswer):
+	case errors.Is(err, ErrLong), errors.Is(err, ErrNoAnswer), status == http.StatusOK:
 		return retry.Permanent(
 			fault.Input(
 				"%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix",

@@ -17,8 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/remote/s3store"
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud" // s3:// and gs://
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/objectstore"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
@@ -32,7 +33,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 		t.Fatalf("newWatcher: %v, want no error", err)
 	}
 	f.whole = true
-	h.watchable = &bucket{remote.NewStore("a bucket", s3store.Wrap(b), prefix), f.wanted}
+	h.watchable = &bucket{remote.NewStore("a bucket", objectstore.Blob(b), prefix), f.wanted}
 	f.src = h
 	return f
 }

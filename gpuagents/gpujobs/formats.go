@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
@@ -27,7 +27,7 @@ func decode(i *input, data []byte) ([]byte, error) {
 	var shape []int64
 	var elements []byte
 	if i.of.Format == gpujob.FormatNPY {
-		a, err := npy.Read(bytes.NewReader(data), i.of.Size())
+		a, err := numpy.Read(bytes.NewReader(data), i.of.Size())
 		if err != nil {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "spec.%s: %v", i.field, err)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -47,8 +47,8 @@ func TestFormats(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	x := []float32{1, 2, 3.5}
 	var file bytes.Buffer
-	if err := npy.Write(&file, &npy.Array{Type: "<f4", Shape: []int64{3}, Data: gpujob.From(x).Data}); err != nil {
-		t.Fatalf("npy.Write: %v", err)
+	if err := numpy.Write(&file, &numpy.Array{Type: "<f4", Shape: []int64{3}, Data: gpujob.From(x).Data}); err != nil {
+		t.Fatalf("numpy.Write: %v", err)
 	}
 	table := arrowOf(t, x)
 	r.store.all["acme/table"], r.store.all["acme/file"] = table, file.Bytes()

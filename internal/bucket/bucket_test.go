@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
-	"gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/bucket/cloud"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/objectstore"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
@@ -41,7 +42,7 @@ func buckets(t *testing.T) map[string]bucket.Bucket {
 	}
 	all := map[string]bucket.Bucket{
 		"folder": plain, "file URL": byURL,
-		"object store": cloud.Wrap(blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")), "Google's": googles(t),
+		"object store": cloud.Below(objectstore.Blob(memblob.OpenBucket(nil)), "below/", 1), "Google's": googles(t),
 	}
 	t.Cleanup(func() {
 		for name, b := range all {
@@ -194,6 +195,45 @@ func TestBuckets(t *testing.T) {
 			}
 			if names, err = b.Names(t.Context(), "none"); err != nil || len(names) != 0 {
 				t.Errorf("the names %q: %v, of no folder", names, err)
+			}
+		})
+	}
+}
+
+// TestGoogleAnswers: a list is asked for again while the store is busy, and a list that is none is
+// an error at once.
+func TestGoogleAnswers(t *testing.T) {
+	const good = `{"items":[{"name":"below/a/x","size":"1","generation":"7"}]}`
+	for name, c := range map[string]struct {
+		answers []string // empty for 503
+		asked   int
+		want    []string
+	}{
+		"good":     {[]string{good}, 1, []string{"x"}},
+		"busy":     {[]string{"", "", good}, 3, []string{"x"}},
+		"null":     {[]string{`{"items":[null]}`}, 1, nil},
+		"no name":  {[]string{`{"items":[{"size":"1"}]}`}, 1, nil},
+		"too long": {[]string{`{"items":[{"name":"below/a/x","size":"9999999999999999999"}]}`}, 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				text := c.answers[min(int(asked.Add(1)), len(c.answers))-1]
+				if text == "" {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, text)
+			}))
+			defer s.Close()
+			b, err := bucket.Open(t.Context(), "gs://bucket/below?anonymous=true&endpoint="+s.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			got, err := b.Names(t.Context(), "a")
+			if (err == nil) != (c.want != nil) || !slices.Equal(got, c.want) || int(asked.Load()) != c.asked {
+				t.Errorf("after %d calls: %q, %v", asked.Load(), got, err)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/export"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -131,7 +131,7 @@ func TestWrite(t *testing.T) {
 					t.Fatal(err)
 				}
 				whole := bytes.Clone(out.Bytes())
-				a, err := npy.Read(&out, 1<<20)
+				a, err := numpy.Read(&out, 1<<20)
 				if err != nil || !bytes.Equal(a.Data, want) {
 					t.Fatalf("%v: %d bytes, want %d", err, len(a.Data), len(want))
 				}

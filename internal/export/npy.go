@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 )
 
 // npyFile is a table without ids.
@@ -16,7 +16,7 @@ type npyFile struct {
 // newNpy begins a file of NumPy.
 func newNpy(w io.Writer, r Result) (table, error) {
 	var header bytes.Buffer
-	if err := npy.WriteHeader(&header, npy.Descr(r.DType), r.Rows, int64(r.Width)); err != nil {
+	if err := numpy.WriteHeader(&header, numpy.Descr(r.DType), r.Rows, int64(r.Width)); err != nil {
 		return nil, err
 	}
 	_, err := w.Write(header.Bytes())

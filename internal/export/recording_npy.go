@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 )
 
 // recordedNpy is one column of all frames: of shape [frames, rows] or [frames, rows, width].
@@ -25,7 +25,7 @@ func newRecordedNpy(w io.Writer, o RecordingOptions, columns []Column, rows int)
 	if c.Width > 1 {
 		shape = append(shape, int64(c.Width))
 	}
-	return recordedNpy{w}, npy.WriteHeader(w, npy.Descr(kindOf(c.Values)), shape...)
+	return recordedNpy{w}, numpy.WriteHeader(w, numpy.Descr(kindOf(c.Values)), shape...)
 }
 
 // add implements file.

@@ -13,7 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 )
 
 // frames are two agents over three frames.
@@ -114,9 +114,9 @@ func TestNpy(t *testing.T) {
 			all[i].Columns = all[i].Columns[column : column+1]
 			data = append(data, frameBytes(all[i].Columns[0].Values)...)
 		}
-		a, err := npy.Read(bytes.NewReader(write(t, RecordingOptions{Format: Npy, Frames: 3}, all)), 1<<20)
+		a, err := numpy.Read(bytes.NewReader(write(t, RecordingOptions{Format: Npy, Frames: 3}, all)), 1<<20)
 		if err != nil {
-			t.Fatalf("npy.Read: %v", err)
+			t.Fatalf("numpy.Read: %v", err)
 		}
 		if a.Type != want.kind || fmt.Sprint(a.Shape) != want.shape || !bytes.Equal(a.Data, data) {
 			t.Errorf("column %d is %s %v, data %v; want %s %s, data %v", column, a.Type, a.Shape, a.Data, want.kind,

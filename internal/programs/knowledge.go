@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/npz"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -42,9 +42,9 @@ func (s *Server) learn(ctx context.Context, w http.ResponseWriter, r *http.Reque
 }
 
 // knowledge returns what fills the answer to a question for knowledge nodes: node, updates, age and units.
-func knowledge(ctx context.Context, sw *swarmclient.Swarm, nodes []uint32) (func(*npz.Writer), error) {
+func knowledge(ctx context.Context, sw *swarmclient.Swarm, nodes []uint32) (func(*numpy.ArchiveWriter), error) {
 	k, err := sw.Knowledge(ctx, nodes)
-	return func(z *npz.Writer) {
+	return func(z *numpy.ArchiveWriter) {
 		z.Array("node", k.Node, 0)
 		z.Array("updates", k.Updates, 0)
 		z.Array("age", k.Age, 0)

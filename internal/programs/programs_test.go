@@ -20,7 +20,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/internal/localcluster"
-	"github.com/exoswarm/exoswarm/internal/npz"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -132,7 +132,7 @@ func rowsOf(t *testing.T, from, n int) (text, packed []byte) {
 		fmt.Fprintf(&b, "%s,d%d,%v\n", at.Format(time.RFC3339), i%2, v)
 		times, x, codes = append(times, at.UnixNano()), append(x, v), append(codes, uint32(i%2))
 	}
-	w := npz.NewWriter(&z)
+	w := numpy.NewArchive(&z)
 	w.Array("time", times, 0)
 	w.Array("x0", x, 0)
 	w.Array("key", codes, 0)
@@ -163,15 +163,15 @@ func TestRows(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("arrays: %d %s", status, data)
 	}
-	a, err := npz.Read(data, 1<<30)
+	a, err := numpy.ReadArchive(data, 1<<30)
 	if err != nil {
 		t.Fatalf("the answer: %v", err)
 	}
-	scores, _, err := npz.Values[float32](a, "score")
+	scores, _, err := numpy.Values[float32](a, "score")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rounds, _, err := npz.Values[uint64](a, "round")
+	rounds, _, err := numpy.Values[uint64](a, "round")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestRefusals(t *testing.T) {
 	}
 	text, packed := rowsOf(t, 0, 4)
 	short := bytes.Buffer{}
-	w := npz.NewWriter(&short)
+	w := numpy.NewArchive(&short)
 	w.Array("time", []int64{1}, 0)
 	w.Array("x0", []float64{1}, 0)
 	w.Array("key", []uint32{7}, 0)
@@ -397,7 +397,7 @@ func TestExplained(t *testing.T) {
 		return data
 	}
 	rows(c, "whole", 0, 300)
-	whole, err := npz.Read(rows(c, "whole", 300, 300), 1<<20)
+	whole, err := numpy.ReadArchive(rows(c, "whole", 300, 300), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,21 +409,21 @@ func TestExplained(t *testing.T) {
 		rows(c, "parts", 100*i, 100)
 	}
 	_, last := serving(t, Options{Conn: conn})
-	parts, err := npz.Read(rows(last, "parts", 300, 300), 1<<20)
+	parts, err := numpy.ReadArchive(rows(last, "parts", 300, 300), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"expected", "low", "high"} {
-		want, _, err := npz.Values[float64](whole, name)
-		got, _, err2 := npz.Values[float64](parts, name)
+		want, _, err := numpy.Values[float64](whole, name)
+		got, _, err2 := numpy.Values[float64](parts, name)
 		if err != nil || err2 != nil || len(got) != 300 || !slices.Equal(got, want) || math.IsNaN(got[0]) {
 			t.Errorf("%s after restarts: %d elements and %d, %v and %v: %v, %v", name, len(got), len(want), got, want,
 				err, err2)
 		}
 	}
-	kinds, _, err := npz.Values[uint8](whole, "kind")
-	fault, _, err2 := npz.Values[uint8](whole, "fault")
-	side, _, err3 := npz.Values[uint8](whole, "side")
+	kinds, _, err := numpy.Values[uint8](whole, "kind")
+	fault, _, err2 := numpy.Values[uint8](whole, "fault")
+	side, _, err3 := numpy.Values[uint8](whole, "side")
 	var about FedRows
 	if err := errors.Join(err, err2, err3, whole.JSON("about", &about)); err != nil {
 		t.Fatal(err)
@@ -438,11 +438,11 @@ func TestExplained(t *testing.T) {
 	if status, data := c.do(t, "POST", "/swarms/whole/reset", "", nil, ""); status != http.StatusNoContent {
 		t.Fatalf("reset: %d %s", status, data)
 	}
-	again, err := npz.Read(rows(c, "whole", 600, 10), 1<<20)
+	again, err := numpy.ReadArchive(rows(c, "whole", 600, 10), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if expected, _, err := npz.Values[float64](again, "expected"); err != nil || !math.IsNaN(expected[0]) {
+	if expected, _, err := numpy.Values[float64](again, "expected"); err != nil || !math.IsNaN(expected[0]) {
 		t.Errorf("after a reset the first row is expected at %v, want nothing known: %v", expected, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/npz"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -144,17 +144,17 @@ func arraysOf(f *feed, body []byte, about *FedRows) (source, error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInput, "rows: %s", fmt.Sprintf(format, args...))
 	}
-	a, err := npz.Read(body, maxUnpacked)
+	a, err := numpy.ReadArchive(body, maxUnpacked)
 	if err != nil {
 		return nil, bad("%v", err)
 	}
 	s := &arraySource{f: f, about: about}
-	if s.times, _, err = npz.Values[int64](a, "time"); err != nil {
+	if s.times, _, err = numpy.Values[int64](a, "time"); err != nil {
 		return nil, bad("%v: time is the nanoseconds since 1970 of each row", err)
 	}
 	n := len(s.times)
 	for i, name := range f.columns.Features {
-		x, width, err := npz.Values[float64](a, fmt.Sprint("x", i))
+		x, width, err := numpy.Values[float64](a, fmt.Sprint("x", i))
 		if err != nil {
 			return nil, bad("%v: x%d is the feature %s", err, i, name)
 		}
@@ -174,7 +174,7 @@ func arraysOf(f *feed, body []byte, about *FedRows) (source, error) {
 		s.codes, s.groups, s.problems = make([]uint32, n), []int{0}, []string{""}
 		return s, nil
 	}
-	if s.codes, _, err = npz.Values[uint32](a, "key"); err != nil {
+	if s.codes, _, err = numpy.Values[uint32](a, "key"); err != nil {
 		return nil, bad("%v: key is the entity of each row, as an index of keys.json", err)
 	}
 	if len(s.codes) != n {
@@ -393,7 +393,7 @@ func (a *arrays) write(w io.Writer, about *FedRows) error {
 			about.Kinds = append(about.Kinds, kind.String())
 		}
 	}
-	z := npz.NewWriter(w)
+	z := numpy.NewArchive(w)
 	z.JSON("about", about)
 	z.Array("row", a.all.Row, 0)
 	z.Array("score", a.all.Score, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/npz"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -200,15 +200,15 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if !sw.Spec().ByAgent() {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its groups are addressed: feed it rows", sw.ID())
 	}
-	a, err := npz.Read(body(r), maxUnpacked)
+	a, err := numpy.ReadArchive(body(r), maxUnpacked)
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInput, "observe: %v", err)
 	}
 	o := &batch.AgentObservations{}
-	if o.Agent, _, err = npz.Values[uint32](a, "agent"); err != nil {
+	if o.Agent, _, err = numpy.Values[uint32](a, "agent"); err != nil {
 		return jobs.Errorf(jobs.CodeInput, "observe: %v", err)
 	}
-	if o.Features, o.Width, err = npz.Values[float32](a, "features"); err != nil {
+	if o.Features, o.Width, err = numpy.Values[float32](a, "features"); err != nil {
 		return jobs.Errorf(jobs.CodeInput, "observe: %v", err)
 	}
 	if want := len(sw.Spec().Features); o.Width != want || len(o.Features) != len(o.Agent)*want {
@@ -223,7 +223,7 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}); err != nil {
 		return err
 	}
-	return archive(w, func(z *npz.Writer) {
+	return archive(w, func(z *numpy.ArchiveWriter) {
 		z.Array("agent", all.Agent, 0)
 		z.Array("vote", all.Vote, 0)
 		z.Array("decision", all.Decision, 0)
@@ -231,9 +231,9 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Req
 }
 
 // archive writes an answer of arrays.
-func archive(w http.ResponseWriter, fill func(*npz.Writer)) error {
+func archive(w http.ResponseWriter, fill func(*numpy.ArchiveWriter)) error {
 	w.Header().Set("Content-Type", MediaArrays)
-	z := npz.NewWriter(w)
+	z := numpy.NewArchive(w)
 	fill(z)
 	_ = z.Close() // the client is gone
 	return nil
@@ -307,9 +307,9 @@ func (s *Server) query(ctx context.Context, w http.ResponseWriter, r *http.Reque
 }
 
 // ask returns what fills the answer to a question.
-func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*npz.Writer), error) {
+func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*numpy.ArchiveWriter), error) {
 	agents := len(in.Agents) > 0
-	variables := func(z *npz.Writer, all []batch.Variable) {
+	variables := func(z *numpy.ArchiveWriter, all []batch.Variable) {
 		for _, v := range all {
 			z.Array("state."+v.Name, v.Values, v.Width)
 		}
@@ -319,14 +319,14 @@ func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*npz.Writ
 		return knowledge(ctx, sw, in.Nodes)
 	case sw.Spec().ByAgent() && agents:
 		a, err := sw.AgentStates(ctx, in.Agents)
-		return func(z *npz.Writer) {
+		return func(z *numpy.ArchiveWriter) {
 			z.Array("agent", a.Agent, 0)
 			z.Array("vote", a.Vote, 0)
 			z.Array("state", a.State, a.Width)
 		}, err
 	case sw.Spec().ByAgent():
 		g, err := sw.GroupStates(ctx, in.Groups)
-		return func(z *npz.Writer) {
+		return func(z *numpy.ArchiveWriter) {
 			z.Array("group", g.Group, 0)
 			z.Array("decision", g.Decision, 0)
 			z.Array("round", g.Round, 0)
@@ -334,7 +334,7 @@ func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*npz.Writ
 		}, err
 	case agents:
 		a, err := sw.AgentVariables(ctx, in.Agents)
-		return func(z *npz.Writer) {
+		return func(z *numpy.ArchiveWriter) {
 			z.Array("agent", a.Agent, 0)
 			if a.Width > 0 {
 				z.Array("embedding", a.Embedding, a.Width)
@@ -343,7 +343,7 @@ func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*npz.Writ
 		}, err
 	}
 	g, err := sw.GroupVariables(ctx, in.Groups)
-	return func(z *npz.Writer) {
+	return func(z *numpy.ArchiveWriter) {
 		z.Array("group", g.Group, 0)
 		variables(z, g.Vars)
 	}, err
@@ -400,7 +400,7 @@ func (s *Server) fuse(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
-	return archive(w, func(z *npz.Writer) {
+	return archive(w, func(z *numpy.ArchiveWriter) {
 		z.Array("node", f.Node, 0)
 		z.Array("count", f.Count, 0)
 		z.Array("mean", f.Mean, f.Width)
@@ -498,7 +498,7 @@ func (s *Server) readSnapshot(ctx context.Context, w http.ResponseWriter, r *htt
 		return fmt.Errorf("snapshot %s: %w", name, err)
 	}
 	c := http.NewResponseController(w)
-	return archive(w, func(z *npz.Writer) {
+	return archive(w, func(z *numpy.ArchiveWriter) {
 		z.JSON("manifest", m)
 		for _, v := range m.Variables {
 			for _, file := range v.Files {

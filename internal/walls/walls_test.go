@@ -94,16 +94,15 @@ var onlyImporter = map[string][]string{
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
 	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this
 	// package alone (README.md, the table of processes).
-	"gocloud.dev":    {"internal/bucket/cloud", "cpuagents/remote/s3store"},
-	"github.com/aws": {"cpuagents/remote/s3store"},
+	"gocloud.dev":    {"internal/objectstore"},
+	"github.com/aws": {"internal/objectstore", "cpuagents/remote/cloud"},
 	// Each program that imports them has all compute kernels of the Arrow library, 17 MB.
 	"github.com/apache/arrow-go/v18/arrow/compute": {},
 	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest", "examples/operations"},
-	"google.golang.org/api":                        {"internal/bucket/cloud", "cpuagents/remote/gcsstore"},
+	"google.golang.org/api":                        {"internal/objectstore", "internal/bucket/cloud", "cpuagents/remote/cloud"},
 	"github.com/jackc/pgx/v5":                      {"cpuagents/remote/postgres"},
 	"modernc.org/sqlite":                           {"cpuagents/remote/sqlite"},
-	module + "/cpuagents/remote/s3store":           {"cpuagents/remote/drivers"},
-	module + "/cpuagents/remote/gcsstore":          {"cpuagents/remote/drivers"},
+	module + "/cpuagents/remote/cloud":             {"cpuagents/remote/drivers"},
 	module + "/cpuagents/remote/postgres":          {"cpuagents/remote/drivers", "cpuagents/internal/postgrestest"},
 	module + "/cpuagents/remote/sqlite":            {"cpuagents/remote/drivers"},
 	// The commands register drivers. A package that does so is in nearly all tests, which then link
@@ -266,6 +265,7 @@ var connects = map[string]string{
 	"internal/command":                     "the listener of metrics, and the login to NATS",
 	"jobs/tracing":                         "traces, to the collector that the operator names",
 	"internal/bucket/cloud":                "snapshots, to the store that the operator names",
+	"internal/objectstore":                 "the clients of these stores",
 	"internal/redact":                      "it parses addresses and opens none",
 	"github.com/prometheus/procfs":         "it parses addresses and opens none",
 	"github.com/prometheus/common/expfmt":  "it reads the headers of a request",

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -372,15 +372,15 @@ func readArray(flag, file string) (gpujob.Array, error) {
 		return gpujob.Array{}, command.Usage("%s: %v", flag, err)
 	}
 	defer r.Close()
-	a, err := npy.Read(r, maxInput)
+	a, err := numpy.Read(r, maxInput)
 	// The text of an ErrFormat says what to change in the file, so it is an error of usage.
-	if errors.Is(err, npy.ErrFormat) {
+	if errors.Is(err, numpy.ErrFormat) {
 		return gpujob.Array{}, command.Usage("%s %s: %v", flag, file, err)
 	}
 	if err != nil {
 		return gpujob.Array{}, fmt.Errorf("%s %s: %w", flag, file, err)
 	}
-	// npy.Read knows more types than the kinds do: the message names the types to convert to.
+	// numpy.Read knows more types than the kinds do: the message names the types to convert to.
 	t, ok := fromNumPy[a.Type]
 	if !ok {
 		return gpujob.Array{}, command.Usage("%s %s: elements of %s: convert them to f4, f8, i4, i8, u4, u8 or u1",
@@ -428,7 +428,7 @@ func writeArray(cmd *cobra.Command, c command.JobClient, file string, a *gpujob.
 			return fmt.Errorf("output object %s: %w", a.Object, err)
 		}
 	}
-	out := &npy.Array{Shape: a.Shape, Data: a.Data}
+	out := &numpy.Array{Shape: a.Shape, Data: a.Data}
 	for name, t := range fromNumPy {
 		if t == a.Type {
 			out.Type = name
@@ -440,7 +440,7 @@ func writeArray(cmd *cobra.Command, c command.JobClient, file string, a *gpujob.
 	}
 	// The error of Close counts: some file systems report a full disk there.
 	defer func() { err = errors.Join(err, w.Close()) }()
-	return npy.Write(w, out)
+	return numpy.Write(w, out)
 }
 
 // readObject reads an output that is an object. It belongs to the tenant of --tenant, for whom the

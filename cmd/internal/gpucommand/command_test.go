@@ -22,7 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/leak"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
@@ -92,10 +92,10 @@ func save[T gpujob.Element](t *testing.T, name string, values []T, shape ...int6
 	t.Helper()
 	a := gpujob.From(values, shape...)
 	var b bytes.Buffer
-	for numpy, of := range fromNumPy {
+	for descr, of := range fromNumPy {
 		if of == a.Type {
-			if err := npy.Write(&b, &npy.Array{Type: numpy, Shape: a.Shape, Data: a.Data}); err != nil {
-				t.Fatalf("npy.Write: %v", err)
+			if err := numpy.Write(&b, &numpy.Array{Type: descr, Shape: a.Shape, Data: a.Data}); err != nil {
+				t.Fatalf("numpy.Write: %v", err)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -111,7 +111,7 @@ func run(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		}
 		return write(out, func(w io.Writer) error {
 			if kind(out) == ".npy" {
-				return npy.Write(w, array(c))
+				return numpy.Write(w, array(c))
 			}
 			return table(w, c, s)
 		})
@@ -164,9 +164,9 @@ func showComputed(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Sw
 
 // array returns the results of the only output as an array of f64, i64, u64 or bool. None is NaN,
 // and so floats have results of integers that may be none.
-func array(c *swarmclient.Computed) *npy.Array {
+func array(c *swarmclient.Computed) *numpy.Array {
 	o := c.Outputs[0]
-	a := &npy.Array{Type: "<f8", Shape: []int64{int64(c.Nodes)}}
+	a := &numpy.Array{Type: "<f8", Shape: []int64{int64(c.Nodes)}}
 	whole := o.Kind != "f64"
 	for i := range c.Nodes {
 		_, exists := o.Number(i)

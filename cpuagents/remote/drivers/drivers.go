@@ -3,8 +3,7 @@
 package drivers
 
 import (
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/gcsstore" // gs://
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud"    // s3:// and gs://
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/postgres" // postgres://
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/s3store"  // s3://
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/sqlite"   // sqlite:
 )

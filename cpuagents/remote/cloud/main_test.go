@@ -1,4 +1,4 @@
-package gcsstore
+package cloud
 
 import (
 	"testing"

@@ -1,12 +1,14 @@
-package npy
+package numpy
 
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // TestRoundTrip: an array that is written is read again, whatever its shape.
@@ -76,6 +78,16 @@ func TestRefused(t *testing.T) {
 	} {
 		if err := Write(&bytes.Buffer{}, a); !errors.Is(err, ErrFormat) {
 			t.Errorf("Write %+v: %v; want ErrFormat", a, err)
+		}
+	}
+}
+
+// TestReaderFails: an error of the reader is no fault of the file.
+func TestReaderFails(t *testing.T) {
+	for n := range len(numpy) {
+		_, err := Read(io.MultiReader(strings.NewReader(numpy[:n]), iotest.ErrReader(io.ErrClosedPipe)), 1<<20)
+		if !errors.Is(err, io.ErrClosedPipe) || errors.Is(err, ErrFormat) {
+			t.Fatalf("after %d bytes: %v", n, err)
 		}
 	}
 }

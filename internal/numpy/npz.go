@@ -1,6 +1,4 @@
-// Package npz reads and writes archives of arrays in the .npz format of NumPy: a ZIP file that has a
-// .npy file for each array. An archive may also have JSON documents beside its arrays.
-package npz
+package numpy
 
 import (
 	"archive/zip"
@@ -12,38 +10,36 @@ import (
 	"io"
 	"reflect"
 	"strings"
-
-	"github.com/exoswarm/exoswarm/internal/npy"
 )
 
-// ErrFormat is wrapped by the errors for input that is not an archive of arrays, or that lacks an
+// ErrArchive is wrapped by the errors for input that is not an archive of arrays, or that lacks an
 // array or has one of another type or length. The text names the array.
-var ErrFormat = errors.New("not a .npz archive that can be read")
+var ErrArchive = errors.New("not a .npz archive that can be read")
 
 // maxMembers bounds the members of an archive.
 const maxMembers = 256
 
-// Archive is the members of a file. The caller does not change the data.
+// Archive is the members of a .npz file. The caller does not change the data.
 type Archive struct {
-	arrays map[string]*npy.Array
+	arrays map[string]*Array
 	texts  map[string][]byte
 }
 
-// Read reads an archive whose members have at most limit bytes together. Packed members are read
-// too; limit bounds what they unpack to.
-func Read(data []byte, limit int64) (*Archive, error) {
+// ReadArchive reads an archive whose members have at most limit bytes together. Packed members are
+// read too; limit bounds what they unpack to.
+func ReadArchive(data []byte, limit int64) (*Archive, error) {
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("%w: %w", ErrArchive, err)
 	}
 	if len(z.File) > maxMembers {
-		return nil, fmt.Errorf("%w: it has %d members: use at most %d", ErrFormat, len(z.File), maxMembers)
+		return nil, fmt.Errorf("%w: it has %d members: use at most %d", ErrArchive, len(z.File), maxMembers)
 	}
-	a := &Archive{arrays: map[string]*npy.Array{}, texts: map[string][]byte{}}
+	a := &Archive{arrays: map[string]*Array{}, texts: map[string][]byte{}}
 	for _, f := range z.File {
 		n, err := a.read(f, limit)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %q: %w", ErrFormat, f.Name, err)
+			return nil, fmt.Errorf("%w: %q: %w", ErrArchive, f.Name, err)
 		}
 		limit -= n
 	}
@@ -58,7 +54,7 @@ func (a *Archive) read(f *zip.File, limit int64) (int64, error) {
 	}
 	defer r.Close()
 	if name, is := strings.CutSuffix(f.Name, ".npy"); is {
-		array, err := npy.Read(r, limit)
+		array, err := Read(r, limit)
 		if err != nil {
 			return 0, err
 		}
@@ -87,10 +83,10 @@ func (a *Archive) Has(name string) bool { return a.arrays[name] != nil }
 func (a *Archive) JSON(name string, v any) error {
 	text, ok := a.texts[name]
 	if !ok {
-		return fmt.Errorf("%w: there is no %s.json", ErrFormat, name)
+		return fmt.Errorf("%w: there is no %s.json", ErrArchive, name)
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return fmt.Errorf("%w: %s.json: %w", ErrFormat, name, err)
+		return fmt.Errorf("%w: %s.json: %w", ErrArchive, name, err)
 	}
 	return nil
 }
@@ -105,12 +101,12 @@ type Number interface {
 func Values[T Number](a *Archive, name string) (values []T, width int, err error) {
 	array := a.arrays[name]
 	if array == nil {
-		return nil, 0, fmt.Errorf("%w: there is no array %s", ErrFormat, name)
+		return nil, 0, fmt.Errorf("%w: there is no array %s", ErrArchive, name)
 	}
 	var zero T
-	want := typeOf(reflect.TypeOf(zero))
+	want := Descr(reflect.TypeOf(zero).String())
 	if got := array.Type; got[1:] != want[1:] {
-		return nil, 0, fmt.Errorf("%w: array %s has elements of %s: use %s", ErrFormat, name, got, want)
+		return nil, 0, fmt.Errorf("%w: array %s has elements of %s: use %s", ErrArchive, name, got, want)
 	}
 	width = 1
 	switch len(array.Shape) {
@@ -118,45 +114,33 @@ func Values[T Number](a *Archive, name string) (values []T, width int, err error
 	case 2:
 		width = int(array.Shape[1])
 	default:
-		return nil, 0, fmt.Errorf("%w: array %s has %d dimensions: use 1 or 2", ErrFormat, name, len(array.Shape))
+		return nil, 0, fmt.Errorf("%w: array %s has %d dimensions: use 1 or 2", ErrArchive, name, len(array.Shape))
 	}
 	values = make([]T, len(array.Data)/int(reflect.TypeOf(zero).Size()))
 	if _, err := binary.Decode(array.Data, binary.LittleEndian, values); err != nil {
-		return nil, 0, fmt.Errorf("%w: array %s: %w", ErrFormat, name, err)
+		return nil, 0, fmt.Errorf("%w: array %s: %w", ErrArchive, name, err)
 	}
 	return values, width, nil
 }
 
-// typeOf returns the type of elements as NumPy names it.
-func typeOf(t reflect.Type) string {
-	letter := map[reflect.Kind]string{
-		reflect.Uint8: "u", reflect.Uint32: "u", reflect.Uint64: "u", reflect.Int64: "i", reflect.Float32: "f",
-		reflect.Float64: "f",
-	}[t.Kind()]
-	order := "<"
-	if t.Size() == 1 {
-		order = "|"
-	}
-	return fmt.Sprintf("%s%s%d", order, letter, t.Size())
-}
-
-// Writer writes an archive. After an error the other calls do nothing. One goroutine uses it.
-type Writer struct {
+// ArchiveWriter writes an archive. After an error the other calls do nothing. One goroutine uses
+// it.
+type ArchiveWriter struct {
 	zip *zip.Writer
 	err error
 }
 
-// NewWriter returns a writer of an archive to w. The caller calls Close at its end.
-func NewWriter(w io.Writer) *Writer { return &Writer{zip: zip.NewWriter(w)} }
+// NewArchive returns a writer of an archive to w. The caller calls Close at its end.
+func NewArchive(w io.Writer) *ArchiveWriter { return &ArchiveWriter{zip: zip.NewWriter(w)} }
 
-// Array adds an array. values is a slice of a Number. With a width of 0 the array has one dimension,
-// and otherwise rows of width elements.
-func (w *Writer) Array(name string, values any, width int) {
+// Array adds an array. values is a slice of a Number. With a width of 0 the array has one
+// dimension, and otherwise rows of width elements.
+func (w *ArchiveWriter) Array(name string, values any, width int) {
 	if w.err != nil {
 		return
 	}
 	v := reflect.ValueOf(values)
-	array := &npy.Array{Type: typeOf(v.Type().Elem()), Shape: []int64{int64(v.Len())}}
+	array := &Array{Type: Descr(v.Type().Elem().String()), Shape: []int64{int64(v.Len())}}
 	if width > 0 {
 		array.Shape = []int64{int64(v.Len() / width), int64(width)}
 	}
@@ -166,19 +150,19 @@ func (w *Writer) Array(name string, values any, width int) {
 		}
 	}
 	if to := w.member(name + ".npy"); to != nil {
-		w.err = npy.Write(to, array)
+		w.err = Write(to, array)
 	}
 }
 
 // File adds the content of a .npy file.
-func (w *Writer) File(name string, r io.Reader) {
+func (w *ArchiveWriter) File(name string, r io.Reader) {
 	if to := w.member(name + ".npy"); to != nil {
 		_, w.err = io.Copy(to, r)
 	}
 }
 
 // JSON adds a document.
-func (w *Writer) JSON(name string, v any) {
+func (w *ArchiveWriter) JSON(name string, v any) {
 	if to := w.member(name + ".json"); to != nil {
 		w.err = json.NewEncoder(to).Encode(v)
 	}
@@ -186,7 +170,7 @@ func (w *Writer) JSON(name string, v any) {
 
 // member begins a member; nil after an error. Members are not packed: arrays of floats pack badly,
 // and the two ends are on one network.
-func (w *Writer) member(name string) (to io.Writer) {
+func (w *ArchiveWriter) member(name string) (to io.Writer) {
 	if w.err == nil {
 		to, w.err = w.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 	}
@@ -194,6 +178,6 @@ func (w *Writer) member(name string) (to io.Writer) {
 }
 
 // Close ends the archive, and returns the first error.
-func (w *Writer) Close() error {
+func (w *ArchiveWriter) Close() error {
 	return errors.Join(w.err, w.zip.Close())
 }

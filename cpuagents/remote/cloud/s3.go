@@ -1,11 +1,10 @@
-// Package s3store is the driver of object stores with the protocol S3. It registers itself for
-// s3:// when it is imported.
-package s3store
+// Package cloud is the drivers of object stores with the protocol S3 and of Google's object store.
+// It registers them for s3:// and gs:// when it is imported.
+package cloud
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,62 +12,31 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/s3blob"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/objectstore"
 )
 
-func init() { remote.RegisterStore("s3", open) }
+func init() {
+	remote.RegisterStore("s3", openS3)
+	remote.RegisterStore("gs", openGCS)
+}
 
-// open opens a bucket of a store with the protocol S3. A version is an ETag, and a read of
-// another ETag fails. It makes no connection.
-func open(
+// openS3 opens a bucket of a store with the protocol S3. It makes no connection.
+func openS3(
 	name string, spec remote.StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
 ) (remote.Bucket, error) {
 	c, err := newClient(name, spec, most, guard, secrets)
 	if err != nil {
 		return nil, err
 	}
-	b := &blobBucket{idle: c.CloseIdleConnections}
-	if b.Bucket, err = s3blob.OpenBucket(context.Background(), c.s3, name, nil); err != nil {
-		return nil, err
-	}
-	b.tag = func(b *blob.ListObject) string {
-		var s types.Object
-		if b.As(&s) {
-			return aws.ToString(s.ETag)
-		}
-		return ""
-	}
-	b.pin = func(as func(any) bool, tag string) error {
-		var in *s3.GetObjectInput
-		if as(&in) && tag != "" {
-			in.IfMatch = aws.String(tag)
-		}
-		return nil
-	}
-	b.answer = func(err error) (status int, code string) {
-		var answer *awshttp.ResponseError
-		var api smithy.APIError
-		if errors.As(err, &answer) {
-			status = answer.HTTPStatusCode()
-		}
-		if errors.As(err, &api) {
-			code = api.ErrorCode()
-		}
-		return status, code
-	}
-	return b, nil
+	return objectstore.S3(c.s3, name, c.CloseIdleConnections)
 }
 
 // client sends every request through the guard, and refuses an answer of more than most bytes.

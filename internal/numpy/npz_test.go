@@ -1,4 +1,4 @@
-package npz
+package numpy
 
 import (
 	"archive/zip"
@@ -13,7 +13,7 @@ import (
 // TestArchive: what is written is read again, with its types and shapes.
 func TestArchive(t *testing.T) {
 	var b bytes.Buffer
-	w := NewWriter(&b)
+	w := NewArchive(&b)
 	w.Array("time", []int64{-1, 1 << 60}, 0)
 	w.Array("x", []float32{1, 2, 3, float32(math.Inf(1))}, 2)
 	w.Array("none", []uint32{}, 0)
@@ -21,7 +21,7 @@ func TestArchive(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	a, err := Read(b.Bytes(), 1<<20)
+	a, err := ReadArchive(b.Bytes(), 1<<20)
 	if err != nil {
 		t.Fatalf("Read: %v", err)
 	}
@@ -45,33 +45,33 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestDamage: input that is no archive, or another one than the caller wants, is refused with the name
-// of the member.
+// TestDamage: input that is no archive, or another one than the caller wants, is refused with the
+// name of the member.
 func TestDamage(t *testing.T) {
 	var b bytes.Buffer
-	w := NewWriter(&b)
+	w := NewArchive(&b)
 	w.Array("x", []float32{1, 2, 3, 4}, 2)
 	if err := w.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
 	good := b.Bytes()
-	if _, err := Read(good[:len(good)/2], 1<<20); !errors.Is(err, ErrFormat) {
+	if _, err := ReadArchive(good[:len(good)/2], 1<<20); !errors.Is(err, ErrArchive) {
 		t.Errorf("a half: %v", err)
 	}
-	if _, err := Read(good, 8); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "x.npy") {
+	if _, err := ReadArchive(good, 8); !errors.Is(err, ErrArchive) || !strings.Contains(err.Error(), "x.npy") {
 		t.Errorf("more than the limit: %v", err)
 	}
-	a, err := Read(good, 16)
+	a, err := ReadArchive(good, 16)
 	if err != nil {
 		t.Fatalf("just within the limit: %v", err)
 	}
-	if _, _, err := Values[float64](a, "x"); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "<f8") {
+	if _, _, err := Values[float64](a, "x"); !errors.Is(err, ErrArchive) || !strings.Contains(err.Error(), "<f8") {
 		t.Errorf("another type: %v", err)
 	}
-	if _, _, err := Values[float32](a, "y"); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "array y") {
+	if _, _, err := Values[float32](a, "y"); !errors.Is(err, ErrArchive) || !strings.Contains(err.Error(), "array y") {
 		t.Errorf("a missing array: %v", err)
 	}
-	if err := a.JSON("x", &struct{}{}); !errors.Is(err, ErrFormat) {
+	if err := a.JSON("x", &struct{}{}); !errors.Is(err, ErrArchive) {
 		t.Errorf("an array as a document: %v", err)
 	}
 	b.Reset()
@@ -82,7 +82,8 @@ func TestDamage(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(b.Bytes(), 1<<20); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "program.exe") {
+	_, err = ReadArchive(b.Bytes(), 1<<20)
+	if !errors.Is(err, ErrArchive) || !strings.Contains(err.Error(), "program.exe") {
 		t.Errorf("a member of another kind: %v", err)
 	}
 }

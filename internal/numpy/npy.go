@@ -1,6 +1,7 @@
-// Package npy reads and writes arrays in the .npy format of NumPy, versions 1.0 to 3.0: numbers in
-// little-endian order and C order.
-package npy
+// Package numpy reads and writes the files of NumPy. A .npy file has an array of numbers, here in
+// little-endian order and C order. A .npz archive is a ZIP file that has a .npy file for each
+// array, and here JSON documents beside them.
+package numpy
 
 import (
 	"bytes"
@@ -54,11 +55,7 @@ func ElementBytes(t string) int64 {
 // Read reads a file with at most limit bytes of elements. It reads to the end of r, where no byte
 // may follow the elements.
 func Read(r io.Reader, limit int64) (*Array, error) {
-	head, err := readHeader(r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := parseHeader(head)
+	a, err := ReadHeader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +80,15 @@ func Read(r io.Reader, limit int64) (*Array, error) {
 	return a, nil
 }
 
-// readHeader reads up to the elements, and returns the text of the header.
-func readHeader(r io.Reader) (string, error) {
+// ReadHeader reads up to the elements, in a version of 1.0 to 3.0. It returns the array without
+// elements.
+func ReadHeader(r io.Reader) (*Array, error) {
 	var start [8]byte
-	if _, err := io.ReadFull(r, start[:]); err != nil || !bytes.Equal(start[:6], magic) {
-		return "", fmt.Errorf("it does not begin with \\x93NUMPY: %w", ErrFormat)
+	if err := readFull(r, start[:]); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(start[:6], magic) {
+		return nil, fmt.Errorf("it does not begin with \\x93NUMPY: %w", ErrFormat)
 	}
 	length, n := make([]byte, 4), 4
 	switch start[6] {
@@ -95,20 +96,32 @@ func readHeader(r io.Reader) (string, error) {
 		n = 2
 	case 2, 3:
 	default:
-		return "", fmt.Errorf("version %d: save it with numpy.save: %w", start[6], ErrFormat)
+		return nil, fmt.Errorf("version %d: save it with numpy.save: %w", start[6], ErrFormat)
 	}
-	if _, err := io.ReadFull(r, length[:n]); err != nil {
-		return "", fmt.Errorf("it ends in its header: %w", ErrFormat)
+	if err := readFull(r, length[:n]); err != nil {
+		return nil, err
 	}
 	size := binary.LittleEndian.Uint32(length)
 	if size > maxHeader {
-		return "", fmt.Errorf("a header of %d bytes, at most %d: %w", size, maxHeader, ErrFormat)
+		return nil, fmt.Errorf("a header of %d bytes, at most %d: %w", size, maxHeader, ErrFormat)
 	}
 	text := make([]byte, size)
-	if _, err := io.ReadFull(r, text); err != nil {
-		return "", fmt.Errorf("it ends in its header: %w", ErrFormat)
+	if err := readFull(r, text); err != nil {
+		return nil, err
 	}
-	return string(text), nil
+	return parseHeader(string(text))
+}
+
+// readFull fills b with bytes of a header.
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("it ends in its header: %w", ErrFormat)
+	case err != nil:
+		return fmt.Errorf("read .npy: %w", err)
+	}
+	return nil
 }
 
 // parseHeader returns the array that a header describes, without elements.
