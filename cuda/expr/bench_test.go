@@ -88,7 +88,8 @@ func TestWorkloads(t *testing.T) {
 	d, s := open(t)
 	n, of := *elements, workloads
 	if *deviceName == "emulated" {
-		n, of = min(n, int64(testlong.Of(20_000, 5_000))), testlong.Few(workloads, 4) // the compiler takes seconds for each
+		n = min(n, int64(testlong.Of(20_000, 5_000)))
+		of = testlong.Few(workloads, 4) // the compiler takes seconds for each
 	}
 	rates := map[bool]float64{}
 	for _, w := range of {
