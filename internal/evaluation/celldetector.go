@@ -103,7 +103,8 @@ func (d *CellDetector) Run(times []int64, rows []float32, features int) (CellOut
 		Pages: page, PageBytes: uint64(layout.PageBytes), Layout: layout.Table(), Params: b.ParamBlock(),
 		Weights: b.Weights(d.options.Seed), Runs: device.Bytes(kernels.Run{Count: uint32(n)}.Words(nil)), Times: times,
 		Features: doubles, Scores: out.Scores, Decisions: out.Decisions,
-		Counts: make([]uint32, n*len(d.cell.Candidates)), Leaders: make([]uint32, n), Rounds: make([]uint64, n), Host: page,
+		Counts: make([]uint32, n*len(d.cell.Candidates)), Leaders: make([]uint32, n), Rounds: make([]uint64, n),
+		Host: page,
 	})
 	return out, nil
 }

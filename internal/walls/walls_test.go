@@ -99,12 +99,14 @@ var onlyImporter = map[string][]string{
 	// Each program that imports them has all compute kernels of the Arrow library, 17 MB.
 	"github.com/apache/arrow-go/v18/arrow/compute": {},
 	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest", "examples/operations"},
-	"google.golang.org/api":                        {"internal/objectstore", "internal/bucket/cloud", "cpuagents/remote/cloud"},
-	"github.com/jackc/pgx/v5":                      {"cpuagents/remote/postgres"},
-	"modernc.org/sqlite":                           {"cpuagents/remote/sqlite"},
-	module + "/cpuagents/remote/cloud":             {"cpuagents/remote/drivers"},
-	module + "/cpuagents/remote/postgres":          {"cpuagents/remote/drivers", "cpuagents/internal/postgrestest"},
-	module + "/cpuagents/remote/sqlite":            {"cpuagents/remote/drivers"},
+	"google.golang.org/api": {
+		"internal/objectstore", "internal/bucket/cloud", "cpuagents/remote/cloud",
+	},
+	"github.com/jackc/pgx/v5":             {"cpuagents/remote/postgres"},
+	"modernc.org/sqlite":                  {"cpuagents/remote/sqlite"},
+	module + "/cpuagents/remote/cloud":    {"cpuagents/remote/drivers"},
+	module + "/cpuagents/remote/postgres": {"cpuagents/remote/drivers", "cpuagents/internal/postgrestest"},
+	module + "/cpuagents/remote/sqlite":   {"cpuagents/remote/drivers"},
 	// The commands register drivers. A package that does so is in nearly all tests, which then link
 	// the clients of clouds and databases for seconds each.
 	module + "/cpuagents/remote/drivers": {"cmd/exoswarm", "cmd/cpuagent"},
