@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -87,8 +88,8 @@ func (s *DetectorSpec) Check() error {
 		}
 	}
 	switch {
-	case s.BatchRows < 0 || s.BatchRows > defaultBatchRows:
-		return bad("batch_rows %d: use 1 to %d", s.BatchRows, defaultBatchRows)
+	case s.BatchRows < 0 || s.BatchRows > batch.MaxRows:
+		return bad("batch_rows %d: use 1 to %d", s.BatchRows, batch.MaxRows)
 	case len(s.Candidates) == 0 || len(s.Columns.Features) == 0:
 		return bad("candidates and columns.features must not be empty")
 	case len(s.Sources) == 0 || len(s.Sources) > maxRemote:
@@ -153,17 +154,13 @@ type detection struct {
 	log   *jobLogger
 
 	// Of the goroutine that feeds.
-	obs     batch.Observations
-	bytes   int
+	batch   *feed.Batch
 	next    commitlog.Mark // the state behind the rows that were read
 	dirty   bool           // next has more than the last mark
 	readers []*source.LastingReader
-	trimmed uint64             // marks at the last trim of the journals
-	evict   *eviction.Eviction // nil if entities keep their groups
-	// settled are by shard entries of the logs of the swarm. The answers up to them may have states
-	// that are not stored yet; nil when they are.
-	settled []uint64
-	looked  time.Time // for a later attempt
+	trimmed uint64          // marks at the last trim of the journals
+	evict   *feed.Evictions // nil if entities keep their groups
+	looked  time.Time       // for a later attempt
 
 	rejected string // place and reason of the last rejected row
 
@@ -176,8 +173,8 @@ type detection struct {
 	rowsReported uint64          // at the last report
 	summaries    *explainlog.Log // of the goroutine that collects; nil without explanations
 	answers      *commitlog.Answers
-	answered     []*statelog.Answered // by shard: the entries whose decisions the sinks have taken
-	agents       uint64               // of a group
+	window       feed.Window // the entries whose decisions the sinks have not taken
+	agents       int         // of a group
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -227,7 +224,7 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 		return jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)
 	}
 	if d.spec.BatchRows == 0 {
-		d.spec.BatchRows = defaultBatchRows
+		d.spec.BatchRows = batch.MaxRows
 	}
 	d.spec.Columns.AnyOrder = true
 	if err := d.spec.Check(); err != nil {
@@ -288,7 +285,7 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 		if d.evict.States, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
 			return err
 		}
-		d.settled = slices.Clone(d.state.After)
+		d.evict.Log, d.evict.Settled = d.state, slices.Clone(d.state.After)
 	}
 	if err := d.openSummaries(ctx); err != nil {
 		return err
@@ -306,15 +303,15 @@ func (d *detection) openEntities(held *inputmem.Hold) commitlog.Dictionary {
 	most := d.spec.Columns.Entities()
 	switch {
 	case most > 0 && d.spec.Evict != nil:
-		d.evict = eviction.New(eviction.Options{
+		d.evict = &feed.Evictions{Eviction: eviction.New(eviction.Options{
 			Most: most, After: d.spec.Evict.after(), StateBytes: d.spec.Evict.StateBytes, Hold: held,
 			Group:   d.record.EntityGroup,
-			ShardOf: func(i int) int { return d.record.ShardOf(d.record.EntityGroup(i)) },
-		})
+			ShardOf: feed.Groups{Record: d.record, Keyed: true}.ShardOf,
+		})}
 		d.names = d.evict.Names
 		return d.evict
 	case most > 0:
-		d.entities = newEntities(most, held)
+		d.entities = feed.NewEntities(most, held)
 		d.names = d.entities
 		return d.entities
 	}
@@ -413,7 +410,7 @@ func (d *detection) openAnswers(ctx context.Context) error {
 		return err
 	}
 	c := d.state.Collected
-	d.agents, d.counted, d.reached = uint64(of.AgentsPerGroup), c.Counted, c.Answer
+	d.agents, d.counted, d.reached = of.AgentsPerGroup, c.Counted, c.Answer
 	from := c.Answer + 1
 	if d.summaries != nil {
 		from = d.summaries.Next()
@@ -422,8 +419,9 @@ func (d *detection) openAnswers(ctx context.Context) error {
 	if d.answers, at, err = d.state.Answers(ctx, from); err != nil {
 		return err
 	}
-	for _, entry := range at {
-		d.answered = append(d.answered, statelog.NewAnswered(entry))
+	d.window = feed.NewWindow(at)
+	if d.evict != nil {
+		d.evict.Window = d.window
 	}
 	if n := d.answers.Trimmed(); n > 0 {
 		d.log.Warn("answers were removed before the sinks had their decisions: the log was trimmed", "answers", n)
@@ -444,10 +442,7 @@ const finishPatience = 20 * time.Second
 func (d *detection) awaitLast(work context.Context) error {
 	ctx, cancel := context.WithTimeout(work, finishPatience)
 	defer cancel()
-	var err error
-	for k, entry := range d.state.After {
-		err = errors.Join(err, d.awaitAnswer(ctx, k, entry))
-	}
+	err := d.window.All(ctx, d.state.After)
 	if err == nil || work.Err() != nil {
 		return err
 	}
@@ -483,7 +478,7 @@ func (d *detection) report(now bool) {
 		d.reported, d.rowsReported = at, p.Rows
 		p.Pending = p.Rows - min(p.Rows, p.Decisions+p.Sum())
 		if d.entities != nil {
-			p.Entities = d.entities.len()
+			p.Entities = d.entities.Len()
 		}
 		p.LatencyP50 = float64(d.hist.ValueAtPercentile(50)) / 1000
 		p.LatencyP99 = float64(d.hist.ValueAtPercentile(99)) / 1000

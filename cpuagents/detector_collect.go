@@ -112,7 +112,7 @@ func (d *detection) unserved(since time.Time) time.Time {
 	defer d.mu.Unlock()
 	due := false
 	for k, entry := range d.due {
-		due = due || entry > d.answered[k].Entry()
+		due = due || entry > d.window.Answered(k)
 	}
 	switch {
 	case !due:
@@ -127,7 +127,7 @@ func (d *detection) unserved(since time.Time) time.Time {
 
 // entry processes one entry of the log of decisions. Its steps are in this order: the states of
 // evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
-// feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that
+// feed, which waits for answers, runs ahead of no sink by more than feed.Unanswered batches. A batch that
 // the swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
 	if d.summaries != nil {
@@ -177,7 +177,7 @@ func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
 	d.now.Waiting = ""
 	d.reached = e.Place
 	d.mu.Unlock()
-	d.answered[e.Shard].Reach(e.Seq)
+	d.window.Reach(e.Shard, e.Seq)
 	d.report(false)
 	return nil
 }
@@ -188,7 +188,7 @@ func (d *detection) decisions(e commitlog.Answer) (*batch.Decisions, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.spec.Name, err)
 	}
-	if err := d.number(e.Shard, got); err != nil {
+	if err := d.state.Groups.Renumber(e.Shard, d.agents, got); err != nil {
 		return nil, err
 	}
 	return got, d.known(got)

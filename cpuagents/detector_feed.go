@@ -55,7 +55,7 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 	defer stop(nil)
 	resources := d.sourceResources()
 	resources.Logger = d.log.Logger
-	d.obs.Width = len(d.spec.Columns.Features)
+	d.batch = d.newBatch()
 	started := false
 	defer func() {
 		if started {
@@ -191,7 +191,7 @@ func (d *detection) take(work context.Context, p piece) error {
 			}
 		}
 		if t.rejected == nil && d.entities != nil {
-			g, _, full, err := d.entities.add(t.row.Key)
+			g, _, full, err := d.entities.Add(t.row.Key)
 			if err != nil {
 				return err
 			}
@@ -208,8 +208,8 @@ func (d *detection) take(work context.Context, p piece) error {
 			d.reject(t.rejected)
 			continue
 		}
-		d.add(group, &t.row, t.read)
-		if d.obs.Len() >= d.spec.BatchRows || d.bytes >= maxBatchBytes {
+		d.next.Rows++
+		if d.batch.Add(group, &t.row, t.read) {
 			if err := d.flush(work); err != nil {
 				return err
 			}
@@ -228,20 +228,6 @@ func (d *detection) take(work context.Context, p piece) error {
 		return d.flush(work)
 	}
 	return nil
-}
-
-// add adds a row to the batch, whose size it estimates: a batch must fit into a message of the log.
-func (d *detection) add(group int, row *rows.Row, read time.Time) {
-	o := &d.obs
-	o.Group = append(o.Group, uint32(group))
-	o.Row = append(o.Row, row.Number)
-	o.Time = append(o.Time, row.Time)
-	o.Read = append(o.Read, read.UnixNano())
-	o.Features = append(o.Features, row.Features...)
-	o.Timestamp = append(o.Timestamp, row.Timestamp)
-	o.Value = append(o.Value, row.Values...)
-	d.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
-	d.next.Rows++
 }
 
 // reject counts a row that cannot be used. The log of the job has the first one of each minute. The
@@ -273,7 +259,7 @@ func (d *detection) flush(work context.Context) error {
 	next := d.next
 	next.Sources = append([]source.Place{}, d.next.Sources...)
 	var err error
-	if d.obs.Len() == 0 {
+	if d.batch.Len() == 0 {
 		err = d.state.Note(work, next)
 	} else {
 		err = d.append(work, next)
@@ -293,12 +279,12 @@ func (d *detection) flush(work context.Context) error {
 // only if the log of the swarm has the batch (see mark): a kill at any moment leaves both or
 // neither.
 func (d *detection) append(work context.Context, next commitlog.Mark) error {
-	parts, err := d.parts(&d.obs)
+	parts, err := d.state.Groups.Split(&d.batch.Observations)
 	if err != nil {
 		return err
 	}
 	for _, p := range parts {
-		if err := d.awaitWindow(work, p.Shard); err != nil {
+		if err := d.window.Room(work, p.Shard, d.state.End(p.Shard)); err != nil {
 			return err
 		}
 	}
@@ -306,8 +292,7 @@ func (d *detection) append(work context.Context, next commitlog.Mark) error {
 		return err
 	}
 	d.noteAppended()
-	d.obs.Reset()
-	d.bytes = 0
+	d.batch.Reset()
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
@@ -50,7 +51,7 @@ type stream struct {
 	counted  StreamProgress // the state as of the last count
 
 	answered chan struct{}   // collect has increased decided
-	entities *entities       // nil for a job without a key
+	entities *feed.Entities  // nil for a job without a key
 	evict    *runEviction    // nil if entities keep their groups
 	names    encode.Entities // of the groups in the outputs; nil without a key
 	read     uint64          // batches whose rows were read, by mu

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -17,7 +18,7 @@ import (
 func TestMain(m *testing.M) { leak.Check(m) }
 
 // openLogs returns the logs of a swarm with some shards on a server.
-func openLogs(t *testing.T, shards int) (record swarms.Swarm, log func(int, swarms.Direction) swarms.Log) {
+func openLogs(t testing.TB, shards int) (record swarms.Swarm, log func(int, swarms.Direction) swarms.Log) {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
@@ -57,7 +58,7 @@ func at(rows uint64) Mark {
 }
 
 // part is the part of a shard.
-func part(shard int, text string) Part { return Part{Shard: shard, Data: []byte(text)} }
+func part(shard int, text string) feed.Part { return feed.Part{Shard: shard, Data: []byte(text)} }
 
 // TestHiddenBatch: a take-over that ends between its mark and its queries does not hide the batch that
 // the earlier attempt appends after that mark.
@@ -65,11 +66,11 @@ func TestHiddenBatch(t *testing.T) {
 	for _, shards := range []int{1, 2} {
 		record, log := openLogs(t, shards)
 		s := reopen(t, record, log)
-		if err := s.Commit(t.Context(), []Part{part(0, "a")}, at(1)); err != nil {
+		if err := s.Commit(t.Context(), []feed.Part{part(0, "a")}, at(1)); err != nil {
 			t.Fatal(err)
 		}
 		before := s.Last
-		if err := s.Commit(t.Context(), []Part{part(0, "b")}, at(2)); err != nil {
+		if err := s.Commit(t.Context(), []feed.Part{part(0, "b")}, at(2)); err != nil {
 			t.Fatal(err)
 		}
 		marks := statelog.New(log(markShard, swarms.In), entryMark)
@@ -90,14 +91,14 @@ func TestHiddenBatch(t *testing.T) {
 func TestParts(t *testing.T) {
 	record, log := openLogs(t, 3)
 	s := reopen(t, record, log)
-	if err := s.Commit(t.Context(), []Part{part(0, "a"), part(2, "b")}, at(2)); err != nil {
+	if err := s.Commit(t.Context(), []feed.Part{part(0, "a"), part(2, "b")}, at(2)); err != nil {
 		t.Fatal(err)
 	}
 	if s = reopen(t, record, log); s.Last.Rows != 2 || len(s.Missing) > 0 {
 		t.Fatalf("the last mark has %d rows, and %v are missing", s.Last.Rows, s.Missing)
 	}
 	// lost stores the mark of a batch and only some of its parts.
-	lost := func(s *State, rows uint64, stored int, parts ...Part) {
+	lost := func(s *State, rows uint64, stored int, parts ...feed.Part) {
 		t.Helper()
 		m := at(rows)
 		m.Before, m.Batch.Number = s.Last.Sources, s.Last.Batch.Number+1
@@ -126,10 +127,10 @@ func TestParts(t *testing.T) {
 			t.Fatalf("the last mark is %+v, and %v are missing", s.Last, s.Missing)
 		}
 	}
-	if err := s.Complete(t.Context(), []Part{part(0, "f")}); err == nil {
+	if err := s.Complete(t.Context(), []feed.Part{part(0, "f")}); err == nil {
 		t.Error("one part of two completes a batch")
 	}
-	if err := s.Complete(t.Context(), []Part{part(0, "F"), part(2, "G")}); err != nil || len(s.Missing) > 0 {
+	if err := s.Complete(t.Context(), []feed.Part{part(0, "F"), part(2, "G")}); err != nil || len(s.Missing) > 0 {
 		t.Fatalf("Complete: %v, missing are %v", err, s.Missing)
 	}
 	if s = reopen(t, record, log); s.Last.Rows != 6 || len(s.Missing) > 0 || s.Last.Sources[0].Rows != 6 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -66,6 +67,7 @@ type State struct {
 	Bases     []uint64
 	Collected Collected
 
+	Groups feed.Groups
 	record swarms.Swarm
 	log    func(shard int, d swarms.Direction) swarms.Log
 	in     []swarms.Log
@@ -79,6 +81,7 @@ type State struct {
 // append any more. Each log of the swarm has an entry more then, which is a query.
 func Open(ctx context.Context, o Options) (*State, error) {
 	s := &State{
+		Groups: feed.Groups{Record: o.Record, Keyed: o.Dictionary != nil},
 		record: o.Record, log: o.Log, known: o.Dictionary,
 		marks: statelog.New(o.Log(markShard, swarms.In), entryMark),
 		keys:  statelog.NewKeys(o.Log(statelog.KeyShard, swarms.In)),
@@ -123,24 +126,8 @@ func Open(ctx context.Context, o Options) (*State, error) {
 	return s, s.out.Read(ctx, s.out.Last(), func(data []byte) error { return json.Unmarshal(data, &s.Collected) })
 }
 
-// Group returns the group in the swarm of entity number i, or of source number i without a key.
-func (s *State) Group(i int) int {
-	if s.known == nil {
-		return i
-	}
-	return s.record.EntityGroup(i)
-}
-
-// Entity returns the number whose Group is a group.
-func (s *State) Entity(group int) int {
-	if s.known == nil {
-		return group
-	}
-	return s.record.GroupEntity(group)
-}
-
-// ShardOf returns the shard that has entity number i.
-func (s *State) ShardOf(i int) int { return s.record.ShardOf(s.Group(i)) }
+// End returns the last known entry of the log of a shard.
+func (s *State) End(shard int) uint64 { return s.After[shard] }
 
 // Marks returns the number of the last mark. It grows with each batch.
 func (s *State) Marks() uint64 { return s.marks.Last() }
@@ -324,7 +311,7 @@ func (s *State) readKeys(ctx context.Context) error {
 			return jobs.Errorf(jobs.CodeInternal, "the keys of the detector have group %d of %d: delete the detector "+
 				"and create it again", keys[i].Group, s.record.Groups)
 		}
-		keys[i].Group = s.Entity(keys[i].Group)
+		keys[i].Group = s.Groups.Number(keys[i].Group)
 	}
 	return s.known.Restore(keys)
 }
@@ -342,7 +329,7 @@ func (s *State) storeKeys(ctx context.Context) error {
 	}
 	all := make([]statelog.Assignment, len(keys))
 	for i, key := range keys {
-		all[i] = statelog.Assignment{Group: s.Group(first + i), Key: key}
+		all[i] = statelog.Assignment{Group: s.Groups.Group(first + i), Key: key}
 	}
 	return s.keys.Assign(ctx, all, 0, s.addKeys)
 }
@@ -374,12 +361,12 @@ func (s *State) Assign(ctx context.Context, all []statelog.Assignment) error {
 	for k := range s.in {
 		var of []statelog.Assignment
 		for i := range all {
-			if s.ShardOf(all[i].Group) != k {
+			if s.Groups.ShardOf(all[i].Group) != k {
 				continue
 			}
 			all[i].After = s.After[k]
 			one := all[i]
-			one.Group = s.Group(one.Group)
+			one.Group = s.Groups.Group(one.Group)
 			of = append(of, one)
 		}
 		if err := s.keys.Assign(ctx, of, s.After[k], s.addKeys); err != nil {
@@ -389,15 +376,9 @@ func (s *State) Assign(ctx context.Context, all []statelog.Assignment) error {
 	return nil
 }
 
-// Part is the part of a batch that one shard gets.
-type Part struct {
-	Shard int
-	Data  []byte
-}
-
 // Commit stores a batch of observations with the state behind it, both or none. m has the places
 // and the counts. Each shard has one part at most.
-func (s *State) Commit(ctx context.Context, parts []Part, m Mark) error {
+func (s *State) Commit(ctx context.Context, parts []feed.Part, m Mark) error {
 	if err := s.storeKeys(ctx); err != nil {
 		return err
 	}
@@ -406,7 +387,7 @@ func (s *State) Commit(ctx context.Context, parts []Part, m Mark) error {
 }
 
 // Complete appends the parts of the last batch that shards lack, one for each of Missing.
-func (s *State) Complete(ctx context.Context, parts []Part) error {
+func (s *State) Complete(ctx context.Context, parts []feed.Part) error {
 	if len(parts) != len(s.Missing) {
 		return jobs.Errorf(jobs.CodeInternal, "%d shards of %d get their rows of the last batch again: the journals "+
 			"of the detector were changed by another program: delete the detector and create it again", len(parts),
@@ -419,12 +400,14 @@ func (s *State) Complete(ctx context.Context, parts []Part) error {
 	return nil
 }
 
-// CommitSwap stores a swap of groups of one shard, whose assignments are stored, with the counts. No
+// CommitSwap stores a swap of groups of one shard, whose assignments are stored, and adds to the counts. No
 // row since the last batch is committed. It returns the entry of the swap.
-func (s *State) CommitSwap(ctx context.Context, p Part, evicted, returned uint64) (entry uint64, err error) {
+func (s *State) CommitSwap(ctx context.Context, p feed.Part, evicted, returned uint64) (entry uint64, err error) {
 	m := s.Last
-	m.Before, m.Evicted, m.Returned = m.Sources, evicted, returned
-	if err := s.append(ctx, swarms.EntrySwap, []Part{p}, m); err != nil {
+	m.Before = m.Sources
+	m.Evicted += evicted
+	m.Returned += returned
+	if err := s.append(ctx, swarms.EntrySwap, []feed.Part{p}, m); err != nil {
 		return 0, err
 	}
 	return s.After[p.Shard], nil
@@ -433,7 +416,7 @@ func (s *State) CommitSwap(ctx context.Context, p Part, evicted, returned uint64
 // append appends the parts of a batch, whose keys are stored, at the same time. The mark comes
 // before them: a kill between the two leaves a mark without a part, which committed passes over. The
 // other order would leave rows whose places are not known, and they would be read twice.
-func (s *State) append(ctx context.Context, kind string, parts []Part, m Mark) error {
+func (s *State) append(ctx context.Context, kind string, parts []feed.Part, m Mark) error {
 	number := s.Last.Batch.Number + 1
 	m.Entities, m.Parts = s.keys.Stored(), nil
 	if len(s.in) == 1 {
@@ -464,7 +447,7 @@ func (s *State) append(ctx context.Context, kind string, parts []Part, m Mark) e
 }
 
 // appendPart appends one part. Other clients may append entries of their own, such as questions.
-func (s *State) appendPart(ctx context.Context, kind string, number uint64, p Part) error {
+func (s *State) appendPart(ctx context.Context, kind string, number uint64, p feed.Part) error {
 	k := p.Shard
 	for {
 		err := s.in[k].Append(ctx, s.After[k], swarms.Entry{Kind: kind, Ref: number, Data: p.Data})

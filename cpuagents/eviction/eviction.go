@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ExpireEach is the most entities that lose their groups before a batch because of their time.
-	ExpireEach = 256
+	// expireEach is the most entities that lose their groups before a batch because of their time.
+	expireEach = 256
 	// holdStep is the bytes of memory that are taken at a time, and groupMemory those of a group.
 	holdStep    = 256 << 10
 	groupMemory = 1 << 10
@@ -105,10 +105,43 @@ type Swap struct {
 }
 
 // Changes returns the changes of the roster since the last call, and begins the next batch.
-func (v *Eviction) Changes() []roster.Change {
-	changes := v.Roster.Changes()
-	v.Roster.Expire(ExpireEach)
+func (v *Eviction) Changes() []roster.Change { return Changes(v.Roster) }
+
+// Changes returns the changes of a roster since the last call, and begins the next batch.
+func Changes(r *roster.Roster) []roster.Change {
+	changes := r.Changes()
+	r.Expire(expireEach)
 	return changes
+}
+
+// ShardChanges are changes of one shard that fit into a swap.
+type ShardChanges struct {
+	Shard   int
+	Changes []roster.Change
+}
+
+// Split splits changes into those that need no swap and swaps. A free group that an entity without
+// a state gets needs none. had reports whether an entity has a state, which has bytes, and shardOf
+// returns the shard of a group.
+func Split(changes []roster.Change, bytes int, had func(key string) bool, shardOf func(group int) int,
+) (fresh []roster.Change, swaps []ShardChanges) {
+	var moved [swarms.MaxShards][]roster.Change
+	for _, c := range changes {
+		if c.Old == "" && !had(c.Key) {
+			fresh = append(fresh, c)
+			continue
+		}
+		k := shardOf(c.Group)
+		moved[k] = append(moved[k], c)
+	}
+	for k, of := range moved {
+		for len(of) > 0 {
+			n := swapSize(of, bytes)
+			swaps = append(swaps, ShardChanges{k, of[:n]})
+			of = of[n:]
+		}
+	}
+	return fresh, swaps
 }
 
 // Plan makes the swaps of changes. answered returns the last entry of a shard whose answer is stored.
@@ -116,27 +149,21 @@ func (v *Eviction) Plan(changes []roster.Change, answered func(shard int) uint64
 	if err := v.charge(); err != nil {
 		return p, err
 	}
-	var moved [swarms.MaxShards][]roster.Change
-	for _, c := range changes {
-		if c.Old == "" && !v.knows(c.Key, answered) {
-			p.Fresh = append(p.Fresh, statelog.Assignment{Group: c.Group, Key: c.Key})
-			continue
-		}
-		k := v.o.ShardOf(c.Group)
-		moved[k] = append(moved[k], c)
-	}
-	for k, of := range moved {
-		for len(of) > 0 {
-			n := SwapSize(of, v.o.StateBytes)
-			s := Swap{Shard: k, v: v, moved: of[:n]}
-			for _, c := range s.moved {
-				s.Assigned = append(s.Assigned, statelog.Assignment{Group: c.Group, Key: c.Key})
-			}
-			p.Swaps = append(p.Swaps, s)
-			of = of[n:]
-		}
+	knows := func(key string) bool { return v.knows(key, answered) }
+	fresh, swaps := Split(changes, v.o.StateBytes, knows, v.o.ShardOf)
+	p.Fresh = assignments(fresh)
+	for _, s := range swaps {
+		p.Swaps = append(p.Swaps, Swap{Shard: s.Shard, Assigned: assignments(s.Changes), v: v, moved: s.Changes})
 	}
 	return p, nil
+}
+
+// assignments returns the assignments of changes.
+func assignments(of []roster.Change) (all []statelog.Assignment) {
+	for _, c := range of {
+		all = append(all, statelog.Assignment{Group: c.Group, Key: c.Key})
+	}
+	return all
 }
 
 // knows reports whether an entity had a group before, whose state is stored or will be.
@@ -196,9 +223,9 @@ func (s *Swap) Stored(entry uint64, answered func(shard int) uint64) {
 	}
 }
 
-// SwapSize returns how many of some changes one swap has, with states of so many bytes. Both the swap
+// swapSize returns how many of some changes one swap has, with states of so many bytes. Both the swap
 // and its answer fit into a message, with a state as base64 and a key as JSON.
-func SwapSize(moved []roster.Change, state int) (n int) {
+func swapSize(moved []roster.Change, state int) (n int) {
 	for bytes := 0; n < len(moved) && bytes < swarms.MaxState/2; n++ {
 		bytes += (state+2)/3*4 + 6*len(moved[n].Old) + 128
 	}

@@ -96,6 +96,6 @@ func (d *detector) answer(ctx context.Context, e commitlog.Answer) error {
 		d.answers.Trim(min(e.Place, d.summaries.Oldest()) + 1)
 	}
 	d.output.reached.Store(e.Place)
-	d.answered[e.Shard].Reach(e.Seq)
+	d.window.Reach(e.Shard, e.Seq)
 	return nil
 }

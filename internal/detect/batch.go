@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -37,7 +38,7 @@ func (d *detector) feed(ctx, work context.Context) error {
 			return err
 		}
 	}
-	d.obs.Width = len(d.spec.Features)
+	d.batch = feed.NewBatch(len(d.spec.Features), batch.MaxRows)
 	d.columns.Local = rows.NewLocalTimes(d.columns)
 	skip, records := 0, uint64(0)
 	if in.found {
@@ -96,7 +97,7 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 		row, rejected, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			doc.end.Records, doc.end.Local = *records, d.columns.Local.State()
-			d.slow = at.Skip < batchRows
+			d.slow = at.Skip < batch.MaxRows
 			return d.flush(ctx, doc.end)
 		}
 		if err != nil {
@@ -142,32 +143,12 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 		if rows.Early(&row) {
 			d.early++
 		}
-		d.add(group, &row, read)
-		if d.obs.Len() >= batchRows || d.bytes >= batchBytes {
+		if d.batch.Add(group, &row, read) {
 			if err := d.flush(ctx, at); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-// Bounds of a batch, which are those of a stream job.
-const (
-	batchRows  = 4096
-	batchBytes = 480 << 10
-)
-
-// add adds a row, which was read at a time, to the batch.
-func (d *detector) add(group int, row *rows.Row, read time.Time) {
-	o := &d.obs
-	o.Group = append(o.Group, uint32(group))
-	o.Row = append(o.Row, row.Number)
-	o.Time = append(o.Time, row.Time)
-	o.Read = append(o.Read, read.UnixNano())
-	o.Features = append(o.Features, row.Features...)
-	o.Timestamp = append(o.Timestamp, row.Timestamp)
-	o.Value = append(o.Value, row.Values...)
-	d.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
 }
 
 // reject counts and notes a row that cannot be used.
@@ -199,11 +180,11 @@ func (d *detector) flush(ctx context.Context, at position) error {
 		return nil // the batch goes on
 	}
 	if d.evict != nil {
-		if err := d.move(ctx); err != nil {
+		if _, _, err := d.evict.Move(ctx); err != nil {
 			return err
 		}
 	}
-	n := d.obs.Len()
+	n := d.batch.Len()
 	if n == 0 {
 		return nil
 	}
@@ -223,6 +204,5 @@ func (d *detector) sent(n int) {
 	d.counts.rows += uint64(n)
 	d.tally.Rows += uint64(n)
 	d.fresh += uint64(n)
-	d.obs.Reset()
-	d.bytes = 0
+	d.batch.Reset()
 }

@@ -15,15 +15,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -61,8 +60,6 @@ type Options struct {
 }
 
 const (
-	// inFlight is the most batches without an answer.
-	inFlight = 4
 	// snapshotRows is the number of rows after which the state of the agents is stored, and the log
 	// before it removed. A detector that was killed reads at most so many rows of its log again.
 	snapshotRows = 1_000_000
@@ -80,10 +77,9 @@ type detector struct {
 	swarm     *swarmclient.Swarm
 	record    swarms.Swarm
 	answers   *commitlog.Answers
-	known     *dictionary        // nil if entities lose their groups
-	evict     *eviction.Eviction // nil if they keep them
-	settled   []uint64           // by shard: the answers up to it may have states that are not stored; nil if none has
-	redo      *redo              // nil if the last batch is complete
+	known     *feed.Entities  // nil if entities lose their groups
+	evict     *feed.Evictions // nil if they keep them
+	redo      *redo           // nil if the last batch is complete
 	names     encode.Entities
 	state     *state
 	output    *output
@@ -94,13 +90,12 @@ type detector struct {
 	tally     rows.Tally // of this process
 	order     rows.Order
 	early     uint64 // rows of this process with numbers for timestamps that mean times before 1990
-	obs       batch.Observations
-	bytes     int
+	batch     *feed.Batch
 	fresh     uint64   // rows since the last snapshot
 	began     []uint64 // by shard: last entry of an earlier process
 	slow      bool     // the input has fewer rows than fit into a batch
 
-	answered []*statelog.Answered // by shard: the entries whose decisions are written
+	window feed.Window // the entries whose decisions are not written
 }
 
 // Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted.
@@ -143,7 +138,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if d.evict != nil {
-		d.settled = slices.Clone(d.state.last)
+		d.evict.Log, d.evict.Settled = d.state, slices.Clone(d.state.last)
 		d.evict.States, err = statelog.OpenStates(base, log(logShard(d.record, statesShard), swarms.In))
 		if err != nil {
 			return damaged(err)

@@ -162,7 +162,7 @@ func (s *skipFirst) Write(b []byte) (int, error) {
 // decide explains decisions and writes them, with the incidents that end. Those up to the answer at
 // which the output was noted last are written already.
 func (d *detector) decide(e commitlog.Answer, own bool, got *batch.Decisions) error {
-	if err := d.number(e.Shard, got); err != nil {
+	if err := d.state.groups.Renumber(e.Shard, d.spec.AgentsPerGroup, got); err != nil {
 		return err
 	}
 	if err := d.check(got); err != nil {

@@ -8,17 +8,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/eviction"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // openEntities makes the dictionary of the detector.
 func (d *detector) openEntities() (commitlog.Dictionary, error) {
 	if d.spec.EvictAfter == 0 {
-		d.known = &dictionary{groups: map[string]int{}}
+		d.known = feed.NewEntities(d.most, nil)
 		d.names = d.known
 		return d.known, nil
 	}
@@ -27,11 +25,11 @@ func (d *detector) openEntities() (commitlog.Dictionary, error) {
 		return nil, fmt.Errorf("the state of a group: %w", err)
 	}
 	agent, group := bound.StateBytes()
-	d.evict = eviction.New(eviction.Options{
+	d.evict = &feed.Evictions{Eviction: eviction.New(eviction.Options{
 		Most: d.most, After: time.Duration(d.spec.EvictAfter), StateBytes: agent*d.spec.AgentsPerGroup + group,
 		Group:   d.record.EntityGroup,
-		ShardOf: func(i int) int { return d.record.ShardOf(d.record.EntityGroup(i)) },
-	})
+		ShardOf: feed.Groups{Record: d.record, Keyed: true}.ShardOf,
+	})}
 	d.names = d.evict.Names
 	return d.evict, nil
 }
@@ -41,7 +39,7 @@ func (d *detector) entities() int {
 	if d.evict != nil {
 		return d.evict.Roster.Len()
 	}
-	return len(d.known.keys)
+	return d.known.Len()
 }
 
 // openAnswers opens the answers that are not written, and those that the explainer has not seen.
@@ -61,8 +59,9 @@ func (d *detector) openAnswers(ctx context.Context, log func(shard int, dir swar
 	if d.answers, at, err = commitlog.OpenAnswers(ctx, o); err != nil {
 		return damaged(err)
 	}
-	for _, entry := range at {
-		d.answered = append(d.answered, statelog.NewAnswered(entry))
+	d.window = feed.NewWindow(at)
+	if d.evict != nil {
+		d.evict.Window = d.window
 	}
 	d.output.reached.Store(d.state.out.Answer)
 	return nil
@@ -72,8 +71,8 @@ func (d *detector) openAnswers(ctx context.Context, log func(shard int, dir swar
 // holds the groups of all others is appended first, with the position before the row.
 func (d *detector) entity(ctx context.Context, row *rows.Row, before position) (i int, ok bool, err error) {
 	if d.evict == nil {
-		i, ok = d.known.add(row.Key, d.most)
-		return i, ok, nil
+		i, _, full, err := d.known.Add(row.Key)
+		return i, !full, err
 	}
 	for {
 		if i, ok = d.evict.Roster.Group(row.Key, row.Time); ok {
@@ -89,73 +88,20 @@ func (d *detector) entity(ctx context.Context, row *rows.Row, before position) (
 }
 
 // awaitAll waits until everything that was appended is answered, and the answers are written.
-func (d *detector) awaitAll(ctx context.Context) error {
-	for k, entry := range d.state.last {
-		if err := d.answered[k].Await(ctx, entry); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitAnswer waits until an entry of a shard is answered.
-func (d *detector) awaitAnswer(ctx context.Context, shard int, entry uint64) error {
-	return d.answered[shard].Await(ctx, entry)
-}
-
-// awaitWindow waits until few entries of a shard have no answer.
-func (d *detector) awaitWindow(ctx context.Context, shard int) error {
-	return d.awaitAnswer(ctx, shard, d.state.last[shard]-min(d.state.last[shard], inFlight))
-}
+func (d *detector) awaitAll(ctx context.Context) error { return d.window.All(ctx, d.state.last) }
 
 // parts returns the batch by shard, packed, and waits until each shard may have it.
-func (d *detector) parts(ctx context.Context) (all []part, err error) {
-	places := make([][]int, d.record.ShardCount())
-	if len(places) > 1 {
-		for i, of := range d.obs.Group {
-			_, k := d.state.group(int(of))
-			places[k] = append(places[k], i)
-		}
+func (d *detector) parts(ctx context.Context) ([]feed.Part, error) {
+	all, err := d.state.groups.Split(&d.batch.Observations)
+	if err != nil {
+		return nil, err
 	}
-	for k := range places {
-		o := &d.obs
-		if len(places) > 1 {
-			if len(places[k]) == 0 {
-				continue
-			}
-			o = d.obs.Pick(places[k])
-			for i, of := range o.Group {
-				group, _ := d.state.group(int(of))
-				o.Group[i] = uint32(group)
-			}
-		}
-		if err := d.awaitWindow(ctx, k); err != nil {
+	for _, p := range all {
+		if err := d.window.Room(ctx, p.Shard, d.state.End(p.Shard)); err != nil {
 			return nil, err
 		}
-		data, err := o.Pack()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, part{k, data})
 	}
 	return all, nil
-}
-
-// number gives decisions the groups and leaders of a swarm with one shard: the numbers of entities.
-func (d *detector) number(shard int, got *batch.Decisions) error {
-	if d.record.ShardCount() == 1 {
-		return nil
-	}
-	agents := uint64(d.spec.AgentsPerGroup)
-	for i, group := range got.Group {
-		if int(group) >= d.record.Groups || d.record.ShardOf(int(group)) != shard {
-			return jobs.Errorf(jobs.CodeInternal, "a decision for group %d from shard %d", group, shard)
-		}
-		of := uint64(d.record.GroupEntity(int(group)))
-		got.Group[i] = uint32(of)
-		got.Leader[i] += (of - uint64(group)) * agents // unsigned numbers wrap around
-	}
-	return nil
 }
 
 // redo is a batch of which a process that was killed has stored some parts. Its rows are read again
@@ -188,14 +134,14 @@ func (d *detector) drop(in *input) bool {
 func (d *detector) repeat(ctx context.Context, i int, row *rows.Row, rejected *rows.Reject, read time.Time, at position,
 ) error {
 	if rejected == nil {
-		if _, k := d.state.group(i); slices.Contains(d.state.missing, k) {
-			d.add(i, row, read)
+		if slices.Contains(d.state.missing, d.state.groups.ShardOf(i)) {
+			d.batch.Add(i, row, read)
 		}
 	}
 	if at.Records < d.redo.to.Records {
 		return nil
 	}
-	n := d.obs.Len()
+	n := d.batch.Len()
 	parts, err := d.parts(ctx)
 	if err != nil {
 		return err
@@ -205,49 +151,6 @@ func (d *detector) repeat(ctx context.Context, i int, row *rows.Row, rejected *r
 	}
 	d.redo = nil
 	d.sent(n)
-	return nil
-}
-
-// move appends the swaps of the entities that lose and get groups with the batch, before it.
-func (d *detector) move(ctx context.Context) error {
-	changes := d.evict.Changes()
-	if len(changes) == 0 {
-		return nil
-	}
-	for k, entry := range d.settled {
-		if err := d.awaitAnswer(ctx, k, entry); err != nil {
-			return err
-		}
-	}
-	d.settled = nil
-	answered := func(shard int) uint64 { return d.answered[shard].Entry() }
-	plan, err := d.evict.Plan(changes, answered)
-	if err != nil {
-		return err
-	}
-	for i := range plan.Swaps {
-		s := &plan.Swaps[i]
-		if err := d.awaitWindow(ctx, s.Shard); err != nil {
-			return err
-		}
-		data, _, _, err := s.Encode(ctx, d.awaitAnswer)
-		if err != nil {
-			return err
-		}
-		if err := d.state.assign(ctx, s.Assigned); err != nil {
-			return err
-		}
-		d.evict.Names.Add(s.Assigned)
-		// No row since the last batch is committed.
-		if err := d.state.commit(ctx, swarms.EntrySwap, []part{{s.Shard, data}}, d.state.now.At); err != nil {
-			return err
-		}
-		s.Stored(d.state.last[s.Shard], answered)
-	}
-	if err := d.state.assign(ctx, plan.Fresh); err != nil {
-		return err
-	}
-	d.evict.Names.Add(plan.Fresh)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -45,7 +46,7 @@ func Show(ctx context.Context, dataDir string, keys []string, to io.Writer, log 
 	record := s.Record()
 	if _, err := openState(ctx, record, func(shard int, d swarms.Direction) swarms.Log {
 		return conn.Swarms.Log(record.Key(), shard, d)
-	}, &dictionary{groups: map[string]int{}}); err != nil {
+	}, feed.NewEntities(swarms.MaxGroups, nil)); err != nil {
 		return err
 	}
 	d, err := entities.Open(conn.Swarms, record, logShard(record, keyShard))

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -85,7 +86,7 @@ func (w *written) incidents() fileMark {
 
 // state is what a detector keeps between two processes beside its agents.
 type state struct {
-	record        swarms.Swarm
+	groups        feed.Groups
 	in            []swarms.Log // of the swarm, by shard
 	marks, output *statelog.Log
 	keys          *statelog.Keys
@@ -108,7 +109,7 @@ func openState(ctx context.Context, record swarms.Swarm, log func(shard int, d s
 ) (*state, error) {
 	own := func(of int) swarms.Log { return log(logShard(record, of), swarms.In) }
 	s := &state{
-		record: record, known: known,
+		groups: feed.Groups{Record: record, Keyed: true}, known: known,
 		marks:  statelog.New(own(positionShard), entryMark),
 		keys:   statelog.NewKeys(own(keyShard)),
 		output: statelog.New(own(outputShard), entryWritten),
@@ -194,7 +195,7 @@ func (s *state) readNotes(ctx context.Context) error {
 	has := make([]uint64, len(s.in)) // by shard: its last batch
 	for k, l := range s.in {
 		base := uint64(0)
-		if b := s.record.BaseOf(k); b != nil {
+		if b := s.groups.Record.BaseOf(k); b != nil {
 			base = b.Entry
 		}
 		if err := statelog.Each(ctx, l, max(from[k]+1, base), s.last[k], func(e swarms.Entry) error {
@@ -223,25 +224,16 @@ func (s *state) readNotes(ctx context.Context) error {
 	return nil
 }
 
-// group returns the group in the swarm of entity number i, and its shard.
-func (s *state) group(i int) (group, shard int) {
-	group = s.record.EntityGroup(i)
-	return group, s.record.ShardOf(group)
-}
-
-// part is the part of a batch that one shard gets.
-type part struct {
-	shard int
-	data  []byte
-}
+// End implements feed.SwapLog.
+func (s *state) End(shard int) uint64 { return s.last[shard] }
 
 // commit appends a batch with the position behind it, after the keys that are new in it.
-func (s *state) commit(ctx context.Context, kind string, parts []part, at position) error {
+func (s *state) commit(ctx context.Context, kind string, parts []feed.Part, at position) error {
 	stored := s.keys.Stored()
 	if keys := s.known.Fresh(stored); len(keys) > 0 {
 		all := make([]statelog.Assignment, len(keys))
 		for i, key := range keys {
-			all[i] = statelog.Assignment{Group: s.record.EntityGroup(stored + i), Key: key}
+			all[i] = statelog.Assignment{Group: s.groups.Group(stored + i), Key: key}
 		}
 		err := error(nil)
 		if len(s.in) == 1 {
@@ -258,7 +250,7 @@ func (s *state) commit(ctx context.Context, kind string, parts []part, at positi
 }
 
 // complete appends the parts of the last batch that shards lack.
-func (s *state) complete(ctx context.Context, parts []part) error {
+func (s *state) complete(ctx context.Context, parts []feed.Part) error {
 	s.missing = nil
 	if len(parts) == 0 {
 		return nil
@@ -267,13 +259,13 @@ func (s *state) complete(ctx context.Context, parts []part) error {
 }
 
 // append appends the parts of a batch at the same time, with a note. m has the positions.
-func (s *state) append(ctx context.Context, kind string, parts []part, m mark) error {
+func (s *state) append(ctx context.Context, kind string, parts []feed.Part, m mark) error {
 	m.Batch, m.Entities = s.now.Batch+1, s.keys.Stored()
 	if len(s.in) == 1 {
 		m.Batch, m.Before = s.last[0]+1, nil
 	} else {
 		for _, p := range parts {
-			m.Shards = append(m.Shards, p.shard)
+			m.Shards = append(m.Shards, p.Shard)
 		}
 	}
 	note, err := json.Marshal(m)
@@ -284,9 +276,9 @@ func (s *state) append(ctx context.Context, kind string, parts []part, m mark) e
 	var appending sync.WaitGroup
 	for i, p := range parts {
 		appending.Go(func() {
-			e := swarms.Entry{Kind: kind, Ref: m.Batch, Data: p.data, Note: string(note)}
-			if errs[i] = s.in[p.shard].Append(ctx, s.last[p.shard], e); errs[i] == nil {
-				s.last[p.shard]++
+			e := swarms.Entry{Kind: kind, Ref: m.Batch, Data: p.Data, Note: string(note)}
+			if errs[i] = s.in[p.Shard].Append(ctx, s.last[p.Shard], e); errs[i] == nil {
+				s.last[p.Shard]++
 			}
 		})
 	}
@@ -301,14 +293,16 @@ func (s *state) append(ctx context.Context, kind string, parts []part, m mark) e
 	return s.mark(ctx)
 }
 
-// assign stores assignments of numbers of entities, for the entries that are appended from now on.
-func (s *state) assign(ctx context.Context, all []statelog.Assignment) error {
+// Assign implements feed.SwapLog.
+func (s *state) Assign(ctx context.Context, all []statelog.Assignment) error {
 	for k := range s.in {
 		var of []statelog.Assignment
 		for i := range all {
-			if group, shard := s.group(all[i].Group); shard == k {
+			if s.groups.ShardOf(all[i].Group) == k {
 				all[i].After = s.last[k]
-				of = append(of, statelog.Assignment{Group: group, Key: all[i].Key, After: s.last[k]})
+				of = append(of, statelog.Assignment{
+					Group: s.groups.Group(all[i].Group), Key: all[i].Key, After: s.last[k],
+				})
 			}
 		}
 		if err := s.keys.Assign(ctx, of, s.last[k], nil); err != nil {
@@ -316,6 +310,12 @@ func (s *state) assign(ctx context.Context, all []statelog.Assignment) error {
 		}
 	}
 	return nil
+}
+
+// CommitSwap implements feed.SwapLog. No row since the last batch is committed.
+func (s *state) CommitSwap(ctx context.Context, p feed.Part, _, _ uint64) (entry uint64, err error) {
+	err = s.commit(ctx, swarms.EntrySwap, []feed.Part{p}, s.now.At)
+	return s.last[p.Shard], err
 }
 
 // mark stores the position behind the last batch in the log of positions. All shards have their part
@@ -333,48 +333,4 @@ func (s *state) mark(ctx context.Context) error {
 	}
 	s.marked = m.Batch
 	return s.marks.Trim(ctx)
-}
-
-// dictionary is the entities of a detector that keep their groups. One goroutine changes it, and
-// others may call Key.
-type dictionary struct {
-	mu     sync.RWMutex
-	keys   []string       // by number
-	groups map[string]int // by key
-}
-
-// Restore implements commitlog.Dictionary.
-func (d *dictionary) Restore(all []statelog.Assignment) error {
-	for _, a := range all {
-		d.add(a.Key, len(all))
-	}
-	return nil
-}
-
-// Fresh implements commitlog.Dictionary.
-func (d *dictionary) Fresh(from int) []string { return d.keys[from:] }
-
-// Key implements encode.Entities.
-func (d *dictionary) Key(i int) (string, bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if i < 0 || i >= len(d.keys) {
-		return "", false
-	}
-	return d.keys[i], true
-}
-
-// add returns the number of the entity with a key, and false if there are most entities already.
-func (d *dictionary) add(key string, most int) (int, bool) {
-	i, ok := d.groups[key]
-	if !ok {
-		if i = len(d.keys); i == most {
-			return 0, false
-		}
-		d.mu.Lock()
-		d.keys = append(d.keys, key)
-		d.mu.Unlock()
-		d.groups[key] = i
-	}
-	return i, true
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -31,7 +32,7 @@ func TestUndo(t *testing.T) {
 	}
 	open := func() *state {
 		t.Helper()
-		s, err := openState(t.Context(), record, log, &dictionary{groups: map[string]int{}})
+		s, err := openState(t.Context(), record, log, feed.NewEntities(9, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,13 +42,13 @@ func TestUndo(t *testing.T) {
 	step := func(s *state, offset int64, commit bool, keys ...string) {
 		t.Helper()
 		for _, k := range keys {
-			if _, ok := s.known.(*dictionary).add(k, 3); !ok {
-				t.Fatalf("there is no group for %s", k)
+			if _, _, full, err := s.known.(*feed.Entities).Add(k); full || err != nil {
+				t.Fatalf("there is no group for %s: %v", k, err)
 			}
 		}
 		var err error
 		if commit {
-			err = s.commit(t.Context(), "x", []part{{}}, position{Offset: offset})
+			err = s.commit(t.Context(), "x", []feed.Part{{}}, position{Offset: offset})
 		} else {
 			err = s.keys.Store(t.Context(), s.known.Fresh(s.keys.Stored()), nil)
 		}
@@ -58,7 +59,9 @@ func TestUndo(t *testing.T) {
 	// before is what an earlier program did before it appended a batch without a note.
 	before := func(s *state, offset int64, key string) {
 		t.Helper()
-		s.known.(*dictionary).add(key, 9)
+		if _, _, _, err := s.known.(*feed.Entities).Add(key); err != nil {
+			t.Fatal(err)
+		}
 		if err := s.keys.Store(t.Context(), s.known.Fresh(s.keys.Stored()), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -95,9 +98,6 @@ func TestUndo(t *testing.T) {
 	step(s, 30, true, "c", "b")
 	s = open()
 	check(s, 30, "a c b")
-	if _, ok := s.known.(*dictionary).add("d", 3); ok {
-		t.Error("there is a fourth group")
-	}
 	before(s, 50, "d")
 	other(s, "x")
 	check(open(), 50, "a c b d")
@@ -125,7 +125,7 @@ func TestUndo(t *testing.T) {
 	if err := s.in[0].Append(t.Context(), s.last[0], swarms.Entry{Kind: "x", Ref: 9, Note: "{"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = openState(t.Context(), record, log, &dictionary{groups: map[string]int{}})
+	_, err = openState(t.Context(), record, log, feed.NewEntities(9, nil))
 	if err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
 		t.Errorf("a note that is no position: %v", err)
 	}
