@@ -158,7 +158,7 @@ type detection struct {
 	next    commitlog.Mark // the state behind the rows that were read
 	dirty   bool           // next has more than the last mark
 	readers []*source.LastingReader
-	trimmed uint64          // marks at the last trim of the journals
+	stored  int             // marks since the last trim of the journals
 	evict   *feed.Evictions // nil if entities keep their groups
 	looked  time.Time       // for a later attempt
 
@@ -277,12 +277,14 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 			}
 		}
 	}
-	d.state, err = commitlog.Open(ctx, commitlog.Options{Record: d.record, Log: log, Dictionary: known})
+	d.state, err = commitlog.Open(ctx, commitlog.Options{
+		Record: d.record, Log: log, Logs: commitlog.ClusterLogs, Dictionary: known,
+	})
 	if err != nil {
 		return err
 	}
 	if d.evict != nil {
-		if d.evict.States, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
+		if d.evict.States, err = statelog.OpenStates(ctx, log(commitlog.ClusterLogs.States, swarms.In)); err != nil {
 			return err
 		}
 		d.evict.Log, d.evict.Settled = d.state, slices.Clone(d.state.After)

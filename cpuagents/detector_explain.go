@@ -12,9 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// summaryShard is the number of the log of the summaries of entities.
-const summaryShard = statesShard + 1
-
 // explain adds the explanations to decisions, and applies the limits of the fleet, if the detector has
 // any.
 func (d *detection) explain(got *batch.Decisions) {
@@ -48,7 +45,7 @@ func (d *detection) openSummaries(ctx context.Context) error {
 		return err
 	}
 	var err error
-	d.summaries, err = explainlog.Open(ctx, d.stream.log(summaryShard, swarms.In), d.explainer,
+	d.summaries, err = explainlog.Open(ctx, d.stream.log(commitlog.ClusterLogs.Summaries, swarms.In), d.explainer,
 		d.state.Collected.Answer)
 	if errors.Is(err, statelog.ErrDamaged) {
 		return fmt.Errorf("detector %s: %w", d.spec.Name, err)

@@ -269,15 +269,13 @@ func (d *detection) flush(work context.Context) error {
 	}
 	d.dirty = false
 	d.count()
-	if d.state.Marks()-d.trimmed < trimEvery {
+	if d.stored++; d.stored < trimEvery {
 		return nil
 	}
 	return d.trimJournals(work)
 }
 
-// append appends the batch and empties it. The state behind the rows is stored before, and counts
-// only if the log of the swarm has the batch (see mark): a kill at any moment leaves both or
-// neither.
+// append appends the batch, with the state behind the rows as its note, and empties it.
 func (d *detection) append(work context.Context, next commitlog.Mark) error {
 	parts, err := d.state.Groups.Split(&d.batch.Observations)
 	if err != nil {
@@ -299,7 +297,7 @@ func (d *detection) append(work context.Context, next commitlog.Mark) error {
 // trimJournals removes the documents that are before the last mark. Until then they are kept,
 // because an attempt that continues reads from there.
 func (d *detection) trimJournals(ctx context.Context) error {
-	d.trimmed = d.state.Marks()
+	d.stored = 0
 	for i, at := range d.state.Last.Sources {
 		if err := source.TrimJournal(ctx, d.stream.log(d.journalShard(i), swarms.In), at); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
@@ -227,7 +228,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	}
 	s.openShards()
 	if s.evict != nil {
-		if s.evict.states, err = statelog.OpenStates(ctx, s.log(statesShard, swarms.In)); err != nil {
+		if s.evict.states, err = statelog.OpenStates(ctx, s.log(commitlog.ClusterLogs.States, swarms.In)); err != nil {
 			return nil, err
 		}
 	}

@@ -61,10 +61,10 @@ func OpenAnswers(ctx context.Context, o AnswersOptions) (a *Answers, at []uint64
 // Answers opens the answers of the swarm from a place on. Call it before NoteCollected.
 func (s *State) Answers(ctx context.Context, from uint64) (a *Answers, at []uint64, err error) {
 	o := AnswersOptions{
-		Order: s.log(orderShard, swarms.In), Bases: s.Bases, Taken: s.Collected.Answer, From: from,
+		Order: s.o.Log(s.o.Logs.Order, swarms.In), Bases: s.Bases, Taken: s.Collected.Answer, From: from,
 	}
 	for k := range s.in {
-		o.Out = append(o.Out, s.log(k, swarms.Out))
+		o.Out = append(o.Out, s.o.Log(k, swarms.Out))
 	}
 	return OpenAnswers(ctx, o)
 }

@@ -14,7 +14,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, shards := range []int{1, 3} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			record, log := openLogs(b, shards)
-			s, err := Open(b.Context(), Options{Record: record, Log: log})
+			s, err := Open(b.Context(), Options{Record: record, Log: log, Logs: ClusterLogs})
 			if err != nil {
 				b.Fatal(err)
 			}

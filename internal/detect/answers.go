@@ -86,7 +86,7 @@ func (d *detector) answer(ctx context.Context, e commitlog.Answer) error {
 	}
 	// The answers before a snapshot are removed after it.
 	snapshot := e.Kind == swarms.EntrySnapshotted
-	if err := d.output.record(ctx, d.state, e.Place, snapshot); err != nil {
+	if err := d.output.record(ctx, e.Place, snapshot); err != nil {
 		return err
 	}
 	if snapshot {

@@ -10,13 +10,18 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // feed reads the input until it or ctx ends.
 func (d *detector) feed(ctx, work context.Context) error {
-	d.redo = d.again()
-	begin := d.state.now.At
+	at, err := positionOf(d.state.Last.Sources)
+	if err != nil {
+		return err
+	}
+	if err := d.again(at); err != nil {
+		return err
+	}
+	begin := at
 	if d.redo != nil {
 		if begin = d.redo.from; begin.File == (fileMark{}) {
 			begin.File = d.redo.to.File
@@ -25,16 +30,19 @@ func (d *detector) feed(ctx, work context.Context) error {
 	in, err := openInput(ctx, d.o, d.spec.CSV, d.columns.Timestamp, begin)
 	if err == nil && d.drop(in) {
 		in.close()
-		in, err = openInput(ctx, d.o, d.spec.CSV, d.columns.Timestamp, d.state.now.At)
+		in, err = openInput(ctx, d.o, d.spec.CSV, d.columns.Timestamp, at)
 	}
 	if err != nil {
 		return err
 	}
 	defer in.close()
-	if d.state.now.At == (position{}) && in.path != "" && in.at != (position{}) {
+	if at == (position{}) && in.path != "" && in.at != (position{}) {
 		// The first rows may be in a file with another name when the next process looks for them.
-		d.state.now.At = in.at
-		if err := d.state.mark(work); err != nil {
+		m := d.state.Last
+		if m.Sources, err = placesOf(in.at); err != nil {
+			return err
+		}
+		if err := d.state.Note(work, m); err != nil {
 			return err
 		}
 	}
@@ -192,7 +200,12 @@ func (d *detector) flush(ctx context.Context, at position) error {
 	if err != nil {
 		return err
 	}
-	if err := d.state.commit(ctx, swarms.EntryObserve, parts, at); err != nil {
+	m := d.state.Last
+	m.Rows += uint64(n)
+	if m.Sources, err = placesOf(at); err != nil {
+		return err
+	}
+	if err := d.state.Commit(ctx, parts, m); err != nil {
 		return err
 	}
 	d.sent(n)

@@ -81,7 +81,7 @@ type detector struct {
 	evict     *feed.Evictions // nil if they keep them
 	redo      *redo           // nil if the last batch is complete
 	names     encode.Entities
-	state     *state
+	state     *commitlog.State
 	output    *output
 	summaries *explainlog.Log // of the goroutine that collects
 	rejects   *json.Encoder   // nil for none
@@ -124,22 +124,24 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.state, err = openState(base, d.record, log, known); err != nil {
+	if d.state, err = commitlog.Open(base, commitlog.Options{
+		Record: d.record, Log: log, Logs: logsOf(d.record), Dictionary: known,
+	}); err != nil {
 		return err
 	}
-	d.began = slices.Clone(d.state.last)
+	d.began = slices.Clone(d.state.After)
 	if err := d.swarm.Wait(ctx); err != nil { // a query to each shard, which is an entry too
 		if ctx.Err() != nil {
 			return command.ErrInterrupted
 		}
 		return err
 	}
-	if err := d.state.findEnds(base); err != nil {
+	if err := d.state.FindEnds(base); err != nil {
 		return err
 	}
 	if d.evict != nil {
-		d.evict.Log, d.evict.Settled = d.state, slices.Clone(d.state.last)
-		d.evict.States, err = statelog.OpenStates(base, log(logShard(d.record, statesShard), swarms.In))
+		d.evict.Log, d.evict.Settled = d.state, slices.Clone(d.state.After)
+		d.evict.States, err = statelog.OpenStates(base, log(logsOf(d.record).States, swarms.In))
 		if err != nil {
 			return damaged(err)
 		}
@@ -152,7 +154,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if len(layout.Keys) == 0 {
 		layout.Series = []string{d.spec.Name}
 	}
-	if d.output, err = openOutput(&o, d.state.out); err != nil {
+	written, err := openNotes(base, log(logShard(d.record, outputShard), swarms.In))
+	if err != nil {
+		return err
+	}
+	if d.output, err = openOutput(&o, written); err != nil {
 		return err
 	}
 	d.output.enc = encode.NewNDJSON(layout)
@@ -162,20 +168,20 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	summaries := log(logShard(d.record, summaryShard), swarms.In)
+	summaries := log(logsOf(d.record).Summaries, swarms.In)
 	limits, err := d.spec.FleetLimits()
 	if err != nil {
 		return err
 	}
 	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, (*fleet.Options)(limits)),
-		d.state.out.Answer)
+		d.output.noted.last.Answer)
 	if err != nil {
 		return damaged(err)
 	}
 	if err := d.openAnswers(base, log); err != nil {
 		return err
 	}
-	if err := d.output.begin(ctx, d.state); err != nil {
+	if err := d.output.begin(ctx); err != nil {
 		return err
 	}
 	if o.Rejects != "" {
@@ -209,7 +215,7 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 			err = d.snapshot(last)
 		}
 		if err == nil {
-			err = d.output.record(last, d.state, d.output.reached.Load(), true)
+			err = d.output.record(last, d.output.reached.Load(), true)
 		}
 		cancel()
 	}

@@ -115,7 +115,7 @@ func (p *place) close() error {
 // openIncidents opens the file of incidents. A new CSV file begins with a header.
 func (d *detector) openIncidents(l encode.Layout) (err error) {
 	o := d.output
-	if o.incidents, err = openPlace("--anomalies", d.o.Anomalies, d.o.Out, d.state.out.incidents()); err != nil {
+	if o.incidents, err = openPlace("--anomalies", d.o.Anomalies, d.o.Out, o.noted.last.incidents()); err != nil {
 		return err
 	}
 	format := "ndjson"
@@ -162,7 +162,7 @@ func (s *skipFirst) Write(b []byte) (int, error) {
 // decide explains decisions and writes them, with the incidents that end. Those up to the answer at
 // which the output was noted last are written already.
 func (d *detector) decide(e commitlog.Answer, own bool, got *batch.Decisions) error {
-	if err := d.state.groups.Renumber(e.Shard, d.spec.AgentsPerGroup, got); err != nil {
+	if err := d.state.Groups.Renumber(e.Shard, d.spec.AgentsPerGroup, got); err != nil {
 		return err
 	}
 	if err := d.check(got); err != nil {

@@ -23,10 +23,11 @@ const recordEvery = 200 * time.Millisecond
 // counts. Notes are stored by a goroutine, one at a time.
 type output struct {
 	place
-	all  bool // all decisions, not only anomalies
-	enc  encode.Encoder
-	note time.Time
-	line []byte
+	all   bool // all decisions, not only anomalies
+	enc   encode.Encoder
+	note  time.Time
+	noted *notes
+	line  []byte
 
 	reached atomic.Uint64 // the place of the last answer that is written
 
@@ -44,41 +45,34 @@ type output struct {
 }
 
 // openOutput opens the output, and cuts a file off where it was noted last.
-func openOutput(o *Options, last written) (*output, error) {
+func openOutput(o *Options, noted *notes) (*output, error) {
 	out := &output{
-		all: o.All, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), note: time.Now(),
+		all: o.All, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), note: time.Now(), noted: noted,
 		storing: make(chan struct{}, 1),
 	}
 	if o.Output == "" && o.Anomalies != "" {
 		return out, nil
 	}
 	var err error
-	out.place, err = openPlace("--output", o.Output, o.Out, last.decisions())
+	out.place, err = openPlace("--output", o.Output, o.Out, noted.last.decisions())
 	return out, err
 }
 
 // begin notes the file before the first decision is written to it. Without that note a process that
 // is killed before its first record would leave decisions that the next process writes again.
-func (w *output) begin(ctx context.Context, s *state) error {
+func (w *output) begin(ctx context.Context) error {
 	if w.file == nil && w.incidents.file == nil {
 		return nil
 	}
-	now := w.noted(s.out.Answer)
-	if now == s.out {
+	now := w.state(w.noted.last.Answer)
+	if now == w.noted.last {
 		return nil
 	}
-	if err := w.sync(); err != nil {
-		return err
-	}
-	if err := s.output.Add(ctx, now); err != nil {
-		return err
-	}
-	s.out = now
-	return nil
+	return w.store(ctx, now)
 }
 
-// noted returns a note of what the files have.
-func (w *output) noted(answer uint64) written {
+// state returns a note of what the files have.
+func (w *output) state(answer uint64) written {
 	return written{Answer: answer, File: w.mark(), IncidentsFile: w.incidents.mark()}
 }
 
@@ -122,7 +116,7 @@ func (w *output) write(d *batch.Decisions, candidates int, own bool) error {
 // record notes that all answers up to one are written, unless that was done lately. It does not wait
 // for the disk, so an error is that of the note before. With wait it returns when the note is
 // stored.
-func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool) error {
+func (w *output) record(ctx context.Context, answer uint64, wait bool) error {
 	if !wait && time.Since(w.note) < recordEvery {
 		return nil
 	}
@@ -135,15 +129,15 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 			return nil
 		}
 	}
-	now := w.noted(answer)
-	if w.failed != nil || answer == s.out.Answer {
+	now := w.state(answer)
+	if w.failed != nil || answer == w.noted.last.Answer {
 		defer func() { <-w.storing }()
 		return w.failed
 	}
 	w.note = time.Now()
 	store := func() error {
 		defer func() { <-w.storing }()
-		w.failed = w.store(ctx, s, now)
+		w.failed = w.store(ctx, now)
 		return w.failed
 	}
 	if wait {
@@ -154,15 +148,15 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 }
 
 // store stores a note, after what it says is on the disk.
-func (w *output) store(ctx context.Context, s *state, now written) error {
+func (w *output) store(ctx context.Context, now written) error {
 	if err := w.sync(); err != nil {
 		return err
 	}
-	if err := s.output.Add(ctx, now); err != nil {
+	if err := w.noted.log.Add(ctx, now); err != nil {
 		return err
 	}
-	s.out = now
-	return s.output.Trim(ctx)
+	w.noted.last = now
+	return w.noted.log.Trim(ctx)
 }
 
 // close ends the notes, whose context has ended, and closes a file of its own.

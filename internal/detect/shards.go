@@ -45,7 +45,7 @@ func (d *detector) entities() int {
 // openAnswers opens the answers that are not written, and those that the explainer has not seen.
 func (d *detector) openAnswers(ctx context.Context, log func(shard int, dir swarms.Direction) swarms.Log) error {
 	o := commitlog.AnswersOptions{
-		Order: log(logShard(d.record, orderShard), swarms.In), Taken: d.state.out.Answer, From: d.summaries.Next(),
+		Order: log(logsOf(d.record).Order, swarms.In), Taken: d.output.noted.last.Answer, From: d.summaries.Next(),
 	}
 	for k := range d.record.ShardCount() {
 		base := uint64(0)
@@ -63,7 +63,7 @@ func (d *detector) openAnswers(ctx context.Context, log func(shard int, dir swar
 	if d.evict != nil {
 		d.evict.Window = d.window
 	}
-	d.output.reached.Store(d.state.out.Answer)
+	d.output.reached.Store(d.output.noted.last.Answer)
 	return nil
 }
 
@@ -88,11 +88,11 @@ func (d *detector) entity(ctx context.Context, row *rows.Row, before position) (
 }
 
 // awaitAll waits until everything that was appended is answered, and the answers are written.
-func (d *detector) awaitAll(ctx context.Context) error { return d.window.All(ctx, d.state.last) }
+func (d *detector) awaitAll(ctx context.Context) error { return d.window.All(ctx, d.state.After) }
 
 // parts returns the batch by shard, packed, and waits until each shard may have it.
 func (d *detector) parts(ctx context.Context) ([]feed.Part, error) {
-	all, err := d.state.groups.Split(&d.batch.Observations)
+	all, err := d.state.Groups.Split(&d.batch.Observations)
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +110,14 @@ type redo struct {
 	from, to position
 }
 
-// again returns the batch to complete; nil if there is none. A stream cannot be read again.
-func (d *detector) again() *redo {
-	now := d.state.now
-	if len(d.state.missing) == 0 || now.Before == nil {
+// again sets the batch to complete, if there is one. A stream cannot be read again.
+func (d *detector) again(to position) error {
+	if len(d.state.Missing) == 0 {
 		return nil
 	}
-	return &redo{from: *now.Before, to: now.At}
+	from, err := positionOf(d.state.Last.Before)
+	d.redo = &redo{from: from, to: to}
+	return err
 }
 
 // drop gives up the batch that is to be completed unless the input is the file that has its rows.
@@ -125,8 +126,9 @@ func (d *detector) drop(in *input) bool {
 		return false
 	}
 	d.o.Log.Warn("rows are lost that the process before this one has read when it was killed: they cannot be read "+
-		"again from this input", "shards", d.state.missing)
-	d.redo, d.state.missing = nil, nil
+		"again from this input", "shards", d.state.Missing)
+	d.redo = nil
+	d.state.GiveUp()
 	return true
 }
 
@@ -134,7 +136,7 @@ func (d *detector) drop(in *input) bool {
 func (d *detector) repeat(ctx context.Context, i int, row *rows.Row, rejected *rows.Reject, read time.Time, at position,
 ) error {
 	if rejected == nil {
-		if slices.Contains(d.state.missing, d.state.groups.ShardOf(i)) {
+		if slices.Contains(d.state.Missing, d.state.Groups.ShardOf(i)) {
 			d.batch.Add(i, row, read)
 		}
 	}
@@ -146,7 +148,7 @@ func (d *detector) repeat(ctx context.Context, i int, row *rows.Row, rejected *r
 	if err != nil {
 		return err
 	}
-	if err := d.state.complete(ctx, parts); err != nil {
+	if err := d.state.Complete(ctx, parts); err != nil {
 		return err
 	}
 	d.redo = nil

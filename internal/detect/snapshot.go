@@ -52,17 +52,17 @@ func (d *detector) snapshot(ctx context.Context) error {
 	}
 	defer store.Close()
 	before := bases(d.swarm.Record())
-	name := snapshotName(d.state.last[0] + 1)
+	name := snapshotName(d.state.After[0] + 1)
 	if _, err := d.swarm.Snapshot(ctx, name); err != nil {
 		return fmt.Errorf("snapshot of the detector: %w", err)
 	}
-	if err := d.state.findEnds(ctx); err != nil {
+	if err := d.state.FindEnds(ctx); err != nil {
 		return err
 	}
 	if err := d.awaitAll(ctx); err != nil {
 		return err
 	}
-	if err := d.state.mark(ctx); err != nil { // of entries that are removed now
+	if err := d.state.Note(ctx, d.state.Last); err != nil { // of entries that are removed now
 		return err
 	}
 	if _, err := d.swarm.Rebase(ctx, store, name, nil); err != nil {

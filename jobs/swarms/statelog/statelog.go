@@ -5,6 +5,7 @@ package statelog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -77,6 +78,16 @@ func (l *Log) Read(ctx context.Context, from uint64, fn func(data []byte) error)
 		}
 		return nil
 	})
+}
+
+// Rest is Each from the first entry on that was not removed. A log that is trimmed keeps the last entry
+// with a note, and all behind it.
+func Rest(ctx context.Context, log swarms.Log, from, to uint64, fn func(swarms.Entry) error) error {
+	err := Each(ctx, log, from, to, fn)
+	if trimmed := (*swarms.TrimmedError)(nil); errors.As(err, &trimmed) && trimmed.First > from {
+		return Each(ctx, log, trimmed.First, to, fn)
+	}
+	return err
 }
 
 // Each calls fn for the entries of a log from number from to number to, both included. With to 0 it
