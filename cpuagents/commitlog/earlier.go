@@ -115,7 +115,7 @@ func decodeMark(data []byte) (c candidate, err error) {
 	before, err := earlierPlace(old.Before)
 	if c.Sources = []source.Place{at}; len(old.Before) > 0 {
 		if before.Number > at.Number+at.Rows { // the batch is in the next file
-			before.Number, before.Rows = 0, 0
+			before.Number = -before.Rows // its records are those of a file
 		}
 		c.Before = []source.Place{before}
 	}
@@ -133,7 +133,7 @@ func (s *State) counts(ctx context.Context, c *candidate, ends []swarms.Entry, t
 	for _, p := range c.parts {
 		if p.Shard < 0 || p.Shard >= len(s.in) {
 			return false, nil, jobs.Errorf(jobs.CodeInternal, "a position of the detector names shard %d of %d: %s",
-				p.Shard, len(s.in), cure)
+				p.Shard, len(s.in), Cure)
 		}
 		base, found := s.Bases[p.Shard], false
 		err := statelog.Rest(ctx, s.in[p.Shard], max(p.After+1, base), ends[p.Shard].Seq, func(e swarms.Entry) error {

@@ -45,8 +45,8 @@ const (
 	checkpointEvery = statelog.Kept / 2
 )
 
-// cure is what to do with a log that was changed by another program.
-const cure = "delete the detector and create it again, or name another --data-dir"
+// Cure is what to do with a log that was changed by another program.
+const Cure = "delete the detector and create it again, or name another --data-dir"
 
 // Dictionary is the entities of a detector in memory. Its assignments have the numbers of entities,
 // from 0, as groups.
@@ -101,7 +101,7 @@ type State struct {
 func Open(ctx context.Context, o Options) (*State, error) {
 	s, err := open(ctx, o)
 	if errors.Is(err, statelog.ErrDamaged) {
-		return nil, jobs.Errorf(jobs.CodeInternal, "%v: %s", err, cure)
+		return nil, jobs.Errorf(jobs.CodeInternal, "%v: %s", err, Cure)
 	}
 	return s, err
 }
@@ -269,11 +269,11 @@ func (s *State) committed(ctx context.Context, all []candidate, ends []swarms.En
 	}
 	if !found {
 		return good, jobs.Errorf(jobs.CodeInternal, "none of the last %d positions of the detector belongs to a batch "+
-			"of its swarm: the log was changed by another program: %s", len(all), cure)
+			"of its swarm: the log was changed by another program: %s", len(all), Cure)
 	}
 	if len(good.Entries) != len(s.in) {
 		return good, jobs.Errorf(jobs.CodeInternal, "a position of the detector is of %d shards, and its swarm has %d: %s",
-			len(good.Entries), len(s.in), cure)
+			len(good.Entries), len(s.in), Cure)
 	}
 	return good, nil
 }
@@ -330,7 +330,7 @@ func (s *State) readNotes(ctx context.Context, from checkpoint, ends []swarms.En
 	for _, k := range lacking {
 		if k < 0 || k >= len(has) {
 			return from, jobs.Errorf(jobs.CodeInternal, "a position of the detector names shard %d of %d: %s", k,
-				len(has), cure)
+				len(has), Cure)
 		}
 		if has[k] < good.Number {
 			good.Missing = append(good.Missing, k)
@@ -353,7 +353,7 @@ func (s *State) readKeys(ctx context.Context) error {
 	for i := range keys {
 		if keys[i].Group >= s.o.Record.Groups {
 			return jobs.Errorf(jobs.CodeInternal, "the keys of the detector have group %d of %d: %s", keys[i].Group,
-				s.o.Record.Groups, cure)
+				s.o.Record.Groups, Cure)
 		}
 		keys[i].Group = s.Groups.Number(keys[i].Group)
 	}
@@ -434,7 +434,7 @@ func (s *State) Commit(ctx context.Context, parts []feed.Part, m Mark) error {
 func (s *State) Complete(ctx context.Context, parts []feed.Part) error {
 	if len(parts) != len(s.Missing) {
 		return jobs.Errorf(jobs.CodeInternal, "%d shards of %d get their rows of the last batch again: the input of "+
-			"the detector was changed by another program: %s", len(parts), len(s.Missing), cure)
+			"the detector was changed by another program: %s", len(parts), len(s.Missing), Cure)
 	}
 	return s.append(ctx, swarms.EntryObserve, parts, s.Last)
 }

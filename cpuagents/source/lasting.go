@@ -123,6 +123,9 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 	}
 }
 
+// Name returns the name of the source.
+func (r *LastingReader) Name() string { return r.r.name }
+
 // Place returns the place behind the last row that Next has returned.
 func (r *LastingReader) Place() Place { return r.at }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
-	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -31,30 +29,6 @@ func logsOf(record swarms.Swarm) commitlog.Logs {
 		Marks: logShard(record, 1), Keys: logShard(record, 2), Summaries: logShard(record, 4),
 		States: logShard(record, 5), Order: logShard(record, 6), Collected: logShard(record, 7),
 	}
-}
-
-// placesOf returns a position as the place of the only input.
-func placesOf(at position) ([]source.Place, error) {
-	text, err := json.Marshal(at)
-	if err != nil {
-		return nil, fmt.Errorf("encode a position: %w", err)
-	}
-	return []source.Place{{
-		Document: source.Document(text), Rows: uint64(at.Skip), Number: at.Records - uint64(at.Skip),
-	}}, nil
-}
-
-// positionOf returns the position of the place of a mark, which may have none.
-func positionOf(places []source.Place) (at position, err error) {
-	if len(places) == 0 || places[0].Document == "" {
-		return at, nil
-	}
-	if err := json.Unmarshal([]byte(places[0].Document), &at); err != nil {
-		return at, fmt.Errorf("the position in the input: %w: %w: name another --data-dir", statelog.ErrDamaged, err)
-	}
-	at.Records += places[0].Rows - uint64(at.Skip)
-	at.Skip = int(places[0].Rows)
-	return at, nil
 }
 
 // entryWritten is the kind of the entries of written.
