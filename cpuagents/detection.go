@@ -147,14 +147,8 @@ type detection struct {
 // from what is stored. jobs.ErrFenced means that another attempt goes on. The progress is what was
 // done, with an error too.
 func Detect(ctx context.Context, o DetectionOptions) (*DetectorProgress, error) {
-	// What is begun is ended in order when ctx ends with ErrFinish.
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, cancel := unfinished(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
-			cancel(cause)
-		}
-	})()
 	d := &detection{
 		DetectionOptions: o, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 		log: newJobLogger(o.Logger), batch: feed.NewBatch(len(o.Columns.Features), o.BatchRows),
@@ -187,7 +181,7 @@ func (d *detection) open(ctx context.Context) (err error) {
 	c := d.state.Collected
 	d.counted, d.reached = c.Counted, c.Answer
 	d.now = DetectorProgress{
-		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: Keyless(d.next.Keyless), Decisions: c.Decisions,
+		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
 		Anomalies: c.Anomalies, Dropped: Dropped{Late: c.Late, Duplicates: c.Duplicates}, Evicted: d.next.Evicted,
 		Returned: d.next.Returned,
 	}

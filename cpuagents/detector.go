@@ -154,13 +154,8 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	d := &detectorJob{stream: &stream{Streamer: s, id: job.ID, progress: progress, resumes: true}}
 	// A job that is asked to finish before it has begun does so in order: the sinks get what an
 	// earlier attempt has left.
-	setup, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	setup, cancel := unfinished(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
-			cancel(cause)
-		}
-	})()
 	result, err := d.attempt(ctx, setup, job)
 	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped
 	// between two batches ends without an error: the job is done only by ErrFinish or by the end of
@@ -274,7 +269,7 @@ func (d *detectorJob) findSwarm(ctx context.Context) (exists bool, err error) {
 	record, err := d.Queue.Swarm(ctx, d.spec.Name)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
-		shards, err := d.shardsOf()
+		shards, err := d.shardCount("detector "+d.spec.Name, d.spec.Groups())
 		d.record = swarms.Swarm{
 			Version: jobs.Version, ID: d.spec.Name, Nonce: swarms.NewNonce(), Name: d.spec.Name, Spec: d.spec.Spec,
 			Groups: d.spec.Groups(), Shards: shards, Created: time.Now().UTC(),
@@ -298,17 +293,4 @@ func (d *detectorJob) findSwarm(ctx context.Context) (exists bool, err error) {
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y bytes.Buffer
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
-}
-
-// shardsOf returns the shards of a new swarm as its record has them.
-func (d *detectorJob) shardsOf() (int, error) {
-	of, err := d.sharding()
-	switch n := d.spec.Groups(); {
-	case err != nil || of.Shards <= 1:
-		return 0, err
-	case of.Shards > n || of.Shards > swarms.MaxShards:
-		return 0, jobs.Errorf(jobs.CodeInvalid, "detector %s: %v", d.spec.Name, tooManyShards(of.Shards, n))
-	default:
-		return of.Shards, nil
-	}
 }

@@ -43,14 +43,18 @@ func (s *stream) sharding() (of shardingOf, err error) {
 	return of, nil
 }
 
-// shardCount returns the shards of a new swarm as its record has them.
-func (s *stream) shardCount() (int, error) {
+// shardCount returns the shards of a new swarm with some groups as its record has them. what names the
+// job in the error.
+func (s *stream) shardCount(what string, groups int) (int, error) {
 	of, err := s.sharding()
 	if err != nil || of.Shards <= 1 {
 		return 0, err
 	}
-	if n := s.groups(); of.Shards > n {
-		return 0, jobs.Errorf(jobs.CodeInvalid, "job %s: %v", s.id, tooManyShards(of.Shards, n))
+	if of.Shards > min(groups, swarms.MaxShards) {
+		return 0, jobs.Errorf(
+			jobs.CodeInvalid, "%s: shards: %d, and its swarm has %d groups, one for each series or entity: use at most "+
+				"as many shards, and no more than %d", what, of.Shards, groups, swarms.MaxShards,
+		)
 	}
 	return of.Shards, nil
 }
@@ -272,10 +276,4 @@ func (m *merge) ended(e swarms.Entry) (all bool, err error) {
 func (m *merge) wrong(what string) error {
 	return jobs.Errorf(jobs.CodeInternal, "swarm %s, shard %d, batch %d: %s: the logs were changed by another program",
 		m.s.spec.Name, m.shard, m.s.decided+1, what)
-}
-
-// tooManyShards is the error of a specification with more shards than groups.
-func tooManyShards(shards, groups int) error {
-	return fmt.Errorf("shards: %d, and its swarm has %d groups, one for each series or entity: use at most as many "+
-		"shards, and no more than %d", shards, groups, swarms.MaxShards)
 }

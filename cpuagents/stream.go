@@ -76,14 +76,8 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
 	// Both sides end together: the first failure stops the other. A request to finish early stops
 	// only the reading.
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, cancel := unfinished(ctx)
 	defer cancel(nil)
-	stopped := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
-			cancel(cause)
-		}
-	})
-	defer stopped()
 	var out *files.Output
 	var to io.Writer
 	if s.spec.Output != "" || len(s.spec.Sinks) == 0 && s.spec.Anomalies == "" {
@@ -197,6 +191,19 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	result.LatencyP50, result.LatencyP99 = ordered.latency(50), ordered.latency(99)
 	return result, nil
+}
+
+// unfinished returns a context that ends with ctx, but not if that ends with jobs.ErrFinish: what has
+// begun is ended in order then. The caller ends it.
+func unfinished(ctx context.Context) (work context.Context, cancel context.CancelCauseFunc) {
+	work, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
+			cancel(cause)
+		}
+	})
+	context.AfterFunc(work, func() { stop() })
+	return work, cancel
 }
 
 // reached tells collect that all rows of batches up to number were read. It does not block: a

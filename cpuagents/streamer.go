@@ -238,7 +238,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 // claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a
 // swarm of another owner.
 func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
-	shards, err := s.shardCount()
+	shards, err := s.shardCount("job "+s.id, s.groups())
 	if err != nil {
 		return swarms.Swarm{}, err
 	}

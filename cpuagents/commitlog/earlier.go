@@ -135,7 +135,7 @@ func (s *State) counts(ctx context.Context, c *candidate, ends []swarms.Entry, t
 			return false, nil, jobs.Errorf(jobs.CodeInternal, "a position of the detector names shard %d of %d: %s",
 				p.Shard, len(s.in), Cure)
 		}
-		base, found := s.Bases[p.Shard], false
+		base, found := s.bases[p.Shard], false
 		err := statelog.Rest(ctx, s.in[p.Shard], max(p.After+1, base), ends[p.Shard].Seq, func(e swarms.Entry) error {
 			sum := sha256.Sum256(e.Data)
 			found = found || (e.Kind == swarms.EntryObserve || e.Kind == swarms.EntrySwap) && e.Ref == c.Number &&

@@ -76,16 +76,15 @@ type State struct {
 	Last Mark // the last one that counts
 	// Missing are the shards that do not have their part of the last batch. The caller appends their
 	// rows, those between Last.Before and Last.Sources, before anything else.
-	Missing []int
-	After   []uint64 // by shard: the last known entry of its log
-	// Bases are by shard the entry of the snapshot to which its logs were trimmed; 0 if they were not.
-	Bases     []uint64
+	Missing   []int
+	After     []uint64 // by shard: the last known entry of its log
 	Collected Collected
 	Groups    feed.Groups
 
 	o       Options
 	attempt string // of checkpoint.Attempt
 	in      []swarms.Log
+	bases   []uint64 // by shard: the entry of the snapshot to which its logs were trimmed; 0 if they were not
 	marks   *statelog.Log
 	raw     swarms.Log // of marks
 	keys    *statelog.Keys
@@ -121,7 +120,7 @@ func open(ctx context.Context, o Options) (*State, error) {
 		if b := o.Record.BaseOf(k); b != nil {
 			base = b.Entry
 		}
-		s.Bases = append(s.Bases, base)
+		s.bases = append(s.bases, base)
 	}
 	s.After = make([]uint64, len(s.in))
 	for tries := 0; ; tries++ {
@@ -483,11 +482,12 @@ func (s *State) append(ctx context.Context, kind string, parts []feed.Part, m Ma
 	var appending sync.WaitGroup
 	for i, p := range parts {
 		e := swarms.Entry{Kind: kind, Ref: m.Number, Data: p.Data, Note: text}
+		add := func() { errs[i] = statelog.Append(ctx, s.in[p.Shard], &s.After[p.Shard], e, question) }
 		if i == len(parts)-1 {
-			errs[i] = s.appendPart(ctx, p.Shard, e)
+			add()
 			break
 		}
-		appending.Go(func() { errs[i] = s.appendPart(ctx, p.Shard, e) })
+		appending.Go(add)
 	}
 	appending.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -500,50 +500,19 @@ func (s *State) append(ctx context.Context, kind string, parts []feed.Part, m Ma
 	return s.Note(ctx, m)
 }
 
-// appendPart appends one part, behind the questions of other clients.
-func (s *State) appendPart(ctx context.Context, k int, e swarms.Entry) error {
-	for {
-		err := s.in[k].Append(ctx, s.After[k], e)
-		if err == nil {
-			s.After[k]++
-			return nil
-		}
-		if !errors.Is(err, jobs.ErrFenced) {
-			return err
-		}
-		moved, rerr := s.readQuestions(ctx, k)
-		if rerr != nil {
-			return rerr
-		}
-		if !moved { // the server has lost what it had acknowledged
-			return err
-		}
+// question allows entries of other clients before those of an attempt. An entry with a note is that of a
+// later attempt.
+func question(e swarms.Entry) error {
+	if e.Note != "" {
+		return fmt.Errorf("entry %d is of a later attempt: %w", e.Seq, jobs.ErrFenced)
 	}
-}
-
-// readQuestions moves After of a shard to the end of its log, and reports whether it has moved. It
-// fails with jobs.ErrFenced at an entry of a later attempt.
-func (s *State) readQuestions(ctx context.Context, k int) (moved bool, err error) {
-	end, err := s.in[k].Last(ctx)
-	if err != nil || end.Seq <= s.After[k] {
-		return false, err
-	}
-	if err := statelog.Rest(ctx, s.in[k], s.After[k]+1, end.Seq, func(e swarms.Entry) error {
-		if e.Note != "" {
-			return fmt.Errorf("entry %d is of a later attempt: %w", e.Seq, jobs.ErrFenced)
-		}
-		return nil
-	}); err != nil {
-		return false, err
-	}
-	s.After[k] = end.Seq
-	return true, nil
+	return nil
 }
 
 // FindEnds moves After of all shards to the ends of their logs.
 func (s *State) FindEnds(ctx context.Context) error {
-	for k := range s.in {
-		if _, err := s.readQuestions(ctx, k); err != nil {
+	for k, l := range s.in {
+		if err := statelog.CatchUp(ctx, l, &s.After[k], question); err != nil {
 			return err
 		}
 	}

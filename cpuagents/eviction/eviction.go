@@ -98,10 +98,9 @@ type Plan struct {
 
 // Swap is a swap of groups of one shard.
 type Swap struct {
-	Shard    int
+	ShardChanges
 	Assigned []statelog.Assignment
 	v        *Eviction
-	moved    []roster.Change
 }
 
 // Changes returns the changes of the roster since the last call, and begins the next batch.
@@ -153,7 +152,7 @@ func (v *Eviction) Plan(changes []roster.Change, answered func(shard int) uint64
 	fresh, swaps := Split(changes, v.o.StateBytes, knows, v.o.ShardOf)
 	p.Fresh = assignments(fresh)
 	for _, s := range swaps {
-		p.Swaps = append(p.Swaps, Swap{Shard: s.Shard, Assigned: assignments(s.Changes), v: v, moved: s.Changes})
+		p.Swaps = append(p.Swaps, Swap{s, assignments(s.Changes), v})
 	}
 	return p, nil
 }
@@ -181,8 +180,8 @@ func (v *Eviction) knows(key string, answered func(shard int) uint64) bool {
 // state. It waits with await for the answers that have the states: those up to an entry of a shard.
 func (s *Swap) Encode(ctx context.Context, await func(ctx context.Context, shard int, entry uint64) error,
 ) (data []byte, evicted, returned uint64, err error) {
-	keys := make([]string, len(s.moved))
-	for i, c := range s.moved {
+	keys := make([]string, len(s.Changes))
+	for i, c := range s.Changes {
 		keys[i] = c.Key
 		if at, left := s.v.left[c.Key]; left && c.Key != "" {
 			if err := await(ctx, at.shard, at.entry); err != nil {
@@ -194,8 +193,8 @@ func (s *Swap) Encode(ctx context.Context, await func(ctx context.Context, shard
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	groups := make([]swarms.SwapGroup, len(s.moved))
-	for i, c := range s.moved {
+	groups := make([]swarms.SwapGroup, len(s.Changes))
+	for i, c := range s.Changes {
 		groups[i] = swarms.SwapGroup{Group: uint32(s.v.o.Group(c.Group)), Tag: c.Old, State: states[i]}
 		if c.Old != "" {
 			evicted++
@@ -213,7 +212,7 @@ func (s *Swap) Encode(ctx context.Context, await func(ctx context.Context, shard
 // Stored notes that the swap is an entry of the log of its shard. answered is that of Plan.
 func (s *Swap) Stored(entry uint64, answered func(shard int) uint64) {
 	left := s.v.left
-	for _, c := range s.moved {
+	for _, c := range s.Changes {
 		if c.Old != "" {
 			left[c.Old] = leaving{s.Shard, entry}
 		}

@@ -4,12 +4,12 @@ package runlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Log is the two logs of a shard of a job's swarm. The goroutine that feeds uses it, except for In and
@@ -28,7 +28,7 @@ func (k *Log) After() uint64 { return k.after }
 
 // Find finds the end of the log of entries. It is called once, before the first append.
 func (k *Log) Find(ctx context.Context) error {
-	end, last, err := lastOwn(ctx, k.In, 0)
+	end, last, err := lastOwn(ctx, k.In)
 	k.after, k.Stored, k.Ended = end, last.Ref, last.Kind == swarms.EntryEnd
 	return err
 }
@@ -47,24 +47,12 @@ func (k *Log) Send(ctx context.Context, number uint64, o *batch.Observations) er
 
 // Append appends an entry of the stream. Questions that other clients have appended meanwhile stay
 // before it. Any other foreign entry is another attempt of the job: Append fails with
-// jobs.ErrFenced. It sets after to the number of the entry. One goroutine at a time calls it.
+// jobs.ErrFenced. One goroutine at a time calls it.
 func (k *Log) Append(ctx context.Context, e swarms.Entry) error {
-	for {
-		err := k.In.Append(ctx, k.after, e)
-		if err == nil {
-			k.after++
-			return nil
+	return statelog.Append(ctx, k.In, &k.after, e, func(other swarms.Entry) error {
+		if !swarms.Asks(other.Kind) {
+			return fmt.Errorf("entry %d is of another attempt: %w", other.Seq, jobs.ErrFenced)
 		}
-		if !errors.Is(err, jobs.ErrFenced) {
-			return err
-		}
-		end, own, rerr := lastOwn(ctx, k.In, k.after)
-		switch {
-		case rerr != nil:
-			return rerr
-		case own.Seq > 0 || end <= k.after: // or the server has lost what it had acknowledged
-			return err
-		}
-		k.after = end
-	}
+		return nil
+	})
 }

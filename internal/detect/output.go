@@ -34,11 +34,12 @@ type output struct {
 	incidents place
 	records   *explain.Writer // of incidents; nil for none
 
-	reached uint64        // the last answer that is written
-	kept    atomic.Uint64 // the answer of the last note
-	note    time.Time     // when it was begun
-	storing chan struct{} // holds an element while a note is stored
-	failed  error         // of the last note; guarded by storing
+	work    context.Context //nolint:containedctx // of Open, which ends after the last note
+	reached uint64          // the last answer that is written
+	kept    atomic.Uint64   // the answer of the last note
+	note    time.Time       // when it was begun
+	storing chan struct{}   // holds an element while a note is stored
+	failed  error           // of the last note; guarded by storing
 
 	hist   *hdrhistogram.Histogram // microseconds
 	counts struct{ decisions, anomalies, dropped uint64 }
@@ -59,6 +60,7 @@ func newOutput(o *Options, layout encode.Layout, noted *notes) *output {
 // them before the first decision is written. Without that note a process that is killed before its
 // first record would leave decisions that the next process writes again.
 func (w *output) Open(ctx context.Context, _ swarms.Log) (err error) {
+	w.work = ctx
 	if w.o.Output != "" || w.o.Anomalies == "" {
 		if w.decisions, err = openPlace("--output", w.o.Output, w.o.Out, w.noted.last.decisions()); err != nil {
 			return err
@@ -118,7 +120,7 @@ func (w *output) SendIncidents(answer uint64, ended []explain.Incident) error {
 }
 
 // Send implements sink.Sink.
-func (w *output) Send(ctx context.Context, answer uint64, d *batch.Decisions) error {
+func (w *output) Send(_ context.Context, answer uint64, d *batch.Decisions) error {
 	if answer <= w.has {
 		return nil
 	}
@@ -147,7 +149,7 @@ func (w *output) Send(ctx context.Context, answer uint64, d *batch.Decisions) er
 		}
 	}
 	w.reached = answer
-	return w.record(ctx, false)
+	return w.record(false)
 }
 
 // Held implements sink.Holder: the decisions behind the last note are written again.
@@ -159,12 +161,12 @@ func (w *output) Held() uint64 {
 }
 
 // End implements sink.Sink.
-func (w *output) End(ctx context.Context) error { return w.record(ctx, true) }
+func (w *output) End(context.Context) error { return w.record(true) }
 
 // record notes that all answers up to the last one are written, unless that was done lately. It does
 // not wait for the disk, so an error is that of the note before. With wait it returns when the note
 // is stored.
-func (w *output) record(ctx context.Context, wait bool) error {
+func (w *output) record(wait bool) error {
 	if !wait && time.Since(w.note) < recordEvery {
 		return nil
 	}
@@ -185,7 +187,7 @@ func (w *output) record(ctx context.Context, wait bool) error {
 	w.note = time.Now()
 	store := func() error {
 		defer func() { <-w.storing }()
-		w.failed = w.store(ctx, now)
+		w.failed = w.store(w.work, now)
 		return w.failed
 	}
 	if wait {

@@ -278,24 +278,17 @@ func (f *feeder) send(ctx context.Context, b *feed.Batch) (uint64, error) {
 			return 0, err
 		}
 	}
-	for {
-		err := f.in.Append(ctx, f.last, swarms.Entry{Kind: swarms.EntryObserve, Ref: f.last + 1, Data: data})
-		if err == nil {
-			f.last++
-			return f.last, nil
+	// Another writer may have asked something meanwhile.
+	e := swarms.Entry{Kind: swarms.EntryObserve, Ref: f.last + 1, Data: data}
+	if err := statelog.Append(ctx, f.in, &f.last, e, func(other swarms.Entry) error {
+		if other.Kind == swarms.EntryEnd {
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", f.swarm.ID())
 		}
-		if !errors.Is(err, jobs.ErrFenced) || ctx.Err() != nil {
-			return 0, fmt.Errorf("send a batch: %w", err)
-		}
-		now, err := f.in.Last(ctx) // another writer asked something meanwhile
-		if err != nil {
-			return 0, err
-		}
-		if now.Kind == swarms.EntryEnd {
-			return 0, jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", f.swarm.ID())
-		}
-		f.last = now.Seq
+		return nil
+	}); err != nil {
+		return 0, fmt.Errorf("send a batch: %w", err)
 	}
+	return f.last, nil
 }
 
 // answer waits for the answer to an entry.
