@@ -228,8 +228,8 @@ func (d *detection) known(got *batch.Decisions) error {
 		}
 		if d.Directory == nil {
 			if got.Group[i] >= uint32(d.Record.Groups) {
-				return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d of %d", d.Name, got.Group[i],
-					d.Record.Groups)
+				return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d of %d", d.Name,
+					got.Group[i], d.Record.Groups)
 			}
 			continue
 		}

@@ -173,8 +173,8 @@ func (d *detection) complete(work context.Context) error {
 			case errors.Is(err, source.ErrPause):
 				continue
 			case errors.Is(err, io.EOF):
-				return jobs.Errorf(jobs.CodeInternal, "source %s does not have its rows again up to %+v: it was changed "+
-					"by another program: delete the detector and create it again", r.Name(), to)
+				return jobs.Errorf(jobs.CodeInternal, "source %s does not have its rows again up to %+v: it was "+
+					"changed by another program: %s", r.Name(), to, commitlog.Cure)
 			case err != nil:
 				return err
 			case rejected != nil:

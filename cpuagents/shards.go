@@ -52,8 +52,8 @@ func (s *stream) shardCount(what string, groups int) (int, error) {
 	}
 	if of.Shards > min(groups, swarms.MaxShards) {
 		return 0, jobs.Errorf(
-			jobs.CodeInvalid, "%s: shards: %d, and its swarm has %d groups, one for each series or entity: use at most "+
-				"as many shards, and no more than %d", what, of.Shards, groups, swarms.MaxShards,
+			jobs.CodeInvalid, "%s: shards: %d, and its swarm has %d groups, one for each series or entity: use at "+
+				"most as many shards, and no more than %d", what, of.Shards, groups, swarms.MaxShards,
 		)
 	}
 	return of.Shards, nil

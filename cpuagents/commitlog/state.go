@@ -271,8 +271,8 @@ func (s *State) committed(ctx context.Context, all []candidate, ends []swarms.En
 			"of its swarm: the log was changed by another program: %s", len(all), Cure)
 	}
 	if len(good.Entries) != len(s.in) {
-		return good, jobs.Errorf(jobs.CodeInternal, "a position of the detector is of %d shards, and its swarm has %d: %s",
-			len(good.Entries), len(s.in), Cure)
+		return good, jobs.Errorf(jobs.CodeInternal, "a position of the detector is of %d shards, and its swarm "+
+			"has %d: %s", len(good.Entries), len(s.in), Cure)
 	}
 	return good, nil
 }
@@ -322,7 +322,7 @@ func (s *State) readNotes(ctx context.Context, from checkpoint, ends []swarms.En
 			c, err = decodeMark(e.Data)
 			return err
 		}); err != nil || c.Number != last.Number {
-			return from, fmt.Errorf("the position of batch %d: %w: %v", last.Number, statelog.ErrDamaged, err)
+			return from, fmt.Errorf("the position of batch %d: %w", last.Number, errors.Join(statelog.ErrDamaged, err))
 		}
 		good.Mark, lacking = c.Mark, c.Shards
 	}

@@ -93,8 +93,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if err := d.openSwarm(base, client, func(s swarms.Swarm) swarms.Log {
-		return conn.Swarms.Log(s.Key(), 0, swarms.In)
+	if err := d.openSwarm(base, client, func(s swarms.Swarm, shard int) swarms.Log {
+		return conn.Swarms.Log(s.Key(), shard, swarms.In)
 	}); err != nil {
 		return err
 	}

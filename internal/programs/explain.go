@@ -22,8 +22,9 @@ const summaryShard = statelog.KeyShard + 3
 // layout is that of the decisions of a feed.
 func (f *feeder) layout() encode.Layout {
 	l := encode.Layout{
-		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key, Entities: f.entities,
-		Explain: f.spec.Explain,
+		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key,
+		Entities: f.entities,
+		Explain:  f.spec.Explain,
 	}
 	if len(l.Keys) == 0 {
 		l.Series = []string{f.spec.Name}
