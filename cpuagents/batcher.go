@@ -14,7 +14,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -84,7 +83,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		return err
 	}
 	s.inputEnded(f.number - 1)
-	if !slices.ContainsFunc(s.shards, func(k *runlog.Log) bool { return !k.Ended }) {
+	if !slices.ContainsFunc(s.shards, func(k *shardLog) bool { return !k.Ended }) {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {

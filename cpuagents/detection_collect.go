@@ -1,8 +1,8 @@
 package cpuagents
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,7 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -182,13 +181,9 @@ func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
 		}
 		d.tally(e.Place, got)
 	case swarms.EntryRejected:
-		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
-		if err := json.Unmarshal(e.Data, failure); err != nil {
-			return fmt.Errorf("refusal of swarm %s: %w", d.Name, err)
-		}
-		asked, err := runlog.Asked(ctx, d.Log(e.Shard, swarms.In), e.Ref)
-		if err != nil || !asked {
-			return errors.Join(err, failure)
+		failure, asks, err := refusal(ctx, d.Name, d.Log(e.Shard, swarms.In), e.Entry)
+		if err != nil || !asks {
+			return cmp.Or(err, failure)
 		}
 	}
 	d.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/roster"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -53,7 +52,7 @@ func (f *batcher) place(work context.Context, row *rows.Row) (group int, err err
 // move appends the swaps of the entities that lose and get groups with the batch, before it.
 func (f *batcher) move(work context.Context) error {
 	v := f.s.evict
-	changes := eviction.Changes(v.roster)
+	changes := feed.Changes(v.roster)
 	for i, c := range changes {
 		changes[i].Group = f.s.record.EntityGroup(c.Group)
 	}
@@ -61,7 +60,7 @@ func (f *batcher) move(work context.Context) error {
 		_, had := v.left[key]
 		return had
 	}
-	fresh, swaps := eviction.Split(changes, v.bytes, had, f.s.record.ShardOf)
+	fresh, swaps := feed.SplitChanges(changes, v.bytes, had, f.s.record.ShardOf)
 	for _, c := range fresh {
 		v.assign(c, f.s.shards[f.s.record.ShardOf(c.Group)].After())
 	}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -63,7 +62,7 @@ func (s *stream) shardCount(what string, groups int) (int, error) {
 func (s *stream) openShards() {
 	s.plans = map[uint64]*batchPlan{}
 	for k := range s.record.ShardCount() {
-		s.shards = append(s.shards, &runlog.Log{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
+		s.shards = append(s.shards, &shardLog{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
 	}
 	s.in, s.out = s.shards[0].In, s.shards[0].Out
 }

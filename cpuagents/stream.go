@@ -17,7 +17,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -34,7 +33,7 @@ type stream struct {
 	series   []source.Series
 	record   swarms.Swarm // of the job; without an id until it is claimed
 	in, out  swarms.Log   // of the first shard
-	shards   []*runlog.Log
+	shards   []*shardLog
 	progress func(any)
 	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
 	resumes  bool                          // a later job sends what the sinks hold at the end of this one
@@ -56,7 +55,7 @@ type stream struct {
 	names    encode.Entities // of the groups in the outputs; nil without a key
 	read     uint64          // batches whose rows were read, by mu
 	ahead    chan struct{}   // feed has increased read
-	refused  *jobs.Error     // why the last question of another client was refused; for collect
+	refused  error           // why the last question of another client was refused; for collect
 	noRows   bool            // no input has a valid row; set before the reading fails
 	// mostRejected is the source with the largest share of rejects; of the goroutine that reads.
 	mostRejected RejectedRows

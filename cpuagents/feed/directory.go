@@ -3,8 +3,8 @@ package feed
 import (
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/roster"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -23,10 +23,11 @@ func NewDirectory(record swarms.Swarm, after time.Duration, stateBytes int, hold
 	if after == 0 {
 		return &Directory{entities: NewEntities(record.Groups, hold)}
 	}
-	return &Directory{Evictions: &Evictions{Eviction: eviction.New(eviction.Options{
-		Most: record.Groups, After: after, StateBytes: stateBytes, Hold: hold, Group: record.EntityGroup,
-		ShardOf: Groups{Record: record, Keyed: true}.ShardOf,
-	})}}
+	groups := Groups{Record: record, Keyed: true}
+	return &Directory{Evictions: &Evictions{
+		Roster: roster.New(record.Groups, after), Names: &Names{shardOf: groups.ShardOf}, groups: groups,
+		bytes: stateBytes, hold: hold, left: map[string]leaving{},
+	}}
 }
 
 // Key implements encode.Entities: it returns the key of an entity whose decisions come now.

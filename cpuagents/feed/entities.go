@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/cpuagents/keytable"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
@@ -22,13 +21,13 @@ type Entities struct {
 	most  int            // groups
 	hold  *inputmem.Hold // of the job; nil for none
 	free  int64          // bytes of hold that no entity uses
-	table *keytable.Table
+	table *keyTable
 	keys  atomic.Pointer[[]string] // by group
 }
 
 // NewEntities returns an empty dictionary of up to most entities, whose memory is taken from h.
 func NewEntities(most int, h *inputmem.Hold) *Entities {
-	e := &Entities{most: most, hold: h, table: keytable.New()}
+	e := &Entities{most: most, hold: h, table: newKeyTable()}
 	e.keys.Store(&[]string{})
 	return e
 }
