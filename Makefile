@@ -3,11 +3,13 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-# The flags of internal/size, so that build, vet, lint and tests share compiled packages. A test of the commands links
+# The flags of tools/size, so that build, vet, lint and tests share compiled packages. A test of the commands links
 # with a sixth less of processor time with them: it has no C code and leaves out what the tags name.
 TAGS = disable_grpc_modules,grpcnotrace,netgo,osusergo
 FLAGS = $(shell go env GOFLAGS) -trimpath -tags=$(TAGS)
 PLAIN = CGO_ENABLED=0 GOFLAGS="$(FLAGS)"
+# A tool of the module tools/, built and run at the root: $(call tool,size).
+tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
 .PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
@@ -15,19 +17,22 @@ WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 all: lint build test
 
 build: ## the three commands, static and stripped, into bin/; fails if one is larger than its budget
-	$(PLAIN) go run ./internal/size -version $(VERSION)
+	$(call tool,size) -version $(VERSION)
 
-vet: ## go vet of the plain build; that of the CUDA build is in make cuda
+vet: ## go vet of the plain build of both modules; that of the CUDA build is in make cuda
 	$(PLAIN) go vet ./...
+	$(PLAIN) go vet -C tools ./...
 
 test: ## the tests that every change runs; two packages for each processor, as many tests wait; six minutes on two cores, which shall be three
 	$(PLAIN) go test -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./...
+	$(PLAIN) go test -C tools ./...
 
 test-long: ## the same and all long ones: processes under faults, all samples of the kernels' emulations; 20 minutes on two cores
 	$(PLAIN) EXOSWARM_LONG=1 go test -timeout 30m ./...
+	$(PLAIN) EXOSWARM_LONG=1 go test -C tools -timeout 30m ./...
 
 test-slice: ## what test-long adds to test, those of the day or of EXOSWARM_SLICE=0 to 27: a seventh of the full samples, and one in 28 of the tests that only test-long runs
-	$(PLAIN) go run ./internal/longtests
+	$(call tool,longtests)
 
 # A campaign consists of long tests.
 crash damage nab chaos recover recover-cluster recover-race recover-detectors lifecycle many soak mutate: export EXOSWARM_LONG = 1
@@ -38,6 +43,7 @@ UNTRIMMED = -trimpath=false
 
 lint: ## format, import order and the short list of .golangci.yaml, for both builds
 	$(PLAIN) $(GOLANGCI) run --timeout 15m ./...
+	cd tools && $(PLAIN) $(GOLANGCI) run --timeout 15m ./...
 	CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS) $(UNTRIMMED)" $(GOLANGCI) run --timeout 15m --build-tags cuda,$(TAGS) ./cuda ./cuda/internal/...
 
 cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
@@ -60,8 +66,8 @@ bench:
 FUZZTIME ?= 20s
 fuzz: ## every fuzz target there is, each for FUZZTIME
 	@for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    echo "== $$p $$f" && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p || exit 1; \
+	  for f in $$(go test -C $$p -list '^Fuzz' . | grep '^Fuzz'); do \
+	    echo "== $$p $$f" && go test -C $$p -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x . || exit 1; \
 	  done; \
 	done
 
@@ -74,19 +80,19 @@ damage: ## 10,000 damaged checkpoints of GPU agents, in one folder and over thre
 
 SEED ?= 1
 mutate: ## 200 changes to code that guards, fences, commits and limits: at least 90 % of them make a test of their package fail
-	go run ./internal/mutate -n 200 -seed $(SEED)
+	$(call tool,mutate) -n 200 -seed $(SEED)
 
 nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
 	go test -count=1 -v -run 'TestStreams' ./cuda/host/celltwin
 
 quality: ## every figure of docs/quality.md: 15 minutes on two cores at most; the labelled streams are beside the repository (../shared/nab)
-	go run ./internal/quality/report --doc docs/quality.md --charts docs/charts
+	$(call tool,quality/report) --doc docs/quality.md --charts docs/charts
 
 quiet: ## false alarms on 10,000 quiet generated series of a month are within 1.5 times the rates asked for; 20 minutes on two cores
-	go test ./internal/quality/celldetector -run '^TestAlarmsPerDay$$' -v -count=1 -timeout 2h -args -rate.series=10000
+	go test -C tools ./quality/celldetector -run '^TestAlarmsPerDay$$' -v -count=1 -timeout 2h -args -rate.series=10000
 
 fleets: ## of what is shown of generated fleets of 1,000 entities: the share of false incidents, detection, and false alarms by family; five minutes on two cores
-	go test ./internal/quality/celldetector -run '^TestFleet' -v -count=1 -timeout 1h -args -fleet.entities=1000
+	go test -C tools ./quality/celldetector -run '^TestFleet' -v -count=1 -timeout 1h -args -fleet.entities=1000
 
 chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds; as root with power cuts and partitions
 	for seed in 1 2 3 4 5; do \
@@ -133,18 +139,18 @@ metrics-cost: ## what scrapes every 5 s and traces of 1 % cost, as processor tim
 	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestScrapeCost$$' ./cmd/internal/monitoring -args -cost.rows=800000 -cost.pairs=5 -cost.times=20 -cost.most=1
 
 SCENARIOS ?= one-host pair-shards pair-cores wan gateway gpus fault-none fault-broker fault-agent fault-writer
-scale: ## tables and charts of docs/scale.md: predictions of the measured runs, and the scenarios of internal/simulate; two minutes on two cores
-	go run ./internal/simulate validate internal/simulate/measured/stages.times internal/simulate/measured/runs.times
-	go run ./internal/simulate run -charts docs/charts $(SCENARIOS:%=internal/simulate/scenarios/%.yaml)
+scale: ## tables and charts of docs/scale.md: predictions of the measured runs, and the scenarios of tools/simulate; two minutes on two cores
+	$(call tool,simulate) validate tools/simulate/measured/stages.times tools/simulate/measured/runs.times
+	$(call tool,simulate) run -charts docs/charts $(SCENARIOS:%=tools/simulate/scenarios/%.yaml)
 
 entities: build ## rows/s of one process over rows of 100,000 entities of 16 agents in random order; ENTITY_ROWS of them
 	dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
-	go run ./internal/keyedrows -rows $(ENTITY_ROWS) -entities 100000 > $$dir/rows.csv && \
+	go run -C tools ./keyedrows -rows $(ENTITY_ROWS) -entities 100000 > $$dir/rows.csv && \
 	printf 'name: entities\nkey: device_id\nagents_per_group: 16\nmax_entities: 100000\n' > $$dir/swarm.yaml && \
 	bin/exoswarm run -f $$dir/swarm.yaml --input $$dir/rows.csv --output $$dir/decisions.ndjson --progress none | tail -8
 
 images: build ## images of the three commands, into images/, without a container daemon: docker load -i images/exoswarm.tar
-	go run ./deploy/container -version $(VERSION) -o images
+	$(call tool,deploy/container) -version $(VERSION) -o images
 
 clean:
 	rm -rf bin images exoswarm-out

@@ -288,13 +288,19 @@ func TestDetectorParts(t *testing.T) {
 			q.mu.Lock()
 			q.left, q.stop = 4+q.r.IntN(one.cut), func() { stop(jobs.ErrDrain) }
 			q.mu.Unlock()
-			idle := time.AfterFunc(400*time.Millisecond, func() { stop(jobs.ErrDrain) }) // it has few rows to append
 			n := min(len(left), 60)
 			push(one.name, left[:n])
 			left = left[n:]
+			var idle sync.WaitGroup
+			idle.Go(func() { // the attempt may have fewer rows than its appends
+				for ctx.Err() == nil && c.decided(t, one.name) < len(all)-len(left) {
+					time.Sleep(20 * time.Millisecond)
+				}
+				stop(jobs.ErrDrain)
+			})
 			_, err := broken.HandleDetector(ctx, job, func(any) {})
 			stop(nil)
-			idle.Stop()
+			idle.Wait()
 			if !errors.Is(err, jobs.ErrDrain) && !givenOutAgain(err) {
 				t.Fatalf("%s: attempt %d: %v", one.name, attempts, err)
 			}

@@ -22,7 +22,7 @@ const (
 )
 
 // The height of an incident is how rare its largest surprise is, and how long it lasts: false ones
-// are short. On quiet series (internal/labelled, seed 3, families not held back) the number of rows
+// are short. On quiet series (tools/labelled, seed 3, families not held back) the number of rows
 // with loudNats exceeds n in a share n^-loudWeight of the incidents. At one false incident in 20,000
 // blocks, 145 of 487 labelled incidents exceed both together, 69 the surprise alone and 93 the rows
 // alone. heightPart makes the mean height of false incidents about 1.

@@ -13,7 +13,7 @@ import (
 
 // fill writes the page with its parts in place of their marks. It does not use html/template: that
 // package looks up methods by name, so that the linker keeps every exported method of every type of
-// the command (internal/size).
+// the command (tools/size).
 //
 // Text passes through html.EscapeString. Data passes through json.Marshal, which escapes <, > and
 // &.

@@ -52,8 +52,13 @@ func celsius(_ context.Context, job jobs.Job) (any, error) {
 }
 
 // run is an agent: it connects, works, shows itself in the registry, and gives its jobs back at the
-// end.
+// end. It returns nil when ctx ends, also while it starts.
 func run(ctx context.Context, url string) (err error) {
+	defer func() {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = nil
+		}
+	}()
 	var handlers cpuagents.Handlers // or cpuagents.Handle, for those of the process
 	if err := handlers.Handle("celsius", celsius); err != nil {
 		return err

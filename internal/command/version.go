@@ -51,7 +51,7 @@ func versionText() string {
 }
 
 // withVersion adds the flag --version and the command version. Both print the same line. The flag
-// keeps cobra's own format: a template of ours would link text/template (internal/size).
+// keeps cobra's own format: a template of ours would link text/template (tools/size).
 func withVersion(root *cobra.Command) {
 	root.Version = versionText()
 	for _, c := range root.Commands() {

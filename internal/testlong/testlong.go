@@ -1,6 +1,6 @@
 // Package testlong marks the tests that take long. A plain go test ./... skips them or gives them
 // smaller samples, so that it takes minutes. make test-long runs all of them, and the gate a slice:
-// internal/longtests finds the tests that call this package.
+// tools/longtests finds the tests that call this package.
 package testlong
 
 import (

@@ -51,6 +51,10 @@ type Options struct {
 	// above 0 and below 1.
 	Split string
 	Share float64
+	// Alarms and Sizes are the alarms and the numbers of agents that are tried with labels; nil: twelve
+	// alarms from 0.25 to 0.7, and 64, 128 and 256 agents.
+	Alarms []float64
+	Sizes  []int
 	// Tried is called after each setting that was tried, from one goroutine; nil: nobody is.
 	Tried func(Measured)
 }
@@ -105,10 +109,10 @@ const (
 	agentsGain = 0.02
 )
 
-// alarms are the alarms that are tried with labels.
+// alarms are tried with labels unless Options has others.
 var alarms = []float64{0.25, 0.31, 0.34, 0.37, 0.39, 0.41, 0.43, 0.46, 0.5, 0.55, 0.6, 0.7}
 
-// sizes are the numbers of agents that are tried with labels.
+// sizes are the numbers of agents that are tried with labels unless Options has others.
 var sizes = []int{64, 128, 256}
 
 // Run chooses a setting on one part of the series and judges it on the other. Errors of the data are of
@@ -116,6 +120,12 @@ var sizes = []int{64, 128, 256}
 func Run(ctx context.Context, series []Series, o Options) (*Result, error) {
 	if err := o.check(series); err != nil {
 		return nil, err
+	}
+	if o.Alarms == nil {
+		o.Alarms = alarms
+	}
+	if o.Sizes == nil {
+		o.Sizes = sizes
 	}
 	choosing, judging, text, err := split(series, &o)
 	if err != nil {
@@ -344,7 +354,7 @@ func (c *chooser) byLabels(ctx context.Context, p part) (Setting, error) {
 			map[string]string{ByTime: ByEntity, ByEntity: ByTime}[c.o.Split],
 		)
 	}
-	for _, alarm := range alarms {
+	for _, alarm := range c.o.Alarms {
 		m, err := c.try(ctx, p, Setting{alarm, best.Agents})
 		if err != nil {
 			return best.Setting, err
@@ -358,7 +368,7 @@ func (c *chooser) byLabels(ctx context.Context, p part) (Setting, error) {
 	}
 	// Fewer agents cost less, so they are taken without a gain too.
 	chosen := best
-	for _, n := range sizes {
+	for _, n := range c.o.Sizes {
 		m, err := c.try(ctx, p, Setting{best.Alarm, n})
 		if err != nil {
 			return chosen.Setting, err

@@ -209,6 +209,24 @@ func TestWalls(t *testing.T) {
 	}
 }
 
+// suite matches the names of suites, fixtures and fakes. They are of the tests alone, although they are
+// packages, because tests of several packages use them.
+var suite = regexp.MustCompile(`test$|^(test[a-z]+|emulation|fakestore|faults|fixture|launches|leak|tempdir)$`)
+
+// TestSuites: the commands are built without suites, fixtures and fakes, and without package testing.
+func TestSuites(t *testing.T) {
+	for _, tags := range []string{"", "cuda"} {
+		for _, p := range list(t, tags, "-deps", "./cmd/exoswarm", "./cmd/gpuagent", "./cmd/cpuagent") {
+			if !matches(module+"/...", p.ImportPath) {
+				continue
+			}
+			if suite.MatchString(path.Base(p.ImportPath)) || slices.Contains(p.Imports, "testing") {
+				t.Errorf("tags %q: a command is built with %s, which is of the tests", tags, p.ImportPath)
+			}
+		}
+	}
+}
+
 // listens are the packages that may accept connections in a process of an agent.
 var listens = []string{
 	"cmd/internal/serveprocess/dashboard.go", "internal/command/metrics.go",
@@ -219,14 +237,14 @@ var listens = []string{
 // than these at run time is tested by TestProcessHealth in cmd/exoswarm.
 func TestListeners(t *testing.T) {
 	call := regexp.MustCompile(`\b(net|tls)\.Listen\w*\(|\bListenConfig\{|\.ListenAndServe`)
-	// The measuring program measures connections, and is no process of a cluster.
+	// Examples and tools are no processes of a cluster.
 	if err := filepath.WalkDir("../..", func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" ||
-			name == "examples" || name == "internal/simulate/measure" ||
+			name == "examples" || name == "tools" ||
 			name == "internal/telemetry/otlptest" || name == "cpuagents/internal/postgrestest") {
 			return filepath.SkipDir
 		}

@@ -27,7 +27,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
-	"github.com/exoswarm/exoswarm/deploy/grafana"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/runjob"
@@ -560,14 +559,13 @@ type panel struct{ where, expr string }
 // queries returns the queries of all panels that must have data.
 func (s *stand) queries() []panel {
 	var all []panel
-	for _, d := range grafana.Dashboards() {
-		for _, r := range d.Rows {
-			for _, p := range r.Panels {
-				if p.MayBeEmpty == "" {
-					for _, q := range p.Queries {
-						all = append(all, panel{d.UID + ", " + p.Title, q.Concrete("6s")})
-					}
-				}
+	for _, d := range dashboards(s.t) {
+		for _, p := range d.Panels {
+			if strings.Contains(p.Description, " Empty if ") {
+				continue // the panel says itself that it may have no data
+			}
+			for _, q := range p.Targets {
+				all = append(all, panel{d.UID + ", " + p.Title, concrete(q.Expr, "6s")})
 			}
 		}
 	}

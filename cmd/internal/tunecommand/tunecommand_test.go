@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/labelled"
 	"github.com/exoswarm/exoswarm/internal/tune"
 )
 
@@ -35,22 +35,20 @@ func data(t *testing.T) (spec, input, labels string) {
 	var text strings.Builder
 	text.WriteString("timestamp,device,value\n")
 	var marks []map[string]string
-	pairs := []labelled.Pair{{Family: "alarm-bit", Incident: "level"}, {Family: "ar-fast", Incident: "frozen"}}
-	for i, pair := range pairs {
-		s, err := labelled.Make(500, pair, i)
-		if err != nil {
-			t.Fatalf("Make: %v", err)
+	const rows, first, last = 2000, 1500, 1530 // of ten minutes; the incident is a higher level
+	at := func(row int) string {
+		return time.Unix(0, 0).UTC().Add(time.Duration(row) * 10 * time.Minute).Format(time.RFC3339)
+	}
+	for i := range 2 {
+		r := rand.New(rand.NewPCG(500, uint64(i)))
+		for row := range rows {
+			value := 20 + r.NormFloat64()
+			if row >= first && row <= last {
+				value += 8
+			}
+			fmt.Fprintf(&text, "%s,d%d,%v\n", at(row), i, value)
 		}
-		at := func(row int) string { return time.Unix(0, s.Times[row]).UTC().Format(time.RFC3339Nano) }
-		for row := range s.Times {
-			fmt.Fprintf(&text, "%s,d%d,%v\n", at(row), i, s.Flat()[row])
-		}
-		for _, w := range s.Windows {
-			marks = append(
-				marks,
-				map[string]string{"series": fmt.Sprint("d", i), "begin": at(w.First), "end": at(w.Last)},
-			)
-		}
+		marks = append(marks, map[string]string{"series": fmt.Sprint("d", i), "begin": at(first), "end": at(last)})
 	}
 	list, err := json.Marshal(marks)
 	if err != nil {

@@ -52,13 +52,13 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 	if err := q.checkGraph(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
+	stored, err := q.publishOnce(ctx, q.conn.RetryUnlessFull, what, wire.WaitStream, msgs)
 	if exists, _ := natsconn.Rejected(err); exists {
 		found, first, ferr := q.present(ctx, batch)
 		switch {
 		case ferr != nil:
 			return fmt.Errorf("%s: %w", what, ferr)
-		case unsure && found == len(batch): // an earlier try stored them, and its acknowledgement was lost
+		case stored && found == len(batch):
 			err = nil
 		case found > 0:
 			return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
@@ -66,7 +66,7 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 			if err := q.clearEdges(ctx, batch); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			_, err = q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
+			_, err = q.publishOnce(ctx, q.conn.RetryUnlessFull, what, wire.WaitStream, msgs)
 		}
 	}
 	if err != nil {

@@ -133,19 +133,36 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if err := q.noResults(ctx, batch, sources); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
+	stored, err := q.publishOnce(ctx, q.conn.RetryUnlessFull, what, sources[0].Stream(), msgs)
 	if exists, _ := natsconn.Rejected(err); exists {
-		// If the acknowledgement of an earlier try was lost, all of them exist.
 		found, first, ferr := q.countKnown(ctx, batch, sources)
 		if ferr != nil {
 			return fmt.Errorf("%s: %w", what, ferr)
 		}
-		if unsure && found == len(batch) {
+		if stored && found == len(batch) {
 			return nil
 		}
 		return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
 	}
 	return SubmitError(what, err)
+}
+
+// publishOnce stores messages of a stream, all or none. If the server refuses a try because an
+// earlier one has stored them and its acknowledgement was lost, stored is true. A first message that
+// is gone by then counts as stored by this call: its job has been taken.
+func (q *Queue) publishOnce(ctx context.Context, t natsconn.RetryFunc, what, stream string, msgs []*nats.Msg,
+) (stored bool, err error) {
+	id := natsconn.NewID()
+	natsconn.SetHeader(msgs[0], wire.HeaderSubmission, id)
+	unsure, err := q.conn.PublishBatch(ctx, t, what, msgs)
+	if exists, _ := natsconn.Rejected(err); !exists || !unsure {
+		return false, err
+	}
+	m, merr := q.conn.Last(ctx, stream, msgs[0].Subject)
+	if merr != nil && !errors.Is(merr, jobs.ErrNotFound) {
+		return false, fmt.Errorf("%s: %w", what, merr)
+	}
+	return merr != nil || m.Header.Get(wire.HeaderSubmission) == id, err
 }
 
 // each calls fn for every job concurrently, and returns the first error in the order of the batch.

@@ -183,3 +183,35 @@ func TestLostAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestLostAnswerOfBatch: a batch whose answer was lost is not refused when it is sent again, and the
+// batch of another call with the same job is, whether it waits for others or not.
+func TestLostAnswerOfBatch(t *testing.T) {
+	c, _, ctx := queueOf(t, 0)
+	lost := func(ctx context.Context, _ string, _ int, try func(context.Context) error) error {
+		_ = try(ctx)
+		return try(ctx)
+	}
+	for name, of := range map[string]func(wire.Source) (stream, subject string){
+		"queued":  func(s wire.Source) (string, string) { return s.Stream(), s.Job("j") },
+		"waiting": func(s wire.Source) (string, string) { return wire.WaitStream, s.Wait("j") },
+	} {
+		var msgs [2]*nats.Msg
+		for i := range msgs {
+			m, j, err := c.Prepare(ctx, plain("j"))
+			if err != nil {
+				t.Fatalf("Prepare: %v", err)
+			}
+			_, m.Subject = of(wire.SourceOf(j))
+			msgs[i] = m
+		}
+		stream, _ := of(wire.SourceOf(plain("j")))
+		if stored, err := c.publishOnce(ctx, lost, "submit", stream, msgs[:1]); !stored || err == nil {
+			t.Errorf("%s: the own batch is stored: %v, error %v; want true and the refusal", name, stored, err)
+		}
+		stored, err := c.publishOnce(ctx, lost, "submit", stream, msgs[1:])
+		if exists, _ := natsconn.Rejected(err); stored || !exists {
+			t.Errorf("%s: the batch of another call is stored: %v, error %v", name, stored, err)
+		}
+	}
+}

@@ -35,6 +35,10 @@ const (
 // has no level, so that a process that knows no levels can read it.
 const HeaderLevel = "Exo-Level"
 
+// HeaderSubmission of the first message of a batch is an id of the call that submits it. It tells a
+// batch whose acknowledgement was lost from the batch of another call.
+const HeaderSubmission = "Exo-Submission"
+
 // AuditSubject is the subject of all records of the audit.
 const AuditSubject = "exo.audit"
 

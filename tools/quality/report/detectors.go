@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
+	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/opponents"
+)
+
+// detector scores a series.
+type detector struct {
+	name string
+	// score returns the scores, and the rows at which the detector itself raises an alarm, if it
+	// has a threshold of its own.
+	score func(s *labelled.Series) (scores []float32, alarms []int, err error)
+}
+
+// measurement is a run of the command.
+type measurement struct {
+	ctx context.Context //nolint:containedctx // one command, one context
+	o   *options
+
+	own, off, half *detector // the predictor, without learning, and with half of the agents
+	others         []*detector
+}
+
+// newMeasurement binds the detectors. A parameter that the predictor does not have is an error.
+func newMeasurement(ctx context.Context, o *options) (*measurement, error) {
+	m := &measurement{ctx: ctx, o: o}
+	var err error
+	if m.own, err = m.predictor("predictor", nil, o.agents, 1); err != nil {
+		return nil, err
+	}
+	if m.off, err = m.predictor("predictor, learning off", map[string]float64{"learn": 0}, o.agents, 1); err != nil {
+		return nil, err
+	}
+	if m.half, err = m.predictor("predictor, half the agents", nil, o.agents/2, 1); err != nil {
+		return nil, err
+	}
+	if o.opponents {
+		for _, d := range opponents.All() {
+			m.others = append(m.others, &detector{d.Name(), func(s *labelled.Series) ([]float32, []int, error) {
+				return d.Score(s.Flat(), s.Features()), nil, nil
+			}})
+		}
+	}
+	return m, nil
+}
+
+// predictor returns the predictor with the parameters of the command line and some more.
+func (m *measurement) predictor(name string, values map[string]float64, agents int, seed uint64) (*detector, error) {
+	all := maps.Clone(m.o.values)
+	maps.Copy(all, values)
+	d, err := celldetector.New(celldetector.Options{Values: all, Agents: agents, Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	return &detector{name, func(s *labelled.Series) ([]float32, []int, error) {
+		out, err := d.Run(s.Times, s.Flat(), s.Features())
+		return out.Scores, out.Anomalous(), err
+	}}, nil
+}
+
+// randomValues draws every parameter of the predictor around its default, by a factor of up to 1.8
+// either way, within its limits. The alarm and suspect stay: scores depend on the alarm, and the
+// benchmark chooses a threshold of its own.
+func randomValues(seed uint64) map[string]float64 {
+	c, _ := cells.Lookup("predictor")
+	rng, values := rand.New(rand.NewPCG(seed, 1)), map[string]float64{}
+	for _, p := range c.Params {
+		v := p.Default * math.Pow(1.8, 2*rng.Float64()-1)
+		if p.Name == "alarm" || p.Name == "suspect" {
+			continue
+		}
+		if p.Integer {
+			v = math.Round(v)
+		}
+		values[p.Name] = min(max(v, p.Min), p.Max)
+	}
+	return values
+}
+
+// each calls f for 0 to n-1 on all processors, until one fails or the context ends.
+func (m *measurement) each(n int, f func(i int) error) error {
+	ctx, stop := context.WithCancelCause(m.ctx)
+	defer stop(nil)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range next {
+				if err := f(i); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// result is one detector on one series, behind the probation.
+type result struct {
+	series *labelled.Series
+	scores []float32
+	alarms []int // rows of the whole series
+	vus    float64
+	f1     float64
+}
+
+// run scores series with a detector. Without windows there are no measures.
+func (m *measurement) run(d *detector, series []labelled.Series) ([]result, error) {
+	results := make([]result, len(series))
+	return results, m.each(len(series), func(i int) error {
+		s := &series[i]
+		scores, alarms, err := d.score(s)
+		if err != nil {
+			return err
+		}
+		if err := quality.Check(scores, len(s.Times)); err != nil {
+			return err
+		}
+		r := result{series: s, alarms: alarms}
+		behind, windows := quality.Behind(scores, s.Windows, quality.Probation(len(scores)))
+		r.scores = behind
+		if len(windows) > 0 {
+			r.vus = quality.VUSPR(behind, windows, quality.Buffer)
+			r.f1, _ = quality.BestF1(behind, windows)
+		}
+		results[i] = r
+		return nil
+	})
+}
