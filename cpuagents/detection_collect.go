@@ -66,6 +66,7 @@ func (d *detection) collect(ctx context.Context) error {
 						return d.endOf(ctx, err)
 					}
 				}
+				held = time.Now()
 			}
 			if err := d.noteSinks(ctx); err != nil {
 				return d.endOf(ctx, err)
