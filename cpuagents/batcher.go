@@ -138,7 +138,7 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 		case f.s.evict != nil:
 			err = f.s.evict.store(ctx, f.keys)
 		case f.keys.Stored() < f.s.entities.Len():
-			err = f.assignKeys(ctx, f.s.entities.Fresh(f.keys.Stored()))
+			err = f.s.numbers().StoreKeys(ctx, f.keys, f.s.entities.Fresh(f.keys.Stored()), nil)
 		default:
 			return nil
 		}
@@ -152,20 +152,6 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// assignKeys appends keys to the dictionary. Those of a swarm with several shards have groups that do
-// not follow one another.
-func (f *batcher) assignKeys(ctx context.Context, keys []string) error {
-	if len(f.s.shards) == 1 {
-		return f.keys.Store(ctx, keys, nil)
-	}
-	first := f.keys.Stored()
-	all := make([]statelog.Assignment, len(keys))
-	for i, key := range keys {
-		all[i] = statelog.Assignment{Group: f.s.record.EntityGroup(first + i), Key: key}
-	}
-	return f.keys.Assign(ctx, all, 0, nil)
 }
 
 // all reads all series. Those of a job with a key are read in an order in which the rows of an

@@ -75,6 +75,11 @@ func (s *stream) journalShard(i int) int {
 	return 1 + i
 }
 
+// numbers returns the numbers of the groups, which are series or entities in outputs.
+func (s *stream) numbers() feed.Groups {
+	return feed.Groups{Record: s.record, Keyed: s.entities != nil}
+}
+
 // plan returns how the rows of a batch are split, and gives the plan to the goroutine that collects.
 // placed has the groups of the rows in the swarm if entities lose their groups. It returns nil for a
 // batch whose groups are those of the swarm, which has one shard.
@@ -86,9 +91,8 @@ func (s *stream) plan(number uint64, o *feed.Batch, placed []uint32) *batchPlan 
 		groups: slices.Clone(o.Group), placed: slices.Clone(placed),
 	}
 	if s.evict == nil {
-		numbers := feed.Groups{Record: s.record, Keyed: s.entities != nil}
 		for _, g := range p.groups {
-			p.placed = append(p.placed, uint32(numbers.Group(int(g))))
+			p.placed = append(p.placed, uint32(s.numbers().Group(int(g))))
 		}
 	}
 	p.places = feed.Places(s.record, p.placed)

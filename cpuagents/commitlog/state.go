@@ -365,16 +365,7 @@ func (s *State) storeKeys(ctx context.Context) error {
 	if s.o.Dictionary == nil {
 		return nil
 	}
-	first := s.keys.Stored()
-	keys := s.o.Dictionary.Fresh(first)
-	if len(s.in) == 1 || len(keys) == 0 {
-		return s.keys.Store(ctx, keys, s.addKeys)
-	}
-	all := make([]statelog.Assignment, len(keys))
-	for i, key := range keys {
-		all[i] = statelog.Assignment{Group: s.Groups.Group(first + i), Key: key}
-	}
-	return s.keys.Assign(ctx, all, 0, s.addKeys)
+	return s.Groups.StoreKeys(ctx, s.keys, s.o.Dictionary.Fresh(s.keys.Stored()), s.addKeys)
 }
 
 // addKeys appends keys. An earlier attempt may have appended keys after it lost the detector, which

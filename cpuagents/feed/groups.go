@@ -1,9 +1,12 @@
 package feed
 
 import (
+	"context"
+
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Groups numbers the groups of a swarm as outputs do: by entity, in the order of their first rows, or
@@ -31,6 +34,22 @@ func (g Groups) Number(group int) int {
 
 // ShardOf returns the shard that has the group of number i.
 func (g Groups) ShardOf(i int) int { return g.Record.ShardOf(g.Group(i)) }
+
+// StoreKeys appends the keys of entities that follow those of a dictionary to it. add is as that of
+// statelog.Keys.
+func (g Groups) StoreKeys(ctx context.Context, to *statelog.Keys, keys []string,
+	add func(ctx context.Context, v any) error,
+) error {
+	if g.Record.ShardCount() == 1 {
+		return to.Store(ctx, keys, add)
+	}
+	first := to.Stored()
+	all := make([]statelog.Assignment, len(keys))
+	for i, key := range keys {
+		all[i] = statelog.Assignment{Group: g.Group(first + i), Key: key}
+	}
+	return to.Assign(ctx, all, 0, add)
+}
 
 // Part is the part of a batch that one shard gets, packed.
 type Part struct {
