@@ -23,8 +23,8 @@ func TestHalfMadeSwarm(t *testing.T) {
 	run := func(text string) {
 		t.Helper()
 		if err := Run(t.Context(), Options{
-			In: strings.NewReader(text), Out: io.Discard, Err: io.Discard, Log: slog.New(slog.DiscardHandler), All: true,
-			SpecFile: spec, DataDir: filepath.Join(dir, "data"), Output: out, MaxRejects: 1,
+			In: strings.NewReader(text), Out: io.Discard, Err: io.Discard, Log: slog.New(slog.DiscardHandler),
+			All: true, SpecFile: spec, DataDir: filepath.Join(dir, "data"), Output: out, MaxRejects: 1,
 		}); err != nil {
 			t.Fatalf("Run: %v", err)
 		}
