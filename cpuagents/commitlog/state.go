@@ -201,6 +201,7 @@ func (s *State) takeOver(ctx context.Context) error {
 		if err := s.marks.Add(ctx, good); err != nil {
 			return err
 		}
+		all = append(all, candidate{checkpoint: good}) // what it includes may be removed now
 		s.Last, s.Missing, again = good.Mark, good.Missing, false
 		for k, l := range s.in {
 			if taken[k] {
