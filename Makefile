@@ -8,11 +8,13 @@ CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 TAGS = disable_grpc_modules,grpcnotrace,netgo,osusergo
 FLAGS = $(shell go env GOFLAGS) -trimpath -tags=$(TAGS)
 PLAIN = CGO_ENABLED=0 GOFLAGS="$(FLAGS)"
+# Tests of tools/ that read files outside of their module. A cached result does not see such a file change.
+OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 # A tool of the module tools/, built and run at the root: $(call tool,size).
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
+.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images recover-detectors clean
 
 all: lint build test
 
@@ -26,6 +28,7 @@ vet: ## go vet of the plain build of both modules; that of the CUDA build is in 
 test: ## the tests that every change runs; two packages for each processor, as many tests wait; six minutes on two cores, which shall be three
 	$(PLAIN) go test -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./...
 	$(PLAIN) go test -C tools ./...
+	$(PLAIN) go test -C tools -count=1 $(OUTSIDE)
 
 test-long: ## the same and all long ones: processes under faults, all samples of the kernels' emulations; 20 minutes on two cores
 	$(PLAIN) EXOSWARM_LONG=1 go test -timeout 30m ./...
@@ -148,6 +151,9 @@ entities: build ## rows/s of one process over rows of 100,000 entities of 16 age
 	go run -C tools ./keyedrows -rows $(ENTITY_ROWS) -entities 100000 > $$dir/rows.csv && \
 	printf 'name: entities\nkey: device_id\nagents_per_group: 16\nmax_entities: 100000\n' > $$dir/swarm.yaml && \
 	bin/exoswarm run -f $$dir/swarm.yaml --input $$dir/rows.csv --output $$dir/decisions.ndjson --progress none | tail -8
+
+architecture: ## the generated part of docs/architecture.md: layers, and every package in one line
+	go run -C tools ./architecture
 
 images: build ## images of the three commands, into images/, without a container daemon: docker load -i images/exoswarm.tar
 	$(call tool,deploy/container) -version $(VERSION) -o images

@@ -12,12 +12,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -30,7 +30,7 @@ type attempts struct {
 
 func newAttempts(t *testing.T) *attempts {
 	t.Helper()
-	a := &attempts{conn: queuetest.Queue(t), dir: t.TempDir()}
+	a := &attempts{conn: natsqtest.Queue(t), dir: t.TempDir()}
 	files, err := files.New(files.Options{
 		Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn.Objects,
 		Scratch: t.TempDir(),

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 func TestHandlers(t *testing.T) {
@@ -36,7 +36,7 @@ func TestHandlers(t *testing.T) {
 // TestHandlersWork: jobs of registered kinds come back from a queue with what their functions
 // return.
 func TestHandlersWork(t *testing.T) {
-	q, ctx := queuetest.Queue(t), fixture.Within(t)
+	q, ctx := natsqtest.Queue(t), fixture.Within(t)
 	var h Handlers
 	err := errors.Join(
 		h.Handle("double", func(_ context.Context, job jobs.Job) (any, error) {

@@ -15,9 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/internal/retry"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // Agent serves every swarm whose leases it gets. Start starts it, and Drain or Stop ends it. Its
@@ -85,7 +85,7 @@ func Start(o Options) (*Agent, error) {
 		ResidencyCheck: o.ResidencyCheck,
 		BatchLatency:   o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard,
 		PageMetrics: a.metrics.pages, Spans: a.spans,
-		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
+		Tracer: tracing.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
 		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
 	unfollow := a.metrics.agents.follow(counted{

@@ -9,7 +9,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -32,7 +31,7 @@ While an agent replays shards that it has taken over, its state shows the progre
 		if err != nil {
 			return err
 		}
-		p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
+		p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
 			"UP")
 		if err != nil {
 			return err
@@ -57,7 +56,7 @@ While an agent replays shards that it has taken over, its state shows the progre
 		return p.End()
 	})
 	connect.Flags(list.Flags())
-	listing.Flag(list.Flags())
+	command.ListFlag(list.Flags())
 	// The agent answers that it drains; the command does not wait for its end. A lost agent cannot
 	// answer; its jobs and shards move to others when its leases end.
 	drain := &cobra.Command{
@@ -116,7 +115,7 @@ moves, and ends when all are complete. A shard stays where it is when its new ag
 Agents do the same by themselves (gpuagent --rebalance), one shard at a time.`,
 	}
 	connect.Flags(c.Flags())
-	listing.Flag(c.Flags())
+	command.ListFlag(c.Flags())
 	c.Flags().Bool("dry-run", false, "show what would move, and move nothing")
 	c.Flags().Duration("timeout", 10*time.Minute, "longest wait; shards that have not moved by then still move later")
 	return c
@@ -134,7 +133,7 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if timeout <= 0 {
 		return command.Usage("agent rebalance: --timeout %v: use more than 0", timeout)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "FROM", "TO", "STATE")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "FROM", "TO", "STATE")
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -27,7 +26,7 @@ action whose outcome is unknown has begun, and its process ended or lost the ser
 store the outcome. The cluster keeps 90 days, and 256 MiB at most.`,
 	}
 	connect.Flags(cmd.Flags())
-	listing.Flag(cmd.Flags())
+	command.ListFlag(cmd.Flags())
 	cmd.Flags().Duration("since", 7*24*time.Hour, "how far back to list")
 	cmd.Flags().Int("limit", 100, "most actions to list; 0 for all")
 	return cmd
@@ -43,7 +42,7 @@ func auditList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if since <= 0 || limit < 0 {
 		return command.Usage("audit: --since %v --limit %d: use more than 0, and 0 or more", since, limit)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "USER", "FROM", "VIA", "ACTION", "OBJECT", "OUTCOME",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "USER", "FROM", "VIA", "ACTION", "OBJECT", "OUTCOME",
 		"ERROR")
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
@@ -35,7 +34,7 @@ user needs the file of its name in creds.`,
 	f.String("operator", "", "name of the operator of a new folder (default exoswarm)")
 	f.StringArray("tenant", nil, "tenant with an account of its own; may be given several times")
 	f.Bool("yes", false, "make the changes")
-	listing.Flag(f)
+	command.ListFlag(f)
 
 	add := &cobra.Command{
 		Use: "add NAME --role ROLE", Short: "Make a user and write its credentials", Args: cobra.ExactArgs(1),
@@ -47,7 +46,7 @@ user needs the file of its name in creds.`,
 	f.Duration("expires", 0, "how long the credentials are valid, such as 720h; 0: for ever")
 
 	list := &cobra.Command{Use: "list", Short: "List the users", Args: cobra.NoArgs, RunE: inFolder(false, authList)}
-	listing.Flag(list.Flags())
+	command.ListFlag(list.Flags())
 	// Commands that can reach servers too.
 	revoke := &cobra.Command{
 		Use: "revoke NAME", Short: "Revoke a user: its login is refused, and its connections are closed",
@@ -118,7 +117,7 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "WHAT", "NAME", "CHANGE")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "WHAT", "NAME", "CHANGE")
 	if err != nil {
 		return err
 	}
@@ -182,7 +181,7 @@ func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "USER", "ROLE", "TENANT", "EXPIRES", "STATE")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "USER", "ROLE", "TENANT", "EXPIRES", "STATE")
 	if err != nil {
 		return err
 	}

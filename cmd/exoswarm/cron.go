@@ -8,10 +8,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -48,10 +46,10 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 		RunE: connect.Submitting(cronList),
 	}
 	// one returns a command that changes the schedule of a name and prints nothing.
-	one := func(use, short string, fn func(cmd *cobra.Command, c jobclient.Client, name string) error) *cobra.Command {
+	one := func(use, short string, fn func(cmd *cobra.Command, c command.JobClient, name string) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
-			RunE: connect.Submitting(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
+			RunE: connect.Submitting(func(cmd *cobra.Command, args []string, c command.JobClient) error {
 				return fn(cmd, c, args[0])
 			}),
 		}
@@ -59,20 +57,20 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 	all := []*cobra.Command{
 		add, list,
 		one("remove", "End a schedule; jobs that it has submitted go on",
-			func(cmd *cobra.Command, c jobclient.Client, name string) error {
+			func(cmd *cobra.Command, c command.JobClient, name string) error {
 				return c.RemoveSchedule(cmd.Context(), name)
 			}),
-		one("pause", "Pause a schedule", func(cmd *cobra.Command, c jobclient.Client, name string) error {
+		one("pause", "Pause a schedule", func(cmd *cobra.Command, c command.JobClient, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, true)
 		}),
-		one("resume", "End the pause of a schedule", func(cmd *cobra.Command, c jobclient.Client, name string) error {
+		one("resume", "End the pause of a schedule", func(cmd *cobra.Command, c command.JobClient, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, false)
 		}),
 	}
 	for _, c := range all {
 		connect.Flags(c.Flags())
 	}
-	listing.Flag(list.Flags())
+	command.ListFlag(list.Flags())
 	return command.Group("cron", "Submit jobs at set times", all...)
 }
 
@@ -80,7 +78,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 // jobs.ErrExists. The specification of the job is checked as by exoswarm submit. Nothing is stored
 // after an error of usage. The answer of the command is its exit code. The times are in --zone,
 // also when it changes to daylight saving time; a warning names a time that is skipped then.
-func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
+func cronAdd(cmd *cobra.Command, args []string, c command.JobClient) error {
 	f := cmd.Flags()
 	// These flags exist, so the lookup cannot fail.
 	text := func(name string) string { v, _ := f.GetString(name); return v }
@@ -128,7 +126,7 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	if s.From.After(from) {
 		from = s.From
 	}
-	if wall, next, ok := schedules.Skipped(s, from); ok {
+	if wall, next, ok := queue.SkippedTime(s, from); ok {
 		cmd.PrintErrf("warning: the clocks of %s skip %s, so schedule %s does not come then, and next on %s: choose "+
 			"another time, or --zone UTC\n", s.Zone, wall, s.Name, next.Format(time.RFC3339))
 	}
@@ -139,12 +137,12 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 // "paused", or the error of a schedule that cannot be read.
 //
 // Fields: those of the schedule, next and last (left out when there is none), and error.
-func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+func cronList(cmd *cobra.Command, _ []string, c command.JobClient) error {
 	all, err := c.Schedules(cmd.Context())
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
 		"LAST")
 	if err != nil {
 		return err

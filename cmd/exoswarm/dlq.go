@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -40,7 +39,7 @@ func dlqCommand() *cobra.Command {
 	all := []*cobra.Command{list, show, again, purge}
 	for _, c := range all {
 		connect.Flags(c.Flags())
-		listing.Flag(c.Flags())
+		command.ListFlag(c.Flags())
 	}
 	// show takes an id only, so it has no filter.
 	for _, c := range []*cobra.Command{list, again, purge} {
@@ -84,7 +83,7 @@ func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 // and data, the message as base64.
 func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	limit, _ := cmd.Flags().GetInt("limit")
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
 		"REASON")
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 // dlqShow prints one dead letter with the message of its job. An id without a letter is
 // jobs.ErrNotFound. The message is printed as text in a table, and as base64 in the other formats.
 func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
 	if err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func letterRequest(name string, f jobs.DeadFilter) action.Request {
 // printCount prints a number of dead letters as one item, also when err is not nil, which it
 // returns.
 func printCount(cmd *cobra.Command, what string, n uint64, err error) error {
-	p, perr := listing.New(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
+	p, perr := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
 	if perr != nil {
 		return errors.Join(err, perr)
 	}

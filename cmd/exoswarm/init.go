@@ -5,7 +5,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -23,7 +22,7 @@ the setting and how to change it by hand.`,
 		RunE: initServer,
 	}
 	connect.Flags(cmd.Flags())
-	listing.Flag(cmd.Flags())
+	command.ListFlag(cmd.Flags())
 	cmd.Flags().Int("replicas", 1, "replicas of every stream: 3 in a NATS cluster")
 	cmd.Flags().Bool("yes", false, "apply the changes")
 	return cmd
@@ -65,7 +64,7 @@ func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), f, "STREAM", "SETTING", "HAVE", "WANT", "CAN LOSE DATA")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), f, "STREAM", "SETTING", "HAVE", "WANT", "CAN LOSE DATA")
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/redact"
@@ -63,13 +61,13 @@ func jobCommand() *cobra.Command {
 	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
 		connect.Flags(c.Flags())
-		listing.Flag(c.Flags())
+		command.ListFlag(c.Flags())
 	}
-	// It has no listing.Flag: its -o is a file.
+	// It has no command.ListFlag: its -o is a file.
 	output := jobOutputCommand()
 	connect.Flags(output.Flags())
 	return command.Group("job", "Show, cancel and repeat jobs", append(all, output,
-		watchcommand.Explain("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
+		clustercommand.Explain("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
 }
 
 // jobOutputCommand returns exoswarm job output, whose -o names a file and not a format. It reads
@@ -111,8 +109,8 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 //
 // The result is read first, and again when the job is not found, because it may end between the
 // two requests.
-func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
+func jobGet(cmd *cobra.Command, args []string, c command.JobClient) error {
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
 		"DETAIL")
 	if err != nil {
 		return err
@@ -156,7 +154,7 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 //
 // A reader of standard output that ends early, as head does, ends the list. Jobs that come or
 // end meanwhile may be missing, or be listed twice.
-func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+func jobList(cmd *cobra.Command, _ []string, c command.JobClient) error {
 	text, _ := cmd.Flags().GetString("pool")
 	limit, _ := cmd.Flags().GetInt("limit")
 	pool, err := poolOf(text)
@@ -164,7 +162,7 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 		return err
 	}
 	over, _ := cmd.Flags().GetBool("all")
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
 		"ATTEMPTS", "WORKER", "SINCE", "DETAIL")
 	if err != nil {
 		return err
@@ -196,7 +194,7 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 // jobWatch prints the progress of a job to stderr, a line for each report, and its result as
 // waitFor does. Reports may come from any client that knows the id, so they are cleaned for a
 // terminal. The result goes to stdout, so both can be redirected apart.
-func jobWatch(cmd *cobra.Command, args []string, c jobclient.Client) error {
+func jobWatch(cmd *cobra.Command, args []string, c command.JobClient) error {
 	var mu sync.Mutex // progress comes on another goroutine
 	return waitFor(cmd, args[0], func(ctx context.Context, id string) (jobs.Result, error) {
 		return c.Watch(ctx, id, func(data json.RawMessage) {
@@ -223,9 +221,9 @@ type logView struct {
 // Fields: job, attempt, worker, and line with time, level, msg and the fields of the handler, or
 // dropped, the number of lines without room. A job without lines prints an empty list, and an
 // unknown id is jobs.ErrNotFound.
-func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
+func jobLogs(cmd *cobra.Command, args []string, c command.JobClient) error {
 	follow, _ := cmd.Flags().GetBool("follow")
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
 	if err != nil {
 		return err
 	}
@@ -278,7 +276,7 @@ func logFields(raw json.RawMessage) string {
 // jobCancel asks for the end of a job, and does not wait for it. A job that is over is an error of
 // usage. A job that runs gets the request soon, and its result then says that it was cancelled;
 // with --finish it ends as done.
-func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
+func jobCancel(cmd *cobra.Command, args []string, c command.JobClient) error {
 	finish, _ := cmd.Flags().GetBool("finish")
 	// A request for a job that is over would be accepted and have no effect.
 	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {
@@ -286,7 +284,7 @@ func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
 	}
-	if conn := jobclient.Queue(c); conn != nil {
+	if conn := command.QueueOf(c); conn != nil {
 		_, err := operate(cmd, conn, action.Request{Action: "job.cancel", Object: args[0], Finish: finish})
 		return err
 	}
@@ -295,9 +293,9 @@ func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 
 // jobRetry queues a job again that has a dead letter, under its id, and prints the number of jobs,
 // 1. Its earlier result is removed, so watchers see it as queued again.
-func jobRetry(cmd *cobra.Command, args []string, c jobclient.Client) error {
+func jobRetry(cmd *cobra.Command, args []string, c command.JobClient) error {
 	retry := func() error { return c.Retry(cmd.Context(), args[0]) }
-	if conn := jobclient.Queue(c); conn != nil {
+	if conn := command.QueueOf(c); conn != nil {
 		retry = func() error {
 			out, err := operate(cmd, conn, action.Request{Action: "dlq.redrive", Object: args[0]})
 			if err == nil && out.Count == 0 {

@@ -21,19 +21,15 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/detectorcommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/evalcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/evaluatecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/reportcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/speccommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/tunecommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers"  // of databases and object stores
-	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
-	_ "github.com/exoswarm/exoswarm/internal/bucket/s3bucket"  // s3://
+	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
+	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud"    // s3:// and gs://
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -47,9 +43,9 @@ func main() {
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), evalcommand.Command(),
-		reportcommand.Command(), tunecommand.Command(), watchcommand.Status(), watchcommand.Top(),
-		watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
+		clustercommand.NewDetector(jobLogs, recorded), swarmcommand.NewSpec(), evaluatecommand.NewEval(),
+		evaluatecommand.NewReport(), evaluatecommand.NewTune(), clustercommand.Status(), clustercommand.Top(),
+		clustercommand.Doctor(), clustercommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), auditCommand(), initCommand(),
 		authCommand(), tierCommand(), gpucommand.Command(connect.Submitting, connect.Flags),

@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
@@ -41,7 +40,7 @@ removes it. An unowned object belongs to no job, and stays.`,
 	for _, c := range all {
 		connect.Flags(c.Flags())
 		if c != remove {
-			listing.Flag(c.Flags())
+			command.ListFlag(c.Flags())
 		}
 	}
 	return command.Group("object", "List and remove the objects of the queue's store", all...)
@@ -49,8 +48,8 @@ removes it. An unowned object belongs to no job, and stays.`,
 
 // objectPrinter begins a list of objects, and returns the function that prints one. The caller ends
 // the list. Sizes are in bytes in every format.
-func objectPrinter(cmd *cobra.Command) (*listing.Printer, func(objects.Object) error, error) {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
+func objectPrinter(cmd *cobra.Command) (*command.Printer, func(objects.Object) error, error) {
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
 	return p, func(o objects.Object) error {
 		return p.Item(o, o.Name, o.State, o.Job, o.Tenant, o.Size, o.Stored.Format(time.RFC3339))
 	}, err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/observationfile"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -29,7 +28,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 		return err
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
-	p, err := listing.New(w, cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
+	p, err := command.NewPrinter(w, cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
 	if err != nil {
 		return err
 	}
@@ -141,7 +140,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return err
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
-	p, err := listing.New(w, cmd.Flags(), "AGENT", "VOTE", "DECISION")
+	p, err := command.NewPrinter(w, cmd.Flags(), "AGENT", "VOTE", "DECISION")
 	if err != nil {
 		return err
 	}

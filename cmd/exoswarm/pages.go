@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -51,7 +51,7 @@ type tierItem struct {
 // free, hits, misses, hit_rate, prefetched, used and wasted of tiers of memory; in and out by reason.
 // A shard without pages in memory has one item with state.
 func swarmPages(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "TIER", "PAGES", "SIZE", "HIT RATE", "IN", "OUT")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "TIER", "PAGES", "SIZE", "HIT RATE", "IN", "OUT")
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func pageMap(cmd *cobra.Command, c *natsq.Conn, holder string, v telemetry.View)
 }
 
 // printTiers prints an item for each tier of a shard.
-func printTiers(p *listing.Printer, of tierItem, m telemetry.PageMap) error {
+func printTiers(p *command.Printer, of tierItem, m telemetry.PageMap) error {
 	for i, tier := range m.Tiers {
 		one := of
 		one.Tier, one.Pages, one.Bytes = tier, m.Counts[i], int64(m.Counts[i])*int64(m.PageBytes)

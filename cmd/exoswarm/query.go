@@ -12,12 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
-	"github.com/exoswarm/exoswarm/gpuagents/replay"
+	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/entities"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -27,7 +25,7 @@ import (
 // state variables of its cell. Agents have their group and embedding besides. Fields of an agent:
 // agent, group, embedding and state by variable. Fields of a group: group and state. The caller
 // ends p.
-func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32, groups bool) error {
+func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *command.Printer, ids []uint32, groups bool) error {
 	if groups {
 		all, err := s.GroupVariables(cmd.Context(), ids)
 		if err != nil {
@@ -82,13 +80,13 @@ func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 		return command.Usage("swarm query: use one of --agents, --groups, --key, --knowledge and --outcome, as " +
 			"in --agents 1,5-9")
 	case outcome:
-		return decisioncommand.Outcome(cmd, s)
+		return swarmcommand.Outcome(cmd, s)
 	case knowledge != "":
 		ids, err := parseIDs(knowledge)
 		if err != nil {
 			return command.Usage("swarm query: --knowledge: %v", err)
 		}
-		return decisioncommand.Knowledge(cmd, s, ids)
+		return swarmcommand.Knowledge(cmd, s, ids)
 	case len(keys) > 0:
 		return queryKeys(cmd, c, s, keys)
 	}
@@ -113,7 +111,7 @@ func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	if err != nil {
 		return command.Usage("swarm query: %s: %v", what[0], err)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}
@@ -147,7 +145,7 @@ func queryKeys(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm, keys []s
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "KEY", "GROUP", "ROUND", "STATE")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "KEY", "GROUP", "ROUND", "STATE")
 	if err != nil {
 		return err
 	}
@@ -185,7 +183,7 @@ func entitiesOf(ctx context.Context, c *natsq.Conn, s *swarmclient.Swarm, keys [
 //
 // Fields: agent, vote (a candidate or none) and state, the numbers of the cell in the order of
 // docs/cells.md.
-func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
+func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *command.Printer, ids []uint32) error {
 	all, err := s.AgentStates(cmd.Context(), ids)
 	if err != nil {
 		return err
@@ -205,7 +203,7 @@ func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 //
 // Fields: group, decision, round (the number of decisions so far) and votes by candidate; agents
 // that have never stepped are in none of them.
-func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
+func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *command.Printer, ids []uint32) error {
 	all, err := s.GroupStates(cmd.Context(), ids)
 	if err != nil {
 		return err
@@ -278,7 +276,7 @@ first entry of the log. A log that was trimmed needs --snapshots.`,
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as for gpuagent "+
 		"--snapshots")
 	keyFileFlag(f)
-	f.Int64("memory", replay.DefaultMaxBytes>>20, "most MiB of state of the shard")
+	f.Int64("memory", travel.DefaultMaxBytes>>20, "most MiB of state of the shard")
 	return c
 }
 
@@ -378,9 +376,9 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 func momentLine(v travel.View, m travel.Moment) string {
 	from := "the first entry of the log"
 	switch m.Start.Kind {
-	case replay.StartSnapshot:
+	case travel.StartSnapshot:
 		from = "snapshot " + m.Start.Name
-	case replay.StartMoment:
+	case travel.StartMoment:
 		from = "the first moment"
 	}
 	text := fmt.Sprintf("shard %d after entry %d of %d", v.Shard, m.Entry.Seq, v.Last)
@@ -397,7 +395,7 @@ func showSummary(cmd *cobra.Command, v travel.View) error {
 	if len(v.Moments) > 1 {
 		columns = append(columns, "MEAN THEN", "MIN THEN", "MAX THEN")
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}
@@ -429,7 +427,7 @@ func showGroup(cmd *cobra.Command, v travel.View) error {
 	if two {
 		columns = append(columns, "STATE THEN")
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -23,7 +22,7 @@ func queueCommand() *cobra.Command {
 		Args: cobra.NoArgs, RunE: connect.Connected(queueStats),
 	}
 	connect.Flags(stats.Flags())
-	listing.Flag(stats.Flags())
+	command.ListFlag(stats.Flags())
 	// change returns pause or resume. An empty kind means the whole pool; the two kinds of pause
 	// are independent, so resume of a pool does not end the pause of a kind.
 	change := func(use, short string, pause bool) *cobra.Command {
@@ -56,7 +55,7 @@ func queueCommand() *cobra.Command {
 //
 // JSON has one object for each pool, with the list of its sources.
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "LEVEL", "WAITING",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "LEVEL", "WAITING",
 		"RUNNING", "RETRIED", "PAUSED", "AGENTS")
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -43,7 +43,7 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,13 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -50,10 +49,10 @@ func snapshotCommand() *cobra.Command {
 	for _, c := range all {
 		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents " +
 			"have it (gpuagent --snapshots)."
-		listing.Flag(c.Flags())
+		command.ListFlag(c.Flags())
 		keyFileFlag(c.Flags())
 	}
-	all = append(all, exportcommand.Snapshot(inBucket))
+	all = append(all, swarmcommand.NewSnapshotExport(inBucket))
 	return command.Group("snapshot", "List, show, verify and export snapshots of swarms, without a cluster", all...)
 }
 
@@ -116,7 +115,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
 		"GROUPS", "BYTES", "DIGEST", "ERROR")
 	if err != nil {
 		return err
@@ -150,7 +149,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 			}
 			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry,
 				m.Cell, m.Agents, m.Groups, m.Bytes(), digest
-			err = p.Item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, listing.Size(m.Bytes()),
+			err = p.Item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, command.Size(m.Bytes()),
 				digest, "")
 		}
 		if err != nil {
@@ -169,7 +168,7 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "VARIABLE", "TYPE", "PER", "SHAPE", "FILES", "BYTES")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "VARIABLE", "TYPE", "PER", "SHAPE", "FILES", "BYTES")
 	if err != nil {
 		return err
 	}
@@ -180,7 +179,7 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 			rows, bytes = rows+f.Rows, bytes+f.Bytes
 		}
 		if err := p.Item(v, v.Name, v.DType, v.Per, fmt.Sprintf("[%d, %d]", rows, v.Width), len(v.Files),
-			listing.Size(bytes)); err != nil {
+			command.Size(bytes)); err != nil {
 			return err
 		}
 	}
@@ -211,7 +210,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 			}
 		}
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "BYTES", "ERROR")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "BYTES", "ERROR")
 	if err != nil {
 		return err
 	}
@@ -237,7 +236,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 			item.Error = err.Error()
 			bad = append(bad, err)
 		}
-		if err := p.Item(item, name, listing.Size(item.Bytes), item.Error); err != nil {
+		if err := p.Item(item, name, command.Size(item.Bytes), item.Error); err != nil {
 			return err
 		}
 	}
@@ -263,7 +262,7 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 		defer mu.Unlock()
 		if now := time.Now(); now.Sub(last) > time.Second/2 || done == total {
 			last = now
-			fmt.Fprintf(w, "\r\033[K%s of %s", listing.Size(done), listing.Size(total))
+			fmt.Fprintf(w, "\r\033[K%s of %s", command.Size(done), command.Size(total))
 			if done == total {
 				fmt.Fprintln(w)
 			}
@@ -321,7 +320,7 @@ func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) erro
 	if err := s.CheckSnapshotName(name); err != nil {
 		return command.Usage("swarm snapshot: --name: %v", err)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
 	if err != nil {
 		return err
 	}
@@ -363,7 +362,7 @@ func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) erro
 		}
 		done.Entries, done.SHA256 = entries, snapshot.SetDigest(digests)
 	}
-	if err := p.Item(done, done.Name, entryList(entries), done.Agents, done.Groups, listing.Size(done.Bytes),
+	if err := p.Item(done, done.Name, entryList(entries), done.Agents, done.Groups, command.Size(done.Bytes),
 		done.SHA256); err != nil {
 		return err
 	}

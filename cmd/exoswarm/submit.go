@@ -14,8 +14,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/schema"
@@ -43,7 +41,7 @@ ends with an error that names the line. The batches before it are stored.`,
 	}
 	f := cmd.Flags()
 	connect.Flags(f)
-	listing.Flag(f)
+	command.ListFlag(f)
 	// One job; with --file the lines have these fields.
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "kind of the job, which selects its handler")
@@ -92,7 +90,7 @@ func checkSubmit(cmd *cobra.Command, _ []string) error {
 //
 // Without --wait the item has the field job, the id that the job got: the login of a tenant puts
 // the name of the tenant before it.
-func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+func submit(cmd *cobra.Command, _ []string, c command.JobClient) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
 	file, _ := f.GetString("file")
@@ -115,7 +113,7 @@ func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	if wait {
 		return waitFor(cmd, id, c.Result)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), f, "JOB")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), f, "JOB")
 	if err != nil {
 		return err
 	}
@@ -218,7 +216,7 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
 	if err != nil {
 		return err
 	}
@@ -238,7 +236,7 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 // submitFile submits the jobs of a file, or of standard input for "-", and prints their ids as they
 // are submitted. After an error the ids that were printed are those of jobs that are queued. It
 // holds one batch in memory, so the file may be longer than memory, or a pipe that does not end.
-func submitFile(cmd *cobra.Command, c jobclient.Client, file string) error {
+func submitFile(cmd *cobra.Command, c command.JobClient, file string) error {
 	in := cmd.InOrStdin()
 	if file != "-" {
 		f, err := os.Open(file)
@@ -248,11 +246,11 @@ func submitFile(cmd *cobra.Command, c jobclient.Client, file string) error {
 		defer f.Close()
 		in = f
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB")
 	if err != nil {
 		return err
 	}
-	if err := jobclient.SubmitLines(cmd.Context(), c, file, in, func(id string) error {
+	if err := command.SubmitLines(cmd.Context(), c, file, in, func(id string) error {
 		return p.Item(map[string]string{"job": id}, id)
 	}); err != nil {
 		return err

@@ -11,18 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/computecommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
-	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/graphcommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/recordcommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/rendercommand"
-	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/specfile"
@@ -167,26 +161,26 @@ creates a swarm with such a graph.`,
 	orphans.Flags().Bool("delete", false, "remove what is listed")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), swarmPagesCommand(), tick, observe, query, swarmStateCommand(),
-		decisioncommand.NewVote(onSwarm),
-		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), decisioncommand.NewLearn(onSwarm),
-		computecommand.New(onSwarm), snap,
+		swarmcommand.NewVote(onSwarm),
+		swarmcommand.NewEmitted(withSwarm), swarmcommand.NewFuse(onSwarm), swarmcommand.NewLearn(onSwarm),
+		swarmcommand.NewCompute(onSwarm), snap,
 		trim, reset, remove, orphans,
 	}
 	for _, c := range all {
 		connect.Flags(c.Flags())
 		// The others print a list; these print a line to stderr.
 		if c != remove && c != create && c != reset && c != trim {
-			listing.Flag(c.Flags())
+			command.ListFlag(c.Flags())
 		}
 		// These wait for answers of GPU agents.
 		if c != remove && c != list && c != orphans {
 			c.Flags().Duration("timeout", time.Minute, "longest wait for each answer")
 		}
 	}
-	hooks := exportcommand.Hooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}
-	all = append(all, exportcommand.Swarm(hooks), rendercommand.New(onSwarm),
-		recordcommand.New(onSwarm, parseIDs),
-		watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
+	hooks := swarmcommand.ExportHooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}
+	all = append(all, swarmcommand.NewExport(hooks), swarmcommand.NewRender(onSwarm),
+		swarmcommand.NewWatch(onSwarm, parseIDs),
+		clustercommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
 
@@ -248,7 +242,7 @@ func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) 
 }
 
 // graphs are those in a place of snapshots.
-var graphs = graphcommand.Open(openBucket)
+var graphs = swarmcommand.OpenGraphs(openBucket)
 
 // swarmCreate creates a swarm, and returns when GPU agents serve all its shards. Its only output
 // is a line on stderr. After --timeout the swarm stays, and waits for its agents.
@@ -373,7 +367,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
 		"SHARDS", "CREATED", "STATE", "ERROR")
 	if err != nil {
 		return err
@@ -440,7 +434,7 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if count < 1 {
 		return command.Usage("swarm tick: --count %d: use 1 or more", count)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
 	if err != nil {
 		return err
 	}
@@ -489,7 +483,7 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}); !errors.Is(err, errConfirmed) {
 		return err
 	}
-	graph := graphcommand.Of(cmd.Context(), c, args[0])
+	graph := swarmcommand.GraphOf(cmd.Context(), c, args[0])
 	if _, err := operate(cmd, c, action.Request{Action: "swarm.delete", Object: args[0]}); err != nil {
 		return err
 	}
@@ -511,7 +505,7 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -37,7 +36,7 @@ continue. 0 means no limit, also if "*" has one.`,
 	list := &cobra.Command{
 		Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connect.Connected(tenantList),
 	}
-	listing.Flag(list.Flags())
+	command.ListFlag(list.Flags())
 	unlimit := &cobra.Command{
 		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets those of "*"`,
 		Args: cobra.ExactArgs(1),
@@ -93,7 +92,7 @@ func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
 		"ERROR")
 	if err != nil {
 		return err

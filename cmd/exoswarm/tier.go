@@ -14,7 +14,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
@@ -136,7 +135,7 @@ func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 		out.Problems = append(out.Problems, p.Error())
 	}
 	err = emit(cmd, out, func(w io.Writer) {
-		fmt.Fprintf(w, "%d pages, %s read, %d bad\n", out.Pages, listing.Size(out.Bytes), len(out.Bad))
+		fmt.Fprintf(w, "%d pages, %s read, %d bad\n", out.Pages, command.Size(out.Bytes), len(out.Bad))
 		for _, p := range out.Problems {
 			fmt.Fprintf(w, "%s\n", p)
 		}
@@ -168,7 +167,7 @@ func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 	return func(r *pagestore.Report, total int) {
 		if now := time.Now(); now.Sub(last) > time.Second/2 || r.Pages == total {
 			last = now
-			fmt.Fprintf(w, "\r\033[K%d of %d pages, %s, %d bad", r.Pages, total, listing.Size(r.Bytes), len(r.Bad))
+			fmt.Fprintf(w, "\r\033[K%d of %d pages, %s, %d bad", r.Pages, total, command.Size(r.Bytes), len(r.Bad))
 			// The last line stays on the screen.
 			if r.Pages == total {
 				fmt.Fprintln(w)
@@ -191,12 +190,12 @@ func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 			if t.LiveBytes > 0 {
 				ratio = fmt.Sprintf("%.2f", float64(t.LogicalBytes)/float64(t.LiveBytes))
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", t.Name, t.Pages, listing.Size(t.LogicalBytes),
-				listing.Size(t.LiveBytes),
-				listing.Size(t.FileBytes), ratio, t.Segments, t.Retired, t.Unavailable)
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", t.Name, t.Pages, command.Size(t.LogicalBytes),
+				command.Size(t.LiveBytes),
+				command.Size(t.FileBytes), ratio, t.Segments, t.Retired, t.Unavailable)
 		}
 		fmt.Fprintf(w, "\nepoch %d, %d pages, %d lost, index %s\n", st.Epoch, st.Pages, st.Lost,
-			listing.Size(st.IndexBytes))
+			command.Size(st.IndexBytes))
 		if st.Healed {
 			fmt.Fprintln(w, "damage to one copy of the index or of a header was made good")
 		}
@@ -212,5 +211,5 @@ func tierCompact(cmd *cobra.Command, s *pagestore.Store) error {
 		return fmt.Errorf("compact: %w", errors.Join(err, interrupted(cmd)))
 	}
 	return emit(cmd, map[string]int64{"freed_bytes": freed},
-		func(w io.Writer) { fmt.Fprintf(w, "%s given back\n", listing.Size(freed)) })
+		func(w io.Writer) { fmt.Fprintf(w, "%s given back\n", command.Size(freed)) })
 }

@@ -5,8 +5,7 @@ package main
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
-	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
-	_ "github.com/exoswarm/exoswarm/internal/bucket/s3bucket"  // s3://
+	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud" // s3:// and gs://
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 

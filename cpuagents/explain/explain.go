@@ -1,4 +1,4 @@
-// Package explain says why decisions were made: the expected values of an entity, the feature at
+// Package explain names the causes of decisions: the expected values of an entity, the feature at
 // fault, the kind of its surprise, and the incident that its rows belong to. It applies the limits of
 // a fleet first.
 package explain

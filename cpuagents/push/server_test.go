@@ -26,7 +26,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
@@ -35,6 +34,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -148,7 +148,7 @@ func pushed(r rows.Reader, most int) (out []string, err error) {
 
 // TestPush: rows of every format come out as they went in, in their order, once for a key.
 func TestPush(t *testing.T) {
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	registry := prometheus.NewRegistry()
 	url := endpoint(t, q.Streams, func(o *Options) { o.Metrics = registry }) + "press"
 	client := http.DefaultClient
@@ -192,7 +192,7 @@ func TestPush(t *testing.T) {
 // TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a
 // file.
 func TestPushTables(t *testing.T) {
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	base := endpoint(t, q.Streams, nil)
 	for i, w := range tabletest.Files(t, fixture.HardTable()) {
 		media := map[string]string{
@@ -241,7 +241,7 @@ func TestPushTables(t *testing.T) {
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
 	t.Parallel()
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
 	arrow := tabletest.Arrow(t, tabletest.Record(fixture.HardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
@@ -334,7 +334,7 @@ func TestPushRefuses(t *testing.T) {
 func TestPushTokens(t *testing.T) {
 	t.Setenv(secret.Prefix+"ONE", "first")
 	t.Setenv(secret.Prefix+"TWO", "second")
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
@@ -413,7 +413,7 @@ func TestPushListens(t *testing.T) {
 			t.Errorf("token %q was parsed, want an error", bad)
 		}
 	}
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		o.Tokens, o.Cert, o.Key = token, cert, filepath.Join(dir, "key.pem")
 	})
@@ -513,7 +513,7 @@ func TestPushAway(t *testing.T) {
 // small ones and ones of several frames; every row is there once, and a body's rows stand together.
 func TestPushMany(t *testing.T) {
 	t.Parallel()
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	bases := []string{endpoint(t, q.Streams, nil), endpoint(t, q.Streams, nil)}
 	const clients, small, large = 100, 3, 30
 	pad := strings.Repeat("x", 40<<10)
@@ -619,7 +619,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			url := endpoint(b, queuetest.Queue(b).Streams, nil) + "a"
+			url := endpoint(b, natsqtest.Queue(b).Streams, nil) + "a"
 			b.ResetTimer()
 			var all sync.WaitGroup
 			each := make(chan struct{})
@@ -694,7 +694,7 @@ func TestPushLeavesMemory(t *testing.T) {
 		t.Fatalf("inputmem.New: %v, want no error", err)
 	}
 	p, err := Listen(Options{
-		Memory: m, Queue: queuetest.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),
+		Memory: m, Queue: natsqtest.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),
 		Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1,
 	})
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package roster assigns the groups of a swarm to entities, and takes them from those that were not
-// seen for the longest time.
+// Package roster assigns the groups of a swarm to entities, and evicts the entities that were not seen
+// for the longest time.
 package roster
 
 import "time"

@@ -23,11 +23,11 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -146,7 +146,7 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 // resources is a streamer with a root "db" and a queue.
 func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream, dir string) {
 	t.Helper()
-	q, srv := queuetest.QueueAndServer(t)
+	q, srv := natsqtest.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatalf("nats.Connect: %v, want no error", err)

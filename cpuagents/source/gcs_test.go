@@ -11,10 +11,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *watcher {
@@ -38,7 +38,7 @@ func TestGCS(t *testing.T) {
 	}
 	g.Put("in/x y+é.csv", 70, 71)
 	g.Put("other/a.csv", 666, 667)
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
 		id := fmt.Sprint("gs-", stop)
 		first := remoteOf(fixture.Within(t), t, q, id, gcsOf(t, g, ObjectSpec{}))

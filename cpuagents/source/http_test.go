@@ -16,7 +16,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
@@ -25,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -75,7 +75,7 @@ func told(r rows.Reader, most int) (out []string, err error) {
 // TestHTTPSource: each way of going on reads every row once.
 func TestHTTPSource(t *testing.T) {
 	t.Parallel()
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	var mu sync.Mutex
 	asked := 0
 	mux := http.NewServeMux()
@@ -166,7 +166,7 @@ func TestHTTPSource(t *testing.T) {
 // source says by then.
 func TestHTTPResume(t *testing.T) {
 	t.Parallel()
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	ctx := fixture.Within(t)
 	var mu sync.Mutex
 	version := 0
@@ -345,7 +345,7 @@ func TestHTTPWaitEnds(t *testing.T) {
 		t.Fatalf("newHTTPFetcher: %v, want no error", err)
 	}
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
-	r := remoteOf(ctx, t, queuetest.Queue(t), "wait", f)
+	r := remoteOf(ctx, t, natsqtest.Queue(t), "wait", f)
 	defer r.Close()
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
 		t.Fatalf("rows: %q, %v, want 2 before the wait", got, err)
@@ -402,7 +402,7 @@ func FuzzNextLink(f *testing.F) {
 
 // TestJournalPieces: a document of any length comes back as it was.
 func TestJournalPieces(t *testing.T) {
-	q, ctx := queuetest.Queue(t), fixture.Within(t)
+	q, ctx := natsqtest.Queue(t), fixture.Within(t)
 	for i, size := range []int{0, 1, journalPiece - 1, journalPiece, journalPiece + 1, 3*journalPiece + 7} {
 		want := strings.Repeat("0123456789", size/10+1)[:size]
 		log := q.Swarms.Log(fmt.Sprintf("pieces-%d", i), 1, swarms.In)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -37,7 +37,7 @@ func (l *appends) Append(ctx context.Context, after uint64, entries ...swarms.En
 // which stores it behind what was left, and of two attempts at a time the slower one is fenced.
 func TestJournalFails(t *testing.T) {
 	t.Parallel()
-	q, ctx := queuetest.Queue(t), fixture.Within(t)
+	q, ctx := natsqtest.Queue(t), fixture.Within(t)
 	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
 	defer doc.Close()
 	for fails := range 5 { // begin, three pieces, document
@@ -102,7 +102,7 @@ func TestJournalFails(t *testing.T) {
 // TestJournalDamage: an entry that is no position, a document that cannot be read or written and a
 // log that is not there are errors.
 func TestJournalDamage(t *testing.T) {
-	q, ctx := queuetest.Queue(t), fixture.Within(t)
+	q, ctx := natsqtest.Queue(t), fixture.Within(t)
 	log := q.Swarms.Log("damage", 1, swarms.In)
 	if err := log.Create(ctx); err != nil {
 		t.Fatalf("log.Create: %v, want no error", err)
@@ -188,7 +188,7 @@ func (l *cuts) Append(ctx context.Context, after uint64, entries ...swarms.Entry
 // TestJournalKills: whatever entry of whatever documents is the last that an attempt stores, also one
 // whose reply is lost, the attempts behind it read each document that is complete once, from any place.
 func TestJournalKills(t *testing.T) {
-	q, ctx := queuetest.Queue(t), context.Background()
+	q, ctx := natsqtest.Queue(t), context.Background()
 	testlong.Checks(t, 25)
 	logs, dir := 0, t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

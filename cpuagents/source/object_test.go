@@ -16,11 +16,11 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/remote/s3store"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // over makes a fetcher of any bucket.
@@ -89,7 +89,7 @@ func TestObjects(t *testing.T) {
 					put(key, 9, 10+h.n)
 				}
 			}
-			r := remoteOf(ctx, t, queuetest.Queue(t), "objects",
+			r := remoteOf(ctx, t, natsqtest.Queue(t), "objects",
 				over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
 			if cerr := r.Close(); err != nil || cerr != nil {
@@ -134,7 +134,7 @@ func TestS3(t *testing.T) {
 		s.Put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
 	}
 	s.Put("in/x y+é.csv", 70, 71)
-	q := queuetest.Queue(t)
+	q := natsqtest.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
 		s.Gets = 0
 		id := fmt.Sprint("s3-", stop)
@@ -224,7 +224,7 @@ func TestS3Hostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &fakestore.S3{List: c.list, Get: c.get}
 			s.Put("in/a.csv", 0, 1)
-			r := remoteOf(fixture.Within(t), t, queuetest.Queue(t), "hostile",
+			r := remoteOf(fixture.Within(t), t, natsqtest.Queue(t), "hostile",
 				s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
 			defer r.Close()
 			got, err := toldFiles(r, 100)

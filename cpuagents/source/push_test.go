@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // TestPushSourceRefuses: what has no end, and what is no name.
@@ -40,7 +40,7 @@ func TestPushNames(t *testing.T) {
 // one, and what the journal holds is in the queue no more.
 func TestPushResume(t *testing.T) {
 	t.Parallel()
-	q, ctx := queuetest.Queue(t), fixture.Within(t)
+	q, ctx := natsqtest.Queue(t), fixture.Within(t)
 	put := func(v int) {
 		t.Helper()
 		if _, err := q.Streams.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,

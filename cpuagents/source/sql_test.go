@@ -11,10 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 const goodQuery = "SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"
@@ -32,7 +32,7 @@ func TestSQLite(t *testing.T) {
 	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),`+
 			`(9,'2026-01-05','x')`)
-	q, ctx := queuetest.Queue(t), fixture.Within(t)
+	q, ctx := natsqtest.Queue(t), fixture.Within(t)
 	open := func() *documentReader {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
@@ -157,7 +157,7 @@ func TestPostgresSource(t *testing.T) {
 	if err != nil {
 		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}
-	r := remoteOf(fixture.Within(t), t, queuetest.Queue(t), "back", f)
+	r := remoteOf(fixture.Within(t), t, natsqtest.Queue(t), "back", f)
 	defer r.Close()
 	got, err := told(r, 1000)
 	if err != nil || len(got) != 702 || got[300] != "-" {

@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // topic is a stream that somebody else publishes to.
@@ -27,7 +27,7 @@ type topic struct {
 
 func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	t.Helper()
-	q, srv := queuetest.QueueAndServer(t)
+	q, srv := natsqtest.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatalf("nats.Connect: %v, want no error", err)

@@ -16,10 +16,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/queuetest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // spool is a folder "in" below a root "r", beside a file that is out of it.
@@ -134,7 +134,7 @@ func toldFiles(r rows.Reader, most int) (out []string, err error) {
 
 func (s *spool) told(id string, f *watcher) []string {
 	s.t.Helper()
-	r := remoteOf(fixture.Within(s.t), s.t, queuetest.Queue(s.t), id, f)
+	r := remoteOf(fixture.Within(s.t), s.t, natsqtest.Queue(s.t), id, f)
 	defer r.Close()
 	got, err := toldFiles(r, 1000)
 	if err != nil {
@@ -265,7 +265,7 @@ func TestWatchManySkips(t *testing.T) {
 		strings.Contains(strings.Join(got, ""), "-") {
 		t.Errorf("%d lines, want %d without a pause", len(got), 2*maxSkips+3)
 	}
-	r := remoteOf(fixture.Within(t), t, queuetest.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
+	r := remoteOf(fixture.Within(t), t, natsqtest.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
 	defer r.Close()
 	if _, err := told(r, 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "max_files") {
 		t.Errorf("told: %v, want an error of the input and %q in its text", err, "max_files")
@@ -275,7 +275,7 @@ func TestWatchManySkips(t *testing.T) {
 // TestWatchResume: attempts that end anywhere read, all together, what one does, and no file twice.
 func TestWatchResume(t *testing.T) {
 	t.Parallel()
-	s, q := newSpool(t), queuetest.Queue(t)
+	s, q := newSpool(t), natsqtest.Queue(t)
 	for i := range 4 {
 		s.write(fmt.Sprintf("%d.csv", i), i, 10*i, 10*i+2)
 	}
@@ -376,7 +376,7 @@ func TestWatchWaitEnds(t *testing.T) {
 			cancel(jobs.ErrFinish)
 		}
 	}})
-	r := remoteOf(ctx, t, queuetest.Queue(t), "wait", f)
+	r := remoteOf(ctx, t, natsqtest.Queue(t), "wait", f)
 	defer r.Close()
 	if _, err := told(r, 1); !errors.Is(err, jobs.ErrFinish) {
 		t.Errorf("told: %v, want %v", err, jobs.ErrFinish)

@@ -86,12 +86,12 @@ var workloads = []workload{
 // part of the outputs with the unfused ones.
 func TestWorkloads(t *testing.T) {
 	d, s := open(t)
-	n := *elements
+	n, of := *elements, workloads
 	if *deviceName == "emulated" {
-		n = min(n, int64(testlong.Of(20_000, 5_000)))
+		n, of = min(n, int64(testlong.Of(20_000, 5_000))), testlong.Few(workloads, 4) // the compiler takes seconds for each
 	}
 	rates := map[bool]float64{}
-	for _, w := range workloads {
+	for _, w := range of {
 		t.Run(w.name, func(t *testing.T) {
 			sources := w.in(n)
 			p, err := expr.Parse(w.text, sources...)

@@ -30,7 +30,7 @@ func TestTiles(t *testing.T) {
 	d, s := open(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	lengths := []int64{ir.ScanTile - 1, ir.ScanTile + 1, 2*ir.ScanTile + 5, 33*ir.ScanTile + 9}
-	lengths = lengths[:testlong.Of(4, 3)]
+	lengths = lengths[:testlong.Of(4, 2)]
 	if *deviceName != "emulated" {
 		lengths = append(lengths, 1023*ir.ScanTile, 1025*ir.ScanTile+3) // a third level
 	}

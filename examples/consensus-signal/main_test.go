@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
-	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 )
 
 func TestMain(m *testing.M) {
@@ -68,7 +68,7 @@ func TestConsensusSignal(t *testing.T) {
 	}
 	var changes []string
 	record := created.Record()
-	if err := conn.Emissions.List(context.WithoutCancel(ctx), record.Key(), "signal", 0, func(e emissions.Stored) bool {
+	if err := conn.Emissions.List(context.WithoutCancel(ctx), record.Key(), "signal", 0, func(e rules.Stored) bool {
 		changes = append(changes, fmt.Sprint(e.Round, " ", e.Winner))
 		return true
 	}); err != nil {

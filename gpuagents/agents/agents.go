@@ -1,5 +1,5 @@
-// Package agents is the library of neural agents on one device: it steps, reads and fuses them, and
-// needs no queue.
+// Package agents steps, reads and fuses neural agents without neighbours on one device, and needs no
+// queue.
 package agents
 
 import (

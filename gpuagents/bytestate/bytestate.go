@@ -1,5 +1,5 @@
-// Package bytestate writes and reads states of agents that are a byte each, and further variables of
-// four bytes, in pages on a device. Packages grid and graph step such agents.
+// Package bytestate gathers and scatters variables of agents of one and of four bytes between arrays
+// and pages on a device. Packages grid and graph step such agents.
 package bytestate
 
 import (

@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/arrays"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
-	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -133,12 +133,12 @@ func (h *Handlers) Batches() map[string]jobs.BatchHandler {
 
 // batchLimits clamp the size of a batch. A batch of small jobs takes milliseconds; one that takes
 // longer has large jobs, which other agents should take.
-var batchLimits = batchsize.Limits{Least: 64, Most: jobs.MaxBatch, Bound: 100 * time.Millisecond}
+var batchLimits = timeline.BatchLimits{Least: 64, Most: jobs.MaxBatch, Bound: 100 * time.Millisecond}
 
 // sizing is the size of batches, which several goroutines use.
 type sizing struct {
 	mu   sync.Mutex
-	size batchsize.Size
+	size timeline.BatchSize
 }
 
 // BatchSize returns the most jobs that the next batch should have, by the time that batches took and

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -107,7 +107,7 @@ func New(o Options) (*Handlers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Handlers{o: o, sizing: sizing{size: batchsize.New(batchLimits, time.Now())}}, nil
+	return &Handlers{o: o, sizing: sizing{size: timeline.NewBatchSize(batchLimits, time.Now())}}, nil
 }
 
 // Close waits for launches of jobs that were cancelled. The watchdog of the device bounds the wait.

@@ -1,5 +1,5 @@
-// Package lattice is the library of swarms with a custom cell, whose agents are on a grid of two or three
-// dimensions or on a graph, on one device: it steps, writes and reads them, and needs no queue.
+// Package lattice steps agents with a custom cell on a grid of two or three dimensions or on a graph, on
+// one device. It writes and reads them, and needs no queue.
 package lattice
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
-	"github.com/exoswarm/exoswarm/tiers/prefetch"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
 // Memory is the pages of a shard: in frames on the device, in host memory, and in the store of the
@@ -138,7 +138,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 		// Pages outside a store come at the speed of the bus, where a guess gains nothing. A sweep
 		// turns guesses off; see stream.
 		NoPrefetch: store == nil || !m.allocation.prefetch(),
-		Prefetch:   prefetch.Options{Entries: min(prefetch.DefaultEntries, 4*len(m.made))},
+		Prefetch:   policy.PredictorOptions{Entries: min(policy.DefaultPredictorEntries, 4*len(m.made))},
 	}
 	if store != nil {
 		o.Store = store

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/exoswarm/exoswarm/tiers/histogram"
+	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
@@ -48,12 +48,12 @@ const (
 
 // timed are the durations of a histogram and their sum.
 type timed struct {
-	counts histogram.Counts
+	counts tiers.Counts
 	sum    time.Duration
 }
 
 // plus returns the sum of two histograms.
-func (t timed) plus(counts histogram.Counts, sum time.Duration) timed {
+func (t timed) plus(counts tiers.Counts, sum time.Duration) timed {
 	for i, n := range counts {
 		t.counts[i] += n
 	}
@@ -107,7 +107,7 @@ func (c pageCounts) clone() pageCounts {
 }
 
 // time adds durations to a histogram.
-func (c *pageCounts) time(what, tier string, counts histogram.Counts, sum time.Duration) {
+func (c *pageCounts) time(what, tier string, counts tiers.Counts, sum time.Duration) {
 	k := timeOf{what, tier}
 	c.times[k] = c.times[k].plus(counts, sum)
 }

@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // TestWriterAppends: a writer follows its own entries, appends nothing for nothing, and stays where
@@ -114,7 +114,7 @@ func TestWriterRejects(t *testing.T) {
 
 // done is an answer to an entry that takes a byte of the room.
 func done(ref uint64) pendingAnswer {
-	return pendingAnswer{ref: ref, weight: 1, span: telemetry.NoSpan, answer: state.Answer{
+	return pendingAnswer{ref: ref, weight: 1, span: tracing.NoSpan, answer: state.Answer{
 		Kind: swarms.EntryTicked,
 		Data: fmt.Append(nil, ref),
 	}}
@@ -228,7 +228,7 @@ func TestGatheredAtTheBound(t *testing.T) {
 func TestAnswersFail(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	broken := pendingAnswer{ref: 3, weight: 1, span: telemetry.NoSpan, answer: state.Answer{
+	broken := pendingAnswer{ref: 3, weight: 1, span: tracing.NoSpan, answer: state.Answer{
 		Kind: swarms.EntryDecide,
 		Body: &batch.Decisions{Candidates: 0},
 	}}

@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Emissions stores the decisions that rules of swarms emit. jobs/natsq/emissions.Log implements it.
+// Emissions stores the decisions that rules of swarms emit. jobs/natsq/rules.Emissions implements it.
 type Emissions interface {
 	// Emit stores an emission of the swarm with a key, unless it is stored, and returns when it is.
 	// Emissions of a swarm come in the order of its log, those of a former holder of the shard too.

@@ -13,14 +13,13 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 const (
@@ -36,8 +35,8 @@ const (
 )
 
 // newBatchSize returns the size of the batches of a shard; bound 0 means defaultBatchLatency.
-func newBatchSize(bound time.Duration) batchsize.Size {
-	return batchsize.New(batchsize.Limits{
+func newBatchSize(bound time.Duration) timeline.BatchSize {
+	return timeline.NewBatchSize(timeline.BatchLimits{
 		Least: leastBatch, Most: mostBatch, Bound: cmp.Or(bound, defaultBatchLatency),
 	}, time.Now())
 }
@@ -57,7 +56,7 @@ type loop struct {
 	inFlight   *inFlight
 	pipe       *pipeline
 	answers    *appender
-	size       batchsize.Size
+	size       timeline.BatchSize
 	limited    func(most int) // is called with every batch limit
 	open       *OpenShard
 	id         ID
@@ -343,13 +342,13 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 
 // begin starts the span of a new entry, as a child of the span of its writer.
 func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
-	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: telemetry.NoSpan}
+	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: tracing.NoSpan}
 	if t.server.o.Tracer == nil || it.Trace.Parent == "" ||
 		it.Seq <= t.replayed { // a replayed entry was traced when it was new
 		return d
 	}
 	ctx, d.span = t.server.o.Tracer.Start(
-		telemetry.With(ctx, it.Trace),
+		tracing.With(ctx, it.Trace),
 		"process EXO_LOG_{swarm}_{shard}_in",
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
@@ -369,6 +368,6 @@ func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
 			attribute.Int("messaging.message.body.size", len(it.Data)),
 		),
 	)
-	d.trace = telemetry.Of(ctx)
+	d.trace = tracing.Of(ctx)
 	return d
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/bucket/folder"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -123,7 +123,7 @@ func openSnapshotter(
 // openStore opens a store of snapshots.
 func openStore(t *testing.T) snapshot.Store {
 	t.Helper()
-	b, err := folder.Open(t.TempDir())
+	b, err := bucket.OpenFolder(t.TempDir())
 	if err != nil {
 		t.Fatalf("folder.Open: %v, want no error", err)
 	}

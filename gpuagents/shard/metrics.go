@@ -8,9 +8,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // Metrics counts the work on shards, by cell and never by swarm. One may serve several agents. A
@@ -211,7 +211,7 @@ func (m *Metrics) applied(cell string, a state.Answer, stepped int64, took time.
 			m.dropped.WithLabelValues(cell, batch.Reasons[why]).Add(float64(n))
 		}
 	}
-	telemetry.Observe(m.apply.WithLabelValues(cell), took.Seconds(), span)
+	tracing.Observe(m.apply.WithLabelValues(cell), took.Seconds(), span)
 }
 
 // audited counts the claims of a comparison, and whether it found a violation.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/internal/bucket/folder"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -111,9 +111,9 @@ func randomVars(r *rand.Rand) (vars []kernels.Var) {
 	return vars
 }
 
-func open(t testing.TB, dir string) *folder.Folder {
+func open(t testing.TB, dir string) *bucket.Folder {
 	t.Helper()
-	b, err := folder.Open(dir)
+	b, err := bucket.OpenFolder(dir)
 	if err != nil {
 		t.Fatalf("folder.Open: %v, want no error", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
-	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
@@ -40,9 +39,9 @@ type agentState struct {
 	hear   hearing // inputs that all agents hear; empty: none
 	rounds *Rounds // with the outcome that is heard; nil: there is none
 
-	computer *computation.Computer // nil before the first question that needs it
-	ranking  *agents.Ranking       // of the goroutine that adds to batches; nil before it needs one
-	surveyor *agents.Surveyor      // likewise
+	computer *computer        // nil before the first question that needs it
+	ranking  *agents.Ranking  // of the goroutine that adds to batches; nil before it needs one
+	surveyor *agents.Surveyor // likewise
 }
 
 // newAgentState allocates the agents of a shard. Their memory is not open: the caller opens it with
@@ -260,7 +259,7 @@ func (s *agentState) compute(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if s.computer == nil {
 		layout, vars := s.variables()
-		s.computer = computation.New(computation.Shard{
+		s.computer = newComputer(computedShard{
 			Device: s.agents.Device(), Memory: s.memory, Layout: layout, Vars: vars,
 			First: s.groups.First, Groups: s.groups.Groups, All: s.groups.All, Candidates: s.agents.Cell().Candidates,
 		})

@@ -4,12 +4,11 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // computed answers the data of an entry by a computer.
-func computed(ctx context.Context, c *computation.Computer, data []byte) (Answer, error) {
+func computed(ctx context.Context, c *computer, data []byte) (Answer, error) {
 	want, err := swarms.DecodeCompute(data)
 	if err != nil {
 		return Answer{}, err

@@ -5,7 +5,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -249,7 +248,7 @@ func (s *groupState) compute(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, fault.Mark(err)
 	}
 	if s.computer == nil {
-		s.computer = computation.New(computation.Shard{
+		s.computer = newComputer(computedShard{
 			Device: s.dev, Memory: s.memory, Layout: s.layout, Vars: raster.Vars(s.layout),
 			First: s.has.First, Groups: s.groups, All: s.has.All,
 		})

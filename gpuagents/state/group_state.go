@@ -11,7 +11,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -42,7 +41,7 @@ type groupState struct {
 	params      device.Buffer
 	weights     device.Buffer
 
-	computer *computation.Computer // nil before the first question that needs it
+	computer *computer // nil before the first question that needs it
 
 	track    *timeline.Track   // of the stages of batches; nil: they are not kept
 	staging  [8]staging.Buffer // by the constants below

@@ -12,7 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/grid"
 	"github.com/exoswarm/exoswarm/gpuagents/lattice"
@@ -36,9 +35,9 @@ type placedState struct {
 	digest   string
 	groups   GroupRange
 	every    swarm.Checkpoint
-	reduced  bool                  // few steps are put into the stream at a time
-	computer *computation.Computer // nil before the first question that needs it
-	pictures []raster.Var          // that the place draws itself
+	reduced  bool         // few steps are put into the stream at a time
+	computer *computer    // nil before the first question that needs it
+	pictures []raster.Var // that the place draws itself
 }
 
 // place is agents on a grid, on a graph or in a box, each of which has a state that is a byte, and its
@@ -408,7 +407,7 @@ func (s *placedState) query(ctx context.Context, data []byte) (Answer, error) {
 func (s *placedState) compute(ctx context.Context, data []byte) (Answer, error) {
 	if s.computer == nil {
 		layout := s.place.Layout()
-		s.computer = computation.New(computation.Shard{
+		s.computer = newComputer(computedShard{
 			Device: s.place.Device(), Memory: s.place.Memory(), Layout: layout, Vars: raster.Vars(layout),
 			First: s.groups.First, Groups: s.groups.Groups, All: s.groups.All,
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/bucket/folder"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -85,7 +85,7 @@ func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.St
 
 func openStore(t *testing.T) snapshot.Store {
 	t.Helper()
-	b, err := folder.Open(t.TempDir())
+	b, err := bucket.OpenFolder(t.TempDir())
 	if err != nil {
 		t.Fatalf("folder.Open: %v, want no error", err)
 	}

@@ -1,5 +1,6 @@
-// Package team opens the devices that make the ticks of a shard together. The first one has the pages
-// of the shard. The others, its members, have a part of the state during a tick.
+// Package team opens the devices of a shard whose ticks run on several devices, with a stream and
+// scratch memory on each. The first device has the pages of the shard. The others, its members, have a
+// part of the state during a tick.
 package team
 
 import (

@@ -1,5 +1,6 @@
 // Package timeline keeps the last spans of the pipelines of an agent: when each batch of entries was
-// fetched, decoded, paged in, uploaded, computed, read back and appended.
+// fetched, decoded, paged in, uploaded, computed, read back and appended. A BatchSize chooses by such
+// times how much work a batch may have.
 package timeline
 
 import (

@@ -1,6 +1,5 @@
-// Package turns has the pages of agents that read the generation before and write the next one: a second
-// generation beside the pages, in turns with which a tick makes its steps. Packages grid and lattice
-// make the steps.
+// Package turns double-buffers the pages of a shard: each step reads one generation of its agents and
+// writes the next one, and then the two change places. Packages grid and lattice make the steps.
 package turns
 
 import (

@@ -1,4 +1,4 @@
-// Package agentview answers the questions of people who look at the inside of a GPU agent.
+// Package agentview answers questions about the shards, pages and batches of a running GPU agent.
 package agentview
 
 import (

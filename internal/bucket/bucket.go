@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/internal/bucket/folder"
 )
 
 // ErrInvalid is a URL that names no place for objects.
@@ -22,9 +21,9 @@ var ErrInvalid = errors.New("invalid place for objects")
 // it ends in a slash. Nothing is sent before the first call of a method.
 type Opener func(ctx context.Context, u *url.URL, prefix string) (Bucket, error)
 
-// openers are those of the process by scheme. Packages s3bucket and gcsbucket register one each
-// when they are imported, as drivers of database/sql do. So a program links only the stores that it
-// imports. The commands import both.
+// openers are those of the process by scheme. Package cloud registers those of s3 and gs when
+// it is imported, as drivers of database/sql do. So only a program that imports it links the clients
+// of these stores. The commands import it.
 var openers struct {
 	sync.RWMutex
 	of map[string]Opener
@@ -49,9 +48,7 @@ func opener(scheme string) (Opener, error) {
 	defer openers.RUnlock()
 	open, is := openers.of[scheme]
 	if !is {
-		name := map[string]string{"s3": "s3bucket", "gs": "gcsbucket"}[scheme]
-		return nil, fmt.Errorf("this program has no store for %s://: import internal/bucket/%s in package main",
-			scheme, name)
+		return nil, fmt.Errorf("this program has no store for %s://: import internal/bucket/cloud in package main", scheme)
 	}
 	return open, nil
 }
@@ -113,7 +110,7 @@ func Open(ctx context.Context, place string) (Bucket, error) {
 
 // openFolder opens a folder of this machine.
 func openFolder(dir string) (Bucket, error) {
-	b, err := folder.Open(dir)
+	b, err := OpenFolder(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

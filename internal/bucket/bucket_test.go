@@ -20,8 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
-	_ "github.com/exoswarm/exoswarm/internal/bucket/gcsbucket" // gs://
-	"github.com/exoswarm/exoswarm/internal/bucket/s3bucket"
+	"github.com/exoswarm/exoswarm/internal/bucket/cloud"
 	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
@@ -42,7 +41,7 @@ func buckets(t *testing.T) map[string]bucket.Bucket {
 	}
 	all := map[string]bucket.Bucket{
 		"folder": plain, "file URL": byURL,
-		"object store": s3bucket.Wrap(blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")), "Google's": googles(t),
+		"object store": cloud.Wrap(blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")), "Google's": googles(t),
 	}
 	t.Cleanup(func() {
 		for name, b := range all {

@@ -1,5 +1,5 @@
-// Package command is what the commands share: flags with environment variables behind them,
-// logging, signals, and exit codes.
+// Package command is what the commands share: flags with environment variables behind them, logging,
+// signals, exit codes, lists, the families of metrics, and a client of the queue (JobClient).
 package command
 
 import (

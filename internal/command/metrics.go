@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/exoswarm/exoswarm/internal/families"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -44,10 +43,10 @@ type Check func(ctx context.Context) error
 
 // Metrics is the registry of a process, served over HTTP where --metrics says so.
 type Metrics struct {
-	*families.Registry
+	*FamilyRegistry
 	// slow has the metrics whose collection takes milliseconds of a processor. A scrape reads them, the
 	// questions of a dashboard, one a second, do not.
-	slow   *families.Registry
+	slow   *FamilyRegistry
 	addr   string
 	server *http.Server
 	ended  chan struct{}
@@ -73,7 +72,7 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.all(),
-		promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog, EnableOpenMetrics: true}))
+		promhttp.HandlerOpts{Registry: m.FamilyRegistry, ErrorLog: errorLog, EnableOpenMetrics: true}))
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -101,7 +100,7 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 
 // newMetrics returns the registry of a program with the metrics that every process has.
 func newMetrics(program string) *Metrics {
-	m := &Metrics{Registry: families.NewRegistry(), slow: families.NewRegistry(), checks: map[string]Check{}}
+	m := &Metrics{FamilyRegistry: NewFamilyRegistry(), slow: NewFamilyRegistry(), checks: map[string]Check{}}
 	m.slow.MustRegister(NewHoldings("/proc/self"), readiness{m})
 	m.MustRegister(newBuildInfo(program), logCounts{}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
@@ -110,11 +109,11 @@ func newMetrics(program string) *Metrics {
 
 // Describe returns the families that the processes of a program have before they add their own,
 // and those of a connection to NATS.
-func Describe(program string) (*families.Registry, error) {
+func Describe(program string) (*FamilyRegistry, error) {
 	m := newMetrics(program)
 	var none *natsconn.Conn
 	err := errors.Join(m.Register(NewHoldings("/proc/self")), m.Register(readiness{m}), m.Register(none.Collector()))
-	return m.Registry, err
+	return m.FamilyRegistry, err
 }
 
 // readiness is a gauge of the answer of /readyz. A scrape waits for the checks.
@@ -135,7 +134,7 @@ func (r readiness) Collect(out chan<- prometheus.Metric) {
 }
 
 // all returns every metric of the process.
-func (m *Metrics) all() prometheus.Gatherer { return prometheus.Gatherers{m.Registry, m.slow} }
+func (m *Metrics) all() prometheus.Gatherer { return prometheus.Gatherers{m.FamilyRegistry, m.slow} }
 
 // Require adds a check to those of /readyz, or replaces the one of that name.
 func (m *Metrics) Require(name string, check Check) {

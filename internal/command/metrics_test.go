@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 func get(t *testing.T, url string) (int, string) {
@@ -131,11 +131,11 @@ func TestOpenMetrics(t *testing.T) {
 	defer m.Close()
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "exoswarm_test_seconds", Help: "Test."})
 	m.MustRegister(h)
-	span := trace.SpanContextFromContext(telemetry.With(t.Context(), jobs.Trace{
+	span := trace.SpanContextFromContext(tracing.With(t.Context(), jobs.Trace{
 		Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}))
-	telemetry.Observe(h, 0.1, trace.SpanFromContext(trace.ContextWithSpanContext(t.Context(), span)))
-	telemetry.Observe(h, 0.2, nil)
+	tracing.Observe(h, 0.1, trace.SpanFromContext(trace.ContextWithSpanContext(t.Context(), span)))
+	tracing.Observe(h, 0.2, nil)
 	log.Warn("count me")
 	fetch := func(accept string) (string, string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.Addr()+"/metrics", nil)

@@ -16,8 +16,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // flushPatience is how long the last spans of a process may take on their way: a collector that is
@@ -94,7 +94,7 @@ func (t *Tracing) Context(ctx context.Context) context.Context {
 	if t.provider == nil {
 		return ctx
 	}
-	return telemetry.With(ctx, jobs.Trace{Parent: os.Getenv("TRACEPARENT"), State: os.Getenv("TRACESTATE")})
+	return tracing.With(ctx, jobs.Trace{Parent: os.Getenv("TRACEPARENT"), State: os.Getenv("TRACESTATE")})
 }
 
 // Close exports what is left, for up to 5 s. A second call does nothing.

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/telemetry/otlptest"
+	"github.com/exoswarm/exoswarm/internal/otlptest"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 

@@ -1,5 +1,5 @@
-// Package dialect says how CSV files are written: the delimiter, the decimal separator, the header,
-// and the form of timestamps.
+// Package dialect describes how CSV files are written: the delimiter, the decimal separator, the
+// header, and the form of timestamps.
 package dialect
 
 import (

@@ -1,4 +1,5 @@
-// Package evaluation measures the decisions of a run against incidents that people have marked.
+// Package evaluation measures the decisions of a run against incidents that people have marked, and
+// chooses better settings by them (Tune). A CellDetector runs a cell in process to do so.
 package evaluation
 
 import (
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/internal/nab"
 	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -193,7 +193,7 @@ type measure struct {
 	days      float64
 	ranges    []quality.Range
 	vus       []float64
-	streams   []nab.Stream
+	streams   []quality.Stream
 	scores    [][]float32 // 1 for alarms
 }
 
@@ -257,13 +257,13 @@ func (m *measure) add(s *Series, skip float64) {
 	if n := len(s.Times); n > 1 {
 		m.days += float64(slices.Max(s.Times)-slices.Min(s.Times)) / (86400 * 1e9)
 	}
-	m.streams = append(m.streams, nab.Stream{Name: s.Name, Times: s.Times, Windows: windows})
+	m.streams = append(m.streams, quality.Stream{Name: s.Name, Times: s.Times, Windows: windows})
 	m.scores = append(m.scores, marks)
 	m.entities = append(m.entities, e)
 }
 
 // predicted returns the rows from each alarm to the last one before a normal row.
-func (s *Series) predicted() []nab.Window {
+func (s *Series) predicted() []quality.Window {
 	in, on := make([]bool, len(s.Alarms)), false
 	for row := range in {
 		on = s.Alarms[row] || on && !s.Normal[row]
@@ -273,14 +273,14 @@ func (s *Series) predicted() []nab.Window {
 }
 
 // ranges returns the ranges of rows that are set.
-func ranges(in []bool) (all []nab.Window) {
+func ranges(in []bool) (all []quality.Window) {
 	for row, on := range in {
 		switch n := len(all); {
 		case !on:
 		case n > 0 && all[n-1].Last == row-1:
 			all[n-1].Last = row
 		default:
-			all = append(all, nab.Window{First: row, Last: row})
+			all = append(all, quality.Window{First: row, Last: row})
 		}
 	}
 	return all
@@ -311,8 +311,8 @@ func (m *measure) result() (*Result, error) {
 	for _, v := range m.vus {
 		r.VUSPR += v / float64(len(m.vus))
 	}
-	for i, p := range []nab.Profile{nab.Standard, nab.RewardLowFP, nab.RewardLowFN} {
-		score, err := nab.ScoreAt(p, m.streams, m.scores, 0.5)
+	for i, p := range []quality.Profile{quality.Standard, quality.RewardLowFP, quality.RewardLowFN} {
+		score, err := quality.NABScoreAt(p, m.streams, m.scores, 0.5)
 		if err != nil {
 			return nil, fmt.Errorf("benchmark score: %w", err)
 		}

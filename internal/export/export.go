@@ -1,6 +1,6 @@
 // Package export writes one state variable of all agents or groups of a swarm as a table, to a file
 // of NumPy or Arrow. It reads the variable out of a snapshot, a piece at a time, so that its memory
-// does not depend on the swarm.
+// does not depend on the swarm. A Recording has such variables over time.
 package export
 
 import (

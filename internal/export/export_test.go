@@ -23,7 +23,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/internal/bucket/folder"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/export"
 	"github.com/exoswarm/exoswarm/internal/npy"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -40,9 +40,9 @@ var vars = []kernels.Var{
 }
 
 // saved saves random pages as a snapshot of some shards, and returns its parts.
-func saved(t testing.TB, dir string, groups, agents, shards int) (*folder.Folder, []*snapshot.Manifest) {
+func saved(t testing.TB, dir string, groups, agents, shards int) (*bucket.Folder, []*snapshot.Manifest) {
 	t.Helper()
-	b, err := folder.Open(dir)
+	b, err := bucket.OpenFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package flatbuf checks FlatBuffers metadata of a stranger before a library that trusts it sees
-// it. The check follows every offset once, bounds every length by the bytes that are there, and
+// Package flatbuf checks FlatBuffers metadata of an untrusted client before a library that trusts it
+// reads it. The check follows every offset once, bounds every length by the bytes that are there, and
 // admits only the tables and fields that its caller describes. The encoding is that of the
 // FlatBuffers internals page.
 package flatbuf

@@ -9,8 +9,6 @@ package quality
 import (
 	"errors"
 	"fmt"
-
-	"github.com/exoswarm/exoswarm/internal/nab"
 )
 
 // ErrScores is a number of scores that is not that of the rows, or a score out of [0, 1].
@@ -31,11 +29,11 @@ func Check(scores []float32, rows int) error {
 
 // Behind returns the scores and windows from a row on, with row 0 for it. Windows that end before
 // it are left out, and one around it begins with it.
-func Behind(scores []float32, windows []nab.Window, from int) ([]float32, []nab.Window) {
-	var kept []nab.Window
+func Behind(scores []float32, windows []Window, from int) ([]float32, []Window) {
+	var kept []Window
 	for _, w := range windows {
 		if w.Last >= from {
-			kept = append(kept, nab.Window{First: max(w.First-from, 0), Last: w.Last - from})
+			kept = append(kept, Window{First: max(w.First-from, 0), Last: w.Last - from})
 		}
 	}
 	return scores[from:], kept

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/exoswarm/exoswarm/internal/nab"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
@@ -25,9 +23,9 @@ func TestCheck(t *testing.T) {
 }
 
 func TestBehind(t *testing.T) {
-	all := []nab.Window{{First: 0, Last: 1}, {First: 2, Last: 4}, {First: 5, Last: 5}}
+	all := []Window{{First: 0, Last: 1}, {First: 2, Last: 4}, {First: 5, Last: 5}}
 	scores, windows := Behind([]float32{0, 1, 2, 3, 4, 5}, all, 3)
-	want := []nab.Window{{First: 0, Last: 1}, {First: 2, Last: 2}}
+	want := []Window{{First: 0, Last: 1}, {First: 2, Last: 2}}
 	if !slices.Equal(scores, []float32{3, 4, 5}) || !slices.Equal(windows, want) {
 		t.Errorf("%v %v", scores, windows)
 	}
@@ -35,7 +33,7 @@ func TestBehind(t *testing.T) {
 
 // TestRangeAUCByHand: five rows, a window of rows 2 and 3.
 func TestRangeAUCByHand(t *testing.T) {
-	windows := []nab.Window{{First: 2, Last: 3}}
+	windows := []Window{{First: 2, Last: 3}}
 	cases := []struct {
 		name   string
 		scores []float32
@@ -63,7 +61,7 @@ func TestRangeAUCByHand(t *testing.T) {
 		}
 	}
 	// Two windows, one of which is found with the first two rows: recall 1/2 times the share 1/2.
-	two := []nab.Window{{First: 0, Last: 1}, {First: 3, Last: 4}}
+	two := []Window{{First: 0, Last: 1}, {First: 3, Last: 4}}
 	if got, want := RangeAUCPR([]float32{1, 1, 0, 0, 0}, two, 0), 0.25*1+0.75*0.8; !near(got, want) {
 		t.Errorf("one window of two: %v, want %v", got, want)
 	}
@@ -73,7 +71,7 @@ func TestRangeAUCByHand(t *testing.T) {
 }
 
 // slowVUS is the twin of VUSPR: every threshold and every buffer from the definition.
-func slowVUS(scores []float32, windows []nab.Window, longest int) float64 {
+func slowVUS(scores []float32, windows []Window, longest int) float64 {
 	sum, n := 0.0, 0
 	for buffer := 0; buffer <= longest; buffer += bufferStep {
 		labels := make([]float64, len(scores))
@@ -125,14 +123,14 @@ func slowVUS(scores []float32, windows []nab.Window, longest int) float64 {
 	return sum / float64(n)
 }
 
-func randomWindows(rng *rand.Rand, rows int) []nab.Window {
-	var windows []nab.Window
+func randomWindows(rng *rand.Rand, rows int) []Window {
+	var windows []Window
 	for at := rng.IntN(10); ; {
 		last := at + rng.IntN(8)
 		if last >= rows {
 			return windows
 		}
-		windows = append(windows, nab.Window{First: at, Last: last})
+		windows = append(windows, Window{First: at, Last: last})
 		at = last + 2 + rng.IntN(40)
 	}
 }
@@ -154,15 +152,15 @@ func TestVUSEqualsTwin(t *testing.T) {
 }
 
 func TestRangesByHand(t *testing.T) {
-	w := func(edges ...int) (all []nab.Window) {
+	w := func(edges ...int) (all []Window) {
 		for i := 0; i < len(edges); i += 2 {
-			all = append(all, nab.Window{First: edges[i], Last: edges[i+1]})
+			all = append(all, Window{First: edges[i], Last: edges[i+1]})
 		}
 		return all
 	}
 	cases := []struct {
 		name               string
-		predicted, windows []nab.Window
+		predicted, windows []Window
 		precision, recall  float64
 	}{
 		{"equal", w(2, 5), w(2, 5), 1, 1},
@@ -185,14 +183,14 @@ func TestRangesByHand(t *testing.T) {
 
 func TestBestF1(t *testing.T) {
 	scores := []float32{0, 0.2, 0.9, 0.8, 0.1, 0.5, 0}
-	f1, threshold := BestF1(scores, []nab.Window{{First: 2, Last: 3}})
+	f1, threshold := BestF1(scores, []Window{{First: 2, Last: 3}})
 	if !near(f1, 1) || threshold != 0.8 {
 		t.Errorf("%v at %v", f1, threshold)
 	}
-	if f1, _ := BestF1(make([]float32, 7), []nab.Window{{First: 2, Last: 3}}); f1 != 0 {
+	if f1, _ := BestF1(make([]float32, 7), []Window{{First: 2, Last: 3}}); f1 != 0 {
 		t.Errorf("scores of 0: F1 %v", f1)
 	}
-	if got := Above(scores, 0.5); !slices.Equal(got, []nab.Window{{First: 2, Last: 3}, {First: 5, Last: 5}}) {
+	if got := Above(scores, 0.5); !slices.Equal(got, []Window{{First: 2, Last: 3}, {First: 5, Last: 5}}) {
 		t.Errorf("ranges %v", got)
 	}
 }
@@ -209,7 +207,7 @@ func TestAlarmsByHand(t *testing.T) {
 	if got := Alarms(scores[10:100], 0, Quiet); !slices.Equal(got, []int{0, 30, 60}) {
 		t.Errorf("alarms of a score that stays high: %v", got)
 	}
-	windows := []nab.Window{{First: 90, Last: 99}, {First: 120, Last: 130}, {First: 151, Last: 160}}
+	windows := []Window{{First: 90, Last: 99}, {First: 120, Last: 130}, {First: 151, Last: 160}}
 	if got := Find(scores, windows, 0.8, 0); got != (Found{1, 3, 3}) {
 		t.Errorf("%+v", got)
 	}
@@ -221,7 +219,7 @@ func TestAlarmsByHand(t *testing.T) {
 func TestCurve(t *testing.T) {
 	scores := [][]float32{make([]float32, 500), make([]float32, 500)}
 	scores[0][100], scores[0][200], scores[1][300] = 0.9, 0.5, 0.7
-	windows := [][]nab.Window{{{First: 200, Last: 210}}, {{First: 300, Last: 300}}}
+	windows := [][]Window{{{First: 200, Last: 210}}, {{First: 300, Last: 300}}}
 	curve := Curve(scores, windows, 0, []float32{0.9, 0.7, 0.5})
 	want := []Point{{0.9, 0, 1}, {0.7, 0.5, 1}, {0.5, 1, 1}}
 	if !slices.Equal(curve, want) {

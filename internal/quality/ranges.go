@@ -2,8 +2,6 @@ package quality
 
 import (
 	"slices"
-
-	"github.com/exoswarm/exoswarm/internal/nab"
 )
 
 // existence is the weight of finding a window at all in the recall of ranges; the rest is the share
@@ -24,12 +22,12 @@ func (r Range) F1() float64 {
 
 // Ranges compares predicted ranges with windows; both are in order and apart from each other. No
 // predicted range has precision 0, and no window recall 0.
-func Ranges(predicted, windows []nab.Window) Range {
+func Ranges(predicted, windows []Window) Range {
 	return Range{mean(predicted, windows, 0), mean(windows, predicted, existence)}
 }
 
 // mean is the mean reward of ranges by others: weight for an overlap, and the rest for its share.
-func mean(ranges, others []nab.Window, weight float64) float64 {
+func mean(ranges, others []Window, weight float64) float64 {
 	if len(ranges) == 0 {
 		return 0
 	}
@@ -52,15 +50,15 @@ func mean(ranges, others []nab.Window, weight float64) float64 {
 }
 
 // Above returns the ranges of rows with at least a score.
-func Above(scores []float32, threshold float32) []nab.Window {
-	var ranges []nab.Window
+func Above(scores []float32, threshold float32) []Window {
+	var ranges []Window
 	for row, x := range scores {
 		switch {
 		case !(x >= threshold):
 		case len(ranges) > 0 && ranges[len(ranges)-1].Last == row-1:
 			ranges[len(ranges)-1].Last = row
 		default:
-			ranges = append(ranges, nab.Window{First: row, Last: row})
+			ranges = append(ranges, Window{First: row, Last: row})
 		}
 	}
 	return ranges
@@ -71,7 +69,7 @@ const cuts = 60
 
 // BestF1 returns the largest F1 of Ranges over thresholds that are scores of the series: those of
 // 1, 2, 3, ... of n rows, in steps that grow.
-func BestF1(scores []float32, windows []nab.Window) (f1 float64, threshold float32) {
+func BestF1(scores []float32, windows []Window) (f1 float64, threshold float32) {
 	sorted := slices.Clone(scores)
 	slices.Sort(sorted)
 	n := len(sorted)

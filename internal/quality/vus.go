@@ -3,8 +3,6 @@ package quality
 import (
 	"math"
 	"slices"
-
-	"github.com/exoswarm/exoswarm/internal/nab"
 )
 
 // Buffer is the longest buffer of VUSPR that the figures of docs/quality.md use, in rows.
@@ -17,7 +15,7 @@ const bufferStep = 5
 // 15(11), 2022): the mean of RangeAUCPR over buffers of 0 to longest rows. It is 1 for scores that
 // rank all rows of incidents above all others, and about the share of these rows for random ones.
 // Without windows it is NaN.
-func VUSPR(scores []float32, windows []nab.Window, longest int) float64 {
+func VUSPR(scores []float32, windows []Window, longest int) float64 {
 	order := falling(scores)
 	sum, n := 0.0, 0
 	for buffer := 0; buffer <= longest; buffer += bufferStep {
@@ -30,7 +28,7 @@ func VUSPR(scores []float32, windows []nab.Window, longest int) float64 {
 // RangeAUCPR returns the area under the curve of precision and recall over all thresholds, with
 // labels that fall off around each window within half of the buffer. Recall is multiplied by the
 // share of windows that are found at all.
-func RangeAUCPR(scores []float32, windows []nab.Window, buffer int) float64 {
+func RangeAUCPR(scores []float32, windows []Window, buffer int) float64 {
 	return rangeAUCPR(scores, falling(scores), windows, buffer)
 }
 
@@ -52,7 +50,7 @@ func falling(scores []float32) []int {
 	return order
 }
 
-func rangeAUCPR(scores []float32, order []int, windows []nab.Window, buffer int) float64 {
+func rangeAUCPR(scores []float32, order []int, windows []Window, buffer int) float64 {
 	if len(windows) == 0 {
 		return math.NaN()
 	}
@@ -88,7 +86,7 @@ func rangeAUCPR(scores []float32, order []int, windows []nab.Window, buffer int)
 // Soften returns labels of rows: 1 inside of a window, falling off outside as the root of one less
 // the distance by the buffer, up to half a buffer away, and 0 elsewhere. The labels of two windows
 // add up to 1 at most.
-func Soften(rows int, windows []nab.Window, buffer int) []float64 {
+func Soften(rows int, windows []Window, buffer int) []float64 {
 	labels := make([]float64, rows)
 	for _, w := range windows {
 		for row := max(w.First-buffer/2, 0); row <= min(w.Last+buffer/2, rows-1); row++ {

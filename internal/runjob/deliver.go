@@ -11,7 +11,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -113,5 +112,5 @@ func firstReject(path string) string {
 	if r.Cure != "" {
 		text += "; " + r.Cure
 	}
-	return listing.Cell(text)
+	return command.Cell(text)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/internal/sample"
 )
@@ -37,7 +37,7 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 			break
 		}
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected,
-			listing.Cell(s.Name))
+			command.Cell(s.Name))
 	}
 	_ = t.Flush()
 	if more := len(series) - mostRows; more > 0 {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 )
 
 // ReadLabels reads the labels with which decisions are compared; an empty path means none.
@@ -39,7 +38,7 @@ func (d *Destination) CheckLabels(series []string) error {
 		if !known[l.Series] {
 			return command.Usage("--labels %s: label %d: the input has no series %s: write the path of its file "+
 				"below --input",
-				d.labelFile, i+1, listing.Cell(l.Series))
+				d.labelFile, i+1, command.Cell(l.Series))
 		}
 	}
 	return nil

@@ -67,15 +67,7 @@ var walls = []wall{
 		reason: "names and rules of the queue are tested without a server",
 	},
 	{
-		of: "jobs/natsq/fairqueue", banned: []string{"github.com/nats-io/..."},
-		reason: "names and rules of the queue are tested without a server",
-	},
-	{
 		of: "jobs/natsq/quota", banned: []string{"github.com/nats-io/..."},
-		reason: "names and rules of the queue are tested without a server",
-	},
-	{
-		of: "jobs/natsq/publishmode", banned: []string{"github.com/nats-io/..."},
 		reason: "names and rules of the queue are tested without a server",
 	},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +
@@ -102,12 +94,12 @@ var onlyImporter = map[string][]string{
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
 	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this
 	// package alone (README.md, the table of processes).
-	"gocloud.dev":    {"internal/bucket/s3bucket", "cpuagents/remote/s3store"},
+	"gocloud.dev":    {"internal/bucket/cloud", "cpuagents/remote/s3store"},
 	"github.com/aws": {"cpuagents/remote/s3store"},
 	// Each program that imports them has all compute kernels of the Arrow library, 17 MB.
 	"github.com/apache/arrow-go/v18/arrow/compute": {},
 	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest", "examples/operations"},
-	"google.golang.org/api":                        {"internal/bucket/gcsbucket", "cpuagents/remote/gcsstore"},
+	"google.golang.org/api":                        {"internal/bucket/cloud", "cpuagents/remote/gcsstore"},
 	"github.com/jackc/pgx/v5":                      {"cpuagents/remote/postgres"},
 	"modernc.org/sqlite":                           {"cpuagents/remote/sqlite"},
 	module + "/cpuagents/remote/s3store":           {"cpuagents/remote/drivers"},
@@ -116,9 +108,8 @@ var onlyImporter = map[string][]string{
 	module + "/cpuagents/remote/sqlite":            {"cpuagents/remote/drivers"},
 	// The commands register drivers. A package that does so is in nearly all tests, which then link
 	// the clients of clouds and databases for seconds each.
-	module + "/cpuagents/remote/drivers":  {"cmd/exoswarm", "cmd/cpuagent"},
-	module + "/internal/bucket/s3bucket":  {"cmd/exoswarm", "cmd/gpuagent"},
-	module + "/internal/bucket/gcsbucket": {"cmd/exoswarm", "cmd/gpuagent"},
+	module + "/cpuagents/remote/drivers": {"cmd/exoswarm", "cmd/cpuagent"},
+	module + "/internal/bucket/cloud":    {"cmd/exoswarm", "cmd/gpuagent"},
 }
 
 // optional packages are walled as soon as they exist.
@@ -245,7 +236,7 @@ func TestListeners(t *testing.T) {
 		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" ||
 			name == "examples" || name == "tools" ||
-			name == "internal/telemetry/otlptest" || name == "cpuagents/internal/postgrestest") {
+			name == "internal/otlptest" || name == "cpuagents/internal/postgrestest") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || slices.Contains(listens, name) {
@@ -273,9 +264,8 @@ var networked = []string{
 var connects = map[string]string{
 	"jobs/natsq/...":                       "the queue",
 	"internal/command":                     "the listener of metrics, and the login to NATS",
-	"internal/telemetry":                   "traces, to the collector that the operator names",
-	"internal/bucket/s3bucket":             "snapshots, to the store that the operator names",
-	"internal/bucket/gcsbucket":            "snapshots, to the store that the operator names",
+	"jobs/tracing":                         "traces, to the collector that the operator names",
+	"internal/bucket/cloud":                "snapshots, to the store that the operator names",
 	"internal/redact":                      "it parses addresses and opens none",
 	"github.com/prometheus/procfs":         "it parses addresses and opens none",
 	"github.com/prometheus/common/expfmt":  "it reads the headers of a request",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/exoswarm/exoswarm/internal/columnpack"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -122,14 +121,14 @@ func (o *Observations) Pack() ([]byte, error) {
 	values := width(o.Value, n)
 	h := packedHead{
 		kind: packedGroups, rows: n, width: o.Width, values: values,
-		text: columnpack.TextBytes(o.Timestamp),
+		text: textBytes(o.Timestamp),
 	}
 	if !h.fits() || values != 1 && values != o.Width || len(o.Row) != n || len(o.Time) != n || len(o.Read) != n ||
 		len(o.Timestamp) != n || len(o.Features) != n*o.Width {
 		return o.Encode() // or its error
 	}
 	data := h.append(make([]byte, 0, packedHeader+16*n+256))
-	data = columnpack.AppendInts(data, o.Group, n, nil)
+	data = appendInts(data, o.Group, n, nil)
 	at := len(data)
 	data = append(data, 0)
 	order := orderByGroup(o.Group)
@@ -138,28 +137,28 @@ func (o *Observations) Pack() ([]byte, error) {
 	options |= rowByGroup * byGroup
 	data, byGroup = appendShorter(data, o.Time, order)
 	options |= timeByGroup * byGroup
-	data = columnpack.AppendInts(data, o.Read, n, nil)
-	stamp := columnpack.StampOf(o.Timestamp[0])
+	data = appendInts(data, o.Read, n, nil)
+	stamp := stampOf(o.Timestamp[0])
 	if !stamp.Matches(o.Timestamp, o.Time) {
 		stamp = 0
 	}
 	if data = append(data, byte(stamp)); stamp == 0 {
-		data = columnpack.AppendTexts(data, o.Timestamp, nil)
+		data = appendTexts(data, o.Timestamp, nil)
 	}
-	if byGroup := shorter(order, func(rows int, order columnpack.Order) []byte {
-		return columnpack.AppendFloats(nil, o.Value, 0, values, rows, order)
+	if byGroup := shorter(order, func(rows int, order permutation) []byte {
+		return appendFloats(nil, o.Value, 0, values, rows, order)
 	}); byGroup {
 		options |= valueByGroup
 	} else {
 		order = nil
 	}
 	for c := range values {
-		data = columnpack.AppendFloats(data, o.Value, c, values, n, order)
+		data = appendFloats(data, o.Value, c, values, n, order)
 	}
 	if !o.rounded(values) {
 		options |= ownFeatures
 		for c := range o.Width {
-			data = columnpack.AppendFloats(data, o.Features, c, o.Width, n, order)
+			data = appendFloats(data, o.Features, c, o.Width, n, order)
 		}
 	}
 	data[at] = options
@@ -181,21 +180,21 @@ func (o *Observations) rounded(values int) bool {
 
 // appendShorter appends a column in the order of the rows or, with 1, in that of the groups. order
 // may be nil.
-func appendShorter[T columnpack.Integer](data []byte, v []T, order columnpack.Order) (_ []byte, byGroup byte) {
-	if shorter(order, func(rows int, order columnpack.Order) []byte {
-		return columnpack.AppendInts(nil, v, rows, order)
+func appendShorter[T integer](data []byte, v []T, order permutation) (_ []byte, byGroup byte) {
+	if shorter(order, func(rows int, order permutation) []byte {
+		return appendInts(nil, v, rows, order)
 	}) {
-		return columnpack.AppendInts(data, v, len(v), order), 1
+		return appendInts(data, v, len(v), order), 1
 	}
-	return columnpack.AppendInts(data, v, len(v), nil), 0
+	return appendInts(data, v, len(v), nil), 0
 }
 
 // sample is the number of rows by which the order of a column is chosen.
-const sample = 4 * columnpack.Block
+const sample = 4 * packBlock
 
 // shorter reports whether the first rows of a column are shorter in an order, which may be nil, than
 // as they are.
-func shorter(order columnpack.Order, pack func(rows int, order columnpack.Order) []byte) bool {
+func shorter(order permutation, pack func(rows int, order permutation) []byte) bool {
 	if order == nil {
 		return false
 	}
@@ -205,7 +204,7 @@ func shorter(order columnpack.Order, pack func(rows int, order columnpack.Order)
 
 // orderByGroup returns the rows in the order of their groups, and of the batch within a group; nil
 // if the batch has long runs of groups already, or each group once.
-func orderByGroup(groups []uint32) columnpack.Order {
+func orderByGroup(groups []uint32) permutation {
 	changes := 0
 	for i, g := range groups[1:] {
 		if g != groups[i] {
@@ -225,9 +224,9 @@ func orderByGroup(groups []uint32) columnpack.Order {
 }
 
 // sortByGroup is a stable sort of the rows by group: a counting sort by each digit of the groups.
-func sortByGroup(groups []uint32) columnpack.Order {
+func sortByGroup(groups []uint32) permutation {
 	const digit = 11 // bits
-	order, next := make(columnpack.Order, len(groups)), make(columnpack.Order, len(groups))
+	order, next := make(permutation, len(groups)), make(permutation, len(groups))
 	var most uint32
 	for i, g := range groups {
 		order[i], most = uint32(i), max(most, g)
@@ -279,30 +278,30 @@ func (o *Observations) unpack(data []byte) error {
 	return unpack("observations", data, packedGroups, func(h packedHead, data []byte) (_ []byte, err error) {
 		o.Group, o.Row = make([]uint32, h.rows), make([]uint64, h.rows)
 		o.Time, o.Read = make([]int64, h.rows), make([]int64, h.rows)
-		if data, err = columnpack.Ints(o.Group, data, nil); err != nil {
+		if data, err = readInts(o.Group, data, nil); err != nil {
 			return nil, fmt.Errorf("column %s: %w", colGroup, err)
 		}
 		if len(data) == 0 || data[0]&^packedOptions != 0 {
-			return nil, fmt.Errorf("%w: no options", columnpack.ErrCorrupt)
+			return nil, fmt.Errorf("%w: no options", errCorrupt)
 		}
 		options, data := data[0], data[1:]
-		var sorted columnpack.Order
+		var sorted permutation
 		if options&(rowByGroup|timeByGroup|valueByGroup) != 0 {
 			sorted = sortByGroup(o.Group)
 		}
-		order := func(flag byte) columnpack.Order {
+		order := func(flag byte) permutation {
 			if options&flag == 0 {
 				return nil
 			}
 			return sorted
 		}
-		if data, err = columnpack.Ints(o.Row, data, order(rowByGroup)); err != nil {
+		if data, err = readInts(o.Row, data, order(rowByGroup)); err != nil {
 			return nil, fmt.Errorf("column %s: %w", colRow, err)
 		}
-		if data, err = columnpack.Ints(o.Time, data, order(timeByGroup)); err != nil {
+		if data, err = readInts(o.Time, data, order(timeByGroup)); err != nil {
 			return nil, fmt.Errorf("column %s: %w", colTime, err)
 		}
-		if data, err = columnpack.Ints(o.Read, data, nil); err != nil {
+		if data, err = readInts(o.Read, data, nil); err != nil {
 			return nil, fmt.Errorf("column %s: %w", colRead, err)
 		}
 		if data, err = o.unpackTimestamps(h, data); err != nil {
@@ -320,7 +319,7 @@ func (o *Observations) unpack(data []byte) error {
 			return data, nil
 		}
 		if len(o.Features) != len(o.Value) {
-			return nil, fmt.Errorf("%w: %d features of %d values", columnpack.ErrCorrupt, h.width, h.values)
+			return nil, fmt.Errorf("%w: %d features of %d values", errCorrupt, h.width, h.values)
 		}
 		for i, v := range o.Value {
 			o.Features[i] = float32(v)
@@ -333,19 +332,19 @@ func (o *Observations) unpack(data []byte) error {
 func (o *Observations) unpackTimestamps(h packedHead, data []byte) ([]byte, error) {
 	o.Timestamp = make([]string, h.rows)
 	if len(data) == 0 {
-		return nil, fmt.Errorf("%w: no form", columnpack.ErrCorrupt)
+		return nil, fmt.Errorf("%w: no form", errCorrupt)
 	}
-	stamp, data := columnpack.Stamp(data[0]), data[1:]
+	stamp, data := stamp(data[0]), data[1:]
 	if stamp == 0 {
-		return columnpack.Texts(o.Timestamp, h.text, data, nil)
+		return readTexts(o.Timestamp, h.text, data, nil)
 	}
 	return data, stamp.Write(o.Timestamp, o.Time, h.text)
 }
 
 // unpackFloats reads rows of width elements, one element of all rows after the other.
-func unpackFloats[T columnpack.Float](out []T, width int, data []byte, order columnpack.Order) (_ []byte, err error) {
+func unpackFloats[T float](out []T, width int, data []byte, order permutation) (_ []byte, err error) {
 	for c := range width {
-		if data, err = columnpack.Floats(out, c, width, data, order); err != nil {
+		if data, err = readFloats(out, c, width, data, order); err != nil {
 			return nil, err
 		}
 	}
@@ -360,9 +359,9 @@ func (o *AgentObservations) Pack() ([]byte, error) {
 		return o.Encode() // or its error
 	}
 	data := h.append(make([]byte, 0, packedHeader+h.rows*(4+4*h.width)+256))
-	data = columnpack.AppendInts(data, o.Agent, h.rows, nil)
+	data = appendInts(data, o.Agent, h.rows, nil)
 	for c := range o.Width {
-		data = columnpack.AppendFloats(data, o.Features, c, o.Width, h.rows, nil)
+		data = appendFloats(data, o.Features, c, o.Width, h.rows, nil)
 	}
 	return data, nil
 }
@@ -371,7 +370,7 @@ func (o *AgentObservations) Pack() ([]byte, error) {
 func (o *AgentObservations) unpack(data []byte) error {
 	return unpack("agent-observations", data, packedAgents, func(h packedHead, data []byte) (_ []byte, err error) {
 		o.Agent = make([]uint32, h.rows)
-		if data, err = columnpack.Ints(o.Agent, data, nil); err != nil {
+		if data, err = readInts(o.Agent, data, nil); err != nil {
 			return nil, fmt.Errorf("column %s: %w", colAgent, err)
 		}
 		o.Width, o.Features = h.width, make([]float32, h.rows*h.width)

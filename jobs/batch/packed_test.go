@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/internal/columnpack"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -207,7 +206,7 @@ func TestSortByGroup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.SampledFrom([]uint32{1, 5, 5000, 1 << 23, math.MaxUint32}).Draw(t, "most")
 		groups := rapid.SliceOfN(rapid.Uint32Range(0, most), 1, 300).Draw(t, "groups")
-		want := make(columnpack.Order, len(groups))
+		want := make(permutation, len(groups))
 		for i := range want {
 			want[i] = uint32(i)
 		}
@@ -275,7 +274,7 @@ func FuzzPacked(f *testing.F) {
 		data = append([]byte(packedMagic), data[min(len(data), len(packedMagic)):]...)
 		if o, err := DecodeObservations(data); err == nil {
 			if n := o.Len(); len(o.Row) != n || len(o.Time) != n || len(o.Read) != n || len(o.Timestamp) != n ||
-				len(o.Features) != n*o.Width || n*44+columnpack.TextBytes(o.Timestamp) > MemoryOf(data) {
+				len(o.Features) != n*o.Width || n*44+textBytes(o.Timestamp) > MemoryOf(data) {
 				t.Fatalf("%d rows of %d features in %d bytes", n, o.Width, MemoryOf(data))
 			}
 			again, err := o.Pack()

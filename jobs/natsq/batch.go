@@ -11,8 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -95,7 +94,7 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, keepOpen bo
 			if src.Kind != s.Kind {
 				continue
 			}
-			msgs, err := w.fetchFrom(ctx, src, pull.Request{Messages: count, MaxBytes: bytes})
+			msgs, err := w.fetchFrom(ctx, src, natsconn.PullRequest{Messages: count, MaxBytes: bytes})
 			if err != nil {
 				return // the batch runs with the jobs that it has
 			}
@@ -109,7 +108,7 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, keepOpen bo
 		if keepOpen && !w.heartbeats.Unhealthy() && !w.ctl.paused(s.Kind) {
 			wait := min(left, longestOpen)
 			began := time.Now()
-			msgs, err := w.fetchFrom(ctx, s, pull.Request{Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true})
+			msgs, err := w.fetchFrom(ctx, s, natsconn.PullRequest{Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true})
 			if err != nil {
 				return
 			}
@@ -202,7 +201,7 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 	var msgs []*nats.Msg
 	for i, t := range tasks {
 		r := w.makeResult(t, outs[i].Output, outs[i].Err)
-		m, err := results.ResultMessage(r, t.job.ResultTTL)
+		m, err := queue.ResultMessage(r, t.job.ResultTTL)
 		if outs[i].Err != nil || r.Error != nil || err != nil {
 			w.conclude(ctx, t, outs[i].Output, outs[i].Err, cause, ending)
 			continue

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // TestDeliveryRuns: a handler runs with its job, hears why it has to end, and leaves neither lease
@@ -107,7 +107,7 @@ func TestDeliveryRuns(t *testing.T) {
 	if len(began) != 0 {
 		t.Error("a message that is no job is run")
 	}
-	if x := (&task{span: telemetry.NoSpan, log: slog.New(slog.DiscardHandler)}); d.logger(x) == nil {
+	if x := (&task{span: tracing.NoSpan, log: slog.New(slog.DiscardHandler)}); d.logger(x) == nil {
 		t.Error("a task without a logger")
 	}
 }

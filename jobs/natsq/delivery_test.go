@@ -14,7 +14,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -143,7 +142,7 @@ func TestDeliveries(t *testing.T) {
 	}
 	for id, text := range map[string]string{"over": "", "broken": "{"} {
 		r := jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done, Finished: time.Now()}
-		m, err := results.ResultMessage(r, 60)
+		m, err := queue.ResultMessage(r, 60)
 		if err != nil {
 			t.Fatal(err)
 		}

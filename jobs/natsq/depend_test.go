@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -119,7 +119,7 @@ func TestDependStranger(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"p", "child"} {
-		m, err := results.ResultMessage(jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60)
+		m, err := queue.ResultMessage(jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // TestEndings: which results leave a dead letter, what a result says, how long a retry waits, and
@@ -34,7 +33,7 @@ func TestEndings(t *testing.T) {
 		if c.code != "" {
 			r.Error = &jobs.Error{Code: c.code}
 		}
-		if deadletters.Needed(r) != c.want {
+		if queue.NeedsLetter(r) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -55,7 +54,7 @@ func TestEndings(t *testing.T) {
 	task := func(attempt int) *task {
 		return &task{
 			id: "a", attempt: attempt, src: wire.Source{Kind: "k"}, job: jobs.Job{MaxAttempts: 3},
-			span: telemetry.NoSpan,
+			span: tracing.NoSpan,
 		}
 	}
 	for name, c := range map[string]struct {

@@ -9,16 +9,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // loop waits for a free slot, fetches jobs of the source that the fair queue chooses, and starts
 // them, until ctx ends. It is the only goroutine that takes slots.
 func (w *Worker) loop(ctx context.Context) {
-	q := fairqueue.New()
+	q := quota.NewFairQueue()
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -68,7 +67,7 @@ func (w *Worker) loop(ctx context.Context) {
 }
 
 // fetch waits until a source has jobs, and returns as many as the worker has room for.
-func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []*nats.Msg, error) {
+func (w *Worker) fetch(ctx context.Context, q *quota.FairQueue) (wire.Source, []*nats.Msg, error) {
 	for {
 		ready := w.ready()
 		s, ok := q.Next(ready)
@@ -80,7 +79,7 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 				return s, nil, context.Cause(ctx)
 			}
 		}
-		msgs, err := w.fetchFrom(ctx, s, pull.Request{
+		msgs, err := w.fetchFrom(ctx, s, natsconn.PullRequest{
 			Messages: w.room(s), MaxBytes: w.Batches[s.Kind].MaxBytes,
 			Wait: w.sources.wait(s, len(ready)),
 		})
@@ -118,7 +117,7 @@ func (w *Worker) hasJobs(ctx context.Context, s wire.Source) (bool, error) {
 
 // fetchFrom fetches jobs of one source and begins their heartbeats. It returns fewer than asked
 // for, or none, when the source has no more or its tenant no more slots.
-func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) ([]*nats.Msg, error) {
+func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r natsconn.PullRequest) ([]*nats.Msg, error) {
 	news, hasConsumer := w.sources.begin(s)
 	if !hasConsumer {
 		if ok, err := w.openSource(ctx, s); !ok {
@@ -134,7 +133,7 @@ func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) (
 	}
 	w.limits.Began(s, r.Messages, msgs)
 	w.acks.Track(s, msgs)
-	if errors.Is(err, pull.ErrNoConsumer) {
+	if errors.Is(err, natsconn.ErrNoConsumer) {
 		// An operator has removed it, or its leader is being elected. The next fetch makes it
 		// again.
 		w.c.Queue.Forget(s)

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -74,7 +73,7 @@ func FuzzWorker(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q stalls: %v", m.Data, err)
 		}
-		if !deadletters.Needed(r) {
+		if !queue.NeedsLetter(r) {
 			return
 		}
 		letters := 0

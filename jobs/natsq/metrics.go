@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // Metrics counts the jobs of workers by pool and kind, never by job. It also shows the limits and
@@ -106,7 +106,7 @@ func (m *Metrics) started(s wire.Source, attempt int, queued time.Time, span tra
 	m.running.WithLabelValues(labels(s)...).Inc()
 	m.redelivered.WithLabelValues(labels(s)...).Add(float64(max(0, min(attempt-1, 1))))
 	if attempt == 1 && !queued.IsZero() {
-		telemetry.Observe(m.wait.WithLabelValues(labels(s)...), max(0, time.Since(queued).Seconds()), span)
+		tracing.Observe(m.wait.WithLabelValues(labels(s)...), max(0, time.Since(queued).Seconds()), span)
 	}
 }
 
@@ -116,7 +116,7 @@ func (m *Metrics) ended(s wire.Source, began time.Time, span trace.Span) {
 		return
 	}
 	m.running.WithLabelValues(labels(s)...).Dec()
-	telemetry.Observe(m.run.WithLabelValues(labels(s)...), time.Since(began).Seconds(), span)
+	tracing.Observe(m.run.WithLabelValues(labels(s)...), time.Since(began).Seconds(), span)
 }
 
 // leaseLost counts a job that its worker gives up.
@@ -150,7 +150,7 @@ func (m *Metrics) settled(s wire.Source, r jobs.Result) {
 		return
 	}
 	m.failed.WithLabelValues(append(labels(s), string(r.Error.Code))...).Inc()
-	if deadletters.Needed(r) {
+	if queue.NeedsLetter(r) {
 		m.dead.WithLabelValues(labels(s)...).Inc()
 	}
 }

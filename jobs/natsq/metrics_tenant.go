@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/limiter"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 )
 
@@ -105,8 +105,8 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(m.weight, s.quota.Weight, pool, k.tenant)
 		for limit, v := range map[string]float64{
-			limiter.ReasonRate:        s.quota.Rate,
-			limiter.ReasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued),
+			control.ReasonRate:        s.quota.Rate,
+			control.ReasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued),
 		} {
 			if v > 0 {
 				gauge(m.limit, v, pool, k.tenant, limit)

@@ -7,22 +7,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
-	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
-	"github.com/exoswarm/exoswarm/jobs/natsq/submissions"
+	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Conn is a connection to the queue, as its parts. Connect sets all fields, and they must not be
@@ -33,30 +27,30 @@ type Conn struct {
 	Registry  *registry.Registry
 	Queue     *queue.Queue
 	Control   *control.Control
-	Results   *results.Results
-	Letters   *deadletters.Store
-	Schedules *schedules.Schedules
+	Results   *queue.Results
+	Letters   *queue.DeadLetters
+	Schedules *queue.Schedules
 	Logs      *joblog.Logs
 	Swarms    *swarmlog.Swarms
-	Streams   *userstream.Streams
+	Streams   *Streams
 	Objects   *objects.Store
 	Telemetry *telemetry.Telemetry
-	Servers   *servers.Servers
+	Servers   *telemetry.Servers
 	Audit     *audit.Log
-	Emissions *emissions.Log
+	Emissions *rules.Emissions
 	// Submissions submits the jobs of rules itself, and Rules asks a gateway to do so.
-	Submissions *submissions.Submissions
+	Submissions *rules.Submissions
 	Rules       *gateway.Rules
 
-	resultsMode publishmode.Mode
+	resultsMode wire.PublishMode
 }
 
 // StreamJobs are the parts of a connection that the handler of stream jobs needs: results, swarms
 // and streams of users. It implements cpuagents.Queue.
 type StreamJobs struct {
-	*results.Results
+	*queue.Results
 	*swarmlog.Swarms
-	*userstream.Streams
+	*Streams
 }
 
 // StreamJobs returns the parts of the connection that the handler of stream jobs needs. They are
@@ -72,19 +66,19 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
-		Streams: userstream.New(k), Telemetry: telemetry.New(k), Servers: servers.New(k),
-		Audit: audit.New(k), Emissions: emissions.New(k), Rules: gateway.NewRules(k),
+		Conn: k, Control: control.New(k), Results: queue.NewResults(k), Registry: registry.New(k),
+		Streams: newStreams(k), Telemetry: telemetry.New(k), Servers: telemetry.NewServers(k),
+		Audit: audit.New(k), Emissions: rules.NewEmissions(k), Rules: gateway.NewRules(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Letters = deadletters.New(k, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+	c.Letters = queue.NewDeadLetters(k, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
 		return c.Queue.Resubmit(ctx, d, j, forgiven)
 	})
 	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results, c.Letters)
-	c.Schedules = schedules.New(k, c.Queue)
+	c.Schedules = queue.NewSchedules(k, c.Queue)
 	c.Logs = joblog.New(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
-	c.Submissions = submissions.New(k, c.Queue, c.Swarms)
+	c.Submissions = rules.NewSubmissions(k, c.Queue, c.Swarms)
 	return c, nil
 }
 

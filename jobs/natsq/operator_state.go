@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 // operatorState follows the orders of operators and submitters to the workers of a pool: cancelled
@@ -141,7 +142,7 @@ func (w *operatorState) controlled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	put := u.Operation() == jetstream.KeyValuePut
 	if tenant, ok := control.ParseTenantKey(u.Key()); ok {
-		l, err := quota.ParseLimits(u.Value())
+		l, err := schema.ParseLimits(u.Value())
 		if put && err != nil {
 			w.log.Error("limits not followed", "tenant", tenant, "error", err)
 		}

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -117,7 +117,7 @@ func (t *sourceTable) wait(s wire.Source, ready int) time.Duration {
 	st.longPoll = false
 	switch {
 	case long:
-		return pull.ReadWait
+		return natsconn.ReadWait
 	case ready == 1 && time.Since(st.announced) <= lastRecheck:
 		return firstWait
 	}

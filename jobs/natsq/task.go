@@ -15,12 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // task is one delivery of a job to a worker, until the job is settled, tried again or given back.
@@ -46,7 +45,7 @@ type task struct {
 // open reads a delivery. It returns nil when there is nothing to run: a message that is not a job
 // becomes a dead letter, and a job that must not run is settled or given back.
 func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
-	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: telemetry.NoSpan}
+	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: tracing.NoSpan}
 	if meta, err := m.Metadata(); err == nil {
 		t.attempt, t.queued = int(meta.NumDelivered), meta.Timestamp
 	}
@@ -342,13 +341,13 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 // removal of the object of the specification. Each step can be repeated. If the worker dies between
 // two, the next delivery of the job repeats them.
 func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
-	if deadletters.Needed(r) {
+	if queue.NeedsLetter(r) {
 		id := t.id
 		if id == "" {
 			sum := sha256.Sum256(t.m.Data)
 			id = "bad-" + hex.EncodeToString(sum[:16])
 		}
-		err := w.c.Letters.Put(ctx, w.retryWhileFull, deadletters.Letter{
+		err := w.c.Letters.Put(ctx, w.retryWhileFull, queue.StoredLetter{
 			Source: t.src, ID: id, Data: t.m.Data, Reason: r.Error, Attempts: t.attempt, Worker: w.Name,
 			Level: jobs.Level(t.m.Header.Get(wire.HeaderLevel)),
 		})
@@ -361,11 +360,11 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	w.heartbeats.Drop(t.m)
 	// It does not wait for the server: if the acknowledgement is lost, the next delivery finds the
 	// result. A job with a dead letter leaves at once, because a redrive must not find it queued.
-	if err := w.acks.Done(t.m, !deadletters.Needed(r)); err != nil {
+	if err := w.acks.Done(t.m, !queue.NeedsLetter(r)); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return
 	}
-	if ref := t.job.SpecRef; ref != nil && !deadletters.Needed(r) { // a redrive needs it
+	if ref := t.job.SpecRef; ref != nil && !queue.NeedsLetter(r) { // a redrive needs it
 		if err := w.c.Objects.DeleteObject(ctx, ref.Name, jobs.Owner{}); err != nil {
 			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
 		}

@@ -6,16 +6,16 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // processing starts the span of one attempt at a job, as a child of the span of its submission.
 func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	if c.Tracer == nil {
-		return telemetry.NoSpan
+		return tracing.NoSpan
 	}
 	_, span := c.StartSpan(c.Extract(ctx, t.m.Header), "process", "process", t.src.Stream(),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
@@ -32,7 +32,7 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 // it with the attempts of the jobs.
 func (c *Conn) batching(tasks []*task) trace.Span {
 	if c.Tracer == nil {
-		return telemetry.NoSpan
+		return tracing.NoSpan
 	}
 	links := make([]trace.Link, 0, len(tasks))
 	for _, t := range tasks {
@@ -41,7 +41,7 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 		}
 	}
 	if len(links) == 0 { // no trace would lead to it
-		return telemetry.NoSpan
+		return tracing.NoSpan
 	}
 	_, span := c.StartSpan(context.Background(), "process", "process", tasks[0].src.Stream(),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),

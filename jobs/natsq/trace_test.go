@@ -14,18 +14,18 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/telemetry"
-	"github.com/exoswarm/exoswarm/internal/telemetry/otlptest"
+	"github.com/exoswarm/exoswarm/internal/otlptest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // tracing has spans exported to a collector, without delay.
-func tracing(t *testing.T) (*otlptest.Collector, trace.TracerProvider) {
+func tracingTo(t *testing.T) (*otlptest.Collector, trace.TracerProvider) {
 	t.Helper()
 	c := otlptest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
@@ -68,7 +68,7 @@ func none(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }
 // trace.
 func TestTrace(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	spans, p := tracing(t)
+	spans, p := tracingTo(t)
 	seen := make(chan trace.SpanContext, 1)
 	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
 		Name: "w",
@@ -116,7 +116,7 @@ func TestTrace(t *testing.T) {
 // it on traces nothing.
 func TestTraceParts(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	spans, p := tracing(t)
+	spans, p := tracingTo(t)
 	// A worker of another pool moves delayed and waiting jobs too.
 	mover, err := natsqtest.Connect(t, s).Work(t.Context(), natsq.WorkerOptions{Name: "mover", Pool: jobs.PoolGPU})
 	if err != nil {
@@ -127,7 +127,7 @@ func TestTraceParts(t *testing.T) {
 	delayed, parent, child := natsqtest.Job("delayed", "k"), natsqtest.Job("parent", "k"), natsqtest.Job("child", "k")
 	delayed.NotBefore = time.Now().Add(time.Second)
 	child.After = []string{"parent"}
-	ctx := telemetry.With(t.Context(), jobs.Trace{
+	ctx := tracing.With(t.Context(), jobs.Trace{
 		Parent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01",
 		State:  "vendor=x",
 	})
@@ -159,7 +159,7 @@ func TestTraceParts(t *testing.T) {
 // the run of the batch.
 func TestTraceBatch(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	spans, p := tracing(t)
+	spans, p := tracingTo(t)
 	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
 		Name: "w",
 		Batches: map[string]natsq.Batch{"k": {
@@ -214,7 +214,7 @@ func TestTraceBatch(t *testing.T) {
 // TestTraceAttempts: every attempt is a span of the one trace and says what became of it.
 func TestTraceAttempts(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	spans, p := tracing(t)
+	spans, p := tracingTo(t)
 	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
 		Name: "w",
 		Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
@@ -249,7 +249,7 @@ func TestTraceAttempts(t *testing.T) {
 // sense change nothing.
 func TestTraceStrangers(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
-	spans, p := tracing(t)
+	spans, p := tracingTo(t)
 	c := traced(t, s, p)
 	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
 	nc, err := nats.Connect(s.URL())

@@ -12,12 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/acks"
-	"github.com/exoswarm/exoswarm/jobs/natsq/heartbeat"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
-	"github.com/exoswarm/exoswarm/jobs/natsq/limiter"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -27,12 +24,12 @@ import (
 type Worker struct {
 	WorkerOptions
 	c          *Conn
-	puller     *pull.Puller
-	heartbeats *heartbeat.Keeper
-	acks       *acks.Batcher
+	puller     *natsconn.Puller
+	heartbeats *control.Keeper
+	acks       *ackBatcher
 	logs       *joblog.Writer
 	ctl        *operatorState
-	limits     *limiter.Limiter
+	limits     *control.Limiter
 	deps       *queue.Resolver
 	sources    *sourceTable
 	discovery  *discovery
@@ -73,11 +70,11 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 			end()
 		}
 	}()
-	w.puller = pull.New(c.NC, func() func(error) { return c.Timed(natsconn.OpFetch) })
+	w.puller = natsconn.NewPuller(c.NC, func() func(error) { return c.Timed(natsconn.OpFetch) })
 	ends = append(ends, w.puller.Close)
-	w.heartbeats = heartbeat.Start(c.Lease/3, o.Healthy, o.Logger)
+	w.heartbeats = control.StartKeeper(c.Lease/3, o.Healthy, o.Logger)
 	ends = append(ends, w.heartbeats.Close)
-	w.acks = acks.Start(c.Conn, o.Logger)
+	w.acks = startAcks(c.Conn, o.Logger)
 	ends = append(ends, w.acks.Close)
 	w.logs = joblog.NewWriter(c.Conn, o.Logger, o.Metrics.logLine(o.Pool))
 	ends = append(ends, w.logs.Close)
@@ -85,7 +82,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	ends = append(ends, w.ctl.close)
-	if w.limits, err = limiter.Start(ctx, c.Conn, limiter.Options{
+	if w.limits, err = control.StartLimiter(ctx, c.Conn, control.LimiterOptions{
 		Pool: o.Pool, Quota: w.ctl.quota, Heartbeats: w.heartbeats, Freed: w.wakeLoop, HasJobs: w.hasJobs,
 		Refused: func(tenant, reason string) { o.Metrics.tenantRefused(o.Pool, tenant, reason) }, Log: o.Logger,
 	}); err != nil {

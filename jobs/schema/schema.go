@@ -1,6 +1,5 @@
-// Package schema holds the JSON Schemas of the protocol and checks messages against them, so that
-// whoever sent one that is not valid learns which field is wrong, what it holds, and what to write
-// instead.
+// Package schema holds the JSON Schemas of the protocol and checks messages against them. An error
+// names the field that is wrong, what it holds, and what to write instead.
 package schema
 
 import (
@@ -262,4 +261,13 @@ func short(v any) string {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
 	return text
+}
+
+// ParseLimits reads limits as an operator has stored them. Its error is an *Error or of
+// encoding/json.
+func ParseLimits(data []byte) (l jobs.Limits, err error) {
+	if err = Validate(Limits, data); err == nil {
+		err = json.Unmarshal(data, &l)
+	}
+	return l, err
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/dgraph-io/ristretto/v2/z"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/internal/mapfault"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -218,7 +217,7 @@ type badgerTable struct {
 	memTable int64      // of the open database
 	rest     *time.Timer
 	used     time.Time
-	faults   uint64 // mapfault.Count when the database was opened
+	faults   uint64 // MapFaults when the database was opened
 	failed   error
 	closed   bool
 }
@@ -228,7 +227,7 @@ type badgerTable struct {
 // table: nobody knows which page is lost, so no table that was open then is believed. A full disk is
 // tiers.ErrFull. mu is held.
 func (t *badgerTable) checked(call string, err error) error {
-	if n := mapfault.Count() - t.faults; n > 0 {
+	if n := MapFaults() - t.faults; n > 0 {
 		// What Badger says, as that its files are corrupt, it says of pages that are not in them.
 		err = fmt.Errorf("the disk had no room for %d pages of mapped files: %w", n, tiers.ErrFull)
 	}
@@ -263,10 +262,10 @@ func (t *badgerTable) wake(memTable int64) error {
 		t.used = time.Now()
 		return nil
 	}
-	if err := mapfault.Install(); err != nil {
+	if err := InstallMapFault(); err != nil {
 		return err
 	}
-	t.faults = mapfault.Count()
+	t.faults = MapFaults()
 	if err := t.checked("read", checkFiles(t.path)); err != nil {
 		return err
 	}
@@ -461,7 +460,7 @@ func (t *badgerTable) Apply(ops []Op, entries int64) error {
 	if t.failed = t.wake(memTableFor(entries)); t.failed != nil {
 		return t.failed
 	}
-	if t.failed = mapfault.Install(); t.failed != nil {
+	if t.failed = InstallMapFault(); t.failed != nil {
 		return t.failed
 	}
 	defer func() { t.used = time.Now() }()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/index/internal/mapfault"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -50,7 +49,7 @@ func TestFullDisk(t *testing.T) {
 			return errors.Join(x.Commit(commitOf(2, many, 1, few)), x.Close())
 		}, false},
 		"another table": {func(x *index.Index) error {
-			before := mapfault.Count()
+			before := index.MapFaults()
 			other := x.Commit(commitOf(2, few, 1, few)) // It has its place in the log.
 			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 			if err != nil || other != nil {
@@ -61,8 +60,8 @@ func TestFullDisk(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if b[0] != 0 || mapfault.Count() != before+1 {
-				t.Errorf("%d faults, want 1", mapfault.Count()-before)
+			if b[0] != 0 || index.MapFaults() != before+1 {
+				t.Errorf("%d faults, want 1", index.MapFaults()-before)
 			}
 			return errors.Join(syscall.Munmap(b), x.Commit(commitOf(3, few, 2, few)))
 		}, true},

@@ -1,6 +1,6 @@
-// Package index is the small durable table that says which record of which segment holds the
-// current content of every page. The table is in BadgerDB; beside it a superblock, two identical
-// files of one block or more a commit, says which state of it counts.
+// Package index maps every page to the record of a segment with its current content, durably. The
+// table is in BadgerDB. A superblock beside it, two identical files of one block or more a commit,
+// holds which state of the table is valid.
 //
 // A commit writes its entries to the table in as many synced transactions as they need, each entry
 // together with the one that it takes the place of, and then seals them in the superblock: epoch,

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/ages"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // The watermarks of a tier of the store, as parts of its capacity: above full, its oldest pages
@@ -34,9 +32,9 @@ type Filler interface {
 type aging struct {
 	table  *table
 	store  tiers.Store
-	calls  *storecall.Caller
+	calls  *storeCaller
 	disks  []Disk // as long as calls.Disks
-	ages   *ages.Table
+	ages   *ageTable
 	clock  *clock
 	demand *demand
 	moved  *migrations
@@ -129,7 +127,7 @@ func (a *aging) round(ctx context.Context) {
 	blocked := make([]bool, len(a.calls.Disks)) // tiers that take nothing at the moment
 	for shard := 0; ; shard++ {
 		a.moves = a.moves[:0]
-		there := a.ages.Each(shard, func(page uint64, m ages.Mark) {
+		there := a.ages.Each(shard, func(page uint64, m ageMark) {
 			tier, old := min(m.Tier(), last), now-min(m.At(), now)
 			a.classes[tier][bitLen(old)]++
 			down := tier
@@ -189,7 +187,7 @@ func (a *aging) move(ctx context.Context, moves []agingMove, blocked []bool) boo
 		if a.calls.Disks[from].Breaker.Open(time.Now()) || a.calls.Disks[mv.to].Breaker.Open(time.Now()) {
 			continue
 		}
-		c, err := a.calls.Begin(ctx, storecall.Move, a.calls.Disks[mv.to], mv.page, nil)
+		c, err := a.calls.Begin(ctx, opMove, a.calls.Disks[mv.to], mv.page, nil)
 		if err == nil {
 			_, err = a.calls.End(ctx, c)
 		}

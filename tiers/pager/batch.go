@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // Part is a range of a page and the memory to copy it into or from.
@@ -159,7 +158,7 @@ func (p *Pager) peek(ctx context.Context, page uint64, buf []byte) error {
 		if err != nil {
 			return err
 		}
-		c, err := p.calls.Begin(ctx, storecall.Get, p.calls.Disks[tier], page, b)
+		c, err := p.calls.Begin(ctx, opGet, p.calls.Disks[tier], page, b)
 		if err != nil {
 			p.staging.Put(b)
 			return err

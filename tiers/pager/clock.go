@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/ages"
 )
 
 // clock is a coarse time, which pins read without a system call.
@@ -33,7 +32,7 @@ const tick = 5 * time.Millisecond
 const stampUnit = 250 * time.Millisecond
 
 // units rounds a duration to the unit of stamps.
-func units(d time.Duration) uint32 { return uint32(min(d/stampUnit, time.Duration(ages.MaxTime))) }
+func units(d time.Duration) uint32 { return uint32(min(d/stampUnit, time.Duration(MaxTime))) }
 
 // stamp returns the time since Open in units of stampUnit, from 1 on.
 func (c *clock) stamp() uint32 { return uint32(c.now()/int64(stampUnit/tick)) + 1 }

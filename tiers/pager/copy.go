@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // copyFrames copies the pages of a group that have both frames and no error. Pages between the same
@@ -23,13 +22,13 @@ func (mo *mover) copyFrames(ctx context.Context, g *group, u tiers.Urgency) {
 			if len(g.moves) == 0 {
 				continue
 			}
-			start := storecall.Nanotime()
+			start := nanotime()
 			if err := mo.copyMoves(ctx, src, dst, g.moves, u); err != nil {
 				for _, i := range g.index {
 					g.errs[i] = err
 				}
 			}
-			dst.copies.Add((storecall.Nanotime() - start) / int64(len(g.moves)))
+			dst.copies.Add((nanotime() - start) / int64(len(g.moves)))
 		}
 	}
 }
@@ -91,14 +90,14 @@ func (mo *mover) readStore(ctx context.Context, g *group) {
 
 // beginGet starts the read of a page into a frame, or into a staging buffer if the processor cannot
 // address the frame. finishGet ends it.
-func (mo *mover) beginGet(ctx context.Context, page uint64, to *frame) (*storecall.Call, error) {
+func (mo *mover) beginGet(ctx context.Context, page uint64, to *frame) (*storeCall, error) {
 	tier, err := mo.store.Where(page)
 	if err != nil {
 		return nil, err
 	}
 	d := mo.calls.Disks[tier]
 	if m := to.memory; m.mapped != nil {
-		c, err := mo.calls.Begin(ctx, storecall.Get, d, page, m.mapped.Frame(to.number))
+		c, err := mo.calls.Begin(ctx, opGet, d, page, m.mapped.Frame(to.number))
 		if err == nil {
 			c.Frame = to
 		}
@@ -108,7 +107,7 @@ func (mo *mover) beginGet(ctx context.Context, page uint64, to *frame) (*storeca
 	if err != nil {
 		return nil, err
 	}
-	c, err := mo.calls.Begin(ctx, storecall.Get, d, page, b)
+	c, err := mo.calls.Begin(ctx, opGet, d, page, b)
 	if err != nil {
 		mo.staging.Put(b)
 		return nil, err

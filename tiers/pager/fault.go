@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // pinner pins pages, and serves the page faults of those that are not in their tier. Locks: try
@@ -81,13 +80,13 @@ func (pn *pinner) asked(page uint64, f *frame) {
 func (pn *pinner) slow(ctx context.Context, page uint64, m *memory, access Access) (*frame, error) {
 	pn.demand.begin()
 	defer pn.demand.end()
-	start := storecall.Nanotime()
+	start := nanotime()
 	for missed := false; ; {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if f := pn.try(page, m, access); f != nil {
-			m.wait.Add(storecall.Nanotime() - start)
+			m.wait.Add(nanotime() - start)
 			if missed {
 				pn.guesses.guess(m, page)
 			}

@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // newGroups returns the groups of a Pager, which have at most batch pages.
@@ -22,12 +21,12 @@ type group struct {
 	pages    []uint64
 	from, to []*frame // nil: the store, or no frame yet
 	errs     []error
-	calls    []*storecall.Call
+	calls    []*storeCall
 	reasons  []Reason
-	disks    []*storecall.Disk // of the store, where a page came from or went
-	clean    []bool            // the store holds what is in from
-	moves    []tiers.Move      // of one copy
-	index    []int             // the pages of moves, or of the calls that run
+	disks    []*storeQueue // of the store, where a page came from or went
+	clean    []bool        // the store holds what is in from
+	moves    []tiers.Move  // of one copy
+	index    []int         // the pages of moves, or of the calls that run
 }
 
 // add adds a page that the caller has claimed and that is in frame from, nil for the store.

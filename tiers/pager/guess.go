@@ -3,7 +3,7 @@ package pager
 import (
 	"sync/atomic"
 
-	"github.com/exoswarm/exoswarm/tiers/prefetch"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
 // guesser is the queue of wanted pages: hints, warm pages and guesses of the predictors. A page is
@@ -53,7 +53,7 @@ func (gu *guesser) guess(m *memory, page uint64) {
 			continue
 		}
 		why := ByRun
-		if g.Source == prefetch.Correlation {
+		if g.Source == policy.Correlation {
 			why = ByCorrelation
 		}
 		if !gu.want(want{g.Page, m, why}) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // evict moves one page of a tier down and returns its frame, which is the caller's. The policy
@@ -173,7 +172,7 @@ func (mo *mover) leave(g *group, i int) {
 }
 
 // sink records that a page is in the store only: in tier d, or where it was if d is nil.
-func (mo *mover) sink(page uint64, d *storecall.Disk, m *memory, why Reason) {
+func (mo *mover) sink(page uint64, d *storeQueue, m *memory, why Reason) {
 	level := 0
 	if d != nil {
 		level = d.Level

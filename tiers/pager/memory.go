@@ -9,10 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/circuit"
-	"github.com/exoswarm/exoswarm/tiers/histogram"
 	"github.com/exoswarm/exoswarm/tiers/policy"
-	"github.com/exoswarm/exoswarm/tiers/prefetch"
 )
 
 // frame is a frame of a memory tier. It is free, owned by the goroutine that took it, or in the
@@ -37,7 +34,7 @@ type frame struct {
 	moving        bool // guarded by the shard's lock
 }
 
-// Release gives a frame back to its tier, empty; see storecall.Frame.
+// Release gives a frame back to its tier, empty; see callFrame.
 func (f *frame) Release() { f.memory.release(f) }
 
 // memory is a tier of frames: who owns which frame, the policy that chooses pages to evict, the
@@ -56,10 +53,10 @@ type memory struct {
 	policy   *policy.Adaptive
 
 	predictMu sync.Mutex // guards predictor and guesses; taken after policyMu, before a shard's lock
-	predictor *prefetch.Predictor
-	guesses   []prefetch.Guess
+	predictor *policy.Predictor
+	guesses   []policy.Guess
 
-	breaker *circuit.Breaker
+	breaker *breaker
 	failing atomic.Bool // the last copy failed, so that the breaker is to be asked
 	// noGuessUntil is the clock until which no page is evicted for a guess.
 	noGuessUntil atomic.Int64
@@ -81,12 +78,12 @@ func newMemory(level int, o Memory, opts Options) *memory {
 	}
 	m.copier, _ = o.Frames.(tiers.Copier)
 	m.mapped, _ = o.Frames.(tiers.Mapped)
-	m.breaker = circuit.New(opts.Breaker)
+	m.breaker = newBreaker(opts.Breaker)
 	n := o.Frames.Count()
 	m.setFrames(n)
 	m.policy = policy.NewAdaptive(n-o.High, o.Policy)
 	if !opts.NoPrefetch {
-		m.predictor = prefetch.New(opts.Prefetch)
+		m.predictor = policy.NewPredictor(opts.Prefetch)
 	}
 	return m
 }
@@ -236,9 +233,9 @@ func (m *memory) outcomeOf(why Reason, used bool) {
 	if m.predictor == nil || why != ByRun && why != ByCorrelation {
 		return
 	}
-	source := prefetch.Run
+	source := policy.Run
 	if why == ByCorrelation {
-		source = prefetch.Correlation
+		source = policy.Correlation
 	}
 	m.predictMu.Lock()
 	defer m.predictMu.Unlock()
@@ -253,5 +250,5 @@ func errGone(m *memory, err error) error {
 // counters are the counters of a memory tier, see MemoryStats.
 type counters struct {
 	misses, in, out, idle, prefetched, used, wasted, failed atomic.Uint64
-	wait, copies                                            histogram.Histogram
+	wait, copies                                            tiers.Histogram
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/ages"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // mover moves groups of claimed pages: up with bring, down with lower. It counts the moves and
@@ -17,11 +15,11 @@ type mover struct {
 	table       *table
 	memory      []*memory
 	store       tiers.Store // nil without one
-	calls       *storecall.Caller
-	staging     *storecall.Staging
+	calls       *storeCaller
+	staging     *stagingBuffers
 	puts        *putter
 	checkpoints *checkpoints
-	ages        *ages.Table
+	ages        *ageTable
 	clock       *clock
 	moved       migrations
 	groups      *groups

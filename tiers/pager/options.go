@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/circuit"
 	"github.com/exoswarm/exoswarm/tiers/policy"
-	"github.com/exoswarm/exoswarm/tiers/prefetch"
 )
 
 // Options describe a Pager. Open works on a copy.
@@ -29,7 +27,7 @@ type Options struct {
 	// threshold of its place, and every Policy that is nil policy.NewLRU alone.
 	Aging bool
 	// Breaker says when and for how long the circuit of a failing tier opens.
-	Breaker circuit.Options
+	Breaker BreakerOptions
 	// Batch is the number of pages that move together in the background; 0 means 16, which take a
 	// bus of 55 GB/s 0.6 ms with pages of 2 MiB.
 	Batch int
@@ -38,7 +36,7 @@ type Options struct {
 	Staging int
 	// Prefetch bounds the guesses of each tier. With NoPrefetch there are none: pages move up by
 	// pins and hints only.
-	Prefetch   prefetch.Options
+	Prefetch   policy.PredictorOptions
 	NoPrefetch bool
 }
 

@@ -20,7 +20,7 @@
 // this list:
 //   - memory: the frames of a tier, its free list, policy, predictor and circuit breaker
 //   - table: the frame of each resident page, and the claims of pages that move
-//   - storecall.Caller: the calls to the store; ages.Table: the ages of its pages
+//   - storeCaller: the calls to the store; ageTable: the ages of its pages
 //   - guesser: the queue of wanted pages
 //   - checkpoints: the marks of the checkpoint that runs
 //   - mover: moves of groups of claimed pages, up (bring) and down (lower)
@@ -40,7 +40,7 @@
 //  7. shard.mu of the page table; Checkpoint takes all of them, in ascending order
 //  8. memory.mu
 //
-// The locks of a breaker, of an ages.Table and of the store are taken last, and under them none of
+// The locks of a breaker, of an ageTable and of the store are taken last, and under them none of
 // these. Nothing is copied and no medium is called under any lock from 5 on. Claims that fail at
 // once instead of waiting, claimFrom and claimAbove, are also made under 5.
 package pager
@@ -54,8 +54,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/ages"
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // Pager is an open page manager. All methods may be called from several goroutines at once.
@@ -68,9 +66,9 @@ type Pager struct {
 	table       table
 	clock       clock
 	demand      demand
-	ages        ages.Table // of the pages that are in the store only
-	calls       *storecall.Caller
-	staging     *storecall.Staging
+	ages        ageTable // of the pages that are in the store only
+	calls       *storeCaller
+	staging     *stagingBuffers
 	groups      *groups
 	guesses     guesser
 	checkpoints checkpoints
@@ -116,8 +114,8 @@ func (p *Pager) openStore() {
 			break
 		}
 	}
-	p.staging = storecall.NewStaging(p.opts.Staging, p.opts.PageSize, stager)
-	calls := storecall.Options{
+	p.staging = newStaging(p.opts.Staging, p.opts.PageSize, stager)
+	calls := callOptions{
 		Store: p.store, Kind: p.opts.Kind, Breaker: p.opts.Breaker, Staging: p.staging, Ended: p.ended,
 	}
 	if p.store != nil {
@@ -125,7 +123,7 @@ func (p *Pager) openStore() {
 			calls.Names = append(calls.Names, d.Name)
 		}
 	}
-	p.calls = storecall.New(calls)
+	p.calls = newCaller(calls)
 }
 
 // connect gives every part those that it calls.

@@ -19,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/circuit"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -54,7 +53,7 @@ func open(t tester, fs vfs.FS, memory ...pager.Memory) stack {
 	// Groups of three, so that a few pages are several groups.
 	p, err := pager.Open(pager.Options{
 		Memory: memory, Store: s, Batch: 3,
-		Breaker: circuit.Options{Pause: 20 * time.Millisecond},
+		Breaker: pager.BreakerOptions{Pause: 20 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))

@@ -5,21 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
 // putter copies pages from frames into the store, through staging buffers. A tier of the store that
 // fails or whose circuit is open is skipped for the next one. It has no state of its own.
 type putter struct {
-	calls   *storecall.Caller
-	staging *storecall.Staging
+	calls   *storeCaller
+	staging *stagingBuffers
 }
 
 // begin copies the page of a frame into a buffer and hands it to a tier of the store: the first
 // from tier number from on whose circuit is not open. The caller waits for the call with end. The
 // page must not change meanwhile: the caller has claimed it, or keeps writers out.
-func (pt *putter) begin(ctx context.Context, f *frame, from int) (*storecall.Call, error) {
+func (pt *putter) begin(ctx context.Context, f *frame, from int) (*storeCall, error) {
 	var errs []error
 	for _, d := range pt.calls.Disks[min(from, len(pt.calls.Disks)):] {
 		if d.Breaker.Open(time.Now()) {
@@ -34,7 +32,7 @@ func (pt *putter) begin(ctx context.Context, f *frame, from int) (*storecall.Cal
 			pt.staging.Put(b)
 			return nil, err
 		}
-		c, err := pt.calls.Begin(ctx, storecall.Put, d, f.page.Load(), b)
+		c, err := pt.calls.Begin(ctx, opPut, d, f.page.Load(), b)
 		if err == nil {
 			c.Stage = b
 			return c, nil
@@ -50,7 +48,7 @@ func (pt *putter) begin(ctx context.Context, f *frame, from int) (*storecall.Cal
 
 // end waits for a call of begin, nil with the error of begin, and tries the tiers below if it
 // failed. It returns the tier that took the page.
-func (pt *putter) end(ctx context.Context, f *frame, c *storecall.Call, err error) (*storecall.Disk, error) {
+func (pt *putter) end(ctx context.Context, f *frame, c *storeCall, err error) (*storeQueue, error) {
 	var errs []error
 	for next := 0; ; {
 		if c != nil {
@@ -78,7 +76,7 @@ func (pt *putter) end(ctx context.Context, f *frame, c *storecall.Call, err erro
 
 // put copies the page of a frame into the first tier of the store that takes it, and returns the
 // tier.
-func (pt *putter) put(ctx context.Context, f *frame) (*storecall.Disk, error) {
+func (pt *putter) put(ctx context.Context, f *frame) (*storeQueue, error) {
 	c, err := pt.begin(ctx, f, 0)
 	return pt.end(ctx, f, c, err)
 }

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/exoswarm/exoswarm/tiers/histogram"
-	"github.com/exoswarm/exoswarm/tiers/prefetch"
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
 // Stats are a Pager's counters since Open.
@@ -46,14 +46,14 @@ type MemoryStats struct {
 	// Used and Wasted count the prefetched pages that were pinned, and that left before.
 	Used, Wasted uint64
 	// Guesses are the measures of the predictor, by the source of the guesses.
-	Guesses map[string]prefetch.Stats
+	Guesses map[string]policy.PredictorStats
 	// Errors counts copies that failed, Trips how often the breaker opened, and Open says that it
 	// is.
 	Errors, Trips uint64
 	Open          bool
 	// Wait is how long pins took that were not served at once, Copy how long a page took to be
 	// copied into the tier from another memory tier, as a share of its batch.
-	Wait, Copy histogram.Counts
+	Wait, Copy tiers.Counts
 	// WaitTime and CopyTime are the sums of the durations of Wait and Copy.
 	WaitTime, CopyTime time.Duration
 }
@@ -68,7 +68,7 @@ type StoreStats struct {
 	Errors, Trips uint64
 	Open          bool
 	// Read is how long reads took, Write how long writes and moves into the tier did.
-	Read, Write histogram.Counts
+	Read, Write tiers.Counts
 	// ReadTime and WriteTime are the sums of the durations of Read and Write.
 	ReadTime, WriteTime time.Duration
 }
@@ -123,10 +123,10 @@ func (p *Pager) memoryStats(m *memory, now time.Time) MemoryStats {
 	ms.Policy = m.policy.Name()
 	m.policyMu.Unlock()
 	if m.predictor != nil {
-		ms.Guesses = map[string]prefetch.Stats{}
+		ms.Guesses = map[string]policy.PredictorStats{}
 		m.predictMu.Lock()
-		for s := range prefetch.Sources {
-			ms.Guesses[prefetch.Source(s).String()] = m.predictor.Stats(prefetch.Source(s))
+		for s := range policy.GuessSources {
+			ms.Guesses[policy.GuessSource(s).String()] = m.predictor.Stats(policy.GuessSource(s))
 		}
 		m.predictMu.Unlock()
 	}

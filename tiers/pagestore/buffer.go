@@ -1,7 +1,6 @@
 package pagestore
 
 import (
-	"github.com/exoswarm/exoswarm/tiers/segment"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -13,12 +12,12 @@ type buffer struct {
 	rec  [2][]byte // header and body, as the medium takes them
 }
 
-func newBuffer() *buffer { return &buffer{head: vfs.Buffer(segment.HeaderBytes)} }
+func newBuffer() *buffer { return &buffer{head: vfs.Buffer(HeaderBytes)} }
 
 // room is memory for the body of any record of a page size, and for a page.
 func (b *buffer) room(pageSize int) []byte {
 	if b.body == nil {
-		b.body = vfs.Buffer(segment.BodyBuffer(pageSize))
+		b.body = vfs.Buffer(bodyBuffer(pageSize))
 	}
 	return b.body
 }

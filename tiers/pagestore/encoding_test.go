@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -206,14 +205,14 @@ func TestReadOfOtherRecords(t *testing.T) {
 	codec.Shuffle(shuffled, page, 4)
 	copy(raw, page)
 	for name, c := range map[string]struct {
-		h    segment.Header
+		h    recordHeader
 		body []byte
 		err  error
 	}{
-		"encoded":      {segment.Header{Stored: n, Codec: codec.LZ4, Elem: 1}, encoded, nil},
-		"shuffled":     {segment.Header{Stored: size, Shuffled: true, Elem: 4}, shuffled, nil},
-		"raw":          {segment.Header{Stored: size, Elem: 4}, raw, nil},
-		"raw, cut off": {segment.Header{Stored: size - 1, Elem: 4}, raw, tiers.ErrCorrupt},
+		"encoded":      {recordHeader{Stored: n, Codec: codec.LZ4, Elem: 1}, encoded, nil},
+		"shuffled":     {recordHeader{Stored: size, Shuffled: true, Elem: 4}, shuffled, nil},
+		"raw":          {recordHeader{Stored: size, Elem: 4}, raw, nil},
+		"raw, cut off": {recordHeader{Stored: size - 1, Elem: 4}, raw, tiers.ErrCorrupt},
 	} {
 		w, buf := s.table.startWrite(1), s.records.takeBuffer()
 		c.h.Life, c.h.Seq = w.Life, w.Seq

@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -64,18 +63,12 @@ type Tier struct {
 	Quota *Quota
 }
 
-// Quota is a number of bytes that several stores share: see segment.Quota.
-type Quota = segment.Quota
-
-// NewQuota is a quota of so many bytes.
-func NewQuota(capacity int64) *Quota { return segment.NewQuota(capacity) }
-
 // MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of two
 // records, so that a page is written again before its old record is free, and the index, which takes
 // 4 MiB in BadgerDB for a few pages. It is less than 8 MiB for pages of 2 MiB.
 func (o Options) MinCapacity() int64 {
 	o = o.withDefaults()
-	return int64(2*segment.BlocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)
+	return int64(2*blocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)
 }
 
 // IndexBytes returns the bytes that the index of a number of pages may take.

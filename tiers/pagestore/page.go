@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -71,11 +70,11 @@ func (s *Store) Get(ctx context.Context, page uint64, dst []byte) error {
 // read reads the newest content of a page without holding it in place: a slot that was given back
 // and written again while it was read fails its identity or checksum, and then the page is
 // somewhere else by now.
-func (s *Store) read(ctx context.Context, page uint64, dst []byte) (entry, segment.Header, error) {
+func (s *Store) read(ctx context.Context, page uint64, dst []byte) (entry, recordHeader, error) {
 	for tries := 0; ; tries++ {
 		e, err := s.table.lookup(page)
 		if err != nil {
-			return e, segment.Header{}, err
+			return e, recordHeader{}, err
 		}
 		h, err := s.records.readAt(page, e, dst)
 		if err == nil {

@@ -15,7 +15,7 @@ import (
 // pageTable knows where the content of every page is: committed, or changed since the last commit.
 // It also numbers epochs and writes, so that a record says when it was written. mu guards all
 // fields but records and pages. Nothing does I/O under it; slots of a directory are freed under it,
-// so a segment.Dir's lock is taken after it.
+// so a dir's lock is taken after it.
 type pageTable struct {
 	records *records
 
@@ -41,7 +41,7 @@ type pageTable struct {
 	voids, committingVoids []index.Void
 
 	// pages is about how many pages there are, for indexReserve, which is called under a
-	// segment.Dir's lock and so cannot take mu.
+	// dir's lock and so cannot take mu.
 	pages atomic.Int64
 }
 

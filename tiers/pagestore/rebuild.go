@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 )
 
 // candidate is the newest record of a page that was found so far.
@@ -21,7 +20,7 @@ func (s *Store) rebuild() error {
 	// be incomplete.
 	copies := map[uint64][]entry{}
 	for tier, d := range s.records.dirs {
-		err := d.Scan(func(h segment.Header, l segment.Loc) {
+		err := d.Scan(func(h recordHeader, l loc) {
 			stamp := index.Stamp{Life: h.Life, Seq: h.Seq}
 			if h.Epoch > maxEpoch || !s.index.Counts(h.Page, h.Epoch, stamp) {
 				return

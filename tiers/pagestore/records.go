@@ -13,7 +13,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -68,7 +67,7 @@ func (r *records) write(tier int, page uint64, w writing, content []byte, kind K
 
 // place writes a body as the record of a page and an epoch into a fresh slot. The slot is the
 // caller's, who puts the change into the table or frees the slot.
-func (r *records) place(d *tierDir, tier int, page, epoch uint64, h segment.Header, buf *buffer, body []byte) (_ change,
+func (r *records) place(d *tierDir, tier int, page, epoch uint64, h recordHeader, buf *buffer, body []byte) (_ change,
 	tried bool, err error,
 ) {
 	l, err := d.Alloc(h.Blocks())
@@ -76,7 +75,7 @@ func (r *records) place(d *tierDir, tier int, page, epoch uint64, h segment.Head
 		r.fail(tier, err)
 		return change{}, false, fmt.Errorf("tier %s: %w", d.name, err)
 	}
-	body, err = segment.Seal(buf.head, body, h, r.identity(l, page, epoch), r.aead)
+	body, err = sealRecord(buf.head, body, h, r.identity(l, page, epoch), r.aead)
 	if err == nil {
 		var n uint64
 		if n, err = d.Write(l, buf.record(body)); err == nil {
@@ -105,16 +104,16 @@ func (r *records) copyRecord(page uint64, e entry) (change, error) {
 
 // fetch reads the record of a page at a place and checks it. body is aligned and at least as long
 // as the body of the record; the stored bytes that fetch returns are a part of it.
-func (r *records) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []byte) (segment.Header, []byte, error) {
+func (r *records) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []byte) (recordHeader, []byte, error) {
 	whole := (int(e.loc().Blocks) - 1) * vfs.BlockSize
 	err := d.Read(e.loc(), buf.record(body[:whole]))
 	if err != nil {
 		err = fmt.Errorf("%w: %w", tiers.ErrMedium, err)
 	}
-	var h segment.Header
+	var h recordHeader
 	var stored []byte
 	if err == nil {
-		h, stored, err = segment.Unseal(buf.head, body[:whole], r.identity(e.loc(), page, e.epoch()), r.aead)
+		h, stored, err = unsealRecord(buf.head, body[:whole], r.identity(e.loc(), page, e.epoch()), r.aead)
 	}
 	if err != nil {
 		return h, nil, fmt.Errorf("tier %s: %w", d.name, err)
@@ -125,8 +124,8 @@ func (r *records) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []by
 // encode returns the stored form of a page, raw if no codec saves enough, as the body of a record.
 // The body is content itself if it is raw, aligned and not to be encrypted, so that nothing is
 // copied; else it is in buf.
-func (r *records) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (segment.Header, []byte, error) {
-	h := segment.Header{Elem: kind.Elem, Class: kind.Class}
+func (r *records) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (recordHeader, []byte, error) {
+	h := recordHeader{Elem: kind.Elem, Class: kind.Class}
 	if d.spec.ID != codec.Raw && d.chooser.Try(kind.Class) {
 		// What does not save a sixteenth, and at least a block, is given up as soon as the room is
 		// used up.
@@ -154,8 +153,8 @@ func (r *records) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (se
 }
 
 // identity returns what the header of the record of a page at a place must say.
-func (r *records) identity(l segment.Loc, page, epoch uint64) segment.Identity {
-	return segment.Identity{
+func (r *records) identity(l loc, page, epoch uint64) recordIdentity {
+	return recordIdentity{
 		Store: r.id, PageSize: r.pageSize, Segment: l.Segment, Slot: l.Slot, Page: page, Epoch: epoch,
 	}
 }
@@ -168,11 +167,11 @@ func (r *records) fail(tier int, err error) {
 }
 
 // readAt reads the record of a page at a place and decodes it into dst; a nil dst only checks it.
-func (r *records) readAt(page uint64, e entry, dst []byte) (segment.Header, error) {
+func (r *records) readAt(page uint64, e entry, dst []byte) (recordHeader, error) {
 	d := r.dirs[e.tier()]
 	buf := r.takeBuffer()
 	defer r.freeBuffer(buf)
-	if r.aead == nil && dst != nil && int(e.loc().Blocks) == segment.BlocksFor(len(dst)) && vfs.Aligned(dst) {
+	if r.aead == nil && dst != nil && int(e.loc().Blocks) == blocksFor(len(dst)) && vfs.Aligned(dst) {
 		// As long as a raw page, so most likely one: it needs no room but its own.
 		h, stored, err := r.fetch(d, page, e, buf, dst)
 		if err != nil || h.Codec == codec.Raw && h.Shuffle() == 1 && len(stored) == len(dst) {

@@ -1,7 +1,5 @@
 package pagestore
 
-import "github.com/exoswarm/exoswarm/tiers/segment"
-
 // Stats is what a store holds, at one moment.
 type Stats struct {
 	// Epoch is the last committed one.
@@ -21,7 +19,7 @@ type Stats struct {
 // TierStats is what one tier holds.
 type TierStats struct {
 	Name string
-	segment.Usage
+	Usage
 	// Pages counts committed pages whose record is here, LogicalBytes their length before encoding.
 	Pages        int
 	LogicalBytes int64
@@ -59,9 +57,9 @@ func (s *Store) Stats() Stats {
 
 // Usage is what the files of a tier hold, those of no tier nothing. It takes time in proportion to
 // the number of files.
-func (s *Store) Usage(tier int) segment.Usage {
+func (s *Store) Usage(tier int) Usage {
 	if tier < 0 || tier >= len(s.records.dirs) {
-		return segment.Usage{}
+		return Usage{}
 	}
 	return s.records.dirs[tier].Usage()
 }

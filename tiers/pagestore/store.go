@@ -19,7 +19,7 @@
 //
 // A Store consists of the locks of its directories, the records in them, the pageTable, and the
 // index. Locks are taken in this order: Store.life, Store.commitMu, pageTable.mu, the lock of a
-// segment.Dir.
+// dir.
 package pagestore
 
 import (
@@ -35,7 +35,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 )
 
 // Store is an open store. All methods may be called from several goroutines at once; calls that
@@ -65,7 +64,7 @@ var _ tiers.Store = (*Store)(nil)
 
 // tierDir is a tier's directory with its codec.
 type tierDir struct {
-	*segment.Dir
+	*dir
 	name    string
 	coders  *codec.Pool
 	chooser codec.Chooser
@@ -151,7 +150,7 @@ func (s *Store) openIndex() (damage, err error) {
 func (s *Store) takeIn() (reset func(index.Meta), apply func(index.Entry)) {
 	reset = func(m index.Meta) { s.table.committed.reset(m.Pages) }
 	apply = func(e index.Entry) {
-		l := segment.Loc{Segment: e.Segment, Slot: e.Slot, Blocks: e.Blocks}
+		l := loc{Segment: e.Segment, Slot: e.Slot, Blocks: e.Blocks}
 		s.table.committed.set(e.Page, pack(int(e.Tier), l, e.Epoch, e.Check))
 	}
 	return reset, apply
@@ -193,15 +192,15 @@ func (s *Store) openSegments(damage error) error {
 		if err != nil {
 			return err
 		}
-		opts := segment.Options{
+		opts := dirOptions{
 			FS: s.opts.FS, Path: t.Dir, Store: s.records.id, Tier: uint8(i), PageSize: s.opts.PageSize,
 			SegmentBytes: t.SegmentBytes, Capacity: t.Capacity, Reserve: s.indexReserve, Quota: t.Quota,
 			DiskReserve: t.DiskReserve,
 		}
-		var d *segment.Dir
+		var d *dir
 		err = s.locks.unread[i]
 		if err == nil {
-			d, err = segment.Open(opts)
+			d, err = openDir(opts)
 		}
 		switch {
 		case err == nil:
@@ -209,9 +208,9 @@ func (s *Store) openSegments(damage error) error {
 			return fmt.Errorf("tier %s: %w", t.Name, err)
 		default:
 			s.locks.unread[i] = err
-			d = segment.Down(opts, err)
+			d = downDir(opts, err)
 		}
-		s.records.dirs = append(s.records.dirs, &tierDir{Dir: d, name: t.Name, coders: pool, spec: t.Codec})
+		s.records.dirs = append(s.records.dirs, &tierDir{dir: d, name: t.Name, coders: pool, spec: t.Codec})
 	}
 	if damage != nil && len(s.locks.unread) > 0 {
 		// What the records of the other directories say may be older than what is sealed.

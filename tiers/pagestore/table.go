@@ -2,7 +2,6 @@ package pagestore
 
 import (
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/segment"
 )
 
 // entry is where a page's content lies, from which epoch it is and which record of that epoch holds
@@ -18,7 +17,7 @@ type entry struct {
 const maxEpoch = 1<<48 - 1
 
 // pack makes an entry.
-func pack(tier int, l segment.Loc, epoch uint64, check uint32) entry {
+func pack(tier int, l loc, epoch uint64, check uint32) entry {
 	return entry{
 		where: uint64(tier)<<60 | uint64(l.Segment)<<32 | uint64(l.Slot),
 		when:  epoch<<16 | uint64(l.Blocks),
@@ -29,8 +28,8 @@ func pack(tier int, l segment.Loc, epoch uint64, check uint32) entry {
 // tier, loc and epoch undo pack.
 func (e entry) tier() int { return int(e.where >> 60) }
 
-func (e entry) loc() segment.Loc {
-	return segment.Loc{Segment: uint32(e.where>>32) & segment.MaxSegment, Slot: uint32(e.where), Blocks: uint16(e.when)}
+func (e entry) loc() loc {
+	return loc{Segment: uint32(e.where>>32) & maxSegment, Slot: uint32(e.where), Blocks: uint16(e.when)}
 }
 
 func (e entry) epoch() uint64 { return e.when >> 16 }
@@ -58,7 +57,7 @@ const (
 type change struct {
 	entry
 	state state
-	// write is the number of the segment write that holds the content, for segment.Dir.Durable.
+	// write is the number of the segment write that holds the content, for dir.Durable.
 	write uint64
 	// tried: a commit that failed may have made this change durable after all, so its slot stays
 	// out of use until a later commit has succeeded.

@@ -1,4 +1,5 @@
-// Package policy decides which pages stay in a tier of limited room.
+// Package policy decides which pages stay in a tier of limited room, and guesses which pages are asked
+// for next (Predictor).
 //
 // An Expert is a known policy run as a shadow: it sees every access and keeps the set of pages that
 // it would hold, ids only. Adaptive runs all of them beside each other and lets the real tier

@@ -33,7 +33,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/quality"
 )
 
 // Rows is the length of a series with incidents.
@@ -46,7 +46,7 @@ const heldBackEvery = 7
 type Series struct {
 	// Stream has the name, which is family/incident/number, the times, the values of the first
 	// feature, and the windows: first and last row of each incident.
-	nab.Stream
+	quality.Stream
 	// More are the values of further features, one slice each. Most families have none.
 	More [][]float64
 	// Family and Incident are names. Incident is empty for a series without any.
@@ -287,7 +287,7 @@ func (k *maker) runRaw(controls map[int]control, raw *[][]float64) [][]float64 {
 // series wraps columns.
 func (k *maker) series(columns [][]float64) Series {
 	return Series{
-		Stream: nab.Stream{Name: k.name, Times: k.times, Values: columns[0]}, More: columns[1:],
+		Stream: quality.Stream{Name: k.name, Times: k.times, Values: columns[0]}, More: columns[1:],
 		Family: k.family.Name,
 	}
 }
@@ -300,7 +300,7 @@ func (k *maker) incident(kind *Incident) (Series, error) {
 		count += k.place.IntN(3)
 	}
 	controls := map[int]control{}
-	var windows []nab.Window
+	var windows []quality.Window
 	from, to := int(0.45*float64(len(k.times))), int(0.97*float64(len(k.times)))
 	part := (to - from) / count
 	for n := range count {
@@ -320,7 +320,7 @@ const tries = 40
 
 // one places an incident between two rows, adds its controls, and returns the rows in which it
 // shows: those in which the series differs from the usual one with the same random numbers.
-func (k *maker) one(kind *Incident, size float64, from, to int, controls map[int]control) (nab.Window, error) {
+func (k *maker) one(kind *Incident, size float64, from, to int, controls map[int]control) (quality.Window, error) {
 	period := k.family.period(k)
 	for try := range tries {
 		force := size * (1 + float64(try/10)) // a place that hides every size asks for a larger one
@@ -344,14 +344,14 @@ func (k *maker) one(kind *Incident, size float64, from, to int, controls map[int
 		}
 		return w, nil
 	}
-	return nab.Window{}, fmt.Errorf("%w: %s", ErrInvisible, k.name)
+	return quality.Window{}, fmt.Errorf("%w: %s", ErrInvisible, k.name)
 }
 
 // shows reports whether an incident can be seen between two rows, and in which.
-func (k *maker) shows(kind *Incident, controls map[int]control, first, last int) (nab.Window, bool) {
+func (k *maker) shows(kind *Incident, controls map[int]control, first, last int) (quality.Window, bool) {
 	columns := k.run(controls)
 	differ, clear := 0, 0
-	w := nab.Window{First: -1}
+	w := quality.Window{First: -1}
 	for row := first; row <= last; row++ {
 		seen := false
 		for f, column := range columns {

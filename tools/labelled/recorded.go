@@ -10,11 +10,11 @@ import (
 	"math"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/nab"
 	"github.com/exoswarm/exoswarm/internal/number"
+	"github.com/exoswarm/exoswarm/internal/quality"
 )
 
-// The recording that examples/telemetry/record made of real processes, and its incidents.
+// The recording that tools/telemetry/record made of real processes, and its incidents.
 var (
 	//go:embed testdata/recorded.csv.gz
 	recordedRows []byte
@@ -43,7 +43,7 @@ func Recorded(step time.Duration) ([]Series, error) {
 	}
 	var all []Series
 	for column, name := range rows[0][1:] {
-		s := Series{Stream: nab.Stream{Name: name}, Family: "recorded", Incident: "recorded"}
+		s := Series{Stream: quality.Stream{Name: name}, Family: "recorded", Incident: "recorded"}
 		count := 0.0
 		for _, row := range rows[1:] {
 			at, err := parseTime(row[0])
@@ -90,16 +90,16 @@ func parseTime(text string) (int64, error) {
 
 // window returns the rows between two timestamps. The first row is the last one that is not after
 // begin.
-func window(times []int64, begin, end string) (nab.Window, error) {
+func window(times []int64, begin, end string) (quality.Window, error) {
 	from, err := parseTime(begin)
 	if err != nil {
-		return nab.Window{}, err
+		return quality.Window{}, err
 	}
 	to, err := parseTime(end)
 	if err != nil {
-		return nab.Window{}, err
+		return quality.Window{}, err
 	}
-	var w nab.Window
+	var w quality.Window
 	for row, t := range times {
 		if t <= from {
 			w.First = row

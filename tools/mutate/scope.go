@@ -11,13 +11,11 @@ type area struct {
 // scope is the code whose mutants matter most.
 var scope = []area{
 	{"jobs/natsq", []string{
-		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/deadletters",
-		"jobs/natsq/gateway", "jobs/natsq/heartbeat", "jobs/natsq/limiter", "jobs/natsq/natsconn", "jobs/natsq/queue",
-		"jobs/natsq/quota",
-		"jobs/natsq/results", "jobs/natsq/server", "jobs/natsq/swarmlog",
+		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/gateway",
+		"jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
 	{"gpuagents", []string{
-		"gpuagents", "gpuagents/batchsize", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
+		"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
 	}},
 	{"cpuagents", []string{
 		"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret",
@@ -31,11 +29,10 @@ var scope = []area{
 // not named here.
 var files = map[string][]string{
 	"jobs/natsq":          {"task.go"},
-	"jobs/natsq/control":  {"limits.go"},
-	"jobs/natsq/limiter":  {"limiter.go"},
+	"jobs/natsq/control":  {"heartbeat.go", "limiter.go", "limits.go"},
 	"jobs/natsq/gateway":  {"gateway.go", "tenant.go"},
 	"jobs/natsq/natsconn": {"login.go", "message.go", "violation.go"},
-	"jobs/natsq/queue":    {"cancel.go", "submit.go"},
+	"jobs/natsq/queue":    {"cancel.go", "deadletters.go", "results.go", "submit.go"},
 	"jobs/natsq/swarmlog": {"log.go", "swarms.go"},
 	"jobs/natsq/auth":     {"account.go", "role.go", "user.go", "init.go"},
 	"gpuagents":           {"agent.go"},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/tickchart"
+	"github.com/exoswarm/exoswarm/internal/picture"
 	"github.com/exoswarm/exoswarm/tools/simulate/cluster"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
@@ -109,7 +109,7 @@ func chart(c *cluster.Config, points []cluster.Point) (string, error) {
 	if c.Sweep.Chart == "bits" {
 		of, unit = func(r *cluster.Report) float64 { return r.Bits / 1e6 }, "Mb/s"
 	}
-	t := &tickchart.Chart{Title: fmt.Sprintf("%s: %s", c.Name, unit), Axis: axis(c)}
+	t := &picture.Chart{Title: fmt.Sprintf("%s: %s", c.Name, unit), Axis: axis(c)}
 	for _, p := range points {
 		at := slices.Index(t.Ticks, int(p.Value))
 		if at < 0 {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
@@ -113,7 +112,7 @@ func Within(cmd *cobra.Command, l command.Link, fn func() error) error {
 // Submitting makes a command's RunE of a function that needs a client of jobs. Unlike Connected, it
 // takes the login of a tenant, which reaches the queue through the gateway of the agents alone. The
 // direct way is tried first; a login that the queue refuses is taken for that of a tenant.
-func Submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
+func Submitting(fn func(cmd *cobra.Command, args []string, c command.JobClient) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		tracing, err := Tracing(cmd)
@@ -126,7 +125,7 @@ func Submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) e
 			return err
 		}
 		cmd.SetContext(tracing.Context(cmd.Context()))
-		c, link, err := jobclient.Connect(cmd.Context(), o)
+		c, link, err := command.ConnectClient(cmd.Context(), o)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/push"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/families"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 )
@@ -41,7 +40,7 @@ func newScratchMetric(ready func() error) prometheus.Collector {
 }
 
 // Families returns the metric families of the process, whether they have series at present or not.
-func Families() ([]families.Family, error) {
+func Families() ([]command.Family, error) {
 	r, err := command.Describe("cpuagent")
 	if err != nil {
 		return nil, err

@@ -21,8 +21,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/npy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
@@ -31,7 +29,7 @@ import (
 
 // Submitting makes the RunE of a command from a function that needs a client of jobs. It connects
 // before it calls the function, and closes the connection after it.
-type Submitting func(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
+type Submitting func(fn func(cmd *cobra.Command, args []string, c command.JobClient) error) func(*cobra.Command,
 	[]string) error
 
 // maxInput bounds the bytes of the elements of one file. Inputs travel inside the specification of
@@ -53,7 +51,7 @@ func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command 
 		c.Args = cobra.NoArgs
 		f := c.Flags()
 		natsFlags(f)
-		listing.Flag(f)
+		command.ListFlag(f)
 		f.String("id", "", "id of the job; empty: a new one")
 		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
 		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
@@ -77,7 +75,7 @@ func reduceCommand(connect Submitting) *cobra.Command {
 		}
 		out := &gpujob.ReduceOutput{}
 		s := &gpujob.ReduceSpec{Op: *op, In: a}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			return show(cmd, r, out.Ran, "VALUE", out.Text)
 		}}, nil
 	})
@@ -100,7 +98,7 @@ func sortCommand(connect Submitting) *cobra.Command {
 		}
 		out := &gpujob.SortOutput{}
 		s := &gpujob.SortSpec{In: a, Descending: *descending, Indices: *indices != ""}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if err := writeArray(cmd, c, *file, &out.Sorted); err != nil {
 				return err
 			}
@@ -134,7 +132,7 @@ func histogramCommand(connect Submitting) *cobra.Command {
 		}
 		out := &gpujob.HistogramOutput{}
 		s := &gpujob.HistogramSpec{In: a, Bins: *bins, Min: *low, Max: *high}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if err := writeArray(cmd, c, *file, &out.Counts); err != nil {
 				return err
 			}
@@ -162,7 +160,7 @@ func allreduceCommand(connect Submitting) *cobra.Command {
 			}
 		}
 		out := &gpujob.AllreduceOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if err := writeArray(cmd, c, *file, &out.Sum); err != nil {
 				return err
 			}
@@ -196,7 +194,7 @@ func tallyCommand(connect Submitting) *cobra.Command {
 			return nil, err
 		}
 		out := &gpujob.TallyOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			// The winner is the number of a candidate, from 0.
 			winner := "none"
 			if out.Winner != nil {
@@ -234,7 +232,7 @@ func fuseCommand(connect Submitting) *cobra.Command {
 			return nil, err
 		}
 		out := &gpujob.FuseOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if err := writeArray(cmd, c, *file, &out.Means); err != nil {
 				return err
 			}
@@ -261,7 +259,7 @@ func gemmCommand(connect Submitting) *cobra.Command {
 			return nil, err
 		}
 		out := &gpujob.GemmOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if err := writeArray(cmd, c, *file, &out.C); err != nil {
 				return err
 			}
@@ -277,7 +275,7 @@ type submission struct {
 	// out is a pointer to the output of the kind, which execute fills.
 	out any
 	// done writes the files of the output and prints it.
-	done func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error
+	done func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error
 }
 
 // prepared makes the RunE of a command whose function reads files and flags. What is wrong with them
@@ -300,7 +298,7 @@ func prepared(
 			return err
 		}
 		j.Tenant, _ = cmd.Flags().GetString("tenant")
-		return connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+		return connect(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
 			j.Submitted = time.Now().UTC()
 			r, err := execute(cmd, c, j, s.out)
 			if err != nil {
@@ -316,7 +314,7 @@ func prepared(
 // jobs.ErrExists, whether that job has ended or not. execute returns the error of a job that failed,
 // whose code gives the exit code. The end of the wait, by --timeout or an interrupt, does not cancel
 // the job.
-func execute(cmd *cobra.Command, c jobclient.Client, j jobs.Job, out any) (jobs.Result, error) {
+func execute(cmd *cobra.Command, c command.JobClient, j jobs.Job, out any) (jobs.Result, error) {
 	ctx := cmd.Context()
 	// The gateway of a tenant may choose another id, so the one that it returns counts.
 	id, err := c.Submit(ctx, j)
@@ -351,7 +349,7 @@ func execute(cmd *cobra.Command, c jobclient.Client, j jobs.Job, out any) (jobs.
 // where the job ran; the other formats have the whole jobs.Result. It comes after the files are
 // written, so an output that cannot be written shows no success.
 func show(cmd *cobra.Command, r jobs.Result, ran gpujob.Ran, column string, value any) error {
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), column, "DEVICE", "SECONDS", "WORKER", "JOB")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), column, "DEVICE", "SECONDS", "WORKER", "JOB")
 	if err != nil {
 		return err
 	}
@@ -421,7 +419,7 @@ type objectReader interface {
 // writeArray writes an array of the output as a .npy file, after it has fetched the bytes of a
 // large one from the object store. It does nothing for an empty name. An existing file is replaced.
 // After an error the file may have a part of the array; the output stays in the result of the job.
-func writeArray(cmd *cobra.Command, c jobclient.Client, file string, a *gpujob.Array) (err error) {
+func writeArray(cmd *cobra.Command, c command.JobClient, file string, a *gpujob.Array) (err error) {
 	if file == "" {
 		return nil
 	}
@@ -447,7 +445,7 @@ func writeArray(cmd *cobra.Command, c jobclient.Client, file string, a *gpujob.A
 
 // readObject reads an output that is an object. It belongs to the tenant of --tenant, for whom the
 // job was submitted. The whole object is in memory then.
-func readObject(cmd *cobra.Command, c jobclient.Client, name string) ([]byte, error) {
+func readObject(cmd *cobra.Command, c command.JobClient, name string) ([]byte, error) {
 	o, ok := c.(objectReader)
 	if !ok {
 		return nil, errors.New("the login of a tenant cannot read it: ask an operator")

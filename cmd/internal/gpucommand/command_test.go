@@ -21,7 +21,6 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/npy"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
@@ -66,9 +65,9 @@ func agent(t *testing.T) string {
 // run runs exoswarm gpu against a server, and returns its output.
 func run(t *testing.T, url string, args ...string) (string, error) {
 	t.Helper()
-	connect := func(fn func(*cobra.Command, []string, jobclient.Client) error) func(*cobra.Command, []string) error {
+	connect := func(fn func(*cobra.Command, []string, command.JobClient) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) error {
-			c, link, err := jobclient.Connect(cmd.Context(), natsconn.Options{URL: url, Name: "test"})
+			c, link, err := command.ConnectClient(cmd.Context(), natsconn.Options{URL: url, Name: "test"})
 			if err != nil {
 				return err
 			}
@@ -287,7 +286,7 @@ func TestBeforeConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	connected := errors.New("connected")
-	connect := func(func(*cobra.Command, []string, jobclient.Client) error) func(*cobra.Command, []string) error {
+	connect := func(func(*cobra.Command, []string, command.JobClient) error) func(*cobra.Command, []string) error {
 		return func(*cobra.Command, []string) error { return connected }
 	}
 	execute := func(text string) error {

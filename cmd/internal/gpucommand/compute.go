@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
@@ -61,7 +60,7 @@ printed; --out writes the others.`,
 			files[name] = file
 		}
 		out := &gpujob.ComputeOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if s.Explain {
 				cmd.PrintErr(out.Plan)
 			}
@@ -73,7 +72,7 @@ printed; --out writes the others.`,
 
 // writeValues writes the outputs of an expression into files by name, and prints those of one number.
 func writeValues(
-	cmd *cobra.Command, c jobclient.Client, r jobs.Result, result *gpujob.ComputeOutput, files map[string]string,
+	cmd *cobra.Command, c command.JobClient, r jobs.Result, result *gpujob.ComputeOutput, files map[string]string,
 ) error {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(result.Values)) {
@@ -123,7 +122,7 @@ func chainCommand(connect Submitting) *cobra.Command {
 			s.Factors = append(s.Factors, a)
 		}
 		out := &gpujob.ChainOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			if err := writeArray(cmd, c, *file, &out.C); err != nil {
 				return err
 			}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -72,7 +71,7 @@ is set.`,
 			return nil, err
 		}
 		out := &gpujob.KernelOutput{}
-		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+		return &submission{s, out, func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error {
 			// The keys are labels of the arguments, so the order of writing does not matter.
 			for name, file := range files {
 				// Every label of files is in the output of a job that is done.

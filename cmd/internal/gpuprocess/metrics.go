@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/families"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -227,7 +226,7 @@ func xidLabels(counts map[int]int64) map[string]int64 {
 }
 
 // Families returns the metric families of the process, whether they have series at present or not.
-func Families() ([]families.Family, error) {
+func Families() ([]command.Family, error) {
 	r, err := command.Describe("gpuagent")
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/internal/command"
 )
 
 var update = flag.Bool("update", false, "write the generated files")
@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 		if !name.MatchString(f.Name) {
 			t.Errorf("%s is no good name", f.Name)
 		}
-		if total := strings.HasSuffix(f.Name, "_total"); total != (f.Type == families.Counter) {
+		if total := strings.HasSuffix(f.Name, "_total"); total != (f.Type == command.Counter) {
 			t.Errorf("%s is a %s: a counter ends with _total, and nothing else does", f.Name, f.Type)
 		}
 		for _, scaled := range []string{"_ms", "_milliseconds", "_us", "_ns", "_kb", "_mib", "_percent", "_count"} {
@@ -66,7 +66,7 @@ func TestNames(t *testing.T) {
 				t.Errorf("%s has no base unit", f.Name)
 			}
 		}
-		if f.Type == families.Histogram && f.Unit() != "seconds" && f.Name != "exoswarm_swarm_batch_observations" {
+		if f.Type == command.Histogram && f.Unit() != "seconds" && f.Name != "exoswarm_swarm_batch_observations" {
 			t.Errorf("histogram %s has no unit", f.Name)
 		}
 		if !strings.HasSuffix(f.Help, ".") || strings.ToUpper(f.Help[:1]) != f.Help[:1] {

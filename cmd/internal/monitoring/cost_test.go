@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/otlptest"
 	"github.com/exoswarm/exoswarm/internal/runjob"
-	"github.com/exoswarm/exoswarm/internal/telemetry/otlptest"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
-	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/internal/command"
 )
 
 // Process is a kind of process with its metric families.
@@ -18,7 +18,7 @@ type Process struct {
 	// Job is the value of the label job that deploy/prometheus gives its targets.
 	Job      string
 	Title    string
-	Families []families.Family
+	Families []command.Family
 }
 
 // Processes returns the processes that serve metrics. Families that all of them have are those of the
@@ -26,7 +26,7 @@ type Process struct {
 func Processes() ([]Process, error) {
 	list := []struct {
 		job, title string
-		families   func() ([]families.Family, error)
+		families   func() ([]command.Family, error)
 	}{
 		{"exoswarm-cpuagent", "CPU agents", cpuprocess.Families},
 		{"exoswarm-gpuagent", "GPU agents", gpuprocess.Families},
@@ -46,7 +46,7 @@ func Processes() ([]Process, error) {
 	}
 	for i := range all[1:] {
 		p := &all[i+1]
-		p.Families = slices.DeleteFunc(p.Families, func(f families.Family) bool {
+		p.Families = slices.DeleteFunc(p.Families, func(f command.Family) bool {
 			if seen[f.Name] < len(list) {
 				return false
 			}
@@ -60,12 +60,12 @@ func Processes() ([]Process, error) {
 }
 
 // ByName returns the families of all processes by name.
-func ByName() (map[string]families.Family, error) {
+func ByName() (map[string]command.Family, error) {
 	all, err := Processes()
 	if err != nil {
 		return nil, err
 	}
-	by := map[string]families.Family{}
+	by := map[string]command.Family{}
 	for _, p := range all {
 		for _, f := range p.Families {
 			by[f.Name] = f

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/internal/command"
 )
 
 // folder has the files for Prometheus.
@@ -51,14 +51,14 @@ func rules(t *testing.T) (all []rule) {
 var metricName = regexp.MustCompile(`(?:[a-z]+:)?\bexoswarm_[a-z0-9_]+(?::[a-z0-9_]+)?`)
 
 // sampled returns the family of a series and the suffix of a histogram.
-func sampled(all map[string]families.Family, name string) (f families.Family, suffix string, ok bool) {
+func sampled(all map[string]command.Family, name string) (f command.Family, suffix string, ok bool) {
 	if f, ok = all[name]; ok {
-		return f, "", f.Type != families.Histogram
+		return f, "", f.Type != command.Histogram
 	}
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 		if base, is := strings.CutSuffix(name, suffix); is {
 			f, ok = all[base]
-			return f, suffix, ok && f.Type == families.Histogram
+			return f, suffix, ok && f.Type == command.Histogram
 		}
 	}
 	return f, "", false
@@ -125,7 +125,7 @@ func TestRules(t *testing.T) {
 var labelName = regexp.MustCompile(`([a-z_]+)(?:=~|!~|!=|=)"`)
 
 // checkExpr checks the metrics of an expression, and the labels that it selects.
-func checkExpr(t *testing.T, known map[string]families.Family, recorded map[string]bool, where, expr string) {
+func checkExpr(t *testing.T, known map[string]command.Family, recorded map[string]bool, where, expr string) {
 	t.Helper()
 	labels := map[string]bool{"job": true, "instance": true, "le": true}
 	for _, name := range metricName.FindAllString(expr, -1) {
@@ -146,7 +146,7 @@ func checkExpr(t *testing.T, known map[string]families.Family, recorded map[stri
 		for _, l := range f.Labels {
 			labels[l] = true
 		}
-		counts := f.Type == families.Counter || suffix != ""
+		counts := f.Type == command.Counter || suffix != ""
 		rated := regexp.MustCompile(`(rate|increase)\(` + regexp.QuoteMeta(name) + `[{[]`).MatchString(expr)
 		if counts != rated && !strings.Contains(expr, " offset ") { // a difference of a counter is one, too
 			t.Errorf("%s: %s is a %s, and rate or increase is applied: %v", where, name, f.Type, rated)

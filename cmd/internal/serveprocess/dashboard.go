@@ -15,15 +15,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/ops/compute"
 	"github.com/exoswarm/exoswarm/internal/ops/dashboard"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
-	"github.com/exoswarm/exoswarm/internal/ops/exporter"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
@@ -200,12 +199,12 @@ func (l *listener) open(
 	if err != nil {
 		return nil, err
 	}
-	folds, err := compute.New(c.Swarms)
+	folds, err := swarmclient.NewComputer(c.Swarms)
 	if err != nil {
 		return nil, errors.Join(err, guide.Close())
 	}
 	w := cluster.Start(cluster.Options{Conn: c, Log: log})
-	if err := m.Register(exporter.New(w)); err != nil {
+	if err := m.Register(newExporter(w)); err != nil {
 		w.Close()
 		return nil, errors.Join(fmt.Errorf("metrics of the cluster: %w", err), guide.Close())
 	}

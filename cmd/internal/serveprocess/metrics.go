@@ -2,17 +2,15 @@ package serveprocess
 
 import (
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/families"
-	"github.com/exoswarm/exoswarm/internal/ops/exporter"
 )
 
 // Families returns the metric families of exoswarm ui, and of exoswarm serve without its agents,
 // whether they have series at present or not.
-func Families() ([]families.Family, error) {
+func Families() ([]command.Family, error) {
 	r, err := command.Describe("exoswarm")
 	if err != nil {
 		return nil, err
 	}
-	err = r.Register(exporter.New(nil))
+	err = r.Register(newExporter(nil))
 	return r.Families(), err
 }

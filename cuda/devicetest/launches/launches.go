@@ -1,4 +1,4 @@
-// Package launches makes random launches of kernels, and says what must come of them.
+// Package launches makes random launches of kernels, and computes what they must write.
 //
 // A launch has a kernel and its parameters: memory with its content before and after, and scalars.
 // The wanted content comes from loops that are as plain as possible. The suite of devicetest runs

@@ -7,20 +7,20 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-func loadStreams(t testing.TB) []nab.Stream {
+func loadStreams(t testing.TB) []quality.Stream {
 	t.Helper()
-	dir, err := nab.Dir()
-	if errors.Is(err, nab.ErrNoData) {
+	dir, err := quality.NABDir()
+	if errors.Is(err, quality.ErrNoData) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	streams, err := nab.Load(dir)
+	streams, err := quality.LoadNAB(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func loadStreams(t testing.TB) []nab.Stream {
 }
 
 // detect scores every stream with a group of its own, all with the same spec.
-func detect(t testing.TB, streams []nab.Stream, values map[string]float64, agents int) (scores [][]float32,
+func detect(t testing.TB, streams []quality.Stream, values map[string]float64, agents int) (scores [][]float32,
 	alarms int,
 ) {
 	b := bind(t, "predictor", values, agents, 1, cells.Weighted)
@@ -59,7 +59,7 @@ func TestStreams(t *testing.T) {
 	}
 	score := func(values map[string]float64) float64 {
 		scores, alarms := detect(t, streams, values, agents)
-		r, err := nab.Score(nab.Standard, streams, scores)
+		r, err := quality.NABScore(quality.Standard, streams, scores)
 		if err != nil {
 			t.Fatal(err)
 		}

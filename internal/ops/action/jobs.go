@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
@@ -110,7 +110,7 @@ func previewRedrive(ctx context.Context, o *Operator, r *Request) (Preview, erro
 }
 
 func doRedrive(ctx context.Context, o *Operator, r Request) (Outcome, error) {
-	n, err := jobclient.Redrive(ctx, o.conn.Letters, r.filter())
+	n, err := command.Redrive(ctx, o.conn.Letters, r.filter())
 	return Outcome{Sentence: several(n, "job") + " queued again", Count: uint64(n)}, err
 }
 

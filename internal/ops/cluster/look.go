@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -179,7 +179,7 @@ func tenants(pools []Pool, limits []jobs.TenantLimits) []Tenant {
 // entry needs a request for each log, once. The two logs are read at different moments, so answers
 // may be ahead of entries.
 func (l *looker) swarms(ctx context.Context, s *State, census *swarmlog.Census, now time.Time) error {
-	logs := map[string]servers.Log{}
+	logs := map[string]telemetry.SwarmLogs{}
 	for _, g := range s.NATS.Logs {
 		logs[logKey(g.Swarm, g.Shard, g.In)] = g
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // State is the cluster at one moment. Slices are sorted by name and must not be changed. Its JSON
@@ -21,11 +21,11 @@ type State struct {
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 
-	NATS    servers.Report `json:"nats"`
-	Pools   []Pool         `json:"pools"`
-	Agents  []Agent        `json:"agents"`
-	Swarms  []Swarm        `json:"swarms"`
-	Tenants []Tenant       `json:"tenants"`
+	NATS    telemetry.ServerReport `json:"nats"`
+	Pools   []Pool                 `json:"pools"`
+	Agents  []Agent                `json:"agents"`
+	Swarms  []Swarm                `json:"swarms"`
+	Tenants []Tenant               `json:"tenants"`
 	// Numbers are the series of Series at this moment, by name. Rates are per second.
 	Numbers map[string]float64 `json:"numbers"`
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/replay"
+	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -152,11 +152,11 @@ func statusOf(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.As(err, &e) && e.Code == jobs.CodeInvalid:
 		return http.StatusBadRequest
-	case errors.Is(err, replay.ErrTrimmed):
+	case errors.Is(err, travel.ErrTrimmed):
 		return http.StatusGone
-	case errors.Is(err, replay.ErrTooLarge), errors.Is(err, replay.ErrTooFar):
+	case errors.Is(err, travel.ErrTooLarge), errors.Is(err, travel.ErrTooFar):
 		return http.StatusUnprocessableEntity
-	case errors.Is(err, context.Canceled), errors.Is(err, jobs.ErrUnavailable), errors.Is(err, replay.ErrClosed):
+	case errors.Is(err, context.Canceled), errors.Is(err, jobs.ErrUnavailable), errors.Is(err, travel.ErrClosed):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/ops/compute"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -20,10 +20,10 @@ func TestComputeRoute(t *testing.T) {
 	var asked []string
 	var fails error
 	r := opened(t, fake, func(o *Options) {
-		o.Compute = func(_ context.Context, id string, in compute.Request) (*compute.Answer, error) {
+		o.Compute = func(_ context.Context, id string, in swarmclient.ComputeRequest) (*swarmclient.ComputeAnswer, error) {
 			asked = append(asked, fmt.Sprintf("%s %.20s %d %d", id, in.Text, in.First, in.Groups))
 			group := 7
-			return &compute.Answer{By: swarms.ByGroup, Nodes: []compute.Node{
+			return &swarmclient.ComputeAnswer{By: swarms.ByGroup, Nodes: []swarmclient.ComputedNode{
 				{Group: &group, Values: map[string]any{"out": 1.5}},
 			}}, fails
 		}

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/ops/compute"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 )
@@ -47,7 +47,7 @@ type Options struct {
 	// Past replays logs; nil: the dashboard shows entries and moments of no swarm.
 	Past Past
 	// Compute folds an expression over the agents of a swarm, by its id. nil: no request may.
-	Compute func(ctx context.Context, swarm string, r compute.Request) (*compute.Answer, error)
+	Compute func(ctx context.Context, swarm string, r swarmclient.ComputeRequest) (*swarmclient.ComputeAnswer, error)
 	// Actions does what users ask for; nil: the server only reads, and the routes of actions do not
 	// exist.
 	Actions Actions

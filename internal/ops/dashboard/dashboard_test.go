@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -410,8 +410,8 @@ func TestFailures(t *testing.T) {
 	n := 0
 	for err, want := range map[error]int{
 		jobs.ErrNotFound: 404, jobs.ErrDenied: 403, jobs.ErrUnavailable: 503, errors.New("broken"): 502,
-		jobs.Errorf(jobs.CodeInvalid, "wrong"): 400, replay.ErrTrimmed: 410, replay.ErrTooLarge: 422,
-		replay.ErrTooFar: 422, replay.ErrClosed: 503, errMoment: 504, errNoPast: 404,
+		jobs.Errorf(jobs.CodeInvalid, "wrong"): 400, travel.ErrTrimmed: 410, travel.ErrTooLarge: 422,
+		travel.ErrTooFar: 422, travel.ErrClosed: 503, errMoment: 504, errNoPast: 404,
 	} {
 		n++
 		wrapped := fmt.Errorf("asking: %w", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -377,10 +377,10 @@ func fakeState() *cluster.State {
 	}}}
 	return &cluster.State{
 		Frame: 1, At: now,
-		NATS: servers.Report{
+		NATS: telemetry.ServerReport{
 			URL: "nats://127.0.0.1:4222", Server: "n1", Version: "2.14.0", Servers: []string{"127.0.0.1:4222"},
 			RTT: 210 * time.Microsecond, Store: 3 << 20, StoreLimit: 1 << 30,
-			Streams: []servers.Stream{
+			Streams: []telemetry.ServerStream{
 				{Name: "EXO_JOBS_CPU", Messages: 3, Bytes: 2000, MaxBytes: 1 << 30, Replicas: 1},
 				{Name: "EXO_WAIT", MaxBytes: -1, Replicas: 3, Leader: "n1", Behind: []string{"n3"}},
 			},

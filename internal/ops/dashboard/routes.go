@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
 	"github.com/exoswarm/exoswarm/internal/programs"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // route is one operation of the API. The handlers and openapi.json are made from the table of
@@ -226,7 +226,7 @@ var table = []route{
 	},
 	{
 		method: http.MethodGet, path: "nats", name: "getNATS", summary: "The NATS servers and their streams.",
-		answer: servers.Report{}, lasts: time.Second / 2,
+		answer: telemetry.ServerReport{}, lasts: time.Second / 2,
 		ask: func(_ context.Context, o *Options, _ params) (any, error) { return o.Cluster.State().NATS, nil },
 	},
 	{

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/ops/compute"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -74,7 +74,7 @@ var (
 	computeRoute = route{
 		method: http.MethodPost, path: "swarms/{name}/compute", name: "computeSwarm",
 		summary: "Folds expressions over the agents of a swarm where they are; it changes nothing.",
-		params:  []param{swarmName}, body: compute.Request{}, answer: compute.Answer{}, serve: (*Server).compute,
+		params:  []param{swarmName}, body: swarmclient.ComputeRequest{}, answer: swarmclient.ComputeAnswer{}, serve: (*Server).compute,
 	}
 	cellsParam = param{
 		name: "size", in: "query", kind: "integer", doc: "the view has at most size times size cells", initial: "256",
@@ -94,7 +94,7 @@ func (s *Server) compute(w http.ResponseWriter, r *http.Request) {
 	if !isJSON(w, r) {
 		return
 	}
-	var in compute.Request
+	var in swarmclient.ComputeRequest
 	if !decodeBody(w, r, maxComputeBody, &in) {
 		return
 	}
@@ -109,7 +109,7 @@ func (s *Server) compute(w http.ResponseWriter, r *http.Request) {
 	if err == nil && s.o.Compute == nil {
 		err = errNoCompute
 	}
-	var got *compute.Answer
+	var got *swarmclient.ComputeAnswer
 	if err == nil {
 		got, err = s.o.Compute(ctx, swarm.ID, in)
 	}

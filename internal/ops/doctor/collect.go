@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // collectPatience bounds Collect. It is less than a look may take, so a cluster that is too slow to
@@ -28,7 +28,7 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	f := &Facts{At: time.Now().UTC()}
 	// Without a leader of JetStream, reading the streams would wait until the end of ctx. Drift
 	// that was read tells reachable that the server answers although the look has failed.
-	if err == nil && !strings.Contains(s.Error, servers.ErrNoLeader.Error()) {
+	if err == nil && !strings.Contains(s.Error, telemetry.ErrNoLeader.Error()) {
 		f.Drift = Drift(ctx, c)
 	}
 	switch {

@@ -1,4 +1,5 @@
-// Package doctor checks a cluster and names a cure for each thing that is wrong.
+// Package doctor checks a cluster, names a cure for each thing that is wrong, and writes what it found
+// into one file for others (WriteBundle).
 //
 // A check is a pure function of Facts: it does no I/O and reads no clock. So the facts of a cluster
 // can be stored in a file and checked again elsewhere, by another version too. Collect and

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
@@ -33,9 +33,9 @@ func healthy() *doctor.Facts {
 		Local: &doctor.Local{OpenFiles: 1 << 20, LockedMemory: ^uint64(0), FreeDisk: 1 << 40},
 		State: &cluster.State{
 			Frame: 1, At: at,
-			NATS: servers.Report{
+			NATS: telemetry.ServerReport{
 				Server: "n1", Version: "2.15.2", Cluster: "c", RTT: time.Millisecond, Store: 10, StoreLimit: 1000,
-				Streams: []servers.Stream{{
+				Streams: []telemetry.ServerStream{{
 					Name: "EXO_JOBS_CPU", Replicas: 3, Leader: "n1", MaxBytes: -1, MaxMsgs: 1000,
 					Messages: 3,
 				}},
@@ -94,7 +94,7 @@ func TestChecks(t *testing.T) {
 		{"nats-rtt", "80ms", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.RTT = 80 * time.Millisecond }},
 		{"nats-store", "nearly full", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Refuses = true }},
 		{"nats-reachable", "no leader", doctor.Failed, func(f *doctor.Facts) {
-			f.State, f.Error = nil, "ask: "+servers.ErrNoLeader.Error()
+			f.State, f.Error = nil, "ask: "+telemetry.ErrNoLeader.Error()
 		}},
 		{"nats-store", "97 %", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Store = 970 }},
 		{"nats-store", "85 %", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.Store = 850 }},

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -63,7 +63,7 @@ func counted[N int | float64](n N, noun string) string {
 // reads Error.
 func reachable(f *Facts) Result {
 	switch {
-	case strings.Contains(f.Error, servers.ErrNoLeader.Error()):
+	case strings.Contains(f.Error, telemetry.ErrNoLeader.Error()):
 		return Result{
 			Level: Failed, Summary: "the NATS servers answer, and JetStream has no leader", Details: []string{f.Error},
 			Cure: "start the NATS servers that are missing: a majority must run",

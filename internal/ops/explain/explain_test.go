@@ -15,7 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
@@ -29,8 +29,8 @@ func queued() *explain.JobFacts {
 			{Kind: "k", Lane: jobs.Normal, Tenant: jobs.DefaultTenant, Waiting: 3},
 		}},
 		Agents: []jobs.Agent{{Name: "a", Pool: jobs.PoolCPU, Kinds: []string{"k"}, State: "serving", Concurrency: 2}},
-		Servers: explain.Facts{Report: &servers.Report{
-			Streams: []servers.Stream{{Name: "EXO_JOBS_CPU", Replicas: 3}, {Name: "KV_EXO_LEASES", Replicas: 3}},
+		Servers: explain.Facts{Report: &telemetry.ServerReport{
+			Streams: []telemetry.ServerStream{{Name: "EXO_JOBS_CPU", Replicas: 3}, {Name: "KV_EXO_LEASES", Replicas: 3}},
 		}},
 	}
 }
@@ -134,7 +134,7 @@ var jobCases = []jobCase{
 	{explain.NoConnection, "refused", func(f *explain.JobFacts) { f.Servers.Error = errors.New("connection refused") }},
 	{explain.NoLeader, "EXO_JOBS_CPU", func(f *explain.JobFacts) { f.Servers.Report.Streams[0].Leaderless = true }},
 	{explain.NoLeader, "JetStream has no leader", func(f *explain.JobFacts) {
-		f.Servers.Error = fmt.Errorf("ask: %w", servers.ErrNoLeader)
+		f.Servers.Error = fmt.Errorf("ask: %w", telemetry.ErrNoLeader)
 	}},
 	{explain.DiskFull, "disk is full", func(f *explain.JobFacts) {
 		f.Servers.Report.Store,

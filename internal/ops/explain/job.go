@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -49,7 +49,7 @@ type AttemptEnd struct {
 // Facts are what is known of the NATS servers.
 type Facts struct {
 	Error  error // why they could not be asked
-	Report *servers.Report
+	Report *telemetry.ServerReport
 }
 
 // Job returns why a job does not progress. The first cause in the order of this function holds: a

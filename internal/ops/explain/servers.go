@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // nearlyFull is the part of a stream's limit at which the next message may be refused.
@@ -14,7 +14,7 @@ const nearlyFull = 0.999
 
 // trouble reports whether the servers hold back what needs these streams.
 func (f Facts) trouble(streams ...string) (Reason, bool) {
-	if errors.Is(f.Error, servers.ErrNoLeader) {
+	if errors.Is(f.Error, telemetry.ErrNoLeader) {
 		return Reason{
 			Cause: NoLeader, Stuck: true, Sentence: "the NATS servers answer, and JetStream has no leader",
 			Evidence: []string{f.Error.Error()},

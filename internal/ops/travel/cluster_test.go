@@ -18,7 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/bucket/folder"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -85,7 +85,7 @@ type testCluster struct {
 func newCluster(t *testing.T) *testCluster {
 	t.Helper()
 	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	b, err := folder.Open(t.TempDir())
+	b, err := bucket.OpenFolder(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

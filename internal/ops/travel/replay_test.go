@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -23,13 +22,13 @@ import (
 )
 
 // replayer makes a replayer of the logs of a cluster, and closes it with the test.
-func (c *testCluster) replayer(edit func(*replay.Options)) *replay.Replayer {
+func (c *testCluster) replayer(edit func(*ReplayOptions)) *Replayer {
 	c.t.Helper()
-	o := replay.Options{Device: openHost(c.t), Logs: c.conn.Swarms}
+	o := ReplayOptions{Device: openHost(c.t), Logs: c.conn.Swarms}
 	if edit != nil {
 		edit(&o)
 	}
-	r, err := replay.New(o)
+	r, err := NewReplayer(o)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -37,8 +36,8 @@ func (c *testCluster) replayer(edit func(*replay.Options)) *replay.Replayer {
 	return r
 }
 
-func withSnapshots(c *testCluster) func(*replay.Options) {
-	return func(o *replay.Options) { o.Snapshots = c.snapshots }
+func withSnapshots(c *testCluster) func(*ReplayOptions) {
+	return func(o *ReplayOptions) { o.Snapshots = c.snapshots }
 }
 
 // mark is a moment of a live swarm: the state that its agents had is in a snapshot.
@@ -85,18 +84,18 @@ func TestReplay(t *testing.T) {
 	}
 	outcomes := 0
 	for _, m := range marks {
-		want, err := fromSnapshot.At(t.Context(), m.s, m.shard, m.entry, replay.Bounds{})
+		want, err := fromSnapshot.At(t.Context(), m.s, m.shard, m.entry, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasPrefix(want.Start.Name, m.snapshot) || want.Replayed != 0 {
 			t.Errorf("entry %d of %s.%d begins with %+v, want its snapshot", m.entry, m.s.ID, m.shard, want.Start)
 		}
-		got, err := fromLog.At(t.Context(), m.s, m.shard, m.entry, replay.Bounds{})
+		got, err := fromLog.At(t.Context(), m.s, m.shard, m.entry, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Start.Kind == replay.StartSnapshot {
+		if got.Start.Kind == StartSnapshot {
 			t.Errorf("a replayer without snapshots begins with %+v", got.Start)
 		}
 		same, err := got.Same(want)
@@ -119,11 +118,11 @@ func TestReplay(t *testing.T) {
 		s := all[c.rng.IntN(len(all))]
 		shard := c.rng.IntN(s.ShardCount())
 		entry := 1 + uint64(c.rng.IntN(int(c.seq[swarms.LeaseKey(s.Key(), shard)])))
-		one, err := c.replayer(withSnapshots(c)).At(t.Context(), s, shard, entry, replay.Bounds{})
+		one, err := c.replayer(withSnapshots(c)).At(t.Context(), s, shard, entry, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := c.replayer(nil).At(t.Context(), s, shard, entry, replay.Bounds{})
+		other, err := c.replayer(nil).At(t.Context(), s, shard, entry, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +169,7 @@ func TestReplayAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.seq[swarms.LeaseKey(s.Key(), 0)] = last.Seq
-		m, err := r.At(t.Context(), s, 0, last.Seq, replay.Bounds{})
+		m, err := r.At(t.Context(), s, 0, last.Seq, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +203,7 @@ func TestReplayTrimmed(t *testing.T) {
 	c.agent("a", nil)
 	s := c.create(crowd)
 	whole := c.replayer(nil)
-	var want []*replay.Moment
+	var want []*ReplayMoment
 	for shard := range 3 {
 		c.fill(s, shard, 20)
 	}
@@ -222,7 +221,7 @@ func TestReplayTrimmed(t *testing.T) {
 	for shard := range 3 {
 		c.seq[swarms.LeaseKey(s.Key(), shard)]++
 		c.fill(s, shard, 10)
-		m, err := whole.At(t.Context(), s, shard, 31, replay.Bounds{})
+		m, err := whole.At(t.Context(), s, shard, 31, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +236,7 @@ func TestReplayTrimmed(t *testing.T) {
 	}
 	r := c.replayer(withSnapshots(c))
 	for shard := range 3 {
-		m, err := r.At(t.Context(), s, shard, 31, replay.Bounds{})
+		m, err := r.At(t.Context(), s, shard, 31, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,15 +244,15 @@ func TestReplayTrimmed(t *testing.T) {
 			t.Errorf("shard %d from %+v differs from the state before the log was trimmed: %v", shard, m.Start, err)
 		}
 	}
-	if m, err := r.At(t.Context(), s, 1, 21, replay.Bounds{}); err != nil || m.Replayed != 0 {
+	if m, err := r.At(t.Context(), s, 1, 21, Bounds{}); err != nil || m.Replayed != 0 {
 		t.Errorf("the entry of the snapshot: %+v, %v", m, err)
 	}
-	_, err = r.At(t.Context(), s, 1, 20, replay.Bounds{})
-	if !errors.Is(err, replay.ErrTrimmed) || !strings.Contains(err.Error(), "ask for entry 21 or a later one") {
+	_, err = r.At(t.Context(), s, 1, 20, Bounds{})
+	if !errors.Is(err, ErrTrimmed) || !strings.Contains(err.Error(), "ask for entry 21 or a later one") {
 		t.Errorf("an entry before the snapshot: %v", err)
 	}
-	_, err = c.replayer(nil).At(t.Context(), s, 1, 31, replay.Bounds{})
-	if !errors.Is(err, replay.ErrTrimmed) || !strings.Contains(err.Error(), "--snapshots with the place of snapshot "+
+	_, err = c.replayer(nil).At(t.Context(), s, 1, 31, Bounds{})
+	if !errors.Is(err, ErrTrimmed) || !strings.Contains(err.Error(), "--snapshots with the place of snapshot "+
 		"base-shard1") {
 		t.Errorf("without the place of snapshots: %v", err)
 	}
@@ -265,7 +264,7 @@ func TestReplayBounds(t *testing.T) {
 	s := c.create(shops) // nobody serves it: a replay needs no answers
 	c.fill(s, 0, 30)
 	for _, b := range []struct {
-		edit  func(*replay.Options)
+		edit  func(*ReplayOptions)
 		shard int
 		entry uint64
 		want  error
@@ -274,23 +273,23 @@ func TestReplayBounds(t *testing.T) {
 		{nil, 0, 31, jobs.ErrNotFound, "its log has the entries 1 to 30"},
 		{nil, 0, 0, jobs.ErrNotFound, "its log has the entries 1 to 30"},
 		{nil, 1, 1, jobs.ErrNotFound, "it has the shards 0 to 0"},
-		{func(o *replay.Options) { o.MaxBytes = 1 << 10 }, 0, 3, replay.ErrTooLarge, "exoswarm swarm query"},
-		{func(o *replay.Options) { o.MaxEntries = 10 }, 0, 11, replay.ErrTooFar, "exoswarm swarm snapshot"},
+		{func(o *ReplayOptions) { o.MaxBytes = 1 << 10 }, 0, 3, ErrTooLarge, "exoswarm swarm query"},
+		{func(o *ReplayOptions) { o.MaxEntries = 10 }, 0, 11, ErrTooFar, "exoswarm swarm snapshot"},
 	} {
-		_, err := c.replayer(b.edit).At(t.Context(), s, b.shard, b.entry, replay.Bounds{})
+		_, err := c.replayer(b.edit).At(t.Context(), s, b.shard, b.entry, Bounds{})
 		if !errors.Is(err, b.want) || !strings.Contains(err.Error(), b.text) {
 			t.Errorf("entry %d of shard %d: %v, want %v: %s", b.entry, b.shard, err, b.want, b.text)
 		}
 	}
 	gone := s
 	gone.Nonce = swarms.NewNonce()
-	if _, err := c.replayer(nil).At(t.Context(), gone, 0, 1, replay.Bounds{}); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.replayer(nil).At(t.Context(), gone, 0, 1, Bounds{}); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a swarm without a log: %v", err)
 	}
 	r := c.replayer(nil)
 	r.Close()
 	r.Close()
-	if _, err := r.At(t.Context(), s, 0, 1, replay.Bounds{}); !errors.Is(err, replay.ErrClosed) {
+	if _, err := r.At(t.Context(), s, 0, 1, Bounds{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -307,15 +306,15 @@ func TestReplayTime(t *testing.T) {
 		}
 	}
 	last := c.seq[swarms.LeaseKey(s.Key(), 0)]
-	want, err := c.replayer(nil).At(t.Context(), s, 0, last, replay.Bounds{})
+	want, err := c.replayer(nil).At(t.Context(), s, 0, last, Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := c.replayer(nil)
 	var at []uint64
 	for {
-		m, err := r.At(t.Context(), s, 0, last, replay.Bounds{Within: time.Millisecond})
-		var over *replay.Unfinished
+		m, err := r.At(t.Context(), s, 0, last, Bounds{Within: time.Millisecond})
+		var over *Unfinished
 		if errors.As(err, &over) {
 			at = append(at, over.Entry)
 			continue
@@ -337,7 +336,7 @@ func TestReplayTime(t *testing.T) {
 	began := make(chan struct{}, 1)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := r.At(ctx, s, 0, last, replay.Bounds{Progress: func(entry, of uint64) {
+		_, err := r.At(ctx, s, 0, last, Bounds{Progress: func(entry, of uint64) {
 			if of != last || entry == 0 || entry > of {
 				t.Errorf("progress %d of %d", entry, of)
 			}
@@ -352,14 +351,14 @@ func TestReplayTime(t *testing.T) {
 	<-began
 	waits, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
-	if _, err := r.At(waits, s, 0, 1, replay.Bounds{}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := r.At(waits, s, 0, 1, Bounds{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second replay beside the first: %v", err)
 	}
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled replay: %v", err)
 	}
-	if _, err := r.At(t.Context(), s, 0, 1, replay.Bounds{}); err != nil {
+	if _, err := r.At(t.Context(), s, 0, 1, Bounds{}); err != nil {
 		t.Errorf("a replay after a cancelled one: %v", err)
 	}
 }
@@ -372,7 +371,7 @@ func TestReplayRestored(t *testing.T) {
 	c.fill(s, 0, 20)
 	r := c.replayer(nil)
 	for _, entry := range []uint64{10, 20} {
-		if _, err := r.At(t.Context(), s, 0, entry, replay.Bounds{}); err != nil {
+		if _, err := r.At(t.Context(), s, 0, entry, Bounds{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,11 +389,11 @@ func TestReplayRestored(t *testing.T) {
 		return err == nil && last == 20
 	})
 	for _, entry := range []uint64{20, 15, 10} {
-		got, err := r.At(t.Context(), s, 0, entry, replay.Bounds{})
+		got, err := r.At(t.Context(), s, 0, entry, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := c.replayer(nil).At(t.Context(), s, 0, entry, replay.Bounds{})
+		want, err := c.replayer(nil).At(t.Context(), s, 0, entry, Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}

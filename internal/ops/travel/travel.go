@@ -1,5 +1,5 @@
 // Package travel answers questions about the past of a swarm: the entries of its logs, and the
-// state of its agents after any of them.
+// state of its agents after any of them, which a Replayer computes from the logs.
 package travel
 
 import (
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/host"
-	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/entities"
@@ -41,7 +40,7 @@ type Options struct {
 type Guide struct {
 	conn     *natsq.Conn
 	device   *host.Device
-	replayer *replay.Replayer
+	replayer *Replayer
 	sources  sources
 	entities *entities.Cache
 	ctx      context.Context //nolint:containedctx // of the Guide: Close ends the calls that run
@@ -56,7 +55,7 @@ func New(o Options) (*Guide, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replays: %w", err)
 	}
-	r, err := replay.New(replay.Options{
+	r, err := NewReplayer(ReplayOptions{
 		Device: dev, Logs: o.Conn.Swarms, Snapshots: o.Snapshots, MaxBytes: o.MaxBytes, MaxEntries: o.MaxEntries,
 	})
 	if err != nil {
@@ -127,8 +126,8 @@ type Question struct {
 // MaxAgents is the largest number of agents of a View.
 const MaxAgents = 1000
 
-// At returns the state of a shard at the moments of a question. It fails as replay.Replayer.At, but
-// an *replay.Unfinished is a View with Progress. Of several calls one replays at a time.
+// At returns the state of a shard at the moments of a question. It fails as Replayer.At, but
+// an *Unfinished is a View with Progress. Of several calls one replays at a time.
 func (g *Guide) At(ctx context.Context, q Question) (View, error) {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
@@ -147,14 +146,14 @@ func (g *Guide) At(ctx context.Context, q Question) (View, error) {
 		entries = append(entries, q.And)
 	}
 	began := time.Now()
-	var found []*replay.Moment
+	var found []*ReplayMoment
 	for i, entry := range entries {
-		b := replay.Bounds{Progress: q.Progress}
+		b := Bounds{Progress: q.Progress}
 		if q.Within > 0 {
 			b.Within = max(q.Within-time.Since(began), time.Millisecond)
 		}
 		m, err := g.replayer.At(ctx, s, q.Shard, entry, b)
-		var over *replay.Unfinished
+		var over *Unfinished
 		if errors.As(err, &over) {
 			v.Progress = &Progress{Moment: i + 1, Entry: over.Entry, Of: over.Of}
 			return v, nil
@@ -206,7 +205,7 @@ func outcome(spec *swarm.Spec, v *swarms.Voted) *Outcome {
 
 // moment describes a moment.
 func (g *Guide) moment(
-	ctx context.Context, s swarms.Swarm, spec *swarm.Spec, shard int, m *replay.Moment,
+	ctx context.Context, s swarms.Swarm, spec *swarm.Spec, shard int, m *ReplayMoment,
 ) (Moment, error) {
 	out := Moment{
 		Round: m.Round, Outcome: outcome(spec, m.Outcome), Replayed: m.Replayed, Seconds: m.Took.Seconds(),
@@ -231,7 +230,7 @@ func (g *Guide) moment(
 }
 
 // groupOf returns a group at one moment or two.
-func groupOf(at []*replay.Moment, group, first, n int) (*Group, error) {
+func groupOf(at []*ReplayMoment, group, first, n int) (*Group, error) {
 	m := at[0]
 	n = min(max(n, 0), max(0, m.PerGroup()-first))
 	g := &Group{Group: group, FirstAgent: int64(group)*int64(m.PerGroup()) + int64(first), Agents: n}

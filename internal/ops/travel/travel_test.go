@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
@@ -148,7 +147,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("the question that was asked: %v", err)
 	}
 	if _, err := g.At(t.Context(), Question{Swarm: s.ID, Entry: 1}); !errors.Is(err, context.Canceled) &&
-		!errors.Is(err, replay.ErrClosed) {
+		!errors.Is(err, ErrClosed) {
 		t.Errorf("a question after Close: %v", err)
 	}
 }

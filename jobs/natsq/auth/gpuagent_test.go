@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
-	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -175,7 +175,7 @@ func TestGPUAgentEmits(t *testing.T) {
 		t.Errorf("a CPU agent emits: error %v, want ErrDenied", err)
 	}
 	n := 0
-	if err := operator.Emissions.List(ctx, "s", "", 0, func(emissions.Stored) bool { n++; return true }); err != nil ||
+	if err := operator.Emissions.List(ctx, "s", "", 0, func(rules.Stored) bool { n++; return true }); err != nil ||
 		n != 1 {
 		t.Errorf("List: %d emissions, error %v, want 1", n, err)
 	}

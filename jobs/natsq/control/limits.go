@@ -1,6 +1,6 @@
 // Package control stores what operators tell the workers of a pool: which kinds are paused, and the
-// limits of tenants. It applies the limits of submissions; the limits of running jobs are applied
-// by package limiter.
+// limits of tenants. It applies the limits of submissions, holds a worker to the limits of running
+// jobs (Limiter), and renews the leases of its jobs (Keeper).
 //
 // A limit of queued jobs is approximate. Each connection counts its own submissions, and asks the
 // server for the number of jobs once per second at most, so several submitters together can exceed
@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 // Control reads and writes pauses and limits. Its methods may be called from several goroutines.
@@ -136,7 +137,7 @@ func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 		}
 		t := jobs.TenantLimits{Tenant: tenant}
 		var err error
-		if t.Limits, err = quota.ParseLimits(m.Data); err != nil {
+		if t.Limits, err = schema.ParseLimits(m.Data); err != nil {
 			t.Error = err.Error()
 		}
 		all = append(all, t)
@@ -157,7 +158,7 @@ func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, 
 	if m.Header.Get("KV-Operation") != "" { // removed
 		return l, m.Seq, nil
 	}
-	if l, err = quota.ParseLimits(m.Data); err != nil {
+	if l, err = schema.ParseLimits(m.Data); err != nil {
 		err = fmt.Errorf("the limits of tenant %s: %w", tenant, err)
 	}
 	return l, m.Seq, err

@@ -250,7 +250,7 @@ func (c *Client) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	return *r.Schedules, nil
 }
 
-// RemoveSchedule ends a schedule, see schedules.Schedules.RemoveSchedule.
+// RemoveSchedule ends a schedule, see queue.Schedules.RemoveSchedule.
 func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
 	return c.change(ctx, "remove", name)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -21,7 +21,7 @@ func FuzzRequest(f *testing.F) {
 		if err == nil {
 			typed(t, j.Validate())
 		}
-		_, err = schedules.Parse(data)
+		_, err = queue.ParseSchedule(data)
 		typed(t, err)
 	})
 }

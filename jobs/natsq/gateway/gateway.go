@@ -92,11 +92,11 @@ type apiError struct {
 // Parts are the parts of the queue that a gateway offers to its clients. All are required.
 type Parts struct {
 	Jobs      Queue       // a *queue.Queue
-	Results   Results     // a *results.Results
-	Letters   DeadLetters // a *deadletters.Store
-	Schedules Schedules   // a *schedules.Schedules
+	Results   Results     // a *queue.Results
+	Letters   DeadLetters // a *queue.DeadLetters
+	Schedules Schedules   // a *queue.Schedules
 	Logs      Logs        // a *joblog.Logs
-	Rules     Submissions // a *submissions.Submissions
+	Rules     Submissions // a *rules.Submissions
 }
 
 // Queue submits jobs and finds them. The gateway passes ids as the queue knows them, with the

@@ -11,14 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -58,13 +55,13 @@ func another(t testing.TB, s *server.Server) reached {
 	var q *queue.Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
 	agents := registry.New(c)
-	r := results.New(c)
-	letters := deadletters.New(c, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+	r := queue.NewResults(c)
+	letters := queue.NewDeadLetters(c, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
 		return q.Resubmit(ctx, d, j, forgiven)
 	})
 	q = queue.New(c, agents, o, control.New(c), r, letters)
 	return reached{c, q, Parts{
-		Jobs: q, Results: r, Letters: letters, Schedules: schedules.New(c, q),
+		Jobs: q, Results: r, Letters: letters, Schedules: queue.NewSchedules(c, q),
 		Logs: joblog.New(c, q, r),
 	}}
 }

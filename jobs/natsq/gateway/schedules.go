@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // cron executes a request about schedules. what is the part of the subject after "cron.": add,
@@ -20,7 +20,7 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 	name = from.own(name)
 	switch {
 	case verb == "add" && name == "":
-		s, err := schedules.Parse(m.Data)
+		s, err := queue.ParseSchedule(m.Data)
 		if err == nil {
 			s, err = from.schedule(s)
 		}

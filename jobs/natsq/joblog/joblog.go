@@ -37,7 +37,7 @@ type Jobs interface {
 	Known(ctx context.Context, id string) (bool, error)
 }
 
-// Results looks up the result of a job. It is a *results.Results.
+// Results looks up the result of a job. It is a *queue.Results.
 type Results interface {
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/nats-io/nuid"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // Options configure a connection.
@@ -89,7 +89,7 @@ func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
 		Writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: &elections{}, Replicas: max(o.Replicas, 1),
 		requests: newRequests(),
 		Patience: cmp.Or(o.Patience, 30*time.Second), Lease: cmp.Or(o.Lease, 15*time.Second),
-		Tracer: telemetry.Tracer(o.Tracing, tracerName), space: space{tell: o.NoSpace},
+		Tracer: tracing.Tracer(o.Tracing, tracerName), space: space{tell: o.NoSpace},
 	}
 	c.NC, c.refused, where, err = o.connect(ctx)
 	return c, where, err

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Message is a stored message of a stream.
@@ -285,7 +285,7 @@ func SetHeader(m *nats.Msg, key, value string) {
 // of each what publish would. They are jobs.MaxBatch at most. Whoever cannot have a message refused
 // because an earlier try of it was stored names them first; the server remembers every name for two
 // minutes.
-func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *publishmode.Mode, what string,
+func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *wire.PublishMode, what string,
 	msgs []*nats.Msg,
 ) []error {
 	together := mode.Atomic(len(msgs))

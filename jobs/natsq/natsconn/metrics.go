@@ -46,7 +46,7 @@ func (c *Conn) Collector() prometheus.Collector {
 	return m
 }
 
-// Histograms returns the names of the families that are histograms, for families.Of.
+// Histograms returns the names of the families that are histograms, for command.FamiliesOf.
 func (m *metrics) Histograms() []string { return []string{"exoswarm_nats_request_seconds"} }
 
 // Describe implements prometheus.Collector.

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // A job's trace: its submission is a producer's span, each attempt at it a consumer's span below
@@ -58,7 +58,7 @@ func (c *Conn) StartSpan(ctx context.Context, operation, kind, destination strin
 // none. destination is a stream, or what the names of several have in common.
 func (c *Conn) StartSend(ctx context.Context, operation, destination string) (context.Context, trace.Span) {
 	if c.Tracer == nil || !trace.SpanContextFromContext(ctx).IsValid() {
-		return ctx, telemetry.NoSpan
+		return ctx, tracing.NoSpan
 	}
 	return c.StartSpan(ctx, operation, "send", destination, trace.WithSpanKind(trace.SpanKindProducer))
 }
@@ -99,7 +99,7 @@ func (c *Conn) Inject(ctx context.Context, m *nats.Msg) {
 // InjectTrace writes the trace of ctx into the headers of a message, whether or not this connection
 // traces.
 func InjectTrace(ctx context.Context, m *nats.Msg) {
-	t := telemetry.Of(ctx)
+	t := tracing.Of(ctx)
 	if t.Parent == "" {
 		return
 	}
@@ -114,7 +114,7 @@ func (c *Conn) Extract(ctx context.Context, h nats.Header) context.Context {
 	if c.Tracer == nil {
 		return ctx
 	}
-	return telemetry.With(ctx, TraceOf(h))
+	return tracing.With(ctx, TraceOf(h))
 }
 
 // TraceOf returns the trace in the headers of a message; it is empty if they have none.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -73,7 +72,7 @@ const movePeriod = 250 * time.Millisecond
 // Run moves jobs until ctx ends. Errors are logged and tried again.
 func (d *Mover) Run(ctx context.Context) {
 	q := d.q
-	p := pull.New(q.conn.NC, func() func(error) { return q.conn.Timed(natsconn.OpFetch) })
+	p := natsconn.NewPuller(q.conn.NC, func() func(error) { return q.conn.Timed(natsconn.OpFetch) })
 	defer p.Close()
 	tick := time.NewTicker(movePeriod)
 	defer tick.Stop()
@@ -102,8 +101,8 @@ func (d *Mover) Run(ctx context.Context) {
 		}
 		for {
 			// It waits at the server, which finds a message then that it does not count as pending.
-			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: pull.ReadWait})
-			known = known && !errors.Is(err, pull.ErrNoConsumer)
+			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, natsconn.PullRequest{Messages: 64, Wait: natsconn.ReadWait})
+			known = known && !errors.Is(err, natsconn.ErrNoConsumer)
 			for _, m := range msgs {
 				d.move(context.WithoutCancel(ctx), m)
 			}

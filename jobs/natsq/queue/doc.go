@@ -1,5 +1,5 @@
-// Package queue submits jobs and follows them until they end: dependencies, delays, cancellations
-// and lists. It executes none.
+// Package queue submits jobs and follows them until they end: dependencies, delays, cancellations,
+// lists, schedules, results and dead letters. It executes none.
 //
 // # The way of a job
 //

@@ -11,11 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -46,7 +44,7 @@ func another(t testing.TB, s *server.Server) *Queue {
 	t.Cleanup(c.Close)
 	var q *Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = New(c, registry.New(c), o, control.New(c), results.New(c), deadletters.New(c, nil))
+	q = New(c, registry.New(c), o, control.New(c), NewResults(c), NewDeadLetters(c, nil))
 	return q
 }
 

@@ -7,9 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -21,8 +19,8 @@ type Queue struct {
 	agents  Agents
 	objects Objects
 	control *control.Control
-	results *results.Results
-	letters DeadLetters
+	results *Results
+	letters *DeadLetters
 
 	sources sync.Map // wire.Source: this connection has seen its consumer
 	counts  sync.Map // stream and pool: counted
@@ -50,13 +48,8 @@ type Objects interface {
 	DeleteObject(ctx context.Context, name string, of jobs.Owner) error
 }
 
-// DeadLetters stores the letters of jobs that end because of a parent. It is a *deadletters.Store.
-type DeadLetters interface {
-	Put(ctx context.Context, retry natsconn.RetryFunc, l deadletters.Letter) error
-}
-
 // New returns the queue that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *results.Results, d DeadLetters) *Queue {
+func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *Results, d *DeadLetters) *Queue {
 	q := &Queue{conn: c, agents: a, objects: o, control: l, results: r, letters: d}
 	q.batcher.q = q
 	return q

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -167,8 +166,8 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err == nil && !first {
 		r, err = q.results.Lookup(ctx, j.ID)
 	}
-	if err == nil && deadletters.Needed(r) {
-		err = q.letters.Put(ctx, q.conn.RetryIdempotent, deadletters.Letter{
+	if err == nil && NeedsLetter(r) {
+		err = q.letters.Put(ctx, q.conn.RetryIdempotent, StoredLetter{
 			Source: s, ID: j.ID, Data: m.Data, Reason: r.Error, Level: j.Level(),
 		})
 	}
@@ -178,7 +177,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err != nil {
 		return waits, err
 	}
-	if j.SpecRef != nil && !deadletters.Needed(r) { // a redrive needs the specification
+	if j.SpecRef != nil && !NeedsLetter(r) { // a redrive needs the specification
 		_ = q.objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // after an error the sweep removes it
 	}
 	return ended, nil

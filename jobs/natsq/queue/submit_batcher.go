@@ -12,8 +12,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -23,7 +21,7 @@ import (
 // sent at once. Each caller gets the answer of its own job, whatever happens to the others.
 type submitBatcher struct {
 	q    *Queue
-	mode publishmode.Mode
+	mode wire.PublishMode
 
 	mu      sync.Mutex
 	waiting []*submission
@@ -180,7 +178,7 @@ func (s *submitBatcher) unknownOf(ctx context.Context, group []*submission) []*s
 	ask := func(j jobs.Job) error { errs[at[j.ID]] = q.unknown(ctx, j, group[at[j.ID]].source); return nil }
 	if len(asked) == 1 {
 		_ = ask(asked[0])
-	} else if len(asked) < results.MinTogether || q.usesLevels(ctx, group[0].source.Pool) {
+	} else if len(asked) < MinTogether || q.usesLevels(ctx, group[0].source.Pool) {
 		_ = each(asked, ask)
 	} else {
 		delayed := make(chan bool, 1)

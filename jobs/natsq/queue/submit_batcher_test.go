@@ -12,18 +12,17 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // asBatch and asSingle fix how publishMany stores messages.
-func asBatch(m *publishmode.Mode)  { m.Fix(true, time.Hour) }
-func asSingle(m *publishmode.Mode) { m.Fix(false, time.Hour) }
+func asBatch(m *wire.PublishMode)  { m.Fix(true, time.Hour) }
+func asSingle(m *wire.PublishMode) { m.Fix(false, time.Hour) }
 
 // TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the
 // jobs of others are queued, delayed, over, not valid, or handed in twice.
 func TestIntake(t *testing.T) {
-	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
+	for name, choose := range map[string]func(*wire.PublishMode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
 			choose(&c.batcher.mode)
@@ -114,7 +113,7 @@ func TestIntake(t *testing.T) {
 
 // TestIntakeOrder: the jobs of one group stand in the queue in the order in which they came.
 func TestIntakeOrder(t *testing.T) {
-	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
+	for name, choose := range map[string]func(*wire.PublishMode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
 			choose(&c.batcher.mode)
@@ -148,7 +147,7 @@ func TestIntakeOrder(t *testing.T) {
 // TestLostAnswer: messages whose answer was lost are not refused when they are sent again, however
 // they were sent and are sent.
 func TestLostAnswer(t *testing.T) {
-	for name, choose := range map[string][2]func(*publishmode.Mode){
+	for name, choose := range map[string][2]func(*wire.PublishMode){
 		"as one": {asBatch, asBatch}, "side by side": {asSingle, asSingle}, "first as one": {asBatch, asSingle},
 		"first side by side": {asSingle, asBatch},
 	} {

@@ -6,16 +6,16 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // StartSubmit starts the span of a submission.
 func (q *Queue) StartSubmit(ctx context.Context, batch ...jobs.Job) (context.Context, trace.Span) {
 	if q.conn.Tracer == nil {
-		return ctx, telemetry.NoSpan
+		return ctx, tracing.NoSpan
 	}
 	ctx, span := q.conn.StartSpan(ctx, "submit", "send", wire.SourceOf(batch[0]).At(batch[0].Level()).Stream(),
 		trace.WithSpanKind(trace.SpanKindProducer))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -216,7 +215,7 @@ func TestResultsAtOnce(t *testing.T) {
 		0:  strconv.Itoa(natsconn.ResultTTL) + "s",
 		-1: strconv.Itoa(natsconn.ResultTTL) + "s", 1: "1s", 60: "60s",
 	} {
-		if m, err := results.ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil ||
+		if m, err := ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil ||
 			m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
 			t.Errorf("%d: %+v, %v", ttl, m, err)
 		}

@@ -27,7 +27,7 @@ func FuzzLimits(f *testing.F) {
 		[]byte(`{"v":1,"holders":{"x":{"slots":9223372036854775807},"y":{"slots":9223372036854775807}}}`), uint16(1),
 		uint16(0), uint16(0))
 	f.Fuzz(func(t *testing.T, limits, acc []byte, more, take, has uint16) {
-		l, err := ParseLimits(limits)
+		l, err := schema.ParseLimits(limits)
 		typed(t, err)
 		a, err := ParseRecord(acc)
 		typed(t, err)

@@ -1,16 +1,14 @@
-// Package quota computes what a tenant may use: the limits in effect, and how the workers of a pool
-// share them.
+// Package quota computes what a tenant may use: the limits in effect, how the workers of a pool share
+// them, and which source of jobs is next (FairQueue).
 //
 // It does no I/O and reads no clock. The caller stores the record of a tenant with compare-and-set.
 package quota
 
 import (
-	"encoding/json"
 	"math"
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 // Quota is the effect of the limits of a tenant. In every field but Weight, 0 means no limit.
@@ -41,15 +39,6 @@ func Of(l jobs.Limits) Quota {
 		q.Queued = *l.Queued
 	}
 	return q
-}
-
-// ParseLimits reads limits as an operator has stored them. Its error is a *schema.Error or of
-// encoding/json.
-func ParseLimits(data []byte) (l jobs.Limits, err error) {
-	if err = schema.Validate(schema.Limits, data); err == nil {
-		err = json.Unmarshal(data, &l)
-	}
-	return l, err
 }
 
 // Limited reports whether workers need slots or tokens of the record to begin jobs.

@@ -1,4 +1,4 @@
-// Package registry knows the agents of the cluster: who is alive, and which kinds of jobs each
+// Package registry lists the agents of the cluster that are alive, with the kinds of jobs that each
 // serves.
 package registry
 

@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 // Append implements swarms.Log. The expected last sequence number of JetStream is the fence.
@@ -51,7 +51,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 	for i, e := range entries {
 		own := ctx
 		if e.Trace.Parent != "" {
-			own = telemetry.With(ctx, e.Trace)
+			own = tracing.With(ctx, e.Trace)
 		}
 		own, span := l.conn.StartSend(own, "append", l.template)
 		if span.IsRecording() {

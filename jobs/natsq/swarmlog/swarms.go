@@ -14,7 +14,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -25,7 +24,7 @@ type Swarms struct {
 	conn   *natsconn.Conn
 	agents Agents
 	jobs   Jobs
-	mode   publishmode.Mode // of appends
+	mode   wire.PublishMode // of appends
 	// noConsumers says that the login may make no consumers: Scan was denied one.
 	noConsumers atomic.Bool
 }

@@ -1,4 +1,5 @@
-// Package telemetry asks the agents of a cluster for their numbers, and answers for an agent.
+// Package telemetry asks the agents and the NATS servers of a cluster for their numbers, and answers
+// for an agent.
 package telemetry
 
 import (

@@ -1,7 +1,8 @@
 // Package wire names what the protocol keeps on the server: its streams, its buckets and its
 // subjects.
 //
-// It opens no connection. docs/protocol.md lists the names with their meaning; they are stable.
+// It opens no connection, and decides from measured times how groups of messages are stored
+// (PublishMode). docs/protocol.md lists the names with their meaning; they are stable.
 package wire
 
 import (

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
@@ -18,9 +18,9 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var before celldetector.Outcome
+	var before evaluation.CellOutcome
 	for seed := range uint64(2) {
-		d, err := celldetector.New(celldetector.Options{Agents: 32, Seed: seed})
+		d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 32, Seed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 // off, by a fifth of all at least, and it ranks their rows higher.
 func TestLearningFindsIncidents(t *testing.T) {
 	measure := func(values map[string]float64) (found, of int, vus float64) {
-		d, err := celldetector.New(celldetector.Options{Values: values, Agents: 16, Seed: 1})
+		d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: values, Agents: 16, Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,18 +87,18 @@ func TestLearningFindsIncidents(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	if _, err := celldetector.New(celldetector.Options{Cell: "no-cell"}); !errors.Is(err, celldetector.ErrCell) {
+	if _, err := evaluation.NewCellDetector(evaluation.CellOptions{Cell: "no-cell"}); !errors.Is(err, evaluation.ErrCell) {
 		t.Error(err)
 	}
-	_, err := celldetector.New(celldetector.Options{Values: map[string]float64{"no-parameter": 1}})
+	_, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: map[string]float64{"no-parameter": 1}})
 	if !errors.Is(err, cells.ErrParameter) {
 		t.Error(err)
 	}
-	d, err := celldetector.New(celldetector.Options{Agents: 4})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Run(make([]int64, 3), make([]float32, 5), 2); !errors.Is(err, celldetector.ErrCell) {
+	if _, err := d.Run(make([]int64, 3), make([]float32, 5), 2); !errors.Is(err, evaluation.ErrCell) {
 		t.Error(err)
 	}
 	if out, err := d.Run(nil, nil, 1); err != nil || len(out.Scores) != 0 {

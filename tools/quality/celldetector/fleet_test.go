@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/nab"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
+	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
@@ -42,7 +42,7 @@ func entities() int {
 // member is an entity of a fleet: a series with the outputs of the predictor.
 type member struct {
 	labelled.Series
-	celldetector.Outcome
+	evaluation.CellOutcome
 	rows int // of fleetDays
 }
 
@@ -50,7 +50,7 @@ type member struct {
 // Quiet ones have no incident.
 func members(t *testing.T, n int, quiet bool) []*member {
 	t.Helper()
-	d, err := celldetector.New(celldetector.Options{Agents: 16, Seed: 1})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func members(t *testing.T, n int, quiet bool) []*member {
 }
 
 // makeMember returns an entity; nil if its step is so long that it has few rows or late incidents.
-func makeMember(t *testing.T, d *celldetector.Detector, p labelled.Pair, n int) *member {
+func makeMember(t *testing.T, d *evaluation.CellDetector, p labelled.Pair, n int) *member {
 	m := &member{}
 	var err error
 	if p.Incident == "" {
@@ -108,7 +108,7 @@ func makeMember(t *testing.T, d *celldetector.Detector, p labelled.Pair, n int) 
 	if m.rows < 3500 || len(m.Windows) > 0 && m.rows < len(m.Times)-40 {
 		return nil
 	}
-	if m.Outcome, err = d.Run(m.Times, m.Flat(), m.Features()); err != nil {
+	if m.CellOutcome, err = d.Run(m.Times, m.Flat(), m.Features()); err != nil {
 		t.Error(err)
 		return nil
 	}
@@ -140,7 +140,7 @@ func watch(all []*member, o fleet.Options) outcome {
 	opens, shows := map[[2]int]bool{}, map[[2]int]bool{}
 	for _, p := range rows {
 		m := all[p.entity]
-		window := slices.IndexFunc(m.Windows, func(w nab.Window) bool {
+		window := slices.IndexFunc(m.Windows, func(w quality.Window) bool {
 			return w.First <= p.row && p.row <= w.Last+fleetSlack
 		})
 		decision := m.Decisions[p.row]

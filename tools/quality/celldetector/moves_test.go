@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 )
 
 // stormAt is the time at which entities move together: behind 12 days of the first entity.
@@ -90,7 +90,7 @@ func TestFleetMoves(t *testing.T) {
 	}
 	n := entities()
 	all := members(t, n, true)
-	d, err := celldetector.New(celldetector.Options{Agents: 16, Seed: 1})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestFleetMoves(t *testing.T) {
 }
 
 // moved returns a member with a higher level in the storm, by half of the span of its values.
-func moved(t *testing.T, d *celldetector.Detector, of *member) *member {
+func moved(t *testing.T, d *evaluation.CellDetector, of *member) *member {
 	t.Helper()
 	m := &member{Series: of.Series, rows: of.rows}
 	m.Values = slices.Clone(of.Values)
@@ -134,7 +134,7 @@ func moved(t *testing.T, d *celldetector.Detector, of *member) *member {
 		}
 	}
 	var err error
-	if m.Outcome, err = d.Run(m.Times, m.Flat(), m.Features()); err != nil {
+	if m.CellOutcome, err = d.Run(m.Times, m.Flat(), m.Features()); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
@@ -23,7 +23,7 @@ var rateSeries = flag.Int("rate.series", 0, "quiet series of a month, over all f
 // and by family.
 func quietRate(t *testing.T, perDay float64, entities, n int) (quality.Rate, map[string]*quality.Rate) {
 	t.Helper()
-	d, err := celldetector.New(celldetector.Options{
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{
 		Values: map[string]float64{"alarms_per_day": perDay, "entities": float64(entities)}, Agents: 16, Seed: 1,
 	})
 	if err != nil {

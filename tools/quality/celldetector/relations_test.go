@@ -8,9 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
@@ -60,7 +59,7 @@ type found struct {
 func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[string]*found {
 	t.Helper()
 	values := map[string]float64{"relations": relations}
-	d, err := celldetector.New(celldetector.Options{Values: values, Agents: 64, Seed: 1})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: values, Agents: 64, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[str
 				return
 			}
 			probation, alarms := quality.Probation(len(s.Times)), out.Anomalous()
-			in := func(w nab.Window, row int) bool { return w.First <= row && row <= w.Last+fleetSlack }
+			in := func(w quality.Window, row int) bool { return w.First <= row && row <= w.Last+fleetSlack }
 			one := found{windows: len(s.Windows), rows: len(s.Times) - probation, series: 1}
 			for _, w := range s.Windows {
 				if slices.ContainsFunc(alarms, func(row int) bool { return in(w, row) }) {
@@ -87,7 +86,7 @@ func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[str
 				}
 			}
 			for _, row := range alarms {
-				if row >= probation && !slices.ContainsFunc(s.Windows, func(w nab.Window) bool { return in(w, row) }) {
+				if row >= probation && !slices.ContainsFunc(s.Windows, func(w quality.Window) bool { return in(w, row) }) {
 					one.outside++
 				}
 			}

@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // stationaryFleet returns the alarms in each hour of the first ten days of a fleet whose entities have
 // a sine of one cycle, each in its own phase, and noise in parts of the amplitude.
 func stationaryFleet(
-	t *testing.T, d *celldetector.Detector, entities int, cycle, step time.Duration, noise float64,
+	t *testing.T, d *evaluation.CellDetector, entities int, cycle, step time.Duration, noise float64,
 ) []int {
 	t.Helper()
 	const length = 10 * 24 * time.Hour
@@ -64,7 +64,7 @@ func TestStationaryFleets(t *testing.T) {
 	}
 	const perDay = 1
 	values := map[string]float64{"alarms_per_day": perDay}
-	d, err := celldetector.New(celldetector.Options{Values: values, Agents: 16, Seed: 1})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: values, Agents: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tools/labelled"
@@ -29,7 +29,7 @@ var causes = map[string]batch.Surprise{
 // names the right feature for 90 % or more, and the right kind for 75 % or more. The incident is in one
 // of three features. Where an incident has several records, the longest one counts.
 func TestCauses(t *testing.T) {
-	d, err := celldetector.New(celldetector.Options{Agents: 16, Seed: 1})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

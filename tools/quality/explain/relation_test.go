@@ -7,7 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tools/labelled"
@@ -16,7 +16,7 @@ import (
 // TestRelationCause: incidents in which a feature stops following the others have the kind
 // relation, and those of other kinds do not.
 func TestRelationCause(t *testing.T) {
-	d, err := celldetector.New(celldetector.Options{Agents: 16, Seed: 1})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 16, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestRelationCause(t *testing.T) {
 }
 
 // explained returns the records of a series.
-func explained(t *testing.T, d *celldetector.Detector, s *labelled.Series) []explain.Incident {
+func explained(t *testing.T, d *evaluation.CellDetector, s *labelled.Series) []explain.Incident {
 	t.Helper()
 	out, err := d.Run(s.Times, s.Flat(), s.Features())
 	if err != nil {

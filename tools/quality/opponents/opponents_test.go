@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -221,14 +221,14 @@ func TestHalfSpaceMass(t *testing.T) {
 // TestGaussianScore: the windowed Gaussian reaches the score of the benchmark's own, 36.7 on the
 // streams beside the repository.
 func TestGaussianScore(t *testing.T) {
-	dir, err := nab.Dir()
-	if errors.Is(err, nab.ErrNoData) {
+	dir, err := quality.NABDir()
+	if errors.Is(err, quality.ErrNoData) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	streams, err := nab.Load(dir)
+	streams, err := quality.LoadNAB(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestGaussianScore(t *testing.T) {
 		}
 		scores = append(scores, Gaussian{Window: 6400, Step: 100}.Score(rows, 1))
 	}
-	r, err := nab.Score(nab.Standard, streams, scores)
+	r, err := quality.NABScore(quality.Standard, streams, scores)
 	if err != nil || math.Abs(r.Score-36.7) > 0.5 {
 		t.Errorf("score %.2f, want 36.7: %v", r.Score, err)
 	}

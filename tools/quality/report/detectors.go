@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/quality/celldetector"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 	"github.com/exoswarm/exoswarm/tools/quality/opponents"
 )
@@ -59,7 +59,7 @@ func newMeasurement(ctx context.Context, o *options) (*measurement, error) {
 func (m *measurement) predictor(name string, values map[string]float64, agents int, seed uint64) (*detector, error) {
 	all := maps.Clone(m.o.values)
 	maps.Copy(all, values)
-	d, err := celldetector.New(celldetector.Options{Values: all, Agents: agents, Seed: seed})
+	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: all, Agents: agents, Seed: seed})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/nab"
 	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
@@ -185,7 +184,7 @@ func (s *summary) outside() string {
 }
 
 // behind returns the windows of a result behind the probation.
-func behind(r *result) []nab.Window {
+func behind(r *result) []quality.Window {
 	rows := len(r.series.Times)
 	_, windows := quality.Behind(make([]float32, rows), r.series.Windows, quality.Probation(rows))
 	return windows
@@ -194,7 +193,7 @@ func behind(r *result) []nab.Window {
 // byAlarms counts the windows that hold an alarm of the detector itself, and the alarms behind the
 // probation outside of all windows.
 func byAlarms(r *result) (found, outside int) {
-	inside := func(w nab.Window, row int) bool { return w.First <= row && row <= w.Last+slack }
+	inside := func(w quality.Window, row int) bool { return w.First <= row && row <= w.Last+slack }
 	for _, w := range r.series.Windows {
 		if slices.ContainsFunc(r.alarms, func(row int) bool { return inside(w, row) }) {
 			found++
@@ -202,7 +201,7 @@ func byAlarms(r *result) (found, outside int) {
 	}
 	for _, row := range r.alarms {
 		if row >= quality.Probation(len(r.series.Times)) &&
-			!slices.ContainsFunc(r.series.Windows, func(w nab.Window) bool { return inside(w, row) }) {
+			!slices.ContainsFunc(r.series.Windows, func(w quality.Window) bool { return inside(w, row) }) {
 			outside++
 		}
 	}
@@ -212,7 +211,7 @@ func byAlarms(r *result) (found, outside int) {
 // curve is detection against alarms outside over results.
 func curve(results []result) []quality.Point {
 	var scores [][]float32
-	var windows [][]nab.Window
+	var windows [][]quality.Window
 	for _, r := range results {
 		scores, windows = append(scores, r.scores), append(windows, behind(&r))
 	}

@@ -7,32 +7,32 @@ import (
 	"math"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
 // half is a part of the labelled streams.
 type half struct {
 	name    string
-	streams []nab.Stream
+	streams []quality.Stream
 }
 
 // streams measures the labelled streams of the benchmark: all, and each half by itself. With
 // --choose it reads the first half alone. Where the streams are not on the machine, the table says
 // so and the rest of the report is made.
 func (m *measurement) streams() ([]block, error) {
-	dir, err := nab.Dir()
-	if errors.Is(err, nab.ErrNoData) {
+	dir, err := quality.NABDir()
+	if errors.Is(err, quality.ErrNoData) {
 		return []block{{"streams", err.Error() + "\n"}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	all, err := nab.Load(dir)
+	all, err := quality.LoadNAB(dir)
 	if err != nil {
 		return nil, err
 	}
-	first, second := nab.Halves(all)
+	first, second := quality.Halves(all)
 	halves := []half{{"all", all}, {"first half", first}, {"second half", second}}
 	if m.o.choose {
 		halves = halves[1:2]
@@ -73,10 +73,10 @@ func (m *measurement) streams() ([]block, error) {
 
 // copies measures groups of detectors on streams to choose on and on their copies, all together at one
 // threshold, and each kind of stream at the threshold of the other kinds.
-func (m *measurement) copies(groups []group, streams []nab.Stream) (string, error) {
+func (m *measurement) copies(groups []group, streams []quality.Stream) (string, error) {
 	all := slices.Clone(streams)
 	for _, s := range streams {
-		all = append(all, nab.Copies(s)...)
+		all = append(all, quality.Copies(s)...)
 	}
 	t := newTable("detector", "streams and copies", "standard", "few false alarms", "few misses",
 		"standard, thresholds of the other kinds")
@@ -87,8 +87,8 @@ func (m *measurement) copies(groups []group, streams []nab.Stream) (string, erro
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", d.name, err)
 			}
-			for k, p := range []nab.Profile{nab.Standard, nab.RewardLowFP, nab.RewardLowFN} {
-				r, err := nab.Score(p, all, scores)
+			for k, p := range []quality.Profile{quality.Standard, quality.RewardLowFP, quality.RewardLowFN} {
+				r, err := quality.NABScore(p, all, scores)
 				if err != nil {
 					return "", err
 				}
@@ -108,12 +108,12 @@ func (m *measurement) copies(groups []group, streams []nab.Stream) (string, erro
 
 // leftOut is the mean of the standard scores of kinds with windows, each at the best threshold of all
 // other kinds. A window weighs as much as another one.
-func leftOut(streams []nab.Stream, scores [][]float32) (float64, error) {
+func leftOut(streams []quality.Stream, scores [][]float32) (float64, error) {
 	kinds, others := byKinds(streams)
 	sum, windows := 0.0, 0
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		some := kinds[kind]
-		if !slices.ContainsFunc(some, func(s nab.Stream) bool { return len(s.Windows) > 0 }) {
+		if !slices.ContainsFunc(some, func(s quality.Stream) bool { return len(s.Windows) > 0 }) {
 			continue
 		}
 		r, err := crossed(streams, scores, some, others[kind])
@@ -127,8 +127,8 @@ func leftOut(streams []nab.Stream, scores [][]float32) (float64, error) {
 }
 
 // byKinds returns the streams of each kind, and those of all other kinds.
-func byKinds(streams []nab.Stream) (kinds, others map[string][]nab.Stream) {
-	kinds, others = map[string][]nab.Stream{}, map[string][]nab.Stream{}
+func byKinds(streams []quality.Stream) (kinds, others map[string][]quality.Stream) {
+	kinds, others = map[string][]quality.Stream{}, map[string][]quality.Stream{}
 	for _, s := range streams {
 		kinds[s.Kind()] = append(kinds[s.Kind()], s)
 	}
@@ -155,10 +155,10 @@ func (g *group) rows(t *table, halves []half, scores [][][]float32) error {
 	all := halves[0].streams
 	for k, h := range halves {
 		cells := []string{g.name, h.name}
-		for _, p := range []nab.Profile{nab.Standard, nab.RewardLowFP, nab.RewardLowFN} {
+		for _, p := range []quality.Profile{quality.Standard, quality.RewardLowFP, quality.RewardLowFN} {
 			var values []float64
 			for _, of := range scores {
-				r, err := nab.Score(p, h.streams, pick(all, of, h.streams))
+				r, err := quality.NABScore(p, h.streams, pick(all, of, h.streams))
 				if err != nil {
 					return err
 				}
@@ -184,12 +184,12 @@ func (g *group) rows(t *table, halves []half, scores [][][]float32) error {
 }
 
 // crossed is the standard score of some streams with the best threshold of others.
-func crossed(all []nab.Stream, scores [][]float32, some, others []nab.Stream) (nab.Result, error) {
-	r, err := nab.Score(nab.Standard, others, pick(all, scores, others))
+func crossed(all []quality.Stream, scores [][]float32, some, others []quality.Stream) (quality.Result, error) {
+	r, err := quality.NABScore(quality.Standard, others, pick(all, scores, others))
 	if err != nil {
-		return nab.Result{}, err
+		return quality.Result{}, err
 	}
-	return nab.ScoreAt(nab.Standard, some, pick(all, scores, some), r.Threshold)
+	return quality.NABScoreAt(quality.Standard, some, pick(all, scores, some), r.Threshold)
 }
 
 // variants are the detectors that are measured on the labelled streams: the predictor with several
@@ -229,7 +229,7 @@ func (m *measurement) variants() ([]group, error) {
 }
 
 // scores runs a detector over streams.
-func (m *measurement) scores(d *detector, streams []nab.Stream) ([][]float32, error) {
+func (m *measurement) scores(d *detector, streams []quality.Stream) ([][]float32, error) {
 	scores := make([][]float32, len(streams))
 	return scores, m.each(len(streams), func(i int) (err error) {
 		scores[i], _, err = d.score(&labelled.Series{Stream: streams[i]})
@@ -238,10 +238,10 @@ func (m *measurement) scores(d *detector, streams []nab.Stream) ([][]float32, er
 }
 
 // pick returns the scores of some streams of all.
-func pick(all []nab.Stream, scores [][]float32, some []nab.Stream) [][]float32 {
+func pick(all []quality.Stream, scores [][]float32, some []quality.Stream) [][]float32 {
 	picked := make([][]float32, len(some))
 	for i, s := range some {
-		picked[i] = scores[slices.IndexFunc(all, func(a nab.Stream) bool { return a.Name == s.Name })]
+		picked[i] = scores[slices.IndexFunc(all, func(a quality.Stream) bool { return a.Name == s.Name })]
 	}
 	return picked
 }
@@ -269,7 +269,7 @@ func spread(values []float64, random bool) string {
 
 // byKind adds a row for each kind of stream with windows: the score at the best threshold of all
 // streams, and at that of the streams of all other kinds.
-func byKind(t *table, streams []nab.Stream, own, off [][]float32) error {
+func byKind(t *table, streams []quality.Stream, own, off [][]float32) error {
 	kinds, others := byKinds(streams)
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		some := kinds[kind]

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/internal/evaluation"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/internal/tune"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
 // streams returns n generated series with incidents, and their labels.
-func streams(t *testing.T, seed uint64, pairs []labelled.Pair) (all []tune.Series, labels []report.Label) {
+func streams(t *testing.T, seed uint64, pairs []labelled.Pair) (all []evaluation.TuneSeries, labels []report.Label) {
 	t.Helper()
 	type label struct{ Series, Begin, End string }
 	var texts []label
@@ -24,7 +24,7 @@ func streams(t *testing.T, seed uint64, pairs []labelled.Pair) (all []tune.Serie
 		if err != nil {
 			t.Fatalf("Make: %v", err)
 		}
-		all = append(all, tune.Series{Name: s.Name, Times: s.Times, Rows: s.Flat()})
+		all = append(all, evaluation.TuneSeries{Name: s.Name, Times: s.Times, Rows: s.Flat()})
 		for _, w := range s.Windows {
 			text := func(row int) string { return time.Unix(0, s.Times[row]).UTC().Format(time.RFC3339Nano) }
 			texts = append(texts, label{s.Name, text(w.First), text(w.Last)})
@@ -77,9 +77,9 @@ func TestTuned(t *testing.T) {
 	first, last := uint64(testlong.Of(510, 514)), uint64(testlong.Of(515, 514))
 	for seed := first; seed <= last; seed++ {
 		series, labels := streams(t, seed, chosen(t, seed, 16))
-		for _, way := range []string{tune.ByTime, tune.ByEntity} {
-			r, err := tune.Run(t.Context(), series, tune.Options{
-				Setting: tune.Setting{Alarm: 0.37, Agents: 16},
+		for _, way := range []string{evaluation.ByTime, evaluation.ByEntity} {
+			r, err := evaluation.Tune(t.Context(), series, evaluation.TuneOptions{
+				Setting: evaluation.Setting{Alarm: 0.37, Agents: 16},
 				Alarms:  []float64{0.31, 0.4, 0.43, 0.46, 0.5}, Sizes: []int{16},
 				Features: 1, Seed: 1, Labels: labels, Split: way, Share: 0.5,
 			})

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+	protocol "github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/tools/simulate/station"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
@@ -183,7 +183,7 @@ func (m *model) store(g group) {
 	if m.config.Brokers.Replicas == 1 {
 		curve = m.stages.appends
 		single := curve.Mean(0, 0, 1, g.bytes, k)
-		if n > 1 && (n < publishmode.MinGroup || n*single <= curve.Mean(0, 0, max(n, leastAtomic), g.bytes, k)) {
+		if n > 1 && (n < protocol.MinGroup || n*single <= curve.Mean(0, 0, max(n, leastAtomic), g.bytes, k)) {
 			m.chain(g, 0)
 			return
 		}

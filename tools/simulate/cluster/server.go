@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/tools/simulate/station"
 )
 
@@ -39,7 +39,7 @@ type server struct {
 	open    *batch
 	held    *entry // the first of the next batch
 	ready   bool   // the loop waits for a batch
-	size    batchsize.Size
+	size    timeline.BatchSize
 
 	applying  int // entries on the device
 	answers   []*entry
@@ -57,7 +57,7 @@ type batch struct {
 }
 
 func newServer(l *lane) *server {
-	return &server{lane: l, ready: true, size: batchsize.New(batchsize.Limits{
+	return &server{lane: l, ready: true, size: timeline.NewBatchSize(timeline.BatchLimits{
 		Least: leastBatch, Most: mostBatch, Bound: batchLatency,
 	}, l.now())}
 }

@@ -1,0 +1,31 @@
+package quality
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Kind returns the kind of a stream: the folder of its file.
+func (s *Stream) Kind() string { return path.Dir(s.Name) }
+
+// Halves splits streams into two halves, of which one may be used to choose parameters and the other
+// not (docs/quality.md). The rule is fixed and knows names only: the streams of each kind are sorted by
+// name, and belong to the first and the second half in turn.
+func Halves(streams []Stream) (first, second []Stream) {
+	sorted := slices.Clone(streams)
+	slices.SortFunc(sorted, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
+	kind, index := "", 0
+	for _, s := range sorted {
+		if s.Kind() != kind {
+			kind, index = s.Kind(), 0
+		}
+		if index%2 == 0 {
+			first = append(first, s)
+		} else {
+			second = append(second, s)
+		}
+		index++
+	}
+	return first, second
+}

@@ -1,0 +1,37 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestFirstStands: the first result of a job is final, and a job without one is not found.
+func TestFirstStands(t *testing.T) {
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	c, err := natsconn.Open(t.Context(), natsconn.Options{InProcess: s, Name: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	rs := NewResults(c)
+	if _, err := rs.Lookup(t.Context(), "a"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Fatal(err)
+	}
+	for i, status := range []jobs.Status{jobs.Done, jobs.Failed} {
+		first, err := rs.Put(t.Context(), jobs.Result{Version: jobs.Version, JobID: "a", Kind: "k", Status: status}, 60)
+		if err != nil || first != (i == 0) {
+			t.Fatalf("result %d is the first: %v, %v", i, first, err)
+		}
+	}
+	if r, err := rs.Result(t.Context(), "a"); err != nil || r.Status != jobs.Done {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
