@@ -185,6 +185,9 @@ func (d *detection) open(ctx context.Context) (err error) {
 		Anomalies: c.Anomalies, Dropped: Dropped{Late: c.Late, Duplicates: c.Duplicates}, Evicted: d.next.Evicted,
 		Returned: d.next.Returned,
 	}
+	if d.Directory != nil {
+		d.now.Entities = d.Directory.Len()
+	}
 	if d.Begun != nil {
 		if err := d.Begun(ctx, d.now); err != nil {
 			return err
