@@ -181,7 +181,7 @@ func (d *detection) open(ctx context.Context) (err error) {
 	c := d.state.Collected
 	d.counted, d.reached = c.Counted, c.Answer
 	d.now = DetectorProgress{
-		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
+		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: Keyless(d.next.Keyless), Decisions: c.Decisions,
 		Anomalies: c.Anomalies, Dropped: Dropped{Late: c.Late, Duplicates: c.Duplicates}, Evicted: d.next.Evicted,
 		Returned: d.next.Returned,
 	}

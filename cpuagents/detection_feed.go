@@ -456,7 +456,7 @@ func (d *detection) count() {
 		}
 	}
 	d.mu.Lock()
-	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
+	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, Keyless(d.next.Keyless)
 	d.now.Evicted, d.now.Returned = d.next.Evicted, d.next.Returned
 	if d.Directory != nil {
 		d.now.Entities = d.Directory.Len()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -110,8 +109,20 @@ type Dropped struct {
 	Duplicates uint64 `json:"dropped_duplicate,omitempty"`
 }
 
-// Keyless counts the rejected rows of a job with a key that have no group.
-type Keyless = commitlog.Keyless
+// Keyless counts the rejected rows of a job with a key that have no group: those without a key that
+// can be used, and those of entities beyond the number that is allowed.
+type Keyless struct {
+	WithoutKey     uint64 `json:"without_key"`
+	BeyondEntities uint64 `json:"beyond_max_entities"`
+}
+
+// Note returns the text about such rows for a table or a line of progress; empty if there are none.
+func (k Keyless) Note() string {
+	if k == (Keyless{}) {
+		return ""
+	}
+	return fmt.Sprintf(" (%d without a key, %d beyond max_entities)", k.WithoutKey, k.BeyondEntities)
+}
 
 // Sum returns the number of dropped observations.
 func (d Dropped) Sum() uint64 { return d.Late + d.Duplicates }

@@ -70,14 +70,6 @@ type Keyless struct {
 	BeyondEntities uint64 `json:"beyond_max_entities"`
 }
 
-// Note returns the text about such rows for a table or a line of progress; empty if there are none.
-func (k Keyless) Note() string {
-	if k == (Keyless{}) {
-		return ""
-	}
-	return fmt.Sprintf(" (%d without a key, %d beyond max_entities)", k.WithoutKey, k.BeyondEntities)
-}
-
 // checkpoint is an entry of the log of checkpoints.
 type checkpoint struct {
 	Mark

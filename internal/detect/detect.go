@@ -72,11 +72,11 @@ type detector struct {
 	swarm   *swarmclient.Swarm
 	log     func(shard int, dir swarms.Direction) swarms.Log
 
-	rejects *json.Encoder               // nil for none
-	first   *rows.Reject                // of this process
-	tally   rows.Tally                  // of this process
-	began   *cpuagents.DetectorProgress // when this process began; nil before that
-	keyless cpuagents.Keyless           // rejects of this process
+	rejects *json.Encoder     // nil for none
+	first   *rows.Reject      // of this process
+	tally   rows.Tally        // of this process
+	before  uint64            // rows of earlier processes
+	keyless cpuagents.Keyless // rejects of this process
 }
 
 // Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted.
@@ -150,14 +150,14 @@ func Run(ctx context.Context, o Options) (err error) {
 			} else if err != nil {
 				return err
 			}
-			d.began = &p
+			d.before = p.Rows
 			return nil
 		},
 	})
-	if d.began == nil {
+	if !in.opened {
 		return err
 	}
-	d.tally.Rows += done.Rows - d.began.Rows
+	d.tally.Rows += done.Rows - d.before
 	d.summary(done, in, out)
 	if err == nil && ctx.Err() != nil {
 		return command.ErrInterrupted
@@ -221,7 +221,7 @@ func (d *detector) summary(done *cpuagents.DetectorProgress, in *tailInput, out 
 			"the input is in falling order, newest first, so nearly all its rows are late: sort it by time")
 	}
 	fmt.Fprintf(d.o.Err, "%d rows read of %d entities, %d decisions, %d anomalies, %d dropped; from reading a row to "+
-		"its decision p50 %.1f ms, p99 %.1f ms\n", done.Rows-d.began.Rows, done.Entities, out.counts.decisions,
+		"its decision p50 %.1f ms, p99 %.1f ms\n", done.Rows-d.before, done.Entities, out.counts.decisions,
 		out.counts.anomalies, out.counts.dropped, float64(out.hist.ValueAtPercentile(50))/1000,
 		float64(out.hist.ValueAtPercentile(99))/1000)
 }

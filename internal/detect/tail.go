@@ -23,12 +23,14 @@ type tailInput struct {
 	csv     dialect.CSV
 	columns rows.ColumnSpec
 
-	order rows.Order // of the rows of this process
-	early uint64     // rows of this process with numbers for timestamps that mean times before 1990
+	opened bool       // it was opened by this process
+	order  rows.Order // of the rows of this process
+	early  uint64     // rows of this process with numbers for timestamps that mean times before 1990
 }
 
 // Open implements cpuagents.Input. A stream, and a file that is gone, cannot be read again.
 func (t *tailInput) Open(ctx context.Context, at source.Place, again *source.Place) (cpuagents.InputReader, error) {
+	t.opened = true
 	begin, err := positionOf(at)
 	if err != nil {
 		return nil, err
