@@ -298,7 +298,9 @@ func TestRule(t *testing.T) {
 			}
 			defer func() { _ = l.Delete(context.Background()) }()
 		}
-		defer func() { _ = w.log(ClusterLogs.Marks, swarms.In).Delete(context.Background()) }()
+		for _, of := range []int{ClusterLogs.Marks, ClusterLogs.Keys, ClusterLogs.Collected} {
+			defer func() { _ = w.log(of, swarms.In).Delete(context.Background()) }()
+		}
 		if n := rapid.IntRange(0, 3).Draw(t, "earlier"); n > 0 {
 			old, rows := openEarlier(t, w.log, w.shards), uint64(0)
 			for i := range n {
