@@ -25,7 +25,7 @@ type Metrics struct {
 	returned    prometheus.Counter
 }
 
-// NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels. It
+// NewMetrics registers the metrics of stream jobs. exoswarm metrics lists names and labels. It
 // returns an error if r has metrics of these names. Series with a known set of labels begin with 0,
 // because a rate needs the value before the first event.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {

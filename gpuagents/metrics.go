@@ -22,7 +22,7 @@ type Metrics struct {
 	agents *agentMetrics
 }
 
-// NewMetrics registers the metrics of agents. docs/metrics.md lists names and labels.
+// NewMetrics registers the metrics of agents. exoswarm metrics lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	pages := pages.NewMetrics()
 	if err := r.Register(pages); err != nil {

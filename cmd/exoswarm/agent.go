@@ -31,7 +31,8 @@ While an agent replays shards that it has taken over, its state shows the progre
 		if err != nil {
 			return err
 		}
-		p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
+		p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+			"AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
 			"UP")
 		if err != nil {
 			return err

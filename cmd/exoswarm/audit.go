@@ -42,7 +42,8 @@ func auditList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if since <= 0 || limit < 0 {
 		return command.Usage("audit: --since %v --limit %d: use more than 0, and 0 or more", since, limit)
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "USER", "FROM", "VIA", "ACTION", "OBJECT", "OUTCOME",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"TIME", "USER", "FROM", "VIA", "ACTION", "OBJECT", "OUTCOME",
 		"ERROR")
 	if err != nil {
 		return err

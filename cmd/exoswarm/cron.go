@@ -142,7 +142,8 @@ func cronList(cmd *cobra.Command, _ []string, c command.JobClient) error {
 	if err != nil {
 		return err
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
 		"LAST")
 	if err != nil {
 		return err

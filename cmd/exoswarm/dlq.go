@@ -83,7 +83,8 @@ func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 // and data, the message as base64.
 func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	limit, _ := cmd.Flags().GetInt("limit")
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
 		"REASON")
 	if err != nil {
 		return err

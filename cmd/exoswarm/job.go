@@ -223,7 +223,8 @@ type logView struct {
 // unknown id is jobs.ErrNotFound.
 func jobLogs(cmd *cobra.Command, args []string, c command.JobClient) error {
 	follow, _ := cmd.Flags().GetBool("follow")
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
 	if err != nil {
 		return err
 	}

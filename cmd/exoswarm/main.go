@@ -42,7 +42,8 @@ func main() {
 // of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
+		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), serveprocess.MetricsCommand(),
+		runCommand(), detectCommand(),
 		clustercommand.NewDetector(jobLogs, recorded), swarmcommand.NewSpec(), evaluatecommand.NewEval(),
 		evaluatecommand.NewReport(), evaluatecommand.NewTune(), clustercommand.Status(), clustercommand.Top(),
 		clustercommand.Doctor(), clustercommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),

@@ -51,7 +51,8 @@ type tierItem struct {
 // free, hits, misses, hit_rate, prefetched, used and wasted of tiers of memory; in and out by reason.
 // A shard without pages in memory has one item with state.
 func swarmPages(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "TIER", "PAGES", "SIZE", "HIT RATE", "IN", "OUT")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"SHARD", "TIER", "PAGES", "SIZE", "HIT RATE", "IN", "OUT")
 	if err != nil {
 		return err
 	}

@@ -192,7 +192,7 @@ for block in sys.stdin.read().split("\0"):
 func TestTutorialPython(t *testing.T) {
 	testlong.Only(t)
 	interpreter := withPandas(t)
-	out := runBlocks(t, interpreter, "tutorial-python.md", 7, servePrograms(t))
+	out := runBlocks(t, interpreter, "tutorial-python.md", 6, servePrograms(t))
 	t.Log(out)
 	lines := strings.Split(out, "\n")
 	if both := lines[0] + lines[1]; !strings.Contains(both, "pump-07: 2026-03-12T10:00:00Z") ||
@@ -228,7 +228,7 @@ func TestPythonInstall(t *testing.T) {
 // TestTutorialSimulation executes docs/tutorial-simulation.md, and compares what it prints with the
 // document.
 func TestTutorialSimulation(t *testing.T) {
-	out := runBlocks(t, python(t), "tutorial-simulation.md", 6, servePrograms(t))
+	out := runBlocks(t, python(t), "tutorial-simulation.md", 4, servePrograms(t))
 	t.Log(out)
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "tutorial-simulation.md"))
 	if err != nil {

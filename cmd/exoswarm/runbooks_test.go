@@ -10,37 +10,25 @@ import (
 
 // TestRunbooks: the commands in the runbooks of alerts exist, with their flags.
 func TestRunbooks(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "deploy", "prometheus", "runbooks", "*.md"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d runbooks, %v", len(files), err)
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "prometheus", "runbooks.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	// In a block of code a command is a line, in a sentence it is between backquotes.
-	commands := regexp.MustCompile("(?m)^exoswarm ([^\n`]+)$|`exoswarm ([^`]+)`")
+	commands := regexp.MustCompile("`exoswarm ([^`]+)`")
 	checked := 0
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	for _, m := range commands.FindAllStringSubmatch(string(text), -1) {
+		args := strings.Fields(m[1])
+		checked++
+		cmd, rest, err := root().Find(args)
+		if err != nil || !cmd.Runnable() {
+			t.Errorf("exoswarm %s: there is no such command: %v", strings.Join(args, " "), err)
+			continue
 		}
-		for _, m := range commands.FindAllStringSubmatch(string(text), -1) {
-			args := strings.Fields(m[1] + m[2])
-			checked++
-			cmd, rest, err := root().Find(args)
-			if err != nil || !cmd.Runnable() {
-				t.Errorf(
-					"%s: exoswarm %s: there is no such command: %v",
-					filepath.Base(file),
-					strings.Join(args, " "),
-					err,
-				)
-				continue
-			}
-			for _, a := range rest {
-				name, long := strings.CutPrefix(a, "--")
-				short, is := strings.CutPrefix(a, "-")
-				if long && cmd.Flags().Lookup(name) == nil || !long && is && cmd.Flags().ShorthandLookup(short) == nil {
-					t.Errorf("%s: exoswarm %s: there is no flag %s", filepath.Base(file), strings.Join(args, " "), a)
-				}
+		for _, a := range rest {
+			name, long := strings.CutPrefix(a, "--")
+			short, is := strings.CutPrefix(a, "-")
+			if long && cmd.Flags().Lookup(name) == nil || !long && is && cmd.Flags().ShorthandLookup(short) == nil {
+				t.Errorf("exoswarm %s: there is no flag %s", strings.Join(args, " "), a)
 			}
 		}
 	}

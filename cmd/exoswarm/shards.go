@@ -43,7 +43,8 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
 	if err != nil {
 		return err
 	}

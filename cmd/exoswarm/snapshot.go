@@ -115,7 +115,8 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	if err != nil {
 		return err
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
 		"GROUPS", "BYTES", "DIGEST", "ERROR")
 	if err != nil {
 		return err
@@ -320,7 +321,8 @@ func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) erro
 	if err := s.CheckSnapshotName(name); err != nil {
 		return command.Usage("swarm snapshot: --name: %v", err)
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
 	if err != nil {
 		return err
 	}

@@ -367,7 +367,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
 		"SHARDS", "CREATED", "STATE", "ERROR")
 	if err != nil {
 		return err

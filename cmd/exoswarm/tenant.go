@@ -92,7 +92,8 @@ func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
 		"ERROR")
 	if err != nil {
 		return err

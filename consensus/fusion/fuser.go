@@ -69,8 +69,9 @@ type Fuser struct {
 
 	rows, weights device.Arg // what a fusion reads
 	weighted      bool
-	launches      []launch // of a fusion; nil before Members
-	outside       Report   // of Static mode: agents in no run
+	launches      []launch     // of a fusion; nil before Members
+	args          []device.Arg // of the last launch
+	outside       Report       // of Static mode: agents in no run
 
 	fresh    bool   // the nodes count as zeros, whatever is in their memory
 	bound    uint64 // at least the sum of all nodes' weights
@@ -79,13 +80,13 @@ type Fuser struct {
 	close    []func() error
 }
 
-// launch is one of a fusion: its arguments but for those that change are filled in.
+// launch is one of a fusion.
 type launch struct {
 	kernel   device.Kernel
 	geometry device.Geometry
-	args     []device.Arg
 	flags    uint32
-	whole    bool // the arguments are always the same
+	// list appends the arguments of the next launch.
+	list func(flags uint32, to []device.Arg) []device.Arg
 }
 
 // sorting is the memory in which agents are sorted by their node; nil where they are not.
@@ -364,25 +365,12 @@ func (f *Fuser) launch() error {
 	}
 	for i := range f.launches {
 		l := &f.launches[i]
-		if l.whole {
-			if err := f.stream.Launch(l.kernel, l.geometry, l.args...); err != nil {
-				return err
-			}
-			continue
-		}
 		own := l.flags | flags
-		if l.flags&kernels.FuseParts == 0 {
-			l.args[0], l.args[2] = f.rows, f.weights
-			if f.weighted {
-				own |= kernels.FuseWeighted
-			}
+		if l.flags&kernels.FuseParts == 0 && f.weighted {
+			own |= kernels.FuseWeighted
 		}
-		at := 6 // of the flags
-		if f.opts.Mode == Unsorted {
-			at = 8
-		}
-		l.args[at], l.args[12] = device.Uint32(own), device.Uint32(f.sequence)
-		if err := f.stream.Launch(l.kernel, l.geometry, l.args...); err != nil {
+		f.args = l.list(own, f.args[:0])
+		if err := f.stream.Launch(l.kernel, l.geometry, f.args...); err != nil {
 			return err
 		}
 	}

@@ -55,60 +55,62 @@ func (f *Fuser) PointMembers(b device.Buffer, off int64) error {
 		if i == phases-1 {
 			l.flags |= kernels.FuseLast
 		}
-		l.args = []device.Arg{
-			{},
-			device.Range(b, off, bytes),
-			{},
-			device.Uint32(uint32(f.opts.Agents)),
-			device.Uint32(uint32(low)),
-			device.Uint32(uint32(high)),
-			device.Uint32(uint32(f.opts.Nodes)),
-			device.Uint32(uint32(f.opts.Dim)),
-			{},
-			device.Ptr(f.sums),
-			device.Ptr(f.tallies),
-			device.Ptr(f.scratch),
-			{},
-			device.Mapped(f.result, 0, f.result.Size()),
+		l.list = func(flags uint32, to []device.Arg) []device.Arg {
+			return (&kernels.FuseUnsortedArgs{
+				Rows: f.rows, Members: device.Range(b, off, bytes), Weights: f.weights, Agents: uint32(f.opts.Agents),
+				Low: uint32(low), High: uint32(high), FusedArgs: f.fused(flags),
+			}).AppendTo(to)
 		}
 		f.launches[i] = l
 	}
 	return nil
 }
 
+// fused returns the arguments of an unsorted fusion about its nodes.
+func (f *Fuser) fused(flags uint32) kernels.FusedArgs {
+	return kernels.FusedArgs{
+		Nodes: uint32(f.opts.Nodes), Dim: uint32(f.opts.Dim), Flags: flags, Sums: device.Ptr(f.sums),
+		Tallies: device.Ptr(f.tallies), Scratch: device.Ptr(f.scratch), Sequence: f.sequence,
+		Result: device.Mapped(f.result, 0, f.result.Size()),
+	}
+}
+
 // sorted is an unsorted fusion that sorts the agents by their node first, in four launches over the
 // memory of f.sorting.
 func (f *Fuser) sorted(members device.Arg) []launch {
 	o := &f.opts
-	agents, nodes := device.Uint32(uint32(o.Agents)), device.Uint32(uint32(o.Nodes))
+	agents, nodes := uint32(o.Agents), uint32(o.Nodes)
 	counts, numbers, order := device.Ptr(f.sorting.counts), device.Ptr(f.sorting.numbers), device.Ptr(f.sorting.order)
 	blocks := func(work, each int) device.Geometry { return f.geometry((int64(work) + int64(each) - 1) / int64(each)) }
 	const some = 4 * kernels.FuseMaxBlock // elements a block has on their way
 	shares := (o.Agents + kernels.FuseShare - 1) / kernels.FuseShare
 	return []launch{
-		{kernel: f.count, whole: true, geometry: blocks(o.Agents, kernels.FuseTile), args: []device.Arg{
-			members, agents, nodes, counts, numbers, device.Ptr(f.scratch),
+		{
+			kernel: f.count, geometry: blocks(o.Agents, kernels.FuseTile),
+			list: func(_ uint32, to []device.Arg) []device.Arg {
+				return (&kernels.FuseCountArgs{
+					Members: members, Agents: agents, Nodes: nodes, Counts: counts, Numbers: numbers,
+					Scratch: device.Ptr(f.scratch),
+				}).AppendTo(to)
+			},
+		},
+		{kernel: f.starts, geometry: blocks(o.Nodes, 2*some), list: func(_ uint32, to []device.Arg) []device.Arg {
+			return (&kernels.FuseStartsArgs{Nodes: nodes, Counts: counts}).AppendTo(to)
 		}},
-		{kernel: f.starts, whole: true, geometry: blocks(o.Nodes, 2*some), args: []device.Arg{nodes, counts}},
-		{kernel: f.place, whole: true, geometry: blocks(o.Agents, some), args: []device.Arg{
-			members, agents, nodes, counts, numbers, order,
+		{kernel: f.place, geometry: blocks(o.Agents, some), list: func(_ uint32, to []device.Arg) []device.Arg {
+			return (&kernels.FusePlaceArgs{
+				Members: members, Agents: agents, Nodes: nodes, Starts: counts, Numbers: numbers, Order: order,
+			}).AppendTo(to)
 		}},
-		{kernel: f.kernel, flags: kernels.FuseLast, geometry: f.geometry(f.blocks(shares)), args: []device.Arg{
-			{},
-			members,
-			{},
-			order,
-			counts,
-			agents,
-			nodes,
-			device.Uint32(uint32(o.Dim)),
-			{},
-			device.Ptr(f.sums),
-			device.Ptr(f.tallies),
-			device.Ptr(f.scratch),
-			{},
-			device.Mapped(f.result, 0, f.result.Size()),
-		}},
+		{
+			kernel: f.kernel, flags: kernels.FuseLast, geometry: f.geometry(f.blocks(shares)),
+			list: func(flags uint32, to []device.Arg) []device.Arg {
+				return (&kernels.FuseWalkArgs{
+					Rows: f.rows, Members: members, Weights: f.weights, Order: order, Starts: counts, Agents: agents,
+					FusedArgs: f.fused(flags),
+				}).AppendTo(to)
+			},
+		},
 	}
 }
 
@@ -181,25 +183,22 @@ func (f *Fuser) sort(ids []uint32) error {
 	for i, level := range p.levels {
 		bytes := kernels.FuseRunBytes * int64(len(level))
 		l := launch{kernel: f.kernel, flags: flags, geometry: f.geometry(f.blocks(len(level)))}
-		l.args = []device.Arg{
-			{},
-			order,
-			{},
-			device.Range(f.own.runs, at, bytes),
-			device.Uint32(uint32(len(level))),
-			device.Uint32(uint32(dim)),
-			{},
-			device.Ptr(f.sums),
-			device.Ptr(f.tallies),
-			device.Ptr(f.own.partSums),
-			device.Ptr(f.own.partTallies),
-			device.Ptr(f.scratch),
-			{},
-			device.Mapped(f.result, 0, f.result.Size()),
+		args := kernels.FuseSortedArgs{
+			Order: order, Runs: device.Range(f.own.runs, at, bytes), Count: uint32(len(level)), Dim: uint32(dim),
+			Sums: device.Ptr(f.sums), Tallies: device.Ptr(f.tallies), PartSums: device.Ptr(f.own.partSums),
+			PartTallies: device.Ptr(f.own.partTallies), Scratch: device.Ptr(f.scratch),
+			Result: device.Mapped(f.result, 0, f.result.Size()),
 		}
 		if i > 0 {
 			l.kernel, l.flags = f.sum, kernels.FuseParts
-			l.args[0], l.args[1], l.args[2] = device.Ptr(f.own.partSums), device.Ptr(f.scratch), device.Ptr(f.scratch)
+			args.Order = device.Ptr(f.scratch)
+		}
+		l.list = func(flags uint32, to []device.Arg) []device.Arg {
+			args.Rows, args.Weights, args.Flags, args.Sequence = f.rows, f.weights, flags, f.sequence
+			if i > 0 {
+				args.Rows, args.Weights = device.Ptr(f.own.partSums), device.Ptr(f.scratch)
+			}
+			return args.AppendTo(to)
 		}
 		if i == len(p.levels)-1 {
 			l.flags |= kernels.FuseLast

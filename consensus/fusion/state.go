@@ -124,8 +124,10 @@ func (f *Fuser) MeansTo(ctx context.Context, b device.Buffer, off int64) error {
 		return err
 	}
 	g := f.mean.Cover(f.sums.Size() / 16)
-	if err := f.stream.Launch(f.mean, g, device.Ptr(f.sums), device.Ptr(f.tallies), device.Uint32(uint32(f.opts.Nodes)),
-		device.Uint32(uint32(f.opts.Dim)), device.Range(b, off, f.sums.Size())); err != nil {
+	if err := f.stream.Launch(f.mean, g, kernels.FuseMeansArgs{
+		Sums: device.Ptr(f.sums), Tallies: device.Ptr(f.tallies), Nodes: uint32(f.opts.Nodes), Dim: uint32(f.opts.Dim),
+		Means: device.Range(b, off, f.sums.Size()),
+	}.Args()...); err != nil {
 		return fmt.Errorf("means of %d nodes: %w", f.opts.Nodes, err)
 	}
 	return f.stream.Sync(ctx)

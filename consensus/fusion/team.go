@@ -206,12 +206,12 @@ func (t *Team) part(ctx context.Context, first, n int) error {
 	}
 	for rank := range t.ranks {
 		r := &t.ranks[rank]
-		if err := r.stream.Launch(r.fold, r.fold.Cover(sums/16),
-			device.Range(r.parts, 0, int64(len(t.ranks))*size), device.Uint32(uint32(size/16)),
-			device.Uint32(uint32(len(t.ranks))), device.Uint32(uint32(n)),
-			device.Uint32(uint32(t.fusers[0].opts.Dim)), device.Range(r.sums, from*row, sums),
-			device.Range(r.tallies, from*tallyBytes, int64(n)*tallyBytes),
-			device.Ptr(r.faults)); err != nil {
+		if err := r.stream.Launch(r.fold, r.fold.Cover(sums/16), kernels.FuseFoldArgs{
+			Parts: device.Range(r.parts, 0, int64(len(t.ranks))*size), Vectors: uint32(size / 16),
+			Ranks: uint32(len(t.ranks)), Nodes: uint32(n), Dim: uint32(t.fusers[0].opts.Dim),
+			Sums: device.Range(r.sums, from*row, sums), Faults: device.Ptr(r.faults),
+			Tallies: device.Range(r.tallies, from*tallyBytes, int64(n)*tallyBytes),
+		}.Args()...); err != nil {
 			return err
 		}
 	}

@@ -45,6 +45,7 @@ type Groups struct {
 	kernel                           device.Kernel
 	ballots, winners, leaders, table device.Buffer
 	ballot                           poll
+	args                             kernels.TallyGroupsArgs
 	close                            []func() error
 }
 
@@ -150,15 +151,13 @@ func (g *Groups) reserve(d device.Device) (err error) {
 			return err
 		}
 	}
-	p.args = []device.Arg{
-		{},
-		device.Uint64(0), device.Uint64(uint64(g.n)), device.Uint32(uint32(o.Candidates)), device.Ptr(starts),
-		device.Uint32(uint32(o.Size)),
-		device.Uint32(uint32(o.Count)), device.Ptr(p.scratch), device.Uint32(flags),
+	g.args = kernels.TallyGroupsArgs{
+		N: uint64(g.n), Candidates: uint32(o.Candidates), Starts: device.Ptr(starts), Size: uint32(o.Size),
+		Groups: uint32(o.Count), Priorities: device.Ptr(p.scratch), Flags: flags, RuleArgs: rule(o.Rule),
+		Winners: device.Ptr(g.winners), Leaders: device.Ptr(g.leaders), Rows: device.Ptr(rows),
+		Result: device.Mapped(p.result, 0, p.result.Size()),
 	}
-	p.arguments(o.Rule)
-	p.args = append(p.args, device.Ptr(g.winners), device.Ptr(g.leaders), device.Ptr(rows),
-		device.Mapped(p.result, 0, p.result.Size()))
+	p.launches(&g.args.ClosedArgs, g.args.AppendTo)
 	if p.geometry = o.Geometry; p.geometry == (device.Geometry{}) {
 		p.geometry = groupGeometry(d, g.n, o)
 	}
@@ -219,10 +218,9 @@ func (g *Groups) Point(b device.Buffer, off int64) error {
 	if err := device.CheckRange("point at ballots", off, g.bytes(), b.Size()); err != nil {
 		return err
 	}
-	p := &g.ballot
-	p.n = g.n
-	p.args[0], p.args[1] = device.Ptr(b), device.Uint64(uint64(off))
-	p.args[7], p.args[8] = device.Ptr(p.scratch), device.Uint32(uint32(p.args[8].Bits())&^kernels.TallyPriorities)
+	g.ballot.n = g.n
+	g.args.Ballots, g.args.First, g.args.Priorities = device.Ptr(b), uint64(off), device.Ptr(g.ballot.scratch)
+	g.args.Flags &^= kernels.TallyPriorities
 	return nil
 }
 
@@ -235,9 +233,8 @@ func (g *Groups) PointPriorities(b device.Buffer, off int64) error {
 	if err := device.CheckRange("point at priorities", off, 4*int64(g.n), b.Size()); err != nil {
 		return err
 	}
-	p := &g.ballot
-	p.args[7], p.args[8] = device.Range(b, off, 4*int64(g.n)),
-		device.Uint32(uint32(p.args[8].Bits())|kernels.TallyPriorities)
+	g.args.Priorities = device.Range(b, off, 4*int64(g.n))
+	g.args.Flags |= kernels.TallyPriorities
 	return nil
 }
 
@@ -270,7 +267,7 @@ func (g *Groups) Winners(dst []int32) error { return fetch(g, g.winners, dst, g.
 // Leaders writes the leader of each group to dst, as its position in the group, or -1 where the
 // group is empty.
 func (g *Groups) Leaders(dst []int32) error {
-	if uint32(g.ballot.args[8].Bits())&kernels.TallyPriorities != 0 {
+	if g.args.Flags&kernels.TallyPriorities != 0 {
 		return fetch(g, g.leaders, dst, g.opts.Count)
 	}
 	if len(dst) != g.opts.Count { // all priorities are equal: the device stores no leaders

@@ -50,6 +50,7 @@ type Merger struct {
 	round   uint64 // open; 0: none
 	members []member
 	ballot  poll
+	args    kernels.TallyMergeArgs
 	close   []func() error
 }
 
@@ -109,13 +110,12 @@ func NewMerger(d device.Device, opts MergeOptions) (m *Merger, err error) {
 	}
 	m.close = append(m.close, m.staged.Close)
 	m.words = device.Of[uint64](m.staged.Bytes())
-	p.args = []device.Arg{
-		device.Ptr(m.records), device.Uint32(uint32(m.stride)), device.Uint32(uint32(opts.Shards)),
-		device.Uint32(uint32(opts.Candidates)),
-		device.Uint32(0),
+	m.args = kernels.TallyMergeArgs{
+		Records: device.Ptr(m.records), Stride: uint32(m.stride), Shards: uint32(opts.Shards),
+		Candidates: uint32(opts.Candidates), RuleArgs: rule(opts.Rule),
+		Result: device.Mapped(p.result, 0, p.result.Size()),
 	}
-	p.arguments(opts.Rule)
-	p.args = append(p.args, device.Mapped(p.result, 0, p.result.Size()))
+	p.launches(&m.args.ClosedArgs, m.args.AppendTo)
 	if p.geometry = opts.Geometry; p.geometry == (device.Geometry{}) {
 		p.geometry = device.Geometry{Grid: min(opts.Shards, perCore*d.Properties().Multiprocessors), Block: threads}
 	}
@@ -232,13 +232,12 @@ func (m *Merger) Count(ctx context.Context, r *Round, shard int, first uint64) (
 		}
 		m.firsts[shard], m.placed[shard] = first, true
 	}
-	const result = 15 // of kernels.TallyParams
-	args := append([]device.Arg(nil), p.args...)
-	args[result] = device.Range(m.records, off, 8*int64(kernels.ResultWords(m.opts.Candidates)))
 	p.sequence++
-	args[5] = device.Uint32(uint32(args[5].Bits()) | kernels.TallyRecord)
-	args[p.at], args[p.at+1], args[p.at+2] = device.Uint64(p.seen), device.Uint64(m.round), device.Uint32(p.sequence)
-	if err := r.stream.Launch(r.kernel, p.geometry, args...); err != nil {
+	args := r.args
+	args.Result = device.Range(m.records, off, 8*int64(kernels.ResultWords(m.opts.Candidates)))
+	args.Flags |= kernels.TallyRecord
+	args.Seen, args.Round, args.Sequence = p.seen, m.round, p.sequence
+	if err := r.stream.Launch(r.kernel, p.geometry, r.list(&args, nil)...); err != nil {
 		return false, fmt.Errorf("count shard %d in round %d: %w", shard, m.round, err)
 	}
 	p.unsure = true
@@ -288,7 +287,7 @@ func (m *Merger) stage(ctx context.Context) error {
 // decide merges the records on the device, of which so many are of the open round.
 func (m *Merger) decide(ctx context.Context, need int) (consensus.Decision, error) {
 	p := &m.ballot
-	p.args[4] = device.Uint32(uint32(need))
+	m.args.Need = uint32(need)
 	if err := p.hold(ctx, m.stream, m.kernel, m.round); err != nil {
 		if !p.unsure && errors.Is(err, consensus.ErrRound) {
 			err = m.why(err, need)

@@ -20,7 +20,7 @@ const (
 )
 
 // resident is a kernel that stays on the device between the rounds of one electorate; see
-// kernels.TallyResidentParams.
+// kernels.TallyResidentArgs.
 type resident struct {
 	kernel device.Kernel
 	stream device.Stream
@@ -29,7 +29,6 @@ type resident struct {
 	words  []uint64
 	up     bool      // launched, and not told to end
 	until  time.Time // a new kernel then
-	args   []device.Arg
 }
 
 // checkResident refuses what no kernel can stay for.
@@ -100,15 +99,14 @@ func (r *Round) leave() error {
 
 // enter launches the kernel, which serves rings from the next number on.
 func (r *Round) enter() error {
-	s, p := r.resident, &r.ballot
-	a := p.args
-	s.args = append(s.args[:0], a[:p.at]...)
-	s.args = append(s.args, device.Mapped(s.bell, 0, s.bell.Size()), device.Uint32(uint32(s.life.Microseconds())),
-		device.Uint32(p.sequence))
-	s.args = append(s.args, a[p.at+4:]...)
+	s := r.resident
+	args := kernels.TallyResidentArgs{
+		BallotsArgs: r.args.BallotsArgs, Doorbell: device.Mapped(s.bell, 0, s.bell.Size()),
+		Life: uint32(s.life.Microseconds()), Sequence: r.ballot.sequence, Word: r.args.Word, Result: r.args.Result,
+	}
 	start := time.Now()
 	g := device.Geometry{Grid: kernels.ResidentBlocks, Block: threads}
-	if err := s.stream.Launch(s.kernel, g, s.args...); err != nil {
+	if err := s.stream.Launch(s.kernel, g, args.Args()...); err != nil {
 		return err
 	}
 	s.up, s.until = true, start.Add(s.life*3/4) // a later ring might not be heard

@@ -57,22 +57,24 @@ type Round struct {
 	weights device.Buffer // what Weigh and its like fill; nil before
 	weighed bool          // the ballots of the rounds to come have weights
 	ballot  poll
+	args    kernels.TallyWeightedArgs // of the next launch; its weights are of a Round with weights alone
 
 	resident *resident // nil: a launch a round
 	close    []func() error
 }
 
-// poll is the part of a launch that Round and Groups have in common: the argument list, the round
-// word and the result.
+// poll is the part of a launch that Round, Groups and Merger have in common: the round word and the
+// result.
 type poll struct {
 	scratch, word device.Buffer
 	result        device.HostBuffer
-	words         []uint64 // the reply
-	values        []uint32 // of the last reply
-	record        bool     // the result is a record, whose words hold no sequence numbers but the first
-	args          []device.Arg
+	words         []uint64            // the reply
+	values        []uint32            // of the last reply
+	record        bool                // the result is a record, whose words hold no sequence numbers but the first
+	closed        *kernels.ClosedArgs // of the owner's arguments, which list appends
+	list          func(to []device.Arg) []device.Arg
+	args          []device.Arg // what list has appended
 	geometry      device.Geometry
-	at            int // index of the argument seen, behind which round and sequence stand
 	seen          uint64
 	sequence      uint32
 	unsure        bool // a launch may have closed a round that nobody has seen
@@ -124,16 +126,22 @@ func New(d device.Device, opts Options) (r *Round, err error) {
 			return r, err
 		}
 	}
-	r.ballot.args = []device.Arg{
-		{},
-		device.Uint64(0), device.Uint64(0), device.Uint32(uint32(opts.Candidates)), device.Ptr(r.ballot.scratch),
-		device.Uint32(0),
-	}
-	r.ballot.arguments(opts.Rule)
-	r.ballot.args = append(r.ballot.args, device.Mapped(r.ballot.result, 0, r.ballot.result.Size()))
-	r.ballot.record = opts.Weights != Unweighted
-	r.weighedArgs()
+	p := &r.ballot
+	r.args.Candidates, r.args.RuleArgs = uint32(opts.Candidates), rule(opts.Rule)
+	r.args.Priorities, r.args.Weights = device.Ptr(p.scratch), device.Ptr(p.scratch)
+	r.args.Result = device.Mapped(p.result, 0, p.result.Size())
+	p.launches(&r.args.ClosedArgs, func(to []device.Arg) []device.Arg { return r.list(&r.args, to) })
+	p.record = opts.Weights != Unweighted
 	return r, r.reside(d)
+}
+
+// list appends the arguments of a launch.
+func (r *Round) list(a *kernels.TallyWeightedArgs, to []device.Arg) []device.Arg {
+	if r.opts.Weights != Unweighted {
+		return a.AppendTo(to)
+	}
+	tally := kernels.TallyArgs{BallotsArgs: a.BallotsArgs, ClosedArgs: a.ClosedArgs, Result: a.Result}
+	return tally.AppendTo(to)
 }
 
 // alloc reserves memory and appends its Close to the list.
@@ -167,13 +175,15 @@ func (p *poll) open(d device.Device, counts int, closers *[]func() error) (err e
 	return nil
 }
 
-// arguments appends the arguments from rule to word.
-func (p *poll) arguments(r consensus.Rule) {
-	p.args = append(p.args, device.Uint32(uint32(r.Kind)), device.Uint32(uint32(r.Of)), device.Uint32(r.Quorum.Num),
-		device.Uint32(r.Quorum.Den))
-	p.at = len(p.args)
-	p.args = append(p.args, device.Uint64(0), device.Uint64(0), device.Uint32(0), device.Ptr(p.scratch),
-		device.Ptr(p.word))
+// launches sets which arguments launches have.
+func (p *poll) launches(closed *kernels.ClosedArgs, list func(to []device.Arg) []device.Arg) {
+	p.closed, p.list = closed, list
+	closed.Scratch, closed.Word = device.Ptr(p.scratch), device.Ptr(p.word)
+}
+
+// rule returns a rule as arguments.
+func rule(r consensus.Rule) kernels.RuleArgs {
+	return kernels.RuleArgs{Rule: uint32(r.Kind), OfAll: uint32(r.Of), Num: r.Quorum.Num, Den: r.Quorum.Den}
 }
 
 // hold launches one round and waits for its result. It fails with consensus.ErrRound when the round
@@ -189,8 +199,8 @@ func (p *poll) hold(ctx context.Context, s device.Stream, k device.Kernel, round
 		round = p.seen + 1
 	}
 	p.sequence++
-	p.args[p.at], p.args[p.at+1], p.args[p.at+2] = device.Uint64(p.seen), device.Uint64(round),
-		device.Uint32(p.sequence)
+	p.closed.Seen, p.closed.Round, p.closed.Sequence = p.seen, round, p.sequence
+	p.args = p.list(p.args[:0])
 	if err := s.Launch(k, p.geometry, p.args...); err != nil {
 		return fmt.Errorf("decide round %d: %w", round, err)
 	}
@@ -332,7 +342,7 @@ func (r *Round) Point(b device.Buffer, off int64, n int) error {
 	}
 	p := &r.ballot
 	p.n = n
-	p.args[0], p.args[1], p.args[2] = device.Ptr(b), device.Uint64(uint64(off)), device.Uint64(uint64(n))
+	r.args.Ballots, r.args.First, r.args.N = device.Ptr(b), uint64(off), uint64(n)
 	r.weighed = false
 	r.rank(device.Ptr(p.scratch), 0)
 	return nil
@@ -381,7 +391,7 @@ func (r *Round) PointPriorities(b device.Buffer, off int64) error {
 // rank sets the arguments of the priorities, and the launch shape to what must be read.
 func (r *Round) rank(priorities device.Arg, flags uint32) {
 	p := &r.ballot
-	p.args[4], p.args[5] = priorities, device.Uint32(flags)
+	r.args.Priorities, r.args.Flags = priorities, flags
 	p.geometry = r.opts.Geometry
 	if p.geometry == (device.Geometry{}) {
 		p.geometry = geometry(r.dev, r.bytes(p.n)+

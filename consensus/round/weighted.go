@@ -25,13 +25,6 @@ const (
 // bytes is the size of a weight.
 func (w Weights) bytes() int64 { return []int64{0, 1, 4, 4}[w] }
 
-// weighedArgs appends the argument of the weights.
-func (r *Round) weighedArgs() {
-	if r.opts.Weights != Unweighted {
-		r.ballot.args = append(r.ballot.args, device.Ptr(r.ballot.scratch))
-	}
-}
-
 // checkWeights refuses a decision about ballots without the weights that they are to have. No
 // ballots need none.
 func (r *Round) checkWeights() error {
@@ -87,8 +80,7 @@ func (r *Round) PointWeights(b device.Buffer, off int64) error {
 	if err := device.CheckRange("point at weights", off, n, b.Size()); err != nil {
 		return err
 	}
-	p := &r.ballot
-	p.args[len(p.args)-1] = device.Range(b, off, n)
+	r.args.Weights = device.Range(b, off, n)
 	r.weighed = true
 	return nil
 }

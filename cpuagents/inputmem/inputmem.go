@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Memory of a CPU agent, in bytes. See docs/rfcs/0023-memory-budget.md for the measurements.
+// Memory of a CPU agent, in bytes. See docs/rfcs/archive/0023-memory-budget.md for the measurements.
 const (
 	// restMemory is used by the program itself, the runtime, the connection and the push endpoint.
 	restMemory = 128 << 20

@@ -146,7 +146,7 @@ const most = 1 << 14
 
 // launch puts a kernel over n spans into the stream. It does nothing for no spans. A block works on
 // the spans from its index on in steps of the grid, so any grid serves any number of spans.
-func (s *Set) launch(name string, n int, args ...device.Arg) error {
+func (s *Set) launch(name string, n int, args []device.Arg) error {
 	if n == 0 {
 		return nil
 	}
@@ -261,8 +261,9 @@ func (s *Set) Stats(ctx context.Context) ([]Stats, error) {
 	out := s.plan(int64(8 * arrayset.StatsWords * len(spans)))
 	err := s.upload(t)
 	if err == nil {
-		err = s.launch(arrayset.Stats(s.e), len(spans), s.in(), s.arg(t.area), device.Uint32(uint32(len(spans))),
-			s.arg(out))
+		err = s.launch(arrayset.Stats(s.e), len(spans), arrayset.StatsArgs{
+			In: s.in(), Spans: s.arg(t.area), N: uint32(len(spans)), Out: s.arg(out),
+		}.Args())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reduce %d arrays of %s: %w", len(s.parts), s.e, err)
@@ -340,7 +341,9 @@ func (s *Set) Sums(ctx context.Context) ([]float64, error) {
 	in, name := s.in(), arrayset.Sum(s.e)
 	for _, l := range levels {
 		if err == nil {
-			err = s.launch(name, l.n, in, s.arg(l.table.area), device.Uint32(uint32(l.n)), s.arg(l.out))
+			err = s.launch(name, l.n, arrayset.SumArgs{
+				In: in, Spans: s.arg(l.table.area), N: uint32(l.n), Out: s.arg(l.out),
+			}.Args())
 		}
 		in, name = s.arg(l.out), arrayset.Sum(arrayset.F64)
 	}
@@ -395,8 +398,9 @@ func (s *Set) Histograms(ctx context.Context, bins []Bins) ([]Histogram, error) 
 		err = s.stream.Fill(s.mem, all.off, all.bytes, 0)
 	}
 	if err == nil {
-		err = s.launch(arrayset.Histogram(s.e), len(spans), s.in(), s.arg(t.area), device.Uint32(uint32(len(spans))),
-			s.arg(counts), s.arg(outside))
+		err = s.launch(arrayset.Histogram(s.e), len(spans), arrayset.HistogramArgs{
+			In: s.in(), Spans: s.arg(t.area), N: uint32(len(spans)), Counts: s.arg(counts), Outside: s.arg(outside),
+		}.Args())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("count %d arrays of %s: %w", len(s.parts), s.e, err)

@@ -74,13 +74,16 @@ func (s *Set) sort(ctx context.Context, descending []bool, order bool) ([]Sorted
 	if err := s.upload(tables...); err != nil {
 		return nil, err
 	}
-	count := device.Uint32(uint32(len(spans)))
-	if err := s.launch(arrayset.Keys(s.e), len(spans), s.in(), s.arg(tables[0].area), count, s.arg(m.keys[0]),
-		s.arg(m.order[0]), s.arg(tables[2].area)); err != nil {
+	keys, places, inMemory := s.arg(m.keys[0]), s.arg(m.order[0]), len(short)/arrayset.SpanWords
+	if err := s.launch(arrayset.Keys(s.e), len(spans), arrayset.KeysArgs{
+		In: s.in(), Spans: s.arg(tables[0].area), N: uint32(len(spans)), Keys: keys, Order: places,
+		Bits: s.arg(tables[2].area),
+	}.Args()); err != nil {
 		return nil, err
 	}
-	if err := s.launch(arrayset.SortSpans(s.e), len(short)/arrayset.SpanWords, s.arg(m.keys[0]), s.arg(m.order[0]),
-		s.arg(tables[1].area), device.Uint32(uint32(len(short)/arrayset.SpanWords))); err != nil {
+	if err := s.launch(arrayset.SortSpans(s.e), inMemory, arrayset.SortSpansArgs{
+		Keys: keys, Order: places, Spans: s.arg(tables[1].area), N: uint32(inMemory),
+	}.Args()); err != nil {
 		return nil, err
 	}
 	if len(long) > 0 {
@@ -94,8 +97,9 @@ func (s *Set) sort(ctx context.Context, descending []bool, order bool) ([]Sorted
 			}
 		}
 	}
-	if err := s.launch(arrayset.Gather(s.e), len(spans), s.in(), s.arg(m.order[0]), s.arg(tables[0].area), count,
-		s.arg(out)); err != nil {
+	if err := s.launch(arrayset.Gather(s.e), len(spans), arrayset.GatherArgs{
+		In: s.in(), Order: places, Spans: s.arg(tables[0].area), N: uint32(len(spans)), Out: s.arg(out),
+	}.Args()); err != nil {
 		return nil, err
 	}
 	return m.results(ctx, out, order)
@@ -137,24 +141,26 @@ func (m *sorting) radix(i int, differ uint64) error {
 	share := (n + int64(tiles) - 1) / int64(tiles)
 	part := func(a area, size int64) device.Arg { return m.arg(area{a.off + m.first[i]*size, n * size}) }
 	counts := area{m.counts.off, 4 * arrayset.Digits * int64(tiles)}
-	length, width, number := device.Uint64(uint64(n)), device.Uint64(uint64(share)), device.Uint32(uint32(tiles))
 	now := 0
 	for shift := range 8 * size {
 		if shift%8 != 0 || differ>>shift&0xff == 0 {
 			continue
 		}
-		by := device.Uint32(uint32(shift))
 		keys, order := part(m.keys[now], size), part(m.order[now], 4)
-		if err := m.launch(arrayset.CountDigits(m.e), tiles, keys, length, by, width, number,
-			m.arg(counts)); err != nil {
+		if err := m.launch(arrayset.CountDigits(m.e), tiles, arrayset.DigitsArgs{
+			Keys: keys, N: uint64(n), Shift: uint32(shift), Share: uint64(share), Tiles: uint32(tiles),
+			Counts: m.arg(counts),
+		}.Args()); err != nil {
 			return err
 		}
 		if err := m.starts(counts, tiles); err != nil {
 			return err
 		}
 		now = 1 - now
-		if err := m.launch(arrayset.Scatter(m.e), tiles, keys, order, length, by, width, number, m.arg(counts),
-			part(m.keys[now], size), part(m.order[now], 4)); err != nil {
+		if err := m.launch(arrayset.Scatter(m.e), tiles, arrayset.ScatterArgs{
+			Keys: keys, Order: order, N: uint64(n), Shift: uint32(shift), Share: uint64(share), Tiles: uint32(tiles),
+			Starts: m.arg(counts), KeysOut: part(m.keys[now], size), OrderOut: part(m.order[now], 4),
+		}.Args()); err != nil {
 			return err
 		}
 	}
@@ -171,6 +177,7 @@ func (m *sorting) starts(counts area, tiles int) error {
 	if err != nil {
 		return err
 	}
-	return m.stream.Launch(k, device.Geometry{Grid: 1, Block: 1024}, m.arg(counts),
-		device.Uint32(uint32(arrayset.Digits*tiles)))
+	return m.stream.Launch(k, device.Geometry{Grid: 1, Block: 1024}, arrayset.StartsArgs{
+		Counts: m.arg(counts), N: uint32(arrayset.Digits * tiles),
+	}.Args()...)
 }

@@ -44,9 +44,8 @@ type Param struct {
 // Float32.
 type Arg struct {
 	kind Kind
-	bits uint64
-	mem  Sized // a Buffer or a HostBuffer
-	off  int64
+	mem  Sized // a Buffer or a HostBuffer; nil of a scalar
+	off  int64 // in the memory; the bits of a scalar
 	n    int64 // bytes from off on; -1: to the end
 }
 
@@ -73,30 +72,35 @@ func Range(b Buffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: b, of
 func Mapped(h HostBuffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: h, off: off, n: n} }
 
 // Uint32 passes an unsigned 32-bit integer.
-func Uint32(v uint32) Arg { return Arg{kind: KindUint32, bits: uint64(v)} }
+func Uint32(v uint32) Arg { return Arg{kind: KindUint32, off: int64(v)} }
 
-// Bit passes an unsigned 32-bit integer: 1 for true, and 0 for false.
-func Bit(on bool) Arg {
+// Bit returns 1 for true, and 0 for false.
+func Bit(on bool) uint32 {
 	if on {
-		return Uint32(1)
+		return 1
 	}
-	return Uint32(0)
+	return 0
 }
 
 // Int32 passes a signed 32-bit integer.
-func Int32(v int32) Arg { return Arg{kind: KindInt32, bits: uint64(uint32(v))} }
+func Int32(v int32) Arg { return Arg{kind: KindInt32, off: int64(uint32(v))} }
 
 // Uint64 passes an unsigned 64-bit integer.
-func Uint64(v uint64) Arg { return Arg{kind: KindUint64, bits: v} }
+func Uint64(v uint64) Arg { return Arg{kind: KindUint64, off: int64(v)} }
 
 // Float32 passes a float.
-func Float32(v float32) Arg { return Arg{kind: KindFloat32, bits: uint64(math.Float32bits(v))} }
+func Float32(v float32) Arg { return Arg{kind: KindFloat32, off: int64(math.Float32bits(v))} }
 
 // Kind is the type of the argument; 0 for the zero Arg, which no signature accepts.
 func (a Arg) Kind() Kind { return a.kind }
 
 // Bits is a scalar's bit pattern in the low bytes.
-func (a Arg) Bits() uint64 { return a.bits }
+func (a Arg) Bits() uint64 {
+	if a.kind == KindBuffer {
+		return 0
+	}
+	return uint64(a.off)
+}
 
 // Memory is the Buffer or the HostBuffer of a KindBuffer argument, nil otherwise.
 func (a Arg) Memory() Sized { return a.mem }

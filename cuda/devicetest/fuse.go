@@ -14,11 +14,11 @@ import (
 // their blocks finish; settle sorts them before the comparison.
 func fuseCaseOf(kernel string) testCase {
 	settle := func(before []param, after [][]byte) {
-		var was [][]byte
+		f := launches.Fuse{Kernel: kernel}
 		for _, p := range before {
-			was = append(was, p.mem)
+			f.Params = append(f.Params, launches.Param{Mem: p.mem, Arg: p.arg})
 		}
-		launches.SettleFuse(kernel, was, after)
+		f.Settle(after)
 	}
 	return testCase{
 		compiled: true, settle: settle,

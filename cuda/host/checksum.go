@@ -3,16 +3,17 @@ package host
 import (
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 func init() { twin.Register("checksum", checksum) }
 
 // checksum is the twin of checksum.cu: each block adds its share of the words. The sum does not
 // depend on the order of blocks and words, but on the place of each word.
-func checksum(b *twin.Block) {
-	data, n, sum := twin.Mem[uint8](b, 0), b.Uint64(1), twin.Mem[uint64](b, 2)
-	words := twin.Mem[uint64](b, 0)
+func checksum(b *twin.Block, a *kernels.ChecksumBound) {
+	data, n, words := a.Data, a.N, device.Of[uint64](a.Data)
 	var acc uint64
 	lo, hi := b.Part(n / 8)
 	for i, w := range words[lo:hi] {
@@ -28,7 +29,7 @@ func checksum(b *twin.Block) {
 		}
 		acc += checksumMix(n, ^uint64(0)-1)
 	}
-	atomic.AddUint64(&sum[0], acc)
+	atomic.AddUint64(&a.Sum[0], acc)
 }
 
 // checksumMix is the finalizer of SplitMix64 over a word and its position.

@@ -178,11 +178,11 @@ func (d *Device) Kernel(name string) (device.Kernel, error) {
 	if !ok {
 		return nil, fmt.Errorf("kernel %q is not in the set: %w", name, device.ErrNotSupported)
 	}
-	fn := twin.Lookup(name)
-	if fn == nil {
+	of := twin.Lookup(name)
+	if of == nil {
 		return nil, fmt.Errorf("kernel %q has no twin on the host device: %w", name, device.ErrNotSupported)
 	}
-	return &kernel{dev: d, name: name, sig: src.Params, fn: fn, src: src}, nil
+	return &kernel{dev: d, name: name, sig: src.Params, twin: of, src: src}, nil
 }
 
 // Compile fails, because the host does not run CUDA C++: with device.ErrInvalidArgument for a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 func init() {
@@ -24,24 +25,23 @@ func storeBF16(v float32) uint16 { return device.ToBF16(v) }
 
 // gemm returns the twin of the kernels of gemm.cuh for element types: each block computes its share
 // of the elements, in the plainest way. Stream.Gemm uses gonum instead.
-func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) twin.Func {
-	return func(blk *twin.Block) {
-		a, b, c := twin.Mem[E](blk, 0), twin.Mem[E](blk, 1), twin.Mem[O](blk, 2)
-		m, n, k := uint64(blk.Uint32(3)), uint64(blk.Uint32(4)), uint64(blk.Uint32(5))
-		aRow, aCol, bRow, bCol, cRow := blk.Uint64(6), blk.Uint64(7), blk.Uint64(8), blk.Uint64(9), blk.Uint64(10)
-		alpha, beta := blk.Float32(11), blk.Float32(12)
+func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O,
+	old func(O) float32,
+) func(*twin.Block, *kernels.ProductBound) {
+	return func(blk *twin.Block, p *kernels.ProductBound) {
+		a, b, c, n := device.Of[E](p.A), device.Of[E](p.B), device.Of[O](p.C), uint64(p.N)
 		// Element e of the result is in row e/n and column e%n, whatever the strides are.
-		lo, hi := blk.Part(m * n)
+		lo, hi := blk.Part(uint64(p.M) * n)
 		for e := lo; e < hi; e++ {
 			i, j := e/n, e%n
 			var sum float32
-			for l := range k {
-				sum += get(a[i*aRow+l*aCol]) * get(b[l*bRow+j*bCol])
+			for l := range uint64(p.K) {
+				sum += get(a[i*p.ARow+l*p.ACol]) * get(b[l*p.BRow+j*p.BCol])
 			}
-			sum *= alpha
-			at := i*cRow + j
-			if beta != 0 { // with 0, what c has is not read: it may be anything
-				sum += beta * old(c[at])
+			sum *= p.Alpha
+			at := i*p.CRow + j
+			if p.Beta != 0 { // with 0, what c has is not read: it may be anything
+				sum += p.Beta * old(c[at])
 			}
 			c[at] = put(sum)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,8 +28,22 @@ func open(t *testing.T, opts Options) *Device {
 	return d
 }
 
-// launchTwin runs fn as a kernel of one buffer argument.
-func launchTwin(t *testing.T, d *Device, fn twin.Func, mem device.Buffer, grid int) error {
+// words is the argument of a kernel for tests.
+type words []uint32
+
+func (*words) Signature() []device.Param {
+	return []device.Param{{Name: "mem", Kind: device.KindBuffer}}
+}
+func (w *words) Bind(values []kernels.Value) { *w = device.Of[uint32](values[0].Mem) }
+
+// testKernel is a kernel that does the work of fn.
+func testKernel(d *Device, fn func(b *twin.Block, w *words)) *kernel {
+	of := twin.Of(fn)
+	return &kernel{dev: d, name: "test", sig: of.Params, twin: of}
+}
+
+// launchTwin runs fn as a kernel.
+func launchTwin(t *testing.T, d *Device, fn func(b *twin.Block, w *words), mem device.Buffer, grid int) error {
 	t.Helper()
 	s, err := d.NewStream()
 	if err != nil {
@@ -39,8 +54,7 @@ func launchTwin(t *testing.T, d *Device, fn twin.Func, mem device.Buffer, grid i
 			t.Errorf("an error that Sync has returned comes again: %v", err)
 		}
 	}()
-	k := &kernel{dev: d, name: "test", sig: []device.Param{{Name: "mem", Kind: device.KindBuffer}}, fn: fn}
-	if err := s.Launch(k, device.Geometry{Grid: grid, Block: 1}, device.Ptr(mem)); err != nil {
+	if err := s.Launch(testKernel(d, fn), device.Geometry{Grid: grid, Block: 1}, device.Ptr(mem)); err != nil {
 		t.Fatal(err)
 	}
 	return s.Sync(context.Background())
@@ -60,7 +74,7 @@ func TestEveryBlockRunsOnce(t *testing.T) {
 			err = launchTwin(
 				t,
 				d,
-				func(b *twin.Block) { atomic.AddUint32(&twin.Mem[uint32](b, 0)[b.Index], 1) },
+				func(b *twin.Block, w *words) { atomic.AddUint32(&(*w)[b.Index], 1) },
 				mem,
 				grid,
 			)
@@ -96,7 +110,7 @@ func TestPanicIsSticky(t *testing.T) {
 	}
 	for i := range 2 {
 		if i == 0 {
-			err = launchTwin(t, d, func(b *twin.Block) { twin.Mem[uint32](b, 0)[b.Index]++ }, mem, 1000)
+			err = launchTwin(t, d, func(b *twin.Block, w *words) { (*w)[b.Index]++ }, mem, 1000)
 		} else {
 			err = mem.Write(0, []byte{1})
 		}
@@ -132,10 +146,7 @@ func TestSyncHonoursContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := make(chan struct{})
-	k := &kernel{
-		dev: d, name: "wait", sig: []device.Param{{Name: "mem", Kind: device.KindBuffer}},
-		fn: func(*twin.Block) { <-release },
-	}
+	k := testKernel(d, func(*twin.Block, *words) { <-release })
 	if err := s.Launch(k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(mem)); err != nil {
 		t.Fatal(err)
 	}

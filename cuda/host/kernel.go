@@ -20,7 +20,7 @@ type kernel struct {
 	dev  *Device
 	name string
 	sig  []device.Param
-	fn   twin.Func
+	twin *twin.Twin
 	src  kernels.Source // for the limits of its shape
 }
 

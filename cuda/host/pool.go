@@ -62,8 +62,7 @@ func (p *pool) run(g *grid) *failure {
 // launch is over when done has reached blocks.
 type grid struct {
 	kernel          string // the name, for errors
-	fn              twin.Func
-	args            []twin.Argument
+	launch          twin.Launch
 	blocks, threads int
 
 	chunk    int64         // how many blocks a worker takes at a time
@@ -104,7 +103,7 @@ func (g *grid) work() {
 // blocksOf runs the blocks [first, end). A panic of the twin becomes the failure of the launch. The
 // first failure of a launch counts, and blocks that run at that time still end.
 func (g *grid) blocksOf(first, end int64) {
-	b := twin.Block{Grid: g.blocks, Threads: g.threads, Args: g.args}
+	b := twin.Block{Grid: g.blocks, Threads: g.threads}
 	defer func() {
 		if r := recover(); r != nil {
 			err := fmt.Errorf("kernel %s: block %d of %d: %v: %w", g.kernel, b.Index, g.blocks, r, device.ErrSticky)
@@ -117,6 +116,6 @@ func (g *grid) blocksOf(first, end int64) {
 	}()
 	for i := first; i < end; i++ {
 		b.Index = int(i)
-		g.fn(&b)
+		g.launch.Run(&b)
 	}
 }

@@ -11,7 +11,7 @@ import (
 func init() { twin.Register("raster", raster) }
 
 // rasterVar is the variable that raster reads, with the places of its elements; see
-// kernels.RasterParams. It reads the memory of the pages and changes nothing.
+// kernels.RasterArgs. It reads the memory of the pages and changes nothing.
 type rasterVar struct {
 	mem []byte // all frames, one behind the other
 	// Both are in bytes: the size of a frame, and where the variable begins in each.
@@ -30,22 +30,21 @@ type rasterVar struct {
 
 // raster is the twin of raster.cu: a block makes a share of the cells. The sums of 32 lanes are
 // added in the order of the kernel.
-func raster(b *twin.Block) {
+func raster(b *twin.Block, a *kernels.RasterBound) {
 	v := rasterVar{
-		mem: twin.Mem[uint8](b, 0), pageBytes: b.Uint64(1), frames: twin.Mem[uint32](b, 2),
-		offset: uint64(b.Uint32(3)), units: b.Uint32(4), width: b.Uint32(5), together: b.Uint32(6) != 0,
-		elem: kernels.Elem(b.Uint32(7)), first: b.Uint32(8), count: b.Uint32(9), votes: b.Uint32(10) != 0,
+		mem: a.Pages, pageBytes: a.PageBytes, frames: a.Frames, offset: uint64(a.Offset), units: a.Units,
+		width: a.Width, together: a.Together != 0, elem: kernels.Elem(a.Elem), first: a.First, count: a.Count,
+		votes: a.Votes != 0,
 	}
 	v.floats, v.words = device.Of[float32](v.mem), device.Of[uint32](v.mem)
 	v.longs, v.halves = device.Of[uint64](v.mem), device.Of[uint16](v.mem)
-	n, per, begin, cells := uint64(b.Uint32(11)), uint64(b.Uint32(12)), uint64(b.Uint32(13)), uint64(b.Uint32(14))
-	values, counts := twin.Mem[float32](b, 15), twin.Mem[uint32](b, 16)
+	n, per, begin, cells, values := uint64(a.N), uint64(a.Per), uint64(a.Begin), uint64(a.Cells), a.Values
 	// Cells are independent of each other, so blocks share them in any way.
 	lo, hi := b.Part(cells)
 	for cell := lo; cell < hi; cell++ {
 		from := (begin + cell) * per
 		mean, least, most, counted := v.cell(from, min(from+per, n))
-		values[cell], values[cells+cell], values[2*cells+cell], counts[cell] = mean, least, most, counted
+		values[cell], values[cells+cell], values[2*cells+cell], a.Counts[cell] = mean, least, most, counted
 	}
 }
 

@@ -1,7 +1,6 @@
 package host_test
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,19 +25,13 @@ func TestRasterOnTheCPU(t *testing.T) {
 	for range testlong.Of(60, 15) {
 		c := launches.RandomRaster(r, []int{0, 1, 31, 32, 33, 300, 4000}[r.IntN(7)])
 		all := c.Params()
-		params := make([]emulation.Param, len(all))
-		for i, p := range all {
-			params[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
-		}
 		threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
-		after, err := emulation.Launch(t, program, params, threads, blocks)
-		if err != nil {
-			t.Fatalf("%v: %v", c, err)
+		after, err := launches.Emulate(t, program, all, threads, blocks)
+		if err == nil {
+			err = launches.Compare("raster", after, all)
 		}
-		for i, p := range all {
-			if p.Arg.Kind() == 0 && !bytes.Equal(after[i], p.Want) {
-				t.Fatalf("%v, %d threads, %d blocks: parameter %d is not as wanted", c, threads, blocks, i)
-			}
+		if err != nil {
+			t.Fatalf("%v, %d threads, %d blocks: %v", c, threads, blocks, err)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // depth is the number of operations that a stream holds before calls wait: about that of a CUDA
@@ -85,6 +85,13 @@ func (s *stream) put(op string, work step, mem ...device.Sized) error {
 	return nil
 }
 
+// capturing reports whether put records. No other goroutine uses the stream while it does.
+func (s *stream) capturing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recording != nil
+}
+
 // queueOp queues an operation that cannot be captured.
 func (s *stream) queueOp(ctx context.Context, op string, o operation) error {
 	s.mu.Lock()
@@ -147,11 +154,14 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	}
 	// The memory is looked up now, so that a buffer which is closed later stays usable for this
 	// launch.
-	bound := make([]twin.Argument, len(args))
-	var used []device.Sized
+	values := scratch.Get().(*[]kernels.Value)
+	defer scratch.Put(values)
+	*values = append((*values)[:0], make([]kernels.Value, len(args))...)
+	var used []device.Sized // by a graph
+	captured := s.capturing()
 	for i, a := range args {
 		if a.Kind() != device.KindBuffer {
-			bound[i] = twin.Argument{Bits: a.Bits()}
+			(*values)[i].Bits = a.Bits()
 			continue
 		}
 		off, n := a.Span()
@@ -159,13 +169,20 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 		if err != nil {
 			return fmt.Errorf("launch %s: argument %d (%s): %w", hk.name, i, hk.sig[i].Name, err)
 		}
-		bound[i] = twin.Argument{Mem: mem}
-		used = append(used, a.Memory())
+		(*values)[i].Mem = mem
+		if captured {
+			used = append(used, a.Memory())
+		}
 	}
+	work := hk.twin.Bind(*values)
+	clear(*values)
 	return s.put("launch "+hk.name, func() *failure {
-		return s.dev.pool.run(&grid{kernel: hk.name, fn: hk.fn, args: bound, blocks: g.Grid, threads: g.Block})
+		return s.dev.pool.run(&grid{kernel: hk.name, launch: work, blocks: g.Grid, threads: g.Block})
 	}, used...)
 }
+
+// scratch has lists of arguments for launches, which need them until they are bound.
+var scratch = sync.Pool{New: func() any { return new([]kernels.Value) }}
 
 // Sync waits for all work that is queued so far, or for the end of ctx, and returns the error of a
 // broken device.

@@ -1,5 +1,5 @@
 // agent_learn merges values into the copies of knowledge nodes that groups have, so that the agents hear them in the
-// next tick; see kernels.LearnParams.
+// next tick; see kernels.AgentLearnArgs.
 #include "agents.cuh"
 
 extern "C" __global__ void agent_learn(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames,

@@ -1,4 +1,4 @@
-// agent_nodes updates knowledge nodes by the sums of their agents; see kernels.NodesParams.
+// agent_nodes updates knowledge nodes by the sums of their agents; see kernels.AgentNodesArgs.
 #include "agent_node.cuh"
 
 extern "C" __global__ void agent_nodes(const unsigned long long *totals, unsigned nodes, unsigned width, unsigned turn,

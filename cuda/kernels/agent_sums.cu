@@ -1,5 +1,5 @@
 // agent_sums adds up the embeddings of agents, run by run, in the order of the agents of each; see
-// kernels.AgentSumsParams. A thread has a run: its sums stay in registers, nothing is exchanged, and rows of several
+// kernels.AgentSumsArgs. A thread has a run: its sums stay in registers, nothing is exchanged, and rows of several
 // agents are on their way at once, since what must not be added is read all the same.
 #include "agents.cuh"
 

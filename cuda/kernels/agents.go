@@ -3,8 +3,6 @@ package kernels
 import (
 	"fmt"
 	"strings"
-
-	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
 // Agent-addressed swarms: an observation is for one agent, which has inputs of its own, holds the
@@ -49,7 +47,7 @@ const (
 	AgentMergeMean = iota // their mean
 	AgentMergeMax         // the largest of each
 	AgentMergeEMA         // the node moves to their mean by a rate
-	// their mean, where the weight of each falls with its distance to the node; see ToldParams
+	// their mean, where the weight of each falls with its distance to the node; see ToldArgs
 	AgentMergeAttention
 )
 
@@ -69,7 +67,7 @@ const (
 	AgentFarthest   float32 = 16
 )
 
-// Flags of NodesParams.
+// Flags of AgentNodesArgs.
 const (
 	AgentNodeMerged  = 1 << iota // the node was updated
 	AgentNodeLearned             // it has learned since the last tick, which keeps it
@@ -93,13 +91,13 @@ const (
 	AgentGRUBlocks = 4
 )
 
-// AgentHostBit is the bit of an entry of frames that says of a launch of StepParams and
-// DecideParams that the frame is one in host memory. Ticks know frames on the device only, and so
-// do launches of AgentSumsParams, to which it says that the page is nowhere.
+// AgentHostBit is the bit of an entry of frames that says of a launch of StepArgs and
+// StepDecideArgs that the frame is one in host memory. Ticks know frames on the device only, and so
+// do launches of AgentSumsArgs, to which it says that the page is nowhere.
 const AgentHostBit = 31
 
-// AgentHeaded in place of a number of observations says that it stands in the head of StepParams
-// and DecideParams, and the sequence number behind it: a launch that is recorded and replayed has
+// AgentHeaded in place of a number of observations says that it stands in the head of StepArgs
+// and StepDecideArgs, and the sequence number behind it: a launch that is recorded and replayed has
 // the same arguments each time.
 const AgentHeaded = 1<<32 - 1
 
@@ -185,80 +183,58 @@ func AgentGRUName(what string, class int, elem Elem) string {
 	return fmt.Sprintf("gru_%s_h%d_%s", what, class, of)
 }
 
-// TickParams is the signature of the kernels that step all agents of some pages of a swarm a number
+// TickArgs are the arguments of the kernels that step all agents of some pages of a swarm a number
 // of times, driven by the inputs that they hold, and count the last votes of their groups and of
 // the swarm. State is read and written once, whatever the number; it is that of as many launches of
 // one step. The result has the tally only of a launch that publishes it. One launch at a time works
 // on a swarm.
-var TickParams = append(agentParams[:len(agentParams):len(agentParams)],
-	device.Param{Name: "first", Kind: device.KindUint32},     // of the pages
-	device.Param{Name: "count", Kind: device.KindUint32},     // of the pages, all of which the swarm has
-	device.Param{Name: "steps", Kind: device.KindUint32},     // 1 or more
-	device.Param{Name: "tally", Kind: device.KindUint32},     // AgentTickSilent and so on
-	device.Param{Name: "decisions", Kind: device.KindBuffer}, // out uint8[groups]: the winner of each, or AgentNoVote
-	device.Param{Name: "scratch", Kind: device.KindBuffer},   // in and out uint64[AgentScratch]
-	device.Param{Name: "sequence", Kind: device.KindUint32},  // not 0: what the result begins with when it is whole
-	device.Param{Name: "result", Kind: device.KindBuffer},    // out uint64[AgentResultWords]
-)
+//
+//   - first: of the pages
+//   - count: of the pages, all of which the swarm has
+//   - steps: 1 or more
+//   - tally: AgentTickSilent and so on
+//   - decisions: out uint8[groups]: the winner of each, or AgentNoVote
+//   - scratch: in and out uint64[AgentScratch]
+//   - sequence: not 0: what the result begins with when it is whole
+//   - result: out uint64[AgentResultWords]
 
-// StepParams is the signature of the kernels that step the agents addressed, no agent more than
+// StepArgs are the arguments of the kernels that step the agents addressed, no agent more than
 // once in a launch. Groups have their decisions by step_decide, which is put into the stream behind
 // it.
-var StepParams = append(agentParams[:len(agentParams):len(agentParams)],
-	device.Param{Name: "agents", Kind: device.KindBuffer}, // uint32[n]
-	device.Param{Name: "inputs", Kind: device.KindBuffer}, // float32[n][I]
-	device.Param{Name: "n", Kind: device.KindUint32},
-	// out uint8[n]: a candidate, or AgentNoVote of what is refused
-	device.Param{Name: "votes", Kind: device.KindBuffer},
-	device.Param{Name: "scratch", Kind: device.KindBuffer},
-	// frames in host memory, of page_bytes each; any memory if no entry says AgentHostBit
-	device.Param{Name: "host", Kind: device.KindBuffer},
-	// uint32[2]: n and sequence where n is AgentHeaded; else any memory
-	device.Param{Name: "head", Kind: device.KindBuffer},
-)
+//
+//   - agents: uint32[count]
+//   - inputs: float32[count][I]
+//   - votes: out uint8[count]: a candidate, or AgentNoVote of what is refused
+//   - host: frames in host memory, of page_bytes each; any memory if no entry says
+//     AgentHostBit
+//   - head: uint32[2]: count and sequence where count is AgentHeaded; else any memory
 
-// DecideParams is the signature of step_decide.
-var DecideParams = []device.Param{
-	{Name: "pages", Kind: device.KindBuffer},
-	{Name: "page_bytes", Kind: device.KindUint64},
-	{Name: "frames", Kind: device.KindBuffer},
-	{Name: "layout", Kind: device.KindBuffer},
-	{Name: "params", Kind: device.KindBuffer},
-	{Name: "groups", Kind: device.KindUint32},
-	{Name: "agents", Kind: device.KindBuffer}, // those of the step
-	{Name: "votes", Kind: device.KindBuffer},  // which it has stored
-	{Name: "n", Kind: device.KindUint32},
-	// in and out uint32[groups]: the last sequence number that touched each
-	{Name: "stamps", Kind: device.KindBuffer},
-	// out uint8[n]: what the group of the agent decides now, or AgentNoVote
-	{Name: "decisions", Kind: device.KindBuffer},
-	{Name: "scratch", Kind: device.KindBuffer},
-	{Name: "sequence", Kind: device.KindUint32}, // not 0, and in no stamp
-	{Name: "result", Kind: device.KindBuffer},
-	{Name: "host", Kind: device.KindBuffer}, // as of the step, and head
-	{Name: "head", Kind: device.KindBuffer},
-}
+// StepDecideArgs are the arguments of step_decide.
+//
+//   - agents: those of the step
+//   - votes: which it has stored
+//   - stamps: in and out uint32[groups]: the last sequence number that touched each
+//   - decisions: out uint8[count]: what the group of the agent decides now, or AgentNoVote
+//   - number: the sequence number, not 0, and in no stamp
+//   - host: as of the step, and head
 
-// AgentSumsParams is the signature of agent_sums: to each of n sums it adds the embeddings of a run
+// AgentSumsArgs are the arguments of agent_sums: to each of n sums it adds the embeddings of a run
 // of agents, in the order of the run, one by one in float32. An embedding is the first width
 // elements that a variable has of an agent, all of a leaky's potential and the first half of a
 // gru's row. Left out are agents of a page whose entry has AgentHostBit, agents that have never
 // stepped, and embeddings with a NaN or an infinity.
-var AgentSumsParams = append(DecideParams[:6:6],
-	device.Param{Name: "variable", Kind: device.KindUint32}, // of the layout
-	device.Param{Name: "width", Kind: device.KindUint32},    // 1 of leaky, 8, 16 or 32 of gru
-	device.Param{Name: "bf16", Kind: device.KindUint32},     // 1: elements are bf16; 0: float32
-	device.Param{Name: "order", Kind: device.KindBuffer},    // uint32: agents, where ordered
-	// 1: the agents of a run stand in order; 0: they have consecutive ids
-	device.Param{Name: "ordered", Kind: device.KindUint32},
-	// uint32[n][2]: first place in order, or first agent, and how many; there are all of these
-	device.Param{Name: "runs", Kind: device.KindBuffer},
-	device.Param{Name: "n", Kind: device.KindUint32},
-	device.Param{Name: "sums", Kind: device.KindBuffer},   // in and out float32[n][width]
-	device.Param{Name: "counts", Kind: device.KindBuffer}, // out uint32[n]: agents that were added
-)
+//
+//   - variable: of the layout
+//   - width: 1 of leaky, 8, 16 or 32 of gru
+//   - bf16: 1: elements are bf16; 0: float32
+//   - order: uint32: agents, where ordered
+//   - ordered: 1: the agents of a run stand in order; 0: they have consecutive ids
+//   - runs: uint32[n][2]: first place in order, or first agent, and how many; there are all
+//     of these
+//   - sums: in and out float32[n][width]
+//   - counts: out uint32[n]: agents that were added
 
-// ToldParams is the signature of the kernels that step all agents of some pages of a gru that hear
+// ToldArgs are the arguments of the kernels that step all agents of some pages of a gru that hear
 // their group, once. Before the step, a kernel updates the node of each group by the units of its agents
 // that have stepped and are finite, as integers of 2^-14. The agents then hear, in place of some of the
 // inputs that they hold, (c+1)/C for a decision of their group for candidate c, 0 for none, and the
@@ -270,7 +246,7 @@ var AgentSumsParams = append(DecideParams[:6:6],
 // up the units of its pages, and changes nothing else.
 //
 // By vote and by key, each agent has a node of its own choice. Groups have copies of nodes as above, and
-// values has what agents hear in this step, which NodesParams has made of the same sums. An agent without a
+// values has what agents hear in this step, which AgentNodesArgs has made of the same sums. An agent without a
 // vote hears 0 by vote.
 //
 // AgentMergeAttention is a mean with weights, of nodes that have totals. With the units u of an agent and
@@ -282,56 +258,41 @@ var AgentSumsParams = append(DecideParams[:6:6],
 // Nothing overflows: of 8 units, d is at most 8 * 2^12 * 2^15 = 2^30. A product of weight and unit is at
 // most 2^30, and that of 2^32 agents 2^62. A block adds the low 16 bits of products and the rest apart, for
 // less than 2^15 agents before it adds both to totals: each fits 31 bits, and so does the sum of weights.
-var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
-	device.Param{Name: "decision", Kind: device.KindUint32}, // its input, from 1 on; 0: it is not heard
-	device.Param{Name: "node", Kind: device.KindUint32},     // its first input, from 1 on; 0: there are no nodes
-	device.Param{Name: "width", Kind: device.KindUint32},    // units of a node, 1 to AgentMostNode
-	device.Param{Name: "merge", Kind: device.KindUint32},    // AgentMergeMean and so on
-	// the bits of a float32: of AgentMergeEMA and AgentMergeAttention
-	device.Param{Name: "rate", Kind: device.KindUint32},
-	// in and out int32[groups][AgentMostNode+1], if AgentKeeps: the sums of units, or the largest of each,
-	// for the next tick, and behind them the number of agents, -1 where a unit is not finite; else any memory
-	device.Param{Name: "sums", Kind: device.KindBuffer},
-	device.Param{Name: "fresh", Kind: device.KindUint32}, // 1: sums is of the present state of the pages
-	device.Param{Name: "nodes", Kind: device.KindUint32}, // of several groups each; 0: each group has one
-	// in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the largest of each plus 2^14,
-	// and behind them the number of agents or the sum of their weights; a step adds those after it to the
-	// next entry, and clears the third; if nodes is 0, any memory
-	device.Param{Name: "totals", Kind: device.KindBuffer},
-	device.Param{Name: "turn", Kind: device.KindUint32},
-	// uint32[groups]: the node of each, in order, of which it has a copy
-	device.Param{Name: "node_of", Kind: device.KindBuffer},
-	device.Param{Name: "by", Kind: device.KindUint32},     // AgentByGroup and so on; by others there are nodes
-	device.Param{Name: "values", Kind: device.KindBuffer}, // float32[nodes][width], by vote and key; else any memory
-)
+//
+//   - decision: its input, from 1 on; 0: it is not heard
+//   - node: its first input, from 1 on; 0: there are no nodes
+//   - width: units of a node, 1 to AgentMostNode
+//   - merge: AgentMergeMean and so on
+//   - rate: the bits of a float32: of AgentMergeEMA and AgentMergeAttention
+//   - sums: in and out int32[groups][AgentMostNode+1], if AgentKeeps: the sums of units, or
+//     the largest of each, for the next tick, and behind them the number of agents, -1
+//     where a unit is not finite; else any memory
+//   - fresh: 1: sums is of the present state of the pages
+//   - nodes: of several groups each; 0: each group has one
+//   - totals: in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the
+//     largest of each plus 2^14, and behind them the number of agents or the sum of their
+//     weights; a step adds those after it to the next entry, and clears the third; if nodes
+//     is 0, any memory
+//   - node_of: uint32[groups]: the node of each, in order, of which it has a copy
+//   - by: AgentByGroup and so on; by others there are nodes
+//   - values: float32[nodes][width], by vote and key; else any memory
 
-// NodesParams is the signature of agent_nodes, which updates the values of nodes by vote and by key before
-// a step, as ToldParams updates their copies.
-var NodesParams = []device.Param{
-	{Name: "totals", Kind: device.KindBuffer}, // as of ToldParams
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "width", Kind: device.KindUint32},
-	{Name: "turn", Kind: device.KindUint32},
-	{Name: "merge", Kind: device.KindUint32},
-	{Name: "rate", Kind: device.KindUint32},
-	{Name: "values", Kind: device.KindBuffer}, // in and out float32[nodes][width]
-	{Name: "flags", Kind: device.KindBuffer},  // in and out uint32[nodes]: AgentNodeMerged and so on
-}
+// AgentNodesArgs are the arguments of agent_nodes, which updates the values of nodes by vote and by key before
+// a step, as ToldArgs updates their copies.
+//
+//   - totals: as of ToldArgs
+//   - values: in and out float32[nodes][width]
+//   - flags: in and out uint32[nodes]: AgentNodeMerged and so on
 
-// LearnParams is the signature of agent_learn, which merges values into the copies of nodes that groups
+// AgentLearnArgs are the arguments of agent_learn, which merges values into the copies of nodes that groups
 // have. A node that was never updated, or that is replaced, takes the values; a mean becomes the mean of
 // node and values.
-var LearnParams = append(DecideParams[:6:6],
-	// uint32[n][4]: page, first slot, slots, number of the row of values
-	device.Param{Name: "runs", Kind: device.KindBuffer},
-	device.Param{Name: "n", Kind: device.KindUint32},
-	device.Param{Name: "values", Kind: device.KindBuffer}, // float32[][width]
-	device.Param{Name: "width", Kind: device.KindUint32},
-	device.Param{Name: "merge", Kind: device.KindUint32},
-	device.Param{Name: "rate", Kind: device.KindUint32},    // the bits of a float32, for AgentMergeEMA
-	device.Param{Name: "replace", Kind: device.KindUint32}, // 1: values replace nodes
-	device.Param{Name: "host", Kind: device.KindBuffer},    // as of StepParams
-)
+//
+//   - runs: uint32[n][4]: page, first slot, slots, number of the row of values
+//   - values: float32[][width]
+//   - rate: the bits of a float32, for AgentMergeEMA
+//   - replace: 1: values replace nodes
+//   - host: as of StepArgs
 
 // AgentLines is the most nodes by key that a block of a tick adds up in memory that each block has. For more
 // it takes AgentPool bytes of a launch; without those its agents add themselves to totals one by one.
@@ -370,71 +331,58 @@ func AgentToldBlocks(class, pool, major, minor int) int {
 // steps such a group alone.
 func AgentKeeps(agents int) bool { return agents >= AgentSpan && agents%4 == 0 }
 
-var agentParams = []device.Param{
-	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
-	{Name: "page_bytes", Kind: device.KindUint64},
-	// uint32 by page of the swarm: its frame, of pages that the launch has to do with
-	{Name: "frames", Kind: device.KindBuffer},
-	{Name: "layout", Kind: device.KindBuffer},  // uint32: Layout.Table
-	{Name: "params", Kind: device.KindBuffer},  // uint32[AgentWords]
-	{Name: "weights", Kind: device.KindBuffer}, // uint32[AgentGRUTable]; of leaky not looked at
-	{Name: "groups", Kind: device.KindUint32},  // of the swarm, in ceil(groups/slots) pages
-}
+// PagedArgs are the arguments of kernels about the pages of a swarm. Behind them, ticks and steps have a
+// table, uint32[AgentGRUTable], which leaky does not read, and all have the groups of the swarm, which are
+// in ceil(groups/slots) pages.
+//
+//   - pages: frames of page_bytes each
+//   - frames: uint32 by page of the swarm: its frame, of pages that the launch has to do
+//     with
+//   - layout: uint32: Layout.Table
+//   - params: uint32[AgentWords]
 
 func init() {
 	for _, class := range []int{8, 16, AgentMostHidden} {
 		for _, elem := range []Elem{F32, BF16} {
 			for _, of := range []struct {
 				what, file, define, more string // more are the parameters in place of TOLD_PARAMS
-				params                   []device.Param
 			}{
-				{"tick", "gru_tick.cu", "", "", TickParams},
-				{"told", "gru_tick.cu", "#define TOLD 1\n", toldParams, ToldParams},
-				{"step", "gru_step.cu", "", "", StepParams},
+				{"tick", "gru_tick.cu", "", ""},
+				{"told", "gru_tick.cu", "#define TOLD 1\n", toldParams},
+				{"step", "gru_step.cu", "", ""},
 			} {
 				name, state := AgentGRUName(of.what, class, elem), "F32"
 				if elem == BF16 {
 					state = "BF16"
 				}
-				s := agentSource(name, of.file, of.params)
+				s := Source{Name: name, File: of.file, MaxBlock: 128, WholeWarps: true}
 				s.Text = func() string {
 					code := strings.Replace(code(of.file), "\nKERNEL_NAME(", "\n"+name+"(", 1)
 					code = strings.Replace(code, " TOLD_PARAMS)", of.more+")", 1)
 					return fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s%s", class, state,
 						AgentGRUBlocks, of.define, code)
 				}
-				s.MaxBlock = 128
 				register(s)
 			}
 		}
 	}
-	register(Source{
-		Name: "reciprocal_f32", File: "reciprocal_f32.cu", Text: func() string { return code("reciprocal_f32.cu") },
-		Params: []device.Param{
-			{Name: "x", Kind: device.KindBuffer},   // float32[n] from 2^-100 to 2^125
-			{Name: "out", Kind: device.KindBuffer}, // out float32[n]
-			{Name: "n", Kind: device.KindUint64},
-		},
-	})
-	register(agentSource("leaky_tick", "leaky_tick.cu", TickParams))
-	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
-	register(agentSource("step_decide", "step_decide.cu", DecideParams))
-	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
-	register(agentSource("agent_learn", "agent_learn.cu", LearnParams))
-	register(agentSource("agent_nodes", "agent_nodes.cu", NodesParams))
+	register(Source{Name: "reciprocal_f32", File: "reciprocal_f32.cu"})
+	for _, name := range []string{
+		"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_learn", "agent_nodes",
+	} {
+		register(Source{Name: name, File: name + ".cu", MaxBlock: 256, WholeWarps: true})
+	}
 }
 
-// toldParams are those of ToldParams behind those of TickParams, as gru_tick.cu has them in TOLD_PARAMS.
+// ReciprocalF32Args are the arguments of reciprocal_f32.
+//
+//   - x: float32[n] from 2^-100 to 2^125
+//   - out: out float32[n]
+
+// toldParams are those of ToldArgs behind those of TickArgs, as gru_tick.cu has them in TOLD_PARAMS.
 const toldParams = ",\n            unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, " +
 	"int *sums,\n            unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, " +
 	"const unsigned *node_of, unsigned by, const float *values"
-
-func agentSource(name, file string, params []device.Param) Source {
-	return Source{
-		Name: name, File: file, Text: func() string { return code(file) }, Params: params, MaxBlock: 256,
-		WholeWarps: true,
-	}
-}
 
 // AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that
 // have something to do.

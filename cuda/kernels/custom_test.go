@@ -27,7 +27,7 @@ func TestCustomSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	params, code, err := device.ParseKernel(CustomKernel, text)
-	if err != nil || code != text || device.CheckDeclared(CustomKernel, ObserveParams, params) != nil {
+	if err != nil || code != text || device.CheckDeclared(CustomKernel, paramsObserve, params) != nil {
 		t.Errorf("%v, %v: %v", params, code == text, err)
 	}
 	frame, step, found := strings.Cut(text, "#line 1 \"step\"\n")

@@ -1,6 +1,11 @@
 package kernels
 
-import "github.com/exoswarm/exoswarm/cuda/device"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
 
 // Words of 64 bits of a fusion's scratch memory, zero before the first launch and after the last
 // one of a fusion. The result has the same words but for the first: the sequence number, which is
@@ -63,104 +68,60 @@ const (
 	NoNode = ^uint32(0)
 )
 
-// FuseSortedParams is the signature of the kernels fuse_sorted_*: each run of rows is summed one by
+// FuseSortedArgs are the arguments of the kernels fuse_sorted_*: each run of rows is summed one by
 // one and goes to its target. No two runs of a launch have the same target. Any launch shape gives
 // the same bits.
-var FuseSortedParams = []device.Param{
-	{Name: "rows", Kind: device.KindBuffer},    // [agents][dim] of float or bf16; with FuseParts float[][dim]
-	{Name: "order", Kind: device.KindBuffer},   // uint32[] with FuseOrder, else not looked at
-	{Name: "weights", Kind: device.KindBuffer}, // uint32[agents] with FuseWeighted, in units of 1/65536
-	{Name: "runs", Kind: device.KindBuffer},    // uint32[count][4]
-	{Name: "count", Kind: device.KindUint32},   // runs
-	{Name: "dim", Kind: device.KindUint32},     // a multiple of 8 up to 512
-	{Name: "flags", Kind: device.KindUint32},
-	{Name: "sums", Kind: device.KindBuffer},    // in and out float[nodes][dim]
-	{Name: "tallies", Kind: device.KindBuffer}, // in and out uint64[nodes][FuseTallyPair]
-	// out float[parts][dim]; with FuseParts rows may be the same memory
-	{Name: "part_sums", Kind: device.KindBuffer},
-	{Name: "part_tallies", Kind: device.KindBuffer}, // out, with FuseParts in and out uint64[parts][FuseTallyPair]
-	{Name: "scratch", Kind: device.KindBuffer},      // in and out uint64[FuseWords]
-	{Name: "sequence", Kind: device.KindUint32},
-	{Name: "result", Kind: device.KindBuffer}, // out uint64[FuseWords] with FuseLast
-}
+//
+//   - rows: [agents][dim] of float or bf16; with FuseParts float[][dim]
+//   - order: uint32[] with FuseOrder, else not looked at
+//   - weights: uint32[agents] with FuseWeighted, in units of 1/65536
+//   - runs: uint32[count][4]
+//   - count: runs
+//   - dim: a multiple of 8 up to 512
+//   - sums: in and out float[nodes][dim]
+//   - tallies: in and out uint64[nodes][FuseTallyPair]
+//   - part_sums: out float[parts][dim]; with FuseParts rows may be the same memory
+//   - part_tallies: out, with FuseParts in and out uint64[parts][FuseTallyPair]
+//   - scratch: in and out uint64[FuseWords]
+//   - result: out uint64[FuseWords] with FuseLast
 
-// FuseUnsortedParams is the signature of the kernels fuse_unsorted_*: agents whose node is in
+// FuseUnsortedArgs are the arguments of the kernels fuse_unsorted_*: agents whose node is in
 // low..high-1 are added to it by atomics, in any order; subnormal operands and sums may count as 0.
-var FuseUnsortedParams = []device.Param{
-	{Name: "rows", Kind: device.KindBuffer},    // [agents][dim] of float or bf16
-	{Name: "members", Kind: device.KindBuffer}, // uint32[agents]
-	{Name: "weights", Kind: device.KindBuffer}, // uint32[agents] with FuseWeighted
-	{Name: "agents", Kind: device.KindUint32},  // < 2^32-1
-	{Name: "low", Kind: device.KindUint32},
-	{Name: "high", Kind: device.KindUint32}, // <= nodes
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "dim", Kind: device.KindUint32},
-	{Name: "flags", Kind: device.KindUint32},
-	{Name: "sums", Kind: device.KindBuffer},
-	{Name: "tallies", Kind: device.KindBuffer},
-	{Name: "scratch", Kind: device.KindBuffer},
-	{Name: "sequence", Kind: device.KindUint32},
-	{Name: "result", Kind: device.KindBuffer},
-}
+//
+//   - rows: [agents][dim] of float or bf16
+//   - members: uint32[agents]
+//   - weights: uint32[agents] with FuseWeighted
+//   - agents: < 2^32-1
+//   - high: <= nodes
 
-// FuseCountParams is the signature of fuse_count: the agents of each node are counted and numbered
+// FuseCountArgs are the arguments of fuse_count: the agents of each node are counted and numbered
 // from 0 in any order, members that are no node are added to the totals. It is the first of four
 // launches, in this order, over the same memory.
-var FuseCountParams = []device.Param{
-	{Name: "members", Kind: device.KindBuffer}, // uint32[agents]
-	{Name: "agents", Kind: device.KindUint32},  // <= FuseHead
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "counts", Kind: device.KindBuffer},  // in and out uint32[nodes+1], zeros before
-	{Name: "numbers", Kind: device.KindBuffer}, // out uint32[agents]; of agents without a node as before
-	{Name: "scratch", Kind: device.KindBuffer}, // in and out uint64[FuseWords]
-}
+//
+//   - members: uint32[agents]
+//   - agents: <= FuseHead
+//   - counts: in and out uint32[nodes+1], zeros before
+//   - numbers: out uint32[agents]; of agents without a node as before
+//   - scratch: in and out uint64[FuseWords]
 
-// FuseStartsParams is the signature of fuse_starts: each count becomes the first of as many places,
+// FuseStartsArgs are the arguments of fuse_starts: each count becomes the first of as many places,
 // which no other node has. The places of all nodes are 0..counts[nodes]-1.
-var FuseStartsParams = []device.Param{
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "counts", Kind: device.KindBuffer}, // in and out uint32[nodes+1], the last 0 before
-}
+//
+//   - counts: in and out uint32[nodes+1], the last 0 before
 
-// FusePlaceParams is the signature of fuse_place: an agent stands at the place that is its number
+// FusePlaceArgs are the arguments of fuse_place: an agent stands at the place that is its number
 // behind its node's first.
-var FusePlaceParams = []device.Param{
-	{Name: "members", Kind: device.KindBuffer},
-	{Name: "agents", Kind: device.KindUint32},
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "starts", Kind: device.KindBuffer}, // uint32[nodes+1]
-	{Name: "numbers", Kind: device.KindBuffer},
-	{Name: "order", Kind: device.KindBuffer}, // out uint32[starts[nodes]]: agents, with FuseHead
-}
+//
+//   - starts: uint32[nodes+1]
+//   - order: out uint32[starts[nodes]]: agents, with FuseHead
 
-// FuseWalkParams is the signature of the kernels fuse_walk_*: the agents at all places are added to
+// FuseWalkArgs are the arguments of the kernels fuse_walk_*: the agents at all places are added to
 // their nodes, by atomics and under the terms of fuse_unsorted_*.
-var FuseWalkParams = []device.Param{
-	{Name: "rows", Kind: device.KindBuffer},
-	{Name: "members", Kind: device.KindBuffer},
-	{Name: "weights", Kind: device.KindBuffer},
-	{Name: "order", Kind: device.KindBuffer},
-	{Name: "starts", Kind: device.KindBuffer},
-	{Name: "agents", Kind: device.KindUint32},
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "dim", Kind: device.KindUint32},
-	{Name: "flags", Kind: device.KindUint32},
-	{Name: "sums", Kind: device.KindBuffer},
-	{Name: "tallies", Kind: device.KindBuffer},
-	{Name: "scratch", Kind: device.KindBuffer},
-	{Name: "sequence", Kind: device.KindUint32},
-	{Name: "result", Kind: device.KindBuffer},
-}
 
-// FuseMeansParams is the signature of fuse_means: each sum divided by its node's weight, 0 where
+// FuseMeansArgs are the arguments of fuse_means: each sum divided by its node's weight, 0 where
 // that is.
-var FuseMeansParams = []device.Param{
-	{Name: "sums", Kind: device.KindBuffer},
-	{Name: "tallies", Kind: device.KindBuffer},
-	{Name: "nodes", Kind: device.KindUint32},
-	{Name: "dim", Kind: device.KindUint32},
-	{Name: "means", Kind: device.KindBuffer}, // out float[nodes][dim]
-}
+//
+//   - means: out float[nodes][dim]
 
 // FuseName is the kernel for rows of dim values: those of more than a warp's 32 vectors of 16 bytes
 // have one of their own. kind is "fuse_sorted", "fuse_unsorted" or "fuse_walk".
@@ -173,31 +134,27 @@ func FuseName(kind string, elem device.Elem, dim int) string {
 }
 
 func init() {
-	for kind, params := range map[string][]device.Param{
-		"fuse_sorted":   FuseSortedParams,
-		"fuse_unsorted": FuseUnsortedParams, "fuse_walk": FuseWalkParams,
+	// The blocks of narrow rows that are to be resident on a multiprocessor at once, of f32 and of bf16.
+	for kind, resident := range map[string][2]string{
+		"fuse_sorted": {"FUSE_BLOCKS", "FUSE_BLOCKS"}, "fuse_unsorted": {"4", "3"},
+		"fuse_walk": {"FUSE_BLOCKS", "FUSE_BLOCKS"},
 	} {
-		for _, elem := range []device.Elem{device.F32, device.BF16} {
-			for _, dim := range []int{8, 512} {
-				name := FuseName(kind, elem, dim)
-				register(Source{
-					Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") }, Params: params,
-					MaxBlock: FuseMaxBlock,
-				})
-			}
+		for i, elem := range []device.Elem{device.F32, device.BF16} {
+			of := strings.ToUpper(elem.String())
+			registerFuse(FuseName(kind, elem, 8), kind, of, "false", resident[i])
+			registerFuse(FuseName(kind, elem, 512), kind, of, "true", "2")
 		}
 	}
-	for name, params := range map[string][]device.Param{
-		"fuse_count": FuseCountParams, "fuse_starts": FuseStartsParams,
-		"fuse_place": FusePlaceParams,
-	} {
-		register(Source{
-			Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") }, Params: params,
-			MaxBlock: FuseMaxBlock,
-		})
+	for _, name := range []string{"fuse_count", "fuse_starts", "fuse_place"} {
+		register(Source{Name: name, File: name + ".cu", MaxBlock: FuseMaxBlock})
 	}
-	register(Source{
-		Name: "fuse_means", File: "fuse_means.cu", Text: func() string { return code("fuse_means.cu") },
-		Params: FuseMeansParams,
-	})
+	register(Source{Name: "fuse_means", File: "fuse_means.cu"})
+}
+
+// registerFuse adds the kernel of a file with a name and values of its macros.
+func registerFuse(name, file, elem, wide, resident string) {
+	register(Source{Name: name, File: file + ".cu", MaxBlock: FuseMaxBlock, Text: func() string {
+		return fmt.Sprintf("#define ROWS_OF %s\n#define ROWS_WIDE %s\n#define RESIDENT %s\n", elem, wide, resident) +
+			strings.Replace(code(file+".cu"), "\nNAME(", "\n"+name+"(", 1)
+	}})
 }

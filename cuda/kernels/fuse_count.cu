@@ -1,4 +1,4 @@
-// fuse_count counts the agents of each node and numbers them, in any order; see kernels.FuseCountParams. A block counts
+// fuse_count counts the agents of each node and numbers them, in any order; see kernels.FuseCountArgs. A block counts
 // a tile of agents in shared memory, and adds once for each node of the tile: a heavy node costs no more than others,
 // and so do many.
 #include "fuse_added.cuh"

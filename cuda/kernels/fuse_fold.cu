@@ -1,4 +1,4 @@
-// fuse_fold adds the nodes of several devices up; see kernels.FuseFoldParams. A thread has four columns of a node at a
+// fuse_fold adds the nodes of several devices up; see kernels.FuseFoldArgs. A thread has four columns of a node at a
 // time, whose sums it adds in double, rank by rank from +0, so that the bits depend on the order of the ranks alone.
 #include "fuse.cuh"
 

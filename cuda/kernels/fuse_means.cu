@@ -1,4 +1,4 @@
-// fuse_means divides the sums of each node by its weight; see kernels.FuseMeansParams. A thread has four columns at a
+// fuse_means divides the sums of each node by its weight; see kernels.FuseMeansArgs. A thread has four columns at a
 // time.
 #include "fuse.cuh"
 

@@ -1,4 +1,4 @@
-// fuse_place puts each agent at its place among those of its node; see kernels.FusePlaceParams. It reads where the
+// fuse_place puts each agent at its place among those of its node; see kernels.FusePlaceArgs. It reads where the
 // node's places start, from a table that stays in the cache, and has several agents on their way a thread.
 #include "fuse_added.cuh"
 

@@ -1,4 +1,4 @@
-// Sums runs of rows, one run a team; see kernels.FuseSortedParams. Runs are short and of about equal length, whatever
+// Sums runs of rows, one run a team; see kernels.FuseSortedArgs. Runs are short and of about equal length, whatever
 // the nodes are, so the teams end together; a node of many runs gets its sum by further launches over the sums of its
 // runs.
 // No atomics touch a sum: the bits do not depend on the launch shape.

@@ -1,4 +1,4 @@
-// Adds rows to nodes by atomics; see kernels.FuseUnsortedParams. A block takes a tile of agents at a time and brings
+// Adds rows to nodes by atomics; see kernels.FuseUnsortedArgs. A block takes a tile of agents at a time and brings
 // those of one node together, by a hash table of counters in shared memory: count, give every node a stretch of places,
 // put the agents into it. Teams then walk equal shares of the places, sum in registers while the node is the same, and
 // add to global memory when it changes. So a heavy node costs one addition a team and tile, however heavy it is, and

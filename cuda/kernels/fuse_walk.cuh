@@ -1,4 +1,4 @@
-// Adds rows to nodes by places, where the agents of a node stand together; see kernels.FuseWalkParams. A team takes an
+// Adds rows to nodes by places, where the agents of a node stand together; see kernels.FuseWalkArgs. A team takes an
 // equal share of consecutive places, whatever the nodes are, sums in registers while the node is the same, and adds by
 // atomics when it changes: a node costs one addition, and one more for each share that it reaches into.
 #pragma once

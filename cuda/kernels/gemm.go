@@ -9,30 +9,17 @@ const (
 	GemmTile  = 128
 )
 
-// gemmParams are the parameters of the products: c = alpha*a*b + beta*c.
-var gemmParams = []device.Param{
-	{Name: "a", Kind: device.KindBuffer},
-	{Name: "b", Kind: device.KindBuffer},
-	{Name: "c", Kind: device.KindBuffer}, // out, and in where beta is not 0
-	{Name: "m", Kind: device.KindUint32}, // rows of a and c
-	{Name: "n", Kind: device.KindUint32}, // columns of b and c
-	{Name: "k", Kind: device.KindUint32}, // columns of a, rows of b
-	{Name: "a_row", Kind: device.KindUint64},
-	{Name: "a_col", Kind: device.KindUint64}, // elements from a row, and from a column, to the next
-	{Name: "b_row", Kind: device.KindUint64},
-	{Name: "b_col", Kind: device.KindUint64},
-	{Name: "c_row", Kind: device.KindUint64},
-	{Name: "alpha", Kind: device.KindFloat32},
-	{Name: "beta", Kind: device.KindFloat32},
-}
+// ProductArgs are the arguments of the products: c = alpha*a*b + beta*c.
+//
+//   - c: out, and in where beta is not 0
+//   - m: rows of a and c
+//   - n: columns of b and c
+//   - k: columns of a, rows of b
+//   - a_col: elements from a row, and from a column, to the next
 
 func init() {
 	for _, name := range []string{"gemm_f32", "gemm_bf16", "gemm_bf16_f32"} {
-		register(Source{
-			Name: name, File: name + ".cu", Text: func() string { return code(name + ".cu") },
-			Params: gemmParams, FMA: true,
-			MaxBlock: GemmBlock,
-		})
+		register(Source{Name: name, File: name + ".cu", FMA: true, MaxBlock: GemmBlock})
 	}
 }
 
@@ -51,22 +38,21 @@ func GemmName(factors, result device.Elem) string {
 func GemmArgs(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) []device.Arg {
 	m, k := a.Size()
 	_, n := b.Size()
-	steps := func(x device.Matrix) (row, col device.Arg) {
-		row, col = device.Uint64(uint64(x.Step())), device.Uint64(1)
+	steps := func(x device.Matrix) (row, col uint64) {
+		row, col = uint64(x.Step()), 1
 		if x.Transposed {
 			return col, row
 		}
 		return row, col
 	}
-	aRow, aCol := steps(a)
-	bRow, bCol := steps(b)
-	cRow, _ := steps(c)
-	return []device.Arg{
-		device.Range(a.Buffer, a.Off, a.Bytes()), device.Range(b.Buffer, b.Off, b.Bytes()),
-		device.Range(c.Buffer, c.Off, c.Bytes()),
-		device.Uint32(uint32(m)), device.Uint32(uint32(n)), device.Uint32(uint32(k)),
-		aRow, aCol, bRow, bCol, cRow, device.Float32(alpha), device.Float32(beta),
+	args := ProductArgs{
+		A: device.Range(a.Buffer, a.Off, a.Bytes()), B: device.Range(b.Buffer, b.Off, b.Bytes()),
+		C: device.Range(c.Buffer, c.Off, c.Bytes()), M: uint32(m), N: uint32(n), K: uint32(k), Alpha: alpha, Beta: beta,
 	}
+	args.ARow, args.ACol = steps(a)
+	args.BRow, args.BCol = steps(b)
+	args.CRow, _ = steps(c)
+	return args.Args()
 }
 
 // GemmGeometry is a block for each tile of a result of m x n.

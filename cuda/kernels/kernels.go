@@ -15,13 +15,14 @@ import (
 type Source struct {
 	// Name is the kernel's extern "C" symbol.
 	Name string
-	// Params is its signature, in order.
+	// Params is its signature, in order: the one of its .cu file, of which argsgen makes Go.
 	Params []device.Param
+	params func(kernel string) []device.Param // the generated function of the package
 	// File is the .cu file below this package that holds it; Code is that file's text with its
 	// includes resolved.
 	File string
 	Code string
-	// Text returns Code. A registration has it in place of Code: Lookup calls it once, so a program
+	// Text returns Code. A registration may have it in place of Code: Lookup calls it once, so a program
 	// pays for the texts of the kernels that it looks up.
 	Text func() string
 	// FMA permits the compiler to fuse a multiplication and an addition. Without it the kernel
@@ -66,16 +67,16 @@ var registry = map[string]func() Source{}
 
 func register(s Source) {
 	registry[s.Name] = sync.OnceValue(func() Source {
-		if s.Text != nil {
-			s.Code, s.Text = s.Text(), nil
+		if s.Text == nil {
+			s.Text = func() string { return code(s.File) }
 		}
+		if s.params == nil {
+			s.params = paramsOf
+		}
+		s.Code, s.Text, s.Params = s.Text(), nil, s.params(s.Name)
 		return s
 	})
 }
-
-// Register adds a kernel of a package below this one, whose File begins with the folder of that
-// package. It is called by init functions only.
-func Register(s Source) { register(s) }
 
 // MaxThreads is the largest block on every chip; the host device has the same bound, so that a
 // launch which works there is a legal launch everywhere.

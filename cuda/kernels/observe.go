@@ -1,8 +1,6 @@
 package kernels
 
-import "github.com/exoswarm/exoswarm/cuda/device"
-
-// ObserveParams is the signature shared by the observe kernels of all built-in cells. One block
+// ObserveArgs are the arguments of the observe kernels of all built-in cells. One block
 // steps one run: the observations of one group in one batch, in order; for each it steps all agents
 // of the group, takes their votes, and writes the group's decision. Index n counts the observations
 // of the batch, grouped by run.
@@ -11,23 +9,20 @@ import "github.com/exoswarm/exoswarm/cuda/device"
 // the observations were cut into batches, and is bit-identical on every device: float32 with no
 // fused multiply-add, only + - * /, sqrt and the functions written out in both languages, and
 // reductions over agents in integers.
-var ObserveParams = []device.Param{
-	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
-	{Name: "page_bytes", Kind: device.KindUint64},
-	{Name: "layout", Kind: device.KindBuffer},    // uint32: Layout.Table
-	{Name: "params", Kind: device.KindBuffer},    // 4-byte words: the cell's parameter block
-	{Name: "weights", Kind: device.KindBuffer},   // float32: the cell's fixed random weights that all groups share
-	{Name: "runs", Kind: device.KindBuffer},      // Run, one a block
-	{Name: "times", Kind: device.KindBuffer},     // int64[n]: unix nanoseconds
-	{Name: "features", Kind: device.KindBuffer},  // float64[n][I]
-	{Name: "scores", Kind: device.KindBuffer},    // out float32[n] in [0,1]
-	{Name: "decisions", Kind: device.KindBuffer}, // out uint32[n]: winning candidate, or NoDecision
-	{Name: "counts", Kind: device.KindBuffer},    // out uint32[n][candidates]: weighted votes
-	{Name: "leaders", Kind: device.KindBuffer},   // out uint32[n]: index of the leader inside its group
-	{Name: "rounds", Kind: device.KindBuffer},    // out uint64[n]: the group's round, 1 for its first observation
-	// frames in host memory, of page_bytes each; any memory if no run says RunHostBit
-	{Name: "host", Kind: device.KindBuffer},
-}
+//
+//   - pages: frames of page_bytes each
+//   - layout: uint32: Layout.Table
+//   - params: 4-byte words: the cell's parameter block
+//   - weights: float32: the cell's fixed random weights that all groups share
+//   - runs: Run, one a block
+//   - times: int64[n]: unix nanoseconds
+//   - features: float64[n][I]
+//   - scores: out float32[n] in [0,1]
+//   - decisions: out uint32[n]: winning candidate, or NoDecision
+//   - counts: out uint32[n][candidates]: weighted votes
+//   - leaders: out uint32[n]: index of the leader inside its group
+//   - rounds: out uint64[n]: the group's round, 1 for its first observation
+//   - host: frames in host memory, of page_bytes each; any memory if no run says RunHostBit
 
 // Run addresses the consecutive observations First..First+Count-1 of a batch, all of the group in
 // slot Slot of the page in frame Frame, which is number Group of the swarm. A group has at most one

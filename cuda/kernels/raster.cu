@@ -4,7 +4,7 @@
 // have cast none. A cell without units is zeros.
 //
 // A warp makes a cell. Lane l adds the units l, l + 32, ... of the cell in this order, and lane 0 adds the sums of the
-// lanes as a tree, so the bits depend neither on the launch shape nor on the device. See RasterParams in raster.go.
+// lanes as a tree, so the bits depend neither on the launch shape nor on the device. See RasterArgs in raster.go.
 #include "raster_words.cuh"
 
 struct RasterVar {

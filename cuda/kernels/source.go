@@ -42,9 +42,6 @@ var pragmaOnce = regexp.MustCompile(`(?m)^#pragma once\n`)
 
 func init() {
 	for _, cell := range []string{"gru", "leaky", "lif", "predictor"} {
-		register(Source{
-			Name:   cell + "_observe",
-			Params: ObserveParams, File: cell + ".cu", Text: func() string { return code(cell + ".cu") },
-		})
+		register(Source{Name: cell + "_observe", File: cell + ".cu"})
 	}
 }

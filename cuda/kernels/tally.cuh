@@ -8,7 +8,7 @@
 
 typedef unsigned long long u64;
 
-// The parameters that the tally kernels have in common; see kernels.TallyParams.
+// The parameters that the tally kernels have in common; see kernels.TallyArgs.
 struct Ask {
   unsigned candidates, flags, rule, of_all, num, den, sequence;
   u64 n, seen, round;

@@ -3,8 +3,6 @@ package kernels
 import (
 	"fmt"
 	"strings"
-
-	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
 // Words of 64 bits of a tally's scratch memory. All of it is zero before the first launch and after
@@ -74,79 +72,48 @@ func ReplyWords(candidates int) int { return ReplyCounts + candidates }
 // ResultWords is the length of a result for so many candidates.
 func ResultWords(candidates int) int { return ResultCounts + candidates }
 
-// TallyParams is the signature of the kernels that TallyName names. One launch counts the ballots,
+// TallyArgs are the arguments of the kernels that TallyName names. One launch counts the ballots,
 // finds the leader, decides, closes the round and stores the reply. Any launch shape of whole warps
 // gives the same result.
-var TallyParams = []device.Param{
-	{Name: "ballots", Kind: device.KindBuffer},    // a byte a ballot, or half of one: the even ballot is the low half
-	{Name: "first", Kind: device.KindUint64},      // the byte that the first ballot is in
-	{Name: "n", Kind: device.KindUint64},          // ballots, < 2^32
-	{Name: "candidates", Kind: device.KindUint32}, // 1..256, packed 1..16
-	{Name: "priorities", Kind: device.KindBuffer}, // uint32[n] with TallyPriorities, else not looked at
-	{Name: "flags", Kind: device.KindUint32},
-	{Name: "rule", Kind: device.KindUint32},   // Rule
-	{Name: "of_all", Kind: device.KindUint32}, // 1: majority, quorum and unanimity are of all ballots, 0: of votes cast
-	{Name: "num", Kind: device.KindUint32},    // the quorum is num/den
-	{Name: "den", Kind: device.KindUint32},
-	{Name: "seen", Kind: device.KindUint64},     // the round word as the caller knows it
-	{Name: "round", Kind: device.KindUint64},    // the round to close
-	{Name: "sequence", Kind: device.KindUint32}, // what the result begins with when it is whole
-	{Name: "scratch", Kind: device.KindBuffer},  // in and out uint64[TallyScratch], zero
-	{Name: "word", Kind: device.KindBuffer},     // in and out uint64[1], the round word
-	{Name: "result", Kind: device.KindBuffer},   // out uint64[ReplyWords(candidates)]
-}
+//
+//   - ballots: a byte a ballot, or half of one: the even ballot is the low half
+//   - first: the byte that the first ballot is in
+//   - n: ballots, < 2^32
+//   - candidates: 1..256, packed 1..16
+//   - priorities: uint32[n] with TallyPriorities, else not looked at
+//   - rule: Rule
+//   - of_all: 1: majority, quorum and unanimity are of all ballots, 0: of votes cast
+//   - num: the quorum is num/den
+//   - seen: the round word as the caller knows it
+//   - round: the round to close
+//   - sequence: what the result begins with when it is whole
+//   - scratch: in and out uint64[TallyScratch], zero
+//   - word: in and out uint64[1], the round word
+//   - result: out uint64[ReplyWords(candidates)]
 
-// TallyResidentParams is the signature of tally_resident_u8_8 and _16, which stay on the device and
+// TallyResidentArgs are the arguments of tally_resident_u8_8 and _16, which stay on the device and
 // close a round at each ring of the doorbell. Rings have the numbers sequence+1, sequence+2 and so
 // on, and so have the replies. A ring after the kernel's life is not heard: the launch then ends,
 // and the word of the round is as it was.
-var TallyResidentParams = []device.Param{
-	{Name: "ballots", Kind: device.KindBuffer},
-	{Name: "first", Kind: device.KindUint64},
-	{Name: "n", Kind: device.KindUint64},
-	{Name: "candidates", Kind: device.KindUint32},
-	{Name: "priorities", Kind: device.KindBuffer},
-	{Name: "flags", Kind: device.KindUint32},
-	{Name: "rule", Kind: device.KindUint32},
-	{Name: "of_all", Kind: device.KindUint32},
-	{Name: "num", Kind: device.KindUint32},
-	{Name: "den", Kind: device.KindUint32},
-	{Name: "doorbell", Kind: device.KindBuffer}, // uint64[DoorbellWords] of host memory
-	{Name: "life", Kind: device.KindUint32},     // microseconds, after which the kernel ends by itself
-	{Name: "sequence", Kind: device.KindUint32}, // of the last ring before
-	{Name: "word", Kind: device.KindBuffer},
-	{Name: "result", Kind: device.KindBuffer}, // out uint64[ReplyWords(candidates)] of host memory
-}
+//
+//   - doorbell: uint64[DoorbellWords] of host memory
+//   - life: microseconds, after which the kernel ends by itself
+//   - sequence: of the last ring before
+//   - result: out uint64[ReplyWords(candidates)] of host memory
 
-// TallyGroupsParams is the signature of the kernels that TallyGroupsName names: one decision for
+// TallyGroupsArgs are the arguments of the kernels that TallyGroupsName names: one decision for
 // each of many groups of ballots that stand one behind the other, and one round for all of them.
-var TallyGroupsParams = []device.Param{
-	{Name: "ballots", Kind: device.KindBuffer},
-	{Name: "first", Kind: device.KindUint64}, // the byte of the first ballot
-	{Name: "n", Kind: device.KindUint64},     // ballots, < 2^32
-	{Name: "candidates", Kind: device.KindUint32},
-	// uint32[groups+1], rising: group g has the ballots starts[g]..starts[g+1]-1
-	{Name: "starts", Kind: device.KindBuffer},
-	{Name: "size", Kind: device.KindUint32}, // not 0: every group has so many ballots, and starts is not looked at
-	{Name: "groups", Kind: device.KindUint32},
-	{Name: "priorities", Kind: device.KindBuffer}, // uint32[n] with TallyPriorities
-	{Name: "flags", Kind: device.KindUint32},
-	{Name: "rule", Kind: device.KindUint32},
-	{Name: "of_all", Kind: device.KindUint32},
-	{Name: "num", Kind: device.KindUint32},
-	{Name: "den", Kind: device.KindUint32},
-	{Name: "seen", Kind: device.KindUint64},
-	{Name: "round", Kind: device.KindUint64},
-	{Name: "sequence", Kind: device.KindUint32},
-	{Name: "scratch", Kind: device.KindBuffer},
-	{Name: "word", Kind: device.KindBuffer},
-	{Name: "winners", Kind: device.KindBuffer}, // out uint32[groups]: the index or NoDecision
-	// out uint32[groups] with TallyPriorities: position in the group, ^0 of an empty one
-	{Name: "leaders", Kind: device.KindBuffer},
-	// out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
-	{Name: "rows", Kind: device.KindBuffer},
-	{Name: "result", Kind: device.KindBuffer}, // out uint64[ReplyCounts]
-}
+//
+//   - first: the byte of the first ballot
+//   - n: ballots, < 2^32
+//   - starts: uint32[groups+1], rising: group g has the ballots starts[g]..starts[g+1]-1
+//   - size: not 0: every group has so many ballots, and starts is not looked at
+//   - priorities: uint32[n] with TallyPriorities
+//   - winners: out uint32[groups]: the index or NoDecision
+//   - leaders: out uint32[groups] with TallyPriorities: position in the group, ^0 of an
+//     empty one
+//   - rows: out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
+//   - result: out uint64[ReplyCounts]
 
 // TallyName is the kernel that tallies ballots for so many candidates. There is one for a few
 // numbers of candidates, and the least that suffices is meant: fewer counters take fewer registers
@@ -187,9 +154,9 @@ func class(candidates int) string {
 }
 
 // variant is a file of the set under another name and with numbers of its own.
-func variant(name, file string, params []device.Param, defines string) Source {
+func variant(name, file, defines string) Source {
 	return Source{
-		Name: name, Params: params, File: file, MaxBlock: TallyThreads, WholeWarps: true,
+		Name: name, File: file, MaxBlock: TallyThreads, WholeWarps: true,
 		Text: func() string {
 			return "#define TALLY " + name + "\n" + defines + strings.Replace(code(file), "\nTALLY(", "\n"+name+"(", 1)
 		},
@@ -199,20 +166,19 @@ func variant(name, file string, params []device.Param, defines string) Source {
 func init() {
 	for _, most := range []int{5, 8, PlaneCandidates} {
 		planes := fmt.Sprintf("#define PLANES %d\n", most)
-		register(variant(fmt.Sprint("tally_u8_", most), "tally_u8.cu", TallyParams, planes))
-		register(variant(fmt.Sprint("tally_groups_u8_", most), "tally_groups_u8.cu", TallyGroupsParams, planes))
-		register(variant(fmt.Sprint("tally_groups_u4_", most), "tally_groups_u4.cu", TallyGroupsParams, planes))
+		register(variant(fmt.Sprint("tally_u8_", most), "tally_planes.cu", planes+"#define NIBBLES 0\n"))
+		register(variant(fmt.Sprint("tally_groups_u8_", most), "tally_groups_u8.cu", planes))
+		register(variant(fmt.Sprint("tally_groups_u4_", most), "tally_groups_u4.cu", planes))
 		if most <= 8 {
-			register(variant(fmt.Sprint("tally_u4_", most), "tally_u4.cu", TallyParams, planes))
+			register(variant(fmt.Sprint("tally_u4_", most), "tally_planes.cu", planes+"#define NIBBLES 1\n"))
 		}
 		if most >= 8 {
-			resident := variant(fmt.Sprint("tally_resident_u8_", most), "tally_resident_u8.cu", TallyResidentParams,
-				planes)
+			resident := variant(fmt.Sprint("tally_resident_u8_", most), "tally_resident_u8.cu", planes)
 			resident.Grid = ResidentBlocks
 			register(resident)
 		}
 	}
-	register(variant("tally_u8_256", "tally_rows.cu", TallyParams, "#define NIBBLES 0\n"))
-	register(variant("tally_u4_16", "tally_rows.cu", TallyParams, "#define NIBBLES 1\n"))
-	register(variant("tally_groups_u8_256", "tally_groups_u8.cu", TallyGroupsParams, "#define PLANES 256\n"))
+	register(variant("tally_u8_256", "tally_rows.cu", "#define NIBBLES 0\n"))
+	register(variant("tally_u4_16", "tally_rows.cu", "#define NIBBLES 1\n"))
+	register(variant("tally_groups_u8_256", "tally_groups_u8.cu", "#define PLANES 256\n"))
 }

@@ -84,3 +84,48 @@ __device__ __forceinline__ void finish_groups(const Ask &ask, unsigned decided, 
   __syncwarp(warp.mask);
   if (warp.lane < REPLY_COUNTS) reply(ask, values, warp.lane, result);
 }
+
+// Counts the ballots lo..lo+len-1 by the lanes of a warp, or by one thread alone (lane 0 of 1).
+template <int K>
+__device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *ballots, u64 lo, unsigned len,
+                                            unsigned lane, unsigned lanes);
+
+// Counts groups by bit planes: a small one by a thread alone, a larger one by a warp.
+template <int K, bool HALVES>
+__device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
+                                              unsigned size, unsigned groups, const unsigned *priorities,
+                                              const Out &out, unsigned *decided) {
+  const Warp warp = whole_warp();
+  const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  const unsigned span = ask.n <= (u64)groups * TALLY_LANE_BALLOTS ? 32 : 1;
+  const bool led = ask.flags & TALLY_PRIORITIES;
+  for (u64 base = id * span; base < groups; base += warps * span) {
+    for (unsigned off = 0; off < span; off += warp.lanes) {
+      const unsigned g = (unsigned)base + off + warp.lane;
+      const bool mine = off + warp.lane < span && g < groups;
+      Group at = {0, 0};
+      if (mine) at = group(starts, size, ask.n, g);
+      const bool large = mine && at.len > TALLY_LANE_BALLOTS;
+      if (mine && !large) {
+        Ballots<K> b;
+        b.clear();
+        count_group<K>(&b, ballots, at.lo, at.len, 0, 1);
+        const u64 leader = led ? leader_key(priorities + at.lo, 0, at.len, 1) : 0;
+        store_planes<K, HALVES>(ask, out, g, b, at.len, leader, decided);
+      }
+      for (unsigned left = __ballot_sync(warp.mask, large); left; left &= left - 1) {
+        const int owner = __ffs(left) - 1;
+        const u64 lo = __shfl_sync(warp.mask, at.lo, owner);
+        const unsigned len = __shfl_sync(warp.mask, at.len, owner);
+        Ballots<K> b;
+        b.clear();
+        count_group<K>(&b, ballots, lo, len, warp.lane, warp.lanes);
+#pragma unroll
+        for (int c = 0; c < K; c++) b.counts[c] = warp_sum(warp, b.counts[c]);
+        b.abstain = warp_sum(warp, b.abstain);
+        const u64 leader = led ? warp_max(warp, leader_key(priorities + lo, warp.lane, len, warp.lanes)) : 0;
+        if (warp.lane == 0) store_planes<K, HALVES>(ask, out, (unsigned)base + off + owner, b, len, leader, decided);
+      }
+    }
+  }
+}

@@ -1,5 +1,5 @@
 // tally_groups_u8_5, _8, _16 and _256 decide each of many groups of one-byte ballots, and close one round for all of
-// them; see kernels.TallyGroupsParams. Up to 16 candidates: a thread counts a small group alone, by bit planes in its
+// them; see kernels.TallyGroupsArgs. Up to 16 candidates: a thread counts a small group alone, by bit planes in its
 // registers, and a warp shares a larger one, so groups of 1 and of 65,536 agents may stand side by side. More
 // candidates: a warp counts each group in a histogram of its own. Where groups are large on the average each warp takes
 // one at a time.
@@ -10,10 +10,10 @@
 #define PLANES 16
 #endif
 
-// Counts len ballots by the lanes of a warp, or by one thread alone (lane 0 of 1).
 template <int K>
-__device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *p, unsigned len, unsigned lane,
-    unsigned lanes) {
+__device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *ballots, u64 lo, unsigned len,
+                                            unsigned lane, unsigned lanes) {
+  const unsigned char *p = ballots + lo;
   const Split s = split(p, len);
   const unsigned vectors = (unsigned)s.vectors;
   const uint4 pad = make_uint4(PAD, PAD, PAD, PAD);
@@ -26,44 +26,6 @@ __device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *
   if (lane == lanes - 1 && s.head + s.tail > 0) {
     b->bytes(gather(p, s.head), gather((const unsigned char *)(s.body + vectors), s.tail));
     b->abstain -= 32 - s.head - s.tail;
-  }
-}
-
-template <int K>
-__device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
-                                              unsigned size, unsigned groups, const unsigned *priorities,
-                                              const Out &out, unsigned *decided) {
-  const Warp warp = whole_warp();
-  const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  const unsigned span = ask.n <= (u64)groups * TALLY_LANE_BALLOTS ? 32 : 1;
-  const bool led = ask.flags & TALLY_PRIORITIES;
-  for (u64 base = id * span; base < groups; base += warps * span) {
-    for (unsigned off = 0; off < span; off += warp.lanes) {
-      const unsigned g = (unsigned)base + off + warp.lane;
-      const bool mine = off + warp.lane < span && g < groups;
-      Group at = {0, 0};
-      if (mine) at = group(starts, size, ask.n, g);
-      const bool large = mine && at.len > TALLY_LANE_BALLOTS;
-      if (mine && !large) {
-        Ballots<K> b;
-        b.clear();
-        count_group<K>(&b, ballots + at.lo, at.len, 0, 1);
-        store_planes<K, false>(ask, out, g, b, at.len, led ? leader_key(priorities + at.lo, 0, at.len, 1) : 0, decided);
-      }
-      for (unsigned left = __ballot_sync(warp.mask, large); left; left &= left - 1) {
-        const int owner = __ffs(left) - 1;
-        const u64 lo = __shfl_sync(warp.mask, at.lo, owner);
-        const unsigned len = __shfl_sync(warp.mask, at.len, owner);
-        Ballots<K> b;
-        b.clear();
-        count_group<K>(&b, ballots + lo, len, warp.lane, warp.lanes);
-#pragma unroll
-        for (int c = 0; c < K; c++) b.counts[c] = warp_sum(warp, b.counts[c]);
-        b.abstain = warp_sum(warp, b.abstain);
-        const u64 leader = led ? warp_max(warp, leader_key(priorities + lo, warp.lane, len, warp.lanes)) : 0;
-        if (warp.lane == 0) store_planes<K, false>(ask, out, (unsigned)base + off + owner, b, len, leader, decided);
-      }
-    }
   }
 }
 
@@ -177,7 +139,7 @@ __device__ __forceinline__ void groups_counted(const Ask &ask, const unsigned ch
       blockDim.x <= 256;
   if (lines && size % 16 == 0) groups_lines<K>(ask, ballots, size / 16, groups, priorities, out, shared, decided);
   else if (lines) groups_tiles<K>(ask, ballots, size, groups, priorities, out, shared, decided);
-  else groups_planes<K>(ask, ballots, starts, size, groups, priorities, out, decided);
+  else groups_planes<K, false>(ask, ballots, starts, size, groups, priorities, out, decided);
 }
 
 __device__ __forceinline__ void groups_rows(const Ask &ask, const unsigned char *ballots, const unsigned *starts,

@@ -1,5 +1,5 @@
 // tally_merge merges the partial tallies of many shards, which lie in one buffer, decides and closes the round in one
-// launch; see kernels.TallyMergeParams, and consensus.Poll for what it means. A shard that is late has another round in
+// launch; see kernels.TallyMergeArgs, and consensus.Poll for what it means. A shard that is late has another round in
 // its record and is left out; one that repeats itself has still one record.
 #include "tally_wide.cuh"
 

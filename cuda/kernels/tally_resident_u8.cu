@@ -1,5 +1,5 @@
 // tally_resident_u8_8 and _16 are tally_u8_8 and _16 for many rounds over the same electorate by one launch; see
-// kernels.TallyResidentParams. One cluster of blocks, which share their memory, counts a megabyte in less time than a
+// kernels.TallyResidentArgs. One cluster of blocks, which share their memory, counts a megabyte in less time than a
 // launch takes. The first block looks at a doorbell in host memory, tells the others when it rings, and has the sums of
 // all.
 // The kernel ends when it is told to, or when its life is over: no kernel may stay for ever. A chip without clusters

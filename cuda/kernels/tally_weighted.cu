@@ -1,5 +1,5 @@
 // tally_weighted_u8_w32_5 and its like are tally_u8_5 and its like for ballots that have weights, for up to eight
-// candidates; see kernels.TallyWeightedParams. With weights of a byte four ballots become the selector of a byte
+// candidates; see kernels.TallyWeightedArgs. With weights of a byte four ballots become the selector of a byte
 // permutation, which makes a word of zeros and ones for each candidate, and a dot product multiplies that with four
 // weights and adds. With weights of 32 bits a ballot is an addition to a word of shared memory that is the thread's
 // own: half the instructions of dot products of their halves, and as many for five candidates as for eight. Sums are of

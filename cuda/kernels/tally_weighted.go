@@ -1,11 +1,6 @@
 package kernels
 
-import (
-	"fmt"
-	"slices"
-
-	"github.com/exoswarm/exoswarm/cuda/device"
-)
+import "fmt"
 
 // Words of 64 bits behind those of TallyScratch, of a tally whose sums are of weights. They are
 // zero between launches too.
@@ -29,11 +24,9 @@ const (
 	WeightF32            // float32, which count as consensus.Fixed makes them: sums are of 1/65536
 )
 
-// TallyWeightedParams is the signature of the kernels that WeightedName names: that of TallyName's
-// and the weights. Result words from total on are sums of weight, of 64 bits, which n < 2^32
+// TallyWeightedArgs are the arguments of the kernels that WeightedName names: those of TallyName's
+// and n weights. Result words from total on are sums of weight, of 64 bits, which n < 2^32
 // weights of 32 bits never overflow.
-// n weights
-var TallyWeightedParams = append(slices.Clone(TallyParams), device.Param{Name: "weights", Kind: device.KindBuffer})
 
 // weightNames are the kinds in the names of kernels.
 var weightNames = map[int]string{WeightU8: "w8", WeightU32: "w32", WeightF32: "f32"}
@@ -78,12 +71,12 @@ func init() {
 			if packed {
 				defines, most = fmt.Sprintf("#define WEIGHTS %d\n#define NIBBLES 1\n", kind), PlaneCandidates
 			} else {
-				register(variant(WeightedName(kind, 5, packed), "tally_weighted.cu", TallyWeightedParams,
+				register(variant(WeightedName(kind, 5, packed), "tally_weighted.cu",
 					defines+"#define PLANES 5\n"))
 			}
-			register(variant(WeightedName(kind, 8, packed), "tally_weighted.cu", TallyWeightedParams,
+			register(variant(WeightedName(kind, 8, packed), "tally_weighted.cu",
 				defines+"#define PLANES 8\n"))
-			register(variant(WeightedName(kind, most, packed), "tally_weighted_rows.cu", TallyWeightedParams, defines))
+			register(variant(WeightedName(kind, most, packed), "tally_weighted_rows.cu", defines))
 		}
 	}
 }

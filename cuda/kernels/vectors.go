@@ -1,28 +1,17 @@
 package kernels
 
-import (
-	_ "embed"
+// FillU32Args are the arguments of fill_u32, which fills out with n words.
 
-	"github.com/exoswarm/exoswarm/cuda/device"
-)
+// VectorAddF32Args are the arguments of vector_add_f32, which adds n float32 of a and b to c.
 
-//go:embed fill_u32.cu
-var fillU32Code string
-
-//go:embed vector_add_f32.cu
-var vectorAddF32Code string
+// ChecksumArgs are the arguments of checksum.
+//
+//   - data: n bytes, starting at a multiple of 8
+//   - sum: in and out uint64[1]
 
 // The kernels of a first example: one that fills memory, and one that adds two arrays.
 func init() {
-	register(Source{Name: "fill_u32", File: "fill_u32.cu", Code: fillU32Code, Params: []device.Param{
-		{Name: "out", Kind: device.KindBuffer}, // uint32[n]
-		{Name: "n", Kind: device.KindUint64},
-		{Name: "value", Kind: device.KindUint32},
-	}})
-	register(Source{Name: "vector_add_f32", File: "vector_add_f32.cu", Code: vectorAddF32Code, Params: []device.Param{
-		{Name: "a", Kind: device.KindBuffer}, // float32[n]
-		{Name: "b", Kind: device.KindBuffer}, // float32[n]
-		{Name: "c", Kind: device.KindBuffer}, // out float32[n]
-		{Name: "n", Kind: device.KindUint64},
-	}})
+	for _, name := range []string{"fill_u32", "vector_add_f32", "checksum"} {
+		register(Source{Name: name, File: name + ".cu"})
+	}
 }

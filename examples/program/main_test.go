@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	leak.Check(m)
 }
 
-// TestProgram: the program finds the spike of its second series and nothing else, and the document has
-// the same text and output.
+// TestProgram: the program finds the spike of its second series and nothing else, and the document shows
+// its output.
 func TestProgram(t *testing.T) {
 	srv := natsqtest.Start(t, server.Options{})
 	conn := natsqtest.Connect(t, srv)
@@ -48,13 +48,6 @@ func TestProgram(t *testing.T) {
 	page, err := os.ReadFile("../../docs/tutorial-go.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	text, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(page), "```go\n"+string(text)+"```") {
-		t.Error("docs/tutorial-go.md does not have the text of main.go")
 	}
 	for line := range strings.Lines(out.String()) {
 		if !strings.Contains(string(page), "    "+line) {

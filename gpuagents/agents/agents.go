@@ -71,7 +71,7 @@ type Agents struct {
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
 	// group the sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
-	kept                                                       device.Buffer // see kernels.ToldParams
+	kept                                                       device.Buffer // see kernels.ToldArgs
 	board                                                      device.Buffer // the best bids of an election
 	nodes                                                      sharedNodes   // of several groups each
 
@@ -336,19 +336,12 @@ func (a *Agents) shape(perCore, threads, most int) device.Geometry {
 	return g
 }
 
-// head returns the first arguments of all kernels.
-func (a *Agents) head(weights bool) []device.Arg {
-	args := []device.Arg{
-		device.Ptr(a.memory.Arena()),
-		device.Uint64(uint64(a.layout.PageBytes)),
-		device.Ptr(a.frames),
-		device.Ptr(a.table),
-		device.Ptr(a.params),
+// pagedArgs returns the arguments about the pages.
+func (a *Agents) pagedArgs() kernels.PagedArgs {
+	return kernels.PagedArgs{
+		Pages: device.Ptr(a.memory.Arena()), PageBytes: uint64(a.layout.PageBytes), Frames: device.Ptr(a.frames),
+		Layout: device.Ptr(a.table), Params: device.Ptr(a.params),
 	}
-	if weights {
-		args = append(args, device.Ptr(a.weights))
-	}
-	return append(args, device.Uint32(uint32(a.groups)))
 }
 
 // next takes the next sequence number of a launch with a result. When the numbers wrap, it clears

@@ -139,24 +139,17 @@ func (a *Agents) launchBids(
 		return err
 	}
 	key, salt := consensus.NewDraw(a.seed, round).Words()
-	leads, publish := uint32(swarmset.NoIncumbent), uint32(0)
+	leads := uint32(swarmset.NoIncumbent)
 	if own := incumbent.Agent - a.firstID(); incumbent.Elected && own < uint64(a.n) { // of earlier agents it wraps
 		leads = uint32(own)
 	}
-	if last {
-		publish = 1
-	}
 	chunks := len(pages) * ((int(a.perPage.by) + bidsThread - 1) / bidsThread)
-	return a.stream.Launch(
-		a.bids, a.shape(manyRuns, 256, (chunks+255)/256),
-		device.Ptr(a.memory.Arena()), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames),
-		device.Uint32(a.perPage.by), device.Uint32(a.layout.Offsets[kernels.AgentVarVote]),
-		device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))), device.Uint32(uint32(a.n)),
-		device.Uint32(uint32(a.firstID())), device.Uint32(key), device.Uint32(salt), device.Uint32(leads),
-		device.Uint32(uint32(a.cell.Candidates)), device.Uint32(uint32(only+1)), device.Uint32(publish),
-		device.Ptr(a.board), device.Ptr(a.scratch), device.Uint32(a.sequence),
-		device.Mapped(a.result, electionResult, 8*swarmset.BidsWords),
-	)
+	return a.stream.Launch(a.bids, a.shape(manyRuns, 256, (chunks+255)/256), swarmset.BidsArgs{
+		SwarmArgs: a.swarmArgs(), First: uint32(pages[0]), Count: uint32(len(pages)), N: uint32(a.n),
+		Base: uint32(a.firstID()), Key: key, Salt: salt, Incumbent: leads, Candidates: uint32(a.cell.Candidates),
+		Only: uint32(only + 1), Publish: device.Bit(last), Board: device.Ptr(a.board), Scratch: device.Ptr(a.scratch),
+		Sequence: a.sequence, Result: device.Mapped(a.result, electionResult, 8*swarmset.BidsWords),
+	}.Args()...)
 }
 
 // bidsThread is the number of agents that a thread of the kernel reads at once.

@@ -239,20 +239,13 @@ func (f *fusionRun) launch(ctx context.Context, n int) error {
 		}
 		at += (c.Rows + s.n + fusion.RunRows - 1) / fusion.RunRows
 	}
-	args := append(
-		a.head(false),
-		device.Uint32(uint32(f.variable)),
-		device.Uint32(uint32(f.width)),
-		device.Bit(f.bf16),
-		device.Ptr(order),
-		device.Bit(f.by == swarms.ByVote),
-		device.Range(runs, 0, 8*int64(n)),
-		device.Uint32(uint32(n)),
-		device.Range(sums, 0, rows*int64(n)),
-		device.Range(counts, 0, 4*int64(n)),
-	)
 	a.pending = true
-	if err := a.stream.Launch(a.sums, a.shape(manyRuns, 128, (n+127)/128), args...); err != nil {
+	if err := a.stream.Launch(a.sums, a.shape(manyRuns, 128, (n+127)/128), kernels.AgentSumsArgs{
+		PagedArgs: a.pagedArgs(), Groups: uint32(a.groups), Variable: uint32(f.variable), Width: uint32(f.width),
+		BF16: device.Bit(f.bf16), Order: device.Ptr(order), Ordered: device.Bit(f.by == swarms.ByVote),
+		Runs: device.Range(runs, 0, 8*int64(n)), N: uint32(n), Sums: device.Range(sums, 0, rows*int64(n)),
+		Counts: device.Range(counts, 0, 4*int64(n)),
+	}.Args()...); err != nil {
 		return err
 	}
 	if err := a.stream.Sync(ctx); err != nil {

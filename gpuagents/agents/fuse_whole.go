@@ -223,11 +223,11 @@ func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
 		return err
 	}
 	for level := 1; level < len(w.items); level++ {
-		if err := a.stream.Launch(
-			w.kernels[1], a.shape(2*manyRuns, 128, (w.items[level]*w.width+3)/4), w.sums(level-1), w.counts(level-1),
-			w.table(level-1), w.table(level), device.Uint32(uint32(w.count)), device.Uint32(uint32(w.width)),
-			w.sums(level), w.counts(level),
-		); err != nil {
+		shape := a.shape(2*manyRuns, 128, (w.items[level]*w.width+3)/4)
+		if err := a.stream.Launch(w.kernels[1], shape, swarmset.FoldArgs{
+			In: w.sums(level - 1), InCounts: w.counts(level - 1), InFirsts: w.table(level - 1), Firsts: w.table(level),
+			Count: uint32(w.count), Width: uint32(w.width), Sums: w.sums(level), Counts: w.counts(level),
+		}.Args()...); err != nil {
 			return err
 		}
 	}
@@ -254,46 +254,46 @@ func (w *wholeFusion) runs() error {
 			ordered = swarmset.OrderedEmbeddings
 		}
 	}
-	bf16 := uint32(0)
-	if w.bf16 {
-		bf16 = 1
+	threads := w.items[0]
+	shape := func() device.Geometry { return w.a.shape(2*manyRuns, 128, (threads+127)/128) }
+	level := swarmset.LevelArgs{
+		Nodes: w.nodes(), Firsts: w.table(0), Count: uint32(w.count), Sums: w.sums(0), Counts: w.counts(0),
 	}
-	args, threads := append(w.head(), device.Uint32(w.rows), device.Uint32(bf16)), w.items[0]
 	if w.teams() {
 		threads *= w.width
-	} else {
-		args = append(args, order, device.Uint32(ordered))
+		return w.a.stream.Launch(w.kernels[0], shape(), swarmset.TeamsArgs{
+			SwarmArgs: w.a.swarmArgs(), Rows: w.rows, BF16: device.Bit(w.bf16), LevelArgs: level,
+		}.Args()...)
 	}
-	return w.a.stream.Launch(
-		w.kernels[0], w.a.shape(2*manyRuns, 128, (threads+127)/128), append(
-			args, w.nodes(), w.table(0), device.Uint32(uint32(w.count)), w.sums(0), w.counts(0),
-		)...,
-	)
+	return w.a.stream.Launch(w.kernels[0], shape(), swarmset.RunsArgs{
+		SwarmArgs: w.a.swarmArgs(), Rows: w.rows, BF16: device.Bit(w.bf16), Order: order, Ordered: ordered,
+		LevelArgs: level,
+	}.Args()...)
 }
 
 // sort puts the launches into the stream that sort the agents by their votes and make the tables.
 func (w *wholeFusion) sort() error {
 	a, tiles := w.a, w.tileCount()
 	shape := a.shape(manyRuns, 256, tiles)
-	of := []device.Arg{
-		device.Uint32(uint32(a.n)), device.Uint32(uint32(w.count)), device.Uint32(uint32(tiles)), device.Ptr(w.tiles),
-	}
-	if err := a.stream.Launch(w.kernels[2], shape, append(w.head(), of...)...); err != nil {
+	counts := device.Ptr(w.tiles)
+	tiled := swarmset.TiledArgs{N: uint32(a.n), Candidates: uint32(w.count), Tiles: uint32(tiles)}
+	if err := a.stream.Launch(w.kernels[2], shape, swarmset.VotesArgs{
+		SwarmArgs: a.swarmArgs(), TiledArgs: tiled, Counts: counts,
+	}.Args()...); err != nil {
 		return err
 	}
-	if err := a.stream.Launch(
-		w.kernels[3], device.Geometry{Grid: w.count, Block: 1024}, device.Ptr(w.tiles), device.Uint32(uint32(tiles)),
-		device.Uint32(uint32(w.count)), device.Uint32(uint32(len(w.items))), w.nodes(),
-		device.Range(w.words, 4*w.tables, w.words.Size()-4*w.tables), device.Ptr(a.scratch),
-	); err != nil {
+	if err := a.stream.Launch(w.kernels[3], device.Geometry{Grid: w.count, Block: 1024}, swarmset.StartsArgs{
+		Counts: counts, Tiles: uint32(tiles), Candidates: uint32(w.count), Levels: uint32(len(w.items)),
+		Nodes: w.nodes(), Firsts: device.Range(w.words, 4*w.tables, w.words.Size()-4*w.tables),
+		Scratch: device.Ptr(a.scratch),
+	}.Args()...); err != nil {
 		return err
 	}
-	embeddings := uint32(0)
-	if w.width == 1 { // as large as the agent, and the next launch reads them in their order
-		embeddings = 1
-	}
-	order := append(append(w.head(), device.Uint32(w.rows), device.Uint32(embeddings)), of...)
-	return a.stream.Launch(w.kernels[4], shape, append(order, w.nodes(), device.Ptr(w.order))...)
+	return a.stream.Launch(w.kernels[4], shape, swarmset.OrderArgs{
+		SwarmArgs: a.swarmArgs(), Rows: w.rows,
+		Embeddings: device.Bit(w.width == 1), // as large as the agent, and the next launch reads them in their order
+		TiledArgs:  tiled, Before: counts, Nodes: w.nodes(), Order: device.Ptr(w.order),
+	}.Args()...)
 }
 
 // read takes the items of the last level, one for each node, from the result.
@@ -307,12 +307,11 @@ func (w *wholeFusion) read(f *fusionRun) {
 	}
 }
 
-// head returns the first arguments of kernels that read agents.
-func (w *wholeFusion) head() []device.Arg {
-	a := w.a
-	return []device.Arg{
-		device.Ptr(a.memory.Arena()), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames),
-		device.Uint32(a.perPage.by), device.Uint32(a.layout.Offsets[kernels.AgentVarVote]),
+// swarmArgs returns the arguments of kernels that read agents.
+func (a *Agents) swarmArgs() swarmset.SwarmArgs {
+	return swarmset.SwarmArgs{
+		Pages: device.Ptr(a.memory.Arena()), PageBytes: uint64(a.layout.PageBytes), Frames: device.Ptr(a.frames),
+		Per: a.perPage.by, Votes: a.layout.Offsets[kernels.AgentVarVote],
 	}
 }
 

@@ -95,10 +95,6 @@ func (g *gathering) run(ctx context.Context, a *Agents, ids []uint32, votes, sta
 	}
 	vars, width := a.StateVars()
 	of := a.layout.Vars[vars[0]]
-	bf16 := uint32(0)
-	if of.Elem == kernels.BF16 {
-		bf16 = 1
-	}
 	n := int64(len(ids))
 	copy(g.host.Bytes(), device.Bytes(ids))
 	a.pending = true
@@ -107,13 +103,12 @@ func (g *gathering) run(ctx context.Context, a *Agents, ids []uint32, votes, sta
 	}
 	values := width * len(vars)
 	if err := a.stream.Launch(
-		g.kernel, a.shape(manyRuns, 256, (len(ids)*values+255)/256),
-		device.Ptr(a.memory.Arena()), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames),
-		device.Uint32(a.perPage.by), device.Uint32(a.layout.Offsets[kernels.AgentVarVote]),
-		device.Uint32(a.layout.Offsets[vars[0]]), device.Uint32(a.layout.Offsets[vars[len(vars)-1]]),
-		device.Uint32(uint32(width)), device.Uint32(uint32(of.Width)), device.Uint32(bf16),
-		device.Range(g.onDevice, 0, 4*n), device.Uint32(uint32(n)), device.Uint32(uint32(values)),
-		device.Range(g.onDevice, votes, n), device.Range(g.onDevice, states, end-states),
+		g.kernel, a.shape(manyRuns, 256, (len(ids)*values+255)/256), swarmset.GatherArgs{
+			SwarmArgs: a.swarmArgs(), First: a.layout.Offsets[vars[0]], Second: a.layout.Offsets[vars[len(vars)-1]],
+			Width: uint32(width), Stride: uint32(of.Width), BF16: device.Bit(of.Elem == kernels.BF16),
+			IDs: device.Range(g.onDevice, 0, 4*n), N: uint32(n), Values: uint32(values),
+			OutVotes: device.Range(g.onDevice, votes, n), Out: device.Range(g.onDevice, states, end-states),
+		}.Args()...,
 	); err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ type sharedNodes struct {
 	groups       int // over which all are spread
 	first, count int // those of these agents; count 0: each group has a node, or there are none
 	width, by    int
-	totals, of   device.Buffer // see kernels.ToldParams
+	totals, of   device.Buffer // see kernels.ToldArgs
 	turn         int
-	values       device.Buffer // see kernels.NodesParams
+	values       device.Buffer // see kernels.AgentNodesArgs
 	flags        device.Buffer
 	known        bool // values and flags are those of the copies
 	given        bool // the sums are those of all shards, which the next step takes
@@ -210,9 +210,11 @@ func (a *Agents) updateNodes() error {
 	merge, rate := a.cell.Merges()
 	s := &a.nodes
 	return a.stream.Launch(a.update, a.shape(learnBlocks, 128, (s.count+127)/128),
-		device.Ptr(s.totals), device.Uint32(uint32(s.count)), device.Uint32(uint32(s.width)),
-		device.Uint32(uint32(s.turn)), device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)),
-		device.Ptr(s.values), device.Ptr(s.flags))
+		kernels.AgentNodesArgs{
+			Totals: device.Ptr(s.totals), Nodes: uint32(s.count), Width: uint32(s.width), Turn: uint32(s.turn),
+			Merge: uint32(merge), Rate: math.Float32bits(rate), Values: device.Ptr(s.values),
+			Flags: device.Ptr(s.flags),
+		}.Args()...)
 }
 
 // keptBytes returns the size of what ticks keep of the nodes of groups.

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
@@ -67,7 +68,7 @@ func (a *Agents) checkLearn(nodes []uint32, values []float32) error {
 	return nil
 }
 
-// learnRuns returns the runs of groups of nodes, as kernels.LearnParams has them, by set of pages.
+// learnRuns returns the runs of groups of nodes, as kernels.AgentLearnArgs has them, by set of pages.
 func (a *Agents) learnRuns(nodes []uint32) (runs [][]uint32, sets []pages.Set) {
 	var all [][4]uint32
 	var of []uint64
@@ -122,14 +123,13 @@ func (l *learning) launch(ctx context.Context, runs []uint32) error {
 	}
 	merge, rate := a.cell.Merges()
 	n := len(runs) / 4
-	args := append(
-		a.head(false), device.Range(l.buffers[0].Memory, 0, int64(len(data[0]))), device.Uint32(uint32(n)),
-		device.Range(l.buffers[1].Memory, 0, int64(len(data[1]))), device.Uint32(uint32(a.cell.Nodes())),
-		device.Uint32(uint32(merge)), device.Uint32(math.Float32bits(rate)), device.Bit(l.replace),
-		a.memory.HostArena(),
-	)
 	a.pending = true
-	if err := a.stream.Launch(a.learn, a.shape(learnBlocks, 128, n), args...); err != nil {
+	if err := a.stream.Launch(a.learn, a.shape(learnBlocks, 128, n), kernels.AgentLearnArgs{
+		PagedArgs: a.pagedArgs(), Groups: uint32(a.groups), N: uint32(n),
+		Runs:   device.Range(l.buffers[0].Memory, 0, int64(len(data[0]))),
+		Values: device.Range(l.buffers[1].Memory, 0, int64(len(data[1]))), Width: uint32(a.cell.Nodes()),
+		Merge: uint32(merge), Rate: math.Float32bits(rate), Replace: device.Bit(l.replace), Host: a.memory.HostArena(),
+	}.Args()...); err != nil {
 		return errors.Join(err, a.stream.Sync(ctx))
 	}
 	if err := a.stream.Sync(ctx); err != nil {

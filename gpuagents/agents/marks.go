@@ -113,23 +113,24 @@ func (m *marks) put(a *Agents, p *staged, n int) error {
 	if m.sequence++; m.sequence == 0 {
 		m.sequence = 1
 	}
-	ids, count, all := p.arg(sectionIDs, 0, 4*int64(n)), device.Uint32(uint32(n)), device.Uint32(uint32(a.n))
+	ids, seen := p.arg(sectionIDs, 0, 4*int64(n)), device.Ptr(m.seen)
 	shape := a.shape(decideBlocks/2, 256, (n+255)/256)
 	if err := errors.Join(a.stream.Record(m.uploaded), m.stream.Wait(m.uploaded)); err != nil {
 		return err
 	}
-	err := m.stream.Launch(
-		m.mark, shape, ids, count, all, device.Uint32(a.perPage.by), device.Uint32(uint32(a.pages)),
-		device.Ptr(m.seen), device.Ptr(m.touched), device.Ptr(m.scratch), device.Uint32(m.sequence),
-		device.Mapped(m.result, 0, m.result.Size()),
-	)
+	err := m.stream.Launch(m.mark, shape, swarmset.MarkArgs{
+		IDs: ids, N: uint32(n), Agents: uint32(a.n), Per: a.perPage.by, Pages: uint32(a.pages), Seen: seen,
+		Touched: device.Ptr(m.touched), Scratch: device.Ptr(m.scratch), Sequence: m.sequence,
+		Result: device.Mapped(m.result, 0, m.result.Size()),
+	}.Args()...)
 	if err != nil {
 		return err
 	}
 	if m.seen.Size() <= clearedBytes*int64(n) {
 		err = m.stream.Fill(m.seen, 0, m.seen.Size(), 0)
 	} else {
-		err = m.stream.Launch(m.clear, shape, ids, count, all, device.Ptr(m.seen))
+		err = m.stream.Launch(m.clear, shape,
+			swarmset.ClearArgs{IDs: ids, N: uint32(n), Agents: uint32(a.n), Seen: seen}.Args()...)
 	}
 	if err != nil {
 		return err

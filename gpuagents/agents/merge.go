@@ -10,7 +10,7 @@ import (
 )
 
 // Sums returns the sums of the nodes of the agents, of which the next step makes the nodes: uint64[nodes]
-// [Cell().Nodes()+1], as kernels.ToldParams has them, of nodes that are shared. It changes no agent, and the
+// [Cell().Nodes()+1], as kernels.ToldArgs has them, of nodes that are shared. It changes no agent, and the
 // slice is the caller's. Without shared nodes the error is an ErrInvalid.
 func (a *Agents) Sums(ctx context.Context) ([]uint64, error) {
 	switch {

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
@@ -257,20 +258,21 @@ func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	of := func(section, bytes int) device.Arg {
 		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
 	}
-	n, head := device.Uint32(count), in.arg(sectionHead, 0, 8)
-	step := append(
-		a.head(true), of(sectionIDs, 4), of(sectionInputs, 4*a.cell.Features), n, of(sectionVotes, 1),
-		device.Ptr(a.scratch), a.memory.HostArena(), head,
-	)
-	decide := append(
-		a.head(false), of(sectionIDs, 4), of(sectionVotes, 1), n, device.Ptr(a.stamps), of(sectionDecisions, 1),
-		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.HostArena(), head,
-	)
 	blocks, _, _ := a.cell.Shape()
-	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
+	paged, ids, votes, head := a.pagedArgs(), of(sectionIDs, 4), of(sectionVotes, 1), in.arg(sectionHead, 0, 8)
+	err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), kernels.StepArgs{
+		PagedArgs: paged, Table: device.Ptr(a.weights), Groups: uint32(a.groups), Agents: ids,
+		Inputs: of(sectionInputs, 4*a.cell.Features), Count: count, Votes: votes, Scratch: device.Ptr(a.scratch),
+		Host: a.memory.HostArena(), Head: head,
+	}.Args()...)
+	if err != nil {
 		return err
 	}
-	return a.stream.Launch(a.decide, a.shape(decideBlocks, 128, (p.n+127)/128), decide...)
+	return a.stream.Launch(a.decide, a.shape(decideBlocks, 128, (p.n+127)/128), kernels.StepDecideArgs{
+		PagedArgs: paged, Groups: uint32(a.groups), Agents: ids, Votes: votes, Count: count,
+		Stamps: device.Ptr(a.stamps), Decisions: of(sectionDecisions, 1), Scratch: device.Ptr(a.scratch),
+		Number: a.sequence, Result: a.resultOf(slot), Host: a.memory.HostArena(), Head: head,
+	}.Args()...)
 }
 
 // Outcome reads the votes and decisions of the last Step. The slices are the caller's.

@@ -136,24 +136,21 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
 	}
-	args := append(
-		a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))),
-		device.Uint32(uint32(steps)), device.Uint32(votes), device.Ptr(a.decisions), device.Ptr(a.scratch),
-		device.Uint32(a.sequence), a.resultOf(0),
-	)
-	if a.cell.Tells() {
-		for _, w := range a.cell.TellWords() {
-			args = append(args, device.Uint32(w))
-		}
-		args = append(
-			args, device.Ptr(a.kept), device.Bit(fresh), device.Uint32(uint32(a.nodes.count)),
-			device.Ptr(a.nodes.totals), device.Uint32(uint32(a.nodes.turn)), device.Ptr(a.nodes.of),
-			device.Uint32(uint32(a.nodes.by)), device.Ptr(a.nodes.values),
-		)
+	ticking := kernels.TickingArgs{
+		PagedArgs: a.pagedArgs(), Table: device.Ptr(a.weights), Groups: uint32(a.groups), First: uint32(pages[0]),
+		Count: uint32(len(pages)), Steps: uint32(steps), Tally: votes, Decisions: device.Ptr(a.decisions),
+		Scratch: device.Ptr(a.scratch), Sequence: a.sequence, Result: a.resultOf(0),
 	}
 	blocks, threads, span := a.cell.Shape()
 	shared, blocks := a.pooled(blocks)
 	shape := a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span))
 	shape.Shared = shared
-	return a.stream.Launch(a.tick, shape, args...)
+	if !a.cell.Tells() {
+		return a.stream.Launch(a.tick, shape, kernels.TickArgs{TickingArgs: ticking}.Args()...)
+	}
+	return a.stream.Launch(a.tick, shape, kernels.ToldArgs{
+		TickingArgs: ticking, HeardArgs: a.cell.Heard(), Sums: device.Ptr(a.kept), Fresh: device.Bit(fresh),
+		Nodes: uint32(a.nodes.count), Totals: device.Ptr(a.nodes.totals), Turn: uint32(a.nodes.turn),
+		NodeOf: device.Ptr(a.nodes.of), By: uint32(a.nodes.by), Values: device.Ptr(a.nodes.values),
+	}.Args()...)
 }

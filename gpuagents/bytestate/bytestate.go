@@ -116,17 +116,17 @@ func (a *Agents) Set(ctx context.Context, ids []uint32, states []byte) error {
 
 // SetAt is Set for the bytes of a variable at an offset of each page, which may be any.
 func (a *Agents) SetAt(ctx context.Context, offset uint32, ids []uint32, values []byte) error {
-	return write(ctx, a, offset, ids, values, a.set)
+	return write(ctx, a, ids, values, a.set, a.bytes(offset))
 }
 
 // Put is Set for the words of a variable at an offset of each page.
 func (a *Agents) Put(ctx context.Context, offset uint32, ids, words []uint32) error {
-	return write(ctx, a, 0, ids, words, a.put, device.Uint32(offset))
+	return write(ctx, a, ids, words, a.put, a.words(offset))
 }
 
-// write writes values of agents with a kernel, to which pages begin at the byte first.
-func write[T byte | uint32](ctx context.Context, a *Agents, first uint32, ids []uint32, values []T, k device.Kernel,
-	offset ...device.Arg,
+// write writes values of agents with a kernel and its arguments for n agents.
+func write[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, values []T, k device.Kernel,
+	args func(n int) []device.Arg,
 ) error {
 	if len(ids) != len(values) {
 		return fmt.Errorf("%w: %d values for %d agents", a.Invalid, len(values), len(ids))
@@ -159,7 +159,7 @@ func write[T byte | uint32](ctx context.Context, a *Agents, first uint32, ids []
 	if err := a.values.Memory.Write(0, content); err != nil {
 		return fault.Mark(err)
 	}
-	return a.list(ctx, k, first, len(own), offset...)
+	return a.list(ctx, k, len(own), args)
 }
 
 // Get returns the states of agents. It makes no page and changes none.
@@ -169,17 +169,17 @@ func (a *Agents) Get(ctx context.Context, ids []uint32) ([]byte, error) {
 
 // GetAt is Get for the bytes of a variable at an offset of each page.
 func (a *Agents) GetAt(ctx context.Context, offset uint32, ids []uint32) ([]byte, error) {
-	return read[byte](ctx, a, offset, ids, a.get)
+	return read[byte](ctx, a, ids, a.get, a.bytes(offset))
 }
 
 // Take is Get for the words of a variable at an offset of each page.
 func (a *Agents) Take(ctx context.Context, offset uint32, ids []uint32) ([]uint32, error) {
-	return read[uint32](ctx, a, 0, ids, a.take, device.Uint32(offset))
+	return read[uint32](ctx, a, ids, a.take, a.words(offset))
 }
 
-// read reads values of agents with a kernel, to which pages begin at the byte first.
-func read[T byte | uint32](ctx context.Context, a *Agents, first uint32, ids []uint32, k device.Kernel,
-	offset ...device.Arg,
+// read reads values of agents with a kernel and its arguments for n agents.
+func read[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, k device.Kernel,
+	args func(n int) []device.Arg,
 ) ([]T, error) {
 	values, made := make([]T, len(ids)), a.Memory.Made()
 	var own []uint32 // of pages that exist; the values of others are 0
@@ -203,7 +203,7 @@ func read[T byte | uint32](ctx context.Context, a *Agents, first uint32, ids []u
 	if err := a.stage(own, len(content)); err != nil {
 		return nil, err
 	}
-	if err := a.list(ctx, k, first, len(own), offset...); err != nil {
+	if err := a.list(ctx, k, len(own), args); err != nil {
 		return nil, err
 	}
 	if err := a.values.Memory.Read(0, content); err != nil {
@@ -224,15 +224,39 @@ func (a *Agents) stage(ids []uint32, values int) error {
 	return fault.Mark(a.ids.Memory.Write(0, device.Bytes(ids)))
 }
 
-// list launches a kernel for the n agents that are staged, and waits for it.
-func (a *Agents) list(ctx context.Context, k device.Kernel, first uint32, n int, offset ...device.Arg) error {
+// Pages returns the arguments for the pages, each of which begins at a byte.
+func (a *Agents) Pages(first uint32) graphset.PagesArgs {
 	arena := a.Memory.Arena()
-	args := append([]device.Arg{
-		device.Range(arena, int64(first), arena.Size()-int64(first)), device.Ptr(a.Frames),
-		device.Uint64(uint64(a.PageBytes)), device.Uint32(uint32(a.Per)),
-	}, offset...)
-	args = append(args, device.Ptr(a.ids.Memory), device.Uint32(uint32(n)), device.Ptr(a.values.Memory))
-	if err := a.Stream.Launch(k, a.Shape(int64(n)), args...); err != nil {
+	return graphset.PagesArgs{
+		Pages: device.Range(arena, int64(first), arena.Size()-int64(first)), Frames: device.Ptr(a.Frames),
+		PageBytes: uint64(a.PageBytes), Per: uint32(a.Per),
+	}
+}
+
+// bytes returns the arguments of set and get for n agents that are staged, and words those of put and
+// take.
+func (a *Agents) bytes(offset uint32) func(n int) []device.Arg {
+	return func(n int) []device.Arg {
+		p := a.Pages(offset)
+		return gridset.CellsArgs{
+			Pages: p.Pages, Frames: p.Frames, PageBytes: p.PageBytes, Per: p.Per,
+			IDs: device.Ptr(a.ids.Memory), N: uint32(n), Values: device.Ptr(a.values.Memory),
+		}.Args()
+	}
+}
+
+func (a *Agents) words(offset uint32) func(n int) []device.Arg {
+	return func(n int) []device.Arg {
+		return graphset.WordsArgs{
+			PagesArgs: a.Pages(0), Offset: offset, IDs: device.Ptr(a.ids.Memory), N: uint32(n),
+			Values: device.Ptr(a.values.Memory),
+		}.Args()
+	}
+}
+
+// list launches a kernel for the n agents that are staged, and waits for it.
+func (a *Agents) list(ctx context.Context, k device.Kernel, n int, args func(n int) []device.Arg) error {
+	if err := a.Stream.Launch(k, a.Shape(int64(n)), args(n)...); err != nil {
 		return fault.Mark(errors.Join(err, a.Stream.Sync(ctx)))
 	}
 	return fault.Mark(a.Stream.Sync(ctx))

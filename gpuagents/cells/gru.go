@@ -16,23 +16,11 @@ var gru = &Cell{
 	Agents:     64,
 	Kernel:     "gru_observe",
 	embedding:  []string{"hidden"},
-	Params: []Param{
+	Params: ratioParams([]Param{
 		{Name: "hidden", Default: 8, Min: 4, Max: kernels.GruMostHidden, Integer: true, Doc: "units of an agent"},
 		{Name: "learn", Default: 0.05, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
 			"switches learning off"},
-		{Name: "suspicious", Default: 4, Min: 0.1, Max: 500, Doc: "usual errors from which an agent votes suspicious"},
-		{Name: "anomalous", Default: 8, Min: 0.1, Max: 500, Doc: "usual errors from which it votes anomalous; the " +
-			"score is 1/2 there"},
-		{Name: "history", Default: 500, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
-			"usual error"},
-		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
-			"input are averaged"},
-		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
-		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the " +
-			"group"},
-		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
-			"first score"},
-	},
+	}, "usual error", 4, 8, 500),
 	vars: func(b *Bound) []kernels.Var { return kernels.GruVars(b.hidden(), b.Features, b.Own) },
 	block: func(b *Bound) []uint32 {
 		w := ratioBlock(b, kernels.GruWords)

@@ -12,23 +12,10 @@ var leaky = &Cell{
 	Agents:     64,
 	Kernel:     "leaky_observe",
 	embedding:  []string{"potential", "usual"},
-	Params: []Param{
+	Params: ratioParams([]Param{
 		{Name: "tau_min", Default: 2, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
 		{Name: "tau_max", Default: 200, Min: 1, Max: 1e6, Doc: "longest"},
-		{Name: "suspicious", Default: 4, Min: 0.1, Max: 500, Doc: "usual distances from which an agent votes " +
-			"suspicious"},
-		{Name: "anomalous", Default: 8, Min: 0.1, Max: 500, Doc: "usual distances from which it votes anomalous; " +
-			"the score is 1/2 there"},
-		{Name: "history", Default: 1000, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
-			"usual distance"},
-		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
-			"input are averaged"},
-		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
-		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the " +
-			"group"},
-		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
-			"first score"},
-	},
+	}, "usual distance", 4, 8, 1000),
 	vars:    func(b *Bound) []kernels.Var { return kernels.LeakyVars(b.Features) },
 	block:   leakyBlock,
 	weights: leakyTable,
@@ -36,6 +23,26 @@ var leaky = &Cell{
 
 // leakyBlock returns the parameter block of the cell.
 func leakyBlock(b *Bound) []uint32 { return ratioBlock(b, kernels.LeakyWords) }
+
+// ratioParams returns the parameters of a cell whose agents vote by how many times what is usual they are
+// off: its own, and then those that all of these cells have.
+func ratioParams(own []Param, usual string, suspicious, anomalous, history float64) []Param {
+	return append(own, []Param{
+		{Name: "suspicious", Default: suspicious, Min: 0.1, Max: 500, Doc: usual + "s from which an agent votes " +
+			"suspicious"},
+		{Name: "anomalous", Default: anomalous, Min: 0.1, Max: 500, Doc: usual + "s from which it votes anomalous; " +
+			"the score is 1/2 there"},
+		{Name: "history", Default: history, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
+			usual},
+		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
+			"input are averaged"},
+		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
+		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the " +
+			"group"},
+		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
+			"first score"},
+	}...)
+}
 
 // ratioBlock is a parameter block that begins with the words of leaky, as that of every cell does
 // whose agents vote by a ratio.

@@ -11,7 +11,7 @@ var lif = &Cell{
 	Agents:     64,
 	Kernel:     "lif_observe",
 	embedding:  []string{"potential", "adaptation", "trace", "usual"},
-	Params: []Param{
+	Params: ratioParams([]Param{
 		{Name: "reach_min", Default: 2, Min: 0.1, Max: 1000, Doc: "spreads of the input that make the most " +
 			"sensitive agents spike, when they last"},
 		{Name: "reach_max", Default: 10, Min: 0.1, Max: 1000, Doc: "spreads that make the least sensitive ones spike"},
@@ -23,20 +23,7 @@ var lif = &Cell{
 		{Name: "adapt", Default: 0.2, Min: 0, Max: 100, Doc: "part of the threshold at rest by which a spike raises " +
 			"it"},
 		{Name: "adapt_tau", Default: 50, Min: 1, Max: 1e6, Doc: "observations in which that falls to 1/e"},
-		{Name: "suspicious", Default: 2, Min: 0.1, Max: 500, Doc: "usual spike rates from which an agent votes " +
-			"suspicious"},
-		{Name: "anomalous", Default: 4, Min: 0.1, Max: 500, Doc: "usual spike rates from which it votes anomalous; " +
-			"the score is 1/2 there"},
-		{Name: "history", Default: 1000, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
-			"usual spike rate"},
-		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
-			"input are averaged"},
-		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
-		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the " +
-			"group"},
-		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
-			"first score"},
-	},
+	}, "usual spike rate", 2, 4, 1000),
 	vars: func(b *Bound) []kernels.Var { return kernels.LifVars(b.Features) },
 	block: func(b *Bound) []uint32 {
 		w := ratioBlock(b, kernels.LifWords)

@@ -99,7 +99,7 @@ func (a *Addressed) NodesBy() int {
 }
 
 // Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA. That of
-// AgentMergeAttention is what kernels.ToldParams says, of the focus over the root of the units, as in scaled
+// AgentMergeAttention is what kernels.ToldArgs says, of the focus over the root of the units, as in scaled
 // dot-product attention. There are nodes.
 func (a *Addressed) Merges() (merge int, rate float32) {
 	if a.told.Merge != kernels.AgentMergeAttention {
@@ -109,9 +109,8 @@ func (a *Addressed) Merges() (merge int, rate float32) {
 	return a.told.Merge, float32(a.told.Focus / math.Sqrt(float64(a.told.Width)) / one)
 }
 
-// TellWords returns the arguments of a tick of agents that hear their group, from decision to rate; see
-// kernels.ToldParams.
-func (a *Addressed) TellWords() []uint32 {
+// Heard returns the arguments of a tick of agents that hear their group about what they hear.
+func (a *Addressed) Heard() kernels.HeardArgs {
 	t, input := *a.told, func(n int) uint32 {
 		if n < 0 {
 			return 0
@@ -119,8 +118,9 @@ func (a *Addressed) TellWords() []uint32 {
 		return uint32(a.Features + n + 1)
 	}
 	merge, rate := a.Merges()
-	return []uint32{
-		input(t.Decision), input(t.Node), uint32(a.Nodes()), uint32(merge), math.Float32bits(rate),
+	return kernels.HeardArgs{
+		Decision: input(t.Decision), Node: input(t.Node), Width: uint32(a.Nodes()), Merge: uint32(merge),
+		Rate: math.Float32bits(rate),
 	}
 }
 

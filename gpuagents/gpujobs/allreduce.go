@@ -132,8 +132,10 @@ func (t *task) addUp(c device.Collective, ranks []rank, e arrayset.Element, n, s
 		}
 		g := device.Geometry{Grid: int(min((n+255)/256, 1<<16)), Block: 256}
 		bytes := stride * int64(arrays)
-		return r.Stream.Launch(r.fold, g, device.Range(r.Buffer, off, bytes), device.Uint64(uint64(n)),
-			device.Uint64(uint64(stride/e.Bytes())), device.Uint32(uint32(arrays)), device.Range(r.Buffer, off, stride))
+		return r.Stream.Launch(r.fold, g, arrayset.FoldArgs{
+			In: device.Range(r.Buffer, off, bytes), N: uint64(n), Stride: uint64(stride / e.Bytes()),
+			Arrays: uint32(arrays), Out: device.Range(r.Buffer, off, stride),
+		}.Args()...)
 	}
 	if e.Float() || c == nil {
 		if c != nil {

@@ -3,6 +3,7 @@ package gpujobs_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
 	"regexp"
@@ -13,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-var examplePattern = regexp.MustCompile("(?s)^(\\w+)\n.*?```json\n(.*?)```\n```json\n(.*?)```")
+var examplePattern = regexp.MustCompile("(?s)^(\\w+)\n.*?```json\n(.*?)```")
 
 // TestDocument: docs/gpu-jobs.md has an example of each kind, and its output is the one that is
 // shown.
@@ -34,7 +35,13 @@ func TestDocument(t *testing.T) {
 		if kind == gpujob.KindKernel && *deviceName == "host" {
 			continue
 		}
-		out, err := r.try(t.Context(), jobs.Job{ID: "j", Kind: kind, Spec: m[2]})
+		var spec json.RawMessage
+		var got, want map[string]any
+		example := json.NewDecoder(bytes.NewReader(m[2]))
+		if err := errors.Join(example.Decode(&spec), example.Decode(&want)); err != nil {
+			t.Fatalf("%s: the example is not a specification and an output: %v", kind, err)
+		}
+		out, err := r.try(t.Context(), jobs.Job{ID: "j", Kind: kind, Spec: spec})
 		if err != nil {
 			t.Errorf("the example of %s: %v, want no error", kind, err)
 			continue
@@ -43,18 +50,14 @@ func TestDocument(t *testing.T) {
 		if err != nil {
 			t.Fatalf("encode the output of %s: %v", kind, err)
 		}
-		var got, want map[string]any
 		if err := json.Unmarshal(data, &got); err != nil {
 			t.Fatalf("decode the output of %s: %v", kind, err)
-		}
-		if err := json.Unmarshal(m[3], &want); err != nil {
-			t.Fatalf("%s: the output of the document is no JSON: %v", kind, err)
 		}
 		for _, ran := range []string{"device", "model", "seconds"} {
 			delete(got, ran)
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: the output is %s, the document shows %s", kind, data, m[3])
+			t.Errorf("%s: the output is %s, the document shows %s", kind, data, m[2])
 		}
 	}
 	if seen != len(gpujob.Kinds()) {

@@ -20,13 +20,12 @@ type cohort struct {
 	first, agents int64
 	// push, tick and remember are kernels; remember is nil without delays.
 	push, tick, remember device.Kernel
-	// pages are the first arguments of kernels, whose last one is the number of agents.
-	pages  []device.Arg
-	active [2]device.Arg // lists of neurons that spike, in turns, of the lengths counts
-	counts device.Arg
-	types  device.Arg // of neurons of izhikevich
-	tally  device.Arg
-	links  cohortLinks
+	neurons              graphset.AgentsArgs
+	active               [2]device.Arg // lists of neurons that spike, in turns, of the lengths counts
+	counts               device.Arg
+	types                device.Arg // of neurons of izhikevich
+	tally                device.Arg
+	links                cohortLinks
 	// sums are those of the neurons, from a place on. With delays, those of the next tick of the
 	// ring are stride words further.
 	sums   device.Buffer
@@ -75,25 +74,29 @@ func (c *cohort) pushShape() device.Geometry {
 // carry puts into the stream what adds the links of the neurons of a list, which have spiked age
 // ticks before the last one, to sums. Without delays, age is 0.
 func (c *cohort) carry(which, age int) error {
-	s, l := c.of, &c.links
-	list := []device.Arg{c.active[which], c.counts, device.Uint32(uint32(which)), c.ring()}
+	s, l, weight := c.of, &c.links, c.of.cell.Value("weight")
 	weighted := device.Bit(s.o.Links.weighted())
-	weight := s.cell.Value("weight")
-	weights := []device.Arg{
-		device.Uint32(s.exciting()), device.Uint32(fixed(weight)),
-		device.Uint32(fixed(-weight * s.cell.Value("inhibition"))), device.Bit(l.partial), l.lengths,
+	carried := graphset.CarriedArgs{
+		Exciting: s.exciting(), Excitation: fixed(weight), Inhibition: fixed(-weight * s.cell.Value("inhibition")),
+		Partial: device.Bit(l.partial), Lengths: l.lengths,
 	}
 	if s.delayed == nil {
-		args := append(list, l.offsets, l.columns, l.weights, device.Uint32(l.degree), weighted)
-		return c.stream.Launch(c.push, c.pushShape(), append(args, weights...)...)
+		return c.stream.Launch(c.push, c.pushShape(), graphset.PushArgs{
+			ActiveArgs: c.list(which), Sums: c.ring(), Offsets: l.offsets, Columns: l.columns, Weights: l.weights,
+			Degree: l.degree, Weighted: weighted, CarriedArgs: carried,
+		}.Args()...)
 	}
-	of := s.o.Links
-	least, most := max(1, of.Delays.Least), max(1, of.Delays.Most)
-	args := append(list, device.Uint64(uint64(c.stride)), device.Uint32(uint32(s.slots)),
-		device.Uint32(uint32(s.delayed.slot)), device.Uint32(uint32(age)), l.offsets, l.columns, l.weights, l.delays,
-		device.Uint32(l.degree), weighted, device.Bit(l.listed), device.Uint32(uint32(least)),
-		device.Uint32(uint32(most-least+1)), device.Uint32(uint32(of.Seed)), device.Uint32(uint32(of.Seed>>32)))
-	return c.stream.Launch(c.push, c.pushShape(), append(args, weights...)...)
+	return c.stream.Launch(c.push, c.pushShape(), graphset.SendArgs{
+		ActiveArgs: c.list(which), Sums: c.ring(), Stride: uint64(c.stride), Slots: uint32(s.slots),
+		Slot: uint32(s.delayed.slot), Age: uint32(age), Offsets: l.offsets, Columns: l.columns, Weights: l.weights,
+		Delays: l.delays, Degree: l.degree, Weighted: weighted, Listed: device.Bit(l.listed),
+		DrawnArgs: s.o.Links.drawn(), CarriedArgs: carried,
+	}.Args()...)
+}
+
+// list returns the arguments of a list of neurons that spike.
+func (c *cohort) list(which int) graphset.ActiveArgs {
+	return graphset.ActiveArgs{Active: c.active[which], Counts: c.counts, Which: uint32(which)}
 }
 
 // ring returns the argument for all sums.
@@ -117,21 +120,23 @@ func (c *cohort) inputs() device.Arg {
 // were tick ticks. If count is set, it adds the neurons in each state to the tally.
 func (c *cohort) step(i int, tick uint32, count bool) error {
 	s, at, next := c.of, c.of.layout.Offsets, 1-i%2
-	list := []device.Arg{c.inputs(), c.active[next], c.counts, device.Uint32(uint32(next))}
-	args := c.pages[:5:5]
-	if s.cell.IsIzhikevich() {
-		noisy := s.cell.Value("noise") != 0 || s.cell.Value("inhibitory_noise") != 0
-		args = append(args, device.Uint32(s.potential), device.Uint32(at[cells.IzhikevichRecovery]),
-			device.Uint32(s.current))
-		args = append(append(args, list...), c.types, device.Uint32(s.exciting()), device.Bit(noisy))
-	} else {
-		args = append(args, device.Uint32(at[cells.LIFRest]), device.Uint32(s.potential), device.Uint32(s.current))
-		args = append(append(args, list...), s.float("decay"), s.float("threshold"),
-			device.Uint32(uint32(s.cell.Value("refractory"))), s.float("noise"))
+	ticked := graphset.TickedArgs{
+		Tick: tick, Key0: uint32(s.o.Seed), Key1: uint32(s.o.Seed >> 32), Count: device.Bit(count), Tally: c.tally,
+		Marked: device.Bit(c.marked), Bits: c.bits[next], FirstID: uint32(c.first),
 	}
-	return c.stream.Launch(c.tick, c.lanes(), append(args, device.Uint32(tick), device.Uint32(uint32(s.o.Seed)),
-		device.Uint32(uint32(s.o.Seed>>32)), device.Bit(count), c.tally, device.Bit(c.marked), c.bits[next],
-		device.Uint32(uint32(c.first)))...)
+	value := func(name string) float32 { return float32(s.cell.Value(name)) }
+	if s.cell.IsIzhikevich() {
+		return c.stream.Launch(c.tick, c.lanes(), graphset.IzhikevichArgs{
+			AgentsArgs: c.neurons, Potentials: s.potential, Recoveries: at[cells.IzhikevichRecovery],
+			Currents: s.current, Sums: c.inputs(), ActiveArgs: c.list(next), Types: c.types, Exciting: s.exciting(),
+			Noisy: device.Bit(value("noise") != 0 || value("inhibitory_noise") != 0), TickedArgs: ticked,
+		}.Args()...)
+	}
+	return c.stream.Launch(c.tick, c.lanes(), graphset.LIFArgs{
+		AgentsArgs: c.neurons, Resting: at[cells.LIFRest], Potentials: s.potential, Currents: s.current,
+		Sums: c.inputs(), ActiveArgs: c.list(next), Decay: value("decay"), Threshold: value("threshold"),
+		Refractory: uint32(value("refractory")), Noise: value("noise"), TickedArgs: ticked,
+	}.Args()...)
 }
 
 // append puts into the stream what appends the states of the neurons to the bits of their last
@@ -139,8 +144,9 @@ func (c *cohort) step(i int, tick uint32, count bool) error {
 func (c *cohort) append() error {
 	d := c.of.delayed
 	keep := uint32(math.MaxUint32) >> (edges.MaxDelay - c.of.slots)
-	return c.stream.Launch(c.remember, bytestate.ShapeOn(c.dev, c.agents), append(c.pages[:5:5],
-		device.Uint32(d.history), device.Uint32(keep), device.Uint32(uint32(c.first)))...)
+	return c.stream.Launch(c.remember, bytestate.ShapeOn(c.dev, c.agents), graphset.RememberArgs{
+		AgentsArgs: c.neurons, History: d.history, Keep: keep, FirstID: uint32(c.first),
+	}.Args()...)
 }
 
 // launch puts a tick into the stream: spikes of the list number i are carried, and neurons stepped.

@@ -64,9 +64,9 @@ func (d *delayed) begin(ticks int) error {
 	for age := d.slots - 1; age > 0; age-- { // the last list is number 1, so that number 0 is empty
 		which := age % 2
 		if err := errors.Join(
-			d.stream.Launch(d.recall, d.Network.states.Shape(d.Len()), append(d.whole.pages[:5:5],
-				device.Uint32(d.history), device.Uint32(uint32(age)), d.whole.active[which], d.whole.counts,
-				device.Uint32(uint32(which)))...),
+			d.stream.Launch(d.recall, d.Network.states.Shape(d.Len()), graphset.RecallArgs{
+				AgentsArgs: d.whole.neurons, History: d.history, Age: uint32(age), ActiveArgs: d.whole.list(which),
+			}.Args()...),
 			d.whole.carry(which, age),
 		); err != nil {
 			return err

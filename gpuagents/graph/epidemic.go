@@ -77,9 +77,9 @@ func (e *epidemic) together() sharer {
 
 // begin puts the bits of those who are infected into the stream.
 func (e *epidemic) begin(int) error {
-	return e.stream.Launch(e.mark, e.lanes(), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
-		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
-		device.Uint32(graphset.Infected), device.Ptr(e.ill[0]))
+	return e.stream.Launch(e.mark, e.lanes(), graphset.MarkArgs{
+		AgentsArgs: e.agentsArgs(), State: graphset.Infected, Bits: device.Ptr(e.ill[0]),
+	}.Args()...)
 }
 
 func (e *epidemic) end([]uint64) {}
@@ -96,13 +96,19 @@ func sirShape(d device.Device, agents int64) device.Geometry {
 
 // launch puts tick number i after begin into the stream, with the number of ticks before it.
 func (e *epidemic) launch(i int, tick uint32, count bool) error {
-	l := e.o.Links
-	return e.stream.Launch(e.step, sirShape(e.dev, e.Len()), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
-		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
-		device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2]), device.Ptr(e.offsets), device.Ptr(e.columns),
-		device.Ptr(e.weights), device.Uint32(e.degree), device.Bit(l.weighted()),
-		device.Ptr(e.misses), device.Uint32(chance(e.recovery)), device.Uint32(tick), device.Uint32(uint32(e.o.Seed)),
-		device.Uint32(uint32(e.o.Seed>>32)), device.Bit(count), device.Ptr(e.tally), device.Uint32(0))
+	args := e.sirArgs(tick, count)
+	args.AgentsArgs, args.Infected, args.Next = e.agentsArgs(), device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2])
+	return e.stream.Launch(e.step, sirShape(e.dev, e.Len()), args.Args()...)
+}
+
+// sirArgs returns the arguments of a tick of all agents, but for their states.
+func (e *epidemic) sirArgs(tick uint32, count bool) graphset.SIRArgs {
+	return graphset.SIRArgs{
+		Offsets: device.Ptr(e.offsets), Columns: device.Ptr(e.columns), Weights: device.Ptr(e.weights),
+		Degree: e.degree, Weighted: device.Bit(e.o.Links.weighted()), Misses: device.Ptr(e.misses),
+		Recovery: chance(e.recovery), Tick: tick, Key0: uint32(e.o.Seed), Key1: uint32(e.o.Seed >> 32),
+		Count: device.Bit(count), Tally: device.Ptr(e.tally),
+	}
 }
 
 func (e *epidemic) set(ctx context.Context, ids []uint32, values []float32) error {

@@ -150,9 +150,18 @@ func (l Links) Open(d device.Device, stream device.Stream, agents int64, alloc f
 		return w, err
 	}
 	w.Degree = uint32(l.Degree)
-	return w, stream.Launch(k, bytestate.ShapeOn(d, agents*int64((l.Degree+1)/2)), device.Ptr(w.Columns),
-		device.Uint32(uint32(agents)), device.Uint32(w.Degree), device.Uint64(l.rewire()),
-		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)))
+	return w, stream.Launch(k, bytestate.ShapeOn(d, agents*int64((l.Degree+1)/2)), graphset.LinksArgs{
+		Columns: device.Ptr(w.Columns), Agents: uint32(agents), Degree: w.Degree, Rewire: l.rewire(),
+		Key0: uint32(l.Seed), Key1: uint32(l.Seed >> 32),
+	}.Args()...)
+}
+
+// drawn returns the arguments of delays that are drawn.
+func (l *Links) drawn() graphset.DrawnArgs {
+	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
+	return graphset.DrawnArgs{
+		Least: uint32(least), Span: uint32(most - least + 1), Key0: uint32(l.Seed), Key1: uint32(l.Seed >> 32),
+	}
 }
 
 // openLinks puts the links on the device.

@@ -278,10 +278,10 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 			return nil, err
 		}
 	}
-	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), device.Ptr(n.memory.Arena()),
-		device.Ptr(n.frames), device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.layout.Slots)),
-		device.Uint32(uint32(n.groups())), device.Uint32(n.ticks),
-		device.Uint32(tick+uint32(count))); err != nil {
+	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), graphset.RoundsArgs{
+		Pages: device.Ptr(n.memory.Arena()), Frames: device.Ptr(n.frames), PageBytes: uint64(n.layout.PageBytes),
+		Slots: uint32(n.layout.Slots), Groups: uint32(n.groups()), Offset: n.ticks, Ticks: tick + uint32(count),
+	}.Args()...); err != nil {
 		return nil, failed(err)
 	}
 	if err := n.sync(wait); err != nil {
@@ -380,4 +380,9 @@ func (n *Network) Close() error {
 	}
 	n.close = nil
 	return errors.Join(append(errs, n.states.Close())...)
+}
+
+// agentsArgs returns the arguments for the states of all agents.
+func (n *Network) agentsArgs() graphset.AgentsArgs {
+	return graphset.AgentsArgs{PagesArgs: n.states.Pages(0), Agents: uint32(n.Len())}
 }

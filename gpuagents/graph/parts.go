@@ -24,14 +24,12 @@ type parts struct {
 // part is the agents of a device.
 type part struct {
 	span
-	links         int64
-	at            places
-	pages         []device.Arg     // the first arguments of kernels
-	ill           [2]device.Buffer // with the bits of all agents, from the byte bits on
-	bits          [2]int64
-	rows          []device.Arg // offsets, columns and weights
-	misses, tally device.Arg
-	mark, step    device.Kernel
+	links      int64
+	at         places
+	ill        [2]device.Buffer // with the bits of all agents, from the byte bits on
+	bits       [2]int64
+	args       graphset.SIRArgs // of a tick, but for what differs from tick to tick
+	mark, step device.Kernel
 }
 
 // places are where the memory of a part begins in that of its seat, for a device that has no pages.
@@ -121,12 +119,10 @@ func (e *epidemic) openParts() error {
 // openFirst makes the arguments of the part that is in the pages.
 func (p *parts) openFirst() {
 	e, t := p.e, p.all[0]
-	t.mark, t.step, t.ill, t.misses, t.tally = e.mark, e.step, e.ill, device.Ptr(e.misses), device.Ptr(e.tally)
-	t.rows = []device.Arg{device.Ptr(e.offsets), device.Ptr(e.columns), device.Ptr(e.weights)}
-	t.pages = []device.Arg{
-		device.Ptr(e.memory.Arena()), device.Ptr(e.frames), device.Uint64(uint64(e.layout.PageBytes)),
-		device.Uint32(uint32(e.per)), device.Uint32(uint32(t.agents)),
-	}
+	t.mark, t.step, t.ill = e.mark, e.step, e.ill
+	t.args = e.sirArgs(0, false)
+	t.args.AgentsArgs = e.agentsArgs()
+	t.args.Agents = uint32(t.agents)
 }
 
 // openMember makes the arguments of the part of a member, and puts its links there.
@@ -138,16 +134,15 @@ func (p *parts) openMember(i int) (err error) {
 		}
 	}
 	t.ill, t.bits = [2]device.Buffer{s.Memory, s.Memory}, t.at.bits
-	t.misses, t.tally = s.Range(t.at.misses, 4*graphset.Gaps), s.Range(t.at.tally, 8*graphset.States)
-	t.rows = []device.Arg{
-		s.Range(t.at.offsets, max(least, t.at.offsetBytes)), s.Range(t.at.columns, max(least, t.at.columnBytes)),
-		s.Range(t.at.weights, max(least, t.at.weighting)),
-	}
-	size := team.Aligned(t.agents) // kernels read four states at a time if the agents of a page are a multiple
-	t.pages = []device.Arg{        // one page, in frame 0
-		s.Range(t.at.states, size), s.Range(t.at.frame, 4), device.Uint64(uint64(size)), device.Uint32(uint32(size)),
-		device.Uint32(uint32(t.agents)),
-	}
+	// Kernels read four states at a time if the agents of a page are a multiple.
+	a, size := &t.args, team.Aligned(t.agents)
+	*a = e.sirArgs(0, false)
+	a.Misses, a.Tally = s.Range(t.at.misses, 4*graphset.Gaps), s.Range(t.at.tally, 8*graphset.States)
+	a.Offsets = s.Range(t.at.offsets, max(least, t.at.offsetBytes))
+	a.Columns = s.Range(t.at.columns, max(least, t.at.columnBytes))
+	a.Weights = s.Range(t.at.weights, max(least, t.at.weighting))
+	a.Pages, a.Frames = s.Range(t.at.states, size), s.Range(t.at.frame, 4) // one page, in frame 0
+	a.PageBytes, a.Per, a.Agents, a.FirstID = uint64(size), uint32(size), uint32(t.agents), uint32(t.first)
 	if err := errors.Join(s.Memory.Write(t.at.frame, device.Bytes([]uint32{0})),
 		s.Memory.Write(t.at.misses, device.Bytes(misses(e.infection)))); err != nil {
 		return err
@@ -221,8 +216,9 @@ func (p *parts) begin(i int) error {
 			return s.Fail(err)
 		}
 	}
-	return s.Fail(s.Stream.Launch(t.mark, p.lanes(i), append(t.pages[:5:5], device.Uint32(graphset.Infected),
-		p.own(t, 0))...))
+	return s.Fail(s.Stream.Launch(t.mark, p.lanes(i), graphset.MarkArgs{
+		AgentsArgs: t.args.AgentsArgs, State: graphset.Infected, Bits: p.own(t, 0),
+	}.Args()...))
 }
 
 // lanes returns a launch with a thread for each four agents of a part.
@@ -252,14 +248,10 @@ func (p *parts) exchange(which int) error {
 
 // launch puts tick number k of a part into its stream.
 func (p *parts) launch(i, k int, tick uint32, count bool) error {
-	t, s, e := p.all[i], p.seats[i], p.e
-	l := e.o.Links
-	args := append(t.pages[:5:5], p.bitsOf(t, k%2), p.own(t, 1-k%2))
-	args = append(args, t.rows...)
-	return s.Fail(s.Stream.Launch(t.step, sirShape(s.Device, t.agents), append(args, device.Uint32(e.degree),
-		device.Bit(l.weighted()), t.misses, device.Uint32(chance(e.recovery)), device.Uint32(tick),
-		device.Uint32(uint32(e.o.Seed)), device.Uint32(uint32(e.o.Seed>>32)), device.Bit(count), t.tally,
-		device.Uint32(uint32(t.first)))...))
+	t, s := p.all[i], p.seats[i]
+	args := t.args
+	args.Infected, args.Next, args.Tick, args.Count = p.bitsOf(t, k%2), p.own(t, 1-k%2), tick, device.Bit(count)
+	return s.Fail(s.Stream.Launch(t.step, sirShape(s.Device, t.agents), args.Args()...))
 }
 
 // Bytes that a tick reads in a second: on an H100 (RFC 0053), and on the host device.

@@ -203,7 +203,7 @@ func (r *regions) openFirst(int) (err error) {
 	}
 	c := *s.whole
 	c.agents, c.marked, c.links.partial, c.links.lengths = t.agents, true, true, device.Ptr(s.lengths)
-	c.pages = append(c.pages[:4:4], device.Uint32(uint32(t.agents)))
+	c.neurons.Agents = uint32(t.agents)
 	t.marks, t.cohort = s.marks, &c
 	return r.finish(0)
 }
@@ -224,10 +224,10 @@ func (r *regions) openMember(i int) error {
 			delays:  seat.Range(at.delays, max(least, at.delaying)), listed: s.delayed != nil,
 			lengths: seat.Range(at.counts, 8), // not read
 		},
-		pages: []device.Arg{
-			seat.Range(at.pages, t.pages*size), seat.Range(at.frames, 4*int64(s.pages())),
-			device.Uint64(uint64(size)), device.Uint32(uint32(s.per)), device.Uint32(uint32(t.agents)),
-		},
+		neurons: graphset.AgentsArgs{PagesArgs: graphset.PagesArgs{
+			Pages: seat.Range(at.pages, t.pages*size), Frames: seat.Range(at.frames, 4*int64(s.pages())),
+			PageBytes: uint64(size), Per: uint32(s.per),
+		}, Agents: uint32(t.agents)},
 	}
 	frames := make([]uint32, s.pages()) // others than those of the region are not used
 	for k := range t.pages {

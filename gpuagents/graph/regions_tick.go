@@ -48,8 +48,9 @@ func (r *regions) move(ctx, wait context.Context, tick uint32, count, most int) 
 // that have spiked.
 func (r *regions) begin(count int) error {
 	s, c := r.s, r.s.whole
-	err := errors.Join(s.beginSums(count), s.stream.Launch(r.mark, c.lanes(), append(c.pages[:5:5],
-		device.Uint32(graphset.Spike), device.Ptr(s.marks[0]))...))
+	err := errors.Join(s.beginSums(count), s.stream.Launch(r.mark, c.lanes(), graphset.MarkArgs{
+		AgentsArgs: c.neurons, State: graphset.Spike, Bits: device.Ptr(s.marks[0]),
+	}.Args()...))
 	if err != nil {
 		return fault.Mark(err)
 	}
@@ -167,8 +168,9 @@ func (r *regions) exchange(k int) error {
 func (r *regions) launch(i, k int, tick uint32, count bool) error {
 	s, t, c := r.s, r.all[i], r.all[i].cohort
 	bits := device.Range(t.marks[k%2], t.bits[k%2], s.markBytes())
-	if err := c.stream.Launch(t.pick, bytestate.ShapeOn(c.dev, (s.Len()+31)/32), bits,
-		device.Uint32(uint32(s.Len())), c.active[k%2], c.counts, device.Uint32(uint32(k%2))); err != nil {
+	if err := c.stream.Launch(t.pick, bytestate.ShapeOn(c.dev, (s.Len()+31)/32), graphset.PickArgs{
+		Bits: bits, Agents: uint32(s.Len()), ActiveArgs: c.list(k % 2),
+	}.Args()...); err != nil {
 		return err
 	}
 	return c.launch(k, tick, count)

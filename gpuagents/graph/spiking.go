@@ -124,10 +124,7 @@ func (s *spiking) all() *cohort {
 			offsets: device.Ptr(s.offsets), columns: device.Ptr(s.columns), weights: device.Ptr(s.weights),
 			delays: device.Ptr(s.weights), degree: s.degree, lengths: device.Ptr(s.counts), // unless there are some
 		},
-		pages: []device.Arg{
-			device.Ptr(s.memory.Arena()), device.Ptr(s.frames), device.Uint64(uint64(s.layout.PageBytes)),
-			device.Uint32(uint32(s.per)), device.Uint32(uint32(s.Len())),
-		},
+		neurons: s.agentsArgs(),
 	}
 	c.bits = [2]device.Arg{c.counts, c.counts} // not read
 	if s.types != nil {
@@ -166,7 +163,7 @@ func (s *spiking) end(tally []uint64) {
 // listSpikes puts into the stream what lists the neurons that have spiked in the last tick.
 func (s *spiking) listSpikes() error {
 	c := s.whole
-	return s.stream.Launch(s.list, c.lanes(), append(c.pages[:5:5], c.active[0], c.counts, device.Uint32(0))...)
+	return s.stream.Launch(s.list, c.lanes(), graphset.ListArgs{AgentsArgs: c.neurons, ActiveArgs: c.list(0)}.Args()...)
 }
 
 // pushBlocks is the blocks of a launch of push for each multiprocessor, of 4 warps.
@@ -174,9 +171,6 @@ const pushBlocks = 16
 
 // fixed returns a weight in 2^-16.
 func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * edges.One))) }
-
-// float returns a parameter of the cell.
-func (s *spiking) float(name string) device.Arg { return device.Float32(float32(s.cell.Value(name))) }
 
 // exciting returns the number of the first neuron that inhibits others.
 func (s *spiking) exciting() uint32 {

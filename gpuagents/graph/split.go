@@ -82,9 +82,10 @@ func (s *spiking) lengthsOf(own span, to device.Buffer) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.stream.Launch(count, s.Network.states.Shape(32*s.Len()), device.Ptr(s.columns), device.Ptr(s.offsets),
-		device.Uint32(s.degree), device.Uint32(uint32(s.Len())), device.Uint32(uint32(own.first)),
-		device.Uint32(uint32(own.agents)), device.Ptr(to))
+	err = s.stream.Launch(count, s.Network.states.Shape(32*s.Len()), graphset.CountArgs{
+		Columns: device.Ptr(s.columns), Offsets: device.Ptr(s.offsets), Degree: s.degree, Rows: uint32(s.Len()),
+		Low: uint32(own.first), Size: uint32(own.agents), Lengths: device.Ptr(to),
+	}.Args()...)
 	if err := errors.Join(err, s.stream.Sync(context.Background())); err != nil {
 		return nil, fault.Mark(err)
 	}
@@ -253,14 +254,13 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 	if s.delayed != nil {
 		listed = s.delayed.delays
 	}
-	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
-	err := s.stream.Launch(p.kernel, s.Network.states.Shape(32*int64(len(places))), device.Ptr(s.columns),
-		device.Ptr(s.weights), or(listed, s.weights), device.Ptr(s.offsets), device.Uint32(s.degree),
-		device.Bit(l.weighted()), device.Bit(s.delayed != nil), device.Bit(listed != nil),
-		device.Uint32(uint32(least)), device.Uint32(uint32(most-least+1)), device.Uint32(uint32(l.Seed)),
-		device.Uint32(uint32(l.Seed>>32)), device.Uint32(uint32(from)),
-		device.Uint32(uint32(len(places))), device.Uint32(uint32(to.first)), device.Uint32(uint32(to.agents)),
-		device.Bit(rest), device.Ptr(p.places), device.Ptr(p.columns), or(p.weights, p.columns),
-		or(p.delays, p.columns))
+	err := s.stream.Launch(p.kernel, s.Network.states.Shape(32*int64(len(places))), graphset.SplitArgs{
+		Columns: device.Ptr(s.columns), Weights: device.Ptr(s.weights), Delays: or(listed, s.weights),
+		Offsets: device.Ptr(s.offsets), Degree: s.degree, Weighted: device.Bit(l.weighted()),
+		Delayed: device.Bit(s.delayed != nil), Listed: device.Bit(listed != nil), DrawnArgs: l.drawn(),
+		FirstRow: uint32(from), Rows: uint32(len(places)), Low: uint32(to.first), Size: uint32(to.agents),
+		Rest: device.Bit(rest), Places: device.Ptr(p.places), ToColumns: device.Ptr(p.columns),
+		ToWeights: or(p.weights, p.columns), ToDelays: or(p.delays, p.columns),
+	}.Args()...)
 	return fault.Mark(errors.Join(err, s.stream.Sync(context.Background())))
 }

@@ -78,10 +78,12 @@ func (t *trace) record(tick uint32) error {
 
 // launch puts into the stream what counts some agents after a tick.
 func (t *trace) launch(tick uint32, agents int64) error {
-	return t.stream.Launch(t.kernel, t.lanes(), device.Ptr(t.memory.Arena()), device.Ptr(t.frames),
-		device.Uint64(uint64(t.layout.PageBytes)), device.Uint32(uint32(t.per)), device.Uint32(uint32(agents)),
-		device.Uint32(1), device.Uint32(uint32(t.perRow)), device.Uint32(uint32(t.rows)),
-		device.Uint32(tick%(traceTicks+1)), device.Uint32(traceTicks+1), device.Ptr(t.counts))
+	args := graphset.TraceArgs{
+		AgentsArgs: t.agentsArgs(), State: 1, PerRow: uint32(t.perRow), Rows: uint32(t.rows),
+		Column: tick % (traceTicks + 1), Columns: traceTicks + 1, Counts: device.Ptr(t.counts),
+	}
+	args.Agents = uint32(agents)
+	return t.stream.Launch(t.kernel, t.lanes(), args.Args()...)
 }
 
 // Picture draws how many agents are in state 1, those that spike or are infected, after each of the last

@@ -279,18 +279,16 @@ func (b *bands) store(i int) error {
 // step puts a generation of a band into its stream.
 func (b *bands) step(i int) error {
 	t, s, o := b.all[i], b.seats[i], &b.p.o
-	rows, per := t.window/o.Width, uint32(t.window)
-	args := []device.Arg{
-		s.Range(t.generation(t.at), t.window), t.places, s.Range(t.generation(t.at+1), t.window), t.places,
-		device.Uint64(uint64(t.window)), device.Uint32(per), device.Uint32(uint32(o.Width)),
-		device.Uint32(uint32(rows)), device.Bit(o.Periodic), device.Bit(false), device.Ptr(b.p.alive),
-	}
-	if i > 0 {
-		args[len(args)-1] = t.places // nothing is counted
+	rows := t.window / o.Width
+	args := gridset.LifeArgs{
+		From: s.Range(t.generation(t.at), t.window), FromFrames: t.places,
+		To: s.Range(t.generation(t.at+1), t.window), ToFrames: t.places,
+		PageBytes: uint64(t.window), Per: uint32(t.window), Width: uint32(o.Width), Height: uint32(rows),
+		Periodic: device.Bit(o.Periodic), Alive: t.places, // nothing is counted
 	}
 	shape := bytestate.ShapeOn(s.Device, gridset.LifeThreads(b.kernel(), int(o.Width), int(rows), int(t.window)))
 	t.at = 1 - t.at
-	return s.Fail(s.Stream.Launch(t.life, shape, args...))
+	return s.Fail(s.Stream.Launch(t.life, shape, args.Args()...))
 }
 
 // exchange copies the rows at the edges of all bands to the ghost rows beside them.

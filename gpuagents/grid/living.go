@@ -42,10 +42,10 @@ func (l *living) start() error {
 		return err
 	}
 	p := l.p
-	return p.stream.Launch(l.kernel, p.states.Shape((p.Len()+3)/4), device.Ptr(p.memory.Arena()), device.Ptr(p.frames),
-		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.Len())),
-		device.Uint32(1), device.Uint32(uint32(l.perRow)), device.Uint32(uint32(l.rows)), device.Uint32(0),
-		device.Uint32(2), device.Ptr(l.counts))
+	return p.stream.Launch(l.kernel, p.states.Shape((p.Len()+3)/4), graphset.TraceArgs{
+		AgentsArgs: graphset.AgentsArgs{PagesArgs: p.states.Pages(0), Agents: uint32(p.Len())}, State: 1,
+		PerRow: uint32(l.perRow), Rows: uint32(l.rows), Columns: 2, Counts: device.Ptr(l.counts),
+	}.Args()...)
 }
 
 func (l *living) result() (sum uint64, err error) {

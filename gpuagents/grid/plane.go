@@ -231,10 +231,14 @@ func (p *Plane) sync(ctx context.Context) error { return p.turns.Sync(ctx) }
 
 // launch puts a generation into the stream: from the pages to the other generation, or back.
 func (p *Plane) launch(away, count bool) error {
+	from, to := p.turns.Generations(away)
 	return p.stream.Launch(p.step, p.states.Shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
-		append(p.turns.Generations(away), device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)),
-			device.Uint32(uint32(p.o.Width)), device.Uint32(uint32(p.o.Height)), device.Bit(p.o.Periodic),
-			device.Bit(count), device.Ptr(p.alive))...)
+		gridset.LifeArgs{
+			From: from.Pages, FromFrames: from.Frames, To: to.Pages, ToFrames: to.Frames,
+			PageBytes: uint64(p.layout.PageBytes), Per: uint32(p.per), Width: uint32(p.o.Width),
+			Height: uint32(p.o.Height), Periodic: device.Bit(p.o.Periodic), Count: device.Bit(count),
+			Alive: device.Ptr(p.alive),
+		}.Args()...)
 }
 
 // Set writes the states of cells, each of them 0 or 1. Of a cell that is there several times, the

@@ -310,19 +310,22 @@ func (l *Lattice) Ticks() (uint64, error) {
 
 // launch puts a step into the stream: from the pages to the other generation, or back.
 func (l *Lattice) launch(away bool, tick uint64, count bool) error {
-	args := append(l.turns.Generations(away), device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places),
-		device.Ptr(l.params))
+	from, to := l.turns.Generations(away)
+	args := []device.Arg{
+		from.Pages, from.Frames, to.Pages, to.Frames, device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places),
+		device.Ptr(l.params),
+	}
 	if l.o.Links != nil {
 		w := l.wires
 		args = append(args, device.Uint32(uint32(l.Len())), device.Uint32(l.each), device.Uint32(l.magic),
 			device.Uint32(l.shift), device.Ptr(w.Offsets), device.Ptr(w.Columns), device.Ptr(w.Weights),
-			device.Uint32(w.Degree), device.Bit(w.Weighted))
+			device.Uint32(w.Degree), device.Uint32(device.Bit(w.Weighted)))
 	} else {
 		args = append(args, device.Uint32(uint32(l.o.Width)), device.Uint32(uint32(l.o.Height)),
 			device.Uint32(uint32(l.o.Depth)), device.Uint32(l.each), device.Uint32(l.magic), device.Uint32(l.shift),
 			device.Uint32(uint32(l.band)))
 	}
-	args = append(args, device.Uint64(tick), device.Bit(count), device.Ptr(l.tally))
+	args = append(args, device.Uint64(tick), device.Uint32(device.Bit(count)), device.Ptr(l.tally))
 	return l.turns.Stream.Launch(l.step, l.single.Shape(l.threads()), args...)
 }
 

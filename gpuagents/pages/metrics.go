@@ -135,7 +135,7 @@ func (c *pageCounts) add(st pager.Stats) {
 	}
 }
 
-// NewMetrics returns a collector, which the caller registers. docs/metrics.md lists its metrics.
+// NewMetrics returns a collector, which the caller registers. exoswarm metrics lists its metrics.
 func NewMetrics() *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_swarm_"+name, help, labels, nil)

@@ -10,7 +10,7 @@ type Metrics struct {
 	deviceErrors, rebuilds *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics of device pools. docs/metrics.md lists names and labels.
+// NewMetrics registers the metrics of device pools. exoswarm metrics lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -290,19 +290,13 @@ func (s *Source) launch(d *Drawing, n int) error {
 	if p := s.dev.Properties(); p.Multiprocessors > 0 {
 		blocks = min(blocks, p.Multiprocessors*rasterBlocks)
 	}
-	flag := func(on bool) device.Arg {
-		if on {
-			return device.Uint32(1)
-		}
-		return device.Uint32(0)
-	}
-	word := func(v int) device.Arg { return device.Uint32(uint32(v)) }
-	return s.stream.Launch(s.kernel, device.Geometry{Grid: blocks, Block: kernels.RasterBlock},
-		device.Ptr(s.memory.Arena()), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.frames),
-		device.Uint32(s.layout.Offsets[d.v.Of]), word(d.units), word(d.of.Width), flag(d.of.Together),
-		word(int(d.of.Elem)), word(d.v.First), word(d.v.Count), flag(d.v.Votes), word(d.picture.Units), word(d.per),
-		word(d.next), word(n), device.Ptr(s.values), device.Ptr(s.counts),
-	)
+	return s.stream.Launch(s.kernel, device.Geometry{Grid: blocks, Block: kernels.RasterBlock}, kernels.RasterArgs{
+		Pages: device.Ptr(s.memory.Arena()), PageBytes: uint64(s.layout.PageBytes), Frames: device.Ptr(s.frames),
+		Offset: s.layout.Offsets[d.v.Of], Units: uint32(d.units), Width: uint32(d.of.Width),
+		Together: device.Bit(d.of.Together), Elem: uint32(d.of.Elem), First: uint32(d.v.First),
+		Count: uint32(d.v.Count), Votes: device.Bit(d.v.Votes), N: uint32(d.picture.Units), Per: uint32(d.per),
+		Begin: uint32(d.next), Cells: uint32(n), Values: device.Ptr(s.values), Counts: device.Ptr(s.counts),
+	}.Args()...)
 }
 
 // rasterBlocks is the number of blocks for each multiprocessor: as many as have room at once.

@@ -37,7 +37,7 @@ type Metrics struct {
 	busy map[string]*busy // by device
 }
 
-// NewMetrics registers the metrics of shards. docs/metrics.md lists names and labels.
+// NewMetrics registers the metrics of shards. exoswarm metrics lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(

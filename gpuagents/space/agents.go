@@ -28,8 +28,10 @@ func (x *Box) ready(ctx context.Context) error {
 		for k := first; k < page; k++ {
 			x.memory.MarkDirty([]uint64{uint64(k)})
 		}
-		if err := x.put(spaceset.Place, to-from, x.pages(), words(from, to, int64(x.fastest()),
-			int64(uint32(x.o.Seed)), int64(x.o.Seed>>32))); err != nil {
+		if err := x.put(spaceset.Place, to-from, spaceset.PlaceArgs{
+			PagesArgs: x.pages(), First: uint32(from), End: uint32(to), Most: x.fastest(), Key0: uint32(x.o.Seed),
+			Key1: uint32(x.o.Seed >> 32),
+		}.Args()); err != nil {
 			return fault.Mark(errors.Join(err, x.stream.Sync(ctx)))
 		}
 		if x.colony != nil {

@@ -189,7 +189,7 @@ func (x *Box) beside(pages int) []piece {
 		{&x.ranks, 4 * n},
 		{&x.counts, 4 * bins},
 		{&x.starts, 4 * (bins + 1)},
-		{&x.sums, 4 * x.grid.parts()},
+		{&x.sums, 4 * partsOf(x.grid.all())},
 	}
 	if x.colony != nil {
 		own = append(own, x.colony.beside(n)...)

@@ -55,18 +55,15 @@ func (x *Box) ticks() (uint32, error) {
 
 // scan puts into the stream what turns words of agents into places, and makes the words 0.
 func (x *Box) scan(of, places device.Buffer) error {
-	n := x.Len()
-	part, warps := partOf(n), 32*partsOf(n) // a warp has a part
-	return errors.Join(
-		x.put(spaceset.Sum, warps, buffers(of), words(n, part), buffers(x.colony.sums)),
-		x.put(spaceset.Start, warps, buffers(of), words(n, part), buffers(x.colony.sums, places)),
-	)
+	return x.startOf(x.Len(), of, x.colony.sums, places)
 }
 
 // list puts into the stream what makes the places of the agents in a state.
-func (x *Box) list(state int64) error {
+func (x *Box) list(state uint32) error {
 	return errors.Join(
-		x.put(spaceset.Flags, x.Len(), x.pages(), words(x.Len(), state), buffers(x.colony.flags)),
+		x.put(spaceset.Flags, x.Len(), spaceset.FlagsArgs{
+			PagesArgs: x.pages(), Agents: x.agents(), State: state, Flags: device.Ptr(x.colony.flags),
+		}.Args()),
 		x.scan(x.colony.flags, x.colony.places),
 	)
 }
@@ -112,9 +109,10 @@ func (x *Box) tickColony(ctx, wait context.Context, count int) ([]uint64, error)
 		return nil, err
 	}
 	groups := x.Len() / int64(x.layout.Agents)
-	if err := x.put(graphset.Rounds, groups, buffers(x.memory.Arena(), x.frames),
-		[]device.Arg{device.Uint64(uint64(x.layout.PageBytes))}, words(int64(x.layout.Slots), groups,
-			int64(x.ticksOf()), int64(tick)+int64(count))); err != nil {
+	if err := x.put(graphset.Rounds, groups, graphset.RoundsArgs{
+		Pages: device.Ptr(x.memory.Arena()), Frames: device.Ptr(x.frames), PageBytes: uint64(x.layout.PageBytes),
+		Slots: uint32(x.layout.Slots), Groups: uint32(groups), Offset: x.ticksOf(), Ticks: tick + uint32(count),
+	}.Args()); err != nil {
 		return nil, fault.Mark(errors.Join(err, x.stream.Sync(wait)))
 	}
 	return []uint64{uint64(x.Len() - n), uint64(n)}, x.sync(wait)
@@ -122,23 +120,30 @@ func (x *Box) tickColony(ctx, wait context.Context, count int) ([]uint64, error)
 
 // generation puts into the stream a tick of n agents that are alive, whose places are listed.
 func (x *Box) generation(n int64, tick uint32) error {
-	c, all, g, v := x.colony, x.Len(), x.grid, x.cell.Value
-	s := x.scale()
+	c, all, agents, v := x.colony, x.Len(), x.agents(), x.cell.Value
 	spread := x.axes(func(radii float64) float64 { return math.Round(v("spread") * steps / radii) })
-	chance := func(p float64) int64 { return int64(min(math.Round(p*steps), math.MaxUint32)) }
+	chance := func(p float64) uint32 { return uint32(min(math.Round(p*steps), math.MaxUint32)) }
+	places, children := device.Ptr(c.places), device.Ptr(c.children)
 	return errors.Join(
-		x.put(spaceset.Gather, all, x.pages(), words(all), buffers(c.places, x.positions)),
+		x.put(spaceset.Gather, all, spaceset.GatherArgs{
+			PagesArgs: x.pages(), Agents: agents, Places: places, Positions: device.Ptr(x.positions),
+		}.Args()),
 		x.sort(n),
-		x.put(spaceset.Colony, n, x.pages(), buffers(x.sorted), words(n, g.n[0], g.n[1], g.n[2], g.reach,
-			bit(x.o.Periodic)), buffers(x.starts), floats(s[0], s[1], s[2]), words(chance(v("birth")),
-			chance(v("death")), chance(v("hunger")), int64(v("room")), int64(spread[0]), int64(spread[1]),
-			int64(spread[2]), int64(tick), int64(uint32(x.o.Seed)), int64(x.o.Seed>>32)),
-			buffers(c.births, c.children)),
+		x.put(spaceset.Colony, n, spaceset.ColonyArgs{
+			PagesArgs: x.pages(), Sorted: device.Ptr(x.sorted), NearArgs: x.nearby(n), Birth: chance(v("birth")),
+			Death: chance(v("death")), Hunger: chance(v("hunger")), Room: uint32(v("room")),
+			Mx: uint32(int64(spread[0])), My: uint32(int64(spread[1])), Mz: uint32(int64(spread[2])), Tick: tick,
+			Key0: uint32(x.o.Seed), Key1: uint32(x.o.Seed >> 32), Births: device.Ptr(c.births), Children: children,
+		}.Args()),
 		x.list(0), // those who have just died are room
-		x.put(spaceset.Slots, all, words(all), buffers(c.places, c.slots)),
+		x.put(spaceset.Slots, all, spaceset.SlotsArgs{
+			Agents: agents, Places: places, Slots: device.Ptr(c.slots),
+		}.Args()),
 		x.scan(c.births, c.born),
-		x.put(spaceset.Born, all, x.pages(), words(all), buffers(c.born, c.places, c.slots, c.children),
-			words(int64(x.lostOf()), int64(x.layout.Agents))),
+		x.put(spaceset.Born, all, spaceset.BornArgs{
+			PagesArgs: x.pages(), Agents: agents, Births: device.Ptr(c.born), Empty: places,
+			Slots: device.Ptr(c.slots), Children: children, Lost: x.lostOf(), Group: uint32(x.layout.Agents),
+		}.Args()),
 	)
 }
 

@@ -10,7 +10,7 @@ import (
 // grid is the bins of a box. Agents that are near an agent are in the reach bins on both sides on the
 // first axis, and in the bin beside on the others.
 type grid struct {
-	n     [3]int64
+	n     [3]uint32
 	reach int64
 }
 
@@ -40,14 +40,14 @@ func gridOf(o Options) grid {
 
 // gridOfWidth returns bins whose width is so many radii, and a part of that on the first axis.
 func gridOfWidth(o Options, reach int64, wide float64) grid {
-	g := grid{n: [3]int64{1, 1, 1}, reach: reach}
+	g := grid{n: [3]uint32{1, 1, 1}, reach: reach}
 	for k, side := range o.Sides {
 		per := 1.0
 		if k == 0 {
 			per = float64(reach)
 		}
 		// Steps in radii are rounded up by more than the 1e-9 here.
-		g.n[k] = max(spaceset.Least, int64(side/o.Radius/wide*per+1e-9))
+		g.n[k] = max(spaceset.Least, uint32(side/o.Radius/wide*per+1e-9))
 	}
 	return g
 }
@@ -58,7 +58,7 @@ func (g grid) all() int64 {
 	if product > 1<<62 {
 		return math.MaxInt64
 	}
-	return g.n[0] * g.n[1] * g.n[2]
+	return int64(g.n[0]) * int64(g.n[1]) * int64(g.n[2])
 }
 
 // partOf returns how many of n words a part has, which the kernels add together.
@@ -69,10 +69,6 @@ func partOf(n int64) int64 {
 
 // partsOf returns how many there are.
 func partsOf(n int64) int64 { return (n + partOf(n) - 1) / partOf(n) }
-
-// part and parts are those of the bins.
-func (g grid) part() int64  { return partOf(g.all()) }
-func (g grid) parts() int64 { return partsOf(g.all()) }
 
 // axes returns a number for each axis; those of an axis that is not there are 0.
 func (x *Box) axes(f func(radii float64) float64) [3]float64 {
@@ -92,36 +88,36 @@ func (x *Box) scale() [3]float64 {
 	return x.axes(func(radii float64) float64 { return radii / steps * (1 + 1.0/(1<<20)) })
 }
 
-// floats returns numbers as arguments.
-func floats(all ...float64) []device.Arg {
-	made := make([]device.Arg, len(all))
-	for i, v := range all {
-		made[i] = device.Float32(float32(v))
+// single returns numbers as arguments.
+func single(v [3]float64) (x, y, z float32) { return float32(v[0]), float32(v[1]), float32(v[2]) }
+
+// boids returns the arguments of a step of boids.
+func (x *Box) boids(count bool) spaceset.SteeredArgs {
+	v := func(name string) float32 { return float32(x.cell.Value(name)) }
+	a := spaceset.SteeredArgs{
+		Sorted: device.Ptr(x.sorted), SortedVelocities: device.Ptr(x.sortedVelocities), NearArgs: x.nearby(x.Len()),
+		Alignment: v("alignment"), Separation: float32(x.cell.Value("separation") * spaceset.Units / spaceset.One),
+		Slowest: v("speed_min") * spaceset.Units, Fastest: v("speed_max") * spaceset.Units,
+		Positions: device.Ptr(x.positions), Velocities: device.Ptr(x.velocities), States: device.Ptr(x.near),
+		Count: device.Bit(count), Tally: device.Ptr(x.tally),
 	}
-	return made
+	if within := x.cell.Value("distance") * x.cell.Value("distance"); within > 0 { // else nobody separates
+		a.Within, a.Inverse = float32(within), float32(min(1/within, math.MaxFloat32))
+	}
+	cohesion := x.cell.Value("cohesion")
+	a.Cx, a.Cy, a.Cz = single(x.axes(func(radii float64) float64 { return cohesion * radii / steps * spaceset.Units }))
+	a.Mx, a.My, a.Mz = single(x.axes(func(radii float64) float64 { return steps / radii / spaceset.Units }))
+	return a
 }
 
-// boidsArgs returns the arguments of a step of boids about how they steer.
-func (x *Box) boidsArgs() []device.Arg {
-	v := x.cell.Value
-	within := v("distance") * v("distance")
-	inverse := 0.0 // it is not used where nobody separates
-	if within > 0 {
-		inverse = min(1/within, math.MaxFloat32)
-	}
-	s := x.scale()
-	c := x.axes(func(radii float64) float64 { return v("cohesion") * radii / steps * spaceset.Units })
-	m := x.axes(func(radii float64) float64 { return steps / radii / spaceset.Units })
-	return floats(s[0], s[1], s[2], within, inverse, c[0], c[1], c[2], v("alignment"),
-		v("separation")*spaceset.Units/spaceset.One, v("speed_min")*spaceset.Units, v("speed_max")*spaceset.Units,
-		m[0], m[1], m[2])
-}
-
-// circlesArgs is boidsArgs for circles.
-func (x *Box) circlesArgs() []device.Arg {
-	s, push := x.scale(), -x.cell.Value("repulsion")/spaceset.One
-	m := x.axes(func(radii float64) float64 { return push * steps / radii })
-	return floats(s[0], s[1], s[2], m[0], m[1], m[2])
+// circles returns the arguments of a step of circles.
+func (x *Box) circles(count bool) spaceset.CirclesArgs {
+	a, push := spaceset.CirclesArgs{
+		Sorted: device.Ptr(x.sorted), NearArgs: x.nearby(x.Len()), Positions: device.Ptr(x.positions),
+		States: device.Ptr(x.near), Count: device.Bit(count), Tally: device.Ptr(x.tally),
+	}, -x.cell.Value("repulsion")/spaceset.One
+	a.Mx, a.My, a.Mz = single(x.axes(func(radii float64) float64 { return push * steps / radii }))
+	return a
 }
 
 // fastest returns the highest component of a first velocity, in units, so that the speed is at most the

@@ -37,9 +37,10 @@ func (x *Box) Picture(ctx context.Context, cells int) (*raster.Picture, error) {
 	if err := errors.Join(x.memory.FlushFrames(x.frames), x.dots.Fill(0, bytes, 0)); err != nil {
 		return nil, fault.Mark(err)
 	}
-	if err := x.put(spaceset.Dots, x.Len(), x.pages(), words(x.Len(), bit(x.colony != nil), int64(columns),
-		int64(rows)),
-		buffers(x.dots)); err != nil {
+	if err := x.put(spaceset.Dots, x.Len(), spaceset.DotsArgs{
+		PagesArgs: x.pages(), Agents: x.agents(), Living: device.Bit(x.colony != nil), Columns: uint32(columns),
+		Rows: uint32(rows), Counts: device.Ptr(x.dots),
+	}.Args()); err != nil {
 		return nil, fault.Mark(errors.Join(err, x.stream.Sync(context.WithoutCancel(ctx))))
 	}
 	// To its end, which the device bounds: the next tick uses the stream.

@@ -59,57 +59,37 @@ func (x *Box) Tick(ctx, wait context.Context, count, most int) (tally []uint64, 
 func (x *Box) sync(ctx context.Context) error { return fault.Mark(x.stream.Sync(ctx)) }
 
 // put launches a kernel with a thread for each of n.
-func (x *Box) put(kernel string, n int64, parts ...[]device.Arg) error {
-	var all []device.Arg
-	for _, part := range parts {
-		all = append(all, part...)
-	}
-	return x.stream.Launch(x.loaded[kernel], x.states.Shape(n), all...)
-}
-
-// words returns numbers as arguments.
-func words(all ...int64) []device.Arg {
-	made := make([]device.Arg, len(all))
-	for i, n := range all {
-		made[i] = device.Uint32(uint32(n))
-	}
-	return made
-}
-
-// buffers returns memory as arguments.
-func buffers(all ...device.Buffer) []device.Arg {
-	made := make([]device.Arg, len(all))
-	for i, b := range all {
-		made[i] = device.Ptr(b)
-	}
-	return made
-}
-
-// bit returns 1 for true.
-func bit(on bool) int64 {
-	if on {
-		return 1
-	}
-	return 0
+func (x *Box) put(kernel string, n int64, args []device.Arg) error {
+	return x.stream.Launch(x.loaded[kernel], x.states.Shape(n), args...)
 }
 
 // pages returns the arguments for the pages.
-func (x *Box) pages() []device.Arg {
+func (x *Box) pages() spaceset.PagesArgs {
 	at := x.layout.Offsets
-	all := append(buffers(x.memory.Arena(), x.frames), device.Uint64(uint64(x.layout.PageBytes)))
-	return append(all, words(int64(x.per), int64(at[1]), int64(at[2]-at[1]), int64(len(x.o.Sides)))...)
+	return spaceset.PagesArgs{
+		Pages: device.Ptr(x.memory.Arena()), Frames: device.Ptr(x.frames), PageBytes: uint64(x.layout.PageBytes),
+		Per: uint32(x.per), At: at[1], Stride: at[2] - at[1], Dims: uint32(len(x.o.Sides)),
+	}
 }
+
+// agents returns the number of agents as an argument, and moving whether they have velocities.
+func (x *Box) agents() uint32 { return uint32(x.Len()) }
+func (x *Box) moving() uint32 { return device.Bit(x.cell.IsBoids()) }
 
 // load puts into the stream what makes the list of the agents from the pages.
 func (x *Box) load() error {
-	return x.put(spaceset.Load, x.Len(), x.pages(), words(x.Len(), bit(x.cell.IsBoids())),
-		buffers(x.positions, x.velocities))
+	return x.put(spaceset.Load, x.Len(), spaceset.LoadArgs{
+		PagesArgs: x.pages(), Agents: x.agents(), Moving: x.moving(), Positions: device.Ptr(x.positions),
+		Velocities: device.Ptr(x.velocities),
+	}.Args())
 }
 
 // store puts into the stream what writes the list into the pages.
 func (x *Box) store() error {
-	return x.put(spaceset.Store, x.Len(), x.pages(), words(x.Len(), bit(x.cell.IsBoids())),
-		buffers(x.positions, x.velocities, x.near))
+	return x.put(spaceset.Store, x.Len(), spaceset.StoreArgs{
+		PagesArgs: x.pages(), Agents: x.agents(), Moving: x.moving(), Positions: device.Ptr(x.positions),
+		Velocities: device.Ptr(x.velocities), States: device.Ptr(x.near),
+	}.Args())
 }
 
 // launch puts a tick of the list into the stream. If count is set, it adds the agents in each state to
@@ -120,30 +100,53 @@ func (x *Box) launch(count bool) error {
 
 // sort puts into the stream what sorts the list of n agents by bins.
 func (x *Box) sort(n int64) error {
-	g := x.grid
-	parts := words(g.all(), g.part())
-	warps := 32 * g.parts() // a warp has a part
+	g, agents, positions, ranks := x.grid, uint32(n), device.Ptr(x.positions), device.Ptr(x.ranks)
+	counts, starts := device.Ptr(x.counts), device.Ptr(x.starts)
 	return errors.Join(
-		x.put(spaceset.Count, n, buffers(x.positions), words(n, g.n[0], g.n[1], g.n[2]), buffers(x.counts, x.ranks)),
-		x.put(spaceset.Sum, warps, buffers(x.counts), parts, buffers(x.sums)),
-		x.put(spaceset.Start, warps, buffers(x.counts), parts, buffers(x.sums, x.starts)),
-		x.put(spaceset.Sort, n, buffers(x.positions, x.velocities), words(n, bit(x.cell.IsBoids()), g.n[0], g.n[1],
-			g.n[2]), buffers(x.starts, x.ranks, x.sorted, x.sortedVelocities)),
+		x.put(spaceset.Count, n, spaceset.CountArgs{
+			Positions: positions, Agents: agents, Nx: g.n[0], Ny: g.n[1], Nz: g.n[2], Counts: counts, Ranks: ranks,
+		}.Args()),
+		x.startOf(g.all(), x.counts, x.sums, x.starts),
+		x.put(spaceset.Sort, n, spaceset.SortArgs{
+			Positions: positions, Velocities: device.Ptr(x.velocities), Agents: agents, Moving: x.moving(),
+			Nx: g.n[0], Ny: g.n[1], Nz: g.n[2], Starts: starts, Ranks: ranks, Sorted: device.Ptr(x.sorted),
+			SortedVelocities: device.Ptr(x.sortedVelocities),
+		}.Args()),
 	)
+}
+
+// startOf puts into the stream what turns n counts into places, and makes them 0.
+func (x *Box) startOf(n int64, counts, sums, starts device.Buffer) error {
+	part, warps := uint32(partOf(n)), 32*partsOf(n) // a warp has a part
+	return errors.Join(
+		x.put(spaceset.Sum, warps, spaceset.SumArgs{
+			Counts: device.Ptr(counts), Bins: uint32(n), Part: part, Sums: device.Ptr(sums),
+		}.Args()),
+		x.put(spaceset.Start, warps, spaceset.StartArgs{
+			Counts: device.Ptr(counts), Bins: uint32(n), Part: part, Sums: device.Ptr(sums), Starts: device.Ptr(starts),
+		}.Args()),
+	)
+}
+
+// nearby returns the arguments of a step of n agents about where others are.
+func (x *Box) nearby(n int64) spaceset.NearArgs {
+	g := x.grid
+	a := spaceset.NearArgs{
+		Agents: uint32(n), Nx: g.n[0], Ny: g.n[1], Nz: g.n[2], Reach: uint32(g.reach),
+		Periodic: device.Bit(x.o.Periodic), Starts: device.Ptr(x.starts),
+	}
+	a.Sx, a.Sy, a.Sz = single(x.scale())
+	return a
 }
 
 // step puts into the stream what moves the agents of the sorted list.
 func (x *Box) step(count bool) error {
-	n, g := x.Len(), x.grid
-	where := append(words(n, g.n[0], g.n[1], g.n[2], g.reach, bit(x.o.Periodic)), device.Ptr(x.starts))
-	if x.cell.IsBoids() {
-		var most []device.Arg
-		if x.o.Nearest > 0 {
-			most = words(int64(x.o.Nearest))
-		}
-		return x.put(spaceset.Nearest(x.o.Nearest), n, buffers(x.sorted, x.sortedVelocities), where, x.boidsArgs(),
-			buffers(x.positions, x.velocities, x.near), words(bit(count)), buffers(x.tally), most)
+	kernel, n := spaceset.Nearest(x.o.Nearest), x.Len()
+	switch {
+	case !x.cell.IsBoids():
+		return x.put(spaceset.Circles, n, x.circles(count).Args())
+	case x.o.Nearest > 0:
+		return x.put(kernel, n, spaceset.NearestArgs{SteeredArgs: x.boids(count), Most: uint32(x.o.Nearest)}.Args())
 	}
-	return x.put(spaceset.Circles, n, buffers(x.sorted), where, x.circlesArgs(), buffers(x.positions, x.near),
-		words(bit(count)), buffers(x.tally))
+	return x.put(kernel, n, spaceset.BoidsArgs{SteeredArgs: x.boids(count)}.Args())
 }

@@ -88,7 +88,8 @@ func (s *agentState) Info() Info {
 		fmt.Fprintf(h, "hears %q\n", s.hear)
 	}
 	if a.Cell().Tells() {
-		fmt.Fprintln(h, a.Cell().TellWords())
+		heard := a.Cell().Heard()
+		fmt.Fprintln(h, []uint32{heard.Decision, heard.Node, heard.Width, heard.Merge, heard.Rate})
 		if n := a.Cell().SharedNodes(); n > 0 {
 			fmt.Fprintln(h, n, "nodes")
 		}

@@ -126,19 +126,15 @@ func (s *groupState) launch(first, end int) error {
 	if err := s.staging[ioRuns].Memory.Write(0, device.Bytes(words)); err != nil {
 		return err
 	}
-	args := []device.Arg{
-		device.Ptr(
-			s.memory.Arena(),
-		), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params),
-		device.Ptr(s.weights),
-		device.Range(s.staging[ioRuns].Memory, 0, int64(4*len(words))),
-	}
-	for i := ioTimes; i < len(s.staging); i++ {
-		args = append(args, device.Ptr(s.staging[i].Memory))
-	}
-	args = append(args, s.memory.HostArena())
+	io := func(of int) device.Arg { return device.Ptr(s.staging[of].Memory) }
 	g := device.Geometry{Grid: end - first, Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
-	return s.stream.Launch(s.kernel, g, args...)
+	return s.stream.Launch(s.kernel, g, kernels.ObserveArgs{
+		Pages: device.Ptr(s.memory.Arena()), PageBytes: uint64(s.layout.PageBytes), Layout: device.Ptr(s.layoutTable),
+		Params: device.Ptr(s.params), Weights: device.Ptr(s.weights),
+		Runs: device.Range(s.staging[ioRuns].Memory, 0, int64(4*len(words))), Times: io(ioTimes),
+		Features: io(ioFeatures), Scores: io(ioScores), Decisions: io(ioDecisions), Counts: io(ioCounts),
+		Leaders: io(ioLeaders), Rounds: io(ioRounds), Host: s.memory.HostArena(),
+	}.Args()...)
 }
 
 // observe steps the agents of the addressed groups in the order of the batch. It returns a decision

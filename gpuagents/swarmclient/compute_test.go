@@ -82,7 +82,9 @@ func TestCompute(t *testing.T) {
 		want    string
 	}{
 		{
-			swarmclient.ComputeRequest{Text: "n = count(agent % 2 == 0); least = min(agent); none = max(agent) where agent < 0"},
+			swarmclient.ComputeRequest{
+				Text: "n = count(agent % 2 == 0); least = min(agent); none = max(agent) where agent < 0",
+			},
 			`{"nodes":[{"values":{"least":0,"n":96,"none":null}}]}`,
 		},
 		{
@@ -115,7 +117,9 @@ func TestCompute(t *testing.T) {
 		{swarmclient.ComputeRequest{Text: "mean(nothing)"}, "nothing"},
 		{swarmclient.ComputeRequest{Text: "mean(potential) by group", First: 3}, "the swarm has 3 groups"},
 		{
-			swarmclient.ComputeRequest{Text: "x = mean(potential) by group; y = max(potential) by group", Groups: 30_000},
+			swarmclient.ComputeRequest{
+				Text: "x = mean(potential) by group; y = max(potential) by group", Groups: 30_000,
+			},
 			"at most 40000",
 		},
 		{swarmclient.ComputeRequest{Text: strings.Repeat("x", swarms.MaxExpression+1)}, "use at most"},

@@ -124,14 +124,17 @@ func (t *Turns) Steps(ctx, wait context.Context, n, most int, step func(i int, a
 	return t.Sync(wait)
 }
 
-// Generations returns the arguments of a step: pages and frames that it reads, and those that it writes.
-func (t *Turns) Generations(away bool) []device.Arg {
-	pages, frames := device.Ptr(t.Memory.Arena()), device.Ptr(t.Frames)
-	other, places := device.Ptr(t.Other), device.Ptr(t.Places)
-	if away {
-		return []device.Arg{pages, frames, other, places}
+// Generation is the arguments of a step for one of the two generations.
+type Generation struct{ Pages, Frames device.Arg }
+
+// Generations returns the generation that a step reads, and the one that it writes.
+func (t *Turns) Generations(away bool) (from, to Generation) {
+	from = Generation{device.Ptr(t.Memory.Arena()), device.Ptr(t.Frames)}
+	to = Generation{device.Ptr(t.Other), device.Ptr(t.Places)}
+	if !away {
+		from, to = to, from
 	}
-	return []device.Arg{other, places, pages, frames}
+	return from, to
 }
 
 // back copies the other generation into the pages, after an odd number of steps.

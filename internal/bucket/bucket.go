@@ -48,7 +48,8 @@ func opener(scheme string) (Opener, error) {
 	defer openers.RUnlock()
 	open, is := openers.of[scheme]
 	if !is {
-		return nil, fmt.Errorf("this program has no store for %s://: import internal/bucket/cloud in package main", scheme)
+		return nil, fmt.Errorf("this program has no store for %s://: import internal/bucket/cloud in package main",
+			scheme)
 	}
 	return open, nil
 }

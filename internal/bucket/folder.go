@@ -130,7 +130,7 @@ func (o *object) Abort() {
 	}
 }
 
-// OpenFolder implements snapshot.Store.
+// Open implements snapshot.Store.
 func (d *Folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return d.root.Open(name)
 }

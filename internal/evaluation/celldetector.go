@@ -99,22 +99,11 @@ func (d *CellDetector) Run(times []int64, rows []float32, features int) (CellOut
 		doubles[i] = float64(v)
 	}
 	page := device.Bytes(make([]uint64, pageBytes/8))
-	memory := func(b []byte) twin.Argument { return twin.Argument{Mem: b} }
-	twin.Lookup(d.cell.Kernel)(&twin.Block{Grid: 1, Threads: 1, Args: []twin.Argument{
-		memory(page),
-		{Bits: uint64(layout.PageBytes)},
-		memory(device.Bytes(layout.Table())),
-		memory(device.Bytes(b.ParamBlock())),
-		memory(device.Bytes(b.Weights(d.options.Seed))),
-		memory(device.Bytes(kernels.Run{Count: uint32(n)}.Words(nil))),
-		memory(device.Bytes(times)),
-		memory(device.Bytes(doubles)),
-		memory(device.Bytes(out.Scores)),
-		memory(device.Bytes(out.Decisions)),
-		memory(device.Bytes(make([]uint32, n*len(d.cell.Candidates)))), // counts
-		memory(device.Bytes(make([]uint32, n))),                        // leaders
-		memory(device.Bytes(make([]uint64, n))),                        // rounds
-		memory(page),
-	}})
+	twin.Run(d.cell.Kernel, 1, &kernels.ObserveBound{
+		Pages: page, PageBytes: uint64(layout.PageBytes), Layout: layout.Table(), Params: b.ParamBlock(),
+		Weights: b.Weights(d.options.Seed), Runs: device.Bytes(kernels.Run{Count: uint32(n)}.Words(nil)), Times: times,
+		Features: doubles, Scores: out.Scores, Decisions: out.Decisions,
+		Counts: make([]uint32, n*len(d.cell.Candidates)), Leaders: make([]uint32, n), Rounds: make([]uint64, n), Host: page,
+	})
 	return out, nil
 }

@@ -184,7 +184,8 @@ func TestFormats(t *testing.T) {
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
-	if err := r.Add(frames()[0]); !errors.Is(err, ErrRecordingFormat) || !strings.Contains(err.Error(), "[vote state n]") {
+	err = r.Add(frames()[0])
+	if !errors.Is(err, ErrRecordingFormat) || !strings.Contains(err.Error(), "[vote state n]") {
 		t.Errorf("three columns of .npy: %v, want an error that names them", err)
 	}
 	one := frames()[0]

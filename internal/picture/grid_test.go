@@ -114,7 +114,8 @@ func TestStates(t *testing.T) {
 			}
 			light = r + g + b
 		}
-		if _, err := (GridSize{Width: 1, Height: 1, Scale: 1, States: n}).Frame([]byte{byte(max(n, 3))}); !errors.Is(err,
+		size := GridSize{Width: 1, Height: 1, Scale: 1, States: n}
+		if _, err := size.Frame([]byte{byte(max(n, 3))}); !errors.Is(err,
 			ErrInvalid) {
 			t.Errorf("state %d of %d: %v, want an ErrInvalid", max(n, 3), n, err)
 		}

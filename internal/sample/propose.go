@@ -425,7 +425,7 @@ func (s *sample) text(c Choice, p *Proposal) string {
 	if s.name != "" {
 		fmt.Fprintf(&b, "# Proposed for %s.\n", filepath.Base(s.name))
 	}
-	b.WriteString("# docs/spec.md describes all keys.\n")
+	b.WriteString("# exoswarm spec keys describes all keys.\n")
 	line("name: "+c.Name, "of the swarm, in commands and in the dashboard")
 	line("timestamp: "+quote(c.Timestamp), "column with the time of a row")
 	line("features: ["+joined(c.Features)+"]", "columns with the numbers that the agents see")

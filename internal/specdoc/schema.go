@@ -28,7 +28,7 @@ func Schema() ([]byte, error) {
 	root := section("")
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "Exoswarm: specification of a swarm"
-	root["description"] = "docs/spec.md describes each key."
+	root["description"] = "exoswarm spec keys describes each key."
 	root["allOf"] = conditions()
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -3,7 +3,6 @@ package specdoc
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,21 +21,36 @@ import (
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 )
 
-var update = flag.Bool("update", false, "write docs/spec.md")
-
-const document = "../../docs/spec.md"
-
-// TestDocument: docs/spec.md is what the code says.
-func TestDocument(t *testing.T) {
-	want := Markdown()
-	if *update {
-		if err := os.WriteFile(document, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
+// TestReference: it describes every key and every parameter, or those that one asks for.
+func TestReference(t *testing.T) {
+	all, _ := Reference("")
+	for _, k := range Keys() {
+		if !strings.Contains(all, "\n"+k.Path+": ") && !strings.HasPrefix(all, k.Path+": ") {
+			t.Errorf("the reference has no %s", k.Path)
 		}
 	}
-	got, err := os.ReadFile(document)
-	if err != nil || string(got) != want {
-		t.Errorf("%s differs from the code (error %v): go test ./internal/specdoc -update", document, err)
+	for _, c := range allCells() {
+		part, ok := Reference(c.kind)
+		if !ok || !strings.Contains(all, "\ncell "+c.title()+"\n") {
+			t.Errorf("the reference has no cell %s", c.title())
+		}
+		for _, p := range c.params {
+			if !strings.Contains(part, "\n    "+p.Name+": ") {
+				t.Errorf("the reference of %s has no %s", c.title(), p.Name)
+			}
+		}
+	}
+	for line := range strings.Lines(all) {
+		if n := len([]rune(line)); n > width+1 && strings.Contains(strings.TrimSpace(line), " ") && line[0] == ' ' {
+			t.Errorf("a line of %d characters: %s", n, line)
+		}
+	}
+	vote, ok := Reference("vote")
+	if !ok || !strings.Contains(vote, "vote.rule: ") || strings.Contains(vote, "seed: ") {
+		t.Errorf("the reference of vote is %q", vote)
+	}
+	if text, ok := Reference("vot"); ok {
+		t.Errorf("the reference of vot is %q, want none", text)
 	}
 }
 

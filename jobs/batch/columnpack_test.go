@@ -160,7 +160,8 @@ func TestInts(t *testing.T) {
 			low[i] = uint32(x)
 		}
 		got32 := make([]uint32, len(want))
-		if _, err := readInts(got32, appendInts(nil, low, len(low), nil), nil); err != nil || !slices.Equal(got32, low) {
+		_, err = readInts(got32, appendInts(nil, low, len(low), nil), nil)
+		if err != nil || !slices.Equal(got32, low) {
 			t.Fatalf("%v: %x, want %x", err, got32, low)
 		}
 	})

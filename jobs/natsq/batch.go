@@ -108,7 +108,9 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, keepOpen bo
 		if keepOpen && !w.heartbeats.Unhealthy() && !w.ctl.paused(s.Kind) {
 			wait := min(left, longestOpen)
 			began := time.Now()
-			msgs, err := w.fetchFrom(ctx, s, natsconn.PullRequest{Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true})
+			msgs, err := w.fetchFrom(ctx, s, natsconn.PullRequest{
+				Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true,
+			})
 			if err != nil {
 				return
 			}

@@ -25,7 +25,7 @@ type Metrics struct {
 	workers                                    *workerMetrics
 }
 
-// NewMetrics registers the metrics of workers. docs/metrics.md lists names and labels.
+// NewMetrics registers the metrics of workers. exoswarm metrics lists names and labels.
 // Labels have the pool and the kind, which are few; a job has no label of its own. It fails if the
 // metrics are registered already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {

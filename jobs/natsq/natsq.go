@@ -71,7 +71,9 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		Audit: audit.New(k), Emissions: rules.NewEmissions(k), Rules: gateway.NewRules(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Letters = queue.NewDeadLetters(k, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+	c.Letters = queue.NewDeadLetters(k, func(
+		ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64,
+	) error {
 		return c.Queue.Resubmit(ctx, d, j, forgiven)
 	})
 	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results, c.Letters)

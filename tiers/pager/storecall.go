@@ -247,7 +247,9 @@ func (c *storeCaller) reclaim(call *storeCall) {
 // tier, or to move it there. buf belongs to the call until End, and longer if End abandons it.
 // Begin waits for a place in the queue. It fails without a call if the breaker is open, if no call
 // of the tier ends for Stall, or when ctx or the Caller ends.
-func (c *storeCaller) Begin(ctx context.Context, op storeOp, d *storeQueue, page uint64, buf []byte) (*storeCall, error) {
+func (c *storeCaller) Begin(
+	ctx context.Context, op storeOp, d *storeQueue, page uint64, buf []byte,
+) (*storeCall, error) {
 	if !d.Breaker.Allow(time.Now()) {
 		return nil, d.CircuitOpen()
 	}

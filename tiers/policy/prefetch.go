@@ -135,7 +135,7 @@ type PredictorStats struct {
 	Accuracy float64
 }
 
-// PredictorStats reads a source's account.
+// Stats reads a source's account.
 func (p *Predictor) Stats(s GuessSource) PredictorStats {
 	a := p.accounts[s]
 	return PredictorStats{Used: a.used, Wasted: a.wasted, Accuracy: a.accuracy}

@@ -190,7 +190,7 @@ func (t *tree) box(l *layer, width int) []string {
 		}
 		high = max(high, p.level)
 		short := p.path
-		for _, f := range append([]string{"cmd/internal", "internal"}, l.folders...) {
+		for _, f := range append([]string{"cmd/internal", "internal/app", "internal/base", "internal"}, l.folders...) {
 			if short = strings.TrimPrefix(short, f+"/"); short == f {
 				short = path.Base(f)
 			}

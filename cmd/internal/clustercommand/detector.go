@@ -162,7 +162,8 @@ func detectorList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 
 // printDetectors prints a table of detectors.
 func printDetectors(cmd *cobra.Command, all []detectors.Detector) error {
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "DETECTOR", "STATE", "SINCE", "WORKER", "ROWS", "REJECTED",
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"DETECTOR", "STATE", "SINCE", "WORKER", "ROWS", "REJECTED",
 		"ENTITIES", "DECISIONS", "ANOMALIES", "DETAIL")
 	if err != nil {
 		return err

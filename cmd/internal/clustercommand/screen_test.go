@@ -78,7 +78,9 @@ func TestGolden(t *testing.T) {
 	lost.Error, lost.Since = "no server answers", lost.At
 	for name, draw := range map[string]func() []byte{
 		"status": func() []byte { return text(t, facts()) },
-		"empty":  func() []byte { return append(text(t, &cluster.State{}), frame(&cluster.State{}, screenOptions{})...) },
+		"empty": func() []byte {
+			return append(text(t, &cluster.State{}), frame(&cluster.State{}, screenOptions{})...)
+		},
 		"lost":   func() []byte { return text(t, lost) },
 		"agents": func() []byte { return frame(facts(), screenOptions{Sort: "memory"}) },
 		"queues": func() []byte { return frame(facts(), screenOptions{View: Queues, Sort: "waiting"}) },

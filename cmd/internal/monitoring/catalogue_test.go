@@ -1,43 +1,12 @@
 package monitoring
 
 import (
-	"flag"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/command"
 )
-
-var update = flag.Bool("update", false, "write the generated files")
-
-// generated compares a file with what it should have, or writes it.
-func generated(t *testing.T, file, want string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Errorf("%s is not what the code generates: go test ./cmd/internal/monitoring -update", file)
-	}
-}
-
-// TestDocument: docs/metrics.md has every family of every process.
-func TestDocument(t *testing.T) {
-	text, err := Markdown()
-	if err != nil {
-		t.Fatal(err)
-	}
-	generated(t, "../../../docs/metrics.md", text)
-}
 
 // TestNames: names, units and labels follow the conventions of Prometheus, and every family says what
 // it means in a sentence.

@@ -13,26 +13,32 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// diagnosis returns the commands of the programs of Exoswarm in the section Diagnosis of all runbooks,
-// each once, with the file of one of them.
-func diagnosis(t *testing.T) map[string]string {
+// runbookSections returns the sections of runbooks.md by the names of alerts.
+func runbookSections(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "runbooks", "*.md"))
+	text, err := os.ReadFile(filepath.Join(folder, "runbooks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	sections := map[string]string{}
+	for _, s := range strings.Split(string(text), "\n## ")[1:] {
+		name, section, _ := strings.Cut(s, "\n")
+		sections[name] = section
+	}
+	return sections
+}
+
+// diagnosis returns the commands of the programs of Exoswarm that all runbooks ask, each once, with the
+// alert of one of them.
+func diagnosis(t *testing.T) map[string]string {
+	t.Helper()
+	program := regexp.MustCompile("`((?:exoswarm|gpuagent) [^`]+)`")
 	commands := map[string]string{}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, section, _ := strings.Cut(string(text), "\n## Diagnosis\n```\n")
-		section, _, _ = strings.Cut(section, "```")
-		for line := range strings.Lines(section) {
-			if program, _, _ := strings.Cut(line, " "); program == "exoswarm" || program == "gpuagent" {
-				commands[strings.TrimSpace(line)] = filepath.Base(f)
-			}
+	for alert, section := range runbookSections(t) {
+		_, ask, _ := strings.Cut(section, "**Ask:**")
+		ask, _, _ = strings.Cut(ask, "**Cure:**")
+		for _, m := range program.FindAllStringSubmatch(ask, -1) {
+			commands[m[1]] = alert
 		}
 	}
 	return commands

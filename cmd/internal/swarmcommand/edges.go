@@ -133,7 +133,9 @@ func (open OpenGraphs) Drop(cmd *cobra.Command, c *natsq.Conn, name string) erro
 }
 
 // with calls f with a place and the graphs in it that nobody uses.
-func (open OpenGraphs) with(cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error) (
+func (open OpenGraphs) with(
+	cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error,
+) (
 	err error,
 ) {
 	b, err := open(cmd, place)

@@ -48,7 +48,8 @@ func emitted(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 			return err
 		}
 	}
-	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "NAME", "ROUND", "WINNER", "VOTES", "LEADER", "TERM")
+	p, err := command.NewPrinter(cmd.OutOrStdout(), cmd.Flags(),
+		"TIME", "NAME", "ROUND", "WINNER", "VOTES", "LEADER", "TERM")
 	if err != nil {
 		return err
 	}

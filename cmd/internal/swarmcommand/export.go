@@ -85,7 +85,8 @@ and --from reads one that exists. Keys are those of the moment of the command.
 
 // NewSnapshotExport returns exoswarm snapshot export. inBucket makes what it runs of a function that gets the
 // place of its first argument and the other arguments.
-func NewSnapshotExport(inBucket func(func(*cobra.Command, bucket.Bucket, []string) error) func(*cobra.Command, []string) error,
+func NewSnapshotExport(
+	inBucket func(func(*cobra.Command, bucket.Bucket, []string) error) func(*cobra.Command, []string) error,
 ) *cobra.Command {
 	c := flags(&cobra.Command{
 		Use:   "export PLACE NAME --variable VARIABLE -o FILE.npy|FILE.arrow",
@@ -159,7 +160,9 @@ func exportSwarm(h ExportHooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmcl
 }
 
 // take has the GPU agents write a snapshot and returns its digest.
-func take(h ExportHooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm, name string) (digest string, err error) {
+func take(
+	h ExportHooks, cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm, name string,
+) (digest string, err error) {
 	if err := s.CheckSnapshotName(name); err != nil {
 		return "", command.Usage("swarm export: %v", err)
 	}

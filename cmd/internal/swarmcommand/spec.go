@@ -65,6 +65,22 @@ FILE is CSV, NDJSON, Parquet or Arrow by its extension, and may be packed (.csv.
 			return err
 		},
 	}
+	keys := &cobra.Command{
+		Use:   "keys [KEY|CELL]",
+		Short: "Describe the keys of specifications and the parameters of cells",
+		Long: `Describe each key of a specification, with its type, range and default, and the parameters of each
+cell. With a key, such as vote, only that one and those below it, and with a cell its parameters.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about := strings.Join(args, "")
+			text, ok := specdoc.Reference(about)
+			if !ok {
+				return command.Usage("there is no key and no cell %q: exoswarm spec keys lists all", about)
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
 	return command.Group(
 		"spec",
 		"Propose, check and explain specifications of swarms",
@@ -72,6 +88,7 @@ FILE is CSV, NDJSON, Parquet or Arrow by its extension, and may be packed (.csv.
 		validate,
 		explain,
 		schema,
+		keys,
 	)
 }
 

@@ -58,6 +58,13 @@ func TestCommands(t *testing.T) {
 	if out, _, err = call(t, "schema"); err != nil || !strings.HasPrefix(out, "{\n  \"$schema\"") {
 		t.Errorf("schema: %v, %s", err, out)
 	}
+	if out, _, err = call(t, "keys", "vote"); err != nil || !strings.Contains(out, "\nvote.rule: `plurality`, ") {
+		t.Errorf("keys: %v, %s", err, out)
+	}
+	_, _, err = call(t, "keys", "vot")
+	if err == nil || !strings.Contains(err.Error(), "exoswarm spec keys lists all") {
+		t.Errorf("keys of none: %v", err)
+	}
 }
 
 // TestBad: each wrong use has a sentence with a cure, and replaces no file.

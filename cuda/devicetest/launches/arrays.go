@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
@@ -47,6 +48,52 @@ func (a *Arrays) memory(mem []byte, out bool) *Arrays {
 func (a *Arrays) scalar(v device.Arg) *Arrays {
 	a.Params, a.Out = append(a.Params, Param{Arg: v}), append(a.Out, false)
 	return a
+}
+
+// On makes a launch on a device, in a fixed shape, and returns the memory of each parameter after it; nil
+// for scalars.
+func On(t testing.TB, d device.Device, kernel string, params []Param) [][]byte {
+	t.Helper()
+	ok := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := d.NewStream()
+	ok(err)
+	args, buffers := make([]device.Arg, len(params)), make([]device.Buffer, len(params))
+	for i, p := range params {
+		if args[i] = p.Arg; p.Arg.Kind() == 0 {
+			buffers[i], err = d.Alloc(int64(len(p.Mem)), "devicetest")
+			ok(err)
+			ok(buffers[i].Write(0, p.Mem))
+			args[i] = device.Ptr(buffers[i])
+		}
+	}
+	ok(s.Launch(fixture.FindKernel(t, d, kernel), device.Geometry{Grid: 5, Block: 64}, args...))
+	fixture.Wait(t, s)
+	after := make([][]byte, len(buffers))
+	for i, b := range buffers {
+		if b != nil {
+			after[i] = fixture.Download(t, b)
+			ok(b.Close())
+		}
+	}
+	ok(s.Close())
+	return after
+}
+
+// Named returns the arguments of a launch by name, with the content of memory before it, or the one
+// after it, which On returns.
+func Named[A any, P kernels.Bound[A]](params []Param, after [][]byte) *A {
+	named, values := new(A), make([]kernels.Value, len(params))
+	for i, p := range params {
+		if values[i] = (kernels.Value{Mem: p.Mem, Bits: p.Arg.Bits()}); after != nil {
+			values[i].Mem = after[i]
+		}
+	}
+	P(named).Bind(values)
+	return named
 }
 
 // RandomArrays returns a random launch of a kernel of package arrayset over n elements in all.

@@ -13,21 +13,13 @@ import (
 // after is the memory of the parameters after the launch; Settle changes it in place. Results that
 // are wrong in every order stay as they are.
 func (f Fuse) Settle(after [][]byte) {
-	var before [][]byte
-	for _, p := range f.Params {
-		before = append(before, p.Mem)
-	}
-	SettleFuse(f.Kernel, before, after)
-}
-
-// SettleFuse is Fuse.Settle for a launch that is known by the memory of its parameters before and
-// after it.
-func SettleFuse(kernel string, before, after [][]byte) {
-	switch kernel {
+	switch f.Kernel {
 	case "fuse_count":
-		settleNumbers(words32(before[0]), after[4])
+		was, is := Named[kernels.FuseCountBound](f.Params, nil), Named[kernels.FuseCountBound](f.Params, after)
+		settleNumbers(was.Members, device.Bytes(is.Numbers))
 	case "fuse_starts":
-		settleStarts(words32(before[1]), after[1])
+		was, is := Named[kernels.FuseStartsBound](f.Params, nil), Named[kernels.FuseStartsBound](f.Params, after)
+		settleStarts(was.Counts, device.Bytes(is.Counts))
 	}
 }
 

@@ -37,9 +37,9 @@ func init() {
 
 // register adds the twins of the kernels of one type of element.
 func register[T number, K key](e arrayset.Element, keyOf func(T) K) {
-	twin.Register(arrayset.Stats(e), func(b *twin.Block) { stats(b, keyOf) })
+	twin.Register(arrayset.Stats(e), func(b *twin.Block, a *arrayset.StatsBound) { stats(b, a, keyOf) })
 	twin.Register(arrayset.Histogram(e), histogram[T])
-	twin.Register(arrayset.Keys(e), func(b *twin.Block) { keys(b, keyOf) })
+	twin.Register(arrayset.Keys(e), func(b *twin.Block, a *arrayset.KeysBound) { keys(b, a, keyOf) })
 	twin.Register(arrayset.Fold(e), fold[T])
 }
 
@@ -82,14 +82,14 @@ func part[T any](all []T, span []uint64) []T {
 
 // stats is the twin of stats.cu. The type of the elements decides what the third and the fourth word
 // of a result are; the switch is on constants of the instance.
-func stats[T number, K key](b *twin.Block, keyOf func(T) K) {
-	in, table, out := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1), twin.Mem[uint64](b, 3)
+func stats[T number, K key](b *twin.Block, a *arrayset.StatsBound, keyOf func(T) K) {
+	in := device.Of[T](a.In)
 	var zero T
 	_, f32 := any(zero).(float32)
 	_, f64 := any(zero).(float64)
 	_, u64 := any(zero).(uint64)
 	float := f32 || f64
-	spans(b, table, b.Uint32(2), arrayset.SpanWords, func(s int, span []uint64) {
+	spans(b, a.Spans, a.N, arrayset.SpanWords, func(s int, span []uint64) {
 		least, most := uint64(math.MaxUint64), uint64(0)
 		var low, high uint64
 		for _, v := range part(in, span) {
@@ -108,7 +108,7 @@ func stats[T number, K key](b *twin.Block, keyOf func(T) K) {
 			k := uint64(keyOf(v))
 			least, most = min(least, k), max(most, k)
 		}
-		to := out[arrayset.StatsWords*s:]
+		to := a.Out[arrayset.StatsWords*s:]
 		to[arrayset.StatsLeast], to[arrayset.StatsMost] = least, most
 		to[arrayset.StatsLow], to[arrayset.StatsHigh] = low, high
 	})
@@ -119,9 +119,9 @@ const nan = 0x7ff8000000000001
 
 // sum is the twin of sum.cu. Its order of additions is the one that the kernel documents, so the bits
 // are the same.
-func sum[T float32 | float64](b *twin.Block) {
-	in, table, out := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1), twin.Mem[uint64](b, 3)
-	spans(b, table, b.Uint32(2), arrayset.SpanWords, func(s int, span []uint64) {
+func sum[T float32 | float64](b *twin.Block, a *arrayset.SumBound) {
+	in, out := device.Of[T](a.In), device.Of[uint64](device.Bytes(a.Out))
+	spans(b, a.Spans, a.N, arrayset.SpanWords, func(s int, span []uint64) {
 		var lanes [arrayset.SumLanes]float64
 		all := part(in, span)
 		for len(all) >= len(lanes) {
@@ -147,13 +147,12 @@ func sum[T float32 | float64](b *twin.Block) {
 
 // histogram is the twin of histogram.cu. It counts a span by itself and adds the counts atomically,
 // because spans of other blocks may have the same bins.
-func histogram[T number](b *twin.Block) {
-	in, table := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1)
-	counts, outside := twin.Mem[uint64](b, 3), twin.Mem[uint64](b, 4)
-	spans(b, table, b.Uint32(2), arrayset.HistogramWords, func(_ int, span []uint64) {
+func histogram[T number](b *twin.Block, a *arrayset.HistogramBound) {
+	in := device.Of[T](a.In)
+	spans(b, a.Spans, a.N, arrayset.HistogramWords, func(_ int, span []uint64) {
 		least, most := math.Float64frombits(span[arrayset.SpanLeast]), math.Float64frombits(span[arrayset.SpanMost])
 		scale, bins := math.Float64frombits(span[arrayset.SpanScale]), span[arrayset.SpanBins]
-		to := counts[span[arrayset.SpanCounts]:][:bins]
+		to := a.Counts[span[arrayset.SpanCounts]:][:bins]
 		local := make([]uint64, bins)
 		var out [3]uint64
 		for _, v := range part(in, span) {
@@ -174,18 +173,17 @@ func histogram[T number](b *twin.Block) {
 			}
 		}
 		for i, n := range out {
-			atomic.AddUint64(&outside[span[arrayset.SpanOutside]:][i], n)
+			atomic.AddUint64(&a.Outside[span[arrayset.SpanOutside]:][i], n)
 		}
 	})
 }
 
 // keys is the twin of keys.cu. The two words of the bits are shared by all blocks, so they are
 // combined atomically once for each block.
-func keys[T number, K key](b *twin.Block, keyOf func(T) K) {
-	in, table := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1)
-	out, order, seen := twin.Mem[K](b, 3), twin.Mem[uint32](b, 4), twin.Mem[uint64](b, 5)
+func keys[T number, K key](b *twin.Block, a *arrayset.KeysBound, keyOf func(T) K) {
+	in, out := device.Of[T](a.In), device.Of[K](a.Keys)
 	set, always := uint64(0), uint64(math.MaxUint64)
-	spans(b, table, b.Uint32(2), arrayset.KeySpanWords, func(_ int, span []uint64) {
+	spans(b, a.Spans, a.N, arrayset.KeySpanWords, func(_ int, span []uint64) {
 		first, base := span[arrayset.SpanFirst], span[arrayset.SpanBase]
 		for i, v := range part(in, span) {
 			k := ^K(0) // of a NaN
@@ -198,25 +196,25 @@ func keys[T number, K key](b *twin.Block, keyOf func(T) K) {
 				}
 			}
 			at := first + uint64(i)
-			out[at], order[at] = k, uint32(at-base)
+			out[at], a.Order[at] = k, uint32(at-base)
 			set, always = set|uint64(k), always&uint64(k)
 		}
 	})
-	atomic.OrUint64(&seen[0], set)
-	atomic.AndUint64(&seen[1], always)
+	atomic.OrUint64(&a.Bits[0], set)
+	atomic.AndUint64(&a.Bits[1], always)
 }
 
 // sortSpans is the twin of sort_spans.cu. No two pairs are equal, because places differ, so every
 // sort gives the order of the bitonic one.
-func sortSpans[K key](b *twin.Block) {
-	keys, order, table := twin.Mem[K](b, 0), twin.Mem[uint32](b, 1), twin.Mem[uint64](b, 2)
+func sortSpans[K key](b *twin.Block, a *arrayset.SortSpansBound) {
+	keys := device.Of[K](a.Keys)
 	type pair struct {
 		key   K
 		place uint32
 	}
 	var pairs []pair
-	spans(b, table, b.Uint32(3), arrayset.SpanWords, func(_ int, span []uint64) {
-		k, o := part(keys, span), part(order, span)
+	spans(b, a.Spans, a.N, arrayset.SpanWords, func(_ int, span []uint64) {
+		k, o := part(keys, span), part(a.Order, span)
 		pairs = pairs[:0]
 		for i := range k {
 			pairs = append(pairs, pair{k[i], o[i]})
@@ -231,58 +229,54 @@ func sortSpans[K key](b *twin.Block) {
 }
 
 // digits is the twin of digits.cu. The last tiles may be empty.
-func digits[K key](b *twin.Block) {
-	keys, n, shift := twin.Mem[K](b, 0), b.Uint64(1), b.Uint32(2)
-	share, tiles, counts := b.Uint64(3), uint64(b.Uint32(4)), twin.Mem[uint32](b, 5)
+func digits[K key](b *twin.Block, a *arrayset.DigitsBound) {
+	keys, n, share, tiles := device.Of[K](a.Keys), a.N, a.Share, uint64(a.Tiles)
 	for t := uint64(b.Index); t < tiles; t += uint64(b.Grid) {
 		var local [arrayset.Digits]uint32
 		for _, k := range keys[min(n, t*share):min(n, (t+1)*share)] {
-			local[k>>shift&0xff]++
+			local[k>>a.Shift&0xff]++
 		}
 		for d, c := range local {
-			counts[uint64(d)*tiles+t] = c
+			a.Counts[uint64(d)*tiles+t] = c
 		}
 	}
 }
 
 // starts is the twin of starts.cu. Only the first block works, as on a GPU.
-func starts(b *twin.Block) {
+func starts(b *twin.Block, a *arrayset.StartsBound) {
 	if b.Index > 0 {
 		return
 	}
 	var sum uint32
-	for i, c := range twin.Mem[uint32](b, 0)[:b.Uint32(1)] {
-		twin.Mem[uint32](b, 0)[i] = sum
+	for i, c := range a.Counts[:a.N] {
+		a.Counts[i] = sum
 		sum += c
 	}
 }
 
 // scatter is the twin of scatter.cu. It moves the keys of a tile one after the other, so keys of one
 // digit keep their order, for which the kernel ranks them.
-func scatter[K key](b *twin.Block) {
-	keys, order, n := twin.Mem[K](b, 0), twin.Mem[uint32](b, 1), b.Uint64(2)
-	shift, share, tiles := b.Uint32(3), b.Uint64(4), uint64(b.Uint32(5))
-	begin, keysOut, orderOut := twin.Mem[uint32](b, 6), twin.Mem[K](b, 7), twin.Mem[uint32](b, 8)
+func scatter[K key](b *twin.Block, a *arrayset.ScatterBound) {
+	keys, keysOut, n, share, tiles := device.Of[K](a.Keys), device.Of[K](a.KeysOut), a.N, a.Share, uint64(a.Tiles)
 	for t := uint64(b.Index); t < tiles; t += uint64(b.Grid) {
 		var at [arrayset.Digits]uint32
 		for d := range at {
-			at[d] = begin[uint64(d)*tiles+t]
+			at[d] = a.Starts[uint64(d)*tiles+t]
 		}
 		for i := min(n, t*share); i < min(n, (t+1)*share); i++ {
-			to := &at[keys[i]>>shift&0xff]
-			keysOut[*to], orderOut[*to] = keys[i], order[i]
+			to := &at[keys[i]>>a.Shift&0xff]
+			keysOut[*to], a.OrderOut[*to] = keys[i], a.Order[i]
 			*to++
 		}
 	}
 }
 
 // gather is the twin of gather.cu. Elements are moved as keys of their size.
-func gather[K key](b *twin.Block) {
-	in, order, table := twin.Mem[K](b, 0), twin.Mem[uint32](b, 1), twin.Mem[uint64](b, 2)
-	out := twin.Mem[K](b, 4)
-	spans(b, table, b.Uint32(3), arrayset.KeySpanWords, func(_ int, span []uint64) {
+func gather[K key](b *twin.Block, a *arrayset.GatherBound) {
+	in, out := device.Of[K](a.In), device.Of[K](a.Out)
+	spans(b, a.Spans, a.N, arrayset.KeySpanWords, func(_ int, span []uint64) {
 		to, from := part(out, span), in[span[arrayset.SpanBase]:]
-		for i, place := range part(order, span) {
+		for i, place := range part(a.Order, span) {
 			to[i] = from[place]
 		}
 	})
@@ -290,25 +284,24 @@ func gather[K key](b *twin.Block) {
 
 // fold is the twin of fold.cu. The sum is stored when all arrays are read, because out may be the
 // first of them.
-func fold[T number](b *twin.Block) {
-	in, n, stride, arrays := twin.Mem[T](b, 0), b.Uint64(1), b.Uint64(2), uint64(b.Uint32(3))
-	out := twin.Mem[T](b, 4)
+func fold[T number](b *twin.Block, a *arrayset.FoldBound) {
+	in, out, stride, arrays := device.Of[T](a.In), device.Of[T](a.Out), a.Stride, uint64(a.Arrays)
 	var zero T
-	lo, hi := b.Part(n)
+	lo, hi := b.Part(a.N)
 	for i := lo; i < hi; i++ {
 		switch any(zero).(type) {
 		case float32, float64:
 			total := float64(in[i])
-			for a := uint64(1); a < arrays; a++ {
-				total += float64(in[a*stride+i])
+			for k := uint64(1); k < arrays; k++ {
+				total += float64(in[k*stride+i])
 			}
 			if out[i] = T(total); out[i] != out[i] {
 				setNaN(out[i : i+1])
 			}
 		default:
 			total := in[i]
-			for a := uint64(1); a < arrays; a++ {
-				total += in[a*stride+i]
+			for k := uint64(1); k < arrays; k++ {
+				total += in[k*stride+i]
 			}
 			out[i] = total
 		}

@@ -1,17 +1,10 @@
 package arraytwin_test
 
 import (
-	"bytes"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/cuda/host/emulation"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -32,62 +25,11 @@ template <class T> static inline T atomicOr(T *p, T v) { return __atomic_fetch_o
 template <class T> static inline T atomicAnd(T *p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_SEQ_CST); }
 `
 
-// TestArrayKernelsOnTheCPU runs the CUDA text of the kernels, compiled for the processor: they leave
-// in memory what their twins leave, for all elements, spans and launch shapes.
+// TestArrayKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestArrayKernelsOnTheCPU(t *testing.T) {
-	if testing.Short() {
-		t.Skip("emulated threads are slow")
-	}
-	ref := fixture.Reference(t)
-	for _, kernel := range launches.ArrayKernels() {
-		t.Run(kernel, func(t *testing.T) {
-			source, _ := kernels.Lookup(kernel)
-			source.Code = shims + source.Code
-			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
-				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
-			r := rand.New(rand.NewPCG(33, 34))
-			for range testlong.Of(12, 3) {
-				n := []int{0, 1, 31, 64, 300, 1025, 5000}[r.IntN(testlong.Of(7, 6))]
-				launch := launches.RandomArrays(r, kernel, n)
-				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
-				var params []emulation.Param
-				for _, p := range launch.Params {
-					params = append(params, emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()})
-				}
-				got, err := emulation.Launch(t, program, params, threads, blocks)
-				if err != nil {
-					t.Fatalf("%d elements, %d threads, %d blocks: %v", n, threads, blocks, err)
-				}
-				for i, want := range onHost(t, ref, kernel, launch) {
-					if want != nil && !bytes.Equal(got[i], want) {
-						t.Fatalf("%d elements, %d threads, %d blocks: parameter %d differs from the twin's", n, threads,
-							blocks, i)
-					}
-				}
-			}
-		})
-	}
-}
-
-// onHost returns the memory of each parameter after the launch on the host device; nil for scalars.
-func onHost(t *testing.T, ref device.Device, kernel string, launch *launches.Arrays) [][]byte {
-	t.Helper()
-	s := fixture.NewStream(t, ref)
-	args, buffers := make([]device.Arg, len(launch.Params)), make([]device.Buffer, len(launch.Params))
-	for i, p := range launch.Params {
-		if args[i] = p.Arg; p.Arg.Kind() == 0 {
-			buffers[i] = fixture.Alloc(t, ref, int64(len(p.Mem)))
-			fixture.Write(t, buffers[i], 0, p.Mem)
-			args[i] = device.Ptr(buffers[i])
-		}
-	}
-	fixture.Launch(t, s, fixture.FindKernel(t, ref, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
-	fixture.Wait(t, s)
-	after := make([][]byte, len(buffers))
-	for i, b := range buffers {
-		if b != nil {
-			after[i] = fixture.Download(t, b)
-		}
-	}
-	return after
+	sizes := []int{0, 1, 31, 64, 300, 1025, 5000}[:testlong.Of(7, 6)]
+	launches.Texts{
+		Kernels: launches.ArrayKernels(), Random: launches.RandomArrays, Count: testlong.Of(12, 3), Shims: shims,
+		Size: func(r *rand.Rand) int { return sizes[r.IntN(len(sizes))] },
+	}.Test(t)
 }

@@ -19,14 +19,20 @@ func init() {
 	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
 		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
 			open := func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }
-			twin.Register(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block) { agentTick(b, open) })
-			twin.Register(kernels.AgentGRUName("told", class, elem), func(b *twin.Block) { agentTold(b, class, elem) })
-			twin.Register(kernels.AgentGRUName("step", class, elem), func(b *twin.Block) { agentStep(b, open) })
+			twin.Register(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block, a *kernels.TickBound) {
+				agentTick(b, &a.TickingBound, open, nil)
+			})
+			twin.Register(kernels.AgentGRUName("told", class, elem), func(b *twin.Block, a *kernels.ToldBound) {
+				agentTold(b, a, class, elem)
+			})
+			twin.Register(kernels.AgentGRUName("step", class, elem), func(b *twin.Block, a *kernels.StepBound) {
+				agentStep(b, a, open)
+			})
 		}
 	}
 	open := func(s *agentSwarm, _ []uint32) agentCell { return newAgentLeaky(s) }
-	twin.Register("leaky_tick", func(b *twin.Block) { agentTick(b, open) })
-	twin.Register("leaky_step", func(b *twin.Block) { agentStep(b, open) })
+	twin.Register("leaky_tick", func(b *twin.Block, a *kernels.TickBound) { agentTick(b, &a.TickingBound, open, nil) })
+	twin.Register("leaky_step", func(b *twin.Block, a *kernels.StepBound) { agentStep(b, a, open) })
 	twin.Register("step_decide", stepDecide)
 	twin.Register("agent_sums", agentSums)
 	twin.Register("agent_learn", agentLearn)
@@ -44,15 +50,12 @@ type agentSwarm struct {
 	agents, slots, groups, candidates int
 }
 
-// openAgents reads the arguments that all kernels of agents share. groups is the number of the
-// argument with the number of groups.
-func openAgents(b *twin.Block, groups int) *agentSwarm {
-	layout, words := twin.Mem[uint32](b, 3), twin.Mem[uint32](b, 4)
+// openAgents reads the arguments that all kernels of agents share, of so many groups.
+func openAgents(a *kernels.PagedBound, groups uint32, host []byte) *agentSwarm {
 	return &agentSwarm{
-		arena: twin.Mem[byte](b, 0), pageBytes: b.Uint64(1), frames: twin.Mem[uint32](b, 2),
-		offsets: layout[2:], words: words,
-		agents: int(layout[0]), slots: int(layout[1]), groups: int(b.Uint32(groups)),
-		candidates: int(words[kernels.AgentCandidates]),
+		arena: a.Pages, host: host, pageBytes: a.PageBytes, frames: a.Frames, offsets: a.Layout[2:], words: a.Params,
+		agents: int(a.Layout[0]), slots: int(a.Layout[1]), groups: int(groups),
+		candidates: int(a.Params[kernels.AgentCandidates]),
 	}
 }
 
@@ -102,22 +105,14 @@ type agentCell interface {
 }
 
 // agentTick is the twin of tick in agents.cuh: each block steps all agents of its share of the
-// groups, and the last one publishes the sums.
-func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
-	agentTickTold(b, open, nil)
-}
-
-// agentTickTold is agentTick of agents that hear their group, by told if it is not nil. They make one
-// step.
-func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, told *telling) {
-	s := openAgents(b, 6)
-	cell := open(s, twin.Mem[uint32](b, 5))
-	steps := b.Uint32(9)
-	votes, decisions := b.Uint32(10), twin.Mem[byte](b, 11)
-	scratch, result := twin.Mem[uint64](b, 12), twin.Mem[uint64](b, 14)
+// groups, and the last one publishes the sums. Agents hear their group by told if it is not nil, and
+// make one step.
+func agentTick(b *twin.Block, a *kernels.TickingBound, open func(*agentSwarm, []uint32) agentCell, told *telling) {
+	s := openAgents(&a.PagedBound, a.Groups, nil)
+	cell, steps, scratch, result := open(s, a.Table), a.Steps, a.Scratch, a.Result
 	sums, best := make([]uint64, s.candidates), make([]byte, s.agents)
-	begin := int(b.Uint32(7)) * s.slots
-	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
+	begin := int(a.First) * s.slots
+	groups := min(begin+int(a.Count)*s.slots, s.groups) - begin
 	first, end := b.Part(uint64(groups))
 	if told != nil && steps > 0 {
 		told.begin(b)
@@ -138,18 +133,18 @@ func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, to
 		if steps > 0 { // a tick of no steps votes for the first candidate
 			done = cell.stepMany(page, from, int(steps), best)
 		}
-		for a := done; a < s.agents; a++ {
-			best[a] = 0
+		for i := done; i < s.agents; i++ {
+			best[i] = 0
 			for range steps {
-				best[a] = byte(cell.step(page, from+a))
+				best[i] = byte(cell.step(page, from+i))
 			}
 		}
 		if told != nil {
 			told.restore(g)
 		}
 		votes := s.variable(page, kernels.AgentVarVote)[from:][:s.agents]
-		for a, c := range best {
-			votes[a] = c + 1
+		for i, c := range best {
+			votes[i] = c + 1
 			counts[c]++
 		}
 		if told != nil {
@@ -159,11 +154,11 @@ func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, to
 			sums[c] += uint64(n)
 		}
 		*s.round(g) += uint64(steps)
-		decisions[g] = s.decide(counts)
+		a.Decisions[g] = s.decide(counts)
 	}
 	// A swarm may be stepped in several launches: each counts its pages, and the last one
 	// publishes.
-	if votes != kernels.AgentTickSilent {
+	if a.Tally != kernels.AgentTickSilent {
 		for c, n := range sums {
 			atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
 		}
@@ -171,30 +166,27 @@ func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, to
 	if !twin.LastBlock(b, scratch) {
 		return
 	}
-	for c := 0; c < s.candidates && votes == kernels.AgentTickPublish; c++ {
+	for c := 0; c < s.candidates && a.Tally == kernels.AgentTickPublish; c++ {
 		scratch[kernels.AgentTally+c] = scratch[kernels.AgentSum+c]
 		result[kernels.AgentResultTally+c] = scratch[kernels.AgentSum+c]
 		scratch[kernels.AgentSum+c] = 0
 	}
 	result[kernels.AgentStepped], result[kernels.AgentOutside],
 		result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents)*uint64(steps), 0, 0
-	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(13)))
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(a.Sequence))
 }
 
 // agentStep is the twin of gru_step.cu and leaky_step.cu: each block steps its share of the
 // observed agents. An agent that does not exist, or inputs that are not finite, are counted and
 // left out.
-func agentStep(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
-	s := openAgents(b, 6)
-	cell := open(s, twin.Mem[uint32](b, 5))
-	s.host = twin.Mem[byte](b, 12)
-	agents, inputs := twin.Mem[uint32](b, 7), twin.Mem[float32](b, 8)
-	votes, scratch := twin.Mem[byte](b, 10), twin.Mem[uint64](b, 11)
+func agentStep(b *twin.Block, a *kernels.StepBound, open func(*agentSwarm, []uint32) agentCell) {
+	s := openAgents(&a.PagedBound, a.Groups, a.Host)
+	cell, agents, votes, scratch := open(s, a.Table), a.Agents, a.Votes, a.Scratch
 	features := int(s.words[kernels.AgentFeatures])
 	held := make([]float32, features)
-	n := b.Uint32(9)
+	n := a.Count
 	if n == kernels.AgentHeaded {
-		n = twin.Mem[uint32](b, 13)[0]
+		n = a.Head[0]
 	}
 	first, end := b.Part(uint64(n))
 	for i := int(first); i < int(end); i++ {
@@ -204,7 +196,7 @@ func agentStep(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
 			atomic.AddUint64(&scratch[kernels.AgentOutside], 1)
 			continue
 		}
-		copy(held, inputs[i*features:])
+		copy(held, a.Inputs[i*features:])
 		if slices.ContainsFunc(held, func(v float32) bool { return v-v != 0 }) {
 			atomic.AddUint64(&scratch[kernels.AgentRefused], 1)
 			continue
@@ -237,26 +229,21 @@ func (s *agentSwarm) revote(scratch []uint64, group int, vote *byte, best int) {
 
 // stepDecide is the twin of step_decide.cu: it decides the groups of the observed agents after
 // their steps, and advances the round of each such group once.
-func stepDecide(b *twin.Block) {
-	s := openAgents(b, 5)
-	s.host = twin.Mem[byte](b, 14)
-	agents, votes := twin.Mem[uint32](b, 6), twin.Mem[byte](b, 7)
-	stamps, decisions := twin.Mem[uint32](b, 9), twin.Mem[byte](b, 10)
-	scratch, sequence, result := twin.Mem[uint64](b, 11), b.Uint32(12), twin.Mem[uint64](b, 13)
-	n := b.Uint32(8)
+func stepDecide(b *twin.Block, a *kernels.StepDecideBound) {
+	s := openAgents(&a.PagedBound, a.Groups, a.Host)
+	n, sequence, scratch, result := a.Count, a.Number, a.Scratch, a.Result
 	if n == kernels.AgentHeaded {
-		head := twin.Mem[uint32](b, 15)
-		n, sequence = head[0], head[1]
+		n, sequence = a.Head[0], a.Head[1]
 	}
 	first, end := b.Part(uint64(n))
 	for i := int(first); i < int(end); i++ {
-		decisions[i] = kernels.AgentNoVote
-		if votes[i] == kernels.AgentNoVote {
+		a.Decisions[i] = kernels.AgentNoVote
+		if a.Votes[i] == kernels.AgentNoVote {
 			continue
 		}
-		group := int(agents[i]) / s.agents
-		decisions[i] = s.decide(s.counts(group))
-		if atomic.SwapUint32(&stamps[group], sequence) != sequence {
+		group := int(a.Agents[i]) / s.agents
+		a.Decisions[i] = s.decide(s.counts(group))
+		if atomic.SwapUint32(&a.Stamps[group], sequence) != sequence {
 			*s.round(group)++
 		}
 	}
@@ -274,30 +261,28 @@ func stepDecide(b *twin.Block) {
 // agentSums is the twin of agent_sums.cu: it adds a variable of the agents of each run, in their
 // order. Agents that never stepped, whose page is in host memory, or whose row is not finite are
 // left out.
-func agentSums(b *twin.Block) {
-	s := openAgents(b, 5)
-	variable, width, bf16, ordered := int(b.Uint32(6)), int(b.Uint32(7)), b.Uint32(8) != 0, b.Uint32(10) != 0
-	order, runs := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 11)
-	sums, counts := twin.Mem[float32](b, 13), twin.Mem[uint32](b, 14)
+func agentSums(b *twin.Block, a *kernels.AgentSumsBound) {
+	s := openAgents(&a.PagedBound, a.Groups, nil)
+	variable, width, runs := int(a.Variable), int(a.Width), a.Runs
 	stride := width
 	if width > 1 {
 		stride *= 2
 	}
 	memory, per := make([]float32, width), s.agents*s.slots
-	first, end := b.Part(uint64(b.Uint32(12)))
+	first, end := b.Part(uint64(a.N))
 	for i := int(first); i < int(end); i++ {
-		sum, added := sums[i*width:][:width], uint32(0)
+		sum, added := a.Sums[i*width:][:width], uint32(0)
 		for place := int(runs[2*i]); place < int(runs[2*i])+int(runs[2*i+1]); place++ {
 			agent := place
-			if ordered {
-				agent = int(order[place])
+			if a.Ordered != 0 {
+				agent = int(a.Order[place])
 			}
 			page, at := agent/per, agent%per
 			if s.frames[page]>>kernels.AgentHostBit != 0 || *s.vote(page, at) == 0 {
 				continue
 			}
 			row := memory
-			if bf16 {
+			if a.BF16 != 0 {
 				fusiontwin.Widened(device.Of[uint16](s.variable(page, variable)[2*at*stride:][:2*width]), row)
 			} else {
 				row = s.floats(page, variable, at*stride, width)
@@ -310,7 +295,7 @@ func agentSums(b *twin.Block) {
 			}
 			added++
 		}
-		counts[i] = added
+		a.Counts[i] = added
 	}
 }
 

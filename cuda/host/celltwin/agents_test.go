@@ -91,30 +91,30 @@ func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *ran
 func addingAgents(r *rand.Rand, kernel string, i int) []launches.Param {
 	for {
 		p := launches.RandomAgents(r, kernel, 300)
-		told := p[len(p)-13:] // see kernels.ToldParams
-		node, merge, nodes, by := told[1].Arg.Bits(), told[3].Arg.Bits(), told[7].Arg.Bits(), told[11].Arg.Bits()
-		ok := merge == kernels.AgentMergeAttention || by != kernels.AgentByGroup
+		a := launches.Named[kernels.ToldBound](p, nil)
+		ok := a.Merge == kernels.AgentMergeAttention || a.By != kernels.AgentByGroup
 		switch i % 3 {
 		case 0:
-			ok = merge == kernels.AgentMergeAttention && by == kernels.AgentByGroup && nodes == 1
+			ok = a.Merge == kernels.AgentMergeAttention && a.By == kernels.AgentByGroup && a.Nodes == 1
 		case 1:
-			ok = merge <= kernels.AgentMergeEMA && by == kernels.AgentByVote && nodes <= 8
+			ok = a.Merge <= kernels.AgentMergeEMA && a.By == kernels.AgentByVote && a.Nodes <= 8
 		}
-		if !ok || node == 0 || nodes == 0 {
+		if !ok || a.Node == 0 || a.Nodes == 0 {
 			continue
 		}
 		if i%2 == 0 {
 			return p
 		}
-		spoil(r, kernel, p)
-		p[9].Arg = device.Uint32(0) // no steps: those of such units have no bits that are promised
+		spoil(r, kernel, a)
+		source, _ := kernels.Lookup(kernel)
+		steps := slices.IndexFunc(source.Params, func(p device.Param) bool { return p.Name == "steps" })
+		p[steps].Arg = device.Uint32(0) // those of such units have no bits that are promised
 		return p
 	}
 }
 
 // spoil makes some units of the agents of a launch infinite or NaN.
-func spoil(r *rand.Rand, kernel string, p []launches.Param) {
-	pageBytes, frames, layout := p[1].Arg.Bits(), device.Of[uint32](p[2].Mem), device.Of[uint32](p[3].Mem)
+func spoil(r *rand.Rand, kernel string, a *kernels.ToldBound) {
 	var class int
 	if at := strings.Index(kernel, "_h"); at >= 0 {
 		fmt.Sscanf(kernel[at:], "_h%d_", &class) //nolint:errcheck // a name of the list of kernels
@@ -123,11 +123,11 @@ func spoil(r *rand.Rand, kernel string, p []launches.Param) {
 	if strings.HasSuffix(kernel, "bf16") {
 		elem = 2
 	}
-	for _, frame := range frames {
+	for _, frame := range a.Frames {
 		for range 2 {
-			agent := r.IntN(int(layout[0] * layout[1]))
+			agent := r.IntN(int(a.Layout[0] * a.Layout[1]))
 			unit := agent*2*class + r.IntN(class)
-			at := p[0].Mem[pageBytes*uint64(frame)+uint64(layout[2+kernels.AgentVarRow])+uint64(unit*elem):][:elem]
+			at := a.Pages[a.PageBytes*uint64(frame)+uint64(a.Layout[2+kernels.AgentVarRow])+uint64(unit*elem):][:elem]
 			at[elem-2], at[elem-1] = byte(0x80+r.IntN(2)*0x40), byte(0x7f)
 		}
 	}
@@ -136,70 +136,15 @@ func spoil(r *rand.Rand, kernel string, p []launches.Param) {
 // compareAgents compares a launch with the twin's.
 func compareAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, params []launches.Param) {
 	t.Helper()
-	twin(t, dev, kernel, params)
+	for i, want := range launches.On(t, dev, kernel, params) {
+		params[i].Want = want
+	}
 	threads, blocks := []int{32, 64, 128}[r.IntN(3)], 1+r.IntN(3)
-	after, err := emulateLaunch(t, program, params, threads, blocks)
+	after, err := launches.Emulate(t, program, params, threads, blocks)
 	if err == nil {
-		err = equalMemory(after, params)
+		err = launches.Compare(kernel, after, params)
 	}
 	if err != nil {
-		t.Fatalf("%s, %d groups, %d threads, %d blocks: %v", kernel, params[6].Arg.Bits(), threads, blocks, err)
+		t.Fatalf("%s, %d threads, %d blocks: %v", kernel, threads, blocks, err)
 	}
-}
-
-// twin launches a kernel on the host device; what it leaves becomes what is wanted.
-func twin(t *testing.T, d device.Device, kernel string, params []launches.Param) {
-	t.Helper()
-	ok := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := d.NewStream()
-	ok(err)
-	k, err := d.Kernel(kernel)
-	ok(err)
-	args, buffers := make([]device.Arg, len(params)), make([]device.Buffer, len(params))
-	for i, p := range params {
-		if args[i] = p.Arg; p.Arg.Kind() != 0 {
-			continue
-		}
-		buffers[i], err = d.Alloc(int64(len(p.Mem)), "twin")
-		ok(err)
-		ok(buffers[i].Write(0, p.Mem))
-		args[i] = device.Ptr(buffers[i])
-	}
-	ok(s.Launch(k, device.Geometry{Grid: 3, Block: 64}, args...))
-	ok(s.Sync(t.Context()))
-	for i, b := range buffers {
-		if b == nil {
-			continue
-		}
-		params[i].Want = make([]byte, len(params[i].Mem))
-		ok(b.Read(0, params[i].Want))
-		ok(b.Close())
-	}
-	ok(s.Close())
-}
-
-// emulateLaunch runs a launch and returns the memory of each parameter after it.
-func emulateLaunch(t *testing.T, program string, params []launches.Param, threads, blocks int) ([][]byte, error) {
-	t.Helper()
-	converted := make([]emulation.Param, len(params))
-	for i, p := range params {
-		converted[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
-	}
-	return emulation.Launch(t, program, converted, threads, blocks)
-}
-
-// equalMemory compares the memory of each parameter with what is wanted.
-func equalMemory(after [][]byte, params []launches.Param) error {
-	for i, p := range params {
-		for k, want := range p.Want {
-			if after[i][k] != want {
-				return fmt.Errorf("parameter %d: byte %d of %d is %#x, want %#x", i, k, len(p.Want), after[i][k], want)
-			}
-		}
-	}
-	return nil
 }

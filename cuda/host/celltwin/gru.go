@@ -8,8 +8,8 @@ import (
 
 // Groups with weights of their own have a variable more, so the latest time is one further.
 func init() {
-	twin.Register("gru_observe", func(b *twin.Block) {
-		observeByRatio(b, kernels.GruVarWeights+int(twin.Mem[uint32](b, 3)[kernels.GruOwn]), gruStep)
+	twin.Register("gru_observe", func(b *twin.Block, a *kernels.ObserveBound) {
+		observeByRatio(b, a, kernels.GruVarWeights+int(a.Params[kernels.GruOwn]), gruStep)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
@@ -58,21 +59,10 @@ func (s *swarm) check(t *testing.T, what string, out columns) {
 // floats are the float32 words of the page. Words of integer variables read as tiny numbers and do
 // no harm here.
 func (s *swarm) floats() []float32 {
-	o := openObservation(&twin.Block{Args: []twin.Argument{
-		{Mem: s.page},
-		{Bits: uint64(len(s.page))},
-		{Mem: []byte{1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}},
-		{},
-		{},
-		{Mem: make([]byte, 4*kernels.RunWords)},
-		{},
-		{},
-		{},
-		{},
-		{},
-		{},
-		{},
-	}})
+	o := openObservation(&twin.Block{}, &kernels.ObserveBound{
+		Pages: s.page, PageBytes: uint64(len(s.page)), Layout: []uint32{1, 1, 0},
+		Runs: device.Bytes(make([]uint32, kernels.RunWords)),
+	})
 	return o.f32
 }
 

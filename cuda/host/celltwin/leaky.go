@@ -9,7 +9,9 @@ import (
 
 // The latest time is a variable after those of the cell.
 func init() {
-	twin.Register("leaky_observe", func(b *twin.Block) { observeByRatio(b, kernels.LeakyVarLatest, leakyStep) })
+	twin.Register("leaky_observe", func(b *twin.Block, a *kernels.ObserveBound) {
+		observeByRatio(b, a, kernels.LeakyVarLatest, leakyStep)
+	})
 }
 
 // leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with a

@@ -9,7 +9,9 @@ import (
 
 // The latest time is a variable after those of the cell.
 func init() {
-	twin.Register("lif_observe", func(b *twin.Block) { observeByRatio(b, kernels.LifVarLatest, lifStep) })
+	twin.Register("lif_observe", func(b *twin.Block, a *kernels.ObserveBound) {
+		observeByRatio(b, a, kernels.LifVarLatest, lifStep)
+	})
 }
 
 // rateFloor is the least usual spike rate, in spikes an observation: a neuron that never spikes is

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// observation is the arguments of an observe kernel (kernels.ObserveParams) as one block sees them:
+// observation is the arguments of an observe kernel (kernels.ObserveArgs) as one block sees them:
 // the run of the block, the page of the run's group in each element type, and the outputs.
 type observation struct {
 	run     kernels.Run
@@ -43,35 +43,27 @@ type outputs struct {
 
 // openObservation reads the arguments of a block. The page is in device memory or in host memory,
 // as the run says.
-func openObservation(b *twin.Block) observation {
-	runs := twin.Mem[uint32](b, 5)[b.Index*kernels.RunWords:]
+func openObservation(b *twin.Block, a *kernels.ObserveBound) observation {
+	runs := device.Of[uint32](a.Runs)[b.Index*kernels.RunWords:]
 	run := kernels.Run{Frame: runs[0], Slot: runs[1], First: runs[2], Count: runs[3], Group: runs[4]}
-	size := b.Uint64(1)
-	frames, frame := twin.Mem[byte](b, 0), run.Frame&^(1<<kernels.RunHostBit)
+	frames, frame := a.Pages, run.Frame&^(1<<kernels.RunHostBit)
 	if frame != run.Frame {
-		frames = twin.Mem[byte](b, 13)
+		frames = a.Host
 	}
-	page := frames[uint64(frame)*size:][:size]
-	table := twin.Mem[uint32](b, 2)
+	page := frames[uint64(frame)*a.PageBytes:][:a.PageBytes]
 	return observation{
 		run:      run,
-		agents:   int(table[0]),
-		slots:    int(table[1]),
-		offsets:  table[2:],
+		agents:   int(a.Layout[0]),
+		slots:    int(a.Layout[1]),
+		offsets:  a.Layout[2:],
 		f32:      device.Of[float32](page),
 		u32:      device.Of[uint32](page),
 		u64:      device.Of[uint64](page),
-		words:    twin.Mem[uint32](b, 3),
-		weights:  twin.Mem[float32](b, 4),
-		times:    twin.Mem[int64](b, 6),
-		features: twin.Mem[float64](b, 7),
-		out: outputs{
-			scores:    twin.Mem[float32](b, 8),
-			decisions: twin.Mem[uint32](b, 9),
-			counts:    twin.Mem[uint32](b, 10),
-			leaders:   twin.Mem[uint32](b, 11),
-			rounds:    twin.Mem[uint64](b, 12),
-		},
+		words:    a.Params,
+		weights:  a.Weights,
+		times:    a.Times,
+		features: a.Features,
+		out:      outputs{a.Scores, a.Decisions, a.Counts, a.Leaders, a.Rounds},
 	}
 }
 

@@ -74,25 +74,11 @@ func (s *swarm) observe64(runs []kernels.Run, times []int64, features []float64)
 	for _, r := range runs {
 		flat = r.Words(flat)
 	}
-	args := []twin.Argument{
-		{Mem: s.page},
-		{Bits: uint64(s.layout.PageBytes)},
-		{Mem: device.Bytes(s.layout.Table())},
-		{Mem: device.Bytes(s.bound.ParamBlock())},
-		{Mem: device.Bytes(s.table)},
-		{Mem: device.Bytes(flat)},
-		{Mem: device.Bytes(times)},
-		{Mem: device.Bytes(features)},
-		{Mem: device.Bytes(out.scores)},
-		{Mem: device.Bytes(out.decisions)},
-		{Mem: device.Bytes(out.counts)},
-		{Mem: device.Bytes(out.leaders)},
-		{Mem: device.Bytes(out.rounds)},
-		{Mem: s.page},
-	}
-	for i := range runs {
-		twin.Lookup(s.bound.Cell.Kernel)(&twin.Block{Index: i, Grid: len(runs), Threads: 1, Args: args})
-	}
+	twin.Run(s.bound.Cell.Kernel, len(runs), &kernels.ObserveBound{
+		Pages: s.page, PageBytes: uint64(s.layout.PageBytes), Layout: s.layout.Table(), Params: s.bound.ParamBlock(),
+		Weights: s.table, Runs: device.Bytes(flat), Times: times, Features: features, Scores: out.scores,
+		Decisions: out.decisions, Counts: out.counts, Leaders: out.leaders, Rounds: out.rounds, Host: s.page,
+	})
 	return out
 }
 

@@ -161,8 +161,8 @@ var several = lanes.Available()
 func (g *predictorGroup) histories() []uint32 { return g.words[kernels.DaySlots+kernels.WeekSlots:] }
 
 // predictorObserve is the Go twin of predictor_observe: it steps one group through its run.
-func predictorObserve(b *twin.Block) {
-	o := openObservation(b)
+func predictorObserve(b *twin.Block, a *kernels.ObserveBound) {
+	o := openObservation(b, a)
 	if o.run.Count == 0 {
 		return
 	}

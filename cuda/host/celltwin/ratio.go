@@ -52,8 +52,8 @@ type ratioStep func(o *observation, g *ratioGroup, inverse, rate float32)
 
 // observeByRatio steps one group through its run; it is the twin of observe_by_ratio. latestVar is
 // the number of kernels.VarLatest.
-func observeByRatio(b *twin.Block, latestVar int, step ratioStep) {
-	o := openObservation(b)
+func observeByRatio(b *twin.Block, a *kernels.ObserveBound, latestVar int, step ratioStep) {
+	o := openObservation(b, a)
 	if o.run.Count == 0 {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// telling is what agents hear of their group, as a kernel of ToldParams gets it.
+// telling is what agents hear of their group, as a kernel of kernels.ToldArgs gets it.
 type telling struct {
 	s                             *agentSwarm
 	decision, node, width, hidden int // inputs count from 1 on; 0: it is not heard
@@ -20,7 +20,7 @@ type telling struct {
 	by                            uint32
 	values                        []float32 // [nodes][width], by vote and key
 	held                          []float32 // what agents of a group hold in place of what they hear, by agent
-	kept                          []int32   // by group, see kernels.ToldParams; nil: sums are not kept
+	kept                          []int32   // by group, see kernels.ToldArgs; nil: sums are not kept
 	fresh                         bool
 	nodes                         int      // of several groups each; 0: each group has one
 	totals                        []uint64 // [3][nodes][width+1]
@@ -30,21 +30,23 @@ type telling struct {
 
 // agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the inputs
 // that are heard are put into the rows of agents, and after which the rows have again what they held.
-func agentTold(b *twin.Block, class int, elem kernels.Elem) {
+func agentTold(b *twin.Block, a *kernels.ToldBound, class int, elem kernels.Elem) {
 	t := telling{
-		s: openAgents(b, 6), decision: int(b.Uint32(15)), node: int(b.Uint32(16)), width: int(b.Uint32(17)),
-		merge: b.Uint32(18), rate: math.Float32frombits(b.Uint32(19)), hidden: class, bf16: elem == kernels.BF16,
-		fresh: b.Uint32(21) != 0, nodes: int(b.Uint32(22)), turn: int(b.Uint32(24)), by: b.Uint32(26),
+		s: openAgents(&a.PagedBound, a.Groups, nil), decision: int(a.Decision), node: int(a.Node), width: int(a.Width),
+		merge: a.Merge, rate: math.Float32frombits(a.Rate), hidden: class, bf16: elem == kernels.BF16,
+		fresh: a.Fresh != 0, nodes: int(a.Nodes), turn: int(a.Turn), by: a.By,
 	}
 	if t.by != kernels.AgentByGroup {
-		t.values = twin.Mem[float32](b, 27)
+		t.values = a.Values
 	}
 	if t.nodes > 0 {
-		t.totals, t.nodeOf = twin.Mem[uint64](b, 23), twin.Mem[uint32](b, 25)
+		t.totals, t.nodeOf = a.Totals, a.NodeOf
 	} else if t.node > 0 && kernels.AgentKeeps(t.s.agents) {
-		t.kept = twin.Mem[int32](b, 20)
+		t.kept = a.Sums
 	}
-	agentTickTold(b, func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }, &t)
+	agentTick(b, &a.TickingBound, func(s *agentSwarm, table []uint32) agentCell {
+		return newAgentGRU(s, table, class, elem)
+	}, &t)
 }
 
 // heard returns the numbers of the inputs that are heard, from 0 on: the decision, and then the node.
@@ -128,14 +130,12 @@ func mergeNode(node []float32, sums []int64, n uint64, merge uint32, rate float3
 }
 
 // agentNodes is the twin of agent_nodes.cu: it updates the values of nodes by vote and by key.
-func agentNodes(b *twin.Block) {
-	totals, nodes, width, turn := twin.Mem[uint64](b, 0), int(b.Uint32(1)), int(b.Uint32(2)), int(b.Uint32(3))
-	merge, rate := b.Uint32(4), math.Float32frombits(b.Uint32(5))
-	values, flags := twin.Mem[float32](b, 6), twin.Mem[uint32](b, 7)
+func agentNodes(b *twin.Block, a *kernels.AgentNodesBound) {
+	nodes, width, turn, flags := int(a.Nodes), int(a.Width), int(a.Turn), a.Flags
 	first, end := b.Part(uint64(nodes))
 	sums := make([]int64, width)
 	for i := int(first); i < int(end); i++ {
-		from := totals[(turn*nodes+i)*(width+1):][:width+1]
+		from := a.Totals[(turn*nodes+i)*(width+1):][:width+1]
 		n, merged, learned := from[width], flags[i]&kernels.AgentNodeMerged != 0, flags[i]&kernels.AgentNodeLearned != 0
 		flags[i] = 0
 		if merged || n > 0 && !learned {
@@ -146,11 +146,11 @@ func agentNodes(b *twin.Block) {
 		}
 		for k, v := range from[:width] {
 			sums[k] = int64(v)
-			if merge == kernels.AgentMergeMax {
+			if a.Merge == kernels.AgentMergeMax {
 				sums[k] -= 1 << kernels.AgentUnitBits
 			}
 		}
-		mergeNode(values[i*width:][:width], sums, n, merge, rate, merged)
+		mergeNode(a.Values[i*width:][:width], sums, n, a.Merge, math.Float32frombits(a.Rate), merged)
 	}
 }
 

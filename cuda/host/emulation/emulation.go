@@ -4,6 +4,7 @@
 package emulation
 
 import (
+	"bytes"
 	"embed"
 	"encoding/binary"
 	"fmt"
@@ -115,7 +116,7 @@ func launch(t testing.TB, command []string, params []Param, threads, blocks int)
 	at := 24 // after the first words
 	for _, p := range params {
 		at += 16
-		after = append(after, have[at:][:len(p.Mem)])
+		after = append(after, bytes.Clone(have[at:][:len(p.Mem)])) // aligned for elements of all types
 		at += len(p.Mem)
 	}
 	return after, nil

@@ -83,8 +83,8 @@ func fuseWeight(weights []uint32, flags uint32, agent int) uint32 {
 type fuseTotals [kernels.FuseWords]uint64
 
 // finish adds the totals of a block to the scratch memory. The last block of the last launch of a
-// fusion moves them to the result, which is argument number result.
-func (t *fuseTotals) finish(b *twin.Block, flags uint32, scratch []uint64, sequence uint32, result int) {
+// fusion moves them to the result.
+func (t *fuseTotals) finish(b *twin.Block, flags uint32, scratch []uint64, sequence uint32, result []uint64) {
 	// All words but the ticket are sums.
 	for i := kernels.FuseTicket + 1; i < kernels.FuseWords; i++ {
 		atomic.AddUint64(&scratch[i], t[i])
@@ -92,8 +92,8 @@ func (t *fuseTotals) finish(b *twin.Block, flags uint32, scratch []uint64, seque
 	if flags&kernels.FuseLast == 0 || atomic.AddUint64(&scratch[kernels.FuseTicket], 1) != uint64(b.Grid) {
 		return
 	}
-	copy(twin.Mem[uint64](b, result), scratch)
-	twin.Mem[uint64](b, result)[kernels.FuseTicket] = uint64(sequence)
+	copy(result, scratch)
+	result[kernels.FuseTicket] = uint64(sequence)
 	clear(scratch)
 }
 
@@ -121,15 +121,12 @@ func (t *fuseTotals) outside(id uint32) {
 
 // fuseSorted is the twin of fuse_sorted.cuh: each block sums its share of the runs, row by row. A
 // run is a range of rows of one node, or a part of one, whose sum is fused later.
-func fuseSorted[E embedding](b *twin.Block) {
-	order, weights, runs := twin.Mem[uint32](b, 1), twin.Mem[uint32](b, 2), twin.Mem[uint32](b, 3)
-	count, dim, flags := b.Uint32(4), uint64(b.Uint32(5)), b.Uint32(6)
-	sums, tallies, partSums, partTallies := twin.Mem[float32](b, 7), twin.Mem[uint64](b, 8), twin.Mem[float32](b, 9),
-		twin.Mem[uint64](b, 10)
+func fuseSorted[E embedding](b *twin.Block, a *kernels.FuseSortedBound) {
+	rows, runs, dim, flags := device.Of[E](a.Rows), device.Of[uint32](a.Runs), uint64(a.Dim), a.Flags
 	parts := flags&kernels.FuseParts != 0
 	var totals fuseTotals
 	total, memory := make([]float32, dim), make([]float32, dim)
-	first, end := b.Part(uint64(count))
+	first, end := b.Part(uint64(a.Count))
 	for r := first; r < end; r++ {
 		run := runs[4*r:][:4]
 		// A run is {first row, rows, target, kind}; its target is a node, or the number of a part.
@@ -142,22 +139,22 @@ func fuseSorted[E embedding](b *twin.Block) {
 		for k := run[0]; k < run[0]+run[1]; k++ {
 			at := uint64(k)
 			if flags&kernels.FuseOrder != 0 {
-				at = uint64(order[k])
+				at = uint64(a.Order[k])
 			}
 			if parts { // the rows are the sums of parts, with tallies of their own
-				for d, v := range twin.Mem[float32](b, 0)[at*dim:][:dim] {
+				for d, v := range device.Of[float32](a.Rows)[at*dim:][:dim] {
 					total[d] += v
 				}
-				agents += partTallies[2*at]
-				weight += partTallies[2*at+1]
+				agents += a.PartTallies[2*at]
+				weight += a.PartTallies[2*at+1]
 				continue
 			}
-			row := Widened(twin.Mem[E](b, 0)[at*dim:][:dim], memory)
+			row := Widened(rows[at*dim:][:dim], memory)
 			if !WholeRow(row) {
 				refused++
 				continue
 			}
-			w := fuseWeight(weights, flags, int(at))
+			w := fuseWeight(a.Weights, flags, int(at))
 			addRow(total, row, w)
 			agents++
 			weight += uint64(w)
@@ -169,11 +166,11 @@ func fuseSorted[E embedding](b *twin.Block) {
 		}
 		target := uint64(run[2])
 		if isPart {
-			copy(partSums[target*dim:], total)
-			partTallies[2*target], partTallies[2*target+1] = agents, weight
+			copy(a.PartSums[target*dim:], total)
+			a.PartTallies[2*target], a.PartTallies[2*target+1] = agents, weight
 			continue
 		}
-		node, tally := sums[target*dim:][:dim], tallies[2*target:][:2]
+		node, tally := a.Sums[target*dim:][:dim], a.Tallies[2*target:][:2]
 		if flags&kernels.FuseFresh != 0 { // what the node has is of an earlier fusion
 			clear(node)
 			clear(tally)
@@ -184,62 +181,56 @@ func fuseSorted[E embedding](b *twin.Block) {
 		tally[0] += agents
 		tally[1] += weight
 	}
-	totals.finish(b, flags, twin.Mem[uint64](b, 11), b.Uint32(12), 13)
+	totals.finish(b, flags, a.Scratch, a.Sequence, a.Result)
 }
 
 // fuseUnsorted is the twin of fuse_unsorted.cuh. Each block owns a share of the nodes and searches
 // all members for their agents. That is cheap compared with adding rows, and no two blocks add to
 // the same sum.
-func fuseUnsorted[E embedding](b *twin.Block) {
-	rows, members, weights := twin.Mem[E](b, 0), twin.Mem[uint32](b, 1), twin.Mem[uint32](b, 2)
-	agents, low, high, nodes := uint64(b.Uint32(3)), b.Uint32(4), b.Uint32(5), b.Uint32(6)
-	dim, flags, sums, tallies := uint64(b.Uint32(7)), b.Uint32(8), twin.Mem[float32](b, 9), twin.Mem[uint64](b, 10)
+func fuseUnsorted[E embedding](b *twin.Block, a *kernels.FuseUnsortedBound) {
+	rows, members, dim, flags := device.Of[E](a.Rows), a.Members[:a.Agents], uint64(a.Dim), a.Flags
 	var totals fuseTotals
-	members = members[:agents]
 	memory := make([]float32, dim)
 	if flags&kernels.FuseFirst != 0 { // once for all launches of a fusion
-		lo, hi := b.Part(agents)
+		lo, hi := b.Part(uint64(a.Agents))
 		for _, id := range members[lo:hi] {
-			if id >= nodes {
+			if id >= a.Nodes {
 				totals.outside(id)
 			}
 		}
 	}
-	from, to := b.Part(uint64(high - low))
-	mine, span := low+uint32(from), uint32(to-from)
+	from, to := b.Part(uint64(a.High - a.Low))
+	mine, span := a.Low+uint32(from), uint32(to-from)
 	for i, id := range members {
 		if id-mine >= span { // also below mine: the difference is then huge
 			continue
 		}
-		totals.add(sums[uint64(id)*dim:][:dim], tallies[2*uint64(id):][:2], Widened(rows[uint64(i)*dim:][:dim], memory),
-			fuseWeight(weights, flags, i))
+		totals.add(a.Sums[uint64(id)*dim:][:dim], a.Tallies[2*uint64(id):][:2],
+			Widened(rows[uint64(i)*dim:][:dim], memory), fuseWeight(a.Weights, flags, i))
 	}
-	totals.finish(b, flags, twin.Mem[uint64](b, 11), b.Uint32(12), 13)
+	totals.finish(b, flags, a.Scratch, a.Sequence, a.Result)
 }
 
 // fuseCount is the twin of fuse_count.cu: it counts the agents of each node and numbers them. The
 // numbers depend on the order of the blocks.
-func fuseCount(b *twin.Block) {
-	members, agents, nodes := twin.Mem[uint32](b, 0), uint64(b.Uint32(1)), b.Uint32(2)
-	counts, numbers := twin.Mem[uint32](b, 3), twin.Mem[uint32](b, 4)
+func fuseCount(b *twin.Block, a *kernels.FuseCountBound) {
 	var totals fuseTotals
-	lo, hi := b.Part(agents)
+	lo, hi := b.Part(uint64(a.Agents))
 	for i := lo; i < hi; i++ {
-		if id := members[i]; id < nodes {
-			numbers[i] = atomic.AddUint32(&counts[id], 1) - 1
+		if id := a.Members[i]; id < a.Nodes {
+			a.Numbers[i] = atomic.AddUint32(&a.Counts[id], 1) - 1
 		} else {
 			totals.outside(id)
 		}
 	}
-	totals.finish(b, 0, twin.Mem[uint64](b, 5), 0, 0)
+	totals.finish(b, 0, a.Scratch, 0, nil)
 }
 
 // fuseStarts is the twin of fuse_starts.cu: each block reserves places for all its nodes at once,
 // and turns their counts into first places.
-func fuseStarts(b *twin.Block) {
-	nodes := uint64(b.Uint32(0))
-	counts := twin.Mem[uint32](b, 1)
-	lo, hi := b.Part(nodes)
+func fuseStarts(b *twin.Block, a *kernels.FuseStartsBound) {
+	counts := a.Counts
+	lo, hi := b.Part(uint64(a.Nodes))
 	sum := uint32(0)
 	for _, n := range counts[lo:hi] {
 		sum += n
@@ -248,7 +239,7 @@ func fuseStarts(b *twin.Block) {
 		clear(counts[lo:hi])
 		return
 	}
-	start := atomic.AddUint32(&counts[nodes], sum) - sum
+	start := atomic.AddUint32(&counts[a.Nodes], sum) - sum
 	for m := lo; m < hi; m++ {
 		counts[m], start = start, start+counts[m]
 	}
@@ -256,31 +247,26 @@ func fuseStarts(b *twin.Block) {
 
 // fusePlace is the twin of fuse_place.cu: it writes every agent to its place and marks the first of
 // each node.
-func fusePlace(b *twin.Block) {
-	members, nodes := twin.Mem[uint32](b, 0), b.Uint32(2)
-	starts, numbers, order := twin.Mem[uint32](b, 3), twin.Mem[uint32](b, 4), twin.Mem[uint32](b, 5)
-	lo, hi := b.Part(uint64(b.Uint32(1)))
+func fusePlace(b *twin.Block, a *kernels.FusePlaceBound) {
+	lo, hi := b.Part(uint64(a.Agents))
 	for i := lo; i < hi; i++ {
-		if id := members[i]; id < nodes {
+		if id := a.Members[i]; id < a.Nodes {
 			entry := uint32(i)
-			if numbers[i] == 0 {
+			if a.Numbers[i] == 0 {
 				entry |= kernels.FuseHead
 			}
-			order[starts[id]+numbers[i]] = entry
+			a.Order[a.Starts[id]+a.Numbers[i]] = entry
 		}
 	}
 }
 
 // fuseWalk is the twin of fuse_walk.cuh. Each block goes from the first node that starts in its
 // share of the places to the end of the last one, so no two blocks add to the same sum.
-func fuseWalk[E embedding](b *twin.Block) {
-	rows, members := twin.Mem[E](b, 0), twin.Mem[uint32](b, 1)
-	weights, order := twin.Mem[uint32](b, 2), twin.Mem[uint32](b, 3)
-	nodes, dim, flags := b.Uint32(6), uint64(b.Uint32(7)), b.Uint32(8)
-	sums, tallies := twin.Mem[float32](b, 9), twin.Mem[uint64](b, 10)
+func fuseWalk[E embedding](b *twin.Block, a *kernels.FuseWalkBound) {
+	rows, order, dim, flags := device.Of[E](a.Rows), a.Order, uint64(a.Dim), a.Flags
 	var totals fuseTotals
 	memory := make([]float32, dim)
-	places := uint64(twin.Mem[uint32](b, 4)[nodes])
+	places := uint64(a.Starts[a.Nodes])
 	k, end := b.Part(places)
 	// The agents before the first head belong to a node of the block before.
 	for k < end && order[k]&kernels.FuseHead == 0 {
@@ -291,26 +277,25 @@ func fuseWalk[E embedding](b *twin.Block) {
 	}
 	for ; k < places && (k < end || order[k]&kernels.FuseHead == 0); k++ {
 		agent := uint64(order[k] &^ kernels.FuseHead)
-		id := uint64(members[agent])
-		totals.add(sums[id*dim:][:dim], tallies[2*id:][:2], Widened(rows[agent*dim:][:dim], memory),
-			fuseWeight(weights, flags, int(agent)))
+		id := uint64(a.Members[agent])
+		totals.add(a.Sums[id*dim:][:dim], a.Tallies[2*id:][:2], Widened(rows[agent*dim:][:dim], memory),
+			fuseWeight(a.Weights, flags, int(agent)))
 	}
-	totals.finish(b, flags, twin.Mem[uint64](b, 11), b.Uint32(12), 13)
+	totals.finish(b, flags, a.Scratch, a.Sequence, a.Result)
 }
 
 // fuseMeans is the twin of fuse_means.cu: it divides the sums of each node by its weight. A node
 // without weight gets zeros.
-func fuseMeans(b *twin.Block) {
-	sums, tallies := twin.Mem[float32](b, 0), twin.Mem[uint64](b, 1)
-	dim, means := uint64(b.Uint32(3)), twin.Mem[float32](b, 4)
-	lo, hi := b.Part(uint64(b.Uint32(2)))
+func fuseMeans(b *twin.Block, a *kernels.FuseMeansBound) {
+	dim := uint64(a.Dim)
+	lo, hi := b.Part(uint64(a.Nodes))
 	for m := lo; m < hi; m++ {
-		weight := tallies[2*m+1]
+		weight := a.Tallies[2*m+1]
 		by := fuseFactor(weight)
 		for d := m * dim; d < (m+1)*dim; d++ {
-			means[d] = 0
+			a.Means[d] = 0
 			if weight > 0 {
-				means[d] = sums[d] / by
+				a.Means[d] = a.Sums[d] / by
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -12,11 +13,9 @@ func init() { twin.Register("fuse_fold", fuseFold) }
 
 // fuseFold is the twin of fuse_fold.cu: it adds the nodes of several ranks, in float64 and in the
 // order of the ranks. Sums that are not finite and tallies that overflow are reported in faults.
-func fuseFold(b *twin.Block) {
-	vectors, ranks, dim := uint64(b.Uint32(1)), uint64(b.Uint32(2)), uint64(b.Uint32(4))
-	values, words := twin.Mem[float32](b, 0), twin.Mem[uint64](b, 0)
-	sums, tallies, faults := twin.Mem[float32](b, 5), twin.Mem[uint64](b, 6), twin.Mem[uint32](b, 7)
-	nodes := uint64(b.Uint32(3))
+func fuseFold(b *twin.Block, a *kernels.FuseFoldBound) {
+	vectors, ranks, dim, nodes := uint64(a.Vectors), uint64(a.Ranks), uint64(a.Dim), uint64(a.Nodes)
+	values, words := device.Of[float32](a.Parts), device.Of[uint64](a.Parts)
 	found := uint32(0)
 	lo, hi := b.Part(nodes)
 	// The sums of a rank come first in its vectors, then two words of tally for each node.
@@ -29,8 +28,8 @@ func fuseFold(b *twin.Block) {
 			}
 			sum += float64(v)
 		}
-		sums[d] = float32(sum)
-		if !WholeRow(sums[d : d+1]) {
+		a.Sums[d] = float32(sum)
+		if !WholeRow(a.Sums[d : d+1]) {
 			found |= kernels.FoldValue
 		}
 	}
@@ -42,9 +41,9 @@ func fuseFold(b *twin.Block) {
 				found |= kernels.FoldOverflow
 			}
 		}
-		tallies[i] = sum
+		a.Tallies[i] = sum
 	}
 	if found != 0 {
-		atomic.OrUint32(&faults[0], found)
+		atomic.OrUint32(&a.Faults[0], found)
 	}
 }

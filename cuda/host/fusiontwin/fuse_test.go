@@ -52,32 +52,10 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 
 func emulateFuse(t *testing.T, program string, f launches.Fuse, threads, blocks int) error {
 	t.Helper()
-	after, err := emulateLaunch(t, program, f.Params, threads, blocks)
+	after, err := launches.Emulate(t, program, f.Params, threads, blocks)
 	if err != nil {
 		return err
 	}
 	f.Settle(after)
-	return equalMemory(after, f.Params)
-}
-
-// emulateLaunch runs a launch and returns the memory of each parameter after it.
-func emulateLaunch(t *testing.T, program string, params []launches.Param, threads, blocks int) ([][]byte, error) {
-	t.Helper()
-	converted := make([]emulation.Param, len(params))
-	for i, p := range params {
-		converted[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
-	}
-	return emulation.Launch(t, program, converted, threads, blocks)
-}
-
-// equalMemory compares the memory of each parameter with what is wanted.
-func equalMemory(after [][]byte, params []launches.Param) error {
-	for i, p := range params {
-		for k, want := range p.Want {
-			if after[i][k] != want {
-				return fmt.Errorf("parameter %d: byte %d of %d is %#x, want %#x", i, k, len(p.Want), after[i][k], want)
-			}
-		}
-	}
-	return nil
+	return launches.Compare(f.Kernel, after, f.Params)
 }

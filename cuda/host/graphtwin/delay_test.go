@@ -13,52 +13,54 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
+// delayOf returns the delay of link k of a neuron that is drawn.
+func delayOf(a *graphset.DrawnBound, id uint32, k int) uint32 {
+	counter := [4]uint32{uint32(k/128*32 + k%32), id, 1}
+	draw := kernels.Philox([2]uint32{a.Key0, a.Key1}, counter)[k/32%4]
+	return a.Least + uint32(uint64(draw)*uint64(a.Span)>>32)
+}
+
 // TestSend compares random launches with links one by one, as a reader of RFC 0059 would have them.
 func TestSend(t *testing.T) {
 	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 59))
 	var used [33]int // links with each delay
 	for i := range testlong.Of(200, 60) {
-		a := launches.RandomGraph(r, graphset.Send, r.IntN(3000))
-		number := func(i int) int { return int(a.Params[i].Arg.Bits()) }
-		active, offsets := device.Of[uint32](a.Params[0].Mem), device.Of[uint64](a.Params[8].Mem)
-		columns, weights := device.Of[uint32](a.Params[9].Mem), device.Of[int32](a.Params[10].Mem)
-		counts, want := device.Of[uint32](a.Params[1].Mem), slices.Clone(device.Of[int32](a.Params[3].Mem))
-		for _, id := range active[:counts[number(2)]] {
-			from := offsets[id]
-			links := int(offsets[id+1] - from)
-			if number(22) == 1 {
-				links = int(device.Of[uint32](a.Params[23].Mem)[id])
+		launch := launches.RandomGraph(r, graphset.Send, r.IntN(3000))
+		a := launches.Named[graphset.SendBound](launch.Params, nil)
+		want := slices.Clone(a.Sums)
+		for _, id := range a.Active[:a.Counts[a.Which]] {
+			from := a.Offsets[id]
+			links := int(a.Offsets[id+1] - from)
+			if a.Partial == 1 {
+				links = int(a.Lengths[id])
 			}
 			for k := range links {
-				at := from + uint64(k)
-				counter := [4]uint32{uint32(k/128*32 + k%32), id, 1}
-				draw := kernels.Philox([2]uint32{uint32(number(17)), uint32(number(18))}, counter)[k/32%4]
-				delay := number(15) + int(uint64(draw)*uint64(number(16))>>32)
-				if number(14) == 1 {
-					delay = int(a.Params[11].Mem[at])
+				at, delay := from+uint64(k), delayOf(&a.DrawnBound, id, k)
+				if a.Listed == 1 {
+					delay = uint32(a.Delays[at])
 				}
-				if delay <= number(7) {
+				if delay <= a.Age {
 					continue
 				}
 				used[delay]++
-				weight := int32(uint32(number(21)))
-				if int(id) < number(19) {
-					weight = int32(uint32(number(20)))
+				weight := int32(a.Inhibition)
+				if id < a.Exciting {
+					weight = int32(a.Excitation)
 				}
-				if number(13) == 1 {
-					weight = weights[at]
+				if a.Weighted == 1 {
+					weight = a.Weights[at]
 				}
 				// It arrives delay ticks after the spike, which was age ticks before the last one.
-				tick := (number(6) + delay - number(7) - 1) % number(5)
-				want[tick*number(4)+int(columns[at])] += weight
+				tick := (a.Slot + delay - a.Age - 1) % a.Slots
+				want[uint64(tick)*a.Stride+uint64(a.Columns[at])] += weight
 			}
 		}
-		got := onHost(t, ref, graphset.Send, a)
-		if !slices.Equal(device.Of[int32](got[3]), want) {
+		got := launches.Named[graphset.SendBound](launch.Params, launches.On(t, ref, graphset.Send, launch.Params))
+		if !slices.Equal(got.Sums, want) {
 			t.Fatalf("launch %d: the sums differ from those of links one by one", i)
 		}
-		if left := device.Of[uint32](got[1]); left[1-number(2)] != 0 || left[number(2)] != counts[number(2)] {
-			t.Fatalf("launch %d: lists of %d, were %d", i, left, counts)
+		if left := got.Counts; left[1-a.Which] != 0 || left[a.Which] != a.Counts[a.Which] {
+			t.Fatalf("launch %d: lists of %d, were %d", i, left, a.Counts)
 		}
 	}
 	for delay, n := range used[1:] {
@@ -85,14 +87,14 @@ func TestDelays(t *testing.T) {
 			fixture.Write(t, sums, 0, make([]byte, 16*4*degree))
 			fixture.Write(t, counts, 0, device.Bytes([]uint32{1, 0}))
 			fixture.Write(t, active, 0, device.Bytes([]uint32{id}))
-			args := []device.Arg{device.Ptr(active), device.Ptr(counts), device.Uint32(0), device.Ptr(sums)}
-			args = append(args, device.Uint64(degree), device.Uint32(16), device.Uint32(0), device.Uint32(0))
-			args = append(args, device.Ptr(columns), device.Ptr(columns), device.Ptr(columns), device.Ptr(columns))
-			for _, w := range []uint32{degree, 0, 0, least, span, seed, 1, agents, 1, 1} {
-				args = append(args, device.Uint32(w))
-			}
-			args = append(args, device.Uint32(0), device.Ptr(columns))
-			fixture.Launch(t, s, kernel, device.Geometry{Grid: 1, Block: 32}, args...)
+			links := device.Ptr(columns)
+			fixture.Launch(t, s, kernel, device.Geometry{Grid: 1, Block: 32}, graphset.SendArgs{
+				ActiveArgs: graphset.ActiveArgs{Active: device.Ptr(active), Counts: device.Ptr(counts)},
+				Sums:       device.Ptr(sums), Stride: degree, Slots: 16, Offsets: links, Columns: links, Weights: links,
+				Delays: links, Degree: degree,
+				DrawnArgs:   graphset.DrawnArgs{Least: least, Span: span, Key0: seed, Key1: 1},
+				CarriedArgs: graphset.CarriedArgs{Exciting: agents, Excitation: 1, Inhibition: 1, Lengths: links},
+			}.Args()...)
 			fixture.Wait(t, s)
 			for i, n := range device.Of[int32](fixture.Download(t, sums)) {
 				if seen[i/degree] += int(n); n == 1 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
@@ -19,41 +20,32 @@ func init() {
 }
 
 // pages are the states of the agents; see graphset.
-type pages struct {
-	bytes     []byte
-	frames    []uint32
-	pageBytes uint64
-	per       uint32 // agents of a page
-}
+type pages graphset.PagesBound
 
-// pagesOf returns the pages of a launch, which are its first arguments.
-func pagesOf(b *twin.Block) *pages {
-	return &pages{twin.Mem[byte](b, 0), twin.Mem[uint32](b, 1), b.Uint64(2), b.Uint32(3)}
-}
+// pagesOf returns the pages of a launch.
+func pagesOf(a *graphset.PagesBound) *pages { return (*pages)(a) }
 
 // state returns the place of the state of an agent.
 func (p *pages) state(id uint32) *byte {
-	return &p.bytes[uint64(p.frames[id/p.per])*p.pageBytes+uint64(id%p.per)]
+	return &p.Pages[uint64(p.Frames[id/p.Per])*p.PageBytes+uint64(id%p.Per)]
 }
 
 // below reports whether a draw is a success of a chance.
 func below(draw, chance uint32) bool { return draw < chance || chance == math.MaxUint32 }
 
 // links is the twin of links.cu.
-func links(b *twin.Block) {
-	columns, agents, degree, rewire := twin.Mem[uint32](b, 0), b.Uint32(1), b.Uint32(2), b.Uint64(3)
-	key := [2]uint32{b.Uint32(4), b.Uint32(5)}
-	first, end := b.Part(uint64(agents))
+func links(b *twin.Block, a *graphset.LinksBound) {
+	first, end := b.Part(uint64(a.Agents))
 	for id := first; id < end; id++ {
-		for k := range degree {
-			draws := kernels.Philox(key, [4]uint32{k / 2, uint32(id)})
-			to := ring(id, uint64(k), uint64(agents))
-			if draw, target := draws[k%2*2], draws[k%2*2+1]; uint64(draw) < rewire {
-				if to = uint64(target) * uint64(agents-1) >> 32; to >= id {
+		for k := range a.Degree {
+			draws := kernels.Philox([2]uint32{a.Key0, a.Key1}, [4]uint32{k / 2, uint32(id)})
+			to := ring(id, uint64(k), uint64(a.Agents))
+			if draw, target := draws[k%2*2], draws[k%2*2+1]; uint64(draw) < a.Rewire {
+				if to = uint64(target) * uint64(a.Agents-1) >> 32; to >= id {
 					to++
 				}
 			}
-			columns[id*uint64(degree)+uint64(k)] = uint32(to)
+			a.Columns[id*uint64(a.Degree)+uint64(k)] = uint32(to)
 		}
 	}
 }
@@ -68,50 +60,49 @@ func ring(id, k, agents uint64) uint64 {
 }
 
 // mark is the twin of mark.cu. A block makes some words.
-func mark(b *twin.Block) {
-	all, agents, state, bits := pagesOf(b), b.Uint32(4), b.Uint32(5), twin.Mem[uint32](b, 6)
-	first, end := b.Part((uint64(agents) + 31) / 32)
+func mark(b *twin.Block, a *graphset.MarkBound) {
+	all := pagesOf(&a.PagesBound)
+	first, end := b.Part((uint64(a.Agents) + 31) / 32)
 	for w := first; w < end; w++ {
-		bits[w] = 0
-		for id := w * 32; id < min(w*32+32, uint64(agents)); id++ {
-			if uint32(*all.state(uint32(id))) == state {
-				bits[w] |= 1 << (id % 32)
+		a.Bits[w] = 0
+		for id := w * 32; id < min(w*32+32, uint64(a.Agents)); id++ {
+			if uint32(*all.state(uint32(id))) == a.State {
+				a.Bits[w] |= 1 << (id % 32)
 			}
 		}
 	}
 }
 
 // trace is the twin of trace.cu.
-func trace(b *twin.Block) {
-	all, agents, state, perRow := pagesOf(b), uint64(b.Uint32(4)), b.Uint32(5), uint64(b.Uint32(6))
-	rows, column, columns, counts := b.Uint32(7), b.Uint32(8), b.Uint32(9), twin.Mem[uint32](b, 10)
+func trace(b *twin.Block, a *graphset.TraceBound) {
+	all, perRow := pagesOf(&a.PagesBound), uint64(a.PerRow)
 	if b.Index == 0 {
-		next := (column + 1) % columns
-		clear(counts[next*rows : (next+1)*rows])
+		next := (a.Column + 1) % a.Columns
+		clear(a.Counts[next*a.Rows : (next+1)*a.Rows])
 	}
-	first, end := b.Part(agents)
+	counts := a.Counts[uint64(a.Column)*uint64(a.Rows):][:a.Rows]
+	first, end := b.Part(uint64(a.Agents))
 	row, count := first/perRow, uint32(0)
 	for id := first; id < end; id++ {
 		if id/perRow != row {
-			atomic.AddUint32(&counts[uint64(column)*uint64(rows)+row], count)
+			atomic.AddUint32(&counts[row], count)
 			row, count = id/perRow, 0
 		}
-		if uint32(*all.state(uint32(id))) == state {
+		if uint32(*all.state(uint32(id))) == a.State {
 			count++
 		}
 	}
 	if count > 0 {
-		atomic.AddUint32(&counts[uint64(column)*uint64(rows)+row], count)
+		atomic.AddUint32(&counts[row], count)
 	}
 }
 
 // rounds is the twin of rounds.cu.
-func rounds(b *twin.Block) {
-	words, frames, pageBytes := twin.Mem[uint32](b, 0), twin.Mem[uint32](b, 1), b.Uint64(2)
-	slots, offset, ticks := b.Uint32(3), uint64(b.Uint32(5)), b.Uint32(6)
-	first, end := b.Part(uint64(b.Uint32(4)))
+func rounds(b *twin.Block, a *graphset.RoundsBound) {
+	words := device.Of[uint32](a.Pages)
+	first, end := b.Part(uint64(a.Groups))
 	for i := uint32(first); i < uint32(end); i++ {
-		words[(uint64(frames[i/slots])*pageBytes+offset)/4+uint64(i%slots)] = ticks
+		words[(uint64(a.Frames[i/a.Slots])*a.PageBytes+uint64(a.Offset))/4+uint64(i%a.Slots)] = a.Ticks
 	}
 }
 
@@ -169,28 +160,25 @@ func (c *contacts) exposed(from, end uint64, draw uint32, d *draws) bool {
 
 // sir is the twin of sir.cu: it goes from agent to agent, and from part to part of their rows. A
 // block makes some words of the bits.
-func sir(b *twin.Block) {
-	all, agents := pagesOf(b), uint64(b.Uint32(4))
-	next, offsets, degree := twin.Mem[uint32](b, 6), twin.Mem[uint64](b, 7), uint64(b.Uint32(10))
-	recovery, count, base := b.Uint32(13), b.Uint32(17) != 0, uint64(b.Uint32(19))
+func sir(b *twin.Block, a *graphset.SIRBound) {
+	all, agents, base := pagesOf(&a.PagesBound), uint64(a.Agents), uint64(a.FirstID)
 	c := &contacts{
-		infected: twin.Mem[uint32](b, 5), columns: twin.Mem[uint32](b, 8), misses: twin.Mem[uint32](b, 12),
-		tick: b.Uint32(14), key: [2]uint32{b.Uint32(15), b.Uint32(16)},
+		infected: a.Infected, columns: a.Columns, misses: a.Misses, tick: a.Tick, key: [2]uint32{a.Key0, a.Key1},
 	}
-	if b.Uint32(11) != 0 {
-		c.weights = twin.Mem[int32](b, 9)
+	if a.Weighted != 0 {
+		c.weights = a.Weights
 	}
 	row := func(id uint64) uint64 {
-		if degree > 0 {
-			return id * degree
+		if a.Degree > 0 {
+			return id * uint64(a.Degree)
 		}
-		return offsets[id]
+		return a.Offsets[id]
 	}
 	var counts [graphset.States]uint64
 	var four [4]uint32 // the first draws of four agents
 	first, end := b.Part((agents + 31) / 32)
 	for w := first; w < end; w++ {
-		next[w] = 0
+		a.Next[w] = 0
 		for id := w * 32; id < min(w*32+32, agents); id++ {
 			if id%4 == 0 {
 				four = kernels.Philox(c.key, [4]uint32{0, uint32((base + id) / 4), c.tick})
@@ -210,20 +198,19 @@ func sir(b *twin.Block) {
 					}
 				}
 			case graphset.Infected:
-				if below(four[id%4], recovery) {
+				if below(four[id%4], a.Recovery) {
 					*state = graphset.Recovered
 				}
 			}
 			if *state == graphset.Infected {
-				next[w] |= 1 << (id % 32)
+				a.Next[w] |= 1 << (id % 32)
 			}
 			counts[*state]++
 		}
 	}
-	if count {
-		tally := twin.Mem[uint64](b, 18)
+	if a.Count != 0 {
 		for s, n := range counts {
-			atomic.AddUint64(&tally[s], n)
+			atomic.AddUint64(&a.Tally[s], n)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package graphtwin_test
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -94,31 +92,25 @@ func (p *people) step() []byte {
 }
 
 // peopleOf returns the agents of a launch of SIR.
-func peopleOf(a *launches.Arrays) *people {
-	number := func(i int) uint32 { return uint32(a.Params[i].Arg.Bits()) }
+func peopleOf(a *graphset.SIRBound) *people {
 	p := &people{
-		states: statesOf(a, a.Params[0].Mem), misses: device.Of[uint32](a.Params[12].Mem), recover: number(13),
-		tick: number(14), key: [2]uint32{number(15), number(16)}, first: int(number(19)),
-		ill: device.Of[uint32](a.Params[5].Mem),
+		states: statesOf(&a.AgentsBound), misses: a.Misses, recover: a.Recovery, tick: a.Tick,
+		key: [2]uint32{a.Key0, a.Key1}, first: int(a.FirstID), ill: a.Infected,
 	}
-	offsets, columns, weights := device.Of[uint64](a.Params[7].Mem), device.Of[uint32](a.Params[8].Mem),
-		device.Of[uint32](a.Params[9].Mem)
 	for id := range p.states {
-		from, to := offsets[id], offsets[id+1] // those of rows of one length fit too
-		p.met = append(p.met, columns[from:to])
-		if number(11) != 0 {
-			p.weights = append(p.weights, weights[from:to])
+		from, to := a.Offsets[id], a.Offsets[id+1] // those of rows of one length fit too
+		p.met = append(p.met, a.Columns[from:to])
+		if a.Weighted != 0 {
+			p.weights = append(p.weights, device.Of[uint32](device.Bytes(a.Weights))[from:to])
 		}
 	}
 	return p
 }
 
-// statesOf returns the states of the agents of a launch, from the content of its pages.
-func statesOf(a *launches.Arrays, content []byte) (states []byte) {
-	number := func(i int) int { return int(a.Params[i].Arg.Bits()) }
-	frames := device.Of[uint32](a.Params[1].Mem)
-	for id := range number(4) {
-		states = append(states, content[int(frames[id/number(3)])*number(2)+id%number(3)])
+// statesOf returns the states of agents.
+func statesOf(a *graphset.AgentsBound) (states []byte) {
+	for id := range a.Agents {
+		states = append(states, a.Pages[uint64(a.Frames[id/a.Per])*a.PageBytes+uint64(id%a.Per)])
 	}
 	return states
 }
@@ -130,14 +122,16 @@ func TestSIR(t *testing.T) {
 	infections := 0
 	for i := range testlong.Of(300, 80) {
 		a := launches.RandomGraph(r, graphset.SIR, r.IntN(6000))
-		p, got := peopleOf(a), onHost(t, ref, graphset.SIR, a)
+		before := launches.Named[graphset.SIRBound](a.Params, nil)
+		after := launches.Named[graphset.SIRBound](a.Params, launches.On(t, ref, graphset.SIR, a.Params))
+		p := peopleOf(before)
 		want := p.step()
-		if have := statesOf(a, got[0]); !bytes.Equal(have, want) {
+		if !bytes.Equal(statesOf(&after.AgentsBound), want) {
 			t.Fatalf("launch %d: the states differ from those of agents one by one", i)
 		}
-		bits, counts := device.Of[uint32](got[6]), [graphset.States]uint64{}
+		counts := [graphset.States]uint64{}
 		for id, state := range want {
-			if bits[id/32]>>(id%32)&1 == 1 != (state == graphset.Infected) {
+			if after.Next[id/32]>>(id%32)&1 == 1 != (state == graphset.Infected) {
 				t.Fatalf("launch %d: the bit of agent %d in state %d differs", i, id, state)
 			}
 			counts[state]++
@@ -145,18 +139,17 @@ func TestSIR(t *testing.T) {
 				infections++
 			}
 		}
-		before, after := device.Of[uint64](a.Params[18].Mem), device.Of[uint64](got[18])
 		for s, n := range counts {
-			if a.Params[17].Arg.Bits() == 0 {
+			if before.Count == 0 {
 				n = 0
 			}
-			if after[s]-before[s] != n {
-				t.Fatalf("launch %d: %d agents are in state %d, want %d", i, after[s]-before[s], s, n)
+			if got := after.Tally[s] - before.Tally[s]; got != n {
+				t.Fatalf("launch %d: %d agents are in state %d, want %d", i, got, s, n)
 			}
 		}
 		changed := 0
-		for j := range got[0] {
-			if got[0][j] != a.Params[0].Mem[j] {
+		for j := range after.Pages {
+			if after.Pages[j] != before.Pages[j] {
 				changed++
 			}
 		}
@@ -182,8 +175,10 @@ func TestLinks(t *testing.T) {
 		columns := fixture.Alloc(t, ref, int64(4*agents*degree))
 		s := fixture.NewStream(t, ref)
 		fixture.Launch(t, s, fixture.FindKernel(t, ref, graphset.Links), device.Geometry{Grid: 3, Block: 32},
-			device.Ptr(columns), device.Uint32(uint32(agents)), device.Uint32(uint32(degree)), device.Uint64(rewire),
-			device.Uint32(seed), device.Uint32(1))
+			graphset.LinksArgs{
+				Columns: device.Ptr(columns), Agents: uint32(agents), Degree: uint32(degree), Rewire: rewire,
+				Key0: seed, Key1: 1,
+			}.Args()...)
 		fixture.Wait(t, s)
 		return device.Of[uint32](fixture.Download(t, columns))
 	}
@@ -224,59 +219,10 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestGraphKernelsOnTheCPU runs the CUDA text of the kernels, compiled for the processor: they leave
-// in memory what their twins leave, for all graphs and launch shapes.
+// TestGraphKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestGraphKernelsOnTheCPU(t *testing.T) {
-	if testing.Short() {
-		t.Skip("emulated threads are slow")
-	}
-	ref := fixture.Reference(t)
-	for _, kernel := range launches.GraphKernels() {
-		t.Run(kernel, func(t *testing.T) {
-			source, _ := kernels.Lookup(kernel)
-			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
-				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
-			r := rand.New(rand.NewPCG(53, 34))
-			for range testlong.Of(40, 8) {
-				a := launches.RandomGraph(r, kernel, r.IntN(5000))
-				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
-				var params []emulation.Param
-				for _, p := range a.Params {
-					params = append(params, emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()})
-				}
-				got, err := emulation.Launch(t, program, params, threads, blocks)
-				if err != nil {
-					t.Fatalf("%d threads, %d blocks: %v", threads, blocks, err)
-				}
-				for i, want := range onHost(t, ref, kernel, a) {
-					if want != nil && !bytes.Equal(got[i], want) {
-						t.Fatalf("%d threads, %d blocks: parameter %d differs from the twin's", threads, blocks, i)
-					}
-				}
-			}
-		})
-	}
-}
-
-// onHost returns the memory of each parameter after the launch on the host device; nil for scalars.
-func onHost(t *testing.T, ref device.Device, kernel string, a *launches.Arrays) [][]byte {
-	t.Helper()
-	s := fixture.NewStream(t, ref)
-	args, buffers := make([]device.Arg, len(a.Params)), make([]device.Buffer, len(a.Params))
-	for i, p := range a.Params {
-		if args[i] = p.Arg; p.Arg.Kind() == 0 {
-			buffers[i] = fixture.Alloc(t, ref, int64(len(p.Mem)))
-			fixture.Write(t, buffers[i], 0, p.Mem)
-			args[i] = device.Ptr(buffers[i])
-		}
-	}
-	fixture.Launch(t, s, fixture.FindKernel(t, ref, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
-	fixture.Wait(t, s)
-	after := make([][]byte, len(buffers))
-	for i, b := range buffers {
-		if b != nil {
-			after[i] = fixture.Download(t, b)
-		}
-	}
-	return after
+	launches.Texts{
+		Kernels: launches.GraphKernels(), Random: launches.RandomGraph, Count: testlong.Of(40, 8),
+		Size: func(r *rand.Rand) int { return r.IntN(5000) },
+	}.Test(t)
 }

@@ -1,8 +1,7 @@
 package graphtwin
 
 import (
-	"sync/atomic"
-
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
@@ -40,34 +39,29 @@ func (t neuronType) step(v, u, input float32) (potential, recovery float32, spik
 }
 
 // izhikevich is the twin of izhikevich.cu.
-func izhikevich(b *twin.Block) {
-	all, agents := pagesOf(b), uint64(b.Uint32(4))
-	potentials, recoveries, currents := b.Uint32(5), b.Uint32(6), b.Uint32(7)
-	floats, sums := twin.Mem[float32](b, 0), twin.Mem[int32](b, 8)
-	active, counts, which := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10), b.Uint32(11)
-	types, exciting, noisy, tick := twin.Mem[float32](b, 12), b.Uint32(13), b.Uint32(14) != 0, b.Uint32(15)
-	excitatory, inhibitory := typeOf(types), typeOf(types[graphset.TypeWords:])
-	key, base := [2]uint32{b.Uint32(16), b.Uint32(17)}, b.Uint32(22)
-	found := marks(b, 20, active, &counts[which])
+func izhikevich(b *twin.Block, a *graphset.IzhikevichBound) {
+	all, floats, agents := pagesOf(&a.PagesBound), device.Of[float32](a.Pages), uint64(a.Agents)
+	excitatory, inhibitory := typeOf(a.Types), typeOf(a.Types[graphset.TypeWords:])
+	found := marks(&a.TickedBound, &a.ActiveBound)
 	var spikes, seen uint64
 	draws := [4]uint32{1 << 31, 1 << 31, 1 << 31, 1 << 31}
 	first, end := b.Part((agents + 31) / 32) // words of bits
 	for four := first * 8; four < min(end*8, (agents+3)/4); four++ {
-		if noisy {
-			draws = kernels.Philox(key, [4]uint32{0, base/4 + uint32(four), tick})
+		if a.Noisy != 0 {
+			draws = kernels.Philox([2]uint32{a.Key0, a.Key1}, [4]uint32{0, a.FirstID/4 + uint32(four), a.Tick})
 		}
 		for at := uint32(four * 4); uint64(at) < min(four*4+4, agents); at++ {
-			id, t := base+at, excitatory
-			if id >= exciting {
+			id, t := a.FirstID+at, excitatory
+			if id >= a.Exciting {
 				t = inhibitory
 			}
 			drawn := float32(int32(draws[id%4]>>8)-1<<23) * 0x1p-23
-			input := *word(all, floats, currents, id)
+			input := *word(all, floats, a.Currents, id)
 			input += float32(drawn * t.noise)
-			input += float32(float32(sums[at]) * 0x1p-16)
-			sums[at] = 0
-			v, u := word(all, floats, potentials, id), word(all, floats, recoveries, id)
-			if tick == 0 {
+			input += float32(float32(a.Sums[at]) * 0x1p-16)
+			a.Sums[at] = 0
+			v, u := word(all, floats, a.Potentials, id), word(all, floats, a.Recoveries, id)
+			if a.Tick == 0 {
 				*v, *u = t.c, float32(t.b*t.c)
 			}
 			var spike bool
@@ -80,9 +74,5 @@ func izhikevich(b *twin.Block) {
 			found(at, id, spike)
 		}
 	}
-	if b.Uint32(18) != 0 {
-		tally := twin.Mem[uint64](b, 19)
-		atomic.AddUint64(&tally[0], seen-spikes)
-		atomic.AddUint64(&tally[1], spikes)
-	}
+	tallied(&a.TickedBound, seen, spikes)
 }

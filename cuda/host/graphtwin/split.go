@@ -11,53 +11,46 @@ func init() {
 }
 
 // count is the twin of count.cu.
-func count(b *twin.Block) {
-	columns, all := twin.Mem[uint32](b, 0), &rows{offsets: twin.Mem[uint64](b, 1), degree: uint64(b.Uint32(2))}
-	low, size, lengths := b.Uint32(4), b.Uint32(5), twin.Mem[uint32](b, 6)
-	first, end := b.Part(uint64(b.Uint32(3)))
+func count(b *twin.Block, a *graphset.CountBound) {
+	all := rows{offsets: a.Offsets, degree: uint64(a.Degree)}
+	first, end := b.Part(uint64(a.Rows))
 	for row := uint32(first); row < uint32(end); row++ {
-		lengths[row] = 0
+		a.Lengths[row] = 0
 		from, to := all.of(row)
-		for _, other := range columns[from:to] {
-			if other-low < size {
-				lengths[row]++
+		for _, other := range a.Columns[from:to] {
+			if other-a.Low < a.Size {
+				a.Lengths[row]++
 			}
 		}
 	}
 }
 
 // split is the twin of split.cu: it goes from row to row, and from link to link.
-func split(b *twin.Block) {
-	columns, weights, delays := twin.Mem[uint32](b, 0), twin.Mem[int32](b, 1), twin.Mem[byte](b, 2)
-	all := &rows{offsets: twin.Mem[uint64](b, 3), degree: uint64(b.Uint32(4))}
-	weighted, delayed, listed := b.Uint32(5) != 0, b.Uint32(6) != 0, b.Uint32(7) != 0
-	draws := &drawn{least: b.Uint32(8), span: b.Uint32(9), key: [2]uint32{b.Uint32(10), b.Uint32(11)}}
-	firstRow, low, size, rest := b.Uint32(12), b.Uint32(14), b.Uint32(15), b.Uint32(16) != 0
-	places, toColumns, toWeights, toDelays := twin.Mem[uint32](b, 17), twin.Mem[uint32](b, 18), twin.Mem[int32](b, 19),
-		twin.Mem[byte](b, 20)
-	first, end := b.Part(uint64(b.Uint32(13)))
+func split(b *twin.Block, a *graphset.SplitBound) {
+	all, draws := rows{offsets: a.Offsets, degree: uint64(a.Degree)}, &drawn{DrawnBound: &a.DrawnBound}
+	first, end := b.Part(uint64(a.Rows))
 	for row := first; row < end; row++ {
-		id := firstRow + uint32(row)
+		id := a.FirstRow + uint32(row)
 		from, to := all.of(id)
-		next, behind := uint64(places[row]), uint64(places[row])+to-from
+		next, behind := uint64(a.Places[row]), uint64(a.Places[row])+to-from
 		for at := from; at < to; at++ {
 			place := next
-			if columns[at]-low < size {
+			if a.Columns[at]-a.Low < a.Size {
 				next++
-			} else if rest {
+			} else if a.Rest != 0 {
 				behind--
 				place = behind
 			} else {
 				continue
 			}
-			if toColumns[place] = columns[at] - low; weighted {
-				toWeights[place] = weights[at]
+			if a.ToColumns[place] = a.Columns[at] - a.Low; a.Weighted != 0 {
+				a.ToWeights[place] = a.Weights[at]
 			}
 			switch {
-			case delayed && listed:
-				toDelays[place] = delays[at]
-			case delayed:
-				toDelays[place] = byte(draws.of(id, at-from))
+			case a.Delayed != 0 && a.Listed != 0:
+				a.ToDelays[place] = a.Delays[at]
+			case a.Delayed != 0:
+				a.ToDelays[place] = byte(draws.of(id, at-from))
 			}
 		}
 	}

@@ -21,48 +21,42 @@ func TestSplit(t *testing.T) {
 	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 62))
 	copied, rest := 0, 0
 	for i := range testlong.Of(300, 80) {
-		a := launches.RandomGraph(r, graphset.Split, r.IntN(3000))
-		number := func(i int) int { return int(a.Params[i].Arg.Bits()) }
-		columns, weights, delays := device.Of[uint32](a.Params[0].Mem), device.Of[uint32](a.Params[1].Mem),
-			a.Params[2].Mem
-		offsets, places := device.Of[uint64](a.Params[3].Mem), device.Of[uint32](a.Params[17].Mem)
-		toColumns, toWeights, toDelays := slices.Clone(device.Of[uint32](a.Params[18].Mem)),
-			slices.Clone(device.Of[uint32](a.Params[19].Mem)), slices.Clone(a.Params[20].Mem)
-		for row := range number(13) {
-			id := uint32(number(12) + row)
-			from := offsets[id]
-			links := int(offsets[id+1] - from)
-			next, last := int(places[row]), int(places[row])+links-1
+		launch := launches.RandomGraph(r, graphset.Split, r.IntN(3000))
+		a := launches.Named[graphset.SplitBound](launch.Params, nil)
+		toColumns, toWeights := slices.Clone(a.ToColumns), slices.Clone(a.ToWeights)
+		toDelays := slices.Clone(a.ToDelays)
+		for row := range a.Rows {
+			id := a.FirstRow + row
+			from := a.Offsets[id]
+			links := int(a.Offsets[id+1] - from)
+			next, last := int(a.Places[row]), int(a.Places[row])+links-1
 			for k := range links {
 				at := from + uint64(k)
 				to := next
-				if c := int(columns[at]); c >= number(14) && c < number(14)+number(15) {
+				if c := a.Columns[at]; c >= a.Low && c < a.Low+a.Size {
 					next++
 					copied++
-				} else if number(16) == 1 {
+				} else if a.Rest == 1 {
 					to = last
 					last--
 					rest++
 				} else {
 					continue
 				}
-				toColumns[to] = columns[at] - uint32(number(14))
-				if number(5) == 1 {
-					toWeights[to] = weights[at]
+				toColumns[to] = a.Columns[at] - a.Low
+				if a.Weighted == 1 {
+					toWeights[to] = a.Weights[at]
 				}
-				counter := [4]uint32{uint32(k/128*32 + k%32), id, 1}
-				draw := kernels.Philox([2]uint32{uint32(number(10)), uint32(number(11))}, counter)[k/32%4]
-				if delay := number(8) + int(uint64(draw)*uint64(number(9))>>32); number(6) == 1 {
-					if toDelays[to] = byte(delay); number(7) == 1 {
-						toDelays[to] = delays[at]
+				if delay := delayOf(&a.DrawnBound, id, k); a.Delayed == 1 {
+					if toDelays[to] = byte(delay); a.Listed == 1 {
+						toDelays[to] = a.Delays[at]
 					}
 				}
 			}
 		}
-		got := onHost(t, ref, graphset.Split, a)
-		gotColumns, gotWeights := device.Of[uint32](got[18]), device.Of[uint32](got[19])
-		if !slices.Equal(gotColumns, toColumns) || !slices.Equal(gotWeights, toWeights) ||
-			!slices.Equal(got[20], toDelays) {
+		got := launches.Named[graphset.SplitBound](launch.Params, launches.On(t, ref, graphset.Split, launch.Params))
+		if !slices.Equal(got.ToColumns, toColumns) || !slices.Equal(got.ToWeights, toWeights) ||
+			!slices.Equal(got.ToDelays, toDelays) {
 			t.Fatalf("launch %d: the links differ from those one by one", i)
 		}
 	}
@@ -75,20 +69,20 @@ func TestSplit(t *testing.T) {
 func TestCount(t *testing.T) {
 	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 63))
 	for i := range testlong.Of(100, 30) {
-		a := launches.RandomGraph(r, graphset.Count, r.IntN(3000))
-		columns, offsets := device.Of[uint32](a.Params[0].Mem), device.Of[uint64](a.Params[1].Mem)
-		low, size := uint32(a.Params[4].Arg.Bits()), uint32(a.Params[5].Arg.Bits())
+		launch := launches.RandomGraph(r, graphset.Count, r.IntN(3000))
+		a := launches.Named[graphset.CountBound](launch.Params, nil)
 		var want []uint32
-		for row := range len(offsets) - 1 {
+		for row := range len(a.Offsets) - 1 {
 			n := uint32(0)
-			for _, c := range columns[offsets[row]:offsets[row+1]] {
-				if c >= low && c < low+size {
+			for _, c := range a.Columns[a.Offsets[row]:a.Offsets[row+1]] {
+				if c >= a.Low && c < a.Low+a.Size {
 					n++
 				}
 			}
 			want = append(want, n)
 		}
-		if got := onHost(t, ref, graphset.Count, a); !slices.Equal(device.Of[uint32](got[6]), want) {
+		got := launches.Named[graphset.CountBound](launch.Params, launches.On(t, ref, graphset.Count, launch.Params))
+		if !slices.Equal(got.Lengths, want) {
 			t.Fatalf("launch %d: the numbers differ from those of links one by one", i)
 		}
 	}
@@ -113,12 +107,11 @@ func TestPick(t *testing.T) {
 			{Mem: device.Bytes([]uint32{7, 0})},
 			{Arg: device.Uint32(1)},
 		}}
-		got := onHost(t, ref, graphset.Pick, a)
-		list, counts := device.Of[uint32](got[2]), device.Of[uint32](got[3])
-		if int(counts[1]) != len(want) || counts[0] != 7 {
-			t.Fatalf("%d agents: lists of %d, want 7 and %d", agents, counts, len(want))
+		got := launches.Named[graphset.PickBound](a.Params, launches.On(t, ref, graphset.Pick, a.Params))
+		if int(got.Counts[1]) != len(want) || got.Counts[0] != 7 {
+			t.Fatalf("%d agents: lists of %d, want 7 and %d", agents, got.Counts, len(want))
 		}
-		if list = slices.Sorted(slices.Values(list[:counts[1]])); !slices.Equal(list, want) {
+		if list := slices.Sorted(slices.Values(got.Active[:got.Counts[1]])); !slices.Equal(list, want) {
 			t.Fatalf("%d agents: the list differs", agents)
 		}
 	}
@@ -143,20 +136,22 @@ func TestPickOnTheCPU(t *testing.T) {
 				want = append(want, uint32(id))
 			}
 		}
-		got, err := emulation.Launch(t, program, []emulation.Param{
+		params := []launches.Param{
 			{Mem: device.Bytes(bits)},
-			{Scalar: true, Bits: uint64(agents)},
+			{Arg: device.Uint32(uint32(agents))},
 			{Mem: fixture.Poisoned(4 * agents)},
 			{Mem: device.Bytes([]uint32{0, 7})},
-			{Scalar: true},
-		}, 32*(1+r.IntN(4)), 1+r.IntN(3))
+			{Arg: device.Uint32(0)},
+		}
+		after, err := launches.Emulate(t, program, params, 32*(1+r.IntN(4)), 1+r.IntN(3))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if counts := device.Of[uint32](got[3]); int(counts[0]) != len(want) || counts[1] != 7 {
-			t.Fatalf("%d agents: lists of %d, want %d and 7", agents, counts, len(want))
+		got := launches.Named[graphset.PickBound](params, after)
+		if int(got.Counts[0]) != len(want) || got.Counts[1] != 7 {
+			t.Fatalf("%d agents: lists of %d, want %d and 7", agents, got.Counts, len(want))
 		}
-		if list := device.Of[uint32](got[2])[:len(want)]; !slices.Equal(slices.Sorted(slices.Values(list)), want) {
+		if list := got.Active[:len(want)]; !slices.Equal(slices.Sorted(slices.Values(list)), want) {
 			t.Fatalf("%d agents: the list differs", agents)
 		}
 	}

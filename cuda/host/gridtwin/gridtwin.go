@@ -50,11 +50,10 @@ func (g *grid) move(row []byte, id uint32, f func(page, part []byte)) {
 // life is the twin of life_rows.cu and life_cells.cu: a generation does not depend on the order in
 // which it is made. A block makes some rows. It reads each row once, into a row of its own with a
 // cell before the first and one behind the last.
-func life(b *twin.Block) {
-	bytes, per, width, height := b.Uint64(4), b.Uint32(5), b.Uint32(6), b.Uint32(7)
-	old := grid{twin.Mem[byte](b, 0), twin.Mem[uint32](b, 1), bytes, per}
-	made := grid{twin.Mem[byte](b, 2), twin.Mem[uint32](b, 3), bytes, per}
-	periodic, count := b.Uint32(8) != 0, b.Uint32(9) != 0
+func life(b *twin.Block, a *gridset.LifeBound) {
+	old := grid{a.From, a.FromFrames, a.PageBytes, a.Per}
+	made := grid{a.To, a.ToFrames, a.PageBytes, a.Per}
+	width, height, periodic := a.Width, a.Height, a.Periodic != 0
 	first, end := b.Part(uint64(height))
 	if first == end {
 		return
@@ -90,8 +89,8 @@ func life(b *twin.Block) {
 		made.store(next, uint32(y)*width)
 		rows = [3][]byte{here, below, above}
 	}
-	if count {
-		atomic.AddUint64(&twin.Mem[uint64](b, 10)[0], living)
+	if a.Count != 0 {
+		atomic.AddUint64(&a.Alive[0], living)
 	}
 }
 
@@ -99,24 +98,19 @@ func life(b *twin.Block) {
 var lives = [2][16]byte{0: {3: 1}, 1: {3: 1, 4: 1}}
 
 // set is the twin of set.cu.
-func set(b *twin.Block) {
-	g, ids, values, first, end := listed(b)
+func set(b *twin.Block, a *gridset.CellsBound) {
+	g := grid{a.Pages, a.Frames, a.PageBytes, a.Per}
+	first, end := b.Part(uint64(a.N))
 	for i := first; i < end; i++ {
-		g.pages[g.cell(ids[i])] = values[i]
+		g.pages[g.cell(a.IDs[i])] = a.Values[i]
 	}
 }
 
 // get is the twin of get.cu.
-func get(b *twin.Block) {
-	g, ids, values, first, end := listed(b)
+func get(b *twin.Block, a *gridset.CellsBound) {
+	g := grid{a.Pages, a.Frames, a.PageBytes, a.Per}
+	first, end := b.Part(uint64(a.N))
 	for i := first; i < end; i++ {
-		values[i] = g.pages[g.cell(ids[i])]
+		a.Values[i] = g.pages[g.cell(a.IDs[i])]
 	}
-}
-
-// listed returns the arguments of set and get, and the share of the block.
-func listed(b *twin.Block) (g *grid, ids []uint32, values []byte, first, end uint64) {
-	g = &grid{twin.Mem[byte](b, 0), twin.Mem[uint32](b, 1), b.Uint64(2), b.Uint32(3)}
-	first, end = b.Part(uint64(b.Uint32(5)))
-	return g, twin.Mem[uint32](b, 4), twin.Mem[byte](b, 6), first, end
 }

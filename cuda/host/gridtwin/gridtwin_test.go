@@ -2,16 +2,12 @@ package gridtwin_test
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/cuda/host/emulation"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
@@ -40,16 +36,13 @@ func plainLife(old [][]byte, periodic bool) (next [][]byte, alive uint64) {
 	return next, alive
 }
 
-// cells returns the cells of a launch of Life: those of the parameter mem in the frames of the next one.
-func cells(a *launches.Arrays, mem int, content []byte) (rows [][]byte) {
-	number := func(i int) int { return int(a.Params[i].Arg.Bits()) }
-	frames := device.Of[uint32](a.Params[mem+1].Mem)
-	pageBytes, per, width, height := number(4), number(5), number(6), number(7)
-	for y := range height {
-		row := make([]byte, width)
+// cells returns the cells of a launch of Life, from one of its generations.
+func cells(a *gridset.LifeBound, content []byte, frames []uint32) (rows [][]byte) {
+	for y := range a.Height {
+		row := make([]byte, a.Width)
 		for x := range row {
-			id := y*width + x
-			row[x] = content[int(frames[id/per])*pageBytes+id%per]
+			id := y*a.Width + uint32(x)
+			row[x] = content[uint64(frames[id/a.Per])*a.PageBytes+uint64(id%a.Per)]
 		}
 		rows = append(rows, row)
 	}
@@ -62,27 +55,21 @@ func TestLife(t *testing.T) {
 	for i := range testlong.Of(400, 100) {
 		kernel := []string{gridset.LifeRows, gridset.LifeCells}[i%2]
 		a := launches.RandomGrid(r, kernel, r.IntN(6000))
-		got := onHost(t, ref, kernel, a)
-		want, alive := plainLife(cells(a, 0, a.Params[0].Mem), a.Params[8].Arg.Bits() == 1)
-		if !slices.EqualFunc(cells(a, 2, got[2]), want, bytes.Equal) {
+		before := launches.Named[gridset.LifeBound](a.Params, nil)
+		after := launches.Named[gridset.LifeBound](a.Params, launches.On(t, ref, kernel, a.Params))
+		want, alive := plainLife(cells(before, before.From, before.FromFrames), before.Periodic == 1)
+		if !slices.EqualFunc(cells(after, after.To, after.ToFrames), want, bytes.Equal) {
 			t.Fatalf("%s, launch %d: the generation differs from the plain one", kernel, i)
 		}
-		poison := fixture.Poisoned(len(got[2]))
-		kept := 0
-		for j := range poison {
-			if got[2][j] == poison[j] {
-				kept++
-			}
+		written := fixture.CountOther(after.To)
+		if n := len(want) * len(want[0]); written > n {
+			t.Fatalf("%s, launch %d: %d bytes were written for %d cells", kernel, i, written, n)
 		}
-		if n := len(want) * len(want[0]); len(poison)-kept > n {
-			t.Fatalf("%s, launch %d: %d bytes were written for %d cells", kernel, i, len(poison)-kept, n)
-		}
-		before := device.Of[uint64](a.Params[10].Mem)[0]
-		if a.Params[9].Arg.Bits() == 0 {
+		if before.Count == 0 {
 			alive = 0
 		}
-		if counted := device.Of[uint64](got[10])[0]; counted != before+alive {
-			t.Fatalf("%s, launch %d: %d cells are alive, want %d", kernel, i, counted-before, alive)
+		if counted := after.Alive[0] - before.Alive[0]; counted != alive {
+			t.Fatalf("%s, launch %d: %d cells are alive, want %d", kernel, i, counted, alive)
 		}
 	}
 }
@@ -100,60 +87,10 @@ static inline unsigned grid_shfl_down(unsigned v, unsigned d) {
 #define __shfl_down_sync(mask, v, d) grid_shfl_down(v, d)
 `
 
-// TestGridKernelsOnTheCPU runs the CUDA text of the kernels, compiled for the processor: they leave
-// in memory what their twins leave, for all grids and launch shapes.
+// TestGridKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestGridKernelsOnTheCPU(t *testing.T) {
-	if testing.Short() {
-		t.Skip("emulated threads are slow")
-	}
-	ref := fixture.Reference(t)
-	for _, kernel := range launches.GridKernels() {
-		t.Run(kernel, func(t *testing.T) {
-			source, _ := kernels.Lookup(kernel)
-			source.Code = shims + source.Code
-			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
-				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
-			r := rand.New(rand.NewPCG(33, 34))
-			for range testlong.Of(40, 8) {
-				a := launches.RandomGrid(r, kernel, r.IntN(9000))
-				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
-				var params []emulation.Param
-				for _, p := range a.Params {
-					params = append(params, emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()})
-				}
-				got, err := emulation.Launch(t, program, params, threads, blocks)
-				if err != nil {
-					t.Fatalf("%d threads, %d blocks: %v", threads, blocks, err)
-				}
-				for i, want := range onHost(t, ref, kernel, a) {
-					if want != nil && !bytes.Equal(got[i], want) {
-						t.Fatalf("%d threads, %d blocks: parameter %d differs from the twin's", threads, blocks, i)
-					}
-				}
-			}
-		})
-	}
-}
-
-// onHost returns the memory of each parameter after the launch on the host device; nil for scalars.
-func onHost(t *testing.T, ref device.Device, kernel string, a *launches.Arrays) [][]byte {
-	t.Helper()
-	s := fixture.NewStream(t, ref)
-	args, buffers := make([]device.Arg, len(a.Params)), make([]device.Buffer, len(a.Params))
-	for i, p := range a.Params {
-		if args[i] = p.Arg; p.Arg.Kind() == 0 {
-			buffers[i] = fixture.Alloc(t, ref, int64(len(p.Mem)))
-			fixture.Write(t, buffers[i], 0, p.Mem)
-			args[i] = device.Ptr(buffers[i])
-		}
-	}
-	fixture.Launch(t, s, fixture.FindKernel(t, ref, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
-	fixture.Wait(t, s)
-	after := make([][]byte, len(buffers))
-	for i, b := range buffers {
-		if b != nil {
-			after[i] = fixture.Download(t, b)
-		}
-	}
-	return after
+	launches.Texts{
+		Kernels: launches.GridKernels(), Random: launches.RandomGrid, Count: testlong.Of(40, 8), Shims: shims,
+		Size: func(r *rand.Rand) int { return r.IntN(9000) },
+	}.Test(t)
 }

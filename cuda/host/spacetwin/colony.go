@@ -18,30 +18,30 @@ func init() {
 }
 
 // state returns the place of the state of an agent.
-func (p *pages) state(id uint32) *byte { return &p.bytes[p.page(id)+uint64(id%p.per)] }
+func (p pages) state(id uint32) *byte { return &p.Pages[p.page(id)+uint64(id%p.Per)] }
 
 // flags is the twin of flags.cu.
-func flags(b *twin.Block) {
-	all, state, to := pagesOf(b), b.Uint32(8), twin.Mem[uint32](b, 9)
-	first, end := b.Part(uint64(b.Uint32(7)))
+func flags(b *twin.Block, a *spaceset.FlagsBound) {
+	all := pagesOf(&a.PagesBound)
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		if to[i] = 0; uint32(*all.state(uint32(i))) == state {
-			to[i] = 1
+		if a.Flags[i] = 0; uint32(*all.state(uint32(i))) == a.State {
+			a.Flags[i] = 1
 		}
 	}
 }
 
 // gather is the twin of gather.cu.
-func gather(b *twin.Block) {
-	all, places, positions := pagesOf(b), twin.Mem[uint32](b, 8), twin.Mem[uint32](b, 9)
-	first, end := b.Part(uint64(b.Uint32(7)))
+func gather(b *twin.Block, a *spaceset.GatherBound) {
+	all := pagesOf(&a.PagesBound)
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		if places[i+1] == places[i] {
+		if a.Places[i+1] == a.Places[i] {
 			continue
 		}
-		p := positions[4*uint64(places[i]):][:4]
+		p := a.Positions[4*uint64(a.Places[i]):][:4]
 		p[2], p[3] = 0, uint32(i)
-		for k := range all.dims {
+		for k := range all.Dims {
 			p[k] = *all.word(uint32(i), k)
 		}
 	}
@@ -51,17 +51,10 @@ func gather(b *twin.Block) {
 func below(draw uint32, chance uint64) bool { return uint64(draw) < chance || chance >= math.MaxUint32 }
 
 // colony is the twin of colony.cu.
-func colony(b *twin.Block) {
-	pages := pagesOf(b)
-	all := &near{
-		positions: twin.Mem[uint32](b, 7), bins: binsOf(b, 9), reach: int(b.Uint32(12)),
-		periodic: b.Uint32(13) != 0, starts: twin.Mem[uint32](b, 14), scale: axes(b, 15),
-	}
-	birth, death, hunger, room := uint64(b.Uint32(18)), uint64(b.Uint32(19)), uint64(b.Uint32(20)), b.Uint32(21)
-	most, tick, key := [3]int64{int64(b.Uint32(22)), int64(b.Uint32(23)), int64(b.Uint32(24))}, b.Uint32(25),
-		[2]uint32{b.Uint32(26), b.Uint32(27)}
-	births, children := twin.Mem[uint32](b, 28), twin.Mem[uint32](b, 29)
-	first, end := b.Part(uint64(b.Uint32(8)))
+func colony(b *twin.Block, a *spaceset.ColonyBound) {
+	pages, all := pagesOf(&a.PagesBound), nearOf(a.Sorted, &a.NearBound)
+	most := [3]int64{int64(a.Mx), int64(a.My), int64(a.Mz)}
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
 		p, id, others := [3]uint32(all.positions[4*i:]), all.positions[4*i+3], uint32(0)
 		all.each(&p, uint32(i), func(j uint32) {
@@ -69,52 +62,50 @@ func colony(b *twin.Block) {
 				others++
 			}
 		})
-		fate := kernels.Philox([2]uint32{key[0], ^key[1]}, [4]uint32{tick, id})
-		if below(fate[0], death+hunger*uint64(others)) {
+		fate := kernels.Philox([2]uint32{a.Key0, ^a.Key1}, [4]uint32{a.Tick, id})
+		if below(fate[0], uint64(a.Death)+uint64(a.Hunger)*uint64(others)) {
 			*pages.state(id) = 0
 			continue
 		}
-		if others >= room || !below(fate[1], birth) {
+		if others >= a.Room || !below(fate[1], uint64(a.Birth)) {
 			continue
 		}
-		way := kernels.Philox([2]uint32{^key[0], ^key[1]}, [4]uint32{tick, id})
+		way := kernels.Philox([2]uint32{^a.Key0, ^a.Key1}, [4]uint32{a.Tick, id})
 		for k := range p {
 			p[k], _ = all.moved(p[k], int32(int64(int32(way[k]))*most[k]>>31), true)
 		}
-		births[id] = 1
-		copy(children[4*uint64(id):], append(p[:], id))
+		a.Births[id] = 1
+		copy(a.Children[4*uint64(id):], append(p[:], id))
 	}
 }
 
 // slots is the twin of slots.cu.
-func slots(b *twin.Block) {
-	places, to := twin.Mem[uint32](b, 1), twin.Mem[uint32](b, 2)
-	first, end := b.Part(uint64(b.Uint32(0)))
+func slots(b *twin.Block, a *spaceset.SlotsBound) {
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		if places[i+1] != places[i] {
-			to[places[i]] = uint32(i)
+		if a.Places[i+1] != a.Places[i] {
+			a.Slots[a.Places[i]] = uint32(i)
 		}
 	}
 }
 
 // born is the twin of born.cu.
-func born(b *twin.Block) {
-	all, agents, births, empty := pagesOf(b), uint64(b.Uint32(7)), twin.Mem[uint32](b, 8), twin.Mem[uint32](b, 9)
-	slots, children, lost, group := twin.Mem[uint32](b, 10), twin.Mem[uint32](b, 11), uint64(b.Uint32(12)), b.Uint32(13)
-	first, end := b.Part(agents)
+func born(b *twin.Block, a *spaceset.BornBound) {
+	all := pagesOf(&a.PagesBound)
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		id, number := uint32(i), births[i]
-		if births[i+1] == number {
+		id, number := uint32(i), a.Births[i]
+		if a.Births[i+1] == number {
 			continue
 		}
-		if number >= empty[agents] {
-			atomic.AddUint32(&all.words[(all.page(id)+lost)/4+uint64(id%all.per/group)], 1)
+		if number >= a.Empty[a.Agents] {
+			atomic.AddUint32(&all.words[(all.page(id)+uint64(a.Lost))/4+uint64(id%all.Per/a.Group)], 1)
 			continue
 		}
-		slot := slots[number]
+		slot := a.Slots[number]
 		*all.state(slot) = spaceset.Alive
-		for k := range all.dims {
-			*all.word(slot, k) = children[4*i+uint64(k)]
+		for k := range all.Dims {
+			*all.word(slot, k) = a.Children[4*i+uint64(k)]
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
@@ -20,108 +21,91 @@ func init() {
 	twin.Register(spaceset.Dots, dots)
 }
 
-// pages are the pages of a launch, which are its first arguments; see spaceset.
+// pages are the pages of a launch; see spaceset.
 type pages struct {
-	bytes           []byte
-	words, frames   []uint32
-	pageBytes       uint64
-	per, at, stride uint32
-	dims            uint32
+	*spaceset.PagesBound
+	words []uint32
 }
 
-func pagesOf(b *twin.Block) *pages {
-	return &pages{
-		bytes: twin.Mem[byte](b, 0), words: twin.Mem[uint32](b, 0), frames: twin.Mem[uint32](b, 1),
-		pageBytes: b.Uint64(2), per: b.Uint32(3), at: b.Uint32(4), stride: b.Uint32(5), dims: b.Uint32(6),
-	}
-}
+func pagesOf(a *spaceset.PagesBound) pages { return pages{a, device.Of[uint32](a.Pages)} }
 
 // page returns the place of the page of an agent.
-func (p *pages) page(id uint32) uint64 { return uint64(p.frames[id/p.per]) * p.pageBytes }
+func (p pages) page(id uint32) uint64 { return uint64(p.Frames[id/p.Per]) * p.PageBytes }
 
 // word returns variable k of the agent.
-func (p *pages) word(id, k uint32) *uint32 {
-	return &p.words[(p.page(id)+uint64(p.at)+uint64(k)*uint64(p.stride))/4+uint64(id%p.per)]
+func (p pages) word(id, k uint32) *uint32 {
+	return &p.words[(p.page(id)+uint64(p.At)+uint64(k)*uint64(p.Stride))/4+uint64(id%p.Per)]
 }
 
 // place is the twin of place.cu.
-func place(b *twin.Block) {
-	all, from, most := pagesOf(b), uint64(b.Uint32(7)), b.Uint32(9)
-	seed := uint64(b.Uint32(10)) | uint64(b.Uint32(11))<<32
-	first, end := b.Part(uint64(b.Uint32(8)) - from)
+func place(b *twin.Block, a *spaceset.PlaceBound) {
+	all, from, seed := pagesOf(&a.PagesBound), uint64(a.First), uint64(a.Key0)|uint64(a.Key1)<<32
+	first, end := b.Part(uint64(a.End) - from)
 	for i := from + first; i < from+end; i++ {
 		id := uint32(i)
-		position, velocity := spaceset.First(seed, id, most)
-		for k := range all.dims {
+		position, velocity := spaceset.First(seed, id, a.Most)
+		for k := range all.Dims {
 			*all.word(id, k) = position[k]
-			if most > 0 {
-				*all.word(id, all.dims+k) = math.Float32bits(float32(velocity[k]) / spaceset.Units)
+			if a.Most > 0 {
+				*all.word(id, all.Dims+k) = math.Float32bits(float32(velocity[k]) / spaceset.Units)
 			}
 		}
 	}
 }
 
 // load is the twin of load.cu.
-func load(b *twin.Block) {
-	all, moving := pagesOf(b), b.Uint32(8) != 0
-	positions, velocities := twin.Mem[uint32](b, 9), twin.Mem[int32](b, 10)
-	first, end := b.Part(uint64(b.Uint32(7)))
+func load(b *twin.Block, a *spaceset.LoadBound) {
+	all, velocities := pagesOf(&a.PagesBound), signed(a.Velocities)
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
 		id := uint32(i)
-		p := positions[4*i : 4*i+4]
+		p := a.Positions[4*i : 4*i+4]
 		p[2], p[3] = 0, id
-		for k := range all.dims {
+		for k := range all.Dims {
 			p[k] = *all.word(id, k)
 		}
-		if !moving {
+		if a.Moving == 0 {
 			continue
 		}
 		v := velocities[4*i : 4*i+4]
 		clear(v)
-		for k := range all.dims {
-			v[k] = rounded(math.Float32frombits(*all.word(id, all.dims+k)) * spaceset.Units)
+		for k := range all.Dims {
+			v[k] = rounded(math.Float32frombits(*all.word(id, all.Dims+k)) * spaceset.Units)
 		}
 	}
 }
 
 // store is the twin of store.cu.
-func store(b *twin.Block) {
-	all, moving := pagesOf(b), b.Uint32(8) != 0
-	positions, velocities, states := twin.Mem[uint32](b, 9), twin.Mem[int32](b, 10), twin.Mem[byte](b, 11)
-	first, end := b.Part(uint64(b.Uint32(7)))
+func store(b *twin.Block, a *spaceset.StoreBound) {
+	all, velocities := pagesOf(&a.PagesBound), signed(a.Velocities)
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		id := positions[4*i+3]
-		all.bytes[all.page(id)+uint64(id%all.per)] = states[i]
-		for k := range all.dims {
-			*all.word(id, k) = positions[4*i+uint64(k)]
-			if moving {
-				*all.word(id, all.dims+k) = math.Float32bits(float32(velocities[4*i+uint64(k)]) / spaceset.Units)
+		id := a.Positions[4*i+3]
+		*all.state(id) = a.States[i]
+		for k := range all.Dims {
+			*all.word(id, k) = a.Positions[4*i+uint64(k)]
+			if a.Moving != 0 {
+				*all.word(id, all.Dims+k) = math.Float32bits(float32(velocities[4*i+uint64(k)]) / spaceset.Units)
 			}
 		}
 	}
 }
 
 // dots is the twin of dots.cu.
-func dots(b *twin.Block) {
-	all, living := pagesOf(b), b.Uint32(8) != 0
-	columns, rows, counts := uint64(b.Uint32(9)), uint64(b.Uint32(10)), twin.Mem[uint32](b, 11)
-	first, end := b.Part(uint64(b.Uint32(7)))
+func dots(b *twin.Block, a *spaceset.DotsBound) {
+	all, columns, rows := pagesOf(&a.PagesBound), uint64(a.Columns), uint64(a.Rows)
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		if living && *all.state(uint32(i)) == 0 {
+		if a.Living != 0 && *all.state(uint32(i)) == 0 {
 			continue
 		}
 		x, y := uint64(*all.word(uint32(i), 0)), uint64(*all.word(uint32(i), 1))
-		atomic.AddUint32(&counts[(rows-1-y*rows>>32)*columns+x*columns>>32], 1)
+		atomic.AddUint32(&a.Counts[(rows-1-y*rows>>32)*columns+x*columns>>32], 1)
 	}
 }
 
 // bins are those of a box on each axis.
 type bins [3]uint32
-
-// binsOf returns the bins of a launch, which begin at an argument.
-func binsOf(b *twin.Block, first int) bins {
-	return bins{b.Uint32(first), b.Uint32(first + 1), b.Uint32(first + 2)}
-}
 
 // of returns the bin of a position on each axis.
 func (n bins) of(position []uint32) (at bins) {
@@ -135,17 +119,17 @@ func (n bins) of(position []uint32) (at bins) {
 func (n bins) number(at bins) uint32 { return (at[2]*n[1]+at[1])*n[0] + at[0] }
 
 // count is the twin of count.cu.
-func count(b *twin.Block) {
-	positions, n, counts, ranks := twin.Mem[uint32](b, 0), binsOf(b, 2), twin.Mem[uint32](b, 5), twin.Mem[uint32](b, 6)
-	first, end := b.Part(uint64(b.Uint32(1)))
+func count(b *twin.Block, a *spaceset.CountBound) {
+	n := bins{a.Nx, a.Ny, a.Nz}
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		ranks[i] = atomic.AddUint32(&counts[n.number(n.of(positions[4*i:]))], 1) - 1
+		a.Ranks[i] = atomic.AddUint32(&a.Counts[n.number(n.of(a.Positions[4*i:]))], 1) - 1
 	}
 }
 
-// parts calls f for the parts of the bins of this block, with the bins of each.
-func parts(b *twin.Block, f func(part int, first, end uint64)) {
-	all, size := uint64(b.Uint32(1)), uint64(b.Uint32(2))
+// parts calls f for the parts of the bins of this block, each of so many bins, with the bins of each.
+func parts(b *twin.Block, bins, each uint32, f func(part int, first, end uint64)) {
+	all, size := uint64(bins), uint64(each)
 	from, to := b.Part((all + size - 1) / size)
 	for part := from; part < to; part++ {
 		f(int(part), part*size, min((part+1)*size, all))
@@ -153,50 +137,48 @@ func parts(b *twin.Block, f func(part int, first, end uint64)) {
 }
 
 // sum is the twin of sum.cu.
-func sum(b *twin.Block) {
-	counts, sums := twin.Mem[uint32](b, 0), twin.Mem[uint32](b, 3)
-	parts(b, func(part int, first, end uint64) {
-		sums[part] = 0
-		for _, n := range counts[first:end] {
-			sums[part] += n
+func sum(b *twin.Block, a *spaceset.SumBound) {
+	parts(b, a.Bins, a.Part, func(part int, first, end uint64) {
+		a.Sums[part] = 0
+		for _, n := range a.Counts[first:end] {
+			a.Sums[part] += n
 		}
 	})
 }
 
 // start is the twin of start.cu.
-func start(b *twin.Block) {
-	counts, all, sums, starts := twin.Mem[uint32](b, 0), uint64(b.Uint32(1)), twin.Mem[uint32](b, 3),
-		twin.Mem[uint32](b, 4)
-	parts(b, func(part int, first, end uint64) {
+func start(b *twin.Block, a *spaceset.StartBound) {
+	parts(b, a.Bins, a.Part, func(part int, first, end uint64) {
 		before := uint32(0)
-		for _, n := range sums[:part] {
+		for _, n := range a.Sums[:part] {
 			before += n
 		}
 		for i := first; i < end; i++ {
-			starts[i], before = before, before+counts[i]
-			counts[i] = 0
+			a.Starts[i], before = before, before+a.Counts[i]
+			a.Counts[i] = 0
 		}
-		if end == all {
-			starts[end] = before
+		if end == uint64(a.Bins) {
+			a.Starts[end] = before
 		}
 	})
 }
 
 // sorted is the twin of sort.cu.
-func sorted(b *twin.Block) {
-	positions, velocities, moving, n := twin.Mem[uint32](b, 0), twin.Mem[uint32](b, 1), b.Uint32(3) != 0, binsOf(b, 4)
-	starts, ranks := twin.Mem[uint32](b, 7), twin.Mem[uint32](b, 8)
-	to, toVelocities := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10)
-	first, end := b.Part(uint64(b.Uint32(2)))
+func sorted(b *twin.Block, a *spaceset.SortBound) {
+	n := bins{a.Nx, a.Ny, a.Nz}
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
-		p := positions[4*i : 4*i+4]
-		at := 4 * uint64(starts[n.number(n.of(p))]+ranks[i])
-		copy(to[at:], p)
-		if moving {
-			copy(toVelocities[at:at+4], velocities[4*i:4*i+4])
+		p := a.Positions[4*i : 4*i+4]
+		at := 4 * uint64(a.Starts[n.number(n.of(p))]+a.Ranks[i])
+		copy(a.Sorted[at:], p)
+		if a.Moving != 0 {
+			copy(a.SortedVelocities[at:at+4], a.Velocities[4*i:4*i+4])
 		}
 	}
 }
+
+// signed returns velocities as signed words.
+func signed(words []uint32) []int32 { return device.Of[int32](device.Bytes(words)) }
 
 // rounded returns the nearest integer, an even one of two.
 func rounded(v float32) int32 { return int32(math.RoundToEven(float64(v))) }

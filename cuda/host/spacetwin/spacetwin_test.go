@@ -3,7 +3,6 @@ package spacetwin_test
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,8 +11,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/cuda/host/emulation"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
@@ -23,32 +20,47 @@ type launch struct {
 	positions [][4]uint32
 	speeds    [][4]int32 // of boids
 	periodic  bool
-	floats    []float32 // of the launch, in its order
-	most      int       // agents that a boid hears, the nearest; 0: all
+	scale     [3]float32
+	steered   *spaceset.SteeredBound // of boids
+	circles   *spaceset.CirclesBound // of circles
+	most      int                    // agents that a boid hears, the nearest; 0: all
 }
 
-// launchOf returns the agents of a launch of Boids, one of Nearest, or Circles.
-func launchOf(a *launches.Arrays, boids bool) (l launch) {
-	at := 6
-	if boids {
-		at = 7
+// outcome is what a step leaves.
+type outcome struct {
+	positions, velocities []uint32
+	states                []byte
+	count                 uint32
+	tally                 []uint64
+}
+
+// launchOf returns the agents of a launch of Boids, one of Nearest, or Circles, and its outcome. after is
+// nil before the launch.
+func launchOf(a *launches.Arrays, kernel string, after [][]byte) (l launch, o outcome) {
+	var sorted []uint32
+	var where *spaceset.NearBound
+	switch kernel {
+	case spaceset.Circles:
+		l.circles = launches.Named[spaceset.CirclesBound](a.Params, after)
+		c := l.circles
+		sorted, where, o = c.Sorted, &c.NearBound, outcome{c.Positions, nil, c.States, c.Count, c.Tally}
+	case spaceset.Boids:
+		l.steered = &launches.Named[spaceset.BoidsBound](a.Params, after).SteeredBound
+	default:
+		n := launches.Named[spaceset.NearestBound](a.Params, after)
+		l.steered, l.most = &n.SteeredBound, int(n.Most)
 	}
-	for i := range int(a.Params[at-5].Arg.Bits()) {
-		l.positions = append(l.positions, [4]uint32(device.Of[uint32](a.Params[0].Mem)[4*i:]))
-		if boids {
-			l.speeds = append(l.speeds, [4]int32(device.Of[int32](a.Params[1].Mem)[4*i:]))
+	if s := l.steered; s != nil {
+		sorted, where, o = s.Sorted, &s.NearBound, outcome{s.Positions, s.Velocities, s.States, s.Count, s.Tally}
+	}
+	for i := range where.Agents {
+		l.positions = append(l.positions, [4]uint32(sorted[4*i:]))
+		if l.steered != nil {
+			l.speeds = append(l.speeds, [4]int32(device.Of[int32](device.Bytes(l.steered.SortedVelocities))[4*i:]))
 		}
 	}
-	l.periodic = a.Params[at].Arg.Bits() == 1
-	if last := a.Params[len(a.Params)-1]; boids && last.Arg.Kind() != 0 {
-		l.most = int(last.Arg.Bits())
-	}
-	for _, p := range a.Params[at+2:] {
-		if p.Arg.Kind() == device.KindFloat32 {
-			l.floats = append(l.floats, math.Float32frombits(uint32(p.Arg.Bits())))
-		}
-	}
-	return l
+	l.periodic, l.scale = where.Periodic == 1, [3]float32{where.Sx, where.Sy, where.Sz}
+	return l, o
 }
 
 // apart returns the way from agent i to agent j on each axis, in steps and in radii, and its square. In a
@@ -59,7 +71,7 @@ func (l launch) apart(i, j int) (steps [3]int64, radii [3]float32, square float3
 		if l.periodic {
 			steps[k] = (steps[k]+1<<31)&(1<<32-1) - 1<<31
 		}
-		radii[k] = float32(steps[k]) * l.floats[k]
+		radii[k] = float32(steps[k]) * l.scale[k]
 	}
 	square = float32(radii[0]*radii[0]) + float32(radii[1]*radii[1])
 	square += float32(radii[2] * radii[2])
@@ -84,8 +96,9 @@ func (l launch) walk(i, k int, by int64, bounce bool) (to int64, turned bool) {
 	return max(0, min(to, end-1)), false
 }
 
-// circles makes a step of circles: it goes from each agent to all others.
-func (l launch) circles() (positions [][4]uint32, near []byte) {
+// stepCircles makes a step of circles: it goes from each agent to all others.
+func (l launch) stepCircles() (positions [][4]uint32, near []byte) {
+	move := [3]float32{l.circles.Mx, l.circles.My, l.circles.Mz}
 	for i, p := range l.positions {
 		sums, n := [3]int64{}, 0
 		for j := range l.positions {
@@ -106,7 +119,7 @@ func (l launch) circles() (positions [][4]uint32, near []byte) {
 		for k := range 3 {
 			if n > 0 {
 				of := 1 / float32(n)
-				to, _ := l.walk(i, k, nearest(float32(float32(sums[k])*of)*l.floats[3+k]), false)
+				to, _ := l.walk(i, k, nearest(float32(float32(sums[k])*of)*move[k]), false)
 				p[k] = uint32(to)
 			}
 		}
@@ -137,9 +150,8 @@ func (l launch) heard(i int) (all []int, tie bool) {
 
 // boids makes a step of boids in the same way.
 func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) {
-	within, inverse, cohesion := l.floats[3], l.floats[4], l.floats[5:8]
-	alignment, separation := l.floats[8], l.floats[9]
-	slowest, fastest, move := l.floats[10], l.floats[11], l.floats[12:15]
+	a := l.steered
+	cohesion, move := [3]float32{a.Cx, a.Cy, a.Cz}, [3]float32{a.Mx, a.My, a.Mz}
 	for i, p := range l.positions {
 		var way, speed, push [3]int64
 		heard, _ := l.heard(i)
@@ -149,8 +161,8 @@ func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) 
 			for k := range 3 {
 				way[k] += steps[k]
 				speed[k] += int64(l.speeds[j][k])
-				if square < within {
-					w := float32(1-float32(square*inverse)) * spaceset.One
+				if square < a.Within {
+					w := float32(1-float32(square*a.Inverse)) * spaceset.One
 					push[k] += nearest(w * radii[k])
 				}
 			}
@@ -162,16 +174,16 @@ func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) 
 			}
 			of := 1 / float32(n)
 			v[k] = v[k] + float32(float32(float32(way[k])*of)*cohesion[k])
-			v[k] = v[k] + float32((float32(float32(speed[k])*of)-float32(own[k]))*alignment)
-			v[k] = v[k] - float32(float32(push[k])*separation)
+			v[k] = v[k] + float32((float32(float32(speed[k])*of)-float32(own[k]))*a.Alignment)
+			v[k] = v[k] - float32(float32(push[k])*a.Separation)
 		}
 		length := float32(v[0]*v[0]) + float32(v[1]*v[1])
 		length += float32(v[2] * v[2])
 		scale := float32(1)
-		if length > fastest*fastest {
-			scale = fastest / float32(math.Sqrt(float64(length)))
-		} else if length < slowest*slowest && length > 0 {
-			scale = slowest / float32(math.Sqrt(float64(length)))
+		if length > a.Fastest*a.Fastest {
+			scale = a.Fastest / float32(math.Sqrt(float64(length)))
+		} else if length < a.Slowest*a.Slowest && length > 0 {
+			scale = a.Slowest / float32(math.Sqrt(float64(length)))
 		}
 		now := [4]int32{}
 		for k := range 3 {
@@ -203,33 +215,30 @@ func TestSteps(t *testing.T) {
 	for i := range testlong.Of(1000, 120) {
 		kernel := steps[i%len(steps)]
 		a := launches.RandomSpace(r, kernel, r.IntN(6000))
-		l, got := launchOf(a, kernel != spaceset.Circles), onHost(t, ref, kernel, a)
+		l, before := launchOf(a, kernel, nil)
+		_, after := launchOf(a, kernel, launches.On(t, ref, kernel, a.Params))
 		var positions [][4]uint32
 		var near []byte
-		last := len(a.Params) - 1
-		if l.most > 0 { // it is behind the tally
-			last--
+		if l.most > 0 {
 			for i := range l.positions {
 				if _, tie := l.heard(i); tie {
 					ties++
 				}
 			}
 		}
-		out := got[last-4:]
 		if kernel == spaceset.Circles {
-			positions, near = l.circles()
-			out = got[last-3:]
+			positions, near = l.stepCircles()
 		} else {
 			var speeds [][4]int32
 			positions, speeds, near = l.boids()
-			if !slices.Equal(device.Of[int32](out[1]), flat(speeds)) {
+			if !slices.Equal(device.Of[int32](device.Bytes(after.velocities)), flat(speeds)) {
 				t.Fatalf("%s, launch %d: the velocities differ from those of all pairs", kernel, i)
 			}
 		}
-		if !slices.Equal(device.Of[uint32](out[0]), flat(positions)) {
+		if !slices.Equal(after.positions, flat(positions)) {
 			t.Fatalf("%s, launch %d: the positions differ from those of all pairs", kernel, i)
 		}
-		if !bytes.Equal(got[last-2], near) {
+		if !bytes.Equal(after.states, near) {
 			t.Fatalf("%s, launch %d: the states differ from those of all pairs", kernel, i)
 		}
 		want := []uint64{0, 0}
@@ -237,13 +246,12 @@ func TestSteps(t *testing.T) {
 			want[s]++
 			met += int(s)
 		}
-		before, after := device.Of[uint64](a.Params[last].Mem), device.Of[uint64](got[last])
 		for s, n := range want {
-			if a.Params[last-1].Arg.Bits() == 0 {
+			if before.count == 0 {
 				n = 0
 			}
-			if after[s]-before[s] != n {
-				t.Fatalf("%s, launch %d: %d agents are in state %d, want %d", kernel, i, after[s]-before[s], s, n)
+			if got := after.tally[s] - before.tally[s]; got != n {
+				t.Fatalf("%s, launch %d: %d agents are in state %d, want %d", kernel, i, got, s, n)
 			}
 		}
 	}
@@ -285,9 +293,10 @@ func TestPlace(t *testing.T) {
 		fixture.Write(t, content, 0, make([]byte, 28*agents+256))
 		s := fixture.NewStream(t, ref)
 		fixture.Launch(t, s, fixture.FindKernel(t, ref, spaceset.Place), device.Geometry{Grid: 3, Block: 32},
-			device.Ptr(content), device.Ptr(frames), device.Uint64(28*agents+256), device.Uint32(agents),
-			device.Uint32(256), device.Uint32(4*agents), device.Uint32(3), device.Uint32(0), device.Uint32(agents),
-			device.Uint32(most), device.Uint32(seed), device.Uint32(0))
+			spaceset.PlaceArgs{PagesArgs: spaceset.PagesArgs{
+				Pages: device.Ptr(content), Frames: device.Ptr(frames), PageBytes: 28*agents + 256, Per: agents,
+				At: 256, Stride: 4 * agents, Dims: 3,
+			}, End: agents, Most: most, Key0: seed}.Args()...)
 		fixture.Wait(t, s)
 		return fixture.Download(t, content)[256:]
 	}
@@ -317,59 +326,10 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestSpaceKernelsOnTheCPU runs the CUDA text of the kernels, compiled for the processor: they leave
-// in memory what their twins leave, for all boxes and launch shapes.
+// TestSpaceKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestSpaceKernelsOnTheCPU(t *testing.T) {
-	if testing.Short() {
-		t.Skip("emulated threads are slow")
-	}
-	ref := fixture.Reference(t)
-	for _, kernel := range launches.SpaceKernels() {
-		t.Run(kernel, func(t *testing.T) {
-			source, _ := kernels.Lookup(kernel)
-			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
-				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
-			r := rand.New(rand.NewPCG(51, 34))
-			for range testlong.Of(60, 12) {
-				a := launches.RandomSpace(r, kernel, r.IntN(8000))
-				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
-				var params []emulation.Param
-				for _, p := range a.Params {
-					params = append(params, emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()})
-				}
-				got, err := emulation.Launch(t, program, params, threads, blocks)
-				if err != nil {
-					t.Fatalf("%d threads, %d blocks: %v", threads, blocks, err)
-				}
-				for i, want := range onHost(t, ref, kernel, a) {
-					if want != nil && !bytes.Equal(got[i], want) {
-						t.Fatalf("%d threads, %d blocks: parameter %d differs from the twin's", threads, blocks, i)
-					}
-				}
-			}
-		})
-	}
-}
-
-// onHost returns the memory of each parameter after the launch on the host device; nil for scalars.
-func onHost(t *testing.T, ref device.Device, kernel string, a *launches.Arrays) [][]byte {
-	t.Helper()
-	s := fixture.NewStream(t, ref)
-	args, buffers := make([]device.Arg, len(a.Params)), make([]device.Buffer, len(a.Params))
-	for i, p := range a.Params {
-		if args[i] = p.Arg; p.Arg.Kind() == 0 {
-			buffers[i] = fixture.Alloc(t, ref, int64(len(p.Mem)))
-			fixture.Write(t, buffers[i], 0, p.Mem)
-			args[i] = device.Ptr(buffers[i])
-		}
-	}
-	fixture.Launch(t, s, fixture.FindKernel(t, ref, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
-	fixture.Wait(t, s)
-	after := make([][]byte, len(buffers))
-	for i, b := range buffers {
-		if b != nil {
-			after[i] = fixture.Download(t, b)
-		}
-	}
-	return after
+	launches.Texts{
+		Kernels: launches.SpaceKernels(), Random: launches.RandomSpace, Count: testlong.Of(60, 12),
+		Size: func(r *rand.Rand) int { return r.IntN(8000) },
+	}.Test(t)
 }

@@ -10,11 +10,13 @@ import (
 )
 
 func init() {
-	twin.Register(spaceset.Boids, func(b *twin.Block) { boids(b, (*near).each) })
+	twin.Register(spaceset.Boids, func(b *twin.Block, a *spaceset.BoidsBound) {
+		boids(b, &a.SteeredBound, (*near).each)
+	})
 	for _, kernel := range []string{spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32} {
-		twin.Register(kernel, func(b *twin.Block) {
-			nearest := &nearest{most: int(b.Uint32(29))}
-			boids(b, nearest.each)
+		twin.Register(kernel, func(b *twin.Block, a *spaceset.NearestBound) {
+			nearest := &nearest{most: int(a.Most)}
+			boids(b, &a.SteeredBound, nearest.each)
 		})
 	}
 	twin.Register(spaceset.Circles, circles)
@@ -27,6 +29,14 @@ type near struct {
 	reach             int
 	periodic          bool
 	scale             [3]float32 // steps of a position in radii
+}
+
+// nearOf returns the list of a launch.
+func nearOf(sorted []uint32, a *spaceset.NearBound) *near {
+	return &near{
+		positions: sorted, starts: a.Starts, bins: bins{a.Nx, a.Ny, a.Nz}, reach: int(a.Reach),
+		periodic: a.Periodic != 0, scale: [3]float32{a.Sx, a.Sy, a.Sz},
+	}
 }
 
 // offset returns the distance of agent j from a position on each axis, in steps and in radii, and the
@@ -147,23 +157,14 @@ func (n *near) moved(position uint32, by int32, bounce bool) (to uint32, turned 
 	return uint32(1<<33 - 1 - at), true
 }
 
-// tallied adds the agents in each state to the tally.
-func tallied(b *twin.Block, count, tally int, states [spaceset.States]uint64) {
-	if b.Uint32(count) == 0 {
+// tallied adds the agents in each state to the tally, if count is not 0.
+func tallied(count uint32, tally []uint64, states [spaceset.States]uint64) {
+	if count == 0 {
 		return
 	}
-	all := twin.Mem[uint64](b, tally)
 	for s, n := range states {
-		atomic.AddUint64(&all[s], n)
+		atomic.AddUint64(&tally[s], n)
 	}
-}
-
-// axes returns three floats of a launch, which begin at an argument.
-func axes(b *twin.Block, first int) (v [3]float32) {
-	for k := range v {
-		v[k] = b.Float32(first + k)
-	}
-	return v
 }
 
 // seen is what a boid adds up over those that are near.
@@ -174,18 +175,13 @@ type seen struct {
 
 // boids is the twin of boids.cu and nearest.cu. each calls f for the agents that agent own of the list
 // hears, and perhaps for itself.
-func boids(b *twin.Block, each func(n *near, p *[3]uint32, own uint32, f func(j uint32))) {
-	all := &near{
-		positions: twin.Mem[uint32](b, 0), bins: binsOf(b, 3), reach: int(b.Uint32(6)),
-		periodic: b.Uint32(7) != 0, starts: twin.Mem[uint32](b, 8), scale: axes(b, 9),
-	}
-	speeds, within, inverse := twin.Mem[int32](b, 1), b.Float32(12), b.Float32(13)
-	cohesion, alignment, separation, slowest, fastest := axes(b, 14), b.Float32(17), b.Float32(18), b.Float32(19),
-		b.Float32(20)
-	move, positions, velocities, states := axes(b, 21), twin.Mem[uint32](b, 24), twin.Mem[int32](b, 25),
-		twin.Mem[byte](b, 26)
+func boids(b *twin.Block, a *spaceset.SteeredBound,
+	each func(n *near, p *[3]uint32, own uint32, f func(j uint32)),
+) {
+	all, speeds, velocities := nearOf(a.Sorted, &a.NearBound), signed(a.SortedVelocities), signed(a.Velocities)
+	cohesion, move := [3]float32{a.Cx, a.Cy, a.Cz}, [3]float32{a.Mx, a.My, a.Mz}
 	var tally [spaceset.States]uint64
-	first, end := b.Part(uint64(b.Uint32(2)))
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
 		p, v := [3]uint32(all.positions[4*i:]), [3]int32(speeds[4*i:])
 		var s seen
@@ -195,11 +191,11 @@ func boids(b *twin.Block, each func(n *near, p *[3]uint32, own uint32, f func(j 
 				return
 			}
 			s.count++
-			w := float32(1-float32(square*inverse)) * spaceset.One
+			w := float32(1-float32(square*a.Inverse)) * spaceset.One
 			for k := range 3 {
 				s.offsets[k] += int64(steps[k])
 				s.speeds[k] += int64(speeds[4*uint64(j)+uint64(k)])
-				if square < within {
+				if square < a.Within {
 					s.separates[k] += int64(rounded(w * radii[k]))
 				}
 			}
@@ -209,18 +205,18 @@ func boids(b *twin.Block, each func(n *near, p *[3]uint32, own uint32, f func(j 
 			if to[k] = float32(v[k]); s.count > 0 {
 				of := 1 / float32(s.count)
 				to[k] += float32(float32(float32(s.offsets[k])*of) * cohesion[k])
-				to[k] += float32((float32(float32(s.speeds[k])*of) - float32(v[k])) * alignment)
-				to[k] -= float32(float32(s.separates[k]) * separation)
+				to[k] += float32((float32(float32(s.speeds[k])*of) - float32(v[k])) * a.Alignment)
+				to[k] -= float32(float32(s.separates[k]) * a.Separation)
 				to[k] = max(min(to[k], 1e15), -1e15)
 			}
 		}
 		square := squared(to[0], to[1], to[2])
 		scale := float32(1)
 		switch {
-		case square > fastest*fastest:
-			scale = fastest / float32(math.Sqrt(float64(square)))
-		case square < slowest*slowest && square > 0:
-			scale = slowest / float32(math.Sqrt(float64(square)))
+		case square > a.Fastest*a.Fastest:
+			scale = a.Fastest / float32(math.Sqrt(float64(square)))
+		case square < a.Slowest*a.Slowest && square > 0:
+			scale = a.Slowest / float32(math.Sqrt(float64(square)))
 		}
 		for k := range 3 {
 			u := rounded(to[k] * scale)
@@ -228,13 +224,13 @@ func boids(b *twin.Block, each func(n *near, p *[3]uint32, own uint32, f func(j 
 			if turned {
 				u = -u
 			}
-			positions[4*i+uint64(k)], velocities[4*i+uint64(k)] = at, u
+			a.Positions[4*i+uint64(k)], velocities[4*i+uint64(k)] = at, u
 		}
-		positions[4*i+3], velocities[4*i+3] = all.positions[4*i+3], 0
-		states[i] = byte(min(s.count, 1))
-		tally[states[i]]++
+		a.Positions[4*i+3], velocities[4*i+3] = all.positions[4*i+3], 0
+		a.States[i] = byte(min(s.count, 1))
+		tally[a.States[i]]++
 	}
-	tallied(b, 27, 28, tally)
+	tallied(a.Count, a.Tally, tally)
 }
 
 // sine returns sin(2 pi d)/d, where q is the square of d.
@@ -249,14 +245,10 @@ func sine(q float32) float32 {
 }
 
 // circles is the twin of circles.cu.
-func circles(b *twin.Block) {
-	all := &near{
-		positions: twin.Mem[uint32](b, 0), bins: binsOf(b, 2), reach: int(b.Uint32(5)),
-		periodic: b.Uint32(6) != 0, starts: twin.Mem[uint32](b, 7), scale: axes(b, 8),
-	}
-	move, positions, states := axes(b, 11), twin.Mem[uint32](b, 14), twin.Mem[byte](b, 15)
+func circles(b *twin.Block, a *spaceset.CirclesBound) {
+	all, move := nearOf(a.Sorted, &a.NearBound), [3]float32{a.Mx, a.My, a.Mz}
 	var tally [spaceset.States]uint64
-	first, end := b.Part(uint64(b.Uint32(1)))
+	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
 		p, near, forces := [3]uint32(all.positions[4*i:]), uint32(0), [3]int64{}
 		all.each(&p, uint32(i), func(j uint32) {
@@ -275,11 +267,11 @@ func circles(b *twin.Block) {
 				of := 1 / float32(near)
 				p[k], _ = all.moved(p[k], rounded(float32(float32(forces[k])*of)*move[k]), false)
 			}
-			positions[4*i+uint64(k)] = p[k]
+			a.Positions[4*i+uint64(k)] = p[k]
 		}
-		positions[4*i+3] = all.positions[4*i+3]
-		states[i] = byte(min(near, 1))
-		tally[states[i]]++
+		a.Positions[4*i+3] = all.positions[4*i+3]
+		a.States[i] = byte(min(near, 1))
+		tally[a.States[i]]++
 	}
-	tallied(b, 16, 17, tally)
+	tallied(a.Count, a.Tally, tally)
 }

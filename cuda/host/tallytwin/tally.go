@@ -13,12 +13,20 @@ import (
 // One twin serves the kernels for all numbers of candidates: a kernel for fewer is only faster.
 func init() {
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates, kernels.MaxCandidates} {
-		twin.Register(kernels.TallyName(candidates, false), func(b *twin.Block) { tallyBallots(b, false, askOf(b, 6)) })
-		twin.Register(kernels.TallyGroupsName(candidates, false), func(b *twin.Block) { tallyGroups(b, false) })
+		twin.Register(kernels.TallyName(candidates, false), func(b *twin.Block, a *kernels.TallyBound) {
+			tallyBallots(b, a, false)
+		})
+		twin.Register(kernels.TallyGroupsName(candidates, false), func(b *twin.Block, a *kernels.TallyGroupsBound) {
+			tallyGroups(b, a, false)
+		})
 	}
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates} {
-		twin.Register(kernels.TallyName(candidates, true), func(b *twin.Block) { tallyBallots(b, true, askOf(b, 6)) })
-		twin.Register(kernels.TallyGroupsName(candidates, true), func(b *twin.Block) { tallyGroups(b, true) })
+		twin.Register(kernels.TallyName(candidates, true), func(b *twin.Block, a *kernels.TallyBound) {
+			tallyBallots(b, a, true)
+		})
+		twin.Register(kernels.TallyGroupsName(candidates, true), func(b *twin.Block, a *kernels.TallyGroupsBound) {
+			tallyGroups(b, a, true)
+		})
 		twin.Register(kernels.TallyResidentName(candidates), tallyResident)
 	}
 }
@@ -31,26 +39,23 @@ type ask struct {
 	sequence    uint32 // of the launch, in every word of its reply
 }
 
-// askOf reads the arguments from number rule on, up to the sequence number.
-func askOf(b *twin.Block, rule int) ask {
-	return ask{
-		rule: consensus.Rule{
-			Kind:   consensus.Kind(b.Uint32(rule)),
-			Of:     consensus.Base(b.Uint32(rule + 1)),
-			Quorum: consensus.Fraction{Num: b.Uint32(rule + 2), Den: b.Uint32(rule + 3)},
-		},
-		seen:     b.Uint64(rule + 4),
-		round:    b.Uint64(rule + 5),
-		sequence: b.Uint32(rule + 6),
+// ruleOf and askOf read arguments.
+func ruleOf(a *kernels.RuleBound) consensus.Rule {
+	return consensus.Rule{
+		Kind: consensus.Kind(a.Rule), Of: consensus.Base(a.OfAll),
+		Quorum: consensus.Fraction{Num: a.Num, Den: a.Den},
 	}
 }
 
-// tallyBallots is the twin of tally_u8.cu and tally_u4.cu: each block counts its share of the
+func askOf(rule *kernels.RuleBound, a *kernels.ClosedBound) ask {
+	return ask{ruleOf(rule), a.Seen, a.Round, a.Sequence}
+}
+
+// tallyBallots is the twin of tally_planes.cu: each block counts its share of the
 // ballots, and the last one decides.
-func tallyBallots(b *twin.Block, packed bool, a ask) {
-	ballots, first, n, flags := twin.Mem[uint8](b, 0), b.Uint64(1), b.Uint64(2), b.Uint32(5)
-	scratch := twin.Mem[uint64](b, 13)
-	part, err := consensus.NewTally(int(b.Uint32(3)))
+func tallyBallots(b *twin.Block, a *kernels.TallyBound, packed bool) {
+	ballots, first, n, flags, scratch := a.Ballots, a.First, a.N, a.Flags, a.Scratch
+	part, err := consensus.NewTally(int(a.Candidates))
 	if err != nil {
 		panic(err)
 	}
@@ -74,7 +79,7 @@ func tallyBallots(b *twin.Block, packed bool, a ask) {
 	}
 	atomic.AddUint64(&scratch[kernels.TallyAbstain], part.Abstentions)
 	if flags&kernels.TallyPriorities != 0 {
-		part.Nominate(lo, twin.Mem[uint32](b, 4)[lo:hi])
+		part.Nominate(lo, a.Priorities[lo:hi])
 		raise(&scratch[kernels.TallyLeader], leaderKey(part.Leader))
 	}
 	if twin.LastBlock(b, scratch) {
@@ -84,31 +89,24 @@ func tallyBallots(b *twin.Block, packed bool, a ask) {
 		}
 		copy(sum.Counts, scratch[kernels.TallySlots:])
 		clear(scratch) // for the next launch
-		a.finish(sum, n, flags, flags&kernels.TallyRecord != 0, twin.Mem[uint64](b, 14), twin.Mem[uint64](b, 15))
+		askOf(&a.RuleBound, &a.ClosedBound).finish(sum, n, flags, flags&kernels.TallyRecord != 0, a.Word, a.Result)
 	}
 }
 
 // tallyResident is the twin of tally_resident_u8.cu. It serves requests until it finds no next one,
 // and does not wait for any: launches on the host are cheap, so staying saves nothing. Block 0 does
 // all the work.
-func tallyResident(b *twin.Block) {
+func tallyResident(b *twin.Block, of *kernels.TallyResidentBound) {
 	if b.Index > 0 {
 		return
 	}
-	ballots, n, flags, bell := twin.Mem[uint8](b, 0)[b.Uint64(1):], b.Uint64(2), b.Uint32(5), twin.Mem[uint64](b, 10)
-	a := ask{
-		rule: consensus.Rule{
-			Kind: consensus.Kind(b.Uint32(6)), Of: consensus.Base(b.Uint32(7)),
-			Quorum: consensus.Fraction{Num: b.Uint32(8), Den: b.Uint32(9)},
-		},
-		sequence: b.Uint32(12),
-	}
+	a := ask{rule: ruleOf(&of.RuleBound), sequence: of.Sequence}
 	// A request is complete when all of its words have the next sequence number in their low half.
 	for {
 		a.sequence++
 		var request [kernels.DoorbellWords]uint32
 		for i := range request {
-			w := atomic.LoadUint64(&bell[i])
+			w := atomic.LoadUint64(&of.Doorbell[i])
 			if uint32(w) != a.sequence {
 				return
 			}
@@ -119,17 +117,17 @@ func tallyResident(b *twin.Block) {
 		}
 		a.seen = uint64(request[kernels.DoorbellSeenHigh])<<32 | uint64(request[kernels.DoorbellSeen])
 		a.round = a.seen + uint64(request[kernels.DoorbellSteps])
-		sum, err := consensus.NewTally(int(b.Uint32(3)))
+		sum, err := consensus.NewTally(int(of.Candidates))
 		if err == nil {
-			err = sum.Cast(ballots[:n])
+			err = sum.Cast(of.Ballots[of.First:][:of.N])
 		}
 		if err != nil {
 			panic(err)
 		}
-		if flags&kernels.TallyPriorities != 0 {
-			sum.Nominate(0, twin.Mem[uint32](b, 4)[:n])
+		if of.Flags&kernels.TallyPriorities != 0 {
+			sum.Nominate(0, of.Priorities[:of.N])
 		}
-		a.finish(sum, n, flags, false, twin.Mem[uint64](b, 13), twin.Mem[uint64](b, 14))
+		a.finish(sum, of.N, of.Flags, false, of.Word, of.Result)
 	}
 }
 

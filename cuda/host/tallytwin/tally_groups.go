@@ -11,26 +11,22 @@ import (
 // tallyGroups is the twin of tally_groups_u8.cu and tally_groups_u4.cu: each block decides its
 // share of the groups, and the last one closes the round and replies with the number of decided
 // groups.
-func tallyGroups(b *twin.Block, packed bool) {
-	candidates, starts, size, groups := b.Uint32(3), twin.Mem[uint32](b, 4), b.Uint32(5), b.Uint32(6)
-	n, flags, a := b.Uint64(2), b.Uint32(8), askOf(b, 9)
-	ballots := twin.Mem[uint8](b, 0)[b.Uint64(1):]
-	priorities, scratch, word := twin.Mem[uint32](b, 7), twin.Mem[uint64](b, 16), twin.Mem[uint64](b, 17)
-	winners, leaders := twin.Mem[uint32](b, 18), twin.Mem[uint32](b, 19)
-	rows, result := twin.Mem[uint32](b, 20), twin.Mem[uint64](b, 21)
+func tallyGroups(b *twin.Block, of *kernels.TallyGroupsBound, packed bool) {
+	candidates, size, flags, a := of.Candidates, of.Size, of.Flags, askOf(&of.RuleBound, &of.ClosedBound)
+	ballots, scratch, winners, leaders := of.Ballots[of.First:], of.Scratch, of.Winners, of.Leaders
 	t, err := consensus.NewTally(int(candidates))
 	if err != nil {
 		panic(err)
 	}
 	decided := uint64(0)
-	first, end := b.Part(uint64(groups))
+	first, end := b.Part(uint64(of.Groups))
 	for g := first; g < end; g++ {
 		lo, hi := g*uint64(size), (g+1)*uint64(size)
 		if size == 0 { // groups of different sizes
-			lo, hi = uint64(starts[g]), uint64(starts[g+1])
+			lo, hi = uint64(of.Starts[g]), uint64(of.Starts[g+1])
 		}
 		// A last group may be smaller.
-		hi = min(hi, n)
+		hi = min(hi, of.N)
 		lo = min(lo, hi)
 		clear(t.Counts)
 		t = consensus.Tally{Counts: t.Counts}
@@ -46,7 +42,7 @@ func tallyGroups(b *twin.Block, packed bool) {
 		t.Leader.Elected = hi > lo
 		if flags&kernels.TallyPriorities != 0 {
 			t.Leader.Elected = false
-			t.Nominate(0, priorities[lo:hi])
+			t.Nominate(0, of.Priorities[lo:hi])
 		}
 		winner, err := a.rule.Winner(&t)
 		if err != nil {
@@ -64,7 +60,7 @@ func tallyGroups(b *twin.Block, packed bool) {
 			}
 		}
 		if flags&kernels.TallyRows != 0 {
-			row := rows[g*uint64(candidates+2):][:candidates+2]
+			row := of.Rows[g*uint64(candidates+2):][:candidates+2]
 			for c, votes := range t.Counts {
 				row[c] = uint32(votes)
 			}
@@ -76,12 +72,12 @@ func tallyGroups(b *twin.Block, packed bool) {
 	if !twin.LastBlock(b, scratch) {
 		return
 	}
-	won, now := a.elect(&word[0])
+	won, now := a.elect(&of.Word[0])
 	elected := uint32(0)
 	if won {
 		elected = kernels.ResultElected
 	}
-	a.reply(result, []uint32{
+	a.reply(of.Result, []uint32{
 		kernels.ReplyFlags: elected, kernels.ReplyWinner: kernels.NoDecision, kernels.ReplyRound: uint32(now),
 		kernels.ReplyRoundHigh: uint32(now >> 32),
 		kernels.ReplyAbstain:   uint32(scratch[kernels.TallyAbstain]), kernels.ReplyInvalid: 0,

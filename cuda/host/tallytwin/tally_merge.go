@@ -12,16 +12,16 @@ func init() { twin.Register("tally_merge", tallyMerge) }
 
 // tallyMerge is the twin of tally_merge.cu. Block 0 merges all records of the round. A record whose
 // sums do not add up, or a sum that overflows, makes the result refuse the round.
-func tallyMerge(b *twin.Block) {
+func tallyMerge(b *twin.Block, of *kernels.TallyMergeBound) {
 	if b.Index != 0 {
 		return
 	}
-	records, stride, candidates := twin.Mem[uint64](b, 0), int(b.Uint32(1)), int(b.Uint32(3))
-	a, word, result := askOf(b, 5), twin.Mem[uint64](b, 13), twin.Mem[uint64](b, 14)
+	stride, candidates := int(of.Stride), int(of.Candidates)
+	a, word, result := askOf(&of.RuleBound, &of.ClosedBound), of.Word, of.Result
 	merged, err := consensus.NewTally(candidates)
 	heard, refused := uint64(0), uint64(0)
-	for s := range int(b.Uint32(2)) {
-		part, ok := readRecord(records[s*stride:][:kernels.RecordFirst(candidates)+1], a.round)
+	for s := range int(of.Shards) {
+		part, ok := readRecord(of.Records[s*stride:][:kernels.RecordFirst(candidates)+1], a.round)
 		if !ok {
 			continue
 		}
@@ -44,7 +44,7 @@ func tallyMerge(b *twin.Block) {
 	}
 	// The round closes only if enough shards were heard and nothing was refused.
 	flags, winner, now := refused, kernels.NoDecision, word[0]
-	if refused == 0 && heard >= uint64(b.Uint32(4)) {
+	if refused == 0 && heard >= uint64(of.Need) {
 		var won bool
 		if won, now = a.elect(&word[0]); won {
 			flags |= kernels.ResultElected

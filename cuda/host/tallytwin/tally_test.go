@@ -1,13 +1,8 @@
 package tallytwin_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -67,41 +62,12 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 
 func emulateTally(t *testing.T, program string, c launches.Launch, threads, blocks int) {
 	t.Helper()
-	var file, want []byte
-	word := func(v uint64) {
-		file, want = binary.LittleEndian.AppendUint64(file, v), binary.LittleEndian.AppendUint64(want, v)
-	}
 	params := c.Params()
-	for _, v := range []int{threads, blocks, len(params)} {
-		word(uint64(v))
+	after, err := launches.Emulate(t, program, params, threads, blocks)
+	if err == nil {
+		err = launches.Compare(c.Name(), after, params)
 	}
-	for _, p := range params {
-		if p.Arg.Kind() != 0 {
-			word(0)
-			word(p.Arg.Bits())
-			continue
-		}
-		word(1)
-		word(uint64(len(p.Mem)))
-		file, want = append(file, p.Mem...), append(want, p.Want...)
-	}
-	path := filepath.Join(t.TempDir(), "parameters")
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(program, path).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", c, err, out)
-	}
-	have, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(have, want) {
-		for i := range want {
-			if have[i] != want[i] {
-				t.Fatalf("%v, %d threads, %d blocks: byte %d of %d is %#x, want %#x", c, threads, blocks, i, len(want),
-					have[i], want[i])
-			}
-		}
+		t.Fatalf("%v, %d threads, %d blocks: %v", c, threads, blocks, err)
 	}
 }

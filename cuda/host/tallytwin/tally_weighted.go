@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -14,16 +15,15 @@ import (
 func init() {
 	for name, kind := range kernels.WeightedKernels() {
 		packed := strings.HasPrefix(name, "tally_weighted_u4")
-		twin.Register(name, func(b *twin.Block) { tallyWeighted(b, packed, kind) })
+		twin.Register(name, func(b *twin.Block, a *kernels.TallyWeightedBound) { tallyWeighted(b, a, packed, kind) })
 	}
 }
 
 // tallyWeighted is the twin of tally_weighted.cu and tally_weighted_rows.cu: each block adds the
 // weights of its share of the ballots, and the last one decides.
-func tallyWeighted(b *twin.Block, packed bool, kind int) {
-	ballots, n, flags := twin.Mem[uint8](b, 0)[b.Uint64(1):], b.Uint64(2), b.Uint32(5)
-	scratch := twin.Mem[uint64](b, 13)
-	part, err := consensus.NewTally(int(b.Uint32(3)))
+func tallyWeighted(b *twin.Block, a *kernels.TallyWeightedBound, packed bool, kind int) {
+	ballots, n, flags, scratch := a.Ballots[a.First:], a.N, a.Flags, a.Scratch
+	part, err := consensus.NewTally(int(a.Candidates))
 	if err != nil {
 		panic(err)
 	}
@@ -36,10 +36,10 @@ func tallyWeighted(b *twin.Block, packed bool, kind int) {
 			if err := consensus.Unpack(chunk[:end-at], ballots[at/2:(end+1)/2], len(part.Counts)); err != nil {
 				panic(err)
 			}
-			weigh(b, &part, chunk[:end-at], at, kind)
+			weigh(a.Weights, &part, chunk[:end-at], at, kind)
 		}
 	} else {
-		weigh(b, &part, ballots[lo:hi], lo, kind)
+		weigh(a.Weights, &part, ballots[lo:hi], lo, kind)
 	}
 	for c, votes := range part.Counts {
 		if votes > 0 {
@@ -50,7 +50,7 @@ func tallyWeighted(b *twin.Block, packed bool, kind int) {
 	atomic.AddUint64(&scratch[kernels.TallyWeight], part.Total)
 	atomic.AddUint64(&scratch[kernels.TallyBad], part.BadWeights)
 	if flags&kernels.TallyPriorities != 0 {
-		part.Nominate(lo, twin.Mem[uint32](b, 4)[lo:hi])
+		part.Nominate(lo, a.Priorities[lo:hi])
 		raise(&scratch[kernels.TallyLeader], leaderKey(part.Leader))
 	}
 	if !twin.LastBlock(b, scratch) {
@@ -62,20 +62,20 @@ func tallyWeighted(b *twin.Block, packed bool, kind int) {
 	}
 	copy(t.Counts, scratch[kernels.TallySlots:])
 	clear(scratch)
-	askOf(b, 6).finish(t, n, flags, true, twin.Mem[uint64](b, 14), twin.Mem[uint64](b, 15))
+	askOf(&a.RuleBound, &a.ClosedBound).finish(t, n, flags, true, a.Word, a.Result)
 }
 
 // weigh casts ballots with their weights of a kind. at is the number of the first ballot.
-func weigh(b *twin.Block, t *consensus.Tally, ballots []byte, at uint64, kind int) {
+func weigh(weights []byte, t *consensus.Tally, ballots []byte, at uint64, kind int) {
 	var err error
 	end := at + uint64(len(ballots))
 	switch kind {
 	case kernels.WeightU8:
-		err = t.CastWeighted8(ballots, twin.Mem[uint8](b, 16)[at:end])
+		err = t.CastWeighted8(ballots, weights[at:end])
 	case kernels.WeightU32:
-		err = t.CastWeighted(ballots, twin.Mem[uint32](b, 16)[at:end])
+		err = t.CastWeighted(ballots, device.Of[uint32](weights)[at:end])
 	case kernels.WeightF32:
-		err = t.CastFractions(ballots, twin.Mem[float32](b, 16)[at:end])
+		err = t.CastFractions(ballots, device.Of[float32](weights)[at:end])
 	default:
 		err = fmt.Errorf("weights of kind %d: %w", kind, consensus.ErrWeight)
 	}

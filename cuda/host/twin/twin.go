@@ -5,43 +5,18 @@
 package twin
 
 import (
-	"math"
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Block is what one block of a launch sees on the host device: its place in the grid and the
-// arguments of the launch. There are no threads: a twin loops over 0..Threads-1 itself if it must.
+// Block is the place of one block in the grid of a launch. There are no threads: a twin loops over
+// 0..Threads-1 itself if it must.
 type Block struct {
 	// Index is the number of the block, 0..Grid-1, and Threads the number of threads of each block.
 	Index, Grid, Threads int
-	// Args are the arguments in the kernel's order. All blocks share them.
-	Args []Argument
 }
-
-// Argument is one argument of a launch: the memory of a buffer, or the bits of a scalar.
-type Argument struct {
-	Mem  []byte
-	Bits uint64
-}
-
-// Mem returns the whole memory of buffer argument i as elements of type T. Other blocks use the
-// same memory at the same time.
-func Mem[T device.Scalar](b *Block, i int) []T { return device.Of[T](b.Args[i].Mem) }
-
-// Uint32 returns scalar argument i.
-func (b *Block) Uint32(i int) uint32 { return uint32(b.Args[i].Bits) }
-
-// Uint64 returns scalar argument i.
-func (b *Block) Uint64(i int) uint64 { return b.Args[i].Bits }
-
-// Int32 returns scalar argument i.
-func (b *Block) Int32(i int) int32 { return int32(uint32(b.Args[i].Bits)) }
-
-// Float32 returns scalar argument i.
-func (b *Block) Float32(i int) float32 { return math.Float32frombits(uint32(b.Args[i].Bits)) }
 
 // Part returns the share [lo, hi) of this block in 0..n-1, when n is divided evenly and in order
 // over the blocks. A twin may divide its work differently from its kernel if the result does not
@@ -52,19 +27,59 @@ func (b *Block) Part(n uint64) (lo, hi uint64) {
 	return i*size + min(i, rest), (i+1)*size + min(i+1, rest)
 }
 
-// Func is the twin of a kernel: it does the work of one block. Blocks run on all cores at once, in
-// any order. A panic breaks the device, as a fault of a kernel breaks a GPU.
-type Func func(b *Block)
+// Twin is the twin of a kernel.
+type Twin struct {
+	// Params is the signature of the kernel whose arguments the twin takes.
+	Params []device.Param
+	// Bind returns the work of a launch with these arguments, in the order of the kernel.
+	Bind func(values []kernels.Value) Launch
+	run  any // of Of
+}
+
+// Launch is the work of a launch. Blocks run on all cores at once, in any order. A panic breaks the
+// device, as a fault of a kernel breaks a GPU.
+type Launch interface {
+	// Run does the work of one block.
+	Run(b *Block)
+}
 
 // twins has the twins by the names of their kernels. Only init functions write it, through
 // Register.
-var twins = map[string]Func{}
+var twins = map[string]*Twin{}
 
-// Register adds a twin. It is called by init functions only.
-func Register(name string, fn Func) { twins[name] = fn }
+// launch is a Launch with the arguments of a kernel, which all blocks share.
+type launch[A any] struct {
+	args A
+	run  func(b *Block, args *A)
+}
+
+func (l *launch[A]) Run(b *Block) { l.run(b, &l.args) }
+
+// Of returns a twin. run does the work of one block, with the arguments of the launch, which it must
+// not change.
+func Of[A any, P kernels.Bound[A]](run func(b *Block, args *A)) *Twin {
+	return &Twin{P(nil).Signature(), func(values []kernels.Value) Launch {
+		l := &launch[A]{run: run}
+		P(&l.args).Bind(values)
+		return l
+	}, run}
+}
+
+// Register adds the twin of a kernel, as Of makes it. It is called by init functions only.
+func Register[A any, P kernels.Bound[A]](kernel string, run func(b *Block, args *A)) {
+	twins[kernel] = Of[A, P](run)
+}
+
+// Run does the work of a launch of a kernel, block by block, with arguments of its type.
+func Run[A any](kernel string, grid int, args *A) {
+	run := twins[kernel].run.(func(b *Block, args *A))
+	for i := range grid {
+		run(&Block{Index: i, Grid: grid, Threads: 1}, args)
+	}
+}
 
 // Lookup returns the twin of a kernel, nil if there is none.
-func Lookup(name string) Func { return twins[name] }
+func Lookup(kernel string) *Twin { return twins[kernel] }
 
 // LastBlock reports whether the block is the last one of its launch to call it, and prepares the
 // ticket in the scratch memory for the next launch. The writes of the other blocks are visible to

@@ -29,7 +29,8 @@ func compileCustom(t *testing.T, of customtest.Cell) error {
 	if err != nil || code != c.Source {
 		t.Fatalf("the text is not that of a kernel: %v", err)
 	}
-	if err := device.CheckDeclared(c.Kernel, kernels.ObserveParams, params); err != nil {
+	observe, _ := kernels.Lookup("leaky_observe")
+	if err := device.CheckDeclared(c.Kernel, observe.Params, params); err != nil {
 		t.Fatal(err)
 	}
 	src := kernels.Source{Name: c.Kernel, Params: params, File: c.Kernel + ".cu", Code: code}

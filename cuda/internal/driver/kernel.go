@@ -18,15 +18,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/graphset" // and these
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset" // so are these
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/spaceset" // and these
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset" // and so are these
 )
 
 // kernel is a loaded function. It lives as long as its device's context.

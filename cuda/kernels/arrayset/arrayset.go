@@ -8,10 +8,8 @@ package arrayset
 import (
 	"embed"
 	"fmt"
-	"regexp"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -130,6 +128,7 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
+//go:generate go run ../internal/argsgen arrayset
 //go:generate go run ../internal/ptxgen arrayset
 
 // PTX is kernels.PTX for the kernels of this package.
@@ -145,81 +144,34 @@ var cTypes = map[Element][3]string{
 	U64: {"unsigned long long", "unsigned long long", "UNSIGNED"},
 }
 
-func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
-
-func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint64} }
-
-func count(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
-
 func init() {
-	type family struct {
-		file       string
-		maxBlock   int
-		wholeWarps bool
-		params     []device.Param
-	}
-	add := func(name string, e Element, f family) {
-		kernels.Register(kernels.Source{
-			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu",
-			Text:     func() string { return text(name, e, f.file) },
-			MaxBlock: f.maxBlock, WholeWarps: f.wholeWarps,
+	set := kernels.Set{Folder: "arrayset", Files: files, Params: paramsOf}
+	add := func(name string, e Element, file string, maxBlock int, wholeWarps bool) {
+		set.Register(kernels.Source{
+			Name: name, File: file, MaxBlock: maxBlock, WholeWarps: wholeWarps,
+			// What depends on the type, the common text, and the file with the name of the kernel.
+			Text: func() string {
+				c := cTypes[e]
+				text := fmt.Sprintf("typedef %s Element;\ntypedef %s Key;\n#define %s\n", c[0], c[1], c[2]) +
+					set.Text("doubles.cuh", "elements.cuh", file)
+				return strings.Replace(text, "NAME(", name+"(", 1)
+			},
 		})
 	}
 	for _, e := range Elements {
-		add(Stats(e), e, family{"stats", 256, true, []device.Param{
-			buffer("in"), buffer("spans"), count("n"), buffer("out"),
-		}})
-		add(Histogram(e), e, family{"histogram", 0, false, []device.Param{
-			buffer("in"), buffer("spans"), count("n"), buffer("counts"), buffer("outside"),
-		}})
-		add(Keys(e), e, family{"keys", 0, true, []device.Param{
-			buffer("in"), buffer("spans"), count("n"), buffer("keys"), buffer("order"), buffer("bits"),
-		}})
-		add(Fold(e), e, family{"fold", 0, false, []device.Param{
-			buffer("in"), word("n"), word("stride"), count("arrays"), buffer("out"),
-		}})
+		add(Stats(e), e, "stats.cu", 256, true)
+		add(Histogram(e), e, "histogram.cu", 0, false)
+		add(Keys(e), e, "keys.cu", 0, true)
+		add(Fold(e), e, "fold.cu", 0, false)
 	}
 	for _, e := range []Element{F32, F64} {
-		add(Sum(e), e, family{"sum", 256, true, []device.Param{
-			buffer("in"), buffer("spans"), count("n"), buffer("out"),
-		}})
+		add(Sum(e), e, "sum.cu", 256, true)
 	}
 	for _, e := range []Element{U32, U64} {
-		add(SortSpans(e), e, family{"sort_spans", 0, false, []device.Param{
-			buffer("keys"), buffer("order"), buffer("spans"), count("n"),
-		}})
-		add(CountDigits(e), e, family{"digits", 0, false, []device.Param{
-			buffer("keys"), word("n"), count("shift"), word("share"), count("tiles"), buffer("counts"),
-		}})
-		add(Scatter(e), e, family{"scatter", 256, true, []device.Param{
-			buffer("keys"), buffer("order"), word("n"), count("shift"), word("share"), count("tiles"),
-			buffer("starts"), buffer("keys_out"), buffer("order_out"),
-		}})
-		add(Gather(e), e, family{"gather", 0, false, []device.Param{
-			buffer("in"), buffer("order"), buffer("spans"), count("n"), buffer("out"),
-		}})
+		add(SortSpans(e), e, "sort_spans.cu", 0, false)
+		add(CountDigits(e), e, "digits.cu", 0, false)
+		add(Scatter(e), e, "scatter.cu", 256, true)
+		add(Gather(e), e, "gather.cu", 0, false)
 	}
-	kernels.Register(kernels.Source{
-		Name: Starts, Params: []device.Param{buffer("counts"), count("n")}, File: "arrayset/starts.cu",
-		Text: func() string { return text(Starts, U32, "starts") }, WholeWarps: true,
-	})
-}
-
-// pragma has no meaning in a text that all others were put into, and compilers say so.
-var pragma = regexp.MustCompile(`(?m)^#pragma once\n`)
-
-// text returns the source of a kernel: what depends on the type, the common text, and the file with
-// the name of the kernel. A missing file is a mistake in this package and panics at start.
-func text(name string, e Element, file string) string {
-	c := cTypes[e]
-	var b strings.Builder
-	fmt.Fprintf(&b, "typedef %s Element;\ntypedef %s Key;\n#define %s\n", c[0], c[1], c[2])
-	for _, f := range []string{"doubles.cuh", "elements.cuh", file + ".cu"} {
-		part, err := files.ReadFile(f)
-		if err != nil {
-			panic(fmt.Sprintf("arrayset: %v", err))
-		}
-		b.WriteString(pragma.ReplaceAllString(string(part), ""))
-	}
-	return strings.Replace(b.String(), "NAME(", name+"(", 1)
+	add(Starts, U32, "starts.cu", 0, true)
 }

@@ -15,41 +15,79 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // The names of the kernels.
 const (
-	// Links makes the links of a generated graph.
+	// Links makes the links of a generated graph: degree of each agent, 1 or more. Link k of an agent goes
+	// to the agent at the distance k/2+1 on the ring of all, ahead if k is even and behind if it is odd,
+	// unless a draw below rewire, up to 2^32, replaces it by one to a random other agent. There are 2
+	// agents or more, unless rewire is 0.
 	Links = "graph_links"
-	// Mark writes a bit for each agent that is in a state.
+	// Mark makes bit id%32 of word id/32 of bits 1 if agent id is in the state, and else 0.
 	Mark = "graph_mark"
-	// SIR makes a tick of an epidemic.
+	// SIR makes a tick of an epidemic. An infected agent recovers with the chance recovery. A susceptible
+	// one is infected if one of the trials of its links succeeds at an agent whose bit in infected is 1,
+	// and at weights of the link, in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials
+	// fail. next gets the bits of those who are infected then. Draws depend on the keys, the tick and the
+	// agent. If count is 1, the agents in each state are added to tally. A launch is about the agents from
+	// first_id on, a multiple of 128: pages, next and rows are theirs, and infected and columns are about
+	// all.
 	SIR = "graph_sir"
-	// Rounds writes the number of ticks of each group.
+	// Rounds writes the number of ticks of each group. The word of a group stands at offset of its page,
+	// and slots is the groups of a page.
 	Rounds = "graph_rounds"
-	// List lists the neurons that have spiked.
+	// List lists the neurons that have spiked. active is a list of neurons in any order, of
+	// counts[which]. counts has two lengths, for lists in turns. List, Pick and LIF append neurons to a
+	// list whose length is 0 before. Bits behind those of the agents are 0.
 	List = "graph_list"
-	// Push adds the weights of the links of neurons that have spiked to the sums of their targets.
+	// Push adds the weights of the links of neurons that have spiked to the sums of their targets, and
+	// makes counts[1-which] 0. Links without weights of their own have the weight excitation of a neuron
+	// below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap. If partial
+	// is 1, a row has as many first links as lengths says.
 	Push = "graph_push"
-	// Send is Push for links of which each has a delay.
+	// Send is Push for links with delays: it adds weights to the sums of the tick in which they arrive.
+	// sums are slots arrays, stride words from each other, for as many ticks in turns; slot is the next
+	// tick's. active has the neurons that have spiked age ticks before the last one. Links whose delay, 1
+	// to slots, is at most age are left out. A delay stands in delays if listed is 1. Else it is at least
+	// least, below least plus span: link k of neuron id has word k/32%4 of the block of Philox of the
+	// keys with the counter (k/128*32 + k%32, id, 1).
 	Send = "graph_send"
-	// Recall lists the neurons that have spiked some ticks ago.
+	// Recall appends the neurons that have spiked age ticks before the last one to a list, as List does.
+	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked k
+	// ticks before the last one.
 	Recall = "graph_recall"
-	// Remember appends the states of neurons to the bits of their last ticks.
+	// Remember makes the state bit 0 of the history, each bit the next one, and those that are not in
+	// keep 0, of the neurons from first_id on.
 	Remember = "graph_remember"
 	// Pick lists the agents whose bit is 1.
 	Pick = "graph_pick"
-	// Count counts the links of each row that go to some agents.
+	// Count counts the links of the rows from 0 on that go to the size agents from low on.
 	Count = "graph_count"
-	// Split copies the links that go to some agents.
+	// Split copies the links of the rows from first_row on that go to the size agents from low on: those
+	// of row first_row+i to the place places[i] and behind it, with low less in their columns. If rest is
+	// 1, the other links of the row follow from the last one on, in the reverse order. If weighted is 1,
+	// links have weights, and if delayed is 1, delays: those of delays if listed is 1, else those that
+	// Send draws.
 	Split = "graph_split"
-	// LIF makes a tick of leaky integrate-and-fire neurons.
+	// LIF makes a tick of leaky integrate-and-fire neurons. A neuron that does not rest decays, and adds
+	// its current, a draw in [-1, 1) times noise, and its sum. If it reaches the threshold it spikes, is
+	// 0, and rests for the ticks refractory, up to 255. resting is the place in a page of the ticks that
+	// are left, a byte for each neuron. potentials and currents are the places of float32. Sums become 0.
+	// A launch is about the neurons from first_id on, a multiple of 128: sums and bits are theirs, pages
+	// are those of all. If marked is 1, bits gets those that spike, and active none.
 	LIF = "graph_lif"
-	// Izhikevich makes a tick of neurons of Izhikevich.
+	// Izhikevich makes a tick of neurons of Izhikevich. types has the numbers of the neurons below
+	// exciting, and then those of the others. At tick 0 a neuron has the potential c and the recovery
+	// b*c. Its input is its current, a draw in [-1, 1) times noise if noisy is 1, and its sum. The
+	// potential moves by two half ticks, and then the recovery by a*(b*potential - recovery). If the
+	// potential is at Peak, the neuron spikes: it becomes c, and d is added to the recovery. Sums become
+	// 0. marked, bits and first_id are as in LIF.
 	Izhikevich = "graph_izhikevich"
-	// Trace counts the agents in a state, for a picture over ticks.
+	// Trace counts the agents in a state, for a picture over ticks. Column of counts, of rows words, has 0
+	// before, and the next of columns becomes 0. Row i has the agents from i*per_row on. There are as many
+	// rows as that makes, and two columns or more.
 	Trace = "graph_trace"
 	// Put writes a variable of 4 bytes of agents.
 	Put = "graph_put"
@@ -95,132 +133,26 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
+//go:generate go run ../internal/argsgen graphset Words=put.cu,take.cu Pages=pages,frames,page_bytes,per Agents=pages,frames,page_bytes,per,agents Active=active,counts,which Drawn=least,span,key0,key1 Carried=exciting,excitation,inhibition,partial,lengths Ticked=tick,key0,key1,count,tally,marked,bits,first_id
 //go:generate go run ../internal/ptxgen graphset
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
-func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
-
-func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
-
-func float(name string) device.Param { return device.Param{Name: name, Kind: device.KindFloat32} }
-
-func long(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint64} }
-
 func init() {
-	add := func(name string, params ...device.Param) {
-		file := strings.TrimPrefix(name, "graph_") + ".cu"
-		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "graphset/" + file, Text: func() string { return text(file) },
-			MaxBlock: Block, WholeWarps: true,
-		})
+	set := kernels.Set{
+		Folder: "graphset", Files: files, Params: paramsOf,
+		Head: fmt.Sprintf("#define GAPS %du\n#define PART %du\n", Gaps, Part),
 	}
-	// columns gets degree links for each agent, 1 or more. Link k of an agent goes to the agent at
-	// the distance k/2+1 on the ring of all, ahead if k is even and behind if it is odd, unless a
-	// draw below rewire, up to 2^32, replaces it by one to a random other agent. There are 2 agents
-	// or more, unless rewire is 0.
-	add(Links, buffer("columns"), word("agents"), word("degree"), long("rewire"), word("key0"), word("key1"))
-	// Bit id%32 of word id/32 of bits becomes 1 if agent id is in the state, and else 0.
-	pages := []device.Param{buffer("pages"), buffer("frames"), long("page_bytes"), word("per"), word("agents")}
-	add(Mark, append(pages[:5:5], word("state"), buffer("bits"))...)
-	// An infected agent recovers with the chance recovery. A susceptible one is infected if one of
-	// the trials of its links succeeds at an agent whose bit in infected is 1, and at weights of
-	// the link, in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials fail. next gets
-	// the bits of those who are infected then. Draws depend on the keys, the tick and the agent. If
-	// count is 1, the agents in each state are added to tally. A launch is about the agents from
-	// first_id on, a multiple of 128: pages, next and rows are theirs, and infected and columns are
-	// about all.
-	add(SIR, append(pages[:5:5], buffer("infected"), buffer("next"), buffer("offsets"), buffer("columns"),
-		buffer("weights"), word("degree"), word("weighted"), buffer("misses"), word("recovery"), word("tick"),
-		word("key0"), word("key1"), word("count"), buffer("tally"), word("first_id"))...)
-	// The word of each group stands at offset of its page, and slots is the groups of a page.
-	add(Rounds, buffer("pages"), buffer("frames"), long("page_bytes"), word("slots"), word("groups"), word("offset"),
-		word("ticks"))
-	// active is a list of neurons in any order, of counts[which]. counts has two lengths, for lists
-	// in turns. List, Pick and LIF append neurons to a list of which counts[which] is 0 before.
-	// Bits behind those of the agents are 0.
-	add(List, append(pages[:5:5], buffer("active"), buffer("counts"), word("which"))...)
-	add(Pick, buffer("bits"), word("agents"), buffer("active"), buffer("counts"), word("which"))
-	// lengths gets the links of the rows from 0 on that go to the agents from low on, of which
-	// there are size.
-	add(Count, buffer("columns"), buffer("offsets"), word("degree"), word("rows"), word("low"), word("size"),
-		buffer("lengths"))
-	// Split copies the links of the rows from first_row on that go to the agents from low on, of
-	// which there are size: those of row first_row+i to the place places[i] and behind it, with low
-	// less in their columns. If rest is 1, the other links of the row follow from the last one on,
-	// in the reverse order. If weighted is 1, links have weights, and if delayed is 1, delays:
-	// those of delays if listed is 1, else those that Send draws.
-	add(Split, buffer("columns"), buffer("weights"), buffer("delays"), buffer("offsets"), word("degree"),
-		word("weighted"), word("delayed"), word("listed"), word("least"), word("span"), word("key0"), word("key1"),
-		word("first_row"), word("rows"), word("low"), word("size"), word("rest"), buffer("places"),
-		buffer("to_columns"), buffer("to_weights"), buffer("to_delays"))
-	// Push makes counts[1-which] 0. Links without weights of their own have the weight excitation
-	// of a neuron below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums
-	// wrap. If partial is 1, a row has the first links alone, of which lengths has the number.
-	add(Push, buffer("active"), buffer("counts"), word("which"), buffer("sums"), buffer("offsets"), buffer("columns"),
-		buffer("weights"), word("degree"), word("weighted"), word("exciting"), word("excitation"), word("inhibition"),
-		word("partial"), buffer("lengths"))
-	// Send adds weights to the sums of the tick in which they arrive. sums are slots arrays, stride
-	// words from each other, for as many ticks in turns, of which slot is that of the next tick.
-	// active has the neurons that have spiked age ticks before the last one. Links whose delay, 1
-	// to slots, is at most age are left out. A delay stands in delays if listed is 1. Else it is at
-	// least least, below least plus span: link k of neuron id has word k/32%4 of the block of
-	// Philox of the keys with the counter (k/128*32 + k%32, id, 1).
-	add(Send, buffer("active"), buffer("counts"), word("which"), buffer("sums"), long("stride"), word("slots"),
-		word("slot"), word("age"), buffer("offsets"), buffer("columns"), buffer("weights"), buffer("delays"),
-		word("degree"), word("weighted"), word("listed"), word("least"), word("span"), word("key0"), word("key1"),
-		word("exciting"), word("excitation"), word("inhibition"), word("partial"), buffer("lengths"))
-	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked
-	// k ticks before the last one. Recall appends those with bit age to a list, as List does.
-	// Remember makes the state bit 0, each bit the next one, and those that are not in keep 0, of
-	// the neurons from first_id on.
-	add(Recall, append(pages[:5:5], word("history"), word("age"), buffer("active"), buffer("counts"),
-		word("which"))...)
-	add(Remember, append(pages[:5:5], word("history"), word("keep"), word("first_id"))...)
-	// A neuron that does not rest decays, and adds its current, a draw in [-1, 1) times noise, and
-	// its sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up
-	// to 255. resting is the place in a page of the ticks that are left, a byte for each neuron.
-	// potentials and currents are those of float32. Sums become 0. A launch is about the neurons
-	// from first_id on, a multiple of 128: sums and bits are theirs, pages are those of all. If
-	// marked is 1, bits gets those that spike, and active none.
-	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"),
-		buffer("active"), buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"),
-		float("noise"), word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"), word("marked"),
-		buffer("bits"), word("first_id"))...)
-	// Types has the numbers of the neurons below exciting, and then those of the others. At tick 0
-	// a neuron has the potential c and the recovery b*c. Its input is its current, a draw in [-1,
-	// 1) times noise if noisy is 1, and its sum. The potential moves by two half ticks, and then
-	// the recovery by a*(b*potential - recovery). If the potential is at Peak, the neuron spikes:
-	// it becomes c, and d is added to the recovery. Sums become 0. marked, bits and first_id are
-	// those of LIF.
-	add(Izhikevich, append(pages[:5:5], word("potentials"), word("recoveries"), word("currents"), buffer("sums"),
-		buffer("active"), buffer("counts"), word("which"), buffer("types"), word("exciting"), word("noisy"),
-		word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"), word("marked"), buffer("bits"),
-		word("first_id"))...)
-	// Column of counts, of rows words, has 0 before, and the next of columns becomes 0. Row i has
-	// the agents from i*per_row on. There are as many rows as that makes, and two columns or more.
-	add(Trace, append(pages[:5:5], word("state"), word("per_row"), word("rows"), word("column"), word("columns"),
-		buffer("counts"))...)
-	for _, name := range []string{Put, Take} {
-		add(name, append(pages[:4:4], word("offset"), buffer("ids"), word("n"), buffer("values"))...)
-	}
-}
-
-// text returns the source of a kernel: the numbers, the common text and the file. A missing file is
-// a mistake in this package and panics at start.
-func text(file string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "#define GAPS %du\n#define PART %du\n", Gaps, Part)
-	if file == "izhikevich.cu" {
-		fmt.Fprintf(&b, "#define PEAK %.1ff\n#define LOWEST %.1ff\n", float32(Peak), Lowest)
-	}
-	for _, f := range []string{"graph.cuh", file} {
-		part, err := files.ReadFile(f)
-		if err != nil {
-			panic(fmt.Sprintf("graphset: %v", err))
+	for _, name := range []string{
+		Links, Mark, SIR, Rounds, List, Push, Send, Recall, Remember, Pick, Count, Split, LIF, Trace, Put, Take,
+		Izhikevich,
+	} {
+		if name == Izhikevich {
+			set.Head += fmt.Sprintf("#define PEAK %.1ff\n#define LOWEST %.1ff\n", float32(Peak), Lowest)
 		}
-		b.WriteString(strings.ReplaceAll(string(part), "#pragma once\n", ""))
+		set.Register(kernels.Source{
+			Name: name, File: strings.TrimPrefix(name, "graph_") + ".cu", MaxBlock: Block, WholeWarps: true,
+		}, "graph.cuh")
 	}
-	return b.String()
 }

@@ -11,17 +11,19 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // The names of the kernels.
 const (
-	// LifeRows makes the next generation of a grid that Chunked accepts, 16 cells at a time.
+	// LifeRows makes the next generation of a grid that Chunked accepts, 16 cells at a time. It reads the
+	// pages from, with the frame of each page in from_frames, and writes the pages to. The two share no
+	// page. periodic is 1 where the last row and column are neighbours of the first ones; else all cells
+	// outside are dead. If count is 1, the cells that are alive in the next generation are added to alive.
 	LifeRows = "grid_life_rows"
 	// LifeCells makes the next generation of any grid, cell by cell.
 	LifeCells = "grid_life_cells"
-	// Set writes cells.
+	// Set writes cells. ids are below the number of cells, and none is there twice.
 	Set = "grid_set"
 	// Get reads cells.
 	Get = "grid_get"
@@ -56,49 +58,20 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
+//go:generate go run ../internal/argsgen gridset Life=life_rows.cu,life_cells.cu Cells=set.cu,get.cu
 //go:generate go run ../internal/ptxgen gridset
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
-func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
-
-func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
-
 func init() {
-	add := func(name string, params ...device.Param) {
-		file := strings.TrimPrefix(name, "grid_") + ".cu"
-		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "gridset/" + file, Text: func() string { return text(file) },
-			MaxBlock: Block, WholeWarps: true,
-		})
+	set := kernels.Set{
+		Folder: "gridset", Files: files, Params: paramsOf,
+		Head: fmt.Sprintf("#define CHUNK %du\n#define BAND %du\n", Chunk, Band),
 	}
-	bytes := device.Param{Name: "page_bytes", Kind: device.KindUint64}
-	// A generation reads the pages from, with the frame of each page in from_frames, and writes the
-	// pages to. The two share no page. periodic is 1 where the last row and column are neighbours of
-	// the first ones; else all cells outside are dead. If count is 1, the cells that are alive in the
-	// next generation are added to alive.
-	for _, life := range []string{LifeRows, LifeCells} {
-		add(life, buffer("from"), buffer("from_frames"), buffer("to"), buffer("to_frames"), bytes, word("per"),
-			word("width"), word("height"), word("periodic"), word("count"), buffer("alive"))
+	for _, name := range []string{LifeRows, LifeCells, Set, Get} {
+		set.Register(kernels.Source{
+			Name: name, File: strings.TrimPrefix(name, "grid_") + ".cu", MaxBlock: Block, WholeWarps: true,
+		}, "grid.cuh")
 	}
-	// ids are below the number of cells, and no id is there twice in a launch of Set.
-	for _, cells := range []string{Set, Get} {
-		add(cells, buffer("pages"), buffer("frames"), bytes, word("per"), buffer("ids"), word("n"), buffer("values"))
-	}
-}
-
-// text returns the source of a kernel: the numbers, the common text and the file. A missing file is
-// a mistake in this package and panics at start.
-func text(file string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "#define CHUNK %du\n#define BAND %du\n", Chunk, Band)
-	for _, f := range []string{"grid.cuh", file} {
-		part, err := files.ReadFile(f)
-		if err != nil {
-			panic(fmt.Sprintf("gridset: %v", err))
-		}
-		b.WriteString(strings.ReplaceAll(string(part), "#pragma once\n", ""))
-	}
-	return b.String()
 }

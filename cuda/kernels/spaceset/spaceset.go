@@ -13,48 +13,73 @@ package spaceset
 
 import (
 	"embed"
-	"fmt"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // The names of the kernels.
+//
+// The first variable of a page is the states, a byte for each agent. From at on, each stride bytes, there
+// are dims positions, 2 or 3, and dims velocities behind them. An element of positions is the three words
+// of the position, of which the third is 0 in two dimensions, and the number of the agent. An element of
+// velocities is three words in units and a 0. Where moving is 0 there are no velocities.
+//
+// A step has in sorted the sorted list, with room for 3 more elements behind the last. Agents that are
+// near are in the reach bins on both sides on the first axis, and in the bin beside on the others. An axis
+// has more than twice as many. sx, sy and sz are the steps of a position in radii, rounded up so that no
+// agent is near that is not in those bins. positions, velocities and states get what the agents are after
+// the step, in the order of the sorted list. If count is 1, the agents in each state are added to tally.
 const (
-	// Place makes the first positions and velocities.
+	// Place makes the first positions of the agents from first on, up to end, and if most is not 0 random
+	// velocities up to most units on each axis.
 	Place = "space_place"
 	// Load makes a list of the agents in the pages.
 	Load = "space_load"
-	// Count counts the agents of each bin.
+	// Count counts the agents of each bin. ranks gets a number of each agent of the list in its bin.
+	// counts are 0 before.
 	Count = "space_count"
-	// Sum adds the counts of parts of the bins.
+	// Sum adds the counts of parts of the bins: part bins each, a multiple of 32.
 	Sum = "space_sum"
-	// Start turns counts into places in a sorted list.
+	// Start turns counts into places in a sorted list: starts gets the number of agents before each bin,
+	// and behind them the number of all. counts become 0.
 	Start = "space_start"
 	// Sort sorts a list by bins.
 	Sort = "space_sort"
-	// Boids makes a step of boids.
+	// Boids makes a step of boids. within is the square of the distance in radii below which boids
+	// separate, and inverse is 1 over it. cx, cy and cz are the cohesion in units for a step of a
+	// position, and separation is in units for 1/One. slowest and fastest are speeds in units, and mx, my
+	// and mz the steps of a position in a unit.
 	Boids = "space_boids"
-	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear up to as many others, the nearest.
+	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear the most others that are nearest,
+	// of those within a radius. Of agents at the same distance, the one with the smallest number comes
+	// first. The square of a distance is a float32.
 	Nearest8  = "space_nearest_8"
 	Nearest16 = "space_nearest_16"
 	Nearest32 = "space_nearest_32"
-	// Circles makes a step of circles.
+	// Circles makes a step of circles. mx, my and mz are the steps of a position for a force of 1/One.
 	Circles = "space_circles"
 	// Store writes a list of agents into the pages.
 	Store = "space_store"
-	// Dots counts the agents in each cell of a picture.
+	// Dots counts the agents in each cell of a picture. Cells are on the first two axes, in rows, of which
+	// the first is at the far end of the second axis. counts are added to. If living is 1, agents whose
+	// state is 0 are left out.
 	Dots = "space_dots"
-	// Flags marks the agents in a state.
+	// Flags makes flags 1 for the agents in a state, and 0 for others. Start turns them into places.
 	Flags = "space_flags"
-	// Gather makes a list of agents.
+	// Gather makes a list of the agents whose place differs from the next one.
 	Gather = "space_gather"
-	// Colony makes agents die and give birth.
+	// Colony makes agents die and give birth. birth, death and hunger are chances in 2^-32, of which the
+	// largest word is 1. An agent dies with the chance death + hunger for each agent that is near. Else,
+	// if fewer than room are near, it gives birth with the chance birth: births of it becomes 1, and
+	// children the place of the child, up to mx, my and mz steps away. Draws depend on the keys, the tick
+	// and the agent.
 	Colony = "space_colony"
-	// Slots lists the agents without a place in the colony.
+	// Slots lists the agents whose place differs from the next one.
 	Slots = "space_slots"
-	// Born makes agents of births.
+	// Born makes agents of births. births and empty are places that Start has made of births and of the
+	// agents of state 0. The child with number k becomes agent slots[k]. Where there is none, the word at
+	// lost of the group of the parent grows by 1, and group is the agents of one.
 	Born = "space_born"
 )
 
@@ -120,129 +145,32 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
+//go:generate go run ../internal/argsgen spaceset Pages=pages,frames,page_bytes,per,at,stride,dims Near=agents,nx,ny,nz,reach,periodic,starts,sx,sy,sz Steered=sorted,sorted_velocities,agents,nx,ny,nz,reach,periodic,starts,sx,sy,sz,within,inverse,cx,cy,cz,alignment,separation,slowest,fastest,mx,my,mz,positions,velocities,states,count,tally
 //go:generate go run ../internal/ptxgen spaceset
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
-// kinds are those of parameters by the ends of their names.
-var kinds = map[string]device.Kind{"*": device.KindBuffer, ":f": device.KindFloat32, ":l": device.KindUint64}
-
-// params returns parameters from their names: name* is a buffer, name:f a float32, name:l a uint64, and
-// another one a uint32.
-func params(names string) (all []device.Param) {
-	for _, text := range strings.Fields(names) {
-		p := device.Param{Name: text, Kind: device.KindUint32}
-		for suffix, kind := range kinds {
-			if name, ok := strings.CutSuffix(text, suffix); ok {
-				p = device.Param{Name: name, Kind: kind}
-			}
-		}
-		all = append(all, p)
-	}
-	return all
-}
-
-func add(name, names string) {
-	file := strings.TrimPrefix(name, "space_") + ".cu"
-	if strings.HasPrefix(name, nearest) {
-		file = "nearest.cu"
-	}
-	kernels.Register(kernels.Source{
-		Name: name, Params: params(names), File: "spaceset/" + file, Text: func() string { return text(name, file) },
-		MaxBlock:   Block,
-		WholeWarps: true,
-	})
-}
-
 func init() {
-	// The first variable of a page is the states, a byte for each agent. From at on, each stride bytes,
-	// there are dims positions, 2 or 3, and dims velocities behind them.
-	const pages = "pages* frames* page_bytes:l per at stride dims "
-	// Agents from first on, up to end, get random places and, if most is not 0, random velocities up to
-	// most units on each axis.
-	add(Place, pages+"first end most key0 key1")
-	// An element of positions is the three words of the position, of which the third is 0 in two
-	// dimensions, and the number of the agent. An element of velocities is three words in units and a 0.
-	// Where moving is 0 there are no velocities.
-	add(Load, pages+"agents moving positions* velocities*")
-	add(Store, pages+"agents moving positions* velocities* states*")
-	// Cells are on the first two axes, in rows, of which the first is at the far end of the second axis.
-	// counts are added to. If living is 1, agents whose state is 0 are left out.
-	add(Dots, pages+"agents living columns rows counts*")
-	// Flags become 1 for the agents in a state, and 0 for others. Start turns them into places.
-	add(Flags, pages+"agents state flags*")
-	// The agents whose place differs from the next one get an element of positions, or of slots, there.
-	add(Gather, pages+"agents places* positions*")
-	add(Slots, "agents places* slots*")
-	// birth, death and hunger are chances in 2^-32, of which the largest word is 1. An agent dies with the
-	// chance death + hunger for each agent that is near. Else, if fewer than room are near, it gives birth
-	// with the chance birth: births of it becomes 1, and children the place of the child, up to mx, my
-	// and mz steps away. Draws depend on the keys, the tick and the agent.
-	add(Colony, pages+"sorted* agents nx ny nz reach periodic starts* sx:f sy:f sz:f birth death hunger room mx my mz "+
-		"tick key0 key1 births* children*")
-	// births and empty are places that Start has made of births and of the agents of state 0. The child
-	// with number k becomes agent slots[k]. Where there is none, the word at lost of the group of the
-	// parent grows by 1, and group is the agents of one.
-	add(Born, pages+"agents births* empty* slots* children* lost group")
-	// ranks gets a number of each agent of the list in its bin. counts are 0 before.
-	add(Count, "positions* agents nx ny nz counts* ranks*")
-	// Sums are those of part bins each, of which part is a multiple of 32.
-	add(Sum, "counts* bins part sums*")
-	// starts gets the number of agents before each bin, and behind them that of all. counts become 0.
-	add(Start, "counts* bins part sums* starts*")
-	add(Sort, "positions* velocities* agents moving nx ny nz starts* ranks* sorted* sorted_velocities*")
-	// Agents that are near are in the reach bins on both sides on the first axis, and in the bin beside on
-	// the others. An axis has more than twice as many. sorted has room for 3 more elements behind the last.
-	// sx, sy and sz are the steps of a position in radii, rounded up so that no agent is near that is not
-	// in those bins. positions, velocities and states get what the agents are after the step, in the
-	// order of the sorted list. If count is 1, the agents in each state are added to tally.
-	const where = "agents nx ny nz reach periodic starts* sx:f sy:f sz:f "
-	// within is the square of the distance in radii below which boids separate, and inverse is 1 over it.
-	// cx, cy and cz are the cohesion in units for a step of a position, and separation is in units for
-	// 1/One. slowest and fastest are speeds in units, and mx, my and mz the steps of a position in a unit.
-	const boids = "sorted* sorted_velocities* " + where +
-		"within:f inverse:f cx:f cy:f cz:f alignment:f separation:f slowest:f fastest:f mx:f my:f mz:f " +
-		"positions* velocities* states* count tally*"
-	add(Boids, boids)
-	// An agent hears the most agents that are nearest, of those within a radius. Of agents at the same
-	// distance, the one with the smallest number comes first. The square of a distance is a float32.
+	set := kernels.Set{
+		Folder: "spaceset", Files: files, Params: paramsOf,
+		Head: "#define UNITS 4194304.0f\n#define UNIT 2.384185791015625e-7f\n",
+	}
+	add := func(s kernels.Source, before ...string) {
+		s.MaxBlock, s.WholeWarps = Block, true
+		set.Register(s, before...)
+	}
+	for _, name := range []string{Place, Load, Count, Sum, Start, Sort, Store, Dots, Flags, Gather, Slots, Born} {
+		add(kernels.Source{Name: name, File: strings.TrimPrefix(name, "space_") + ".cu"}, "space.cuh")
+	}
+	for _, name := range []string{Boids, Circles, Colony} {
+		add(kernels.Source{Name: name, File: strings.TrimPrefix(name, "space_") + ".cu"}, "space.cuh", "near.cuh")
+	}
 	for _, name := range []string{Nearest8, Nearest16, Nearest32} {
-		add(name, boids+" most")
+		add(kernels.Source{Name: name, File: "nearest.cu", Text: func() string {
+			shared, _, _ := strings.Cut(set.Text("space.cuh", "near.cuh", "boids.cu"), "extern") // before the kernel
+			text := shared + kernels.Set{Folder: "spaceset", Files: files}.Text("nearest.cu")
+			return strings.ReplaceAll(text, "MOST", strings.TrimPrefix(name, "space_nearest_"))
+		}})
 	}
-	// mx, my and mz are the steps of a position for a force of 1/One.
-	add(Circles, "sorted* "+where+"mx:f my:f mz:f positions* states* count tally*")
-}
-
-// nearest begins the names of the kernels of nearest.cu, and a number ends them.
-const nearest = "space_nearest_"
-
-// text returns the source of a kernel: the numbers, the common text and the file. A missing file is
-// a mistake in this package and panics at start.
-func text(name, file string) string {
-	var b strings.Builder
-	b.WriteString("#define UNITS 4194304.0f\n#define UNIT 2.384185791015625e-7f\n")
-	parts := []string{"space.cuh", file}
-	if name == Boids || name == Circles || name == Colony {
-		parts = []string{"space.cuh", "near.cuh", file}
-	}
-	most, near := strings.CutPrefix(name, nearest)
-	if near {
-		parts = []string{"space.cuh", "near.cuh", "boids.cu", file}
-	}
-	for _, f := range parts {
-		part, err := files.ReadFile(f)
-		if err != nil {
-			panic(fmt.Sprintf("spaceset: %v", err))
-		}
-		code := strings.ReplaceAll(string(part), "#pragma once\n", "")
-		if near && f == "boids.cu" { // what both share is before the kernel
-			code, _, _ = strings.Cut(code, "extern")
-		}
-		if near {
-			code = strings.ReplaceAll(code, "MOST", most)
-		}
-		b.WriteString(code)
-	}
-	return b.String()
 }

@@ -11,26 +11,41 @@ package swarmset
 import (
 	"embed"
 	"fmt"
-	"regexp"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // The names of the kernels.
+//
+// Kernels that read agents have the parameters of SwarmArgs: pages are frames of page_bytes each, frames
+// has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is the number of
+// agents of a page and votes the offset of their votes in it.
 const (
-	// Mark finds the pages of observations, and counts those that repeat an agent.
+	// Mark finds the pages of observations, and counts those that repeat an agent. seen has a bit for
+	// each of so many agents, and touched a word for each page and one more; all of them and scratch are
+	// zeros before the launch. touched and scratch are zeros after it.
 	Mark = "swarm_mark"
 	// Clear clears the bits that Mark has set.
 	Clear = "swarm_clear"
 	// Fold adds up the items of a level to those of the next.
 	Fold = "swarm_fold"
-	// Bids finds the best bid for each candidate in an election of a leader.
+	// Bids finds the best bid for each candidate in an election of a leader. The agents are those of count
+	// pages from number first on, of n agents of the shard. base is the id of the first of these in the
+	// swarm, key and salt are of a consensus.Draw, and incumbent is an agent of the shard or NoIncumbent.
+	// only is the vote byte of the one candidate whose voters bid; 0 for all candidates. board has the
+	// best bids of the launches so far, zeros at first, and scratch is kernels.AgentScratch words. Where
+	// its tally has no vote for a candidate, bids for it may be left out. A launch with publish 1 writes
+	// the result and clears the board; others write its sequence number alone.
 	Bids = "swarm_bids"
-	// Gather reads the votes and values of agents.
+	// Gather reads the votes and values of agents. values of each are width elements of the variable at
+	// offset first of a page, and behind them those of the one at offset second; both have stride
+	// elements of each agent, of bf16 or float32. Of an agent without a vote, or whose page is not there,
+	// the vote is 255.
 	Gather = "swarm_gather"
-	// Starts makes the tables of the nodes of a fusion by vote.
+	// Starts makes the tables of the nodes of a fusion by vote. A node is the agents that vote for a
+	// candidate. Its first place in the order is a multiple of RunRows. firsts has the tables of all
+	// levels, one behind the other.
 	Starts = "swarm_starts"
 )
 
@@ -38,7 +53,10 @@ const (
 // It must not be changed.
 var Widths = []int{1, 8, 16, 32}
 
-// Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width.
+// Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width. rows is
+// the offset of the variable with embeddings: one element of each agent of leaky, and of a gru the first
+// half of its elements. nodes has the first agent of each node and their number, or the first place in
+// order, which ordered says the content of. firsts is the table of level 0.
 func Runs(width int) string { return fmt.Sprint("swarm_runs_", width) }
 
 // Teams returns the name of the kernel that does the same for agents with consecutive ids and
@@ -58,10 +76,13 @@ func most(candidates int) int {
 // voteMost is the most candidates of the kernels of Votes and Order.
 var voteMost = []int{2, 6, kernels.AgentMostCandidates}
 
-// Votes returns the name of the kernel that counts the votes of tiles of agents.
+// Votes returns the name of the kernel that counts the votes of tiles of VoteTile agents. counts is
+// [candidates][tiles].
 func Votes(candidates int) string { return fmt.Sprint("swarm_votes_", most(candidates)) }
 
-// Order returns the name of the kernel that writes the agents of each vote in their order.
+// Order returns the name of the kernel that writes the agents of each vote in their order. before is what
+// Starts leaves of the counts. If embeddings is 1, order has not the agents but their embeddings, one
+// float32 of each at offset rows of a page.
 func Order(candidates int) string { return fmt.Sprint("swarm_order_", most(candidates)) }
 
 // What the order of Runs has.
@@ -127,118 +148,54 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
+//go:generate go run ../internal/argsgen swarmset Swarm=pages,page_bytes,frames,per,votes Level=nodes,firsts,count,sums,counts Tiled=n,candidates,tiles
 //go:generate go run ../internal/ptxgen swarmset
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
-func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
-
-func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
-
-// swarm is the first parameters of kernels that read agents. pages are frames of page_bytes each,
-// frames has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is
-// the number of agents of a page and votes the offset of their votes in it.
-var swarm = []device.Param{
-	buffer("pages"), {Name: "page_bytes", Kind: device.KindUint64}, buffer("frames"), word("per"), word("votes"),
-}
-
 func init() {
-	register := func(name, file string, code func() string, maxBlock int, wholeWarps bool, params []device.Param) {
-		kernels.Register(kernels.Source{
-			Name: name, Params: params, File: "swarmset/" + file, Text: code, MaxBlock: maxBlock,
-			WholeWarps: wholeWarps,
-		})
+	set := kernels.Set{Folder: "swarmset", Files: files, Params: paramsOf, Head: head()}
+	add := func(name string, maxBlock int, wholeWarps bool) {
+		set.Register(kernels.Source{
+			Name: name, File: strings.TrimPrefix(name, "swarm_") + ".cu", MaxBlock: maxBlock, WholeWarps: wholeWarps,
+		}, "swarm.cuh", "votes.cuh")
 	}
-	add := func(name string, maxBlock int, wholeWarps bool, params ...device.Param) {
-		file := strings.TrimPrefix(name, "swarm_") + ".cu"
-		register(name, file, func() string { return text(file) }, maxBlock, wholeWarps, params)
+	add(Mark, 256, false)
+	add(Clear, 256, false)
+	add(Fold, 256, true)
+	add(Gather, 256, false)
+	add(Starts, 1024, true)
+	// named adds the kernel of a file that gets a name, behind a definition.
+	named := func(name, file, define string, value int, wholeWarps bool) {
+		set.Register(kernels.Source{Name: name, File: file, MaxBlock: 256, WholeWarps: wholeWarps, Text: func() string {
+			return strings.ReplaceAll(fmt.Sprintf("#define %s %d\n%s", define, value,
+				set.Text("swarm.cuh", "votes.cuh", file)), "\nNAME(", "\n"+name+"(")
+		}})
 	}
-	// named returns the text of a file whose kernel gets a name, behind a definition.
-	named := func(name, file, define string, value int) func() string {
-		return func() string {
-			return strings.ReplaceAll(fmt.Sprintf("#define %s %d\n%s", define, value, text(file)), "\nNAME(",
-				"\n"+name+"(")
-		}
-	}
-	// seen has a bit for each of so many agents, and touched a word for each page and one more; all
-	// of them and scratch are zeros before the launch. touched and scratch are zeros after it.
-	add(Mark, 256, false, buffer("ids"), word("n"), word("agents"), word("per"), word("pages"), buffer("seen"),
-		buffer("touched"), buffer("scratch"), word("sequence"), buffer("result"))
-	add(Clear, 256, false, buffer("ids"), word("n"), word("agents"), buffer("seen"))
-	// rows is the offset of the variable with embeddings: one element of each agent of leaky, and of
-	// a gru the first half of its elements. nodes has the first agent of each node and their number,
-	// or the first place in order, which ordered says the content of. firsts is the table of level 0.
 	for _, width := range Widths {
-		register(Runs(width), "runs.cu", named(Runs(width), "runs.cu", "WIDTH", width), 256, false,
-			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
-				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
-		if width == 1 {
-			continue
+		named(Runs(width), "runs.cu", "WIDTH", width, false)
+		if width > 1 {
+			named(Teams(width), "teams.cu", "WIDTH", width, true)
 		}
-		register(Teams(width), "teams.cu", named(Teams(width), "teams.cu", "WIDTH", width), 256, true,
-			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("nodes"), buffer("firsts"),
-				word("count"), buffer("sums"), buffer("counts")))
 	}
-	add(Fold, 256, true, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
-		word("width"), buffer("sums"), buffer("counts"))
-	// values of each agent are width elements of the variable at offset first of a page, and behind
-	// them those of the one at offset second; both have stride elements of each agent, of bf16 or
-	// float32. Of an agent without a vote, or whose page is not there, the vote is 255.
-	add(Gather, 256, false, append(swarm[:len(swarm):len(swarm)], word("first"), word("second"), word("width"),
-		word("stride"), word("bf16"), buffer("ids"), word("n"), word("values"), buffer("out_votes"),
-		buffer("out"))...)
-	// The agents are those of count pages from number first on, of n agents of the shard. base is the
-	// id of the first of these in the swarm, key and salt are of a consensus.Draw, and incumbent is an
-	// agent of the shard or NoIncumbent. only is the vote byte of the one candidate whose voters bid; 0
-	// for all candidates. board has the best bids of the launches so far, zeros at first, and scratch is
-	// kernels.AgentScratch words. Where its tally has no vote for a candidate, bids for it may be left
-	// out. A launch with publish 1 writes the result and clears the board; others write its sequence
-	// number alone.
-	add(Bids, 256, true, append(swarm[:len(swarm):len(swarm)], word("first"), word("count"), word("n"), word("base"),
-		word("key"), word("salt"), word("incumbent"), word("candidates"), word("only"), word("publish"),
-		buffer("board"), buffer("scratch"), word("sequence"), buffer("result"))...)
-	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
-	// RunRows. firsts has the tables of all levels, one behind the other.
-	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),
-		buffer("firsts"), buffer("scratch"))
 	for _, most := range voteMost {
-		of := func(name, file string, params ...device.Param) {
-			register(name, file, named(name, file, "WORDS", most/2), 256, true,
-				append(swarm[:len(swarm):len(swarm)], params...))
-		}
-		// counts is [candidates][tiles], of tiles of VoteTile agents.
-		of(Votes(most), "votes.cu", word("n"), word("candidates"), word("tiles"), buffer("counts"))
-		// before is what Starts leaves of the counts. If embeddings is 1, order has not the agents but
-		// their embeddings, one float32 of each at offset rows of a page.
-		of(Order(most), "order.cu", word("rows"), word("embeddings"), word("n"), word("candidates"), word("tiles"),
-			buffer("before"), buffer("nodes"), buffer("order"))
+		named(Votes(most), "votes.cu", "WORDS", most/2, true)
+		named(Order(most), "order.cu", "WORDS", most/2, true)
 	}
+	bids := set
+	bids.Head += fmt.Sprintf("#define BIDS_SEQUENCE %d\n#define BIDS_RESULT %d\n#define BIDS_TALLY %d\n", BidsSequence,
+		BidsResult, BidsTally) + fmt.Sprintf("#define BIDS_BOARD %d\n#define AGENT_TALLY %d\n", BidsBoard,
+		kernels.AgentTally)
+	bids.Register(kernels.Source{Name: Bids, File: "bids.cu", MaxBlock: 256, WholeWarps: true}, "swarm.cuh",
+		"votes.cuh")
 }
 
-// pragma has no meaning in a text that all others were put into, and compilers say so.
-var pragma = regexp.MustCompile(`(?m)^#pragma once\n`)
-
-// text returns the source of a kernel: the numbers, the common texts and the file. A missing file is
-// a mistake in this package and panics at start.
-func text(file string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
-		kernels.AgentHostBit)
-	fmt.Fprintf(&b, "#define ORDERED_NOT %d\n#define ORDERED_EMBEDDINGS %d\n", OrderedNot, OrderedEmbeddings)
-	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_TOUCHED %d\n", MarkSequence,
-		MarkRepeated, MarkTouched)
-	if file == "bids.cu" {
-		fmt.Fprintf(&b, "#define BIDS_SEQUENCE %d\n#define BIDS_RESULT %d\n#define BIDS_TALLY %d\n", BidsSequence,
-			BidsResult, BidsTally)
-		fmt.Fprintf(&b, "#define BIDS_BOARD %d\n#define AGENT_TALLY %d\n", BidsBoard, kernels.AgentTally)
-	}
-	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {
-		part, err := files.ReadFile(f)
-		if err != nil {
-			panic(fmt.Sprintf("swarmset: %v", err))
-		}
-		b.WriteString(pragma.ReplaceAllString(string(part), ""))
-	}
-	return b.String()
+// head returns the numbers that Go and the kernels share.
+func head() string {
+	return fmt.Sprintf("#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
+		kernels.AgentHostBit) +
+		fmt.Sprintf("#define ORDERED_NOT %d\n#define ORDERED_EMBEDDINGS %d\n", OrderedNot, OrderedEmbeddings) +
+		fmt.Sprintf("#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_TOUCHED %d\n", MarkSequence,
+			MarkRepeated, MarkTouched)
 }

@@ -43,7 +43,7 @@ type OscillatorAgent struct {
 	Seen            uint32
 }
 
-// Outcome is what an observation of a group comes to, as kernels.ObserveParams has it.
+// Outcome is what an observation of a group comes to, as kernels.ObserveArgs has it.
 type Outcome struct {
 	Score            float32
 	Decision, Leader uint32

@@ -20,7 +20,9 @@ func TestComputeRoute(t *testing.T) {
 	var asked []string
 	var fails error
 	r := opened(t, fake, func(o *Options) {
-		o.Compute = func(_ context.Context, id string, in swarmclient.ComputeRequest) (*swarmclient.ComputeAnswer, error) {
+		o.Compute = func(
+			_ context.Context, id string, in swarmclient.ComputeRequest,
+		) (*swarmclient.ComputeAnswer, error) {
 			asked = append(asked, fmt.Sprintf("%s %.20s %d %d", id, in.Text, in.First, in.Groups))
 			group := 7
 			return &swarmclient.ComputeAnswer{By: swarms.ByGroup, Nodes: []swarmclient.ComputedNode{

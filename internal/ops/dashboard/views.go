@@ -74,7 +74,8 @@ var (
 	computeRoute = route{
 		method: http.MethodPost, path: "swarms/{name}/compute", name: "computeSwarm",
 		summary: "Folds expressions over the agents of a swarm where they are; it changes nothing.",
-		params:  []param{swarmName}, body: swarmclient.ComputeRequest{}, answer: swarmclient.ComputeAnswer{}, serve: (*Server).compute,
+		params:  []param{swarmName}, body: swarmclient.ComputeRequest{}, answer: swarmclient.ComputeAnswer{},
+		serve: (*Server).compute,
 	}
 	cellsParam = param{
 		name: "size", in: "query", kind: "integer", doc: "the view has at most size times size cells", initial: "256",

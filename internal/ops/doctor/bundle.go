@@ -84,7 +84,9 @@ func WriteBundle(ctx context.Context, out io.Writer, c BundleCluster, o BundleOp
 	}
 	b := &builder{
 		left: o.Max, files: map[string][]byte{},
-		manifest: BundleManifest{Format: BundleFormat, At: time.Now().UTC(), Version: o.Version, Missing: map[string]string{}},
+		manifest: BundleManifest{
+			Format: BundleFormat, At: time.Now().UTC(), Version: o.Version, Missing: map[string]string{},
+		},
 	}
 	facts := c.Facts(ctx)
 	agents := o.Agents

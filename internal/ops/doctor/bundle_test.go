@@ -120,7 +120,8 @@ func TestWrite(t *testing.T) {
 	}
 	// A limit leaves parts out, and says so.
 	out.Reset()
-	if m, err = WriteBundle(t.Context(), &out, c, BundleOptions{Lite: true, Max: 100}); err != nil || len(m.Missing) < 5 {
+	m, err = WriteBundle(t.Context(), &out, c, BundleOptions{Lite: true, Max: 100})
+	if err != nil || len(m.Missing) < 5 {
 		t.Errorf("%+v, %v, want many missing parts", m, err)
 	}
 }

@@ -30,7 +30,9 @@ func queued() *explain.JobFacts {
 		}},
 		Agents: []jobs.Agent{{Name: "a", Pool: jobs.PoolCPU, Kinds: []string{"k"}, State: "serving", Concurrency: 2}},
 		Servers: explain.Facts{Report: &telemetry.ServerReport{
-			Streams: []telemetry.ServerStream{{Name: "EXO_JOBS_CPU", Replicas: 3}, {Name: "KV_EXO_LEASES", Replicas: 3}},
+			Streams: []telemetry.ServerStream{
+				{Name: "EXO_JOBS_CPU", Replicas: 3}, {Name: "KV_EXO_LEASES", Replicas: 3},
+			},
 		}},
 	}
 }

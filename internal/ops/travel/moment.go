@@ -153,7 +153,7 @@ type ReplaySummary struct {
 	Unusual int64
 }
 
-// ReplaySummary returns a description of each variable, in the order of the layout. It reads the whole
+// Summary returns a description of each variable, in the order of the layout. It reads the whole
 // state at the first call.
 func (m *ReplayMoment) Summary() ([]ReplaySummary, error) {
 	m.once.Do(func() { m.summary, m.err = m.summarize() })

@@ -185,7 +185,9 @@ func TestSummary(t *testing.T) {
 		for i, v := range append(of, agents...) {
 			s := want[v.Name]
 			if s == nil {
-				s = &ReplaySummary{Name: v.Name, Group: i < len(of), Width: v.Width, Min: math.Inf(1), Max: math.Inf(-1)}
+				s = &ReplaySummary{
+					Name: v.Name, Group: i < len(of), Width: v.Width, Min: math.Inf(1), Max: math.Inf(-1),
+				}
 				want[v.Name] = s
 			}
 			s.add(v.Values)

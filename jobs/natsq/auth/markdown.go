@@ -12,29 +12,47 @@ const maxOthers = 4
 // markdownColumns bounds a line of Markdown.
 const markdownColumns = 118
 
-// Markdown returns the roles as a section of docs/operations.md: a line for each role, and a block
-// with its subjects. A test compares the section with the file, so the document cannot differ from
-// the roles.
+// pageHead is the head of docs/roles.md.
+const pageHead = `# Roles
+
+The subjects of each role of [accounts](operations.md#accounts-and-roles). This page is generated:
+` + "`go test ./jobs/natsq/auth -run TestDocument -update`. `FIXED` stands for any of the first streams, " +
+	"`FIXED-{A,B}` " + `for
+any of them but A and B, and a name such as ` + "`SET1`" + ` for any stream of that set:
+
+`
+
+// Markdown returns docs/roles.md: the names of streams, and for each role a line and a block with its
+// subjects. A test compares the page with the roles.
 func Markdown() string {
-	var b strings.Builder
-	b.WriteString("`FIXED` stands for any of these streams, and `FIXED-{A,B}` for any but A and B:\n\n")
-	writeSubjects(&b, "streams", fixed)
+	var f roleText
+	var roles strings.Builder
 	for _, r := range Roles() {
 		account := r.Account
 		if account == tenantPrefix {
 			account += "NAME"
 		}
-		text := fmt.Sprintf("**Role %s**, account `%s`, %s.", r.Name, account, r.Does)
+		text := fmt.Sprintf("**Role %s**, account `%s`.", r.Name, account)
+		for _, does := range strings.Split(r.Does, "; ") {
+			text += " " + strings.ToUpper(does[:1]) + does[1:] + "."
+		}
 		if r.Answers {
 			text += fmt.Sprintf(" It may answer each request once, within %v.", answerWithin)
 		}
-		b.WriteByte('\n')
-		writeLines(&b, "", strings.Fields(text))
-		b.WriteByte('\n')
-		writeSubjects(&b, "publish", folded(r.Publish))
-		writeSubjects(&b, "but not", folded(r.Deny))
-		writeSubjects(&b, "subscribe", folded(r.Subscribe))
+		roles.WriteByte('\n')
+		writeLines(&roles, "", strings.Fields(text))
+		roles.WriteByte('\n')
+		writeSubjects(&roles, "publish", f.folded(r.Publish))
+		writeSubjects(&roles, "but not", f.folded(r.Deny))
+		writeSubjects(&roles, "subscribe", f.folded(r.Subscribe))
 	}
+	var b strings.Builder
+	b.WriteString(pageHead)
+	writeSubjects(&b, "FIXED", fixed)
+	for i, set := range f.sets {
+		writeSubjects(&b, setName(i), set)
+	}
+	b.WriteString(roles.String())
 	return strings.ReplaceAll(b.String(), "{{name()}}", "USER")
 }
 
@@ -60,10 +78,14 @@ func writeLines(b *strings.Builder, head string, words []string) {
 	b.WriteString(line + "\n")
 }
 
-// folded joins consecutive subjects that differ only in the name of a fixed stream, if that is
-// shorter. The result has FIXED in the place of the name, or FIXED-{A,B} if the names A and B are
-// missing.
-func folded(subjects []string) []string {
+// A roleText shortens lists of subjects. sets are the sets of streams that it has named, in the order of
+// their first use.
+type roleText struct{ sets [][]string }
+
+// folded joins consecutive subjects that differ only in the name of a fixed stream. The result has
+// FIXED in the place of the name, FIXED-{A,B} if only the names A and B are missing, or the name of a
+// set.
+func (f *roleText) folded(subjects []string) []string {
 	var out []string
 	for len(subjects) > 0 {
 		pattern, _ := patternOf(subjects[0])
@@ -77,9 +99,9 @@ func folded(subjects []string) []string {
 			names = append(names, name)
 		}
 		var others []string
-		for _, f := range fixed {
-			if !slices.Contains(names, f) {
-				others = append(others, f)
+		for _, s := range fixed {
+			if !slices.Contains(names, s) {
+				others = append(others, s)
 			}
 		}
 		switch {
@@ -87,6 +109,8 @@ func folded(subjects []string) []string {
 			out = append(out, pattern)
 		case len(names) > len(others) && len(others) <= maxOthers:
 			out = append(out, strings.Replace(pattern, "FIXED", "FIXED-{"+strings.Join(others, ",")+"}", 1))
+		case len(names) > 1:
+			out = append(out, strings.Replace(pattern, "FIXED", f.set(names), 1))
 		default:
 			n = max(n, 1)
 			out = append(out, subjects[:n]...)
@@ -95,6 +119,18 @@ func folded(subjects []string) []string {
 	}
 	return out
 }
+
+// set returns the name of a set of streams.
+func (f *roleText) set(streams []string) string {
+	i := slices.IndexFunc(f.sets, func(s []string) bool { return slices.Equal(s, streams) })
+	if i < 0 {
+		i = len(f.sets)
+		f.sets = append(f.sets, streams)
+	}
+	return setName(i)
+}
+
+func setName(i int) string { return fmt.Sprintf("SET%d", i+1) }
 
 // patternOf replaces the token of a subject that names a fixed stream by FIXED, and returns the
 // name, or "" if there is none.

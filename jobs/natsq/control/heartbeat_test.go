@@ -132,7 +132,8 @@ func TestKeeperLoop(t *testing.T) {
 	c := connect(t)
 	msgs, replies := deliveries(t, c, 1)
 	asked := make(chan struct{}, 1000)
-	k := StartKeeper(5*time.Millisecond, func() error { asked <- struct{}{}; return nil }, slog.New(slog.DiscardHandler))
+	healthy := func() error { asked <- struct{}{}; return nil }
+	k := StartKeeper(5*time.Millisecond, healthy, slog.New(slog.DiscardHandler))
 	k.Add(msgs[0])
 	for range 3 {
 		select {

@@ -125,8 +125,9 @@ func StartLimiter(ctx context.Context, c *natsconn.Conn, o LimiterOptions) (*Lim
 // newLimiter returns a limiter whose loop does not run.
 func newLimiter(c *natsconn.Conn, o LimiterOptions) *Limiter {
 	return &Limiter{
-		LimiterOptions: o, conn: c, id: natsconn.NewID(), tenants: map[string]*tenant{}, tenantOf: map[*nats.Msg]string{},
-		clock: serverClock{start: time.Now()}, wake: make(chan struct{}, 1), stop: func() {},
+		LimiterOptions: o, conn: c, id: natsconn.NewID(), tenants: map[string]*tenant{},
+		tenantOf: map[*nats.Msg]string{},
+		clock:    serverClock{start: time.Now()}, wake: make(chan struct{}, 1), stop: func() {},
 	}
 }
 

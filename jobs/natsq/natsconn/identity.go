@@ -94,7 +94,7 @@ func (i identity) cure() string {
 	if i.name == "" {
 		return "use one with more rights"
 	}
-	return "use a login of another role (exoswarm auth list; docs/operations.md says who may do what)"
+	return "use a login of another role (exoswarm auth list; docs/roles.md says who may do what)"
 }
 
 // renewal says how to get in again.

@@ -33,7 +33,8 @@ func TestPullFull(t *testing.T) {
 	})
 	p := natsconn.NewPuller(c.NC, nil)
 	defer p.Close()
-	if _, err := p.Pull(ctx, s.Stream(), "none", natsconn.PullRequest{Messages: 1}); !errors.Is(err, natsconn.ErrNoConsumer) {
+	_, err := p.Pull(ctx, s.Stream(), "none", natsconn.PullRequest{Messages: 1})
+	if !errors.Is(err, natsconn.ErrNoConsumer) {
 		t.Fatalf("a consumer that does not exist: %v", err)
 	}
 	for i := range 6 {

@@ -37,7 +37,9 @@ func connect(t testing.TB) parts {
 	}
 	t.Cleanup(c.Close)
 	p := parts{conn: c, results: queue.NewResults(c)}
-	p.DeadLetters = queue.NewDeadLetters(c, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+	p.DeadLetters = queue.NewDeadLetters(c, func(
+		ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64,
+	) error {
 		return p.queue.Resubmit(ctx, d, j, forgiven)
 	})
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return p.queue.Known(ctx, job) })

@@ -101,7 +101,8 @@ func (d *Mover) Run(ctx context.Context) {
 		}
 		for {
 			// It waits at the server, which finds a message then that it does not count as pending.
-			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, natsconn.PullRequest{Messages: 64, Wait: natsconn.ReadWait})
+			msgs, err := p.Pull(ctx, wire.SchedStream, promoter,
+				natsconn.PullRequest{Messages: 64, Wait: natsconn.ReadWait})
 			known = known && !errors.Is(err, natsconn.ErrNoConsumer)
 			for _, m := range msgs {
 				d.move(context.WithoutCancel(ctx), m)

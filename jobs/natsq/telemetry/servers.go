@@ -73,7 +73,7 @@ type Servers struct{ conn *natsconn.Conn }
 // NewServers returns the servers that a connection reaches. The connection stays the caller's.
 func NewServers(c *natsconn.Conn) *Servers { return &Servers{c} }
 
-// ServerReport asks the servers: one message for the account, one for the time of a message, and one for
+// Report asks the servers: one message for the account, one for the time of a message, and one for
 // each 256 streams.
 func (s *Servers) Report(ctx context.Context) (*ServerReport, error) {
 	nc := s.conn.NC

@@ -87,10 +87,11 @@ func TestLearningFindsIncidents(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	if _, err := evaluation.NewCellDetector(evaluation.CellOptions{Cell: "no-cell"}); !errors.Is(err, evaluation.ErrCell) {
+	_, err := evaluation.NewCellDetector(evaluation.CellOptions{Cell: "no-cell"})
+	if !errors.Is(err, evaluation.ErrCell) {
 		t.Error(err)
 	}
-	_, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: map[string]float64{"no-parameter": 1}})
+	_, err = evaluation.NewCellDetector(evaluation.CellOptions{Values: map[string]float64{"no-parameter": 1}})
 	if !errors.Is(err, cells.ErrParameter) {
 		t.Error(err)
 	}

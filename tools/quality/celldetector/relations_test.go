@@ -86,7 +86,8 @@ func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[str
 				}
 			}
 			for _, row := range alarms {
-				if row >= probation && !slices.ContainsFunc(s.Windows, func(w quality.Window) bool { return in(w, row) }) {
+				inside := func(w quality.Window) bool { return in(w, row) }
+				if row >= probation && !slices.ContainsFunc(s.Windows, inside) {
 					one.outside++
 				}
 			}

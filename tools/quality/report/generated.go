@@ -29,38 +29,39 @@ func (m *measurement) generated() ([]block, error) {
 	if err != nil {
 		return nil, err
 	}
-	sets := []struct {
-		name   string
-		series []labelled.Series
-	}{{"families to choose on", usual}}
+	sets := [][]labelled.Series{usual}
 	if !m.o.choose {
 		held, err := labelled.Of(m.o.seed, true, m.o.each)
 		if err != nil {
 			return nil, err
 		}
-		sets = append(sets, struct {
-			name   string
-			series []labelled.Series
-		}{"families held back", held})
+		sets = append(sets, held)
 	}
 	detectors := append([]*detector{m.own, m.off, m.half}, m.others...)
 	detectors = append(detectors, guess())
-	t := newTable("detector", "series", "VUS-PR", "range F1", fmt.Sprintf("found at %g outside in 1,000 rows", asked),
-		"found by its own alarms", "outside, in 1,000 rows")
+	t := newTable("detector", "VUS-PR: families to choose on; held back", "range F1",
+		fmt.Sprintf("found at %g outside in 1,000 rows", asked), "found by its own alarms", "outside, in 1,000 rows")
 	var all [][]result // by detector, of all sets
 	curves := []line{}
 	for _, d := range detectors {
 		var of []result
+		cells := make([][]string, 5)
 		for _, set := range sets {
-			results, err := m.run(d, set.series)
+			results, err := m.run(d, set)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", d.name, err)
 			}
 			of = append(of, results...)
 			s := summarise(results)
-			t.row(d.name, fmt.Sprintf("%s, %d", set.name, len(results)), f3(s.vus), f3(s.f1), percent(s.at, s.windows),
-				s.own(), s.outside())
+			for i, cell := range []string{f3(s.vus), f3(s.f1), percent(s.at, s.windows), s.own(), s.outside()} {
+				cells[i] = append(cells[i], cell)
+			}
 		}
+		row := []string{d.name}
+		for _, cell := range cells {
+			row = append(row, strings.Join(cell, "; "))
+		}
+		t.row(row...)
 		all = append(all, of)
 		curves = append(curves, line{d.name, curve(of)})
 	}

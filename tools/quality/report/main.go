@@ -119,9 +119,12 @@ func report(ctx context.Context, o *options, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	filled, err := fill(string(text), blocks)
+	filled, rest, err := fill(string(text), blocks)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.doc, err)
+	}
+	for _, b := range rest {
+		fmt.Fprintf(out, "## %s\n\n%s\n", b.name, b.text)
 	}
 	return os.WriteFile(o.doc, []byte(filled), 0o644)
 }
@@ -129,21 +132,25 @@ func report(ctx context.Context, o *options, out, progress io.Writer) error {
 // block is a text with a place in the document: between the comments "NAME" and "end of NAME".
 type block struct{ name, text string }
 
-// errPlace is a block without a place in the document.
-var errPlace = errors.New("no place for a block")
+// errPlace is a place of the document without an end.
+var errPlace = errors.New("the place of a block has no end")
 
-// fill replaces the text of every block.
-func fill(doc string, blocks []block) (string, error) {
+// fill replaces the text of every block that has a place, and returns the other blocks.
+func fill(doc string, blocks []block) (filled string, rest []block, err error) {
 	for _, b := range blocks {
 		from, to := "<!-- "+b.name+" -->\n", "<!-- end of "+b.name+" -->"
-		before, rest, ok := strings.Cut(doc, from)
-		_, after, closed := strings.Cut(rest, to)
-		if !ok || !closed {
-			return "", fmt.Errorf("%w: %q", errPlace, b.name)
+		before, behind, ok := strings.Cut(doc, from)
+		if !ok {
+			rest = append(rest, b)
+			continue
+		}
+		_, after, closed := strings.Cut(behind, to)
+		if !closed {
+			return "", nil, fmt.Errorf("%w: %q", errPlace, b.name)
 		}
 		doc = before + from + b.text + to + after
 	}
-	return doc, nil
+	return doc, rest, nil
 }
 
 // table is a Markdown table.

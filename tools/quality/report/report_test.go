@@ -98,14 +98,14 @@ func TestByAlarms(t *testing.T) {
 
 func TestFill(t *testing.T) {
 	doc := "a\n<!-- one -->\nold\n<!-- end of one -->\nb\n"
-	got, err := fill(doc, []block{{"one", "new\n"}})
+	got, rest, err := fill(doc, []block{{"one", "new\n"}, {"two", "other\n"}})
 	if want := "a\n<!-- one -->\nnew\n<!-- end of one -->\nb\n"; err != nil || got != want {
 		t.Errorf("%q, want %q: %v", got, want, err)
 	}
-	if _, err := fill(doc, []block{{"two", ""}}); !errors.Is(err, errPlace) {
-		t.Error(err)
+	if len(rest) != 1 || rest[0].text != "other\n" {
+		t.Errorf("blocks without a place: %v, want two", rest)
 	}
-	if _, err := fill("<!-- one -->\n", []block{{"one", ""}}); !errors.Is(err, errPlace) {
+	if _, _, err := fill("<!-- one -->\n", []block{{"one", ""}}); !errors.Is(err, errPlace) {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/exoswarm/exoswarm/internal/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
@@ -37,8 +38,8 @@ func (m *measurement) streams() ([]block, error) {
 	if m.o.choose {
 		halves = halves[1:2]
 	}
-	t := newTable("detector", "streams", "standard", "few false alarms", "few misses",
-		"standard, threshold of the other half")
+	t := newTable("detector", "standard: all; first half; second half", "few false alarms", "few misses",
+		"standard of each half, threshold of the other")
 	groups, err := m.variants()
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (m *measurement) streams() ([]block, error) {
 			}
 		}
 		scoresOf[g.name] = scores[0]
-		if err := g.rows(t, halves, scores); err != nil {
+		if err := g.row(t, halves, scores); err != nil {
 			return nil, err
 		}
 	}
@@ -149,13 +150,14 @@ type group struct {
 	detectors []*detector
 }
 
-// rows adds a row of the table for each half; scores are those of its detectors on the streams of
-// the first one, which has all streams.
-func (g *group) rows(t *table, halves []half, scores [][][]float32) error {
+// row adds a row of the table, whose cells have a value for each half; scores are those of its
+// detectors on the streams of the first one, which has all streams.
+func (g *group) row(t *table, halves []half, scores [][][]float32) error {
 	all := halves[0].streams
-	for k, h := range halves {
-		cells := []string{g.name, h.name}
-		for _, p := range []quality.Profile{quality.Standard, quality.RewardLowFP, quality.RewardLowFN} {
+	cells := []string{g.name}
+	for _, p := range []quality.Profile{quality.Standard, quality.RewardLowFP, quality.RewardLowFN} {
+		var cell []string
+		for _, h := range halves {
 			var values []float64
 			for _, of := range scores {
 				r, err := quality.NABScore(p, h.streams, pick(all, of, h.streams))
@@ -164,22 +166,23 @@ func (g *group) rows(t *table, halves []half, scores [][][]float32) error {
 				}
 				values = append(values, r.Score)
 			}
-			cells = append(cells, spread(values, g.random))
+			cell = append(cell, spread(values, g.random))
 		}
-		if k == 0 {
-			t.row(append(cells, "-")...)
-			continue
-		}
+		cells = append(cells, strings.Join(cell, "; "))
+	}
+	var cell []string
+	for k, h := range halves[1:] {
 		var values []float64
 		for _, of := range scores {
-			r, err := crossed(all, of, h.streams, halves[3-k].streams)
+			r, err := crossed(all, of, h.streams, halves[2-k].streams)
 			if err != nil {
 				return err
 			}
 			values = append(values, r.Score)
 		}
-		t.row(append(cells, spread(values, g.random))...)
+		cell = append(cell, spread(values, g.random))
 	}
+	t.row(append(cells, strings.Join(cell, "; "))...)
 	return nil
 }
 

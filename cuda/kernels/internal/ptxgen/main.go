@@ -1,7 +1,8 @@
 // Command ptxgen compiles every kernel of one package of kernels to PTX with nvcc and writes the
-// archive ptx.tar.zst, for machines without NVRTC. Its argument is the folder of the package below
-// cuda/kernels; without one it is cuda/kernels itself. Run it through go generate
-// ./cuda/kernels/... after a kernel has changed; a test fails until that is done.
+// archive ptx.tar.zst, for machines without NVRTC. It keeps what is of the present sources. Its
+// argument is the folder of the package below cuda/kernels; without one it is cuda/kernels itself. Run
+// it through go generate ./cuda/kernels/... after a kernel has changed; a test fails until that is
+// done.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -43,6 +45,11 @@ func generate(folder, file string) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
+	before, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var old kernels.Archive
 	var out bytes.Buffer
 	z, err := zstd.NewWriter(&out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(16<<20))
@@ -55,9 +62,12 @@ func generate(folder, file string) error {
 		if path.Dir(src.File) != folder {
 			continue
 		}
-		text, err := compile(tmp, src)
-		if err != nil {
-			return err
+		kept, _ := old.PTX(string(before), name)
+		text := []byte(kept)
+		if head, _, _ := strings.Cut(kept, "\n"); head != kernels.PTXHeader(src) {
+			if text, err = compile(tmp, src); err != nil {
+				return err
+			}
 		}
 		if err := w.WriteHeader(&tar.Header{Name: name + ".ptx", Mode: 0o644, Size: int64(len(text))}); err != nil {
 			return err

@@ -1,0 +1,83 @@
+package launches
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// Texts is a comparison of the CUDA text of kernels, compiled for the processor, with their twins.
+type Texts struct {
+	Kernels []string
+	// Random returns a random launch over about n elements, and Size a random n.
+	Random func(r *rand.Rand, kernel string, n int) *Arrays
+	Size   func(r *rand.Rand) int
+	Count  int    // launches of each kernel
+	Shims  string // functions of CUDA that emulate_tally.cpp lacks
+}
+
+// Test checks that the kernels leave in memory what their twins leave, for random launches in random
+// shapes. It checks five of the kernels where long tests do not run.
+func (c Texts) Test(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	ref := fixture.Reference(t)
+	// The compiler takes about a second for each, which is minutes on a busy machine.
+	for _, kernel := range testlong.Few(c.Kernels, 5) {
+		t.Run(kernel, func(t *testing.T) {
+			source, _ := kernels.Lookup(kernel)
+			source.Code = c.Shims + source.Code
+			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
+				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+			r := rand.New(rand.NewPCG(33, 34))
+			for range c.Count {
+				n := c.Size(r)
+				a := c.Random(r, kernel, n)
+				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
+				got, err := Emulate(t, program, a.Params, threads, blocks)
+				if err != nil {
+					t.Fatalf("%d elements, %d threads, %d blocks: %v", n, threads, blocks, err)
+				}
+				for i, want := range On(t, ref, kernel, a.Params) {
+					if want != nil && !bytes.Equal(got[i], want) {
+						t.Fatalf("%d elements, %d threads, %d blocks: %s differs from the twin's", n, threads,
+							blocks, source.Params[i].Name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Emulate runs a program of package emulation with a launch, and returns the memory of each parameter
+// after it.
+func Emulate(t testing.TB, program string, params []Param, threads, blocks int) ([][]byte, error) {
+	t.Helper()
+	converted := make([]emulation.Param, len(params))
+	for i, p := range params {
+		converted[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
+	}
+	return emulation.Launch(t, program, converted, threads, blocks)
+}
+
+// Compare returns an error that names the first parameter whose memory is not the wanted one.
+func Compare(kernel string, after [][]byte, params []Param) error {
+	source, _ := kernels.Lookup(kernel)
+	for i, p := range params {
+		for k, want := range p.Want {
+			if after[i][k] != want {
+				return fmt.Errorf("%s: byte %d of %d is %#x, want %#x", source.Params[i].Name, k, len(p.Want),
+					after[i][k], want)
+			}
+		}
+	}
+	return nil
+}
