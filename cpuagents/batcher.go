@@ -11,12 +11,11 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -26,11 +25,6 @@ import (
 // open file. The bound is for one job.
 const maxOpen = 256
 
-// maxBatchBytes bounds a batch, so that it and its answer stay below 1 MiB each, which a NATS
-// server accepts by default. An answer has up to 64 bytes per row more than its batch, and 4 bytes
-// per row and candidate.
-const maxBatchBytes = 480 << 10
-
 // batcher turns rows into batches. The rows of a batch depend on the sources and the specification
 // alone, so another attempt of the job makes the same batches. One goroutine uses it.
 type batcher struct {
@@ -39,8 +33,7 @@ type batcher struct {
 	first   *rows.Reject // the first of them
 	bad     uint64       // number of rejects
 
-	obs    batch.Observations
-	bytes  int
+	batch  *feed.Batch
 	number uint64 // of the batch being filled
 	rows   uint64
 	placed []uint32         // groups in the swarm of the rows of the batch, if entities lose theirs
@@ -68,7 +61,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
 	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1, open: map[int]*reading{}}
-	f.obs.Width = len(s.spec.Columns.Features)
+	f.batch = s.newBatch()
 	if s.entities != nil {
 		f.local = rows.NewLocalTimes(s.spec.Columns)
 		f.keys = statelog.NewKeys(s.log(statelog.KeyShard, swarms.In))
@@ -90,7 +83,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		return err
 	}
 	s.inputEnded(f.number - 1)
-	if !slices.ContainsFunc(s.shards, func(k *runlog.Log) bool { return !k.Ended }) {
+	if !slices.ContainsFunc(s.shards, func(k *shardLog) bool { return !k.Ended }) {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {
@@ -144,8 +137,8 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 		switch {
 		case f.s.evict != nil:
 			err = f.s.evict.store(ctx, f.keys)
-		case f.keys.Stored() < f.s.entities.len():
-			err = f.assignKeys(ctx, f.s.entities.from(f.keys.Stored()))
+		case f.keys.Stored() < f.s.entities.Len():
+			err = f.s.numbers().StoreKeys(ctx, f.keys, f.s.entities.Fresh(f.keys.Stored()), nil)
 		default:
 			return nil
 		}
@@ -159,20 +152,6 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// assignKeys appends keys to the dictionary. Those of a swarm with several shards have groups that do
-// not follow one another.
-func (f *batcher) assignKeys(ctx context.Context, keys []string) error {
-	if len(f.s.shards) == 1 {
-		return f.keys.Store(ctx, keys, nil)
-	}
-	first := f.keys.Stored()
-	all := make([]statelog.Assignment, len(keys))
-	for i, key := range keys {
-		all[i] = statelog.Assignment{Group: f.s.record.EntityGroup(first + i), Key: key}
-	}
-	return f.keys.Assign(ctx, all, 0, nil)
 }
 
 // all reads all series. Those of a job with a key are read in an order in which the rows of an
@@ -287,7 +266,7 @@ func (f *batcher) begin(work, waiting context.Context, i int) (rows.Reader, erro
 		if f.s.entities == nil {
 			return open(work)
 		}
-		return files.Ahead(work, open, f.s.entities.warm)
+		return files.Ahead(work, open, f.s.entities.Warm)
 	}
 	return from.OpenRemote(waiting, f.s.log(f.s.journalShard(i), swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
@@ -352,17 +331,7 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 			f.s.early++
 		}
 		f.rows++
-		o := &f.obs
-		o.Group = append(o.Group, uint32(group))
-		o.Row = append(o.Row, row.Number)
-		o.Time = append(o.Time, row.Time)
-		o.Read = append(o.Read, time.Now().UnixNano())
-		o.Features = append(o.Features, row.Features...)
-		o.Timestamp = append(o.Timestamp, row.Timestamp)
-		o.Value = append(o.Value, row.Values...)
-		// Fixed columns of both the batch and its answer are below 128 bytes a row.
-		f.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
-		if o.Len() >= f.s.spec.BatchRows || f.bytes >= maxBatchBytes {
+		if f.batch.Add(group, &row, time.Now()) {
 			if err := f.flush(work); err != nil {
 				return false, err
 			}
@@ -375,7 +344,7 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 // in the summary. Groups are given in the order in which keys come, which is that of the input, so
 // every attempt gives the same.
 func (f *batcher) entity(row *rows.Row, place int) (group int, rejected *rows.Reject, err error) {
-	group, isNew, full, err := f.s.entities.add(row.Key)
+	group, isNew, full, err := f.s.entities.Add(row.Key)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -458,20 +427,19 @@ func (f *batcher) flush(work context.Context) error {
 			return err
 		}
 	}
-	if f.obs.Len() == 0 {
+	if f.batch.Len() == 0 {
 		return nil
 	}
 	number := f.number
 	f.number++
-	plan := f.s.plan(number, &f.obs, f.placed)
+	plan := f.s.plan(number, f.batch, f.placed)
 	f.placed = f.placed[:0]
 	f.s.reached(number)
-	f.s.countRows(&f.obs, plan)
-	o := outgoing{number: number, obs: f.obs, plan: plan, missing: f.s.missing(number, plan)}
-	f.bytes = 0
+	f.s.countRows(f.batch, plan)
+	o := outgoing{number: number, batch: f.batch, plan: plan, missing: f.s.missing(number, plan)}
 	if f.sender != nil {
 		var err error
-		f.obs, err = f.sender.add(o)
+		f.batch, err = f.sender.add(o)
 		return err
 	}
 	if o.missing {
@@ -482,16 +450,21 @@ func (f *batcher) flush(work context.Context) error {
 	if err := f.send(work, o); err != nil {
 		return err
 	}
-	f.obs.Reset()
+	f.batch.Reset()
 	return nil
 }
 
-// wait returns when fewer than window batches before this one are unanswered. This bounds the
+// newBatch returns an empty batch.
+func (s *stream) newBatch() *feed.Batch {
+	return feed.NewBatch(len(s.spec.Columns.Features), s.spec.BatchRows)
+}
+
+// wait returns when fewer than feed.Unanswered batches before this one are unanswered. This bounds the
 // memory of the swarm's log reader and the time between a row and its decision.
 func (f *batcher) wait(work context.Context, number uint64) error {
 	for {
 		f.s.mu.Lock()
-		ready := number <= f.s.decided+window
+		ready := number <= f.s.decided+feed.Unanswered
 		f.s.mu.Unlock()
 		if ready {
 			return nil

@@ -3,12 +3,9 @@ package cpuagents
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -154,13 +151,9 @@ func (s *stream) entry(
 	case swarms.EntryEnd:
 		return m.ended(e)
 	case swarms.EntryRejected:
-		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
-		if err := json.Unmarshal(e.Data, failure); err != nil {
-			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
-		}
-		asked, err := runlog.Asked(ctx, s.shards[m.shard].In, e.Ref)
-		if err != nil || !asked {
-			return false, cmp.Or(err, error(failure))
+		failure, asks, err := refusal(ctx, s.spec.Name, s.shards[m.shard].In, e)
+		if err != nil || !asks {
+			return false, cmp.Or(err, failure)
 		}
 		s.refused = failure
 		return false, nil

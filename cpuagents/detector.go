@@ -6,24 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
-	"github.com/exoswarm/exoswarm/cpuagents/eviction"
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // KindDetector is the kind of job that feeds sources without end through a swarm that lasts. A job
@@ -87,8 +80,8 @@ func (s *DetectorSpec) Check() error {
 		}
 	}
 	switch {
-	case s.BatchRows < 0 || s.BatchRows > defaultBatchRows:
-		return bad("batch_rows %d: use 1 to %d", s.BatchRows, defaultBatchRows)
+	case s.BatchRows < 0 || s.BatchRows > batch.MaxRows:
+		return bad("batch_rows %d: use 1 to %d", s.BatchRows, batch.MaxRows)
 	case len(s.Candidates) == 0 || len(s.Columns.Features) == 0:
 		return bad("candidates and columns.features must not be empty")
 	case len(s.Sources) == 0 || len(s.Sources) > maxRemote:
@@ -144,40 +137,10 @@ type DetectorProgress struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// detection is one job of a detector. The goroutine of feed reads the sources, and that of collect
-// sends decisions to the sinks. stream.mu guards the fields from progress on.
-type detection struct {
+// detectorJob is one job of a detector.
+type detectorJob struct {
 	*stream
-	spec  DetectorSpec
-	state *commitlog.State
-	log   *jobLogger
-
-	// Of the goroutine that feeds.
-	obs     batch.Observations
-	bytes   int
-	next    commitlog.Mark // the state behind the rows that were read
-	dirty   bool           // next has more than the last mark
-	readers []*source.LastingReader
-	trimmed uint64             // marks at the last trim of the journals
-	evict   *eviction.Eviction // nil if entities keep their groups
-	// settled are by shard entries of the logs of the swarm. The answers up to them may have states
-	// that are not stored yet; nil when they are.
-	settled []uint64
-	looked  time.Time // for a later attempt
-
-	rejected string // place and reason of the last rejected row
-
-	now     DetectorProgress
-	hist    *hdrhistogram.Histogram // microseconds
-	counted uint64                  // the place of the last answer that is counted
-	reached uint64                  // the place of the last answer that the sinks have taken
-	due     []uint64                // by shard: the last entry that this attempt has appended
-
-	rowsReported uint64          // at the last report
-	summaries    *explainlog.Log // of the goroutine that collects; nil without explanations
-	answers      *commitlog.Answers
-	answered     []*statelog.Answered // by shard: the entries whose decisions the sinks have taken
-	agents       uint64               // of a group
+	spec DetectorSpec
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -188,21 +151,12 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 		return nil, err
 	}
 	s = s.of(job)
-	d := &detection{
-		stream: &stream{Streamer: s, id: job.ID, progress: progress, resumes: true},
-		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
-		log:    newJobLogger(jobs.Logger(ctx)),
-	}
+	d := &detectorJob{stream: &stream{Streamer: s, id: job.ID, progress: progress, resumes: true}}
 	// A job that is asked to finish before it has begun does so in order: the sinks get what an
 	// earlier attempt has left.
-	setup, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	setup, cancel := unfinished(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
-			cancel(cause)
-		}
-	})()
-	err := d.attempt(ctx, setup, job)
+	result, err := d.attempt(ctx, setup, job)
 	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped
 	// between two batches ends without an error: the job is done only by ErrFinish or by the end of
 	// its sources.
@@ -214,24 +168,21 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	result := d.now
-	return &result, nil
+	return result, nil
 }
 
-// attempt executes the job. Mistakes are found before the swarm is made. ctx is that of setup,
-// which a request to finish does not end; whole is that of the job.
-func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
+// attempt executes the job. Mistakes are found before the swarm is made. ctx is the context of setup,
+// which a request to finish does not end; whole is the context of the job.
+func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*DetectorProgress, error) {
 	if err := json.Unmarshal(job.Spec, &d.spec); err != nil {
-		return jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)
 	}
 	if d.spec.BatchRows == 0 {
-		d.spec.BatchRows = defaultBatchRows
+		d.spec.BatchRows = batch.MaxRows
 	}
 	d.spec.Columns.AnyOrder = true
 	if err := d.spec.Check(); err != nil {
-		return err
+		return nil, err
 	}
 	d.stream.spec = StreamSpec{
 		Name: d.spec.Name, Spec: d.spec.Spec, Candidates: d.spec.Candidates, Columns: d.spec.Columns, Drops: true,
@@ -240,96 +191,85 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	}
 	d.series = d.spec.Sources
 	resources := d.sourceResources()
-	resources.Endless = true
+	resources.Endless, resources.Logger = true, jobs.Logger(ctx)
 	for i, src := range d.spec.Sources {
 		if _, err := resources.Check(ctx, d.spec.Name, i, src, d.spec.Columns); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	held := d.Files.Hold(ctx, "detector "+d.spec.Name)
 	defer held.Release()
 	exists, err := d.findSwarm(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	known := d.openEntities(held)
+	sharding, err := d.sharding()
+	if err != nil {
+		return nil, err
+	}
+	o := DetectionOptions{
+		Name: d.spec.Name, Record: d.record, Log: d.log, Logs: commitlog.ClusterLogs, Columns: d.spec.Columns,
+		Candidates: d.spec.Candidates, Agents: sharding.AgentsPerGroup, BatchRows: d.spec.BatchRows,
+		Logger: jobs.Logger(ctx), Metrics: d.Metrics, Stall: d.Stall,
+		Progress: func(p DetectorProgress) { d.progress(p) },
+	}
+	if d.spec.Columns.Entities() > 0 {
+		after, bytes := time.Duration(0), 0
+		if e := d.spec.Evict; e != nil {
+			after, bytes = e.after(), e.StateBytes
+		}
+		o.Directory = feed.NewDirectory(d.record, after, bytes, held)
+		d.names = o.Directory
+	}
+	for i, src := range d.spec.Sources {
+		o.Inputs = append(o.Inputs, &journalInput{
+			resources: resources, journal: d.log(d.journalShard(i), swarms.In), id: d.spec.Name, i: i, series: src,
+			columns: d.spec.Columns,
+		})
+	}
 	// The key of the swarm is in the ids of messages, so that a later detector of the same name
 	// does not repeat them.
 	if d.sinks, err = d.openSinks(d.record.Key(), d.stream.spec); err != nil {
-		return err
+		return nil, err
 	}
-	for _, t := range d.sinks {
+	for i, t := range d.sinks {
 		defer t.Close()
+		o.Outputs = append(o.Outputs, Output{t, d.log(sinkShard+i, swarms.Out)})
 	}
 	if !exists {
 		if err := d.Queue.CreateSwarm(ctx, d.record); errors.Is(err, jobs.ErrExists) {
-			return jobs.Retry(fmt.Errorf("detector %s: its swarm is being made: %w", d.spec.Name, err))
+			return nil, jobs.Retry(fmt.Errorf("detector %s: its swarm is being made: %w", d.spec.Name, err))
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	log := d.stream.log
 	kept, err := swarms.ConsistencyOf(d.spec.Spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for k := range d.record.ShardCount() {
-		for _, l := range []swarms.Log{log(k, swarms.In), log(k, swarms.Out)} {
+		for _, l := range []swarms.Log{d.log(k, swarms.In), d.log(k, swarms.Out)} {
 			if err := l.Create(ctx, kept); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	d.state, err = commitlog.Open(ctx, commitlog.Options{Record: d.record, Log: log, Dictionary: known})
-	if err != nil {
-		return err
+	if err := d.explains(); err != nil {
+		return nil, err
 	}
-	if d.evict != nil {
-		if d.evict.States, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
-			return err
-		}
-		d.settled = slices.Clone(d.state.After)
-	}
-	if err := d.openSummaries(ctx); err != nil {
-		return err
-	}
-	for i, t := range d.sinks {
-		if err := t.Open(ctx, log(sinkShard+i, swarms.Out)); err != nil {
-			return err
-		}
-	}
-	return d.run(whole)
-}
-
-// openEntities makes the dictionary of the detector, nil without a key. Its memory is taken from held.
-func (d *detection) openEntities(held *inputmem.Hold) commitlog.Dictionary {
-	most := d.spec.Columns.Entities()
-	switch {
-	case most > 0 && d.spec.Evict != nil:
-		d.evict = eviction.New(eviction.Options{
-			Most: most, After: d.spec.Evict.after(), StateBytes: d.spec.Evict.StateBytes, Hold: held,
-			Group:   d.record.EntityGroup,
-			ShardOf: func(i int) int { return d.record.ShardOf(d.record.EntityGroup(i)) },
-		})
-		d.names = d.evict.Names
-		return d.evict
-	case most > 0:
-		d.entities = newEntities(most, held)
-		d.names = d.entities
-		return d.entities
-	}
-	return nil
+	o.Explainer = d.explainer
+	return Detect(whole, o)
 }
 
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
 // swarm of another owner or with another specification is refused: its agents have learnt other
 // things, and its rows belong to somebody. The record of a new swarm is stored by the caller, after
 // all that can be wrong was checked.
-func (d *detection) findSwarm(ctx context.Context) (exists bool, err error) {
+func (d *detectorJob) findSwarm(ctx context.Context) (exists bool, err error) {
 	record, err := d.Queue.Swarm(ctx, d.spec.Name)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
-		shards, err := d.shardsOf()
+		shards, err := d.shardCount("detector "+d.spec.Name, d.spec.Groups())
 		d.record = swarms.Swarm{
 			Version: jobs.Version, ID: d.spec.Name, Nonce: swarms.NewNonce(), Name: d.spec.Name, Spec: d.spec.Spec,
 			Groups: d.spec.Groups(), Shards: shards, Created: time.Now().UTC(),
@@ -353,140 +293,4 @@ func (d *detection) findSwarm(ctx context.Context) (exists bool, err error) {
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y bytes.Buffer
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
-}
-
-// run reads until ctx ends. With jobs.ErrFinish the rows that were read are decided, and the sinks
-// have all decisions when it returns; with another cause everything stops at once, and the next
-// attempt continues from what is stored. The error of the first side that fails is that of the job,
-// and both sides have ended when run returns.
-func (d *detection) run(ctx context.Context) error {
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
-			cancel(cause)
-		}
-	})()
-	d.next = d.state.Last
-	d.next.Sources = append([]source.Place{}, d.state.Last.Sources...)
-	for len(d.next.Sources) < len(d.spec.Sources) {
-		d.next.Sources = append(d.next.Sources, source.Place{})
-	}
-	if err := d.openAnswers(work); err != nil {
-		return err
-	}
-	d.log.Info("detector reads", "rows", d.now.Rows, "decisions", d.now.Decisions, "sources", len(d.spec.Sources))
-	collecting := make(chan error, 1)
-	reading, stop := context.WithCancelCause(work)
-	defer stop(nil)
-	go func() {
-		err := d.collect(reading)
-		if err != nil {
-			cancel(err)
-		}
-		collecting <- err
-	}()
-	err := d.feed(ctx, work)
-	if err == nil { // it was asked to finish
-		err = d.awaitLast(work)
-	}
-	if err == nil {
-		stop(errCollected)
-	} else {
-		cancel(err)
-	}
-	<-collecting
-	if cause := context.Cause(work); cause != nil {
-		return cause
-	}
-	if err == nil {
-		err = d.settle(work)
-	}
-	d.report(true)
-	return err
-}
-
-// openAnswers opens the answers that the sinks do not have, with the counts of those that they have.
-func (d *detection) openAnswers(ctx context.Context) error {
-	of, err := d.sharding()
-	if err != nil {
-		return err
-	}
-	c := d.state.Collected
-	d.agents, d.counted, d.reached = uint64(of.AgentsPerGroup), c.Counted, c.Answer
-	from := c.Answer + 1
-	if d.summaries != nil {
-		from = d.summaries.Next()
-	}
-	var at []uint64
-	if d.answers, at, err = d.state.Answers(ctx, from); err != nil {
-		return err
-	}
-	for _, entry := range at {
-		d.answered = append(d.answered, statelog.NewAnswered(entry))
-	}
-	if n := d.answers.Trimmed(); n > 0 {
-		d.log.Warn("answers were removed before the sinks had their decisions: the log was trimmed", "answers", n)
-	}
-	d.now = DetectorProgress{
-		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: Keyless(d.next.Keyless), Decisions: c.Decisions,
-		Anomalies: c.Anomalies, Dropped: Dropped{Late: c.Late, Duplicates: c.Duplicates}, Evicted: d.next.Evicted,
-		Returned: d.next.Returned,
-	}
-	return nil
-}
-
-// finishPatience bounds the wait for the last decisions of a detector that finishes.
-const finishPatience = 20 * time.Second
-
-// awaitLast waits for the decisions of all rows that were read. Decisions that do not come in time
-// are sent to the sinks by the next job.
-func (d *detection) awaitLast(work context.Context) error {
-	ctx, cancel := context.WithTimeout(work, finishPatience)
-	defer cancel()
-	var err error
-	for k, entry := range d.state.After {
-		err = errors.Join(err, d.awaitAnswer(ctx, k, entry))
-	}
-	if err == nil || work.Err() != nil {
-		return err
-	}
-	d.log.Warn("the last decisions did not come in time: they are sent to the sinks when the detector continues")
-	return nil
-}
-
-// settle stores what the sinks hold and all positions, when the detector finishes. The sinks end at
-// the same time, so that several destinations that are away take as long as one. The next job
-// then sends nothing again, and a sink of files has all decisions in complete files.
-func (d *detection) settle(ctx context.Context) error {
-	ends := make([]error, len(d.sinks))
-	var ending sync.WaitGroup
-	for i, t := range d.sinks {
-		ending.Go(func() { ends[i] = t.End(ctx) })
-	}
-	ending.Wait()
-	if err := errors.Join(ends...); err != nil {
-		return err
-	}
-	return d.state.NoteCollected(ctx, d.position())
-}
-
-// report sends the progress of the job, at most once a second unless now is set.
-func (d *detection) report(now bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if at := time.Now(); now || at.Sub(d.reported) > time.Second {
-		p := &d.now
-		if since := at.Sub(d.reported); !d.reported.IsZero() && since > time.Second {
-			p.Rate = float64(p.Rows-d.rowsReported) / since.Seconds()
-		}
-		d.reported, d.rowsReported = at, p.Rows
-		p.Pending = p.Rows - min(p.Rows, p.Decisions+p.Sum())
-		if d.entities != nil {
-			p.Entities = d.entities.len()
-		}
-		p.LatencyP50 = float64(d.hist.ValueAtPercentile(50)) / 1000
-		p.LatencyP99 = float64(d.hist.ValueAtPercentile(99)) / 1000
-		d.progress(*p)
-	}
 }

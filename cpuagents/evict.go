@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/eviction"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/roster"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -52,25 +52,21 @@ func (f *batcher) place(work context.Context, row *rows.Row) (group int, err err
 // move appends the swaps of the entities that lose and get groups with the batch, before it.
 func (f *batcher) move(work context.Context) error {
 	v := f.s.evict
-	changes := v.roster.Changes()
-	v.roster.Expire(eviction.ExpireEach)
-	moved := make([][]roster.Change, len(f.s.shards))
-	for _, c := range changes {
-		c.Group = f.s.record.EntityGroup(c.Group)
-		k := f.s.record.ShardOf(c.Group)
-		if _, had := v.left[c.Key]; c.Old == "" && !had {
-			v.assign(c, f.s.shards[k].After())
-			continue
-		}
-		moved[k] = append(moved[k], c)
+	changes := feed.Changes(v.roster)
+	for i, c := range changes {
+		changes[i].Group = f.s.record.EntityGroup(c.Group)
 	}
-	for k, of := range moved {
-		for len(of) > 0 {
-			n := eviction.SwapSize(of, v.bytes)
-			if err := f.swap(work, k, of[:n]); err != nil {
-				return err
-			}
-			of = of[n:]
+	had := func(key string) bool {
+		_, had := v.left[key]
+		return had
+	}
+	fresh, swaps := feed.SplitChanges(changes, v.bytes, had, f.s.record.ShardOf)
+	for _, c := range fresh {
+		v.assign(c, f.s.shards[f.s.record.ShardOf(c.Group)].After())
+	}
+	for _, s := range swaps {
+		if err := f.swap(work, s.Shard, s.Changes); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -84,7 +80,7 @@ func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) e
 	f.number++
 	f.s.planSwap(number, shard)
 	f.s.reached(number)
-	need := number - min(number, window)
+	need := number - min(number, feed.Unanswered)
 	keys := make([]string, len(moved))
 	for i, c := range moved {
 		keys[i] = c.Key
@@ -97,7 +93,7 @@ func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) e
 		}
 	}
 	f.s.noteSent(number - 1)
-	if err := f.wait(work, need+window); err != nil {
+	if err := f.wait(work, need+feed.Unanswered); err != nil {
 		return err
 	}
 	if number <= k.Stored {

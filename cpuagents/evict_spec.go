@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // maxEvictAfter is the largest time of an EvictSpec.
@@ -45,6 +44,3 @@ func (e *EvictSpec) check(columns rows.ColumnSpec) error {
 // MaxEvictedState is the largest state of a group that can be evicted, in bytes: a state must fit
 // into a message, as text.
 const MaxEvictedState = 512 << 10
-
-// statesShard is the number of the log of statelog.States.
-const statesShard = statelog.KeyShard + 2

@@ -19,7 +19,7 @@ import (
 // are first spooled to a file, and ordered at the end. The memory grows with the runs of decisions
 // of a series and not with the input. The decisions of a job with a key are written as they come,
 // without a spool; that is the order of the rows of each entity. Without an output it only counts.
-// One goroutine uses it: it calls write for each batch, then finish, and close in any case.
+// One goroutine uses it: it calls take for each batch, then finish, and close in any case.
 type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
@@ -64,19 +64,10 @@ func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	return k, nil
 }
 
-// write decodes, counts and spools one batch of decisions. It checks groups and candidates, because
-// the batch comes from another process. The result is valid as long as data. Each batch is written
-// once and in the order of the log, so counts need no check for repetitions. After an error the
-// output is not complete, and the caller must not call finish.
-func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
-	d, err := batch.DecodeDecisions(data)
-	if err != nil {
-		return nil, err
-	}
-	return d, k.take(d)
-}
-
-// take is write of a batch that is decoded. The caller does not change the batch afterwards.
+// take counts and spools one batch of decisions, which the caller does not change afterwards. It checks
+// groups and candidates, because the batch comes from another process. Each batch is taken once and
+// in the order of the log, so counts need no check for repetitions. After an error the output is
+// not complete, and the caller must not call finish.
 func (k *orderedOutput) take(d *batch.Decisions) error {
 	if err := k.count(d); err != nil {
 		return err

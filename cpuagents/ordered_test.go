@@ -67,13 +67,22 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	return s, k
 }
 
+// write decodes a batch of decisions, and passes it to an output.
+func write(k *orderedOutput, data []byte) (*batch.Decisions, error) {
+	d, err := batch.DecodeDecisions(data)
+	if err != nil {
+		return nil, err
+	}
+	return d, k.take(d)
+}
+
 // TestOrdered: decisions of mixed series come out series after series, each in its order, whatever
 // the batches, and each is counted once.
 func TestOrdered(t *testing.T) {
 	var out bytes.Buffer
 	s, k := orderedOf(t, "csv", &out)
 	for _, groups := range [][]uint32{{0, 0, 2}, {2, 1, 2, 0}, {0}} {
-		if d, err := k.write(encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil ||
+		if d, err := write(k, encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil ||
 			d.Len() != len(groups) {
 			t.Fatalf("write of %d decisions: %v, %v, want all of them", len(groups), d, err)
 		}
@@ -125,13 +134,13 @@ func TestOrderedBounds(t *testing.T) {
 		"candidate":  {encodeDecisions(t, candidate), "decision 1: group 1 and candidate 2 are not of this swarm"},
 		"nothing":    {nil, ""}, "garbage": {[]byte("garbage"), ""},
 	} {
-		if _, err := k.write(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := write(k, c.data); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: k.write: %v, want %q in its text", name, err, c.want)
 		} else if e := (*jobs.Error)(nil); c.want != "" && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid) {
 			t.Errorf("%s: %v is not CodeInvalid", name, err)
 		}
 	}
-	if _, err := k.write(encodeDecisions(t, none)); err != nil {
+	if _, err := write(k, encodeDecisions(t, none)); err != nil {
 		t.Errorf("k.write: %v, want no error", err)
 	}
 }
@@ -144,7 +153,7 @@ func TestOrderedLatency(t *testing.T) {
 		10 * time.Second: {10_000, 70_000},
 	} {
 		_, k := orderedOf(t, "", nil)
-		if _, err := k.write(encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
+		if _, err := write(k, encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
 			t.Fatalf("k.write: %v, want no error", err)
 		}
 		if got := k.latency(100); got < want[0] || got > want[1] || k.hist.TotalCount() != 1 {
@@ -160,7 +169,7 @@ func TestOrderedWithoutOutput(t *testing.T) {
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.Applied}
 	d.Decision[1], d.Score[1] = batch.NoDecision, 0
 	d.Counts[2], d.Counts[3] = 0, 0
-	if _, err := k.write(encodeDecisions(t, d)); err != nil {
+	if _, err := write(k, encodeDecisions(t, d)); err != nil {
 		t.Fatalf("k.write: %v, want no error", err)
 	}
 	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 ||
@@ -195,7 +204,7 @@ func TestOrderedFails(t *testing.T) {
 			w := &failingWriter{left, full}
 			_, k := orderedOf(t, format, io.MultiWriter(w, &whole))
 			for range 3 {
-				if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
+				if _, err := write(k, encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
 					t.Fatalf("k.write: %v, want no error", err)
 				}
 			}
@@ -222,20 +231,20 @@ func TestOrderedFails(t *testing.T) {
 	// The spool of decisions.
 	_, k := orderedOf(t, "csv", io.Discard)
 	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 16)
-	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); !errors.Is(err, jobs.ErrUnfit) ||
+	if _, err := write(k, encodeDecisions(t, decisionsOf(0, 0, 1, 2))); !errors.Is(err, jobs.ErrUnfit) ||
 		!strings.Contains(err.Error(), "the spool of decisions") {
 		t.Errorf("the spool: %v", err)
 	}
 	_, k = orderedOf(t, "csv", io.Discard)
 	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 1<<20)
-	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
+	if _, err := write(k, encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
 		t.Fatalf("k.write: %v, want no error", err)
 	}
 	if err := k.finish(); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
 		t.Errorf("the spool, at the end: %v", err)
 	}
 	_, k = orderedOf(t, "csv", io.Discard)
-	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0))); err != nil {
+	if _, err := write(k, encodeDecisions(t, decisionsOf(0, 0))); err != nil {
 		t.Fatalf("k.write: %v, want no error", err)
 	}
 	k.close()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 )
 
 // sendAhead is the number of batches that are full and not appended yet. Two let the reading, the
@@ -21,7 +21,7 @@ type sender struct {
 	cancel context.CancelCauseFunc
 	full   chan outgoing
 	keyed  chan outgoing
-	free   chan batch.Observations
+	free   chan *feed.Batch
 	over   sync.WaitGroup
 	ended  bool
 }
@@ -29,7 +29,7 @@ type sender struct {
 // outgoing is a full batch.
 type outgoing struct {
 	number  uint64
-	obs     batch.Observations
+	batch   *feed.Batch
 	plan    *batchPlan
 	missing bool // a log does not have it
 }
@@ -38,7 +38,7 @@ type outgoing struct {
 func newSender(work context.Context, f *batcher) *sender {
 	s := &sender{
 		f: f, full: make(chan outgoing, sendAhead-1), keyed: make(chan outgoing),
-		free: make(chan batch.Observations, sendAhead+2),
+		free: make(chan *feed.Batch, sendAhead+2),
 	}
 	s.work, s.cancel = context.WithCancelCause(work)
 	s.over.Go(func() {
@@ -67,9 +67,9 @@ func newSender(work context.Context, f *batcher) *sender {
 				s.cancel(err)
 				return
 			}
-			o.obs.Reset()
+			o.batch.Reset()
 			select {
-			case s.free <- o.obs:
+			case s.free <- o.batch:
 			default:
 			}
 		}
@@ -78,17 +78,17 @@ func newSender(work context.Context, f *batcher) *sender {
 }
 
 // add hands a batch over, and returns an empty one. It waits while enough batches wait.
-func (s *sender) add(o outgoing) (batch.Observations, error) {
+func (s *sender) add(o outgoing) (*feed.Batch, error) {
 	select {
 	case s.full <- o:
 	case <-s.work.Done():
-		return batch.Observations{}, context.Cause(s.work)
+		return nil, context.Cause(s.work)
 	}
 	select {
 	case next := <-s.free:
 		return next, nil
 	default:
-		return batch.Observations{Width: o.obs.Width}, nil
+		return s.f.s.newBatch(), nil
 	}
 }
 
@@ -123,7 +123,7 @@ func (f *batcher) send(work context.Context, o outgoing) error {
 	if !o.missing {
 		return nil
 	}
-	if err := f.s.send(work, o.number, &o.obs, o.plan); err != nil {
+	if err := f.s.send(work, o.number, o.batch, o.plan); err != nil {
 		return err
 	}
 	f.s.noteSent(o.number)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -42,14 +42,18 @@ func (s *stream) sharding() (of shardingOf, err error) {
 	return of, nil
 }
 
-// shardCount returns the shards of a new swarm as its record has them.
-func (s *stream) shardCount() (int, error) {
+// shardCount returns the shards of a new swarm with some groups as its record has them. what names the
+// job in the error.
+func (s *stream) shardCount(what string, groups int) (int, error) {
 	of, err := s.sharding()
 	if err != nil || of.Shards <= 1 {
 		return 0, err
 	}
-	if n := s.groups(); of.Shards > n {
-		return 0, jobs.Errorf(jobs.CodeInvalid, "job %s: %v", s.id, tooManyShards(of.Shards, n))
+	if of.Shards > min(groups, swarms.MaxShards) {
+		return 0, jobs.Errorf(
+			jobs.CodeInvalid, "%s: shards: %d, and its swarm has %d groups, one for each series or entity: use at "+
+				"most as many shards, and no more than %d", what, of.Shards, groups, swarms.MaxShards,
+		)
 	}
 	return of.Shards, nil
 }
@@ -58,7 +62,7 @@ func (s *stream) shardCount() (int, error) {
 func (s *stream) openShards() {
 	s.plans = map[uint64]*batchPlan{}
 	for k := range s.record.ShardCount() {
-		s.shards = append(s.shards, &runlog.Log{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
+		s.shards = append(s.shards, &shardLog{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
 	}
 	s.in, s.out = s.shards[0].In, s.shards[0].Out
 }
@@ -71,32 +75,27 @@ func (s *stream) journalShard(i int) int {
 	return 1 + i
 }
 
-// group returns the group in the swarm of a group of the output, which is the number of a series or
-// of an entity.
-func (s *stream) group(of uint32) int {
-	if s.entities == nil {
-		return int(of)
-	}
-	return s.record.EntityGroup(int(of))
+// numbers returns the numbers of the groups, which are series or entities in outputs.
+func (s *stream) numbers() feed.Groups {
+	return feed.Groups{Record: s.record, Keyed: s.entities != nil}
 }
 
 // plan returns how the rows of a batch are split, and gives the plan to the goroutine that collects.
 // placed has the groups of the rows in the swarm if entities lose their groups. It returns nil for a
 // batch whose groups are those of the swarm, which has one shard.
-func (s *stream) plan(number uint64, o *batch.Observations, placed []uint32) *batchPlan {
+func (s *stream) plan(number uint64, o *feed.Batch, placed []uint32) *batchPlan {
 	if len(s.shards) == 1 && s.evict == nil {
 		return nil
 	}
 	p := &batchPlan{
-		groups: slices.Clone(o.Group), placed: slices.Clone(placed), places: make([][]int, len(s.shards)),
+		groups: slices.Clone(o.Group), placed: slices.Clone(placed),
 	}
-	for i, g := range p.groups {
-		if s.evict == nil {
-			p.placed = append(p.placed, uint32(s.group(g)))
+	if s.evict == nil {
+		for _, g := range p.groups {
+			p.placed = append(p.placed, uint32(s.numbers().Group(int(g))))
 		}
-		k := s.record.ShardOf(int(p.placed[i]))
-		p.places[k] = append(p.places[k], i)
 	}
+	p.places = feed.Places(s.record, p.placed)
 	s.mu.Lock()
 	s.plans[number] = p
 	s.mu.Unlock()
@@ -116,9 +115,9 @@ func (s *stream) missing(number uint64, p *batchPlan) bool {
 // send appends a batch to the logs that do not have their part of it, concurrently. A log that an
 // earlier attempt has written further than another one gets nothing twice: the rows of a part depend
 // on the input alone, and its entry has the number of the batch.
-func (s *stream) send(work context.Context, number uint64, o *batch.Observations, p *batchPlan) error {
+func (s *stream) send(work context.Context, number uint64, o *feed.Batch, p *batchPlan) error {
 	if p == nil {
-		return s.shards[0].Send(work, number, o)
+		return s.shards[0].Send(work, number, &o.Observations)
 	}
 	var all sync.WaitGroup
 	errs := make([]error, len(s.shards))
@@ -126,10 +125,7 @@ func (s *stream) send(work context.Context, number uint64, o *batch.Observations
 		if number <= k.Stored || len(p.places[i]) == 0 {
 			continue
 		}
-		part := o.Pick(p.places[i])
-		for row, at := range p.places[i] {
-			part.Group[row] = p.placed[at]
-		}
+		part := feed.Pick(&o.Observations, p.places[i], p.placed)
 		all.Go(func() {
 			if err := k.Send(work, number, part); err != nil {
 				errs[i] = fmt.Errorf("shard %d: %w", i, err)
@@ -148,7 +144,7 @@ func (s *stream) noteSent(number uint64) {
 }
 
 // countRows counts the rows of a batch for the ends of the logs.
-func (s *stream) countRows(o *batch.Observations, p *batchPlan) {
+func (s *stream) countRows(o *feed.Batch, p *batchPlan) {
 	if p == nil {
 		s.shards[0].Rows += uint64(o.Len())
 		return
@@ -171,8 +167,8 @@ func (s *stream) inputEnded(batches uint64) {
 // collects uses it.
 type merge struct {
 	s      *stream
-	agents uint64 // of a group
-	shard  int    // that the next entry comes from
+	agents int // of a group
+	shard  int // that the next entry comes from
 	plan   *batchPlan
 	parts  []*batch.Decisions // by shard: those of the batch of plan so far
 	ends   int                // shards whose end was read
@@ -185,7 +181,7 @@ func newMerge(s *stream) (*merge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &merge{s: s, agents: uint64(of.AgentsPerGroup), parts: make([]*batch.Decisions, len(s.shards))}, nil
+	return &merge{s: s, agents: of.AgentsPerGroup, parts: make([]*batch.Decisions, len(s.shards))}, nil
 }
 
 // next returns the channel of the shard whose answer comes next. While that depends on rows that are
@@ -254,12 +250,10 @@ func (m *merge) decided(part *batch.Decisions) (*batch.Decisions, error) {
 		return nil, m.wrong(err.Error())
 	}
 	for i, of := range m.plan.groups {
-		group := m.plan.placed[i]
-		if d.Group[i] != group {
+		if group := m.plan.placed[i]; d.Group[i] != group {
 			return nil, m.wrong(fmt.Sprintf("row %d is of group %d, want %d", i, d.Group[i], group))
 		}
-		d.Group[i] = of
-		d.Leader[i] += uint64(of)*m.agents - uint64(group)*m.agents // unsigned numbers wrap around
+		feed.SetGroup(d, i, int(of), m.agents)
 	}
 	m.plan = nil
 	clear(m.parts)
@@ -285,10 +279,4 @@ func (m *merge) ended(e swarms.Entry) (all bool, err error) {
 func (m *merge) wrong(what string) error {
 	return jobs.Errorf(jobs.CodeInternal, "swarm %s, shard %d, batch %d: %s: the logs were changed by another program",
 		m.s.spec.Name, m.shard, m.s.decided+1, what)
-}
-
-// tooManyShards is the error of a specification with more shards than groups.
-func tooManyShards(shards, groups int) error {
-	return fmt.Errorf("shards: %d, and its swarm has %d groups, one for each series or entity: use at most as many "+
-		"shards, and no more than %d", shards, groups, swarms.MaxShards)
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -33,7 +33,7 @@ type stream struct {
 	series   []source.Series
 	record   swarms.Swarm // of the job; without an id until it is claimed
 	in, out  swarms.Log   // of the first shard
-	shards   []*runlog.Log
+	shards   []*shardLog
 	progress func(any)
 	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
 	resumes  bool                          // a later job sends what the sinks hold at the end of this one
@@ -50,12 +50,12 @@ type stream struct {
 	counted  StreamProgress // the state as of the last count
 
 	answered chan struct{}   // collect has increased decided
-	entities *entities       // nil for a job without a key
+	entities *feed.Entities  // nil for a job without a key
 	evict    *runEviction    // nil if entities keep their groups
 	names    encode.Entities // of the groups in the outputs; nil without a key
 	read     uint64          // batches whose rows were read, by mu
 	ahead    chan struct{}   // feed has increased read
-	refused  *jobs.Error     // why the last question of another client was refused; for collect
+	refused  error           // why the last question of another client was refused; for collect
 	noRows   bool            // no input has a valid row; set before the reading fails
 	// mostRejected is the source with the largest share of rejects; of the goroutine that reads.
 	mostRejected RejectedRows
@@ -75,14 +75,8 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
 	// Both sides end together: the first failure stops the other. A request to finish early stops
 	// only the reading.
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, cancel := unfinished(ctx)
 	defer cancel(nil)
-	stopped := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
-			cancel(cause)
-		}
-	})
-	defer stopped()
 	var out *files.Output
 	var to io.Writer
 	if s.spec.Output != "" || len(s.spec.Sinks) == 0 && s.spec.Anomalies == "" {
@@ -196,6 +190,19 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	result.LatencyP50, result.LatencyP99 = ordered.latency(50), ordered.latency(99)
 	return result, nil
+}
+
+// unfinished returns a context that ends with ctx, but not if that ends with jobs.ErrFinish: what has
+// begun is ended in order then. The caller ends it.
+func unfinished(ctx context.Context) (work context.Context, cancel context.CancelCauseFunc) {
+	work, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
+			cancel(cause)
+		}
+	})
+	context.AfterFunc(work, func() { stop() })
+	return work, cancel
 }
 
 // reached tells collect that all rows of batches up to number were read. It does not block: a

@@ -8,14 +8,17 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -97,10 +100,6 @@ const (
 	// of its sources. The logs of the sinks follow.
 	sinkShard = maxRemote + 1
 
-	defaultBatchRows = 4096
-	// window is the number of batches that may be unanswered: enough that agents and sources never
-	// wait for each other, few enough that a decision comes soon after its row was read.
-	window       = 4
 	defaultStall = 60 * time.Second
 )
 
@@ -152,14 +151,14 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: %v", job.ID, err)
 	}
 	if spec.BatchRows == 0 {
-		spec.BatchRows = defaultBatchRows
+		spec.BatchRows = batch.MaxRows
 	}
-	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 ||
+	if spec.BatchRows < 1 || spec.BatchRows > batch.MaxRows || len(spec.Candidates) == 0 ||
 		len(spec.Columns.Features) == 0 {
 		return nil, jobs.Errorf(
 			jobs.CodeInvalid,
 			"job %s: stream spec: batch_rows must be 1 to %d, candidates and columns.features must not be empty",
-			job.ID, defaultBatchRows,
+			job.ID, batch.MaxRows,
 		)
 	}
 	if _, err := spec.Columns.CSV.Validate(); err != nil {
@@ -191,7 +190,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 			s.evict = newRunEviction(*spec.Evict, most)
 			most = swarms.MaxGroups // the memory of the job is the bound
 		}
-		s.entities = newEntities(most, held)
+		s.entities = feed.NewEntities(most, held)
 		s.names = s.entities
 	} else {
 		s.summary = make([]SeriesSummary, len(series))
@@ -229,7 +228,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	}
 	s.openShards()
 	if s.evict != nil {
-		if s.evict.states, err = statelog.OpenStates(ctx, s.log(statesShard, swarms.In)); err != nil {
+		if s.evict.states, err = statelog.OpenStates(ctx, s.log(commitlog.ClusterLogs.States, swarms.In)); err != nil {
 			return nil, err
 		}
 	}
@@ -239,7 +238,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 // claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a
 // swarm of another owner.
 func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
-	shards, err := s.shardCount()
+	shards, err := s.shardCount("job "+s.id, s.groups())
 	if err != nil {
 		return swarms.Swarm{}, err
 	}

@@ -27,46 +27,28 @@ type Answers struct {
 	trimmed []uint64
 }
 
-// AnswersOptions are those of OpenAnswers.
-type AnswersOptions struct {
-	Out   []swarms.Log // the answers by shard
-	Order swarms.Log   // the order of the answers of several shards
-	Bases []uint64     // those of State
-	Taken uint64       // the place of the last answer that the sinks have
-	From  uint64       // the first place that is read, at most the one behind Taken
-}
-
-// OpenAnswers opens the answers of a swarm. at is by shard the last answer that the sinks have.
-func OpenAnswers(ctx context.Context, o AnswersOptions) (a *Answers, at []uint64, err error) {
-	a = &Answers{out: o.Out, from: []uint64{o.From}, place: o.From, trimmed: make([]uint64, len(o.Out))}
-	at = []uint64{o.Taken}
-	if len(o.Out) > 1 {
-		if a.order, err = openOrder(ctx, o.Order, len(o.Out)); err != nil {
+// Answers opens the answers of the swarm from a place on, at most the one behind those that the sinks
+// have. at is by shard the last answer that they have. Call it before NoteCollected.
+func (s *State) Answers(ctx context.Context, from uint64) (a *Answers, at []uint64, err error) {
+	a = &Answers{from: []uint64{from}, place: from, trimmed: make([]uint64, len(s.in))}
+	at = []uint64{s.Collected.Answer}
+	if len(s.in) > 1 {
+		if a.order, err = openOrder(ctx, s.o.Log(s.o.Logs.Order, swarms.In), len(s.in)); err != nil {
 			return nil, nil, err
 		}
-		at, _ = a.order.from(o.Taken + 1)
-		a.from, a.plan = a.order.from(o.From)
+		at, _ = a.order.from(s.Collected.Answer + 1)
+		a.from, a.plan = a.order.from(from)
 		for k := range a.from {
 			a.from[k]++
 		}
 	}
-	for k, base := range o.Bases {
+	for k, base := range s.bases {
+		a.out = append(a.out, s.o.Log(k, swarms.Out))
 		if base > a.from[k] {
 			a.trimmed[k], a.from[k] = base-a.from[k], base
 		}
 	}
 	return a, at, nil
-}
-
-// Answers opens the answers of the swarm from a place on. Call it before NoteCollected.
-func (s *State) Answers(ctx context.Context, from uint64) (a *Answers, at []uint64, err error) {
-	o := AnswersOptions{
-		Order: s.log(orderShard, swarms.In), Bases: s.Bases, Taken: s.Collected.Answer, From: from,
-	}
-	for k := range s.in {
-		o.Out = append(o.Out, s.log(k, swarms.Out))
-	}
-	return OpenAnswers(ctx, o)
 }
 
 // Trimmed returns the number of answers from the asked place on that were removed before they were

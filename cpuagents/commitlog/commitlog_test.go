@@ -1,10 +1,17 @@
 package commitlog
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -17,7 +24,7 @@ import (
 func TestMain(m *testing.M) { leak.Check(m) }
 
 // openLogs returns the logs of a swarm with some shards on a server.
-func openLogs(t *testing.T, shards int) (record swarms.Swarm, log func(int, swarms.Direction) swarms.Log) {
+func openLogs(t testing.TB, shards int) (record swarms.Swarm, log func(int, swarms.Direction) swarms.Log) {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
@@ -44,7 +51,7 @@ func openLogs(t *testing.T, shards int) (record swarms.Swarm, log func(int, swar
 // reopen opens the state, as a later attempt does.
 func reopen(t *testing.T, record swarms.Swarm, log func(int, swarms.Direction) swarms.Log) *State {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Record: record, Log: log})
+	s, err := Open(t.Context(), Options{Record: record, Log: log, Logs: ClusterLogs})
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -57,79 +64,98 @@ func at(rows uint64) Mark {
 }
 
 // part is the part of a shard.
-func part(shard int, text string) Part { return Part{Shard: shard, Data: []byte(text)} }
+func part(shard int, text string) feed.Part { return feed.Part{Shard: shard, Data: []byte(text)} }
 
-// TestHiddenBatch: a take-over that ends between its mark and its queries does not hide the batch that
-// the earlier attempt appends after that mark.
-func TestHiddenBatch(t *testing.T) {
-	for _, shards := range []int{1, 2} {
-		record, log := openLogs(t, shards)
-		s := reopen(t, record, log)
-		if err := s.Commit(t.Context(), []Part{part(0, "a")}, at(1)); err != nil {
+// earlierState is the state of an attempt of an earlier program, which stored a mark before each
+// batch.
+type earlierState struct {
+	marks  *statelog.Log
+	in     []swarms.Log
+	after  []uint64
+	number uint64
+	rows   uint64
+}
+
+// openEarlier begins an attempt of an earlier program. The logs of the swarm are empty.
+func openEarlier(t rapid.TB, log func(int, swarms.Direction) swarms.Log, shards int) *earlierState {
+	t.Helper()
+	s := &earlierState{marks: statelog.New(log(ClusterLogs.Marks, swarms.In), entryMark), after: make([]uint64, shards)}
+	for k := range shards {
+		s.in = append(s.in, log(k, swarms.In))
+	}
+	err := s.marks.Open(context.Background())
+	if err == nil { // its take-over
+		err = s.marks.Add(context.Background(), json.RawMessage(`{"batch":{"number":0},"sources":null,"rows":0}`))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// append stores a mark behind some rows, and the first stored parts of its batch.
+func (s *earlierState) append(t rapid.TB, rows uint64, stored int, parts ...feed.Part) {
+	t.Helper()
+	s.number++
+	var named []string
+	for _, p := range parts {
+		named = append(named, fmt.Sprintf(`{"shard":%d,"sha256":"%x","after":%d}`, p.Shard, sha256.Sum256(p.Data),
+			s.after[p.Shard]))
+	}
+	m := fmt.Sprintf(`{"batch":{"number":%d},"parts":[%s],"before":[{"entry":1,"rows":%d}],`+
+		`"sources":[{"entry":1,"rows":%d}],"rows":%d}`, s.number, strings.Join(named, ","), s.rows, rows, rows)
+	if len(s.in) == 1 {
+		m = fmt.Sprintf(`{"batch":{"number":%d,"sha256":"%x"},"after":%d,"sources":[{"entry":1,"rows":%d}],"rows":%d}`,
+			s.number, sha256.Sum256(parts[0].Data), s.after[0], rows, rows)
+	}
+	s.rows = rows
+	if err := s.marks.Add(context.Background(), json.RawMessage(m)); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts[:stored] {
+		e := swarms.Entry{Kind: swarms.EntryObserve, Ref: s.number, Data: p.Data}
+		if err := s.in[p.Shard].Append(context.Background(), s.after[p.Shard], e); err != nil {
 			t.Fatal(err)
 		}
-		before := s.Last
-		if err := s.Commit(t.Context(), []Part{part(0, "b")}, at(2)); err != nil {
-			t.Fatal(err)
-		}
-		marks := statelog.New(log(markShard, swarms.In), entryMark)
-		if err := marks.Open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := marks.Add(t.Context(), before); err != nil { // as the take-over has found it
-			t.Fatal(err)
-		}
-		if s = reopen(t, record, log); s.Last.Rows != 2 || len(s.Missing) > 0 {
-			t.Errorf("%d shards: the last mark has %d rows, want 2; missing are %v", shards, s.Last.Rows, s.Missing)
-		}
+		s.after[p.Shard]++
 	}
 }
 
-// TestParts: a batch of which a shard lacks its part counts, with the shard as missing until its part
-// is there, and one without any part does not.
-func TestParts(t *testing.T) {
+// TestEarlierMarks: of the marks of an earlier program the last one counts whose batch is in the logs
+// in part, also if a take-over that ended early has stored an earlier one behind it.
+func TestEarlierMarks(t *testing.T) {
 	record, log := openLogs(t, 3)
-	s := reopen(t, record, log)
-	if err := s.Commit(t.Context(), []Part{part(0, "a"), part(2, "b")}, at(2)); err != nil {
-		t.Fatal(err)
-	}
-	if s = reopen(t, record, log); s.Last.Rows != 2 || len(s.Missing) > 0 {
-		t.Fatalf("the last mark has %d rows, and %v are missing", s.Last.Rows, s.Missing)
-	}
-	// lost stores the mark of a batch and only some of its parts.
-	lost := func(s *State, rows uint64, stored int, parts ...Part) {
-		t.Helper()
-		m := at(rows)
-		m.Before, m.Batch.Number = s.Last.Sources, s.Last.Batch.Number+1
-		for _, p := range parts {
-			m.Parts = append(m.Parts, MarkedPart{
-				Shard: p.Shard, SHA256: idOf(m.Batch.Number, p.Data).SHA256, After: s.After[p.Shard],
-			})
-		}
-		if err := s.marks.Add(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range parts[:stored] {
-			if err := s.appendPart(t.Context(), swarms.EntryObserve, m.Batch.Number, p); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	lost(s, 5, 0, part(0, "c"), part(1, "d"))
-	if s = reopen(t, record, log); s.Last.Rows != 2 || len(s.Missing) > 0 {
+	old := openEarlier(t, log, 3)
+	old.append(t, 2, 2, part(0, "a"), part(2, "b"))
+	old.append(t, 5, 0, part(0, "c"), part(1, "d"))
+	if s := reopen(t, record, log); s.Last.Rows != 2 || len(s.Missing) > 0 {
 		t.Fatalf("after a batch without parts the last mark has %d rows, and %v are missing", s.Last.Rows, s.Missing)
 	}
-	lost(s, 6, 1, part(1, "e"), part(0, "f"), part(2, "g"))
+
+	record, log = openLogs(t, 3)
+	old = openEarlier(t, log, 3)
+	old.append(t, 2, 2, part(0, "a"), part(2, "b"))
+	early := statelog.New(log(ClusterLogs.Marks, swarms.In), entryMark)
+	if err := early.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := checkpoint{Mark: at(2), Entries: []uint64{1, 0, 1}}
+	c.Number = 1
+	old.append(t, 6, 1, part(1, "e"), part(0, "f"), part(2, "g"))
+	if err := old.marks.Add(t.Context(), c); err != nil { // of a take-over that has not seen the part
+		t.Fatal(err)
+	}
+	var s *State
 	for range 2 { // another take-over changes nothing
 		s = reopen(t, record, log)
 		if s.Last.Rows != 6 || !slices.Equal(s.Missing, []int{0, 2}) || s.Last.Before[0].Rows != 2 {
 			t.Fatalf("the last mark is %+v, and %v are missing", s.Last, s.Missing)
 		}
 	}
-	if err := s.Complete(t.Context(), []Part{part(0, "f")}); err == nil {
+	if err := s.Complete(t.Context(), []feed.Part{part(0, "f")}); err == nil {
 		t.Error("one part of two completes a batch")
 	}
-	if err := s.Complete(t.Context(), []Part{part(0, "F"), part(2, "G")}); err != nil || len(s.Missing) > 0 {
+	if err := s.Complete(t.Context(), []feed.Part{part(0, "F"), part(2, "G")}); err != nil || len(s.Missing) > 0 {
 		t.Fatalf("Complete: %v, missing are %v", err, s.Missing)
 	}
 	if s = reopen(t, record, log); s.Last.Rows != 6 || len(s.Missing) > 0 || s.Last.Sources[0].Rows != 6 {
@@ -137,10 +163,59 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestEarlierPositions: the positions of an earlier exoswarm detect are read, in notes and in marks
+// that count if the log has their entry.
+func TestEarlierPositions(t *testing.T) {
+	record, log := openLogs(t, 1)
+	marks := statelog.New(log(ClusterLogs.Marks, swarms.In), entryMark)
+	if err := marks.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := uint64(0)
+	entry := func(note string) {
+		t.Helper()
+		e := swarms.Entry{Kind: swarms.EntryObserve, Ref: 9, Note: note}
+		if err := log(0, swarms.In).Append(t.Context(), after, e); err != nil {
+			t.Fatal(err)
+		}
+		after++
+	}
+	mark := func(text string) {
+		t.Helper()
+		if err := marks.Add(t.Context(), json.RawMessage(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(document string, rows, number uint64) {
+		t.Helper()
+		got := reopen(t, record, log).Last.Sources[0]
+		if want := (source.Place{Document: source.Document(document), Rows: rows, Number: number}); got != want {
+			t.Errorf("the place is %+v, want %+v", got, want)
+		}
+	}
+	entry("")
+	mark(`{"batch":1,"entities":0,"at":{"offset":10,"records":3}}`)
+	mark(`{"batch":2,"entities":0,"at":{"offset":20,"records":9}}`) // it was killed before the batch
+	check(`{"offset":10,"records":3}`, 0, 3)
+	after++ // the query of the take-over
+	if err := marks.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mark(`{"batch":2,"entities":0,"at":{"offset":20,"records":9}}`)
+	entry(`{"batch":3,"entities":0,"at":{"offset":30,"skip":2,"records":12}}`)
+	check(`{"offset":30,"skip":2,"records":12}`, 2, 10)
+	after++
+	entry("{")
+	_, err := Open(t.Context(), Options{Record: record, Log: log, Logs: ClusterLogs})
+	if err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
+		t.Errorf("a note that is no position: %v", err)
+	}
+}
+
 // TestOrder: two attempts at a time have the same order, which is read again after a trim.
 func TestOrder(t *testing.T) {
 	_, log := openLogs(t, 1)
-	l := log(orderShard, swarms.In)
+	l := log(ClusterLogs.Order, swarms.In)
 	open := func() *order {
 		t.Helper()
 		o, err := openOrder(t.Context(), l, 3)

@@ -28,6 +28,20 @@ type Place struct {
 	Number uint64 `json:"number,omitempty"`
 	// Local is what rows.LocalTimes knew before the document.
 	Local string `json:"local,omitempty"`
+	// Document says where the document is, for a source without a journal.
+	Document Document `json:"document,omitempty"`
+}
+
+// Document is a value of a source as JSON, or empty.
+type Document string
+
+// MarshalJSON implements json.Marshaler.
+func (d Document) MarshalJSON() ([]byte, error) { return []byte(d), nil }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *Document) UnmarshalJSON(data []byte) error {
+	*d = Document(data)
+	return nil
 }
 
 // lasting are the beginnings of the URIs of sources that can be read by a job that lasts.
@@ -108,6 +122,9 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 		return row, rejected, nil
 	}
 }
+
+// Name returns the name of the source.
+func (r *LastingReader) Name() string { return r.r.name }
 
 // Place returns the place behind the last row that Next has returned.
 func (r *LastingReader) Place() Place { return r.at }

@@ -110,11 +110,9 @@ func (s *Swarm) ObserveGroups(ctx context.Context, o *batch.Observations,
 	}, fn)
 }
 
-// maxGroupRows returns how many observations of groups one entry takes. The answer has up to 64
-// bytes a row more and 4 bytes for every candidate, and must fit a message too, as in the entries
-// of a stream.
+// maxGroupRows returns how many observations of groups one entry takes.
 func (s *Swarm) maxGroupRows() int {
-	return min(4096, (480<<10)/(56+MaxTimestamp+12*len(s.spec.Features)))
+	return min(batch.MaxRows, batch.MaxBytes/batch.RowBytes(len(s.spec.Features), MaxTimestamp))
 }
 
 // observeGroups appends observations of groups to the logs of their shards, one entry for each.

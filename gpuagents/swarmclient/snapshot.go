@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // CheckSnapshotName returns an error when a name cannot be that of a snapshot of the swarm. The
@@ -129,7 +130,8 @@ func (s *Swarm) CheckBase(ctx context.Context, store snapshot.Store) error {
 }
 
 // TrimTo removes the entries before the entries of snapshots, with their answers. The entry of a
-// snapshot stays, so that a log always has a last one.
+// snapshot stays, so that a log always has a last one, and so do the entries from the last one with
+// a note on.
 func (s *Swarm) TrimTo(ctx context.Context, bases []swarms.Base) error {
 	deadline := time.Now().Add(s.timeout)
 	return s.each(nil, func(k shard) error {
@@ -138,8 +140,38 @@ func (s *Swarm) TrimTo(ctx context.Context, bases []swarms.Base) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(k.log(swarms.In).Trim(ctx, entry), k.log(swarms.Out).Trim(ctx, answer.Seq))
+		first, err := k.firstKept(ctx, entry)
+		if err != nil {
+			return err
+		}
+		return errors.Join(k.log(swarms.In).Trim(ctx, first), k.log(swarms.Out).Trim(ctx, answer.Seq))
 	})
+}
+
+// firstKept returns the first entry that stays if a log is trimmed to the entry of a snapshot. The
+// last entry with a note stays, since a detector finds its position there. It is looked for as far
+// as the last batch.
+func (k shard) firstKept(ctx context.Context, entry uint64) (uint64, error) {
+	for n := uint64(8); ; n *= 8 { // back from the end, further each time: questions are few
+		from, first, kept, found := entry-min(n, entry-1), uint64(0), entry, false
+		if err := statelog.Rest(ctx, k.log(swarms.In), from, entry-1, func(e swarms.Entry) error {
+			if first == 0 {
+				first = e.Seq
+			}
+			switch {
+			case e.Note != "":
+				kept, found = e.Seq, true
+			case !swarms.Asks(e.Kind):
+				kept, found = entry, true
+			}
+			return nil
+		}); err != nil {
+			return 0, err
+		}
+		if found || from == 1 || first > from || first == 0 {
+			return kept, nil
+		}
+	}
 }
 
 // bases checks the parts of a snapshot against the shards of the swarm.

@@ -6,26 +6,25 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"slices"
-	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Options configure a detector.
@@ -60,47 +59,24 @@ type Options struct {
 	CSV []string
 }
 
-const (
-	// inFlight is the most batches without an answer.
-	inFlight = 4
-	// snapshotRows is the number of rows after which the state of the agents is stored, and the log
-	// before it removed. A detector that was killed reads at most so many rows of its log again.
-	snapshotRows = 1_000_000
-	// endTime bounds the end of a detector after its input has ended.
-	endTime = time.Minute
-)
+// snapshotRows is the number of rows after which the state of the agents is stored, and the log before
+// it removed. A detector that was killed reads at most so many rows of its log again.
+const snapshotRows = 1_000_000
 
-// detector is a running detector. The goroutine of Run feeds it, and one more reads the answers;
-// mu guards what both use.
+// detector is a detector in its folder.
 type detector struct {
-	o         *Options
-	spec      *swarm.Spec
-	columns   rows.ColumnSpec
-	most      int // entities
-	swarm     *swarmclient.Swarm
-	record    swarms.Swarm
-	answers   *commitlog.Answers
-	known     *dictionary        // nil if entities lose their groups
-	evict     *eviction.Eviction // nil if they keep them
-	settled   []uint64           // by shard: the answers up to it may have states that are not stored; nil if none has
-	redo      *redo              // nil if the last batch is complete
-	names     encode.Entities
-	state     *state
-	output    *output
-	summaries *explainlog.Log // of the goroutine that collects
-	rejects   *json.Encoder   // nil for none
-	first     *rows.Reject    // of this process
-	counts    struct{ rows, rejected, withoutKey, beyond uint64 }
-	tally     rows.Tally // of this process
-	order     rows.Order
-	early     uint64 // rows of this process with numbers for timestamps that mean times before 1990
-	obs       batch.Observations
-	bytes     int
-	fresh     uint64   // rows since the last snapshot
-	began     []uint64 // by shard: last entry of an earlier process
-	slow      bool     // the input has fewer rows than fit into a batch
+	o       *Options
+	spec    *swarm.Spec
+	columns rows.ColumnSpec
+	most    int // entities
+	swarm   *swarmclient.Swarm
+	log     func(shard int, dir swarms.Direction) swarms.Log
 
-	answered []*statelog.Answered // by shard: the entries whose decisions are written
+	rejects *json.Encoder     // nil for none
+	first   *rows.Reject      // of this process
+	tally   rows.Tally        // of this process
+	before  uint64            // rows of earlier processes
+	keyless cpuagents.Keyless // rejects of this process
 }
 
 // Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted.
@@ -117,72 +93,36 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if err := d.openSwarm(base, client, func(s swarms.Swarm) swarms.Log {
-		return conn.Swarms.Log(s.Key(), 0, swarms.In)
+	if err := d.openSwarm(base, client, func(s swarms.Swarm, shard int) swarms.Log {
+		return conn.Swarms.Log(s.Key(), shard, swarms.In)
 	}); err != nil {
 		return err
 	}
-	d.record = d.swarm.Record()
-	key := d.record.Key()
-	log := func(shard int, dir swarms.Direction) swarms.Log { return conn.Swarms.Log(key, shard, dir) }
-	known, err := d.openEntities()
+	record := d.swarm.Record()
+	d.log = func(shard int, dir swarms.Direction) swarms.Log { return conn.Swarms.Log(record.Key(), shard, dir) }
+	directory, err := d.directory()
 	if err != nil {
 		return err
 	}
-	if d.state, err = openState(base, d.record, log, known); err != nil {
-		return err
-	}
-	d.began = slices.Clone(d.state.last)
-	if err := d.swarm.Wait(ctx); err != nil { // a query to each shard, which is an entry too
-		if ctx.Err() != nil {
-			return command.ErrInterrupted
-		}
-		return err
-	}
-	if err := d.state.findEnds(base); err != nil {
-		return err
-	}
-	if d.evict != nil {
-		d.settled = slices.Clone(d.state.last)
-		d.evict.States, err = statelog.OpenStates(base, log(logShard(d.record, statesShard), swarms.In))
-		if err != nil {
-			return damaged(err)
-		}
-	}
 	layout := encode.Layout{
 		Candidates: d.spec.Vote.Candidates, Features: d.spec.Features, Drops: true, Keys: d.columns.Key,
-		Entities: d.names,
-		Explain:  d.spec.Explain,
+		Explain: d.spec.Explain,
 	}
-	if len(layout.Keys) == 0 {
+	if directory == nil {
 		layout.Series = []string{d.spec.Name}
+	} else {
+		layout.Entities = directory
 	}
-	if d.output, err = openOutput(&o, d.state.out); err != nil {
-		return err
-	}
-	d.output.enc = encode.NewNDJSON(layout)
-	defer func() { err = errors.Join(err, d.output.close()) }()
-	if o.Anomalies != "" {
-		if err := d.openIncidents(layout); err != nil {
-			return err
-		}
-	}
-	summaries := log(logShard(d.record, summaryShard), swarms.In)
 	limits, err := d.spec.FleetLimits()
 	if err != nil {
 		return err
 	}
-	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, (*fleet.Options)(limits)),
-		d.state.out.Answer)
+	written, err := openNotes(base, d.log(logShard(record, outputShard), swarms.In))
 	if err != nil {
-		return damaged(err)
-	}
-	if err := d.openAnswers(base, log); err != nil {
 		return err
 	}
-	if err := d.output.begin(ctx, d.state); err != nil {
-		return err
-	}
+	out := newOutput(&o, layout, written)
+	defer func() { err = errors.Join(err, out.close()) }()
 	if o.Rejects != "" {
 		f, err := os.OpenFile(o.Rejects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -191,40 +131,34 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer f.Close()
 		d.rejects = json.NewEncoder(f)
 	}
-	return d.run(ctx, base)
-}
-
-// run reads the input to its end, and waits for all decisions.
-func (d *detector) run(ctx, base context.Context) (err error) {
-	work, stop := context.WithCancelCause(base)
+	in := &tailInput{o: &o, csv: d.spec.CSV, columns: d.columns}
+	// A detector that is interrupted decides what it has read.
+	finish, stop := context.WithCancelCause(base)
 	defer stop(nil)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		if err := d.collect(work); err != nil {
-			stop(err)
-		}
+	defer context.AfterFunc(ctx, func() { stop(jobs.ErrFinish) })()
+	done, err := cpuagents.Detect(finish, cpuagents.DetectionOptions{
+		Name: d.spec.Name, Record: record, Log: d.log, Logs: logsOf(record), Columns: d.columns,
+		Candidates: d.spec.Vote.Candidates, Agents: d.spec.AgentsPerGroup, BatchRows: batch.MaxRows,
+		Directory: directory, Inputs: []cpuagents.Input{in}, Outputs: []cpuagents.Output{{Sink: out}},
+		Explainer: explain.New(layout, (*fleet.Options)(limits)),
+		Collected: commitlog.Collected{Answer: written.last.Answer, Counted: written.last.Answer},
+		Logger:    o.Log, Stall: time.Minute, Ends: true, Rejected: d.reject, Snapshot: d.snapshot,
+		SnapshotRows: snapshotRows,
+		Begun: func(_ context.Context, p cpuagents.DetectorProgress) error {
+			if err := d.swarm.Wait(ctx); err != nil && ctx.Err() != nil {
+				return command.ErrInterrupted
+			} else if err != nil {
+				return err
+			}
+			d.before = p.Rows
+			return nil
+		},
 	})
-	feeding, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	defer context.AfterFunc(work, func() { end(context.Cause(work)) })()
-	err = d.feed(feeding, work)
-	if err == nil {
-		last, cancel := context.WithTimeoutCause(work, endTime, errors.New("the last decisions did not come in time"))
-		if err = d.awaitAll(last); err == nil && d.fresh > 0 {
-			err = d.snapshot(last)
-		}
-		if err == nil {
-			err = d.output.record(last, d.state, d.output.reached.Load(), true)
-		}
-		cancel()
+	if !in.opened {
+		return err
 	}
-	failed := context.Cause(work)
-	stop(nil)
-	reading.Wait()
-	if failed != nil {
-		return failed
-	}
-	d.summary()
+	d.tally.Rows += done.Rows - d.before
+	d.summary(done, in, out)
 	if err == nil && ctx.Err() != nil {
 		return command.ErrInterrupted
 	}
@@ -232,4 +166,62 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 		err = rows.TooManyRejects("the input", &d.tally, d.o.MaxRejects, d.tally.Most())
 	}
 	return err
+}
+
+// directory returns the entities of the detector; nil without a key.
+func (d *detector) directory() (*feed.Directory, error) {
+	if len(d.columns.Key) == 0 {
+		return nil, nil
+	}
+	bytes := 0
+	if d.spec.EvictAfter > 0 {
+		bound, err := d.spec.Bind()
+		if err != nil {
+			return nil, fmt.Errorf("the state of a group: %w", err)
+		}
+		agent, group := bound.StateBytes()
+		bytes = agent*d.spec.AgentsPerGroup + group
+	}
+	return feed.NewDirectory(d.swarm.Record(), time.Duration(d.spec.EvictAfter), bytes, nil), nil
+}
+
+// reject notes a row that cannot be used.
+func (d *detector) reject(r *rows.Reject) error {
+	d.tally.Reject(r)
+	switch r.Cause {
+	case rows.CauseKey:
+		d.keyless.WithoutKey++
+	case rows.CauseEntities:
+		d.keyless.BeyondEntities++
+	}
+	if d.first == nil {
+		d.first = r
+	}
+	if d.rejects == nil {
+		return nil
+	}
+	if err := d.rejects.Encode(r); err != nil {
+		return fmt.Errorf("detect: --rejects: %w", err)
+	}
+	return nil
+}
+
+// summary prints the counts of this process.
+func (d *detector) summary(done *cpuagents.DetectorProgress, in *tailInput, out *output) {
+	if d.first != nil {
+		fmt.Fprintf(d.o.Err, "%d rows rejected (%d without a key, %d beyond max_entities); the first: %s: %s\n",
+			d.tally.Rejected, d.keyless.WithoutKey, d.keyless.BeyondEntities, d.first.Place(), d.first.Reason)
+	}
+	if in.early > 0 {
+		fmt.Fprintf(d.o.Err, "%d rows have numbers for timestamps that mean times before 1990, as seconds since "+
+			"1970: if they are none, set csv.time\n", in.early)
+	}
+	if out.counts.dropped > 0 && in.order.Falls() {
+		fmt.Fprintln(d.o.Err,
+			"the input is in falling order, newest first, so nearly all its rows are late: sort it by time")
+	}
+	fmt.Fprintf(d.o.Err, "%d rows read of %d entities, %d decisions, %d anomalies, %d dropped; from reading a row to "+
+		"its decision p50 %.1f ms, p99 %.1f ms\n", done.Rows-d.before, done.Entities, out.counts.decisions,
+		out.counts.anomalies, out.counts.dropped, float64(out.hist.ValueAtPercentile(50))/1000,
+		float64(out.hist.ValueAtPercentile(99))/1000)
 }

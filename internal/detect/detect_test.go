@@ -153,7 +153,8 @@ func TestGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatalf("part %d: %v", i, err)
 		}
-		if got := []string{"1000 rows", "0 rows", "1500 rows", "5500 rows"}[i]; !strings.HasPrefix(message, got) {
+		got := []string{"1000 rows", "0 rows read of 40 entities", "1500 rows", "5500 rows"}[i]
+		if !strings.HasPrefix(message, got) {
 			t.Errorf("part %d: %s, want %s", i, message, got)
 		}
 	}

@@ -7,12 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // place is a file that grows, or a stream. The zero value takes nothing.
@@ -112,26 +107,6 @@ func (p *place) close() error {
 	return nil
 }
 
-// openIncidents opens the file of incidents. A new CSV file begins with a header.
-func (d *detector) openIncidents(l encode.Layout) (err error) {
-	o := d.output
-	if o.incidents, err = openPlace("--anomalies", d.o.Anomalies, d.o.Out, d.state.out.incidents()); err != nil {
-		return err
-	}
-	format := "ndjson"
-	if d.o.Anomalies != "-" {
-		if format, err = incidentFormat(d.o.Anomalies); err != nil {
-			return err
-		}
-	}
-	into := io.Writer(&o.incidents)
-	if format == "csv" && o.incidents.size > 0 {
-		into = &skipFirst{w: into}
-	}
-	o.records = explain.NewWriter(into, l, format == "csv")
-	return o.records.Flush()
-}
-
 // incidentFormat returns the format of a file of incidents by its extension.
 func incidentFormat(path string) (string, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
@@ -157,47 +132,4 @@ func (s *skipFirst) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return s.w.Write(b)
-}
-
-// decide explains decisions and writes them, with the incidents that end. Those up to the answer at
-// which the output was noted last are written already.
-func (d *detector) decide(e commitlog.Answer, own bool, got *batch.Decisions) error {
-	if err := d.number(e.Shard, got); err != nil {
-		return err
-	}
-	if err := d.check(got); err != nil {
-		return err
-	}
-	ended := d.summaries.Explainer.Explain(got)
-	if e.Place <= d.summaries.Sent {
-		return nil
-	}
-	if d.output.records != nil {
-		for i := range ended {
-			if err := d.output.records.Write(&ended[i]); err != nil {
-				return err
-			}
-		}
-		if err := d.output.records.Flush(); err != nil {
-			return err
-		}
-	}
-	return d.output.write(got, len(d.spec.Vote.Candidates), own)
-}
-
-// check refuses decisions that cannot be written.
-func (d *detector) check(got *batch.Decisions) error {
-	for i := range got.Len() {
-		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.spec.Vote.Candidates) {
-			return jobs.Errorf(jobs.CodeInvalid, "candidate %d of %d", c, len(d.spec.Vote.Candidates))
-		}
-		if len(d.columns.Key) > 0 {
-			if _, ok := d.names.Key(int(got.Group[i])); !ok {
-				return jobs.Errorf(jobs.CodeInvalid, "a decision for group %d, which has no entity", got.Group[i])
-			}
-		} else if got.Group[i] != 0 {
-			return jobs.Errorf(jobs.CodeInvalid, "a decision for group %d of 1", got.Group[i])
-		}
-	}
-	return nil
 }

@@ -76,7 +76,11 @@ func TestEarlierPosition(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := uint64(1)
-			if doc, err := in.next(ctx, &n); err != nil || string(doc.text) != c.want ||
+			doc, err := in.next(ctx, &n)
+			for err == nil && string(doc.text) == text[:16] { // the header came alone
+				doc, err = in.next(ctx, &n)
+			}
+			if err != nil || string(doc.text) != c.want ||
 				strings.Contains(strings.ReplaceAll(said.String(), "\n", " "), "from its start") != (c.want == text) {
 				t.Errorf("%s, follow %q: %q, %v, want %q\n%s", name, follow, doc.text, err, c.want, said.String())
 			}

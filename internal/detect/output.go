@@ -3,7 +3,7 @@ package detect
 import (
 	"context"
 	"errors"
-	"sync"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -11,118 +11,162 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // recordEvery is the time between two notes of how far the output is.
 const recordEvery = 200 * time.Millisecond
 
-// output writes decisions as NDJSON. If it is a regular file, what was written after the last note
-// is removed when the detector goes on, and written again. One goroutine uses it but for the
-// counts. Notes are stored by a goroutine, one at a time.
+// output is the sink of a detector: it writes decisions as NDJSON, and incidents. If they are regular
+// files, what was written after the last note is removed when the detector goes on, and written
+// again. Notes are stored by a goroutine, one at a time.
 type output struct {
-	place
-	all  bool // all decisions, not only anomalies
-	enc  encode.Encoder
-	note time.Time
-	line []byte
+	o      *Options
+	layout encode.Layout
+	noted  *notes
+	has    uint64 // the last answer that the files had at the begin
+	began  int64  // in Unix nanoseconds: rows that were read before are of an earlier process
 
-	reached atomic.Uint64 // the place of the last answer that is written
-
+	decisions place
+	enc       encode.Encoder
+	line      []byte
 	incidents place
 	records   *explain.Writer // of incidents; nil for none
 
-	storing chan struct{} // holds an element while a note is stored
-	failed  error         // of the last note; guarded by storing
+	work    context.Context //nolint:containedctx // of Open, which ends after the last note
+	reached uint64          // the last answer that is written
+	kept    atomic.Uint64   // the answer of the last note
+	note    time.Time       // when it was begun
+	storing chan struct{}   // holds an element while a note is stored
+	failed  error           // of the last note; guarded by storing
 
-	mu        sync.Mutex
-	hist      *hdrhistogram.Histogram // microseconds
-	decisions uint64
-	anomalies uint64
-	dropped   uint64
+	hist   *hdrhistogram.Histogram // microseconds
+	counts struct{ decisions, anomalies, dropped uint64 }
 }
 
-// openOutput opens the output, and cuts a file off where it was noted last.
-func openOutput(o *Options, last written) (*output, error) {
-	out := &output{
-		all: o.All, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), note: time.Now(),
-		storing: make(chan struct{}, 1),
+// newOutput returns the output of a detector, which was noted last.
+func newOutput(o *Options, layout encode.Layout, noted *notes) *output {
+	w := &output{
+		o: o, layout: layout, noted: noted, has: noted.last.Answer, began: time.Now().UnixNano(),
+		enc: encode.NewNDJSON(layout), hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		note: time.Now(), storing: make(chan struct{}, 1), reached: noted.last.Answer,
 	}
-	if o.Output == "" && o.Anomalies != "" {
-		return out, nil
-	}
-	var err error
-	out.place, err = openPlace("--output", o.Output, o.Out, last.decisions())
-	return out, err
+	w.kept.Store(w.has)
+	return w
 }
 
-// begin notes the file before the first decision is written to it. Without that note a process that
-// is killed before its first record would leave decisions that the next process writes again.
-func (w *output) begin(ctx context.Context, s *state) error {
-	if w.file == nil && w.incidents.file == nil {
+// Open implements sink.Sink: it opens the files, cuts them off where they were noted last, and notes
+// them before the first decision is written. Without that note a process that is killed before its
+// first record would leave decisions that the next process writes again.
+func (w *output) Open(ctx context.Context, _ swarms.Log) (err error) {
+	w.work = ctx
+	if w.o.Output != "" || w.o.Anomalies == "" {
+		if w.decisions, err = openPlace("--output", w.o.Output, w.o.Out, w.noted.last.decisions()); err != nil {
+			return err
+		}
+	}
+	if w.o.Anomalies != "" {
+		if err := w.openIncidents(); err != nil {
+			return err
+		}
+	}
+	if w.decisions.file == nil && w.incidents.file == nil {
 		return nil
 	}
-	now := w.noted(s.out.Answer)
-	if now == s.out {
+	now := w.state(w.has)
+	if now == w.noted.last {
 		return nil
 	}
-	if err := w.sync(); err != nil {
-		return err
-	}
-	if err := s.output.Add(ctx, now); err != nil {
-		return err
-	}
-	s.out = now
-	return nil
+	return w.store(ctx, now)
 }
 
-// noted returns a note of what the files have.
-func (w *output) noted(answer uint64) written {
-	return written{Answer: answer, File: w.mark(), IncidentsFile: w.incidents.mark()}
+// openIncidents opens the file of incidents. A new CSV file begins with a header.
+func (w *output) openIncidents() (err error) {
+	w.incidents, err = openPlace("--anomalies", w.o.Anomalies, w.o.Out, w.noted.last.incidents())
+	if err != nil {
+		return err
+	}
+	format := "ndjson"
+	if w.o.Anomalies != "-" {
+		if format, err = incidentFormat(w.o.Anomalies); err != nil {
+			return err
+		}
+	}
+	into := io.Writer(&w.incidents)
+	if format == "csv" && w.incidents.size > 0 {
+		into = &skipFirst{w: into}
+	}
+	w.records = explain.NewWriter(into, w.layout, format == "csv")
+	return w.records.Flush()
 }
 
-// sync stores the files on the disk.
-func (w *output) sync() error { return errors.Join(w.place.sync(), w.incidents.sync()) }
+// state returns a note of what the files have.
+func (w *output) state(answer uint64) written {
+	return written{Answer: answer, File: w.decisions.mark(), IncidentsFile: w.incidents.mark()}
+}
 
-// write writes a batch of decisions. own is false for one that an earlier process has read.
-func (w *output) write(d *batch.Decisions, candidates int, own bool) error {
+// SendIncidents implements cpuagents.IncidentSink.
+func (w *output) SendIncidents(answer uint64, ended []explain.Incident) error {
+	if w.records == nil || answer <= w.has {
+		return nil
+	}
+	for i := range ended {
+		if err := w.records.Write(&ended[i]); err != nil {
+			return err
+		}
+	}
+	return w.records.Flush()
+}
+
+// Send implements sink.Sink.
+func (w *output) Send(_ context.Context, answer uint64, d *batch.Decisions) error {
+	if answer <= w.has {
+		return nil
+	}
 	now := time.Now().UnixNano()
 	w.line = w.line[:0]
-	w.mu.Lock()
 	for i := range d.Len() {
-		if d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
-			w.mu.Unlock()
-			return jobs.Errorf(jobs.CodeInvalid, "candidate %d of %d", d.Decision[i], candidates)
-		}
 		if encode.DropReason(d, i) != "" {
-			w.dropped++
+			w.counts.dropped++
 		} else {
-			w.decisions++
+			w.counts.decisions++
 		}
-		anomaly := int(d.Decision[i]) == candidates-1
+		anomaly := int(d.Decision[i]) == len(w.layout.Candidates)-1
 		if anomaly {
-			w.anomalies++
+			w.counts.anomalies++
 		}
-		if anomaly || w.all {
+		if anomaly || w.o.All {
 			w.line = w.enc.Spool(w.line, d, i)
 		}
-		if own {
+		if d.Read[i] >= w.began {
 			_ = w.hist.RecordValue(min(max((now-d.Read[i])/1000, 1), w.hist.HighestTrackableValue()))
 		}
 	}
-	w.mu.Unlock()
-	if len(w.line) == 0 || w.w == nil {
-		return nil
+	if len(w.line) > 0 && w.decisions.w != nil {
+		if _, err := w.decisions.Write(w.line); err != nil {
+			return err
+		}
 	}
-	_, err := w.Write(w.line)
-	return err
+	w.reached = answer
+	return w.record(false)
 }
 
-// record notes that all answers up to one are written, unless that was done lately. It does not wait
-// for the disk, so an error is that of the note before. With wait it returns when the note is
-// stored.
-func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool) error {
+// Held implements sink.Holder: the decisions behind the last note are written again.
+func (w *output) Held() uint64 {
+	if kept := w.kept.Load(); w.reached > kept {
+		return kept + 1
+	}
+	return 0
+}
+
+// End implements sink.Sink.
+func (w *output) End(context.Context) error { return w.record(true) }
+
+// record notes that all answers up to the last one are written, unless that was done lately. It does
+// not wait for the disk, so an error is that of the note before. With wait it returns when the note
+// is stored.
+func (w *output) record(wait bool) error {
 	if !wait && time.Since(w.note) < recordEvery {
 		return nil
 	}
@@ -135,15 +179,15 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 			return nil
 		}
 	}
-	now := w.noted(answer)
-	if w.failed != nil || answer == s.out.Answer {
+	now := w.state(w.reached)
+	if w.failed != nil || w.reached == w.noted.last.Answer {
 		defer func() { <-w.storing }()
 		return w.failed
 	}
 	w.note = time.Now()
 	store := func() error {
 		defer func() { <-w.storing }()
-		w.failed = w.store(ctx, s, now)
+		w.failed = w.store(w.work, now)
 		return w.failed
 	}
 	if wait {
@@ -154,19 +198,23 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 }
 
 // store stores a note, after what it says is on the disk.
-func (w *output) store(ctx context.Context, s *state, now written) error {
-	if err := w.sync(); err != nil {
+func (w *output) store(ctx context.Context, now written) error {
+	if err := errors.Join(w.decisions.sync(), w.incidents.sync()); err != nil {
 		return err
 	}
-	if err := s.output.Add(ctx, now); err != nil {
+	if err := w.noted.log.Add(ctx, now); err != nil {
 		return err
 	}
-	s.out = now
-	return s.output.Trim(ctx)
+	w.noted.last = now
+	w.kept.Store(now.Answer)
+	return w.noted.log.Trim(ctx)
 }
 
-// close ends the notes, whose context has ended, and closes a file of its own.
+// close ends the notes, whose context has ended, and closes files of its own.
 func (w *output) close() error {
 	w.storing <- struct{}{}
-	return errors.Join(w.place.close(), w.incidents.close())
+	return errors.Join(w.decisions.close(), w.incidents.close())
 }
+
+// Close implements sink.Sink.
+func (w *output) Close() { _ = w.close() }

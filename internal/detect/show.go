@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -43,12 +45,14 @@ func Show(ctx context.Context, dataDir string, keys []string, to io.Writer, log 
 	// The questions below are entries of the log of the swarm. What was stored for a batch that is
 	// not there must be undone before: such an entry would have the number of the batch.
 	record := s.Record()
-	if _, err := openState(ctx, record, func(shard int, d swarms.Direction) swarms.Log {
-		return conn.Swarms.Log(record.Key(), shard, d)
-	}, &dictionary{groups: map[string]int{}}); err != nil {
+	logs := logsOf(record)
+	if _, err := commitlog.Open(ctx, commitlog.Options{
+		Record: record, Logs: logs, Dictionary: feed.NewEntities(swarms.MaxGroups, nil),
+		Log: func(shard int, d swarms.Direction) swarms.Log { return conn.Swarms.Log(record.Key(), shard, d) },
+	}); err != nil {
 		return err
 	}
-	d, err := entities.Open(conn.Swarms, record, logShard(record, keyShard))
+	d, err := entities.Open(conn.Swarms, record, logs.Keys)
 	if err != nil {
 		return command.Usage("detect: --show-key: %v", err)
 	}

@@ -43,8 +43,9 @@ func bases(record swarms.Swarm) (all []swarms.Base) {
 }
 
 // snapshot stores the state of all agents, and removes the log before the snapshot before, and older
-// snapshots. All entries are answered. collect notes the output before the answers are removed.
-func (d *detector) snapshot(ctx context.Context) error {
+// snapshots. All entries are answered. settle notes the output and the position before entries are
+// removed.
+func (d *detector) snapshot(ctx context.Context, settle func(context.Context) error) error {
 	dir := localcluster.SnapshotsDir(d.o.DataDir)
 	store, err := bucket.Open(ctx, dir)
 	if err != nil {
@@ -52,23 +53,20 @@ func (d *detector) snapshot(ctx context.Context) error {
 	}
 	defer store.Close()
 	before := bases(d.swarm.Record())
-	name := snapshotName(d.state.last[0] + 1)
+	end, err := d.log(0, swarms.In).Last(ctx)
+	if err != nil {
+		return err
+	}
+	name := snapshotName(end.Seq + 1)
 	if _, err := d.swarm.Snapshot(ctx, name); err != nil {
 		return fmt.Errorf("snapshot of the detector: %w", err)
 	}
-	if err := d.state.findEnds(ctx); err != nil {
-		return err
-	}
-	if err := d.awaitAll(ctx); err != nil {
-		return err
-	}
-	if err := d.state.mark(ctx); err != nil { // of entries that are removed now
+	if err := settle(ctx); err != nil {
 		return err
 	}
 	if _, err := d.swarm.Rebase(ctx, store, name, nil); err != nil {
 		return fmt.Errorf("keep the snapshot of the detector: %w", err)
 	}
-	d.fresh = 0
 	kept := []string{name}
 	if before != nil {
 		if err := d.swarm.TrimTo(ctx, before); err != nil {

@@ -78,8 +78,10 @@ func (d *detector) readSpec() error {
 	return nil
 }
 
-// openSwarm opens the swarm of the folder, or makes it. A specification that differs is refused.
-func (d *detector) openSwarm(ctx context.Context, client *swarmclient.Client, log func(swarms.Swarm) swarms.Log,
+// openSwarm opens the swarm of the folder, or makes it. A specification that differs is refused. log
+// returns the log of a shard.
+func (d *detector) openSwarm(ctx context.Context, client *swarmclient.Client,
+	log func(s swarms.Swarm, shard int) swarms.Log,
 ) (err error) {
 	all, err := client.List(ctx)
 	if err != nil {
@@ -92,13 +94,20 @@ func (d *detector) openSwarm(ctx context.Context, client *swarmclient.Client, lo
 	if d.swarm, err = client.Open(ctx, all[0].ID); err != nil {
 		return err
 	}
-	// A process that was killed while it made the swarm leaves a record without logs.
-	if last, err := log(d.swarm.Record()).Last(ctx); errors.Is(err, jobs.ErrNotFound) || err == nil && last.Seq == 0 {
-		if err := client.Delete(ctx, all[0].ID, nil); err != nil {
+	// A process that was killed while it made the swarm leaves a record without some of its logs, or
+	// empty ones.
+	for k := range d.swarm.Record().ShardCount() {
+		last, err := log(d.swarm.Record(), k).Last(ctx)
+		if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
-		d.swarm, err = client.Create(ctx, d.spec, nil)
-		return err
+		if last.Seq == 0 {
+			if err := client.Delete(ctx, all[0].ID, nil); err != nil {
+				return err
+			}
+			d.swarm, err = client.Create(ctx, d.spec, nil)
+			return err
+		}
 	}
 	now, err := json.Marshal(d.spec)
 	if err != nil {

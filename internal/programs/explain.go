@@ -20,10 +20,11 @@ import (
 const summaryShard = statelog.KeyShard + 3
 
 // layout is that of the decisions of a feed.
-func (f *feed) layout() encode.Layout {
+func (f *feeder) layout() encode.Layout {
 	l := encode.Layout{
-		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key, Entities: f,
-		Explain: f.spec.Explain,
+		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key,
+		Entities: f.entities,
+		Explain:  f.spec.Explain,
 	}
 	if len(l.Keys) == 0 {
 		l.Series = []string{f.spec.Name}
@@ -37,7 +38,7 @@ func explains(spec *swarm.Spec) bool {
 }
 
 // explainer returns an explainer that has seen nothing.
-func (f *feed) explainer() (*explain.Explainer, error) {
+func (f *feeder) explainer() (*explain.Explainer, error) {
 	limits, err := f.spec.FleetLimits()
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (f *feed) explainer() (*explain.Explainer, error) {
 // openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet. The next
 // batch reads the answers behind them first. Those that were removed from the log before they were in stored summaries
 // are left out.
-func (f *feed) openSummaries(ctx context.Context, l swarms.Log) error {
+func (f *feeder) openSummaries(ctx context.Context, l swarms.Log) error {
 	if !explains(f.spec) {
 		return nil
 	}
@@ -69,7 +70,7 @@ func (f *feed) openSummaries(ctx context.Context, l swarms.Log) error {
 
 // decided decodes decisions, and explains them if the specification says so. The answers come in the
 // order of the log.
-func (f *feed) decided(e swarms.Entry) (*batch.Decisions, error) {
+func (f *feeder) decided(e swarms.Entry) (*batch.Decisions, error) {
 	d, err := batch.DecodeDecisions(e.Data)
 	if err == nil && f.summaries != nil {
 		f.summaries.Explainer.Explain(d)
@@ -83,7 +84,7 @@ func (f *feed) decided(e swarms.Entry) (*batch.Decisions, error) {
 
 // storeSummaries stores the summaries after a request, if that is due. Those that are not stored are
 // made again from the log when the feed is opened.
-func (f *feed) storeSummaries(ctx context.Context) error {
+func (f *feeder) storeSummaries(ctx context.Context) error {
 	if f.summaries == nil || f.broken {
 		return nil
 	}
@@ -95,7 +96,7 @@ func (f *feed) storeSummaries(ctx context.Context) error {
 }
 
 // resetSummaries forgets the summaries of a swarm whose agents were reset. The caller has the turn.
-func (f *feed) resetSummaries(ctx context.Context) error {
+func (f *feeder) resetSummaries(ctx context.Context) error {
 	if f.summaries == nil {
 		return nil
 	}

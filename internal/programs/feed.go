@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -17,46 +17,25 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// Bounds of a batch, which are those of a stream job, and the number of batches without an answer.
-const (
-	batchRows  = 4096
-	batchBytes = 480 << 10
-	window     = 4
-)
-
-// feed gives rows of entities to a swarm whose groups are addressed, and reads its decisions in their
+// feeder gives rows of entities to a swarm whose groups are addressed, and reads its decisions in their
 // order. The dictionary of the entities is in a log beside that of the swarm, so it lasts as long as
-// the swarm. One request at a time uses a feed, between lock and unlock.
-type feed struct {
+// the swarm. One request at a time uses a feeder, between lock and unlock.
+type feeder struct {
 	swarm   *swarmclient.Swarm
 	spec    *swarm.Spec
 	columns rows.ColumnSpec
-	most    int // entities
 	in, out swarms.Log
 	keys    *statelog.Keys
 
 	turn chan struct{} // has an element while a request uses the feed
 
-	entities []string       // keys by group
-	groups   map[string]int // by key
-	last     uint64         // entry of the log of the swarm
-	answers  swarms.Reader  // nil: opened by the next batch
+	entities *feed.Entities
+	last     uint64        // entry of the log of the swarm
+	answers  swarms.Reader // nil: opened by the next batch
 	// summaries explain the decisions; nil for a specification without explain. They have seen every
 	// answer before the next one of answers.
 	summaries *explainlog.Log
 	broken    bool // another request opens the feed again
-
-	mu sync.Mutex // guards entities, for the encoder
-}
-
-// Key implements encode.Entities.
-func (f *feed) Key(group int) (string, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if group < 0 || group >= len(f.entities) {
-		return "", false
-	}
-	return f.entities[group], true
 }
 
 // columnsOf returns the columns of the rows of a swarm.
@@ -86,7 +65,7 @@ func feedable(spec *swarm.Spec) {
 
 // feed returns the feed of a swarm for one request, which calls the function that it returns at its
 // end.
-func (s *Server) feed(ctx context.Context, name string) (*feed, func(), error) {
+func (s *Server) feed(ctx context.Context, name string) (*feeder, func(), error) {
 	for {
 		f, err := s.openFeed(ctx, name)
 		if err != nil {
@@ -111,7 +90,7 @@ func (s *Server) feed(ctx context.Context, name string) (*feed, func(), error) {
 }
 
 // forget drops a feed that is broken or whose swarm is gone. The caller has its turn.
-func (s *Server) forget(f *feed) {
+func (s *Server) forget(f *feeder) {
 	f.broken = true
 	s.mu.Lock()
 	if id := f.swarm.ID(); s.feeds[id] == f {
@@ -123,7 +102,7 @@ func (s *Server) forget(f *feed) {
 
 // openFeed returns the feed of a swarm that may be in use. A swarm that was deleted and created again
 // gets a new one.
-func (s *Server) openFeed(ctx context.Context, name string) (*feed, error) {
+func (s *Server) openFeed(ctx context.Context, name string) (*feeder, error) {
 	sw, err := s.client.Open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -148,7 +127,7 @@ func (s *Server) openFeed(ctx context.Context, name string) (*feed, error) {
 
 // newFeed opens the feed of a swarm.
 func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, shard int, d swarms.Direction) swarms.Log,
-) (*feed, error) {
+) (*feeder, error) {
 	spec, record := sw.Spec(), sw.Record()
 	switch {
 	case spec.ByAgent():
@@ -171,8 +150,8 @@ func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, sh
 	if err := sw.CanObserveGroups(); err != nil {
 		return nil, err
 	}
-	f := &feed{
-		swarm: sw, spec: spec, columns: columnsOf(spec), most: record.Groups, groups: map[string]int{},
+	f := &feeder{
+		swarm: sw, spec: spec, columns: columnsOf(spec), entities: feed.NewEntities(record.Groups, nil),
 		in: log(record.Key(), 0, swarms.In), out: log(record.Key(), 0, swarms.Out),
 		keys: statelog.NewKeys(log(record.Key(), statelog.KeyShard, swarms.In)), turn: make(chan struct{}, 1),
 	}
@@ -190,7 +169,7 @@ func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, sh
 }
 
 // loadKeys reads the entities of the feed.
-func (f *feed) loadKeys(ctx context.Context) error {
+func (f *feeder) loadKeys(ctx context.Context) error {
 	if err := f.keys.Open(ctx); err != nil {
 		return err
 	}
@@ -207,14 +186,12 @@ func (f *feed) loadKeys(ctx context.Context) error {
 		if a.Group != g {
 			return jobs.Errorf(jobs.CodeInvalid, "swarm %s: a detector of the cluster feeds it", f.swarm.ID())
 		}
-		f.entities = append(f.entities, a.Key)
-		f.groups[a.Key] = g
 	}
-	return nil
+	return f.entities.Restore(all)
 }
 
 // close ends the reader of answers.
-func (f *feed) close() {
+func (f *feeder) close() {
 	if f.answers != nil {
 		f.answers.Close()
 		f.answers = nil
@@ -222,65 +199,46 @@ func (f *feed) close() {
 }
 
 // group returns the group of an entity, and false if there are as many entities as may be.
-func (f *feed) group(key string) (int, bool) {
+func (f *feeder) group(key string) (int, bool, error) {
 	if len(f.columns.Key) == 0 {
-		return 0, true
+		return 0, true, nil
 	}
-	g, ok := f.groups[key]
-	if !ok {
-		if g = len(f.entities); g == f.most {
-			return 0, false
-		}
-		f.mu.Lock()
-		f.entities = append(f.entities, key)
-		f.mu.Unlock()
-		f.groups[key] = g
-	}
-	return g, true
+	g, _, full, err := f.entities.Add(key)
+	return g, !full, err
 }
 
 // source returns rows of a request as observations.
 type source interface {
-	// next appends rows to o until it has enough of them, and returns io.EOF after the last one.
-	// enough is called after each row.
-	next(o *batch.Observations, enough func() bool) error
+	// next adds rows to a batch until it is full, and returns errEnd after the last one.
+	next(b *feed.Batch) error
 }
 
 // run feeds all rows of a source, and calls take with their decisions in the order of the rows. After
 // an error the rows of earlier batches have taken effect; sent is their number.
-func (f *feed) run(ctx context.Context, from source, take func(*batch.Decisions) error) (sent int, err error) {
+func (f *feeder) run(ctx context.Context, from source, take func(*batch.Decisions) error) (sent int, err error) {
 	defer func() {
 		if err != nil {
 			f.broken = true
 		}
 	}()
 	var open []uint64 // entries without an answer
-	o := &batch.Observations{Width: len(f.columns.Features)}
-	size := 12*o.Width + 56
-	bytes, seen := 0, 0
-	enough := func() bool {
-		for ; seen < o.Len(); seen++ {
-			bytes += len(o.Timestamp[seen]) + size
-		}
-		return seen >= batchRows || bytes >= batchBytes
-	}
+	b := feed.NewBatch(len(f.columns.Features), batch.MaxRows)
 	for end := false; !end || len(open) > 0; {
-		if !end && len(open) < window {
-			more := from.next(o, enough)
+		if !end && len(open) < feed.Unanswered {
+			more := from.next(b)
 			if more != nil && !errors.Is(more, errEnd) {
 				return sent, more
 			}
 			end = more != nil
-			if o.Len() == 0 {
+			if b.Len() == 0 {
 				continue
 			}
-			entry, err := f.send(ctx, o)
+			entry, err := f.send(ctx, b)
 			if err != nil {
 				return sent, err
 			}
-			open, sent = append(open, entry), sent+o.Len()
-			o.Reset()
-			bytes, seen = 0, 0
+			open, sent = append(open, entry), sent+b.Len()
+			b.Reset()
 			continue
 		}
 		d, err := f.answer(ctx, open[0])
@@ -299,12 +257,12 @@ func (f *feed) run(ctx context.Context, from source, take func(*batch.Decisions)
 var errEnd = errors.New("no more rows")
 
 // send appends a batch, after the keys that are new in it, and returns the number of its entry.
-func (f *feed) send(ctx context.Context, o *batch.Observations) (uint64, error) {
-	data, err := o.Pack()
+func (f *feeder) send(ctx context.Context, b *feed.Batch) (uint64, error) {
+	data, err := b.Pack()
 	if err != nil {
 		return 0, err
 	}
-	if err := f.keys.Store(ctx, f.entities[f.keys.Stored():], nil); err != nil {
+	if err := f.keys.Store(ctx, f.entities.Fresh(f.keys.Stored()), nil); err != nil {
 		return 0, err
 	}
 	if f.answers == nil {
@@ -320,28 +278,21 @@ func (f *feed) send(ctx context.Context, o *batch.Observations) (uint64, error) 
 			return 0, err
 		}
 	}
-	for {
-		err := f.in.Append(ctx, f.last, swarms.Entry{Kind: swarms.EntryObserve, Ref: f.last + 1, Data: data})
-		if err == nil {
-			f.last++
-			return f.last, nil
+	// Another writer may have asked something meanwhile.
+	e := swarms.Entry{Kind: swarms.EntryObserve, Ref: f.last + 1, Data: data}
+	if err := statelog.Append(ctx, f.in, &f.last, e, func(other swarms.Entry) error {
+		if other.Kind == swarms.EntryEnd {
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", f.swarm.ID())
 		}
-		if !errors.Is(err, jobs.ErrFenced) || ctx.Err() != nil {
-			return 0, fmt.Errorf("send a batch: %w", err)
-		}
-		now, err := f.in.Last(ctx) // another writer asked something meanwhile
-		if err != nil {
-			return 0, err
-		}
-		if now.Kind == swarms.EntryEnd {
-			return 0, jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", f.swarm.ID())
-		}
-		f.last = now.Seq
+		return nil
+	}); err != nil {
+		return 0, fmt.Errorf("send a batch: %w", err)
 	}
+	return f.last, nil
 }
 
 // answer waits for the answer to an entry.
-func (f *feed) answer(ctx context.Context, entry uint64) (*batch.Decisions, error) {
+func (f *feeder) answer(ctx context.Context, entry uint64) (*batch.Decisions, error) {
 	late, cancel := context.WithTimeoutCause(ctx, swarmclient.DefaultTimeout, jobs.Errorf(jobs.CodeDeadline,
 		"swarm %s: entry %d of its log has no answer after %v, and stays there until it has one: see that a GPU agent "+
 			"runs (exoswarm agent list)", f.swarm.ID(), entry, swarmclient.DefaultTimeout))

@@ -75,7 +75,7 @@ type Server struct {
 	pause  time.Duration       // bodyPause
 
 	mu    sync.Mutex
-	feeds map[string]*feed // by the id of the swarm
+	feeds map[string]*feeder // by the id of the swarm
 
 	workers *workers
 }
@@ -97,7 +97,7 @@ func New(o Options) (*Server, error) {
 	return &Server{
 		o: o, client: client, places: make(chan struct{}, maxRequests),
 		memory: semaphore.NewWeighted(maxBodies), pause: bodyPause,
-		feeds: map[string]*feed{}, workers: newWorkers(o),
+		feeds: map[string]*feeder{}, workers: newWorkers(o),
 	}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -127,7 +128,7 @@ func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Reques
 // features in the order of the specification; and with a key, key with indices of the document keys,
 // whose elements are the values of each entity.
 type arraySource struct {
-	f        *feed
+	f        *feeder
 	about    *FedRows
 	times    []int64
 	features [][]float64
@@ -137,10 +138,11 @@ type arraySource struct {
 	problems []string // by code
 	at       int
 	text     []byte
+	row      rows.Row // the last one
 }
 
 // arraysOf returns the rows of a body of arrays.
-func arraysOf(f *feed, body []byte, about *FedRows) (source, error) {
+func arraysOf(f *feeder, body []byte, about *FedRows) (source, error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInput, "rows: %s", fmt.Sprintf(format, args...))
 	}
@@ -220,8 +222,8 @@ func keyProblem(columns, values []string, key string) string {
 }
 
 // next implements source.
-func (s *arraySource) next(o *batch.Observations, enough func() bool) error {
-	read := time.Now().UnixNano()
+func (s *arraySource) next(b *feed.Batch) error {
+	read := time.Now()
 	for s.at < len(s.times) {
 		i := s.at
 		s.at++
@@ -233,7 +235,11 @@ func (s *arraySource) next(o *batch.Observations, enough func() bool) error {
 		code := s.codes[i]
 		problem = cmp.Or(problem, s.problems[code])
 		if problem == "" && s.groups[code] < 0 {
-			if g, ok := s.f.group(s.keys[code]); ok {
+			g, ok, err := s.f.group(s.keys[code])
+			if err != nil {
+				return err
+			}
+			if ok {
 				s.groups[code] = g
 			} else {
 				s.problems[code] = s.f.columns.TooMany(s.keys[code])
@@ -244,17 +250,13 @@ func (s *arraySource) next(o *batch.Observations, enough func() bool) error {
 			s.about.reject(number, problem)
 			continue
 		}
-		o.Group = append(o.Group, uint32(s.groups[code]))
-		o.Row = append(o.Row, number)
-		o.Time = append(o.Time, s.times[i])
-		o.Read = append(o.Read, read)
 		s.text = time.Unix(0, s.times[i]).UTC().AppendFormat(s.text[:0], time.RFC3339Nano)
-		o.Timestamp = append(o.Timestamp, string(s.text))
+		s.row.Number, s.row.Time, s.row.Timestamp = number, s.times[i], string(s.text)
+		s.row.Features, s.row.Values = s.row.Features[:0], s.row.Values[:0]
 		for _, x := range s.features {
-			o.Features = append(o.Features, float32(x[i]))
-			o.Value = append(o.Value, x[i])
+			s.row.Features, s.row.Values = append(s.row.Features, float32(x[i])), append(s.row.Values, x[i])
 		}
-		if enough() {
+		if b.Add(s.groups[code], &s.row, read) {
 			return nil
 		}
 	}
@@ -263,13 +265,13 @@ func (s *arraySource) next(o *batch.Observations, enough func() bool) error {
 
 // textSource is rows of a text.
 type textSource struct {
-	f      *feed
+	f      *feeder
 	about  *FedRows
 	reader rows.Reader
 }
 
 // textOf returns the rows of a body of CSV or NDJSON.
-func textOf(f *feed, body []byte, media string, about *FedRows) (source, error) {
+func textOf(f *feeder, body []byte, media string, about *FedRows) (source, error) {
 	r, err := rows.OpenText("the body", io.NopCloser(bytes.NewReader(body)), rows.FormatOfMedia(media), f.columns)
 	if err != nil {
 		return nil, err
@@ -278,8 +280,8 @@ func textOf(f *feed, body []byte, media string, about *FedRows) (source, error) 
 }
 
 // next implements source.
-func (s *textSource) next(o *batch.Observations, enough func() bool) error {
-	read := time.Now().UnixNano()
+func (s *textSource) next(b *feed.Batch) error {
+	read := time.Now()
 	for {
 		row, rejected, err := s.reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -295,7 +297,10 @@ func (s *textSource) next(o *batch.Observations, enough func() bool) error {
 		group := 0
 		if rejected == nil {
 			var ok bool
-			if group, ok = s.f.group(row.Key); !ok {
+			if group, ok, err = s.f.group(row.Key); err != nil {
+				return err
+			}
+			if !ok {
 				rejected = &rows.Reject{Row: row.Number, Reason: s.f.columns.TooMany(row.Key)}
 			}
 		}
@@ -303,14 +308,7 @@ func (s *textSource) next(o *batch.Observations, enough func() bool) error {
 			s.about.reject(rejected.Row, rejected.Reason)
 			continue
 		}
-		o.Group = append(o.Group, uint32(group))
-		o.Row = append(o.Row, row.Number)
-		o.Time = append(o.Time, row.Time)
-		o.Read = append(o.Read, read)
-		o.Timestamp = append(o.Timestamp, row.Timestamp)
-		o.Features = append(o.Features, row.Features...)
-		o.Value = append(o.Value, row.Values...)
-		if enough() {
+		if b.Add(group, &row, read) {
 			return nil
 		}
 	}
@@ -329,7 +327,7 @@ type lines struct {
 	most    uint32 // candidates
 }
 
-func newLines(f *feed) *lines {
+func newLines(f *feeder) *lines {
 	layout := f.layout()
 	return &lines{encoder: encode.NewNDJSON(layout), most: uint32(len(layout.Candidates))}
 }

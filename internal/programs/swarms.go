@@ -413,7 +413,7 @@ func (s *Server) reset(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return err
 	}
-	var f *feed
+	var f *feeder
 	if explains(sw.Spec()) {
 		var done func()
 		if f, done, err = s.feed(ctx, r.PathValue("name")); err != nil {

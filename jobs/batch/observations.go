@@ -1,5 +1,5 @@
-// Package batch is the columnar form of observations and decisions, as Arrow IPC streams of one
-// record batch.
+// Package batch is the columnar form of observations and decisions: packed (columnpack), or an Arrow
+// IPC stream of one record batch.
 package batch
 
 import (

@@ -16,8 +16,9 @@ type Entry struct {
 	// answers. In a log of entries it is the number of the batch in its source, from 1.
 	Ref  uint64
 	Data []byte // the format depends on Kind
-	// Note is text of the writer that is stored with the entry and that nobody else reads: up to
-	// MaxNote printable ASCII characters. A position in an input is committed with its batch so.
+	// Note is text of a writer of batches that is stored with the entry: up to MaxNote printable ASCII
+	// characters. A position in an input is committed with its batch so. Others take an entry with a
+	// note for the entry of such a writer, and do not read the text.
 	Note string
 	// Trace is the trace of the writer. If it is empty, Append uses that of its context.
 	Trace jobs.Trace
@@ -30,12 +31,12 @@ type Entry struct {
 }
 
 // MaxNote is the largest Note of an entry in bytes.
-const MaxNote = 4 << 10
+const MaxNote = 16 << 10
 
 // The kinds of entry.
 const (
-	EntryObserve  = "observe"  // a batch of observations, Arrow IPC
-	EntryDecide   = "decide"   // their decisions, Arrow IPC
+	EntryObserve  = "observe"  // a batch of observations, packed or Arrow IPC
+	EntryDecide   = "decide"   // their decisions, packed or Arrow IPC
 	EntryEnd      = "end"      // the last entry of a log; EndOfInput as JSON
 	EntryRejected = "rejected" // the entry named by Ref could not be applied; Error as JSON
 

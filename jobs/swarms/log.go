@@ -34,7 +34,8 @@ type Log interface {
 // Reader reads a log in order. It is for one goroutine.
 type Reader interface {
 	// Next waits for the next entry. The caller owns its Data. It fails with jobs.ErrNotFound when
-	// the log was deleted, and with the cause of ctx when ctx ends.
+	// the log was deleted, with a *TrimmedError if the first entry was removed before it was read, and
+	// with the cause of ctx when ctx ends.
 	Next(ctx context.Context) (Entry, error)
 	// Close ends the reading. A second call does nothing.
 	Close()

@@ -222,8 +222,8 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 		case seq < r.next:
 			continue
 		case seq > r.next && meta.Sequence.Consumer == 1:
-			return swarms.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was "+
-				"trimmed", r.log.stream, seq, r.next)
+			return swarms.Entry{}, fmt.Errorf("read %s: %w", r.log.stream,
+				&swarms.TrimmedError{Wanted: r.next, First: seq})
 		case seq > r.next: // a delivery was lost
 			r.Close()
 			continue

@@ -5,8 +5,10 @@ package statelog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -77,6 +79,52 @@ func (l *Log) Read(ctx context.Context, from uint64, fn func(data []byte) error)
 		}
 		return nil
 	})
+}
+
+// Append appends an entry to a log right behind entry number after, which it moves to the new entry.
+// Entries that others have appended meanwhile stay before it if allow returns nil for each, and
+// otherwise its error ends the append.
+func Append(ctx context.Context, log swarms.Log, after *uint64, e swarms.Entry, allow func(swarms.Entry) error) error {
+	for {
+		err := log.Append(ctx, *after, e)
+		if err == nil {
+			*after++
+			return nil
+		}
+		if !errors.Is(err, jobs.ErrFenced) {
+			return err
+		}
+		before := *after
+		if err := CatchUp(ctx, log, after, allow); err != nil {
+			return err
+		}
+		if *after == before { // the server has lost what it had acknowledged
+			return err
+		}
+	}
+}
+
+// CatchUp moves after to the end of a log, if allow returns nil for each entry behind it.
+func CatchUp(ctx context.Context, log swarms.Log, after *uint64, allow func(swarms.Entry) error) error {
+	end, err := log.Last(ctx)
+	if err != nil || end.Seq <= *after {
+		return err
+	}
+	if err := Rest(ctx, log, *after+1, end.Seq, allow); err != nil {
+		return err
+	}
+	*after = end.Seq
+	return nil
+}
+
+// Rest is Each from the first entry on that was not removed. A log that is trimmed keeps the last entry
+// with a note, and all behind it.
+func Rest(ctx context.Context, log swarms.Log, from, to uint64, fn func(swarms.Entry) error) error {
+	err := Each(ctx, log, from, to, fn)
+	if trimmed := (*swarms.TrimmedError)(nil); errors.As(err, &trimmed) && trimmed.First > from {
+		return Each(ctx, log, trimmed.First, to, fn)
+	}
+	return err
 }
 
 // Each calls fn for the entries of a log from number from to number to, both included. With to 0 it

@@ -1,21 +1,20 @@
-package keytable_test
+package feed
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/keytable"
 	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
 
-// TestTable compares a table with a map over random keys, with and without Warm.
-func TestTable(t *testing.T) {
+// TestKeyTable compares a table with a map over random keys, with and without Warm.
+func TestKeyTable(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		table, twin := keytable.New(), map[string]int{}
+		table, twin := newKeyTable(), map[string]int{}
 		for range 3000 {
 			some := make([]string, r.IntN(5))
 			for i := range some {
@@ -49,7 +48,7 @@ func TestTable(t *testing.T) {
 // a map, with the table, and with Warm before each block.
 func BenchmarkFind(b *testing.B) {
 	const n, block = 1_000_000, 512
-	table, twin := keytable.New(), map[string]int{}
+	table, twin := newKeyTable(), map[string]int{}
 	keys := make([]string, n)
 	for i := range keys {
 		keys[i] = fmt.Sprint("device-", i)

@@ -1,8 +1,8 @@
 package cpuagents
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/runlog"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -29,7 +29,7 @@ const (
 	holdAtMost = time.Minute
 )
 
-// collect sends the decisions to the sinks until ctx ends.
+// collect sends the decisions to the outputs until ctx ends.
 //
 // It begins behind the position that an earlier attempt has stored. That position is at most as far
 // as every sink: what comes twice is recognised by the sinks, by the number of its batch. So a kill
@@ -61,16 +61,25 @@ func (d *detection) collect(ctx context.Context) error {
 			if d.holds() == 0 {
 				held = time.Now()
 			} else if time.Since(held) > holdAtMost {
-				for _, t := range d.sinks {
+				for _, t := range d.Outputs {
 					if err := t.End(ctx); err != nil {
 						return d.endOf(ctx, err)
 					}
 				}
+				held = time.Now()
 			}
 			if err := d.noteSinks(ctx); err != nil {
 				return d.endOf(ctx, err)
 			}
 			quiet = d.unserved(quiet)
+		case settled := <-d.settling:
+			err := d.settle(ctx)
+			if err == nil && d.summaries != nil {
+				if err = d.summaries.Put(ctx); err == nil {
+					d.answers.Trim(d.summaries.Oldest() + 1)
+				}
+			}
+			settled <- err
 		case e := <-entries:
 			if err := d.entry(ctx, e); err != nil {
 				return d.endOf(ctx, err)
@@ -112,7 +121,7 @@ func (d *detection) unserved(since time.Time) time.Time {
 	defer d.mu.Unlock()
 	due := false
 	for k, entry := range d.due {
-		due = due || entry > d.answered[k].Entry()
+		due = due || entry > d.window.Answered(k)
 	}
 	switch {
 	case !due:
@@ -127,87 +136,102 @@ func (d *detection) unserved(since time.Time) time.Time {
 
 // entry processes one entry of the log of decisions. Its steps are in this order: the states of
 // evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
-// feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that
+// feed, which waits for answers, runs ahead of no sink by more than feed.Unanswered batches. A batch that
 // the swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
+	if d.Directory != nil {
+		d.Directory.Reach(e.Shard, e.Seq)
+	}
 	if d.summaries != nil {
 		defer d.summaries.Reach(e.Place)
-		if e.Place <= d.summaries.Sent {
-			return d.explained(e)
+		if e.Place <= d.summaries.Sent { // the outputs have it
+			if e.Kind == swarms.EntryDecide {
+				_, _, err := d.decisions(e)
+				return err
+			}
+			return nil
 		}
-	}
-	if d.evict != nil {
-		d.evict.Names.Reach(e.Shard, e.Seq)
 	}
 	switch e.Kind {
 	case swarms.EntrySwapped:
-		if d.evict == nil {
+		v := d.evictions()
+		if v == nil {
 			break // another client has asked for it
 		}
 		got, err := swarms.DecodeSwapped(e.Data)
 		if err != nil {
-			return fmt.Errorf("answer %d of detector %s: %w", e.Seq, d.spec.Name, err)
+			return fmt.Errorf("answer %d of detector %s: %w", e.Seq, d.Name, err)
 		}
-		if err := d.evict.States.Put(ctx, e.Place, got.States); err != nil {
+		if err := v.States.Put(ctx, e.Place, got.States); err != nil {
 			return err
 		}
 	case swarms.EntryDecide:
-		got, err := d.decisions(e)
+		got, incidents, err := d.decisions(e)
 		if err != nil {
 			return err
 		}
-		d.explain(got)
-		for _, t := range d.sinks {
+		for _, t := range d.Outputs {
+			if to, is := t.Sink.(IncidentSink); is {
+				if err := to.SendIncidents(e.Place, incidents); err != nil {
+					return err
+				}
+			}
 			if err := t.Send(ctx, e.Place, got); err != nil {
 				return err
 			}
 		}
 		d.tally(e.Place, got)
 	case swarms.EntryRejected:
-		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
-		if err := json.Unmarshal(e.Data, failure); err != nil {
-			return fmt.Errorf("refusal of swarm %s: %w", d.spec.Name, err)
-		}
-		asked, err := runlog.Asked(ctx, d.stream.log(e.Shard, swarms.In), e.Ref)
-		if err != nil || !asked {
-			return errors.Join(err, failure)
+		failure, asks, err := refusal(ctx, d.Name, d.Log(e.Shard, swarms.In), e.Entry)
+		if err != nil || !asks {
+			return cmp.Or(err, failure)
 		}
 	}
 	d.mu.Lock()
 	d.now.Waiting = ""
 	d.reached = e.Place
 	d.mu.Unlock()
-	d.answered[e.Shard].Reach(e.Seq)
+	d.window.Reach(e.Shard, e.Seq)
 	d.report(false)
 	return nil
 }
 
-// decisions returns the decisions of an answer, with the numbers of their entities.
-func (d *detection) decisions(e commitlog.Answer) (*batch.Decisions, error) {
-	got, err := batch.DecodeDecisions(e.Data)
-	if err != nil {
-		return nil, fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.spec.Name, err)
+// decisions returns the decisions of an answer, with the numbers of their entities and explained, and
+// the incidents that have ended.
+func (d *detection) decisions(e commitlog.Answer) (got *batch.Decisions, ended []explain.Incident, err error) {
+	if got, err = batch.DecodeDecisions(e.Data); err != nil {
+		return nil, nil, fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.Name, err)
 	}
-	if err := d.number(e.Shard, got); err != nil {
-		return nil, err
+	if err := d.state.Groups.Renumber(e.Shard, d.Agents, got); err != nil {
+		return nil, nil, err
 	}
-	return got, d.known(got)
+	if err := d.known(got); err != nil {
+		return nil, nil, err
+	}
+	if d.Explainer != nil {
+		ended = d.Explainer.Explain(got)
+	}
+	return got, ended, nil
 }
 
 // known refuses decisions that cannot be written: those for a candidate or an entity that the
 // detector does not have. Another client has appended their rows to the log of the swarm.
 func (d *detection) known(got *batch.Decisions) error {
 	for i := range got.Len() {
-		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.spec.Candidates) {
-			return jobs.Errorf(jobs.CodeInvalid, "detector %s: candidate %d of %d", d.spec.Name, c,
-				len(d.spec.Candidates))
+		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.Candidates) {
+			return jobs.Errorf(jobs.CodeInvalid, "detector %s: candidate %d of %d", d.Name, c,
+				len(d.Candidates))
 		}
-		if d.names == nil {
+		if d.Directory == nil {
+			if got.Group[i] >= uint32(d.Record.Groups) {
+				return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d of %d", d.Name,
+					got.Group[i], d.Record.Groups)
+			}
 			continue
 		}
-		if _, ok := d.names.Key(int(got.Group[i])); !ok {
+		if _, ok := d.Directory.Key(int(got.Group[i])); !ok {
 			return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d, which has no entity: another "+
-				"client writes to its swarm: use a swarm of its own for that", d.spec.Name, got.Group[i])
+				"client writes to its swarm: use a swarm of its own for that", d.Name, got.Group[i])
 		}
 	}
 	return nil
@@ -236,7 +260,7 @@ func (d *detection) tally(place uint64, got *batch.Decisions) {
 			continue
 		}
 		d.now.Decisions++
-		if int(got.Decision[i]) == len(d.spec.Candidates)-1 {
+		if int(got.Decision[i]) == len(d.Candidates)-1 {
 			d.now.Anomalies++
 		}
 	}
@@ -244,8 +268,8 @@ func (d *detection) tally(place uint64, got *batch.Decisions) {
 
 // holds returns the first batch of which a sink holds decisions; 0 if there is none.
 func (d *detection) holds() (first uint64) {
-	for _, t := range d.sinks {
-		if h, is := t.(sink.Holder); is {
+	for _, t := range d.Outputs {
+		if h, is := t.Sink.(sink.Holder); is {
 			if n := h.Held(); n > 0 && (first == 0 || n < first) {
 				first = n
 			}

@@ -1,15 +1,14 @@
-// Package keytable is a dictionary of keys: it numbers them in the order in which they come.
-package keytable
+package feed
 
 import "hash/maphash"
 
-// Table has keys with their numbers, from 0. One goroutine uses it. The zero value is not ready: use
-// New.
+// keyTable has keys with their numbers, from 0. One goroutine uses it. The zero value is not ready: use
+// newKeyTable.
 //
 // It is a table with linear probing, at most half full. A slot has 32 bits of the hash of a key and
 // its number, so that a lookup of one of a million keys misses the cache three times: the slot, the
 // place of the text, and the text. Warm makes these misses for many keys at the same time.
-type Table struct {
+type keyTable struct {
 	seed  maphash.Seed
 	slots []uint64 // hash<<32 | number+1; 0 for none
 	keys  []string // by number
@@ -17,21 +16,21 @@ type Table struct {
 	sink  byte
 }
 
-// New returns an empty table.
-func New() *Table { return &Table{seed: maphash.MakeSeed(), slots: make([]uint64, 64)} }
+// newKeyTable returns an empty table.
+func newKeyTable() *keyTable { return &keyTable{seed: maphash.MakeSeed(), slots: make([]uint64, 64)} }
 
 // Len returns the number of keys.
-func (t *Table) Len() int { return len(t.keys) }
+func (t *keyTable) Len() int { return len(t.keys) }
 
 // Keys returns the keys by number. The caller does not change them. Later calls of Add do not change
 // the result.
-func (t *Table) Keys() []string { return t.keys }
+func (t *keyTable) Keys() []string { return t.keys }
 
 // hash returns the hash of a key as a slot has it.
-func (t *Table) hash(key string) uint32 { return uint32(maphash.String(t.seed, key) >> 32) }
+func (t *keyTable) hash(key string) uint32 { return uint32(maphash.String(t.seed, key) >> 32) }
 
 // Find returns the number of a key.
-func (t *Table) Find(key string) (number int, ok bool) {
+func (t *keyTable) Find(key string) (number int, ok bool) {
 	h := t.hash(key)
 	mask := uint32(len(t.slots) - 1)
 	for at := h & mask; ; at = (at + 1) & mask {
@@ -49,7 +48,7 @@ func (t *Table) Find(key string) (number int, ok bool) {
 }
 
 // Add adds a key that Find does not find, and returns its number.
-func (t *Table) Add(key string) int {
+func (t *keyTable) Add(key string) int {
 	if 2*(len(t.keys)+1) > len(t.slots) {
 		old := t.slots
 		t.slots = make([]uint64, 2*len(old))
@@ -65,7 +64,7 @@ func (t *Table) Add(key string) int {
 }
 
 // put puts a slot at its place.
-func (t *Table) put(s uint64) {
+func (t *keyTable) put(s uint64) {
 	mask := uint32(len(t.slots) - 1)
 	at := uint32(s>>32) & mask
 	for t.slots[at] != 0 {
@@ -76,7 +75,7 @@ func (t *Table) put(s uint64) {
 
 // Warm brings what Find needs for some keys into the cache of the processor. Each pass has loads that
 // do not depend on one another, so they wait for the memory together.
-func (t *Table) Warm(keys []string) {
+func (t *keyTable) Warm(keys []string) {
 	mask := uint32(len(t.slots) - 1)
 	t.warm = t.warm[:0]
 	for _, key := range keys {

@@ -1,10 +1,9 @@
-package cpuagents
+package feed
 
 import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/cpuagents/keytable"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
@@ -15,26 +14,26 @@ const entityMemory = 512
 // entityStep is the bytes of entities that are charged to the memory at a time.
 const entityStep = 256 << 10
 
-// entities is the dictionary of a job with a key: each key has a group, in the order of their first
+// Entities is the dictionary of a job with a key: each key has a group, in the order of their first
 // rows. It is a function of the input and the specification, so that another attempt makes the same
-// one. One goroutine calls add and warm, and others may call the other methods at the same time.
-type entities struct {
+// one. One goroutine calls Add and Warm, and others may call the other methods at the same time.
+type Entities struct {
 	most  int            // groups
 	hold  *inputmem.Hold // of the job; nil for none
 	free  int64          // bytes of hold that no entity uses
-	table *keytable.Table
+	table *keyTable
 	keys  atomic.Pointer[[]string] // by group
 }
 
-// newEntities returns an empty dictionary of up to most entities, whose memory is taken from h.
-func newEntities(most int, h *inputmem.Hold) *entities {
-	e := &entities{most: most, hold: h, table: keytable.New()}
+// NewEntities returns an empty dictionary of up to most entities, whose memory is taken from h.
+func NewEntities(most int, h *inputmem.Hold) *Entities {
+	e := &Entities{most: most, hold: h, table: newKeyTable()}
 	e.keys.Store(&[]string{})
 	return e
 }
 
 // Key implements encode.Entities.
-func (e *entities) Key(group int) (key string, ok bool) {
+func (e *Entities) Key(group int) (key string, ok bool) {
 	keys := *e.keys.Load()
 	if group < 0 || group >= len(keys) {
 		return "", false
@@ -42,15 +41,15 @@ func (e *entities) Key(group int) (key string, ok bool) {
 	return keys[group], true
 }
 
-// len returns the number of entities.
-func (e *entities) len() int { return len(*e.keys.Load()) }
+// Len returns the number of entities.
+func (e *Entities) Len() int { return len(*e.keys.Load()) }
 
-// warm prepares the next calls of add for some keys.
-func (e *entities) warm(keys []string) { e.table.Warm(keys) }
+// Warm prepares the next calls of Add for some keys.
+func (e *Entities) Warm(keys []string) { e.table.Warm(keys) }
 
-// add returns the group of a key. A key that is new gets the next group; full reports that there is
+// Add returns the group of a key. A key that is new gets the next group; full reports that there is
 // none. The error is one of the memory.
-func (e *entities) add(key string) (group int, isNew, full bool, err error) {
+func (e *Entities) Add(key string) (group int, isNew, full bool, err error) {
 	if g, ok := e.table.Find(key); ok {
 		return g, false, false, nil
 	}
@@ -72,17 +71,15 @@ func (e *entities) add(key string) (group int, isNew, full bool, err error) {
 }
 
 // Restore implements commitlog.Dictionary.
-func (e *entities) Restore(all []statelog.Assignment) error {
+func (e *Entities) Restore(all []statelog.Assignment) error {
 	for _, a := range all {
-		if _, _, _, err := e.add(a.Key); err != nil {
+		if _, _, _, err := e.Add(a.Key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Fresh implements commitlog.Dictionary.
-func (e *entities) Fresh(from int) []string { return e.from(from) }
-
-// from returns the keys of the groups from number first on. The caller does not change them.
-func (e *entities) from(first int) []string { return (*e.keys.Load())[first:] }
+// Fresh implements commitlog.Dictionary: it returns the keys of the groups from a number on. The
+// caller does not change them.
+func (e *Entities) Fresh(from int) []string { return (*e.keys.Load())[from:] }
