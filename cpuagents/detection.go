@@ -13,7 +13,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
@@ -126,7 +125,7 @@ type detection struct {
 	looked  time.Time // for a later attempt
 
 	// Of the goroutine that collects.
-	summaries *explainlog.Log // nil without an explainer
+	summaries *explain.SummaryLog // nil without an explainer
 	answers   *commitlog.Answers
 	window    feed.Window     // the entries whose decisions the outputs have not taken
 	settling  chan chan error // requests to store everything
@@ -203,7 +202,7 @@ func (d *detection) open(ctx context.Context) (err error) {
 	from := c.Answer + 1
 	if d.Explainer != nil {
 		summaries := d.Log(d.Logs.Summaries, swarms.In)
-		if d.summaries, err = explainlog.Open(ctx, summaries, d.Explainer, c.Answer); err != nil {
+		if d.summaries, err = explain.OpenSummaryLog(ctx, summaries, d.Explainer, c.Answer); err != nil {
 			return d.damaged(err)
 		}
 		from = d.summaries.Next()

@@ -3,7 +3,7 @@ package cpuagents_test
 import (
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 )
 
-func init() { explainlog.Every = 20 * time.Millisecond }
+func init() { explain.SummaryEvery = 20 * time.Millisecond }

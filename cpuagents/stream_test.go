@@ -22,10 +22,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/cuda/host"
@@ -89,13 +88,13 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	guard, err := egress.New([]string{"127.0.0.0/8"})
+	guard, err := access.New([]string{"127.0.0.0/8"})
 	if err != nil {
 		t.Fatalf("egress.New: %v, want no error", err)
 	}
 	c.streamer, err = cpuagents.New(cpuagents.Options{
 		Queue: c.conn.StreamJobs(), Files: files, Logger: quiet,
-		Egress: guard, Secrets: &secret.Store{},
+		Egress: guard, Secrets: &access.Store{},
 	})
 	if err != nil {
 		t.Fatalf("cpuagents.New: %v, want no error", err)
@@ -300,7 +299,7 @@ func TestSubjectStream(t *testing.T) {
 // output.
 func goesOn(t *testing.T, c *cluster, src source.Series) {
 	t.Helper()
-	t.Setenv(secret.Prefix+"HOOK", "hunter2")
+	t.Setenv(access.Prefix+"HOOK", "hunter2")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	src.Name = "s"

@@ -8,13 +8,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -44,9 +43,9 @@ type Options struct {
 	Files  *files.Files
 	Logger *slog.Logger
 	// Egress is the guard of connections; nil for no network.
-	Egress *egress.Guard
+	Egress *access.Guard
 	// Secrets are the secrets to which jobs may refer; nil for those of the environment.
-	Secrets *secret.Store
+	Secrets *access.Store
 	// Streams are the JetStream streams that jobs of tenants may read and publish to. Jobs without
 	// a tenant may use any stream.
 	Streams Streams

@@ -3,7 +3,7 @@ package cpuagents
 import (
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/binding"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -33,9 +33,9 @@ type Streams map[files.Root]bool
 func ParseStreams(list []string) (Streams, error) {
 	all := Streams{}
 	for _, text := range list {
-		tenant, rest, ok := binding.Cut(text)
+		tenant, rest, ok := access.Cut(text)
 		name, named := strings.CutPrefix(rest, "name=")
-		if !ok || !named || name == "" || binding.Check(tenant) != nil {
+		if !ok || !named || name == "" || access.Check(tenant) != nil {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "--stream %q: write tenant=TENANT,name=STREAM", text)
 		}
 		all[files.Root{Tenant: tenant, Name: name}] = true
@@ -46,7 +46,7 @@ func ParseStreams(list []string) (Streams, error) {
 // check returns an error if the jobs of an owner may not use a stream.
 func (s Streams) check(of jobs.Owner, stream string) error {
 	if of.Shared() || s[files.Root{Tenant: of.Tenant, Name: stream}] ||
-		s[files.Root{Tenant: binding.Every, Name: stream}] {
+		s[files.Root{Tenant: access.Every, Name: stream}] {
 		return nil
 	}
 	return jobs.Errorf(

@@ -14,11 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -89,14 +88,14 @@ func startTenants(t *testing.T) *tenants {
 		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	guard, err := egress.New([]string{
+	guard, err := access.New([]string{
 		"tenant=umbrella,host=umbrella.example", "tenant=acme,host=acme.example",
 		"plain.example", "tenant=*,host=common.example",
 	})
 	if err != nil {
 		t.Fatalf("egress.New: %v, want no error", err)
 	}
-	secrets, err := secret.Open("")
+	secrets, err := access.Open("")
 	if err != nil {
 		t.Fatalf("secret.Open: %v, want no error", err)
 	}
@@ -250,7 +249,7 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 	}
-	kept, err := secret.Open(dir)
+	kept, err := access.Open(dir)
 	if err != nil {
 		t.Fatalf("secret.Open: %v, want no error", err)
 	}
@@ -273,7 +272,7 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 		"x.umbrella.test": true, "umbrella.test": false, "common.example": false, "": false,
 	} {
 		if _, err := mine.At(host).Get("env:ONLY"); (err == nil) != want || err != nil &&
-			!errors.Is(err, secret.ErrHost) {
+			!errors.Is(err, access.ErrSecretHost) {
 			t.Errorf("to %q: %v", host, err)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // TestRoles: real processes, each with the credentials of its role, do the telemetry example to the
@@ -106,7 +106,7 @@ func streamJob(t *testing.T, data string) string {
 	if err != nil {
 		t.Fatalf("swarm.Parse swarm.yaml: %v", err)
 	}
-	inputs, err := runinput.Find([]string{filepath.Join(data, "data")})
+	inputs, err := userfile.Find([]string{filepath.Join(data, "data")})
 	if err != nil {
 		t.Fatalf("runinput.Find: %v", err)
 	}

@@ -11,8 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/observationfile"
-	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -23,7 +22,7 @@ import (
 // Fields: group, timestamp as written, score from 0 to 1, decision, round, counts by candidate and
 // leader; or group, timestamp and dropped, the reason.
 func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
-	o, err := observationfile.ReadGroups(path, s.Spec())
+	o, err := userfile.ReadGroups(path, s.Spec())
 	if err != nil {
 		return err
 	}
@@ -115,9 +114,9 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	path, _ := cmd.Flags().GetString("input")
 	if path == "" {
 		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
-			strings.Join(observationfile.Columns(s.Spec()), ", "))
+			strings.Join(userfile.ObservationColumns(s.Spec()), ", "))
 	}
-	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
+	given, err := userfile.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
 	// given may be incomplete after an error, and is closed all the same.
 	defer func() { _ = given.Close() }()
 	if err != nil {
@@ -135,7 +134,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return observeGroups(cmd, s, path)
 	}
 	// The whole file is checked before the first entry is sent.
-	o, err := observationfile.ReadAgents(path, s.Spec())
+	o, err := userfile.ReadAgents(path, s.Spec())
 	if err != nil {
 		return err
 	}

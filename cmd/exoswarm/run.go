@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/runjob"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // runCommand returns exoswarm run. Package runjob does the work; flags of a cluster in this
@@ -142,7 +142,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 		o.Webhook = &sink.WebhookSpec{URL: hook, Secret: key}
 	}
 	if path, _ := f.GetString("sinks"); path != "" {
-		if err := runinput.ReadList("--sinks", path, `[{"uri":"sqlite:ROOT/PATH?table=TABLE"}]`, &o.Sinks); err != nil {
+		if err := userfile.ReadList("--sinks", path, `[{"uri":"sqlite:ROOT/PATH?table=TABLE"}]`, &o.Sinks); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -293,7 +293,7 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 	}
 	// Three forms: -f alone, --from alone, and both, which must fit together.
 	if file != "" {
-		if spec, err = specfile.Read(file); err != nil {
+		if spec, err = userfile.ReadSpec(file); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -20,7 +20,7 @@ type Logs struct {
 	Keys      int // statelog.Keys
 	Collected int // Collected
 	States    int // statelog.States, of entities without a group
-	Summaries int // explainlog.Log
+	Summaries int // explain.SummaryLog
 	Order     int // the order of the answers of several shards
 }
 

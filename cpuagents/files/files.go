@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/exoswarm/exoswarm/cpuagents/binding"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -85,7 +85,7 @@ func (f *Files) root(name string) *os.Root {
 	if r := f.roots[Root{tenant, name}]; r != nil {
 		return r
 	}
-	return f.roots[Root{binding.Every, name}]
+	return f.roots[Root{access.Every, name}]
 }
 
 // New opens the folders. The caller closes the result.

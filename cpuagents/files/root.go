@@ -3,12 +3,12 @@ package files
 import (
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/binding"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Root is the name of a folder for the jobs of a tenant. An empty Tenant means jobs without a
-// tenant, and binding.Every means all jobs. Two tenants may have folders of the same name.
+// tenant, and access.Every means all jobs. Two tenants may have folders of the same name.
 type Root struct{ Tenant, Name string }
 
 // ParseRoots parses the folders that jobs may read and write, as operators write them: NAME=DIR, or
@@ -26,7 +26,7 @@ func ParseRoots(list []string) (map[Root]string, error) {
 	}
 	for _, text := range list {
 		root, dir := Root{}, ""
-		if b, rest, ok := binding.Cut(text); ok {
+		if b, rest, ok := access.Cut(text); ok {
 			name, path, is := strings.Cut(rest, ",path=")
 			if name, is2 := strings.CutPrefix(name, "name="); is && is2 {
 				root, dir = Root{b, name}, path
@@ -34,7 +34,7 @@ func ParseRoots(list []string) (map[Root]string, error) {
 		} else {
 			root.Name, dir, _ = strings.Cut(text, "=")
 		}
-		if root.Tenant != "" && binding.Check(root.Tenant) != nil || jobs.CheckID("root", root.Name) != nil ||
+		if root.Tenant != "" && access.Check(root.Tenant) != nil || jobs.CheckID("root", root.Name) != nil ||
 			dir == "" {
 			return nil, bad(text)
 		}

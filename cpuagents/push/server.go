@@ -25,10 +25,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -51,7 +51,7 @@ type Options struct {
 	// Tokens refer to the secrets that may push, by name of an endpoint. A name without a token
 	// takes nothing. nil: every name takes rows from everybody.
 	Tokens  map[string][]string
-	Secrets *secret.Store // nil for those of the environment
+	Secrets *access.Store // nil for those of the environment
 	Queue   Queue
 	Logger  *slog.Logger
 	// MaxBody bounds a body in bytes as it arrives; 0 means 16 MiB. MaxRows bounds its rows; 0
@@ -167,7 +167,7 @@ func Listen(o Options) (_ *Server, err error) {
 		o.Timeout = defaultTimeout
 	}
 	if o.Secrets == nil {
-		o.Secrets = &secret.Store{}
+		o.Secrets = &access.Store{}
 	}
 	if o.MaxBody < 1 || o.MaxBody > maxHeld/4 || o.MaxRows < 1 || o.Timeout < 0 {
 		return nil, bad(

@@ -23,13 +23,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -332,8 +332,8 @@ func TestPushRefuses(t *testing.T) {
 
 // TestPushTokens: a name takes from who has its token, and another name's is none.
 func TestPushTokens(t *testing.T) {
-	t.Setenv(secret.Prefix+"ONE", "first")
-	t.Setenv(secret.Prefix+"TWO", "second")
+	t.Setenv(access.Prefix+"ONE", "first")
+	t.Setenv(access.Prefix+"TWO", "second")
 	q := natsqtest.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		var err error
@@ -367,7 +367,7 @@ func TestPushTokens(t *testing.T) {
 
 // TestPushListens: what would be open to others, or cannot be served, is refused at the start.
 func TestPushListens(t *testing.T) {
-	t.Setenv(secret.Prefix+"ONE", "first")
+	t.Setenv(access.Prefix+"ONE", "first")
 	token := map[string][]string{"a": {"env:ONE"}}
 	dir := t.TempDir()
 	srv := httptest.NewTLSServer(http.NotFoundHandler())

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
 // Drivers of object stores and databases register themselves when they are imported, as those of
@@ -21,7 +20,7 @@ var ErrNoDriver = errors.New("this program has no driver for it")
 // OpenBucket opens a bucket by its name. It makes no connection. An answer of more than most bytes
 // fails with ErrLong. Every connection goes through the guard.
 type OpenBucket func(
-	name string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+	name string, spec StoreSpec, most int64, guard *access.Guard, secrets *access.Store,
 ) (Bucket, error)
 
 // Database is the driver of one kind of database. Its methods may be called concurrently.
@@ -44,8 +43,8 @@ type DatabaseAddress struct {
 	// disable. Both are for servers.
 	Password, TLS string
 	Files         *files.Files  // the roots of databases that are files
-	Egress        *egress.Guard // of connections to servers
-	Secrets       *secret.Store
+	Egress        *access.Guard // of connections to servers
+	Secrets       *access.Store
 }
 
 // Failure is an answer of a database that refuses.

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -64,13 +63,13 @@ func WithoutQuery(uri string) string {
 // SetHeaders sets the headers of a request, with the secrets to which they refer. sameHost reports
 // whether the request goes to the host for which they were written; else it sets none, so that a
 // redirect carries no secret away. A nil store reads the secrets of the environment.
-func SetHeaders(req *http.Request, headers map[string]string, secrets *secret.Store, sameHost bool) error {
+func SetHeaders(req *http.Request, headers map[string]string, secrets *access.Store, sameHost bool) error {
 	for name, text := range headers {
 		if !sameHost {
 			continue
 		}
 		if secrets == nil {
-			secrets = &secret.Store{}
+			secrets = &access.Store{}
 		}
 		v, _, err := secrets.At(req.URL.Hostname()).Expand(text)
 		if err != nil {
@@ -93,7 +92,7 @@ func RequestError(what, where string, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	if egress.Refused(err) {
+	if access.Refused(err) {
 		return retry.Permanent(&jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("%s %s: %v", what, where, err)})
 	}
 	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
@@ -110,7 +109,7 @@ func StatusError(what, where string, resp *http.Response) (after time.Duration, 
 	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
 		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
 	case c >= 300 && c < 400:
-		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect))
+		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, access.ErrRedirect))
 	default:
 		return 0, retry.Permanent(
 			fault.Input(

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -85,7 +84,7 @@ func NewStore(where string, b Bucket, prefix string) *Store {
 // names the mistake in the specification, and has no class yet. It wraps ErrNoDriver if the program
 // has no driver for the scheme. The caller closes the store.
 func OpenStore(
-	where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+	where, uri string, spec StoreSpec, most int64, guard *access.Guard, secrets *access.Store,
 ) (*Store, error) {
 	scheme, path, _ := strings.Cut(uri, "://")
 	name, prefix, _ := strings.Cut(path, "/")
@@ -104,10 +103,10 @@ func OpenStore(
 		)
 	}
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	if secrets == nil {
-		secrets = &secret.Store{}
+		secrets = &access.Store{}
 	}
 	open, err := storeDriver(scheme)
 	if err != nil {
@@ -122,10 +121,10 @@ func OpenStore(
 
 // CheckURL checks that the operator allows the endpoint of a store. A query or a fragment in an
 // endpoint is refused.
-func CheckURL(text string, guard *egress.Guard) error {
+func CheckURL(text string, guard *access.Guard) error {
 	u, err := url.Parse(text)
 	if err != nil || u.RawQuery != "" || u.Fragment != "" {
-		return egress.ErrURL
+		return access.ErrURL
 	}
 	return guard.Check(u)
 }
@@ -283,7 +282,7 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 func (o *Store) class(what, where string, err error) error {
 	status, code := o.bucket.Status(err)
 	switch {
-	case egress.Refused(err):
+	case access.Refused(err):
 		return retry.Permanent(
 			jobs.Errorf(
 				jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address",

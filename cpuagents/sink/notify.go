@@ -15,9 +15,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -67,7 +66,7 @@ type notifier struct {
 	media     string
 	header    map[string]string
 	client    *http.Client
-	secrets   *secret.Store
+	secrets   *access.Store
 	limit     *rate.Limiter
 	merges    bool // messages that wait are merged
 	// encode returns the body of a message; nil: it has one.
@@ -102,7 +101,7 @@ func newNotifier(b base, s Resources, kind, address, media string, perSecond flo
 	}
 	guard := s.Egress
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	if err := guard.Check(u); err != nil {
 		return nil, b.bad("%v", err)
@@ -120,7 +119,7 @@ func newNotifier(b base, s Resources, kind, address, media string, perSecond flo
 	b.limits = limits
 	secrets := s.Secrets
 	if secrets == nil {
-		secrets = &secret.Store{}
+		secrets = &access.Store{}
 	}
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
@@ -382,7 +381,7 @@ func (n *notifier) post(ctx context.Context, body []byte) (time.Duration, error)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
-		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "sink %s: %v", n.where, egress.ErrURL))
+		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "sink %s: %v", n.where, access.ErrURL))
 	}
 	req.Header.Set("User-Agent", "exoswarm")
 	req.Header.Set("Content-Type", n.media)

@@ -16,12 +16,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -99,8 +98,8 @@ type Queue interface {
 type Resources struct {
 	Queue   Queue
 	Files   *files.Files
-	Egress  *egress.Guard // nil for no network
-	Secrets *secret.Store // nil for those of the environment
+	Egress  *access.Guard // nil for no network
+	Secrets *access.Store // nil for those of the environment
 	// AllowStream returns an error if the job may not publish to a JetStream stream.
 	AllowStream func(stream string) error
 	// Name is that of the swarm, for alerts and series.

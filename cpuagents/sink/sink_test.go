@@ -18,13 +18,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
@@ -201,9 +201,9 @@ func TestFolderSink(t *testing.T) {
 func TestObjectSink(t *testing.T) {
 	s, q, _, _ := resources(t)
 	st := &fakestore.S3{Busy: 3}
-	t.Setenv(secret.Prefix+"ID", "AKID")
-	t.Setenv(secret.Prefix+"KEY", "hunter2")
-	t.Setenv(secret.Prefix+"TOKEN", "TOKEN")
+	t.Setenv(access.Prefix+"ID", "AKID")
+	t.Setenv(access.Prefix+"KEY", "hunter2")
+	t.Setenv(access.Prefix+"TOKEN", "TOKEN")
 	srv := httptest.NewServer(st)
 	t.Cleanup(srv.Close)
 	sinkSuite(t, q, s, place{

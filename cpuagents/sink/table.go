@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
@@ -355,7 +355,7 @@ func (t *tableSink) class(err error) error {
 	if errors.As(err, &typed) {
 		return retry.Permanent(err)
 	}
-	if egress.Refused(err) {
+	if access.Refused(err) {
 		return retry.Permanent(t.bad("%v", err))
 	}
 	// Two that make a table at the same time try again.

@@ -16,10 +16,9 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -54,7 +53,7 @@ type webhook struct {
 	spec    WebhookSpec
 	limits  remote.Limits
 	client  *http.Client
-	secrets *secret.Store
+	secrets *access.Store
 	limit   *rate.Limiter
 	enc     encode.Encoder
 	anomaly uint32
@@ -64,7 +63,7 @@ type webhook struct {
 // NewWebhook returns the sink of a webhook, whose specification it checks. A nil guard allows no
 // host, and a nil store reads the secrets of the environment.
 func NewWebhook(
-	job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store,
+	job string, spec WebhookSpec, l encode.Layout, guard *access.Guard, secrets *access.Store,
 ) (Sink, error) {
 	bad := func(err error) error {
 		return &jobs.Error{
@@ -73,14 +72,14 @@ func NewWebhook(
 		}
 	}
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	if secrets == nil {
-		secrets = &secret.Store{}
+		secrets = &access.Store{}
 	}
 	u, err := url.Parse(spec.URL)
 	if err != nil {
-		return nil, bad(egress.ErrURL)
+		return nil, bad(access.ErrURL)
 	}
 	if err := guard.Check(u); err != nil {
 		return nil, bad(err)
@@ -148,7 +147,7 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.spec.URL, bytes.NewReader(w.body))
 	if err != nil {
-		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, egress.ErrURL))
+		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, access.ErrURL))
 	}
 	id := w.job + "-" + strconv.FormatUint(number, 10)
 	at := strconv.FormatInt(time.Now().Unix(), 10)

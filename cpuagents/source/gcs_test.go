@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
@@ -149,8 +149,8 @@ func TestGCSHostile(t *testing.T) {
 // TestGCSRefuses: what is no bucket or account, and what the operator does not allow. A key is
 // never shown.
 func TestGCSRefuses(t *testing.T) {
-	t.Setenv(secret.Prefix+"KEY", "hunter2")
-	t.Setenv(secret.Prefix+"AWAY",
+	t.Setenv(access.Prefix+"KEY", "hunter2")
+	t.Setenv(access.Prefix+"AWAY",
 		`{"type":"service_account","client_email":"a@b","private_key":"hunter2","token_uri":"http://10.0.0.1/token"}`)
 	at := remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}
 	with := func(fn func(*remote.StoreSpec)) remote.StoreSpec { s := at; fn(&s); return s }

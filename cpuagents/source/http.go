@@ -16,12 +16,11 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -108,7 +107,7 @@ type httpFetcher struct {
 	spec    HTTPSpec
 	limits  remote.Limits
 	client  *http.Client
-	secrets *secret.Store
+	secrets *access.Store
 	limit   *rate.Limiter
 	begun   time.Time // the last poll
 }
@@ -116,18 +115,18 @@ type httpFetcher struct {
 // newHTTPFetcher returns the fetcher of a URL that the guard allows. It makes no connection yet. A
 // mistake in the specification is an error of class jobs.CodeInvalid.
 func newHTTPFetcher(
-	uri string, format rows.Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store,
+	uri string, format rows.Format, spec *HTTPSpec, guard *access.Guard, secrets *access.Store,
 ) (*httpFetcher, error) {
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", remote.WithoutQuery(uri), err)}
 	}
 	// The zero guard allows nothing.
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	u, err := url.Parse(uri)
 	if err != nil {
-		return nil, bad(egress.ErrURL)
+		return nil, bad(access.ErrURL)
 	}
 	if err := guard.Check(u); err != nil {
 		return nil, bad(err)
@@ -225,7 +224,7 @@ func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 	if st.Next != "" {
 		next, err := f.url.Parse(st.Next)
 		if err != nil {
-			return nil, egress.ErrURL
+			return nil, access.ErrURL
 		}
 		return next, nil
 	}
@@ -254,7 +253,7 @@ func (f *httpFetcher) once(
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return "", 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, egress.ErrURL))
+		return "", 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, access.ErrURL))
 	}
 	sent := u.String() // tags are of a page
 	req.Header.Set("User-Agent", "exoswarm")
@@ -335,7 +334,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 			if err != nil {
 				return retry.Permanent(
 					fault.Input(
-						"%s: the link to the next page: %v", remote.WithoutQuery(f.url.String()), egress.ErrURL,
+						"%s: the link to the next page: %v", remote.WithoutQuery(f.url.String()), access.ErrURL,
 					),
 				)
 			}

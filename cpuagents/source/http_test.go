@@ -14,12 +14,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -245,7 +245,7 @@ func TestHTTPResume(t *testing.T) {
 // TestHTTPFailures: what passes is tried again, what does not ends at once, and no error shows a
 // secret.
 func TestHTTPFailures(t *testing.T) {
-	t.Setenv(secret.Prefix+"KEY", "hunter2")
+	t.Setenv(access.Prefix+"KEY", "hunter2")
 	var mu sync.Mutex
 	count := map[string]int{}
 	block := make(chan struct{})

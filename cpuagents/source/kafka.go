@@ -17,12 +17,11 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/kafka"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -94,7 +93,7 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 	f := &kafkaFetcher{collector: c, spec: *spec, endless: s.Endless}
 	guard := s.Egress
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	port := cmp.Or(u.Port(), "9092")
 	if err := guard.Check(&url.URL{Scheme: "https", Host: net.JoinHostPort(u.Hostname(), port)}); err != nil {
@@ -109,7 +108,7 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 }
 
 // secure sets the dialer, TLS and SASL.
-func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *egress.Guard, secrets *secret.Store) error {
+func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *access.Guard, secrets *access.Store) error {
 	o.Dial = guard.DialContext
 	switch f.spec.TLS {
 	case "", "disable":
@@ -125,7 +124,7 @@ func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *egress.Guard
 		return nil
 	}
 	if secrets == nil {
-		secrets = &secret.Store{}
+		secrets = &access.Store{}
 	}
 	v, err := secrets.At(host).Get(f.spec.Password)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
@@ -21,7 +21,7 @@ func TestKafkaRefuses(t *testing.T) {
 		"kafka://127.0.0.1:9092/a/b":    {&KafkaSpec{Messages: 1}, "use letters, digits"},
 		"kafka:///t":                    {&KafkaSpec{Messages: 1}, "write kafka://HOST:PORT/TOPIC"},
 		"kafka://u:p@127.0.0.1:9092/t":  {&KafkaSpec{Messages: 1}, "write kafka://HOST:PORT/TOPIC"},
-		"kafka://10.0.0.1:9092/t":       {&KafkaSpec{Messages: 1}, egress.ErrHost.Error()},
+		"kafka://10.0.0.1:9092/t":       {&KafkaSpec{Messages: 1}, access.ErrHost.Error()},
 		"kafka://127.0.0.1:9092/tls":    {&KafkaSpec{Messages: 1, TLS: "no"}, "use verify or disable"},
 		"kafka://127.0.0.1:9092/sasl":   {&KafkaSpec{Messages: 1, User: "u"}, "need sasl"},
 		"kafka://127.0.0.1:9092/secret": {&KafkaSpec{Messages: 1, SASL: "plain", Password: "env:NONE"}, "NONE"},

@@ -16,12 +16,11 @@ import (
 	"os"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/mqtt"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -119,7 +118,7 @@ func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client strin
 	}
 	guard := s.Egress
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	if err := guard.Check(&url.URL{Scheme: "https", Host: f.open.Address}); err != nil {
 		return nil, bad("%v", err)
@@ -131,7 +130,7 @@ func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client strin
 	if spec.Password != "" {
 		secrets := s.Secrets
 		if secrets == nil {
-			secrets = &secret.Store{}
+			secrets = &access.Store{}
 		}
 		v, err := secrets.At(u.Hostname()).Get(spec.Password)
 		if err != nil {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
@@ -22,7 +22,7 @@ func TestMQTTRefuses(t *testing.T) {
 		"mqtt://127.0.0.1:1883/a+":          {&MQTTSpec{Messages: 1}, "+ is a level of its own"},
 		"mqtt:///a":                         {&MQTTSpec{Messages: 1}, "write mqtt://HOST:PORT/FILTER"},
 		"mqtt://u@127.0.0.1/a":              {&MQTTSpec{Messages: 1}, "write mqtt://HOST:PORT/FILTER"},
-		"mqtt://10.0.0.1/a":                 {&MQTTSpec{Messages: 1}, egress.ErrHost.Error()},
+		"mqtt://10.0.0.1/a":                 {&MQTTSpec{Messages: 1}, access.ErrHost.Error()},
 		"mqtt://127.0.0.1:1883/b":           {&MQTTSpec{Messages: 1, BatchMessages: 257}, "use 1 to 256"},
 		"mqtt://127.0.0.1:1883/s":           {&MQTTSpec{Messages: 1, Session: 1}, "use 60 to"},
 		"mqtt://127.0.0.1:1883/p":           {&MQTTSpec{Messages: 1, Password: "env:NONE"}, "password needs user"},

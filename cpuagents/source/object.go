@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -26,7 +25,7 @@ type ObjectSpec struct {
 
 // newObjectWatcher returns the watcher of the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
 func newObjectWatcher(
-	uri string, format rows.Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store,
+	uri string, format rows.Format, spec *ObjectSpec, guard *access.Guard, secrets *access.Store,
 ) (*watcher, error) {
 	where := remote.WithoutQuery(uri)
 	bad := func(err error) error {

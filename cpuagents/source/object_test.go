@@ -14,11 +14,11 @@ import (
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/memblob"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud" // s3:// and gs://
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/objectstore"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
@@ -110,9 +110,9 @@ func TestObjects(t *testing.T) {
 
 func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
 	t.Helper()
-	t.Setenv(secret.Prefix+"ID", "AKID")
-	t.Setenv(secret.Prefix+"KEY", "hunter2")
-	t.Setenv(secret.Prefix+"TOKEN", "TOKEN")
+	t.Setenv(access.Prefix+"ID", "AKID")
+	t.Setenv(access.Prefix+"KEY", "hunter2")
+	t.Setenv(access.Prefix+"TOKEN", "TOKEN")
 	t.Setenv("AWS_ACCESS_KEY_ID", "the agent's own")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "the agent's own")
 	srv := httptest.NewServer(s)
@@ -246,7 +246,7 @@ func TestS3Hostile(t *testing.T) {
 
 // TestS3Refuses: what is no bucket, and what the operator does not allow.
 func TestS3Refuses(t *testing.T) {
-	t.Setenv(secret.Prefix+"KEY", "hunter2")
+	t.Setenv(access.Prefix+"KEY", "hunter2")
 	for _, uri := range []string{
 		"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/",
 		"s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025),

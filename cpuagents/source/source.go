@@ -14,11 +14,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -27,8 +26,8 @@ import (
 type Resources struct {
 	Queue   Queue
 	Files   *files.Files
-	Egress  *egress.Guard // nil for no network
-	Secrets *secret.Store // nil for those of the environment
+	Egress  *access.Guard // nil for no network
+	Secrets *access.Store // nil for those of the environment
 	Owner   jobs.Owner    // of the job
 	Logger  *slog.Logger
 	// AllowStream returns an error if the job may not read a JetStream stream.

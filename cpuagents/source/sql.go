@@ -15,13 +15,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/number"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -115,7 +114,7 @@ type sqlFetcher struct {
 // newSQLFetcher returns the fetcher of a database. It makes no connection yet. The query is checked
 // for its form alone; the database limits what it can do.
 func newSQLFetcher(
-	uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store,
+	uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *access.Guard, secrets *access.Store,
 ) (_ *sqlFetcher, err error) {
 	f := &sqlFetcher{where: remote.WithoutQuery(uri), cols: cols}
 	bad := func(format string, args ...any) error {
@@ -230,7 +229,7 @@ func (f *sqlFetcher) class(err error) error {
 	if errors.As(err, &typed) {
 		return retry.Permanent(err)
 	}
-	if egress.Refused(err) {
+	if access.Refused(err) {
 		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err))
 	}
 	if answer, is := f.driver.Failure(err); is && !answer.Transient {

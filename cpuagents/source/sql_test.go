@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
@@ -106,7 +106,7 @@ func TestSQLiteRefuses(t *testing.T) {
 // TestPostgresRefuses: a database that the operator did not name is not reached, and no error shows
 // a password.
 func TestPostgresRefuses(t *testing.T) {
-	t.Setenv(secret.Prefix+"PG", "hunter2")
+	t.Setenv(access.Prefix+"PG", "hunter2")
 	t.Setenv("PGPASSWORD", "hunter2")
 	spec := func() *SQLSpec {
 		s := quickSQL(goodQuery)

@@ -2,15 +2,10 @@ package host
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
-	_ "github.com/exoswarm/exoswarm/cuda/host/arraytwin" // the twins of the kernels
 	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
-	_ "github.com/exoswarm/exoswarm/cuda/host/graphtwin"
-	_ "github.com/exoswarm/exoswarm/cuda/host/gridtwin"
-	_ "github.com/exoswarm/exoswarm/cuda/host/spacetwin"
-	_ "github.com/exoswarm/exoswarm/cuda/host/swarmtwin"
-	_ "github.com/exoswarm/exoswarm/cuda/host/tallytwin"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	_ "github.com/exoswarm/exoswarm/cuda/host/twins" // the twins of the kernels
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/leak"
-	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 )
@@ -41,7 +41,7 @@ func TestConsensusSignal(t *testing.T) {
 		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	defer agent.Stop()
-	spec, err := specfile.Read("swarm.yaml")
+	spec, err := userfile.ReadSpec("swarm.yaml")
 	if err != nil {
 		t.Fatalf("specfile.Read: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // position is a place in the input: in a file behind the document at Offset and Skip records after
@@ -48,7 +48,7 @@ type input struct {
 	file      *os.File // nil for a stream, which has no positions
 	name      string
 	format    rows.Format
-	live      *runinput.Live
+	live      *userfile.Live
 	tail      *tail
 	id        fileMark  // of the file, for its inode
 	at        position  // behind the last document
@@ -64,7 +64,7 @@ type input struct {
 	queued    *document // is returned before the documents of live
 	taken     bool      // the last record has no end, and was taken
 
-	arrivals []runinput.Arrival // of the last document
+	arrivals []userfile.Arrival // of the last document
 }
 
 // document is a piece of the input of whole records, with the header of its file.
@@ -77,7 +77,7 @@ type document struct {
 	first  bool // of its file
 	header bool // text begins with the header of its file
 	// arrivals say when its parts were read, in order.
-	arrivals []runinput.Arrival
+	arrivals []userfile.Arrival
 }
 
 // empty reports whether the document has empty lines alone, which are no file of a dialect without
@@ -100,7 +100,7 @@ func openInput(ctx context.Context, o *Options, csv dialect.CSV, timestamp strin
 	f, ok := o.In.(*os.File)
 	if info, err := fileInfo(f, ok); in.path == "" && (err != nil || !info.Mode().IsRegular()) {
 		in.at = position{}
-		live, _, err := runinput.OpenLive(ctx, []string{"-"}, o.In, csv)
+		live, _, err := userfile.OpenLive(ctx, []string{"-"}, o.In, csv)
 		if err == nil && live == nil {
 			err = command.Usage("detect: standard input is neither plain CSV nor NDJSON: use exoswarm run for it")
 		}
@@ -255,7 +255,7 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 	}
 	if !in.found && len(first) == 0 { // what follows is looked for behind the file before
 		in.at = before
-		in.live = runinput.Cut(in.name, "ndjson", in.csv, t)
+		in.live = userfile.Cut(in.name, "ndjson", in.csv, t)
 		return nil
 	}
 	if rows.IsUTF16(first) {
@@ -266,7 +266,7 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 		if in.format, known = rows.FormatOf(in.name, ""); !known {
 			head := make([]byte, 8)
 			n, _ := f.ReadAt(head, 0)
-			in.format = runinput.Format(head[:n])
+			in.format = userfile.Format(head[:n])
 		}
 	}
 	if in.format != "csv" && in.format != "ndjson" {
@@ -297,7 +297,7 @@ func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byt
 	if in.prefixed = in.at.Carried || in.at.Header > 0 && in.at.Offset > 0; in.prefixed {
 		from = append([]io.Reader{bytes.NewReader(in.header)}, from...)
 	}
-	in.live = runinput.Cut(in.name, in.format, in.csv, io.MultiReader(from...))
+	in.live = userfile.Cut(in.name, in.format, in.csv, io.MultiReader(from...))
 	in.live.HoldBack()
 	return nil
 }
@@ -315,8 +315,8 @@ func (in *input) firstRecord(t *tail, rest []byte) (first []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if runinput.FirstRecord(first, "csv", in.csv) > 0 || len(rest) > 0 &&
-			runinput.FirstRecord(slices.Concat(rest, first), "csv", in.csv) > 0 {
+		if userfile.FirstRecord(first, "csv", in.csv) > 0 || len(rest) > 0 &&
+			userfile.FirstRecord(slices.Concat(rest, first), "csv", in.csv) > 0 {
 			break
 		}
 	}
@@ -347,7 +347,7 @@ func (in *input) takeHeader(first []byte) (starts bool, err error) {
 	if n == 0 || !bytes.HasPrefix(first, in.header) {
 		// A header has the name of the column of the time, and a row has not.
 		line, _, _ := bytes.Cut(first, []byte("\n"))
-		n = runinput.FirstRecord(first, "csv", in.csv)
+		n = userfile.FirstRecord(first, "csv", in.csv)
 		switch named := bytes.Contains(line, []byte(in.timestamp)); {
 		case len(in.header) > 0 && !named && !bytes.HasPrefix(in.header, first):
 			in.at.Carried = true
@@ -434,7 +434,7 @@ func (in *input) next(ctx context.Context, n *uint64) (document, error) {
 		}
 		// The record that the end of the file before has cut is a document of its own, so that no
 		// position is inside of it.
-		if end := runinput.FirstRecord(raw, in.format, in.csv); end < len(raw) {
+		if end := userfile.FirstRecord(raw, in.format, in.csv); end < len(raw) {
 			behind := doc
 			behind.text = slices.Concat(doc.text[:header], raw[end:])
 			in.queued = &behind
@@ -519,7 +519,7 @@ func (in *input) close() {
 type clock struct {
 	text     []byte
 	at       int // byte behind the last record
-	arrivals []runinput.Arrival
+	arrivals []userfile.Arrival
 }
 
 // next returns when the next line arrived. A record with line ends in quotes counts as several

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // TestClock: each record has the arrival of the part in which it ends, and one whose quoted field
@@ -22,7 +22,7 @@ func TestClock(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	c := clock{
 		text:     []byte("h\naa\nbb\nc\"\n\"c\ndd"),
-		arrivals: []runinput.Arrival{{End: 6, At: at(1)}, {End: 8, At: at(2)}, {End: 17, At: at(3)}},
+		arrivals: []userfile.Arrival{{End: 6, At: at(1)}, {End: 8, At: at(2)}, {End: 17, At: at(3)}},
 	}
 	for i, want := range []int{1, 1, 2, 3, 3, 3, 3} {
 		if got := c.next(); !got.Equal(at(want)) {

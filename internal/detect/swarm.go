@@ -14,8 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/localcluster"
-	"github.com/exoswarm/exoswarm/internal/runinput"
-	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -41,7 +40,7 @@ func start(ctx context.Context, dataDir string, messages io.Writer, log *slog.Lo
 
 // readSpec reads the specification, and makes it one of a swarm that lasts.
 func (d *detector) readSpec() error {
-	spec, err := specfile.Read(d.o.SpecFile)
+	spec, err := userfile.ReadSpec(d.o.SpecFile)
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (d *detector) readSpec() error {
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)
 	}
-	if err := runinput.SetCSV(&spec.CSV, d.o.CSV); err != nil {
+	if err := userfile.SetCSV(&spec.CSV, d.o.CSV); err != nil {
 		return err
 	}
 	// The last time of each entity is in the state of its group, so the group finds late rows.

@@ -15,10 +15,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
@@ -149,11 +148,11 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	c.onClose(files.Close)
-	guard, err := egress.New(o.Egress)
+	guard, err := access.New(o.Egress)
 	if err != nil {
 		return c, command.Usage("%v", err)
 	}
-	secrets, err := secret.Open(o.Secrets)
+	secrets, err := access.Open(o.Secrets)
 	if err != nil {
 		return c, command.Usage("--secrets: %v", err)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -61,7 +60,7 @@ func (f *feeder) openSummaries(ctx context.Context, l swarms.Log) error {
 	if err != nil {
 		return err
 	}
-	f.summaries, err = explainlog.Open(ctx, l, x, end.Seq)
+	f.summaries, err = explain.OpenSummaryLog(ctx, l, x, end.Seq)
 	if errors.Is(err, statelog.ErrDamaged) {
 		return jobs.Errorf(jobs.CodeInternal, "swarm %s: %v", f.swarm.ID(), err)
 	}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -34,7 +34,7 @@ type feeder struct {
 	answers  swarms.Reader // nil: opened by the next batch
 	// summaries explain the decisions; nil for a specification without explain. They have seen every
 	// answer before the next one of answers.
-	summaries *explainlog.Log
+	summaries *explain.SummaryLog
 	broken    bool // another request opens the feed again
 }
 

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/internal/localcluster"
 	"github.com/exoswarm/exoswarm/internal/numpy"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -376,8 +376,8 @@ func TestWorkerGone(t *testing.T) {
 // TestExplained: decisions have explanations, which a server that has started meanwhile continues,
 // with and without stored summaries, and which begin again after a reset.
 func TestExplained(t *testing.T) {
-	explainlog.Every = time.Nanosecond
-	defer func() { explainlog.Every = 5 * time.Second }()
+	explain.SummaryEvery = time.Nanosecond
+	defer func() { explain.SummaryEvery = 5 * time.Second }()
 	conn := cluster(t)
 	_, c := serving(t, Options{Conn: conn})
 	for _, name := range []string{"whole", "parts"} {
@@ -404,7 +404,7 @@ func TestExplained(t *testing.T) {
 	for i := range 3 {
 		_, c := serving(t, Options{Conn: conn}) // a server that has started meanwhile
 		if i == 1 {
-			explainlog.Every = time.Hour // nothing is stored: the log has it
+			explain.SummaryEvery = time.Hour // nothing is stored: the log has it
 		}
 		rows(c, "parts", 100*i, 100)
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -22,7 +22,7 @@ func Attach(ctx context.Context, o Options) (err error) {
 	case jobs.CheckID("job", o.Attach) != nil:
 		return jobs.CheckID("job", o.Attach)
 	}
-	dest, err := runoutput.New(o.paths())
+	dest, err := userfile.NewDestination(o.paths())
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func Attach(ctx context.Context, o Options) (err error) {
 }
 
 // checkPlaces returns an error of usage if the job does not make an output that the user wants.
-func (r *runRecord) checkPlaces(d *runoutput.Destination) error {
+func (r *runRecord) checkPlaces(d *userfile.Destination) error {
 	_, incidents := d.Incidents()
 	switch {
 	case d.HasOutput() && r.NoOutput:
@@ -111,7 +111,7 @@ func Fetch(ctx context.Context, c *natsq.Conn, id, output string, stdout io.Writ
 	if err := jobs.CheckID("job", id); err != nil {
 		return err
 	}
-	dest, err := runoutput.New(runoutput.Paths{Output: output})
+	dest, err := userfile.NewDestination(userfile.Paths{Output: output})
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runinput"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -25,11 +24,11 @@ import (
 // it.
 type carrier interface {
 	// source makes input number i available, and returns its URI for the agent.
-	source(ctx context.Context, i int, in runinput.Input) (string, error)
+	source(ctx context.Context, i int, in userfile.Input) (string, error)
 	// sinks returns the URIs for decisions, rejects and incidents.
 	sinks() (output, rejects, incidents string)
 	// collect brings decisions and rejects into the files of the destination.
-	collect(ctx context.Context, d *runoutput.Destination) error
+	collect(ctx context.Context, d *userfile.Destination) error
 	// copies reports whether the carrier has copied inputs of this machine.
 	copies() bool
 	// cleanup removes the copies that the carrier made.
@@ -43,7 +42,7 @@ type localCarrier struct {
 
 // localRoots returns the folders that the agent may use, one for each input, one for the output and
 // one for the rejects, and the carrier that names them.
-func localRoots(inputs []runinput.Input, d *runoutput.Destination) (map[files.Root]string, *localCarrier) {
+func localRoots(inputs []userfile.Input, d *userfile.Destination) (map[files.Root]string, *localCarrier) {
 	roots := map[files.Root]string{
 		{Name: "out"}:         filepath.Dir(d.Decisions()),
 		{Name: "out-rejects"}: filepath.Dir(d.Rejected()),
@@ -62,7 +61,7 @@ func localRoots(inputs []runinput.Input, d *runoutput.Destination) (map[files.Ro
 	return roots, carrier
 }
 
-func (c *localCarrier) source(_ context.Context, _ int, in runinput.Input) (string, error) {
+func (c *localCarrier) source(_ context.Context, _ int, in userfile.Input) (string, error) {
 	return fmt.Sprintf("file:in%d/%s", in.From, in.Name), nil
 }
 
@@ -70,7 +69,7 @@ func (c *localCarrier) sinks() (output, rejects, incidents string) {
 	return "file:out/" + c.output, "file:out-rejects/" + c.rejects, "file:out-incidents/" + c.incidents
 }
 
-func (c *localCarrier) collect(context.Context, *runoutput.Destination) error { return nil }
+func (c *localCarrier) collect(context.Context, *userfile.Destination) error { return nil }
 
 func (c *localCarrier) copies() bool { return false }
 
@@ -84,7 +83,7 @@ type objectCarrier struct {
 	sent []string // names of the inputs so far, also of one that failed half way
 }
 
-func (c *objectCarrier) source(ctx context.Context, i int, in runinput.Input) (string, error) {
+func (c *objectCarrier) source(ctx context.Context, i int, in userfile.Input) (string, error) {
 	f, err := os.Open(in.Path)
 	if err != nil {
 		return "", command.Usage("input: %v", err)
@@ -102,7 +101,7 @@ func (c *objectCarrier) sinks() (output, rejects, incidents string) {
 	return "object:output-" + c.id, "object:rejects-" + c.id, "object:incidents-" + c.id
 }
 
-func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) error {
+func (c *objectCarrier) collect(ctx context.Context, d *userfile.Destination) error {
 	wanted := map[string]string{"rejects-": d.Rejected()}
 	if d.HasOutput() {
 		wanted["output-"] = d.Decisions()
@@ -115,7 +114,7 @@ func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) e
 		if err != nil {
 			return err
 		}
-		err = runoutput.WriteFile(path, func(w io.Writer) error { _, err := io.Copy(w, r); return err })
+		err = userfile.WriteFile(path, func(w io.Writer) error { _, err := io.Copy(w, r); return err })
 		_ = r.Close()
 		if err != nil {
 			return err

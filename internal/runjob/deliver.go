@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -46,7 +46,7 @@ type delivery struct {
 	carrier carrier
 	id      string
 	record  runRecord
-	dest    *runoutput.Destination
+	dest    *userfile.Destination
 	show    *progress
 	objects *objects
 }

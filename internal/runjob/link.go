@@ -6,7 +6,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/localcluster"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -27,7 +27,7 @@ type link struct {
 
 // connect connects a run to its queue. ctx bounds the connection to a cluster alone; id is that of
 // the job.
-func connect(ctx context.Context, o *Options, in *input, dest *runoutput.Destination,
+func connect(ctx context.Context, o *Options, in *input, dest *userfile.Destination,
 	tracing *command.Tracing, id string,
 ) (*link, error) {
 	if o.OnCluster() {
@@ -39,7 +39,7 @@ func connect(ctx context.Context, o *Options, in *input, dest *runoutput.Destina
 // startLocal starts a cluster in this process, whose CPU agent reads the inputs and writes the
 // output in place. A disk of the streams that is full ends the run at once, as the server answers
 // nothing more.
-func startLocal(base context.Context, o *Options, in *input, dest *runoutput.Destination,
+func startLocal(base context.Context, o *Options, in *input, dest *userfile.Destination,
 	tracing *command.Tracing,
 ) (*link, error) {
 	roots, local := localRoots(in.files, dest)

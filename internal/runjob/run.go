@@ -19,9 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/runinput"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
-	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
@@ -55,7 +53,7 @@ type Options struct {
 	// BatchRows is the most rows of a message, 1 to 4096; 0 leaves it to the agent.
 	BatchRows int
 
-	// Output, Rejects and Report are those of runoutput.Paths.
+	// Output, Rejects and Report are those of userfile.Paths.
 	Output, Rejects, Report string
 	// Anomalies is the place of the incidents; empty for none.
 	Anomalies string
@@ -87,42 +85,42 @@ type Options struct {
 func (o *Options) OnCluster() bool { return o.NATS != "" || o.Login.Context != "" }
 
 // paths returns the places of the output.
-func (o *Options) paths() runoutput.Paths {
-	return runoutput.Paths{Output: o.Output, Anomalies: o.Anomalies, Rejects: o.Rejects, Report: o.Report}
+func (o *Options) paths() userfile.Paths {
+	return userfile.Paths{Output: o.Output, Anomalies: o.Anomalies, Rejects: o.Rejects, Report: o.Report}
 }
 
 // input is the input of a run: files, other sources, and at most one stream that is read live.
 type input struct {
-	files  []runinput.Input
+	files  []userfile.Input
 	others []source.Series // the live stream is one of them
-	live   *runinput.Live  // nil for none
+	live   *userfile.Live  // nil for none
 	// spooled has the copies of streams; its interruption ends the input, and not the run.
-	spooled *runinput.Spooled
+	spooled *userfile.Spooled
 }
 
 // openInput finds the inputs of a run, and reads the streams that cannot be read live. The caller
 // closes the result, also when an error is returned.
-func openInput(ctx context.Context, o *Options, csv dialect.CSV, dest *runoutput.Destination) (*input, error) {
+func openInput(ctx context.Context, o *Options, csv dialect.CSV, dest *userfile.Destination) (*input, error) {
 	in, stdin := &input{}, o.In
-	paths, err := runinput.Expand(o.Inputs)
+	paths, err := userfile.Expand(o.Inputs)
 	if err != nil {
 		return in, err
 	}
 	if !o.Detach { // this process would have to stay to send it
-		if in.live, stdin, err = runinput.OpenLive(ctx, paths, stdin, csv); err != nil {
+		if in.live, stdin, err = userfile.OpenLive(ctx, paths, stdin, csv); err != nil {
 			return in, err
 		}
 		if in.live != nil {
 			paths = nil
 		}
 	}
-	if in.spooled, err = runinput.Spool(ctx, paths, stdin); err != nil {
+	if in.spooled, err = userfile.Spool(ctx, paths, stdin); err != nil {
 		return in, err
 	}
-	if in.files, err = runinput.Find(in.spooled.Paths, dest.Files()...); err != nil {
+	if in.files, err = userfile.Find(in.spooled.Paths, dest.Files()...); err != nil {
 		return in, err
 	}
-	if in.others, err = runinput.ReadSources(o.Sources, in.files); err != nil {
+	if in.others, err = userfile.ReadSources(o.Sources, in.files); err != nil {
 		return in, err
 	}
 	if in.live == nil {
@@ -164,7 +162,7 @@ func (in *input) names() []string {
 
 // readSpec reads the specification of a run.
 func readSpec(o *Options) (*swarm.Spec, error) {
-	spec, err := specfile.Read(o.SpecFile)
+	spec, err := userfile.ReadSpec(o.SpecFile)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +170,7 @@ func readSpec(o *Options) (*swarm.Spec, error) {
 		return nil, command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm "+
 			"create", o.SpecFile)
 	}
-	return spec, runinput.SetCSV(&spec.CSV, o.CSV)
+	return spec, userfile.SetCSV(&spec.CSV, o.CSV)
 }
 
 // Run is one run from its input to its output: it submits the job, waits for it, writes the output
@@ -183,7 +181,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	dest, err := runoutput.New(o.paths())
+	dest, err := userfile.NewDestination(o.paths())
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/internal/sample"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // mostRows bounds the series of the table.
@@ -19,7 +19,7 @@ const mostRows = 60
 
 // printTable prints the counts of each series, those with the most anomalies first, the sums, the
 // first rejected row, and the files of the output.
-func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *runoutput.Destination,
+func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *userfile.Destination,
 	h *report.Header, firstReject string,
 ) {
 	what, one := "series", "series"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // TestTableOrder: of many series the table shows those with anomalies, the most first, and the
@@ -23,7 +23,7 @@ func TestTableOrder(t *testing.T) {
 			Anomalies: uint64(max(0, i-mostRows-7)),
 		})
 	}
-	dest, err := runoutput.New(runoutput.Paths{Output: filepath.Join(t.TempDir(), "d.ndjson")})
+	dest, err := userfile.NewDestination(userfile.Paths{Output: filepath.Join(t.TempDir(), "d.ndjson")})
 	if err != nil {
 		t.Fatalf("destination: %v", err)
 	}

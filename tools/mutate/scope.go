@@ -18,7 +18,7 @@ var scope = []area{
 		"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
 	}},
 	{"cpuagents", []string{
-		"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret",
+		"cpuagents", "cpuagents/access", "cpuagents/files", "cpuagents/rows",
 		"cpuagents/source",
 	}},
 	{"tiers/pagestore", []string{"tiers/pagestore"}},

@@ -16,8 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/detectors"
 	"github.com/exoswarm/exoswarm/internal/entities"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/runinput"
-	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -115,17 +114,17 @@ func detectorCreate(cmd *cobra.Command, args []string, recorded Recorded) error 
 		return command.Usage(`detector create: --sources is missing: name a file with a list such as ` +
 			`[{"name":"plant","uri":"push:plant"}]`)
 	}
-	spec, err := specfile.Read(text("file"))
+	spec, err := userfile.ReadSpec(text("file"))
 	if err != nil {
 		return err
 	}
-	sources, err := runinput.ReadSources(text("sources"), nil)
+	sources, err := userfile.ReadSources(text("sources"), nil)
 	if err != nil {
 		return err
 	}
 	var sinks []sink.Spec
 	if path := text("sinks"); path != "" {
-		if err := runinput.ReadList("--sinks", path, `[{"uri":"nats:STREAM/SUBJECT"}]`, &sinks); err != nil {
+		if err := userfile.ReadList("--sinks", path, `[{"uri":"nats:STREAM/SUBJECT"}]`, &sinks); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/push"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -14,7 +14,7 @@ import (
 )
 
 // newMetrics registers the metrics of jobs, of stream jobs and of the requests of jobs.
-func newMetrics(r prometheus.Registerer, guard *egress.Guard) (*natsq.Metrics, *cpuagents.Metrics, error) {
+func newMetrics(r prometheus.Registerer, guard *access.Guard) (*natsq.Metrics, *cpuagents.Metrics, error) {
 	worked, err := natsq.NewMetrics(r)
 	if err != nil {
 		return nil, nil, err
@@ -45,7 +45,7 @@ func Families() ([]command.Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard, err := egress.New(nil)
+	guard, err := access.New(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/push"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -55,7 +54,7 @@ func Command() *cobra.Command {
 	f.StringArray("stream", nil, "tenant=TENANT,name=STREAM: a JetStream stream that jobs of a tenant may read and "+
 		"publish to; none by default")
 	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a "+
-		"folder of its name; env:NAME is the variable "+secret.Prefix+"NAME or "+secret.Prefix+"TENANT__NAME")
+		"folder of its name; env:NAME is the variable "+access.Prefix+"NAME or "+access.Prefix+"TENANT__NAME")
 	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that is sent to "+
 		"that host only")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
@@ -167,12 +166,12 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		}
 	}
 	allow, _ := f.GetStringArray("egress")
-	guard, err := egress.New(allow)
+	guard, err := access.New(allow)
 	if err != nil {
 		return command.Usage("%v", err)
 	}
 	secretDir, _ := f.GetString("secrets")
-	secrets, err := secret.Open(secretDir)
+	secrets, err := access.Open(secretDir)
 	if err != nil {
 		return command.Usage("--secrets: %v", err)
 	}
@@ -328,7 +327,7 @@ func leave(p *command.AgentProcess) {
 // The caller calls closePush with the result. Errors of these flags, and of an address that cannot
 // be opened, are errors of usage. Rows that are received before the worker starts wait in their
 // stream.
-func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *access.Store,
 	metrics *command.Metrics, log *slog.Logger,
 ) (*push.Server, error) {
 	f := cmd.Flags()

@@ -13,8 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
-	"github.com/exoswarm/exoswarm/internal/stdpath"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // NewReport returns exoswarm report. It needs no cluster.
@@ -93,10 +92,10 @@ func write(cmd *cobra.Command, args []string) (err error) {
 		defer again.Close()
 		return report.Write(w, h, again, series)
 	}
-	if stdpath.IsStdout(output) {
+	if userfile.IsStdout(output) {
 		return page(cmd.OutOrStdout())
 	}
-	if err := runoutput.WriteFile(output, page); err != nil {
+	if err := userfile.WriteFile(output, page); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d decisions, %d anomalies\nreport     %s\n", h.Result.Decisions,

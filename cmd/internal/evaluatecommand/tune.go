@@ -16,8 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/evaluation"
-	"github.com/exoswarm/exoswarm/internal/runinput"
-	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // NewTune returns exoswarm tune. It needs no cluster.
@@ -78,7 +77,7 @@ func runTune(cmd *cobra.Command, args []string) error {
 			return command.Usage("tune: %s exists: give another --output, or remove it", output)
 		}
 	}
-	spec, err := specfile.Read(file)
+	spec, err := userfile.ReadSpec(file)
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func runTune(cmd *cobra.Command, args []string) error {
 		}
 	}
 	csv, _ := f.GetStringArray("csv")
-	if err := runinput.SetCSV(&spec.CSV, csv); err != nil {
+	if err := userfile.SetCSV(&spec.CSV, csv); err != nil {
 		return err
 	}
 	to := cmd.ErrOrStderr()
@@ -192,11 +191,11 @@ const maxBytes = 1 << 50
 // read reads the rows of all files, by entity. It tells how many rows were left out, and why the first
 // one was.
 func read(cmd *cobra.Command, spec *swarm.Spec, paths []string, to io.Writer) ([]evaluation.TuneSeries, error) {
-	paths, err := runinput.Expand(paths)
+	paths, err := userfile.Expand(paths)
 	if err != nil {
 		return nil, err
 	}
-	found, err := runinput.Find(paths)
+	found, err := userfile.Find(paths)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/export"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -219,7 +219,7 @@ func writeExport(cmd *cobra.Command, b bucket.Bucket, parts []*snapshot.Manifest
 		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
 	}
 	var r export.Result
-	err = runoutput.WriteFile(path, func(w io.Writer) (err error) {
+	err = userfile.WriteFile(path, func(w io.Writer) (err error) {
 		if f == export.Npy { // it writes whole pieces, and several of them at a time
 			r, err = export.Write(cmd.Context(), b, parts, o, w)
 			return err

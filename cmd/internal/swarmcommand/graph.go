@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/picture"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -32,7 +32,7 @@ func chart(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	if err != nil {
 		return err
 	}
-	if err := runoutput.WriteFile(p.out, func(w io.Writer) error {
+	if err := userfile.WriteFile(p.out, func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	}); err != nil {
@@ -91,7 +91,7 @@ func raster(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	if err != nil {
 		return err
 	}
-	if err := runoutput.WriteFile(p.out, func(w io.Writer) error { return picture.PNG(w, m) }); err != nil {
+	if err := userfile.WriteFile(p.out, func(w io.Writer) error { return picture.PNG(w, m) }); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%s: %d agents after 0 to %d steps\n", p.out, p.height, p.ticks)

@@ -11,8 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/number"
-	"github.com/exoswarm/exoswarm/internal/observationfile"
-	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -105,12 +104,12 @@ func lessons(cmd *cobra.Command, s *swarmclient.Swarm) (l swarms.Learn, err erro
 	one := cmd.Flags().Changed("node") || cmd.Flags().Changed("values")
 	if one == (path != "") {
 		return l, command.Usage("swarm learn: use --node with --values, or --input with a file of the columns %s",
-			strings.Join(observationfile.LessonColumns(s.Spec()), ", "))
+			strings.Join(userfile.LessonColumns(s.Spec()), ", "))
 	}
 	if one {
 		return lesson(s, node, values)
 	}
-	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
+	given, err := userfile.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
 	// given may be incomplete after an error, and is closed all the same.
 	defer func() { _ = given.Close() }()
 	switch {
@@ -119,7 +118,7 @@ func lessons(cmd *cobra.Command, s *swarmclient.Swarm) (l swarms.Learn, err erro
 	case given.Interrupted: // half of a file is none
 		return l, command.ErrInterrupted
 	}
-	if l, err = observationfile.ReadLessons(given.Paths[0], s.Spec()); err == nil && len(l.Nodes) == 0 {
+	if l, err = userfile.ReadLessons(given.Paths[0], s.Spec()); err == nil && len(l.Nodes) == 0 {
 		err = command.Usage("swarm learn: --input %s: it has no rows", path)
 	}
 	return l, err

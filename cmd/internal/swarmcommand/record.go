@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/export"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -136,7 +136,7 @@ func watch(cmd *cobra.Command, s *swarmclient.Swarm, p watchPlan) error {
 	}
 	look := p.looker(s)
 	frames := 0
-	err := runoutput.WriteFile(p.out, func(w io.Writer) (err error) {
+	err := userfile.WriteFile(p.out, func(w io.Writer) (err error) {
 		// The first frame tells what has a row, so the recording begins with it.
 		first, id, err := look(cmd.Context())
 		if err != nil {

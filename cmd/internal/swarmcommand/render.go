@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/picture"
-	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -221,7 +221,7 @@ func render(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 			return err
 		}
 	}
-	err := runoutput.WriteFile(p.out, func(w io.Writer) error {
+	err := userfile.WriteFile(p.out, func(w io.Writer) error {
 		if p.film {
 			return picture.GIF(w, frames, p.rate)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/sample"
 	"github.com/exoswarm/exoswarm/internal/specdoc"
-	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/internal/userfile"
 )
 
 // NewSpec returns exoswarm spec. Its commands need no cluster.
@@ -213,7 +213,7 @@ func columns(list string) (names []string) {
 func validate(cmd *cobra.Command, files []string) error {
 	var wrong []error
 	for _, file := range files {
-		spec, err := specfile.Read(file)
+		spec, err := userfile.ReadSpec(file)
 		if err != nil {
 			wrong = append(wrong, err)
 			continue
@@ -225,7 +225,7 @@ func validate(cmd *cobra.Command, files []string) error {
 }
 
 func explain(cmd *cobra.Command, files []string) error {
-	spec, err := specfile.Read(files[0])
+	spec, err := userfile.ReadSpec(files[0])
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
 // GCS is a server of Google's storage protocol in this process, which knows one service account.
@@ -94,7 +94,7 @@ func NewGCS(t *testing.T) *GCS {
 	if err != nil {
 		t.Fatalf("encode the credentials: %v", err)
 	}
-	t.Setenv(secret.Prefix+"ACCOUNT", string(account))
+	t.Setenv(access.Prefix+"ACCOUNT", string(account))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "/the/agent's/own")
 	return g
 }

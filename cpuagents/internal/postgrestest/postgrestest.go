@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/postgres" // postgres://
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
 // Start starts a PostgreSQL server on loopback, with a user "postgres" whose password is the secret
@@ -34,7 +34,7 @@ func Start(t *testing.T) (uri string) {
 	if err != nil {
 		t.Skip("no PostgreSQL server is installed: postgres is not in PATH")
 	}
-	t.Setenv(secret.Prefix+"PG", "hunter2")
+	t.Setenv(access.Prefix+"PG", "hunter2")
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // it is this user's alone
 		t.Fatalf("open the folder to the user of the server: %v", err)

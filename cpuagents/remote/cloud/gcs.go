@@ -10,9 +10,8 @@ import (
 	"golang.org/x/oauth2/google"
 	"google.golang.org/api/option"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/objectstore"
 )
 
@@ -23,7 +22,7 @@ const googleStore = "https://storage.googleapis.com"
 // from the environment, the files or the cloud of the agent. The library retries nothing, because
 // the callers of remote.Store do.
 func openGCS(
-	name string, spec remote.StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+	name string, spec remote.StoreSpec, most int64, guard *access.Guard, secrets *access.Store,
 ) (remote.Bucket, error) {
 	if spec.Region != "" || spec.AccessKey != "" || spec.SecretKey != "" || spec.SessionToken != "" {
 		return nil, errors.New(

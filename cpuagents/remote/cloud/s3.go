@@ -16,10 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/objectstore"
 )
 
@@ -30,7 +29,7 @@ func init() {
 
 // openS3 opens a bucket of a store with the protocol S3. It makes no connection.
 func openS3(
-	name string, spec remote.StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+	name string, spec remote.StoreSpec, most int64, guard *access.Guard, secrets *access.Store,
 ) (remote.Bucket, error) {
 	c, err := newClient(name, spec, most, guard, secrets)
 	if err != nil {
@@ -50,7 +49,7 @@ type client struct {
 // agent. Without keys its requests are not signed. The library retries nothing, because the callers
 // of Store do.
 func newClient(
-	bucket string, spec remote.StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+	bucket string, spec remote.StoreSpec, most int64, guard *access.Guard, secrets *access.Store,
 ) (*client, error) {
 	region := spec.Region
 	if region == "" {

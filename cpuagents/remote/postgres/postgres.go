@@ -16,9 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
 func init() { remote.RegisterDatabase("postgres", driver{}) }
@@ -63,7 +62,7 @@ func (driver) Open(at remote.DatabaseAddress) (*sql.DB, error) {
 	if at.Password != "" {
 		secrets := at.Secrets
 		if secrets == nil {
-			secrets = &secret.Store{}
+			secrets = &access.Store{}
 		}
 		v, err := secrets.At(u.Hostname()).Get(at.Password)
 		if err != nil {
@@ -73,7 +72,7 @@ func (driver) Open(at remote.DatabaseAddress) (*sql.DB, error) {
 	}
 	guard := at.Egress
 	if guard == nil {
-		guard = &egress.Guard{}
+		guard = &access.Guard{}
 	}
 	cfg.DialFunc = guard.DialContext
 	// the guard resolves

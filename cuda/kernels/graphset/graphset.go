@@ -1,6 +1,6 @@
 // Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated
 // links, and ticks of an epidemic and of networks of spiking neurons. Importing it adds them to the
-// set of package kernels. Package gpuagents/graph launches them, and cuda/host/graphtwin has their
+// set of package kernels. Package gpuagents/graph launches them, and cuda/host/twins has their
 // twins.
 //
 // The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one

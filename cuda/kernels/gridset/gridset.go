@@ -1,6 +1,6 @@
 // Package gridset has the kernels of swarms whose agents are the cells of a grid: a generation of
 // Life, and the writes and reads of single cells. Importing it adds them to the set of package
-// kernels. Package gpuagents/grid launches them, and cuda/host/gridtwin has their twins.
+// kernels. Package gpuagents/grid launches them, and cuda/host/twins has their twins.
 //
 // A grid is pages of bytes: cell x of row y has the id y*width+x, and stands in page id/per at byte
 // id%per. A byte is 1 for a cell that is alive and 0 for a dead one; no kernel writes another one.

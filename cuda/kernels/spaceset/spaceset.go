@@ -1,6 +1,6 @@
 // Package spaceset has the kernels of swarms whose agents are in a box: boids, and the circles of FLAME
 // GPU. Importing it adds them to the set of package kernels. Package gpuagents/space launches them, and
-// cuda/host/spacetwin has their twins.
+// cuda/host/twins has their twins.
 //
 // A position is a word on each axis, in 2^-32 of the side, so that a periodic box needs no care. A
 // velocity has units of 2^-22 radii, and pages have it as a float32 in radii, which is exact. What an

@@ -1,6 +1,6 @@
 // Package swarmset has the kernels that work on a whole swarm of addressed agents: the check of a
 // batch of observations, fusions, and elections. Importing it adds them to the set of package kernels. Package
-// agents launches them, and cuda/host/swarmtwin has their twins.
+// agents launches them, and cuda/host/twins has their twins.
 //
 // A fusion adds the embeddings of the agents of each node in the order of fusion.Nodes. The agents
 // of a node are cut into runs of RunRows, the sums of which are cut again, level by level, until
