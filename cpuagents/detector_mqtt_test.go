@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud"  // s3:// and gs://
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/sqlite" // sqlite:
-	"github.com/exoswarm/exoswarm/internal/leak"
-	"github.com/exoswarm/exoswarm/internal/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/tempdir"
 )
 
 func TestMain(m *testing.M) {

@@ -6,7 +6,7 @@ package main
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 func main() { command.Main(cpuprocess.Command()) }

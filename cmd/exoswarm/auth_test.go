@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/internal/userfile"
+	"github.com/exoswarm/exoswarm/internal/app/userfile"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestRoles: real processes, each with the credentials of its role, do the telemetry example to the

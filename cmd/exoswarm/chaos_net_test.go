@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // chaosNetEnv is set in the process that runs within the namespaces of TestChaosPartition: what

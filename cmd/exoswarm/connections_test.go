@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestConnections runs a cluster in a network namespace of its own: agents talk to each other through

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestFormats: decisions go out in every format, come back as a source, and the swarm decides the

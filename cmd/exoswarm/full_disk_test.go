@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // mountedDisk returns a folder on a separate disk of mib MiB, an ext4 in a file or a tmpfs.

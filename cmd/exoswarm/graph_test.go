@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // killedBetweenTicks makes a swarm of an example and ticks it, and kills its GPU agent after each of some

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // lifeOfText makes generations of Life on a grid whose surroundings are dead.

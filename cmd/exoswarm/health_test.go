@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // probe asks an HTTP endpoint once; status 0 stands for no answer.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/numpy"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/numpy"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )

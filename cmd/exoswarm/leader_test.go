@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 var leaderKills = flag.Int("leader.kills", 25, "kills of TestLeaderKilled")

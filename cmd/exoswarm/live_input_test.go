@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // TestLiveInput: rows of standard input and of a FIFO are decided before their writer writes the

@@ -28,9 +28,9 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/swarmcommand"
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
-	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud"    // s3:// and gs://
-	"github.com/exoswarm/exoswarm/internal/command"
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers"  // of databases and object stores
+	_ "github.com/exoswarm/exoswarm/internal/app/bucket/cloud" // s3:// and gs://
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 func main() {

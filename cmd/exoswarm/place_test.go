@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // TestPlaces: a run writes through links, into FIFOs and devices and to standard output, and

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // servePrograms runs exoswarm serve --programs in this process until the end of the test, and returns

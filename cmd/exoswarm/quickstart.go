@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/examples/telemetry"
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runjob"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/app/runjob"
 )
 
 // quickstartCommand returns exoswarm quickstart. It needs no file, cluster or network. It shows

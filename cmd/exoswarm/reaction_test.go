@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestReactionsKilled: the process that serves a swarm with rules is killed while the swarm votes,

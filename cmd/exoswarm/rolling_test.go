@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 var rollingTo = flag.String("rolling.to", "", "folder with the commands that TestRollingUpdate updates to; empty: "+

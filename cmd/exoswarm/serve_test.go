@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	ops "github.com/exoswarm/exoswarm/internal/app/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

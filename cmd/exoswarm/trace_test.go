@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/otlptest"
+	"github.com/exoswarm/exoswarm/internal/base/otlptest"
 )
 
 // TestRunTrace: a run is one trace, from its submission over every batch and what the agents decide

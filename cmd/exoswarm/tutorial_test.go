@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/detectors"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/detectors"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 var tutorialDevices = flag.Int("tutorial.devices", 500, "devices in TestTutorial, in place of those of the document")

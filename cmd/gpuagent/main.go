@@ -5,8 +5,8 @@ package main
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
-	_ "github.com/exoswarm/exoswarm/internal/bucket/cloud" // s3:// and gs://
-	"github.com/exoswarm/exoswarm/internal/command"
+	_ "github.com/exoswarm/exoswarm/internal/app/bucket/cloud" // s3:// and gs://
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 func main() {

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/internal/base/memory"
 )
 
 // spill is a reader that keeps the memory for one source free for others. While the hold of the

@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/internal/base/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

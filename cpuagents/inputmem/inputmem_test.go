@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
-	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }

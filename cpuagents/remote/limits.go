@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -55,7 +55,7 @@ type Store struct {
 }
 
 // Bucket is one try at each call to a store, whose errors have no class yet. The buckets of package
-// internal/objectstore implement it; their documentation is more exact.
+// internal/base/objectstore implement it; their documentation is more exact.
 type Bucket interface {
 	Page(
 		ctx context.Context, prefix, delimiter, token string, size int, add func(key string, size int64, tag string),

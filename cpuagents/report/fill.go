@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/uplot"
+	"github.com/exoswarm/exoswarm/internal/base/uplot"
 )
 
 // fill writes the page with its parts in place of their marks. It does not use html/template: that

@@ -9,7 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/flatbuf"
+	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
 )
 
 // arrowFooter is the table at the end of an Arrow IPC file, as of Arrow's File.fbs.

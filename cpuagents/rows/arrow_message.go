@@ -11,7 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/internal/flatbuf"
+	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
 )
 
 // Limits of a message of an Arrow source, in bytes. A record batch of 64 MiB has a million rows of

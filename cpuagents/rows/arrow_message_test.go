@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
-	"github.com/exoswarm/exoswarm/internal/flatbuf"
+	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
 )
 
 // arrowPart is one message of an Arrow stream.

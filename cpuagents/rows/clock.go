@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

@@ -27,7 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}

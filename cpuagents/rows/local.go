@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // LocalTimes chooses between the two times of a timestamp that clocks show twice, at the end of

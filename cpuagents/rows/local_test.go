@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // fold is a time at which the clocks of a zone go back by size.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // Order sees the rows of one source, and says what is wrong with rows that go back in time. One

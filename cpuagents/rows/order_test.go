@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // TestOrderCures: a row that goes back has the cure of its cause.

@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/number"
 )
 
 // MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted

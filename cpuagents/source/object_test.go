@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud" // s3:// and gs://
-	"github.com/exoswarm/exoswarm/internal/objectstore"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )

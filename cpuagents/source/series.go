@@ -2,7 +2,7 @@ package source
 
 import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // Series is one series and its source. It is an entry of the manifest of a job. At most one of the

@@ -14,7 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/internal/base/retry"
 )
 
 // SubmitterURI is the URI of a source whose documents come from the submitter of the job, such as

@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 var (

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 var spilled = regexp.MustCompile(`Compiling entry function '([^']*)'|([1-9][0-9]*) bytes spill stores`)

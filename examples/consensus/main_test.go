@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }

@@ -3,7 +3,7 @@ package agents
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
 )
 
 // onDevice is the index of the device among the tiers of memory of a pager.

@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
 // Errors of this package.

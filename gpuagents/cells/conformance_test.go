@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/observetest"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs

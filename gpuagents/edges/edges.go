@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/number"
+	"github.com/exoswarm/exoswarm/internal/base/number"
 )
 
 // ErrInvalid is a list of edges that is not one. The text says where and what to do.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/internal/numpy"
+	"github.com/exoswarm/exoswarm/internal/base/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"

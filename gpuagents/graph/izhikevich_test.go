@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // modelNeurons are neurons of Izhikevich, as a reader of the paper would have them. v and u are the

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/numpy"
+	"github.com/exoswarm/exoswarm/internal/base/numpy"
 )
 
 // array is the content of a .npy header: rows of width elements, little-endian, one row after the

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
 // Fleet limits the incidents of all entities together that are shown as anomalous. CPU agents do it;

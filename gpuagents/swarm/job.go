@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 	"github.com/exoswarm/exoswarm/jobs/swarms"

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
 // spikes reports whether the agents are neurons on a graph.

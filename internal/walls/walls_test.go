@@ -85,22 +85,28 @@ var walls = []wall{
 		reason: "the text of a kernel knows no device",
 	},
 	{of: "cuda/host/...", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
+	{
+		of: "internal/base/...", banned: []string{module + "/..."},
+		reason: "helpers know nothing of the product, so every package may import them",
+	},
 }
 
 // onlyImporter says which packages alone may import another's package.
 var onlyImporter = map[string][]string{
+	// The application is above the agents, the queue and the devices.
+	module + "/internal/app":            {"cmd", "internal/app"},
 	"github.com/nats-io/nats.go":        {"jobs/natsq"},
 	"github.com/nats-io/nats-server/v2": {"jobs/natsq/server"},
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
 	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this
 	// package alone (README.md, the table of processes).
-	"gocloud.dev":    {"internal/objectstore"},
-	"github.com/aws": {"internal/objectstore", "cpuagents/remote/cloud"},
+	"gocloud.dev":    {"internal/base/objectstore"},
+	"github.com/aws": {"internal/base/objectstore", "cpuagents/remote/cloud"},
 	// Each program that imports them has all compute kernels of the Arrow library, 17 MB.
 	"github.com/apache/arrow-go/v18/arrow/compute": {},
 	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest", "examples/operations"},
 	"google.golang.org/api": {
-		"internal/objectstore", "internal/bucket/cloud", "cpuagents/remote/cloud",
+		"internal/base/objectstore", "internal/app/bucket/cloud", "cpuagents/remote/cloud",
 	},
 	"github.com/jackc/pgx/v5":             {"cpuagents/remote/postgres"},
 	"modernc.org/sqlite":                  {"cpuagents/remote/sqlite"},
@@ -221,7 +227,7 @@ func TestSuites(t *testing.T) {
 
 // listens are the packages that may accept connections in a process of an agent.
 var listens = []string{
-	"cmd/internal/serveprocess/dashboard.go", "internal/command/metrics.go",
+	"cmd/internal/serveprocess/dashboard.go", "internal/app/command/metrics.go",
 	"cpuagents/push/server.go", "jobs/natsq/server/server.go",
 }
 
@@ -237,7 +243,7 @@ func TestListeners(t *testing.T) {
 		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" ||
 			name == "examples" || name == "tools" ||
-			name == "internal/otlptest" || name == "cpuagents/internal/postgrestest") {
+			name == "internal/base/otlptest" || name == "cpuagents/internal/postgrestest") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || slices.Contains(listens, name) {
@@ -264,11 +270,11 @@ var networked = []string{
 // agents: the packages below gpuagents reach none of them.
 var connects = map[string]string{
 	"jobs/natsq/...":                       "the queue",
-	"internal/command":                     "the listener of metrics, and the login to NATS",
+	"internal/app/command":                 "the listener of metrics, and the login to NATS",
 	"jobs/tracing":                         "traces, to the collector that the operator names",
-	"internal/bucket/cloud":                "snapshots, to the store that the operator names",
-	"internal/objectstore":                 "the clients of these stores",
-	"internal/redact":                      "it parses addresses and opens none",
+	"internal/app/bucket/cloud":            "snapshots, to the store that the operator names",
+	"internal/base/objectstore":            "the clients of these stores",
+	"internal/base/redact":                 "it parses addresses and opens none",
 	"github.com/prometheus/procfs":         "it parses addresses and opens none",
 	"github.com/prometheus/common/expfmt":  "it reads the headers of a request",
 	"go.opentelemetry.io/otel/propagation": "it reads the headers of a request",

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/internal/flatbuf"
+	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
 )
 
 // A message of a stranger is checked here before the Arrow library sees it: that library trusts the

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/number"
+	"github.com/exoswarm/exoswarm/internal/base/number"
 )
 
 // Type is the type of the elements of an array.

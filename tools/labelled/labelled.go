@@ -33,7 +33,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
 // Rows is the length of a series with incidents.

@@ -10,8 +10,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/number"
-	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
 // The recording that tools/telemetry/record made of real processes, and its incidents.

@@ -43,7 +43,7 @@ type sources struct {
 }
 
 // longPackage is the package whose callers differ in a long run.
-const longPackage = "github.com/exoswarm/exoswarm/internal/testlong"
+const longPackage = "github.com/exoswarm/exoswarm/internal/base/testlong"
 
 // load reads the packages of modules. The first module is the root of the repository.
 func load(modules ...string) (*sources, error) {

@@ -24,7 +24,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 const (

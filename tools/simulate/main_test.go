@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 	"github.com/exoswarm/exoswarm/tools/simulate/cluster"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/picture"
+	"github.com/exoswarm/exoswarm/internal/base/picture"
 	"github.com/exoswarm/exoswarm/tools/simulate/cluster"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )

@@ -52,7 +52,7 @@ func main() {
 
 func check(command string, budget float64, out, version string) error {
 	path := filepath.Join(out, command)
-	ldflags := "-s -w -dumpdep -X github.com/exoswarm/exoswarm/internal/command.version=" + version
+	ldflags := "-s -w -dumpdep -X github.com/exoswarm/exoswarm/internal/app/command.version=" + version
 	build := exec.Command("go", "build", "-trimpath", "-tags", tags, "-ldflags", ldflags, "-o", path, "./cmd/"+command)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	printed, err := build.CombinedOutput()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/clustercommand"
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // TestCreateChecksFirst: mistakes of files and flags are found without a server.

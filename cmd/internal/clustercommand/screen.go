@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/redact"
+	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/base/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

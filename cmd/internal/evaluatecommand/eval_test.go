@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/evaluation"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/evaluation"
-	"github.com/exoswarm/exoswarm/internal/userfile"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
+	"github.com/exoswarm/exoswarm/internal/app/userfile"
 )
 
 // NewTune returns exoswarm tune. It needs no cluster.

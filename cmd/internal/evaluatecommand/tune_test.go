@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/evaluation"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 )
 
 // execute runs the command, and returns its exit code and its outputs.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/internal/base/keyring"
 )
 
 // The store of a shard is encrypted with a key of its own. A file in each of its folders has that

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // mountsFile is the file of the data folder that tells which tiers were on disks of their own.

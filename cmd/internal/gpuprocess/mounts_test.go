@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // TestCheckMounts: a tier whose disk was mounted at an earlier start is refused on the root disk. A

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestPrefetchOfProcess: an agent that fetches pages ahead, of a swarm that fits neither on its

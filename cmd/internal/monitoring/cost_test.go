@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/otlptest"
-	"github.com/exoswarm/exoswarm/internal/runjob"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/runjob"
+	"github.com/exoswarm/exoswarm/internal/base/otlptest"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 

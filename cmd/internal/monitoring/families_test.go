@@ -4,7 +4,7 @@ package monitoring
 
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // ByName returns the families of all processes by name.

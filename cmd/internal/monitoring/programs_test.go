@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
 )
 
 func TestMain(m *testing.M) { leak.Check(cleaning{m}) }

@@ -19,8 +19,8 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/exoswarm/exoswarm/examples/telemetry"
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/runjob"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/app/runjob"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )

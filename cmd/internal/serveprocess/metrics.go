@@ -9,7 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
 // Families returns the metric families of exoswarm ui, and of exoswarm serve without its agents,

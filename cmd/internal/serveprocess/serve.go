@@ -16,8 +16,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/memory"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"

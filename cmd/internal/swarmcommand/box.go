@@ -6,8 +6,8 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/picture"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/picture"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 

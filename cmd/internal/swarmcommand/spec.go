@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/sample"
-	"github.com/exoswarm/exoswarm/internal/specdoc"
-	"github.com/exoswarm/exoswarm/internal/userfile"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/app/sample"
+	"github.com/exoswarm/exoswarm/internal/app/specdoc"
+	"github.com/exoswarm/exoswarm/internal/app/userfile"
 )
 
 // NewSpec returns exoswarm spec. Its commands need no cluster.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/sample"
+	"github.com/exoswarm/exoswarm/internal/app/sample"
 )
 
 // call executes a command of exoswarm spec.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/internal/objectstore"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore"
 )
 
 // googleStore is the endpoint of Google's store.

@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/internal/objectstore"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore"
 )
 
 func init() {

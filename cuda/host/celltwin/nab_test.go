@@ -7,8 +7,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 func loadStreams(t testing.TB) []quality.Stream {

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/internal/testcache"
+	"github.com/exoswarm/exoswarm/internal/base/testcache"
 )
 
 // Device is a device for tests of generated kernels: it is the host device, but its kernels are

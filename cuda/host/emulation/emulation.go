@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/testcache"
+	"github.com/exoswarm/exoswarm/internal/base/testcache"
 )
 
 // programs are the sources that include the text of a kernel and run it.
@@ -31,7 +31,7 @@ var (
 
 // Compile compiles a kernel with a program of testdata, named without its folder, and returns the
 // path of the executable. It skips the test if there is no g++. Executables are kept across runs
-// (internal/testcache), because the compiler takes most of the time of these tests.
+// (internal/base/testcache), because the compiler takes most of the time of these tests.
 func Compile(t testing.TB, program string, source kernels.Source, options ...string) string {
 	t.Helper()
 	compiler, err := exec.LookPath("g++")

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // shims are the functions of CUDA that the emulation of tallies does not have.

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
-	"github.com/exoswarm/exoswarm/internal/testcache"
+	"github.com/exoswarm/exoswarm/internal/base/testcache"
 )
 
 // sources returns the texts of the test cells, in all forms of grids.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/testcache"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testcache"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // Set is a package of kernels.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
-	"github.com/exoswarm/exoswarm/internal/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"

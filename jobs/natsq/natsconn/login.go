@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/synadia-io/orbit.go/natscontext"
 
-	"github.com/exoswarm/exoswarm/internal/redact"
+	"github.com/exoswarm/exoswarm/internal/base/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

@@ -3,8 +3,8 @@ package natsconn
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
-	"github.com/exoswarm/exoswarm/internal/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/tempdir"
 )
 
 func TestMain(m *testing.M) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	natsd "github.com/nats-io/nats-server/v2/server"
 
-	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/internal/base/keyring"
 )
 
 // keyIDFile names, in the data folder, the key that the streams are encrypted with. The NATS server

@@ -19,7 +19,7 @@ import (
 
 	natsd "github.com/nats-io/nats-server/v2/server"
 
-	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/internal/base/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )

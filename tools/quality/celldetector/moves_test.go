@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/evaluation"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 )
 
 // stormAt is the time at which entities move together: behind 12 days of the first entity.

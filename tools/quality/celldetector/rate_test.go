@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/evaluation"
-	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/evaluation"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // stationaryFleet returns the alarms in each hour of the first ten days of a fleet whose entities have

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/quality"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // noise is rows of features: a sine of 50 rows with a little normal noise.

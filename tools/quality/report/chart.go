@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
 // line is a curve of a chart.

@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/evaluation"
-	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 	"github.com/exoswarm/exoswarm/tools/quality/opponents"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 

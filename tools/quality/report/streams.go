@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/quality"
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/internal/number"
-	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
 // Config describes a cluster and its load. Times of the stages come from files of measurements. All

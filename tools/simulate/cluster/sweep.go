@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 

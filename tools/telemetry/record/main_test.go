@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testlong"
 )
 
 // TestMain is the program of a role where start runs this binary.

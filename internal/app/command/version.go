@@ -1,0 +1,68 @@
+package command
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker: -ldflags "-X
+// github.com/exoswarm/exoswarm/internal/app/command.version=v1.2.3".
+var version string
+
+// Version is that of this build: what the linker set, else that of the module, else the revision
+// that it was built from.
+func Version() (number, revision string) {
+	number, revision = version, "unknown"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		if number == "" {
+			number = "unknown"
+		}
+		return number, revision
+	}
+	changed := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+dirty"
+		}
+	}
+	if number == "" {
+		number = info.Main.Version
+	}
+	if number == "" || number == "(devel)" {
+		number = "devel"
+		if revision != "unknown" {
+			number += "-" + revision[:min(12, len(revision))] + changed
+		}
+	}
+	return number, revision
+}
+
+// versionText is what --version prints.
+func versionText() string {
+	number, revision := Version()
+	return fmt.Sprintf("%s (revision %s, %s, %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// withVersion adds the flag --version and the command version. Both print the same line. The flag
+// keeps cobra's own format: a template of ours would link text/template (tools/size).
+func withVersion(root *cobra.Command) {
+	root.Version = versionText()
+	for _, c := range root.Commands() {
+		if c.Name() == "version" {
+			return
+		}
+	}
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version)
+		},
+	})
+}

@@ -1,0 +1,331 @@
+package detectors_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/cuda/host"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/app/detectors"
+	ops "github.com/exoswarm/exoswarm/internal/app/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+func TestMain(m *testing.M) { leak.CheckParallel(m, 4) }
+
+// cluster is a server with a GPU agent, and CPU agents that a test starts.
+type cluster struct {
+	srv  *server.Server
+	conn *natsq.Conn
+	all  *detectors.Detectors
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	c := &cluster{srv: srv}
+	c.conn = c.connect(t)
+	c.all = detectors.New(c.conn)
+	quiet := slog.New(slog.DiscardHandler)
+	dev, err := host.Open(host.Options{Logger: quiet, Requested: "host", Reason: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "gpu", Device: dev, Queue: c.connect(t).Swarms, Logger: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { drain(t, agent.Drain) })
+	return c
+}
+
+// connect makes a connection of its own.
+func (c *cluster) connect(t *testing.T) *natsq.Conn {
+	t.Helper()
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{
+		InProcess: c.srv, Name: "test", Lease: 2 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func drain(t *testing.T, fn func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := fn(ctx); err != nil {
+		t.Errorf("drain: %v", err)
+	}
+}
+
+// cpuAgent starts a worker for detectors, and returns the function that drains it.
+func (c *cluster) cpuAgent(t *testing.T, name string) (end func()) {
+	t.Helper()
+	conn, quiet := c.connect(t), slog.New(slog.DiscardHandler)
+	f, err := files.New(files.Options{Objects: conn.Objects, Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	s, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: f, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
+		Name: name, Pool: jobs.PoolCPU, Concurrency: 2, Logger: quiet,
+		Handlers: map[string]jobs.Handler{cpuagents.KindDetector: s.HandleDetector},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end = func() {
+		if !ended {
+			ended = true
+			drain(t, w.Drain)
+		}
+	}
+	t.Cleanup(end)
+	return end
+}
+
+// spec is that of a detector over pushed rows whose decisions go to a subject.
+func spec(t *testing.T, name, sinkURI string) cpuagents.DetectorSpec {
+	t.Helper()
+	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+name+"\nagents_per_group: 16\nkey: id\nmax_entities: 8\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := []source.Series{{Name: "p", URI: "push:" + name}}
+	s, err := detectors.Spec(parsed, sources, []sink.Spec{{URI: sinkURI}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// push pushes rows number from to to-1.
+func (c *cluster) push(t *testing.T, name string, from, to int) {
+	t.Helper()
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, "{\"timestamp\":%d,\"value\":1,\"id\":%d}\n", 1700000000+i, i%4)
+	}
+	if _, err := c.conn.Streams.Push(t.Context(), name, "", [][]byte{[]byte(b.String())}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until the detector is as fn wants it.
+func (c *cluster) await(t *testing.T, name, what string, fn func(detectors.Detector) bool) detectors.Detector {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		d, err := c.all.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fn(d) {
+			return d
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: the detector is %+v, counts %+v", what, d, d.Counts)
+		}
+	}
+}
+
+// explained checks why a detector does not progress.
+func (c *cluster) explained(t *testing.T, name string, want explain.Cause) {
+	t.Helper()
+	r, err := ops.ExplainDetector(t.Context(), c.conn, name)
+	if err != nil || r.Cause != want {
+		t.Errorf("the reason of detector %s is %+v, %v, want %s", name, r, err, want)
+	}
+}
+
+func counted(n uint64) func(detectors.Detector) bool {
+	return func(d detectors.Detector) bool { return d.Counts != nil && d.Counts.Decisions >= n }
+}
+
+// TestDetector: a detector begins after it is created, continues with another agent and after a
+// pause where it stopped, sends each decision once, and leaves nothing when it is deleted.
+func TestDetector(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	js := c.conn.JS
+	out, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := c.cpuAgent(t, "one")
+	s := spec(t, "plant", "nats:OUT/out.plant")
+	if err := c.all.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	err = c.all.Create(t.Context(), s)
+	if !errors.Is(err, jobs.ErrExists) && jobs.AsError(err).Code != jobs.CodeInvalid {
+		t.Errorf("created twice: %v", err)
+	}
+	c.push(t, "plant", 0, 100)
+	d := c.await(t, "plant", "the first rows", counted(100))
+	if d.State != detectors.StateRunning || d.Worker != "one" || d.Counts.Entities != 4 {
+		t.Errorf("the detector is %+v, %+v", d, d.Counts)
+	}
+	c.explained(t, "plant", explain.Serving)
+	c.explained(t, "other", explain.NoDetector)
+	first := d.Job
+	c.cpuAgent(t, "two")
+	end()
+	c.push(t, "plant", 100, 200)
+	c.await(t, "plant", "after the drain", func(d detectors.Detector) bool {
+		return counted(200)(d) && d.Worker == "two" && d.Job == first
+	})
+	if err := c.all.Pause(t.Context(), "plant"); err != nil {
+		t.Fatal(err)
+	}
+	d = c.await(t, "plant", "paused", func(d detectors.Detector) bool { return d.State == detectors.StatePaused })
+	if d.Counts == nil || d.Counts.Rows != 200 || d.Counts.Decisions != 200 {
+		t.Errorf("the paused detector has %+v", d.Counts)
+	}
+	c.explained(t, "plant", explain.DetectorPaused)
+	c.push(t, "plant", 200, 300)
+	time.Sleep(time.Second)
+	d, err = c.all.Get(t.Context(), "plant")
+	if err != nil || d.State != detectors.StatePaused || d.Counts.Rows != 200 {
+		t.Errorf("the paused detector has read: %+v, %v", d, err)
+	}
+	if err := c.all.Resume(t.Context(), "plant"); err != nil {
+		t.Fatal(err)
+	}
+	d = c.await(t, "plant", "after the pause", counted(300))
+	if d.Job == first || d.Counts.Entities != 4 {
+		t.Errorf("the detector is %+v, %+v", d, d.Counts)
+	}
+	if list, err := c.all.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != "plant" {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	// Each decision once.
+	seen := map[string]int{}
+	info, err := out.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		m, err := out.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(m.Data)) {
+			var row struct{ Timestamp string }
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			seen[row.Timestamp]++
+		}
+	}
+	for at, n := range seen {
+		if n != 1 {
+			t.Errorf("the row at %s has %d decisions", at, n)
+		}
+	}
+	if len(seen) != 300 {
+		t.Errorf("%d rows have a decision, want 300", len(seen))
+	}
+	if err := c.all.Delete(t.Context(), "plant"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.all.Get(t.Context(), "plant"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("the deleted detector: %v", err)
+	}
+	for name := range js.StreamNames(t.Context()).Name() {
+		if strings.HasPrefix(name, "EXO_LOG_") {
+			t.Errorf("the log %s is left", name)
+		}
+	}
+	// A later one of the same name begins anew, also on the same subject.
+	if err := c.all.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	c.push(t, "plant", 300, 310)
+	d = c.await(t, "plant", "the second detector", counted(10))
+	if now, err := out.Info(t.Context()); err != nil || d.Counts.Rows != 10 || now.State.LastSeq <= info.State.LastSeq {
+		t.Errorf("the second detector has %+v; the stream ends with %d, before with %d: %v", d.Counts,
+			now.State.LastSeq, info.State.LastSeq, err)
+	}
+}
+
+// TestFailed: a detector whose sink cannot be used fails with the reason, and stays so until it is
+// resumed.
+func TestFailed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.cpuAgent(t, "one")
+	if err := c.all.Create(t.Context(), spec(t, "bad", "file:nowhere/x")); err != nil {
+		t.Fatal(err)
+	}
+	d := c.await(t, "bad", "failed", func(d detectors.Detector) bool { return d.State == detectors.StateFailed })
+	c.explained(t, "bad", explain.DetectorFailed)
+	first := d.Job
+	if !strings.Contains(d.Error, "nowhere") {
+		t.Errorf("the detector is %+v", d)
+	}
+	if err := c.all.Resume(t.Context(), "bad"); err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, "bad", "resumed", func(d detectors.Detector) bool { return d.Job != first })
+	if err := c.all.Delete(t.Context(), "bad"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSpec: what cannot be a detector is refused with the cure.
+func TestSpec(t *testing.T) {
+	sources, sinks := []source.Series{{Name: "p", URI: "push:p"}}, []sink.Spec{{URI: "nats:A/b"}}
+	for text, want := range map[string]string{
+		"name: a\naddressed: agent\nagents: 256\ncell: {kind: leaky}\n": "addresses agents",
+		"name: a\nagents_per_group: 16\ngroups: 3\n":                    "leave groups out",
+	} {
+		parsed, err := swarm.Parse("swarm.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := detectors.Spec(parsed, sources, sinks, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	parsed, err := swarm.Parse("swarm.yaml", []byte("name: a\nagents_per_group: 16\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := detectors.Spec(parsed, append(sources, source.Series{Name: "q", URI: "push:q"}), sinks, nil)
+	if err != nil || s.Groups() != 2 {
+		t.Errorf("two sources without a key have %d groups: %v", s.Groups(), err)
+	}
+}

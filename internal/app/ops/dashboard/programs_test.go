@@ -1,0 +1,107 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/app/programs"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// fakePrograms counts requests.
+type fakePrograms struct {
+	served atomic.Int64
+	err    error
+}
+
+func (f *fakePrograms) Serve(name string, w http.ResponseWriter, _ *http.Request) error {
+	f.served.Add(1)
+	if f.err == nil {
+		_, _ = w.Write([]byte(name))
+	}
+	return f.err
+}
+
+const programToken = "a token of programs, long enough"
+
+// TestProgramRoles: the token of programs is good for their routes and for nothing else; a cookie is
+// not good for them, and the token of the dashboard is.
+func TestProgramRoles(t *testing.T) {
+	t.Parallel()
+	f := &fakePrograms{}
+	r := opened(t, newFake(fakeState()), func(o *Options) { o.Programs, o.ProgramToken = f, programToken })
+	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
+	paths := strings.NewReplacer("{name}", "shops", "{worker}", "w", "{job}", "j", "{id}", "j", "{snapshot}", "s")
+	for _, route := range programTable {
+		path := "api/v1/" + paths.Replace(route.path)
+		before := f.served.Load()
+		for _, token := range []string{"", "wrong", testToken[1:]} {
+			res, body := r.do(t, route.method, path, "{}", bearer(token)...)
+			if res.status != http.StatusUnauthorized || !strings.Contains(body, "--program-token-file") {
+				t.Errorf("%s %s with the token %q: %d %s", route.method, path, token, res.status, body)
+			}
+		}
+		if f.served.Load() != before {
+			t.Fatalf("%s %s was served without a login", route.method, path)
+		}
+		for _, token := range []string{programToken, testToken} {
+			if res, body := r.do(t, route.method, path, "{}", bearer(token)...); res.status != http.StatusOK ||
+				body != route.name {
+				t.Errorf("%s %s with a token: %d %s", route.method, path, res.status, body)
+			}
+		}
+	}
+	for _, route := range table {
+		if route.public || route.name == "getLogin" || route.name == "streamEvents" {
+			continue
+		}
+		path := "api/v1/" + strings.NewReplacer("{id}", "j1", "{name}", "shops", "{shard}", "0", "{entry}", "1",
+			"{group}", "3").Replace(route.path)
+		if res, _ := r.do(t, route.method, path, "", bearer(programToken)...); res.status != http.StatusForbidden {
+			t.Errorf("%s %s with the token of programs: %d", route.method, path, res.status)
+		}
+	}
+	if _, body := r.do(t, "GET", "api/v1/login", "", bearer(programToken)...); !strings.Contains(body,
+		`"user":"program"`) || !strings.Contains(body, `"programs":1`) {
+		t.Errorf("the login of a program: %s", body)
+	}
+	r.logIn(t, testToken)
+	if res, _ := r.do(t, "POST", "api/v1/swarms", "{}"); res.status != http.StatusUnauthorized {
+		t.Errorf("with a cookie alone: %d", res.status)
+	}
+}
+
+// TestProgramErrors: errors of programs have their status, and a server without programs says how to
+// start one.
+func TestProgramErrors(t *testing.T) {
+	t.Parallel()
+	f := &fakePrograms{err: fmt.Errorf("swarm shops: %w", jobs.ErrExists)}
+	r := opened(t, newFake(fakeState()), func(o *Options) { o.Programs, o.ProgramToken = f, programToken })
+	res, body := r.do(t, "POST", "api/v1/swarms", "{}", "Authorization", "Bearer "+programToken)
+	if res.status != http.StatusConflict || !strings.Contains(body, "exists already") {
+		t.Errorf("a swarm that exists: %d %s", res.status, body)
+	}
+	r = opened(t, newFake(fakeState()), nil)
+	res, body = r.do(t, "POST", "api/v1/swarms", "{}", "Authorization", "Bearer "+testToken)
+	if res.status != http.StatusNotFound || !strings.Contains(body, "--programs") {
+		t.Errorf("without programs: %d %s", res.status, body)
+	}
+	if _, err := New(Options{Cluster: newFake(fakeState()), Listen: "127.0.0.1:0", ProgramToken: "short"}); err == nil {
+		t.Error("a short token of programs is taken")
+	}
+}
+
+// TestProgramTable: the server of programs knows the operations of the table, and no others.
+func TestProgramTable(t *testing.T) {
+	for _, route := range programTable {
+		if !(&programs.Server{}).Knows(route.name) {
+			t.Errorf("there is no operation %s", route.name)
+		}
+	}
+	if (&programs.Server{}).Knows("getState") {
+		t.Error("getState is one of programs")
+	}
+}

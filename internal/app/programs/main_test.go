@@ -1,0 +1,13 @@
+package programs
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+)
+
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.Check(m)
+}
