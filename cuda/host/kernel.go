@@ -2,10 +2,10 @@ package host
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
-	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin"
+	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin" // twins of kernels of cells
 	_ "github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
-	_ "github.com/exoswarm/exoswarm/cuda/host/twins" // the twins of the kernels
+	_ "github.com/exoswarm/exoswarm/cuda/host/twins" // twins of the other kernels
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
