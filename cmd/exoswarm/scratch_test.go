@@ -41,13 +41,19 @@ func fill(t *testing.T, dir string) (mend func()) {
 	return func() { _ = os.Remove(f.Name()) }
 }
 
-// readOnly mounts dir again for reading only.
+// readOnly mounts dir over itself for reading only. The mount below cannot become read-only: its owner
+// has a lock file open there.
 func readOnly(t *testing.T, dir string) (mend func()) {
 	t.Helper()
-	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {
 		t.Fatalf("syscall.Mount: %v", err)
 	}
-	return func() { _ = syscall.Mount("", dir, "", syscall.MS_REMOUNT, "") }
+	mend = func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
+		mend()
+		t.Fatalf("syscall.Mount: %v", err)
+	}
+	return mend
 }
 
 // away moves dir elsewhere.
