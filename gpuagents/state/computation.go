@@ -9,6 +9,7 @@ package state
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -258,4 +259,18 @@ func (c *computer) Names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// computed answers the data of an entry by a computer.
+func computed(ctx context.Context, c *computer, data []byte) (Answer, error) {
+	want, err := swarms.DecodeCompute(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	found, err := c.Compute(ctx, want)
+	if err != nil {
+		return Answer{}, err
+	}
+	data, err = json.Marshal(found)
+	return Answer{Kind: swarms.EntryComputed, Data: data}, err
 }

@@ -13,9 +13,13 @@ package state
 import (
 	"context"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -65,4 +69,59 @@ type Info struct {
 	// another digest are not read. The text of the kernels represents the computation of the cell,
 	// in both languages.
 	Digest string
+}
+
+// unknownKind refuses an entry of a kind that a State does not take.
+func unknownKind(e swarms.Entry) error {
+	return jobs.Errorf(jobs.CodeInvalid, "kind %.100q: this swarm does not take it", e.Kind)
+}
+
+// Answer is the answer to an entry that was applied.
+type Answer struct {
+	Kind         string                                // of the entry in the log of answers
+	Data         []byte                                // of that entry
+	Body         interface{ Encode() ([]byte, error) } // encodes to Data; nil: Data is complete
+	Observations int                                   // that were applied
+	Steps        int64                                 // of agents, by a tick
+	Dropped      [len(batch.Reasons)]int               // the others, by reason
+	Ticked       *swarms.Ticked                        // what a tick has done; nil: it is the answer to another entry
+	Voted        *swarms.Voted                         // the decision of a vote; nil: the entry was another one
+	Halved       int                                   // how often the device had no memory for the batch
+}
+
+// Encoded returns the answer with its data. Any goroutine may call it.
+func (a Answer) Encoded() (Answer, error) {
+	if a.Body == nil {
+		return a, nil
+	}
+	data, err := a.Body.Encode()
+	a.Data, a.Body = data, nil
+	return a, err
+}
+
+// layoutOf returns the places of the variables of a State in its pages.
+func layoutOf(p State) kernels.Layout {
+	switch s := p.(type) {
+	case *agentState:
+		return s.agents.Layout()
+	case *placedState:
+		return s.place.Layout()
+	}
+	return p.(*groupState).layout
+}
+
+// Variables returns the places of the variables of a State in its pages, and those of them that can
+// be drawn. The row of an addressed gru is two of these: its units, hidden, and its input.
+func Variables(p State) (kernels.Layout, []raster.Var) {
+	if k, ok := p.(*Snapshotter); ok {
+		p = k.State
+	}
+	if s, ok := p.(*agentState); ok {
+		return s.variables()
+	}
+	l := layoutOf(p)
+	if s, ok := p.(*placedState); ok {
+		return l, append(raster.Vars(l), s.pictures...)
+	}
+	return l, raster.Vars(l)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 )
 
@@ -65,4 +66,18 @@ func withVersion(root *cobra.Command) {
 			fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version)
 		},
 	})
+}
+
+// newBuildInfo returns the metric exoswarm_build_info: 1, labelled with the name of the program and
+// what it was built from. Queries join it to other metrics, to select by program or version.
+func newBuildInfo(program string) prometheus.Collector {
+	number, revision := Version()
+	labels := prometheus.Labels{
+		"program": program, "version": number, "revision": revision,
+		"go_version": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "exoswarm_build_info", Help: "1, labelled with the program, " +
+		"and with the version and revision of this build.", ConstLabels: labels})
+	g.Set(1)
+	return g
 }
