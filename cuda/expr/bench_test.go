@@ -89,7 +89,7 @@ func TestWorkloads(t *testing.T) {
 	n, of := *elements, workloads
 	if *deviceName == "emulated" {
 		n = min(n, int64(testlong.Of(20_000, 5_000)))
-		of = testlong.Few(workloads, 4) // the compiler takes seconds for each
+		of = testlong.Few(workloads, 2) // the compiler takes seconds for each
 	}
 	rates := map[bool]float64{}
 	for _, w := range of {

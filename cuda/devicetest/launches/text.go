@@ -24,14 +24,14 @@ type Texts struct {
 }
 
 // Test checks that the kernels leave in memory what their twins leave, for random launches in random
-// shapes. It checks five of the kernels where long tests do not run.
+// shapes. It checks three of the kernels where long tests do not run.
 func (c Texts) Test(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
 	ref := fixture.Reference(t)
 	// The compiler takes about a second for each, which is minutes on a busy machine.
-	for _, kernel := range testlong.Few(c.Kernels, 5) {
+	for _, kernel := range testlong.Few(c.Kernels, 3) {
 		t.Run(kernel, func(t *testing.T) {
 			source, _ := kernels.Lookup(kernel)
 			source.Code = c.Shims + source.Code

@@ -28,7 +28,7 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 			names = append(names, kernel)
 		}
 	}
-	for _, kernel := range testlong.Few(names, 6) { // the compiler takes a second or two for each
+	for _, kernel := range testlong.Few(names, 3) { // the compiler takes a second or two for each
 		source, _ := kernels.Lookup(kernel)
 		t.Run(kernel, func(t *testing.T) {
 			if kernel == "tally_resident_u8_16" && !testlong.Enabled() {
