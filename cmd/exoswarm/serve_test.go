@@ -201,7 +201,7 @@ func TestBundleSecrets(t *testing.T) {
 		}
 		return string(out)
 	}
-	run(0, "run", "-f", spec, "--input", rows, "--output", filepath.Join(in, "out.ndjson"))
+	run(0, "run", "-f", spec, "--input", rows, "--output", filepath.Join(in, "out.ndjson"), "--max-rejects", "1")
 	// A job whose spec holds secrets.
 	run(0, "submit", "--kind", "nobody", "--id", "waits1", "--spec", fmt.Sprintf(`{"password":%q}`, mark))
 	time.Sleep(2 * time.Second)
