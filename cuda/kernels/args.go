@@ -29,39 +29,97 @@ func paramsOf(kernel string) []device.Param {
 		return paramsFuseMeans
 	case "fuse_place":
 		return paramsFusePlace
-	case "fuse_sorted_bf16", "fuse_sorted_bf16_wide", "fuse_sorted_f32", "fuse_sorted_f32_wide":
+	case "fuse_sorted_bf16",
+		"fuse_sorted_bf16_wide",
+		"fuse_sorted_f32",
+		"fuse_sorted_f32_wide":
 		return paramsFuseSorted
 	case "fuse_starts":
 		return paramsFuseStarts
-	case "fuse_unsorted_bf16", "fuse_unsorted_bf16_wide", "fuse_unsorted_f32", "fuse_unsorted_f32_wide":
+	case "fuse_unsorted_bf16",
+		"fuse_unsorted_bf16_wide",
+		"fuse_unsorted_f32",
+		"fuse_unsorted_f32_wide":
 		return paramsFuseUnsorted
-	case "fuse_walk_bf16", "fuse_walk_bf16_wide", "fuse_walk_f32", "fuse_walk_f32_wide":
+	case "fuse_walk_bf16",
+		"fuse_walk_bf16_wide",
+		"fuse_walk_f32",
+		"fuse_walk_f32_wide":
 		return paramsFuseWalk
-	case "gru_observe", "leaky_observe", "lif_observe", "predictor_observe":
+	case "gru_observe",
+		"leaky_observe",
+		"lif_observe",
+		"predictor_observe":
 		return paramsObserve
-	case "gemm_bf16", "gemm_bf16_f32", "gemm_f32":
+	case "gemm_bf16",
+		"gemm_bf16_f32",
+		"gemm_f32":
 		return paramsProduct
 	case "raster":
 		return paramsRaster
 	case "reciprocal_f32":
 		return paramsReciprocalF32
-	case "gru_step_h16_bf16", "gru_step_h16_f32", "gru_step_h32_bf16", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h8_f32", "leaky_step":
+	case "gru_step_h16_bf16",
+		"gru_step_h16_f32",
+		"gru_step_h32_bf16",
+		"gru_step_h32_f32",
+		"gru_step_h8_bf16",
+		"gru_step_h8_f32",
+		"leaky_step":
 		return paramsStep
 	case "step_decide":
 		return paramsStepDecide
-	case "tally_u4_16", "tally_u4_5", "tally_u4_8", "tally_u8_16", "tally_u8_256", "tally_u8_5", "tally_u8_8":
+	case "tally_u4_16",
+		"tally_u4_5",
+		"tally_u4_8",
+		"tally_u8_16",
+		"tally_u8_256",
+		"tally_u8_5",
+		"tally_u8_8":
 		return paramsTally
-	case "tally_groups_u4_16", "tally_groups_u4_5", "tally_groups_u4_8", "tally_groups_u8_16", "tally_groups_u8_256", "tally_groups_u8_5", "tally_groups_u8_8":
+	case "tally_groups_u4_16",
+		"tally_groups_u4_5",
+		"tally_groups_u4_8",
+		"tally_groups_u8_16",
+		"tally_groups_u8_256",
+		"tally_groups_u8_5",
+		"tally_groups_u8_8":
 		return paramsTallyGroups
 	case "tally_merge":
 		return paramsTallyMerge
-	case "tally_resident_u8_16", "tally_resident_u8_8":
+	case "tally_resident_u8_16",
+		"tally_resident_u8_8":
 		return paramsTallyResident
-	case "tally_weighted_u4_f32_16", "tally_weighted_u4_f32_8", "tally_weighted_u4_w32_16", "tally_weighted_u4_w32_8", "tally_weighted_u4_w8_16", "tally_weighted_u4_w8_8", "tally_weighted_u8_f32_256", "tally_weighted_u8_f32_5", "tally_weighted_u8_f32_8", "tally_weighted_u8_w32_256", "tally_weighted_u8_w32_5", "tally_weighted_u8_w32_8", "tally_weighted_u8_w8_256", "tally_weighted_u8_w8_5", "tally_weighted_u8_w8_8":
+	case "tally_weighted_u4_f32_16",
+		"tally_weighted_u4_f32_8",
+		"tally_weighted_u4_w32_16",
+		"tally_weighted_u4_w32_8",
+		"tally_weighted_u4_w8_16",
+		"tally_weighted_u4_w8_8",
+		"tally_weighted_u8_f32_256",
+		"tally_weighted_u8_f32_5",
+		"tally_weighted_u8_f32_8",
+		"tally_weighted_u8_w32_256",
+		"tally_weighted_u8_w32_5",
+		"tally_weighted_u8_w32_8",
+		"tally_weighted_u8_w8_256",
+		"tally_weighted_u8_w8_5",
+		"tally_weighted_u8_w8_8":
 		return paramsTallyWeighted
-	case "gru_tick_h16_bf16", "gru_tick_h16_f32", "gru_tick_h32_bf16", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h8_f32", "leaky_tick":
+	case "gru_tick_h16_bf16",
+		"gru_tick_h16_f32",
+		"gru_tick_h32_bf16",
+		"gru_tick_h32_f32",
+		"gru_tick_h8_bf16",
+		"gru_tick_h8_f32",
+		"leaky_tick":
 		return paramsTick
-	case "gru_told_h16_bf16", "gru_told_h16_f32", "gru_told_h32_bf16", "gru_told_h32_f32", "gru_told_h8_bf16", "gru_told_h8_f32":
+	case "gru_told_h16_bf16",
+		"gru_told_h16_f32",
+		"gru_told_h32_bf16",
+		"gru_told_h32_f32",
+		"gru_told_h8_bf16",
+		"gru_told_h8_f32":
 		return paramsTold
 	case "vector_add_f32":
 		return paramsVectorAddF32
@@ -939,7 +997,8 @@ func (a *FuseSortedArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseSortedBound are the arguments that a twin sees. Kernels: fuse_sorted_bf16, fuse_sorted_bf16_wide, fuse_sorted_f32, fuse_sorted_f32_wide.
+// FuseSortedBound are the arguments that a twin sees. Kernels: fuse_sorted_bf16,
+// fuse_sorted_bf16_wide, fuse_sorted_f32, fuse_sorted_f32_wide.
 type FuseSortedBound struct {
 	Rows        []byte
 	Order       []uint32
@@ -1080,7 +1139,8 @@ func (a *FuseUnsortedArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseUnsortedBound are the arguments that a twin sees. Kernels: fuse_unsorted_bf16, fuse_unsorted_bf16_wide, fuse_unsorted_f32, fuse_unsorted_f32_wide.
+// FuseUnsortedBound are the arguments that a twin sees. Kernels: fuse_unsorted_bf16,
+// fuse_unsorted_bf16_wide, fuse_unsorted_f32, fuse_unsorted_f32_wide.
 type FuseUnsortedBound struct {
 	Rows    []byte
 	Members []uint32
@@ -1166,7 +1226,8 @@ func (a *FuseWalkArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FuseWalkBound are the arguments that a twin sees. Kernels: fuse_walk_bf16, fuse_walk_bf16_wide, fuse_walk_f32, fuse_walk_f32_wide.
+// FuseWalkBound are the arguments that a twin sees. Kernels: fuse_walk_bf16, fuse_walk_bf16_wide,
+// fuse_walk_f32, fuse_walk_f32_wide.
 type FuseWalkBound struct {
 	Rows    []byte
 	Members []uint32
@@ -1280,7 +1341,8 @@ func (a *ObserveArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ObserveBound are the arguments that a twin sees. Kernels: gru_observe, leaky_observe, lif_observe, predictor_observe.
+// ObserveBound are the arguments that a twin sees. Kernels: gru_observe, leaky_observe,
+// lif_observe, predictor_observe.
 type ObserveBound struct {
 	Pages     []byte
 	PageBytes uint64
@@ -1627,7 +1689,8 @@ var paramsStep = []device.Param{
 //     AgentHostBit
 //   - head: uint32[2]: count and sequence where count is AgentHeaded; else any memory
 //
-// Kernels: gru_step_h16_bf16, gru_step_h16_f32, gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
+// Kernels: gru_step_h16_bf16, gru_step_h16_f32, gru_step_h32_bf16, gru_step_h32_f32,
+// gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
 type StepArgs struct {
 	PagedArgs
 	Table   device.Arg
@@ -1664,7 +1727,8 @@ func (a *StepArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StepBound are the arguments that a twin sees. Kernels: gru_step_h16_bf16, gru_step_h16_f32, gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
+// StepBound are the arguments that a twin sees. Kernels: gru_step_h16_bf16, gru_step_h16_f32,
+// gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
 type StepBound struct {
 	PagedBound
 	Table   []uint32
@@ -1877,7 +1941,8 @@ func (a *TallyArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyBound are the arguments that a twin sees. Kernels: tally_u4_16, tally_u4_5, tally_u4_8, tally_u8_16, tally_u8_256, tally_u8_5, tally_u8_8.
+// TallyBound are the arguments that a twin sees. Kernels: tally_u4_16, tally_u4_5, tally_u4_8,
+// tally_u8_16, tally_u8_256, tally_u8_5, tally_u8_8.
 type TallyBound struct {
 	BallotsBound
 	ClosedBound
@@ -1946,7 +2011,8 @@ var paramsTallyGroups = []device.Param{
 //   - rows: out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
 //   - result: out uint64[ReplyCounts]
 //
-// Kernels: tally_groups_u4_16, tally_groups_u4_5, tally_groups_u4_8, tally_groups_u8_16, tally_groups_u8_256, tally_groups_u8_5, tally_groups_u8_8.
+// Kernels: tally_groups_u4_16, tally_groups_u4_5, tally_groups_u4_8, tally_groups_u8_16,
+// tally_groups_u8_256, tally_groups_u8_5, tally_groups_u8_8.
 type TallyGroupsArgs struct {
 	Ballots    device.Arg
 	First      uint64
@@ -1996,7 +2062,9 @@ func (a *TallyGroupsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyGroupsBound are the arguments that a twin sees. Kernels: tally_groups_u4_16, tally_groups_u4_5, tally_groups_u4_8, tally_groups_u8_16, tally_groups_u8_256, tally_groups_u8_5, tally_groups_u8_8.
+// TallyGroupsBound are the arguments that a twin sees. Kernels: tally_groups_u4_16,
+// tally_groups_u4_5, tally_groups_u4_8, tally_groups_u8_16, tally_groups_u8_256, tally_groups_u8_5,
+// tally_groups_u8_8.
 type TallyGroupsBound struct {
 	Ballots    []byte
 	First      uint64
@@ -2207,7 +2275,8 @@ func (a *TallyResidentArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyResidentBound are the arguments that a twin sees. Kernels: tally_resident_u8_16, tally_resident_u8_8.
+// TallyResidentBound are the arguments that a twin sees. Kernels: tally_resident_u8_16,
+// tally_resident_u8_8.
 type TallyResidentBound struct {
 	BallotsBound
 	Doorbell []uint64
@@ -2263,7 +2332,11 @@ var paramsTallyWeighted = []device.Param{
 // and n weights. Result words from total on are sums of weight, of 64 bits, which n < 2^32
 // weights of 32 bits never overflow.
 //
-// Kernels: tally_weighted_u4_f32_16, tally_weighted_u4_f32_8, tally_weighted_u4_w32_16, tally_weighted_u4_w32_8, tally_weighted_u4_w8_16, tally_weighted_u4_w8_8, tally_weighted_u8_f32_256, tally_weighted_u8_f32_5, tally_weighted_u8_f32_8, tally_weighted_u8_w32_256, tally_weighted_u8_w32_5, tally_weighted_u8_w32_8, tally_weighted_u8_w8_256, tally_weighted_u8_w8_5, tally_weighted_u8_w8_8.
+// Kernels: tally_weighted_u4_f32_16, tally_weighted_u4_f32_8, tally_weighted_u4_w32_16,
+// tally_weighted_u4_w32_8, tally_weighted_u4_w8_16, tally_weighted_u4_w8_8,
+// tally_weighted_u8_f32_256, tally_weighted_u8_f32_5, tally_weighted_u8_f32_8,
+// tally_weighted_u8_w32_256, tally_weighted_u8_w32_5, tally_weighted_u8_w32_8,
+// tally_weighted_u8_w8_256, tally_weighted_u8_w8_5, tally_weighted_u8_w8_8.
 type TallyWeightedArgs struct {
 	BallotsArgs
 	ClosedArgs
@@ -2297,7 +2370,12 @@ func (a *TallyWeightedArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TallyWeightedBound are the arguments that a twin sees. Kernels: tally_weighted_u4_f32_16, tally_weighted_u4_f32_8, tally_weighted_u4_w32_16, tally_weighted_u4_w32_8, tally_weighted_u4_w8_16, tally_weighted_u4_w8_8, tally_weighted_u8_f32_256, tally_weighted_u8_f32_5, tally_weighted_u8_f32_8, tally_weighted_u8_w32_256, tally_weighted_u8_w32_5, tally_weighted_u8_w32_8, tally_weighted_u8_w8_256, tally_weighted_u8_w8_5, tally_weighted_u8_w8_8.
+// TallyWeightedBound are the arguments that a twin sees. Kernels: tally_weighted_u4_f32_16,
+// tally_weighted_u4_f32_8, tally_weighted_u4_w32_16, tally_weighted_u4_w32_8,
+// tally_weighted_u4_w8_16, tally_weighted_u4_w8_8, tally_weighted_u8_f32_256,
+// tally_weighted_u8_f32_5, tally_weighted_u8_f32_8, tally_weighted_u8_w32_256,
+// tally_weighted_u8_w32_5, tally_weighted_u8_w32_8, tally_weighted_u8_w8_256,
+// tally_weighted_u8_w8_5, tally_weighted_u8_w8_8.
 type TallyWeightedBound struct {
 	BallotsBound
 	ClosedBound
@@ -2362,7 +2440,8 @@ var paramsTick = []device.Param{
 //   - sequence: not 0: what the result begins with when it is whole
 //   - result: out uint64[AgentResultWords]
 //
-// Kernels: gru_tick_h16_bf16, gru_tick_h16_f32, gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
+// Kernels: gru_tick_h16_bf16, gru_tick_h16_f32, gru_tick_h32_bf16, gru_tick_h32_f32,
+// gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
 type TickArgs struct {
 	TickingArgs
 }
@@ -2391,7 +2470,8 @@ func (a *TickArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TickBound are the arguments that a twin sees. Kernels: gru_tick_h16_bf16, gru_tick_h16_f32, gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
+// TickBound are the arguments that a twin sees. Kernels: gru_tick_h16_bf16, gru_tick_h16_f32,
+// gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
 type TickBound struct {
 	TickingBound
 }
@@ -2492,7 +2572,8 @@ var paramsTold = []device.Param{
 //   - by: AgentByGroup and so on; by others there are nodes
 //   - values: float32[nodes][width], by vote and key; else any memory
 //
-// Kernels: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
+// Kernels: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32,
+// gru_told_h8_bf16, gru_told_h8_f32.
 type ToldArgs struct {
 	TickingArgs
 	HeardArgs
@@ -2543,7 +2624,8 @@ func (a *ToldArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// ToldBound are the arguments that a twin sees. Kernels: gru_told_h16_bf16, gru_told_h16_f32, gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
+// ToldBound are the arguments that a twin sees. Kernels: gru_told_h16_bf16, gru_told_h16_f32,
+// gru_told_h32_bf16, gru_told_h32_f32, gru_told_h8_bf16, gru_told_h8_f32.
 type ToldBound struct {
 	TickingBound
 	HeardBound

@@ -10,25 +10,50 @@ import (
 // paramsOf returns the signature of a kernel; nil: it has none here.
 func paramsOf(kernel string) []device.Param {
 	switch kernel {
-	case "array_digits_32", "array_digits_64":
+	case "array_digits_32",
+		"array_digits_64":
 		return paramsDigits
-	case "array_fold_f32", "array_fold_f64", "array_fold_i32", "array_fold_i64", "array_fold_u32", "array_fold_u64":
+	case "array_fold_f32",
+		"array_fold_f64",
+		"array_fold_i32",
+		"array_fold_i64",
+		"array_fold_u32",
+		"array_fold_u64":
 		return paramsFold
-	case "array_gather_32", "array_gather_64":
+	case "array_gather_32",
+		"array_gather_64":
 		return paramsGather
-	case "array_histogram_f32", "array_histogram_f64", "array_histogram_i32", "array_histogram_i64", "array_histogram_u32", "array_histogram_u64":
+	case "array_histogram_f32",
+		"array_histogram_f64",
+		"array_histogram_i32",
+		"array_histogram_i64",
+		"array_histogram_u32",
+		"array_histogram_u64":
 		return paramsHistogram
-	case "array_keys_f32", "array_keys_f64", "array_keys_i32", "array_keys_i64", "array_keys_u32", "array_keys_u64":
+	case "array_keys_f32",
+		"array_keys_f64",
+		"array_keys_i32",
+		"array_keys_i64",
+		"array_keys_u32",
+		"array_keys_u64":
 		return paramsKeys
-	case "array_scatter_32", "array_scatter_64":
+	case "array_scatter_32",
+		"array_scatter_64":
 		return paramsScatter
-	case "array_sort_spans_32", "array_sort_spans_64":
+	case "array_sort_spans_32",
+		"array_sort_spans_64":
 		return paramsSortSpans
 	case "array_starts":
 		return paramsStarts
-	case "array_stats_f32", "array_stats_f64", "array_stats_i32", "array_stats_i64", "array_stats_u32", "array_stats_u64":
+	case "array_stats_f32",
+		"array_stats_f64",
+		"array_stats_i32",
+		"array_stats_i64",
+		"array_stats_u32",
+		"array_stats_u64":
 		return paramsStats
-	case "array_sum_f32", "array_sum_f64":
+	case "array_sum_f32",
+		"array_sum_f64":
 		return paramsSum
 	}
 	return nil
@@ -99,7 +124,8 @@ var paramsFold = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// FoldArgs are the arguments of a launch. Kernels: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
+// FoldArgs are the arguments of a launch. Kernels: array_fold_f32, array_fold_f64, array_fold_i32,
+// array_fold_i64, array_fold_u32, array_fold_u64.
 type FoldArgs struct {
 	In     device.Arg
 	N      uint64
@@ -122,7 +148,8 @@ func (a *FoldArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// FoldBound are the arguments that a twin sees. Kernels: array_fold_f32, array_fold_f64, array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
+// FoldBound are the arguments that a twin sees. Kernels: array_fold_f32, array_fold_f64,
+// array_fold_i32, array_fold_i64, array_fold_u32, array_fold_u64.
 type FoldBound struct {
 	In     []byte
 	N      uint64
@@ -203,7 +230,8 @@ var paramsHistogram = []device.Param{
 	{Name: "outside", Kind: device.KindBuffer},
 }
 
-// HistogramArgs are the arguments of a launch. Kernels: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
+// HistogramArgs are the arguments of a launch. Kernels: array_histogram_f32, array_histogram_f64,
+// array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
 type HistogramArgs struct {
 	In      device.Arg
 	Spans   device.Arg
@@ -226,7 +254,9 @@ func (a *HistogramArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// HistogramBound are the arguments that a twin sees. Kernels: array_histogram_f32, array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32, array_histogram_u64.
+// HistogramBound are the arguments that a twin sees. Kernels: array_histogram_f32,
+// array_histogram_f64, array_histogram_i32, array_histogram_i64, array_histogram_u32,
+// array_histogram_u64.
 type HistogramBound struct {
 	In      []byte
 	Spans   []uint64
@@ -256,7 +286,8 @@ var paramsKeys = []device.Param{
 	{Name: "bits", Kind: device.KindBuffer},
 }
 
-// KeysArgs are the arguments of a launch. Kernels: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
+// KeysArgs are the arguments of a launch. Kernels: array_keys_f32, array_keys_f64, array_keys_i32,
+// array_keys_i64, array_keys_u32, array_keys_u64.
 type KeysArgs struct {
 	In    device.Arg
 	Spans device.Arg
@@ -281,7 +312,8 @@ func (a *KeysArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// KeysBound are the arguments that a twin sees. Kernels: array_keys_f32, array_keys_f64, array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
+// KeysBound are the arguments that a twin sees. Kernels: array_keys_f32, array_keys_f64,
+// array_keys_i32, array_keys_i64, array_keys_u32, array_keys_u64.
 type KeysBound struct {
 	In    []byte
 	Spans []uint64
@@ -404,7 +436,8 @@ func (a *SortSpansArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// SortSpansBound are the arguments that a twin sees. Kernels: array_sort_spans_32, array_sort_spans_64.
+// SortSpansBound are the arguments that a twin sees. Kernels: array_sort_spans_32,
+// array_sort_spans_64.
 type SortSpansBound struct {
 	Keys  []byte
 	Order []uint32
@@ -467,7 +500,8 @@ var paramsStats = []device.Param{
 	{Name: "out", Kind: device.KindBuffer},
 }
 
-// StatsArgs are the arguments of a launch. Kernels: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
+// StatsArgs are the arguments of a launch. Kernels: array_stats_f32, array_stats_f64,
+// array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
 type StatsArgs struct {
 	In    device.Arg
 	Spans device.Arg
@@ -488,7 +522,8 @@ func (a *StatsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// StatsBound are the arguments that a twin sees. Kernels: array_stats_f32, array_stats_f64, array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
+// StatsBound are the arguments that a twin sees. Kernels: array_stats_f32, array_stats_f64,
+// array_stats_i32, array_stats_i64, array_stats_u32, array_stats_u64.
 type StatsBound struct {
 	In    []byte
 	Spans []uint64

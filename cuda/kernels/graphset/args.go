@@ -42,7 +42,8 @@ func paramsOf(kernel string) []device.Param {
 		return paramsSplit
 	case "graph_trace":
 		return paramsTrace
-	case "graph_put", "graph_take":
+	case "graph_put",
+		"graph_take":
 		return paramsWords
 	}
 	return nil

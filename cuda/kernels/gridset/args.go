@@ -10,9 +10,11 @@ import (
 // paramsOf returns the signature of a kernel; nil: it has none here.
 func paramsOf(kernel string) []device.Param {
 	switch kernel {
-	case "grid_get", "grid_set":
+	case "grid_get",
+		"grid_set":
 		return paramsCells
-	case "grid_life_cells", "grid_life_rows":
+	case "grid_life_cells",
+		"grid_life_rows":
 		return paramsLife
 	}
 	return nil

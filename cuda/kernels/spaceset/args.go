@@ -30,7 +30,9 @@ func paramsOf(kernel string) []device.Param {
 		return paramsGather
 	case "space_load":
 		return paramsLoad
-	case "space_nearest_16", "space_nearest_32", "space_nearest_8":
+	case "space_nearest_16",
+		"space_nearest_32",
+		"space_nearest_8":
 		return paramsNearest
 	case "space_place":
 		return paramsPlace
@@ -963,7 +965,8 @@ var paramsNearest = []device.Param{
 	{Name: "most", Kind: device.KindUint32},
 }
 
-// NearestArgs are the arguments of a launch. Kernels: space_nearest_16, space_nearest_32, space_nearest_8.
+// NearestArgs are the arguments of a launch. Kernels: space_nearest_16, space_nearest_32,
+// space_nearest_8.
 type NearestArgs struct {
 	SteeredArgs
 	Most uint32
@@ -1008,7 +1011,8 @@ func (a *NearestArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// NearestBound are the arguments that a twin sees. Kernels: space_nearest_16, space_nearest_32, space_nearest_8.
+// NearestBound are the arguments that a twin sees. Kernels: space_nearest_16, space_nearest_32,
+// space_nearest_8.
 type NearestBound struct {
 	SteeredBound
 	Most uint32

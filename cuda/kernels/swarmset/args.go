@@ -20,15 +20,24 @@ func paramsOf(kernel string) []device.Param {
 		return paramsGather
 	case "swarm_mark":
 		return paramsMark
-	case "swarm_order_16", "swarm_order_2", "swarm_order_6":
+	case "swarm_order_16",
+		"swarm_order_2",
+		"swarm_order_6":
 		return paramsOrder
-	case "swarm_runs_1", "swarm_runs_16", "swarm_runs_32", "swarm_runs_8":
+	case "swarm_runs_1",
+		"swarm_runs_16",
+		"swarm_runs_32",
+		"swarm_runs_8":
 		return paramsRuns
 	case "swarm_starts":
 		return paramsStarts
-	case "swarm_teams_16", "swarm_teams_32", "swarm_teams_8":
+	case "swarm_teams_16",
+		"swarm_teams_32",
+		"swarm_teams_8":
 		return paramsTeams
-	case "swarm_votes_16", "swarm_votes_2", "swarm_votes_6":
+	case "swarm_votes_16",
+		"swarm_votes_2",
+		"swarm_votes_6":
 		return paramsVotes
 	}
 	return nil
@@ -532,7 +541,8 @@ func (a *OrderArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// OrderBound are the arguments that a twin sees. Kernels: swarm_order_16, swarm_order_2, swarm_order_6.
+// OrderBound are the arguments that a twin sees. Kernels: swarm_order_16, swarm_order_2,
+// swarm_order_6.
 type OrderBound struct {
 	SwarmBound
 	Rows       uint32
@@ -580,7 +590,8 @@ var paramsRuns = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},
 }
 
-// RunsArgs are the arguments of a launch. Kernels: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
+// RunsArgs are the arguments of a launch. Kernels: swarm_runs_1, swarm_runs_16, swarm_runs_32,
+// swarm_runs_8.
 type RunsArgs struct {
 	SwarmArgs
 	Rows    uint32
@@ -613,7 +624,8 @@ func (a *RunsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// RunsBound are the arguments that a twin sees. Kernels: swarm_runs_1, swarm_runs_16, swarm_runs_32, swarm_runs_8.
+// RunsBound are the arguments that a twin sees. Kernels: swarm_runs_1, swarm_runs_16,
+// swarm_runs_32, swarm_runs_8.
 type RunsBound struct {
 	SwarmBound
 	Rows    uint32
@@ -750,7 +762,8 @@ func (a *TeamsArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// TeamsBound are the arguments that a twin sees. Kernels: swarm_teams_16, swarm_teams_32, swarm_teams_8.
+// TeamsBound are the arguments that a twin sees. Kernels: swarm_teams_16, swarm_teams_32,
+// swarm_teams_8.
 type TeamsBound struct {
 	SwarmBound
 	Rows uint32
@@ -814,7 +827,8 @@ func (a *VotesArgs) AppendTo(to []device.Arg) []device.Arg {
 	)
 }
 
-// VotesBound are the arguments that a twin sees. Kernels: swarm_votes_16, swarm_votes_2, swarm_votes_6.
+// VotesBound are the arguments that a twin sees. Kernels: swarm_votes_16, swarm_votes_2,
+// swarm_votes_6.
 type VotesBound struct {
 	SwarmBound
 	TiledBound
