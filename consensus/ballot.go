@@ -12,9 +12,9 @@ const (
 	Abstain = 0xFF
 	// AbstainPacked is the half-byte one, where fewer than MaxPacked stand.
 	AbstainPacked = 0xF
-	// MaxCandidates is how many a byte can name.
+	// MaxCandidates is the number of candidates that a byte can name.
 	MaxCandidates = 256
-	// MaxPacked is how many half a byte can name.
+	// MaxPacked is the number of candidates that half a byte can name.
 	MaxPacked = 16
 )
 

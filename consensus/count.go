@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// planeCandidates is how many candidates the bit planes of countPlanes tell apart.
+// planeCandidates is the number of candidates that the bit planes of countPlanes tell apart.
 const planeCandidates = 8
 
 // countBytes adds the number of each byte value to by. Four tables in turn keep runs of one value
@@ -46,9 +46,9 @@ const (
 	oddTwos  = 0xCCCCCCCCCCCCCCCC
 )
 
-// countPlanes adds the number of ballots 0..7 and Abstain to by, and that of all others to one of
-// their values: right for up to eight candidates, where those others are invalid or candidates that
-// nobody votes for.
+// countPlanes adds the numbers of ballots 0..7 and Abstain to by, and counts all other ballots
+// under one of their values. This is right for up to eight candidates, where the others are
+// invalid.
 //
 // 64 ballots at a time become four words that hold bit 0, 1, 2 and 3 of each ballot; a count is the
 // population of a word that combines them. A byte whose upper five bits are all equal is told from

@@ -13,12 +13,13 @@ type Decision struct {
 	Winner int
 	// Counts is the weight of the votes for each candidate; it belongs to the decision.
 	Counts []uint64
-	// Total is the weight of all ballots, Abstentions and Invalid that of those for nobody.
+	// Total is the weight of all ballots; Abstentions and Invalid are the weights of ballots for
+	// nobody.
 	Total, Abstentions, Invalid uint64
 	// BadWeights is the number of ballots whose weight was no weight; see Tally.
 	BadWeights uint64
-	// QuorumMet says whether the strongest candidate got what the rule asks for; without it nobody
-	// wins.
+	// QuorumMet reports whether the strongest candidate got what the rule asks for; without it
+	// nobody wins.
 	QuorumMet bool
 	// Leader is the leader of the round, also of one that nobody won.
 	Leader Leader
@@ -38,7 +39,7 @@ func Decide(r Rule, t Tally) (Decision, error) {
 	}, nil
 }
 
-// Winner is the winner of Decide, or None, for those who decide millions of tallies and need no
+// Winner is the winner of Decide, or None, for callers that decide millions of tallies and need no
 // more.
 func (r Rule) Winner(t *Tally) (int, error) {
 	if err := r.Check(); err != nil {

@@ -12,17 +12,17 @@
 //
 // A ballot weighs 1, or the integer weight that is given with it. Weights are integers, so that a
 // tally does not depend on the order of the ballots; Fixed makes one of a fraction. All sums of a
-// tally, those of abstentions and of invalid ballots too, are in units of weight. A fractional
-// weight that is no number, below zero or 65536 and more makes its ballot one for nobody that
-// weighs nothing, and is counted beside the sums.
+// tally, abstentions and invalid ballots included, are in units of weight. A fractional weight that
+// is NaN, negative or at least 65536 makes its ballot invalid with weight 0; such ballots are
+// counted apart from the sums.
 //
 // # Rules
 //
 // The strongest candidate is the one with the most votes; of several the one with the smallest
 // index. The tie rule makes the rules decisive and gives up neutrality between candidates, one of
 // the four properties by which May characterised majority rule, so candidates are best numbered by
-// the harm of choosing them wrongly: the least harmful first. A rule says whether the strongest has
-// won. Nobody wins without a vote.
+// the harm of choosing them wrongly: the least harmful first. A rule reports whether the strongest
+// has won. Nobody wins without a vote.
 //
 // Plurality: the strongest wins. Known as first past the post. Of 4, 3 and 2 votes, 4 win.
 //
@@ -63,6 +63,6 @@
 //
 // In an Election the leader is one of the agents that vote for the winner. Each of them bids with a
 // priority that a Draw gives it, and the leader of the round before, the incumbent, bids with its
-// term. The best bid is that of the incumbent, or the one with the highest priority, of several that
-// of the smallest id. A round that nobody wins has no leader.
+// term. The incumbent has the best bid; otherwise the highest priority wins, and the smallest id
+// among equals. A round that nobody wins has no leader.
 package consensus

@@ -18,14 +18,14 @@ func NewDraw(seed, round uint64) Draw {
 	return Draw{key: uint32(z >> 32), salt: uint32(z)}
 }
 
-// Words returns the two numbers of which a kernel computes priorities.
+// Words returns the two numbers from which a kernel computes priorities.
 func (d Draw) Words() (key, salt uint32) { return d.key, d.salt }
 
 // DrawOf returns the draw with these Words.
 func DrawOf(key, salt uint32) Draw { return Draw{key, salt} }
 
 // Priority returns the priority of an agent. Each step maps different numbers to different ones, so
-// no two agents have the same priority. The multipliers are those of the hash lowbias32.
+// no two agents have the same priority. The multipliers are from the hash lowbias32.
 func (d Draw) Priority(agent uint32) uint32 {
 	x := agent ^ d.key
 	x = (x ^ x>>16) * 0x7FEB352D

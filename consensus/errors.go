@@ -16,7 +16,7 @@ var (
 	// ErrOverflow: the sum of all weights does not fit 64 bits. The tally is as it was.
 	ErrOverflow = errors.New("tally overflows")
 	// ErrSum: a tally whose counts, abstentions and invalid ballots are not its total. No ballots
-	// make such a one.
+	// make such a tally.
 	ErrSum = errors.New("tally is not the sum of its parts")
 	// ErrRound: a round number that is not above the last, or a partial of a round that is not open
 	// yet.

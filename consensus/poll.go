@@ -42,8 +42,7 @@ type Poll struct {
 	left   int // shards not heard
 }
 
-// NewPoll is a poll whose rounds are closed on word, which it shares with whoever else may close
-// them.
+// NewPoll is a poll whose rounds are closed on word, which others may share.
 func NewPoll(word *Word, candidates, shards int) (*Poll, error) {
 	if shards < 1 {
 		return nil, fmt.Errorf("poll of %d shards: %w", shards, ErrShard)
@@ -55,7 +54,7 @@ func NewPoll(word *Word, candidates, shards int) (*Poll, error) {
 }
 
 // Open begins a round and forgets the one before, whether it was decided or not. A number that is
-// not above that of the open round and of the last closed one is ErrRound.
+// not above the open and the last closed round is ErrRound.
 func (p *Poll) Open(round uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,9 +69,9 @@ func (p *Poll) Open(round uint64) error {
 	return nil
 }
 
-// Add merges a partial and says whether it counted. A late one, of a round that is over, and a
-// repeated one, of a shard that was heard, change nothing and are no error: deliveries repeat. One
-// of a round that is not open yet is ErrRound, and its sender repeats it.
+// Add merges a partial and reports whether it counted. A partial of an earlier round or of a shard
+// that was heard changes nothing and is no error: deliveries repeat. A partial of a later round is
+// ErrRound, and its sender repeats it.
 func (p *Poll) Add(part Partial) (counted bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,8 +99,8 @@ func (p *Poll) Missing() int {
 }
 
 // Decide closes the open round with the partials merged so far and decides it. Callers who want all
-// shards wait until Missing is 0. When nothing is open, the round was decided before, or another
-// has closed it or a later one, it is ErrRound.
+// shards wait until Missing is 0. It is ErrRound if no round is open, the round was decided before,
+// or another caller has closed it or a later round.
 func (p *Poll) Decide(r Rule) (Decision, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Kind is what a rule asks of the strongest candidate; the package comment has the sources. The
-// numbers are those of the kernels.
+// Kind is the condition of a rule on the strongest candidate; the package comment has the sources.
+// The kernels use the same numbers.
 type Kind uint32
 
 // The kinds of rule.
@@ -30,7 +30,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint32(k))
 }
 
-// Base is what majority, quorum and unanimity are of.
+// Base is the set of ballots whose share majority, quorum and unanimity need.
 type Base uint32
 
 // The bases.
@@ -82,8 +82,8 @@ func (r Rule) String() string {
 }
 
 // ParseRule reads a rule: plurality, majority, weighted, unanimous, or quorum with a fraction, as
-// in "quorum 2/3"; for majority, quorum and unanimous " of all" behind it makes All the base, " of
-// cast" says what is so anyway.
+// in "quorum 2/3". After majority, quorum and unanimous " of all" sets the base All; " of cast" is the
+// default.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
@@ -118,7 +118,7 @@ func ParseRule(text string) (Rule, error) {
 	return r, nil
 }
 
-// met says whether a candidate with so many votes has won, of so many cast and in all.
+// met reports whether a candidate with votes has won; cast counts the votes cast, all everybody.
 func (r Rule) met(votes, cast, all uint64) bool {
 	base := cast
 	if r.Of == All {

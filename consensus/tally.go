@@ -24,7 +24,7 @@ type Tally struct {
 	Leader Leader
 }
 
-// Leader is who leads a round; the zero value is nobody.
+// Leader is the leader of a round; the zero value is nobody.
 type Leader struct {
 	Agent    uint64
 	Priority uint32
@@ -33,7 +33,7 @@ type Leader struct {
 	Term uint64
 }
 
-// beats says whether l leads before o: any agent before nobody, one of a later term, the higher
+// beats reports whether l leads before o: any agent before nobody, one of a later term, the higher
 // priority, the smaller id.
 func (l Leader) beats(o Leader) bool {
 	switch {
@@ -55,7 +55,7 @@ func NewTally(candidates int) (Tally, error) {
 	return Tally{Counts: make([]uint64, candidates)}, nil
 }
 
-// Cast adds one-byte ballots that weigh 1 each. It does not look at the leader; see Nominate.
+// Cast adds one-byte ballots that weigh 1 each. It does not change the leader; see Nominate.
 func (t *Tally) Cast(ballots []byte) error {
 	if err := t.room(uint64(len(ballots))); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (t *Tally) Cast(ballots []byte) error {
 	return nil
 }
 
-// fewBallots are counted one by one: sooner done than the counters of a table are cleared and
-// summed, which takes as long as 200 ballots.
+// Up to fewBallots ballots are counted one by one: to clear and sum the counters of a table takes
+// as long as 200 ballots.
 const fewBallots = 128
 
 func (t *Tally) castFew(ballots []byte) {
@@ -209,8 +209,7 @@ func (t *Tally) CastFractions(ballots []byte, weights []float32) error {
 	return nil
 }
 
-// room refuses ballots whose weight does not fit beside what is there. No other sum can overflow
-// then.
+// room refuses ballots whose weight would overflow Total. No other sum can overflow then.
 func (t *Tally) room(weight uint64) error {
 	if _, carry := bits.Add64(t.Total, weight, 0); carry != 0 {
 		return fmt.Errorf("%d and %d: %w", t.Total, weight, ErrOverflow)
@@ -218,7 +217,7 @@ func (t *Tally) room(weight uint64) error {
 	return nil
 }
 
-// add takes over the weight of each ballot value below values, which room has accepted.
+// add adds the weight of each ballot value below values; room has accepted them.
 func (t *Tally) add(by *[MaxCandidates]uint64, abstain, values int) {
 	for v, weight := range by[:values] {
 		switch {
@@ -250,7 +249,7 @@ func (t *Tally) Lead(l Leader) {
 // cast is the weight of the votes for candidates: Total without abstentions and invalid ballots.
 func (t *Tally) cast() uint64 { return t.Total - t.Abstentions - t.Invalid }
 
-// Check refuses a tally that no ballots make, as what arrives from elsewhere may be: ErrSum, and
+// Check returns ErrSum for a tally that no ballots make, as a received one may be, and
 // ErrCandidates outside of 1..256.
 func (t *Tally) Check() error {
 	if len(t.Counts) < 1 || len(t.Counts) > MaxCandidates {

@@ -253,8 +253,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPoll delivers the partials of shards late, twice, early and in any order; the decision is
-// that of one big tally.
+// TestPoll delivers the partials of shards late, twice, early and in any order; the decision equals
+// the decision of one big tally.
 func TestPoll(t *testing.T) {
 	const shards, candidates = 5, 4
 	r := rand.New(rand.NewPCG(7, 8))

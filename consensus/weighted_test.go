@@ -84,7 +84,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// TestPackedFrom: any run of packed ballots counts as those of a byte, and Unpack is what says so.
+// TestPackedFrom: any run of packed ballots counts as the ballots that Unpack returns.
 func TestPackedFrom(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	for range 5000 {
@@ -190,7 +190,8 @@ func TestMergeLaws(t *testing.T) {
 }
 
 // TestPollLaws delivers partials in any order, again and again, of old and coming rounds: the
-// decision is that of one big tally of what each shard sent first, and the round word only grows.
+// decision equals the decision of one big tally of what each shard sent first, and the round word
+// only grows.
 func TestPollLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates, shards := rapid.IntRange(1, 5).Draw(t, "candidates"), rapid.IntRange(1, 6).Draw(t, "shards")

@@ -12,12 +12,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -30,7 +30,7 @@ type attempts struct {
 
 func newAttempts(t *testing.T) *attempts {
 	t.Helper()
-	a := &attempts{conn: natsqtest.Queue(t), dir: t.TempDir()}
+	a := &attempts{conn: jobstest.Connected(t, natsq.Connect), dir: t.TempDir()}
 	files, err := files.New(files.Options{
 		Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn.Objects,
 		Scratch: t.TempDir(),
@@ -55,7 +55,7 @@ func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.J
 	t.Helper()
 	spec := StreamSpec{
 		Name: "n", Spec: json.RawMessage(`{"name":"n"}`), Candidates: []string{"normal", "odd"},
-		Columns: rowstest.OneFeature, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r",
+		Columns: inputtest.OneFeature, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r",
 		Summary: "file:dir/u",
 	}
 	if change != nil {
@@ -71,7 +71,7 @@ func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.J
 // try makes an attempt at a job up to where it would read, and returns it.
 func (a *attempts) try(t *testing.T, job jobs.Job) (*stream, error) {
 	t.Helper()
-	st := &stream{Streamer: a.of(job), id: job.ID, progress: func(any) {}, answered: make(chan struct{}, 1)}
+	st := newStream(a.of(job), job.ID, func(any) {})
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	cancel(jobs.ErrDrain) // it would wait for an agent
 	_, err := st.attempt(ctx, job)
@@ -168,7 +168,7 @@ func TestStreamSpecs(t *testing.T) {
 	}
 	st, _ := a.try(t, a.job(t, "bounds", func(s *StreamSpec) { s.Output = "file:dir/o" }))
 	if st.spec.BatchRows != 4096 || st.spec.OutputFormat != "ndjson" || len(st.series) != 1 ||
-		st.summary[0].Name != "s" {
+		st.counts.summary[0].Name != "s" {
 		t.Errorf("%+v, want the defaults 4096 and ndjson, and the series s", st.spec)
 	}
 }
@@ -207,16 +207,14 @@ func (q *troubledQueue) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	return q.Queue.RemoveSwarm(ctx, s)
 }
 
-// TestClaim: an attempt has the swarm of an earlier one, makes one where there is none or one that
-// ends, and leaves that of others.
+// TestClaim: an attempt has the swarm of an earlier one, makes one where there is none or where it
+// ends, and leaves the swarms of others.
 func TestClaim(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	of := func(id string) *stream {
-		s := &stream{
-			Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: id,
-			series: make([]source.Series, 3),
-		}
+		s := newStream(&Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id, nil)
+		s.series = make([]source.Series, 3)
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -274,10 +272,8 @@ func TestClaim(t *testing.T) {
 func TestGone(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn.StreamJobs()}
-	s := &stream{
-		Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: "a",
-		series: make([]source.Series, 1),
-	}
+	s := newStream(&Streamer{Options: Options{Queue: q, Logger: a.Logger}}, "a", nil)
+	s.series = make([]source.Series, 1)
 	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 	if s.gone(ctx) {
 		t.Error("what was not claimed is gone")
@@ -302,7 +298,7 @@ func TestGone(t *testing.T) {
 	if err := a.conn.Swarms.RemoveSwarm(ctx, changed); err != nil || !s.gone(ctx) {
 		t.Errorf("it was removed: %v", err)
 	}
-	other := &stream{Streamer: s.Streamer, id: s.id}
+	other := newStream(s.agent, s.id, nil)
 	if other.record, err = s.claim(ctx); err != nil || !s.gone(ctx) || other.gone(ctx) {
 		t.Errorf("another was made: %v", err)
 	}
@@ -315,10 +311,8 @@ func TestClean(t *testing.T) {
 	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	var log strings.Builder
 	of := func(id string) *stream {
-		s := &stream{
-			Streamer: &Streamer{Options: Options{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}},
-			id:       id, series: make([]source.Series, 1),
-		}
+		s := newStream(&Streamer{Options: Options{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}}, id, nil)
+		s.series = make([]source.Series, 1)
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -341,7 +335,7 @@ func TestClean(t *testing.T) {
 		t.Errorf("%d steps, its swarm is there: %v, log %s", steps, there("a"), log.String())
 	}
 	log.Reset()
-	// One that had not claimed it: that of an earlier attempt.
+	// An attempt that has not claimed the swarm removes the swarm of an earlier attempt.
 	if _, err := of("b").claim(ctx); err != nil {
 		t.Fatalf("claim: %v, want no error", err)
 	}
@@ -383,7 +377,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// TestAttemptEnds: a job that goes on elsewhere keeps its swarm, one that is over does not.
+// TestAttemptEnds: a job that continues elsewhere keeps its swarm, a job that is over does not.
 func TestAttemptEnds(t *testing.T) {
 	a := newAttempts(t)
 	usable := func() { // one look at the scratch folder, which finds it usable
@@ -443,7 +437,8 @@ func TestAttemptEnds(t *testing.T) {
 
 // claimed claims the swarm of a job, as an earlier attempt does.
 func (s *Streamer) claimed(ctx context.Context, job jobs.Job) (swarms.Swarm, error) {
-	st := &stream{Streamer: s, id: job.ID, series: make([]source.Series, 1)}
+	st := newStream(s, job.ID, nil)
+	st.series = make([]source.Series, 1)
 	if err := json.Unmarshal(job.Spec, &st.spec); err != nil {
 		return swarms.Swarm{}, err
 	}
@@ -470,7 +465,7 @@ func (l faultyLog) Create(context.Context, ...swarms.Consistency) error { return
 
 // TestManySinks: a job has at most eight sinks.
 func TestManySinks(t *testing.T) {
-	s := stream{Streamer: &Streamer{}}
+	s := newStream(&Streamer{}, "many", nil)
 	spec := StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)}
 	if _, err := s.openSinks("many", spec); err == nil {
 		t.Errorf("a job has %d sinks", maxSinks+1)

@@ -14,10 +14,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -25,11 +26,11 @@ import (
 type badRow struct {
 	what, json, csv string
 	reason          string // part of the sentence of its reject; empty if it is accepted
-	csvReason       string // that of CSV, where it differs
+	csvReason       string // the text in CSV, where it differs
 	keyless         bool   // it counts as one without a key
 }
 
-// badRows are rows with every mistake that a source can have. size is that of the largest key.
+// badRows are rows with every mistake that a source can have. size is the bytes of the largest key.
 func badRows(size int) []badRow {
 	long := strings.Repeat("k", size)
 	row := func(what, at, value, id, reason string) badRow {
@@ -153,7 +154,7 @@ func TestBadRowsOfRuns(t *testing.T) {
 
 // checkBad checks the counts over badRows.
 func checkBad(t *testing.T, kind string, all []badRow, observations, rejected, decisions uint64,
-	dropped cpuagents.Dropped, keyless cpuagents.Keyless,
+	dropped cpuagents.Dropped, keyless feed.Keyless,
 ) {
 	t.Helper()
 	want, without := uint64(0), uint64(0)
@@ -183,7 +184,7 @@ func TestBadRowsOfDetectors(t *testing.T) {
 	}
 	c := newCluster(t)
 	all := badRows(300_000) // a message has up to 1 MiB
-	each := testlong.Enabled()
+	each := testkit.Long()
 	kafka, produce := broker(t)
 	js := c.conn.JS
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -267,7 +268,7 @@ func TestBadRowsOfDetectors(t *testing.T) {
 			if !each && b.what != "last" {
 				continue // the report of a detector comes once a second
 			}
-			d.waiting(t, kind+": "+b.what, func() bool {
+			testkit.Until(t, kind+": "+b.what, func() bool {
 				p := d.progress.Load()
 				return p != nil && p.Rejected >= seen && p.Rows >= read
 			})

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// maxOpen is the number of series that are read at the same time, so many groups can step at once.
+// maxOpen is the number of series that are read at the same time, so that many groups step at once.
 // More than the cores of a machine or the multiprocessors of a GPU gain nothing, and each is an
 // open file. The bound is for one job.
 const maxOpen = 256
@@ -28,14 +28,20 @@ const maxOpen = 256
 // batcher turns rows into batches. The rows of a batch depend on the sources and the specification
 // alone, so another attempt of the job makes the same batches. One goroutine uses it.
 type batcher struct {
-	s       *stream
-	rejects *json.Encoder
-	first   *rows.Reject // the first of them
-	bad     uint64       // number of rejects
+	id       string // of the job
+	spec     *StreamSpec
+	series   []source.Series
+	from     source.Resources
+	journal  func(i int) swarms.Log // of source i
+	entities *feed.Entities         // nil without a key
+	evict    *runEviction           // nil if entities keep their groups
+	logs     *runLogs
+	x        *exchange
+	counts   *counts
+	rejects  *json.Encoder
 
 	batch  *feed.Batch
-	number uint64 // of the batch being filled
-	rows   uint64
+	number uint64           // of the batch being filled
 	placed []uint32         // groups in the swarm of the rows of the batch, if entities lose theirs
 	latest []int64          // by entity: the time of its last row
 	seen   []uint32         // the entities of rows that the summary does not count yet
@@ -45,14 +51,37 @@ type batcher struct {
 	local  *rows.LocalTimes // of the entities in files
 	open   map[int]*reading // by place in the list of series
 	sender *sender          // nil if entities lose their groups
+
+	rows  uint64
+	first *rows.Reject // the first reject
+	bad   uint64       // number of rejects
+	early uint64       // rows whose timestamp is a number before 1990
+	// mostRejected is the source with the largest share of rejects.
+	mostRejected RejectedRows
+	noRows       bool // no input has a valid row
+}
+
+// newBatcher returns a batcher for a run, with a line of JSON in rejects for each reject.
+func newBatcher(s *stream, rejects io.Writer) *batcher {
+	f := &batcher{
+		id: s.id, spec: &s.spec, series: s.series, from: s.agent.sourceResources(),
+		journal:  s.journal,
+		entities: s.entities, evict: s.evict, logs: s.logs, x: s.x, counts: s.counts,
+		rejects: json.NewEncoder(rejects), number: 1, open: map[int]*reading{},
+	}
+	f.batch = f.newBatch()
+	if s.entities != nil {
+		f.local = rows.NewLocalTimes(s.spec.Columns)
+		f.keys = statelog.NewKeys(s.log(statelog.KeyShard, swarms.In))
+	}
+	return f
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
 // The end of ctx with jobs.ErrFinish ends the input early, and the end of work ends everything. A
-// job without any valid row is an error of the input that quotes the first reject. rejects gets a
-// line of JSON for each reject.
-func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
-	for _, k := range s.shards {
+// job without any valid row is an error of the input that quotes the first reject.
+func (f *batcher) feed(ctx, work context.Context) error {
+	for _, k := range f.logs.shards {
 		if err := k.Find(work); err != nil {
 			return err
 		}
@@ -60,16 +89,12 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1, open: map[int]*reading{}}
-	f.batch = s.newBatch()
-	if s.entities != nil {
-		f.local = rows.NewLocalTimes(s.spec.Columns)
-		f.keys = statelog.NewKeys(s.log(statelog.KeyShard, swarms.In))
+	if f.keys != nil {
 		if err := f.openKeys(work); err != nil {
 			return err
 		}
 	}
-	if s.evict == nil {
+	if f.evict == nil {
 		f.sender = newSender(work, f)
 	}
 	interrupted, err := f.all(ctx, work, waiting)
@@ -82,25 +107,15 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s.inputEnded(f.number - 1)
-	if !slices.ContainsFunc(s.shards, func(k *shardLog) bool { return !k.Ended }) {
+	f.x.end(f.number - 1)
+	if !slices.ContainsFunc(f.logs.shards, func(k *shardLog) bool { return !k.Ended }) {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {
-		s.noRows = true
-		if f.first == nil {
-			return fault.Input("there is no valid row in any input, and none that is not: all of them are empty")
-		}
-		reason := f.first.Reason
-		if f.first.Cure != "" {
-			reason += "; " + f.first.Cure
-		}
-		return fault.Input(
-			"there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series,
-			f.first.Place(), reason,
-		)
+		f.noRows = true
+		return f.withoutRows()
 	}
-	for _, k := range s.shards {
+	for _, k := range f.logs.shards {
 		if k.Ended {
 			continue
 		}
@@ -113,6 +128,20 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		}
 	}
 	return nil
+}
+
+func (f *batcher) withoutRows() error {
+	if f.first == nil {
+		return access.InputError("there is no valid row in any input, and none that is not: all of them are empty")
+	}
+	reason := f.first.Reason
+	if f.first.Cure != "" {
+		reason += "; " + f.first.Cure
+	}
+	return access.InputError(
+		"there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series,
+		f.first.Place(), reason,
+	)
 }
 
 // openKeys opens the stored dictionary, to continue it. An earlier attempt has stored the keys that
@@ -135,14 +164,14 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 	for {
 		var err error
 		switch {
-		case f.s.evict != nil:
-			err = f.s.evict.store(ctx, f.keys)
-		case f.keys.Stored() < f.s.entities.Len():
-			err = f.s.numbers().StoreKeys(ctx, f.keys, f.s.entities.Fresh(f.keys.Stored()), nil)
+		case f.evict != nil:
+			err = f.evict.store(ctx, f.keys)
+		case f.keys.Stored() < f.entities.Len():
+			err = f.logs.groups.StoreKeys(ctx, f.keys, f.entities.Fresh(f.keys.Stored()), nil)
 		default:
 			return nil
 		}
-		if err == nil && f.s.evict != nil {
+		if err == nil && f.evict != nil {
 			return nil
 		}
 		if !errors.Is(err, jobs.ErrFenced) {
@@ -154,13 +183,12 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 	}
 }
 
-// all reads all series. Those of a job with a key are read in an order in which the rows of an
-// entity do not depend on turns: files one after the other, and then the other sources, which may
-// have no end, in turns. The end of ctx ends the reading, the end of work ends everything, and
-// waiting ends with either of them.
+// all reads all series. With a key the order keeps the rows of an entity independent of turns:
+// files one after the other, and then the remote sources, which may have no end, in turns. The end
+// of ctx ends the reading, the end of work ends everything, and waiting ends with either of them.
 func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err error) {
 	var every, local, others []int // places in the list of series
-	for i, src := range f.s.series {
+	for i, src := range f.series {
 		every = append(every, i)
 		if source.IsRemote(src.URI) {
 			others = append(others, i)
@@ -168,7 +196,7 @@ func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err
 			local = append(local, i)
 		}
 	}
-	if f.s.entities == nil {
+	if f.entities == nil {
 		return f.turns(ctx, work, waiting, every)
 	}
 	for i := range local {
@@ -198,7 +226,7 @@ func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interru
 		}
 	}()
 	next := 0
-	share := max(f.s.spec.BatchRows/min(maxOpen, len(list)), 16)
+	share := max(f.spec.BatchRows/min(maxOpen, len(list)), 16)
 	for {
 		for len(open) < maxOpen && next < len(list) {
 			r, err := f.begin(work, waiting, list[next])
@@ -238,7 +266,6 @@ func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interru
 	}
 }
 
-// reading is what is known of the rows of an open series.
 type reading struct {
 	order *rows.Order
 	tally rows.Tally
@@ -246,10 +273,10 @@ type reading struct {
 
 // ended notes the rejects of a series that is read no more, if they are the largest share so far.
 func (f *batcher) ended(i int) {
-	of, most := &f.open[i].tally, &f.s.mostRejected
+	of, most := &f.open[i].tally, &f.mostRejected
 	delete(f.open, i)
 	if most.Rows == 0 || of.Above(float64(most.Rejected)/float64(most.Rows)) {
-		*most = RejectedRows{Source: f.s.series[i].Name, Rows: of.Rows, Rejected: of.Rejected, Reason: of.Most()}
+		*most = RejectedRows{Source: f.series[i].Name, Rows: of.Rows, Rejected: of.Rejected, Reason: of.Most()}
 	}
 }
 
@@ -257,39 +284,36 @@ func (f *batcher) ended(i int) {
 // only until waiting ends, so a request to finish does not wait for the source. The caller closes
 // the reader. Files of a job with a key are read one at a time, so each is parsed ahead.
 func (f *batcher) begin(work, waiting context.Context, i int) (rows.Reader, error) {
-	src, from := f.s.series[i], f.s.sourceResources()
-	f.open[i] = &reading{order: src.Order(f.s.spec.Columns)}
+	src := f.series[i]
+	f.open[i] = &reading{order: src.Order(f.spec.Columns)}
 	if !source.IsRemote(src.URI) {
-		columns := f.s.spec.Columns
+		columns := f.spec.Columns
 		columns.Local = f.local
-		open := func(ctx context.Context) (rows.Reader, error) { return from.OpenFile(ctx, src, columns) }
-		if f.s.entities == nil {
+		open := func(ctx context.Context) (rows.Reader, error) { return f.from.OpenFile(ctx, src, columns) }
+		if f.entities == nil {
 			return open(work)
 		}
-		return files.Ahead(work, open, f.s.entities.Warm)
+		return files.Ahead(work, open, f.entities.Warm)
 	}
-	return from.OpenRemote(waiting, f.s.log(f.s.journalShard(i), swarms.In), f.s.id, i, src, f.s.spec.Columns)
+	return f.from.OpenRemote(waiting, f.journal(i), f.id, i, src, f.spec.Columns)
 }
 
 // take reads up to n rows of one series into the batch, and flushes a batch that is full. Between
-// two rows it looks whether somebody wants the job to end, so a source of millions of rows does not
-// hold up a drain. It reports whether the series has ended. It returns the cause of ctx or work
-// when one of them ends, and with Strict an error for the first reject. Its counts are visible to
-// collect when it returns.
+// two rows it checks whether the job must end, so a source of millions of rows does not hold up a
+// drain. It reports whether the series has ended. It returns the cause of ctx or work when one of
+// them ends, and with Strict an error for the first reject. Its counts are visible to collect when
+// it returns.
 func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n int) (ended bool, err error) {
 	group := place // of a series that is one
 	tally := &f.open[place].tally
 	var good, bad uint64
 	defer func() {
 		f.count()
-		f.s.mu.Lock()
-		if f.s.entities == nil { // else count has counted the rows
-			f.s.summary[place].Observations += good
-			f.s.summary[place].Rejected += bad
+		of := place
+		if f.entities != nil { // count has counted the rows
+			of = -1
 		}
-		f.s.state.Observations += good
-		f.s.state.Rejected += bad
-		f.s.mu.Unlock()
+		f.counts.addRows(of, good, bad)
 	}()
 	for range n {
 		if ctx.Err() != nil {
@@ -305,16 +329,16 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 		if err != nil {
 			return false, err
 		}
-		if rejected == nil && f.s.entities != nil {
+		if rejected == nil && f.entities != nil {
 			if group, rejected, err = f.entity(&row, place); err != nil {
 				return false, err
 			}
-			if rejected == nil && f.s.evict != nil {
+			if rejected == nil && f.evict != nil {
 				at, err := f.place(work, &row)
 				if err != nil {
 					return false, err
 				}
-				f.placed = append(f.placed, uint32(f.s.record.EntityGroup(at)))
+				f.placed = append(f.placed, uint32(f.logs.groups.Record.EntityGroup(at)))
 			}
 		}
 		if rejected != nil {
@@ -328,7 +352,7 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 		good++
 		tally.Rows++
 		if rows.Early(&row) {
-			f.s.early++
+			f.early++
 		}
 		f.rows++
 		if f.batch.Add(group, &row, time.Now()) {
@@ -341,27 +365,27 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 }
 
 // entity returns the group of the entity of a row, or a reject. An entity that is new gets a place
-// in the summary. Groups are given in the order in which keys come, which is that of the input, so
-// every attempt gives the same.
+// in the summary. Groups are given in the order of the input, so every attempt gives the same
+// groups.
 func (f *batcher) entity(row *rows.Row, place int) (group int, rejected *rows.Reject, err error) {
-	group, isNew, full, err := f.s.entities.Add(row.Key)
+	group, isNew, full, err := f.entities.Add(row.Key)
 	if err != nil {
 		return 0, nil, err
 	}
 	order := f.open[place].order
 	order.Note(row)
-	from := f.s.series[place].Name
+	from := f.series[place].Name
 	switch {
 	case full:
 		return 0, &rows.Reject{
-			Series: from, Row: row.Number, Reason: f.s.spec.Columns.TooMany(row.Key), Cause: rows.CauseEntities,
+			Series: from, Row: row.Number, Reason: f.spec.Columns.TooMany(row.Key), Cause: rows.CauseEntities,
 		}, nil
 	case isNew:
 		f.latest = append(f.latest, row.Time)
 		f.fresh = append(f.fresh, SeriesSummary{Name: rows.EntityName(row.Key)})
-	case row.Time < f.latest[group] && !f.s.spec.Columns.AnyOrder:
+	case row.Time < f.latest[group] && !f.spec.Columns.AnyOrder:
 		f.late = append(f.late, uint32(group))
-		reason, cure := order.Behind(row, f.latest[group], " of "+fault.Quote(rows.EntityName(row.Key)))
+		reason, cure := order.Behind(row, f.latest[group], " of "+access.Quote(rows.EntityName(row.Key)))
 		return 0, &rows.Reject{Series: from, Row: row.Number, Reason: reason, Cure: cure}, nil
 	}
 	f.latest[group] = row.Time
@@ -375,16 +399,7 @@ func (f *batcher) count() {
 	if len(f.seen)+len(f.late) == 0 {
 		return
 	}
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	f.s.summary = append(f.s.summary, f.fresh...)
-	f.s.state.Entities += len(f.fresh)
-	for _, g := range f.seen {
-		f.s.summary[g].Observations++
-	}
-	for _, g := range f.late {
-		f.s.summary[g].Rejected++
-	}
+	f.counts.addEntities(f.fresh, f.seen, f.late)
 	f.seen, f.late, f.fresh = f.seen[:0], f.late[:0], f.fresh[:0]
 }
 
@@ -394,25 +409,18 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 	if f.bad++; f.first == nil {
 		f.first = rejected
 	}
-	f.s.mu.Lock()
-	switch rejected.Cause {
-	case rows.CauseKey:
-		f.s.state.Keyless.WithoutKey++
-	case rows.CauseEntities:
-		f.s.state.Keyless.BeyondEntities++
+	f.counts.addKeyless(rejected)
+	if f.spec.Strict && rejected.Cure != "" {
+		return access.InputError("%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure)
 	}
-	f.s.mu.Unlock()
-	if f.s.spec.Strict && rejected.Cure != "" {
-		return fault.Input("%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure)
-	}
-	if f.s.spec.Strict {
-		return fault.Input(
+	if f.spec.Strict {
+		return access.InputError(
 			"%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.Place(),
 			rejected.Reason,
 		)
 	}
 	if err := f.rejects.Encode(rejected); err != nil {
-		return fault.IO("write", "the rejects", err)
+		return access.IOError("write", "the rejects", err)
 	}
 	return nil
 }
@@ -422,7 +430,7 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 // itself, since the swaps before the next one depend on the end of the log.
 func (f *batcher) flush(work context.Context) error {
 	f.count()
-	if f.s.evict != nil {
+	if f.evict != nil {
 		if err := f.move(work); err != nil {
 			return err
 		}
@@ -432,11 +440,14 @@ func (f *batcher) flush(work context.Context) error {
 	}
 	number := f.number
 	f.number++
-	plan := f.s.plan(number, f.batch, f.placed)
+	plan := f.logs.plan(f.batch, f.placed)
 	f.placed = f.placed[:0]
-	f.s.reached(number)
-	f.s.countRows(f.batch, plan)
-	o := outgoing{number: number, batch: f.batch, plan: plan, missing: f.s.missing(number, plan)}
+	if plan != nil {
+		f.x.putPlan(number, plan)
+	}
+	f.x.noteRead(number)
+	f.logs.countRows(f.batch, plan)
+	o := outgoing{number: number, batch: f.batch, plan: plan, missing: f.logs.missing(number, plan)}
 	if f.sender != nil {
 		var err error
 		f.batch, err = f.sender.add(o)
@@ -454,25 +465,6 @@ func (f *batcher) flush(work context.Context) error {
 	return nil
 }
 
-// newBatch returns an empty batch.
-func (s *stream) newBatch() *feed.Batch {
-	return feed.NewBatch(len(s.spec.Columns.Features), s.spec.BatchRows)
-}
-
-// wait returns when fewer than feed.Unanswered batches before this one are unanswered. This bounds the
-// memory of the swarm's log reader and the time between a row and its decision.
-func (f *batcher) wait(work context.Context, number uint64) error {
-	for {
-		f.s.mu.Lock()
-		ready := number <= f.s.decided+feed.Unanswered
-		f.s.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-f.s.answered:
-		case <-work.Done():
-			return context.Cause(work)
-		}
-	}
+func (f *batcher) newBatch() *feed.Batch {
+	return feed.NewBatch(len(f.spec.Columns.Features), f.spec.BatchRows)
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // collect reads decisions until the end of the log, and sends them to the output and the sinks. It
-// returns the last entry of the log, which has the number of rows that were sent. It is the only
-// goroutine that changes decided.
+// returns the last entry of the log, which has the number of rows that were sent. Only collect
+// calls noteDecided.
 func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarms.EndOfInput, err error) {
 	m, err := newMerge(s)
 	if err != nil {
@@ -21,12 +21,12 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	// Each log has a goroutine that reads. All of them end before collect returns.
-	failed := make(chan error, len(s.shards))
+	failed := make(chan error, len(s.logs.shards))
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer cancel(nil)
-	answers := make([]chan swarms.Entry, len(s.shards))
-	for i, k := range s.shards {
+	answers := make([]chan swarms.Entry, len(s.logs.shards))
+	for i, k := range s.logs.shards {
 		r, err := k.Out.Read(ctx, 1)
 		if err != nil {
 			return end, err
@@ -38,7 +38,7 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 		})
 	}
 
-	// A job whose swarm is unserved gets no decision, and no error: the ticker looks for that. What is
+	// A job whose swarm is unserved gets no decision, and no error: the ticker finds that. What is
 	// due is counted from the batches, so that a slow source is not taken for a stall.
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
@@ -55,7 +55,7 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 			if quiet, err = s.overdue(quiet); err != nil {
 				return end, err
 			}
-			s.report(false)
+			s.counts.report(false)
 		case <-wake:
 		case e := <-next:
 			if done, err := s.entry(ctx, e, m, ordered); done || err != nil {
@@ -86,10 +86,8 @@ func pass(ctx context.Context, r swarms.Reader, to chan<- swarms.Entry) error {
 // the last decision. No decision is due while all batches are answered, so a slow source is not a
 // stall. The error tells an operator whether a GPU agent has ever answered.
 func (s *stream) overdue(since time.Time) (time.Time, error) {
-	s.mu.Lock()
-	due, begun := s.sent > s.decided, s.decided > 0
-	s.mu.Unlock()
-	stall := s.Stall
+	due, begun := s.x.due()
+	stall := s.agent.Stall
 	switch {
 	case !due:
 		return time.Now(), nil
@@ -122,8 +120,10 @@ func (s *stream) entry(
 ) (done bool, err error) {
 	switch e.Kind {
 	case swarms.EntryDecide:
-		if err := s.awaitEntities(ctx, s.decided+1); err != nil { // only this goroutine changes it
-			return false, err
+		if s.entities != nil { // their rows name them
+			if err := s.x.awaitRead(ctx, s.x.next()); err != nil {
+				return false, err
+			}
 		}
 		part, err := batch.DecodeDecisions(e.Data)
 		if err != nil {
@@ -139,10 +139,10 @@ func (s *stream) entry(
 		// The batch counts as decided only after this, so a slow sink slows the reading.
 		for _, t := range s.sinks {
 			began := time.Now()
-			if err := t.Send(ctx, s.decided+1, d); err != nil { // only this goroutine changes it
+			if err := t.Send(ctx, s.x.next(), d); err != nil {
 				return false, err
 			}
-			s.Metrics.sent(time.Since(began))
+			s.agent.Metrics.sent(time.Since(began))
 		}
 	case swarms.EntrySwapped:
 		if err := s.swapped(ctx, e, m); err != nil {
@@ -151,7 +151,7 @@ func (s *stream) entry(
 	case swarms.EntryEnd:
 		return m.ended(e)
 	case swarms.EntryRejected:
-		failure, asks, err := refusal(ctx, s.spec.Name, s.shards[m.shard].In, e)
+		failure, asks, err := refusal(ctx, s.spec.Name, s.logs.shards[m.shard].In, e)
 		if err != nil || !asks {
 			return false, cmp.Or(err, failure)
 		}
@@ -165,13 +165,7 @@ func (s *stream) entry(
 			jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind,
 		)
 	}
-	s.mu.Lock()
-	s.decided++
-	s.mu.Unlock()
-	select {
-	case s.answered <- struct{}{}:
-	default:
-	}
-	s.report(false)
+	s.x.noteDecided()
+	s.counts.report(false)
 	return false, nil
 }

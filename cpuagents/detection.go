@@ -9,9 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -27,16 +24,16 @@ type Input interface {
 	// Open opens the source behind a place. again is the place up to which its rows are needed again;
 	// nil if none are. It fails with ErrNotAgain if the source does not have them. The end of ctx
 	// ends the waiting for rows. The caller closes the reader.
-	Open(ctx context.Context, at source.Place, again *source.Place) (InputReader, error)
+	Open(ctx context.Context, at feed.Place, again *feed.Place) (InputReader, error)
 	// Trim removes what is before a place, which is stored.
-	Trim(ctx context.Context, at source.Place) error
+	Trim(ctx context.Context, at feed.Place) error
 }
 
 // ErrNotAgain is the error of a source that does not have rows again that it has returned.
 var ErrNotAgain = errors.New("the source does not have its rows again")
 
-// ErrSettle is source.ErrPause of a reader that goes on when all rows have their decisions. So the rows
-// that come meanwhile are the next batch.
+// ErrSettle is source.ErrPause of a reader that continues when all rows have their decisions. The
+// rows that come meanwhile are the next batch.
 var ErrSettle = fmt.Errorf("%w: it is read on behind the decisions", source.ErrPause)
 
 // InputReader reads a source. One goroutine uses it, except for Failures and Failure.
@@ -48,7 +45,7 @@ type InputReader interface {
 	Name() string
 	// Place returns the place behind what Next has returned, and Arrived when the row came; the zero
 	// time if the reader does not know.
-	Place() source.Place
+	Place() feed.Place
 	Arrived() time.Time
 	// Failures returns the number of failed attempts to reach the source, and Failure why the last
 	// one has failed, until the next one begins.
@@ -73,9 +70,9 @@ type IncidentSink interface {
 type DetectionOptions struct {
 	Name   string // of the detector, in messages
 	Record swarms.Swarm
-	// Log returns a log of the swarm, without a request. Those of the shards exist.
+	// Log returns a log of the swarm, without a request. The logs of the shards exist.
 	Log        func(shard int, d swarms.Direction) swarms.Log
-	Logs       commitlog.Logs
+	Logs       feed.Logs
 	Columns    rows.ColumnSpec
 	Candidates []string
 	Agents     int             // of a group
@@ -85,7 +82,7 @@ type DetectionOptions struct {
 	Outputs    []Output
 	Explainer  *explain.Explainer // nil for none
 	// Collected is the position of the outputs if none is stored.
-	Collected commitlog.Collected
+	Collected feed.Collected
 	Logger    *slog.Logger
 	Metrics   *Metrics
 	// Stall is the time after which a missing decision is told.
@@ -108,17 +105,17 @@ type DetectionOptions struct {
 	SnapshotRows uint64
 }
 
-// detection is a detector that runs. The goroutine of feed reads the inputs, and that of collect sends
-// decisions to the outputs. mu guards the fields that follow it.
+// detection is a detector that runs. The goroutine of feed reads the inputs. The goroutine of
+// collect sends decisions to the outputs. mu guards the fields that follow it.
 type detection struct {
 	DetectionOptions
-	state *commitlog.State
+	state *feed.State
 	log   *jobLogger
 
 	// Of the goroutine that feeds.
 	batch   *feed.Batch
-	next    commitlog.Mark // the state behind the rows that were read
-	dirty   bool           // next has more than the last mark
+	next    feed.Mark // the state behind the rows that were read
+	dirty   bool      // next has more than the last mark
 	readers []InputReader
 	stored  int       // marks since the last trim of the inputs
 	fresh   uint64    // rows since the last snapshot
@@ -126,30 +123,30 @@ type detection struct {
 
 	// Of the goroutine that collects.
 	summaries *explain.SummaryLog // nil without an explainer
-	answers   *commitlog.Answers
+	answers   *feed.Answers
 	window    feed.Window     // the entries whose decisions the outputs have not taken
 	settling  chan chan error // requests to store everything
 
 	mu       sync.Mutex
 	rejected string // place and reason of the last rejected row
 	now      DetectorProgress
-	hist     *hdrhistogram.Histogram // microseconds
-	counted  uint64                  // the place of the last answer that is counted
-	reached  uint64                  // the place of the last answer that the outputs have taken
-	due      []uint64                // by shard: the last entry that this attempt has appended
+	latency  latencies
+	counted  uint64   // the place of the last answer that is counted
+	reached  uint64   // the place of the last answer that the outputs have taken
+	due      []uint64 // by shard: the last entry that this attempt has appended
 	reported time.Time
 	before   uint64 // rows at the last report
 }
 
 // Detect runs a detector until ctx ends with jobs.ErrFinish, or its inputs do with Ends. Then the
 // outputs have all decisions. With another cause it stops at once, and the next attempt continues
-// from what is stored. jobs.ErrFenced means that another attempt goes on. The progress is what was
-// done, with an error too.
+// from what is stored. jobs.ErrFenced means that another attempt continues. The progress is what
+// was done, with an error too.
 func Detect(ctx context.Context, o DetectionOptions) (*DetectorProgress, error) {
 	work, cancel := unfinished(ctx)
 	defer cancel(nil)
 	d := &detection{
-		DetectionOptions: o, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		DetectionOptions: o, latency: newLatencies(),
 		log: newJobLogger(o.Logger), batch: feed.NewBatch(len(o.Columns.Features), o.BatchRows),
 		settling: make(chan chan error),
 	}
@@ -165,22 +162,22 @@ func Detect(ctx context.Context, o DetectionOptions) (*DetectorProgress, error) 
 
 // open takes the detector over, and opens what is stored and the outputs.
 func (d *detection) open(ctx context.Context) (err error) {
-	o := commitlog.Options{Record: d.Record, Log: d.Log, Logs: d.Logs, Collected: d.Collected}
+	o := feed.StateOptions{Record: d.Record, Log: d.Log, Logs: d.Logs, Collected: d.Collected}
 	if d.Directory != nil {
 		o.Dictionary = d.Directory
 	}
-	if d.state, err = commitlog.Open(ctx, o); err != nil {
+	if d.state, err = feed.OpenState(ctx, o); err != nil {
 		return err
 	}
 	d.next = d.state.Last
-	d.next.Sources = append([]source.Place{}, d.state.Last.Sources...)
+	d.next.Sources = append([]feed.Place{}, d.state.Last.Sources...)
 	for len(d.next.Sources) < len(d.Inputs) {
-		d.next.Sources = append(d.next.Sources, source.Place{})
+		d.next.Sources = append(d.next.Sources, feed.Place{})
 	}
 	c := d.state.Collected
 	d.counted, d.reached = c.Counted, c.Answer
 	d.now = DetectorProgress{
-		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: Keyless(d.next.Keyless), Decisions: c.Decisions,
+		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
 		Anomalies: c.Anomalies, Dropped: Dropped{Late: c.Late, Duplicates: c.Duplicates}, Evicted: d.next.Evicted,
 		Returned: d.next.Returned,
 	}
@@ -225,7 +222,6 @@ func (d *detection) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// evictions returns the evictions of the detector; nil if entities keep their groups.
 func (d *detection) evictions() *feed.Evictions {
 	if d.Directory == nil {
 		return nil
@@ -236,13 +232,13 @@ func (d *detection) evictions() *feed.Evictions {
 // damaged returns an error of the logs of the detector, with the cure if they are damaged.
 func (d *detection) damaged(err error) error {
 	if errors.Is(err, statelog.ErrDamaged) {
-		return jobs.Errorf(jobs.CodeInternal, "detector %s: %v: %s", d.Name, err, commitlog.Cure)
+		return jobs.Errorf(jobs.CodeInternal, "detector %s: %v: %s", d.Name, err, feed.Cure)
 	}
 	return err
 }
 
-// run reads until ctx ends. The error of the first side that fails is that of the detector, and both
-// sides have ended when run returns.
+// run reads until ctx ends. It returns the error of the first side that fails. Both sides have
+// ended when run returns.
 func (d *detection) run(ctx, work context.Context, cancel context.CancelCauseFunc) error {
 	d.log.Info("detector reads", "rows", d.now.Rows, "decisions", d.now.Decisions, "sources", len(d.Inputs))
 	collecting := make(chan error, 1)
@@ -356,8 +352,8 @@ func (d *detection) report(now bool) {
 		}
 		d.reported, d.before = at, p.Rows
 		p.Pending = p.Rows - min(p.Rows, p.Decisions+p.Sum())
-		p.LatencyP50 = float64(d.hist.ValueAtPercentile(50)) / 1000
-		p.LatencyP99 = float64(d.hist.ValueAtPercentile(99)) / 1000
+		p.LatencyP50 = d.latency.percentile(50)
+		p.LatencyP99 = d.latency.percentile(99)
 		if d.Progress != nil {
 			d.Progress(*p)
 		}
@@ -376,11 +372,10 @@ type journalInput struct {
 
 // Open implements Input. The journal has the rows of the last batch, since it is trimmed to batches that
 // all shards have.
-func (j *journalInput) Open(ctx context.Context, at source.Place, _ *source.Place) (InputReader, error) {
+func (j *journalInput) Open(ctx context.Context, at feed.Place, _ *feed.Place) (InputReader, error) {
 	return j.resources.OpenLasting(ctx, j.journal, j.id, j.i, j.series, j.columns, at)
 }
 
-// Trim implements Input.
-func (j *journalInput) Trim(ctx context.Context, at source.Place) error {
+func (j *journalInput) Trim(ctx context.Context, at feed.Place) error {
 	return source.TrimJournal(ctx, j.journal, at)
 }

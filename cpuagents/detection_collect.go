@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -32,12 +32,12 @@ const (
 // collect sends the decisions to the outputs until ctx ends.
 //
 // It begins behind the position that an earlier attempt has stored. That position is at most as far
-// as every sink: what comes twice is recognised by the sinks, by the number of its batch. So a kill
-// between the sending and the note neither loses nor doubles a decision.
+// as every sink: the sinks recognise a repeated batch by its number. So a kill between the sending
+// and the note neither loses nor doubles a decision.
 func (d *detection) collect(ctx context.Context) error {
 	read, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	entries, failed := make(chan commitlog.Answer), make(chan error, 1)
+	entries, failed := make(chan feed.Answer), make(chan error, 1)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -105,7 +105,6 @@ func (d *detection) noteSinks(ctx context.Context) error {
 	return nil
 }
 
-// endOf returns nil if the collection was asked to end, and otherwise the error.
 func (d *detection) endOf(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errCollected) {
 		return nil
@@ -114,8 +113,7 @@ func (d *detection) endOf(ctx context.Context, err error) error {
 }
 
 // unserved notes that a decision is due for longer than Stall, which no GPU agent makes. The
-// detector waits for one. A job of a stream fails then, because somebody waits for its end; nobody
-// waits for the end of a detector.
+// detector waits for one. A run fails in this case, since somebody waits for its end.
 func (d *detection) unserved(since time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,7 +136,7 @@ func (d *detection) unserved(since time.Time) time.Time {
 // evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
 // feed, which waits for answers, runs ahead of no sink by more than feed.Unanswered batches. A batch that
 // the swarm refuses fails the job: its rows would be missing.
-func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
+func (d *detection) entry(ctx context.Context, e feed.Answer) error {
 	if d.Directory != nil {
 		d.Directory.Reach(e.Shard, e.Seq)
 	}
@@ -198,7 +196,7 @@ func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
 
 // decisions returns the decisions of an answer, with the numbers of their entities and explained, and
 // the incidents that have ended.
-func (d *detection) decisions(e commitlog.Answer) (got *batch.Decisions, ended []explain.Incident, err error) {
+func (d *detection) decisions(e feed.Answer) (got *batch.Decisions, ended []explain.Incident, err error) {
 	if got, err = batch.DecodeDecisions(e.Data); err != nil {
 		return nil, nil, fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.Name, err)
 	}
@@ -214,8 +212,8 @@ func (d *detection) decisions(e commitlog.Answer) (got *batch.Decisions, ended [
 	return got, ended, nil
 }
 
-// known refuses decisions that cannot be written: those for a candidate or an entity that the
-// detector does not have. Another client has appended their rows to the log of the swarm.
+// known refuses decisions that cannot be written: a candidate or an entity that the detector does
+// not have. Another client has appended their rows to the log of the swarm.
 func (d *detection) known(got *batch.Decisions) error {
 	for i := range got.Len() {
 		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.Candidates) {
@@ -237,25 +235,24 @@ func (d *detection) known(got *batch.Decisions) error {
 	return nil
 }
 
-// tally counts the decisions of the answer at a place, unless an earlier attempt has counted them. The latency
-// is that of this attempt, so it includes the time without one.
+// tally counts the decisions of the answer at a place, unless an earlier attempt has counted them.
+// The latency includes the time without an attempt.
 func (d *detection) tally(place uint64, got *batch.Decisions) {
 	at := time.Now()
-	now := at.UnixNano()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now.LastDecision = at.UTC()
 	for i := range got.Len() {
-		took := now - got.Read[i]
-		_ = d.hist.RecordValue(min(max(took/1000, 1), d.hist.HighestTrackableValue()))
-		d.Metrics.detected(time.Duration(took))
+		took := time.Duration(at.UnixNano() - got.Read[i])
+		d.latency.record(took)
+		d.Metrics.detected(took)
 	}
 	if place <= d.counted {
 		return
 	}
 	d.counted = place
 	for i := range got.Len() {
-		if encode.DropReason(got, i) != "" {
+		if rows.DropReason(got, i) != "" {
 			d.now.count(got, i)
 			continue
 		}
@@ -266,7 +263,7 @@ func (d *detection) tally(place uint64, got *batch.Decisions) {
 	}
 }
 
-// holds returns the first batch of which a sink holds decisions; 0 if there is none.
+// holds returns the first batch whose decisions a sink holds; 0 if there is none.
 func (d *detection) holds() (first uint64) {
 	for _, t := range d.Outputs {
 		if h, is := t.Sink.(sink.Holder); is {
@@ -278,12 +275,11 @@ func (d *detection) holds() (first uint64) {
 	return first
 }
 
-// position returns the position of the sinks.
-func (d *detection) position() commitlog.Collected {
+func (d *detection) position() feed.Collected {
 	first := d.holds()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := commitlog.Collected{
+	c := feed.Collected{
 		Answer: d.reached, Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
 		Late: d.now.Late, Duplicates: d.now.Duplicates,
 	}
@@ -318,5 +314,4 @@ func (l *jobLogger) sometimes(message string, args ...any) {
 	}
 }
 
-// messageEvery is the time between two equal messages of sometimes.
 const messageEvery = time.Minute

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -19,7 +19,7 @@ import (
 type taken struct {
 	row      rows.Row
 	rejected *rows.Reject
-	at       source.Place
+	at       feed.Place
 	read     time.Time
 }
 
@@ -28,14 +28,13 @@ type piece struct {
 	source  int
 	name    string // of what its rows are from
 	rows    []taken
-	at      source.Place  // behind it
+	at      feed.Place    // behind it
 	pause   bool          // the next document may take a while
 	settled chan struct{} // is closed when all rows have their decisions; nil if nobody waits for it
 	ended   bool
 	err     error
 }
 
-// pieceRows bounds the rows of a piece.
 const pieceRows = 256
 
 // trimEvery is the number of marks after which the inputs are trimmed.
@@ -44,9 +43,9 @@ const trimEvery = 64
 // feed reads all sources at the same time, and appends their rows in batches. It returns nil when
 // ctx ends with jobs.ErrFinish, or when all sources have ended with Ends.
 //
-// Each source has a goroutine that reads; this one alone changes the batch and the state behind it.
-// The channel has no buffer, so a slow swarm or sink stops the reading, and with it the source or
-// its broker. All readers have ended when feed returns.
+// Each source has a goroutine that reads; the goroutine of feed alone changes the batch and the
+// state behind it. The channel has no buffer, so a slow swarm or sink stops the reading, and with
+// it the source or its broker. All readers have ended when feed returns.
 func (d *detection) feed(ctx, work context.Context) (err error) {
 	reading, stop := context.WithCancelCause(work)
 	defer stop(nil)
@@ -120,10 +119,10 @@ func (d *detection) openReaders(ctx context.Context) error {
 	at, last := d.next.Sources, d.state.Last
 	again := len(d.state.Missing) > 0
 	if again {
-		at = append(slices.Clone(last.Before), make([]source.Place, len(at))...)
+		at = append(slices.Clone(last.Before), make([]feed.Place, len(at))...)
 	}
 	for i, in := range d.Inputs {
-		var to *source.Place
+		var to *feed.Place
 		if again {
 			to = &d.next.Sources[i]
 		}
@@ -143,7 +142,6 @@ func (d *detection) openReaders(ctx context.Context) error {
 	return nil
 }
 
-// closeReaders closes the sources.
 func (d *detection) closeReaders() {
 	for _, r := range d.readers {
 		_ = r.Close()
@@ -157,7 +155,8 @@ func (d *detection) complete(work context.Context) error {
 	if len(d.state.Missing) == 0 {
 		for i, r := range d.readers {
 			if at := r.Place(); at != d.next.Sources[i] {
-				// The first rows may be in a file with another name when the next attempt looks for them.
+				// The first rows may be in a file with another name when the next attempt needs
+				// them.
 				d.next.Sources[i], d.dirty = at, true
 			}
 		}
@@ -174,7 +173,7 @@ func (d *detection) complete(work context.Context) error {
 				continue
 			case errors.Is(err, io.EOF):
 				return jobs.Errorf(jobs.CodeInternal, "source %s does not have its rows again up to %+v: it was "+
-					"changed by another program: %s", r.Name(), to, commitlog.Cure)
+					"changed by another program: %s", r.Name(), to, feed.Cure)
 			case err != nil:
 				return err
 			case rejected != nil:
@@ -205,7 +204,6 @@ func (d *detection) complete(work context.Context) error {
 	return nil
 }
 
-// arrived returns when the last row of a reader came.
 func arrived(r InputReader) time.Time {
 	if at := r.Arrived(); !at.IsZero() {
 		return at
@@ -213,7 +211,7 @@ func arrived(r InputReader) time.Time {
 	return time.Now()
 }
 
-// staleEvery is the time between two looks for a later attempt.
+// staleEvery is the time between two checks for a later attempt.
 const staleEvery = 5 * time.Second
 
 // stale returns jobs.ErrFenced if a later attempt at the detector has taken over. An attempt
@@ -351,12 +349,7 @@ func (d *detection) number(work context.Context, row *rows.Row) (i int, ok bool,
 // counts are part of the state, so a row that two attempts read is counted once.
 func (d *detection) reject(r *rows.Reject) error {
 	d.next.Rejected++
-	switch r.Cause {
-	case rows.CauseKey:
-		d.next.Keyless.WithoutKey++
-	case rows.CauseEntities:
-		d.next.Keyless.BeyondEntities++
-	}
+	d.next.Keyless.Count(r)
 	d.mu.Lock()
 	d.rejected = r.Series + ": " + r.Place() + ": " + r.Reason
 	d.mu.Unlock()
@@ -384,7 +377,7 @@ func (d *detection) flush(work context.Context) error {
 		return nil
 	}
 	next := d.next
-	next.Sources = append([]source.Place{}, d.next.Sources...)
+	next.Sources = append([]feed.Place{}, d.next.Sources...)
 	var err error
 	if d.batch.Len() == 0 {
 		err = d.state.Note(work, next)
@@ -403,7 +396,7 @@ func (d *detection) flush(work context.Context) error {
 }
 
 // append appends the batch, with the state behind the rows as its note, and empties it.
-func (d *detection) append(work context.Context, next commitlog.Mark) error {
+func (d *detection) append(work context.Context, next feed.Mark) error {
 	parts, err := d.state.Groups.Split(&d.batch.Observations)
 	if err != nil {
 		return err
@@ -444,8 +437,8 @@ func (d *detection) trimInputs(ctx context.Context) error {
 	return nil
 }
 
-// count publishes the counts of what was stored. They never go back: an attempt begins with those
-// of the last mark.
+// count publishes the counts of what was stored. They never go back: an attempt begins with the
+// counts of the last mark.
 func (d *detection) count() {
 	var failures uint64
 	unreachable := ""
@@ -456,7 +449,7 @@ func (d *detection) count() {
 		}
 	}
 	d.mu.Lock()
-	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, Keyless(d.next.Keyless)
+	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
 	d.now.Evicted, d.now.Returned = d.next.Evicted, d.next.Returned
 	if d.Directory != nil {
 		d.now.Entities = d.Directory.Len()

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -20,12 +19,12 @@ import (
 )
 
 // KindDetector is the kind of job that feeds sources without end through a swarm that lasts. A job
-// continues where the one before it ended, so a detector outlives its jobs.
+// continues where the previous job ended, so a detector outlives its jobs.
 const KindDetector = "detector"
 
 // DetectorSpec is the specification of a job of kind KindDetector.
 type DetectorSpec struct {
-	// Name is that of the detector, and the id of its swarm.
+	// Name is the name of the detector and the id of its swarm.
 	Name string `json:"name"`
 	// Spec is the specification of the swarm, with the number of its groups.
 	Spec json.RawMessage `json:"spec"`
@@ -34,7 +33,7 @@ type DetectorSpec struct {
 	// Explain adds an explanation to each decision.
 	Explain bool `json:"explain,omitempty"`
 	// Fleet limits the incidents of all entities that are shown; nil for no limit.
-	Fleet *fleet.Options `json:"fleet,omitempty"`
+	Fleet *explain.FleetLimits `json:"fleet,omitempty"`
 	// Columns must accept rows in any order: the group of an entity finds late ones.
 	Columns rows.ColumnSpec `json:"columns"`
 	// Sources are up to 64 sources that last, see source.Lasts. Without a key each is a group.
@@ -104,16 +103,16 @@ func (s *DetectorSpec) Check() error {
 }
 
 // DetectorProgress is what a detector reports while it runs, and its result when it is paused. The
-// counts are those of all its jobs since it was created. The other members are of this job.
+// counts include all its jobs since it was created. The other members are about this job.
 type DetectorProgress struct {
 	Rows      uint64 `json:"rows"`
 	Rejected  uint64 `json:"rejected"`
 	Decisions uint64 `json:"decisions"`
 	Anomalies uint64 `json:"anomalies"`
 	Dropped
-	Keyless Keyless `json:"keyless,omitzero"`
-	// Entities have a group. Evicted counts those that lost theirs, and Returned those that got one
-	// again with their state.
+	Keyless feed.Keyless `json:"keyless,omitzero"`
+	// Entities have a group. Evicted counts entities that lost their group, and Returned entities
+	// that got a group again with their state.
 	Entities int    `json:"entities,omitempty"`
 	Evicted  uint64 `json:"evicted,omitempty"`
 	Returned uint64 `json:"returned,omitempty"`
@@ -137,21 +136,20 @@ type DetectorProgress struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// detectorJob is one job of a detector.
 type detectorJob struct {
-	*stream
-	spec DetectorSpec
+	swarmJob
+	detector DetectorSpec
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
 // is asked to finish. The swarm and its logs stay. An error that is jobs.ErrFenced means that
-// another attempt goes on.
+// another attempt continues.
 func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 	if err := s.Files.Ready(); err != nil {
 		return nil, err
 	}
 	s = s.of(job)
-	d := &detectorJob{stream: &stream{Streamer: s, id: job.ID, progress: progress, resumes: true}}
+	d := &detectorJob{swarmJob: swarmJob{agent: s, id: job.ID, progress: progress, resumes: true}}
 	// A job that is asked to finish before it has begun does so in order: the sinks get what an
 	// earlier attempt has left.
 	setup, cancel := unfinished(ctx)
@@ -174,30 +172,31 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 // attempt executes the job. Mistakes are found before the swarm is made. ctx is the context of setup,
 // which a request to finish does not end; whole is the context of the job.
 func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*DetectorProgress, error) {
-	if err := json.Unmarshal(job.Spec, &d.spec); err != nil {
+	if err := json.Unmarshal(job.Spec, &d.detector); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)
 	}
-	if d.spec.BatchRows == 0 {
-		d.spec.BatchRows = batch.MaxRows
+	if d.detector.BatchRows == 0 {
+		d.detector.BatchRows = batch.MaxRows
 	}
-	d.spec.Columns.AnyOrder = true
-	if err := d.spec.Check(); err != nil {
+	d.detector.Columns.AnyOrder = true
+	if err := d.detector.Check(); err != nil {
 		return nil, err
 	}
-	d.stream.spec = StreamSpec{
-		Name: d.spec.Name, Spec: d.spec.Spec, Candidates: d.spec.Candidates, Columns: d.spec.Columns, Drops: true,
-		Explain: d.spec.Explain, Fleet: d.spec.Fleet,
-		Sinks: d.spec.Sinks, Webhook: d.spec.Webhook, BatchRows: d.spec.BatchRows,
+	d.spec = StreamSpec{
+		Name: d.detector.Name, Spec: d.detector.Spec, Candidates: d.detector.Candidates, Columns: d.detector.Columns,
+		Drops:   true,
+		Explain: d.detector.Explain, Fleet: d.detector.Fleet,
+		Sinks: d.detector.Sinks, Webhook: d.detector.Webhook, BatchRows: d.detector.BatchRows,
 	}
-	d.series = d.spec.Sources
-	resources := d.sourceResources()
+	d.series = d.detector.Sources
+	resources := d.agent.sourceResources()
 	resources.Endless, resources.Logger = true, jobs.Logger(ctx)
-	for i, src := range d.spec.Sources {
-		if _, err := resources.Check(ctx, d.spec.Name, i, src, d.spec.Columns); err != nil {
+	for i, src := range d.detector.Sources {
+		if _, err := resources.Check(ctx, d.detector.Name, i, src, d.detector.Columns); err != nil {
 			return nil, err
 		}
 	}
-	held := d.Files.Hold(ctx, "detector "+d.spec.Name)
+	held := d.agent.Files.Hold(ctx, "detector "+d.detector.Name)
 	defer held.Release()
 	exists, err := d.findSwarm(ctx)
 	if err != nil {
@@ -208,28 +207,28 @@ func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*Detect
 		return nil, err
 	}
 	o := DetectionOptions{
-		Name: d.spec.Name, Record: d.record, Log: d.log, Logs: commitlog.ClusterLogs, Columns: d.spec.Columns,
-		Candidates: d.spec.Candidates, Agents: sharding.AgentsPerGroup, BatchRows: d.spec.BatchRows,
-		Logger: jobs.Logger(ctx), Metrics: d.Metrics, Stall: d.Stall,
+		Name: d.detector.Name, Record: d.record, Log: d.log, Logs: feed.ClusterLogs, Columns: d.detector.Columns,
+		Candidates: d.detector.Candidates, Agents: sharding.AgentsPerGroup, BatchRows: d.detector.BatchRows,
+		Logger: jobs.Logger(ctx), Metrics: d.agent.Metrics, Stall: d.agent.Stall,
 		Progress: func(p DetectorProgress) { d.progress(p) },
 	}
-	if d.spec.Columns.Entities() > 0 {
+	if d.detector.Columns.Entities() > 0 {
 		after, bytes := time.Duration(0), 0
-		if e := d.spec.Evict; e != nil {
+		if e := d.detector.Evict; e != nil {
 			after, bytes = e.after(), e.StateBytes
 		}
 		o.Directory = feed.NewDirectory(d.record, after, bytes, held)
 		d.names = o.Directory
 	}
-	for i, src := range d.spec.Sources {
+	for i, src := range d.detector.Sources {
 		o.Inputs = append(o.Inputs, &journalInput{
-			resources: resources, journal: d.log(d.journalShard(i), swarms.In), id: d.spec.Name, i: i, series: src,
-			columns: d.spec.Columns,
+			resources: resources, journal: d.journal(i), id: d.detector.Name, i: i, series: src,
+			columns: d.detector.Columns,
 		})
 	}
 	// The key of the swarm is in the ids of messages, so that a later detector of the same name
 	// does not repeat them.
-	if d.sinks, err = d.openSinks(d.record.Key(), d.stream.spec); err != nil {
+	if d.sinks, err = d.openSinks(d.record.Key(), d.spec); err != nil {
 		return nil, err
 	}
 	for i, t := range d.sinks {
@@ -237,22 +236,14 @@ func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*Detect
 		o.Outputs = append(o.Outputs, Output{t, d.log(sinkShard+i, swarms.Out)})
 	}
 	if !exists {
-		if err := d.Queue.CreateSwarm(ctx, d.record); errors.Is(err, jobs.ErrExists) {
-			return nil, jobs.Retry(fmt.Errorf("detector %s: its swarm is being made: %w", d.spec.Name, err))
+		if err := d.agent.Queue.CreateSwarm(ctx, d.record); errors.Is(err, jobs.ErrExists) {
+			return nil, jobs.Retry(fmt.Errorf("detector %s: its swarm is being made: %w", d.detector.Name, err))
 		} else if err != nil {
 			return nil, err
 		}
 	}
-	kept, err := swarms.ConsistencyOf(d.spec.Spec)
-	if err != nil {
+	if err := d.createLogs(ctx); err != nil {
 		return nil, err
-	}
-	for k := range d.record.ShardCount() {
-		for _, l := range []swarms.Log{d.log(k, swarms.In), d.log(k, swarms.Out)} {
-			if err := l.Create(ctx, kept); err != nil {
-				return nil, err
-			}
-		}
 	}
 	if err := d.explains(); err != nil {
 		return nil, err
@@ -262,27 +253,27 @@ func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*Detect
 }
 
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
-// swarm of another owner or with another specification is refused: its agents have learnt other
-// things, and its rows belong to somebody. The record of a new swarm is stored by the caller, after
-// all that can be wrong was checked.
+// swarm of another owner or with another specification is refused: its agents have learnt from
+// other rows. The caller stores the record of a new swarm after all checks.
 func (d *detectorJob) findSwarm(ctx context.Context) (exists bool, err error) {
-	record, err := d.Queue.Swarm(ctx, d.spec.Name)
+	record, err := d.agent.Queue.Swarm(ctx, d.detector.Name)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
-		shards, err := d.shardCount("detector "+d.spec.Name, d.spec.Groups())
+		shards, err := d.shardCount("detector "+d.detector.Name, d.detector.Groups())
 		d.record = swarms.Swarm{
-			Version: jobs.Version, ID: d.spec.Name, Nonce: swarms.NewNonce(), Name: d.spec.Name, Spec: d.spec.Spec,
-			Groups: d.spec.Groups(), Shards: shards, Created: time.Now().UTC(),
+			Version: jobs.Version, ID: d.detector.Name, Nonce: swarms.NewNonce(), Name: d.detector.Name,
+			Spec:   d.detector.Spec,
+			Groups: d.detector.Groups(), Shards: shards, Created: time.Now().UTC(),
 		}
 		return false, err
 	case err != nil:
 		return false, err
 	case record.Ending:
-		return false, jobs.Retry(fmt.Errorf("swarm %s is being removed", d.spec.Name))
-	case record.Owner != "" || !sameJSON(record.Spec, d.spec.Spec):
+		return false, jobs.Retry(fmt.Errorf("swarm %s is being removed", d.detector.Name))
+	case record.Owner != "" || !sameJSON(record.Spec, d.detector.Spec):
 		return false, jobs.Errorf(
 			jobs.CodeInvalid, "detector %s: there is a swarm of that name with another specification, which is left "+
-				"as it is: choose another name", d.spec.Name,
+				"as it is: choose another name", d.detector.Name,
 		)
 	}
 	d.record = record

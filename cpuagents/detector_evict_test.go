@@ -12,25 +12,28 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// evictSpec returns the eviction of entities of a swarm after some seconds.
+func evictSpec(t *testing.T, spec json.RawMessage, after float64) *cpuagents.EvictSpec {
+	t.Helper()
+	parsed, err := swarm.FromJSON(spec)
+	if err != nil {
+		t.Fatalf("swarm.FromJSON: %v", err)
+	}
+	bound, err := parsed.Bind()
+	if err != nil {
+		t.Fatalf("Spec.Bind: %v", err)
+	}
+	agent, group := bound.StateBytes()
+	return &cpuagents.EvictSpec{AfterSeconds: after, StateBytes: agent*parsed.AgentsPerGroup + group}
+}
+
 // evicting makes a detector one whose entities lose their groups after some seconds.
 func evicting(t *testing.T, after float64) func(*cpuagents.DetectorSpec) {
-	return func(s *cpuagents.DetectorSpec) {
-		t.Helper()
-		parsed, err := swarm.FromJSON(s.Spec)
-		if err != nil {
-			t.Fatalf("swarm.FromJSON: %v", err)
-		}
-		bound, err := parsed.Bind()
-		if err != nil {
-			t.Fatalf("Spec.Bind: %v", err)
-		}
-		agent, group := bound.StateBytes()
-		s.Evict = &cpuagents.EvictSpec{AfterSeconds: after, StateBytes: agent*parsed.AgentsPerGroup + group}
-	}
+	return func(s *cpuagents.DetectorSpec) { s.Evict = evictSpec(t, s.Spec, after) }
 }
 
 // pushSource is a source of pushed rows.
@@ -39,8 +42,8 @@ func pushSource(name string) []source.Series {
 }
 
 // TestDetectorEvicts: the decisions of a detector whose entities give their groups to one another,
-// and return, are those of one in which each has a group of its own: also when its attempts are
-// stopped at random moments.
+// and return, equal the decisions of a detector in which each entity has a group: also when its
+// attempts are stopped at random moments.
 func TestDetectorEvicts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -48,7 +51,7 @@ func TestDetectorEvicts(t *testing.T) {
 	if testing.Short() {
 		few = 300
 	}
-	all := detectorRows(testlong.Of(1000, few)) // of 30 entities
+	all := detectorRows(testkit.Of(1000, few)) // of 30 entities
 	whole := c.detect(t, detectorJob(t, "whole", 40, pushSource("whole"), nil))
 	for part := range slices.Chunk(all, 50) {
 		c.pushLines(t, "whole", part...)
@@ -67,7 +70,7 @@ func TestDetectorEvicts(t *testing.T) {
 		{"full", 7, 1e6, 1}, {"time", 40, 20, 1}, // groups enough for all, but they lose them
 		{"full-3", 7, 1e6, 3}, {"time-3", 40, 20, 3},
 	} {
-		if !testlong.Enabled() && (one.name == "full" || one.name == "time-3") {
+		if !testkit.Long() && (one.name == "full" || one.name == "time-3") {
 			continue // each kind of eviction and each number of shards has a case
 		}
 		if testing.Short() && one.name != "full-3" {
@@ -79,27 +82,8 @@ func TestDetectorEvicts(t *testing.T) {
 			inShards(t, one.shards)(s)
 			evicting(t, one.after)(s)
 		})
-		now, stops, began := c.detect(t, job), 0, time.Now()
-		for part := range slices.Chunk(all, len(all)/20) {
-			c.pushLines(t, name, part...)
-			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
-			if r.IntN(5) > 0 {
-				continue
-			}
-			stops++
-			if r.IntN(3) > 0 {
-				now.end(t, jobs.ErrDrain)
-				now = c.detect(t, job)
-				continue
-			}
-			// The server gives the job out again while this attempt still runs.
-			next := c.detect(t, job)
-			time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
-			now.end(t, jobs.ErrDrain)
-			now = c.latest(t, next, job)
-		}
-		now = c.allDecisions(t, now, job, name, len(all))
-		now.end(t, jobs.ErrFinish)
+		began := time.Now()
+		now, stops := c.pushWithStops(t, r, job, name, all, len(all)/20)
 		t.Logf("%s: %d rows in %v with %d stops: %+v", name, len(all), time.Since(began), stops, *now.result)
 		got := c.decisionsOf(t, name)
 		if one.shards == 1 && !slices.Equal(got, inOrder) {
@@ -122,20 +106,6 @@ func TestDetectorEvicts(t *testing.T) {
 			p.Returned > p.Evicted || p.Entities > 40 || one.groups == 7 && p.Entities != 7 || stops < 5 {
 			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)
 		}
-	}
-}
-
-// latest returns an attempt, or the next one if an earlier attempt, which has ended since, ended it.
-func (c *cluster) latest(t *testing.T, now *running, job jobs.Job) *running {
-	t.Helper()
-	select {
-	case err := <-now.ended:
-		if !givenOutAgain(err) {
-			t.Fatalf("an attempt ends with %v", err)
-		}
-		return c.detect(t, job)
-	case <-time.After(100 * time.Millisecond):
-		return now
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -58,7 +58,7 @@ func TestDetectorKafka(t *testing.T) {
 	stops := 0
 	for part := range slices.Chunk(all, 50) {
 		put(part...)
-		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+		randomPause(t, r, 20)
 		if r.IntN(4) == 0 {
 			stops++
 			now.end(t, jobs.ErrDrain)
@@ -94,12 +94,10 @@ func TestDetectorNoBroker(t *testing.T) {
 	}
 	c.awaitDecisions(t, "away", 6)
 	b.Close()
-	for end := time.Now().Add(time.Minute); d.progress.Load() == nil || d.progress.Load().SourceFailures == 0; {
-		if time.Now().After(end) {
-			t.Fatalf("no failure is counted: %+v", d.progress.Load())
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	testkit.Until(t, "a failure of the source", func() bool {
+		p := d.progress.Load()
+		return p != nil && p.SourceFailures > 0
+	})
 	port := 0
 	for _, digit := range address[strings.LastIndex(address, ":")+1:] {
 		port = 10*port + int(digit-'0')

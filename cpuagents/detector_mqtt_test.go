@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // publish publishes messages.
-func publish(t *testing.T, p *mqtttest.Publisher, topic string, messages ...string) {
+func publish(t *testing.T, p *servertest.Publisher, topic string, messages ...string) {
 	t.Helper()
 	for _, m := range messages {
 		if err := p.Publish(topic, []byte(m), false); err != nil {
@@ -24,23 +24,13 @@ func publish(t *testing.T, p *mqtttest.Publisher, topic string, messages ...stri
 	}
 }
 
-// waiting waits until done reports true.
-func (r *running) waiting(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(3 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("%s: it takes too long: %+v", what, r.progress.Load())
-		}
-	}
-}
-
 // subscribed waits until a detector has begun its session: until a message comes to it.
-func (c *cluster) subscribed(t *testing.T, name, topic string, p *mqtttest.Publisher, topicAs bool,
+func (c *cluster) subscribed(t *testing.T, name, topic string, p *servertest.Publisher, topicAs bool,
 ) (sent int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); c.decided(t, name) == 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the detector does not subscribe")
+	testkit.Until(t, "the detector to subscribe", func() bool {
+		if c.decided(t, name) > 0 {
+			return true
 		}
 		id := `,"id":"first"`
 		if topicAs {
@@ -48,7 +38,8 @@ func (c *cluster) subscribed(t *testing.T, name, topic string, p *mqtttest.Publi
 		}
 		publish(t, p, topic, fmt.Sprintf("{\"timestamp\":%d,\"value\":1%s}", 1600000000+sent, id))
 		sent++
-	}
+		return false
+	})
 	return sent
 }
 
@@ -56,7 +47,7 @@ func (c *cluster) subscribed(t *testing.T, name, topic string, p *mqtttest.Publi
 // once. More messages than the broker sends ahead come while it is away.
 func TestDetectorMQTT(t *testing.T) {
 	t.Parallel()
-	b := mqtttest.Start(t)
+	b := servertest.StartMQTT(t)
 	c := newCluster(t)
 	p := b.Publisher(t)
 	job := detectorJob(t, "topics", 40, []source.Series{{
@@ -96,7 +87,7 @@ func TestDetectorMQTT(t *testing.T) {
 		}
 		return got
 	}
-	now.waiting(t, "all decisions", func() bool { return len(ours()) >= len(all) })
+	testkit.Until(t, "all decisions", func() bool { return len(ours()) >= len(all) })
 	now.end(t, jobs.ErrFinish)
 	seen := map[string]bool{}
 	for _, d := range ours() {
@@ -114,7 +105,7 @@ func TestDetectorMQTT(t *testing.T) {
 // detector of the same name has left on the broker. The topic is the key.
 func TestDetectorMQTTBad(t *testing.T) {
 	t.Parallel()
-	b := mqtttest.Start(t)
+	b := servertest.StartMQTT(t)
 	c := newCluster(t)
 	p := b.Publisher(t)
 	if err := p.Publish("plant/old", []byte(`{"timestamp":1,"value":1}`), true); err != nil {
@@ -132,7 +123,7 @@ func TestDetectorMQTTBad(t *testing.T) {
 		strings.Repeat("x", 17<<20))
 	publish(t, p, "plant/b", `{ "timestamp":1,"value":1}`)
 	// Rows alone do not tell: messages of subscribed may come late, and count too.
-	d.waiting(t, "the rows and the rejects", func() bool {
+	testkit.Until(t, "the rows and the rejects", func() bool {
 		p := d.progress.Load()
 		return p.Rows >= before+3 && p.Rejected >= 4 && p.Entities >= 3
 	})
@@ -159,9 +150,9 @@ func TestDetectorMQTTBad(t *testing.T) {
 // TestDetectorMQTTBroker: a detector waits for a broker that is gone, and continues with the
 // session that the broker has kept. A session that is lost is a reject.
 func TestDetectorMQTTBroker(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
-	b := mqtttest.Start(t)
+	b := servertest.StartMQTT(t)
 	c := newCluster(t)
 	job := detectorJob(t, "broker", 9, []source.Series{{Name: "m", URI: "mqtt://" + b.Address + "/plant/+"}}, nil)
 	d := c.detect(t, job)
@@ -173,21 +164,20 @@ func TestDetectorMQTTBroker(t *testing.T) {
 		if lost {
 			b.Forget(t)
 		}
-		d.waiting(t, "a failure", func() bool { return d.progress.Load().SourceFailures > failures })
+		testkit.Until(t, "a failure", func() bool { return d.progress.Load().SourceFailures > failures })
 		b.Restart(t)
 		p := b.Publisher(t)
 		if !lost { // the session is there before the detector is
 			publish(t, p, "plant/b", `{"timestamp":1,"value":1,"id":"kept"}`)
 		}
-		for n := 0; !slices.ContainsFunc(c.decisionsOf(t, "broker"), func(d string) bool {
-			return strings.HasPrefix(d, fmt.Sprint("again", i))
-		}); n++ {
-			if n == 600 {
-				t.Fatalf("the detector does not continue: %+v", d.progress.Load())
-			}
+		n := 0
+		testkit.Until(t, "a decision after the restart", func() bool {
 			publish(t, p, "plant/c", fmt.Sprintf(`{"timestamp":%d,"value":1,"id":"again%d"}`, n, i))
-			time.Sleep(100 * time.Millisecond)
-		}
+			n++
+			return slices.ContainsFunc(c.decisionsOf(t, "broker"), func(d string) bool {
+				return strings.HasPrefix(d, fmt.Sprint("again", i))
+			})
+		})
 	}
 	d.end(t, jobs.ErrFinish)
 	kept := slices.ContainsFunc(c.decisionsOf(t, "broker"), func(d string) bool { return strings.HasPrefix(d, "kept") })
@@ -199,18 +189,17 @@ func TestDetectorMQTTBroker(t *testing.T) {
 // TestDetectorMQTTPassword: the right password reads, and a wrong one fails the detector with a
 // cure and without the password.
 func TestDetectorMQTTPassword(t *testing.T) {
-	b := mqtttest.StartClosed(t)
+	b := servertest.StartClosedMQTT(t)
 	c := newCluster(t)
-	for _, password := range []string{mqtttest.Password, "wrong-42"} {
+	for _, password := range []string{servertest.Password, "wrong-42"} {
 		t.Setenv("EXOSWARM_SECRET_MQTT", password)
 		name := "user-" + password[:5]
 		d := c.detect(t, detectorJob(t, name, 9, []source.Series{{
 			Name: "m", URI: "mqtt://" + b.Address + "/plant/+",
-			MQTT: &source.MQTTSpec{User: mqtttest.User, Password: "env:MQTT"},
+			MQTT: &source.MQTTSpec{User: servertest.User, Password: "env:MQTT"},
 		}}, nil))
-		if password == mqtttest.Password {
-			d.waiting(t, "the begin", func() bool { return d.progress.Load() != nil })
-			time.Sleep(300 * time.Millisecond) // it would be refused
+		if password == servertest.Password {
+			c.awaitJournal(t, name) // the broker has accepted the login
 			d.end(t, jobs.ErrFinish)
 			continue
 		}

@@ -18,11 +18,12 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -92,7 +93,7 @@ func (r *running) end(t *testing.T, cause error) {
 	select {
 	case err := <-r.ended:
 		// An attempt that is stopped may be fenced before it learns of that: by another one, or by
-		// an append of its own that was cancelled and stored.
+		// its own append that was cancelled and stored.
 		if finish := errors.Is(cause, jobs.ErrFinish); finish && err != nil || !finish && !errors.Is(err, cause) &&
 			!givenOutAgain(err) {
 			t.Fatalf("the job ends with %v, after %v", err, cause)
@@ -102,8 +103,9 @@ func (r *running) end(t *testing.T, cause error) {
 	}
 }
 
-// givenOutAgain reports whether the queue gives out a job again after an attempt that ends with err.
-// Of two attempts that run at once, one is fenced by the other, or finds the swarm half made by it.
+// givenOutAgain reports whether the queue gives out a job again after an attempt that ends with
+// err. One of two attempts that run at once is fenced, or finds a swarm that the other attempt has
+// half made.
 func givenOutAgain(err error) bool {
 	return errors.Is(err, jobs.ErrFenced) || jobs.Retryable(err)
 }
@@ -164,14 +166,29 @@ func (c *cluster) decisionsOf(t *testing.T, name string) (all []string) {
 // awaitDecisions waits until the table of a detector has n rows.
 func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		got := c.decided(t, name)
-		if got >= n {
-			return
+	testkit.Until(t, fmt.Sprintf("%d decisions of %s", n, name), func() bool { return c.decided(t, name) >= n })
+}
+
+// awaitJournal waits until the journal of the first source of a detector has an entry.
+func (c *cluster) awaitJournal(t *testing.T, name string) {
+	t.Helper()
+	testkit.Until(t, "the journal of "+name, func() bool {
+		record, err := c.conn.Swarms.Swarm(t.Context(), name)
+		if err != nil {
+			return false
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the table of %s has %d rows, want %d", name, got, n)
-		}
+		last, err := c.conn.Swarms.Log(record.Key(), 1, swarms.In).Last(t.Context())
+		return err == nil && last.Seq > 0
+	})
+}
+
+// randomPause waits for a random time of less than most milliseconds. So a stop that follows comes at
+// any moment of an attempt.
+func randomPause(t *testing.T, r *rand.Rand, most int) {
+	t.Helper()
+	select {
+	case <-time.After(time.Duration(r.IntN(most)) * time.Millisecond):
+	case <-t.Context().Done():
 	}
 }
 
@@ -180,23 +197,18 @@ func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
 // gives out the job again.
 func (c *cluster) allDecisions(t *testing.T, now *running, job jobs.Job, name string, n int) *running {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); ; {
+	testkit.Until(t, fmt.Sprintf("%d decisions of %s", n, name), func() bool {
 		select {
 		case err := <-now.ended:
 			if !givenOutAgain(err) {
 				t.Fatalf("an attempt ends with %v", err)
 			}
 			now = c.detect(t, job)
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
-		got := c.decided(t, name)
-		if got >= n {
-			return now
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the table of %s has %d rows, want %d: %+v", name, got, n, now.progress.Load())
-		}
-	}
+		return c.decided(t, name) >= n
+	})
+	return now
 }
 
 // pushLines pushes rows of NDJSON.
@@ -263,6 +275,52 @@ func TestDetectorContinues(t *testing.T) {
 	}
 }
 
+// stopAtRandom waits for a random time, and ends an attempt in one of five calls: by a drain, or while the
+// next attempt runs already. It returns the attempt that runs then.
+func (c *cluster) stopAtRandom(t *testing.T, r *rand.Rand, now *running, job jobs.Job) *running {
+	t.Helper()
+	randomPause(t, r, 20)
+	if r.IntN(5) > 0 {
+		return now
+	}
+	if r.IntN(3) > 0 {
+		now.end(t, jobs.ErrDrain)
+		return c.detect(t, job)
+	}
+	// The server gives the job out again while this attempt still runs. One of the two is fenced.
+	next := c.detect(t, job)
+	randomPause(t, r, 30)
+	now.end(t, jobs.ErrDrain)
+	select {
+	case err := <-next.ended:
+		if !givenOutAgain(err) {
+			t.Fatalf("an attempt ends with %v", err)
+		}
+		return c.detect(t, job)
+	default:
+		return next
+	}
+}
+
+// pushWithStops pushes rows in parts to a detector that is stopped at random moments, and lets it finish
+// when all are decided. It returns the last attempt.
+func (c *cluster) pushWithStops(
+	t *testing.T, r *rand.Rand, job jobs.Job, name string, all []string, part int,
+) (now *running, stops int) {
+	t.Helper()
+	now = c.detect(t, job)
+	for lines := range slices.Chunk(all, part) {
+		c.pushLines(t, name, lines...)
+		if next := c.stopAtRandom(t, r, now, job); next != now {
+			now = next
+			stops++
+		}
+	}
+	now = c.allDecisions(t, now, job, name, len(all))
+	now.end(t, jobs.ErrFinish)
+	return now, stops
+}
+
 // stopDetector is TestDetectorContinues for a detector with some shards. There is one called whole
 // that was not stopped.
 func (c *cluster) stopDetector(t *testing.T, shards int, all []string) {
@@ -270,39 +328,7 @@ func (c *cluster) stopDetector(t *testing.T, shards int, all []string) {
 	name := fmt.Sprint("stopped", shards)
 	r := rand.New(rand.NewPCG(12, uint64(shards)))
 	job := detectorJob(t, name, 40, pushSource(name), inShards(t, shards))
-	now := c.detect(t, job)
-	stops := 0
-	for part := range slices.Chunk(all, 50) {
-		c.pushLines(t, name, part...)
-		time.Sleep(time.Duration(r.IntN(15)) * time.Millisecond)
-		if r.IntN(5) > 0 {
-			continue
-		}
-		stops++
-		if r.IntN(3) > 0 {
-			now.end(t, jobs.ErrDrain)
-			now = c.detect(t, job)
-			continue
-		}
-		// The server gives the job out again while this attempt still runs.
-		next := c.detect(t, job)
-		select {
-		case err := <-now.ended:
-			if !givenOutAgain(err) {
-				t.Fatalf("the attempt that lost ends with %v", err)
-			}
-			now = next
-		case err := <-next.ended:
-			if !givenOutAgain(err) {
-				t.Fatalf("the attempt that lost ends with %v", err)
-			}
-		case <-time.After(10 * time.Millisecond):
-			now.end(t, jobs.ErrDrain)
-			now = next
-		}
-	}
-	now = c.allDecisions(t, now, job, name, len(all))
-	now.end(t, jobs.ErrFinish)
+	now, stops := c.pushWithStops(t, r, job, name, all, 50)
 	got, want := c.decisionsOf(t, name), c.decisionsOf(t, "whole")
 	if shards > 1 { // the order is kept within an entity only
 		slices.Sort(got)
@@ -347,7 +373,7 @@ func (c *cluster) stopDetector(t *testing.T, shards int, all []string) {
 }
 
 // TestDetectorBadRows: late rows, duplicates, rows of the wrong type, without a key, with a key of
-// 10 MB and of too many entities are counted and logged, and the others are decided.
+// 10 MB and of too many entities are counted and logged, and the remaining rows are decided.
 func TestDetectorBadRows(t *testing.T) {
 	c := newCluster(t)
 	d := c.detect(t, detectorJob(t, "bad", 2, []source.Series{{Name: "p", URI: "push:bad"}}, nil))
@@ -362,7 +388,7 @@ func TestDetectorBadRows(t *testing.T) {
 	d.end(t, jobs.ErrFinish)
 	want := cpuagents.DetectorProgress{
 		Rows: 4, Rejected: 7, Decisions: 3, Dropped: cpuagents.Dropped{Late: 1}, Entities: 2,
-		Keyless: cpuagents.Keyless{WithoutKey: 3, BeyondEntities: 1},
+		Keyless: feed.Keyless{WithoutKey: 3, BeyondEntities: 1},
 	}
 	got := *d.result
 	if got.LastDecision.IsZero() || !strings.HasPrefix(got.LastReject, "p: row ") {
@@ -372,7 +398,7 @@ func TestDetectorBadRows(t *testing.T) {
 	if got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
-	// The counts are those of the detector, not of one job.
+	// The counts are about the detector, not about one job.
 	d = c.detect(t, detectorJob(t, "bad", 2, []source.Series{{Name: "p", URI: "push:bad"}}, nil))
 	c.pushLines(t, "bad", row(11, "1", `"b"`), row(12, "1", `"z"`))
 	c.awaitDecisions(t, "bad", 5)
@@ -385,7 +411,7 @@ func TestDetectorBadRows(t *testing.T) {
 // TestDetectorDeadDestination: a detector whose Alertmanager is away decides and pauses as before.
 // When it continues, alerts that were held are sent.
 func TestDetectorDeadDestination(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	c := newCluster(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -431,11 +457,7 @@ func TestDetectorDeadDestination(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 	again := c.detect(t, job)
-	for end := time.Now().Add(time.Minute); alerts.Load() == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the alerts that were held do not come")
-		}
-	}
+	testkit.Until(t, "the alerts that were held", func() bool { return alerts.Load() > 0 })
 	again.end(t, jobs.ErrFinish)
 	if got := len(c.decisionsOf(t, "alerts")); got != len(all) {
 		t.Errorf("the table has %d decisions, want %d", got, len(all))
@@ -524,8 +546,7 @@ func TestDetectorStale(t *testing.T) {
 	b, _ := broker(t)
 	job := detectorJob(t, "stale", 4, []source.Series{{Name: "k", URI: "kafka://" + b.ListenAddrs()[0] + "/t"}}, nil)
 	first := c.detect(t, job)
-	first.waiting(t, "the begin", func() bool { return first.progress.Load() != nil })
-	time.Sleep(300 * time.Millisecond) // it stores where the topic begins
+	c.awaitJournal(t, "stale") // it has stored where the topic begins
 	later := c.detect(t, job)
 	select {
 	case err := <-first.ended:

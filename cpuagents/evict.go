@@ -2,12 +2,9 @@ package cpuagents
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
-	"github.com/exoswarm/exoswarm/cpuagents/roster"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -15,10 +12,10 @@ import (
 )
 
 // runEviction moves the groups of a stream job between entities. All its decisions depend on the
-// rows alone, so another attempt makes the same swaps as the one before. Swaps have numbers among
-// the batches. The goroutine that feeds uses it, except for states, which guards itself.
+// rows alone, so every attempt makes the same swaps. Swaps have numbers among the batches. The
+// goroutine that feeds uses it, except for states, which guards itself.
 type runEviction struct {
-	roster *roster.Roster
+	roster *feed.Roster
 	states *statelog.States  // of entities that have lost their groups
 	bytes  int               // of the state of a group
 	left   map[string]uint64 // by key: the number of the last swap that took a group of the entity
@@ -27,10 +24,10 @@ type runEviction struct {
 	made    int
 }
 
-// newRunEviction returns the eviction of a job whose swarm has so many groups.
+// newRunEviction returns the eviction of a job whose swarm has a number of groups.
 func newRunEviction(spec EvictSpec, groups int) *runEviction {
 	return &runEviction{
-		roster: roster.New(groups, time.Duration(spec.AfterSeconds*float64(time.Second))), bytes: spec.StateBytes,
+		roster: feed.NewRoster(groups, spec.after()), bytes: spec.StateBytes,
 		left: map[string]uint64{},
 	}
 }
@@ -39,7 +36,7 @@ func newRunEviction(spec EvictSpec, groups int) *runEviction {
 // in it, or if the entity loses its group before it.
 func (f *batcher) place(work context.Context, row *rows.Row) (group int, err error) {
 	for {
-		group, ok := f.s.evict.roster.Group(row.Key, row.Time)
+		group, ok := f.evict.roster.Group(row.Key, row.Time)
 		if ok {
 			return group, nil
 		}
@@ -51,18 +48,18 @@ func (f *batcher) place(work context.Context, row *rows.Row) (group int, err err
 
 // move appends the swaps of the entities that lose and get groups with the batch, before it.
 func (f *batcher) move(work context.Context) error {
-	v := f.s.evict
+	v := f.evict
 	changes := feed.Changes(v.roster)
 	for i, c := range changes {
-		changes[i].Group = f.s.record.EntityGroup(c.Group)
+		changes[i].Group = f.logs.groups.Record.EntityGroup(c.Group)
 	}
 	had := func(key string) bool {
 		_, had := v.left[key]
 		return had
 	}
-	fresh, swaps := feed.SplitChanges(changes, v.bytes, had, f.s.record.ShardOf)
+	fresh, swaps := feed.SplitChanges(changes, v.bytes, had, f.logs.groups.Record.ShardOf)
 	for _, c := range fresh {
-		v.assign(c, f.s.shards[f.s.record.ShardOf(c.Group)].After())
+		v.assign(c, f.logs.shards[f.logs.groups.Record.ShardOf(c.Group)].After())
 	}
 	for _, s := range swaps {
 		if err := f.swap(work, s.Shard, s.Changes); err != nil {
@@ -72,14 +69,17 @@ func (f *batcher) move(work context.Context) error {
 	return nil
 }
 
-// swap appends one swap of groups of a shard, unless an earlier attempt has done so. The states that it
-// needs are stored before: the collector stores those of an answer before the answer counts.
-func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) error {
-	v, k := f.s.evict, f.s.shards[shard]
+// swap appends one swap of groups of a shard, unless an earlier attempt has done so. The states
+// that it needs are stored before: the collector stores the states of an answer before the answer
+// counts.
+func (f *batcher) swap(work context.Context, shard int, moved []feed.Change) error {
+	v, k := f.evict, f.logs.shards[shard]
 	number := f.number
 	f.number++
-	f.s.planSwap(number, shard)
-	f.s.reached(number)
+	if p := f.logs.planSwap(shard); p != nil {
+		f.x.putPlan(number, p)
+	}
+	f.x.noteRead(number)
 	need := number - min(number, feed.Unanswered)
 	keys := make([]string, len(moved))
 	for i, c := range moved {
@@ -92,8 +92,8 @@ func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) e
 			v.left[c.Old] = number
 		}
 	}
-	f.s.noteSent(number - 1)
-	if err := f.wait(work, need+feed.Unanswered); err != nil {
+	f.x.noteSent(number - 1)
+	if err := f.x.room(work, need+feed.Unanswered); err != nil {
 		return err
 	}
 	if number <= k.Stored {
@@ -103,13 +103,9 @@ func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) e
 	if err != nil {
 		return fmt.Errorf("read the states for swap %d: %w", number, err)
 	}
-	groups := make([]swarms.SwapGroup, len(moved))
-	for i, c := range moved {
-		groups[i] = swarms.SwapGroup{Group: uint32(c.Group), Tag: c.Old, State: states[i]}
-	}
-	data, err := json.Marshal(swarms.NewSwap(groups))
+	data, _, err := feed.EncodeSwap(moved, states)
 	if err != nil {
-		return fmt.Errorf("encode swap %d: %w", number, err)
+		return err
 	}
 	if err := f.storeKeys(work); err != nil {
 		return fmt.Errorf("store the keys of swap %d: %w", number, err)
@@ -117,18 +113,17 @@ func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) e
 	if err := k.Append(work, swarms.Entry{Kind: swarms.EntrySwap, Ref: number, Data: data}); err != nil {
 		return fmt.Errorf("send swap %d: %w", number, err)
 	}
-	f.s.noteSent(number)
+	f.x.noteSent(number)
 	return nil
 }
 
-// assign notes an assignment for the dictionary.
-func (v *runEviction) assign(c roster.Change, after uint64) {
+func (v *runEviction) assign(c feed.Change, after uint64) {
 	v.pending = append(v.pending, statelog.Assignment{Group: c.Group, Key: c.Key, After: after})
 	v.made++
 }
 
-// store stores the assignments that are not stored. Those of an earlier attempt are the same, with
-// other entries after which they hold.
+// store stores the assignments that are not stored. An earlier attempt has made the same
+// assignments, which hold after other entries.
 func (v *runEviction) store(ctx context.Context, keys *statelog.Keys) error {
 	for len(v.pending) > 0 {
 		if v.made-len(v.pending) < keys.Stored() {
@@ -147,18 +142,6 @@ func (v *runEviction) store(ctx context.Context, keys *statelog.Keys) error {
 	return nil
 }
 
-// planSwap tells the goroutine that collects which of several shards answers a swap.
-func (s *stream) planSwap(number uint64, shard int) {
-	if len(s.shards) == 1 {
-		return
-	}
-	p := &batchPlan{swap: true, places: make([][]int, len(s.shards))}
-	p.places[shard] = []int{0}
-	s.mu.Lock()
-	s.plans[number] = p
-	s.mu.Unlock()
-}
-
 // swapped stores the states in the answer to a swap. With several shards the number of the swap tells
 // which answers are stored, since their logs have no common order.
 func (s *stream) swapped(ctx context.Context, e swarms.Entry, m *merge) error {
@@ -170,12 +153,12 @@ func (s *stream) swapped(ctx context.Context, e swarms.Entry, m *merge) error {
 		return fmt.Errorf("answer %d of swarm %s: %w", e.Seq, s.spec.Name, err)
 	}
 	answer := e.Seq
-	if len(s.shards) > 1 {
+	if m.shards > 1 {
 		if m.plan == nil || !m.plan.swap {
 			return m.wrong("states without a swap")
 		}
 		m.plan = nil
-		answer = s.decided + 1 // only this goroutine changes it
+		answer = s.x.next()
 	}
 	return s.evict.states.Put(ctx, answer, got.States)
 }

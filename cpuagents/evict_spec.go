@@ -8,7 +8,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// maxEvictAfter is the largest time of an EvictSpec.
 const maxEvictAfter = 100 * 365 * 24 * time.Hour
 
 // EvictSpec lets the entities of a detector give their groups to others. An entity that has lost
@@ -22,7 +21,6 @@ type EvictSpec struct {
 	StateBytes int `json:"state_bytes"`
 }
 
-// after returns the time of AfterSeconds.
 func (e *EvictSpec) after() time.Duration {
 	return time.Duration(e.AfterSeconds * float64(time.Second))
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -20,22 +19,13 @@ func evictingRun(t *testing.T, after float64, change func(*cpuagents.StreamSpec)
 	t.Helper()
 	return func(s *cpuagents.StreamSpec) {
 		change(s)
-		parsed, err := swarm.FromJSON(s.Spec)
-		if err != nil {
-			t.Fatalf("swarm.FromJSON: %v", err)
-		}
-		bound, err := parsed.Bind()
-		if err != nil {
-			t.Fatalf("Spec.Bind: %v", err)
-		}
-		agent, group := bound.StateBytes()
-		s.Evict = &cpuagents.EvictSpec{AfterSeconds: after, StateBytes: agent*parsed.AgentsPerGroup + group}
+		s.Evict = evictSpec(t, s.Spec, after)
 	}
 }
 
-// TestRunEvicts: a job whose entities give their groups to one another, and return, writes the bytes
-// of one in which each has a group of its own: also when it is stopped again and again at a swap or a
-// batch.
+// TestRunEvicts: a job whose entities give their groups to one another, and return, writes the
+// bytes of a job in which each has its own group: also when it is stopped again and again at a swap
+// or a batch.
 func TestRunEvicts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -81,7 +71,7 @@ func TestRunEvicts(t *testing.T) {
 		"full-3": {evictingRun(t, 1e6, sharded(t, 3, keyed(7, "site", "id"))), 90, 3},
 		"time-3": {evictingRun(t, 2, sharded(t, 3, keyed(40, "site", "id"))), 20, 3},
 	} {
-		if !testlong.Enabled() && (id == "full" || id == "time-3") {
+		if !testkit.Long() && (id == "full" || id == "time-3") {
 			continue // each kind of eviction and each number of shards has a case
 		}
 		if testing.Short() && id != "full-3" {

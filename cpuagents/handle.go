@@ -25,8 +25,8 @@ type Handlers struct {
 }
 
 // Handle registers fn for a kind. The kind is an id as in jobs.CheckID, and has no other function.
-// An agent takes jobs of its own kinds only, so agents of one pool may serve different kinds. A job
-// of a kind that no agent serves stays queued.
+// An agent takes jobs of its kinds only, so agents of one pool may serve different kinds. A job of
+// a kind that no agent serves stays queued.
 func (h *Handlers) Handle(kind string, fn Func) error {
 	if err := jobs.CheckID("kind of job", kind); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 func TestHandlers(t *testing.T) {
@@ -36,7 +36,7 @@ func TestHandlers(t *testing.T) {
 // TestHandlersWork: jobs of registered kinds come back from a queue with what their functions
 // return.
 func TestHandlersWork(t *testing.T) {
-	q, ctx := natsqtest.Queue(t), fixture.Within(t)
+	q, ctx := jobstest.Connected(t, natsq.Connect), fixture.Within(t)
 	var h Handlers
 	err := errors.Join(
 		h.Handle("double", func(_ context.Context, job jobs.Job) (any, error) {

@@ -94,8 +94,13 @@ func (l *echoLog) put(e swarms.Entry) {
 	}
 }
 
-func (l *echoLog) Append(_ context.Context, _ uint64, entries ...swarms.Entry) error {
-	time.Sleep(l.q.append)
+// Append takes the time of an append of a server.
+func (l *echoLog) Append(ctx context.Context, _ uint64, entries ...swarms.Entry) error {
+	select {
+	case <-time.After(l.q.append):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for _, e := range entries {
 		l.put(e)
 		if !l.in || l.shard > 63 {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -32,7 +33,8 @@ type keyedRow struct {
 	at, value int
 }
 
-// keyedRows returns rows of 30 entities in random order, those of each entity in the order of time.
+// keyedRows returns rows of 30 entities in random order, the rows of each entity in the order of
+// time.
 func keyedRows(n int) (all []keyedRow) {
 	r := rand.New(rand.NewPCG(7, 7))
 	at := map[int]int{}
@@ -137,7 +139,7 @@ func TestKeyedStream(t *testing.T) {
 		return all
 	}
 	got := decisions("keyed")
-	for i, r := range all { // the order is that of the rows
+	for i, r := range all { // the order of the rows
 		if !strings.Contains(got[i], fmt.Sprintf(`"series":"%s, %s","timestamp":"%d"`, r.site, r.id, r.at)) {
 			t.Fatalf("decision %d is %s, of row %+v", i, got[i], r)
 		}
@@ -246,7 +248,7 @@ func TestKeyedRejects(t *testing.T) {
 	src := []source.Series{{Name: "r", URI: "file:dir/r.csv"}}
 	r := c.handle(t, c.job(t, "rejects", src, keyed(2, "id")))
 	if r.Entities != 2 || r.Observations != 4 || r.Decisions != 4 || r.Rejected != 5 ||
-		r.Keyless != (cpuagents.Keyless{WithoutKey: 2, BeyondEntities: 2}) {
+		r.Keyless != (feed.Keyless{WithoutKey: 2, BeyondEntities: 2}) {
 		t.Errorf("the result is %+v", r)
 	}
 	for i, want := range []string{
@@ -287,7 +289,7 @@ func TestKeyedPolls(t *testing.T) {
 	polls := 0
 	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		polls++
-		for i := range 10 * polls { // all rows so far, those of b 15 seconds later
+		for i := range 10 * polls { // all rows so far, the rows of b 15 seconds later
 			fmt.Fprintf(w, `{"timestamp":%d,"value":1,"id":"a"}`+"\n", i)
 			if i >= 15 {
 				fmt.Fprintf(w, `{"timestamp":%d,"value":1,"id":"b"}`+"\n", i-15)

@@ -3,13 +3,11 @@ package cpuagents
 import (
 	"testing"
 
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud"  // s3:// and gs://
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/sqlite" // sqlite:
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 8)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, 8)
 }

@@ -6,8 +6,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/base/memory"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -28,8 +27,8 @@ const (
 
 // manifest reads the series of a job entry by entry. Their memory stays in h, which lasts as long
 // as the job. A mistake in the list is an error of class jobs.CodeInvalid that names the series by
-// its number, from 1. The order of the series is that of the list. The caller releases h.
-func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]source.Series, error) {
+// its number, from 1. The series have the order of the list. The caller releases h.
+func (s *Streamer) manifest(ctx context.Context, uri string, h *access.Hold) ([]source.Series, error) {
 	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
 		return nil, err
@@ -64,11 +63,11 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 		if len(one.Name) > maxSeriesName {
 			return nil, bad(
 				"series %d has a name of %s, beginning with %s: use at most %s", len(series)+1,
-				memory.Text(int64(len(one.Name))), fault.Quote(one.Name), memory.Text(maxSeriesName),
+				memory.Text(int64(len(one.Name))), access.Quote(one.Name), memory.Text(maxSeriesName),
 			)
 		}
 		if _, err := one.CSV.Validate(); err != nil {
-			return nil, bad("series %d, %s: %v", len(series)+1, fault.Quote(one.Name), err)
+			return nil, bad("series %d, %s: %v", len(series)+1, access.Quote(one.Name), err)
 		}
 		series = append(series, one)
 	}
@@ -81,7 +80,6 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 	return series, nil
 }
 
-// errLongEntry means that an entry takes more than maxSeriesBytes.
 var errLongEntry = errors.New("the entry is too long")
 
 // entryReader reads a JSON list, and fails at an entry of more than maxSeriesBytes, since the

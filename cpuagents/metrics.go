@@ -100,8 +100,8 @@ func (m *Metrics) begin() (ended func()) {
 	return m.running.Dec
 }
 
-// add counts what a job has done between two states of its progress, the earlier of which was added
-// before. Both are of the same attempt.
+// add counts what a job has done between two states of its progress, and the earlier state was
+// added before. Both are of the same attempt.
 func (m *Metrics) add(before, now StreamProgress) {
 	if m == nil {
 		return
@@ -113,7 +113,6 @@ func (m *Metrics) add(before, now StreamProgress) {
 	m.dropped.WithLabelValues("duplicate").Add(float64(now.Duplicates - before.Duplicates))
 }
 
-// moved counts the entities of a swap.
 func (m *Metrics) moved(evicted, returned uint64) {
 	if m != nil {
 		m.evicted.Add(float64(evicted))
@@ -121,7 +120,7 @@ func (m *Metrics) moved(evicted, returned uint64) {
 	}
 }
 
-// decided observes the time from the reading of a row to its decision. Callers pass that of the
+// decided observes the time from the reading of a row to its decision. Callers pass the time of the
 // first row of a batch, which has waited longest.
 func (m *Metrics) decided(took time.Duration) {
 	if m != nil {
@@ -130,7 +129,7 @@ func (m *Metrics) decided(took time.Duration) {
 }
 
 // detected observes the time from the arrival of a row of a detector to its decision. Callers pass
-// that of every row, because rows of a batch may have arrived at different times.
+// the time of every row, because rows of a batch may have arrived at different times.
 func (m *Metrics) detected(took time.Duration) {
 	if m != nil {
 		m.detection.Observe(max(0, took.Seconds()))

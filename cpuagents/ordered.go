@@ -2,16 +2,15 @@ package cpuagents
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"os"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -21,18 +20,22 @@ import (
 // without a spool; that is the order of the rows of each entity. Without an output it only counts.
 // One goroutine uses it: it calls take for each batch, then finish, and close in any case.
 type orderedOutput struct {
-	s      *stream
-	out    io.Writer // nil: there is no output
-	enc    encode.Encoder
-	pack   string
-	packer io.WriteCloser   // of decisions in the order in which they come; nil for a spool
-	pipe   *encode.Pipeline // encodes and writes them
-	spool  *os.File
-	w      *bufio.Writer
-	at     int64      // bytes spooled
-	pieces [][]extent // by series
-	line   []byte
-	hist   *hdrhistogram.Histogram // microseconds
+	counts    *counts
+	explainer *explain.Explainer // nil for none
+	incidents []explain.Incident // that have ended
+	latency   latencies          // from the reading of a row to its decision here
+
+	candidates int
+	out        io.Writer // nil: there is no output
+	enc        rows.Encoder
+	pack       string
+	packer     io.WriteCloser // of decisions in the order in which they come; nil for a spool
+	pipe       *rows.Pipeline // encodes and writes them
+	spool      *os.File
+	w          *bufio.Writer
+	at         int64      // bytes spooled
+	pieces     [][]extent // by series
+	line       []byte
 }
 
 // extent is a run of decisions of one series in the spool, in bytes.
@@ -42,22 +45,20 @@ type extent struct{ off, n int64 }
 // caller's: it is complete after finish, and the caller makes it visible or throws it away.
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	k := &orderedOutput{
-		s:    s,
-		out:  out,
-		hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		counts: s.counts, explainer: s.explainer, latency: newLatencies(), candidates: len(s.spec.Candidates), out: out,
 	}
 	if out == nil {
 		return k, nil
 	}
 	var err error
-	if k.enc, k.pack, err = encode.New(s.spec.OutputFormat, s.layout()); err != nil {
+	if k.enc, k.pack, err = rows.NewEncoder(s.spec.OutputFormat, s.layout()); err != nil {
 		return nil, err
 	}
 	if s.entities != nil {
 		return k, k.direct()
 	}
 	k.pieces = make([][]extent, len(s.series))
-	if k.spool, err = s.Files.Spool(); err != nil {
+	if k.spool, err = s.agent.Files.Spool(); err != nil {
 		return nil, err
 	}
 	k.w = bufio.NewWriterSize(k.spool, 1<<20)
@@ -75,7 +76,7 @@ func (k *orderedOutput) take(d *batch.Decisions) error {
 	switch {
 	case k.pipe != nil:
 		if err := k.pipe.Add(d); err != nil {
-			return fault.IO("write", "the output", err)
+			return access.IOError("write", "the output", err)
 		}
 	case k.spool != nil:
 		for i := range d.Group {
@@ -87,43 +88,20 @@ func (k *orderedOutput) take(d *batch.Decisions) error {
 	return nil
 }
 
-// count checks and counts a batch, and explains it. Nothing is encoded under the lock.
 func (k *orderedOutput) count(d *batch.Decisions) error {
 	now := time.Now().UnixNano()
-	candidates := len(k.s.spec.Candidates)
-	if d.Candidates != candidates {
-		return jobs.Errorf(
-			jobs.CodeInvalid, "decisions between %d candidates, the spec names %d", d.Candidates, candidates,
-		)
+	if err := k.counts.check(d, k.candidates); err != nil {
+		return err
 	}
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	for i, g := range d.Group {
-		if int(g) >= len(k.s.summary) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
-			return jobs.Errorf(
-				jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i],
-			)
-		}
+	if k.explainer != nil {
+		k.incidents = append(k.incidents, k.explainer.Explain(d)...)
 	}
-	if k.s.explainer != nil {
-		k.s.incidents = append(k.s.incidents, k.s.explainer.Explain(d)...)
-	}
-	for i, g := range d.Group {
-		sum := &k.s.summary[g]
-		if !sum.count(d, i) {
-			sum.Decisions++
-			k.s.state.Decisions++
-		} else {
-			k.s.state.count(d, i)
-		}
-		if int(d.Decision[i]) == candidates-1 {
-			sum.Anomalies++
-		}
-		// A value beyond the histogram's hour counts as an hour.
-		_ = k.hist.RecordValue(min(max((now-d.Read[i])/1000, 1), k.hist.HighestTrackableValue()))
+	k.counts.addDecisions(d)
+	for _, read := range d.Read {
+		k.latency.record(time.Duration(now - read))
 	}
 	if len(d.Read) > 0 {
-		k.s.Metrics.decided(time.Duration(now - d.Read[0]))
+		k.counts.metrics.decided(time.Duration(now - d.Read[0]))
 	}
 	return nil
 }
@@ -135,17 +113,16 @@ const encodeWorkers = 2
 // direct begins an output that has the decisions in the order in which they come.
 func (k *orderedOutput) direct() (err error) {
 	k.w = bufio.NewWriterSize(k.out, 1<<20)
-	if k.packer, err = encode.NewPacker(k.w, k.pack); err != nil {
+	if k.packer, err = rows.NewPacker(k.w, k.pack); err != nil {
 		return err
 	}
 	if err := k.enc.Begin(k.packer); err != nil {
-		return fault.IO("write", "the output", err)
+		return access.IOError("write", "the output", err)
 	}
-	k.pipe = encode.NewPipeline(k.enc, encodeWorkers)
+	k.pipe = rows.NewPipeline(k.enc, encodeWorkers)
 	return nil
 }
 
-// end completes such an output.
 func (k *orderedOutput) end() (err error) {
 	if k.pipe != nil {
 		err = k.pipe.Close()
@@ -153,14 +130,16 @@ func (k *orderedOutput) end() (err error) {
 	if err == nil {
 		err = k.enc.End()
 	}
-	if cerr := k.packer.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = k.w.Flush()
+	return packed(k.packer, k.w, err)
+}
+
+// packed ends the packing and the buffer of an output, whose encoding has ended with an error or nil.
+func packed(p io.Closer, w *bufio.Writer, err error) error {
+	if err = cmp.Or(err, p.Close()); err == nil {
+		err = w.Flush()
 	}
 	if err != nil {
-		return fault.IO("write", "the output", err)
+		return access.IOError("write", "the output", err)
 	}
 	return nil
 }
@@ -196,21 +175,11 @@ func (k *orderedOutput) finish() error {
 		return files.ScratchError("write", "the spool of decisions", err)
 	}
 	w := bufio.NewWriterSize(k.out, 1<<20)
-	p, err := encode.NewPacker(w, k.pack)
+	p, err := rows.NewPacker(w, k.pack)
 	if err != nil {
 		return err
 	}
-	err = k.encode(p)
-	if cerr := p.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = w.Flush()
-	}
-	if err != nil {
-		return fault.IO("write", "the output", err)
-	}
-	return nil
+	return packed(p, w, k.encode(p))
 }
 
 // encode writes the document: the runs of each series in the order in which they were spooled.
@@ -226,12 +195,6 @@ func (k *orderedOutput) encode(w io.Writer) error {
 		}
 	}
 	return k.enc.End()
-}
-
-// latency returns a percentile of the latencies in milliseconds. It is the time from the reading of
-// a row to its decision here, with three digits.
-func (k *orderedOutput) latency(percent float64) float64 {
-	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }
 
 // close releases the spool, and ends the goroutines. It does not close the output.

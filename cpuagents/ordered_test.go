@@ -14,10 +14,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -53,10 +52,8 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	if err != nil {
 		t.Fatalf("files.New: %v, want no error", err)
 	}
-	s := &stream{
-		Streamer: &Streamer{Options: Options{Files: files}},
-		series:   []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3),
-	}
+	s := newStream(&Streamer{Options: Options{Files: files}}, "ordered", nil)
+	s.series, s.counts.summary = []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, make([]SeriesSummary, 3)
 	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"},
 		format
 	k, err := newOrderedOutput(s, out)
@@ -102,14 +99,14 @@ func TestOrdered(t *testing.T) {
 		{Decisions: 4, Anomalies: 2},
 		{Decisions: 1, Anomalies: 1},
 		{Decisions: 3},
-	}; !reflect.DeepEqual(s.summary, want) || s.state.Decisions != 8 {
-		t.Errorf("%+v, %d decisions", s.summary, s.state.Decisions)
+	}; !reflect.DeepEqual(s.counts.summary, want) || s.counts.state.Decisions != 8 {
+		t.Errorf("%+v, %d decisions", s.counts.summary, s.counts.state.Decisions)
 	}
 	// What stands behind one another in the spool is one piece.
 	if n := []int{len(k.pieces[0]), len(k.pieces[1]), len(k.pieces[2])}; !reflect.DeepEqual(n, []int{2, 1, 2}) {
 		t.Errorf("pieces %v", n)
 	}
-	if p50 := k.latency(50); p50 < 900 || p50 > 60_000 {
+	if p50 := k.latency.percentile(50); p50 < 900 || p50 > 60_000 {
 		t.Errorf("a latency of %v ms", p50)
 	}
 }
@@ -156,8 +153,8 @@ func TestOrderedLatency(t *testing.T) {
 		if _, err := write(k, encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
 			t.Fatalf("k.write: %v, want no error", err)
 		}
-		if got := k.latency(100); got < want[0] || got > want[1] || k.hist.TotalCount() != 1 {
-			t.Errorf("read %v ago: %v ms, %d values", ago, got, k.hist.TotalCount())
+		if got := k.latency.percentile(100); got < want[0] || got > want[1] || k.latency.TotalCount() != 1 {
+			t.Errorf("read %v ago: %v ms, %d values", ago, got, k.latency.TotalCount())
 		}
 	}
 }
@@ -172,16 +169,16 @@ func TestOrderedWithoutOutput(t *testing.T) {
 	if _, err := write(k, encodeDecisions(t, d)); err != nil {
 		t.Fatalf("k.write: %v, want no error", err)
 	}
-	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 ||
-		s.state.Late != 1 {
-		t.Errorf("summaries %+v, state %+v, want one late decision and two in time", s.summary, s.state)
+	sum, state := s.counts.summary, s.counts.state
+	if sum[0].Decisions != 1 || sum[0].Late != 1 || sum[1].Decisions != 1 || state.Decisions != 2 || state.Late != 1 {
+		t.Errorf("summaries %+v, state %+v, want one late decision and two in time", sum, state)
 	}
 	if err := k.finish(); err != nil || k.spool != nil {
 		t.Errorf("finish: %v with a spool %v, want no error and no spool", err, k.spool)
 	}
 }
 
-// failingWriter takes so many bytes.
+// failingWriter takes a number of bytes.
 type failingWriter struct {
 	left int
 	err  error
@@ -222,7 +219,7 @@ func TestOrderedFails(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: rows.Open: %v, want no error", format, err)
 				}
-				if rows, rejects, err := rowstest.All(t, r); err != nil || len(rows) != 9 || len(rejects) != 0 {
+				if rows, rejects, err := inputtest.All(t, r); err != nil || len(rows) != 9 || len(rejects) != 0 {
 					t.Errorf("%s: %d rows, %v, %v", format, len(rows), rejects, err)
 				}
 			}
@@ -251,7 +248,7 @@ func TestOrderedFails(t *testing.T) {
 	if err := k.finish(); err == nil {
 		t.Error("a spool that is closed was read")
 	}
-	bad := &stream{Streamer: &Streamer{Options: Options{Files: filestest.Scratch(t)}}}
+	bad := newStream(&Streamer{Options: Options{Files: inputtest.Scratch(t)}}, "bad", nil)
 	bad.spec.OutputFormat = "xls"
 	if _, err := newOrderedOutput(bad, io.Discard); err == nil {
 		t.Error("xls is a format")

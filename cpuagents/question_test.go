@@ -107,8 +107,8 @@ func TestAskedStream(t *testing.T) {
 }
 
 // TestStreamFenced: an attempt at a stream ends when another one has written its log, also behind a
-// question, and leaves the other all that the job has on the queue, also when it is the last
-// attempt that there is.
+// question, and leaves the other attempt all that the job has on the queue, also when it is the
+// last attempt that there is.
 func TestStreamFenced(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

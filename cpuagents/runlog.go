@@ -11,9 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// shardLog is the two logs of a shard of the swarm of a run. It appends batches, and recognises entries
-// of earlier attempts, and questions of other clients between them. The goroutine that feeds uses
-// it, except for In and Out. One goroutine at a time calls its methods.
+// shardLog has the two logs of a shard of a run. It appends batches, and recognises entries of
+// earlier attempts, and questions of other clients between them. The goroutine that feeds uses it,
+// except for In and Out. One goroutine at a time calls its methods.
 type shardLog struct {
 	In, Out swarms.Log // of entries and of answers
 

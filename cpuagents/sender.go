@@ -9,7 +9,7 @@ import (
 )
 
 // sendAhead is the number of batches that are full and not appended yet. Two let the reading, the
-// keys of the next batch and the append of the last one go on at the same time.
+// keys of the next batch and the append of the last one overlap.
 const sendAhead = 2
 
 // sender appends the batches of a job behind the goroutine that reads. One goroutine stores the keys
@@ -26,7 +26,6 @@ type sender struct {
 	ended  bool
 }
 
-// outgoing is a full batch.
 type outgoing struct {
 	number  uint64
 	batch   *feed.Batch
@@ -88,7 +87,7 @@ func (s *sender) add(o outgoing) (*feed.Batch, error) {
 	case next := <-s.free:
 		return next, nil
 	default:
-		return s.f.s.newBatch(), nil
+		return s.f.newBatch(), nil
 	}
 }
 
@@ -114,18 +113,18 @@ func (s *sender) end(err error) error {
 func (f *batcher) send(work context.Context, o outgoing) error {
 	if o.missing || o.plan != nil { // the plans of batches in all logs are bounded too
 		if o.plan != nil {
-			f.s.noteSent(o.number - 1)
+			f.x.noteSent(o.number - 1)
 		}
-		if err := f.wait(work, o.number); err != nil {
+		if err := f.x.room(work, o.number); err != nil {
 			return err
 		}
 	}
 	if !o.missing {
 		return nil
 	}
-	if err := f.s.send(work, o.number, o.batch, o.plan); err != nil {
+	if err := f.logs.send(work, o.number, o.batch, o.plan); err != nil {
 		return err
 	}
-	f.s.noteSent(o.number)
+	f.x.noteSent(o.number)
 	return nil
 }

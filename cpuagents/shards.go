@@ -26,85 +26,51 @@ type batchPlan struct {
 	swap   bool     // it is a swap, of the only shard with a place
 }
 
-// shardingOf is the part of the specification of a swarm that a job with several shards needs.
-type shardingOf struct {
-	Shards         int `json:"shards"`
-	AgentsPerGroup int `json:"agents_per_group"`
+// runLogs are the logs of the shards of a run, and the split of its batches between them.
+type runLogs struct {
+	groups feed.Groups // series or entities in outputs
+	shards []*shardLog
+	evicts bool // entities lose their groups
 }
 
-// sharding reads the shards from the specification of the swarm.
-func (s *stream) sharding() (of shardingOf, err error) {
-	if len(s.spec.Spec) > 0 {
-		if err := json.Unmarshal(s.spec.Spec, &of); err != nil {
-			return of, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: spec: %v", s.id, err)
-		}
-	}
-	return of, nil
-}
-
-// shardCount returns the shards of a new swarm with some groups as its record has them. what names the
-// job in the error.
-func (s *stream) shardCount(what string, groups int) (int, error) {
-	of, err := s.sharding()
-	if err != nil || of.Shards <= 1 {
-		return 0, err
-	}
-	if of.Shards > min(groups, swarms.MaxShards) {
-		return 0, jobs.Errorf(
-			jobs.CodeInvalid, "%s: shards: %d, and its swarm has %d groups, one for each series or entity: use at "+
-				"most as many shards, and no more than %d", what, of.Shards, groups, swarms.MaxShards,
-		)
-	}
-	return of.Shards, nil
-}
-
-// openShards makes the logs of the shards, without a request.
-func (s *stream) openShards() {
-	s.plans = map[uint64]*batchPlan{}
+func (s *stream) openShards() *runLogs {
+	l := &runLogs{groups: feed.Groups{Record: s.record, Keyed: s.entities != nil}, evicts: s.evict != nil}
 	for k := range s.record.ShardCount() {
-		s.shards = append(s.shards, &shardLog{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
+		l.shards = append(l.shards, &shardLog{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
 	}
-	s.in, s.out = s.shards[0].In, s.shards[0].Out
+	return l
 }
 
-// journalShard returns the number of the log with the journal of source i.
-func (s *stream) journalShard(i int) int {
-	if s.record.ShardCount() > 1 {
-		return journalsOfShards + i
-	}
-	return 1 + i
-}
-
-// numbers returns the numbers of the groups, which are series or entities in outputs.
-func (s *stream) numbers() feed.Groups {
-	return feed.Groups{Record: s.record, Keyed: s.entities != nil}
-}
-
-// plan returns how the rows of a batch are split, and gives the plan to the goroutine that collects.
-// placed has the groups of the rows in the swarm if entities lose their groups. It returns nil for a
-// batch whose groups are those of the swarm, which has one shard.
-func (s *stream) plan(number uint64, o *feed.Batch, placed []uint32) *batchPlan {
-	if len(s.shards) == 1 && s.evict == nil {
+// plan returns how the rows of a batch are split. placed has the groups of the rows in the swarm if
+// entities lose their groups. The plan is nil if the batch has the groups of the swarm, which has one
+// shard.
+func (l *runLogs) plan(o *feed.Batch, placed []uint32) *batchPlan {
+	if len(l.shards) == 1 && !l.evicts {
 		return nil
 	}
-	p := &batchPlan{
-		groups: slices.Clone(o.Group), placed: slices.Clone(placed),
-	}
-	if s.evict == nil {
+	p := &batchPlan{groups: slices.Clone(o.Group), placed: slices.Clone(placed)}
+	if !l.evicts {
 		for _, g := range p.groups {
-			p.placed = append(p.placed, uint32(s.numbers().Group(int(g))))
+			p.placed = append(p.placed, uint32(l.groups.Group(int(g))))
 		}
 	}
-	p.places = feed.Places(s.record, p.placed)
-	s.mu.Lock()
-	s.plans[number] = p
-	s.mu.Unlock()
+	p.places = feed.Places(l.groups.Record, p.placed)
+	return p
+}
+
+// planSwap returns the plan of a swap of one of several shards; nil for the only shard.
+func (l *runLogs) planSwap(shard int) *batchPlan {
+	if len(l.shards) == 1 {
+		return nil
+	}
+	p := &batchPlan{swap: true, places: make([][]int, len(l.shards))}
+	p.places[shard] = []int{0}
 	return p
 }
 
 // missing reports whether a batch, or the part of a shard, is not in its log.
-func (s *stream) missing(number uint64, p *batchPlan) bool {
-	for i, k := range s.shards {
+func (l *runLogs) missing(number uint64, p *batchPlan) bool {
+	for i, k := range l.shards {
 		if number > k.Stored && (p == nil || len(p.places[i]) > 0) {
 			return true
 		}
@@ -115,13 +81,13 @@ func (s *stream) missing(number uint64, p *batchPlan) bool {
 // send appends a batch to the logs that do not have their part of it, concurrently. A log that an
 // earlier attempt has written further than another one gets nothing twice: the rows of a part depend
 // on the input alone, and its entry has the number of the batch.
-func (s *stream) send(work context.Context, number uint64, o *feed.Batch, p *batchPlan) error {
+func (l *runLogs) send(work context.Context, number uint64, o *feed.Batch, p *batchPlan) error {
 	if p == nil {
-		return s.shards[0].Send(work, number, &o.Observations)
+		return l.shards[0].Send(work, number, &o.Observations)
 	}
 	var all sync.WaitGroup
-	errs := make([]error, len(s.shards))
-	for i, k := range s.shards {
+	errs := make([]error, len(l.shards))
+	for i, k := range l.shards {
 		if number <= k.Stored || len(p.places[i]) == 0 {
 			continue
 		}
@@ -136,74 +102,60 @@ func (s *stream) send(work context.Context, number uint64, o *feed.Batch, p *bat
 	return errors.Join(errs...)
 }
 
-// noteSent notes that all batches up to a number are in the logs.
-func (s *stream) noteSent(number uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent = max(s.sent, number)
-}
-
-// countRows counts the rows of a batch for the ends of the logs.
-func (s *stream) countRows(o *feed.Batch, p *batchPlan) {
+func (l *runLogs) countRows(o *feed.Batch, p *batchPlan) {
 	if p == nil {
-		s.shards[0].Rows += uint64(o.Len())
+		l.shards[0].Rows += uint64(o.Len())
 		return
 	}
-	for i, k := range s.shards {
+	for i, k := range l.shards {
 		k.Rows += uint64(len(p.places[i]))
 	}
 }
 
-// inputEnded tells the goroutine that collects how many batches there are.
-func (s *stream) inputEnded(batches uint64) {
-	s.mu.Lock()
-	s.over, s.total = true, batches
-	s.mu.Unlock()
-	s.signalAhead()
-}
-
-// merge puts the decisions of the shards together, batch after batch, in the order of the input. The
-// bytes of outputs are those of one shard, and sinks see the same batches. The goroutine that
+// merge puts the decisions of the shards together, batch after batch, in the order of the input.
+// The bytes of outputs are as with one shard, and sinks see the same batches. The goroutine that
 // collects uses it.
 type merge struct {
-	s      *stream
+	name   string // of the swarm
+	shards int
+	evicts bool // entities lose their groups
+	x      *exchange
 	agents int // of a group
 	shard  int // that the next entry comes from
 	plan   *batchPlan
-	parts  []*batch.Decisions // by shard: those of the batch of plan so far
+	parts  []*batch.Decisions // by shard: the answers to the batch of plan so far
 	ends   int                // shards whose end was read
 	end    swarms.EndOfInput  // of all these shards
 }
 
-// newMerge returns a merge that begins with the first batch.
 func newMerge(s *stream) (*merge, error) {
 	of, err := s.sharding()
 	if err != nil {
 		return nil, err
 	}
-	return &merge{s: s, agents: of.AgentsPerGroup, parts: make([]*batch.Decisions, len(s.shards))}, nil
+	n := len(s.logs.shards)
+	return &merge{
+		name: s.spec.Name, shards: n, evicts: s.evict != nil, x: s.x, agents: of.AgentsPerGroup,
+		parts: make([]*batch.Decisions, n),
+	}, nil
 }
 
 // next returns the channel of the shard whose answer comes next. While that depends on rows that are
 // not read yet, it returns a nil channel, and wake as a signal to call next again.
 func (m *merge) next(answers []chan swarms.Entry) (next <-chan swarms.Entry, wake <-chan struct{}) {
-	s := m.s
-	if len(s.shards) == 1 {
+	if m.shards == 1 {
 		return answers[0], nil
 	}
 	if m.plan == nil {
-		s.mu.Lock()
-		number := s.decided + 1
-		over := s.over && s.decided == s.total
-		s.mu.Unlock()
-		m.take(number)
+		over := m.x.allDecided()
+		m.plan = m.x.takePlan()
 		switch {
 		case m.plan != nil:
 		case over:
 			m.shard = m.ends
 			return answers[m.shard], nil
 		default:
-			return nil, s.ahead
+			return nil, m.x.ahead
 		}
 	}
 	for k, places := range m.plan.places {
@@ -215,23 +167,14 @@ func (m *merge) next(answers []chan swarms.Entry) (next <-chan swarms.Entry, wak
 	return answers[m.shard], nil
 }
 
-// take takes the plan of a batch, if its rows were read.
-func (m *merge) take(number uint64) {
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	m.plan = m.s.plans[number]
-	delete(m.s.plans, number)
-}
-
-// decided takes the decisions of a shard. It returns those of the whole batch when all shards have
-// answered, and nil before. Groups and leaders are numbered as in the output.
+// decided takes the decisions of a shard. It returns the decisions of the whole batch when all
+// shards have answered, and nil before. Groups and leaders are numbered as in the output.
 func (m *merge) decided(part *batch.Decisions) (*batch.Decisions, error) {
-	s := m.s
-	if len(s.shards) == 1 {
-		if s.evict == nil {
+	if m.shards == 1 {
+		if !m.evicts {
 			return part, nil
 		}
-		m.take(s.decided + 1) // only this goroutine changes it
+		m.plan = m.x.takePlan()
 	}
 	if m.plan == nil {
 		return nil, m.wrong("decisions after the last batch")
@@ -267,16 +210,16 @@ func (m *merge) ended(e swarms.Entry) (all bool, err error) {
 	}
 	var end swarms.EndOfInput
 	if err := json.Unmarshal(e.Data, &end); err != nil {
-		return false, fmt.Errorf("end of swarm %s: %w", m.s.spec.Name, err)
+		return false, fmt.Errorf("end of swarm %s: %w", m.name, err)
 	}
 	m.end.Rows += end.Rows
 	m.end.Interrupted = m.end.Interrupted || end.Interrupted
 	m.ends++
-	return m.ends == len(m.s.shards), nil
+	return m.ends == m.shards, nil
 }
 
 // wrong returns the error for an answer of a shard that does not fit the batch.
 func (m *merge) wrong(what string) error {
 	return jobs.Errorf(jobs.CodeInternal, "swarm %s, shard %d, batch %d: %s: the logs were changed by another program",
-		m.s.spec.Name, m.shard, m.s.decided+1, what)
+		m.name, m.shard, m.x.next(), what)
 }

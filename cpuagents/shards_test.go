@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -229,7 +229,7 @@ func TestDetectorParts(t *testing.T) {
 	}
 	t.Parallel()
 	c := newCluster(t)
-	all := detectorRows(testlong.Of(800, 400))
+	all := detectorRows(testkit.Of(800, 400))
 	two := func(name string) []source.Series {
 		return append(pushSource(name+"-a"), source.Series{
 			Name: "q", URI: "push:" + name + "-b", Push: &source.PushSpec{BatchSeconds: 0.005},
@@ -291,16 +291,16 @@ func TestDetectorParts(t *testing.T) {
 			n := min(len(left), 60)
 			push(one.name, left[:n])
 			left = left[n:]
-			var idle sync.WaitGroup
-			idle.Go(func() { // the attempt may have fewer rows than its appends
-				for ctx.Err() == nil && c.decided(t, one.name) < len(all)-len(left) {
-					time.Sleep(20 * time.Millisecond)
-				}
-				stop(jobs.ErrDrain)
-			})
-			_, err := broken.HandleDetector(ctx, job, func(any) {})
-			stop(nil)
-			idle.Wait()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := broken.HandleDetector(ctx, job, func(any) {})
+				stop(nil)
+				ended <- err
+			}()
+			testkit.Until(t, "the attempt to end, or to decide all of its rows, which may be fewer than its appends",
+				func() bool { return ctx.Err() != nil || c.decided(t, one.name) >= len(all)-len(left) })
+			stop(jobs.ErrDrain)
+			err := <-ended
 			if !errors.Is(err, jobs.ErrDrain) && !givenOutAgain(err) {
 				t.Fatalf("%s: attempt %d: %v", one.name, attempts, err)
 			}

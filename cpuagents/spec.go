@@ -1,15 +1,18 @@
 package cpuagents
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // KindStream is the kind of job that feeds sources through a swarm: each row of a series becomes an
@@ -18,7 +21,7 @@ const KindStream = "stream"
 
 // StreamSpec is the specification of a job of kind KindStream.
 type StreamSpec struct {
-	// Name and Spec are those of the swarm; its id is that of the job.
+	// Name and Spec belong to the swarm, whose id is the id of the job.
 	Name string          `json:"name"`
 	Spec json.RawMessage `json:"spec"`
 	// Candidates name the decisions, the most unusual last.
@@ -27,7 +30,7 @@ type StreamSpec struct {
 	// Explain adds an explanation to each decision: expected values, and the cause of a surprise.
 	Explain bool `json:"explain,omitempty"`
 	// Fleet limits the incidents of all series that are shown; nil for no limit.
-	Fleet *fleet.Options `json:"fleet,omitempty"`
+	Fleet *explain.FleetLimits `json:"fleet,omitempty"`
 	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have
 	// the column dropped, with the reason.
 	Drops bool `json:"drops,omitempty"`
@@ -62,10 +65,39 @@ type StreamSpec struct {
 	Strict bool `json:"strict,omitempty"`
 }
 
-// layout returns the columns of the decisions of the job, whose series are given. Those of a job
+// complete sets the defaults, and returns an error that says what is wrong with the specification.
+func (s *StreamSpec) complete(job string) error {
+	bad := func(format string, args ...any) error {
+		return jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: %s", job, fmt.Sprintf(format, args...))
+	}
+	s.BatchRows = cmp.Or(s.BatchRows, batch.MaxRows)
+	if s.BatchRows < 1 || s.BatchRows > batch.MaxRows || len(s.Candidates) == 0 || len(s.Columns.Features) == 0 {
+		return bad("batch_rows must be 1 to %d, candidates and columns.features must not be empty", batch.MaxRows)
+	}
+	if _, err := s.Columns.CSV.Validate(); err != nil {
+		return bad("columns.%v", err)
+	}
+	if err := s.Columns.CheckKey(swarms.MaxGroups); err != nil {
+		return bad("columns: %v", err)
+	}
+	if s.Evict != nil {
+		if err := s.Evict.check(s.Columns); err != nil {
+			return bad("evict: %v", err)
+		}
+	}
+	if s.OutputFormat == "" {
+		s.OutputFormat, _ = rows.FormatOf(s.Output, "ndjson")
+	}
+	if err := s.OutputFormat.Check(); err != nil {
+		return fmt.Errorf("job %s: output: %w", job, err)
+	}
+	return nil
+}
+
+// layout returns the columns of the decisions of the job, whose series are given. Entities of a job
 // with a key have no names yet: the caller sets Entities.
-func (s *StreamSpec) layout(series []source.Series) encode.Layout {
-	l := encode.Layout{
+func (s *StreamSpec) layout(series []source.Series) rows.Layout {
+	l := rows.Layout{
 		Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops, Keys: s.Columns.Key,
 		Explain: s.Explain,
 	}
@@ -78,8 +110,8 @@ func (s *StreamSpec) layout(series []source.Series) encode.Layout {
 	return l
 }
 
-// FeatureColumns returns the names that the features of a stream job have in its output. The order
-// is that of Columns.Features.
+// FeatureColumns returns the names that the features of a stream job have in its output. They are
+// in the order of Columns.Features.
 func (s *StreamSpec) FeatureColumns() []string { return s.layout(nil).FeatureColumns() }
 
 // KeyColumns returns the names that the columns of the key have in the output of a stream job;
@@ -107,21 +139,6 @@ type SeriesSummary struct {
 type Dropped struct {
 	Late       uint64 `json:"dropped_late,omitempty"`
 	Duplicates uint64 `json:"dropped_duplicate,omitempty"`
-}
-
-// Keyless counts the rejected rows of a job with a key that have no group: those without a key that
-// can be used, and those of entities beyond the number that is allowed.
-type Keyless struct {
-	WithoutKey     uint64 `json:"without_key"`
-	BeyondEntities uint64 `json:"beyond_max_entities"`
-}
-
-// Note returns the text about such rows for a table or a line of progress; empty if there are none.
-func (k Keyless) Note() string {
-	if k == (Keyless{}) {
-		return ""
-	}
-	return fmt.Sprintf(" (%d without a key, %d beyond max_entities)", k.WithoutKey, k.BeyondEntities)
 }
 
 // Sum returns the number of dropped observations.
@@ -158,7 +175,7 @@ type StreamResult struct {
 	Decisions    uint64 `json:"decisions"`
 	Anomalies    uint64 `json:"anomalies"`
 	Dropped
-	Keyless Keyless `json:"keyless,omitzero"`
+	Keyless feed.Keyless `json:"keyless,omitzero"`
 	// Entities is the number of entities of a job with a key.
 	Entities int     `json:"entities,omitempty"`
 	Seconds  float64 `json:"seconds"`
@@ -188,7 +205,7 @@ type StreamProgress struct {
 	Rejected     uint64 `json:"rejected"`
 	Decisions    uint64 `json:"decisions"`
 	Dropped
-	Keyless Keyless `json:"keyless,omitzero"`
+	Keyless feed.Keyless `json:"keyless,omitzero"`
 	// Entities is the number of entities of a job with a key so far.
 	Entities int  `json:"entities,omitempty"`
 	Done     bool `json:"done,omitempty"` // everything is decided, the output is being written

@@ -13,58 +13,32 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/sink"
-	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and
-// collect reads the decisions. mu guards the fields that follow it up to reported. They exchange
-// nothing but numbers of batches: rows go to the swarm by its log, and come back as decisions.
+// stream is one attempt at a stream job. Two goroutines share it: batcher.feed reads the sources, and
+// collect reads the decisions.
 type stream struct {
-	*Streamer
-	id       string
-	spec     StreamSpec
-	series   []source.Series
-	record   swarms.Swarm // of the job; without an id until it is claimed
-	in, out  swarms.Log   // of the first shard
-	shards   []*shardLog
-	progress func(any)
-	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
-	resumes  bool                          // a later job sends what the sinks hold at the end of this one
+	swarmJob
+	logs     *runLogs
+	remove   []func(context.Context) error // removes what its sources keep on the queue in addition to its logs
+	entities *feed.Entities                // nil for a job without a key
+	evict    *runEviction                  // nil if entities keep their groups
+	x        *exchange
+	counts   *counts
+	refused  error // why the last question of another client was refused; for collect
+}
 
-	mu       sync.Mutex
-	summary  []SeriesSummary // feed and collect write different fields
-	state    StreamProgress
-	sent     uint64                // batches appended
-	decided  uint64                // batches answered: each has one decision, in their order
-	plans    map[uint64]*batchPlan // of batches that are not answered, by number; for several shards
-	over     bool                  // the input has ended
-	total    uint64                // batches of it then
-	reported time.Time
-	counted  StreamProgress // the state as of the last count
-
-	answered chan struct{}   // collect has increased decided
-	entities *feed.Entities  // nil for a job without a key
-	evict    *runEviction    // nil if entities keep their groups
-	names    encode.Entities // of the groups in the outputs; nil without a key
-	read     uint64          // batches whose rows were read, by mu
-	ahead    chan struct{}   // feed has increased read
-	refused  error           // why the last question of another client was refused; for collect
-	noRows   bool            // no input has a valid row; set before the reading fails
-	// mostRejected is the source with the largest share of rejects; of the goroutine that reads.
-	mostRejected RejectedRows
-	early        uint64 // likewise: rows whose timestamp is a number before 1990
-	sinks        []sink.Sink
-	// explainer is that of the goroutine that collects; nil if nobody asks for explanations, incidents
-	// or a limit of the fleet. incidents are those that have ended.
-	explainer *explain.Explainer
-	incidents []explain.Incident
+// newStream returns an attempt at a job with the resources of its view of an agent.
+func newStream(agent *Streamer, id string, progress func(any)) *stream {
+	return &stream{
+		swarmJob: swarmJob{agent: agent, id: id, progress: progress}, x: newExchange(),
+		counts: &counts{metrics: agent.Metrics, progress: progress},
+	}
 }
 
 // run reads all series, and returns when all decisions are written. The end of ctx with
@@ -73,46 +47,37 @@ type stream struct {
 // an input without a valid row. All goroutines have ended when run returns.
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
-	// Both sides end together: the first failure stops the other. A request to finish early stops
-	// only the reading.
+	// Both sides end together: the first failure stops both. A request to finish early stops only
+	// the reading.
 	work, cancel := unfinished(ctx)
 	defer cancel(nil)
 	var out *files.Output
 	var to io.Writer
 	if s.spec.Output != "" || len(s.spec.Sinks) == 0 && s.spec.Anomalies == "" {
 		var err error
-		if out, err = s.Files.Create(work, s.spec.Output); err != nil {
+		if out, err = s.agent.Files.Create(work, s.spec.Output); err != nil {
 			return nil, err
 		}
 		defer out.Abort()
 		to = out
 	}
-	rejects, err := s.Files.Create(work, s.spec.Rejects)
+	rejects, err := s.agent.Files.Create(work, s.spec.Rejects)
 	if err != nil {
 		return nil, err
 	}
 	defer rejects.Abort()
-	kept, err := swarms.ConsistencyOf(s.spec.Spec)
-	if err != nil {
+	if err := s.createLogs(work); err != nil {
 		return nil, err
 	}
-	for _, k := range s.shards {
-		for _, l := range []swarms.Log{k.In, k.Out} {
-			if err := l.Create(work, kept); err != nil {
-				return nil, err
-			}
-		}
-	}
-	s.state.Series = len(s.series)
+	s.counts.state.Series = len(s.series)
+	reader := newBatcher(s, rejects)
 
 	var fed sync.WaitGroup
-	fed.Add(1)
-	go func() {
-		defer fed.Done()
-		if err := s.feed(ctx, work, rejects); err != nil {
+	fed.Go(func() {
+		if err := reader.feed(ctx, work); err != nil {
 			cancel(err)
 		}
-	}()
+	})
 	for i, t := range s.sinks {
 		if err := t.Open(work, s.log(sinkShard+i, swarms.Out)); err != nil {
 			cancel(err)
@@ -141,16 +106,16 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	fed.Wait()
 	if cause := context.Cause(work); cause != nil {
-		if s.noRows { // the rejects are all that there is to see
+		if reader.noRows { // the rejects are all that there is to see
 			cause = errors.Join(cause, rejects.Commit())
 		}
 		return nil, cause
 	}
 	result := &StreamResult{
-		Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted, MostRejected: s.mostRejected,
-		Early: s.early,
+		Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted, MostRejected: reader.mostRejected,
+		Early: reader.early,
 	}
-	s.report(true)
+	s.counts.report(true)
 	if err := ordered.finish(); err != nil {
 		return nil, err
 	}
@@ -162,17 +127,17 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	if err := rejects.Commit(); err != nil {
 		return nil, err
 	}
-	if err := s.writeIncidents(work); err != nil {
+	if err := s.writeIncidents(work, ordered.incidents); err != nil {
 		return nil, err
 	}
 	if err := s.writeSummary(work); err != nil {
 		return nil, err
 	}
 	if s.entities != nil { // rows without an entity are in no summary
-		result.Entities, result.Rejected = s.state.Entities, s.state.Rejected
-		result.Keyless = s.state.Keyless
+		state := s.counts.state
+		result.Entities, result.Rejected, result.Keyless = state.Entities, state.Rejected, state.Keyless
 	}
-	for _, v := range s.summary {
+	for _, v := range s.counts.summary {
 		result.Observations += v.Observations
 		if s.entities == nil {
 			result.Rejected += v.Rejected
@@ -188,7 +153,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 			result.Observations, end.Rows, answered,
 		)
 	}
-	result.LatencyP50, result.LatencyP99 = ordered.latency(50), ordered.latency(99)
+	result.LatencyP50, result.LatencyP99 = ordered.latency.percentile(50), ordered.latency.percentile(99)
 	return result, nil
 }
 
@@ -205,74 +170,18 @@ func unfinished(ctx context.Context) (work context.Context, cancel context.Cance
 	return work, cancel
 }
 
-// reached tells collect that all rows of batches up to number were read. It does not block: a
-// signal that was not taken yet stands for this one too.
-func (s *stream) reached(number uint64) {
-	if s.entities == nil && len(s.shards) == 1 {
-		return
-	}
-	s.mu.Lock()
-	s.read = number
-	s.mu.Unlock()
-	s.signalAhead()
-}
-
-// signalAhead wakes the goroutine that collects, if it waits for the reading.
-func (s *stream) signalAhead() {
-	select {
-	case s.ahead <- struct{}{}:
-	default:
-	}
-}
-
-// awaitEntities returns when the rows of a batch were read, so that its entities are known. An
-// attempt that continues a job finds decisions in the log before it has read their rows again.
-func (s *stream) awaitEntities(ctx context.Context, number uint64) error {
-	if s.entities == nil {
-		return nil
-	}
-	for {
-		s.mu.Lock()
-		ready := number <= s.read
-		s.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-s.ahead:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// explains makes the explainer, if the job needs one.
-func (s *stream) explains() error {
-	if !s.spec.Explain && s.spec.Anomalies == "" && s.spec.Fleet == nil {
-		return nil
-	}
-	if f := s.spec.Fleet; f != nil {
-		if err := f.Check(); err != nil {
-			return jobs.Errorf(jobs.CodeInvalid, "fleet: %v", err)
-		}
-	}
-	s.explainer = explain.New(s.layout(), s.spec.Fleet)
-	s.explainer.Late = s.spec.Anomalies != ""
-	return nil
-}
-
-// writeIncidents writes the incidents in the order of their begins. Those that are open at the end of
-// the input say so.
-func (s *stream) writeIncidents(ctx context.Context) error {
+// writeIncidents writes the incidents in the order of their starts. Incidents that are open at the
+// end of the input say so.
+func (s *stream) writeIncidents(ctx context.Context, ended []explain.Incident) error {
 	if s.spec.Anomalies == "" {
 		return nil
 	}
-	w, err := s.Files.Create(ctx, s.spec.Anomalies)
+	w, err := s.agent.Files.Create(ctx, s.spec.Anomalies)
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	all := append(s.incidents, s.explainer.Finish()...)
+	all := append(ended, s.explainer.Finish()...)
 	all = explain.Relate(all, len(s.spec.Columns.Key) > 0)
 	buffered := bufio.NewWriter(w)
 	out := explain.NewWriter(buffered, s.layout(), s.spec.AnomaliesFormat == "csv")
@@ -288,43 +197,16 @@ func (s *stream) writeIncidents(ctx context.Context) error {
 }
 
 // writeSummary writes the list of SeriesSummary. It is the last output of a job, so its presence
-// shows that the others are complete. A program that waits for a job without the queue waits for
+// shows that all outputs are complete. A program that waits for a job without the queue waits for
 // this file.
 func (s *stream) writeSummary(ctx context.Context) error {
-	w, err := s.Files.Create(ctx, s.spec.Summary)
+	w, err := s.agent.Files.Create(ctx, s.spec.Summary)
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	if err := json.NewEncoder(w).Encode(s.summary); err != nil {
+	if err := json.NewEncoder(w).Encode(s.counts.summary); err != nil {
 		return fmt.Errorf("write the summary: %w", err)
 	}
 	return w.Commit()
-}
-
-// report sends the progress of the job, at most five times a second. The last report of a job has
-// done set and is always sent.
-func (s *stream) report(done bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); done || now.Sub(s.reported) > 200*time.Millisecond {
-		s.reported = now
-		s.countLocked()
-		p := s.state
-		p.Done = done
-		s.progress(p)
-	}
-}
-
-// count adds to the metrics what the job has done since the last count.
-func (s *stream) count() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.countLocked()
-}
-
-// countLocked is count with mu held.
-func (s *stream) countLocked() {
-	s.Metrics.add(s.counted, s.state)
-	s.counted = s.state
 }

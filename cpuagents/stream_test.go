@@ -38,7 +38,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// cluster is a queue with a GPU agent on the host device, and a streamer beside it.
+// cluster is a queue with a GPU agent on the host device, and a streamer.
 type cluster struct {
 	srv      *server.Server
 	conn     *natsq.Conn
@@ -88,7 +88,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	guard, err := access.New([]string{"127.0.0.0/8"})
+	guard, err := access.NewGuard([]string{"127.0.0.0/8"})
 	if err != nil {
 		t.Fatalf("egress.New: %v, want no error", err)
 	}
@@ -172,7 +172,7 @@ type receiver struct {
 	bodies   map[string]string // by id
 	order    []string          // of ids, the first time
 	bad      []string
-	fail     int // answers 503 to so many
+	fail     int // answers 503 to this number of requests
 	messages int
 	after    func(n int) // after message number n
 }
@@ -220,7 +220,7 @@ func (r *receiver) text(t *testing.T) string {
 	return b.String()
 }
 
-// TestPolledStream: a stream of a polled source goes on where it was stopped.
+// TestPolledStream: a stream of a polled source continues where it was stopped.
 func TestPolledStream(t *testing.T) {
 	src := httptest.NewServer(http.HandlerFunc(pages))
 	defer src.Close()
@@ -230,7 +230,7 @@ func TestPolledStream(t *testing.T) {
 	})
 }
 
-// TestWatchedStream: a stream of a watched folder goes on where it was stopped.
+// TestWatchedStream: a stream of a watched folder continues where it was stopped.
 func TestWatchedStream(t *testing.T) {
 	c := newCluster(t)
 	if err := os.Mkdir(filepath.Join(c.dir, "spool"), 0o755); err != nil {
@@ -250,21 +250,28 @@ func TestWatchedStream(t *testing.T) {
 	goesOn(t, c, source.Series{URI: "watch:dir/spool", Watch: &source.WatchSpec{Every: 0.1, Polls: 2}})
 }
 
-// TestSubjectStream: a stream of messages goes on where it was stopped, and leaves no consumer
+// jetStream returns a client of the server.
+func (c *cluster) jetStream(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
+	if err != nil {
+		t.Fatalf("nats.Connect: %v, want no error", err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatalf("jetstream.New: %v, want no error", err)
+	}
+	return js
+}
+
+// TestSubjectStream: a stream of messages continues where it was stopped, and leaves no consumer
 // behind.
 func TestSubjectStream(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
-	if err != nil {
-		t.Fatalf("nats.Connect: %v, want no error", err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatalf("jetstream.New: %v, want no error", err)
-	}
+	js := c.jetStream(t)
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "readings", Subjects: []string{"plant.>"}})
 	if err != nil {
 		t.Fatalf("js.CreateStream: %v, want no error", err)
@@ -359,7 +366,7 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 		if err == nil {
 			break
 		}
-		// ErrFenced: an append that was cancelled may be stored, and the next one meets it.
+		// ErrFenced: an append that was cancelled may be stored, and then the next append fails.
 		if !errors.Is(err, jobs.ErrDrain) && !errors.Is(err, jobs.ErrFenced) {
 			t.Fatalf("streamer.Handle: %v, want %v", err, jobs.ErrDrain)
 		}
@@ -384,22 +391,14 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 	}
 }
 
-// TestSinkStream: a stream without an output of its own, whose decisions go to a folder, a table
-// and a subject, and that is stopped in its middle again and again, leaves in each what one leaves
-// that is not.
+// TestSinkStream: a stream without an output, whose decisions go to a folder, a table and a
+// subject, and that is stopped in its middle again and again, leaves in each what one leaves that
+// is not.
 func TestSinkStream(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
-	if err != nil {
-		t.Fatalf("nats.Connect: %v, want no error", err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatalf("jetstream.New: %v, want no error", err)
-	}
+	js := c.jetStream(t)
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.*"}})
 	if err != nil {
 		t.Fatalf("js.CreateStream: %v, want no error", err)
@@ -447,7 +446,7 @@ func TestSinkStream(t *testing.T) {
 		if err == nil {
 			break
 		}
-		// ErrFenced: an append that was cancelled may be stored, and the next one meets it.
+		// ErrFenced: an append that was cancelled may be stored, and then the next append fails.
 		if !errors.Is(err, jobs.ErrDrain) && !errors.Is(err, jobs.ErrFenced) {
 			t.Fatalf("streamer.Handle: %v, want %v", err, jobs.ErrDrain)
 		}

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -51,6 +50,6 @@ func (s Streams) check(of jobs.Owner, stream string) error {
 	}
 	return jobs.Errorf(
 		jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s",
-		fault.Quote(stream), of.Tenant, of.Tenant, fault.Quote(stream),
+		access.Quote(stream), of.Tenant, of.Tenant, access.Quote(stream),
 	)
 }

@@ -11,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
@@ -51,15 +49,7 @@ func startTenants(t *testing.T) *tenants {
 		t.Fatalf("natsq.Connect: %v, want no error", err)
 	}
 	t.Cleanup(conn.Close)
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatalf("nats.Connect: %v, want no error", err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatalf("jetstream.New: %v, want no error", err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	a := &tenants{conn: conn, js: js, dirs: map[string]string{}}
 	var flags []string
 	for _, name := range []string{"none", "acme", "umbrella", "all"} {
@@ -88,14 +78,14 @@ func startTenants(t *testing.T) *tenants {
 		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	guard, err := access.New([]string{
+	guard, err := access.NewGuard([]string{
 		"tenant=umbrella,host=umbrella.example", "tenant=acme,host=acme.example",
 		"plain.example", "tenant=*,host=common.example",
 	})
 	if err != nil {
 		t.Fatalf("egress.New: %v, want no error", err)
 	}
-	secrets, err := access.Open("")
+	secrets, err := access.OpenSecrets("")
 	if err != nil {
 		t.Fatalf("secret.Open: %v, want no error", err)
 	}
@@ -138,8 +128,8 @@ func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
 	return err.Error()
 }
 
-// TestTenantsFiles: a tenant opens its own folders and those for all, and no other; nor objects of
-// others, specs of jobs among them.
+// TestTenantsFiles: a tenant opens its own folders and the folders for all, and no other; nor
+// objects of others, specs of jobs among them.
 func TestTenantsFiles(t *testing.T) {
 	a := startTenants(t)
 	for _, c := range []struct {
@@ -249,7 +239,7 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 	}
-	kept, err := access.Open(dir)
+	kept, err := access.OpenSecrets(dir)
 	if err != nil {
 		t.Fatalf("secret.Open: %v, want no error", err)
 	}
@@ -367,7 +357,7 @@ func TestTenantsStreams(t *testing.T) {
 	}
 	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
 		_, err := a.of(tenantJob(tenant, "j")).sinkResources().New("j", 0, sink.Spec{URI: "nats:plant/plant.b"},
-			encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
+			rows.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
 		if (err == nil) != want {
 			t.Errorf("%q publishes: %v", tenant, err)
 		}

@@ -6,14 +6,14 @@ import (
 	"log/slog"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/relay"
+	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
 // OpenCollective makes a collective of these devices, which are its ranks in this order: by NCCL
 // where all of them are different GPUs and the library is on the machine, else, and for calls of up
-// to 1 MiB of a rank, by way of host memory. Its Route says which and why, and so does a line of
-// the log; nil: slog.Default. ctx bounds the start of NCCL, which takes seconds. The caller closes
-// it before the devices.
+// to 1 MiB of a rank, by way of host memory. Its Route names the way and the reason, and so does a
+// line of the log; nil: slog.Default. ctx bounds the start of NCCL, which takes seconds. The caller
+// closes it before the devices.
 func OpenCollective(ctx context.Context, devices []device.Device, log *slog.Logger) (device.Collective, error) {
 	if err := device.CheckRanks(devices); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func OpenCollective(ctx context.Context, devices []device.Device, log *slog.Logg
 	if !errors.Is(err, device.ErrNotSupported) {
 		return nil, err
 	}
-	r, rerr := relay.New(devices, err.Error())
+	r, rerr := host.NewRelay(devices, err.Error())
 	if rerr != nil {
 		return nil, rerr
 	}

@@ -6,12 +6,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/collectivetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
 )
 
 // TestOpenCollective: devices that NCCL does not serve meet in host memory, and the route says why.
 func TestOpenCollective(t *testing.T) {
-	collectivetest.Run(t, func(t testing.TB) device.Collective {
+	devicetest.RunCollective(t, func(t testing.TB) device.Collective {
 		var all []device.Device
 		for range 2 {
 			d, err := cuda.Open(t.Context(), "host", cuda.Options{})

@@ -18,8 +18,7 @@ import (
 
 // Options configure Open. The zero value is valid.
 type Options struct {
-	// MemoryLimit is the most bytes of device memory that may be allocated at a time; 0: what the
-	// device has.
+	// MemoryLimit is the maximum of allocated device memory in bytes; 0: what the device has.
 	MemoryLimit int64
 	// HostMemoryLimit is the same of the host device, where MemoryLimit is 0.
 	HostMemoryLimit int64

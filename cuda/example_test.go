@@ -18,7 +18,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A kernel of one's own: the vector addition of every introduction to CUDA.
+// A kernel of the caller: the vector addition of every introduction to CUDA.
 func Example_vectorAdd() {
 	d := must(cuda.Open(context.Background(), "cuda:0", cuda.Options{}))
 	defer d.Close()

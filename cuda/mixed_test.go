@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/collectivetest"
-	"github.com/exoswarm/exoswarm/cuda/relay"
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
 // counted is a relay that counts its calls.
 type counted struct {
-	*relay.Relay
+	*host.Relay
 	calls int
 }
 
@@ -36,7 +36,7 @@ func overHosts(t testing.TB) (*mixed, *counted) {
 		t.Cleanup(func() { _ = d.Close() })
 		all = append(all, d)
 	}
-	r, err := relay.New(all, "a test")
+	r, err := host.NewRelay(all, "a test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func overHosts(t testing.TB) (*mixed, *counted) {
 
 // TestMixed: a collective of two ways is one.
 func TestMixed(t *testing.T) {
-	collectivetest.Run(t, func(t testing.TB) device.Collective {
+	devicetest.RunCollective(t, func(t testing.TB) device.Collective {
 		m, _ := overHosts(t)
 		return m
 	})

@@ -20,5 +20,5 @@ func openCUDA(ctx context.Context, index int, opts Options, requested, reason st
 	return d, nil
 }
 
-// Count is how many GPUs the driver shows to this process. The error says why there is none.
+// Count returns the number of GPUs that this process sees. The error is the reason for none.
 func Count() (int, error) { return driver.Init() }

@@ -14,7 +14,7 @@ func openCUDA(_ context.Context, index int, _ Options, _, _ string) (device.Devi
 		"the device \"host\": %w", index, device.ErrNotSupported)
 }
 
-// Count is how many GPUs the driver shows to this process. The error says why there is none.
+// Count returns the number of GPUs that this process sees. The error is the reason for none.
 func Count() (int, error) {
 	return 0, fmt.Errorf("this binary was built without CUDA: use the one built with -tags cuda: %w",
 		device.ErrNotSupported)

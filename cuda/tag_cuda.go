@@ -2,5 +2,5 @@
 
 package cuda
 
-// Built says whether this binary contains the CUDA device: whether it was built with the tag cuda.
+// Built reports whether this binary contains the CUDA device, that is, was built with the tag cuda.
 const Built = true

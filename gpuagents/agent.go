@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -38,21 +38,21 @@ type Agent struct {
 	wakes      swarms.Wakes
 	openShards *shard.OpenShards
 
-	spans      *timeline.Ring
+	spans      *gpubatch.Ring
 	violations violations
 	freed      freed
 	refusals   atomic.Uint64 // calls of refuse
 	losses     atomic.Uint64 // leases that were lost
 
 	mu          sync.Mutex
-	queued      *sync.Cond              // tells that queue has an element, or that the agent ends
+	queued      *sync.Cond              // signals that queue has an element, or that the agent ends
 	swarms      map[string]*servedSwarm // by id
 	assignments map[string]*assignment  // by key
 	queue       []*assignment           // for the starters
 	session     swarms.Session          // nil: there is none
 	retries     uint64                  // calls of retry
 	leases      int                     // held, or being acquired
-	parkedBytes int64                   // bytes of all rests
+	parkedBytes int64                   // bytes of all parked shards
 	refused     bool                    // a shard was left to others since the last retry
 	warned      time.Time               // when the refusal was logged
 }
@@ -75,7 +75,7 @@ func Start(o Options) (*Agent, error) {
 		swarms:      map[string]*servedSwarm{},
 		assignments: map[string]*assignment{},
 		freed:       make(freed, 1),
-		spans:       timeline.NewRing(),
+		spans:       gpubatch.NewRing(),
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.server = shard.NewServer(shard.Options{
@@ -88,10 +88,7 @@ func Start(o Options) (*Agent, error) {
 		Tracer: tracing.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
 		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
-	unfollow := a.metrics.agents.follow(counted{
-		assignments: func() map[string]int { return countAssignments(a) },
-		stages:      a.spans.Totals, refusals: a.refusals.Load, losses: a.losses.Load,
-	})
+	unfollow := a.metrics.agents.follow(a)
 	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
 	a.running.Go(func() { a.freed.returnMemory(ctx) })
@@ -116,8 +113,8 @@ func Start(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Drain takes no new shard, completes the running batches, gives the leases back, and waits for the
-// end of that or of ctx. The error is the cause of ctx; the agent then goes on draining, and Closed
+// Drain takes no new shard, completes the running batches, and gives the leases back. It waits for
+// the end, or until ctx ends and then returns the cause; the agent continues to drain, and Closed
 // reports its end. A second call only waits.
 func (a *Agent) Drain(ctx context.Context) error {
 	a.cancel(jobs.ErrDrain)
@@ -135,25 +132,18 @@ func (a *Agent) Stop() {
 	<-a.closed
 }
 
-// Shards returns how many shards the agent serves, with parked ones.
-func (a *Agent) Shards() (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, p := range a.assignments {
-		if p.state == stateServed || p.state == stateParked {
-			n++
-		}
-	}
-	return n
-}
+// Shards returns the number of shards that the agent serves, parked ones included.
+func (a *Agent) Shards() int { return a.count(stateServed, stateParked) }
 
-// Parked returns how many of them are parked. Parked shards take no frame of a device and no
+// Parked returns the number of parked shards. A parked shard has no frame on a device and no
 // goroutine.
-func (a *Agent) Parked() (n int) {
+func (a *Agent) Parked() int { return a.count(stateParked) }
+
+func (a *Agent) count(states ...assignmentState) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.assignments {
-		if p.state == stateParked {
+		if slices.Contains(states, p.state) {
 			n++
 		}
 	}
@@ -164,8 +154,11 @@ func (a *Agent) Parked() (n int) {
 func (a *Agent) Full() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.leases >= a.o.MaxShards || a.parkedBytes >= a.o.ParkedMemory
+	return a.full()
 }
+
+// full is Full while a.mu is held.
+func (a *Agent) full() bool { return a.leases >= a.o.MaxShards || a.parkedBytes >= a.o.ParkedMemory }
 
 // Room returns how many bytes the agent has for the pages of one shard, which is on one device, and
 // of all shards, used or not. It returns nil without a budget.
@@ -182,28 +175,24 @@ func (a *Agent) Room() *jobs.Room {
 func (a *Agent) Level() pool.Level { return slices.Max(a.Levels()) }
 
 // Levels returns the levels of the devices, in the order of Devices.
-func (a *Agent) Levels() []pool.Level {
-	return a.pool.Levels()
-}
+func (a *Agent) Levels() []pool.Level { return a.pool.Levels() }
 
 // Devices returns the devices that the agent uses, or returns to from the host: the first of its
-// options, then the others. Any of them may be closed at any time, and then answers so.
-func (a *Agent) Devices() []device.Device {
-	return a.pool.Devices()
-}
+// options, then the others. A device may be closed at any time, and then answers so.
+func (a *Agent) Devices() []device.Device { return a.pool.Devices() }
 
 // Device returns the first device.
 func (a *Agent) Device() device.Device { return a.pool.Devices()[0] }
 
-// Place places work that is no shard, such as a job, on a device with room for bytes. The work shares
-// the device with the shards, and moves to another one as they do. The caller releases the placement
-// after the work, and before the agent is drained. An ErrEmergency says that no device accepts work.
-func (a *Agent) Place(ctx context.Context, bytes int64) (*pool.Placement, error) {
+// TakeSlot takes a slot with room for bytes, for work such as a job. The work shares the device
+// with the shards and must leave the device as they do. The caller releases the slot after the work
+// and before the agent is drained. ErrEmergency: no device accepts work.
+func (a *Agent) TakeSlot(ctx context.Context, bytes int64) (*pool.Slot, error) {
 	return a.pool.Take(ctx, func() int64 { return bytes })
 }
 
-// PlaceAll is Place on every device that works, with room for bytes on each.
-func (a *Agent) PlaceAll(ctx context.Context, bytes int64) ([]*pool.Placement, error) {
+// TakeSlots takes a slot on every device that works, with room for bytes on each.
+func (a *Agent) TakeSlots(ctx context.Context, bytes int64) ([]*pool.Slot, error) {
 	return a.pool.TakeAll(ctx, bytes)
 }
 
@@ -213,8 +202,8 @@ func (a *Agent) Health() error { return a.pool.Health() }
 // Closed returns a channel that is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }
 
-// watch follows the records of the swarms, and starts again after a failure of the queue. A new
-// watch reports all swarms again, which change accepts.
+// watch follows the records of the swarms until ctx ends. After a failure of the queue it watches
+// again: all swarms are then reported again, which change accepts.
 func (a *Agent) watch(ctx context.Context) {
 	a.sweepCheckpoints(ctx) // before the first shard opens its store
 	for ctx.Err() == nil {

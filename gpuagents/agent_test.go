@@ -9,24 +9,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cuda"
-	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
-// told is a queue whose agents hear of the swarms that a test tells them, in the order of the test.
+// told is a queue whose agents are notified of the swarms that a test names, in the order of the
+// test.
 type told struct {
 	*swarmlog.Swarms
 	changes chan swarms.Change
@@ -47,14 +47,14 @@ func (q told) WatchSwarms(ctx context.Context, fn func(swarms.Change)) error {
 // kept is checkpoints in memory, a page store a shard, which survive the agent but not the test.
 type kept struct {
 	mu      sync.Mutex
-	disks   map[shard.ID]*vfs.Mem
+	disks   map[shard.ID]*tierstest.Mem
 	removed []shard.ID
 	fail    error // of Open
 	stay    error // of Remove, which then removes nothing
 	list    error // of Shards
 }
 
-func newKept() *kept { return &kept{disks: map[shard.ID]*vfs.Mem{}} }
+func newKept() *kept { return &kept{disks: map[shard.ID]*tierstest.Mem{}} }
 
 // Open implements gpuagents.Checkpoints.
 func (k *kept) Open(id string, n, pageSize, _ int) (pages.Store, error) {
@@ -65,10 +65,10 @@ func (k *kept) Open(id string, n, pageSize, _ int) (pages.Store, error) {
 	}
 	at := shard.ID{Swarm: id, Shard: n}
 	if k.disks[at] == nil {
-		k.disks[at] = vfs.NewMem(1 << 30)
+		k.disks[at] = tierstest.NewMem(1 << 30)
 	}
 	s, err := pagestore.Open(pagestore.Options{
-		FS: k.disks[at], Tables: tabletest.Backend{FS: k.disks[at]}, PageSize: pageSize,
+		FS: k.disks[at], Tables: tierstest.Backend{FS: k.disks[at]}, PageSize: pageSize,
 		Tiers: []pagestore.Tier{{
 			Name: "disk", Dir: "/disk", Capacity: 64 << 20, SegmentBytes: 1 << 20,
 			DiskReserve: -1,
@@ -119,25 +119,12 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatalf("server.Start: %v, want no error", err)
-	}
+	testkit.NoError(t, "server.Start", err)
 	t.Cleanup(srv.Close)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
-	if err != nil {
-		t.Fatalf("natsq.Connect: %v, want no error", err)
-	}
+	testkit.NoError(t, "natsq.Connect", err)
 	t.Cleanup(conn.Close)
 	return &stage{conn: conn, queue: told{conn.Swarms, make(chan swarms.Change, 8)}, log: &lines{}}
-}
-
-func openHost(t *testing.T) device.Device {
-	t.Helper()
-	d, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	return d
 }
 
 // agent starts an agent of the stage. It ends with the test at the latest.
@@ -153,13 +140,11 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 		o.Queue = s.queue
 	}
 	if o.Device == nil {
-		o.Device = openHost(t)
+		o.Device = launches.Host(t)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a, err := gpuagents.Start(o)
-	if err != nil {
-		t.Fatalf("gpuagents.Start: %v, want no error", err)
-	}
+	testkit.NoError(t, "gpuagents.Start", err)
 	t.Cleanup(func() {
 		a.Stop()
 		if err := o.Device.Close(); err != nil {
@@ -169,24 +154,18 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 	return a
 }
 
-// record is a swarm of small neurons whose agents are addressed, in so many shards, with logs that
-// exist.
+// record is a swarm of small neurons whose agents are addressed, with a number of shards and
+// existing logs.
 func (s *stage) record(t *testing.T, id string, shards int, more string) swarms.Swarm {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte("name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\n"+
 		"features: [a]\ncell: {kind: leaky}\npage_size: 64KiB\n"+fmt.Sprintf("shards: %d\n", shards)+more))
-	if err != nil {
-		t.Fatalf("swarm.Parse: %v, want no error", err)
-	}
+	testkit.NoError(t, "swarm.Parse", err)
 	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	testkit.NoError(t, "json.Marshal", err)
 	for k := range shards {
 		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
-			if err := s.conn.Swarms.Log(id, k, d).Create(t.Context()); err != nil {
-				t.Fatalf("Create: %v, want no error", err)
-			}
+			testkit.NoError(t, "Create", s.conn.Swarms.Log(id, k, d).Create(t.Context()))
 		}
 	}
 	r := swarms.Swarm{
@@ -206,13 +185,9 @@ func (s *stage) tell(r swarms.Swarm) { s.queue.changes <- swarms.Change{ID: r.ID
 func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) swarms.Entry {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	testkit.NoError(t, "json.Marshal", err)
 	last, err := s.conn.Swarms.Log(id, shard, swarms.In).Last(t.Context())
-	if err != nil {
-		t.Fatalf("Last: %v, want no error", err)
-	}
+	testkit.NoError(t, "Last", err)
 	if err := s.conn.Swarms.Log(id, shard, swarms.In).Append(t.Context(), last.Seq,
 		swarms.Entry{Kind: kind, Data: data}); err != nil {
 		t.Fatalf("Append: %v, want no error", err)
@@ -226,9 +201,7 @@ func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) swarms.En
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := s.conn.Swarms.Log(id, shard, swarms.Out).Read(ctx, 1)
-	if err != nil {
-		t.Fatalf("Read: %v, want no error", err)
-	}
+	testkit.NoError(t, "Read", err)
 	defer r.Close()
 	for {
 		e, err := r.Next(ctx)

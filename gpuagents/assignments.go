@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// assignment is a shard that the agent serves or waits for. An assignment that waits or is parked
-// has no goroutine. Agent.mu guards what may change.
+// assignment is a shard that the agent serves or wants to serve. An assignment that waits or is
+// parked has no goroutine. Agent.mu guards the fields that change.
 type assignment struct {
 	id         shard.ID
 	of         *servedSwarm
@@ -23,7 +23,7 @@ type assignment struct {
 	cancel     context.CancelCauseFunc // ends the goroutine that serves it; nil: there is none
 	paced      bool                    // it has waited for leasePace
 	served     bool                    // it was served before
-	open       *shard.OpenShard        // of the goroutine that serves it
+	open       *shard.OpenShard        // opened by the goroutine that serves it
 	follows    bool                    // another agent has the lease and has offered it
 	takenOver  time.Time               // when it was taken over from another agent
 	stopped    time.Time               // when it was stopped for a hand-over
@@ -35,15 +35,15 @@ type assignmentState int
 
 const (
 	stateQueued  assignmentState = iota // a starter takes it
-	stateWaiting                        // another agent has its lease, or this one has as many as it may
+	stateWaiting                        // another agent has its lease, or this agent has its maximum
 	stateServed                         // a goroutine works on it
 	stateParked                         // an entry in its log wakes it
 	stateOver                           // nothing follows in its log
 	stateEnded                          // its swarm or the agent has ended
 )
 
-// starters is how many shards are acquired, examined and opened at a time. To acquire a lease is a
-// synced write of some milliseconds, most of which is waiting.
+// starters is the number of shards that are acquired, examined and opened at a time. Acquiring a
+// lease is a synced write of some milliseconds, mostly waiting.
 const starters = 16
 
 // key returns the key of the lease and of the wake-up of the shard. It does not change.
@@ -56,14 +56,14 @@ func (a *Agent) enqueue(p *assignment) {
 	a.queued.Signal()
 }
 
-// wait has an assignment wait for retry. a.mu is held.
+// wait leaves an assignment to retry. a.mu is held.
 func (a *Agent) wait(p *assignment) {
 	if p.state = stateWaiting; p.of.gone {
 		a.enqueue(p)
 	}
 }
 
-// enqueueAfter is enqueue after a time. a.mu is held.
+// a.mu is held.
 func (a *Agent) enqueueAfter(p *assignment, d time.Duration) {
 	p.state = stateWaiting
 	time.AfterFunc(d, func() {
@@ -75,8 +75,8 @@ func (a *Agent) enqueueAfter(p *assignment, d time.Duration) {
 	})
 }
 
-// start starts assignments from the queue until ctx ends. Several starters run at a time, and an
-// assignment is in the queue of at most one of them, because only stateQueued is queued.
+// start starts assignments from the queue until ctx ends. Several starters run at a time. Only an
+// assignment in stateQueued is queued, so no two starters take the same one.
 func (a *Agent) start(ctx context.Context) {
 	for {
 		a.mu.Lock()
@@ -99,7 +99,7 @@ func (a *Agent) start(ctx context.Context) {
 	}
 }
 
-// forget drops the rest of a parked shard. a.mu is held.
+// forget drops what a parked shard has left in memory. a.mu is held.
 func (a *Agent) forget(p *assignment) {
 	if p.rest != nil {
 		a.parkedBytes -= p.rest.Bytes()
@@ -122,7 +122,7 @@ func (a *Agent) begin(ctx context.Context, p *assignment) {
 		}
 		return
 	case held:
-	case a.leases >= a.o.MaxShards || a.parkedBytes >= a.o.ParkedMemory:
+	case a.full():
 		a.wait(p)
 		a.refuse()
 		a.mu.Unlock()
@@ -206,13 +206,10 @@ func (a *Agent) begin(ctx context.Context, p *assignment) {
 	})
 }
 
-// assignmentStates are the names of the states in metrics.
 var assignmentStates = map[assignmentState]string{
 	stateQueued: "queued", stateWaiting: "waiting", stateServed: "served", stateParked: "parked", stateOver: "over",
 }
 
-// countAssignments returns the number of assignments of an agent by the name of their state. Every
-// state is in it.
 func countAssignments(a *Agent) map[string]int {
 	n := map[string]int{}
 	for _, name := range assignmentStates {

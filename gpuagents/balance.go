@@ -11,12 +11,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// An agent that holds two shards more than another one offers it a shard, which that one follows
-// and then takes over; RFC 0027 has the reasons. An agent with little work asks for shards, and the
-// agent with the most offers it one at once.
+// An agent that holds at least two shards more than another agent offers it a shard. The other
+// agent follows the shard and then takes it over; RFC 0027 has the reasons. An agent with little
+// work asks for shards, and the agent with the most shards offers one at once.
 //
-// Shards do not go back and forth: a move needs a difference of two, which it makes smaller, and a
-// shard that was taken over stays for settleFactor times Options.Rebalance.
+// Shards do not oscillate: a move needs a difference of two, which it reduces, and a shard stays
+// for settleFactor times Options.Rebalance after it was taken over.
 
 const (
 	// DefaultRebalance is how long the agents of a cluster must be the same before shards move.
@@ -34,26 +34,28 @@ const (
 // balancer keeps the offers of an agent. One goroutine uses it.
 type balancer struct {
 	a       *Agent
-	agents  []string             // sessions that there were
+	agents  []string             // sessions at the last check
 	since   time.Time            // since when they are the same
-	offers  map[string]time.Time // by lease key: the time of the offer
-	to      map[string]string    // by lease key: to which session
-	refused map[string]time.Time // when it did not take a shard
+	offers  map[string]sentOffer // by lease key
+	refused map[string]time.Time // by session: when it last refused a shard
 	idle    time.Time            // since when the agent has little work; zero: it has not
 }
 
-// newBalancer returns the balancer of an agent.
+// sentOffer is an offer of a shard to a session.
+type sentOffer struct {
+	to string
+	at time.Time
+}
+
 func newBalancer(a *Agent) *balancer {
 	return &balancer{
 		a:       a,
 		since:   time.Now(),
-		offers:  map[string]time.Time{},
-		to:      map[string]string{},
+		offers:  map[string]sentOffer{},
 		refused: map[string]time.Time{},
 	}
 }
 
-// run handles offers until ctx ends.
 func (b *balancer) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -84,9 +86,9 @@ func (b *balancer) run(ctx context.Context) {
 	}
 }
 
-// ask says whether the agent asks others for shards: it has room, and less than half of the shards of
-// the agent with the most, which has two more. It returns a channel that tells when to call it again,
-// or nil.
+// ask asks other agents for shards if this agent has room and less than half of the shards of the
+// largest agent, which has at least two more. again tells when to call ask again; nil: at the next
+// event.
 func (b *balancer) ask(s swarms.Session) (again <-chan time.Time) {
 	own, most := 0, 0
 	for _, p := range s.Peers() {
@@ -112,14 +114,14 @@ func (b *balancer) ask(s swarms.Session) (again <-chan time.Time) {
 	return nil
 }
 
-// takesMore reports whether the agent has room for another shard.
 func (a *Agent) takesMore() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.pool.Accepts() && a.leases < a.o.MaxShards && a.parkedBytes < a.o.ParkedMemory
+	return a.pool.Accepts() && !a.full()
 }
 
-// attendOffers hands over shards that are followed, and withdraws offers that were not accepted.
+// attendOffers hands over shards that are caught up, and withdraws offers that were not accepted in
+// time.
 func (b *balancer) attendOffers(ctx context.Context, s swarms.Session) {
 	a := b.a
 	now, peers := time.Now(), s.Peers()
@@ -129,40 +131,40 @@ func (b *balancer) attendOffers(ctx context.Context, s swarms.Session) {
 			continue
 		}
 		open[o.Key] = true
-		if b.offers[o.Key].IsZero() || b.to[o.Key] != o.To {
-			b.offers[o.Key], b.to[o.Key] = now, o.To
+		if b.offers[o.Key].to != o.To {
+			b.offers[o.Key] = sentOffer{o.To, now}
 		}
-		there := slices.ContainsFunc(peers, func(p swarms.Peer) bool { return p.Session == o.To })
+		since := now.Sub(b.offers[o.Key].at)
+		there := hasSession(peers, o.To)
 		switch {
-		case !there || now.Sub(b.offers[o.Key]) > maxOffer:
+		case !there || since > maxOffer:
 			b.refused[o.To] = now
 			if err := s.Withdraw(ctx, o.Key); err != nil && ctx.Err() == nil {
 				a.o.Logger.Warn("an offer of a shard was not taken back, trying again", "lease", o.Key, "error", err)
 				continue
 			}
 			a.metrics.shard.HandedOver("withdrawn")
-			a.o.Logger.Info(
-				"an offer of a shard is taken back", "lease", o.Key, "there", there, "since",
-				now.Sub(b.offers[o.Key]),
-			)
+			a.o.Logger.Info("an offer of a shard is taken back", "lease", o.Key, "there", there,
+				"since", since)
 		case o.Ready:
 			a.stopForHandover(ctx, o.Key)
 		}
 	}
-	for key, to := range b.to {
+	for key, sent := range b.offers {
 		if open[key] {
 			continue
 		}
-		if there := slices.ContainsFunc(peers, func(p swarms.Peer) bool { return p.Session == to }); there &&
-			a.holds(key) { // the other agent has declined it
-			b.refused[to] = now
+		if hasSession(peers, sent.to) && a.holds(key) { // the other agent has declined it
+			b.refused[sent.to] = now
 		}
 		delete(b.offers, key)
-		delete(b.to, key)
 	}
 }
 
-// holds reports whether the agent has a lease.
+func hasSession(peers []swarms.Peer, session string) bool {
+	return slices.ContainsFunc(peers, func(p swarms.Peer) bool { return p.Session == session })
+}
+
 func (a *Agent) holds(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,8 +172,9 @@ func (a *Agent) holds(key string) bool {
 	return p != nil && p.lease != nil
 }
 
-// offerOne offers a shard to the agent with the fewest, if that has two less. The agents must have been
-// the same for long enough, or that one asks and no agent has more than this one.
+// offerOne offers a shard to the agent with the fewest shards, if it has at least two less. The set
+// of agents must have been stable for Options.Rebalance. Before that, the agent with the most
+// shards offers one to an agent that asks.
 func (b *balancer) offerOne(ctx context.Context, s swarms.Session) {
 	a := b.a
 	now := time.Now()
@@ -181,7 +184,7 @@ func (b *balancer) offerOne(ctx context.Context, s swarms.Session) {
 	for i := range peers {
 		p := &peers[i]
 		sessions = append(sessions, p.Session)
-		if most == nil || p.Leases > most.Leases { // of several the first, in the order of sessions
+		if most == nil || p.Leases > most.Leases { // the first one in the order of sessions
 			most = p
 		}
 		if p.Own {
@@ -220,15 +223,13 @@ func (b *balancer) offerOne(ctx context.Context, s swarms.Session) {
 		}
 		return
 	}
-	b.offers[key], b.to[key] = now, to.Session
-	a.o.Logger.Info(
-		"a shard is offered to an agent with fewer", "lease", key, "to", to.Holder, "own", own.Leases,
-		"others", to.Leases, "asked", to.Asks,
-	)
+	b.offers[key] = sentOffer{to.Session, now}
+	a.o.Logger.Info("a shard is offered to an agent with fewer", "lease", key, "to", to.Holder, "own", own.Leases,
+		"others", to.Leases, "asked", to.Asks)
 }
 
-// pickOfferable returns the key of any shard that may go to another agent; "": there is none. One that
-// is served comes before shards that wait for an entry, which are no work.
+// pickOfferable returns the key of any shard that may move; "": there is none. Shards that wait for
+// an entry are no load, so served shards come first.
 func (a *Agent) pickOfferable(now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -251,9 +252,8 @@ func (a *Agent) pickOfferable(now time.Time) string {
 	return all[rand.IntN(len(all))]
 }
 
-// stopForHandover stops the work on a shard that another agent is ready for. The goroutine that
-// serves the shard then hands it over. A parked shard has no such goroutine and is handed over
-// here.
+// stopForHandover stops the work on a shard that another agent is ready to take. The goroutine of
+// the shard then hands it over. A parked shard has no goroutine and is handed over here.
 func (a *Agent) stopForHandover(ctx context.Context, key string) {
 	a.mu.Lock()
 	p := a.assignments[key]
@@ -278,8 +278,8 @@ func (a *Agent) stopForHandover(ctx context.Context, key string) {
 	}
 }
 
-// handOver gives the lease of a shard that is stopped to the agent that accepted its offer. If that
-// fails, it releases the lease, so that any agent may take the shard, this one included.
+// handOver passes the lease of a stopped shard to the agent that accepted its offer. If that fails,
+// it releases the lease, so that any agent may take the shard.
 func (a *Agent) handOver(ctx context.Context, p *assignment) {
 	a.mu.Lock()
 	l, s := p.lease, a.session

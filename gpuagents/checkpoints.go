@@ -26,7 +26,6 @@ func (a *Agent) sweepCheckpoints(ctx context.Context) {
 	}
 }
 
-// removeCheckpoint removes the checkpoint of a shard whose swarm has ended.
 func removeCheckpoint(a *Agent, id shard.ID) {
 	if a.o.Checkpoints == nil {
 		return

@@ -8,15 +8,14 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 )
 
-// returnDelay gathers shards that end together: to return memory to the system, the runtime
-// collects the whole heap.
+// returnDelay is the time in which shards that end together are gathered: to return memory to the
+// system, the runtime collects the whole heap.
 const returnDelay = time.Second
 
-// freed has a token when a shard has released much memory, which is then returned to the system.
-// Left to itself, the runtime does that over minutes.
+// freed has a token when a shard has released much memory. The memory is then returned to the
+// system, which the runtime by itself does over minutes.
 type freed chan struct{}
 
-// signal has returnMemory run. It does not wait.
 func (f freed) signal() {
 	select {
 	case f <- struct{}{}:
@@ -24,7 +23,6 @@ func (f freed) signal() {
 	}
 }
 
-// returnMemory returns memory to the system after each signal, until ctx ends.
 func (f freed) returnMemory(ctx context.Context) {
 	for {
 		select {

@@ -4,21 +4,21 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// members are the places of a shard on further devices, which share its ticks.
+// members are the slots of a shard on additional devices, which share its ticks.
 type members struct {
-	on    []*pool.Placement
-	watch sync.WaitGroup // goroutines of evicted
+	on    []*pool.Slot
+	watch sync.WaitGroup // goroutines that evicted starts
 }
 
-// join places a shard on further devices, as many as its swarm wants and the pool has. The caller
+// join takes slots on additional devices, as many as the swarm wants and the pool has. The caller
 // releases them.
-func (a *Agent) join(on *pool.Placement, s swarms.Swarm) *members {
+func (a *Agent) join(on *pool.Slot, s swarms.Swarm) *members {
 	if len(a.pool.Levels()) == 1 {
 		return &members{}
 	}
@@ -26,22 +26,21 @@ func (a *Agent) join(on *pool.Placement, s swarms.Swarm) *members {
 	return &members{on: on.Join(devices, bytes)}
 }
 
-// team returns the members as the server takes them.
-func (m *members) team() (all []team.Member) {
+func (m *members) team() (all []field.Peer) {
 	for _, p := range m.on {
-		all = append(all, team.Member{Device: p.Device(), Budget: p.Budget()})
+		all = append(all, field.Peer{Device: p.Device(), Budget: p.Budget()})
 	}
 	return all
 }
 
-// evicted returns a channel that is closed when the shard must leave one of its devices. Its goroutines
-// end then, or when stop is closed; the caller waits for them.
-func (m *members) evicted(on *pool.Placement, stop <-chan struct{}) <-chan struct{} {
+// evicted returns a channel that is closed when the shard must leave one of its devices. Its
+// goroutines end then, or when stop is closed; the caller waits for them.
+func (m *members) evicted(on *pool.Slot, stop <-chan struct{}) <-chan struct{} {
 	if len(m.on) == 0 {
 		return on.Evicted()
 	}
 	any, once := make(chan struct{}), sync.Once{}
-	for _, p := range append([]*pool.Placement{on}, m.on...) {
+	for _, p := range append([]*pool.Slot{on}, m.on...) {
 		m.watch.Go(func() {
 			select {
 			case <-p.Evicted():
@@ -53,9 +52,9 @@ func (m *members) evicted(on *pool.Placement, stop <-chan struct{}) <-chan struc
 	return any
 }
 
-// failed counts the error that has ended the work on the shard at the device that has failed.
-func (m *members) failed(on *pool.Placement, err error) {
-	of := (*team.Error)(nil)
+// failed attributes the error that ended the work on the shard to the device that failed.
+func (m *members) failed(on *pool.Slot, err error) {
+	of := (*field.PeerError)(nil)
 	if errors.As(err, &of) {
 		for _, p := range m.on {
 			if p.Device() == of.Device {
@@ -67,7 +66,7 @@ func (m *members) failed(on *pool.Placement, err error) {
 	on.Failed(err)
 }
 
-// release gives all places back. It is called once.
+// release releases all slots. It is called once.
 func (m *members) release() {
 	for _, p := range m.on {
 		p.Release()

@@ -7,10 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 )
 
 // Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may
@@ -43,8 +43,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{pages: pages, pool: pool, shard: shard, agents: agents}, nil
 }
 
-// parts returns the metrics of the packages below. Those of a nil Metrics are nil and count
-// nothing.
+// parts returns the metrics of the packages below, which may be nil.
 func (m *Metrics) parts() Metrics {
 	if m == nil {
 		return Metrics{}
@@ -58,58 +57,44 @@ type agentMetrics struct {
 	assignments, stages, refusals, losses *prometheus.Desc
 
 	mu    sync.Mutex
-	all   map[*counted]bool
-	ended map[string][]time.Duration // of the stages of agents that have ended, by cell
+	all   map[*Agent]bool
+	ended map[string][]time.Duration // time of the stages of agents that have ended, by cell
 	left  uint64                     // refusals of agents that have ended
-	lost  uint64                     // leases that agents that have ended had lost
+	lost  uint64                     // leases that agents lost before they ended
 }
 
-// counted is what the metrics ask of an agent. The functions may be called from any goroutine.
-type counted struct {
-	assignments func() map[string]int             // number of shards by state, every state
-	stages      func() map[string][]time.Duration // by cell, in the order of timeline.Stages
-	refusals    func() uint64
-	losses      func() uint64
-}
-
-// newAgentMetrics returns metrics without agents. Start adds an agent with follow.
 func newAgentMetrics() *agentMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_"+name, help, labels, nil)
 	}
 	return &agentMetrics{
-		assignments: desc(
-			"gpuagent_assignments",
-			"Shards that the agent knows. served: it works on the shard; parked: "+
-				"it holds the lease and waits for an entry; waiting: another agent has the lease, or this agent has "+
-				"as many as it may; queued: it is about to try; over: nothing follows in the log.",
-			"state",
-		),
+		assignments: desc("gpuagent_assignments", "Shards that the agent knows. served: it works on the shard; "+
+			"parked: it holds the lease and waits for an entry; waiting: another agent has the lease, or this agent "+
+			"has as many as it may; queued: it is about to try; over: nothing follows in the log.", "state"),
 		stages: desc("swarm_stage_seconds_total", "Time of the batches of all shards in a stage of the pipeline. "+
 			"Stages of several shards, and of the batches of one shard, overlap.", "cell", "stage"),
 		refusals: desc("gpuagent_refusals_total", "Times that the agent left a shard to other agents because it has "+
 			"as many as it may."),
 		losses: desc("swarm_leases_lost_total", "Leases of shards that the agent lost while it had them: another "+
 			"agent serves the shard then."),
-		all: map[*counted]bool{}, ended: map[string][]time.Duration{},
+		all: map[*Agent]bool{}, ended: map[string][]time.Duration{},
 	}
 }
 
-// follow adds an agent until ended is called.
-func (m *agentMetrics) follow(a counted) (ended func()) {
+func (m *agentMetrics) follow(a *Agent) (ended func()) {
 	if m == nil {
 		return func() {}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.all[&a] = true
+	m.all[a] = true
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.all, &a)
-		addStages(m.ended, a.stages())
-		m.left += a.refusals()
-		m.lost += a.losses()
+		delete(m.all, a)
+		addStages(m.ended, a.spans.Totals())
+		m.left += a.refusals.Load()
+		m.lost += a.losses.Load()
 	}
 }
 
@@ -130,18 +115,18 @@ func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Unlock()
 	states := map[string]int{}
 	for a := range all {
-		for name, n := range a.assignments() {
+		for name, n := range countAssignments(a) {
 			states[name] += n
 		}
-		addStages(took, a.stages())
-		refusals += a.refusals()
-		losses += a.losses()
+		addStages(took, a.spans.Totals())
+		refusals += a.refusals.Load()
+		losses += a.losses.Load()
 	}
 	for name, n := range states {
 		out <- prometheus.MustNewConstMetric(m.assignments, prometheus.GaugeValue, float64(n), name)
 	}
 	for cell, took := range took {
-		for i, name := range timeline.Stages() {
+		for i, name := range gpubatch.Stages() {
 			out <- prometheus.MustNewConstMetric(m.stages, prometheus.CounterValue, took[i].Seconds(), cell, name)
 		}
 	}
@@ -149,7 +134,6 @@ func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(m.losses, prometheus.CounterValue, float64(losses))
 }
 
-// addStages adds the time of the stages of cells to sums.
 func addStages(sums, more map[string][]time.Duration) {
 	for cell, took := range more {
 		if sums[cell] == nil {

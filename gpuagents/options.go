@@ -41,9 +41,9 @@ type Options struct {
 	// OpenHost opens a device that serves the shards while another device fails: the host device.
 	// The agent owns and closes it. nil: there is none, and shards stay on their device.
 	OpenHost func(ctx context.Context) (device.Device, error)
-	// Others are further devices with levels, budgets and failures of their own; Device, Open,
-	// PageMemory and Shared are those of the first. A shard goes to the device with the most room
-	// for its pages; see docs/operations.md.
+	// Others are additional devices with their own levels, budgets and failures; Device, Open,
+	// PageMemory and Shared describe the first device. A shard goes to the device with the most
+	// room for its pages; see docs/operations.md.
 	Others []pool.Accelerator
 	// Patience sets how long failures count, and how slowly a device returns to a better level.
 	Patience pool.Patience
@@ -63,15 +63,14 @@ type Options struct {
 	// below that with its checkpoint. HostPageMemory is how many bytes of host memory the pages may
 	// take, for all devices in equal parts.
 	PageMemory, HostPageMemory int64
-	// Shared reports whether the memory of Device is that of the machine, as that of the host
-	// device is.
+	// Shared reports whether Device uses the memory of the machine, as the host device does.
 	Shared bool
 	// PageAge and HostPageAge are the times without use after which a page leaves the device for
-	// host memory, and host memory for its store; 0: when its frame is needed. They concern shards
-	// with fewer frames on the device than pages, HostPageAge those with Checkpoints.
+	// host memory, and host memory for its store; 0: when its frame is needed. They apply to shards
+	// with fewer frames on the device than pages; HostPageAge also requires Checkpoints.
 	PageAge, HostPageAge time.Duration
-	// Prefetch fetches pages from the store ahead of observations that go on in order, for shards
-	// with fewer frames on the device than pages, and with Checkpoints.
+	// Prefetch fetches pages from the store ahead of sequential observations, for shards with fewer
+	// frames on the device than pages, and with Checkpoints.
 	Prefetch bool
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
@@ -90,7 +89,7 @@ type Options struct {
 	BatchLatency time.Duration
 	// LeaseTTL is how long the shards of a lost agent stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
-	// MaxShards is the most shards that the agent takes; 0 means the constant MaxShards.
+	// MaxShards is the maximum number of shards of the agent; 0 means the constant MaxShards.
 	MaxShards int
 	// OpenShards is how many idle shards stay open; others are parked. 0 means the constant
 	// OpenShards.
@@ -114,23 +113,18 @@ const (
 	ParkedMemory = 512 << 20
 )
 
-// pool returns the options of the device pool.
 func (o *Options) pool() pool.Options {
 	first := pool.Accelerator{Device: o.Device, Open: o.Open, PageMemory: o.PageMemory, Shared: o.Shared}
 	return pool.Options{
-		Devices: append(
-			[]pool.Accelerator{first},
-			o.Others...), OpenHost: o.OpenHost, Patience: o.Patience, Logger: o.Logger,
-		Metrics: o.Metrics.parts().pool, HostPageMemory: o.HostPageMemory, PageAge: o.PageAge,
-		HostPageAge: o.HostPageAge,
-		Prefetch:    o.Prefetch,
+		Devices: append([]pool.Accelerator{first}, o.Others...), OpenHost: o.OpenHost, Patience: o.Patience,
+		Logger: o.Logger, Metrics: o.Metrics.parts().pool, HostPageMemory: o.HostPageMemory, PageAge: o.PageAge,
+		HostPageAge: o.HostPageAge, Prefetch: o.Prefetch,
 	}
 }
 
-// defaultResidencyCheck is Options.ResidencyCheck where it is 0.
 const defaultResidencyCheck = 5 * time.Second
 
-// validate returns an ErrOptions for each mistake.
+// validate joins an ErrOptions for each mistake.
 func (o *Options) validate() error {
 	var errs []error
 	missing := func(is bool, what string) {
@@ -144,10 +138,8 @@ func (o *Options) validate() error {
 	for i, other := range o.Others {
 		missing(other.Device == nil, fmt.Sprintf("device in Others[%d]", i))
 		if other.PageMemory < 0 {
-			errs = append(
-				errs,
-				fmt.Errorf("%w: Others[%d].PageMemory is %d: use 0 or more", ErrOptions, i, other.PageMemory),
-			)
+			errs = append(errs, fmt.Errorf("%w: Others[%d].PageMemory is %d: use 0 or more", ErrOptions, i,
+				other.PageMemory))
 		}
 	}
 	for _, n := range []struct {
@@ -173,7 +165,6 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// ensureDefaults sets the options that are 0.
 func (o *Options) ensureDefaults() {
 	o.LeaseTTL = cmp.Or(o.LeaseTTL, 10*time.Second)
 	o.ResidencyCheck = cmp.Or(o.ResidencyCheck, defaultResidencyCheck)

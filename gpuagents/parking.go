@@ -7,8 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// answered returns a rest for a shard that was not served yet and whose entries are all answered,
-// if as many other shards are open as the bound allows; else nil.
+// answered returns the rest of a shard that need not be served now: it was not served yet, all its
+// entries are answered, and as many other shards are open as the bound allows. Otherwise it returns
+// nil.
 func (a *Agent) answered(ctx context.Context, p *assignment) *shard.Rest {
 	a.mu.Lock()
 	look := !p.served && p.rest == nil && a.openShards.Full()
@@ -27,7 +28,7 @@ func (a *Agent) answered(ctx context.Context, p *assignment) *shard.Rest {
 	return &shard.Rest{Entry: in.Seq, Stored: true}
 }
 
-// park ends the goroutine of a shard until there is a new entry in its log.
+// park leaves a shard without a goroutine until its log has a new entry.
 func (a *Agent) park(ctx context.Context, p *assignment, r *shard.Rest) {
 	a.mu.Lock()
 	if p.of.gone || ctx.Err() != nil || p.lostLease() {
@@ -50,7 +51,6 @@ func (a *Agent) park(ctx context.Context, p *assignment, r *shard.Rest) {
 	}
 }
 
-// wake serves a parked shard again.
 func (a *Agent) wake(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,6 @@ func (a *Agent) wake(key string) {
 	}
 }
 
-// listen wakes parked shards until ctx ends.
 func (a *Agent) listen(ctx context.Context) {
 	for {
 		key, err := a.wakes.Next(ctx)
@@ -70,8 +69,8 @@ func (a *Agent) listen(ctx context.Context) {
 	}
 }
 
-// hasParkedMemory reports whether the rest of a shard, of a size in bytes, fits into the memory of
-// parked shards. It reserves nothing, so shards that park at the same time may exceed the bound.
+// hasParkedMemory reports whether the rest of a shard fits into the memory of parked shards. It
+// reserves nothing, so shards that park at the same time may exceed the bound.
 func (a *Agent) hasParkedMemory(bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

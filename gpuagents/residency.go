@@ -12,7 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 )
 
-// violations are the shards with pages that were not on the device as claimed.
 type violations struct {
 	mu sync.Mutex
 	of map[shard.ID]violation
@@ -27,7 +26,6 @@ type violation struct {
 // a minute must see the violation.
 const violationShown = time.Minute
 
-// set notes a violation of a shard.
 func (v *violations) set(id shard.ID, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -34,14 +34,10 @@ func (s *stage) observe(t *testing.T, id string, n int) {
 		}
 	}
 	data, err := o.Encode()
-	if err != nil {
-		t.Fatalf("o.Encode: %v, want no error", err)
-	}
+	testkit.NoError(t, "o.Encode", err)
 	in := s.conn.Swarms.Log(id, 0, swarms.In)
 	last, err := in.Last(t.Context())
-	if err != nil {
-		t.Fatalf("in.Last: %v, want no error", err)
-	}
+	testkit.NoError(t, "in.Last", err)
 	if err := in.Append(t.Context(), last.Seq, swarms.Entry{Kind: swarms.EntryObserve, Data: data}); err != nil {
 		t.Fatalf("in.Append: %v, want no error", err)
 	}
@@ -78,14 +74,11 @@ func (s *stage) logged(t *testing.T, text string) {
 	}
 }
 
-// note changes what stands beside the pages of a checkpoint that no agent has open, and returns it
-// as it was.
+// note changes the note of a checkpoint that no agent has open, and returns the old one.
 func (k *kept) note(t *testing.T, id string, change func(note map[string]any) []byte) map[string]any {
 	t.Helper()
 	st, err := k.Open(id, 0, 64<<10, 1)
-	if err != nil {
-		t.Fatalf("k.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "k.Open", err)
 	defer st.Close()
 	var note map[string]any
 	if err := json.Unmarshal(st.Note(), &note); err != nil {
@@ -110,21 +103,17 @@ func Set(field string, v any) func(map[string]any) []byte {
 	}
 }
 
-// forget leaves so many answers of a swarm, as a server does that has lost the last ones in a power
+// forget truncates the answers of a swarm, as a server does that has lost the last ones in a power
 // cut.
 func (s *stage) forget(t *testing.T, id string, left uint64) {
 	t.Helper()
 	out := s.conn.Swarms.Log(id, 0, swarms.Out)
 	r, err := out.Read(t.Context(), 1)
-	if err != nil {
-		t.Fatalf("out.Read: %v, want no error", err)
-	}
+	testkit.NoError(t, "out.Read", err)
 	var all []swarms.Entry
 	for range left {
 		e, err := r.Next(t.Context())
-		if err != nil {
-			t.Fatalf("r.Next: %v, want no error", err)
-		}
+		testkit.NoError(t, "r.Next", err)
 		all = append(all, e)
 	}
 	r.Close()
@@ -136,9 +125,9 @@ func (s *stage) forget(t *testing.T, id string, left uint64) {
 
 const resumed = "shard resumed from its checkpoint"
 
-// TestResume: an agent goes on from what one before it has kept when that belongs to the log, the
-// spec and the program, and from the log when it does not. In both cases the agents are as in a
-// swarm whose agent was never stopped.
+// TestResume: an agent resumes from the checkpoint of its predecessor when the checkpoint belongs
+// to the log, the spec and the program, and from the log otherwise. In both cases the agents equal
+// a swarm whose agent was never stopped.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	const before = 5
@@ -191,7 +180,7 @@ func TestResume(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if strings.HasPrefix(c.name, "ahead of") {
-				testlong.Only(t) // they wait for 10 s for answers that do not come
+				testkit.OnlyLong(t) // they wait for 10 s for answers that do not come
 			}
 			s, k, id, twin := newStage(t), newKept(), fmt.Sprint("x", i), fmt.Sprint("twin", i)
 			all := gpuagents.Options{Checkpoints: k}
@@ -408,8 +397,8 @@ func TestEnd(t *testing.T) {
 	until(t, "the checkpoint is removed", func() bool { return !k.has(id) })
 }
 
-// TestGone: the checkpoint of a swarm that is deleted while it is served goes with it, and that of
-// one that was deleted while no agent looked goes when an agent starts. One whose swarm is there
+// TestGone: deleting a served swarm removes its checkpoint. The checkpoint of a swarm that was
+// deleted while no agent ran is removed when an agent starts. The checkpoint of an existing swarm
 // stays.
 func TestGone(t *testing.T) {
 	s, k := newStage(t), newKept()
@@ -424,9 +413,7 @@ func TestGone(t *testing.T) {
 	until(t, "two are served", func() bool { return a.Shards() == 2 })
 	a.Stop()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
-		if err := s.conn.Swarms.Log("y", 0, d).Delete(t.Context()); err != nil {
-			t.Fatalf("Delete: %v, want no error", err)
-		}
+		testkit.NoError(t, "Delete", s.conn.Swarms.Log("y", 0, d).Delete(t.Context()))
 	}
 	k.list = errors.New("a tier that cannot be listed")
 	a = s.agent(t, gpuagents.Options{Checkpoints: k})
@@ -439,7 +426,7 @@ func TestGone(t *testing.T) {
 }
 
 // TestRefusedSwarms: an agent that may not or cannot run a swarm answers the next entry with the
-// reason, before there is one. Agents that look at the swarm later answer again only when that
+// reason, before the entry exists. Agents that try the swarm later answer again only when that
 // entry exists.
 func TestRefusedSwarms(t *testing.T) {
 	s := newStage(t)
@@ -510,7 +497,7 @@ type robbedLease struct {
 // Lost implements swarms.Lease.
 func (l robbedLease) Lost() <-chan struct{} { return l.lost }
 
-// TestStolenLease: an agent whose lease is lost ends the shard, and goes on from the log when it
+// TestStolenLease: an agent whose lease is lost ends the shard, and continues from the log when it
 // has the lease again.
 func TestStolenLease(t *testing.T) {
 	s := newStage(t)
@@ -549,7 +536,7 @@ func TestStolenLease(t *testing.T) {
 	}
 }
 
-// TestToldAgain: a swarm that is served goes on when its record comes again.
+// TestToldAgain: a served swarm continues when its record is reported again.
 func TestToldAgain(t *testing.T) {
 	s := newStage(t)
 	a := s.agent(t, gpuagents.Options{})

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// serve works on a shard once, and sets the next step of its assignment. The checkpoint stays until
-// the swarm ends: a successor may ask for a shard whose log has ended.
+// serve works on a shard once, and sets the next state of its assignment. The checkpoint stays
+// until the swarm ends: a successor may need it for a shard whose log has ended.
 func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, open *shard.OpenShard) {
 	err := a.work(ctx, p, from, open)
 	a.openShards.Close(open)
@@ -46,9 +46,8 @@ func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, open
 		before := p.logMissing
 		if p.logMissing = min(max(2*p.logMissing, firstMissing), time.Second); before < p.logMissing &&
 			p.logMissing == time.Second {
-			p.log.Info(
-				"the log of the shard is not there yet, or not any more: waiting for it, or for the end of the swarm",
-			)
+			p.log.Info("the log of the shard is not there yet, or not any more: waiting for it, or for the end of " +
+				"the swarm")
 		}
 		wait = p.logMissing
 	case errors.Is(err, jobs.ErrFenced):
@@ -79,14 +78,14 @@ func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, open
 	}
 }
 
-// firstMissing is how long an agent waits for a log before it looks again; the wait doubles up to a
-// second. Creating a log takes some 5 ms.
+// firstMissing is the first wait for a missing log; the wait doubles up to a second. Creating a log
+// takes some 5 ms.
 const firstMissing = 10 * time.Millisecond
 
 // work serves a shard as long as the agent has its lease and its device. It returns nil at the end
 // of the log, jobs.ErrFenced without the lease, shard.ErrMoved when the device evicts the shard, a
-// *shard.Rest when the shard is idle, and else the failure. For a followed shard a goroutine
-// acquires the lease while the log is applied. That goroutine has ended when work returns.
+// *shard.Rest when the shard is idle, and otherwise the failure. For a followed shard a goroutine
+// acquires the lease while the log is applied; it has ended when work returns.
 func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open *shard.OpenShard) error {
 	a.mu.Lock()
 	lease, session := p.lease, a.session // a served shard has a lease, unless it is followed

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -101,19 +103,17 @@ func (w *quietWakes) Close() {
 // ends with everything closed, with a session and without one.
 func TestAgentStarts(t *testing.T) {
 	t.Parallel()
-	d := openHost(t)
+	d := launches.Host(t)
 	for _, fail := range []error{nil, errors.New("no server")} {
 		q := &quiet{fail: fail, ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
 		a, err := Start(Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatalf("Start: %v, want no error", err)
-		}
+		testkit.NoError(t, "Start", err)
 		if o := a.o; o.LeaseTTL != 10*time.Second || o.MaxShards != MaxShards || o.OpenShards != OpenShards ||
 			o.ParkedMemory != ParkedMemory {
 			t.Errorf("defaults %+v", o)
 		}
 		<-q.watch
-		eventually(t, "a session is asked for, and wakes", func() bool {
+		testkit.Until(t, "a session is asked for, and wakes", func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			return q.opened > 0 && q.nexts > 0
@@ -121,7 +121,7 @@ func TestAgentStarts(t *testing.T) {
 		var before, now runtime.MemStats
 		runtime.ReadMemStats(&before)
 		a.freed <- struct{}{} // A shard has ended that had much memory.
-		eventually(t, "its memory is given back to the system", func() bool {
+		testkit.Until(t, "its memory is given back to the system", func() bool {
 			runtime.ReadMemStats(&now)
 			return now.NumForcedGC > before.NumForcedGC && len(a.freed) == 0
 		})
@@ -150,9 +150,7 @@ func TestAgentStarts(t *testing.T) {
 		MaxShards: 1, OpenShards: 1, ParkedMemory: 1, PageMemory: 1 << 20, HostPageMemory: 1 << 10,
 	}
 	a, err := Start(set)
-	if err != nil {
-		t.Fatalf("Start: %v, want no error", err)
-	}
+	testkit.NoError(t, "Start", err)
 	if o := a.o; o.LeaseTTL != time.Minute || o.MaxShards != 1 || o.OpenShards != 1 || o.ParkedMemory != 1 {
 		t.Errorf("options %+v", o)
 	}
@@ -192,16 +190,14 @@ func TestAgentCounts(t *testing.T) {
 	}
 }
 
-// TestAgentWatchesAgain: an agent that cannot watch the swarms tries again after a second, and has
-// looked at its checkpoints before.
+// TestAgentWatchesAgain: an agent that cannot watch the swarms tries again after a second. It has
+// swept its checkpoints before.
 func TestAgentWatchesAgain(t *testing.T) {
 	t.Parallel()
 	q := &quiet{ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
 	q.away.Store(true)
-	a, err := Start(Options{Name: "a", Device: openHost(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatalf("Start: %v, want no error", err)
-	}
+	a, err := Start(Options{Name: "a", Device: launches.Host(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})
+	testkit.NoError(t, "Start", err)
 	<-q.watch
 	if took := time.Since(q.left); took < time.Second {
 		t.Errorf("it tried again after %v", took)
@@ -225,10 +221,10 @@ func TestFreedIsSignalled(t *testing.T) {
 	}
 }
 
-// TestStartRefuses: options with which an agent would fail later are errors, which name what is
+// TestStartRefuses: options with which an agent would fail later are errors that name what is
 // missing.
 func TestStartRefuses(t *testing.T) {
-	whole := Options{Device: openHost(t), Queue: &quiet{}, Logger: slog.New(slog.DiscardHandler)}
+	whole := Options{Device: launches.Host(t), Queue: &quiet{}, Logger: slog.New(slog.DiscardHandler)}
 	for want, change := range map[string]func(o *Options){
 		"no device":              func(o *Options) { o.Device = nil },
 		"no queue":               func(o *Options) { o.Queue = nil },

@@ -11,14 +11,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// servedSwarm is a swarm of which the agent serves shards or wants to. Agent.mu guards what is not
-// atomic.
+// servedSwarm is a swarm whose shards the agent serves or wants to serve. Agent.mu guards what is
+// not atomic.
 type servedSwarm struct {
 	record      atomic.Pointer[swarms.Swarm] // the current record
 	assignments []*assignment
 	left        int           // assignments that have not ended
 	gone        bool          // its assignments end
-	again       *swarms.Swarm // of the id, and starts when these assignments have ended; nil: none
+	again       *swarms.Swarm // a swarm with the same id, which starts when these assignments have ended; nil: none
 	next        time.Time     // when the next lease may be acquired
 }
 
@@ -34,12 +34,12 @@ func (a *Agent) change(ctx context.Context, c swarms.Change) {
 		known.again = nil
 		a.end(known)
 	case c.Gone:
-	case is && known.gone: // one swarm of an id at a time: their log lines and metrics share its name
+	case is && known.gone: // one swarm of an id at a time: log lines and metrics use the id
 		known.again = &c.Swarm
-	case is && !known.record.Load().Same(c.Swarm): // the end of the first was missed, as during a failure of the queue
+	case is && !known.record.Load().Same(c.Swarm): // a failure of the queue has hidden the end of the first swarm
 		known.again = &c.Swarm
 		a.end(known)
-	case is: // for the next time that the shard starts
+	case is: // takes effect when the shard starts again
 		known.record.Store(&c.Swarm)
 	default:
 		a.addSwarm(ctx, c.Swarm)
@@ -63,7 +63,7 @@ func (a *Agent) addSwarm(ctx context.Context, s swarms.Swarm) {
 	}
 }
 
-// end ends all assignments of a swarm. a.mu is held.
+// a.mu is held.
 func (a *Agent) end(of *servedSwarm) {
 	if of.gone {
 		return
@@ -80,8 +80,8 @@ func (a *Agent) end(of *servedSwarm) {
 	}
 }
 
-// finish ends an assignment whose swarm has ended. The last one of the swarm starts the next swarm
-// of the id.
+// finish ends an assignment whose swarm has ended. After the last one it starts the next swarm of
+// the id.
 func (a *Agent) finish(ctx context.Context, p *assignment) {
 	a.wakes.Remove(p.key())
 	a.release(ctx, p)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -37,11 +37,10 @@ func (v Views) PageMap(ctx context.Context, id shard.ID, cells int) (*shard.Page
 	return open.PageMap(ctx, cells)
 }
 
-// Spans returns the stages of the last batches of all shards, those that ended after a time. The
-// slice is the caller's.
-func (v Views) Spans(from time.Time) []timeline.Span { return v.of.spans.Since(from) }
+// Spans returns the stages of the last batches of all shards that ended after a time. The slice is
+// the caller's.
+func (v Views) Spans(from time.Time) []gpubatch.Span { return v.of.spans.Since(from) }
 
-// openShard returns a shard that a goroutine serves; nil: none does.
 func (v Views) openShard(id shard.ID) *shard.OpenShard {
 	v.of.mu.Lock()
 	defer v.of.mu.Unlock()

@@ -15,7 +15,7 @@ type Schedule struct {
 	Cron string `json:"cron"`
 	// Zone is where those are read, such as Europe/Berlin; empty means UTC.
 	Zone string `json:"zone,omitempty"`
-	// Missed says what becomes of times at which no agent ran; empty means SkipMissed.
+	// Missed is the policy for times at which no agent ran; empty means SkipMissed.
 	Missed MissedPolicy `json:"missed,omitempty"`
 	Paused bool         `json:"paused,omitempty"`
 	// From is the time up to which times do not count; zero means when the schedule is added.
@@ -33,7 +33,7 @@ const Always = "@always"
 // AlwaysPause is the time from a failure to the next job of a schedule with Always.
 const AlwaysPause = 30 * time.Second
 
-// MissedPolicy says what becomes of a time that no agent has seen within 30 seconds.
+// MissedPolicy is the policy for a time that no agent has seen within 30 seconds.
 type MissedPolicy string
 
 // The policies.
@@ -52,7 +52,7 @@ type ScheduleState struct {
 	Last time.Time `json:"last,omitzero"` // zero when it has not come yet
 	// LastJob is the id of the last job of a schedule with Always.
 	LastJob string `json:"last_job,omitempty"`
-	// Error says why its record, which somebody else wrote, is not followed.
+	// Error is why its record, which another program wrote, is not followed.
 	Error string `json:"error,omitempty"`
 }
 

@@ -26,7 +26,7 @@ const (
 )
 
 // CheckJSON returns an error unless data is one JSON value of at most MaxMessage bytes and MaxDepth
-// levels. It looks at every byte once and allocates nothing, so a stranger's message costs no more
+// levels. It reads every byte once and allocates nothing, so a stranger's message costs no more
 // than its length.
 func CheckJSON(data []byte) error {
 	if len(data) > MaxMessage {

@@ -8,8 +8,8 @@ import (
 // MaxParents is the largest number of jobs that a job waits for.
 const MaxParents = 64
 
-// ParentPolicy says what becomes of a job when one of its parents is not done: it failed, was
-// skipped, or was withdrawn.
+// ParentPolicy decides about a job when a parent is not done: it failed, was skipped, or was
+// withdrawn.
 type ParentPolicy string
 
 // The policies. The first two take effect at once, whatever the other parents do.

@@ -28,10 +28,10 @@ var (
 	// attempts it fails with the last reason.
 	ErrUnfit = errors.New("the agent cannot do jobs for now")
 	// ErrDrain is the cancellation cause of work whose agent process ends: it stops between two
-	// steps, and somebody else goes on with it.
+	// steps, and another worker continues it.
 	ErrDrain = errors.New("the agent drains")
-	// ErrFinish is the cancellation cause of a job whose submitter wants no more of it: it takes in
-	// nothing new, finishes what it holds, and its result says how far it came.
+	// ErrFinish is the cancellation cause of a job that shall finish early: it takes no new input,
+	// finishes what it holds, and its result says how far it came.
 	ErrFinish = errors.New("asked to finish early")
 	// ErrCancelled is the cancellation cause of a job whose submitter no longer wants it.
 	ErrCancelled = errors.New("job was cancelled")
@@ -96,7 +96,7 @@ func Retry(err error) error {
 	return retryable{err}
 }
 
-// Retryable says whether err was marked by Retry or is an unavailable queue.
+// Retryable reports whether err was marked by Retry or is an unavailable queue.
 func Retryable(err error) bool {
 	var r retryable
 	return errors.As(err, &r) || errors.Is(err, ErrUnavailable)

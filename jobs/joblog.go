@@ -17,9 +17,9 @@ const (
 	MaxLogMessage = 64 << 10
 )
 
-// Messages of the lines that a worker itself writes into the log of a job when an attempt ends without
-// a result. The field "error" is why it ended. So a job whose attempt has neither of these lines and
-// that nobody runs has lost its worker.
+// Messages of the lines that a worker itself writes into the log of a job when an attempt ends
+// without a result. The field "error" is why it ended. So a job that no worker runs, and whose
+// attempt has neither line, has lost its worker.
 const (
 	// LogNextAttempt: the attempt failed; the field "pause" is how long the job waits, in nanoseconds.
 	LogNextAttempt = "job will be tried again"
@@ -33,7 +33,7 @@ type LogLines struct {
 	JobID   string `json:"job"`
 	Attempt int    `json:"attempt"`
 	Worker  string `json:"worker"`
-	// Lines are JSON objects with time, level and msg, and whatever fields the handler added.
+	// Lines are JSON objects with time, level, msg and the fields that the handler added.
 	Lines []json.RawMessage `json:"lines,omitempty"`
 	// Dropped is how many lines of the attempt had no room so far.
 	Dropped int `json:"dropped,omitempty"`
@@ -77,10 +77,9 @@ func DecodeLogLines(data []byte) (LogLines, error) {
 
 type loggerKey struct{}
 
-// Logger is the logger of the job that ctx was given to a handler for: what it takes, from
-// slog.LevelInfo on, is kept as long as the job's result, for whoever asks, besides being logged by
-// the worker. It never blocks and never fails, and drops what is too much. In a batch it is the
-// first job's. Without a job it takes nothing.
+// Logger returns the logger of the job whose handler got ctx. Its lines from slog.LevelInfo on are
+// kept as long as the job's result, and the worker logs them too. It never blocks and never fails,
+// and drops what is too much. In a batch it is the first job's. Without a job it takes nothing.
 func Logger(ctx context.Context) *slog.Logger { return LoggerOf(ctx, 0) }
 
 // LoggerOf is Logger for job i of a batch.

@@ -48,15 +48,15 @@ type Job struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// ResultTTL is how many seconds its result is kept, 1 to 604800 (7 days); 0 means 86400.
 	ResultTTL int `json:"result_ttl_s,omitempty"`
-	// Replicas is the number of servers that store the job while it is queued: 1, 3 or 5; 0 means as
-	// many as the streams of the cluster have, which is also the most.
+	// Replicas is the number of servers that store the job while it is queued: 1, 3 or 5; 0 means
+	// the number that the streams of the cluster have, which is also the maximum.
 	Replicas int `json:"replicas,omitempty"`
 	// Durability is DurabilitySynced or DurabilityMemory; empty means DurabilitySynced.
 	Durability string `json:"durability,omitempty"`
 	// After lists the jobs that must be over before this one begins, at most MaxParents. They must
 	// be known when it is submitted, or be submitted with it.
 	After []string `json:"after,omitempty"`
-	// OnFailedParent says what becomes of it when one of those is not done; empty means FailChild.
+	// OnFailedParent is the policy for a parent that is not done; empty means FailChild.
 	OnFailedParent ParentPolicy `json:"on_failed_parent,omitempty"`
 	// SpecRef stands for a spec too large for a message (more than MaxInline bytes). The queue sets
 	// it, and puts the spec back before a handler sees the job.
@@ -66,7 +66,7 @@ type Job struct {
 	LastAttempt bool `json:"-"`
 }
 
-// ObjectRef names bytes in the object store by content: who reads other bytes than these fails.
+// ObjectRef names bytes in the object store by content. Reading other bytes fails.
 type ObjectRef struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"` // 64 hexadecimal digits
@@ -97,7 +97,7 @@ type Status string
 const (
 	Done   Status = "done"
 	Failed Status = "failed"
-	// Skipped is a job that never began, because one that it waited for was not done.
+	// Skipped is a job that never began, because a parent was not done.
 	Skipped Status = "skipped"
 )
 
@@ -108,14 +108,14 @@ type Result struct {
 	Kind     string          `json:"kind"`
 	Status   Status          `json:"status"`
 	Output   json.RawMessage `json:"output,omitempty"` // by kind, for a job that is done
-	Error    *Error          `json:"error,omitempty"`  // for one that failed or was skipped
+	Error    *Error          `json:"error,omitempty"`  // for a job that failed or was skipped
 	Attempts int             `json:"attempts"`
 	Worker   string          `json:"worker"`
 	Finished time.Time       `json:"finished"`
 }
 
-// Handler does jobs of one kind. progress may be called at any time with a value that is sent to
-// whoever watches; it never blocks for long and may drop. A returned error ends the job as failed
+// Handler does jobs of one kind. progress may be called at any time with a value, which is sent to
+// watchers; it never blocks for long and may drop values. A returned error ends the job as failed
 // unless it is Retryable. A handler whose ctx is cancelled with cause ErrFinish finishes what it
 // holds and returns what it has done; with another cause it returns at once.
 type Handler func(ctx context.Context, job Job, progress func(any)) (output any, err error)
@@ -129,8 +129,8 @@ type Outcome struct {
 // BatchHandler does jobs of one kind together, such as in one launch on a device. It returns an
 // outcome for each job, in order. An error of the batch as a whole is laid to one of its jobs,
 // which is found by halving, so a handler sees the other jobs up to 1 + log2(n) times; an error
-// that is Retryable is not: all jobs are given back. progress sends progress of job i. A batch goes
-// on when one of its jobs is cancelled.
+// that is Retryable is not: all jobs are given back. progress sends progress of job i. A batch
+// continues when one of its jobs is cancelled.
 type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
 
 // CheckID returns an error unless id may stand in a subject, a stream name and a command line, where a
@@ -143,8 +143,8 @@ func CheckID(what, id string) error {
 	return nil
 }
 
-// validID is not a pattern: that took a twentieth of a small job's time, for which it is asked some
-// ten times.
+// validID is not a regular expression: that took a twentieth of the time of a small job, which
+// calls it ten times.
 func validID(id string) bool {
 	for _, c := range []byte(id) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
@@ -156,8 +156,8 @@ func validID(id string) bool {
 
 var shaPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Validate checks what every job must have, whatever its kind. The error names the field, its value
-// and the cure.
+// Validate checks what jobs of every kind must have. The error names the field, its value and the
+// cure.
 func (j Job) Validate() error {
 	if j.Version != Version {
 		return &Error{Code: CodeVersion, Message: fmt.Sprintf("job %s speaks protocol version %d, this agent %d: "+

@@ -1,6 +1,6 @@
 package jobs
 
-// Lane is the priority of a job among those of its pool.
+// Lane is the priority of a job in its pool.
 type Lane string
 
 // The lanes, the most urgent first. A worker serves them in this order, except that every eighth

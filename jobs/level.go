@@ -15,7 +15,7 @@ const (
 // Job.Durability. The empty level is the default of the cluster.
 type Level string
 
-// The levels besides the default.
+// The levels other than the default.
 const (
 	LevelMemory Level = "memory" // in the memory of one server
 	LevelOne    Level = "one"    // on the disk of one server

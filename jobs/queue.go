@@ -50,7 +50,7 @@ type SourceStats struct {
 	Running int    `json:"running"`         // with a worker, or waiting for a retry
 	Retried int    `json:"retried"`         // running jobs that a worker had before
 	Paused  bool   `json:"paused"`          // the kind is
-	Agents  int    `json:"agents"`          // agents that say that they do the kind
+	Agents  int    `json:"agents"`          // agents that announce the kind
 }
 
 // Running is a job that a worker has at hand.
@@ -64,7 +64,7 @@ type Running struct {
 
 // Room is what a GPU agent can hold of swarms' pages, in bytes, whether it is in use or not.
 type Room struct {
-	Shard int64 `json:"shard"` // memory for one shard: the most that one of its devices has
+	Shard int64 `json:"shard"` // memory for one shard: the maximum over its devices
 	All   int64 `json:"all"`   // memory for all shards together
 	// free memory of one device now, the most of them; nil: an earlier version, which does not say
 	Free *int64 `json:"free,omitempty"`
@@ -77,7 +77,7 @@ type Agent struct {
 	Name    string   `json:"name"`
 	Pool    Pool     `json:"pool"`
 	Kinds   []string `json:"kinds,omitempty"` // of jobs that it does
-	// Levels are the levels of jobs that it does, besides the default; none: an earlier version.
+	// Levels are the levels of jobs that it does, without the default. Earlier versions have none.
 	Levels []Level `json:"levels,omitempty"`
 	// the model of its accelerator; of several, the models with their names
 	Device      string `json:"device,omitempty"`
@@ -90,7 +90,7 @@ type Agent struct {
 	// run; 0: it takes no jobs.
 	JobSlots    int `json:"job_slots,omitempty"`
 	JobsRunning int `json:"jobs_running,omitempty"`
-	Parked      int `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
+	Parked      int `json:"parked,omitempty"`     // shards that wait for an entry in their log
 	MaxShards   int `json:"max_shards,omitempty"` // how many shards a GPU agent takes
 	// serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of
 	// several with its name; AgentLost of one that is gone

@@ -8,10 +8,10 @@ import (
 // AgentLost is the state of an agent that ended without giving back what it held.
 const AgentLost = "lost"
 
-// Lost says what an agent held that ended without giving it back.
+// Lost is what an agent held that ended without giving it back.
 type Lost struct {
 	Since  time.Time `json:"since"`            // when its session was renewed for the last time, by the server's clock
-	Shards []string  `json:"shards,omitempty"` // lease keys, see LeaseKey, that nobody has taken since
+	Shards []string  `json:"shards,omitempty"` // lease keys, see LeaseKey, that no agent has taken since
 }
 
 // Team says on which devices of an agent the ticks of a shard are, when these are several.
@@ -24,8 +24,8 @@ type Team struct {
 // answered change the agents again and are not answered a second time.
 type Recovery struct {
 	Shard string  `json:"shard"`              // its lease key, see LeaseKey
-	Entry uint64  `json:"entry"`              // the last one that was replayed
-	Of    uint64  `json:"of"`                 // the last one that was answered: the replay ends with it
+	Entry uint64  `json:"entry"`              // the last replayed entry
+	Of    uint64  `json:"of"`                 // the last answered entry: the replay ends with it
 	Rate  float64 `json:"entries_per_second"` // since the replay began
 }
 

@@ -8,7 +8,7 @@ type Telemetry struct {
 	Version int       `json:"v"`
 	Agent   string    `json:"agent"` // its name
 	At      time.Time `json:"at"`    // by its clock
-	// Samples are those of the metrics that were asked for, in the order of their names.
+	// Samples are the samples of the requested metrics, in the order of their names.
 	Samples []Sample `json:"samples"`
 	// Omitted is how many samples did not fit into the message.
 	Omitted int `json:"omitted,omitempty"`

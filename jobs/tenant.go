@@ -2,11 +2,11 @@ package jobs
 
 import "fmt"
 
-// EveryTenant names the limits of all tenants that have none of their own.
+// EveryTenant names the limits of all tenants without their own limits.
 const EveryTenant = "*"
 
-// Limits bound what a tenant takes of each pool. A field that is nil is as EveryTenant has it, and
-// without limit where that has none; 0 is without limit, whatever EveryTenant has.
+// Limits bound what a tenant takes of each pool. A nil field has the value of EveryTenant, and no
+// limit if EveryTenant has none. 0 is no limit, whatever EveryTenant has.
 type Limits struct {
 	Version int `json:"v,omitempty"`
 	// Weight is its share within a lane, 0.01 to 1000, where others have jobs too; 1 when it is nil
@@ -19,7 +19,7 @@ type Limits struct {
 	Burst *int     `json:"burst,omitempty"`
 	// Concurrency is how many of its jobs run at a time, on all workers together, 1 to 10,000.
 	Concurrency *int `json:"concurrency,omitempty"`
-	// Queued is how many of its jobs may be in the queue, those that run counted, 1 to 100,000. A
+	// Queued is how many of its jobs may be in the queue, including running jobs, 1 to 100,000. A
 	// submission over it fails with ErrFull.
 	Queued *int `json:"queued,omitempty"`
 }
@@ -28,7 +28,7 @@ type Limits struct {
 type TenantLimits struct {
 	Tenant string `json:"tenant"`
 	Limits
-	// Error says why its record, which somebody else wrote, is not followed.
+	// Error is why its record, which another program wrote, is not followed.
 	Error string `json:"error,omitempty"`
 }
 

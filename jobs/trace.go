@@ -6,6 +6,6 @@ const (
 	HeaderTracestate  = "tracestate"
 )
 
-// Trace is the trace context of a message: the values of its headers, as they came. It says nothing
-// that anybody relies on. Empty for none.
+// Trace is the trace context of a message: the values of its headers, as they came. No decision
+// relies on it. Empty for none.
 type Trace struct{ Parent, State string }

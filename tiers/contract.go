@@ -11,17 +11,17 @@ type Kind struct {
 }
 
 // Store keeps pages durably below the memory tiers; package pagestore is one. Its methods may be
-// called from several goroutines at once. What they promise stands there.
+// called from several goroutines at once. Its package comment has the promises.
 //
 // A ctx that is over by the time a Put has written its record makes the Put fail, and nothing of it
-// is ever seen: who gave up on a call that stalls may put the page elsewhere.
+// is ever seen: a caller that gave up on a call that stalls may put the page elsewhere.
 type Store interface {
 	PageSize() int
 	// Tiers is the number of its directories, the fastest first.
 	Tiers() int
 	Put(ctx context.Context, tier int, page uint64, content []byte, kind Kind) error
 	Get(ctx context.Context, page uint64, dst []byte) error
-	// Has says whether the page is there, lost or not.
+	// Has reports whether the page is there, lost or not.
 	Has(page uint64) bool
 	// Where is the tier that Get would read the page from.
 	Where(page uint64) (tier int, err error)

@@ -7,8 +7,8 @@ import (
 )
 
 // Frames is a medium of equal frames, each as long as a page: device memory, pinned host memory,
-// plain memory. Accesses to different frames may run at once; those to one frame are ordered by the
-// page manager and whoever pins it. Package framestest holds every implementation to this.
+// plain memory. Accesses to different frames may run at once; the page manager and the holder of
+// its pin order accesses to one frame. Package tierstest tests every implementation.
 type Frames interface {
 	// Count is the number of frames; only Resize changes it.
 	Count() int
@@ -50,7 +50,7 @@ const (
 // the return.
 type Copier interface {
 	Frames
-	// Reaches says whether it copies from and to another medium.
+	// Reaches reports whether it copies from and to another medium.
 	Reaches(other Frames) bool
 	CopyIn(ctx context.Context, from Frames, moves []Move, u Urgency) error
 	CopyOut(ctx context.Context, to Frames, moves []Move, u Urgency) error

@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/framestest"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 func TestHostFrames(t *testing.T) {
-	framestest.Frames(t, tiers.NewHostFrames(framestest.Count, framestest.PageSize))
+	tierstest.Frames(t, tiers.NewHostFrames(tierstest.Count, tierstest.PageSize))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -180,15 +181,13 @@ func TestRedriveRun(t *testing.T) {
 	output := filepath.Join(dir, "out.csv")
 	run(command.ExitUsage, "run", "-f", spec, "--sources", sources, "--output", output)
 	var letters []struct{ ID string }
-	for deadline := time.Now().Add(2 * time.Minute); len(letters) == 0; time.Sleep(50 * time.Millisecond) {
+	testkit.Until(t, "a dead letter", func() bool {
 		list := run(0, "dlq", "list", "-o", "json")
 		if err := json.Unmarshal([]byte(list), &letters); err != nil {
 			t.Fatalf("json.Unmarshal: %v\n%s", err, list)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("no dead letter after 20 s")
-		}
-	}
+		return len(letters) > 0
+	})
 	write(t, filepath.Join(dir, "late.csv"), series(1, 60))
 	run(0, "dlq", "redrive", letters[0].ID)
 	if out := run(0, "run", "--attach", letters[0].ID, "--output", output); !strings.Contains(out, "60 decisions") {

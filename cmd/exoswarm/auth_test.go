@@ -16,17 +16,17 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
-	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/userfile"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/telemetry"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestRoles: real processes, each with the credentials of its role, do the telemetry example to the
 // bytes of a run without any: a submitter by way of files that the agent may see, an operator by
 // way of the object store. Agents whose user is revoked end.
 func TestRoles(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

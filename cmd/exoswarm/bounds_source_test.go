@@ -25,11 +25,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/source"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // parquetOf writes a record as a Parquet file whose pages are packed, with dictionaries of up to 30
-// MB, in row groups of so many rows.
+// MB, in row groups of a number of rows.
 func parquetOf(t *testing.T, group int64, rec arrow.RecordBatch) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -63,7 +63,7 @@ func textTimes(rows int, text func(i int) string) arrow.RecordBatch {
 	return b.NewRecordBatch()
 }
 
-// nestedTimes is a record whose column value is a list of lists, so many deep.
+// nestedTimes is a record whose column value is a list of lists, nested to a depth.
 func nestedTimes(deep int) arrow.RecordBatch {
 	typ := arrow.PrimitiveTypes.Float64
 	for range deep {
@@ -122,7 +122,7 @@ func endless(head, piece string) func(w io.Writer) error {
 	}
 }
 
-// zeros are gzip of so many bytes of 0.
+// zeros are gzip of a number of bytes of 0.
 func zeros(t *testing.T, size int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -141,7 +141,7 @@ func zeros(t *testing.T, size int) []byte {
 // TestSourceBounds is TestInputBounds for dictionaries and row groups of Parquet, and for what is
 // not a file: rows of a database, bodies, messages, pushes.
 func TestSourceBounds(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

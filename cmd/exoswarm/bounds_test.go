@@ -23,7 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // peak returns the most memory that a process has had resident since resetPeak, in bytes.
@@ -51,7 +51,7 @@ func (p *process) resetPeak(t *testing.T) {
 	}
 }
 
-// packedArrow returns an Arrow file of three rows with a text column of so many bytes, packed.
+// packedArrow returns a packed Arrow file of three rows with a text column of a number of bytes.
 func packedArrow(t *testing.T, size int) []byte {
 	t.Helper()
 	s := arrow.NewSchema([]arrow.Field{
@@ -88,7 +88,7 @@ func windowed(log byte, text string) []byte {
 
 // bounded is a cluster whose CPU agent may take 1 GiB.
 type bounded struct {
-	cluster
+	processes
 	dir  string // what jobs know as "d"
 	spec json.RawMessage
 }
@@ -99,7 +99,7 @@ const boundedLimit = 1 << 30
 func startBounded(t *testing.T, args ...string) *bounded {
 	t.Helper()
 	c := &bounded{
-		cluster: cluster{bin: binaries(t), natsDir: t.TempDir()}, dir: t.TempDir(),
+		processes: processes{bin: binaries(t), natsDir: t.TempDir()}, dir: t.TempDir(),
 		spec: specJSON(t, "name: test\nagents_per_group: 16\n"),
 	}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
@@ -147,7 +147,7 @@ func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []
 // TestInputBounds has a CPU agent of 1 GiB do jobs with hostile inputs. It never takes more, and
 // each job ends well or with a sentence.
 func TestInputBounds(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

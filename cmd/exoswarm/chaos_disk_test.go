@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -28,7 +28,7 @@ type disk struct {
 	image, dir string
 }
 
-// newDisk mounts an empty disk of so many MiB. It skips the test where that is not allowed.
+// newDisk mounts an empty disk of a number of MiB. It skips the test where that is not allowed.
 func newDisk(t *testing.T, mib int64) *disk {
 	t.Helper()
 	d := &disk{t: t, image: filepath.Join(t.TempDir(), "disk"), dir: t.TempDir()}
@@ -69,8 +69,8 @@ func (d *disk) command(name string, args ...string) {
 
 func (d *disk) unmount() { d.command("umount", d.dir) }
 
-// cut is a power cut, of which nobody using the disk may be alive: what the kernel has not written
-// to the image when it begins is gone. What is written while the image is copied may be there in
+// cut is a power cut. No process that uses the disk may be alive. What the kernel has not written
+// to the image when it starts is lost. What is written while the image is copied may be there in
 // part, as on a disk whose last writes are under way.
 func (d *disk) cut() {
 	d.t.Helper()
@@ -118,7 +118,7 @@ func powerCut(disks []*disk) fault {
 // TestChaosPower: a power cut of all servers loses no acknowledged job, with one server and with
 // three.
 func TestChaosPower(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -142,7 +142,7 @@ func TestChaosPower(t *testing.T) {
 // TestChaosPowerControl: the check of TestChaosPower finds what a server loses that acknowledges
 // before it syncs, which the fast profile is documented to do.
 func TestChaosPowerControl(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -154,14 +154,14 @@ func TestChaosPowerControl(t *testing.T) {
 	defer c.end()
 	conn := c.connect()
 	defer conn.Close()
-	time.Sleep(4 * time.Second) // a stream of the last seconds would be lost whole
+	letPass(t.Context(), 4*time.Second) // a stream of the last seconds would be lost whole
 	load, cut := &flow{forgets: true}, powerCut([]*disk{d})
 	lost := 0
 	for n := 0; n < 20 && lost == 0; n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		var submitter sync.WaitGroup
 		submitter.Go(func() { load.submit(ctx, t, conn, n, 500) })
-		time.Sleep(time.Second) // the cut comes in the middle of the load
+		letPass(ctx, time.Second) // the cut comes in the middle of the load
 		cut.fn(c, nil)
 		cancel()
 		submitter.Wait()
@@ -175,10 +175,10 @@ func TestChaosPowerControl(t *testing.T) {
 	}
 }
 
-// TestChaosDiskFull: a queue whose disk runs full says so in time and loses nothing, and goes on
+// TestChaosDiskFull: a queue whose disk runs full says so in time and loses nothing, and continues
 // when there is room again.
 func TestChaosDiskFull(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -22,7 +22,7 @@ import (
 // promises that nothing is lost (docs/operations.md, "Durability"); what is checked is that a job
 // is done as it was submitted or not at all, and that the other replicas' jobs are.
 func TestChaosBitFlip(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -104,8 +104,7 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		return s.CachedInfo().Cluster.Leader, all
 	}
 	lead := func(name string) (led bool) {
-		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end) &&
-			!led; time.Sleep(200 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end) && !led; letPass(t.Context(), chaosLook) {
 			leader, all := current()
 			if led = leader == name; led || !all {
 				continue
@@ -126,7 +125,7 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 	// A damaged job is not handed out while its replica leads, and stays in the queue; it is when a
 	// sound one leads.
 	drained := func(patience time.Duration) bool {
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		for end := time.Now().Add(patience); time.Now().Before(end); letPass(t.Context(), chaosLook) {
 			if st, err := conn.Queue.Stats(t.Context(), jobs.PoolCPU); err == nil && st.Jobs == 0 {
 				return true
 			}

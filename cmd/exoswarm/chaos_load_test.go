@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -40,7 +40,7 @@ func resident(t *testing.T, p *process) int64 {
 // when the queue is full; what was accepted is done, and neither the server nor the workers grow
 // with it.
 func TestChaosOverload(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // chaosNetEnv is set in the process that runs within the namespaces of TestChaosPartition: what
@@ -23,7 +23,7 @@ const chaosToken = "partitioned"
 // job. Servers, workers and this test are in network namespaces of their own, on a bridge; a cut
 // takes a server's link down.
 func TestChaosPartition(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -103,7 +103,7 @@ func partitioned(t *testing.T, prefix string) {
 	c.run(t, fault{"leader cut off for 15 s", false, false, func(c *chaosCluster, _ *rand.Rand) {
 		i := c.leader()
 		link(i, "down")
-		time.Sleep(15 * time.Second) // the fault itself
+		letPass(t.Context(), 15*time.Second) // the fault itself
 		link(i, "up")
 	}})
 }

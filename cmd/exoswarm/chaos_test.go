@@ -23,7 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -113,7 +113,7 @@ func earlyWorker(ctx context.Context, urls string) error {
 		if err := json.Unmarshal(m.Data(), &j); err != nil {
 			return err
 		}
-		time.Sleep(200 * time.Millisecond)
+		letPass(ctx, 200*time.Millisecond) // the work, in which a kill loses a job that was acknowledged
 		r, err := json.Marshal(jobs.Result{Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Done})
 		if err != nil {
 			return err
@@ -322,25 +322,20 @@ func (f *flow) done() {
 	f.ends.beat()
 }
 
-// recovered waits until jobs were acknowledged and done after a moment, so that a gap is that of
-// one fault and not of several in a row.
+// recovered waits until jobs were acknowledged and done after a moment, so that a gap belongs to
+// one fault and not to several in a row.
 func (f *flow) recovered(t *testing.T, since time.Time) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	testkit.Until(t, "jobs after a fault", func() bool {
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		over := f.acks.last.After(since) && f.ends.last.After(since)
 		if over {
 			f.acks.over()
 			f.ends.over()
 		}
-		f.mu.Unlock()
-		if over {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("two minutes after a fault nothing flows")
-		}
-	}
+		return over
+	})
 }
 
 // watch counts the results as they come. Its connection must not be the one that notices a stopped
@@ -451,6 +446,9 @@ type fault struct {
 	fn      func(c *chaosCluster, r *rand.Rand)
 }
 
+// chaosLook is the time between two looks at a cluster that is changing.
+const chaosLook = 200 * time.Millisecond
+
 var faults = []fault{
 	{"worker killed", true, false, func(c *chaosCluster, r *rand.Rand) {
 		i := r.IntN(len(c.workers))
@@ -460,19 +458,19 @@ var faults = []fault{
 	{"worker stopped for three leases", true, true, func(c *chaosCluster, r *rand.Rand) {
 		p := c.workers[r.IntN(len(c.workers))].cmd.Process
 		_ = p.Signal(syscall.SIGSTOP)
-		time.Sleep(3 * chaosLease)
+		letPass(c.t.Context(), 3*chaosLease)
 		_ = p.Signal(syscall.SIGCONT)
 	}},
 	{"leader killed", true, false, func(c *chaosCluster, _ *rand.Rand) {
 		i := c.leader()
 		c.servers[i].end(c.t, syscall.SIGKILL)
-		time.Sleep(2 * time.Second)
+		letPass(c.t.Context(), 2*time.Second)
 		c.startServer(i)
 	}},
 	{"leader stopped for 15 s", false, false, func(c *chaosCluster, _ *rand.Rand) {
 		p := c.servers[c.leader()].cmd.Process
 		_ = p.Signal(syscall.SIGSTOP)
-		time.Sleep(15 * time.Second)
+		letPass(c.t.Context(), 15*time.Second)
 		_ = p.Signal(syscall.SIGCONT)
 	}},
 	{"all servers killed", false, false, func(c *chaosCluster, _ *rand.Rand) {
@@ -487,7 +485,7 @@ var faults = []fault{
 
 // TestChaos: whatever fails, no acknowledged job is lost.
 func TestChaos(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -515,11 +513,11 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 	r := rand.New(rand.NewPCG(*chaosSeed, 0))
 	for range *chaosFaults {
 		// the faults come at any moment of the load: their subject
-		time.Sleep(2*time.Second + time.Duration(r.Int64N(int64(time.Second))))
+		letPass(ctx, 2*time.Second+time.Duration(r.Int64N(int64(time.Second))))
 		f.fn(c, r)
 		load.recovered(t, time.Now())
 	}
-	time.Sleep(2 * time.Second)
+	letPass(ctx, 2*time.Second) // the load continues after the last fault
 	cancel()
 	submitters.Wait()
 	lost := load.lost(t, conn)
@@ -545,7 +543,7 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 // TestChaosControl: the check of TestChaos finds the jobs that a worker loses which acknowledges
 // too early.
 func TestChaosControl(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -558,7 +556,7 @@ func TestChaosControl(t *testing.T) {
 	var submitter sync.WaitGroup
 	submitter.Go(func() { load.submit(ctx, t, conn, 0, 20) })
 	for range 5 {
-		time.Sleep(time.Second)
+		letPass(ctx, time.Second)
 		c.workers[0].end(t, syscall.SIGKILL)
 		c.startWorker(0)
 	}

@@ -27,12 +27,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	_ "modernc.org/sqlite"
 
-	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/detectors"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
@@ -179,7 +179,7 @@ func (r *recovery) overKills(ctx context.Context, push string) []*detecting {
 				fmt.Sprint(name, part))
 		}
 	}
-	mosquitto := mqtttest.Start(t)
+	mosquitto := servertest.StartMQTT(t)
 	publisher := mosquitto.Publisher(t)
 	const often = 0.005
 	pushSpec := &source.PushSpec{BatchSeconds: often}
@@ -328,13 +328,13 @@ func (r *recovery) decided(ctx context.Context, name string) (all [3][]string, e
 func (r *recovery) awaitTable(ctx context.Context, name string, n int) {
 	r.t.Helper()
 	moved, last := time.Now(), 0
-	for {
+	testkit.Until(r.t, "the table of "+name, func() bool {
 		got, err := r.inTable(ctx, name)
-		if err != nil || len(got) >= n {
-			if err != nil {
-				r.t.Fatalf("table of %s: %v", name, err)
-			}
-			return
+		if err != nil {
+			r.t.Fatalf("table of %s: %v", name, err)
+		}
+		if len(got) >= n {
+			return true
 		}
 		if len(got) > last {
 			moved, last = time.Now(), len(got)
@@ -342,38 +342,40 @@ func (r *recovery) awaitTable(ctx context.Context, name string, n int) {
 		if time.Since(moved) > *recoverStall {
 			r.t.Fatalf("the table of %s has %d decisions of %d\n%s", name, len(got), n, r.stalled(nil))
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return false
+	})
 }
 
 // awaitRunning waits until an agent has reported that it reads the sources of a detector.
 func (r *recovery) awaitRunning(ctx context.Context, all *detectors.Detectors, name string) {
 	r.t.Helper()
-	for end := time.Now().Add(*recoverStall); ; time.Sleep(50 * time.Millisecond) {
+	r.until("the begin of detector "+name, func() bool {
 		one, err := all.Get(ctx, name)
-		if err == nil && one.Counts != nil {
-			time.Sleep(200 * time.Millisecond) // it opens its sources
-			return
-		}
+		return err == nil && one.Counts != nil
+	})
+	letPass(ctx, 200*time.Millisecond) // rows that are sent while it opens its sources are part of the test
+}
+
+// until waits for a condition, and fails with what the cluster says when nothing comes.
+func (r *recovery) until(what string, met func() bool) {
+	r.t.Helper()
+	end := time.Now().Add(*recoverStall)
+	testkit.Until(r.t, what, func() bool {
 		if time.Now().After(end) {
-			r.t.Fatalf("detector %s does not begin: %+v, %v\n%s", name, one, err, r.stalled(nil))
+			r.t.Fatalf("%s has not come\n%s", what, r.stalled(nil))
 		}
-	}
+		return met()
+	})
 }
 
 // awaitPaused waits until the job of a detector that was told to pause is over. A job that no agent
 // had at that moment ends when an agent gets it.
 func (r *recovery) awaitPaused(ctx context.Context, all *detectors.Detectors, name string) {
 	r.t.Helper()
-	for end := time.Now().Add(*recoverStall); ; time.Sleep(100 * time.Millisecond) {
+	r.until("the pause of detector "+name, func() bool {
 		one, err := all.Get(ctx, name)
-		if err == nil && one.State == detectors.StatePaused && one.Counts != nil {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatalf("detector %s does not pause: %+v, %v\n%s", name, one, err, r.stalled(nil))
-		}
-	}
+		return err == nil && one.State == detectors.StatePaused && one.Counts != nil
+	})
 }
 
 // TestDetectorRecovery kills the NATS server, the GPU agent and the CPU agent with kill -9 at
@@ -382,7 +384,7 @@ func (r *recovery) awaitPaused(ctx context.Context, all *detectors.Detectors, na
 // detector that was not disturbed, in their order: none is lost, none is there twice, and all bits
 // are the same. Every second detector has three shards, which keep the order within an entity.
 func TestDetectorRecovery(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -463,12 +465,12 @@ func TestDetectorRecovery(t *testing.T) {
 			random.Shuffle(len(members), func(i, k int) { members[i], members[k] = members[k], members[i] })
 		}
 		m := members[n%len(members)]
-		time.Sleep(time.Duration(random.Int64N(int64(4 * time.Second)))) // the moment of the kill
+		letPass(ctx, time.Duration(random.Int64N(int64(4*time.Second)))) // the moment of the kill
 		r.fault("kill", m)
 		r.end(m, syscall.SIGKILL)
 		m.kills++
 		if random.IntN(2) == 0 {
-			time.Sleep(time.Duration(random.Int64N(int64(time.Second)))) // how long it is gone
+			letPass(ctx, time.Duration(random.Int64N(int64(time.Second)))) // how long it is gone
 		}
 		m.start(t)
 	}

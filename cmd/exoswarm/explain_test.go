@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -12,31 +13,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // explained waits until exoswarm explains something by a cause, and returns what it says.
-func explained(t *testing.T, url string, cause explain.Cause, what ...string) explain.Reason {
+func explained(t *testing.T, url string, cause doctor.Cause, what ...string) doctor.Reason {
 	t.Helper()
-	var r explain.Reason
-	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	var r doctor.Reason
+	testkit.Until(t, fmt.Sprintf("exoswarm %v to say %s", what, cause), func() bool {
 		out := asked(t, url, append(what, "-o", "json")...)
-		r = explain.Reason{}
+		r = doctor.Reason{}
 		if err := json.Unmarshal([]byte(out), &r); err != nil {
 			t.Fatalf("exoswarm %v: %v\n%s", what, err, out)
 		}
-		if r.Cause == cause {
-			return r
-		}
-		if time.Now().After(end) {
-			t.Errorf("exoswarm %v: %+v, want %s", what, r, cause)
-			return r
-		}
-	}
+		return r.Cause == cause
+	})
+	return r
 }
 
 // asked runs a command of exoswarm and returns its standard output. Its exit status is not looked at.
@@ -66,7 +62,7 @@ func connectTo(t *testing.T, url string) *natsq.Conn {
 // TestExplainProcesses: on real processes, a dead GPU agent and its successor, a dead worker, a NATS
 // server that is away, one whose disk is full, and servers without a leader are named.
 func TestExplainProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -80,14 +76,14 @@ func TestExplainProcesses(t *testing.T) {
 				"majority}\nseed: 1\n")
 		asked(t, c.url, "swarm", "create", "-f", spec)
 		asked(t, c.url, "swarm", "tick", "crowd", "--count", "3")
-		explained(t, c.url, explain.Idle, "swarm", "explain", "crowd")
+		explained(t, c.url, doctor.Idle, "swarm", "explain", "crowd")
 		c.gpu.end(t, syscall.SIGKILL)
-		if r := explained(t, c.url, explain.HolderLost, "swarm", "explain", "crowd"); !r.Stuck ||
+		if r := explained(t, c.url, doctor.HolderLost, "swarm", "explain", "crowd"); !r.Stuck ||
 			!strings.Contains(r.Cure, "start a GPU agent") {
 			t.Errorf("a dead GPU agent: %+v, want that somebody must start one", r)
 		}
 		c.startGPU(t)
-		explained(t, c.url, explain.Idle, "swarm", "explain", "crowd")
+		explained(t, c.url, doctor.Idle, "swarm", "explain", "crowd")
 
 		// A job that never ends: its input is a FIFO that stays open.
 		fifo := filepath.Join(dir, "rows.csv")
@@ -126,7 +122,7 @@ func TestExplainProcesses(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("the run has no job")
 		}
-		explained(t, c.url, explain.Running, "job", "explain", id)
+		explained(t, c.url, doctor.Running, "job", "explain", id)
 
 		// An attempt that fails, of a handler that logs nothing: it waits for the next one.
 		conn := connectTo(t, c.url)
@@ -142,26 +138,26 @@ func TestExplainProcesses(t *testing.T) {
 		}
 		defer worker.Stop()
 		asked(t, c.url, "submit", "--kind", "flaky", "--id", "flaky", "--spec", "{}", "--max-attempts", "100")
-		if r := explained(t, c.url, explain.RetryBackoff, "job", "explain", "flaky"); !strings.Contains(
+		if r := explained(t, c.url, doctor.RetryBackoff, "job", "explain", "flaky"); !strings.Contains(
 			strings.Join(r.Evidence, " "), "not today") {
 			t.Errorf("a job in back-off: %+v, want the error of its attempt", r)
 		}
 		c.cpu.end(t, syscall.SIGKILL)
-		explained(t, c.url, explain.LeaseOfDead, "job", "explain", id)
+		explained(t, c.url, doctor.LeaseOfDead, "job", "explain", id)
 		c.nats.end(t, syscall.SIGKILL)
-		explained(t, c.url, explain.NoConnection, "swarm", "explain", "crowd")
-		explained(t, c.url, explain.NoConnection, "job", "explain", id)
+		explained(t, c.url, doctor.NoConnection, "swarm", "explain", "crowd")
+		explained(t, c.url, doctor.NoConnection, "job", "explain", id)
 	})
 	t.Run("leader", func(t *testing.T) {
 		t.Parallel()
 		r := startRecovery(t.Context(), t, 3, 0)
 		defer r.conn.Close()
 		asked(t, r.url, "submit", "--kind", "nobody", "--id", "j", "--spec", "{}")
-		explained(t, r.url, explain.NoAgent, "job", "explain", "j")
+		explained(t, r.url, doctor.NoAgent, "job", "explain", "j")
 		for _, m := range r.nats[1:] {
 			m.end(t, syscall.SIGKILL)
 		}
-		explained(t, r.url, explain.NoLeader, "job", "explain", "j")
+		explained(t, r.url, doctor.NoLeader, "job", "explain", "j")
 	})
 	t.Run("disk", func(t *testing.T) {
 		t.Parallel()
@@ -178,13 +174,13 @@ func TestExplainProcesses(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "others"), make([]byte, 33<<20), 0o600); err != nil {
 			t.Fatalf("os.WriteFile: %v", err)
 		}
-		explained(t, url, explain.DiskFull, "job", "explain", "j")
+		explained(t, url, doctor.DiskFull, "job", "explain", "j")
 		if out := asked(t, url, "doctor", "nats"); !strings.Contains(out, "nearly full") {
 			t.Errorf("exoswarm doctor: %s, want that the disk is nearly full", out)
 		}
 		if err := os.Remove(filepath.Join(dir, "others")); err != nil {
 			t.Fatalf("os.Remove: %v", err)
 		}
-		explained(t, url, explain.NoAgent, "job", "explain", "j")
+		explained(t, url, doctor.NoAgent, "job", "explain", "j")
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // resident returns the resident memory of a process in bytes.
@@ -30,11 +30,11 @@ func (p *process) resident(t *testing.T) int64 {
 // TestMemoryOfSwarms has a GPU agent of 1 GiB on the host device refuse swarms that it cannot hold,
 // with the numbers, serve one that fits, and give its memory back.
 func TestMemoryOfSwarms(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	const limit = 1 << 30
 	bin, dir := binaries(t), t.TempDir()
-	c := &cluster{bin: bin, natsDir: t.TempDir()}
+	c := &processes{bin: bin, natsDir: t.TempDir()}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
 		"--fast", "--data-dir", c.natsDir)
 	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", c.url, "--device", "host",
@@ -78,16 +78,13 @@ func TestMemoryOfSwarms(t *testing.T) {
 	if code, _, said := exec(t.Context(), t, "swarm", "delete", "first", "--yes", "--nats", c.url); code != 0 {
 		t.Fatalf("exit %d: %s", code, said)
 	}
-	for began = time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		now := c.gpu.resident(t)
-		if now < before+100<<20 {
-			t.Logf("%d MB %v after the swarm was deleted", now>>20, time.Since(began).Round(100*time.Millisecond))
-			break
-		}
-		if time.Since(began) > 2*time.Minute {
-			t.Fatalf("%d MB, %d before the swarm, two minutes after it was deleted", now>>20, before>>20)
-		}
-	}
+	began = time.Now()
+	now := before
+	testkit.Until(t, fmt.Sprintf("the memory of a deleted swarm, with %d MB before it", before>>20), func() bool {
+		now = c.gpu.resident(t)
+		return now < before+100<<20
+	})
+	t.Logf("%d MB %v after the swarm was deleted", now>>20, time.Since(began).Round(100*time.Millisecond))
 	if code, said := create("second", 30_000_000); code != 0 {
 		t.Fatalf("exit %d: %s", code, said)
 	}

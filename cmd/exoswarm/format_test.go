@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestFormats: decisions go out in every format, come back as a source, and the swarm decides the
@@ -41,7 +41,7 @@ func TestFormats(t *testing.T) {
 	}
 	var want string
 	formats := []string{"csv", "parquet", "jsonl.gz", "ndjson", "csv.zst", "arrow", "feather.gz"}
-	for _, format := range formats[:testlong.Of(7, 3)] {
+	for _, format := range formats[:testkit.Of(7, 3)] {
 		if err := os.Mkdir(filepath.Join(dir, format), 0o755); err != nil {
 			t.Fatalf("os.Mkdir: %v", err)
 		}
@@ -49,7 +49,7 @@ func TestFormats(t *testing.T) {
 		if again := run(first, name(format)); !bytes.Equal(data, again) {
 			t.Errorf("%s: a second run writes other bytes", format)
 		}
-		// The folder as input: the list of rejects beside the series is not one.
+		// The folder as input: the list of rejects in the folder is no series.
 		got := strip(run(filepath.Join(dir, format), filepath.Join(dir, "d.ndjson")), format)
 		if want == "" {
 			want = got
@@ -80,7 +80,7 @@ func TestOutputInInput(t *testing.T) {
 	}
 }
 
-// TestSources: a run in this process polls a source, beside a file, and tells a webhook.
+// TestSources: a run in this process polls a source, reads a file, and tells a webhook.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // mountedDisk returns a folder on a separate disk of mib MiB, an ext4 in a file or a tmpfs.
@@ -71,9 +71,9 @@ type fullDiskProcess struct {
 	ends  string   // what the process says where it cannot go on
 }
 
-// TestFillingDisk: a process whose disk is full does not die of a signal. It goes on, or ends with a
-// sentence about the space, and works again when space was freed. Somebody else fills the disk while
-// the process writes, in steps, so that every write meets its end.
+// TestFillingDisk: a process whose disk is full does not die of a signal. It continues, or ends
+// with a sentence about the space, and works again when space was freed. Somebody else fills the
+// disk while the process writes, in steps, so that every kind of write fails once.
 func TestFillingDisk(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -98,7 +98,7 @@ func TestFillingDisk(t *testing.T) {
 		"CPU agent": {"cpuagent is ready", []string{"cpuagent", "--nats", url, "--data-dir"}, "", ""},
 	} {
 		for _, kind := range []string{"tmpfs", "ext4"} {
-			if !testlong.Enabled() && (kind == "ext4" || name == "CPU agent" || name == "GPU agent") {
+			if !testkit.Long() && (kind == "ext4" || name == "CPU agent" || name == "GPU agent") {
 				continue
 			}
 			t.Run(name+" "+kind, func(t *testing.T) {
@@ -144,7 +144,7 @@ func (c fullDiskProcess) try(t *testing.T, bin, dir, url, spec, rows string) {
 	work("swarm", "create", "-f", own)
 	filler := filepath.Join(dir, "filler")
 	steps := []int64{5 << 20, 0, 9 << 20, 1 << 20, 64 << 10}
-	for _, left := range steps[:testlong.Of(len(steps), 2)] {
+	for _, left := range steps[:testkit.Of(len(steps), 2)] {
 		if err := os.Remove(filler); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatalf("os.Remove: %v", err)
 		}

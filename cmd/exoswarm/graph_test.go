@@ -3,24 +3,23 @@ package main
 import (
 	"bytes"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // killedBetweenTicks makes a swarm of an example and ticks it, and kills its GPU agent after each of some
 // numbers of ticks. The result runs exoswarm swarm on the same cluster, and returns its output.
 func killedBetweenTicks(t *testing.T, example string, counts []string, first ...string) func(args ...string) string {
 	t.Helper()
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	c := &cluster{bin: binaries(t)}
+	c := &processes{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
 	data := t.TempDir()
@@ -29,18 +28,7 @@ func killedBetweenTicks(t *testing.T, example string, counts []string, first ...
 			data, "--device", "host", "--lease-ttl", "1s")
 	}
 	start()
-	run := func(args ...string) string {
-		t.Helper()
-		cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"),
-			append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "5m")...)...)
-		var errs strings.Builder
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("exoswarm swarm %s: %v\n%s", strings.Join(args, " "), err, errs.String())
-		}
-		return string(out)
-	}
+	run := func(args ...string) string { return c.swarm(t, args...) }
 	run("create", "-f", filepath.Join("..", "..", "examples", example, "swarm.yaml"))
 	if len(first) > 0 {
 		run(first...)
@@ -58,7 +46,7 @@ func killedBetweenTicks(t *testing.T, example string, counts []string, first ...
 func TestGraphOfProcesses(t *testing.T) {
 	run := killedBetweenTicks(t, "epidemic", []string{"40", "1", "60"}, "observe", "epidemic", "--input",
 		filepath.Join("..", "..", "examples", "epidemic", "first.csv"))
-	// The counts are those of the script graph, after as many ticks in one process.
+	// The script graph has the same counts after the same number of ticks in one process.
 	got := run("tick", "epidemic", "--count", "20", "-o", "jsonl")
 	for _, want := range []string{
 		`{"candidate":"susceptible","agents":9131,`, `{"candidate":"infected","agents":191,`,
@@ -70,8 +58,8 @@ func TestGraphOfProcesses(t *testing.T) {
 	}
 }
 
-// TestDelaysOfProcesses: the neurons of examples/delays are those of one process after 800 ticks although
-// their GPU agent is killed between ticks, with spikes on their way.
+// TestDelaysOfProcesses: the neurons of examples/delays are the same after 800 ticks as in one
+// process, although their GPU agent is killed between ticks, with spikes on their way.
 func TestDelaysOfProcesses(t *testing.T) {
 	var after [2]string
 	for i, kills := range [][]string{{"300", "1", "2", "490"}, nil} {
@@ -87,8 +75,8 @@ func TestDelaysOfProcesses(t *testing.T) {
 	}
 }
 
-// TestBoxOfProcesses: the boids of examples/boids are those of the documents after 400 ticks, to the
-// pixel, although their GPU agent is killed between ticks.
+// TestBoxOfProcesses: the boids of examples/boids are as the documents show them after 400 ticks,
+// to the pixel, although their GPU agent is killed between ticks.
 func TestBoxOfProcesses(t *testing.T) {
 	run := killedBetweenTicks(t, "boids", []string{"150", "1", "200"})
 	file := filepath.Join(t.TempDir(), "boids.png")

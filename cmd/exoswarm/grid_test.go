@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // lifeOfText makes generations of Life on a grid whose surroundings are dead.
@@ -39,14 +39,14 @@ func lifeOfText(alive map[[2]int]bool, width, height, generations int) map[[2]in
 }
 
 // TestGridOfProcesses: the gun of examples/life shoots as it does on paper, in pictures of real
-// processes, of which the GPU agent is killed between two ticks.
+// processes. The GPU agent is killed between two ticks.
 func TestGridOfProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	const width, height = 120, 64
-	c := &cluster{bin: binaries(t)}
+	c := &processes{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
 	data, dir := t.TempDir(), t.TempDir()

@@ -2,18 +2,12 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda"
-	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/app/bucket"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -27,35 +21,8 @@ func TestGroupSwarmShards(t *testing.T) {
 		t.Fatalf("server.Start: %v", err)
 	}
 	defer s.Close()
-	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
-	if err != nil {
-		t.Fatalf("natsq.Connect: %v", err)
-	}
-	defer conn.Close()
-	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatalf("cuda.Open host: %v", err)
-	}
 	kept := t.TempDir()
-	store, err := bucket.Open(t.Context(), kept)
-	if err != nil {
-		t.Fatalf("bucket.Open: %v", err)
-	}
-	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatalf("gpuagents.Start: %v", err)
-	}
-	defer func() {
-		agent.Stop()
-		if err := dev.Close(); err != nil {
-			t.Errorf("dev.Close: %v", err)
-		}
-		if err := store.Close(); err != nil {
-			t.Errorf("store.Close: %v", err)
-		}
-	}()
+	defer hostAgent(t, s.URL(), kept)()
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
 		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", s.URL(), "--timeout=5m")...)

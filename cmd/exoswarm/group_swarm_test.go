@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -25,7 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -52,9 +53,40 @@ func jsonLines[T any](t *testing.T, text string) (all []T) {
 	return all
 }
 
+// hostAgent starts an agent on the host device in this process, with snapshots in a folder, and returns
+// what ends it.
+func hostAgent(t *testing.T, url, kept string) (stop func()) {
+	t.Helper()
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: url, Name: "agent"})
+	if err != nil {
+		t.Fatalf("natsq.Connect: %v", err)
+	}
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("cuda.Open host: %v", err)
+	}
+	store, err := bucket.Open(t.Context(), kept)
+	if err != nil {
+		t.Fatalf("bucket.Open: %v", err)
+	}
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatalf("gpuagents.Start: %v", err)
+	}
+	return func() {
+		agent.Stop()
+		if err := errors.Join(dev.Close(), store.Close()); err != nil {
+			t.Errorf("end the agent: %v", err)
+		}
+		conn.Close()
+	}
+}
+
 // TestGroupSwarm: a swarm whose groups are addressed decides as a run over the same rows does, its
-// fusion is that of the embeddings of its agents, and a snapshot of it makes a swarm with the same
-// agents. testdata/script/group.txtar has the other commands.
+// fusion is the fusion of the embeddings of its agents, and a snapshot of it makes a swarm with the
+// same agents. testdata/script/group.txtar has the other commands.
 func TestGroupSwarm(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,39 +111,11 @@ func TestGroupSwarm(t *testing.T) {
 			}
 		}
 	}
-	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
-	if err != nil {
-		t.Fatalf("natsq.Connect: %v", err)
-	}
-	defer conn.Close()
-	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatalf("cuda.Open host: %v", err)
-	}
 	kept := filepath.Join(dir, "kept")
 	if err := os.Mkdir(kept, 0o755); err != nil {
 		t.Fatalf("os.Mkdir: %v", err)
 	}
-	store, err := bucket.Open(t.Context(), kept)
-	if err != nil {
-		t.Fatalf("bucket.Open: %v", err)
-	}
-	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store,
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatalf("gpuagents.Start: %v", err)
-	}
-	defer func() {
-		agent.Stop()
-		if err := dev.Close(); err != nil {
-			t.Errorf("dev.Close: %v", err)
-		}
-		if err := store.Close(); err != nil {
-			t.Errorf("store.Close: %v", err)
-		}
-	}()
+	defer hostAgent(t, s.URL(), kept)()
 	const cell = "agents_per_group: 8\ncell: {kind: leaky, params: {warmup: 20}}\n"
 	alone := write(t, filepath.Join(dir, "run.yaml"), "name: x\n"+cell)
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: meters\ngroups: 3\n"+cell)
@@ -290,9 +294,9 @@ func computedByCommand(t *testing.T, run func(want int, args ...string) (out, er
 }
 
 // TestAskedRun: on real processes a run answers questions while it reads, and while nobody reads
-// because its CPU agent was killed. Its output is that of a run which is left alone.
+// because its CPU agent was killed. Its output is the same as of an undisturbed run.
 func TestAskedRun(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -346,7 +350,7 @@ func TestAskedRun(t *testing.T) {
 	open := sync.OnceFunc(func() { close(release) })
 	defer open()
 
-	c := &cluster{bin: binaries(t)}
+	c := &processes{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
 	kept := filepath.Join(dir, "kept")
@@ -445,7 +449,7 @@ func TestAskedRun(t *testing.T) {
 		"swarm list shows those there are") {
 		t.Errorf("a query after the run: %s, want that there is no such swarm", errs)
 	}
-	// What the run had learned by half goes on as a swarm that lasts.
+	// What the run had learned by half continues as a swarm that lasts.
 	ask(0, "create", "goes-on", "--from", "half", "--snapshots", kept)
 	if out, _ := ask(0, "query", "goes-on", "--agents", "0-15", "-o", "json"); out != before[1] {
 		t.Errorf("from the snapshot: %s\nwant %s", out, before[1])

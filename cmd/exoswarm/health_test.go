@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // probe asks an HTTP endpoint once; status 0 stands for no answer.
@@ -41,15 +42,13 @@ func probe(t *testing.T, url string) (status int, body string) {
 // took.
 func becomes(t *testing.T, url string, status int) (string, time.Duration) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		code, body := probe(t, url)
-		if code == status {
-			return body, time.Since(began)
-		}
-		if time.Since(began) > time.Minute {
-			t.Fatalf("%s: %d after a minute, want %d: %s", url, code, status, body)
-		}
-	}
+	began, body := time.Now(), ""
+	testkit.Until(t, fmt.Sprintf("status %d of %s", status, url), func() bool {
+		var code int
+		code, body = probe(t, url)
+		return code == status
+	})
+	return body, time.Since(began)
 }
 
 // metric is the value of a metric without labels, as text.
@@ -65,10 +64,10 @@ func metric(t *testing.T, base, name string) string {
 
 // TestProcessHealth runs both kinds of agent as processes through three outages: a server that is
 // not there yet, one that stands still, and one that is killed. Each shows in /readyz and /healthz
-// within 5 s, in a metric, and in one line of the log at its begin and one at its end. Every line
+// within 5 s, in a metric, and in one line of the log at its start and one at its end. Every line
 // of the log is JSON, as asked for.
 func TestProcessHealth(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -139,12 +138,9 @@ func TestProcessHealth(t *testing.T) {
 			}
 		}
 		alive(name, base)
-		for deadline := time.Now().Add(time.Minute); metric(t, base,
-			"exoswarm_nats_connected") != "0"; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: exoswarm_nats_connected is 1 without a server", name)
-			}
-		}
+		testkit.Until(t, name+" to count itself as not connected", func() bool {
+			return metric(t, base, "exoswarm_nats_connected") == "0"
+		})
 	}
 	if err := nats.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatalf("nats.cmd.Process.Signal: %v", err)
@@ -156,9 +152,10 @@ func TestProcessHealth(t *testing.T) {
 	each(up)
 	nats.end(t, syscall.SIGKILL)
 	each(down)
-	// what repeats every few seconds shows
-	for before := time.Now(); time.Since(before) < 10*time.Second; time.Sleep(time.Second) {
+	// An outage of some seconds, in which what repeats every few seconds shows.
+	for range 10 {
 		each(alive)
+		letPass(t.Context(), time.Second)
 	}
 	serve(port)
 	each(up)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -31,7 +31,7 @@ func TestLaggingReplica(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	jobCount, runCount := testlong.Of(1000, 8), testlong.Of(100, 1)
+	jobCount, runCount := testkit.Of(1000, 8), testkit.Of(100, 1)
 	bin := binaries(t)
 	c := startChaos(t, bin, chaosOptions{servers: 3})
 	flags := []string{"--nats", c.urls, "--patience", "60s"}

@@ -11,31 +11,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var leaderKills = flag.Int("leader.kills", 25, "kills of TestLeaderKilled")
 
-// TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks or
-// hears, again and again. Rounds and terms only grow, no term has two leaders, an elected one votes for
-// the winner, and the outcome is that of the last vote. The agents, which hear both, their group, and the
-// node of their candidate, which both shards merge in each step, are those of a swarm whose processes live.
+// twoAgents starts a NATS server, and returns its URL and what starts one of two GPU agents, also
+// again in its data folder.
+func twoAgents(t *testing.T) (url string, start func(i int) *process) {
+	t.Helper()
+	bin := binaries(t)
+	_, url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
+	data := []string{t.TempDir(), t.TempDir()}
+	return url, func(i int) *process {
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir",
+			data[i], "--device", "host", "--lease-ttl", "1s")
+		return p
+	}
+}
+
+// TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks
+// or hears, again and again. Rounds and terms only grow, no term has two leaders, an elected leader
+// votes for the winner, and the outcome is the outcome of the last vote. The agents, which hear
+// both, their group, and the node of their candidate, which both shards merge in each step, are the
+// same as in a swarm whose processes live.
 func TestLeaderKilled(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	const agents = 3000
 	kills := *leaderKills
-	bin := binaries(t)
-	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
-		"--data-dir", t.TempDir())
-	data := []string{t.TempDir(), t.TempDir()}
-	start := func(i int) *process {
-		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir",
-			data[i], "--device", "host", "--lease-ttl", "1s")
-		return p
-	}
+	url, start := twoAgents(t)
 	gpus := []*process{start(0), start(1)}
 	run := func(args ...string) string {
 		code, out, errs := exec(t.Context(), t,
@@ -101,7 +109,7 @@ func TestLeaderKilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(25, 5))
 	var longest time.Duration
 	got, states := live("killed", func(step int) {
-		time.Sleep(time.Duration(r.IntN(60)) * time.Millisecond)
+		letPass(t.Context(), time.Duration(r.IntN(60))*time.Millisecond) // the moment of the kill
 		began, of := time.Now(), step%2
 		gpus[of].end(t, syscall.SIGKILL)
 		gpus[of] = start(of)

@@ -70,7 +70,7 @@ func (l *lifecycle) do(step string) {
 		if m.state == stateUp {
 			l.signal(m, syscall.SIGSTOP)
 			// a partition of random length before the next step
-			time.Sleep(time.Duration(l.random.Int64N(int64(lifecycleLease * 3 / 2))))
+			letPass(l.t.Context(), time.Duration(l.random.Int64N(int64(lifecycleLease*3/2))))
 		}
 	case "continue":
 		if m.state == stateStopped {
@@ -278,7 +278,7 @@ func (l *lifecycle) storm(s *lifecycleSwarm, what string) {
 		}
 		stored <- err
 	}()
-	time.Sleep(pause) // the moment of the kill, not a wait for anything
+	letPass(l.t.Context(), pause) // the moment of the kill, not a wait for anything
 	if what == lifecycleServer {
 		l.finish(l.nats, syscall.SIGKILL)
 		l.begin(l.nats)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -45,15 +45,15 @@ const lifecycleLease = 2 * time.Second
 // lifecycleServer is the operand of steps that concern the NATS server; agents are a and b.
 const lifecycleServer = "server"
 
-// TestLifecycleProcesses is TestLifecycle of cmd/internal/gpuprocess with real processes. A random sequence
-// creates swarms, gives them entries, deletes them and creates others of the same name, while
-// agents and the NATS server are killed, terminated, stopped, continued and started again, the
-// store is emptied, and agents get each other's data folder or an earlier state of their own. Every
-// answer is that of a swarm in this process which nothing disturbs, and after each step somebody
-// answers within the life of a lease and some seconds. The slice that runs with all tests has three
-// sequences; make lifecycle runs 200.
+// TestLifecycleProcesses is TestLifecycle of cmd/internal/gpuprocess with real processes. A random
+// sequence creates swarms, gives them entries, deletes them and creates others of the same name,
+// while agents and the NATS server are killed, terminated, stopped, continued and started again,
+// the store is emptied, and agents get each other's data folder or an earlier state of their own.
+// Every answer is the same as of a swarm in this process that nothing disturbs, and after each step
+// somebody answers within the life of a lease and some seconds. The slice that runs with all tests
+// has three sequences; make lifecycle runs 200.
 func TestLifecycleProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -252,7 +252,7 @@ func (l *lifecycle) fatalf(format string, args ...any) {
 	l.t.Fatalf("cluster %d, after %q: %s", l.number, strings.Join(l.script, ", "), fmt.Sprintf(format, args...))
 }
 
-// command runs exoswarm as a process of its own.
+// command runs exoswarm as a process.
 func (l *lifecycle) command(args ...string) (code int, out string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), l.patience()+time.Minute)
@@ -500,7 +500,7 @@ func (l *lifecycle) compare(ctx context.Context, s *lifecycleSwarm, k, from int)
 	var got [2][]swarms.Entry
 	for i, c := range []*natsq.Conn{l.twin, l.conn} {
 		record, ctx := s.record, ctx
-		if c == l.twin { // its patience is not that of the agents under test
+		if c == l.twin { // it has another patience than the agents under test
 			record, ctx = s.twin, l.t.Context()
 		}
 		r, err := c.Swarms.Log(record.Key(), k, swarms.Out).Read(ctx, uint64(from))

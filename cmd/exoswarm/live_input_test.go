@@ -18,7 +18,7 @@ import (
 
 // TestLiveInput: rows of standard input and of a FIFO are decided before their writer writes the
 // next ones, in this process and on a cluster, and the end of the stream is the end of the run. The
-// decisions are those of a file with the same rows.
+// decisions are the same as for a file with the same rows.
 func TestLiveInput(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
-// TestLive: with --output - rows come while the run goes on, and a reader that ends ends the run.
+// TestLive: with --output - rows come while the run continues, and a reader that ends ends the run.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	for _, cluster := range []bool{false, true} {
@@ -24,7 +24,7 @@ func TestLive(t *testing.T) {
 			dir := t.TempDir()
 			spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 			write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
-			// The source goes on for a quarter of an hour: rows that come only at the end never
+			// The source continues for a quarter of an hour: rows that come only at the end never
 			// come.
 			sources := write(t, filepath.Join(dir, "sources.json"),
 				`[{"name":"s","uri":"watch:data/in","watch":{"polls":9000,"every_s":0.1,"renamed":true}}]`)
@@ -75,7 +75,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestLiveRows: rows that come as they are decided are those of the output, each once.
+// TestLiveRows: rows that come as they are decided are the rows of the output, each once.
 func TestLiveRows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -30,8 +30,8 @@ import (
 // exceeds it: the commands promise 5 s on an idle machine.
 const endLimit = time.Minute
 
-// brittle is a way to a server that breaks when a client has published so many messages,
-// acknowledgements of pings left out.
+// brittle is a way to a server that breaks when a client has published a number of messages.
+// Acknowledgements of pings do not count.
 type brittle struct {
 	l      net.Listener
 	to     string
@@ -285,7 +285,7 @@ func TestCommandLines(t *testing.T) {
 // TestLostServer: every command ends within 5 s of the moment at which its server stands still or
 // dies, wherever that comes, and within 5 s of Ctrl-C when it is to wait longer for a server.
 func TestLostServer(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("waits for 5 s in hundreds of commands: not with -short")
 	}
@@ -401,7 +401,7 @@ func TestLostServer(t *testing.T) {
 // TestStoppedServer: SIGSTOP of a real server in the middle of a run with many inputs, and of a
 // command that waits for a job.
 func TestStoppedServer(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

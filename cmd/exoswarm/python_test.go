@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // servePrograms runs exoswarm serve --programs in this process until the end of the test, and returns
@@ -38,16 +38,14 @@ func servePrograms(t *testing.T, args ...string) []string {
 			t.Logf("the server:\n%s", log)
 		}
 	})
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		_, line, found := strings.Cut(out.String(), "programs: ")
-		line, _, whole := strings.Cut(line, "\n")
-		if found && whole && strings.Contains(out.String(), "open the dashboard") {
-			return strings.Fields(line)
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the server does not start: %s%s", out, log)
-		}
-	}
+	var line string
+	testkit.Until(t, "the start of the server", func() bool {
+		_, rest, found := strings.Cut(out.String(), "programs: ")
+		whole := false
+		line, _, whole = strings.Cut(rest, "\n")
+		return found && whole && strings.Contains(out.String(), "open the dashboard")
+	})
+	return strings.Fields(line)
 }
 
 // python returns the interpreter, and skips the test where there is none.
@@ -63,8 +61,8 @@ func python(t *testing.T) string {
 	return path
 }
 
-// TestPython runs the tests of the Python package against a real server. They compare the decisions of
-// a detector with those of exoswarm run on the same rows.
+// TestPython runs the tests of the Python package against a real server. They compare the decisions
+// of a detector with exoswarm run on the same rows.
 func TestPython(t *testing.T) {
 	interpreter := python(t)
 	repo, err := filepath.Abs(filepath.Join("..", ".."))
@@ -91,22 +89,11 @@ func TestPython(t *testing.T) {
 		"none"); code != 0 {
 		t.Fatalf("run: %s", stderr)
 	}
-	cmd := osexec.CommandContext(
-		t.Context(),
-		interpreter,
-		"-W",
-		"error",
-		"-m",
-		"unittest",
-		"discover",
-		"-t",
-		".",
-		"-s",
-		"tests",
-	)
+	cmd := osexec.CommandContext(t.Context(), interpreter,
+		"-W", "error", "-m", "unittest", "discover", "-t", ".", "-s", "tests")
 	cmd.Dir = filepath.Join(repo, "python")
 	cmd.Env = append(append(os.Environ(), variables...), "EXOSWARM_TEST_DATA="+data, "PYTHONDONTWRITEBYTECODE=1")
-	if testlong.Enabled() { // the bar of score_many, in rows a second
+	if testkit.Long() { // the bar of score_many, in rows a second
 		cmd.Env = append(cmd.Env, "EXOSWARM_TEST_RATE=50000")
 	}
 	out, err := cmd.CombinedOutput()
@@ -190,7 +177,7 @@ for block in sys.stdin.read().split("\0"):
 // TestTutorialPython executes docs/tutorial-python.md: the two failures that the data have come first,
 // and the row of a broken pump is an alarm.
 func TestTutorialPython(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	interpreter := withPandas(t)
 	out := runBlocks(t, interpreter, "tutorial-python.md", 6, servePrograms(t))
 	t.Log(out)
@@ -208,7 +195,7 @@ func TestTutorialPython(t *testing.T) {
 
 // TestPythonInstall: pip installs the package from its folder without a network.
 func TestPythonInstall(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	interpreter, dir := python(t), t.TempDir()
 	if osexec.CommandContext(t.Context(), interpreter, "-m", "pip", "--version").Run() != nil {
 		t.Skip("pip is not installed: apt-get install python3-pip")

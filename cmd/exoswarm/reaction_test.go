@@ -12,28 +12,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestReactionsKilled: the process that serves a swarm with rules is killed while the swarm votes,
 // again and again, and so is the CPU agent that takes its jobs. Each round is emitted once and has
-// one job, and the agents, which tick and reset by the rules, are those of a swarm whose processes
-// live.
+// one job, and the agents, which tick and reset by the rules, are the same as in a swarm whose
+// processes live.
 func TestReactionsKilled(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	const kills, agents = 20, 3000
 	bin := binaries(t)
-	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
-		"--data-dir", t.TempDir())
-	data := []string{t.TempDir(), t.TempDir()}
-	start := func(i int) *process {
-		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir",
-			data[i], "--device", "host", "--lease-ttl", "1s")
-		return p
-	}
+	url, start := twoAgents(t)
 	startCPU := func() *process {
 		p, _ := startProcess(t, "cpuagent is ready", filepath.Join(bin, "cpuagent"), "--nats", url, "--data-dir",
 			t.TempDir())
@@ -73,7 +66,7 @@ func TestReactionsKilled(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(25, 6))
 	votes, sent, states := live("killed", func(step int) {
-		time.Sleep(time.Duration(r.IntN(80)) * time.Millisecond)
+		letPass(t.Context(), time.Duration(r.IntN(80))*time.Millisecond) // the moment of the kill
 		of := step % 2
 		gpus[of].end(t, syscall.SIGKILL)
 		if step%4 == 3 {
@@ -146,7 +139,7 @@ func TestReactionsKilled(t *testing.T) {
 // with the decision in its specification. swarm vote shows its id, and the next vote without a
 // change submits none.
 func TestReactionsOfCPUAgent(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

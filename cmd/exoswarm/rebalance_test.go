@@ -11,17 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // TestRebalanceProcesses: an operator gives a GPU agent that has joined its share, and kill -9 of
 // either agent in the middle of hand-overs loses and doubles nothing: a swarm of seven shards goes
 // on answering as one of one shard.
 func TestRebalanceProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -112,7 +111,7 @@ func TestRebalanceProcesses(t *testing.T) {
 			_, out, errs := exec(ctx, t, "agent", "rebalance", "--nats", url, "--timeout", "20s")
 			over <- out + errs
 		}()
-		time.Sleep(after)
+		letPass(ctx, after)
 		killed := []string{"a0", joined, "a1"}[i]
 		procs[killed].end(t, syscall.SIGKILL)
 		step()
@@ -127,7 +126,7 @@ func TestRebalanceProcesses(t *testing.T) {
 // TestIdleAsksProcesses: a GPU agent with the settings that it has by itself, which starts beside a
 // loaded one, has work long before --rebalance.
 func TestIdleAsksProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	bin := binaries(t)
 	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
@@ -158,11 +157,11 @@ func TestIdleAsksProcesses(t *testing.T) {
 		}
 		return n
 	}
-	natsqtest.Eventually(t, "the first agent has all shards", func() bool { return held("a") == 6 })
+	testkit.Until(t, "the first agent has all shards", func() bool { return held("a") == 6 })
 	gpu("b")
 	ready := time.Now()
-	natsqtest.Eventually(t, "the second agent has work", func() bool { return held("b") > 0 })
+	testkit.Until(t, "the second agent has work", func() bool { return held("b") > 0 })
 	first := time.Since(ready)
-	natsqtest.Eventually(t, "the second agent is not idle any more", func() bool { return held("b") == 2 })
+	testkit.Until(t, "the second agent is not idle any more", func() bool { return held("b") == 2 })
 	t.Logf("after the second agent was ready it had work in %v, and two shards in %v", first, time.Since(ready))
 }

@@ -74,7 +74,7 @@ func (r *recovery) stream() *load {
 	return l
 }
 
-// inputs writes series of so many rows below the CPU agent's folder, and their manifest.
+// inputs writes series of a number of rows below the CPU agent's folder, and their manifest.
 func (r *recovery) inputs(files, perFile int) {
 	r.t.Helper()
 	var manifest []source.Series
@@ -90,8 +90,8 @@ func (r *recovery) inputs(files, perFile int) {
 	write(r.t, filepath.Join(r.root, "manifest.json"), string(text))
 }
 
-// streamed submits a stream job and waits for its end; came is told of rows decided beyond those
-// that it was told of before.
+// streamed submits a stream job and waits for its end; came is told how many rows were decided
+// since the last call.
 func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.StreamSpec,
 	came func(rows uint64),
 ) (result cpuagents.StreamResult, err error) {
@@ -99,7 +99,7 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 	if err != nil {
 		return result, err
 	}
-	var mu sync.Mutex // the last progress may come beside the result
+	var mu sync.Mutex // the last progress may come together with the result
 	var told uint64
 	tell := func(decided uint64) {
 		mu.Lock()
@@ -159,14 +159,7 @@ func newSimulated(t *testing.T, n int) *simulated {
 		"vote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 100ms, entries: 3}\n")}
 	r := rand.New(rand.NewPCG(7, 7))
 	add := func(kind string, v any) {
-		data, err := json.Marshal(v)
-		if o, ok := v.(*batch.AgentObservations); ok {
-			data, err = o.Encode()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.entries = append(s.entries, swarms.Entry{Kind: kind, Ref: uint64(len(s.entries) + 1), Data: data})
+		s.entries = append(s.entries, entryOf(t, kind, uint64(len(s.entries)+1), v))
 	}
 	for len(s.entries) < n {
 		o := &batch.AgentObservations{Width: 2}
@@ -247,7 +240,7 @@ func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each fu
 // is read again: the leader of its stream may have applied less than the replica that the entries
 // were read from.
 func endsAt(ctx context.Context, log swarms.Log, n uint64) error {
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); ; letPass(ctx, 50*time.Millisecond) {
 		last, err := log.Last(ctx)
 		switch {
 		case err != nil || last.Seq == n:

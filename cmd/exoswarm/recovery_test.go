@@ -21,7 +21,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -149,9 +149,9 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 	return r
 }
 
-// fixedPorts returns free ports below those that systems hand out by themselves, so that nothing
-// takes one while its server is down. Until the test ends another address of the machine listens on
-// them: what keeps a test in another process from them, also while nothing else does.
+// fixedPorts returns free ports below the range that systems hand out by themselves, so that
+// nothing takes a port while its server is down. Until the test ends another address of the machine
+// listens on them: what keeps a test in another process from them, also while nothing else does.
 func fixedPorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range 1000 {
@@ -177,7 +177,7 @@ func fixedPorts(t *testing.T, n int) (ports []int) {
 // members returns all processes, the servers last.
 func (r *recovery) members() []*member { return slices.Concat(r.gpus, r.cpus, r.nats) }
 
-// resumedLine is what a GPU agent logs of a shard with which it goes on from a checkpoint.
+// resumedLine is what a GPU agent logs of a shard with which it continues from a checkpoint.
 const resumedLine = "shard resumed from its checkpoint"
 
 // end ends a process, and reads in the log of a GPU agent what it did with checkpoints.
@@ -199,7 +199,7 @@ func (r *recovery) logged(text string) bool {
 	return slices.ContainsFunc(r.gpus, func(m *member) bool { return strings.Contains(m.log.String(), text) })
 }
 
-// tally is how the lines that came differ from those that were due.
+// tally is how the lines that came differ from the lines that were due.
 type tally struct {
 	due                    int
 	lost, doubled, foreign int
@@ -238,7 +238,7 @@ func (c tally) err() error {
 		c.doubled, c.foreign, c.moved)
 }
 
-// load is work that goes on in rounds, each of them compared with an undisturbed one.
+// load is work that continues in rounds, each of them compared with an undisturbed one.
 type load struct {
 	name  string
 	round func(ctx context.Context, id string) ([]tally, error)
@@ -250,7 +250,7 @@ type load struct {
 	due    int // lines compared
 }
 
-// came says that so many more lines came.
+// came says how many more lines came.
 func (l *load) came(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,11 +287,11 @@ func (l *load) run(ctx context.Context, over <-chan struct{}) error {
 
 // TestRecovery kills GPU agents, CPU agents and NATS servers with kill -9, and stops and continues
 // them, at random moments, while a stream job goes from files to files and a swarm whose agents are
-// addressed answers, round after round. Every line of every output, and every answer, is that of an
-// undisturbed run: none is lost, none is there twice. The slice that runs with all tests kills each
-// once; make recover and make recover-cluster are the campaigns.
+// addressed answers, round after round. Every line of every output, and every answer, is the same
+// as of an undisturbed run: none is lost, none is there twice. The slice that runs with all tests
+// kills each once; make recover and make recover-cluster are the campaigns.
 func TestRecovery(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -375,12 +375,12 @@ func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan err
 			return
 		}
 		// the moment of the kill, not a wait for anything
-		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond))))
+		letPass(ctx, time.Duration(random.Int64N(int64(700*time.Millisecond))))
 		if n < most && stops[n] {
 			m.stops++
 			r.fault("stop", m)
 			_ = m.cmd.Process.Signal(syscall.SIGSTOP)
-			time.Sleep(time.Duration(random.Int64N(int64(3 * recoverLease)))) // how long it stands still
+			letPass(ctx, time.Duration(random.Int64N(int64(3*recoverLease)))) // how long it stands still
 			_ = m.cmd.Process.Signal(syscall.SIGCONT)
 			continue
 		}
@@ -388,7 +388,7 @@ func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan err
 		r.end(m, syscall.SIGKILL)
 		m.kills++
 		if random.IntN(2) == 0 {
-			time.Sleep(time.Duration(random.Int64N(int64(time.Second)))) // how long it is gone
+			letPass(ctx, time.Duration(random.Int64N(int64(time.Second)))) // how long it is gone
 		}
 		m.start(r.t)
 	}
@@ -424,11 +424,11 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 	}
 }
 
-// TestRecoveryControl: what TestRecovery looks at differs when a line is lost, doubled, changed or
+// TestRecoveryControl: what TestRecovery compares differs when a line is lost, doubled, changed or
 // moved, and when a checkpoint is restored with another position than its own; and it does not when
 // the same is done with the right position.
 func TestRecoveryControl(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	want := []string{"a 1\n", "a 2\n", "b 1\n", "b 2\n"}
 	for name, c := range map[string]struct {
 		got  []string
@@ -459,7 +459,7 @@ func TestRecoveryControl(t *testing.T) {
 	gpu := r.gpus[0]
 	sim := newSimulated(t, 240)
 	third := len(sim.entries) / 3
-	// serve has a process of its own answer so many more entries.
+	// serve has a new process answer n more entries.
 	serve := func(id string, from, n int) (got []string) {
 		t.Helper()
 		gpu.start(t)
@@ -534,7 +534,7 @@ func (r *recovery) note(id string, put []byte) []byte {
 	return got
 }
 
-// lines are those of a file, or of all files of a folder by name.
+// lines are the lines of a file, or of all files of a folder by name.
 func lines(path string) (all []string, err error) {
 	err = filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

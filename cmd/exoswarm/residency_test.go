@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -140,18 +140,6 @@ func TestResidency(t *testing.T) {
 			write(t, filepath.Join(dir, name+".yaml"), text(name, bytes, more)))
 		return stderr
 	}
-	until := func(what string, is func() bool) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		for !is() {
-			select {
-			case <-time.After(5 * time.Millisecond):
-			case <-ctx.Done():
-				t.Fatalf("%s does not come", what)
-			}
-		}
-	}
 	const claims, violated = "exoswarm_swarm_residency_claims_total", "exoswarm_swarm_residency_violations_total"
 	create(0, "vram", 3<<20, "residency: gpu\n")
 	inputs := write(t, filepath.Join(dir, "inputs.csv"), "agent,a\n0,1.5\n1000,-0.25\n49999,3\n")
@@ -167,7 +155,7 @@ func TestResidency(t *testing.T) {
 		t.Error("the other swarm has room for all its pages: the test tests nothing")
 	}
 	before := sumOf(t, registry, claims)
-	until("a comparison of every page", func() bool { return sumOf(t, registry, claims) >= before+100 })
+	testkit.Until(t, "a comparison of every page", func() bool { return sumOf(t, registry, claims) >= before+100 })
 	if n, err := sumOf(t, registry, violated), agent.Residency(); n != 0 || err != nil {
 		t.Fatalf("%v violations, %v", n, err)
 	}
@@ -182,15 +170,15 @@ func TestResidency(t *testing.T) {
 	if err := arena.Write(10<<16+4096, []byte("a bit flips, and others do")); err != nil {
 		t.Fatalf("arena.Write: %v", err)
 	}
-	until("the violation", func() bool {
+	testkit.Until(t, "the violation", func() bool {
 		return sumOf(t, registry, violated) > 0 && errors.Is(agent.Residency(), pages.ErrResidency)
 	})
-	until("the mended swarm", func() bool { return sumOf(t, registry, claims) > before+300 })
+	testkit.Until(t, "the mended swarm", func() bool { return sumOf(t, registry, claims) > before+300 })
 	if n := sumOf(t, registry, violated); n != 1 {
 		t.Errorf("%v violations of one", n)
 	}
 	run(0, "swarm", "delete", "other", "--yes")
-	until("the room of the other swarm", func() bool { return *agent.Room().Free > 4<<20 })
+	testkit.Until(t, "the room of the other swarm", func() bool { return *agent.Room().Free > 4<<20 })
 	// The mended swarm is what one is that nothing has happened to.
 	create(0, "twin", 3<<20, "")
 	run(0, "swarm", "observe", "twin", "--input", inputs)

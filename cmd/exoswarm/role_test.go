@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
@@ -21,7 +21,7 @@ import (
 // TestGPUAgentRole: a GPU agent serves a swarm and executes jobs of pool gpu under the role of its
 // kind, and reads nothing of jobs of pool cpu.
 func TestGPUAgentRole(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "auth")
 	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme",

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var rollingTo = flag.String("rolling.to", "", "folder with the commands that TestRollingUpdate updates to; empty: "+
@@ -21,13 +21,13 @@ var rollingTo = flag.String("rolling.to", "", "folder with the commands that Tes
 // must take longer than the replacement of a process.
 const rollingRows = 600
 
-// TestRollingUpdate replaces every process of a cluster with three NATS servers and two agents of each
-// kind, one by one, as docs/deploy.md describes it, while a stream job goes from files to files and a
-// swarm whose agents are addressed answers, round after round. A process gets SIGTERM, ends with exit
-// code 0, and the next one serves with its data; the update goes on when both loads have. Every line
-// of every output, and every answer, is that of an undisturbed run.
+// TestRollingUpdate replaces every process of a cluster with three NATS servers and two agents of
+// each kind, one by one, as docs/deploy.md describes it, while a stream job goes from files to
+// files and a swarm whose agents are addressed answers, round after round. A process gets SIGTERM,
+// ends with exit code 0, and the next one serves with its data; the update continues when both
+// loads have. Every line of every output, and every answer, is the same as of an undisturbed run.
 func TestRollingUpdate(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -54,7 +54,7 @@ func TestRollingUpdate(t *testing.T) {
 	for _, l := range loads {
 		running.Go(func() { failed <- l.run(ctx, over) })
 	}
-	// The servers first, so that a new agent never meets an old server.
+	// The servers first, so that a new agent never connects to an old server.
 	for _, m := range slices.Concat(r.nats, r.gpus, r.cpus) {
 		r.moved(ctx, false, loads, failed)
 		pid, began := m.cmd.Process.Pid, time.Now()

@@ -19,13 +19,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
+	testkit.TempInMemory()
 	if os.Getenv(chaosWorkerEnv) != "" { // a worker process of TestChaos
 		os.Exit(chaosWorker())
 	}
@@ -33,7 +31,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("EXOSWARM_PATIENCE", "2m"); err != nil {
 		panic(err)
 	}
-	leak.Check(tidied{m})
+	testkit.CheckLeaks(tidied{m})
 }
 
 // exec runs the command in this process as its main would and returns exit code, standard output
@@ -42,7 +40,7 @@ func exec(ctx context.Context, t *testing.T, args ...string) (code int, stdout, 
 	t.Helper()
 	var out, err bytes.Buffer
 	cmd := root()
-	cmd.SetArgs(append([]string{}, args...)) // not nil: then it would take those of the test
+	cmd.SetArgs(append([]string{}, args...)) // not nil: then it would take the arguments of the test
 	cmd.SetOut(&out)
 	cmd.SetErr(&err)
 	code = command.Run(ctx, cmd, &err)
@@ -438,7 +436,7 @@ func TestQuickstart(t *testing.T) {
 	if shown == nil {
 		t.Fatal("README.md shows no decision")
 	}
-	for range testlong.Of(2, 1) { // the second run replaces what the first has written
+	for range testkit.Of(2, 1) { // the second run replaces what the first has written
 		code, stdout, stderr := exec(t.Context(), t, "quickstart", "--out", dir)
 		if code != 0 {
 			t.Fatalf("exit %d: %s", code, stderr)

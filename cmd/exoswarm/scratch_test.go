@@ -11,18 +11,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // breakScratch makes a folder unusable and returns how to mend it.
 type breakScratch func(t *testing.T, dir string) (mend func())
 
-// fill fills the file system of dir, which is a small one of its own.
+// fill fills the file system of dir, which is a small separate file system.
 func fill(t *testing.T, dir string) (mend func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
@@ -66,9 +65,9 @@ func away(t *testing.T, dir string) (mend func()) {
 }
 
 // TestScratch has the scratch folder of a CPU agent become full, read-only and absent. The agent
-// takes no job and says so, no job fails, and it goes on by itself.
+// takes no job and says so, no job fails, and it continues by itself.
 func TestScratch(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -81,7 +80,7 @@ func TestScratch(t *testing.T) {
 	if err != nil {
 		t.Fatalf("json.Marshal: %v", err)
 	}
-	c := &cluster{bin: bin, natsDir: t.TempDir()}
+	c := &processes{bin: bin, natsDir: t.TempDir()}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
 		"--fast", "--data-dir", c.natsDir)
 	c.startGPU(t)
@@ -122,15 +121,7 @@ func TestScratch(t *testing.T) {
 				b, _ := io.ReadAll(r.Body)
 				return r.StatusCode, string(b)
 			}
-			until := func(what string, met func() bool) {
-				t.Helper()
-				for end := time.Now().Add(time.Minute); !met(); time.Sleep(50 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("%s has not come:\n%s", what, c.cpu.log)
-					}
-				}
-			}
-			until("readiness", func() bool {
+			testkit.Until(t, "readiness", func() bool {
 				status, _ := get("/healthz")
 				return status == http.StatusOK && strings.Contains(c.cpu.log.String(), "cpuagent is ready")
 			})
@@ -146,7 +137,7 @@ func TestScratch(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			until("the state of the agent", func() bool {
+			testkit.Until(t, "the state of the agent", func() bool {
 				_, list, _ := exec(t.Context(), t, "agent", "list", "--nats", c.url, "-o", "jsonl")
 				return strings.Contains(list, "no scratch")
 			})

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	ops "github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -32,12 +32,11 @@ func startServe(t *testing.T, dir string, args ...string) (p *process, nats stri
 	_, rest, _ := strings.Cut(p.log.String(), `msg="nats is ready" url=`)
 	nats, _, _ = strings.Cut(rest, " ")
 	var login string
-	for end := time.Now().Add(2 * time.Minute); login == "" && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-		if _, rest, found := strings.Cut(p.out.String(), "open the dashboard: "); found {
-			login, _, _ = strings.Cut(rest, "\n")
-		}
-	}
+	testkit.Until(t, "the address of the dashboard", func() bool {
+		_, rest, found := strings.Cut(p.out.String(), "open the dashboard: ")
+		login, _, _ = strings.Cut(rest, "\n")
+		return found && login != ""
+	})
 	base, token, found := strings.Cut(login, "#t=")
 	if !found {
 		t.Fatalf("the address of the dashboard is %q, want one with a token", login)
@@ -73,18 +72,19 @@ func stateOf(t *testing.T, api *http.Client, base string) *ops.State {
 	return s
 }
 
-// TestServe: one command gives a cluster with a dashboard whose data moves within ten seconds of the
-// start; after a kill it goes on where it was, and a signal ends it in order.
+// TestServe: one command gives a cluster with a dashboard whose data moves within ten seconds of
+// the start; after a kill it continues where it was, and a signal ends it in order.
 func TestServe(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	dir := t.TempDir()
 	moving := func(api *http.Client, base string) *ops.State {
 		t.Helper()
-		for end := time.Now().Add(2 * time.Minute); ; {
-			s := stateOf(t, api, base)
+		var s *ops.State
+		testkit.Until(t, "data that moves", func() bool {
+			s = stateOf(t, api, base)
 			served := 0
 			for _, sw := range s.Swarms {
 				for _, sh := range sw.Shards {
@@ -93,14 +93,9 @@ func TestServe(t *testing.T) {
 					}
 				}
 			}
-			if served >= 3 && len(s.Agents) == 2 {
-				return s
-			}
-			if time.Now().After(end) {
-				t.Fatalf("the data does not move: %+v", s)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
+			return served >= 3 && len(s.Agents) == 2
+		})
+		return s
 	}
 	binaries(t)
 	began := time.Now()
@@ -114,15 +109,11 @@ func TestServe(t *testing.T) {
 	}
 	p.end(t, syscall.SIGKILL)
 	p, nats, api, base := startServe(t, dir, "--demo")
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	// The swarms of the killed process are cancelled.
+	testkit.Until(t, "the three swarms of the demo", func() bool {
 		s = moving(api, base)
-		if len(s.Swarms) == 3 { // those of the killed process are cancelled
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d swarms after a kill, want the three of the demo", len(s.Swarms))
-		}
-	}
+		return len(s.Swarms) == 3
+	})
 	// Other commands reach it.
 	out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "status", "--nats", nats).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "agents    2 alive") {
@@ -135,8 +126,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// seen looks at the inside of the GPU agent of a cluster: a heat map of a swarm, and the trace of the
-// agent, which it writes into a file.
+// seen reads the heat map of a swarm and the trace of the GPU agent of a cluster, and writes the
+// trace into a file.
 func seen(t *testing.T, s *ops.State, api *http.Client, base, nats, file string) {
 	t.Helper()
 	r, err := api.Get(base + "api/v1/swarms/" + s.Swarms[0].ID + "/heat?size=16")
@@ -177,7 +168,7 @@ func seen(t *testing.T, s *ops.State, api *http.Client, base, nats, file string)
 
 // TestBundleSecrets: secrets that are planted wherever one can be are not in a bundle.
 func TestBundleSecrets(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -204,7 +195,7 @@ func TestBundleSecrets(t *testing.T) {
 	run(0, "run", "-f", spec, "--input", rows, "--output", filepath.Join(in, "out.ndjson"), "--max-rejects", "1")
 	// A job whose spec holds secrets.
 	run(0, "submit", "--kind", "nobody", "--id", "waits1", "--spec", fmt.Sprintf(`{"password":%q}`, mark))
-	time.Sleep(2 * time.Second)
+	letPass(t.Context(), 2*time.Second) // agents and dashboard see the job
 	file := filepath.Join(dir, "b.zip")
 	run(0, "debug", "bundle", "-o", file, "--for", "1s")
 	z, err := zip.OpenReader(file)
@@ -241,7 +232,7 @@ func TestBundleSecrets(t *testing.T) {
 // TestServeTiers: serve has the flags of tiers, and bounds its memory and its open shards. Pages of a
 // swarm that nobody uses are on the tier, and parked shards answer.
 func TestServeTiers(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	dir := t.TempDir()
 	nvme, ssd := filepath.Join(dir, "nvme"), filepath.Join(dir, "ssd")

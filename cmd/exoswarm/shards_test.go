@@ -9,13 +9,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestShardsOfProcesses: two agent processes share the shards of a swarm, which answers as one of
 // one shard, also after one of them was killed.
 func TestShardsOfProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

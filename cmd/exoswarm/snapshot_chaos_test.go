@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -24,20 +24,26 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
+// entryOf returns an entry with the data of a request.
+func entryOf(t *testing.T, kind string, ref uint64, v any) swarms.Entry {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if o, ok := v.(*batch.AgentObservations); ok {
+		data, err = o.Encode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return swarms.Entry{Kind: kind, Ref: ref, Data: data}
+}
+
 // kept are entries of a swarm of many agents: steps of it, snapshots, a reset, and a snapshot whose
 // name is taken.
 func kept(t *testing.T, agents int) (all []swarms.Entry) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
 	add := func(kind string, v any) {
-		data, err := json.Marshal(v)
-		if o, ok := v.(*batch.AgentObservations); ok {
-			data, err = o.Encode()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, swarms.Entry{Kind: kind, Ref: uint64(len(all) + 1), Data: data})
+		all = append(all, entryOf(t, kind, uint64(len(all)+1), v))
 	}
 	for i := range 12 {
 		o := &batch.AgentObservations{Width: 2}
@@ -75,10 +81,10 @@ func readFiles(t *testing.T, dir string) map[string]string {
 }
 
 // TestKilledInSnapshots kills the process that serves a swarm in the middle of snapshots: each has
-// one answer, and all answers and all files are, byte for byte, those of a process that was never
+// one answer, and all answers and all files are the same bytes as of a process that was never
 // killed. EXOSWARM_KILLS is the number of kills, 4 by default.
 func TestKilledInSnapshots(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -105,7 +111,7 @@ func TestKilledInSnapshots(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	c := &cluster{bin: binaries(t)}
+	c := &processes{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: c.url, Name: "test"})
@@ -169,11 +175,11 @@ func TestKilledInSnapshots(t *testing.T) {
 				t.Fatalf("filepath.Glob: %v", err)
 			}
 			if len(begun) == 0 || kills == most {
-				time.Sleep(100 * time.Microsecond) // between two looks
+				letPass(ctx, 100*time.Microsecond) // between two looks
 				continue
 			}
 			// the moment of the kill, not a wait for anything
-			time.Sleep(time.Duration(r.Int64N(int64(40 * time.Millisecond))))
+			letPass(ctx, time.Duration(r.Int64N(int64(40*time.Millisecond))))
 			c.gpu.end(t, syscall.SIGKILL)
 			kills++
 			start(place)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -38,11 +38,11 @@ type soakSample struct {
 
 // TestSoak streams at the highest rate for as long as -soak.for says, through real processes with
 // every message synced, 64 agents a group on the host device: jobs read the same files again and
-// again, so disks and streams hold no more than those of two jobs. It prints rate and memory, and
-// fails when the memory of a process grows. The rate is printed, not checked: it belongs to the
+// again, so disks and streams hold no more than the data of two jobs. It prints rate and memory,
+// and fails when the memory of a process grows. The rate is printed, not checked: it belongs to the
 // machine.
 func TestSoak(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if *soakFor < 3*time.Second {
 		t.Skip("-soak.for says how long: make soak")
 	}
@@ -132,7 +132,7 @@ func sample(t *testing.T, all []*process, decided *atomic.Uint64, failed <-chan 
 	return samples
 }
 
-// anonymous is the resident memory of a process in MiB that is not that of files.
+// anonymous is the resident memory of a process in MiB without its files.
 func anonymous(t *testing.T, pid int) float64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -153,8 +153,8 @@ func anonymous(t *testing.T, pid int) float64 {
 }
 
 // reportSoak prints what a soak measured, and fails when a process has grown. Memory saws with the
-// collector, so the median of a while is compared with that of another: the first fifth of what is
-// behind the first minute (the first tenth, in a soak shorter than ten) and the last.
+// collector, so two medians are compared: of the first and of the last fifth of the time behind the
+// first minute (behind the first tenth, in a soak shorter than ten minutes).
 func reportSoak(t *testing.T, samples []soakSample, all []*process, jobs uint64) {
 	warm := min(time.Minute, *soakFor/10)
 	from, _ := slices.BinarySearchFunc(samples, warm,
@@ -191,7 +191,7 @@ func middle(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// slope is that of the line with the least squares.
+// slope is the slope of the line with the least squares.
 func slope(x, y []float64) float64 {
 	var mx, my, xx, xy float64
 	for i := range x {
@@ -203,7 +203,7 @@ func slope(x, y []float64) float64 {
 	return xy / xx
 }
 
-// TestSoakReport: the figures of a soak are those of its samples.
+// TestSoakReport: the figures of a soak follow from its samples.
 func TestSoakReport(t *testing.T) {
 	var x, up []float64
 	for i := range 100 {

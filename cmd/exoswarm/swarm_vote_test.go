@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,20 +11,20 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes are
-// those of the agents that a query shows, and those of the process that goes on after a kill.
+// TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes
+// follow from the agents that a query shows, and are the same after a kill.
 func TestVotesOfProcesses(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	const agents, group = 4800, 24
 	const pageSize, tables = 64 << 10, 4 << 10 // on the host device the tables of a shard come out of the same memory
-	c := &cluster{bin: binaries(t)}
+	c := &processes{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", t.TempDir())
 	data := t.TempDir()
@@ -35,18 +34,7 @@ func TestVotesOfProcesses(t *testing.T) {
 			"--page-memory", fmt.Sprint(2*pageSize+tables), "--lease-ttl", "1s")
 	}
 	start()
-	run := func(args ...string) []byte {
-		t.Helper()
-		cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"),
-			append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "5m")...)...)
-		var errs strings.Builder
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("exoswarm swarm %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
-		}
-		return out
-	}
+	run := func(args ...string) []byte { return []byte(c.swarm(t, args...)) }
 	dir := t.TempDir()
 	run("create", "-f", write(t, filepath.Join(dir, "swarm.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: "+
 		"%d\nagents_per_group: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
@@ -168,25 +168,48 @@ func (p *process) end(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// cluster is a NATS server, a GPU agent and a CPU agent as processes of their own.
-type cluster struct {
+// letPass lets a fault last, or the random moment of a fault come: time itself is what the tests that
+// call it are about. Waits for a condition are testkit.Until.
+func letPass(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// processes are a NATS server, a GPU agent and a CPU agent as processes of their own.
+type processes struct {
 	bin, url       string
 	nats, gpu, cpu *process
 	natsDir        string
 }
 
-func (c *cluster) startGPU(t *testing.T) {
+func (c *processes) startGPU(t *testing.T) {
 	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir",
 		t.TempDir(), "--device", "host")
 }
 
-func (c *cluster) startCPU(t *testing.T) {
+func (c *processes) startCPU(t *testing.T) {
 	c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"), "--nats", c.url)
 }
 
-func startCluster(t *testing.T, bin string) *cluster {
+// swarm runs a command of exoswarm swarm, and returns its standard output.
+func (c *processes) swarm(t *testing.T, args ...string) string {
 	t.Helper()
-	c := &cluster{bin: bin, natsDir: t.TempDir()}
+	cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"),
+		append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "5m")...)...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("exoswarm swarm %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
+	}
+	return string(out)
+}
+
+func startCluster(t *testing.T, bin string) *processes {
+	t.Helper()
+	c := &processes{bin: bin, natsDir: t.TempDir()}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
 		"--data-dir", c.natsDir)
 	c.startGPU(t)
@@ -197,7 +220,7 @@ func startCluster(t *testing.T, bin string) *cluster {
 // TestCluster: the same job on a cluster of real processes gives the bytes of the run in one
 // process, undisturbed and with each of the processes killed in the middle.
 func TestCluster(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -234,25 +257,25 @@ func TestCluster(t *testing.T) {
 	if n := bytes.Count(expected, []byte("\n")); n != 99_000 {
 		t.Fatalf("%d lines", n)
 	}
-	for name, disturb := range map[string]func(t *testing.T, c *cluster){
+	for name, disturb := range map[string]func(t *testing.T, c *processes){
 		"undisturbed": nil,
-		"gpuagent killed": func(t *testing.T, c *cluster) {
+		"gpuagent killed": func(t *testing.T, c *processes) {
 			c.gpu.end(t, syscall.SIGKILL)
 			c.startGPU(t)
 		},
-		"gpuagent drained": func(t *testing.T, c *cluster) {
+		"gpuagent drained": func(t *testing.T, c *processes) {
 			c.gpu.end(t, syscall.SIGTERM)
 			c.startGPU(t)
 		},
-		"cpuagent killed": func(t *testing.T, c *cluster) {
+		"cpuagent killed": func(t *testing.T, c *processes) {
 			c.cpu.end(t, syscall.SIGKILL)
 			c.startCPU(t)
 		},
-		"cpuagent drained": func(t *testing.T, c *cluster) {
+		"cpuagent drained": func(t *testing.T, c *processes) {
 			c.cpu.end(t, syscall.SIGTERM)
 			c.startCPU(t)
 		},
-		"agents drained by an operator": func(t *testing.T, c *cluster) {
+		"agents drained by an operator": func(t *testing.T, c *processes) {
 			code, list, stderr := exec(t.Context(), t, "agent", "list", "--nats", c.url, "-o", "jsonl")
 			if code != 0 {
 				t.Fatalf("exit %d: %s", code, stderr)
@@ -275,7 +298,7 @@ func TestCluster(t *testing.T) {
 			c.startGPU(t)
 			c.startCPU(t)
 		},
-		"nats killed": func(t *testing.T, c *cluster) {
+		"nats killed": func(t *testing.T, c *processes) {
 			c.nats.end(t, syscall.SIGKILL)
 			port := c.url[strings.LastIndex(c.url, ":")+1:]
 			c.nats, _ = startProcess(t, "nats is ready", filepath.Join(bin, "exoswarm"), "nats", "--port", port,

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -18,7 +18,7 @@ import (
 // TestTakeoverIsShown: the commands show a shard that nobody holds, an agent that is lost, and a
 // replay.
 func TestTakeoverIsShown(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatalf("server.Start: %v", err)
@@ -71,15 +71,15 @@ func TestTakeoverIsShown(t *testing.T) {
 	must(entry.Close(t.Context()))
 	gone.Close()
 	var since time.Time
-	for end := time.Now().Add(time.Minute); since.IsZero(); time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, "the loss of gpu1", func() bool {
 		c, err := conn.Swarms.Census(t.Context())
 		must(err)
-		if a := c.LostHolder(key); a != nil {
+		a := c.LostHolder(key)
+		if a != nil {
 			since = a.Lost.Since
-		} else if time.Now().After(end) {
-			t.Fatalf("gpu1 is not lost: %+v", c)
 		}
-	}
+		return a != nil
+	})
 	lost := "waiting for a GPU agent: gpu1 was lost at " + since.Local().Format(time.TimeOnly)
 	shown(lost, "swarm", "list")
 	shown(lost, "swarm", "get", "job")
@@ -89,22 +89,15 @@ func TestTakeoverIsShown(t *testing.T) {
 	session, err = conn.Swarms.OpenSession(t.Context(), "gpu2", time.Second, slog.New(slog.DiscardHandler))
 	must(err)
 	defer func() { must(session.Close(t.Context())) }()
-	// until it has ended that of gpu1
-	for end := time.Now().Add(time.Minute); len(session.Peers()) > 1; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the session of gpu1 was not ended")
-		}
-	}
+	testkit.Until(t, "the end of the session of gpu1", func() bool { return len(session.Peers()) <= 1 })
 	if c, err := conn.Swarms.Census(t.Context()); err != nil || c.LostHolder(key) == nil ||
 		!c.LostHolder(key).Lost.Since.Equal(since) {
 		t.Errorf("gpu1, whose session was ended for it, is not lost since %v: %+v: %v", since, c, err)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err = session.Acquire(t.Context(), key); err == nil || time.Now().After(end) {
-			break
-		}
-	}
-	must(err)
+	testkit.Until(t, "the lease of gpu1's shard", func() bool {
+		_, err = session.Acquire(t.Context(), key)
+		return err == nil
+	})
 	entry, err = conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{
 			Name: "gpu2", Pool: jobs.PoolGPU, State: "serving",

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/detectors"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var tutorialDevices = flag.Int("tutorial.devices", 500, "devices in TestTutorial, in place of those of the document")
@@ -23,7 +23,7 @@ var tutorialDevices = flag.Int("tutorial.devices", 500, "devices in TestTutorial
 // TestTutorial executes the commands of docs/tutorial-operations.md as they are written there, with
 // fewer devices and free ports.
 func TestTutorial(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if _, err := osexec.LookPath("prometheus-alertmanager"); err != nil {
 		t.Skip("prometheus-alertmanager is not installed: apt-get install prometheus-alertmanager")
 	}
@@ -46,12 +46,12 @@ func TestTutorial(t *testing.T) {
 	dir, bin := t.TempDir(), binaries(t)
 	// The program of the example is built once.
 	example := filepath.Join(t.TempDir(), "operations")
-	build := osexec.CommandContext(t.Context(), "go", "build", "-o", example, "./examples/operations")
+	build := osexec.CommandContext(t.Context(), "go", "build", "-C", "examples", "-o", example, "./operations")
 	build.Dir = repo
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	replace := strings.NewReplacer("go run ./examples/operations", example, "10000", fmt.Sprint(*tutorialDevices),
+	replace := strings.NewReplacer("go run -C examples ./operations", example, "10000", fmt.Sprint(*tutorialDevices),
 		"4711", "47", "4222", fmt.Sprint(ports[0]), "8080", fmt.Sprint(ports[1]), "9093", fmt.Sprint(ports[2]))
 	files, err := filepath.Glob(filepath.Join(repo, "examples", "operations", "*.*"))
 	if err != nil {
@@ -104,34 +104,27 @@ func TestTutorial(t *testing.T) {
 					t.Logf("%s:\n%s", rest, log)
 				}
 			})
-			time.Sleep(2 * time.Second) // as a person types the next one
+			letPass(t.Context(), 2*time.Second) // as a person types the next one
 			continue
 		}
 		out := once(command)
 		switch i + 1 {
 		case 8:
-			for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+			testkit.Until(t, "the decisions of the detector", func() bool {
 				var d []detectors.Detector
 				text := once("exoswarm detector show plant -o json")
-				if json.Unmarshal([]byte(text), &d) == nil && len(d) == 1 && d[0].Counts != nil &&
-					d[0].Counts.Decisions == rows {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("the detector does not learn: %s", text)
-				}
-			}
+				return json.Unmarshal([]byte(text), &d) == nil && len(d) == 1 && d[0].Counts != nil &&
+					d[0].Counts.Decisions == rows
+			})
 		case 10:
-			for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+			testkit.Until(t, "the alert", func() bool {
 				if strings.Contains(out, `"device_id":"sensor-00047"`) && strings.Contains(out, `"detector":"plant"`) &&
 					strings.Contains(out, `"feature":"temperature"`) && strings.Contains(out, `"site":"plant"`) {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("the alert does not come: %s", out)
+					return true
 				}
 				out = once(command)
-			}
+				return false
+			})
 		}
 	}
 }

@@ -93,7 +93,8 @@ func TestWatchSwarm(t *testing.T) {
 		}
 		at += 8
 	}
-	// A mean by group, and what others do meanwhile: the time of the first frame is before that of the last.
+	// A mean by group, and what others do meanwhile: the time of the first frame is before the time
+	// of the last.
 	run(0, "watch", "two", "-o", filepath.Join(dir, "mean.arrow"), "--compute",
 		"m = mean(potential) by group; n = count(true) by group", "--for", "200ms", "--interval", "20ms")
 	frames := strings.Split(strings.TrimSpace(frameRows(t, filepath.Join(dir, "mean.arrow"))), "\n")

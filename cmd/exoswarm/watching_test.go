@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
@@ -35,12 +35,13 @@ var (
 // viewers is the number of browsers that watch in TestWatchingCost.
 const viewers = 10
 
-// TestWatchingCost streams observations through real processes on the host device, with every message
-// synced, and a dashboard beside them. It alternates between parts in which nobody watches and parts in
-// which 10 HTTP clients read its event stream, and prints the rates of both in observations a second.
-// A pair of parts is next to each other in time, so that what else the machine does affects both.
+// TestWatchingCost streams observations through real processes on the host device, with every
+// message synced, and a dashboard. It alternates between parts in which nobody watches and parts in
+// which 10 HTTP clients read its event stream, and prints the rates of both in observations a
+// second. A pair of parts is next to each other in time, so that what else the machine does affects
+// both.
 func TestWatchingCost(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if *watchingFor < 5*time.Second || *watchingN < 1 {
 		t.Skip("-watching.for says how long: make watching")
 	}
@@ -57,18 +58,8 @@ func TestWatchingCost(t *testing.T) {
 	r.cpus[0].start(t)
 	const token = "a token for the viewers of a test"
 	file := write(t, filepath.Join(t.TempDir(), "token"), token)
-	_, base := startProcess(
-		t,
-		`the dashboard is ready.*url="?([^"\s]+)`,
-		filepath.Join(r.bin, "exoswarm"),
-		"ui",
-		"--nats",
-		r.url,
-		"--listen",
-		"127.0.0.1:0",
-		"--login-token-file",
-		file,
-	)
+	_, base := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(r.bin, "exoswarm"),
+		"ui", "--nats", r.url, "--listen", "127.0.0.1:0", "--login-token-file", file)
 
 	const files, perFile = 32, 8000
 	r.inputs(files, perFile)
@@ -93,11 +84,11 @@ func TestWatchingCost(t *testing.T) {
 			}
 		})
 	}
-	for applied(ctx, t, r.conn) < files*perFile/4 { // the swarms are there, and files are in memory
-		time.Sleep(200 * time.Millisecond)
-	}
+	testkit.Until(t, "rows: the swarms are there, and files are in memory", func() bool {
+		return applied(ctx, t, r.conn) >= files*perFile/4
+	})
 
-	// part returns the rate of a part with so many viewers.
+	// part returns the rate of a part with n viewers.
 	part := func(n int) float64 {
 		t.Helper()
 		look, leave := context.WithCancel(ctx)
@@ -108,9 +99,9 @@ func TestWatchingCost(t *testing.T) {
 		for range n {
 			all.Go(func() { bytes.Add(watchEvents(look, t, base, token)) })
 		}
-		time.Sleep(time.Second) // the agents are asked each second from then on
+		letPass(ctx, time.Second) // the agents are asked each second from then on
 		began, from := time.Now(), applied(ctx, t, r.conn)
-		time.Sleep(*watchingFor)
+		letPass(ctx, *watchingFor) // the rate is measured over this time
 		rate := (applied(ctx, t, r.conn) - from) / time.Since(began).Seconds()
 		leave()
 		all.Wait()

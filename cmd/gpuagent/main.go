@@ -4,12 +4,11 @@ package main
 
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
-	_ "github.com/exoswarm/exoswarm/internal/app/bucket/cloud" // s3:// and gs://
 	"github.com/exoswarm/exoswarm/internal/app/command"
+	_ "github.com/exoswarm/exoswarm/internal/base/objectstore/cloud" // s3:// and gs://
 )
 
 func main() {
-	kernelprocess.Main()
+	gpuprocess.KernelMain()
 	command.Main(gpuprocess.Command())
 }

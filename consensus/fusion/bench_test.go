@@ -28,7 +28,7 @@ var (
 	dims    = flag.String("dims", "64", "numbers of columns, as in 8,64,512")
 )
 
-// warmup is how many fusions go before those that are timed: code is loaded and clocks are up.
+// warmup is the number of fusions before the timed ones: code is loaded and clocks are up.
 const warmup = 5
 
 // BenchmarkCopy is the ceiling of the same run: what a copy on the device reads and writes, of 1
@@ -101,8 +101,8 @@ func membership(kind string, n, nodes int) []uint32 {
 
 // BenchmarkFuse is the wall time of Reset and Fuse, until the nodes hold the sums: static with
 // members in order and not, unsorted; uniform, and with 99 % of the memberships on one node and on
-// eight. Bytes are those that have to move: each embedding once, each member or place once, each
-// node written once. Run it with -benchtime 100x.
+// eight. Bytes count what has to move: each embedding once, each member or place once, each node
+// written once. Run it with -benchtime 100x.
 func BenchmarkFuse(b *testing.B) {
 	d := opened(b)
 	n, size := *agents, int64(1)<<30
@@ -242,7 +242,7 @@ func verify(b *testing.B, f *fusion.Fuser, ids []uint32, rows []byte, elem devic
 	for id, want := range sums {
 		for c := range dim {
 			// Rounding errors of many terms partly cancel: a thousandth of the bound of any order,
-			// and that of ten terms.
+			// plus the bound of ten terms.
 			bound := (10 + float64(counts[id])/1000) * want[dim+c] / (1 << 24)
 			if diff := float64(have.Sums[int(id)*dim+c]) - want[c]; !(max(diff, -diff) <= bound) {
 				b.Fatalf("column %d of node %d: %v, want %v within %v", c, id, have.Sums[int(id)*dim+c], want[c], bound)

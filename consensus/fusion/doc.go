@@ -1,7 +1,7 @@
 // Package fusion is the meaning of knowledge fusion, and its form on a device: agents' embeddings
 // are accumulated into shared nodes, whose weighted means are what the agents know together. Nodes,
-// Merger and Total are that meaning, in plain Go and without a device; a Fuser holds nodes in the
-// memory of a device and is compared with them.
+// Merger and Total define it in plain Go, without a device; a Fuser holds nodes in the memory of a
+// device and is compared with them.
 //
 // # Embeddings, members, weights
 //
@@ -32,15 +32,14 @@
 // summation (N. J. Higham, The Accuracy of Floating Point Summation, SIAM J. Sci. Comput. 14, 1993)
 // with a wider tree.
 //
-// Unsorted: the order is that in which the device happens to add, and differs from call to call.
-// The error is at most (n+1)*u*S for the n agents of a node in any order (ibid.), and grows like
-// the square root of n where rounding errors are independent. A GPU's atomics take subnormal
-// operands and sums as 0, which adds at most n*2^-126. Counts, weights and the report are exact in
-// both modes.
+// Unsorted: the device adds in any order, which differs from call to call. The error is at most
+// (n+1)*u*S for the n agents of a node in any order (ibid.), and grows like the square root of n
+// where rounding errors are independent. A GPU's atomics take subnormal operands and sums as 0,
+// which adds at most n*2^-126. Counts, weights and the report are exact in both modes.
 //
 // # Shards
 //
-// The nodes of a shard are a Partial, and a Merger adds those of all shards up in float64, in the
-// order of the shards: the result depends neither on when they arrive nor on how often. Rounds are
-// numbered as those of votes are.
+// The nodes of a shard are a Partial, and a Merger adds the Partials of all shards up in float64,
+// in the order of the shards: the result depends neither on when they arrive nor on how often.
+// Rounds are numbered like rounds of votes.
 package fusion

@@ -9,5 +9,5 @@ func Tuned(o Options, phases, runRows int) Options {
 	return o
 }
 
-// Sorts says whether the fuser sorts agents at each fusion.
+// Sorts reports whether the fuser sorts agents at each fusion.
 func (f *Fuser) Sorts() bool { return f.sorts() }

@@ -20,14 +20,14 @@ const (
 	// Static sorts the members once, when they are given: for memberships that serve several
 	// fusions. Results are the same bits on every device.
 	Static Mode = iota
-	// Unsorted takes members as they are, at each fusion anew: for those that change with each.
+	// Unsorted reads the members anew at each fusion: for memberships that change with each.
 	// Results differ in the last bits from call to call. With 65,536 nodes or more, and as many
 	// agents, each fusion sorts the agents by their node on the device, in 8 bytes of device memory
 	// an agent and 4 a node that New allocates.
 	Unsorted
 )
 
-// Options are what all fusions of a Fuser have in common.
+// Options describe all fusions of a Fuser.
 type Options struct {
 	// Nodes is the number of nodes, 1..MaxNodes.
 	Nodes int
@@ -35,7 +35,7 @@ type Options struct {
 	Dim int
 	// Agents is the number of agents of each fusion, 0..MaxAgents.
 	Agents int
-	// Type is that of the embeddings; zero: device.F32.
+	// Type is the type of the embeddings; zero: device.F32.
 	Type device.Elem
 	// Mode is the zero value Static, or Unsorted.
 	Mode Mode
@@ -65,7 +65,7 @@ type Fuser struct {
 	result                 device.HostBuffer
 	words                  []uint64 // the result
 	sorting                sorting
-	own                    memory // what Embed, Weigh, Members and Means have needed so far
+	own                    memory // for Embed, Weigh, Members and Means
 
 	rows, weights device.Arg // what a fusion reads
 	weighted      bool
@@ -76,7 +76,7 @@ type Fuser struct {
 	fresh    bool   // the nodes count as zeros, whatever is in their memory
 	bound    uint64 // at least the sum of all nodes' weights
 	sequence uint32
-	unsure   bool // a launch may have done something that nobody has seen
+	unsure   bool // the outcome of a launch was not seen
 	close    []func() error
 }
 
@@ -89,19 +89,19 @@ type launch struct {
 	list func(flags uint32, to []device.Arg) []device.Arg
 }
 
-// sorting is the memory in which agents are sorted by their node; nil where they are not.
+// sorting is the memory in which agents are sorted by node; nil where they are not.
 type sorting struct {
-	counts  device.Buffer // uint32[nodes+1]: of agents, then the first places of the nodes; the last: of all
-	numbers device.Buffer // uint32[agents]: of an agent among those of its node
-	order   device.Buffer // uint32[agents]: of a place, its agent
+	counts  device.Buffer // uint32[nodes+1]: agents by node, then their exclusive prefix sum
+	numbers device.Buffer // uint32[agents]: number of an agent within its node
+	order   device.Buffer // uint32[agents]: the agents, sorted by node
 }
 
-// memory is what is allocated when it is first needed, by purpose.
+// memory has the buffers that are allocated at their first use.
 type memory struct {
 	rows, weights, members, runs, partSums, partTallies, means device.Buffer
 }
 
-// New makes nodes that nobody has been accumulated into.
+// New returns a Fuser with empty nodes.
 func New(d device.Device, opts Options) (f *Fuser, err error) {
 	if opts.Type == 0 {
 		opts.Type = device.F32
@@ -131,7 +131,6 @@ func New(d device.Device, opts Options) (f *Fuser, err error) {
 	return f, nil
 }
 
-// open makes what every fuser needs.
 func (f *Fuser) open() (err error) {
 	o := &f.opts
 	kind := "fuse_sorted"
@@ -193,7 +192,7 @@ func (f *Fuser) open() (err error) {
 	return nil
 }
 
-// reserve makes sure that a buffer has so many bytes. What it held is lost where it was smaller.
+// reserve grows a buffer to at least bytes. A buffer that grows loses its content.
 func (f *Fuser) reserve(b *device.Buffer, bytes int64) error {
 	if *b != nil && (*b).Size() >= bytes {
 		return nil
@@ -201,7 +200,7 @@ func (f *Fuser) reserve(b *device.Buffer, bytes int64) error {
 	if *b != nil {
 		old := *b
 		*b = nil
-		if err := old.Close(); err != nil { // a second Close, by the fuser's, does nothing
+		if err := old.Close(); err != nil { // Fuser.Close closes it again, which does nothing
 			return err
 		}
 	}
@@ -214,7 +213,7 @@ func (f *Fuser) reserve(b *device.Buffer, bytes int64) error {
 	return nil
 }
 
-// idle waits for a fusion whose wait was given up, before something that it uses is changed.
+// idle waits for a fusion whose wait was cancelled, before its inputs are changed.
 func (f *Fuser) idle(ctx context.Context) error {
 	if !f.unsure {
 		return nil
@@ -224,16 +223,16 @@ func (f *Fuser) idle(ctx context.Context) error {
 	}
 	if uint32(f.words[kernels.FuseTicket]) == f.sequence {
 		f.bound += f.words[kernels.FuseWeight]
-	} else if err := f.scratch.Fill(0, f.scratch.Size(), 0); err != nil { // it never came to its last launch
+	} else if err := f.scratch.Fill(0, f.scratch.Size(), 0); err != nil { // its last launch never ran
 		return err
 	}
 	f.unsure = false
 	return nil
 }
 
-// Point takes the embeddings of the fusions to come from device memory: Agents rows of Dim values
-// from the byte at off on, a multiple of 16. They are read at each fusion, by a stream of this
-// Fuser; whoever writes them has synced his own by then. b must stay open.
+// Point sets the embeddings of later fusions, in device memory: Agents rows of Dim values from the
+// byte at off on, a multiple of 16. Each fusion reads them on a stream of this Fuser, so the caller
+// syncs the stream that writes them first. b must stay open.
 func (f *Fuser) Point(b device.Buffer, off int64) error {
 	bytes := int64(f.opts.Agents) * int64(f.opts.Dim) * f.opts.Type.Bytes()
 	if err := check("embeddings", b, off, bytes); err != nil {
@@ -272,7 +271,6 @@ func embed[T device.Scalar](f *Fuser, elem device.Elem, rows []T) error {
 	return f.Point(f.own.rows, 0)
 }
 
-// put copies a slice to memory of the fuser's.
 func put[T device.Scalar](f *Fuser, b *device.Buffer, data []T) error {
 	bytes := device.Bytes(data)
 	if err := f.reserve(b, int64(len(bytes))); err != nil {
@@ -311,7 +309,7 @@ func (f *Fuser) PointWeights(b device.Buffer, off int64) error {
 	return nil
 }
 
-// Fuse adds the agents to their nodes, and says what became of them. It waits until the nodes are
+// Fuse adds the agents to their nodes, and reports the counts. It waits until the nodes are
 // written. Members and embeddings must have been given before. When weights might not fit 64 bits
 // it is ErrOverflow and nothing is done; 2^48 additions of an agent of weight 1 fit. Cancelling ctx
 // ends the wait, not the fusion: it takes effect all the same.
@@ -345,14 +343,13 @@ func (f *Fuser) Fuse(ctx context.Context) (Report, error) {
 	}, nil
 }
 
-// launch puts a fusion into the stream.
 func (f *Fuser) launch() error {
 	f.sequence++
 	f.unsure = true
 	flags := uint32(0)
 	switch {
 	case f.fresh && f.opts.Mode == Static:
-		flags |= kernels.FuseFresh // every node is written: no pass of its own to set them to zero
+		flags |= kernels.FuseFresh // every node is written, so no pass sets them to zero
 	case f.fresh:
 		if err := f.zero(); err != nil {
 			return err

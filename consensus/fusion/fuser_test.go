@@ -63,7 +63,6 @@ func ok(t testing.TB, errs ...error) {
 	}
 }
 
-// swarm is agents with all that a fusion is told of them.
 type swarm struct {
 	members []uint32
 	rows    []float32
@@ -124,7 +123,6 @@ func random(r *rand.Rand, agents, nodes, dim int, elem device.Elem) *swarm {
 	return s
 }
 
-// tell gives a fuser the swarm.
 func (s *swarm) tell(f *fusion.Fuser) error {
 	if s.halves != nil {
 		return errors.Join(f.Members(s.members), f.EmbedBF16(s.halves), f.Weigh(s.weights))
@@ -191,7 +189,6 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// same fails unless all bits are equal.
 func same(t testing.TB, what string, have, need fusion.Nodes) {
 	t.Helper()
 	if !slices.Equal(have.Counts, need.Counts) || !slices.Equal(have.Weights, need.Weights) {
@@ -317,8 +314,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// TestBounds: the plain form keeps the bound that is stated for it, which is far below that of any
-// order.
+// TestBounds: the plain form keeps its stated bound, which is far below the bound of any order.
 func TestBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
 	for _, agents := range []int{1, 100, 128, 129, 16384, 16385, 50_000} {

@@ -8,9 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Members says to which node each agent belongs, in the fusions to come; see None. In Static mode
-// the agents are sorted here, on the host, in tens of nanoseconds an agent, unless they stand in
-// order already; the slice is the caller's again when it returns.
+// Members sets the node of each agent for later fusions; see None. In Static mode the agents are
+// sorted here, on the host, in tens of nanoseconds an agent, unless they are sorted already; the
+// slice is the caller's again when it returns.
 func (f *Fuser) Members(ids []uint32) error {
 	if len(ids) != f.opts.Agents {
 		return fmt.Errorf("members of %d agents, want %d: %w", len(ids), f.opts.Agents, ErrLength)
@@ -82,7 +82,7 @@ func (f *Fuser) sorted(members device.Arg) []launch {
 	agents, nodes := uint32(o.Agents), uint32(o.Nodes)
 	counts, numbers, order := device.Ptr(f.sorting.counts), device.Ptr(f.sorting.numbers), device.Ptr(f.sorting.order)
 	blocks := func(work, each int) device.Geometry { return f.geometry((int64(work) + int64(each) - 1) / int64(each)) }
-	const some = 4 * kernels.FuseMaxBlock // elements a block has on their way
+	const some = 4 * kernels.FuseMaxBlock // elements that a block has in flight
 	shares := (o.Agents + kernels.FuseShare - 1) / kernels.FuseShare
 	return []launch{
 		{
@@ -114,16 +114,15 @@ func (f *Fuser) sorted(members device.Arg) []launch {
 	}
 }
 
-// sortAgents in place of a number of phases asks for agents to be sorted.
+// sortAgents as the number of phases means that agents are sorted.
 const sortAgents = -1
 
-// sorts says whether an unsorted fusion sorts the agents by their node on the device, at each
-// fusion anew. Grouping tiles of agents saves additions as long as a tile has several agents of a
-// node. With 32 times as many nodes as a tile has agents, 98 % of a tile's agents are alone, and
-// nearly every row goes to memory value by value. Sorting costs about 30 bytes an agent and one
-// addition to a counter, and then a node costs one addition of a row, so that it pays when nodes
-// have agents enough: not when they are fewer than the nodes, where most of the counters are of
-// nobody.
+// sorts reports whether an unsorted fusion sorts the agents by their node on the device, at each
+// fusion. Grouping tiles of agents saves additions as long as a tile has several agents of a node.
+// With 32 times as many nodes as a tile has agents, 98 % of a tile's agents are alone, and nearly
+// every row goes to memory value by value. Sorting costs about 30 bytes an agent and one addition
+// to a counter, and then a node costs one addition of a row, so it pays when nodes have enough
+// agents. With fewer agents than nodes most counters are 0.
 func (f *Fuser) sorts() bool {
 	const many = 32 * kernels.FuseTile
 	o := &f.opts
@@ -133,10 +132,10 @@ func (f *Fuser) sorts() bool {
 	return o.phases == sortAgents || o.phases == 0 && o.Nodes >= many && o.Agents >= o.Nodes
 }
 
-// phases is in how many launches an unsorted fusion goes, each for a range of the nodes. Additions
-// to sums that are not in the cache read and write 32 bytes of memory for each 32 added; a range
-// that stays in it pays that once. So it is worth reading the members again for each range, when a
-// node gets several agents.
+// phases returns the number of launches of an unsorted fusion, each for a range of the nodes.
+// Additions to sums that are not in the cache read and write 32 bytes of memory for each 32 added;
+// a range that stays in it pays that once. So it is worth reading the members again for each range,
+// when a node gets several agents.
 func (f *Fuser) phases() int {
 	const (
 		most     = 16
@@ -152,7 +151,6 @@ func (f *Fuser) phases() int {
 	return int(min((f.sums.Size()+cache-1)/cache, most))
 }
 
-// sort makes the tables of a static membership and copies them to the device.
 func (f *Fuser) sort(ids []uint32) error {
 	p := newPlan(ids, f.opts.Nodes, f.opts.runRows)
 	f.launches = nil
@@ -210,8 +208,8 @@ func (f *Fuser) sort(ids []uint32) error {
 	return nil
 }
 
-// blocks is how many blocks have a run for each of their teams. A team has a lane for each 16 bytes
-// of a row, up to a warp.
+// blocks returns the number of blocks in which each team has a run. A team has a lane for each 16
+// bytes of a row, up to a warp.
 func (f *Fuser) blocks(runs int) int64 {
 	vectors, lanes := int64(f.opts.Dim)*f.opts.Type.Bytes()/16, int64(1)
 	for lanes < min(vectors, 32) {
@@ -220,10 +218,10 @@ func (f *Fuser) blocks(runs int) int64 {
 	return (int64(runs)*lanes + kernels.FuseMaxBlock - 1) / kernels.FuseMaxBlock
 }
 
-// geometry is the shape of a launch with work for so many blocks. A GPU gets several times the
-// blocks that run at once, so that those of unequal work even out, and not so many that their ends,
-// which meet in one counter, are felt. The host gets one block a core for Unsorted, whose blocks
-// each look at all members.
+// geometry returns the shape of a launch with work for blocks. A GPU gets several times the blocks
+// that run at once, so that unequal work evens out, but few enough that their contention on one
+// counter does not show. The host gets one block a core for Unsorted, whose blocks each read all
+// members.
 func (f *Fuser) geometry(blocks int64) device.Geometry {
 	if f.opts.Geometry != (device.Geometry{}) {
 		return f.opts.Geometry

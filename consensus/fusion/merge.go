@@ -9,8 +9,8 @@ import (
 )
 
 // Partial is what one shard has accumulated in one round: a snapshot of its nodes since their
-// reset. The sums stay in float32, as the shard has them: widening them for the way would add bytes
-// and no information.
+// reset. The sums stay in float32, as the shard has them: widening them would add bytes and no
+// information.
 type Partial struct {
 	Shard int // 0..shards-1
 	Round uint64
@@ -26,12 +26,12 @@ type Total struct {
 	Sums    []float64 // [M][Dim]
 	Weights []uint64  // [M], in units of 1/65536
 	Counts  []uint64  // [M]
-	// Shards is how many partials are in it.
+	// Shards is the number of partials in it.
 	Shards int
 }
 
-// Nodes is the total as nodes, each sum rounded once: what every shard may write back to go on from
-// common knowledge. A sum outside the range of float32 is ErrValue.
+// Nodes is the total as nodes, each sum rounded once: every shard may write them back to continue
+// from common knowledge. A sum outside the range of float32 is ErrValue.
 func (t *Total) Nodes() (Nodes, error) {
 	n := Nodes{
 		Dim: t.Dim, Sums: make([]float32, len(t.Sums)), Weights: append([]uint64{}, t.Weights...),
@@ -61,9 +61,9 @@ func (t *Total) Means(dst []float32) error {
 	return nil
 }
 
-// Merger merges the partials of a fixed number of shards, round after round, as consensus.Poll does
-// the tallies. Its methods may be called from several goroutines at once. It holds the total, and
-// those partials that came before one of a lower shard.
+// Merger merges the partials of a fixed number of shards, round after round, as consensus.Poll
+// merges tallies. Its methods may be called from several goroutines at once. It holds the total,
+// and each partial that came before a partial of a lower shard.
 type Merger struct {
 	word *consensus.Word
 
@@ -79,8 +79,7 @@ type Merger struct {
 	left    int         // shards not heard
 }
 
-// NewMerger is a merger whose rounds are closed on word, which it shares with whoever else may
-// close them.
+// NewMerger is a merger whose rounds are closed on word, which others may share.
 func NewMerger(word *consensus.Word, nodes, dim, shards int) (*Merger, error) {
 	if shards < 1 {
 		return nil, fmt.Errorf("merger of %d shards: %w", shards, ErrShard)
@@ -93,7 +92,7 @@ func NewMerger(word *consensus.Word, nodes, dim, shards int) (*Merger, error) {
 }
 
 // Open begins a round and forgets the one before, whether it was merged or not. A number that is
-// not above that of the open round and of the last closed one is ErrRound.
+// not above the open and the last closed round is ErrRound.
 func (m *Merger) Open(round uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,11 +111,11 @@ func (m *Merger) Open(round uint64) error {
 	return nil
 }
 
-// Add takes a partial and says whether it counts. A late one, of a round that is over, and a
-// repeated one, of a shard that was heard, change nothing and are no error: deliveries repeat. One
-// of a round that is not open yet is ErrRound, and its sender repeats it; one of another shape is
-// ErrLength, and one with a sum that is not finite ErrValue. The slices of a partial that counts
-// belong to the merger until the round is over, and are not changed.
+// Add takes a partial and reports whether it counts. A partial of an earlier round or of a shard
+// that was heard changes nothing and is no error: deliveries repeat. A partial of a later round is
+// ErrRound, and its sender repeats it; another shape is ErrLength, and a sum that is not finite
+// ErrValue. The slices of a partial that counts belong to the merger until the round is over, and
+// are not changed.
 func (m *Merger) Add(part Partial) (counted bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,7 +165,6 @@ func (m *Merger) accept(n Nodes) error {
 	return nil
 }
 
-// fold adds the sums of a shard to the total.
 func (m *Merger) fold(shard int) {
 	for i, v := range m.waiting[shard] {
 		m.total.Sums[i] += float64(v)
@@ -182,8 +180,8 @@ func (m *Merger) Missing() int {
 }
 
 // Merge closes the open round with the partials so far and returns their total, which is the
-// caller's. Callers who want all shards wait until Missing is 0. When nothing is open, the round
-// was merged before, or another has closed it or a later one, it is ErrRound.
+// caller's. Callers who want all shards wait until Missing is 0. It is ErrRound if no round is
+// open, the round was merged before, or another caller has closed it or a later round.
 func (m *Merger) Merge() (Total, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

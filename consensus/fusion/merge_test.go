@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 )
 
-// TestMergeProperty: whatever the order in which partials come, however often, and with those of
-// other rounds between, the total is that of the shards heard, added up in their order.
+// TestMergeProperty: in whatever order partials come, however often, and mixed with partials of
+// other rounds, the total is the sum of the shards heard, in their order.
 func TestMergeProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shards, nodes := rapid.IntRange(1, 9).Draw(t, "shards"), rapid.IntRange(1, 4).Draw(t, "nodes")
@@ -87,8 +87,8 @@ func TestMergeProperty(t *testing.T) {
 	})
 }
 
-// TestShards: the nodes of shards, each fused on a device, merge to those of one swarm, and can be
-// written back.
+// TestShards: the nodes of shards, each fused on a device, merge to the nodes of one swarm, and can
+// be written back.
 func TestShards(t *testing.T) {
 	const shards, agents, nodes, dim = 3, 400, 6, 16
 	d := opened(t)

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// None is the node of an agent that belongs to nobody.
+	// None is the node of an agent without a node.
 	None uint32 = math.MaxUint32
-	// MaxNodes is how many nodes there are at most.
+	// MaxNodes is the largest number of nodes.
 	MaxNodes = math.MaxUint32 - 1
-	// MaxAgents is how many agents are accumulated at most at a time.
+	// MaxAgents is the largest number of agents of one accumulation.
 	MaxAgents = math.MaxUint32 - 1
-	// DimStep is what the number of values of an embedding is a multiple of: rows are then whole
-	// vectors of 16 bytes in either type.
+	// DimStep divides the number of values of an embedding, so rows are whole vectors of 16 bytes
+	// in either type.
 	DimStep = 8
 	// MinDim is the least number of values of an embedding.
 	MinDim = 8
-	// MaxDim is the largest.
+	// MaxDim is the largest number of values of an embedding.
 	MaxDim = 512
-	// RunRows is how many rows are summed one by one; see the package's order of additions. Shorter
-	// runs share the work of large nodes more evenly and write more sums: 128 rows add 1/128 to the
-	// bytes that are written and read again.
+	// RunRows is the number of rows that are summed one by one; see the package's order of
+	// additions. Shorter runs share the work of large nodes more evenly and write more sums: 128
+	// rows add 1/128 to the bytes that are written and read again.
 	RunRows = 128
 )
 
@@ -42,17 +42,17 @@ type Nodes struct {
 	Counts []uint64
 }
 
-// Report says what became of the agents of one accumulation: each is in one of the four counts.
+// Report counts the agents of one accumulation: each is in one of the four counts.
 type Report struct {
 	Fused, Refused, Nobody, Invalid uint64
-	// Weight is that of the agents fused, in units of 1/65536.
+	// Weight is the weight of the fused agents, in units of 1/65536.
 	Weight uint64
 }
 
 // Agents is the number of agents of the accumulation.
 func (r Report) Agents() uint64 { return r.Fused + r.Refused + r.Nobody + r.Invalid }
 
-// NewNodes returns nodes that nobody has been accumulated into.
+// NewNodes returns empty nodes.
 func NewNodes(nodes, dim int) (Nodes, error) {
 	if err := checkShape(nodes, dim); err != nil {
 		return Nodes{}, err
@@ -176,7 +176,6 @@ func (n *Nodes) Accumulate(members []uint32, embeddings []float32, weights []uin
 	return r, nil
 }
 
-// cut divides a row into its runs.
 func cut[T any](row []T) (runs [][]T) {
 	for len(row) > RunRows {
 		runs, row = append(runs, row[:RunRows]), row[RunRows:]
@@ -191,8 +190,8 @@ func weightOf(weights []uint32, i int) uint64 {
 	return uint64(weights[i])
 }
 
-// Factor is what a weight in units of 1/65536 multiplies by: rounded to float32 once where it has
-// more than 24 bits.
+// Factor returns the factor of a weight in units of 1/65536: rounded to float32 once if it has more
+// than 24 bits.
 func Factor(weight uint64) float32 { return float32(weight) * (1.0 / consensus.One) }
 
 func isFinite(v float32) bool { return math.Float32bits(v)&0x7f800000 != 0x7f800000 }

@@ -11,19 +11,18 @@ type run struct {
 // plan is the order of additions of a static membership, as tables. Work is cut by runs and not by
 // nodes, so that skewed memberships are as even as others.
 type plan struct {
-	// order has the agents by node, those of a node by number; nil where they stand so already.
+	// order has the agents by node, then by number; nil if they are in this order already.
 	order []uint32
-	// levels are tables of runs: the first over agents, by their place in order, each other over
-	// the sums of runs that those before it have made. Each node is the target of exactly one run
-	// of all.
+	// levels are tables of runs: the first over agents, by their place in order, each later one
+	// over the sums of runs of the earlier ones. Each node is the target of exactly one run.
 	levels [][]run
 	parts  int // sums of runs
-	// nobody and invalid are the agents that are in no run.
+	// nobody and invalid count the agents that are in no run.
 	nobody, invalid uint64
 }
 
 // newPlan sorts n agents by their node, by counting, in time proportional to agents and nodes. Runs
-// have so many rows at most.
+// have runRows rows at most.
 func newPlan(members []uint32, nodes, runRows int) *plan {
 	p := &plan{}
 	starts := make([]uint32, nodes+1)
@@ -42,7 +41,7 @@ func newPlan(members []uint32, nodes, runRows int) *plan {
 	for m := range nodes {
 		starts[m+1] += starts[m]
 	}
-	if !sorted { // else those that belong to no node are the last, and the others stand in order
+	if !sorted { // else agents without a node are last, and the others are in order
 		p.order = make([]uint32, starts[nodes])
 		next := append([]uint32{}, starts...)
 		for i, id := range members {
@@ -52,7 +51,7 @@ func newPlan(members []uint32, nodes, runRows int) *plan {
 			}
 		}
 	}
-	// A row of things to be summed: those of a node, or the sums of their runs.
+	// A row to be summed: the agents of a node, or the sums of their runs.
 	type row struct{ node, first, n uint32 }
 	rows := make([]row, nodes)
 	for m := range rows {
@@ -79,7 +78,6 @@ func newPlan(members []uint32, nodes, runRows int) *plan {
 	return p
 }
 
-// words are the runs of a level as memory.
 func words(level []run) []uint32 {
 	w := make([]uint32, 0, 4*len(level))
 	for _, r := range level {

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Reset sets all sums, weights and counts to 0. It costs nothing: the next fusion, or whoever looks
-// at the nodes first, does it.
+// Reset sets all sums, weights and counts to 0. It costs nothing: the next fusion or the first read
+// of the nodes does it.
 func (f *Fuser) Reset(ctx context.Context) error {
 	if err := f.idle(ctx); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (f *Fuser) Reset(ctx context.Context) error {
 	return nil
 }
 
-// settle waits for what is under way, and makes zeros of nodes that count as such.
+// settle waits for work under way, and writes zeros to nodes that count as zeros.
 func (f *Fuser) settle(ctx context.Context) error {
 	if err := f.idle(ctx); err != nil {
 		return err
@@ -41,7 +41,6 @@ func (f *Fuser) Read(ctx context.Context) (Nodes, error) {
 	return readNodes(f.sums, f.tallies, f.opts.Nodes, f.opts.Dim)
 }
 
-// readNodes copies nodes from device memory.
 func readNodes(from, counts device.Buffer, nodes, dim int) (Nodes, error) {
 	n, err := NewNodes(nodes, dim)
 	if err != nil {

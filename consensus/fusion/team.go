@@ -12,9 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// teamBytes is how much memory of a device a Team gathers nodes in at most: twice the staging of a
-// collective's way, so that its calls stay long, and little beside what the nodes are that need as
-// much.
+// teamBytes is the most memory of a device in which a Team gathers nodes: twice the staging of a
+// collective, so that its calls stay long, and little compared with the nodes.
 const teamBytes = 64 << 20
 
 // Team merges the nodes of Fusers on several devices without the host: a Merger's round in which
@@ -30,11 +29,10 @@ type Team struct {
 	places []device.Place
 	chunk  int    // nodes that are gathered at a time
 	round  uint64 // of the total; 0: there is none
-	torn   bool   // work of a merge that failed may be under way
+	torn   bool   // a failed merge may still run
 	close  []func() error
 }
 
-// teamRank is what a Team has on a device.
 type teamRank struct {
 	stream        device.Stream
 	fold          device.Kernel
@@ -44,8 +42,8 @@ type teamRank struct {
 }
 
 // NewTeam makes a team of one Fuser a device of c, in the order of its ranks, all of one shape.
-// Rounds are closed on word, which the team shares with whoever else may close them. On each device
-// it has memory for the nodes once more and up to 64 MiB. c and the Fusers stay the caller's.
+// Rounds are closed on word, which others may share. On each device it has memory for the nodes
+// once more and up to 64 MiB. c and the Fusers stay the caller's.
 func NewTeam(c device.Collective, word *consensus.Word, fusers []*Fuser) (t *Team, err error) {
 	devices := c.Devices()
 	if len(fusers) != len(devices) {
@@ -98,18 +96,17 @@ func NewTeam(c device.Collective, word *consensus.Word, fusers []*Fuser) (t *Tea
 	return t, nil
 }
 
-// rowBytes is the size of a node's sums, tallyBytes of its counts; bytes is that of so many nodes.
 func (t *Team) rowBytes() int64 { return 4 * int64(t.fusers[0].opts.Dim) }
 
 const tallyBytes = 8 * kernels.FuseTallyPair
 
 func (t *Team) bytes(nodes int) int64 { return int64(nodes) * (t.rowBytes() + tallyBytes) }
 
-// Merge closes a round with the nodes as they are, whose total every device then has. The nodes of
-// the Fusers do not change. A number that is not above the last closed one, or a round that another
-// has closed, is ErrRound; a sum that is not finite, of a Fuser or of all, ErrValue; and weights
-// that do not fit 64 bits ErrOverflow. After an error the round is not closed, and there is no
-// total. Cancelling ctx ends the wait.
+// Merge closes a round with the present nodes; every device then has their total. The nodes of the
+// Fusers do not change. It is ErrRound if the number is not above the last closed round or another
+// caller has closed the round, ErrValue if a sum is not finite, and ErrOverflow if weights do not
+// fit 64 bits. After an error the round is not closed, and there is no total. Cancelling ctx ends
+// the wait.
 func (t *Team) Merge(ctx context.Context, round uint64) error {
 	seen := t.word.Load()
 	if round <= seen {
@@ -130,7 +127,7 @@ func (t *Team) Merge(ctx context.Context, round uint64) error {
 	return nil
 }
 
-// settle waits for what a merge that failed has left under way, and for the Fusers.
+// settle waits for the work of a failed merge, and for the Fusers.
 func (t *Team) settle(ctx context.Context) error {
 	if t.torn {
 		if err := t.sync(ctx); err != nil {
@@ -155,7 +152,6 @@ func (t *Team) sync(ctx context.Context) error {
 	return nil
 }
 
-// fold makes the total on every device.
 func (t *Team) fold(ctx context.Context) error {
 	for i := range t.ranks {
 		r := &t.ranks[i]
@@ -187,7 +183,6 @@ func (t *Team) fold(ctx context.Context) error {
 	return nil
 }
 
-// part folds n nodes.
 func (t *Team) part(ctx context.Context, first, n int) error {
 	size, row := t.bytes(n), t.rowBytes()
 	from, sums := int64(first), row*int64(n)
@@ -218,7 +213,6 @@ func (t *Team) part(ctx context.Context, first, n int) error {
 	return nil
 }
 
-// total returns ErrRound unless there is one.
 func (t *Team) total(what string) error {
 	if t.round == 0 {
 		return fmt.Errorf("%s: no round is merged: %w", what, ErrRound)
@@ -226,8 +220,8 @@ func (t *Team) total(what string) error {
 	return nil
 }
 
-// Nodes copies the total of the last merge to host memory: what Total.Nodes is of a Merger, and
-// what a host's partial of a round over several hosts is. The result is the caller's.
+// Nodes copies the total of the last merge to host memory: the same as Total.Nodes of a Merger, and
+// the partial of this host in a round over several hosts. The caller owns the result.
 func (t *Team) Nodes() (Nodes, error) {
 	if err := t.total("nodes of a team"); err != nil {
 		return Nodes{}, err
@@ -237,7 +231,7 @@ func (t *Team) Nodes() (Nodes, error) {
 }
 
 // Adopt replaces the nodes of every Fuser by the total of the last merge, as Fuser.Write does, on
-// the devices. After an error the nodes of some may be the total's.
+// the devices. After an error some Fusers may have the total.
 func (t *Team) Adopt(ctx context.Context) error {
 	err := t.total("adopt")
 	if err == nil {

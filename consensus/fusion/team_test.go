@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
-	"github.com/exoswarm/exoswarm/cuda/relay"
+	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
 var deviceNames = flag.String("devices", "host,host,host", "the devices of a team, two or more, between commas")
@@ -71,7 +71,6 @@ func randomNodes(t testing.TB, r *rand.Rand, nodes, dim int) fusion.Nodes {
 	return n
 }
 
-// merged is what a Merger makes of the Fusers' nodes.
 func merged(t testing.TB, fusers []*fusion.Fuser, nodes, dim int) (fusion.Nodes, error) {
 	t.Helper()
 	var word consensus.Word
@@ -257,7 +256,7 @@ func TestTeamFaults(t *testing.T) {
 	const nodes, dim = 5, 8
 	r := rand.New(rand.NewPCG(51, 52))
 	sick := faults.New(opened(t))
-	c, err := relay.New([]device.Device{opened(t), sick}, "a test")
+	c, err := host.NewRelay([]device.Device{opened(t), sick}, "a test")
 	ok(t, err)
 	defer c.Close()
 	var word consensus.Word

@@ -25,7 +25,7 @@ var (
 
 func shape() device.Geometry { return device.Geometry{Grid: *grid, Block: *block} }
 
-// warmup is how many rounds go before those that are timed: code is loaded and clocks are up.
+// warmup is the number of rounds before the timed ones: code is loaded and clocks are up.
 const warmup = 50
 
 // timed reports the median and the 99th percentile of b.N calls of decide; before is called ahead
@@ -253,18 +253,34 @@ func BenchmarkGroups(b *testing.B) {
 				_, err := groups.Decide(context.Background())
 				return err
 			})
-			winners := make([]int32, c.count)
-			if err := groups.Winners(winners); err != nil {
-				b.Fatal(err)
-			}
-			for g := 0; g < c.count; g += 1 + c.count/5000 {
-				part := data[starts[g]:starts[g+1]]
-				need := plain(b, consensus.Rule{}, c.candidates, 0,
-					func(t *consensus.Tally) error { return t.Cast(part) }, len(part), nil)
-				if int(winners[g]) != need.Winner {
-					b.Fatalf("group %d: %d won, want %d", g, winners[g], need.Winner)
-				}
-			}
+			checkWinners(b, groups, c.count, c.candidates, func(t *consensus.Tally, g int) error {
+				return t.Cast(data[starts[g]:starts[g+1]])
+			})
 		})
+	}
+}
+
+// checkWinners compares the winners of some of count groups with tallies. cast casts the ballots of a
+// group.
+func checkWinners(b *testing.B, groups *round.Groups, count, candidates int,
+	cast func(t *consensus.Tally, g int) error,
+) {
+	b.Helper()
+	winners := make([]int32, count)
+	if err := groups.Winners(winners); err != nil {
+		b.Fatal(err)
+	}
+	for g := 0; g < count; g += 1 + count/5000 {
+		tally, err := consensus.NewTally(candidates)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := cast(&tally, g); err != nil {
+			b.Fatal(err)
+		}
+		need, err := consensus.Decide(consensus.Rule{}, tally)
+		if err != nil || int(winners[g]) != need.Winner {
+			b.Fatalf("group %d: %d won, want %d (%v)", g, winners[g], need.Winner, err)
+		}
 	}
 }

@@ -144,18 +144,9 @@ func BenchmarkPackedGroups(b *testing.B) {
 				_, err := groups.Decide(context.Background())
 				return err
 			})
-			winners := make([]int32, c.count)
-			if err := groups.Winners(winners); err != nil {
-				b.Fatal(err)
-			}
-			for g := 0; g < c.count; g += 1 + c.count/5000 {
-				need := plain(b, consensus.Rule{}, c.candidates, 0, func(t *consensus.Tally) error {
-					return t.CastPackedFrom(packed, g*c.size, c.size)
-				}, c.size, nil)
-				if int(winners[g]) != need.Winner {
-					b.Fatalf("group %d: %d won, want %d", g, winners[g], need.Winner)
-				}
-			}
+			checkWinners(b, groups, c.count, c.candidates, func(t *consensus.Tally, g int) error {
+				return t.CastPackedFrom(packed, g*c.size, c.size)
+			})
 		})
 	}
 }

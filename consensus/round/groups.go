@@ -12,12 +12,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// GroupOptions are what all rounds of Groups have in common.
+// GroupOptions describe all rounds of Groups.
 type GroupOptions struct {
 	// Candidates is the number of candidates, 1..256, of every group; of packed ballots 1..16.
 	Candidates int
-	// Packed says that a ballot is half a byte; see consensus. A group may begin in the middle of a
-	// byte.
+	// Packed reports whether a ballot is half a byte; see consensus. A group may begin in the
+	// middle of a byte.
 	Packed bool
 	// Rule decides in every group; the zero value is plurality.
 	Rule consensus.Rule
@@ -26,10 +26,9 @@ type GroupOptions struct {
 	// Groups may be empty.
 	Size, Count int
 	Starts      []uint32
-	// Counts says that Counts will be asked for: 4*(Candidates+2) bytes a group.
+	// Counts reports whether Counts will be called: 4*(Candidates+2) bytes a group.
 	Counts bool
-	// Reserve is whether device memory is kept for Cast; else ballots are only pointed at, with
-	// Point.
+	// Reserve reports whether device memory is kept for Cast; else ballots come by Point only.
 	Reserve bool
 	// Geometry is the shape of the launch; zero: chosen for the device and the number of ballots.
 	Geometry device.Geometry
@@ -49,22 +48,17 @@ type Groups struct {
 	close                            []func() error
 }
 
-// GroupDecision says what became of a round of groups.
+// GroupDecision is the outcome of a round of groups.
 type GroupDecision struct {
 	Round uint64
-	// Groups is how many there are, Decided in how many of them a candidate won.
+	// Groups is the number of groups, Decided the number of groups in which a candidate won.
 	Groups, Decided int
 }
 
 // NewGroups makes a series of rounds whose first has the number 1, and no ballots.
 func NewGroups(d device.Device, opts GroupOptions) (g *Groups, err error) {
-	most := consensus.MaxCandidates
-	if opts.Packed {
-		most = consensus.MaxPacked
-	}
-	if opts.Candidates < 1 || opts.Candidates > most {
-		return nil, fmt.Errorf("groups of %d candidates, at most %d: %w", opts.Candidates, most,
-			consensus.ErrCandidates)
+	if err := checkCandidates("groups", opts.Candidates, opts.Packed); err != nil {
+		return nil, err
 	}
 	if err := opts.Rule.Check(); err != nil {
 		return nil, err
@@ -119,7 +113,6 @@ func (o *GroupOptions) measure() (n int, err error) {
 	return int(o.Starts[o.Count]), nil
 }
 
-// reserve makes the memory and the argument list.
 func (g *Groups) reserve(d device.Device) (err error) {
 	o, p := &g.opts, &g.ballot
 	groups := 4 * int64(o.Count)
@@ -166,7 +159,7 @@ func (g *Groups) reserve(d device.Device) (err error) {
 
 // groupGeometry is the shape of a launch: a thread for each small group, a warp for each large one
 // or where there are many candidates. Unlike the tally of one electorate it gains from more blocks,
-// for which groups of unequal size even out.
+// which even out groups of unequal size.
 func groupGeometry(d device.Device, n int, o *GroupOptions) device.Geometry {
 	lanes := int64(o.Count)
 	if o.Candidates > kernels.PlaneCandidates || int64(n) > lanes*kernels.TallyLaneBallots {
@@ -183,17 +176,11 @@ func groupGeometry(d device.Device, n int, o *GroupOptions) device.Geometry {
 // Len is the number of ballots of all groups.
 func (g *Groups) Len() int { return g.n }
 
-// bytes is the size of all ballots.
-func (g *Groups) bytes() int64 {
-	if g.opts.Packed {
-		return int64(consensus.PackedLen(g.n))
-	}
-	return int64(g.n)
-}
+func (g *Groups) bytes() int64 { return ballotBytes(g.n, g.opts.Packed) }
 
-// Cast copies the ballots of the rounds to come to the device: one for each agent, group behind
-// group, a byte each, or two a byte with Packed, in consensus.PackedLen(Len()) bytes. It needs
-// Reserve. Priorities given before go. The slice is the caller's again when Cast returns.
+// Cast copies the ballots of later rounds to the device: one for each agent, group behind group, a
+// byte each, or two a byte with Packed, in consensus.PackedLen(Len()) bytes. It needs Reserve and
+// drops priorities. Cast does not keep the slice.
 func (g *Groups) Cast(ballots []byte) error {
 	if g.ballots == nil || int64(len(ballots)) != g.bytes() {
 		return fmt.Errorf("cast ballots of %d agents in %d bytes, which take %d: %w", g.n, len(ballots), g.bytes(),
@@ -208,9 +195,9 @@ func (g *Groups) Cast(ballots []byte) error {
 	return g.Point(g.ballots, 0)
 }
 
-// Point takes the ballots of the rounds to come from device memory: one for each agent from the
-// byte at off on, which may be any. b must stay open, and whoever writes it has synced his stream
-// by then. Priorities given before go.
+// Point sets the ballots of later rounds, in device memory: one for each agent from the byte at off
+// on, which may be any. b must stay open, and the stream that writes it must be synced before
+// Decide. Point drops priorities.
 func (g *Groups) Point(b device.Buffer, off int64) error {
 	if b == nil {
 		return fmt.Errorf("point at no ballots: %w", device.ErrInvalidArgument)
@@ -227,13 +214,11 @@ func (g *Groups) Point(b device.Buffer, off int64) error {
 // PointPriorities takes the agents' priorities from device memory: a uint32 for each ballot from
 // the byte at off on, a multiple of 16. Without priorities the first agent of each group leads it.
 func (g *Groups) PointPriorities(b device.Buffer, off int64) error {
-	if b == nil || off%device.RangeAlign != 0 {
-		return fmt.Errorf("point at priorities at %d: %w", off, device.ErrInvalidArgument)
-	}
-	if err := device.CheckRange("point at priorities", off, 4*int64(g.n), b.Size()); err != nil {
+	priorities, err := pointAt("point at priorities", b, off, g.n, 4)
+	if err != nil {
 		return err
 	}
-	g.args.Priorities = device.Range(b, off, 4*int64(g.n))
+	g.args.Priorities = priorities
 	g.args.Flags |= kernels.TallyPriorities
 	return nil
 }
@@ -282,7 +267,6 @@ func (g *Groups) Leaders(dst []int32) error {
 	return nil
 }
 
-// empty says whether a group has no agents.
 func (g *Groups) empty(i int) bool {
 	if g.opts.Size != 0 {
 		return false
@@ -313,11 +297,4 @@ func fetch[T device.Scalar](g *Groups, b device.Buffer, dst []T, n int) error {
 func (g *Groups) Last() uint64 { return g.ballot.seen }
 
 // Close waits for a launch under way and releases the memory. A second call does nothing.
-func (g *Groups) Close() error {
-	var errs []error
-	for _, fn := range g.close {
-		errs = append(errs, fn())
-	}
-	g.close = nil
-	return errors.Join(errs...)
-}
+func (g *Groups) Close() error { return closeAll(&g.close) }

@@ -11,11 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// MergeOptions are what all rounds of a Merger have in common.
+// MergeOptions describe all rounds of a Merger.
 type MergeOptions struct {
 	// Candidates is the number of candidates, 1..256, of every shard.
 	Candidates int
-	// Shards is how many there are, numbered from 0.
+	// Shards is the number of shards, numbered from 0.
 	Shards int
 	// Rule decides; the zero value is plurality.
 	Rule consensus.Rule
@@ -24,8 +24,8 @@ type MergeOptions struct {
 }
 
 // Merger is a consensus.Poll on a device: it merges the partial tallies of shards, round after
-// round, and the merged decision is that of one big tally. A partial comes from a Round of the same
-// device, which stores it where the Merger reads it and nobody waits (Count), or from anywhere as a
+// round, and the merged decision equals the decision of one big tally. A partial comes from a Round
+// of the same device, which stores it for the Merger without a wait (Count), or from anywhere as a
 // consensus.Partial (Add). One launch merges them, decides, and closes the round on the Merger's
 // round word. It is used by one goroutine at a time, and so are the Rounds that it counts. Its
 // owner closes it before the device.
@@ -123,7 +123,7 @@ func NewMerger(d device.Device, opts MergeOptions) (m *Merger, err error) {
 }
 
 // Open begins a round and forgets the one before, whether it was decided or not. A number that is
-// not above that of the open round and of the last closed one is consensus.ErrRound.
+// not above the open and the last closed round is consensus.ErrRound.
 func (m *Merger) Open(round uint64) error {
 	if err := m.idle(); err != nil {
 		return err
@@ -138,8 +138,8 @@ func (m *Merger) Open(round uint64) error {
 	return nil
 }
 
-// accepts says whether a partial of a shard in a round counts: not a late one and not a repeated
-// one, which are no error.
+// accepts reports whether a partial of a shard in a round counts. Late and repeated partials do not
+// count and are no error.
 func (m *Merger) accepts(shard int, round uint64) (bool, error) {
 	switch {
 	case shard < 0 || shard >= m.opts.Shards:
@@ -150,7 +150,7 @@ func (m *Merger) accepts(shard int, round uint64) (bool, error) {
 	return round == m.round && round > m.ballot.seen && !m.heard[shard], nil
 }
 
-// Add takes a partial and says whether it counts; see consensus.Poll.Add. The partial stays the
+// Add takes a partial and reports whether it counts; see consensus.Poll.Add. The partial stays the
 // caller's. Sums that do not fit are found by Decide.
 func (m *Merger) Add(part consensus.Partial) (counted bool, err error) {
 	if err := m.idle(); err != nil {
@@ -199,7 +199,7 @@ func (m *Merger) take(shard int) {
 // for r. first is the id in the swarm of the shard's first agent. It puts the launch into r's
 // stream and waits for nothing; Decide is ordered behind it. Where r has closed that round before,
 // or a later one, its partial does not count, and Decide is consensus.ErrRound. r is of the same
-// device and has as many candidates. Like Add, it says whether the partial counts.
+// device and has as many candidates. Like Add, it reports whether the partial counts.
 func (m *Merger) Count(ctx context.Context, r *Round, shard int, first uint64) (counted bool, err error) {
 	if r == nil || r.dev != m.dev || r.opts.Candidates != m.opts.Candidates || r.ballot.n < 0 {
 		return false, fmt.Errorf("count shard %d: no ballots of a round of this device with %d candidates: %w", shard,
@@ -284,7 +284,7 @@ func (m *Merger) stage(ctx context.Context) error {
 	return nil
 }
 
-// decide merges the records on the device, of which so many are of the open round.
+// decide merges the records on the device; need of them are from the open round.
 func (m *Merger) decide(ctx context.Context, need int) (consensus.Decision, error) {
 	p := &m.ballot
 	m.args.Need = uint32(need)
@@ -337,11 +337,4 @@ func (m *Merger) Last() uint64 { return m.ballot.seen }
 
 // Close waits for a launch under way and releases the memory. A second call does nothing. The
 // Rounds that were counted are closed, or synced, before it.
-func (m *Merger) Close() error {
-	var errs []error
-	for _, fn := range m.close {
-		errs = append(errs, fn())
-	}
-	m.close = nil
-	return errors.Join(errs...)
-}
+func (m *Merger) Close() error { return closeAll(&m.close) }

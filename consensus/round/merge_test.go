@@ -18,15 +18,7 @@ import (
 func merger(t testing.TB, d device.Device, o round.MergeOptions) *round.Merger {
 	t.Helper()
 	m, err := round.NewMerger(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(m.Close(), m.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
+	return owned(t, m, err)
 }
 
 // TestMergedShards: rounds of shards of many kinds of ballots and weights, some counted on the
@@ -60,29 +52,7 @@ func TestMergedShards(t *testing.T) {
 			first := uint64(1) << r.IntN(40)
 			for s, h := range held {
 				n := r.IntN(capacity + 1)
-				ballots, packed := randomBallots(r, n, c.candidates), make([]byte, consensus.PackedLen(n))
-				var err error
-				if s%2 == 1 {
-					for i := range packed {
-						packed[i] = byte(r.Uint32())
-					}
-					err = errors.Join(h.CastPacked(packed, n), consensus.Unpack(ballots, packed, c.candidates))
-				} else {
-					err = h.Cast(ballots)
-				}
-				part, _ := consensus.NewTally(c.candidates)
-				if s%4 == 0 {
-					err = errors.Join(err, part.Cast(ballots))
-				} else {
-					w := weightsOf(r, round.Weights(s%4), n)
-					err = errors.Join(err, w.give(h), w.cast(&part, ballots))
-				}
-				priorities := make([]uint32, n)
-				for i := range priorities {
-					priorities[i] = r.Uint32N(300)
-				}
-				err = errors.Join(err, h.Prioritize(priorities))
-				part.Nominate(first, priorities)
+				part, err := castShard(r, h, round.Weights(s%4), s%2 == 1, n, c.candidates, first)
 				counted := false
 				if r.IntN(3) > 0 {
 					counted, err = count(t.Context(), m, h, s, first, err)
@@ -121,7 +91,25 @@ func TestMergedShards(t *testing.T) {
 	}
 }
 
-// count is Count unless there was an error before.
+// castShard casts n random ballots with weights of a kind and priorities, and returns the tally of a
+// shard whose first agent has the id first.
+func castShard(r *rand.Rand, h *round.Round, kind round.Weights, packed bool, n, candidates int, first uint64) (
+	consensus.Tally, error,
+) {
+	ballots, err := castRandom(r, h, n, candidates, packed)
+	part, _ := consensus.NewTally(candidates)
+	if kind == round.Unweighted {
+		err = errors.Join(err, part.Cast(ballots))
+	} else {
+		w := weightsOf(r, kind, n)
+		err = errors.Join(err, w.give(h), w.cast(&part, ballots))
+	}
+	priorities := randomPriorities(r, n, 300)
+	err = errors.Join(err, h.Prioritize(priorities))
+	part.Nominate(first, priorities)
+	return part, err
+}
+
 func count(ctx context.Context, m *round.Merger, r *round.Round, shard int, first uint64, err error) (bool, error) {
 	if err != nil {
 		return false, err
@@ -129,83 +117,106 @@ func count(ctx context.Context, m *round.Merger, r *round.Round, shard int, firs
 	return m.Count(ctx, r, shard, first)
 }
 
-// TestMergerIsAPoll does the same random steps on a consensus.Poll and on a Merger: late, early and
-// repeated partials, partials whose sums do not fit, decisions too soon and twice.
+// TestMergerIsAPoll: a Merger does what a consensus.Poll does.
 func TestMergerIsAPoll(t *testing.T) {
 	d := opened(t)
 	rapid.Check(t, func(t *rapid.T) {
 		candidates, shards := rapid.IntRange(1, 6).Draw(t, "candidates"), rapid.IntRange(1, 5).Draw(t, "shards")
-		rule := consensus.Rule{
-			Kind: consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")),
-			Of:   consensus.Base(rapid.IntRange(0, 1).Draw(t, "of")),
-		}
-		rule.Quorum = consensus.Fraction{Num: 2, Den: 3}
+		rule := drawRule(t)
 		m, err := round.NewMerger(d, round.MergeOptions{Candidates: candidates, Shards: shards, Rule: rule})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		var word consensus.Word
-		p, err := consensus.NewPoll(&word, candidates, shards)
-		if err != nil {
-			t.Fatal(err)
-		}
-		open := uint64(0)
-		same := func(what string, have, need error) {
-			for _, class := range []error{
-				consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates,
-				consensus.ErrSum,
-			} {
-				if errors.Is(have, class) != errors.Is(need, class) || (have == nil) != (need == nil) {
-					t.Fatalf("%s: %v, want %v", what, have, need)
-				}
-			}
-		}
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "step") {
-			case 0:
-				next := rapid.Uint64Range(0, open+2).Draw(t, "round")
-				need := p.Open(next)
-				same("open", m.Open(next), need)
-				if need == nil {
-					open = next
-				}
-			case 1:
-				need, e := p.Decide(rule)
-				have, err := m.Decide(context.Background())
-				same("decide", err, e)
-				if e == nil && !reflect.DeepEqual(have, need) {
-					t.Fatalf("got %+v, want %+v", have, need)
-				}
-			default:
-				part := consensus.Partial{
-					Shard: rapid.IntRange(-1, shards).Draw(t, "shard"),
-					Round: rapid.Uint64Range(0, open+1).Draw(t, "of"),
-				}
-				for range candidates + rapid.IntRange(0, 20).Draw(t, "other")/20 {
-					part.Tally.Counts = append(part.Tally.Counts, rapid.Uint64Max(1<<60).Draw(t, "count"))
-					part.Tally.Total += part.Tally.Counts[len(part.Tally.Counts)-1]
-				}
-				part.Tally.Abstentions = rapid.Uint64Max(9).Draw(t, "abstentions")
-				part.Tally.Total += part.Tally.Abstentions - uint64(rapid.IntRange(0, 20).Draw(t, "torn")/20)
-				if rapid.Bool().Draw(t, "led") {
-					part.Tally.Leader = consensus.Leader{
-						Agent:    rapid.Uint64().Draw(t, "agent"),
-						Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true,
-					}
-				}
-				need, e := p.Add(part)
-				have, err := m.Add(part)
-				same("add", err, e)
-				if have != need || open > 0 && m.Missing() != p.Missing() {
-					t.Fatalf("%+v: %v and %d missing, want %v and %d", part, have, m.Missing(), need, p.Missing())
-				}
-			}
-			if m.Last() != word.Load() {
-				t.Fatalf("last round %d, want %d", m.Last(), word.Load())
-			}
-		}
+		sameAsPoll(t, m, rule, candidates, shards)
 	})
+}
+
+func drawRule(t *rapid.T) consensus.Rule {
+	return consensus.Rule{
+		Kind:   consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")),
+		Of:     consensus.Base(rapid.IntRange(0, 1).Draw(t, "of")),
+		Quorum: consensus.Fraction{Num: 2, Den: 3},
+	}
+}
+
+type poll interface {
+	Open(round uint64) error
+	Add(part consensus.Partial) (bool, error)
+	Decide(ctx context.Context) (consensus.Decision, error)
+	Missing() int
+	Last() uint64
+}
+
+// sameAsPoll does the same random steps on m and on a consensus.Poll: late, early and repeated partials,
+// partials whose sums do not fit, decisions too soon and twice.
+func sameAsPoll(t *rapid.T, m poll, rule consensus.Rule, candidates, shards int) {
+	var word consensus.Word
+	p, err := consensus.NewPoll(&word, candidates, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := uint64(0)
+	same := func(what string, have, need error) {
+		for _, class := range []error{
+			consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates,
+			consensus.ErrSum,
+		} {
+			if errors.Is(have, class) != errors.Is(need, class) || (have == nil) != (need == nil) {
+				t.Fatalf("%s: %v, want %v", what, have, need)
+			}
+		}
+	}
+	for range rapid.IntRange(1, 30).Draw(t, "steps") {
+		switch rapid.IntRange(0, 5).Draw(t, "step") {
+		case 0:
+			next := rapid.Uint64Range(0, open+2).Draw(t, "round")
+			need := p.Open(next)
+			same("open", m.Open(next), need)
+			if need == nil {
+				open = next
+			}
+		case 1:
+			need, e := p.Decide(rule)
+			have, err := m.Decide(context.Background())
+			same("decide", err, e)
+			if e == nil && !reflect.DeepEqual(have, need) {
+				t.Fatalf("got %+v, want %+v", have, need)
+			}
+		default:
+			part := drawPartial(t, candidates, shards, open)
+			need, e := p.Add(part)
+			have, err := m.Add(part)
+			same("add", err, e)
+			if have != need || open > 0 && m.Missing() != p.Missing() {
+				t.Fatalf("%+v: %v and %d missing, want %v and %d", part, have, m.Missing(), need, p.Missing())
+			}
+		}
+		if m.Last() != word.Load() {
+			t.Fatalf("last round %d, want %d", m.Last(), word.Load())
+		}
+	}
+}
+
+// drawPartial draws a partial that may be of another shard, round or number of candidates, or torn.
+func drawPartial(t *rapid.T, candidates, shards int, open uint64) consensus.Partial {
+	part := consensus.Partial{
+		Shard: rapid.IntRange(-1, shards).Draw(t, "shard"),
+		Round: rapid.Uint64Range(0, open+1).Draw(t, "of"),
+	}
+	for range candidates + rapid.IntRange(0, 20).Draw(t, "other")/20 {
+		part.Tally.Counts = append(part.Tally.Counts, rapid.Uint64Max(1<<60).Draw(t, "count"))
+		part.Tally.Total += part.Tally.Counts[len(part.Tally.Counts)-1]
+	}
+	part.Tally.Abstentions = rapid.Uint64Max(9).Draw(t, "abstentions")
+	part.Tally.Total += part.Tally.Abstentions - uint64(rapid.IntRange(0, 20).Draw(t, "torn")/20)
+	if rapid.Bool().Draw(t, "led") {
+		part.Tally.Leader = consensus.Leader{
+			Agent:    rapid.Uint64().Draw(t, "agent"),
+			Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true,
+		}
+	}
+	return part
 }
 
 func TestMergeRefusals(t *testing.T) {

@@ -31,7 +31,6 @@ type resident struct {
 	until  time.Time // a new kernel then
 }
 
-// checkResident refuses what no kernel can stay for.
 func (o *Options) checkResident() error {
 	if o.Resident == 0 {
 		return nil
@@ -72,7 +71,7 @@ func (r *Round) reside(d device.Device) (err error) {
 	return nil
 }
 
-// ring stores a request where the kernel looks for it. The words may be seen in any order.
+// ring stores a request where the kernel polls. The words may become visible in any order.
 func (s *resident) ring(number uint32, seen uint64, steps uint32) {
 	for i, v := range [kernels.DoorbellWords]uint32{
 		kernels.DoorbellSeen: uint32(seen), kernels.DoorbellSeenHigh: uint32(seen >> 32), kernels.DoorbellSteps: steps,

@@ -35,7 +35,7 @@ func TestResident(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i%50 == 49 {
-			time.Sleep(6 * time.Millisecond) // the kernel has ended, or is about to
+			<-time.After(6 * time.Millisecond) // the kernel has ended, or is about to
 		}
 		if i%60 == 59 {
 			ended, cancel := context.WithCancel(context.Background())

@@ -16,33 +16,33 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Options are what all rounds of a Round have in common.
+// Options describe all rounds of a Round.
 type Options struct {
 	// Candidates is the number of candidates: 1..256, of packed ballots 1..16.
 	Candidates int
 	// Rule decides; the zero value is plurality.
 	Rule consensus.Rule
-	// Packed says that a ballot is half a byte; see consensus.
+	// Packed reports whether a ballot is half a byte; see consensus.
 	Packed bool
-	// Weights is what weights the ballots have; zero: none, and each weighs 1.
+	// Weights is the kind of weights of the ballots; zero: none, and each weighs 1.
 	Weights Weights
-	// Capacity is how many ballots Cast can take: so much device memory is reserved, and four bytes
-	// a ballot more at the first Prioritize, and the size of a weight at the first Weigh. 0:
-	// ballots are only pointed at, with Point.
+	// Capacity is the most ballots of Cast, whose device memory is reserved; the first Prioritize
+	// adds four bytes a ballot, and the first Weigh the size of a weight. 0: ballots come by Point
+	// only.
 	Capacity int
-	// Resident is how long a kernel stays on the device after its launch and closes rounds that
-	// Decide asks for through a doorbell in host memory: MinResident..MaxResident, or 0, the
-	// default, for a launch a round. It saves a round the time of its launch, about 4 us, and
-	// occupies 16 multiprocessors for all the time that the Round is in use and up to Resident
-	// longer; whatever waits for the whole device, as the release of memory to the driver, waits
-	// that long. For up to 16 candidates in ballots of a byte without weights. The host device and
-	// chips before compute capability 9 have no use for it and ignore it.
+	// Resident is the time for which a kernel stays on the device after its launch and closes
+	// rounds that Decide requests through a doorbell in host memory: MinResident..MaxResident, or
+	// 0, the default, for a launch a round. It saves the launch of a round, about 4 us, and
+	// occupies 16 multiprocessors while the Round is in use and up to Resident longer. Calls that
+	// wait for the whole device, such as the release of memory to the driver, wait as long. For up
+	// to 16 candidates in ballots of a byte without weights. The host device and chips before
+	// compute capability 9 have no use for it and ignore it.
 	Resident time.Duration
 	// Geometry is the shape of the launch; zero: chosen for the device and the number of ballots.
 	Geometry device.Geometry
 }
 
-// MaxBallots is how many ballots a round has at most.
+// MaxBallots is the largest number of ballots of a round.
 const MaxBallots = math.MaxUint32
 
 // Round is a series of rounds over one electorate. It is used by one goroutine at a time. Its owner
@@ -55,7 +55,7 @@ type Round struct {
 	ballots device.Buffer // what Cast fills; nil without Capacity
 	ranks   device.Buffer // what Prioritize fills; nil before
 	weights device.Buffer // what Weigh and its like fill; nil before
-	weighed bool          // the ballots of the rounds to come have weights
+	weighed bool          // later rounds have weighted ballots
 	ballot  poll
 	args    kernels.TallyWeightedArgs // of the next launch; its weights are of a Round with weights alone
 
@@ -77,23 +77,20 @@ type poll struct {
 	geometry      device.Geometry
 	seen          uint64
 	sequence      uint32
-	unsure        bool // a launch may have closed a round that nobody has seen
+	unsure        bool // a launch may have closed a round unseen
 	n             int  // ballots; -1: none were given
 }
 
 // New makes a series of rounds whose first has the number 1, and no ballots.
 func New(d device.Device, opts Options) (r *Round, err error) {
-	most, name := consensus.MaxCandidates, kernels.TallyName(opts.Candidates, opts.Packed)
-	if opts.Packed {
-		most = consensus.MaxPacked
-	}
+	name := kernels.TallyName(opts.Candidates, opts.Packed)
 	if opts.Weights > Fractions {
 		return nil, fmt.Errorf("round of weights %d: %w", opts.Weights, device.ErrInvalidArgument)
 	} else if opts.Weights != Unweighted {
 		name = kernels.WeightedName(int(opts.Weights), opts.Candidates, opts.Packed)
 	}
-	if opts.Candidates < 1 || opts.Candidates > most {
-		return nil, fmt.Errorf("round of %d candidates, at most %d: %w", opts.Candidates, most, consensus.ErrCandidates)
+	if err := checkCandidates("round", opts.Candidates, opts.Packed); err != nil {
+		return nil, err
 	}
 	if opts.Capacity < 0 || opts.Capacity > MaxBallots {
 		return nil, fmt.Errorf("round of %d ballots: %w", opts.Capacity, device.ErrInvalidArgument)
@@ -122,7 +119,7 @@ func New(d device.Device, opts Options) (r *Round, err error) {
 		return r, err
 	}
 	if opts.Capacity > 0 {
-		if r.ballots, err = alloc(d, r.bytes(opts.Capacity), &r.close); err != nil {
+		if r.ballots, err = alloc(d, ballotBytes(opts.Capacity, opts.Packed), &r.close); err != nil {
 			return r, err
 		}
 	}
@@ -135,7 +132,6 @@ func New(d device.Device, opts Options) (r *Round, err error) {
 	return r, r.reside(d)
 }
 
-// list appends the arguments of a launch.
 func (r *Round) list(a *kernels.TallyWeightedArgs, to []device.Arg) []device.Arg {
 	if r.opts.Weights != Unweighted {
 		return a.AppendTo(to)
@@ -144,7 +140,47 @@ func (r *Round) list(a *kernels.TallyWeightedArgs, to []device.Arg) []device.Arg
 	return tally.AppendTo(to)
 }
 
-// alloc reserves memory and appends its Close to the list.
+// checkCandidates refuses a number of candidates that ballots cannot name.
+func checkCandidates(what string, n int, packed bool) error {
+	most := consensus.MaxCandidates
+	if packed {
+		most = consensus.MaxPacked
+	}
+	if n < 1 || n > most {
+		return fmt.Errorf("%s of %d candidates, at most %d: %w", what, n, most, consensus.ErrCandidates)
+	}
+	return nil
+}
+
+// ballotBytes returns the size of n ballots.
+func ballotBytes(n int, packed bool) int64 {
+	if packed {
+		return int64(consensus.PackedLen(n))
+	}
+	return int64(n)
+}
+
+// pointAt returns n elements of size bytes at off of b as an argument; n is -1 before ballots. what
+// begins an error.
+func pointAt(what string, b device.Buffer, off int64, n int, size int64) (device.Arg, error) {
+	if b == nil || n < 0 || off%device.RangeAlign != 0 {
+		return device.Arg{}, fmt.Errorf("%s at %d for %d ballots: %w", what, off, max(n, 0),
+			device.ErrInvalidArgument)
+	}
+	bytes := size * int64(n)
+	return device.Range(b, off, bytes), device.CheckRange(what, off, bytes, b.Size())
+}
+
+// closeAll closes in order and forgets: the stream comes first, and waits.
+func closeAll(closers *[]func() error) error {
+	var errs []error
+	for _, fn := range *closers {
+		errs = append(errs, fn())
+	}
+	*closers = nil
+	return errors.Join(errs...)
+}
+
 func alloc(d device.Device, n int64, closers *[]func() error) (device.Buffer, error) {
 	b, err := d.Alloc(n, "consensus")
 	if err == nil {
@@ -153,7 +189,6 @@ func alloc(d device.Device, n int64, closers *[]func() error) (device.Buffer, er
 	return b, err
 }
 
-// open makes the memory of a poll.
 func (p *poll) open(d device.Device, counts int, closers *[]func() error) (err error) {
 	p.n = -1
 	if p.scratch, err = alloc(d, 8*kernels.WeightedScratch, closers); err != nil {
@@ -175,13 +210,11 @@ func (p *poll) open(d device.Device, counts int, closers *[]func() error) (err e
 	return nil
 }
 
-// launches sets which arguments launches have.
 func (p *poll) launches(closed *kernels.ClosedArgs, list func(to []device.Arg) []device.Arg) {
 	p.closed, p.list = closed, list
 	closed.Scratch, closed.Word = device.Ptr(p.scratch), device.Ptr(p.word)
 }
 
-// rule returns a rule as arguments.
 func rule(r consensus.Rule) kernels.RuleArgs {
 	return kernels.RuleArgs{Rule: uint32(r.Kind), OfAll: uint32(r.Of), Num: r.Quorum.Num, Den: r.Quorum.Den}
 }
@@ -218,8 +251,7 @@ func (p *poll) hold(ctx context.Context, s device.Stream, k device.Kernel, round
 }
 
 // await waits until all words of the reply carry the launch's sequence number, and takes their
-// values. The words come in one or a few transfers, so those behind the first are there within a
-// moment.
+// values. The words come in one or a few transfers, so the others follow the first within a moment.
 func (p *poll) await(ctx context.Context, s device.Stream) error {
 	if err := s.Await(ctx, p.result, 0, p.sequence); err != nil || p.record {
 		return err
@@ -240,11 +272,9 @@ func (p *poll) await(ctx context.Context, s device.Stream) error {
 	return nil
 }
 
-// patience is how often a word of a reply is looked at before the launch is waited for: about 0.1
-// ms.
+// patience is the number of polls of a word of a reply before the stream is synced: about 0.1 ms.
 const patience = 100_000
 
-// take takes one word's value, if it is of the launch under way.
 func (p *poll) take(i int) bool {
 	w := atomic.LoadUint64(&p.words[i]) // the device stores it
 	p.values[i] = uint32(w >> 32)
@@ -259,13 +289,12 @@ func (p *poll) round() uint64 {
 	return uint64(p.values[kernels.ReplyRoundHigh])<<32 | uint64(p.values[kernels.ReplyRound])
 }
 
-// flags are those of the last launch.
 func (p *poll) flags() uint32 { return uint32(p.words[kernels.ResultDone] >> 32) }
 
 // next stands for the number after the last.
 const next = 0
 
-// catchUp learns the round word after a wait that was given up.
+// catchUp reads the round word after a wait that was cancelled.
 func (p *poll) catchUp(ctx context.Context, s device.Stream) error {
 	if !p.unsure {
 		return nil
@@ -281,18 +310,10 @@ func (p *poll) catchUp(ctx context.Context, s device.Stream) error {
 	return nil
 }
 
-// bytes is the size of so many ballots.
-func (r *Round) bytes(n int) int64 {
-	if r.opts.Packed {
-		return int64(consensus.PackedLen(n))
-	}
-	return int64(n)
-}
-
-// Cast copies the ballots of the rounds to come to the device, a byte each, in place of those
-// before: agent i has ballot i. More than Capacity, or a Round of packed ballots, is
-// device.ErrInvalidArgument. Priorities and weights given before go; see Prioritize and Weigh. The
-// slice is the caller's again when Cast returns.
+// Cast copies the ballots of later rounds to the device, a byte each, in place of earlier ballots:
+// agent i has ballot i. More than Capacity, or a Round of packed ballots, is
+// device.ErrInvalidArgument. It drops priorities and weights; see Prioritize and Weigh. Cast does
+// not keep the slice.
 func (r *Round) Cast(ballots []byte) error {
 	if r.opts.Packed {
 		return fmt.Errorf("cast %d ballots of a byte in a round of packed ones: %w", len(ballots),
@@ -326,15 +347,15 @@ func (r *Round) cast(data []byte, n int) error {
 	return r.Point(b, 0, n)
 }
 
-// Point takes the ballots of the rounds to come from device memory, in place of those before: n of
-// them, the first in the byte at off of b, which may be any. They are read when a round is decided,
-// by a stream of this Round; whoever writes them has synced his own by then. b must stay open.
-// Priorities and weights given before go.
+// Point sets the ballots of later rounds, in device memory, in place of earlier ballots: n of them,
+// the first in the byte at off of b, which may be any. Decide reads them on a stream of this Round,
+// so the caller syncs the stream that writes them first. b must stay open. Point drops priorities
+// and weights.
 func (r *Round) Point(b device.Buffer, off int64, n int) error {
 	if b == nil || n < 0 || n > MaxBallots {
 		return fmt.Errorf("point at %d ballots: %w", n, device.ErrInvalidArgument)
 	}
-	if err := device.CheckRange("point at ballots", off, r.bytes(n), b.Size()); err != nil {
+	if err := device.CheckRange("point at ballots", off, ballotBytes(n, r.opts.Packed), b.Size()); err != nil {
 		return err
 	}
 	if err := r.leave(); err != nil {
@@ -349,70 +370,69 @@ func (r *Round) Point(b device.Buffer, off int64, n int) error {
 }
 
 // Prioritize copies the agents' priorities to the device, one for each ballot. The agent with the
-// highest leads, of several the one with the smallest index. Without priorities agent 0 leads.
+// highest priority leads, the smallest index among equals. Without priorities agent 0 leads.
 func (r *Round) Prioritize(priorities []uint32) error {
 	if len(priorities) != r.ballot.n || r.opts.Capacity < len(priorities) {
 		return fmt.Errorf("%d priorities for %d ballots: %w", len(priorities), r.ballot.n, device.ErrInvalidArgument)
 	}
-	if r.ranks == nil {
-		b, err := alloc(r.dev, 4*int64(r.opts.Capacity), &r.close)
-		if err != nil {
-			return err
-		}
-		r.ranks = b
-	}
-	if err := r.idle(); err != nil {
-		return err
-	}
-	if err := r.ranks.Write(0, device.Bytes(priorities)); err != nil {
+	if err := r.upload(&r.ranks, 4, device.Bytes(priorities)); err != nil {
 		return err
 	}
 	return r.PointPriorities(r.ranks, 0)
 }
 
-// PointPriorities takes the priorities from device memory: a uint32 for each ballot from the byte
-// at off on, a multiple of
-// 16. b must stay open.
-func (r *Round) PointPriorities(b device.Buffer, off int64) error {
-	n := 4 * int64(max(r.ballot.n, 0))
-	if b == nil || r.ballot.n < 0 || off%device.RangeAlign != 0 {
-		return fmt.Errorf("point at priorities at %d for %d ballots: %w", off, r.ballot.n, device.ErrInvalidArgument)
+// upload copies a value for each ballot to a buffer, which has room for Capacity values of size bytes
+// from the first call on.
+func (r *Round) upload(b *device.Buffer, size int64, values []byte) (err error) {
+	if *b == nil {
+		if *b, err = alloc(r.dev, size*int64(r.opts.Capacity), &r.close); err != nil {
+			return err
+		}
 	}
-	if err := device.CheckRange("point at priorities", off, n, b.Size()); err != nil {
+	if err := r.idle(); err != nil {
+		return err
+	}
+	return (*b).Write(0, values)
+}
+
+// PointPriorities takes the priorities from device memory: a uint32 for each ballot from the byte
+// at off on, a multiple of 16. b must stay open.
+func (r *Round) PointPriorities(b device.Buffer, off int64) error {
+	priorities, err := pointAt("point at priorities", b, off, r.ballot.n, 4)
+	if err != nil {
 		return err
 	}
 	if err := r.leave(); err != nil {
 		return err
 	}
-	r.rank(device.Range(b, off, n), kernels.TallyPriorities)
+	r.rank(priorities, kernels.TallyPriorities)
 	return nil
 }
 
-// rank sets the arguments of the priorities, and the launch shape to what must be read.
+// rank sets the arguments of the priorities, and the launch shape by the bytes to read.
 func (r *Round) rank(priorities device.Arg, flags uint32) {
 	p := &r.ballot
 	r.args.Priorities, r.args.Flags = priorities, flags
 	p.geometry = r.opts.Geometry
 	if p.geometry == (device.Geometry{}) {
-		p.geometry = geometry(r.dev, r.bytes(p.n)+
+		p.geometry = geometry(r.dev, ballotBytes(p.n, r.opts.Packed)+
 			(r.opts.Weights.bytes()+4*int64(flags&kernels.TallyPriorities))*int64(p.n))
 	}
 }
 
 const (
 	threads = 512 // a block
-	// inFlight is what a thread reads at once: four loads of 16 bytes.
+	// inFlight is the number of bytes that a thread reads at once: four loads of 16.
 	inFlight = 64
 	// perCore blocks run on a multiprocessor at once. Two of 512 threads with four loads in flight
 	// read at full rate on an H200; more blocks were slower, and more have to be merged.
 	perCore = 2
-	// quarters is how much of inFlight a thread gets where there is little to read: more blocks,
-	// which wait less.
+	// quarters of inFlight, in fourths, is the share of a thread where there is little to read:
+	// more blocks, which wait less.
 	quarters = 1
 )
 
-// geometry is the shape of a launch that reads so many bytes: as many threads as have something to
-// read.
+// geometry returns the shape of a launch that reads bytes: no thread is without work.
 func geometry(d device.Device, bytes int64) device.Geometry {
 	const share = threads * inFlight * quarters / 4
 	blocks := (bytes + share - 1) / share
@@ -422,7 +442,7 @@ func geometry(d device.Device, bytes int64) device.Geometry {
 	}
 }
 
-// idle waits for a launch whose Decide was given up, before something that it reads is overwritten.
+// idle waits for a launch whose Decide was cancelled, before its inputs are overwritten.
 func (r *Round) idle() error {
 	if err := r.leave(); err != nil {
 		return err
@@ -436,8 +456,8 @@ func (r *Round) idle() error {
 // later one.
 func (r *Round) Decide(ctx context.Context) (consensus.Decision, error) { return r.decide(ctx, next) }
 
-// DecideAs is Decide for a round of this number. Numbers only grow: one that is not above the last
-// round's is consensus.ErrRound, and the decision is void.
+// DecideAs is Decide for a round of this number. Numbers only grow: a number that is not above the
+// last round is consensus.ErrRound, and the decision is void.
 func (r *Round) DecideAs(ctx context.Context, round uint64) (consensus.Decision, error) {
 	if round == next {
 		return consensus.Decision{}, fmt.Errorf("decide round 0: rounds count from 1: %w", consensus.ErrRound)
@@ -460,7 +480,6 @@ func (r *Round) decide(ctx context.Context, round uint64) (consensus.Decision, e
 	return p.decision(r.opts.Candidates), nil
 }
 
-// decision is the outcome of the last launch.
 func (p *poll) decision(candidates int) consensus.Decision {
 	d := consensus.Decision{Round: p.seen, Winner: consensus.None, Counts: make([]uint64, candidates)}
 	var leader consensus.Leader
@@ -502,11 +521,4 @@ func (p *poll) decision(candidates int) consensus.Decision {
 func (r *Round) Last() uint64 { return r.ballot.seen }
 
 // Close waits for a launch under way and releases the memory. A second call does nothing.
-func (r *Round) Close() error {
-	var errs []error
-	for _, fn := range r.close {
-		errs = append(errs, fn()) // the stream first: it waits
-	}
-	r.close = nil
-	return errors.Join(errs...)
-}
+func (r *Round) Close() error { return closeAll(&r.close) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -45,15 +46,21 @@ func opened(t testing.TB) device.Device {
 func made(t testing.TB, d device.Device, o round.Options) *round.Round {
 	t.Helper()
 	r, err := round.New(d, o)
+	return owned(t, r, err)
+}
+
+// owned closes what a test has made, twice, at its end.
+func owned[T io.Closer](t testing.TB, c T, err error) T {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(r.Close(), r.Close()); err != nil {
+		if err := errors.Join(c.Close(), c.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return r
+	return c
 }
 
 func randomBallots(r *rand.Rand, n, candidates int) []byte {
@@ -71,7 +78,42 @@ func randomBallots(r *rand.Rand, n, candidates int) []byte {
 	return b
 }
 
-// plain is the decision by the pure-Go tally.
+// randomPacked returns n packed ballots; some may be invalid.
+func randomPacked(r *rand.Rand, n int) []byte {
+	packed := make([]byte, consensus.PackedLen(n))
+	for i := range packed {
+		packed[i] = byte(r.Uint32())
+	}
+	return packed
+}
+
+func randomPriorities(r *rand.Rand, n int, below uint32) []uint32 {
+	priorities := make([]uint32, n)
+	for i := range priorities {
+		priorities[i] = r.Uint32N(below)
+	}
+	return priorities
+}
+
+// maybePrioritize gives the ballots of a round random priorities, in half of the calls.
+func maybePrioritize(r *rand.Rand, held *round.Round, n int) ([]uint32, error) {
+	if r.IntN(2) > 0 {
+		return nil, nil
+	}
+	priorities := randomPriorities(r, n, 1000)
+	return priorities, held.Prioritize(priorities)
+}
+
+// castRandom casts n random ballots and returns them, a byte each.
+func castRandom(r *rand.Rand, held *round.Round, n, candidates int, packed bool) ([]byte, error) {
+	ballots := randomBallots(r, n, candidates)
+	if !packed {
+		return ballots, held.Cast(ballots)
+	}
+	p := randomPacked(r, n)
+	return ballots, errors.Join(held.CastPacked(p, n), consensus.Unpack(ballots, p, candidates))
+}
+
 func plain(t testing.TB, rule consensus.Rule, candidates int, number uint64, cast func(*consensus.Tally) error, n int,
 	priorities []uint32,
 ) consensus.Decision {
@@ -126,25 +168,15 @@ func TestRounds(t *testing.T) {
 			ballots := randomBallots(r, n, c.candidates)
 			var cast func(*consensus.Tally) error
 			if c.packed {
-				packed := make([]byte, consensus.PackedLen(n))
-				for i := range packed {
-					packed[i] = byte(r.Uint32())
-				}
+				packed := randomPacked(r, n)
 				cast = func(t *consensus.Tally) error { return t.CastPacked(packed, n) }
 				err = held.CastPacked(packed, n)
 			} else {
 				cast = func(t *consensus.Tally) error { return t.Cast(ballots) }
 				err = held.Cast(ballots)
 			}
-			var priorities []uint32
-			if r.IntN(2) == 0 {
-				priorities = make([]uint32, n)
-				for i := range priorities {
-					priorities[i] = r.Uint32N(1000)
-				}
-				err = errors.Join(err, held.Prioritize(priorities))
-			}
-			if err != nil {
+			priorities, err2 := maybePrioritize(r, held, n)
+			if err = errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
 			have, err := held.Decide(t.Context())
@@ -232,7 +264,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestShards: the decisions of shards merge to that of one electorate.
+// TestShards: the decisions of shards merge to the decision of one electorate.
 func TestShards(t *testing.T) {
 	const shards, n, candidates = 4, 1000, 7
 	d, r := opened(t), rand.New(rand.NewPCG(5, 6))

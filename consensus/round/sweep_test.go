@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/round"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // sweepBallots are bytes that are ballots of one of five characters, for any number of candidates.
@@ -42,14 +42,14 @@ func sweepBallots(r *rand.Rand, character string, n, candidates int) []byte {
 }
 
 // TestSweep decides electorates of the sizes at which something could go wrong, of all characters,
-// with the first ballot at every alignment, and looks at the bytes around them. Sizes beyond a
-// million are for GPUs, those of a million for GPUs and the long run.
+// with the first ballot at every alignment, and checks the bytes around them. Sizes beyond a
+// million are for GPUs, a million for GPUs and the long run.
 func TestSweep(t *testing.T) {
 	d := opened(t)
 	sizes := []int{0, 1, 31, 32, 33, 1023, 1024, 1025}
 	switch {
 	case testing.Short():
-	case !testlong.Enabled() && d.Properties().ComputeMajor == 0:
+	case !testkit.Long() && d.Properties().ComputeMajor == 0:
 		sizes = append(sizes, 100_001)
 	default:
 		sizes = append(sizes, 999_999, 1_000_000, 1_000_001)

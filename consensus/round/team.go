@@ -14,8 +14,8 @@ import (
 type TeamOptions struct {
 	// Candidates is the number of candidates, 1..256, of every shard.
 	Candidates int
-	// Shards is how many each device has, by rank, none or more; one at least in all. They are
-	// numbered from 0, those of rank 0 first.
+	// Shards is the number of shards of each device, by rank: 0 or more, and at least one in total.
+	// They are numbered from 0, starting with rank 0.
 	Shards []int
 	// Rule decides; the zero value is plurality.
 	Rule consensus.Rule
@@ -110,7 +110,7 @@ func (t *Team) Open(round uint64) error {
 	return nil
 }
 
-// Add takes a partial from elsewhere and says whether it counts; see Merger.Add.
+// Add takes a partial from elsewhere and reports whether it counts; see Merger.Add.
 func (t *Team) Add(part consensus.Partial) (counted bool, err error) {
 	rank, slot, err := t.slot(part.Shard)
 	if err == nil {
@@ -146,7 +146,6 @@ func (t *Team) Count(ctx context.Context, r *Round, shard int, first uint64) (co
 // Missing is the number of shards that the open round has not heard.
 func (t *Team) Missing() int { return t.firsts[len(t.firsts)-1] - t.heard() }
 
-// heard is how many partials the open round has.
 func (t *Team) heard() (n int) {
 	for _, m := range t.mergers {
 		if m.round > 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
-	"github.com/exoswarm/exoswarm/cuda/relay"
+	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
 var deviceNames = flag.String("devices", "host,host,host", "the devices of a team, two or more, between commas")
@@ -61,18 +61,9 @@ func collective(t testing.TB) device.Collective {
 func team(t testing.TB, c device.Collective, o round.TeamOptions) *round.Team {
 	t.Helper()
 	m, err := round.NewTeam(c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(m.Close(), m.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
+	return owned(t, m, err)
 }
 
-// rankOf is the rank of a shard.
 func rankOf(shards []int, shard int) (rank int) {
 	for shard >= shards[rank] {
 		shard -= shards[rank]
@@ -119,25 +110,12 @@ func TestTeam(t *testing.T) {
 				if s == silent {
 					continue
 				}
-				n := r.IntN(capacity + 1)
-				ballots, priorities := randomBallots(r, n, k.candidates), make([]uint32, n)
-				part, _ := consensus.NewTally(k.candidates)
-				err := h.Cast(ballots)
-				if s%4 == 0 {
-					err = errors.Join(err, part.Cast(ballots))
-				} else {
-					w := weightsOf(r, round.Weights(s%4), n)
-					err = errors.Join(err, w.give(h), w.cast(&part, ballots))
-				}
-				for i := range priorities {
-					priorities[i] = r.Uint32N(300)
-				}
 				first := uint64(s) << 40
-				part.Nominate(first, priorities)
-				partial := consensus.Partial{Shard: s, Round: number, Tally: part}
-				if err = errors.Join(err, h.Prioritize(priorities)); err != nil {
+				part, err := castShard(r, h, round.Weights(s%4), false, r.IntN(capacity+1), k.candidates, first)
+				if err != nil {
 					t.Fatal(err)
 				}
+				partial := consensus.Partial{Shard: s, Round: number, Tally: part}
 				var counted bool
 				if r.IntN(3) > 0 {
 					counted, err = m.Count(t.Context(), h, s, first)
@@ -163,8 +141,7 @@ func TestTeam(t *testing.T) {
 	}
 }
 
-// TestTeamIsAPoll does the same random steps on a consensus.Poll and on a Team: late, early and
-// repeated partials, partials whose sums do not fit, decisions too soon and twice.
+// TestTeamIsAPoll: a Team does what a consensus.Poll does.
 func TestTeamIsAPoll(t *testing.T) {
 	c := collective(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -174,76 +151,13 @@ func TestTeamIsAPoll(t *testing.T) {
 		for _, n := range shards {
 			total += n
 		}
-		candidates := rapid.IntRange(1, 6).Draw(t, "candidates")
-		rule := consensus.Rule{
-			Kind: consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")),
-			Of:   consensus.Base(rapid.IntRange(0, 1).Draw(t, "of")),
-		}
-		rule.Quorum = consensus.Fraction{Num: 2, Den: 3}
+		candidates, rule := rapid.IntRange(1, 6).Draw(t, "candidates"), drawRule(t)
 		m, err := round.NewTeam(c, round.TeamOptions{Candidates: candidates, Shards: shards, Rule: rule})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		var word consensus.Word
-		p, err := consensus.NewPoll(&word, candidates, total)
-		if err != nil {
-			t.Fatal(err)
-		}
-		open := uint64(0)
-		same := func(what string, have, need error) {
-			for _, class := range []error{
-				consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates,
-				consensus.ErrSum,
-			} {
-				if errors.Is(have, class) != errors.Is(need, class) || (have == nil) != (need == nil) {
-					t.Fatalf("%s: %v, want %v", what, have, need)
-				}
-			}
-		}
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "step") {
-			case 0:
-				next := rapid.Uint64Range(0, open+2).Draw(t, "round")
-				need := p.Open(next)
-				same("open", m.Open(next), need)
-				if need == nil {
-					open = next
-				}
-			case 1:
-				need, e := p.Decide(rule)
-				have, err := m.Decide(context.Background())
-				same("decide", err, e)
-				if e == nil && !reflect.DeepEqual(have, need) {
-					t.Fatalf("got %+v, want %+v", have, need)
-				}
-			default:
-				part := consensus.Partial{
-					Shard: rapid.IntRange(-1, total).Draw(t, "shard"),
-					Round: rapid.Uint64Range(0, open+1).Draw(t, "of"),
-				}
-				for range candidates {
-					part.Tally.Counts = append(part.Tally.Counts, rapid.Uint64Max(1<<56).Draw(t, "count"))
-					part.Tally.Total += part.Tally.Counts[len(part.Tally.Counts)-1]
-				}
-				part.Tally.Total -= uint64(rapid.IntRange(0, 20).Draw(t, "torn") / 20)
-				if rapid.Bool().Draw(t, "led") {
-					part.Tally.Leader = consensus.Leader{
-						Agent:    rapid.Uint64().Draw(t, "agent"),
-						Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true,
-					}
-				}
-				need, e := p.Add(part)
-				have, err := m.Add(part)
-				same("add", err, e)
-				if have != need || open > 0 && m.Missing() != p.Missing() {
-					t.Fatalf("%+v: %v and %d missing, want %v and %d", part, have, m.Missing(), need, p.Missing())
-				}
-			}
-			if m.Last() != word.Load() {
-				t.Fatalf("last round %d, want %d", m.Last(), word.Load())
-			}
-		}
+		sameAsPoll(t, m, rule, candidates, total)
 	})
 }
 
@@ -251,7 +165,7 @@ func TestTeamIsAPoll(t *testing.T) {
 // Decide closes it.
 func TestTeamFaults(t *testing.T) {
 	one, two := faults.New(opened(t)), faults.New(opened(t))
-	c, err := relay.New([]device.Device{one, two}, "a test")
+	c, err := host.NewRelay([]device.Device{one, two}, "a test")
 	if err != nil {
 		t.Fatal(err)
 	}

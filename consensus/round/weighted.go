@@ -17,12 +17,11 @@ const (
 	Weights8   Weights = kernels.WeightU8  // a byte each, 0..255
 	Weights32  Weights = kernels.WeightU32 // 32 bits each
 	// Fractions are float32 each, which count as consensus.Fixed makes them: sums are in units of
-	// 1/65536. A ballot whose weight is no number, below zero, or 65536 and more is for nobody and
-	// weighs 0; Decision.BadWeights counts it.
+	// 1/65536. A ballot whose weight is NaN, negative or at least 65536 is for nobody and weighs 0;
+	// Decision.BadWeights counts it.
 	Fractions Weights = kernels.WeightF32
 )
 
-// bytes is the size of a weight.
 func (w Weights) bytes() int64 { return []int64{0, 1, 4, 4}[w] }
 
 // checkWeights refuses a decision about ballots without the weights that they are to have. No
@@ -48,40 +47,27 @@ func (r *Round) WeighFractions(weights []float32) error { return weigh(r, Fracti
 func weigh[T uint8 | uint32 | float32](r *Round, kind Weights, weights []T) error {
 	if r.opts.Weights != kind || len(weights) != r.ballot.n || r.opts.Capacity < len(weights) {
 		return fmt.Errorf("%d weights of kind %d for %d ballots of a round of kind %d: %w", len(weights), kind,
-			max(r.ballot.n, 0),
-			r.opts.Weights, device.ErrInvalidArgument)
+			max(r.ballot.n, 0), r.opts.Weights, device.ErrInvalidArgument)
 	}
-	if r.weights == nil {
-		b, err := alloc(r.dev, kind.bytes()*int64(r.opts.Capacity), &r.close)
-		if err != nil {
-			return err
-		}
-		r.weights = b
-	}
-	if err := r.idle(); err != nil {
-		return err
-	}
-	if err := r.weights.Write(0, device.Bytes(weights)); err != nil {
+	if err := r.upload(&r.weights, kind.bytes(), device.Bytes(weights)); err != nil {
 		return err
 	}
 	return r.PointWeights(r.weights, 0)
 }
 
 // PointWeights takes the weights from device memory: one of the Round's kind for each ballot from
-// the byte at off on, a multiple of 16. b must stay open, and whoever writes it has synced his
-// stream by the time of the decision. A Round without weights, or ballots that were not given yet,
-// is device.ErrInvalidArgument.
+// the byte at off on, a multiple of 16. b must stay open, and the stream that writes it must be
+// synced before the decision. A Round without weights, or ballots that were not given yet, is
+// device.ErrInvalidArgument.
 func (r *Round) PointWeights(b device.Buffer, off int64) error {
-	if b == nil || r.opts.Weights == Unweighted || r.ballot.n < 0 || off%device.RangeAlign != 0 {
-		return fmt.Errorf("point at weights of kind %d at %d for %d ballots: %w", r.opts.Weights, off,
-			max(r.ballot.n, 0), device.ErrInvalidArgument)
+	if r.opts.Weights == Unweighted {
+		return fmt.Errorf("point at weights in a round without weights: %w", device.ErrInvalidArgument)
 	}
-	n := r.opts.Weights.bytes() * int64(r.ballot.n)
-	if err := device.CheckRange("point at weights", off, n, b.Size()); err != nil {
+	weights, err := pointAt("point at weights", b, off, r.ballot.n, r.opts.Weights.bytes())
+	if err != nil {
 		return err
 	}
-	r.args.Weights = device.Range(b, off, n)
-	r.weighed = true
+	r.args.Weights, r.weighed = weights, true
 	return nil
 }
 

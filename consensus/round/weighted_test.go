@@ -83,27 +83,11 @@ func TestWeightedRounds(t *testing.T) {
 		})
 		for number := uint64(1); number <= 30; number++ {
 			n := []int{0, 1, 33, 1000, capacity, r.IntN(capacity)}[r.IntN(6)]
-			ballots := randomBallots(r, n, c.candidates)
-			if c.packed {
-				packed := make([]byte, consensus.PackedLen(n))
-				for i := range packed {
-					packed[i] = byte(r.Uint32())
-				}
-				err = errors.Join(held.CastPacked(packed, n), consensus.Unpack(ballots, packed, c.candidates))
-			} else {
-				err = held.Cast(ballots)
-			}
+			ballots, err := castRandom(r, held, n, c.candidates, c.packed)
 			w := weightsOf(r, c.weights, n)
 			err = errors.Join(err, w.give(held))
-			var priorities []uint32
-			if r.IntN(2) == 0 {
-				priorities = make([]uint32, n)
-				for i := range priorities {
-					priorities[i] = r.Uint32N(1000)
-				}
-				err = errors.Join(err, held.Prioritize(priorities))
-			}
-			if err != nil {
+			priorities, err2 := maybePrioritize(r, held, n)
+			if err = errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
 			have, err := held.Decide(t.Context())

@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%q: a value beside an error", ref)
 		}
 	}
-	without, err := Open("")
+	without, err := OpenSecrets("")
 	if err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}
@@ -63,7 +63,7 @@ func TestRefusals(t *testing.T) {
 	if err := errors.Join(without.Close(), without.Close()); err != nil {
 		t.Errorf("joined errors: %v, want no error", err)
 	}
-	if _, err := Open(filepath.Join(dir, "nothing")); err == nil ||
+	if _, err := OpenSecrets(filepath.Join(dir, "nothing")); err == nil ||
 		!strings.Contains(err.Error(), "folder of secrets") {
 		t.Errorf("Open: %v, want %q in its text", err, "folder of secrets")
 	}

@@ -1,13 +1,15 @@
-// Package access is what an operator lets the jobs of a CPU agent reach: hosts (Egress), values that they
-// may use and must not see (secrets), and what a tenant alone may use (bindings).
+// Package access holds what the jobs of a CPU agent may use: hosts (Guard), secrets (Store), the resources
+// bound to one tenant, and the memory of inputs (Memory). It also classes errors: whose fault an error
+// is decides whether the queue retries a job.
 package access
 
 // This file lets a CPU agent reach the hosts that its operator named, and nothing else. Names are
-// checked for every request, those of redirects too; addresses are checked where the connection is
-// made, after the name has been resolved, so that a name that resolves to something else the next
-// time gains nothing.
+// checked for every request and every redirect; addresses are checked where the connection is made,
+// after the name has been resolved, so that a name that resolves to something else the next time
+// gains nothing.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +51,6 @@ func Refused(err error) bool {
 // loop soon.
 const maxRedirects = 5
 
-// rule is one entry of the list.
 type rule struct {
 	host string // lower case; *.NAME for everything below NAME
 	port uint16 // 0: the scheme's own
@@ -61,26 +62,26 @@ type Guard struct {
 	rules    []rule
 	networks []netip.Prefix
 	resolver *net.Resolver // nil: the system's
-	bound    []boundHosts  // those of all tenants, for For
+	bound    []boundHosts  // the entries of all tenants, for For
 	counts   *counts       // shared with the guards that For returns; nil: requests are not counted
 }
 
-// boundHosts is one entry of the list and whose jobs it is for.
 type boundHosts struct {
 	tenant string
 	guard  *Guard // with the entry alone
 }
 
-// New returns a guard that allows these: HOST or HOST:PORT, where HOST may be *.NAME for everything
-// below NAME, and without a port only the scheme's own is meant; NETWORK as 10.1.0.0/16 or
-// [fd00::]/8 for hosts named by an address there on any port, and for names on the list that
+// NewGuard returns a guard that allows these: HOST or HOST:PORT, where HOST may be *.NAME for
+// everything below NAME, and without a port only the scheme's own is meant; NETWORK as 10.1.0.0/16
+// or [fd00::]/8 for hosts named by an address there on any port, and for names on the list that
 // resolve to it. Names that resolve to private or special addresses are refused otherwise.
-// Link-local, multicast and unspecified addresses cannot be allowed, nor those where clouds keep
-// the credentials of a machine.
+// Link-local, multicast and unspecified addresses cannot be allowed, nor addresses where clouds
+// keep the credentials of a machine.
 //
-// tenant=TENANT,host=ENTRY is for the jobs of a tenant, tenant=*,host=ENTRY for all; the others are
-// for jobs without a tenant. The guard itself is that of jobs without one.
-func New(allow []string) (*Guard, error) {
+// tenant=TENANT,host=ENTRY is for the jobs of a tenant, tenant=*,host=ENTRY for the jobs of all
+// tenants; an entry without tenant= is for jobs without one. The guard itself serves jobs without a
+// tenant.
+func NewGuard(allow []string) (*Guard, error) {
 	var all []boundHosts
 	for _, text := range allow {
 		b := boundHosts{guard: &Guard{}}
@@ -180,6 +181,7 @@ func canonical(host string) (string, error) {
 // Check says whether a URL may be fetched as far as its text says. The error wraps one of this
 // package's.
 func (g *Guard) Check(u *url.URL) error {
+	g = cmp.Or(g, &Guard{})
 	if u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Opaque != "" {
 		return ErrURL
 	}
@@ -238,7 +240,7 @@ func (g *Guard) inside(a netip.Addr) bool {
 }
 
 // special are the networks that are not the public Internet's (IANA's registries for special
-// purposes), beside those that package netip knows by name.
+// purposes), except the networks that package netip knows by name.
 var special = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
 	"203.0.113.0/24", "240.0.0.0/4",
@@ -253,7 +255,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// metadata are the addresses beside the link-local ones where clouds keep the credentials of a
+// metadata are the addresses outside the link-local range where clouds keep the credentials of a
 // machine, and the broadcast.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"), // Azure's wire server, an address that looks public
@@ -284,6 +286,7 @@ func embedded(a netip.Addr) netip.Addr {
 
 // CheckAddress says whether a connection to an address may be made. The error wraps ErrAddress.
 func (g *Guard) CheckAddress(ap netip.AddrPort) error {
+	g = cmp.Or(g, &Guard{})
 	a := ap.Addr()
 	if a.Zone() != "" || !a.IsValid() {
 		return fmt.Errorf("address %v: %w", a, ErrAddress)
@@ -317,10 +320,11 @@ func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 }
 
 // Client returns a client all of whose connections are checked. It follows redirects where follow
-// says so, each checked as a request of its own; never from https to http. On a redirect to another
-// host the headers in private are left out. It uses no proxy, unpacks nothing, and keeps no
-// cookies. What it waits for is bounded by the context of a request alone.
+// says so, each checked like a request; never from https to http. On a redirect to another host the
+// headers in private are left out. It uses no proxy, unpacks nothing, and keeps no cookies. What it
+// waits for is bounded by the context of a request alone.
 func (g *Guard) Client(follow bool, private ...string) *http.Client {
+	g = cmp.Or(g, &Guard{})
 	dial := &net.Dialer{Timeout: 10 * time.Second, Control: g.control, Resolver: g.resolver}
 	transport := &http.Transport{
 		DialContext:            dial.DialContext,
@@ -353,13 +357,12 @@ func (g *Guard) Client(follow bool, private ...string) *http.Client {
 	}
 }
 
-// checked checks every request, those that follow redirects too.
+// checked checks every request, also after a redirect.
 type checked struct {
 	g *Guard
 	*http.Transport
 }
 
-// RoundTrip implements http.RoundTripper.
 func (c checked) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := c.g.Check(r.URL); err != nil {
 		if r.Body != nil {
@@ -376,6 +379,7 @@ func (c checked) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // DialContext connects to HOST:PORT for protocols other than HTTP, under the same list.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	g = cmp.Or(g, &Guard{})
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("address %q: %w", address, ErrURL)

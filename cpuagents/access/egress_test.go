@@ -13,15 +13,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 func guard(t testing.TB, allow ...string) *Guard {
 	t.Helper()
-	g, err := New(allow)
+	g, err := NewGuard(allow)
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}
@@ -34,7 +35,7 @@ func TestAllowList(t *testing.T) {
 		"0x7f.1", "127.1", "a..b", "ümlaut.de",
 		"0.0.0.0/0", "::/0", "::ffff:10.0.0.0/104", "*.10.0.0.1", strings.Repeat("a", 64) + ".de",
 	} {
-		if _, err := New([]string{text}); err == nil {
+		if _, err := NewGuard([]string{text}); err == nil {
 			t.Errorf("%q is an entry", text)
 		}
 	}
@@ -211,8 +212,8 @@ func TestResolved(t *testing.T) {
 	}
 }
 
-// TestRedirects: each redirect is checked as a request of its own, and what is private stays with
-// the host it was for.
+// TestRedirects: each redirect is checked like a request, and what is private stays with the host
+// it was for.
 func TestRedirects(t *testing.T) {
 	seen := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -77,7 +77,7 @@ func TestListOfTenants(t *testing.T) {
 		"tenant=a", "tenant=a,x.example", "tenant=a,name=x.example", "tenant=,host=x.example",
 		"tenant=a b,host=x.example", "tenant=a,host=", "tenant=a,host=x/y",
 	} {
-		if _, err := New([]string{text}); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := NewGuard([]string{text}); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: New: %v, want %q in its text", text, err, text)
 		}
 	}
@@ -92,7 +92,7 @@ func TestHostNames(t *testing.T) {
 		"a", "z", "a0", "a9", "0a.de", "9.de", "a-b_c.de", "-", "_", "azAZ09.de",
 		label(63) + ".de", long, long + ".", "a.zz", "x.a9",
 	} {
-		if _, err := New([]string{host}); err != nil {
+		if _, err := NewGuard([]string{host}); err != nil {
 			t.Errorf("%q: New: %v, want no error", host, err)
 		}
 	}
@@ -101,11 +101,11 @@ func TestHostNames(t *testing.T) {
 		"a{b", "a,b", "a.b^c", "a b", "a@b", "ä", "a.0", "a.9x", "0", "9", "*", "*.",
 	} {
 		ok := host == "a."
-		if _, err := New([]string{host}); (err == nil) != ok {
+		if _, err := NewGuard([]string{host}); (err == nil) != ok {
 			t.Errorf("%q: %v, want it accepted: %t", host, err, ok)
 		}
 	}
-	// The characters beside those of a name.
+	// Characters that a name does not have.
 	for r := rune(1); r < 128; r++ {
 		in := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
 		if _, err := canonical("a" + string(r) + "a"); (err == nil) != in {
@@ -144,7 +144,7 @@ func TestPorts(t *testing.T) {
 		"x.example:65535": true, "x.example:65536": false, "x.example:1": true,
 		"x.example:0": false, "x.example:": false,
 	} {
-		if _, err := New([]string{text}); (err == nil) != want {
+		if _, err := NewGuard([]string{text}); (err == nil) != want {
 			t.Errorf("%s: %v, want it accepted: %t", text, err, want)
 		}
 	}
@@ -218,8 +218,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestDialNetwork: an address of a network on the list is reached on any port, one that is named
-// only on those of its entries.
+// TestDialNetwork: an address of a network on the list is reached on any port, a named address
+// only on the ports of its entries.
 func TestDialNetwork(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Outcomes of a request beside the class of the status of its answer, such as 2xx.
+// Outcomes of a request other than the class of its status, such as 2xx.
 const (
 	outcomeRefused = "refused" // the guard does not allow the URL
 	outcomeFailed  = "failed"  // no answer
@@ -21,7 +21,6 @@ type counts struct {
 	seconds  prometheus.Histogram
 }
 
-// newCounts returns counts with all outcomes at 0.
 func newCounts() *counts {
 	c := &counts{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -41,7 +40,6 @@ func newCounts() *counts {
 	return c
 }
 
-// done counts a request that began at a time.
 func (c *counts) done(began time.Time, r *http.Response, err error) {
 	if c == nil {
 		return
@@ -54,7 +52,6 @@ func (c *counts) done(began time.Time, r *http.Response, err error) {
 	c.requests.WithLabelValues(outcome).Inc()
 }
 
-// refused counts a request that the guard does not allow.
 func (c *counts) refused() {
 	if c != nil {
 		c.requests.WithLabelValues(outcomeRefused).Inc()

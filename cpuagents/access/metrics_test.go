@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	g, err := New([]string{"tenant=acme,host=127.0.0.0/8"})
+	g, err := NewGuard([]string{"tenant=acme,host=127.0.0.0/8"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,6 @@ import (
 // is EXOSWARM_SECRET_TOKEN. Without it a job could send any variable of the agent away.
 const Prefix = "EXOSWARM_SECRET_"
 
-// maxSize bounds a secret in bytes.
 const maxSize = 64 << 10
 
 // Conditions that a caller can act on. The errors name the reference, never the value.
@@ -54,7 +54,7 @@ func (v Value) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // Store finds secrets. Its methods may be called from several goroutines.
 type Store struct {
 	root   *os.Root
-	tenant string // whose secrets it has; empty for those of jobs without a tenant
+	tenant string // whose secrets it has; empty for jobs without a tenant
 	ofJob  bool   // a job asks
 	host   string // that the secret is for
 	hosts  map[boundSecrets][]string
@@ -103,12 +103,11 @@ func (s *Store) For(tenant string) *Store {
 
 // At returns the secrets that may be sent to a host.
 func (s *Store) At(host string) *Store {
-	own := *s
+	own := *cmp.Or(s, &Store{})
 	own.host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return &own
 }
 
-// sendable returns whether the secret may go to the host.
 func (s *Store) sendable(n string) error {
 	hosts := s.hosts[boundSecrets{s.tenant, n}]
 	if len(hosts) == 0 || !s.ofJob {
@@ -122,9 +121,9 @@ func (s *Store) sendable(n string) error {
 	return ErrSecretHost
 }
 
-// Open returns a store whose files are those of a folder; without one, only the environment has
-// secrets. The caller closes it.
-func Open(dir string) (*Store, error) {
+// OpenSecrets returns a store that reads the files of a folder; without a folder only the
+// environment has secrets. The caller closes it.
+func OpenSecrets(dir string) (*Store, error) {
 	if dir == "" {
 		return &Store{}, nil
 	}
@@ -148,6 +147,7 @@ var name = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 // Get returns the secret that ref names: env:NAME or file:NAME. Line ends at the end of a file are
 // no part of it. Every call looks again, so that a secret can be changed while the agent runs.
 func (s *Store) Get(ref string) (Value, error) {
+	s = cmp.Or(s, &Store{})
 	kind, n, _ := strings.Cut(ref, ":")
 	if !name.MatchString(n) {
 		return Value{}, ErrReference

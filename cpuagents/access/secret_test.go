@@ -33,7 +33,7 @@ func store(t *testing.T) (*Store, string) {
 	if err := os.Mkdir(filepath.Join(sub, "dir"), 0o700); err != nil {
 		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
-	s, err := Open(sub)
+	s, err := OpenSecrets(sub)
 	if err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}
@@ -63,7 +63,7 @@ func TestGet(t *testing.T) {
 			t.Errorf("%q: the error shows it: %v", ref, err)
 		}
 	}
-	without, err := Open("")
+	without, err := OpenSecrets("")
 	if err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -13,9 +12,9 @@ import (
 type common struct {
 	Move    uint64
 	First   Incident // record of the member that began first
-	Begin   int64    // its begin; Incident keeps it to itself
+	Begin   int64    // its start; Incident keeps it to itself
 	Count   int      // members whose incident has ended
-	Going   int      // and those whose incident lasts
+	Going   int      // members whose incident lasts
 	Others  []member // members that began first, at most maxRelated+1
 	End     int64
 	EndText string
@@ -30,7 +29,6 @@ type common struct {
 	Open    bool // the input has ended before the incident of a member
 }
 
-// member is an entity of a move.
 type member struct {
 	At   int64
 	Name string
@@ -65,7 +63,7 @@ func (x *Explainer) common(number uint64) *common {
 }
 
 // moved makes the open incidents of other entities that began with a new move part of it.
-func (x *Explainer) moved(m *fleet.Move) {
+func (x *Explainer) moved(m *Move) {
 	for _, e := range x.groups {
 		if e != nil && x.fleet.Claim(&e.Fleet, m) {
 			x.joined(e, m.Number)
@@ -85,14 +83,12 @@ func (x *Explainer) joined(e *entity, number uint64) {
 	}
 }
 
-// fold adds the record of a member to that of its move.
 func (x *Explainer) fold(r *Incident, number uint64) {
 	c := x.common(number)
 	c.Going--
 	c.add(r, NameOf(r.Names, len(x.layout.Keys) > 0))
 }
 
-// add adds the record of a member.
 func (c *common) add(r *Incident, name string) {
 	if c.Count == 0 || cmp.Or(cmp.Compare(r.begin, c.Begin), slices.Compare(r.Names, c.First.Names)) < 0 {
 		c.First, c.Begin = *r, r.begin
@@ -152,7 +148,7 @@ func (x *Explainer) past(ns int64) {
 }
 
 // absent returns the names of the entities that took no part in a move, if they are few.
-func (x *Explainer) absent(m *fleet.Move) (names []string) {
+func (x *Explainer) absent(m *Move) (names []string) {
 	missed, took := 0, 0
 	for g, e := range x.groups {
 		switch {
@@ -173,7 +169,6 @@ func (x *Explainer) absent(m *fleet.Move) (names []string) {
 	return names
 }
 
-// together returns the record of a move.
 func (x *Explainer) together(c *common) Incident {
 	r := c.First
 	r.begin, r.end, r.End, r.Score, r.Peak, r.Rows = c.Begin, c.End, c.EndText, c.Score, c.Peak, c.Rows
@@ -209,8 +204,8 @@ func (x *Explainer) together(c *common) Incident {
 	return r
 }
 
-// foldEarly moves the records of incidents that had ended before their move was found into that of
-// the move.
+// foldEarly moves the records of incidents that had ended before their move was found into the
+// record of the move.
 func foldEarly(all []Incident, keyed bool) []Incident {
 	var moves []*Incident
 	for i := range all {
@@ -240,7 +235,6 @@ func foldEarly(all []Incident, keyed bool) []Incident {
 	return kept
 }
 
-// take adds the record of an entity to that of a move.
 func (in *Incident) take(r *Incident, keyed bool) {
 	other := NameOf(r.Names, keyed)
 	if cmp.Or(cmp.Compare(r.begin, in.begin), slices.Compare(r.Names, in.Names)) < 0 {

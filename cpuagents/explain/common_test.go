@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -48,8 +47,8 @@ func storm(rowsEach int) (keys, *batch.Decisions) {
 	return k, d
 }
 
-func together() *fleet.Options {
-	return &fleet.Options{Together: 2 * time.Minute, Window: 24 * time.Hour, Alarm: 2.6, Block: 64}
+func together() *explain.FleetLimits {
+	return &explain.FleetLimits{Together: 2 * time.Minute, Window: 24 * time.Hour, Alarm: 2.6, Block: 64}
 }
 
 // TestMove: incidents of a fleet that moves together have one record, whatever the cuts and
@@ -123,8 +122,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveLate: where the rows of entities come one entity after the other, a move has one record
-// too, also for those of its members that had ended before it was found.
+// TestMoveLate: where the rows come entity by entity, a move has one record too, also for members
+// that had ended before it was found.
 func TestMoveLate(t *testing.T) {
 	k, d := storm(430)
 	order := make([]int, d.Len())

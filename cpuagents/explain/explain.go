@@ -1,6 +1,6 @@
 // Package explain names the causes of decisions: the expected values of an entity, the feature at
-// fault, the kind of its surprise, and the incident that its rows belong to. It applies the limits of
-// a fleet first.
+// fault, the kind of its surprise, and the incident that its rows belong to. Before that it applies the
+// limits of a fleet (Control).
 package explain
 
 import (
@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -23,25 +21,24 @@ const leastAway = 10_000
 // the decisions of the entity up to that row alone, in their order: the same decisions give the same
 // explanations, however they are cut into batches. One goroutine uses it.
 type Explainer struct {
-	layout  encode.Layout
+	layout  rows.Layout
 	names   []string           // of the features in outputs
 	clock   rows.Clock         // timestamps of decisions have a default form, see rows.Clock.Text
 	groups  []*entity          // by group; nil without rows
 	byKey   map[string]*entity // all entities with a key
-	away    map[string]*entity // those without a group
+	away    map[string]*entity // entities without a group
 	left    []leaving          // the same in the order in which they left, with some that came back
 	turns   uint64             // groups that changed their entity
 	moves   []move             // incidents that began lately
 	anomaly uint32
-	fleet   *fleet.Control // nil for no limit
-	commons []*common      // of which no record is written
-	ready   []Incident     // records of commons that are written next
+	fleet   *Control   // nil for no limit
+	commons []*common  // without a record
+	ready   []Incident // records of commons that are written next
 	// Late keeps the records of moves of the fleet until Finish, because the rows of some entities
-	// come long after those of others.
+	// come long after the rows of others.
 	Late bool
 }
 
-// entity is the summary of an entity.
 type entity struct {
 	Key      string // empty for a series
 	Rows     uint64
@@ -51,7 +48,7 @@ type entity struct {
 	Open     *incident // nil for none
 	Group    int       // its group; -1 for none
 	Left     uint64    // turn in which it lost its group
-	Fleet    fleet.Entity
+	Fleet    FleetEntity
 	Related  *relations // nil for one feature, or too many
 	Hidden   *incident  // that the swarm opened and the fleet does not show; nil for none
 }
@@ -64,18 +61,17 @@ type leaving struct {
 
 // New returns an explainer of decisions with a layout. limits are the limits of the fleet, which change
 // decisions before they are explained; nil for none.
-func New(l encode.Layout, limits *fleet.Options) *Explainer {
+func New(l rows.Layout, limits *FleetLimits) *Explainer {
 	x := &Explainer{
 		layout: l, names: l.FeatureColumns(), byKey: map[string]*entity{}, away: map[string]*entity{},
 		anomaly: uint32(len(l.Candidates) - 1),
 	}
 	if limits != nil {
-		x.fleet = fleet.New(*limits)
+		x.fleet = NewControl(*limits)
 	}
 	return x
 }
 
-// of returns the summary of the entity that has a group.
 func (x *Explainer) of(group uint32, features int) *entity {
 	for int(group) >= len(x.groups) {
 		x.groups = append(x.groups, nil)
@@ -159,7 +155,6 @@ func (x *Explainer) Explain(d *batch.Decisions) []Incident {
 	return ended
 }
 
-// row explains row i of a batch.
 func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incident {
 	at := i * why.Features
 	why.Fault[i] = -1
@@ -257,7 +252,7 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 }
 
 // limit sets the decision of row i to what the fleet shows. An incident that is shown later has the
-// rows since its begin.
+// rows since its start.
 func (x *Explainer) limit(e *entity, d *batch.Decisions, i int, ns int64) {
 	switch of := d.Decision[i]; {
 	case of == 0:

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -62,15 +61,15 @@ func part(d *batch.Decisions, a, b int) *batch.Decisions {
 	}
 }
 
-func layout(k keys) encode.Layout {
-	return encode.Layout{
+func layout(k keys) rows.Layout {
+	return rows.Layout{
 		Keys: []string{"id"}, Entities: k, Candidates: candidates, Features: []string{"x", "y"}, Explain: true,
 	}
 }
 
 // text returns decisions as lines of NDJSON.
 func text(k keys, d *batch.Decisions) string {
-	enc, b := encode.NewNDJSON(layout(k)), []byte{}
+	enc, b := rows.NewNDJSONEncoder(layout(k)), []byte{}
 	for i := range d.Len() {
 		b = enc.Spool(b, d, i)
 	}
@@ -82,11 +81,11 @@ func text(k keys, d *batch.Decisions) string {
 func TestCuts(t *testing.T) {
 	t.Run("no limit", func(t *testing.T) { testCuts(t, nil) })
 	t.Run("limits", func(t *testing.T) {
-		testCuts(t, &fleet.Options{AlarmsPerDay: 100, Window: 24 * time.Hour, Alarm: 2.6, Block: 64})
+		testCuts(t, &explain.FleetLimits{AlarmsPerDay: 100, Window: 24 * time.Hour, Alarm: 2.6, Block: 64})
 	})
 }
 
-func testCuts(t *testing.T, limits *fleet.Options) {
+func testCuts(t *testing.T, limits *explain.FleetLimits) {
 	k, d := keys{"a", "b", "c"}, decisions(3000)
 	before := slices.Clone(d.Decision)
 	message := d.Decision
@@ -212,7 +211,7 @@ func TestIncident(t *testing.T) {
 	}
 }
 
-// TestEviction: an entity that gets another group goes on with its summary.
+// TestEviction: an entity that gets another group continues with its summary.
 func TestEviction(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(2000)
 	x := explain.New(layout(k), nil)

@@ -36,9 +36,9 @@ type summaryEntry struct {
 // SummaryLog keeps an explainer. One goroutine uses it.
 //
 // A detector that continues loads the last summaries that do not include more than the sinks have,
-// and explains the decisions behind them again, without sending what the sinks have. So explanations
-// are those of a detector that was never stopped. The log has two versions: the next one is stored
-// only when the sinks are behind the last one.
+// and explains the decisions behind them again, without sending what the sinks have. So
+// explanations do not depend on stops. The log has two versions: the next one is stored only when
+// the sinks are behind the last one.
 type SummaryLog struct {
 	Explainer *Explainer
 	// Sent is the last answer that the sinks had when the log was opened.
@@ -89,7 +89,6 @@ func OpenSummaryLog(ctx context.Context, l swarms.Log, x *Explainer, upTo uint64
 	return s, nil
 }
 
-// part reads one entry.
 func (s *SummaryLog) part(ctx context.Context, at uint64) (one summaryEntry, err error) {
 	err = statelog.Each(ctx, s.raw, at, at, func(e swarms.Entry) error {
 		if err := json.Unmarshal(e.Data, &one); err != nil {

@@ -6,31 +6,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestVersions: a log that is opened again has the last state that includes no more than asked for,
 // of several parts too, and a second writer is fenced.
 func TestVersions(t *testing.T) {
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := jobstest.Connected(t, natsq.Connect)
 	key := swarms.Swarm{ID: "d", Nonce: swarms.NewNonce()}.Key()
-	layout := encode.Layout{Candidates: []string{"normal", "anomalous"}, Features: []string{"value"}}
+	layout := rows.Layout{Candidates: []string{"normal", "anomalous"}, Features: []string{"value"}}
 	for g := range 4000 {
 		layout.Series = append(layout.Series, fmt.Sprint("s", g))
 	}
@@ -89,7 +79,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("Put of an earlier writer: %v, want ErrFenced", err)
 	}
 	layout.Features = []string{"a", "b"}
-	_, err = explain.OpenSummaryLog(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, nil), 6)
+	_, err := explain.OpenSummaryLog(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, nil), 6)
 	if err == nil || !strings.Contains(err.Error(), "summaries of entities") {
 		t.Errorf("Open with other features: %v", err)
 	}

@@ -23,10 +23,11 @@ type Incident struct {
 	Rows uint64
 	// Score is the highest one.
 	Score float32
-	// Features are the names of those that surprised, and Kinds how, the largest surprise first.
+	// Features are the names of the features that surprised, and Kinds their kinds, the largest
+	// surprise first.
 	Features []string
 	Kinds    []batch.Surprise
-	// Value and Expected are those of the first of Features at the peak; NaN where unknown.
+	// Value and Expected are about the first of Features at the peak; NaN where unknown.
 	Value, Expected float64
 	// Before counts the earlier incidents of the entity with the same first feature and kind.
 	Before uint32
@@ -35,8 +36,8 @@ type Incident struct {
 	Related []string
 	// Open reports that the input has ended before the incident.
 	Open bool
-	// Entities is the number of those that moved together, of which this is the only record: Names
-	// is the one that began first, and Related has others. 1 for an incident of one entity.
+	// Entities is the number of entities that moved together, whose only record this is: Names is
+	// the entity that began first, and Related has others. 1 for an incident of one entity.
 	Entities int
 	// Absent are the names of entities that took no part in a move of nearly all, at most
 	// maxRelated.
@@ -56,19 +57,18 @@ const (
 	part = 0.5
 )
 
-// move is the begin of an incident.
+// move is the start of an incident.
 type move struct {
 	At    int64
 	Group uint32
 	Name  string
 }
 
-// incident is an open incident.
 type incident struct {
 	Begin, End, Peak string
 	At               int64
 	Row, Rows        uint64
-	Seen             uint64 // rows of the entity since the begin
+	Seen             uint64 // rows of the entity since the start
 	Odd              uint64 // rows that were not normal
 	Score            float32
 	Move             uint64    // number of the move of the fleet that it belongs to; 0 for none
@@ -82,14 +82,13 @@ func (in *incident) init(features int) {
 	in.Peaks = make([]float64, 2*features)
 }
 
-// newIncident returns the incident that begins with row i.
 func newIncident(d *batch.Decisions, i int, ns int64, features int) *incident {
 	in := &incident{Begin: d.Timestamp[i], At: ns, Row: d.Row[i]}
 	in.init(features)
 	return in
 }
 
-// begun notes the begin of an incident for others that are related.
+// begun notes the start of an incident for others that are related.
 func (x *Explainer) begun(group uint32, in *incident) {
 	x.moves = append(x.moves, move{in.At, group, x.name(group)})
 	if len(x.moves) > maxMoves {
@@ -97,7 +96,6 @@ func (x *Explainer) begun(group uint32, in *incident) {
 	}
 }
 
-// add takes a row that is not normal.
 func (in *incident) add(d *batch.Decisions, i int, ns int64, all []surprise, why *batch.Explained) {
 	in.Rows = in.Seen
 	in.Odd++
@@ -127,8 +125,8 @@ func (in *incident) cause() (feature int, kind batch.Surprise) {
 	return feature, kind
 }
 
-// ended returns the record of an incident of an entity, which is over; nil if it has none of its
-// own, because it belongs to a move or is not shown.
+// ended returns the record of an incident of an entity, which is over; nil if it has none, because
+// it belongs to a move or is not shown.
 func (x *Explainer) ended(e *entity, in *incident, group uint32) *Incident {
 	if in.Move == 0 && in == e.Hidden {
 		return nil
@@ -141,7 +139,6 @@ func (x *Explainer) ended(e *entity, in *incident, group uint32) *Incident {
 	return r
 }
 
-// record returns the record of an incident of an entity.
 func (x *Explainer) record(e *entity, in *incident, group uint32) *Incident {
 	r := &Incident{
 		Begin: in.Begin, End: in.End, Peak: in.Peak, Row: in.Row, Rows: in.Rows, Score: in.Score,
@@ -226,7 +223,6 @@ func (x *Explainer) Finish() (open []Incident) {
 	return open
 }
 
-// name returns the name of the entity of a group for people.
 func (x *Explainer) name(group uint32) string {
 	return NameOf(x.layout.Names(int(group)), len(x.layout.Keys) > 0)
 }

@@ -9,8 +9,8 @@ import (
 const (
 	// mostRelated is the largest number of features whose relations are known.
 	mostRelated = 8
-	// The prediction of a feature by the others is that of the cell (RFC 0049): inputs are bounded
-	// to relationReach usual distances, and the step of the weights is relationRate.
+	// A feature is predicted from the others as the cell does it (RFC 0049): inputs are bounded to
+	// relationReach usual distances, and the step of the weights is relationRate.
 	relationReach = 8
 	relationRate  = 0.005
 	relationStart = 0.5
@@ -22,8 +22,8 @@ const (
 	leastMiss    = 0.01
 )
 
-// relations are what the features of an entity tell of each other: a prediction of each one by the
-// others, of the same row and of the row before.
+// relations predict each feature of an entity from the other features, of the same row and of the
+// previous row.
 type relations struct {
 	Weights []float64 // [features][2*features]
 	Spread  []float64 // mean distances from the levels
@@ -44,8 +44,8 @@ func newRelations(features int) *relations {
 }
 
 // observe takes row n of an entity, from 0, as its distances from the levels; NaN for a missing
-// value. It sets the surprise of each feature. Where one surprises by its own past, the relation
-// says nothing new.
+// value. It sets the surprise of each feature. Where a feature surprises by its own past, the
+// relation adds nothing.
 func (r *relations) observe(distances []float64, n uint64, open bool, out []surprise) {
 	rate := max(slowRate, 1/float64(n+1))
 	part := 1.0

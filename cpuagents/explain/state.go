@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -19,7 +18,7 @@ type stored struct {
 	Away    []*entity
 	Turns   uint64
 	Moves   []move
-	Fleet   fleet.State
+	Fleet   ControlState
 	Commons []*common
 }
 
@@ -51,8 +50,8 @@ func (x *Explainer) State() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Restore replaces the state by that of State. It fails with ErrState for damaged bytes, and for
-// those of another version or of other features; the explainer is unchanged then.
+// Restore replaces the state by a result of State. It fails with ErrState for damaged bytes, for
+// another version, and for other features; the explainer is unchanged then.
 func (x *Explainer) Restore(data []byte) error {
 	if len(data) < sha256.Size || sha256.Sum256(data[sha256.Size:]) != [sha256.Size]byte(data[:sha256.Size]) {
 		return fmt.Errorf("%w: the sum is wrong", ErrState)
@@ -108,7 +107,7 @@ func (e *entity) widen() {
 	}
 }
 
-// widened returns rows of a greater width, with zeros behind those of each.
+// widened returns rows of a greater width, with zeros behind the values of each.
 func widened[T any](all []T, rows, width int) []T {
 	old, wide := len(all)/max(rows, 1), make([]T, rows*width)
 	for i := range rows {

@@ -42,7 +42,7 @@ type feature struct {
 	Same    float64        // rows that have repeated the last value
 	Sames   float64        // longest such sequence, which fades
 	Size    float64        // short mean of the sizes of the distances
-	Bad     float64        // share of late of the rows outside of their bands
+	Bad     float64        // recent share of rows outside their bands
 	Events  float64        // events after a gap
 	Gap     float64        // rows since the last event
 	Gaps    float64        // longest gap, which fades
@@ -50,7 +50,7 @@ type feature struct {
 	High    float64        // high values
 }
 
-// expected returns the expected value and the half of its band. slot is that of the row.
+// expected returns the expected value and the half of its band. slot is the slot of the row.
 func (s *feature) expected(slot int) (value, half float64) {
 	phi := 0.0
 	if s.C0 > 0 {
@@ -69,14 +69,15 @@ func (s *feature) floor(size float64) float64 {
 // which would change the last bit.
 func mix(mean *float64, rate, value float64) { *mean += float64(rate * (value - *mean)) }
 
-// surprise has what one row of a feature shows beside its past.
+// surprise compares one row of a feature with its past.
 type surprise struct {
 	size [batch.FeatureSurprises]float64 // by kind; 1 is at the edge of what is usual
-	dev  float64                         // mean distance of late
+	dev  float64                         // recent mean distance
 }
 
-// observe adds value x, which is row n of its entity, from 0, at a slot of the day that has been seen
-// so often. open reports that the row belongs to an incident, from which little is learnt.
+// observe adds value x, which is row n of its entity, from 0, at a slot of the day with the number
+// of times it was seen. open reports whether the row belongs to an incident; such a row moves the
+// means little.
 func (s *feature) observe(x float64, n uint64, slot int, seen uint32, open bool) (out surprise) {
 	if n == 0 {
 		s.Level, s.Last, s.Low, s.High = x, x, x, x
@@ -124,8 +125,8 @@ func (s *feature) observe(x float64, n uint64, slot int, seen uint32, open bool)
 	return out
 }
 
-// sizes returns how surprising a value is, by kind. One far value is a point. Several on one side are
-// a level, and several on both sides a spread.
+// sizes returns how surprising a value is, by kind. One far value is a point, several on one side
+// are a level, and several on both sides are a spread.
 func (s *feature) sizes(x, e, err, noise float64, slot int) (size [batch.FeatureSurprises]float64) {
 	several := 1.0
 	if math.Abs(e) > bandWidth*err {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
@@ -21,7 +20,7 @@ func NameOf(values []string, keyed bool) string {
 	return rows.EntityName(rows.JoinKey(values))
 }
 
-// Relate sorts incidents by their begins, and names for each the other entities with an incident
+// Relate sorts incidents by their starts, and names for each the other entities with an incident
 // that began within RelatedWithin, the nearest first. Incidents that belong to a move are part of
 // its record. The result does not depend on the order of all, which it uses.
 func Relate(all []Incident, keyed bool) []Incident {
@@ -71,7 +70,7 @@ type Writer struct {
 
 // NewWriter returns a writer of the incidents of decisions with a layout, as CSV with a header or as
 // NDJSON.
-func NewWriter(w io.Writer, l encode.Layout, asCSV bool) *Writer {
+func NewWriter(w io.Writer, l rows.Layout, asCSV bool) *Writer {
 	out := &Writer{w: w, names: l.NameColumns()}
 	for i, name := range out.names {
 		if slices.Contains(incidentColumns, strings.ToLower(name)) {
@@ -100,7 +99,7 @@ func (w *Writer) Write(in *Incident) error {
 	if w.csv != nil {
 		return w.csv.Write(append(slices.Clone(in.Names), in.Begin, in.End, in.Peak,
 			strconv.FormatUint(in.Row, 10), strconv.FormatUint(in.Rows, 10),
-			string(encode.AppendNumber(nil, float64(in.Score), 32)), strings.Join(in.Features, ";"),
+			string(rows.AppendNumber(nil, float64(in.Score), 32)), strings.Join(in.Features, ";"),
 			strings.Join(kinds, ";"), string(appendKnown(nil, in.Value, 64, "")),
 			string(appendKnown(nil, in.Expected, 32, "")), strconv.FormatUint(uint64(in.Before), 10),
 			strings.Join(in.Related, ";"), strconv.FormatBool(in.Open), strconv.Itoa(in.Entities),
@@ -108,15 +107,15 @@ func (w *Writer) Write(in *Incident) error {
 	}
 	b := append(w.line[:0], '{')
 	for i, name := range w.names {
-		b = append(encode.AppendJSON(b, name), ':')
-		b = append(encode.AppendJSON(b, in.Names[i]), ',')
+		b = append(rows.AppendJSON(b, name), ':')
+		b = append(rows.AppendJSON(b, in.Names[i]), ',')
 	}
-	b = encode.AppendJSON(append(b, `"begin":`...), in.Begin)
-	b = encode.AppendJSON(append(b, `,"end":`...), in.End)
-	b = encode.AppendJSON(append(b, `,"peak":`...), in.Peak)
+	b = rows.AppendJSON(append(b, `"begin":`...), in.Begin)
+	b = rows.AppendJSON(append(b, `,"end":`...), in.End)
+	b = rows.AppendJSON(append(b, `,"peak":`...), in.Peak)
 	b = strconv.AppendUint(append(b, `,"row":`...), in.Row, 10)
 	b = strconv.AppendUint(append(b, `,"rows":`...), in.Rows, 10)
-	b = encode.AppendNumber(append(b, `,"score":`...), float64(in.Score), 32)
+	b = rows.AppendNumber(append(b, `,"score":`...), float64(in.Score), 32)
 	b = appendTexts(append(b, `,"features":`...), in.Features)
 	b = appendTexts(append(b, `,"kinds":`...), kinds)
 	b = appendKnown(append(b, `,"value":`...), in.Value, 64, "null")
@@ -131,12 +130,11 @@ func (w *Writer) Write(in *Incident) error {
 	return err
 }
 
-// appendKnown appends a number, or the text for an unknown one.
 func appendKnown(b []byte, v float64, bits int, unknown string) []byte {
 	if math.IsNaN(v) {
 		return append(b, unknown...)
 	}
-	return encode.AppendNumber(b, v, bits)
+	return rows.AppendNumber(b, v, bits)
 }
 
 func appendTexts(b []byte, all []string) []byte {
@@ -145,7 +143,7 @@ func appendTexts(b []byte, all []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = encode.AppendJSON(b, text)
+		b = rows.AppendJSON(b, text)
 	}
 	return append(b, ']')
 }

@@ -3,8 +3,7 @@ package feed
 import (
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/cpuagents/roster"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -19,13 +18,13 @@ type Directory struct {
 
 // NewDirectory returns the entities of a swarm. With a time after which they lose their groups, a
 // state of a group has some bytes. The memory is taken from hold, nil for none.
-func NewDirectory(record swarms.Swarm, after time.Duration, stateBytes int, hold *inputmem.Hold) *Directory {
+func NewDirectory(record swarms.Swarm, after time.Duration, stateBytes int, hold *access.Hold) *Directory {
 	if after == 0 {
 		return &Directory{entities: NewEntities(record.Groups, hold)}
 	}
 	groups := Groups{Record: record, Keyed: true}
 	return &Directory{Evictions: &Evictions{
-		Roster: roster.New(record.Groups, after), Names: &Names{shardOf: groups.ShardOf}, groups: groups,
+		Roster: NewRoster(record.Groups, after), Names: &Names{shardOf: groups.ShardOf}, groups: groups,
 		bytes: stateBytes, hold: hold, left: map[string]leaving{},
 	}}
 }

@@ -3,7 +3,7 @@ package feed
 import (
 	"sync/atomic"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
@@ -16,17 +16,17 @@ const entityStep = 256 << 10
 
 // Entities is the dictionary of a job with a key: each key has a group, in the order of their first
 // rows. It is a function of the input and the specification, so that another attempt makes the same
-// one. One goroutine calls Add and Warm, and others may call the other methods at the same time.
+// one. One goroutine calls Add and Warm. The other methods may be called concurrently.
 type Entities struct {
-	most  int            // groups
-	hold  *inputmem.Hold // of the job; nil for none
-	free  int64          // bytes of hold that no entity uses
+	most  int          // groups
+	hold  *access.Hold // of the job; nil for none
+	free  int64        // bytes of hold that no entity uses
 	table *keyTable
 	keys  atomic.Pointer[[]string] // by group
 }
 
 // NewEntities returns an empty dictionary of up to most entities, whose memory is taken from h.
-func NewEntities(most int, h *inputmem.Hold) *Entities {
+func NewEntities(most int, h *access.Hold) *Entities {
 	e := &Entities{most: most, hold: h, table: newKeyTable()}
 	e.keys.Store(&[]string{})
 	return e

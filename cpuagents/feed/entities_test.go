@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
-// TestEntities: keys have groups in the order of their first rows, up to the bound, and their memory
-// is that of the inputs.
+// TestEntities: keys have groups in the order of their first rows, up to the bound, and they take
+// the memory of the inputs.
 func TestEntities(t *testing.T) {
 	e := NewEntities(2, nil)
 	for _, c := range []struct {
@@ -27,11 +27,11 @@ func TestEntities(t *testing.T) {
 	if _, ok := e.Key(2); ok {
 		t.Error("there is a group 2")
 	}
-	memory := inputmem.WithParts(1<<20, 1<<20)
+	memory := access.NewMemoryParts(1<<20, 1<<20)
 	small := NewEntities(1<<20, memory.Hold(t.Context(), "job"))
 	for n := 0; ; n++ {
 		if _, _, _, err := small.Add(strings.Repeat("k", 1000) + string(rune(n))); err != nil {
-			if n < 300 || n > 500 || !inputmem.IsMemory(err) && !strings.Contains(err.Error(), "entities") {
+			if n < 300 || n > 500 || !access.IsMemory(err) && !strings.Contains(err.Error(), "entities") {
 				t.Errorf("after %d entities: %v", n, err)
 			}
 			return

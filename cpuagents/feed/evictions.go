@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/cpuagents/roster"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -17,8 +17,7 @@ const (
 	expireEach = 256
 	// groupMemory is the bytes of a group whose entity may lose it.
 	groupMemory = 1 << 10
-	// maxLeft is the number of entities in left above which those whose states are stored are
-	// removed.
+	// Above maxLeft entities in left, entities whose states are stored are removed.
 	maxLeft = 8192
 )
 
@@ -36,9 +35,9 @@ type SwapLog interface {
 // group, and appends the swaps that do so. The goroutine that feeds uses it, except for States and
 // Names, which guard themselves.
 type Evictions struct {
-	Roster *roster.Roster
+	Roster *Roster
 	Names  *Names
-	// The caller sets the following before Move. States are those of entities without a group.
+	// The caller sets the following before Move. States has the states of entities without a group.
 	States *statelog.States
 	Log    SwapLog
 	Window Window
@@ -48,7 +47,7 @@ type Evictions struct {
 
 	groups  Groups
 	bytes   int                // of the state of a group
-	hold    *inputmem.Hold     // nil for none
+	hold    *access.Hold       // nil for none
 	left    map[string]leaving // by key, until the answer is stored
 	charged int                // groups whose memory is taken
 }
@@ -69,7 +68,6 @@ func (v *Evictions) Restore(all []statelog.Assignment) error {
 	return v.charge()
 }
 
-// charge takes the memory of the entities from the hold.
 func (v *Evictions) charge() error {
 	for v.hold != nil && v.charged < v.Roster.Len() {
 		if err := v.hold.Keep(entityStep, "its entities"); err != nil {
@@ -118,8 +116,7 @@ func (v *Evictions) knows(key string) bool {
 	return v.States.Has(key)
 }
 
-// assign stores changes as assignments.
-func (v *Evictions) assign(ctx context.Context, changes []roster.Change) error {
+func (v *Evictions) assign(ctx context.Context, changes []Change) error {
 	all := make([]statelog.Assignment, len(changes))
 	for i, c := range changes {
 		all[i] = statelog.Assignment{Group: c.Group, Key: c.Key}
@@ -149,19 +146,16 @@ func (v *Evictions) swap(ctx context.Context, s ShardChanges) (evicted, returned
 	if err != nil {
 		return 0, 0, err
 	}
-	groups := make([]swarms.SwapGroup, len(s.Changes))
-	for i, c := range s.Changes {
-		groups[i] = swarms.SwapGroup{Group: uint32(v.groups.Group(c.Group)), Tag: c.Old, State: states[i]}
-		if c.Old != "" {
+	moved := slices.Clone(s.Changes)
+	for i := range moved {
+		moved[i].Group = v.groups.Group(moved[i].Group)
+		if moved[i].Old != "" {
 			evicted++
 		}
-		if states[i] != nil {
-			returned++
-		}
 	}
-	data, err := json.Marshal(swarms.NewSwap(groups))
+	data, returned, err := EncodeSwap(moved, states)
 	if err != nil {
-		return 0, 0, fmt.Errorf("encode a swap: %w", err)
+		return 0, 0, err
 	}
 	if err := v.assign(ctx, s.Changes); err != nil {
 		return 0, 0, err
@@ -181,8 +175,24 @@ func (v *Evictions) swap(ctx context.Context, s ShardChanges) (evicted, returned
 	return evicted, returned, nil
 }
 
+// EncodeSwap returns the data of a swap with the states of the entities that get the groups, nil
+// for none, and how many entities have one. Changes name groups of the swarm.
+func EncodeSwap(changes []Change, states [][]byte) (data []byte, returned uint64, err error) {
+	groups := make([]swarms.SwapGroup, len(changes))
+	for i, c := range changes {
+		groups[i] = swarms.SwapGroup{Group: uint32(c.Group), Tag: c.Old, State: states[i]}
+		if states[i] != nil {
+			returned++
+		}
+	}
+	if data, err = json.Marshal(swarms.NewSwap(groups)); err != nil {
+		return nil, 0, fmt.Errorf("encode a swap: %w", err)
+	}
+	return data, returned, nil
+}
+
 // Changes returns the changes of a roster since the last call, and begins the next batch.
-func Changes(r *roster.Roster) []roster.Change {
+func Changes(r *Roster) []Change {
 	changes := r.Changes()
 	r.Expire(expireEach)
 	return changes
@@ -191,15 +201,15 @@ func Changes(r *roster.Roster) []roster.Change {
 // ShardChanges are changes of one shard that fit into a swap.
 type ShardChanges struct {
 	Shard   int
-	Changes []roster.Change
+	Changes []Change
 }
 
-// SplitChanges splits changes into those that need no swap and swaps. A free group that an entity without
-// a state gets needs none. had reports whether an entity has a state, which has bytes, and shardOf
-// returns the shard of a group.
-func SplitChanges(changes []roster.Change, bytes int, had func(key string) bool, shardOf func(group int) int,
-) (fresh []roster.Change, swaps []ShardChanges) {
-	var moved [swarms.MaxShards][]roster.Change
+// SplitChanges splits changes into fresh, which need no swap, and swaps. A free group that an
+// entity without a state gets needs none. had reports whether an entity has a state, which has
+// bytes, and shardOf returns the shard of a group.
+func SplitChanges(changes []Change, bytes int, had func(key string) bool, shardOf func(group int) int,
+) (fresh []Change, swaps []ShardChanges) {
+	var moved [swarms.MaxShards][]Change
 	for _, c := range changes {
 		if c.Old == "" && !had(c.Key) {
 			fresh = append(fresh, c)
@@ -218,9 +228,9 @@ func SplitChanges(changes []roster.Change, bytes int, had func(key string) bool,
 	return fresh, swaps
 }
 
-// swapSize returns how many of some changes one swap has, with states of so many bytes. Both the swap
-// and its answer fit into a message, with a state as base64 and a key as JSON.
-func swapSize(moved []roster.Change, state int) (n int) {
+// swapSize returns how many changes fit into one swap, with states of a size in bytes. Both the
+// swap and its answer fit into a message, with a state as base64 and a key as JSON.
+func swapSize(moved []Change, state int) (n int) {
 	for bytes := 0; n < len(moved) && bytes < swarms.MaxState/2; n++ {
 		bytes += (state+2)/3*4 + 6*len(moved[n].Old) + 128
 	}

@@ -35,7 +35,7 @@ func (g Groups) Number(group int) int {
 // ShardOf returns the shard that has the group of number i.
 func (g Groups) ShardOf(i int) int { return g.Record.ShardOf(g.Group(i)) }
 
-// StoreKeys appends the keys of entities that follow those of a dictionary to it. add is as that of
+// StoreKeys appends the keys of entities that a dictionary does not have yet. add is as for
 // statelog.Keys.
 func (g Groups) StoreKeys(ctx context.Context, to *statelog.Keys, keys []string,
 	add func(ctx context.Context, v any) error,

@@ -12,24 +12,20 @@ type keyTable struct {
 	seed  maphash.Seed
 	slots []uint64 // hash<<32 | number+1; 0 for none
 	keys  []string // by number
-	warm  []uint32 // numbers that may be those of the keys of Warm
+	warm  []uint32 // numbers that the keys of Warm may have
 	sink  byte
 }
 
-// newKeyTable returns an empty table.
 func newKeyTable() *keyTable { return &keyTable{seed: maphash.MakeSeed(), slots: make([]uint64, 64)} }
 
-// Len returns the number of keys.
 func (t *keyTable) Len() int { return len(t.keys) }
 
 // Keys returns the keys by number. The caller does not change them. Later calls of Add do not change
 // the result.
 func (t *keyTable) Keys() []string { return t.keys }
 
-// hash returns the hash of a key as a slot has it.
 func (t *keyTable) hash(key string) uint32 { return uint32(maphash.String(t.seed, key) >> 32) }
 
-// Find returns the number of a key.
 func (t *keyTable) Find(key string) (number int, ok bool) {
 	h := t.hash(key)
 	mask := uint32(len(t.slots) - 1)
@@ -63,7 +59,6 @@ func (t *keyTable) Add(key string) int {
 	return len(t.keys) - 1
 }
 
-// put puts a slot at its place.
 func (t *keyTable) put(s uint64) {
 	mask := uint32(len(t.slots) - 1)
 	at := uint32(s>>32) & mask

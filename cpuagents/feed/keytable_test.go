@@ -4,11 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/exoswarm/exoswarm/internal/base/leak"
 )
-
-func TestMain(m *testing.M) { leak.Check(m) }
 
 // TestKeyTable compares a table with a map over random keys, with and without Warm.
 func TestKeyTable(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// Names tells whose decisions those of a group are. A group may belong to one entity after the
-// other, so the answer depends on the entry that the decisions are of. Its methods may be called
-// from several goroutines. Groups are the numbers of the roster.
+// Names tells which entity the decisions of a group belong to. A group may change its entity, so
+// the answer depends on the entry of the decisions. Its methods may be called from several
+// goroutines. Groups are the numbers of the roster.
 type Names struct {
 	shardOf func(group int) int
 
@@ -30,7 +30,7 @@ func (n *Names) Add(all []statelog.Assignment) {
 	}
 }
 
-// Reach goes to an entry of a shard, which is after the one before.
+// Reach advances to an entry of a shard. Entries only grow.
 func (n *Names) Reach(shard int, entry uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

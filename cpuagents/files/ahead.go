@@ -14,8 +14,8 @@ const (
 	aheadBlocks = 4
 )
 
-// ahead reads the rows of another reader in a goroutine of its own, in their order. Only that
-// goroutine uses the reader, until it has ended.
+// ahead reads the rows of another reader in a goroutine, in their order. Only that goroutine uses
+// the reader, until it has ended.
 type ahead struct {
 	r      rows.Reader
 	stop   context.CancelFunc
@@ -33,9 +33,9 @@ type readRow struct {
 }
 
 // Ahead opens a reader whose rows are parsed before the caller asks for them. The reader must never
-// wait for rows that do not exist yet, as that of a file. open gets a context that ends with ctx and
-// with Close. The end of ctx ends the reading, and Next returns its cause. Next calls warm with the
-// keys of the rows that it returns next, some hundred at a time; nil for no call.
+// wait for rows that do not exist yet; the reader of a file does not. open gets a context that ends
+// with ctx and with Close. The end of ctx ends the reading, and Next returns its cause. Next calls
+// warm with the keys of the rows that it returns next, some hundred at a time; nil for no call.
 func Ahead(ctx context.Context, open func(context.Context) (rows.Reader, error), warm func(keys []string),
 ) (rows.Reader, error) {
 	ctx, stop := context.WithCancel(ctx)
@@ -49,7 +49,6 @@ func Ahead(ctx context.Context, open func(context.Context) (rows.Reader, error),
 	return a, nil
 }
 
-// read reads blocks until the reader ends, or ctx.
 func (a *ahead) read(ctx context.Context) {
 	defer close(a.blocks)
 	for {
@@ -67,7 +66,6 @@ func (a *ahead) read(ctx context.Context) {
 	}
 }
 
-// fill reads one block, with the error that ends the reader.
 func (a *ahead) fill() ([]readRow, error) {
 	block := make([]readRow, 0, aheadRows)
 	for size := 0; len(block) < aheadRows && size < aheadBytes; {
@@ -84,7 +82,6 @@ func (a *ahead) fill() ([]readRow, error) {
 	return block, nil
 }
 
-// Next implements rows.Reader.
 func (a *ahead) Next() (rows.Row, *rows.Reject, error) {
 	for len(a.block) == 0 {
 		block, ok := <-a.blocks

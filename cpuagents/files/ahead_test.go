@@ -33,7 +33,7 @@ func (l *listReader) Close() error {
 	return nil
 }
 
-// listOf makes n rows, of which some are rejects and some have long keys.
+// listOf makes n rows. Some are rejects, and some have long keys.
 func listOf(r *rand.Rand, n int) (list []readRow) {
 	for i := range n {
 		row := rows.Row{Number: uint64(i + 1), Key: strings.Repeat("k", r.IntN(rows.MaxKey))}
@@ -55,7 +55,7 @@ func openAhead(ctx context.Context, t *testing.T, l *listReader) rows.Reader {
 	return a
 }
 
-// TestAhead: the rows, the rejects and the error are those of the reader, in their order.
+// TestAhead: the rows, the rejects and the error equal the reader's, in their order.
 func TestAhead(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, aheadRows - 1, aheadRows, aheadRows + 1, 5000, r.IntN(5000)} {

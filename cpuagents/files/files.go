@@ -16,8 +16,6 @@ import (
 	"syscall"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -45,7 +43,7 @@ type Files struct {
 	objects  Objects
 	scratch  string
 	unpacked int64
-	memory   *inputmem.Memory
+	memory   *access.Memory
 	state    *scratchState // shared by all views
 }
 
@@ -60,7 +58,7 @@ type Options struct {
 	// Unpacked bounds the contents of one packed file in bytes; 0 means 64 GiB.
 	Unpacked int64
 	// Memory bounds what sources take while they are decoded; nil for no limit.
-	Memory *inputmem.Memory
+	Memory *access.Memory
 }
 
 // defaultUnpacked is ten times a day of a thousand rows a second. A larger file is more likely an
@@ -108,7 +106,7 @@ func New(o Options) (*Files, error) {
 		r, err := os.OpenRoot(dir)
 		if err != nil {
 			_ = f.Close()
-			return nil, fault.IO("open folder", dir, err)
+			return nil, access.IOError("open folder", dir, err)
 		}
 		f.roots[name] = r
 	}
@@ -133,7 +131,7 @@ func (f *Files) Resolve(uri string) (root *os.Root, name, object string, err err
 	switch scheme {
 	case "object":
 		if f.objects == nil || rest == "" {
-			return nil, "", "", fault.Input("%s: this agent has no object store", uri)
+			return nil, "", "", access.InputError("%s: this agent has no object store", uri)
 		}
 		return nil, "", rest, nil
 	case "file":
@@ -144,13 +142,13 @@ func (f *Files) Resolve(uri string) (root *os.Root, name, object string, err err
 			if !f.of.Shared() {
 				flag = "tenant=" + f.of.Tenant + ",name=" + name + ",path=DIR"
 			}
-			return nil, "", "", fault.Input(
+			return nil, "", "", access.InputError(
 				"%s: this agent knows no folder by that name for this job: start it with --root %s", uri, flag,
 			)
 		}
 		return root, p, "", nil
 	}
-	return nil, "", "", fault.Input("%s: a source or sink is file:ROOT/PATH or object:NAME", uri)
+	return nil, "", "", access.InputError("%s: a source or sink is file:ROOT/PATH or object:NAME", uri)
 }
 
 // Open opens a file or an object for reading. The caller closes the file. The file can seek: an
@@ -166,18 +164,18 @@ func (f *Files) Open(ctx context.Context, uri string) (*os.File, error) {
 	}
 	file, err := OpenFile(root, name)
 	if err != nil {
-		return nil, fault.IO("open", name, err)
+		return nil, access.IOError("open", name, err)
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		_ = file.Close()
-		return nil, fault.Input("open %s: it is not a regular file", name)
+		return nil, access.InputError("open %s: it is not a regular file", name)
 	}
 	return file, nil
 }
 
 // RealPath returns the path on this machine of a regular file at file:ROOT/PATH, for a library that
 // opens files by itself. The file is opened with flags through its root, so no link leads out of
-// it, and the path is that of the file that was found.
+// it, and the path names the file that was found.
 func (f *Files) RealPath(uri string, flags int) (string, error) {
 	root, name, _, err := f.Resolve(uri)
 	if err != nil {
@@ -185,11 +183,11 @@ func (f *Files) RealPath(uri string, flags int) (string, error) {
 	}
 	file, err := root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o644)
 	if err != nil {
-		return "", fault.IO("open", name, err)
+		return "", access.IOError("open", name, err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", fault.Input("open %s: it is not a regular file", name)
+		return "", access.InputError("open %s: it is not a regular file", name)
 	}
 	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {
@@ -209,7 +207,10 @@ func OpenFile(root *os.Root, name string) (*os.File, error) {
 func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err error) {
 	r, err := f.objects.Object(ctx, object, f.of)
 	if errors.Is(err, jobs.ErrNotFound) {
-		return nil, fault.Input("%s: there is no such object: if it went with its job, submit the work again", uri)
+		return nil, access.InputError(
+			"%s: there is no such object: if it went with its job, submit the work again",
+			uri,
+		)
 	}
 	if err != nil {
 		return nil, jobs.Retry(err)
@@ -225,7 +226,7 @@ func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err 
 		}
 	}()
 	if _, err = io.Copy(writeOnly{tmp, f.scratch}, r); err != nil {
-		if fault.Classified(err) {
+		if access.Classified(err) {
 			return nil, err
 		}
 		return nil, jobs.Retry(fmt.Errorf("fetch %s: %w", uri, err))

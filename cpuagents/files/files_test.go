@@ -13,6 +13,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// rootOf returns Files with a root.
+func rootOf(t *testing.T, name, dir string) *Files {
+	t.Helper()
+	f, err := New(Options{Roots: map[Root]string{{Name: name}: dir}, Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatalf("New: %v, want no error", err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
 // TestRoots: a job reads and writes below the folders that the agent was given, and nowhere else.
 func TestRoots(t *testing.T) {
 	dir := t.TempDir()
@@ -21,11 +32,7 @@ func TestRoots(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "in", "link")); err != nil {
 		t.Fatalf("os.Symlink: %v, want no error", err)
 	}
-	f, err := New(Options{Roots: map[Root]string{{Name: "in"}: filepath.Join(dir, "in")}, Scratch: t.TempDir()})
-	if err != nil {
-		t.Fatalf("New: %v, want no error", err)
-	}
-	defer f.Close()
+	f := rootOf(t, "in", filepath.Join(dir, "in"))
 	r, err := f.Open(t.Context(), "file:in/a/x.csv")
 	if err != nil {
 		t.Fatalf("f.Open: %v, want no error", err)
@@ -61,11 +68,7 @@ func TestRoots(t *testing.T) {
 func TestOutputIsWholeOrAbsent(t *testing.T) {
 	dir := t.TempDir()
 	fixture.Write(t, filepath.Join(dir, "d"), "old")
-	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
-	if err != nil {
-		t.Fatalf("New: %v, want no error", err)
-	}
-	defer f.Close()
+	f := rootOf(t, "out", dir)
 	for _, commit := range []bool{false, true} {
 		o, err := f.Create(t.Context(), "file:out/d")
 		if err != nil {
@@ -99,11 +102,7 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 func TestOutputOfTwo(t *testing.T) {
 	dir := t.TempDir()
 	fixture.Write(t, filepath.Join(dir, ".d.x.part"), "somebody's")
-	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
-	if err != nil {
-		t.Fatalf("New: %v, want no error", err)
-	}
-	defer f.Close()
+	f := rootOf(t, "out", dir)
 	var two []*Output
 	for _, text := range []string{"earlier", "later"} {
 		o, err := f.Create(t.Context(), "file:out/d")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -27,7 +27,7 @@ func (f *Files) OpenFolder(uri string) (*Folder, error) {
 	}
 	if name = strings.Trim(name, "/"); name != "" {
 		if err := root.MkdirAll(name, 0o755); err != nil {
-			return nil, fault.IO("make folder", name, err)
+			return nil, access.IOError("make folder", name, err)
 		}
 	}
 	return &Folder{f, strings.TrimRight(uri, "/")}, nil
@@ -42,7 +42,7 @@ func (f *Folder) Put(ctx context.Context, name, _ string, data []byte) error {
 	}
 	defer out.Abort()
 	if _, err := out.Write(data); err != nil {
-		return fault.IO("write", name, err)
+		return access.IOError("write", name, err)
 	}
 	return out.Commit()
 }

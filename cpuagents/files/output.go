@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -33,14 +33,14 @@ func (o *Output) Commit() error { return o.commit() }
 // Abort discards the output. After Commit it does nothing. A file leaves no part behind.
 func (o *Output) Abort() { o.abort() }
 
-// partOf returns the name under which a file is written until it is complete. Each call has a name
-// of its own, since an attempt of a job that was given up for lost may still write. The parts of
-// earlier attempts are removed, so that they never replace the file.
+// partOf returns the name under which a file is written until it is complete. Each call has a new
+// name, since an attempt of a job that was given up for lost may still write. The parts of earlier
+// attempts are removed, so that they never replace the file.
 func partOf(root *os.Root, name string) (string, error) {
 	dir, prefix := path.Dir(name), "."+path.Base(name)+"."
 	folder, err := root.Open(dir)
 	if err != nil {
-		return "", fault.IO("write", name, err)
+		return "", access.IOError("write", name, err)
 	}
 	defer folder.Close()
 	for {
@@ -55,7 +55,7 @@ func partOf(root *os.Root, name string) (string, error) {
 			break
 		}
 		if err != nil {
-			return "", fault.IO("write", name, err)
+			return "", access.IOError("write", name, err)
 		}
 	}
 	return path.Join(dir, prefix+strconv.FormatInt(time.Now().UnixNano(), 10)+".part"), nil
@@ -71,33 +71,37 @@ func target(root *os.Root, name string) (string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			return name, nil
 		case err != nil:
-			return "", fault.IO("write", name, err)
+			return "", access.IOError("write", name, err)
 		case info.Mode().IsRegular():
 			return name, nil
 		case info.IsDir():
-			return "", fault.Input("write %s: it is a folder: name a file", name)
+			return "", access.InputError("write %s: it is a folder: name a file", name)
 		case info.Mode()&fs.ModeSymlink == 0:
-			return "", fault.Input("write %s: it is not a regular file, and is not replaced: name another", name)
+			return "", access.InputError("write %s: it is not a regular file, and is not replaced: name another", name)
 		}
 		to, err := root.Readlink(name)
 		if err != nil {
-			return "", fault.IO("write", name, err)
+			return "", access.IOError("write", name, err)
 		}
 		if path.IsAbs(to) {
-			return "", fault.Input("write %s: it is a link to %s, out of the agent's folder: name another", name, to)
+			return "", access.InputError(
+				"write %s: it is a link to %s, out of the agent's folder: name another",
+				name,
+				to,
+			)
 		}
 		name = path.Join(path.Dir(name), to)
 	}
-	return "", fault.Input("write %s: too many symbolic links: name another file", name)
+	return "", access.InputError("write %s: too many symbolic links: name another file", name)
 }
 
 // maxLinks is the number of symbolic links that are followed, as by Linux.
 const maxLinks = 40
 
-// Create begins an output at a URI. A file is written beside its name and renamed by Commit. An
-// object is collected in a temporary file first, because the store takes it as a whole. The caller
-// calls Abort after Commit too. ctx must live until Commit has returned. One attempt of a job
-// writes an output at a time; a later attempt takes the name from an earlier one.
+// Create begins an output at a URI. A file is written under a temporary name and renamed by Commit.
+// An object is collected in a temporary file first, because the store takes it as a whole. The
+// caller calls Abort after Commit too. ctx must live until Commit has returned. One attempt of a
+// job writes an output at a time; a later attempt takes the name from an earlier one.
 func (f *Files) Create(ctx context.Context, uri string) (*Output, error) {
 	root, name, object, err := f.Resolve(uri)
 	if err != nil {
@@ -112,7 +116,7 @@ func (f *Files) Create(ctx context.Context, uri string) (*Output, error) {
 		return &Output{Writer: writeOnly{tmp, f.scratch}, abort: done, commit: func() error {
 			defer done()
 			if _, err := tmp.Seek(0, io.SeekStart); err != nil {
-				return fault.IO("read back", tmp.Name(), err)
+				return access.IOError("read back", tmp.Name(), err)
 			}
 			_, err := f.objects.PutObject(ctx, object, f.of, tmp)
 			return err
@@ -127,7 +131,7 @@ func (f *Files) Create(ctx context.Context, uri string) (*Output, error) {
 	}
 	file, err := root.Create(part)
 	if err != nil {
-		return nil, fault.IO("write", name, err)
+		return nil, access.IOError("write", name, err)
 	}
 	closed := false
 	return &Output{
@@ -146,7 +150,7 @@ func (f *Files) Create(ctx context.Context, uri string) (*Output, error) {
 			}
 			if err != nil {
 				_ = root.Remove(part)
-				return fault.IO("write", name, err)
+				return access.IOError("write", name, err)
 			}
 			return nil
 		},

@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
@@ -39,6 +39,6 @@ func (f *Files) Check(ctx context.Context, name string, file *os.File, format ro
 }
 
 // Hold returns the hold of an input on the memory of inputs. The caller releases it.
-func (f *Files) Hold(ctx context.Context, name string) *inputmem.Hold {
+func (f *Files) Hold(ctx context.Context, name string) *access.Hold {
 	return f.memory.Hold(ctx, name)
 }

@@ -44,8 +44,8 @@ func TestParseRoots(t *testing.T) {
 	}
 }
 
-// TestRootsOfTenants: the folder of a job's tenant comes before that of all, and nobody has that of
-// another.
+// TestRootsOfTenants: the folder of a job's tenant comes before the folder of all, and nobody has
+// the folder of another.
 func TestRootsOfTenants(t *testing.T) {
 	roots := map[Root]string{}
 	for root, text := range map[Root]string{
@@ -117,11 +117,7 @@ func TestURIs(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatalf("syscall.Mkfifo: %v, want no error", err)
 	}
-	f, err := New(Options{Roots: map[Root]string{{Name: "in"}: dir}, Scratch: t.TempDir()})
-	if err != nil {
-		t.Fatalf("New: %v, want no error", err)
-	}
-	defer f.Close()
+	f := rootOf(t, "in", dir)
 	with, err := New(Options{Objects: shelf{}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
@@ -244,7 +240,7 @@ func TestObjectFiles(t *testing.T) {
 	}
 }
 
-// TestSpoolFails: a disk that is full is that of the scratch folder, in whatever step it shows.
+// TestSpoolFails: a full disk is an error of the scratch folder, in whatever step it shows.
 func TestSpoolFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -280,11 +276,7 @@ func TestPartsOfAttempts(t *testing.T) {
 	for i := range 1500 { // more than one read of the folder
 		fixture.Write(t, filepath.Join(dir, "sub", fmt.Sprintf(".d.%d.part", 1000+i)), "")
 	}
-	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
-	if err != nil {
-		t.Fatalf("New: %v, want no error", err)
-	}
-	defer f.Close()
+	f := rootOf(t, "out", dir)
 	o, err := f.Create(t.Context(), "file:out/sub/d")
 	if err != nil {
 		t.Fatalf("f.Create: %v, want no error", err)
@@ -369,7 +361,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestWalkFiles: of a folder those files whose extension is a format, but for hidden ones and lists
+// TestWalkFiles: the files of a folder whose extension is a format, except hidden files and lists
 // of rejects; a file by itself whatever its name, and nothing else.
 func TestWalkFiles(t *testing.T) {
 	dir := t.TempDir()

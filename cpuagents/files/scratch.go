@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -26,7 +26,6 @@ const (
 	scratchRetry = time.Second
 )
 
-// scratchState is the result of the last check of the scratch folder.
 type scratchState struct {
 	mu  sync.Mutex
 	err error // why the folder is unusable; nil if it is usable
@@ -36,16 +35,14 @@ type scratchState struct {
 // unfit marks an error of the agent's own scratch folder. The job is not at fault.
 type unfit struct{ error }
 
-// Unwrap returns the error.
 func (u unfit) Unwrap() error { return u.error }
 
-// Is reports whether target is jobs.ErrUnfit.
 func (u unfit) Is(target error) bool { return target == jobs.ErrUnfit }
 
 // ScratchError is fault.IO for a file of the scratch folder. A full, lost or failing folder is
 // jobs.ErrUnfit: the job returns to the queue for another agent.
 func ScratchError(what, name string, err error) error {
-	if fault.Classified(err) {
+	if access.Classified(err) {
 		return err
 	}
 	for _, e := range []error{
@@ -53,10 +50,10 @@ func ScratchError(what, name string, err error) error {
 		os.ErrNotExist,
 	} {
 		if errors.Is(err, e) {
-			return unfit{fault.IO(what, name, err)}
+			return unfit{access.IOError(what, name, err)}
 		}
 	}
-	return fault.IO(what, name, err)
+	return access.IOError(what, name, err)
 }
 
 // Ready returns an error that is jobs.ErrUnfit while the scratch folder is unusable, as of the last
@@ -158,7 +155,6 @@ type writeOnly struct {
 	dir string
 }
 
-// Write implements io.Writer.
 func (w writeOnly) Write(p []byte) (int, error) {
 	n, err := w.w.Write(p)
 	if err != nil {

@@ -10,19 +10,18 @@ import (
 	"math"
 	"os"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/memory"
 )
 
 // spill is a reader that keeps the memory for one source free for others. While the hold of the
 // inner reader has that memory, spill moves its rows to a temporary file and reads them back from
-// there. The rows and their order are those of the inner reader. One goroutine uses it. The file
-// belongs to spill; the reader, too.
+// there. It changes neither the rows nor their order. One goroutine uses it. It owns the file and
+// the reader.
 type spill struct {
 	rows.Reader
-	hold  *inputmem.Hold
+	hold  *access.Hold
 	files *Files
 
 	file    *os.File
@@ -34,7 +33,7 @@ type spill struct {
 
 // newSpill owns the reader and its hold from here on, also when it returns an error. If the opening
 // of the reader took the memory for one source, its rows are moved now.
-func newSpill(r rows.Reader, h *inputmem.Hold, files *Files) (rows.Reader, error) {
+func newSpill(r rows.Reader, h *access.Hold, files *Files) (rows.Reader, error) {
 	s := &spill{Reader: r, hold: h, files: files}
 	if err := s.fill(nil); err != nil {
 		_ = s.Close()
@@ -43,7 +42,6 @@ func newSpill(r rows.Reader, h *inputmem.Hold, files *Files) (rows.Reader, error
 	return s, nil
 }
 
-// Close implements rows.Reader.
 func (s *spill) Close() error {
 	err := s.Reader.Close()
 	s.hold.Release()
@@ -54,7 +52,6 @@ func (s *spill) Close() error {
 	return err
 }
 
-// Next implements rows.Reader.
 func (s *spill) Next() (rows.Row, *rows.Reject, error) {
 	for {
 		switch {
@@ -74,11 +71,10 @@ func (s *spill) Next() (rows.Row, *rows.Reject, error) {
 	}
 }
 
-// spillStep is the number of rows after which the reader is asked whether its memory fits beside
+// spillStep is the number of rows after which the reader is asked whether its memory fits with
 // other sources again.
 const spillStep = 4096
 
-// entry is a row or a reject.
 type entry struct {
 	row      rows.Row
 	rejected *rows.Reject
@@ -113,7 +109,7 @@ func (s *spill) fill(first *entry) error {
 			first = &entry{out, rejected}
 		}
 		if line = first.append(line[:0]); s.written+int64(len(line)) > s.files.unpacked {
-			return fault.Input(
+			return access.InputError(
 				"%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the "+
 					"source before, or raise --max-unpacked",
 				s.hold.Name(), memory.Text(s.files.unpacked),
@@ -144,7 +140,6 @@ func (s *spill) fill(first *entry) error {
 	return nil
 }
 
-// noRows is a reader without rows.
 type noRows struct{}
 
 func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, io.EOF }

@@ -1,4 +1,4 @@
-package files
+package files_test
 
 import (
 	"bytes"
@@ -12,22 +12,39 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestSpill reads every form of a source beside others and alone: rows, rejects and errors are the
+// readRows reads all rows of a file through an agent with a memory.
+func readRows(ctx context.Context, t *testing.T, m *access.Memory, c fixture.File, spec rows.ColumnSpec) (
+	valid []rows.Row, rejects []rows.Reject, err error,
+) {
+	t.Helper()
+	f, err := files.New(files.Options{Scratch: t.TempDir(), Unpacked: fixture.Plenty, Memory: m})
+	if err != nil {
+		t.Fatalf("files.New: %v, want no error", err)
+	}
+	r, err := f.Read(ctx, "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	return inputtest.All(t, r)
+}
+
+// TestSpill reads every form of a source with others and alone: rows, rejects and errors are the
 // same, and all memory is given back.
 func TestSpill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("files of all formats take half a minute to write with the race detector; one goroutine reads them")
 	}
 	var table []fixture.Row
-	for i := range spillStep + 1000 {
+	for i := range 5096 { // more rows than are read between two requests for memory
 		s := fixture.Row{
 			Time:   fmt.Sprintf("2026-01-02 03:%02d:%02d", i/60%60, i%60),
 			Values: []fixture.Cell{float64(i), -float64(i)},
@@ -40,22 +57,16 @@ func TestSpill(t *testing.T) {
 	for _, w := range tabletest.Files(t, table) {
 		for name, data := range map[string][]byte{"whole": w.Data, "cut": w.Data[:len(w.Data)*2/3]} {
 			c := fixture.File{Name: w.Name, Format: w.Format, Data: data}
-			spec := rowstest.TwoFeatures
+			spec := inputtest.TwoFeatures
 			spec.AnyOrder = true
-			want, wantRejects, wantErr := rowstest.Parse(t, rows.Format(c.Format), c.Data, spec)
-			memories := []*inputmem.Memory{inputmem.WithParts(0, 64<<20)}
+			want, wantRejects, wantErr := inputtest.Parse(t, rows.Format(c.Format), c.Data, spec)
+			memories := []*access.Memory{access.NewMemoryParts(0, 64<<20)}
 			if name == "whole" {
-				memories = append(memories, inputmem.WithParts(1<<30, 1<<30), inputmem.WithParts(300<<10, 64<<20),
-					inputmem.WithParts(1<<20, 64<<20))
+				memories = append(memories, access.NewMemoryParts(1<<30, 1<<30), access.NewMemoryParts(300<<10, 64<<20),
+					access.NewMemoryParts(1<<20, 64<<20))
 			}
 			for _, m := range memories {
-				files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
-				r, err := files.Read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), spec)
-				var got []rows.Row
-				var rejects []rows.Reject
-				if err == nil {
-					got, rejects, err = rowstest.All(t, r)
-				}
+				got, rejects, err := readRows(t.Context(), t, m, c, spec)
 				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejects, wantRejects) ||
 					fmt.Sprint(err) != fmt.Sprint(wantErr) {
 					t.Errorf("%s, %s, %d beside others: %d rows, %d rejects, %v; want %d, %d, %v", w.Name, name,
@@ -71,7 +82,7 @@ func TestSpill(t *testing.T) {
 
 // TestSpillWaits has a source wait for the memory that another one has, until its context ends.
 func TestSpillWaits(t *testing.T) {
-	m := inputmem.WithParts(0, 64<<20)
+	m := access.NewMemoryParts(0, 64<<20)
 	other := m.Hold(t.Context(), "another")
 	defer other.Release()
 	if err := other.Grow(1); err != nil {
@@ -81,11 +92,7 @@ func TestSpillWaits(t *testing.T) {
 	cancel(jobs.ErrDrain)
 	w := tabletest.Files(t, []fixture.Row{{Time: "2026-01-02 03:04:05", Values: []fixture.Cell{1.0, 2.0}}})
 	for _, c := range w {
-		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
-		r, err := files.Read(ctx, "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.TwoFeatures)
-		if err == nil {
-			_, _, err = rowstest.All(t, r)
-		}
+		_, _, err := readRows(ctx, t, m, c, inputtest.TwoFeatures)
 		if strings.HasPrefix(string(rows.Format(c.Format)), "csv") ||
 			strings.HasPrefix(string(rows.Format(c.Format)), "ndjson") &&
 				!strings.HasSuffix(string(rows.Format(c.Format)), "zst") {
@@ -121,14 +128,7 @@ func TestTooMuchMemory(t *testing.T) {
 		"window": {Format: "csv.zst", Data: packed.Bytes()},
 		"footer": {Format: "parquet", Data: parquet},
 	} {
-		files := &Files{
-			scratch: t.TempDir(), unpacked: fixture.Plenty, memory: inputmem.WithParts(1<<20, 4<<20),
-			state: &scratchState{},
-		}
-		r, err := files.Read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.OneFeature)
-		if err == nil {
-			_, _, err = rowstest.All(t, r)
-		}
+		_, _, err := readRows(t.Context(), t, access.NewMemoryParts(1<<20, 4<<20), c, inputtest.OneFeature)
 		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "raise the agent's --memory") ||
 			!strings.Contains(err.Error(), "4 MiB") {
 			t.Errorf("%s: files.Read: %v, want an error of the input and %q in its text and %q in its text", name, err,

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// RejectsSuffix is the end of the name of a list of rejects that a run left beside its output.
+// RejectsSuffix is the end of the name of a list of rejects that a run left next to its output.
 const RejectsSuffix = ".rejects.ndjson"
 
 // Walk returns the files that a path of a user means. A path of a file means that file, under its
@@ -21,21 +21,21 @@ const RejectsSuffix = ".rejects.ndjson"
 func Walk(p string) (files []Found, err error) {
 	info, err := os.Stat(p)
 	if err != nil {
-		return nil, fault.IO("input", p, err)
+		return nil, access.IOError("input", p, err)
 	}
 	if !info.IsDir() {
 		if !info.Mode().IsRegular() {
-			return nil, fault.Input("input %s: it is neither a file nor a folder", p)
+			return nil, access.InputError("input %s: it is neither a file nor a folder", p)
 		}
 		format, _ := rows.FormatOf(p, "csv")
 		if err := format.Check(); err != nil {
-			return nil, fault.Input("input %s: %v", p, err)
+			return nil, access.InputError("input %s: %v", p, err)
 		}
 		return []Found{{Name: filepath.Base(p), Path: p, Format: format}}, nil
 	}
 	err = filepath.WalkDir(p, func(file string, d os.DirEntry, err error) error {
 		if err != nil {
-			return fault.IO("input", file, err)
+			return access.IOError("input", file, err)
 		}
 		format, known := rows.FormatOf(file, "")
 		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") ||
@@ -43,7 +43,7 @@ func Walk(p string) (files []Found, err error) {
 			return nil
 		}
 		if err := format.Check(); err != nil {
-			return fault.Input("input %s: %v", file, err)
+			return access.InputError("input %s: %v", file, err)
 		}
 		rel, err := filepath.Rel(p, file)
 		if err != nil {
@@ -53,7 +53,7 @@ func Walk(p string) (files []Found, err error) {
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = fault.Input(
+		err = access.InputError(
 			"input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or "+
 				".zst behind it, in this folder or below it",
 			p,

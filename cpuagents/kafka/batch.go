@@ -18,7 +18,7 @@ const (
 	controlBit     = 1 << 5
 )
 
-// The layout of a batch, in bytes from its begin.
+// The layout of a batch, in bytes from its start.
 const (
 	batchHead  = 12 // the first offset and the length, which counts what follows
 	magicPlace = 16 // the format
@@ -38,10 +38,8 @@ const (
 	maxRecords = 1 << 20
 )
 
-// errDamaged is returned for records that are not valid.
 var errDamaged = errors.New("its records are damaged")
 
-// castagnoli is the table of the checksum.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // abortedTransaction is a transaction whose records are not read.
@@ -55,7 +53,6 @@ type decoder struct {
 	unpacked int             // bytes of all records
 }
 
-// full reports whether no more batches are decoded.
 func (d *decoder) full() bool { return d.unpacked >= maxUnpacked || len(d.Records) >= maxRecords }
 
 // decode adds the records of a partition from an offset on, and returns the offset behind them. It
@@ -119,7 +116,7 @@ func (d *decoder) decode(
 }
 
 // records adds the records of a batch from an offset on, up to end. It returns the offset behind
-// them. Of a mark it takes the end of an aborted transaction.
+// them. A mark ends an aborted transaction.
 func (d *decoder) records(
 	partition int32, from, end int64, b *kmsg.RecordBatch, open map[int64]bool,
 ) (behind int64, err error) {
@@ -160,7 +157,6 @@ func (d *decoder) records(
 	return end, nil
 }
 
-// fields reads the fields of a record one after the other.
 type fields struct {
 	data []byte
 	bad  bool

@@ -33,8 +33,8 @@ const (
 	retries = 2
 	// fetchWait is how long a broker waits for records.
 	fetchWait = 100 * time.Millisecond
-	// fetchBytes bounds the records of an answer, and partitionBytes those of a partition in it. A
-	// larger batch of records comes alone.
+	// fetchBytes bounds the records of an answer, and partitionBytes the records of one partition
+	// in it. A larger batch of records comes alone.
 	fetchBytes     = 8 << 20
 	partitionBytes = 1 << 20
 	// maxAnswer bounds an answer in bytes.
@@ -43,7 +43,7 @@ const (
 
 // Options configure a Client.
 type Options struct {
-	// Seed is HOST:PORT of a broker. It names the others.
+	// Seed is HOST:PORT of a broker. It names the other brokers.
 	Seed string
 	// Dial makes the connections. Required.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -73,7 +73,6 @@ func (c *Client) Close() {
 	c.brokers, c.leaders = nil, nil
 }
 
-// open makes the client of the brokers where there is none.
 func (c *Client) open() (err error) {
 	if c.brokers != nil {
 		return nil
@@ -94,7 +93,7 @@ func (c *Client) open() (err error) {
 	if c.brokers, err = kgo.NewClient(o...); err != nil {
 		return err
 	}
-	// The codecs of a client are bounded; those of kgo.DefaultDecompressor are not.
+	// The codecs of a client are bounded; the codecs of kgo.DefaultDecompressor are not.
 	c.codecs = c.brokers.OptValue(kgo.WithDecompressor).(kgo.Decompressor)
 	return nil
 }
@@ -129,7 +128,8 @@ func (c *Client) Partitions(ctx context.Context) (all []int32, err error) {
 	return all, nil
 }
 
-// Offset returns the offset of the first record of a partition, or the one behind its last record.
+// Offset returns the offset of the first record of a partition, or the offset behind its last
+// record.
 func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, error) {
 	if err := c.open(); err != nil {
 		return 0, err
@@ -180,10 +180,10 @@ type Record struct {
 
 // Fetched are the records that follow some offsets.
 type Fetched struct {
-	// Records in the order of the partitions, and in that of their offsets.
+	// Records in the order of partitions, then of offsets.
 	Records []Record
-	// Next is the offset behind the records of each partition that has given some, also of those
-	// that are not in Records, such as those of aborted transactions.
+	// Next is the offset behind the records of each partition that has given some, also behind
+	// records that are not in Records, such as the records of aborted transactions.
 	Next map[int32]int64
 	// OutOfRange are the partitions that do not have the offset.
 	OutOfRange []int32
@@ -235,8 +235,8 @@ func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f Fetched, er
 	return d.Fetched, err
 }
 
-// fetchRequest returns the request for some partitions. Another one is the first each time, since
-// brokers and decoder leave out the last ones when there are too many records.
+// fetchRequest returns the request for some partitions. Each request begins with another partition,
+// since brokers and decoder leave out the last partitions when there are too many records.
 func (c *Client) fetchRequest(partitions []int32, next map[int32]int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, fetchBytes
@@ -254,7 +254,6 @@ func (c *Client) fetchRequest(partitions []int32, next map[int32]int64) *kmsg.Fe
 	return req
 }
 
-// add adds the records of an answer.
 func (c *Client) add(d *decoder, got *kmsg.FetchResponse) error {
 	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
 		c.leaders = nil

@@ -23,10 +23,10 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/exoswarm/exoswarm/cpuagents/kafka"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 // brokers starts brokers that keep a topic "t" with 3 partitions.
 func brokers(t *testing.T, o ...kfake.Opt) *kfake.Cluster {
@@ -150,7 +150,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestTransactions: records of aborted transactions are left out, and those behind them come.
+// TestTransactions: records of aborted transactions are left out, and the records behind them come.
 func TestTransactions(t *testing.T) {
 	c := brokers(t)
 	p := producer(t, c, kgo.TransactionalID("x"))

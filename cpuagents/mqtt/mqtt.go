@@ -72,7 +72,6 @@ func (e *RefusedError) Error() string {
 // busy are the reasons of a broker that may pass.
 var busy = map[byte]bool{0x80: true, 0x83: true, 0x88: true, 0x89: true, 0x97: true, 0x9c: true, 0x9f: true}
 
-// refused returns the error of a reason code.
 func refused(what string, reason byte) error {
 	if busy[reason] {
 		return fmt.Errorf("the broker cannot take the %s now: reason code 0x%x", what, reason)
@@ -80,8 +79,8 @@ func refused(what string, reason byte) error {
 	return &RefusedError{What: what, Reason: reason}
 }
 
-// Client is a connection to a broker with its session. One goroutine uses it and closes it. A
-// goroutine of its own reads, and another one sends signs of life; both end with Close.
+// Client is a connection to a broker with its session. One goroutine uses it and closes it. Two
+// goroutines read and send pings; both end with Close.
 type Client struct {
 	// Present reports whether the broker has continued a session.
 	Present bool
@@ -178,7 +177,6 @@ func (c *Client) begin() (early []received, err error) {
 // mostPacket is the length of a packet beyond which its payload is skipped.
 func (c *Client) mostPacket() int { return c.o.MaxPayload + headBytes }
 
-// disconnected returns the error of DISCONNECT.
 func disconnected(p received) error {
 	reason := byte(0)
 	if len(p.body) > 0 {
@@ -221,7 +219,6 @@ func (c *Client) read(early []received) {
 	}
 }
 
-// pass passes a message on.
 func (c *Client) pass(p received) error {
 	m, err := parsePublish(p, c.o.MaxPayload)
 	if err != nil {
@@ -238,10 +235,8 @@ func (c *Client) pass(p received) error {
 	}
 }
 
-// weight is the part of heldBytes that a message takes.
 func weight(m Message) int64 { return min(int64(len(m.Payload))+1, heldBytes) }
 
-// ping sends signs of life.
 func (c *Client) ping() {
 	tick := time.NewTicker(keepAlive / 2)
 	defer tick.Stop()
@@ -258,7 +253,6 @@ func (c *Client) ping() {
 	}
 }
 
-// send writes a packet.
 func (c *Client) send(p []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 func options(address string) Options {
 	return Options{
@@ -31,10 +31,10 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestClient: messages come in order, those that were not acknowledged come again with the next
+// TestClient: messages come in order, messages that were not acknowledged come again with the next
 // connection, and a message that is too long comes without its payload.
 func TestClient(t *testing.T) {
-	b := mqtttest.Start(t)
+	b := servertest.StartMQTT(t)
 	p := b.Publisher(t)
 	ctx := within(t)
 	o := options(b.Address)
@@ -97,14 +97,14 @@ func TestClient(t *testing.T) {
 
 // TestRefused: a refusal is told from what may pass.
 func TestRefused(t *testing.T) {
-	b := mqtttest.StartClosed(t)
+	b := servertest.StartClosedMQTT(t)
 	o := options(b.Address)
-	o.User, o.Password = mqtttest.User, []byte("wrong")
+	o.User, o.Password = servertest.User, []byte("wrong")
 	var refused *RefusedError
 	if _, err := Open(within(t), o); !errors.As(err, &refused) || strings.Contains(err.Error(), "wrong") {
 		t.Errorf("a wrong password: %v", err)
 	}
-	o.Password = []byte(mqtttest.Password)
+	o.Password = []byte(servertest.Password)
 	c, err := Open(within(t), o)
 	if err != nil {
 		t.Fatalf("the right password: %v", err)

@@ -31,7 +31,6 @@ const (
 // refusedFrom is the first reason code of a failure.
 const refusedFrom = 0x80
 
-// errShort means that a packet ends within a field.
 var errShort = errors.New("a packet of the broker is too short")
 
 // Message is a message that the broker has sent.
@@ -50,7 +49,6 @@ type Message struct {
 	Retained bool
 }
 
-// appendVarint appends a variable byte integer of the protocol.
 func appendVarint(b []byte, n int) []byte {
 	for ; n > 0x7f; n >>= 7 {
 		b = append(b, byte(n)|0x80)
@@ -58,17 +56,14 @@ func appendVarint(b []byte, n int) []byte {
 	return append(b, byte(n))
 }
 
-// appendString appends a text or bytes with their length.
 func appendString[T string | []byte](b []byte, s T) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
 }
 
-// packet returns a packet with its header.
 func packet(kind, flags byte, body []byte) []byte {
 	return append(appendVarint([]byte{kind<<4 | flags}, len(body)), body...)
 }
 
-// connectPacket returns CONNECT of MQTT 5.
 func connectPacket(o Options) []byte {
 	flags := byte(0)
 	if o.CleanStart {
@@ -104,20 +99,18 @@ func subscribePacket(filter string) []byte {
 	return packet(packetSubscribe, 2, append(b, qos1|noRetained))
 }
 
-// pubackPacket returns PUBACK.
 func pubackPacket(id uint16) []byte {
 	return packet(packetPuback, 0, binary.BigEndian.AppendUint16(nil, id))
 }
 
-// received is a packet that the broker has sent.
 type received struct {
 	kind, flags byte
 	body        []byte
-	size        int // that of the body, of which a part may have been skipped
+	size        int // of the body; a part may have been skipped
 }
 
-// readPacket reads a packet. It skips one of more than most bytes, of which it keeps what names it:
-// the first headBytes.
+// readPacket reads a packet. It skips a packet of more than most bytes, and keeps the first
+// headBytes, which name it.
 func readPacket(r *bufio.Reader, most int) (p received, err error) {
 	first, err := r.ReadByte()
 	if err != nil {
@@ -163,7 +156,6 @@ func field(b []byte) (value, rest []byte, err error) {
 	return b[:n], b[n:], nil
 }
 
-// properties skips the properties of a packet.
 func properties(b []byte) (rest []byte, size int, err error) {
 	n, shift := 0, 0
 	for i, c := range b {

@@ -28,7 +28,6 @@ type Chunk struct {
 	page       []byte // the dictionary as it was read, into which texts point
 }
 
-// levels reads which rows of a page have a value.
 type levels struct {
 	runs    hybrid
 	packed  []byte // of an older encoding, from the highest bit down; nil for runs

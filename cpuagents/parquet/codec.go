@@ -14,7 +14,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// Codec is how the pages of a column are packed. The numbers are those of the format.
+// Codec is how the pages of a column are packed. The numbers are from the format.
 type Codec int
 
 // Codecs that are read. Files are written with Zstd.
@@ -45,8 +45,8 @@ func (c Codec) Readable() bool {
 	return false
 }
 
-// working returns the memory that a decoder of the codec takes beside the page, in bytes: the window of
-// brotli and its tables.
+// working returns the memory that a decoder of the codec takes in addition to the page, in bytes:
+// the window of brotli and its tables.
 func (c Codec) working() int64 {
 	if c == Brotli {
 		return 17 << 20

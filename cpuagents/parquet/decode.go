@@ -18,7 +18,6 @@ type Values struct {
 	Texts   [][]byte
 }
 
-// errFewValues means that a page ends before its values do.
 var errFewValues = errors.New("a page has fewer values than rows")
 
 // hybrid reads numbers of up to 32 bits, which are written as runs of one number and as packed
@@ -34,7 +33,6 @@ type hybrid struct {
 	left   int    // packed numbers that are left
 }
 
-// read fills to.
 func (r *hybrid) read(to []uint32) error {
 	for len(to) > 0 {
 		switch {
@@ -76,7 +74,6 @@ func (r *hybrid) unpack() uint32 {
 	return uint32(word >> shift & (1<<r.width - 1))
 }
 
-// run reads the begin of the next run.
 func (r *hybrid) run() error {
 	head, n := binary.Uvarint(r.b)
 	if n <= 0 {
@@ -114,7 +111,6 @@ func (r *hybrid) run() error {
 	return nil
 }
 
-// decoder reads the values of one page.
 type decoder struct {
 	of    Type
 	b     []byte // plain values that are left
@@ -192,7 +188,6 @@ func (d *decoder) start(encoding, values int, b []byte) (err error) {
 	return nil
 }
 
-// unreadable returns the error of a page in an encoding that is not read.
 func unreadable(encoding int) error {
 	name := fmt.Sprintf("encoding %d", encoding)
 	if encoding >= 0 && encoding < len(encodingNames) {
@@ -214,7 +209,6 @@ func (t Type) size() int {
 	return 0
 }
 
-// read reads the next n values into v. The texts point into the page or the dictionary.
 func (d *decoder) read(n int, v, dictionary *Values) error {
 	switch {
 	case d.indexed:
@@ -241,7 +235,6 @@ func (d *decoder) size() int {
 	return d.of.size()
 }
 
-// readDifferences reads values of a page of differences.
 func (d *decoder) readDifferences(n int, v *Values) error {
 	if d.encoding != encDelta {
 		if d.texts == nil {
@@ -327,7 +320,6 @@ func (d *decoder) readPlain(n int, v *Values) error {
 	return nil
 }
 
-// readTexts reads texts, each behind its length.
 func (d *decoder) readTexts(n int, v *Values) error {
 	if n > len(d.b)/4 {
 		return errFewValues
@@ -385,7 +377,6 @@ func (d *decoder) readIndexed(n int, v, from *Values) error {
 	return pick(&v.Texts, d.scratch, from.Texts)
 }
 
-// pick looks values up in a dictionary.
 func pick[T any](to *[]T, indexes []uint32, dictionary []T) error {
 	*to = resize(*to, len(indexes))
 	for i, at := range indexes {

@@ -24,7 +24,7 @@ type deltas struct {
 // maxBlock bounds the numbers of a block. Writers use 128.
 const maxBlock = 1 << 20
 
-// newDeltas reads the begin of a stream of at most a number of integers.
+// newDeltas reads the start of a stream of at most a number of integers.
 func newDeltas(b []byte, most int) (d deltas, err error) {
 	var heads [3]uint64
 	for i := range heads {
@@ -51,7 +51,6 @@ func newDeltas(b []byte, most int) (d deltas, err error) {
 	}, nil
 }
 
-// miniblock begins the next miniblock, and the block before it.
 func (d *deltas) miniblock() error {
 	if len(d.widths) == 0 {
 		least, n := binary.Varint(d.b)
@@ -187,7 +186,7 @@ func (t *texts) read(to [][]byte, prefixes bool, mem Memory) error {
 		}
 		return nil
 	}
-	// The text before this read is in the old arena, so it moves to the begin of the new one.
+	// The text before this read is in the old arena, so it moves to the start of the new one.
 	kept := len(t.last)
 	if need := int64(kept) + total; need > int64(cap(t.arena)) {
 		size := min(2*need, math.MaxInt32)

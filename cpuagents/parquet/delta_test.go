@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 // differences packs numbers in blocks of 128 with 4 miniblocks.
@@ -130,7 +130,7 @@ func TestBadDifferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := inputmem.WithParts(1<<30, 1<<30).Hold(t.Context(), "s")
+	h := access.NewMemoryParts(1<<30, 1<<30).Hold(t.Context(), "s")
 	if err := many.read(make([][]byte, 1000), true, h); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("1,000 texts of 1 MiB: %v", err)
 	}
@@ -168,7 +168,7 @@ func TestSharedTexts(t *testing.T) {
 	}
 	body := append(append(differences(shared...), differences(lengths...)...), suffixes...)
 	page := made{kind: pageDataV2, values: len(want), encoding: encDeltaTexts, body: body}
-	h := inputmem.WithParts(1<<20, 1<<20).Hold(t.Context(), "s")
+	h := access.NewMemoryParts(1<<20, 1<<20).Hold(t.Context(), "s")
 	for step := 1; step < 9; step++ {
 		c := chunkOf(t, Column{Type: ByteArray}, Plain, h, page, page)
 		var got []string

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Type is the physical type of a column. The numbers are those of the format.
+// Type is the physical type of a column. The numbers are from the format.
 type Type int
 
 // Physical types.
@@ -64,7 +64,7 @@ type Column struct {
 	Optional, Nested bool
 }
 
-// Group is a row group. Its columns are those of the file.
+// Group is a row group with all columns of the file.
 type Group struct {
 	Rows   int64
 	Chunks []ChunkMeta
@@ -143,7 +143,6 @@ const (
 	repeated
 )
 
-// readNode reads a SchemaElement.
 func readNode(c *thrift) (node, error) {
 	n, converted, scale, logical := node{}, -1, 0, false
 	err := c.fields(func(id int, kind byte) (err error) {
@@ -338,7 +337,6 @@ func leaves(nodes []node, footer int) (all []Column, err error) {
 	return all, nil
 }
 
-// readGroup reads a RowGroup.
 func readGroup(c *thrift) (g Group, err error) {
 	err = c.fields(func(id int, kind byte) error {
 		switch id {
@@ -356,7 +354,6 @@ func readGroup(c *thrift) (g Group, err error) {
 	return g, err
 }
 
-// readChunkMeta reads a ColumnChunk and the ColumnMetaData in it.
 func readChunkMeta(c *thrift) (m ChunkMeta, err error) {
 	var data, dictionary int64
 	err = c.fields(func(id int, kind byte) error {

@@ -12,7 +12,6 @@ type meaning struct {
 	bits      int // of an integer
 }
 
-// meaningOf returns the meaning of a column, or nil if it is not written.
 func meaningOf(c Column) *meaning {
 	if c.Optional || c.Nested {
 		return nil
@@ -37,7 +36,6 @@ type bounds struct{ low, high []byte }
 // longestBound is the bytes of a text that is a bound.
 const longestBound = 64
 
-// textBounds returns the bounds of texts in the order of their bytes.
 func textBounds(v []string) bounds {
 	if len(v) == 0 {
 		return bounds{}
@@ -52,7 +50,6 @@ func textBounds(v []string) bounds {
 	return bounds{[]byte(low), []byte(high)}
 }
 
-// intBounds returns the bounds of integers without a sign.
 func intBounds[V uint32 | uint64](v []V, plain func([]byte, V) []byte) bounds {
 	if len(v) == 0 {
 		return bounds{}
@@ -64,8 +61,8 @@ func intBounds[V uint32 | uint64](v []V, plain func([]byte, V) []byte) bounds {
 	return bounds{plain(nil, low), plain(nil, high)}
 }
 
-// doubleBounds returns the bounds of numbers. Those that are none are left out, and a zero is the
-// one with the sign that includes the other, as the format demands.
+// doubleBounds returns the bounds of numbers. NaN is left out, and a zero has the sign that
+// includes the other zero, as the format demands.
 func doubleBounds(v []float64) bounds {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, f := range v {
@@ -99,7 +96,6 @@ func floatBounds(v []float32) bounds {
 	return bounds{small(b.low), small(b.high)}
 }
 
-// footer returns the FileMetaData.
 func (w *Writer) footer() []byte {
 	var t thriftWriter
 	t.number(1, compactI32, 2) // the version of the format
@@ -136,7 +132,6 @@ func (w *Writer) footer() []byte {
 	return t.b
 }
 
-// writeNode writes the SchemaElement of a column.
 func writeNode(t *thriftWriter, c Column) {
 	m := meaningOf(c)
 	t.element()
@@ -159,7 +154,6 @@ func writeNode(t *thriftWriter, c Column) {
 	t.end()
 }
 
-// writeChunkMeta writes a ColumnChunk.
 func writeChunkMeta(t *thriftWriter, column Column, rows int, c writtenChunk) {
 	t.element()
 	t.number(2, compactI64, 0) // where a copy of the following is: nowhere

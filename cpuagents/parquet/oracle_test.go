@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 // fataler is a testing.T or a rapid.T.
@@ -50,7 +50,7 @@ func openFile(data []byte) (*Footer, int64, error) {
 // readColumn returns the values of a column, batch rows at a time; nil for a null. What it takes of
 // the budget it gives back.
 func readColumn(data []byte, f *Footer, limit int64, at, batch int) (all []any, err error) {
-	mem := inputmem.WithParts(1<<30, 1<<30)
+	mem := access.NewMemoryParts(1<<30, 1<<30)
 	hold := mem.Hold(context.Background(), "s")
 	defer hold.Release()
 	for _, g := range f.Groups {
@@ -191,7 +191,7 @@ var kinds = []struct {
 
 func same(v any) any { return v }
 
-// fixed returns a generator of texts of n bytes, of which some begin alike.
+// fixed returns a generator of texts of n bytes. Some begin alike.
 func fixed(n int) *rapid.Generator[any] {
 	return rapid.Map(rapid.SliceOfN(rapid.ByteRange(0, 2), n, n), func(b []byte) any { return string(b) })
 }
@@ -200,7 +200,7 @@ func anyOf[T any](g *rapid.Generator[T]) *rapid.Generator[any] {
 	return rapid.Map(g, func(v T) any { return v })
 }
 
-// codecs are those that are read, as the Arrow library names them.
+// codecs are the codecs that are read, as the Arrow library names them.
 var codecs = []compress.Compression{
 	compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd,
 	compress.Codecs.Brotli, compress.Codecs.Lz4Raw,
@@ -503,8 +503,8 @@ func readOracle(t fataler, data []byte) [][]any {
 	return all
 }
 
-// TestSizes: a file is at most a tenth larger than that of the Arrow library, for decisions as they
-// are written.
+// TestSizes: a file is at most a tenth larger than the file of the Arrow library, for decisions as
+// they are written.
 func TestSizes(t *testing.T) {
 	const n = 20_000
 	texts, rows, scores := make([]string, n), make([]uint64, n), make([]float64, n)

@@ -28,7 +28,7 @@ type header struct {
 	plain                    bool
 }
 
-// readHeader reads the header of a page at the begin of b, and returns its length.
+// readHeader reads the header of a page at the start of b, and returns its length.
 func readHeader(b []byte) (h header, size int, err error) {
 	c := &thrift{b: b}
 	levels := encRLE
@@ -138,7 +138,6 @@ func (p *pages) bytes(at int64, n int, larger *[]byte) ([]byte, error) {
 	return *larger, nil
 }
 
-// readError returns an error of reading bytes that the file should have.
 func readError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -160,13 +159,11 @@ func (p *pages) resize(buffer *[]byte, n int) error {
 	return nil
 }
 
-// free gives the memory of a buffer back.
 func (p *pages) free(buffer *[]byte) {
 	p.mem.Shrink(int64(cap(*buffer)))
 	*buffer = nil
 }
 
-// close gives the memory of the pages back.
 func (p *pages) close() {
 	p.free(&p.packed)
 	p.free(&p.unpacked)
@@ -248,7 +245,7 @@ func (p *pages) header() (header, error) {
 	}
 }
 
-// splitLevels returns the definition levels of a page of version 1, which are at its begin, and the
+// splitLevels returns the definition levels of a page of version 1, which are at its start, and the
 // values behind them.
 func splitLevels(h header, body []byte) (levels, values []byte, err error) {
 	n := (h.values + 7) / 8

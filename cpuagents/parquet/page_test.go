@@ -20,7 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 // made is a page that a test makes.
@@ -65,8 +65,8 @@ func (p made) bytes() []byte {
 	return append(t.b, p.body...)
 }
 
-// doubles makes a page that says that it has n rows, of which those in levels are there, and holds
-// some values.
+// doubles makes a page that claims n rows, with the values of the rows in levels, and holds some
+// values.
 func doubles(n int, levels []byte, values ...float64) made {
 	var b []byte
 	if levels != nil { // one run for each level
@@ -98,7 +98,7 @@ func chunkOf(t fataler, c Column, codec Codec, mem Memory, pages ...made) *Chunk
 }
 
 // noLimit is a budget without a limit.
-var noLimit = (*inputmem.Hold)(nil)
+var noLimit = (*access.Hold)(nil)
 
 // TestPages: the rows of pages come in their order with their nulls, and pages that have fewer rows
 // or values than they say are damaged.
@@ -229,7 +229,7 @@ func TestDictionaries(t *testing.T) {
 		"cut":       {[]made{dictionary(2, texts...), indexed(8, 2)}, "", "fewer"},
 		"no values": {[]made{dictionary(0), index(0)}, "", "value 0 of a dictionary of 0"},
 	} {
-		h := inputmem.WithParts(1<<20, 1<<20).Hold(t.Context(), "s")
+		h := access.NewMemoryParts(1<<20, 1<<20).Hold(t.Context(), "s")
 		ch := chunkOf(t, Column{Path: "x", Type: ByteArray}, Plain, h, c.pages...)
 		var v Values
 		_, _, err := ch.Read(make([]bool, 1), &v)
@@ -246,10 +246,10 @@ func TestDictionaries(t *testing.T) {
 		}
 	}
 	for limit, want := range map[int64]bool{int64(2*dictionaryValue + len(texts)): true, 2 * dictionaryValue: false} {
-		h := inputmem.WithParts(limit, limit).Hold(t.Context(), "s")
+		h := access.NewMemoryParts(limit, limit).Hold(t.Context(), "s")
 		ch := chunkOf(t, Column{Path: "x", Type: ByteArray}, Plain, h, dictionary(2, texts...), index(0))
 		var v Values
-		if _, _, err := ch.Read(make([]bool, 1), &v); (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
+		if _, _, err := ch.Read(make([]bool, 1), &v); (err == nil) != want || err != nil && !access.IsMemory(err) {
 			t.Errorf("with %d bytes: %v", limit, err)
 		}
 		ch.Close()
@@ -273,7 +273,7 @@ func TestHeaders(t *testing.T) {
 		data := append([]byte(magic), h.b...)
 		data = append(data, page[len(page)-8:]...)
 		data = append(data, make([]byte, 2*maxHeader)...)
-		hold := inputmem.WithParts(1<<20, 1<<20).Hold(t.Context(), "s")
+		hold := access.NewMemoryParts(1<<20, 1<<20).Hold(t.Context(), "s")
 		ch, err := NewChunk(bytes.NewReader(data), int64(len(data)), Column{Path: "x", Type: Double},
 			ChunkMeta{Values: 1, start: 4, size: int64(len(data) - 4)}, hold)
 		if err != nil {
@@ -466,7 +466,7 @@ func TestPageBombs(t *testing.T) {
 	}
 }
 
-// TestRuns: indexes of every width and length come back, by the oracle of their own list.
+// TestRuns: indexes of every width and length come back, by the oracle of their list.
 func TestRuns(t *testing.T) {
 	for _, distinct := range []int{1, 2, 3, 8, 200, 257, 70_000} {
 		for _, n := range []int{0, 1, 7, 8, 9, 100} {
@@ -612,7 +612,7 @@ func FuzzFile(f *testing.F) {
 		if _, err := CountStructs(data); err == nil {
 			_, _ = ReadFooter(data)
 		}
-		h := inputmem.WithParts(1<<20, 1<<20).Hold(t.Context(), "s")
+		h := access.NewMemoryParts(1<<20, 1<<20).Hold(t.Context(), "s")
 		for _, codec := range []Codec{Plain, Snappy, Gzip, Zstd, Brotli, LZ4Raw} {
 			c, err := NewChunk(bytes.NewReader(data), int64(len(data)),
 				Column{Path: "x", Type: Type(uint(of) % 8), Optional: optional, Size: 1 + int(uint(of)/8%70)},

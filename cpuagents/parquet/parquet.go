@@ -40,7 +40,7 @@ var (
 	ErrEncoding = errors.New("write the file with plain or dictionary encoding")
 )
 
-// Encodings of pages. The numbers are those of the format.
+// Encodings of pages. The numbers are from the format.
 const (
 	encPlain           = 0
 	encPlainDictionary = 2

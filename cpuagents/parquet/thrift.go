@@ -41,14 +41,13 @@ func checkCompact(b []byte) (structs int64, err error) {
 	return c.structures, err
 }
 
-// thrift reads or skips values, and counts those that it skips. b has the bytes that are left. Its
+// thrift reads or skips values, and counts the skipped ones. b has the bytes that are left. Its
 // methods fail at a damaged value, and b is then undefined.
 type thrift struct {
 	b          []byte
 	structures int64
 }
 
-// take skips n bytes.
 func (c *thrift) take(n uint64) error {
 	if n > uint64(len(c.b)) {
 		return errCompactShort
@@ -57,7 +56,6 @@ func (c *thrift) take(n uint64) error {
 	return nil
 }
 
-// byte reads one byte.
 func (c *thrift) byte() (byte, error) {
 	if len(c.b) == 0 {
 		return 0, errCompactShort
@@ -67,7 +65,6 @@ func (c *thrift) byte() (byte, error) {
 	return v, nil
 }
 
-// varint reads a number of variable length, without a sign.
 func (c *thrift) varint() (uint64, error) {
 	v, n := binary.Uvarint(c.b)
 	if n <= 0 {
@@ -177,7 +174,6 @@ func (c *thrift) maps(depth int) error {
 	return nil
 }
 
-// structs skips the fields of a struct up to its stop mark.
 func (c *thrift) structs(depth int) error {
 	c.structures++
 	for {
@@ -228,10 +224,8 @@ func (c *thrift) fields(read func(id int, kind byte) error) error {
 	}
 }
 
-// skip skips the value of a field.
 func (c *thrift) skip(kind byte) error { return c.value(kind, 0) }
 
-// structure reads a field that is a struct.
 func (c *thrift) structure(kind byte, read func(id int, kind byte) error) error {
 	if kind != compactStruct {
 		return errWrongType
@@ -239,7 +233,6 @@ func (c *thrift) structure(kind byte, read func(id int, kind byte) error) error 
 	return c.fields(read)
 }
 
-// each reads a field that is a list of elements of one type.
 func (c *thrift) each(kind, of byte, read func() error) error {
 	if kind != compactList {
 		return errWrongType
@@ -286,7 +279,6 @@ func (c *thrift) int32(kind byte, to *int) error {
 	return nil
 }
 
-// int64 reads an integer.
 func (c *thrift) int64(kind byte, to *int64) (err error) {
 	*to, err = c.number(kind)
 	return err
@@ -301,7 +293,6 @@ func (c *thrift) bool(kind byte, to *bool) error {
 	return nil
 }
 
-// text reads a text.
 func (c *thrift) text(kind byte) (string, error) {
 	if kind != compactBinary {
 		return "", errWrongType

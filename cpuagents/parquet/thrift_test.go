@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// nested returns n structs within one another, each in a field of the one before.
+// nested returns n structs within one another, each in a field of the previous struct.
 func nested(n int) []byte {
 	return append(bytes.Repeat([]byte{0x1c}, n-1), make([]byte, n)...)
 }

@@ -3,11 +3,11 @@ package parquet
 import "encoding/binary"
 
 // thriftWriter writes a struct of Thrift's compact protocol. A field is written with the difference
-// of its number to that of the field before it, which is from 1 to 15 here.
+// between its number and the number of the field before it, which is from 1 to 15 here.
 type thriftWriter struct {
 	b    []byte
 	last []int // the number of the last field of each struct that is open, but the innermost one
-	id   int   // that of the innermost one
+	id   int   // of the innermost one
 }
 
 func (t *thriftWriter) field(id int, kind byte) {
@@ -15,27 +15,22 @@ func (t *thriftWriter) field(id int, kind byte) {
 	t.id = id
 }
 
-// varint appends a number with a sign.
 func (t *thriftWriter) varint(n int) { t.b = binary.AppendVarint(t.b, int64(n)) }
 
-// string appends a text behind its length.
 func (t *thriftWriter) string(s string) {
 	t.b = append(binary.AppendUvarint(t.b, uint64(len(s))), s...)
 }
 
-// number writes a field of an integer.
 func (t *thriftWriter) number(id int, kind byte, n int) {
 	t.field(id, kind)
 	t.varint(n)
 }
 
-// byte writes a field of a byte.
 func (t *thriftWriter) byte(id int, n byte) {
 	t.field(id, compactByte)
 	t.b = append(t.b, n)
 }
 
-// bool writes a field of a boolean.
 func (t *thriftWriter) bool(id int, v bool) {
 	kind := byte(compactFalse)
 	if v {
@@ -44,7 +39,6 @@ func (t *thriftWriter) bool(id int, v bool) {
 	t.field(id, kind)
 }
 
-// text writes a field of a text.
 func (t *thriftWriter) text(id int, s string) {
 	t.field(id, compactBinary)
 	t.string(s)
@@ -73,5 +67,4 @@ func (t *thriftWriter) end() {
 	t.id, t.last = t.last[len(t.last)-1], t.last[:len(t.last)-1]
 }
 
-// stop ends the outermost struct.
 func (t *thriftWriter) stop() { t.b = append(t.b, compactStop) }

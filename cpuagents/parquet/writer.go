@@ -9,8 +9,8 @@ import (
 	"math/bits"
 )
 
-// Limits of what is written, in bytes: a page of plain values, and a dictionary. They are those that
-// writers have by default.
+// Limits of what is written, in bytes: a page of plain values, and a dictionary. They are the usual
+// defaults of writers.
 const (
 	writtenPage       = 1 << 20
 	writtenDictionary = 1 << 20
@@ -42,7 +42,6 @@ type writtenChunk struct {
 	bounds           bounds
 }
 
-// errTypes means that the values of a row group are not those of the columns.
 var errTypes = errors.New("the values are not those of the columns")
 
 // NewWriter returns a writer of columns, which are of these types: ByteArray that is Text, Int64 or
@@ -105,7 +104,6 @@ func (w *Writer) writeGroup(values []any) error {
 	return nil
 }
 
-// each returns fn of all values.
 func each[V, T any](values []V, fn func(V) T) []T {
 	all := make([]T, len(values))
 	for i, v := range values {
@@ -120,7 +118,6 @@ func appendText(b []byte, v string) []byte {
 func appendInt64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
 func appendInt32(b []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(b, v) }
 
-// writeChunk writes the values of a column of a row group.
 func writeChunk[V comparable](
 	w *Writer, c Column, values []V, of Type, plain func([]byte, V) []byte, b bounds,
 ) (rows int, chunk writtenChunk, err error) {
@@ -228,7 +225,6 @@ func packed(b []byte, indexes []uint32, width int) []byte {
 	return b
 }
 
-// page packs a page and writes it behind its header.
 func (w *Writer) page(c *writtenChunk, kind, encoding, values int, body []byte) error {
 	enc, err := pageEncoder()
 	if err != nil {

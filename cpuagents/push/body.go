@@ -17,11 +17,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // maxFrame bounds a message of rows in bytes, and so a row. It is half of what a NATS server
@@ -32,11 +30,10 @@ const maxFrame = 512 << 10
 // --ultra.
 const maxWindow = 8 << 20
 
-// tooLarge is the error of a body beyond a limit, which its text names. It becomes status 413. Its
-// memory is not the reason: the same body is too large at any time.
+// tooLarge is the error of a body beyond a limit, which its text names. It becomes status 413: the
+// same body is too large at any time.
 type tooLarge struct{ what string }
 
-// Error implements error.
 func (e tooLarge) Error() string { return e.what }
 
 // bodyParser turns a body into frames. A frame has one or more complete rows as NDJSON, of at most
@@ -53,13 +50,13 @@ type bodyParser struct {
 	// notFinite and histograms count samples of remote write that are no rows.
 	notFinite, histograms int
 
-	hold    *inputmem.Hold // of the agent's memory of inputs
+	hold    *access.Hold // of the agent's memory of inputs
 	maxRows int
 	maxSize int64 // of what a body unpacks to, and of the frames
 }
 
-// add appends a row with its line end, and copies it. It returns a tooLarge beyond the limits of
-// the body, and an error of inputmem if the agent has no memory for a new frame.
+// add appends a copy of a row with its line end. It returns a tooLarge beyond the limits of the
+// body, and an error of package access if the agent has no memory for a new frame.
 func (f *bodyParser) add(line []byte) error {
 	if f.rows++; f.rows > f.maxRows {
 		return tooLarge{fmt.Sprintf("it has more than %d rows: push less at a time", f.maxRows)}
@@ -198,7 +195,7 @@ func (f *bodyParser) ndjson(src io.Reader) error {
 func placed(what string, number uint64, problem string, err error) error {
 	var large tooLarge
 	switch {
-	case inputmem.IsMemory(err):
+	case access.IsMemory(err):
 		return err
 	case errors.As(err, &large):
 		return large
@@ -208,8 +205,8 @@ func placed(what string, number uint64, problem string, err error) error {
 	return nil
 }
 
-// csv reads records of RFC 4180 with commas. The first record names the members, which all others
-// have in the same order. Empty records are left out.
+// csv reads records of RFC 4180 with commas. The first record names the members of every row, in
+// their order. Empty records are left out.
 func (f *bodyParser) csv(src io.Reader) error {
 	r := rows.NewRecords("the body", src, f.hold)
 	var keys [][]byte
@@ -254,16 +251,16 @@ func csvKeys(header []byte) (keys [][]byte, problem string) {
 	for _, n := range names {
 		n = strings.TrimSpace(n)
 		if n == "" || seen[n] {
-			return nil, fmt.Sprintf("the header names a column %s twice, or not at all", fault.Quote(n))
+			return nil, fmt.Sprintf("the header names a column %s twice, or not at all", access.Quote(n))
 		}
 		seen[n] = true
-		keys = append(keys, append(encode.AppendJSON(nil, n), ':'))
+		keys = append(keys, append(rows.AppendJSON(nil, n), ':'))
 	}
 	return keys, ""
 }
 
-// csvRow writes a record into line as an object of NDJSON. The problem is empty, or says what is
-// wrong with the record. keys are those of csvKeys.
+// csvRow writes a record into line as an object of NDJSON, with the keys that csvKeys has returned.
+// The problem is empty, or says what is wrong with the record.
 func (f *bodyParser) csvRow(keys [][]byte, record []byte) (problem string) {
 	if !utf8.Valid(record) {
 		return "it is not valid UTF-8"
@@ -297,14 +294,14 @@ func appendField(b []byte, text string) []byte {
 	if c := text[0]; (c == '-' || c >= '0' && c <= '9') && json.Valid([]byte(text)) {
 		return append(b, text...)
 	}
-	if v, err := number.Float(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
-		return encode.AppendNumber(b, v, 64)
+	if v, err := dialect.Float(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return rows.AppendNumber(b, v, 64)
 	}
-	return encode.AppendJSON(b, text)
+	return rows.AppendJSON(b, text)
 }
 
-// arrow reads an IPC stream or file. Its messages are verified in the same way as those of a
-// source, before the library decodes them. Columns have numbers, times, texts or booleans.
+// arrow reads an IPC stream or file. Its messages are verified like the messages of a source,
+// before the library decodes them. Columns have numbers, times, texts or booleans.
 func (f *bodyParser) arrow(src io.Reader) (err error) {
 	messages := rows.NewArrowMessages("the body", src, f.hold)
 	defer func() { // the library panics on some damage that no check before it finds
@@ -320,13 +317,13 @@ func (f *bodyParser) arrow(src io.Reader) (err error) {
 	seen := map[string]bool{}
 	for _, c := range r.Schema().Fields() {
 		if c.Name == "" || seen[c.Name] {
-			return fmt.Errorf("the schema names a column %s twice, or not at all", fault.Quote(c.Name))
+			return fmt.Errorf("the schema names a column %s twice, or not at all", access.Quote(c.Name))
 		}
 		if !rows.IsArrowNumber(c.Type) && !rows.IsArrowTime(c.Type) && c.Type.ID() != arrow.BOOL {
-			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", fault.Quote(c.Name), c.Type)
+			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", access.Quote(c.Name), c.Type)
 		}
 		seen[c.Name] = true
-		keys = append(keys, append(encode.AppendJSON(nil, c.Name), ':'))
+		keys = append(keys, append(rows.AppendJSON(nil, c.Name), ':'))
 	}
 	if len(keys) == 0 {
 		return errors.New("the schema has no column")
@@ -348,7 +345,7 @@ func (f *bodyParser) arrow(src io.Reader) (err error) {
 func (f *bodyParser) record(keys [][]byte, rec arrow.RecordBatch) error {
 	for i := range keys {
 		if c := rec.Column(i); int64(c.Len()) != rec.NumRows() {
-			return fmt.Errorf("column %s has %d rows of %d", fault.Quote(rec.ColumnName(i)), c.Len(), rec.NumRows())
+			return fmt.Errorf("column %s has %d rows of %d", access.Quote(rec.ColumnName(i)), c.Len(), rec.NumRows())
 		}
 	}
 	for row := range int(rec.NumRows()) {
@@ -377,11 +374,11 @@ func appendCell(b []byte, a arrow.Array, i int) []byte {
 	case *array.Boolean:
 		return strconv.AppendBool(b, a.Value(i))
 	case *array.String:
-		return encode.AppendJSON(b, a.Value(i))
+		return rows.AppendJSON(b, a.Value(i))
 	case *array.LargeString:
-		return encode.AppendJSON(b, a.Value(i))
+		return rows.AppendJSON(b, a.Value(i))
 	case *array.Timestamp, *array.Date32, *array.Date64:
-		return encode.AppendJSON(b, rows.ArrowTime(a, i))
+		return rows.AppendJSON(b, rows.ArrowTime(a, i))
 	case *array.Int64:
 		return strconv.AppendInt(b, a.Value(i), 10)
 	case *array.Uint64:
@@ -389,7 +386,7 @@ func appendCell(b []byte, a arrow.Array, i int) []byte {
 	}
 	v := rows.ArrowNumber(a, i)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return encode.AppendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
+		return rows.AppendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	return encode.AppendNumber(b, v, 64)
+	return rows.AppendNumber(b, v, 64)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
@@ -24,10 +24,8 @@ import (
 // in protobuf, packed as a block of snappy. It is not a format of files.
 const formatRemoteWrite rows.Format = "remote-write"
 
-// mediaProtobuf is its media type.
 const mediaProtobuf = "application/x-protobuf"
 
-// maxLabels bounds the labels of a series.
 const maxLabels = 256
 
 // reserved are the members of a row that are no labels. A label of such a name gets the prefix that
@@ -40,21 +38,21 @@ const reservedPrefix = "exported_"
 func remoteWriteHeaders(r *http.Request, params map[string]string) error {
 	if p := params["proto"]; p != "" && p != "prometheus.WriteRequest" {
 		return refuse(http.StatusUnsupportedMediaType, "Content-Type: proto %s: use remote write 1.0, which is "+
-			"prometheus.WriteRequest", fault.Quote(p))
+			"prometheus.WriteRequest", access.Quote(p))
 	}
 	if v := r.Header.Get("X-Prometheus-Remote-Write-Version"); v != "" && !strings.HasPrefix(v, "0.") &&
 		!strings.HasPrefix(v, "1.") {
-		return refuse(http.StatusUnsupportedMediaType, "X-Prometheus-Remote-Write-Version %s: use 1.0", fault.Quote(v))
+		return refuse(http.StatusUnsupportedMediaType, "X-Prometheus-Remote-Write-Version %s: use 1.0", access.Quote(v))
 	}
 	if coding := strings.ToLower(r.Header.Get("Content-Encoding")); coding != "snappy" {
 		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding %s: remote write uses snappy",
-			fault.Quote(coding))
+			access.Quote(coding))
 	}
 	return nil
 }
 
-// bodyKey returns the key of a request without one: a digest of its contents. A client that has got no
-// answer, or 503, repeats the request, and the rows have times, so equal bodies are one.
+// bodyKey returns the key of a request without one: a digest of its contents. A client without an
+// answer, or with 503, repeats the request. Rows have times, so equal bodies are one request.
 func bodyKey(format rows.Format, coding string, body []byte) string {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%s %s\n", format, coding)
@@ -98,7 +96,7 @@ func (f *bodyParser) remoteWrite(body []byte) error {
 	})
 }
 
-// eachField calls fn for the fields of a message that have bytes, and skips the others.
+// eachField calls fn for the fields of a message that have bytes, and skips all other fields.
 func eachField(data []byte, message string, fn func(protowire.Number, []byte) error) error {
 	for len(data) > 0 {
 		field, kind, n := protowire.ConsumeTag(data)
@@ -125,7 +123,6 @@ func eachField(data []byte, message string, fn func(protowire.Number, []byte) er
 	return nil
 }
 
-// series adds the samples of a series.
 func (f *bodyParser) series(data []byte) error {
 	var labels []label
 	var samples [][]byte
@@ -172,7 +169,6 @@ func (f *bodyParser) series(data []byte) error {
 	return nil
 }
 
-// parseLabel decodes a label.
 func parseLabel(data []byte) (l label, err error) {
 	err = eachField(data, "Label", func(field protowire.Number, value []byte) error {
 		if !utf8.Valid(value) {
@@ -230,7 +226,7 @@ func membersOf(labels []label) ([]byte, error) {
 	members := []byte{}
 	for i, l := range labels {
 		if i > 0 && labels[i-1].name == l.name {
-			return nil, fmt.Errorf("the label %s is there twice", fault.Quote(l.name))
+			return nil, fmt.Errorf("the label %s is there twice", access.Quote(l.name))
 		}
 		if l.name == "__name__" {
 			metric.WriteString(l.value)
@@ -252,7 +248,6 @@ func membersOf(labels []label) ([]byte, error) {
 	return appendMember(members, "series", metric.String()), nil
 }
 
-// appendMember appends a member of an object, with a comma before it.
 func appendMember(to []byte, name, value string) []byte {
 	for i, text := range []string{name, value} {
 		quoted, err := json.Marshal(text)

@@ -13,14 +13,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 )
 
 // stored keeps what was pushed, as a queue that is never full.
@@ -30,7 +29,6 @@ type stored struct {
 	rows []string
 }
 
-// Push implements Queue.
 func (s *stored) Push(_ context.Context, name, key string, frames [][]byte) (again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +45,6 @@ func (s *stored) Push(_ context.Context, name, key string, frames [][]byte) (aga
 	return false, nil
 }
 
-// lines returns the rows so far.
 func (s *stored) lines() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +65,6 @@ func message(fields ...any) (b []byte) {
 	return b
 }
 
-// sample returns a Sample.
 func sample(value float64, at int64) (b []byte) {
 	b = protowire.AppendFixed64(protowire.AppendTag(b, 1, protowire.Fixed64Type), math.Float64bits(value))
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), uint64(at))
@@ -204,7 +200,7 @@ func FuzzRemoteWrite(f *testing.F) {
 
 // TestPrometheus: a real Prometheus writes the samples that it scrapes.
 func TestPrometheus(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	path, err := osexec.LookPath("prometheus")
 	if err != nil {
@@ -214,7 +210,7 @@ func TestPrometheus(t *testing.T) {
 	url := endpoint(t, q, nil)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "p.yml")
-	own := fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
+	own := fmt.Sprintf("127.0.0.1:%d", jobstest.Port(t))
 	text := fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: self, static_configs: [{"+
 		"targets: ['%s']}]}]\n"+
 		"remote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n", own, url)
@@ -227,18 +223,13 @@ func TestPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	testkit.Until(t, "five samples of up", func() bool {
 		n := 0
 		for _, row := range q.lines() {
 			if strings.Contains(row, `"series":"up{instance=\"`+own+`\",job=\"self\"}"`) {
 				n++
 			}
 		}
-		if n >= 5 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d samples of up came", n)
-		}
-	}
+		return n >= 5
+	})
 }

@@ -5,10 +5,7 @@ package push
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,28 +13,24 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/internal/base/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Queue is the part of the queue that an endpoint needs. Several requests call it concurrently.
 type Queue interface {
-	// Push stores frames of rows, all or none, and returns when they are on the disk. It returns
-	// again if the key was stored before. It fails with jobs.ErrFull while too much waits to be
-	// read, and with jobs.ErrUnavailable while the queue cannot be reached.
+	// Push stores frames of rows, all or none, and returns when they are on disk. again reports
+	// that the key was stored before. It fails with jobs.ErrFull while too much waits to be read,
+	// and with jobs.ErrUnavailable while the queue cannot be reached.
 	Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error)
 }
 
@@ -51,7 +44,7 @@ type Options struct {
 	// Tokens refer to the secrets that may push, by name of an endpoint. A name without a token
 	// takes nothing. nil: every name takes rows from everybody.
 	Tokens  map[string][]string
-	Secrets *access.Store // nil for those of the environment
+	Secrets *access.Store // nil: secrets of the environment
 	Queue   Queue
 	Logger  *slog.Logger
 	// MaxBody bounds a body in bytes as it arrives; 0 means 16 MiB. MaxRows bounds its rows; 0
@@ -63,7 +56,7 @@ type Options struct {
 	Timeout time.Duration
 	// Memory bounds the memory of bodies while they are decoded; nil for the bound of the endpoint
 	// alone.
-	Memory *inputmem.Memory
+	Memory *access.Memory
 	// Metrics registers the counters of the endpoint; nil for none.
 	Metrics prometheus.Registerer
 }
@@ -77,18 +70,18 @@ const (
 	// maxRest bounds in bytes the rest of a refused body that is read. It is net/http's bound.
 	maxRest = 256 << 10
 	// maxRequests bounds the requests in progress. maxHeld bounds their bytes, a body and its rows
-	// each. maxParsers bounds the bodies that are decoded at a time: a record batch of Arrow may
-	// unpack to 256 MiB meanwhile. A request beyond the first two is told to come again.
+	// each. A request beyond one of these is told to try again. maxParsers bounds the bodies that
+	// are decoded at a time: a record batch of Arrow may unpack to 256 MiB.
 	maxRequests = 512
 	maxHeld     = 256 << 20
 	maxParsers  = 4
-	// retryAfter is the pause that a client is asked for if there was no room.
+	// retryAfter is the pause before a client tries again.
 	retryAfter = 5 * time.Second
 )
 
 // ParseTokens parses NAME=REF, as operators write which secret may push to a name. REF is env:NAME
-// or file:NAME. A name may have several tokens, of which each is enough. The result is nil for an
-// empty list. Secrets are not read here.
+// or file:NAME. A name may have several tokens: each is enough. The result is nil for an empty
+// list. Secrets are not read here.
 func ParseTokens(list []string) (map[string][]string, error) {
 	var tokens map[string][]string
 	for _, t := range list {
@@ -113,22 +106,19 @@ func ParseTokens(list []string) (map[string][]string, error) {
 // server of net/http calls its methods concurrently.
 type Server struct {
 	o      Options
-	server *http.Server
+	server *httpapi.Server
 	addr   net.Addr
 	ended  chan struct{}
-	// at has a place for each request in progress, and parsers one for each body that is decoded.
-	at      chan struct{} // a place for each request in progress
+	places httpapi.Gate    // of the requests in progress
+	bodies *httpapi.Bodies // the bodies and their rows in memory, whose bytes are reserved of Options.Memory
+	// parsers has a place for each body that is decoded.
 	parsers chan struct{}
-	// held is the sum of the bodies and their rows in memory, in bytes.
-	held   atomic.Int64
-	most   int64 // bound of held in bytes, reserved of Memory
-	counts *prometheus.CounterVec
-	rows   prometheus.Counter
+	counts  *prometheus.CounterVec
+	rows    prometheus.Counter
 	// dropped counts samples of remote write that are no rows.
 	dropped *prometheus.CounterVec
 }
 
-// newCounts returns the counters of requests, of rows and of dropped samples.
 func newCounts() (requests *prometheus.CounterVec, rows prometheus.Counter, dropped *prometheus.CounterVec) {
 	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint.",
@@ -178,7 +168,7 @@ func Listen(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, bad("write HOST:PORT, such as 127.0.0.1:8080")
 	}
-	if !isLoopback(host) && len(o.Tokens) == 0 {
+	if !httpapi.Loopback(host) && len(o.Tokens) == 0 {
 		return nil, bad("whoever reaches it could push: listen on 127.0.0.1, or say who may with --push-token NAME=REF")
 	}
 	for name, refs := range o.Tokens {
@@ -226,10 +216,9 @@ func Listen(o Options) (_ *Server, err error) {
 	}
 	counts, rows, dropped := newCounts()
 	p := &Server{
-		most: most,
-		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests),
-		parsers: make(chan struct{}, maxParsers),
-		counts:  counts, rows: rows, dropped: dropped,
+		o: o, addr: l.Addr(), ended: make(chan struct{}), places: httpapi.NewGate(maxRequests),
+		bodies: httpapi.NewBodies(most), parsers: make(chan struct{}, maxParsers),
+		counts: counts, rows: rows, dropped: dropped,
 	}
 	if o.Metrics != nil {
 		if err := errors.Join(
@@ -240,23 +229,24 @@ func Listen(o Options) (_ *Server, err error) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/push/{name}", p.serve)
-	p.server = &http.Server{
-		Handler: mux, TLSConfig: secure, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: o.Timeout,
-		WriteTimeout: 3 * o.Timeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // what strangers send is no error of ours
-	}
+	httpapi.Register(mux, "/", []httpapi.Route{
+		{Method: http.MethodPost, Path: "v1/push/{name}", Name: "push", Serve: p.serve},
+	}, p.fail)
 	if secure != nil {
 		l = tls.NewListener(l, secure)
-	} else if !isLoopback(host) {
+	} else if !httpapi.Loopback(host) {
 		o.Logger.Warn("tokens and rows can be read on their way: give the push endpoint a certificate", "addr", o.Addr)
 	}
+	p.server = httpapi.Start(l, httpapi.Config{
+		Handler: mux, Read: o.Timeout, Write: 3 * o.Timeout, Idle: time.Minute, MaxHeader: 16 << 10,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // what strangers send is no error of ours
+	})
 	go func() {
 		defer close(p.ended)
 		if o.Memory != nil {
 			defer o.Memory.Unreserve(most)
 		}
-		if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := p.server.Err(); err != nil {
 			o.Logger.Error("pushes are not taken any more", "error", err)
 		}
 	}()
@@ -264,136 +254,109 @@ func Listen(o Options) (_ *Server, err error) {
 	return p, nil
 }
 
-// isLoopback reports whether a host to listen on can be reached from this machine alone. A name
-// other than localhost is not resolved and counts as reachable from outside.
-func isLoopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback() || host == "localhost"
-}
-
 // Addr returns the address on which it listens. With port 0 in Options.Addr it has the port that
 // the system chose.
 func (p *Server) Addr() string { return p.addr.String() }
 
-// Close refuses new requests and lets those in progress finish until ctx ends; then it cuts them
-// off. A second call does nothing. The memory of bodies is free when it returns. It does not end
-// the queue.
+// Close refuses new requests and lets the requests in progress finish until ctx ends; then it
+// closes their connections. A second call does nothing. The memory of bodies is free when it
+// returns. It does not end the queue.
 func (p *Server) Close(ctx context.Context) {
-	if p.server.Shutdown(ctx) != nil {
-		_ = p.server.Close()
-	}
+	p.server.Close(ctx)
 	<-p.ended
 }
-
-// answerError is an answer that reports a failure.
-type answerError struct {
-	status int
-	after  time.Duration // 0: coming again does not help
-	text   string
-}
-
-// Error implements error.
-func (r answerError) Error() string { return r.text }
 
 // refuse returns an answer with a status of HTTP and a text, which the client sees. Trying again
 // does not help.
 func refuse(status int, format string, args ...any) error {
-	return answerError{status: status, text: fmt.Sprintf(format, args...)}
+	return httpapi.Errorf(status, format, args...)
 }
 
-// serve answers one request with JSON, and counts it by its status. Every answer says whether rows
-// were stored: 202 means all of them, and any other status none, except that after 503 the client
-// learns it by the same request with the same key. A client that is told to come again finds the
-// pause in Retry-After, in seconds.
-func (p *Server) serve(w http.ResponseWriter, r *http.Request) {
-	rows, again, err := p.take(w, r)
-	status := http.StatusAccepted
+// serve answers one request with JSON. Every answer says whether rows were stored: 202 means all of
+// them, and any other status none, except that after 503 the client learns it by the same request with
+// the same key.
+func (p *Server) serve(w http.ResponseWriter, r *httpapi.Request) error {
+	rows, again, err := p.take(w, r.Request)
+	if err != nil {
+		return err
+	}
 	answer := map[string]any{"rows": rows}
 	if again {
 		answer["again"] = true
-	}
-	if err != nil {
-		no := p.class(r, err)
-		status = no.status
-		if no.after > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(no.after/time.Second)))
-		}
-		if status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-		}
-		answer = map[string]any{"error": no.text}
-		// net/http reads no rest of a body whose client asked for a closed connection. The rest is read
-		// here, up to a bound, or the client meets a reset instead of the answer.
-		_, _ = io.CopyN(io.Discard, r.Body, maxRest)
-	} else if !again {
+	} else {
 		p.rows.Add(float64(rows))
 	}
-	p.counts.WithLabelValues(strconv.Itoa(status)).Inc()
-	w.Header().Set("Content-Type", "application/json")
+	p.count(http.StatusAccepted)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer)
+	httpapi.WriteJSON(w, http.StatusAccepted, answer)
+	return nil
 }
 
-// class returns the answer to an error. An error that it does not know is logged, and the client
-// gets no detail of it. Whether trying again helps is part of the answer: 429 and 503 have a pause,
-// the other errors need another request.
-func (p *Server) class(r *http.Request, err error) answerError {
-	var no answerError
+// fail answers a request that was refused. Retry-After has the pause in seconds, if trying again
+// helps.
+func (p *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	// net/http reads no rest of a body whose client asked for a closed connection. The rest is read
+	// here, up to a bound, or the client gets a reset in place of the answer.
+	_, _ = io.CopyN(io.Discard, r.Body, maxRest)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	answer := p.class(r, err)
+	p.count(answer.Status)
+	answer.Write(w)
+}
+
+func (p *Server) count(status int) { p.counts.WithLabelValues(strconv.Itoa(status)).Inc() }
+
+// class returns the answer to an error. An unknown error is logged, and the client gets no detail
+// of it. The answer says whether trying again helps: 429 and 503 have a pause, every other error
+// needs another request.
+func (p *Server) class(r *http.Request, err error) *httpapi.Error {
+	var no *httpapi.Error
 	var long *http.MaxBytesError
 	var large tooLarge
-	var ended fault.Interrupted
-	var over inputmem.OverLimit
+	var ended access.Interrupted
+	var over access.OverLimit
 	switch {
 	case errors.As(err, &no):
+		return no
 	case errors.As(err, &long):
-		no = answerError{
-			status: http.StatusRequestEntityTooLarge,
-			text:   fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody),
-		}
-	case errors.As(err, &ended): // no memory came free in time
-		no = errBusy
+		return httpapi.Errorf(http.StatusRequestEntityTooLarge, "the body is longer than %d bytes: push less at a time",
+			p.o.MaxBody)
+	case errors.As(err, &ended), errors.Is(err, httpapi.ErrBusy): // no memory came free in time
+		return errBusy
 	case errors.As(err, &over):
-		no = answerError{status: http.StatusRequestEntityTooLarge, text: over.Error()}
+		return httpapi.Errorf(http.StatusRequestEntityTooLarge, "%v", over)
 	case errors.As(err, &large):
-		no = answerError{status: http.StatusRequestEntityTooLarge, text: "the body: " + large.Error()}
+		return httpapi.Errorf(http.StatusRequestEntityTooLarge, "the body: %v", large)
 	case errors.Is(err, jobs.ErrFull):
-		no = answerError{http.StatusTooManyRequests, retryAfter, "too much waits to be read: come again later"}
+		return later(http.StatusTooManyRequests, "too much waits to be read: come again later")
 	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		no = answerError{
-			http.StatusServiceUnavailable,
-			retryAfter,
-			"the queue cannot be reached: come again later with the same body and Idempotency-Key, if it had one: it " +
-				"is stored once",
-		}
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		no = answerError{status: http.StatusRequestTimeout, text: "the body did not come in time"}
-	case errors.Is(err, errBody):
-		no = answerError{status: http.StatusBadRequest, text: "the body was cut off"}
-	default:
-		p.o.Logger.Error("a push was not stored", "name", r.PathValue("name"), "error", err)
-		no = answerError{status: http.StatusInternalServerError, text: "it was not stored: the agent's log says why"}
+		return later(http.StatusServiceUnavailable, "the queue cannot be reached: come again later with the same body "+
+			"and Idempotency-Key, if it had one: it is stored once")
+	case errors.Is(err, httpapi.ErrSlow):
+		return httpapi.Errorf(http.StatusRequestTimeout, "the body did not come in time")
+	case errors.Is(err, httpapi.ErrCut):
+		return httpapi.Errorf(http.StatusBadRequest, "the body was cut off")
 	}
-	return no
+	p.o.Logger.Error("a push was not stored", "name", r.PathValue("name"), "error", err)
+	return httpapi.Errorf(http.StatusInternalServerError, "it was not stored: the agent's log says why")
 }
 
-// errBody: the connection ended before the body did.
-var errBody = errors.New("the body was not read")
+func later(status int, text string) *httpapi.Error {
+	return &httpapi.Error{Status: status, After: retryAfter, Text: text}
+}
 
 // errBusy: there is no room for another request.
-var errBusy = answerError{http.StatusTooManyRequests, retryAfter, "too many are pushing at a time: come again later"}
+var errBusy = later(http.StatusTooManyRequests, "too many are pushing at a time: come again later")
 
 // take checks a request and stores its rows, all or none. The checks are in the order of their
 // cost: a place, the token, the name, the headers, the body. again reports that the key was stored
-// before. The memory of the body and of its rows is released when it returns, and the store goes on
-// when the client has left.
+// before. The memory of the body and of its rows is released when it returns. The store continues
+// after the client has left.
 func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again bool, err error) {
-	select {
-	case p.at <- struct{}{}:
-		defer func() { <-p.at }()
-	default:
+	if !p.places.Enter() {
 		return 0, false, errBusy
 	}
+	defer p.places.Leave()
 	// The token comes before the name, so that a stranger does not learn which names are valid.
 	name := r.PathValue("name")
 	if err := p.allow(r, name); err != nil {
@@ -406,20 +369,20 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	if err != nil {
 		return 0, false, err
 	}
-	body, err := p.body(r)
-	defer func() { p.held.Add(-int64(cap(body))) }()
+	body, free, err := p.bodies.Read(w, r, p.o.MaxBody)
 	if err != nil {
 		return 0, false, err
 	}
+	defer free()
 	h := p.o.Memory.Hold(r.Context(), "the body")
 	defer h.Release()
 	f := &bodyParser{hold: h, maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
 	select {
 	case p.parsers <- struct{}{}:
 	case <-r.Context().Done():
-		return 0, false, errBody
+		return 0, false, httpapi.ErrCut
 	}
-	// The place of a parser is given back before the queue is asked, which may take long.
+	// The place of a parser is free before the queue is asked, which may take long.
 	if key == "" {
 		key = bodyKey(format, coding, body)
 	}
@@ -430,7 +393,7 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	}
 	<-p.parsers
 	var large tooLarge
-	if err != nil && !errors.As(err, &large) && !inputmem.IsMemory(err) {
+	if err != nil && !errors.As(err, &large) && !access.IsMemory(err) {
 		err = refuse(http.StatusBadRequest, "the body: %s", strings.TrimPrefix(err.Error(), "the body: "))
 	}
 	if err != nil {
@@ -444,15 +407,10 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	if f.rows == 0 { // remote write has requests without samples
 		return 0, false, nil
 	}
-	// The rows are added before the comparison and given back in both cases, so concurrent requests
-	// cannot all pass.
-	if p.held.Add(f.size) > p.most {
-		err = errBusy
-	}
-	defer p.held.Add(-f.size)
-	if err != nil {
+	if err := p.bodies.Reserve(f.size); err != nil {
 		return 0, false, err
 	}
+	defer p.bodies.Release(f.size)
 	// What the client does meanwhile changes nothing: it learns under the same key what became of
 	// it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), p.o.Timeout)
@@ -461,47 +419,47 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	return f.rows, again, err
 }
 
-// allow returns nil if the client may push to a name. With tokens a client needs one of the name.
-// Without tokens only clients of this machine reach the endpoint, and the Host header must say so.
-// A refusal does not tell whether the name exists.
+// allow returns nil if the client may push to a name. With tokens a client needs a token of the
+// name. Without tokens only clients of this machine reach the endpoint, and the Host header must
+// say so. A refusal does not tell whether the name exists.
 func (p *Server) allow(r *http.Request, name string) error {
 	if p.o.Tokens == nil {
-		// A page in a browser of this machine must not push under a name of its own that leads
-		// here.
+		// A page in a browser of this machine must not push by a host name that resolves to this
+		// machine.
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
 			host = h
 		}
-		if !isLoopback(strings.Trim(host, "[]")) {
-			return refuse(
-				http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost",
-				fault.Quote(host),
-			)
+		if !httpapi.Loopback(strings.Trim(host, "[]")) {
+			return refuse(http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost",
+				access.Quote(host))
 		}
 		return nil
 	}
-	kind, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(kind, "Bearer") || given == "" {
-		return refuse(http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN")
+	given, ok := httpapi.Bearer(r)
+	if !ok || given == "" {
+		return unknown("say who you are: Authorization: Bearer TOKEN")
 	}
-	// Every token is looked at, so that the time says nothing of which is right.
-	mine, found := sha256.Sum256([]byte(strings.TrimSpace(given))), 0
+	// Every token is compared, so that the time does not tell which one is right.
+	found := false
 	for _, ref := range p.o.Tokens[name] {
 		v, err := p.o.Secrets.Get(ref)
 		if err != nil {
 			p.o.Logger.Error("a token of the push endpoint is not there", "name", name, "error", err)
 			continue
 		}
-		want := sha256.Sum256([]byte(v.Reveal()))
-		found |= subtle.ConstantTimeCompare(mine[:], want[:])
+		found = httpapi.SameSecret(given, v.Reveal()) || found
 	}
-	if found == 0 { // whether there is such a name is not said
-		return refuse(http.StatusUnauthorized, "the token may not push to %s", fault.Quote(name))
+	if !found { // whether there is such a name is not said
+		return unknown("the token may not push to " + access.Quote(name))
 	}
 	return nil
 }
 
-// maxKey bounds an Idempotency-Key in bytes.
+func unknown(text string) error {
+	return &httpapi.Error{Status: http.StatusUnauthorized, Bearer: true, Text: text}
+}
+
 const maxKey = 128
 
 // readHeaders returns the idempotency key, the format and the coding of a body. Each refusal is an
@@ -520,49 +478,15 @@ func readHeaders(r *http.Request) (key string, format rows.Format, coding string
 		return key, formatRemoteWrite, "snappy", remoteWriteHeaders(r, params)
 	}
 	if format = rows.FormatOfMedia(media); format == "" || format == "parquet" {
-		return "", "", "", refuse(
-			http.StatusUnsupportedMediaType,
+		return "", "", "", refuse(http.StatusUnsupportedMediaType,
 			"Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream",
-			fault.Quote(media),
-		)
+			access.Quote(media))
 	}
 	switch coding = strings.ToLower(r.Header.Get("Content-Encoding")); coding {
 	case "", "identity", "gzip", "zstd":
 		return key, format, coding, nil
 	}
 	return "", "", "", refuse(
-		http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", fault.Quote(coding),
+		http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", access.Quote(coding),
 	)
-}
-
-// body reads the body, of at most MaxBody bytes. Its bytes count as held, also after an error, until
-// the caller gives them back. http.MaxBytesReader is not used: it closes the connection with the rest
-// of a chunked body unread, and the client then meets a reset instead of the answer.
-func (p *Server) body(r *http.Request) (body []byte, err error) {
-	if r.ContentLength > p.o.MaxBody {
-		return nil, &http.MaxBytesError{Limit: p.o.MaxBody}
-	}
-	src := io.LimitReader(r.Body, p.o.MaxBody+1)
-	for {
-		if len(body) == cap(body) {
-			// Memory is taken as the bytes come, whatever the header says of them.
-			grown := make([]byte, len(body), max(64<<10, 2*cap(body)))
-			if p.held.Add(int64(cap(grown)-cap(body))) > p.most {
-				return grown, errBusy
-			}
-			copy(grown, body)
-			body = grown
-		}
-		n, err := src.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
-		if int64(len(body)) > p.o.MaxBody {
-			return body, &http.MaxBytesError{Limit: p.o.MaxBody}
-		}
-		if errors.Is(err, io.EOF) {
-			return body, nil
-		}
-		if err != nil {
-			return body, fmt.Errorf("%w: %w", errBody, err)
-		}
-	}
 }

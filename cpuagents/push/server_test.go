@@ -24,22 +24,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// endpoint starts a push endpoint on loopback.
 func endpoint(t testing.TB, q Queue, change func(*Options)) string {
 	t.Helper()
 	o := Options{Addr: "127.0.0.1:0", Queue: q, Logger: slog.New(slog.DiscardHandler)}
@@ -59,7 +56,6 @@ func endpoint(t testing.TB, q Queue, change func(*Options)) string {
 	return "http://" + p.Addr() + "/v1/push/"
 }
 
-// answer is what the endpoint says.
 type answer struct {
 	status int
 	Rows   int    `json:"rows"`
@@ -103,7 +99,6 @@ func post(t testing.TB, client *http.Client, url string, body io.Reader, headers
 	return a
 }
 
-// ndjsonRows writes rows as NDJSON.
 func ndjsonRows(values ...int) string {
 	var b strings.Builder
 	for _, v := range values {
@@ -117,8 +112,8 @@ func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name strin
 	columns ...rows.ColumnSpec,
 ) rows.Reader {
 	t.Helper()
-	columns = append(columns, rowstest.OneFeature)
-	from := source.Resources{Queue: q.StreamJobs(), Files: filestest.Scratch(t)}
+	columns = append(columns, inputtest.OneFeature)
+	from := source.Resources{Queue: q.StreamJobs(), Files: inputtest.Scratch(t)}
 	r, err := from.OpenRemote(ctx, q.Swarms.Log(id, 1, swarms.In), id, 0,
 		source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
 	if err != nil {
@@ -148,7 +143,7 @@ func pushed(r rows.Reader, most int) (out []string, err error) {
 
 // TestPush: rows of every format come out as they went in, in their order, once for a key.
 func TestPush(t *testing.T) {
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	registry := prometheus.NewRegistry()
 	url := endpoint(t, q.Streams, func(o *Options) { o.Metrics = registry }) + "press"
 	client := http.DefaultClient
@@ -192,7 +187,7 @@ func TestPush(t *testing.T) {
 // TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a
 // file.
 func TestPushTables(t *testing.T) {
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	base := endpoint(t, q.Streams, nil)
 	for i, w := range tabletest.Files(t, fixture.HardTable()) {
 		media := map[string]string{
@@ -202,7 +197,7 @@ func TestPushTables(t *testing.T) {
 		if media == "" {
 			continue
 		}
-		want, wantBad, err := rowstest.Parse(t, rows.Format(w.Format), w.Data, rowstest.TwoFeatures)
+		want, wantBad, err := inputtest.Parse(t, rows.Format(w.Format), w.Data, inputtest.TwoFeatures)
 		if err != nil {
 			t.Fatalf("%s: Parse: %v, want no error", w.Name, err)
 		}
@@ -212,7 +207,7 @@ func TestPushTables(t *testing.T) {
 			t.Fatalf("%s: the answer is %v, want status 202", w.Name, a)
 		}
 		r := pushSource(fixture.Within(t), t, q, name, name, source.PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60},
-			rowstest.TwoFeatures)
+			inputtest.TwoFeatures)
 		var got []rows.Row
 		bad := 0
 		for {
@@ -241,7 +236,7 @@ func TestPushTables(t *testing.T) {
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
 	t.Parallel()
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	base := endpoint(t, q.Streams, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
 	arrow := tabletest.Arrow(t, tabletest.Record(fixture.HardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
@@ -334,7 +329,7 @@ func TestPushRefuses(t *testing.T) {
 func TestPushTokens(t *testing.T) {
 	t.Setenv(access.Prefix+"ONE", "first")
 	t.Setenv(access.Prefix+"TWO", "second")
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
@@ -365,7 +360,8 @@ func TestPushTokens(t *testing.T) {
 	}
 }
 
-// TestPushListens: what would be open to others, or cannot be served, is refused at the start.
+// TestPushListens: an endpoint that would be open to other machines, or cannot be served, is
+// refused at the start.
 func TestPushListens(t *testing.T) {
 	t.Setenv(access.Prefix+"ONE", "first")
 	token := map[string][]string{"a": {"env:ONE"}}
@@ -413,7 +409,7 @@ func TestPushListens(t *testing.T) {
 			t.Errorf("token %q was parsed, want an error", bad)
 		}
 	}
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	base := endpoint(t, q.Streams, func(o *Options) {
 		o.Tokens, o.Cert, o.Key = token, cert, filepath.Join(dir, "key.pem")
 	})
@@ -453,8 +449,8 @@ func TestPushTrouble(t *testing.T) {
 	}
 }
 
-// TestPushAway: with the server gone a push is refused in time, and the same one is stored once
-// when it is back.
+// TestPushAway: while the server is gone a push is refused in time. The same push is stored once
+// when the server is back.
 func TestPushAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -510,10 +506,10 @@ func TestPushAway(t *testing.T) {
 }
 
 // TestPushMany: a hundred clients push at once over two endpoints, each body twice under its key,
-// small ones and ones of several frames; every row is there once, and a body's rows stand together.
+// in one frame or several. Every row is there once, and the rows of a body are consecutive.
 func TestPushMany(t *testing.T) {
 	t.Parallel()
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	bases := []string{endpoint(t, q.Streams, nil), endpoint(t, q.Streams, nil)}
 	const clients, small, large = 100, 3, 30
 	pad := strings.Repeat("x", 40<<10)
@@ -619,7 +615,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			url := endpoint(b, natsqtest.Queue(b).Streams, nil) + "a"
+			url := endpoint(b, jobstest.Connected(b, natsq.Connect).Streams, nil) + "a"
 			b.ResetTimer()
 			var all sync.WaitGroup
 			each := make(chan struct{})
@@ -689,12 +685,12 @@ func FuzzPushBody(f *testing.F) {
 // TestPushLeavesMemory: an endpoint whose bodies may take all of the memory of inputs is refused.
 // With it, no job found room for its manifest.
 func TestPushLeavesMemory(t *testing.T) {
-	m, err := inputmem.New(1<<30, 4)
+	m, err := access.NewMemory(1<<30, 4)
 	if err != nil {
 		t.Fatalf("inputmem.New: %v, want no error", err)
 	}
 	p, err := Listen(Options{
-		Memory: m, Queue: natsqtest.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),
+		Memory: m, Queue: jobstest.Connected(t, natsq.Connect).Streams, Logger: slog.New(slog.DiscardHandler),
 		Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1,
 	})
 	if err == nil {

@@ -2,26 +2,19 @@ package remote
 
 import (
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore"
 )
 
-// Drivers of object stores and databases register themselves when they are imported, as those of
-// database/sql do. So a program links only the libraries of the drivers that it imports. The
-// commands import package drivers, which imports all of them.
+// Drivers of databases register themselves when package drivers is imported, as drivers of database/sql
+// do. A program that does not import it links none of their libraries.
 
 // ErrNoDriver means that the program has no driver for the scheme of a URI.
-var ErrNoDriver = errors.New("this program has no driver for it")
-
-// OpenBucket opens a bucket by its name. It makes no connection. An answer of more than most bytes
-// fails with ErrLong. Every connection goes through the guard.
-type OpenBucket func(
-	name string, spec StoreSpec, most int64, guard *access.Guard, secrets *access.Store,
-) (Bucket, error)
+var ErrNoDriver = objectstore.ErrNoDriver
 
 // Database is the driver of one kind of database. Its methods may be called concurrently.
 type Database interface {
@@ -57,16 +50,7 @@ type Failure struct {
 // registered are the drivers of the process by the scheme of their URIs.
 var registered struct {
 	sync.RWMutex
-	stores    map[string]OpenBucket
 	databases map[string]Database
-}
-
-// RegisterStore registers the driver of an object store for a scheme. It panics if the scheme has a
-// driver already.
-func RegisterStore(scheme string, open OpenBucket) {
-	registered.Lock()
-	defer registered.Unlock()
-	register(&registered.stores, scheme, open)
 }
 
 // RegisterDatabase registers the driver of a database for a scheme. It panics if the scheme has a
@@ -74,44 +58,27 @@ func RegisterStore(scheme string, open OpenBucket) {
 func RegisterDatabase(scheme string, d Database) {
 	registered.Lock()
 	defer registered.Unlock()
-	register(&registered.databases, scheme, d)
-}
-
-func register[D any](all *map[string]D, scheme string, driver D) {
-	if _, is := (*all)[scheme]; is {
+	if _, is := registered.databases[scheme]; is {
 		panic("remote: two drivers for " + scheme)
 	}
-	if *all == nil {
-		*all = map[string]D{}
+	if registered.databases == nil {
+		registered.databases = map[string]Database{}
 	}
-	(*all)[scheme] = driver
-}
-
-// storeDriver returns the driver of object stores for a scheme.
-func storeDriver(scheme string) (OpenBucket, error) {
-	registered.RLock()
-	defer registered.RUnlock()
-	return lookup(registered.stores, scheme)
+	registered.databases[scheme] = d
 }
 
 // DatabaseDriver returns the driver of databases for a scheme. The error wraps ErrNoDriver.
 func DatabaseDriver(scheme string) (Database, error) {
 	registered.RLock()
 	defer registered.RUnlock()
-	return lookup(registered.databases, scheme)
-}
-
-// packages are the drivers of this module, for messages.
-var packages = map[string]string{"s3": "cloud", "gs": "cloud", "postgres": "postgres", "sqlite": "sqlite"}
-
-func lookup[D any](all map[string]D, scheme string) (D, error) {
-	d, is := all[scheme]
-	switch name := packages[scheme]; {
-	case is:
-		return d, nil
-	case name != "":
-		return d, fmt.Errorf("%s: %w: import github.com/exoswarm/exoswarm/cpuagents/remote/%s in package main", scheme,
-			ErrNoDriver, name)
+	d, is := registered.databases[scheme]
+	if !is {
+		return nil, fmt.Errorf(
+			"%s: %w: import github.com/exoswarm/exoswarm/cpuagents/remote/drivers in package main, or "+
+				"register one there",
+			scheme,
+			ErrNoDriver,
+		)
 	}
-	return d, fmt.Errorf("%s: %w: call its registration in package main", scheme, ErrNoDriver)
+	return d, nil
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -68,9 +68,6 @@ func SetHeaders(req *http.Request, headers map[string]string, secrets *access.St
 		if !sameHost {
 			continue
 		}
-		if secrets == nil {
-			secrets = &access.Store{}
-		}
 		v, _, err := secrets.At(req.URL.Hostname()).Expand(text)
 		if err != nil {
 			return fmt.Errorf("header %s: %w", name, err)
@@ -81,6 +78,22 @@ func SetHeaders(req *http.Request, headers map[string]string, secrets *access.St
 		req.Header.Set(name, v.Reveal())
 	}
 	return nil
+}
+
+// Post makes a request of a client, and returns the least pause that the destination asks for. A status of
+// 2xx is a success. where is the result of WithoutQuery.
+func Post(client *http.Client, req *http.Request, where string) (after time.Duration, err error) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, RequestError("post to", where, err)
+	}
+	defer resp.Body.Close()
+	// The rest of the answer is read so that the connection can be used again.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	if resp.StatusCode/100 == 2 {
+		return 0, nil
+	}
+	return StatusError("post to", where, resp)
 }
 
 // RequestError returns the failure of a request with a class: jobs.CodeInvalid and permanent for a
@@ -109,13 +122,11 @@ func StatusError(what, where string, resp *http.Response) (after time.Duration, 
 	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
 		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
 	case c >= 300 && c < 400:
-		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, access.ErrRedirect))
+		return 0, retry.Permanent(access.InputError("%s %s: %d: %v", what, where, c, access.ErrRedirect))
 	default:
-		return 0, retry.Permanent(
-			fault.Input(
-				"%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c,
-				http.StatusText(c),
-			),
-		)
+		return 0, retry.Permanent(access.InputError(
+			"%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c,
+			http.StatusText(c),
+		))
 	}
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // Limits bound the requests of a job to a system outside the cluster. The zero value of a field
-// means its default. The names in errors are those of the fields in specifications. Times are in
-// seconds as in specifications, and sizes in bytes.
+// means its default. Errors have the names of the fields in specifications. Times are in seconds as
+// in specifications, and sizes in bytes.
 type Limits struct {
 	Polls    int     // how often the system is asked in all, 1 to 1,000,000; default 1
-	Every    float64 // seconds from the begin of one poll to that of the next, 0.1 to 86,400; default 60
+	Every    float64 // seconds between the starts of two polls, 0.1 to 86,400; default 60
 	MaxBytes int64   // of a document, 1 to 1 GiB; default 64 MiB
 	Timeout  float64 // of a request with its answer, in seconds, 0.1 to 3,600; default 60
 	Rate     float64 // requests a second, 0.001 to 1,000; default 5
@@ -74,5 +74,4 @@ func (l Limits) UntilPoll(begun time.Time) time.Duration {
 	return time.Until(begun.Add(seconds(l.Every)))
 }
 
-// seconds returns a duration that a specification states in seconds.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -33,7 +34,7 @@ type StoreSpec struct {
 	SessionToken string `json:"session_token,omitempty"`
 }
 
-// IsObject reports whether a URI names objects of a store. It looks at the scheme alone.
+// IsObject reports whether a URI names objects of a store. Only the scheme counts.
 func IsObject(uri string) bool {
 	return strings.HasPrefix(uri, "s3://") || strings.HasPrefix(uri, "gs://")
 }
@@ -44,26 +45,14 @@ const MaxListBytes = 16 << 20
 
 // Store reads and writes the objects of a bucket below a prefix. Its methods may be called
 // concurrently, except Close, which is the last call. Errors have a class, and retry.Permanent
-// marks those that no further try repairs.
+// marks errors that no further try repairs.
 type Store struct {
 	// Timeout bounds a page of a list, and an object that is read.
 	Timeout time.Duration
 
 	where  string // for messages
-	bucket Bucket
+	bucket objectstore.Bucket
 	prefix string
-}
-
-// Bucket is one try at each call to a store, whose errors have no class yet. The buckets of package
-// internal/base/objectstore implement it; their documentation is more exact.
-type Bucket interface {
-	Page(
-		ctx context.Context, prefix, delimiter, token string, size int, add func(key string, size int64, tag string),
-	) (next string, err error)
-	Read(ctx context.Context, key, tag string) (io.ReadCloser, error)
-	Put(ctx context.Context, key, mediaType string, data []byte) error
-	Status(err error) (status int, code string)
-	Close() error
 }
 
 // Object is an object of a store. Size is in bytes.
@@ -75,7 +64,7 @@ type Object struct {
 
 // NewStore returns the store of a bucket that is open, below a prefix. The parameter where names it
 // in errors. The store owns the bucket.
-func NewStore(where string, b Bucket, prefix string) *Store {
+func NewStore(where string, b objectstore.Bucket, prefix string) *Store {
 	return &Store{Timeout: 60 * time.Second, where: where, bucket: b, prefix: prefix}
 }
 
@@ -102,21 +91,89 @@ func OpenStore(
 			scheme,
 		)
 	}
-	if guard == nil {
-		guard = &access.Guard{}
+	client := guard.Client(false)
+	client.Transport = bounded{client.Transport, most}
+	o := objectstore.Options{
+		Bucket: name, Client: client, Endpoint: spec.Endpoint,
+		TokenURL: func(address string) error { return CheckURL(address, guard) },
 	}
-	if secrets == nil {
-		secrets = &access.Store{}
+	login := s3Login
+	if scheme == "gs" {
+		login = gcsLogin
 	}
-	open, err := storeDriver(scheme)
-	if err != nil {
+	if err := login(&o, spec, guard, secrets); err != nil {
 		return nil, err
 	}
-	b, err := open(name, spec, most, guard, secrets)
-	if err != nil {
+	b, err := objectstore.Open(context.Background(), scheme, o)
+	switch {
+	case errors.Is(err, objectstore.ErrAccount):
+		return nil, errors.New("account: use the key of a service account, in JSON, whose token_uri is in --egress " +
+			"(oauth2.googleapis.com)")
+	case err != nil:
 		return nil, err
 	}
 	return NewStore(where, b, prefix), nil
+}
+
+// s3Login adds the region and the keys of a store with the protocol S3. Without keys its requests are not
+// signed.
+func s3Login(o *objectstore.Options, spec StoreSpec, guard *access.Guard, secrets *access.Store) error {
+	o.Region = cmp.Or(spec.Region, "us-east-1")
+	if strings.Trim(o.Region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || len(o.Region) > 32 {
+		return fmt.Errorf("region %s: use small letters, digits and hyphens", access.Quote(spec.Region))
+	}
+	if spec.Account != "" {
+		return errors.New("account is for gs://: leave it out, and name access_key and secret_key")
+	}
+	first := "https://" + o.Bucket + ".s3." + o.Region + ".amazonaws.com/"
+	if spec.Endpoint != "" {
+		first = spec.Endpoint
+	} else if strings.Contains(o.Bucket, ".") { // no certificate holds such a host
+		first = "https://s3." + o.Region + ".amazonaws.com/"
+	}
+	if err := CheckURL(first, guard); err != nil {
+		return err
+	}
+	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
+		return errors.New(
+			"access_key and secret_key go together, session_token with both: name secrets of the agent, " +
+				"or none for a public bucket",
+		)
+	}
+	for _, s := range []struct {
+		to  *string
+		ref string
+	}{{&o.AccessKey, spec.AccessKey}, {&o.SecretKey, spec.SecretKey}, {&o.SessionToken, spec.SessionToken}} {
+		if s.ref == "" {
+			continue
+		}
+		v, err := secrets.At(HostOf(first)).Get(s.ref)
+		if err != nil {
+			return err
+		}
+		*s.to = v.Reveal()
+	}
+	return nil
+}
+
+// gcsLogin adds the account of Google's store, or of a store with the same protocol.
+func gcsLogin(o *objectstore.Options, spec StoreSpec, guard *access.Guard, secrets *access.Store) error {
+	if spec.Region != "" || spec.AccessKey != "" || spec.SecretKey != "" || spec.SessionToken != "" {
+		return errors.New(
+			"region, access_key, secret_key and session_token are for s3://: leave them out, and name the " +
+				"key of a service account (account)",
+		)
+	}
+	o.Endpoint = cmp.Or(strings.TrimRight(spec.Endpoint, "/"), "https://storage.googleapis.com")
+	if err := CheckURL(o.Endpoint+"/", guard); err != nil || spec.Account == "" {
+		return err
+	}
+	v, err := secrets.At(HostOf(o.Endpoint)).Get(spec.Account)
+	if err != nil {
+		return err
+	}
+	o.Account = []byte(v.Reveal())
+	return nil
 }
 
 // CheckURL checks that the operator allows the endpoint of a store. A query or a fragment in an
@@ -144,15 +201,33 @@ var (
 	ErrGone     = errors.New("the object is not there any more")
 	ErrChanged  = errors.New("the object is another version")
 	ErrLong     = errors.New("its answer is too long")
-	ErrNoAnswer = errors.New("its answer is not that of an object store")
+	ErrNoAnswer = objectstore.ErrAnswer
 )
 
-// Cap returns a body that fails with ErrLong if it has more than most bytes. Closing it closes body.
-func Cap(body io.ReadCloser, most int64) io.ReadCloser {
-	return struct {
+// bounded refuses an answer whose body has more than most bytes. Reading beyond it is ErrLong.
+type bounded struct {
+	http.RoundTripper
+	most int64
+}
+
+// RoundTrip implements http.RoundTripper. The answer has its header unchanged.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{&capped{body, most}, body}
+	}{&capped{resp.Body, b.most}, resp.Body}
+	return resp, nil
+}
+
+// CloseIdleConnections lets http.Client close the idle connections.
+func (b bounded) CloseIdleConnections() {
+	if c, ok := b.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
 }
 
 // capped fails if a reader has more than left bytes.
@@ -190,7 +265,7 @@ func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 				continue
 			}
 			if n := len(list); n > 0 && b.Key <= list[n-1].Key {
-				return nil, fault.Input("%s: its list is not in the order of the keys", o.where)
+				return nil, access.InputError("%s: its list is not in the order of the keys", o.where)
 			}
 			list = append(list, b)
 		}
@@ -208,7 +283,7 @@ func (o *Store) page(ctx context.Context, token string, size int) (page []Object
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Input("list %s: %v", o.where, ErrNoAnswer)
+			err = access.InputError("list %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
 	next, err = o.bucket.Page(ctx, o.prefix, "", token, size, func(key string, size int64, tag string) {
@@ -228,10 +303,10 @@ func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Input("get %s: %v", o.where, ErrNoAnswer)
+			err = access.InputError("get %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
-	what := o.where + ": " + fault.Quote(l.Key)
+	what := o.where + ": " + access.Quote(l.Key)
 	r, err := o.bucket.Read(ctx, l.Key, l.Tag)
 	if err != nil {
 		switch status, _ := o.bucket.Status(err); status {
@@ -266,50 +341,52 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Input("put %s: %v", o.where, ErrNoAnswer)
+			err = access.InputError("put %s: %v", o.where, ErrNoAnswer)
 		}
 	}()
 	if err := o.bucket.Put(ctx, key, mediaType, data); err != nil {
-		return o.class("put", o.where+": "+fault.Quote(name), err)
+		return o.class("put", o.where+": "+access.Quote(name), err)
 	}
 	return nil
 }
 
 // class gives an error its class, and marks with retry.Permanent what no further try repairs. The
 // message of the store is cut; it may have the host, and never a secret. A refusal of the guard is
-// jobs.CodeInvalid, an answer that a repetition does not change jobs.CodeInput, and all others
-// jobs.CodeIO.
+// jobs.CodeInvalid, an answer that a repetition does not change jobs.CodeInput, and any other
+// failure jobs.CodeIO.
 func (o *Store) class(what, where string, err error) error {
 	status, code := o.bucket.Status(err)
 	switch {
 	case access.Refused(err):
-		return retry.Permanent(
-			jobs.Errorf(
-				jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address",
-				what, where,
-			),
-		)
+		return retry.Permanent(jobs.Errorf(
+			jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address",
+			what, where,
+		))
 	case errors.Is(err, ErrLong), errors.Is(err, ErrNoAnswer), status == http.StatusOK:
-		return retry.Permanent(
-			fault.Input(
-				"%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix",
-				what, where,
-			),
-		)
+		return retry.Permanent(access.InputError(
+			"%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix",
+			what, where,
+		))
 	case status >= 300:
 		if code != "" {
-			code = " " + fault.Quote(code)
+			code = " " + access.Quote(code)
 		}
 		switch {
 		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
 			return jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d%s", what, where, status, code)
 		case status < 400:
 			return retry.Permanent(
-				fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code),
+				access.InputError("%s %s: it answers %d%s: check region and endpoint", what, where, status, code),
 			)
 		}
 		return retry.Permanent(
-			fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code),
+			access.InputError(
+				"%s %s: it answers %d%s: check bucket, region, endpoint and keys",
+				what,
+				where,
+				status,
+				code,
+			),
 		)
 	}
 	var u *url.Error

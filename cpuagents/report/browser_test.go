@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // browser is a Chromium that needs no screen.
@@ -72,7 +72,7 @@ func (p drawnPage) count(pattern string) int {
 	return len(regexp.MustCompile(pattern).FindAllString(p.dom, -1))
 }
 
-// written is the report of series, each of so many rows, of which the last of every loud one is
+// written is the report of series with a number of rows each. The last row of every loud series is
 // anomalous.
 func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...Label) []byte {
 	t.Helper()
@@ -130,7 +130,7 @@ func TestBrowser(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "all quiet" || c.name == "a long series" {
-				testlong.Only(t) // a browser takes a second; the other cases have such series too, or their data
+				testkit.OnlyLong(t) // a browser takes a second; the other cases have such series too, or their data
 			}
 			p := opened(t, bin, written(t, c.series, c.rows, c.loud), c.sections)
 			if p.log != "" {

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/base/uplot"
+	"github.com/exoswarm/exoswarm/internal/base/picture"
 )
 
 // fill writes the page with its parts in place of their marks. It does not use html/template: that
@@ -29,12 +29,12 @@ func fill(w io.Writer, h Header, features []string, drawn []*chart) error {
 	head, tail, _ := strings.Cut(page, "{{data}}")
 	replace := strings.NewReplacer(
 		"{{title}}", html.EscapeString(h.Title),
-		"{{plot.css}}", uplot.CSS,
+		"{{plot.css}}", picture.UPlotCSS,
 		"{{page.css}}", pageCSS,
 		"{{summary}}", summary(h, len(drawn)),
 		"{{key}}", key(h, features),
 		"{{entities}}", h.plural(),
-		"{{plot.js}}", uplot.JS,
+		"{{plot.js}}", picture.UPlotJS,
 		"{{features}}", string(names),
 		"{{index}}", string(index),
 		"{{page.js}}", pageJS,
@@ -43,7 +43,7 @@ func fill(w io.Writer, h Header, features []string, drawn []*chart) error {
 	if _, err := replace.WriteString(out, head); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	// A chart a line, so that the page parses those that it draws.
+	// One line per chart, so that the page parses only what it draws.
 	for _, c := range drawn {
 		data, err := json.Marshal(c)
 		if err != nil {
@@ -62,8 +62,8 @@ func fill(w io.Writer, h Header, features []string, drawn []*chart) error {
 	return nil
 }
 
-// entry is an entity in the index of the page, which the overview and the list are made of. The
-// place in the index is that of the chart.
+// entry is an entity in the index of the page, which the overview and the list are made of. It has
+// the same place in the index as its chart.
 type entry struct {
 	Name      string       `json:"n"`
 	Rows      uint64       `json:"r"`
@@ -105,7 +105,6 @@ func indexOf(drawn []*chart) []entry {
 	return all
 }
 
-// plural returns the word for the charts of a run.
 func (h *Header) plural() string {
 	if len(h.Keys) > 0 {
 		return "entities"
@@ -113,7 +112,6 @@ func (h *Header) plural() string {
 	return "series"
 }
 
-// summary returns the line of totals as HTML.
 func summary(h Header, series int) string {
 	var b strings.Builder
 	r := &h.Result
@@ -141,7 +139,6 @@ func summary(h Header, series int) string {
 	return b.String()
 }
 
-// key returns the legend of the charts as HTML.
 func key(h Header, features []string) string {
 	var b strings.Builder
 	for i, name := range features {

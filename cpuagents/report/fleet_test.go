@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// explained are decisions of entities with two features and their expected bands, so many rows each.
-// Every loud entity has an incident of three rows.
+// explained are decisions of entities with two features and their expected bands, with a number of
+// rows each. Every loud entity has an incident of three rows.
 func explained(entities, rows int, loud func(e int) bool) []byte {
 	var b bytes.Buffer
 	for e := range entities {
@@ -50,7 +50,7 @@ func scanned(t *testing.T, decisions []byte) []byte {
 	return out.Bytes()
 }
 
-// TestScan: the key, the features, the counts and the spans are those of the decisions.
+// TestScan: the key, the features, the counts and the spans follow from the decisions.
 func TestScan(t *testing.T) {
 	charts := data(t, string(scanned(t, explained(3, 40, func(e int) bool { return e == 1 }))))
 	if len(charts) != 3 || charts[1].Name != "device-00001" || charts[1].Count != 1 || charts[0].Count != 0 {
@@ -110,7 +110,7 @@ func TestBrowserTools(t *testing.T) {
 
 // TestBrowserFleet: a page of 10,000 entities has at most 20 MB, and a browser is ready within a second.
 func TestBrowserFleet(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	bin := browser(t)
 	page := scanned(t, explained(10_000, 100, func(e int) bool { return e%50 == 7 }))
 	if len(page) > 20<<20 {

@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 )
 
-// TestEntities: rows of entities that are mixed are drawn as if those of each followed one another,
-// and labels name an entity.
+// TestEntities: mixed rows of entities are drawn as if the rows of each entity were together, and
+// labels name an entity.
 func TestEntities(t *testing.T) {
 	var mixed bytes.Buffer
 	var apart [2]bytes.Buffer

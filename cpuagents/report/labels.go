@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,12 +25,11 @@ type Label struct {
 	begin, end int64 // unix nanoseconds
 }
 
-// holds reports whether an alarm of a series lies within the label.
 func (l *Label) holds(series string, at int64) bool {
 	return (l.Series == "" || l.Series == series) && l.begin <= at && at <= l.end
 }
 
-// Interval returns the begin and the end of the label in unix nanoseconds; both belong to it.
+// Interval returns the start and the end of the label in unix nanoseconds; both belong to it.
 func (l *Label) Interval() (begin, end int64) { return l.begin, l.end }
 
 // ParseLabels reads a JSON list of labels. Times have the forms of the timestamps of rows; UTC
@@ -182,7 +182,6 @@ func Compare(labels []Label, anomaly string, keys []string, decisions io.Reader)
 	return o, nil
 }
 
-// alarm counts an alarm of a series.
 func (o *Outcome) alarm(series string, at int64) {
 	outside := true
 	for i := range o.Each {
@@ -220,22 +219,12 @@ func (o *Outcome) bands(series string) []band {
 			})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b band) int {
-		switch {
-		case a.Begin < b.Begin:
-			return -1
-		case a.Begin > b.Begin:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b band) int { return cmp.Compare(a.Begin, b.Begin) })
 	return all
 }
 
-// names reports whether a label is of this series alone.
 func (o *Outcome) names(series string) bool {
 	return o != nil && slices.ContainsFunc(o.Each, func(i Incident) bool { return i.Series == series && series != "" })
 }
 
-// seconds returns unix seconds, as the page reads times.
 func seconds(ns int64) float64 { return float64(ns/1e6) / 1e3 }

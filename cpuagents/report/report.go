@@ -33,11 +33,11 @@ const (
 	minBuckets = 5
 	// maxBytes bounds the points of all charts, approximately.
 	maxBytes = 14 << 20
-	// loudWeight is the share of a chart with anomalies or labels beside one without.
+	// loudWeight is the weight of a chart with anomalies or labels; a chart without has 1.
 	loudWeight   = 8
 	maxAnomalies = 400 // marks of a chart
 	maxSpans     = 400
-	maxFeatures  = 64 // each has a scale of its own
+	maxFeatures  = 64 // each has its own scale
 )
 
 // Header is what stands above the charts.
@@ -52,7 +52,6 @@ type Header struct {
 	Labels *Outcome // nil: the run has no labels
 }
 
-// line is what the report reads of a line of decisions.
 type line struct {
 	Series    string  `json:"series"`
 	Row       uint64  `json:"row"`
@@ -120,10 +119,8 @@ func newChart(s cpuagents.SeriesSummary, features int) *chart {
 // drawn where they belong.
 func (c *chart) Len() int { return len(c.X) }
 
-// Less implements sort.Interface.
 func (c *chart) Less(i, k int) bool { return c.X[i] < c.X[k] }
 
-// Swap implements sort.Interface.
 func (c *chart) Swap(i, k int) {
 	c.X[i], c.X[k] = c.X[k], c.X[i]
 	c.Score[i], c.Score[k] = c.Score[k], c.Score[i]
@@ -153,7 +150,6 @@ type mark struct {
 	Cause     string     `json:"cause"`
 }
 
-// cause returns the explanation of a line for people.
 func (l *line) cause() string {
 	if l.Kind == "" {
 		return ""
@@ -218,7 +214,6 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 	return fill(w, h, features, order)
 }
 
-// weight returns the share of a chart in the points.
 func weight(s cpuagents.SeriesSummary, labels *Outcome) int {
 	if s.Anomalies > 0 || labels.names(s.Name) {
 		return loudWeight
@@ -226,7 +221,6 @@ func weight(s cpuagents.SeriesSummary, labels *Outcome) int {
 	return 1
 }
 
-// read takes the features out of a line.
 func (l *line) read(text []byte, features []string) error {
 	members := l.members
 	if members == nil {
@@ -266,8 +260,8 @@ func short(v float64) float64 {
 	return r
 }
 
-// bucket gathers size rows into two points, at the times of its first and last row: of each feature
-// the lowest and the highest value in the order of their rows, so that no spike is lost.
+// bucket gathers size rows into two points, at the times of its first and last row: the lowest and
+// the highest value of each feature in the order of their rows, so that no spike is lost.
 type bucket struct {
 	c           *chart
 	size        uint64
@@ -324,7 +318,6 @@ func (b *bucket) add(l *line, anomaly, odd bool) error {
 	return nil
 }
 
-// span takes a row into the spans.
 func (b *bucket) span(l *line, x float64, anomaly, odd bool) {
 	switch {
 	case !odd:
@@ -344,7 +337,6 @@ func (b *bucket) span(l *line, x float64, anomaly, odd bool) {
 	}
 }
 
-// band takes the expected bands of a row.
 func (b *bucket) band(l *line) {
 	if b.bandLow == nil {
 		b.bandLow, b.bandHigh = make([]float64, len(b.names)), make([]float64, len(b.names))

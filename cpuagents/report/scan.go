@@ -72,9 +72,9 @@ func Scan(decisions io.Reader, anomaly string) (h Header, series []cpuagents.Ser
 	return h, series, nil
 }
 
-// members returns the names of the members of a line before the number of its row, which are those of
-// the key, and those between its timestamp and its score, which are the features. Keys are nil for
-// decisions of series.
+// members returns the names of the members of a line before the number of its row, which are the
+// key, and the members between its timestamp and its score, which are the features. Keys are nil
+// for decisions of series.
 func members(text []byte) (keys, features []string, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {

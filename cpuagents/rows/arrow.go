@@ -1,8 +1,11 @@
 package rows
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -11,7 +14,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // arrowReader reads an Arrow IPC stream or file. It holds one record batch at a time, whose memory
@@ -30,17 +34,9 @@ type arrowReader struct {
 
 // newArrowReader reads the schema. The reader owns src from here on, also when an error is
 // returned.
-func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (_ Reader, err error) {
+func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *access.Hold) (Reader, error) {
 	r := &arrowReader{ArrowMessages: NewArrowMessages(name, src, h), spec: spec, file: src}
-	defer func() {
-		if err != nil {
-			_ = r.close()
-		}
-	}()
-	if err := r.open(); err != nil {
-		return nil, err
-	}
-	return newColumnarReader(name, spec, r), nil
+	return openColumnar(name, spec, r)
 }
 
 // open reads the schema and finds the wanted columns. It checks their types, so that next need not.
@@ -113,7 +109,7 @@ func arrowKey(a arrow.Array, i int) (key string, size int) {
 }
 
 // copyKey returns a copy of a value of a key, which does not keep the memory of the source, and the
-// bytes of the value. Of a value that is too long it copies the begin.
+// bytes of the value. It copies the start of a value that is too long.
 func copyKey(s string) (key string, size int) {
 	return strings.Clone(s[:min(len(s), MaxKey)]), len(s)
 }
@@ -249,8 +245,121 @@ func timeText(v, perSecond int64) string {
 	return time.Unix(s, rest*(1e9/perSecond)).UTC().Format(time.RFC3339Nano)
 }
 
-// copyTime returns a copy of the text of a time, which does not keep the memory of the source. Of a
-// text that is too long it copies enough to show that.
+// copyTime returns a copy of the text of a time, which does not keep the memory of the source. It
+// copies enough of a text that is too long to show that.
 func copyTime(s string) string {
 	return string([]byte(s[:min(len(s), maxTimestamp+1)]))
+}
+
+// arrowFooter is the table at the end of an Arrow IPC file, as of Arrow's File.fbs.
+var arrowFooter = &batch.FlatTable{Name: "Footer", Slots: []batch.FlatShape{
+	{Size: 2}, {Table: arrowMessage.Choose[1]}, {Size: 24, Vector: true}, {Size: 24, Vector: true}, arrowMetadata,
+}}
+
+const (
+	arrowMagic = "ARROW1"
+	arrowBegin = 8  // bytes before the first message of a file
+	arrowEnd   = 10 // bytes behind the footer: its length and the mark
+)
+
+// footerSchema returns the message of the schema of an Arrow IPC file that has its schema only in
+// the footer, as Arrow JS writes files. Then the file is after its opening mark. For any other file
+// it returns nothing, and the file is at its beginning.
+func footerSchema(name string, f *os.File) (message []byte, err error) {
+	defer damaged(name, &err)
+	if only, err := schemaIsLast(f); err != nil || !only {
+		_, serr := f.Seek(0, io.SeekStart)
+		if serr != nil {
+			return nil, access.IOError("read", name, serr)
+		}
+		return nil, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, access.IOError("read", name, err)
+	}
+	var end [arrowEnd]byte
+	if _, err := f.ReadAt(end[:], size-arrowEnd); err != nil || string(end[4:]) != arrowMagic {
+		return nil, access.InputError(
+			"%s: the Arrow file has neither a schema at its beginning nor a footer: it is cut off", name,
+		)
+	}
+	// The length stands before the closing mark. It is compared with the file before anything of
+	// its size is allocated.
+	n := int64(binary.LittleEndian.Uint32(end[:]))
+	if n < 8 || n > maxArrowMetadata || n > size-arrowEnd-arrowBegin {
+		return nil, access.InputError("%s: the Arrow file has a footer of %d bytes in %d", name, n, size)
+	}
+	footer := make([]byte, n)
+	if _, err := f.ReadAt(footer, size-arrowEnd-n); err != nil {
+		return nil, access.IOError("read", name, err)
+	}
+	v := batch.NewFlatVerifier(footer) // before the library sees it
+	pos, err := v.Root()
+	if err == nil {
+		err = v.Check(arrowFooter, pos)
+	}
+	if err != nil {
+		return nil, access.InputError(
+			"%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and "+
+				"nested columns",
+			name, err,
+		)
+	}
+	r, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// The library writes the schema as a stream would begin, so the rest of the file can follow as
+	// a stream.
+	var b bytes.Buffer
+	if err := ipc.NewWriter(&b, ipc.WithSchema(r.Schema())).Close(); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(arrowBegin, io.SeekStart); err != nil {
+		return nil, access.IOError("read", name, err)
+	}
+	return b.Bytes()[:b.Len()-8], nil // without the end mark
+}
+
+// schemaIsLast reports whether the first message of an Arrow IPC file is not its schema. It leaves
+// the position of the file as it is. It returns false for a damaged file, whose reader reports the
+// damage.
+func schemaIsLast(f *os.File) (bool, error) {
+	var head [arrowBegin + 8]byte
+	if n, err := f.ReadAt(head[:], 0); n < len(head) || string(head[:len(arrowMagic)]) != arrowMagic ||
+		binary.LittleEndian.Uint32(head[arrowBegin:]) != 0xFFFFFFFF {
+		if err == io.EOF {
+			err = nil // its reader says what is wrong
+		}
+		return false, err
+	}
+	n := int64(binary.LittleEndian.Uint32(head[arrowBegin+4:]))
+	if n == 0 {
+		return true, nil // no record batch
+	}
+	if n < 8 || n > maxArrowMetadata {
+		return false, nil
+	}
+	meta := make([]byte, n)
+	if _, err := f.ReadAt(meta, int64(len(head))); err != nil {
+		return false, nil
+	}
+	v := batch.NewFlatVerifier(meta)
+	pos, err := v.Root()
+	if err != nil || v.Check(arrowMessage, pos) != nil {
+		return false, nil
+	}
+	return v.Byte(pos, 1) == 3, nil
+}
+
+// prefixed reads a prefix, and then the file that it closes.
+type prefixed struct {
+	io.Reader
+	io.Closer
+}
+
+func newPrefixed(first []byte, src io.ReadCloser) io.ReadCloser {
+	return prefixed{io.MultiReader(bytes.NewReader(first), src), src}
 }

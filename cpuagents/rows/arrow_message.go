@@ -9,9 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
-	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // Limits of a message of an Arrow source, in bytes. A record batch of 64 MiB has a million rows of
@@ -30,33 +29,33 @@ const (
 // The tables of Arrow's Message.fbs and Schema.fbs, format version 1.5, that a source of flat
 // columns is made of.
 var (
-	arrowText     = flatbuf.Shape{Size: 1, Vector: true}
-	arrowMetadata = flatbuf.Shape{
+	arrowText     = batch.FlatShape{Size: 1, Vector: true}
+	arrowMetadata = batch.FlatShape{
 		Vector: true,
-		Table:  &flatbuf.Table{Name: "KeyValue", Slots: []flatbuf.Shape{arrowText, arrowText}},
+		Table:  &batch.FlatTable{Name: "KeyValue", Slots: []batch.FlatShape{arrowText, arrowText}},
 	}
-	arrowField = &flatbuf.Table{Name: "Field", Choose: map[byte]*flatbuf.Table{
-		2:  {Name: "Int", Slots: []flatbuf.Shape{{Size: 4}, {Size: 1}}},
-		3:  {Name: "FloatingPoint", Slots: []flatbuf.Shape{{Size: 2}}},
+	arrowField = &batch.FlatTable{Name: "Field", Choose: map[byte]*batch.FlatTable{
+		2:  {Name: "Int", Slots: []batch.FlatShape{{Size: 4}, {Size: 1}}},
+		3:  {Name: "FloatingPoint", Slots: []batch.FlatShape{{Size: 2}}},
 		4:  {Name: "Binary"},
 		5:  {Name: "Utf8"},
 		6:  {Name: "Bool"},
-		7:  {Name: "Decimal", Slots: []flatbuf.Shape{{Size: 4}, {Size: 4}, {Size: 4}}},
-		8:  {Name: "Date", Slots: []flatbuf.Shape{{Size: 2}}},
-		9:  {Name: "Time", Slots: []flatbuf.Shape{{Size: 2}, {Size: 4}}},
-		10: {Name: "Timestamp", Slots: []flatbuf.Shape{{Size: 2}, arrowText}},
-		15: {Name: "FixedSizeBinary", Slots: []flatbuf.Shape{{Size: 4}}},
-		18: {Name: "Duration", Slots: []flatbuf.Shape{{Size: 2}}},
+		7:  {Name: "Decimal", Slots: []batch.FlatShape{{Size: 4}, {Size: 4}, {Size: 4}}},
+		8:  {Name: "Date", Slots: []batch.FlatShape{{Size: 2}}},
+		9:  {Name: "Time", Slots: []batch.FlatShape{{Size: 2}, {Size: 4}}},
+		10: {Name: "Timestamp", Slots: []batch.FlatShape{{Size: 2}, arrowText}},
+		15: {Name: "FixedSizeBinary", Slots: []batch.FlatShape{{Size: 4}}},
+		18: {Name: "Duration", Slots: []batch.FlatShape{{Size: 2}}},
 		19: {Name: "LargeBinary"},
 		20: {Name: "LargeUtf8"},
 	}}
-	arrowCompression = &flatbuf.Table{Name: "BodyCompression", Slots: []flatbuf.Shape{{Size: 1}, {Size: 1}}}
-	arrowMessage     = &flatbuf.Table{
-		Name: "Message", Slots: []flatbuf.Shape{{Size: 2}, {Size: 1}, {Union: true}, {Size: 8}, arrowMetadata},
-		Choose: map[byte]*flatbuf.Table{
+	arrowCompression = &batch.FlatTable{Name: "BodyCompression", Slots: []batch.FlatShape{{Size: 1}, {Size: 1}}}
+	arrowMessage     = &batch.FlatTable{
+		Name: "Message", Slots: []batch.FlatShape{{Size: 2}, {Size: 1}, {Union: true}, {Size: 8}, arrowMetadata},
+		Choose: map[byte]*batch.FlatTable{
 			1: {
 				Name: "Schema",
-				Slots: []flatbuf.Shape{
+				Slots: []batch.FlatShape{
 					{Size: 2},
 					{Vector: true, Table: arrowField},
 					arrowMetadata,
@@ -65,7 +64,7 @@ var (
 			},
 			3: {
 				Name: "RecordBatch",
-				Slots: []flatbuf.Shape{
+				Slots: []batch.FlatShape{
 					{Size: 8},
 					{Size: 16, Vector: true},
 					{Size: 16, Vector: true},
@@ -79,7 +78,7 @@ var (
 
 // arrowField refers to itself, which a composite literal of a variable cannot.
 func init() { // slot 4, the dictionary, is refused
-	arrowField.Slots = []flatbuf.Shape{
+	arrowField.Slots = []batch.FlatShape{
 		arrowText,
 		{Size: 1},
 		{Size: 1},
@@ -97,7 +96,7 @@ func init() { // slot 4, the dictionary, is refused
 type ArrowMessages struct {
 	name string
 	src  io.Reader
-	hold *inputmem.Hold
+	hold *access.Hold
 	held int64 // bytes of the last message in hold
 	kind byte  // header type that the next message must have: a schema, then record batches
 	msg  *ipc.Message
@@ -105,7 +104,7 @@ type ArrowMessages struct {
 
 // NewArrowMessages returns the messages of src, which name names in errors. The memory of a message
 // is taken from h. The caller closes src after the last message.
-func NewArrowMessages(name string, src io.Reader, h *inputmem.Hold) *ArrowMessages {
+func NewArrowMessages(name string, src io.Reader, h *access.Hold) *ArrowMessages {
 	return &ArrowMessages{name: name, src: src, kind: 1, hold: h}
 }
 
@@ -151,7 +150,7 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 		}
 	}
 	if binary.LittleEndian.Uint32(head[:]) != 0xFFFFFFFF {
-		return nil, nil, fault.Input(
+		return nil, nil, access.InputError(
 			"%s: there is no Arrow message where one must start: is it an Arrow IPC file or stream?", r.name,
 		)
 	}
@@ -160,7 +159,7 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 		return nil, nil, io.EOF
 	}
 	if n < 8 || n > maxArrowMetadata {
-		return nil, nil, fault.Input(
+		return nil, nil, access.InputError(
 			"%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata,
 		)
 	}
@@ -177,24 +176,24 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	if _, err := io.ReadFull(r.src, meta); err != nil {
 		return nil, nil, r.short(err)
 	}
-	v := flatbuf.New(meta)
+	v := batch.NewFlatVerifier(meta)
 	pos, err := v.Root()
 	if err == nil {
 		err = v.Check(arrowMessage, pos)
 	}
 	if err != nil {
-		return nil, nil, fault.Input(
+		return nil, nil, access.InputError(
 			"%s: it is not a table of flat columns (%v): write it without dictionaries, views and nested columns",
 			r.name, err,
 		)
 	}
 	// A second schema, or a dictionary, would change what the reader has checked.
 	if got := v.Byte(pos, 1); got != r.kind {
-		return nil, nil, fault.Input("%s: an Arrow message of type %d where type %d must be", r.name, got, r.kind)
+		return nil, nil, access.InputError("%s: an Arrow message of type %d where type %d must be", r.name, got, r.kind)
 	}
 	size := v.Int64(pos, 3)
 	if size < 0 || size > maxArrowBody {
-		return nil, nil, fault.Input(
+		return nil, nil, access.InputError(
 			"%s: an Arrow record batch of %d bytes; %d are allowed: write smaller batches", r.name, size, maxArrowBody,
 		)
 	}
@@ -207,7 +206,7 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	if r.kind == 3 {
 		unpacked, err := checkBuffers(v, v.Sub(pos, 2), body)
 		if err != nil {
-			return nil, nil, fault.Input("%s: the file is damaged: %v", r.name, err)
+			return nil, nil, access.InputError("%s: the file is damaged: %v", r.name, err)
 		}
 		if err := r.take(unpacked); err != nil {
 			return nil, nil, err
@@ -220,7 +219,6 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 // bytes becomes several structures and a name.
 const arrowTables = 8
 
-// take takes n bytes of memory for the current message.
 func (r *ArrowMessages) take(n int64) error {
 	if err := r.hold.Grow(n); err != nil {
 		return err
@@ -232,9 +230,9 @@ func (r *ArrowMessages) take(n int64) error {
 // short returns the error of a read within a message: the file is cut off, or the disk fails.
 func (r *ArrowMessages) short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.Input("%s: the file is cut off: an Arrow message ends in its middle", r.name)
+		return access.InputError("%s: the file is cut off: an Arrow message ends in its middle", r.name)
 	}
-	return fault.IO("read", r.name, err)
+	return access.IOError("read", r.name, err)
 }
 
 // readN reads n bytes. The kernel provides memory only when it is written, so a false length costs
@@ -250,7 +248,7 @@ func readN(r io.Reader, n int64) ([]byte, error) {
 // checkBuffers returns the bytes that the library allocates to unpack the buffers of a record
 // batch. Too many of them are an error. The sizes inside packed buffers come from the file, and the
 // library would allocate whatever they say. A size of -1 marks a buffer that is stored as it is.
-func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, err error) {
+func checkBuffers(v *batch.FlatVerifier, batch int64, body []byte) (total int64, err error) {
 	packed := v.Sub(batch, 3)
 	var window int64
 	for b := v.Structs(batch, 2, 16); len(b) > 0; b = b[16:] {
@@ -300,7 +298,7 @@ const (
 // what it reads.
 func (r *ArrowMessages) Rest() error {
 	if _, err := io.Copy(io.Discard, r.src); err != nil {
-		return fault.IO("read", r.name, err)
+		return access.IOError("read", r.name, err)
 	}
 	return nil
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
-	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // arrowPart is one message of an Arrow stream.
@@ -29,7 +29,7 @@ type arrowPart struct{ meta, body []byte }
 // bodyLength returns the length of the body that a message's metadata says.
 func bodyLength(t *testing.T, meta []byte) int64 {
 	t.Helper()
-	v := flatbuf.New(meta)
+	v := batch.NewFlatVerifier(meta)
 	pos, err := v.Root()
 	if err == nil {
 		err = v.Check(arrowMessage, pos)
@@ -72,7 +72,7 @@ func (p arrowPart) withBody(t *testing.T, n int64) arrowPart {
 			continue
 		}
 		binary.LittleEndian.PutUint64(meta[at:], uint64(n))
-		v := flatbuf.New(meta)
+		v := batch.NewFlatVerifier(meta)
 		if pos, err := v.Root(); err == nil && v.Check(arrowMessage, pos) == nil && v.Int64(pos, 3) == n {
 			return arrowPart{meta, p.body}
 		}
@@ -176,9 +176,9 @@ func TestArrowMessages(t *testing.T) {
 			t.Errorf("cut at %d of %d: %d rows, %v", n, len(whole), rows, err)
 		}
 	}
-	// The rows of a column and those of the batch are not the same number.
+	// A column and the batch differ in their number of rows.
 	lie := slices.Clone(first.meta)
-	v := flatbuf.New(lie)
+	v := batch.NewFlatVerifier(lie)
 	pos, _ := v.Root()
 	binary.LittleEndian.PutUint64(v.Structs(v.Sub(pos, 2), 1, 16)[16:], 4)
 	if rows, err := readArrow(t, arrowStream(schema, arrowPart{lie, first.body})); rows != 0 || !fixture.IsInput(err) ||
@@ -227,12 +227,12 @@ func TestArrowDisk(t *testing.T) {
 	}
 }
 
-// TestArrowMemory: the schema's memory stays, that of a record batch goes with the next one, and a
-// batch that is packed takes what it unpacks to.
+// TestArrowMemory: the schema's memory stays, the memory of a record batch goes with the next one,
+// and a batch that is packed takes what it unpacks to.
 func TestArrowMemory(t *testing.T) {
 	for name, opts := range map[string][]ipc.Option{"plain": nil, "zstd": {ipc.WithZstd()}} {
 		parts := arrowParts(t, tabletest.Arrow(t, tabletest.Record(pairRows(10)), false, opts...))
-		m := inputmem.WithParts(1<<30, 1<<30)
+		m := access.NewMemoryParts(1<<30, 1<<30)
 		h := m.Hold(t.Context(), "s")
 		r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 		if err != nil {
@@ -248,7 +248,7 @@ func TestArrowMemory(t *testing.T) {
 					t.Fatalf("Next: reject %v, %v, want a row", reject, err)
 				}
 			}
-			v := flatbuf.New(p.meta)
+			v := batch.NewFlatVerifier(p.meta)
 			pos, _ := v.Root()
 			unpacked, err := checkBuffers(v, v.Sub(pos, 2), p.body)
 			if want := base + 8*int64(len(p.meta)) + int64(len(p.body)) + unpacked; err != nil || h.Bytes() != want ||
@@ -265,13 +265,13 @@ func TestArrowMemory(t *testing.T) {
 		h.Release()
 		// Too little memory is said, at each of the places where some is taken.
 		for at := int64(1); at < base; at += base/7 + 1 {
-			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
+			h := access.NewMemoryParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if err == nil {
 				_, _, err = r.Next()
 				_ = r.Close()
 			}
-			if !inputmem.IsMemory(err) {
+			if !access.IsMemory(err) {
 				t.Errorf("%s with %d bytes: %v", name, at, err)
 			}
 			h.Release()
@@ -281,7 +281,7 @@ func TestArrowMemory(t *testing.T) {
 			"metadata":   base + 8*int64(len(parts[1].meta)) - 1,
 			"a body":     base + 8*int64(len(parts[1].meta)) + int64(len(parts[1].body)) - 1,
 		} {
-			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
+			h := access.NewMemoryParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if (err == nil) != (what != "the schema") {
 				t.Errorf("%s, %s: newArrowReader: %v, want an error for the schema only", name, what, err)
@@ -290,7 +290,7 @@ func TestArrowMemory(t *testing.T) {
 				_, _, err = r.Next()
 				_ = r.Close()
 			}
-			if !inputmem.IsMemory(err) {
+			if !access.IsMemory(err) {
 				t.Errorf("%s, %s: %v, want an error of memory", name, what, err)
 			}
 			h.Release()
@@ -301,17 +301,17 @@ func TestArrowMemory(t *testing.T) {
 // TestArrowBuffers: a buffer lies in its body at a multiple of 8, and packed ones say a plausible
 // size.
 func TestArrowBuffers(t *testing.T) {
-	open := func(opts ...ipc.Option) (v *flatbuf.Verifier, batch int64, buffers, body []byte) {
+	open := func(opts ...ipc.Option) (v *batch.FlatVerifier, at int64, buffers, body []byte) {
 		p := arrowParts(t, tabletest.Arrow(t, tabletest.Record(pairRows(5)), false, opts...))[1]
-		v = flatbuf.New(p.meta)
+		v = batch.NewFlatVerifier(p.meta)
 		pos, err := v.Root()
 		if err != nil {
 			t.Fatalf("v.Root: %v, want no error", err)
 		}
-		batch = v.Sub(pos, 2)
-		buffers = v.Structs(batch, 2, 16)
+		at = v.Sub(pos, 2)
+		buffers = v.Structs(at, 2, 16)
 		clear(buffers)
-		return v, batch, buffers, make([]byte, 64)
+		return v, at, buffers, make([]byte, 64)
 	}
 	set := func(buffers []byte, i int, off, n int64) {
 		binary.LittleEndian.PutUint64(buffers[16*i:], uint64(off))
@@ -387,8 +387,8 @@ func TestArrowBuffers(t *testing.T) {
 			}
 		}
 	}
-	// The window of each packed buffer of zstd: here that of a frame of one segment, which is as
-	// large as its contents say.
+	// The window of each packed buffer of zstd: here the window of a frame of one segment, which is
+	// as large as its contents say.
 	frame := func(window uint32) []byte {
 		return append(binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, window), 1, 0, 0)
 	}
@@ -451,15 +451,16 @@ func TestArrowSchemas(t *testing.T) {
 	}
 }
 
+// column returns a column that add builds.
+func column(dt arrow.DataType, add func(array.Builder)) arrow.Array {
+	b := array.NewBuilder(memory.DefaultAllocator, dt)
+	defer b.Release()
+	add(b)
+	return b.NewArray()
+}
+
 // TestArrowTypes: which types of a column are a time or a number, and the value of each.
 func TestArrowTypes(t *testing.T) {
-	mem := memory.DefaultAllocator
-	column := func(dt arrow.DataType, add func(array.Builder)) arrow.Array {
-		b := array.NewBuilder(mem, dt)
-		defer b.Release()
-		add(b)
-		return b.NewArray()
-	}
 	stamp := column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(1700000000) })
 	value := column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1.5) })
 	read := func(ts, v arrow.Array) ([]Row, []Reject, error) {

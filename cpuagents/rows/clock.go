@@ -7,14 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
-	"github.com/exoswarm/exoswarm/internal/base/number"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Clock parses timestamps. The zero value parses the default forms. One goroutine uses it. It tries
-// the form of the last timestamp first, since most files have one form. A copy of a clock goes on
+// the form of the last timestamp first, since most files have one form. A copy of a clock continues
 // from the same state.
 type Clock struct {
 	// form is the index of the form that has matched last.
@@ -96,7 +95,7 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 		}
 		c.form = at
 		if y := t.Year(); y < 1678 || y > 2261 {
-			return 0, 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", fault.Quote(text))
+			return 0, 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", access.Quote(text))
 		}
 		return t.UnixNano(), t.UnixNano(), nil
 	}
@@ -110,20 +109,20 @@ func (c *Clock) unix(text string) (first, second int64, err error) {
 	switch {
 	case !ok:
 		return 0, 0, fmt.Errorf(
-			"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
+			"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", access.Quote(text),
 		)
 	case c.dialect && !c.number && dialect.IsDays(text):
 		return 0, 0, fmt.Errorf(
 			"its timestamp %s is a number of days, as spreadsheets write times: set csv.time: excel, or "+
 				"csv.time: unix_s for seconds since 1970",
-			fault.Quote(text),
+			access.Quote(text),
 		)
 	}
 	c.number = true
 	return n, n, nil
 }
 
-// early is the begin of 1990. A number before it is seldom meant as seconds since 1970.
+// early is the start of 1990. A number before it is seldom meant as seconds since 1970.
 var early = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
 // Early reports whether the timestamp of a row is a number that was taken for a time before 1990.
@@ -131,12 +130,12 @@ func Early(r *Row) bool {
 	if r.Time >= early {
 		return false
 	}
-	_, err := number.Float(r.Timestamp, 64)
+	_, err := dialect.Float(r.Timestamp, 64)
 	return err == nil
 }
 
-// parse is Read for a clock with the forms or the zone of a dialect. A text that cannot be a time in
-// the zone, such as an hour that daylight saving time skips, is an error of its own.
+// parse is Read for a clock with the forms or the zone of a dialect. A text that cannot be a time
+// in the zone, such as an hour that daylight saving time skips, is a separate error.
 func (c *Clock) parse(text string) (first, second int64, err error) {
 	for i := range c.forms {
 		at := (c.form + i) % len(c.forms)
@@ -146,12 +145,14 @@ func (c *Clock) parse(text string) (first, second int64, err error) {
 			c.form = at
 			return first, second, nil
 		case dialect.NoTime(err):
-			return 0, 0, fmt.Errorf("its timestamp %s is not a time: %w", fault.Quote(text), err)
+			return 0, 0, fmt.Errorf("its timestamp %s is not a time: %w", access.Quote(text), err)
 		}
 	}
 	if c.names != nil {
 		return 0, 0, fmt.Errorf(
-			"its timestamp %s does not have the form of csv.time, %s", fault.Quote(text), strings.Join(c.names, " or "),
+			"its timestamp %s does not have the form of csv.time, %s",
+			access.Quote(text),
+			strings.Join(c.names, " or "),
 		)
 	}
 	return c.unix(text)
@@ -160,7 +161,7 @@ func (c *Clock) parse(text string) (first, second int64, err error) {
 // unixTime parses a bare number as a unix time. The unit follows from its size. It returns
 // nanoseconds, and keeps all digits of a whole number.
 func unixTime(text string) (int64, bool) {
-	if v, err := number.Float(text, 64); err == nil && !math.IsNaN(v) {
+	if v, err := dialect.Float(text, 64); err == nil && !math.IsNaN(v) {
 		// 1e11 seconds are the year 5138, and 1e11 milliseconds are 1973, so the unit is clear.
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 // block is a sequence of rows of a columnar source, column by column. All slices have its number of
@@ -15,8 +15,8 @@ type block struct {
 	times  []string // empty for a row without a timestamp
 	values [][]float64
 	nulls  [][]bool // by feature: true for a row without a value
-	// keys has the values of each key column; nulls after those of the features. sizes has the
-	// bytes of each value, of which keys has the begin if they are more than MaxKey.
+	// keys has the values of each key column; their nulls are after the nulls of the features.
+	// sizes has the bytes of each value. keys has the start of a value of more than MaxKey bytes.
 	keys  [][]string
 	sizes [][]int
 }
@@ -68,7 +68,6 @@ type blockReader interface {
 	close() error
 }
 
-// columnarReader is the Reader of a columnar source.
 type columnarReader struct {
 	name  string
 	spec  ColumnSpec
@@ -84,12 +83,20 @@ type columnarReader struct {
 	remedy string
 }
 
-// newColumnarReader returns the reader of the rows of src, which it owns.
-func newColumnarReader(name string, spec ColumnSpec, src blockReader) *columnarReader {
-	return &columnarReader{name: name, spec: spec, src: src, key: keyBuilder{columns: spec.Key}}
+// openColumnar opens src, and returns the reader of its rows. The reader owns src, which is closed after
+// an error.
+func openColumnar(name string, spec ColumnSpec, src interface {
+	blockReader
+	open() error
+},
+) (Reader, error) {
+	if err := src.open(); err != nil {
+		_ = src.close()
+		return nil, err
+	}
+	return &columnarReader{name: name, spec: spec, src: src, key: keyBuilder{columns: spec.Key}}, nil
 }
 
-// Close implements Reader.
 func (r *columnarReader) Close() error { return r.src.close() }
 
 // Next implements Reader. After an error the block is empty, so the next call asks the source
@@ -136,13 +143,13 @@ func damaged(name string, err *error) {
 		*err = cause
 	}
 	// The libraries have no classes of errors. What the checks before them have let pass is damage.
-	if *err != nil && !fault.Classified(*err) {
-		*err = fault.Input("%s: the file is damaged: %v", name, *err)
+	if *err != nil && !access.Classified(*err) {
+		*err = access.InputError("%s: the file is damaged: %v", name, *err)
 	}
 }
 
-// row returns row i of the block, or what is wrong with it. The row has slices of its own, because
-// next overwrites the block.
+// row returns row i of the block, or what is wrong with it. The row has new slices, because next
+// overwrites the block.
 func (r *columnarReader) row(i int) (Row, string) {
 	out := Row{
 		Number:    r.number,
@@ -176,11 +183,8 @@ func (r *columnarReader) row(i int) (Row, string) {
 		out.Values[f] = v
 		out.Features[f] = float32(v)
 	}
-	if r.spec.inOrder() {
-		problem, cure := r.order.check(&out)
-		if r.remedy = cure; problem != "" {
-			return Row{}, problem
-		}
+	if problem := r.order.admit(r.spec, &out, &r.remedy); problem != "" {
+		return Row{}, problem
 	}
 	return out, ""
 }
@@ -196,19 +200,19 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 				continue
 			}
 			if found >= 0 {
-				return nil, fault.Input("%s: column %q appears twice: rename one of them", file, want)
+				return nil, access.InputError("%s: column %q appears twice: rename one of them", file, want)
 			}
 			found = i
 		}
 		if found < 0 && len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
-			return nil, fault.Input(
+			return nil, access.InputError(
 				"%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a "+
 					"point: convert the file",
 				file, names[0],
 			)
 		}
 		if found < 0 {
-			return nil, fault.Input(
+			return nil, access.InputError(
 				"%s: no column %q; the file has %s: name the columns in the swarm spec (%s)",
 				file,
 				want,
@@ -232,9 +236,8 @@ func (s ColumnSpec) setting(column string) string {
 	return "features: [COLUMN]"
 }
 
-// wrongType returns the error of a column that has a type which cannot be read.
 func wrongType(file, column, got, want string) error {
-	return fault.Input(
+	return access.InputError(
 		"%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want,
 	)
 }

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
@@ -38,13 +37,13 @@ type csvReader struct {
 	times   [2]int64
 	stamp   string // empty before the first row of the timestamp
 	time    int64
-	remedy  string // the cure of the present record, if its problem has one of its own
+	remedy  string // the cure of the present record, if its problem has a special one
 	cause   string // likewise
 	floats  floats
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
-func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (*csvReader, error) {
+func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *access.Hold) (*csvReader, error) {
 	r := &csvReader{
 		Records: Records{lines: NewLines(name, src), hold: h},
 		spec:    spec,
@@ -77,9 +76,9 @@ func (r *csvReader) header() error {
 	}
 	if errors.Is(err, io.EOF) {
 		if !r.spec.CSV.HasHeader() {
-			return fault.Input("%s: the file is empty", r.lines.name)
+			return access.InputError("%s: the file is empty", r.lines.name)
 		}
-		return fault.Input(
+		return access.InputError(
 			"%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp,
 			strings.Join(r.spec.Features, ","),
 		)
@@ -88,12 +87,12 @@ func (r *csvReader) header() error {
 		return err
 	}
 	if problem != "" {
-		return fault.Input("%s: line %d: header: %s", r.lines.name, r.lines.Number, problem)
+		return access.InputError("%s: line %d: header: %s", r.lines.name, r.lines.Number, problem)
 	}
 	record = bytes.TrimPrefix(record, []byte("\xef\xbb\xbf"))
 	names, err := SplitRecord(record, r.comma)
 	if err != nil {
-		return fault.Input("%s: line %d: header: %v", r.lines.name, r.first, err)
+		return access.InputError("%s: line %d: header: %v", r.lines.name, r.first, err)
 	}
 	r.head = string(record[:min(len(record), adviceBytes)])
 	if !r.spec.CSV.HasHeader() {
@@ -110,7 +109,7 @@ func (r *csvReader) header() error {
 				continue
 			}
 			if at >= 0 {
-				return fault.Input("%s: line 1: column %q appears twice: rename one of them", r.lines.name, want)
+				return access.InputError("%s: line 1: column %q appears twice: rename one of them", r.lines.name, want)
 			}
 			at = i
 		}
@@ -144,13 +143,13 @@ func (r *csvReader) noColumn(want string, names []string) error {
 		}
 	}
 	if advice := r.advise(records); advice != "" {
-		return fault.Input("%s: line 1: no column %q: %s", r.lines.name, want, advice)
+		return access.InputError("%s: line 1: no column %q: %s", r.lines.name, want, advice)
 	}
 	what := "the file has"
 	if !r.spec.CSV.HasHeader() {
 		what = "its columns are called"
 	}
-	return fault.Input(
+	return access.InputError(
 		"%s: line 1: no column %q; %s %s: name the columns in the swarm spec (%s)", r.lines.name, want, what,
 		quoteAll(names), r.spec.setting(want),
 	)
@@ -239,12 +238,10 @@ func (r *csvReader) cure(record []byte) string {
 	return r.advise(records)
 }
 
-// Close implements Reader.
 func (r *csvReader) Close() error { return r.src.Close() }
 
-// parse turns a record into a row, or returns what is wrong with it. The checks are in the order in
-// which a reader would look: the text, the number of fields, the timestamp, the features, and then
-// the order of time.
+// parse turns a record into a row, or returns what is wrong with it. The checks are in this order:
+// the text, the number of fields, the timestamp, the features, and the order of time.
 func (r *csvReader) parse(record []byte) (Row, string) {
 	if !utf8.Valid(record) {
 		return Row{}, "it is not valid UTF-8"
@@ -293,7 +290,7 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		if r.spec.CSV.DecimalComma() {
 			number, problem := r.spec.CSV.Number(text)
 			if problem != "" {
-				return Row{}, fmt.Sprintf("column %q: %s %s", r.spec.Features[i], fault.Quote(text), problem)
+				return Row{}, fmt.Sprintf("column %q: %s %s", r.spec.Features[i], access.Quote(text), problem)
 			}
 			text = number
 		}
@@ -314,11 +311,8 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		r.stamp, r.time = r.clock.Text(out.Time, r.written), out.Time
 	}
 	out.Timestamp = r.stamp
-	if r.spec.inOrder() {
-		problem, cure := r.order.check(&out)
-		if r.remedy = cure; problem != "" {
-			return Row{}, problem
-		}
+	if problem := r.order.admit(r.spec, &out, &r.remedy); problem != "" {
+		return Row{}, problem
 	}
 	return out, ""
 }

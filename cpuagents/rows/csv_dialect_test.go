@@ -216,8 +216,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// FuzzDialect: whatever is in a file, and whatever the dialect, reading it ends, and rows are those
-// of encoding/csv.
+// FuzzDialect: whatever is in a file, and whatever the dialect, reading it ends, and rows equal the
+// records of encoding/csv.
 func FuzzDialect(f *testing.F) {
 	f.Add("timestamp;value\n31.01.2026 10:00;1,5\n", ";", ",", "02.01.2006 15:04", true)
 	f.Add("timestamp,value\n1,\"2\n3,4\n", ",", "", "", true)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 // Records cuts a CSV text into records. A quoted field may have line ends. If a quote does not
@@ -17,19 +17,19 @@ import (
 // are records again.
 type Records struct {
 	lines Lines
-	hold  *inputmem.Hold // of ahead
+	hold  *access.Hold // of ahead
 	// ahead has the lines that were read while a quote was open. They are read again, one by one,
 	// after the record has been refused.
 	ahead   []byte
 	at      int    // the next line in ahead
-	tooLong bool   // a line that is too long follows those in ahead
+	tooLong bool   // a line that is too long follows the lines in ahead
 	first   uint64 // first line of the last record
 	second  int    // the second line of the last record in ahead; -1 if it has one line
 }
 
 // NewRecords returns the records of src, with the header if there is one. The caller closes src
 // after the last record. The read-ahead is taken from h.
-func NewRecords(name string, src io.Reader, h *inputmem.Hold) *Records {
+func NewRecords(name string, src io.Reader, h *access.Hold) *Records {
 	return &Records{lines: NewLines(name, src), hold: h}
 }
 
@@ -158,7 +158,6 @@ func (r *Records) unread() (problem string) {
 	return "a quote that opens in it never closes"
 }
 
-// trimEnd returns a line without LF or CRLF at its end.
 func trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
 }

@@ -206,8 +206,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestRandomFiles writes files of which it knows the valid rows, with lines of every kind mixed in,
-// and reads them back.
+// TestRandomFiles writes files with known valid rows, with lines of every kind mixed in, and reads
+// them back.
 func TestRandomFiles(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -6,7 +6,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -15,7 +15,8 @@ import (
 // refused.
 type Format string
 
-// formatOfExtension has the formats by the extension of a file's name, without that of the packing.
+// formatOfExtension has the formats by the extension of a file's name, without the extension of the
+// packing.
 var formatOfExtension = map[string]Format{
 	".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet", ".pq": "parquet",
 	".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
@@ -68,8 +69,8 @@ func CutFormat(name string) (stem string, ok bool) {
 }
 
 // OutputFormat returns the format of decisions in a file of this name: NDJSON if it has no
-// extension. An extension that stands for no format is an error of class jobs.CodeInput. The name
-// is that of a file which may not exist yet; nothing is opened.
+// extension. An extension that stands for no format is an error of class jobs.CodeInput. The file
+// may not exist yet; nothing is opened.
 func OutputFormat(name string) (Format, error) {
 	f, known := FormatOf(name, "ndjson")
 	stem, _ := CutFormat(path.Base(name))
@@ -116,7 +117,7 @@ func (f Format) Split() (rows, pack string, err error) {
 // returns an error. It reads the header or footer, so a file without the wanted columns is an error
 // here. Of a packed file it reads at most unpacked bytes of contents. Memory is taken from h, which
 // the caller releases after it closed the reader. The parameter name names the file in errors.
-func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *inputmem.Hold) (Reader, error) {
+func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *access.Hold) (Reader, error) {
 	rows, pack, err := f.Split()
 	if err != nil {
 		_ = file.Close()

@@ -27,39 +27,20 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
 
-// drainRows reads a source to its end and closes it. Rows come one after another in number, valid
-// or rejected.
+// drainRows reads a source to its end and closes it. The numbers of rows and rejects must follow one another.
 func drainRows(t testing.TB, r Reader) (rows []Row, rejects []Reject, err error) {
 	t.Helper()
-	defer func() {
-		if cerr := r.Close(); cerr != nil {
-			t.Errorf("r.Close: %v, want no error", cerr)
-		}
-	}()
-	for n := uint64(1); ; n++ {
-		row, rej, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return rows, rejects, nil
-		}
-		if err != nil {
-			return rows, rejects, err
-		}
-		number := row.Number
+	return fixture.Drain(t, r, func(row Row, rej *Reject) uint64 {
 		if rej != nil {
-			number = rej.Row
-			rejects = append(rejects, *rej)
-		} else {
-			rows = append(rows, row)
+			return rej.Row
 		}
-		if number != n {
-			t.Fatalf("row %d has number %d", n, number)
-		}
-	}
+		return row.Number
+	})
 }
 
 // readWriting reads what writings wrote.
@@ -116,7 +97,7 @@ func TestFormatsAgree(t *testing.T) {
 func TestFormatsAgreeOnManyRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var rows []fixture.Row
-	many := testlong.Of(9001, 4500)
+	many := testkit.Of(9001, 4500)
 	if testing.Short() {
 		many = 1500
 	}
@@ -369,7 +350,7 @@ func TestCutOff(t *testing.T) {
 func TestDamage(t *testing.T) {
 	for _, w := range tabletest.Files(t, fixture.HardTable()) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
-			step := 1 + len(w.Data)/testlong.Of(80, 25)
+			step := 1 + len(w.Data)/testkit.Of(80, 25)
 			for i := 0; i < len(w.Data); i += step {
 				data := slices.Clone(w.Data)
 				data[i] ^= mask
@@ -384,8 +365,8 @@ func TestDamage(t *testing.T) {
 
 // TestBombs: what unpacks to far more than it is, or says so, is refused before it takes memory.
 func TestBombs(t *testing.T) {
-	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), testlong.Of(1<<20, 1<<18))...)
-	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, testlong.Of(64, 17)<<20)...)
+	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), testkit.Of(1<<20, 1<<18))...)
+	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, testkit.Of(64, 17)<<20)...)
 	for name, w := range map[string]fixture.File{
 		"gzip":             {Name: "", Format: "csv.gz", Data: fixture.Gzip(t, big)},
 		"zstd":             {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, big)},
@@ -409,7 +390,7 @@ func TestBombs(t *testing.T) {
 	}
 	// Every word of the file as a length that is beyond reason.
 	for _, data := range [][]byte{plain, packed} {
-		step := testlong.Of(4, 108)
+		step := testkit.Of(4, 108)
 		if testing.Short() {
 			step = 36 // minutes with the race detector
 		}
@@ -608,4 +589,14 @@ func TestFeatureRange(t *testing.T) {
 			t.Errorf("%s: %q, want %q", text, problem, why)
 		}
 	}
+}
+
+// parse reads data of a format to the end.
+func parse(t testing.TB, f Format, data []byte, spec ColumnSpec) ([]Row, []Reject, error) {
+	t.Helper()
+	r, err := Open("s", fixture.TempFile(t, data), f, spec, fixture.Plenty, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return drainRows(t, r)
 }

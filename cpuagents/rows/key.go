@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 // KeyValues returns the values of a key in the order of its columns.
 func KeyValues(key string) []string { return strings.Split(key, keySeparator) }
 
-// CutKey returns the first value of a key, and the key of the others.
+// CutKey returns the first value of a key, and the key of the other values.
 func CutKey(key string) (value, rest string) {
 	value, rest, _ = strings.Cut(key, keySeparator)
 	return value, rest
@@ -53,7 +53,6 @@ type keyBuilder struct {
 	failed  bool // the key of the last row cannot be used
 }
 
-// begin starts the key of a row.
 func (k *keyBuilder) begin() { k.text, k.failed = k.text[:0], false }
 
 // fail marks the row as one without a key, and returns the problem.
@@ -62,7 +61,6 @@ func (k *keyBuilder) fail(format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// cause returns the cause of the reject of the last row.
 func (k *keyBuilder) cause() string {
 	if k.failed {
 		return CauseKey
@@ -71,14 +69,14 @@ func (k *keyBuilder) cause() string {
 }
 
 // add appends the value of column i, and returns what is wrong with it. size is the bytes of the
-// whole value, of which value may be the begin.
+// whole value; value may be its start.
 func (k *keyBuilder) add(i int, value string, size int) (problem string) {
 	switch {
 	case value == "":
 		return k.fail("key column %q is empty", k.columns[i])
 	case len(k.text)+size > MaxKey:
 		return k.fail("key column %q: its value of %d bytes, beginning with %s, makes a key of more than %d bytes",
-			k.columns[i], size, fault.Quote(value), MaxKey)
+			k.columns[i], size, access.Quote(value), MaxKey)
 	case !utf8.ValidString(value):
 		return k.fail("key column %q is not valid UTF-8", k.columns[i])
 	case strings.Contains(value, keySeparator):
@@ -94,7 +92,6 @@ func (k *keyBuilder) add(i int, value string, size int) (problem string) {
 // key returns the key, after the values of all columns were added.
 func (k *keyBuilder) key() string { return string(k.text) }
 
-// checkKey returns what is wrong with the key columns of a specification.
 func (s ColumnSpec) checkKey() error {
 	if len(s.Key) > MaxKeyColumns {
 		return fmt.Errorf("a key of %d columns: use at most %d", len(s.Key), MaxKeyColumns)
@@ -136,14 +133,14 @@ func (s ColumnSpec) Entities() int {
 	return s.MaxEntities
 }
 
-// inOrder reports whether a reader rejects rows that go back in time. The order of rows with a key
-// is that of each entity, which the caller of the reader knows.
+// inOrder reports whether a reader rejects rows that go back in time. Rows with a key are in order
+// by entity, which the caller of the reader checks.
 func (s ColumnSpec) inOrder() bool { return !s.AnyOrder && len(s.Key) == 0 }
 
 // TooMany returns the reason to reject a row of an entity beyond the number that is allowed.
 func (s ColumnSpec) TooMany(key string) string {
 	return fmt.Sprintf("there are %d entities already, and %s is another one: raise max_entities", s.Entities(),
-		fault.Quote(EntityName(key)))
+		access.Quote(EntityName(key)))
 }
 
 // EntityName returns the name of the entity of a key for people: the value of its column, or its

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 )
 
 // keySpec are columns with a key of the given columns.
@@ -25,7 +25,7 @@ func keySpec(key ...string) rows.ColumnSpec {
 // causes.
 func keysOf(t *testing.T, f rows.Format, data []byte, spec rows.ColumnSpec) (keys, rejects []string) {
 	t.Helper()
-	valid, bad, err := rowstest.Parse(t, f, data, spec)
+	valid, bad, err := inputtest.Parse(t, f, data, spec)
 	if err != nil {
 		t.Fatalf("%s: %v, want no error", f, err)
 	}
@@ -39,7 +39,7 @@ func keysOf(t *testing.T, f rows.Format, data []byte, spec rows.ColumnSpec) (key
 }
 
 // TestKeysOfText: which values are keys in CSV and NDJSON, and the sentence for each that is none.
-// Rows may go back in time, since their order is that of their entity.
+// Rows may go back in time, since only the rows of one entity are in order.
 func TestKeysOfText(t *testing.T) {
 	long := strings.Repeat("x", 10<<10)
 	for name, c := range map[string]struct {
@@ -172,18 +172,19 @@ func TestKeysOfColumns(t *testing.T) {
 		if d := cmp.Diff([]string{`6 key key column "int" is null`}, rejects); d != "" {
 			t.Errorf("%s: rejects of others (-want +got):\n%s", f, d)
 		}
-		if _, _, err := rowstest.Parse(t, f, bytes, keySpec("real")); err == nil ||
+		if _, _, err := inputtest.Parse(t, f, bytes, keySpec("real")); err == nil ||
 			!strings.Contains(err.Error(), "not a text, an integer or a boolean: convert it") {
 			t.Errorf("%s: a key of floats: %v", f, err)
 		}
-		if _, _, err := rowstest.Parse(t, f, bytes, keySpec("device")); err == nil ||
+		if _, _, err := inputtest.Parse(t, f, bytes, keySpec("device")); err == nil ||
 			!strings.Contains(err.Error(), `no column "device"`) {
 			t.Errorf("%s: a key column that is missing: %v", f, err)
 		}
 	}
 }
 
-// TestEntityName: different keys have different names, and that of one column is its value.
+// TestEntityName: different keys have different names, and a key of one column is named by its
+// value.
 func TestEntityName(t *testing.T) {
 	if got := rows.EntityName("a, b"); got != "a, b" {
 		t.Errorf("one column: %s", got)
@@ -211,7 +212,7 @@ func FuzzKey(f *testing.F) {
 		f.Add(`{"t":1,"v":1,"id":` + key + `,"n":` + key + `}`)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		valid, bad, err := rowstest.Parse(t, "ndjson", []byte(line), keySpec("id", "n"))
+		valid, bad, err := inputtest.Parse(t, "ndjson", []byte(line), keySpec("id", "n"))
 		if err != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
@@ -96,8 +96,8 @@ func (l *LocalTimes) Choose(key string, first, second int64, values []float64) (
 		}
 	case first == e.last && !e.open:
 		at, ok = first, true
-		// Rows at the pace of the repeated interval show its begin twice. A row that is equal to
-		// the one before it is a duplicate, unless all are equal.
+		// Rows at the pace of the repeated interval show its start twice. A row that equals the
+		// previous row is a duplicate, unless all are equal.
 		if same := digest == e.values; e.fits(second-first) && (!same || e.constant && !e.twice) {
 			at = second
 		}
@@ -303,6 +303,6 @@ func (l *LocalTimes) Restore(state string) {
 // undecided returns the reason and the cure of a row whose timestamp has two times.
 func undecided(d *dialect.CSV, timestamp string) (reason, cure string) {
 	return fmt.Sprintf("its timestamp %s comes twice in csv.zone %s, where the clocks go back, and the rows before it "+
-			"do not tell which one it is", fault.Quote(timestamp), d.Zone),
+			"do not tell which one it is", access.Quote(timestamp), d.Zone),
 		"write timestamps with their offset from UTC, or in UTC without csv.zone"
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // fold is a time at which the clocks of a zone go back by size.
@@ -95,7 +95,7 @@ func localRows(r *rand.Rand, f fold, entities, before, after int, step, jitter t
 				at.In(f.zone).Format("2006-01-02 15:04:05.000"), i%3)})
 		}
 	}
-	// Entities arrive one behind the other by up to a step.
+	// Entities arrive one after another, by up to a step.
 	late := make([]time.Duration, entities)
 	for e := range late {
 		late[e] = time.Duration(r.Int64N(int64(step)))
@@ -107,8 +107,8 @@ func localRows(r *rand.Rand, f fold, entities, before, after int, step, jitter t
 	return all
 }
 
-// readLocal reads rows in documents, each by a reader of its own which continues with the stored
-// state of the one before. It returns the number of rejected rows.
+// readLocal reads rows in documents, each by a new reader that continues with the stored state of
+// the previous one. It returns the number of rejected rows.
 func readLocal(t *testing.T, about string, spec ColumnSpec, rows []localRow, documents int) (rejected int) {
 	t.Helper()
 	defer func() {
@@ -172,7 +172,7 @@ func TestLocalTimesOfAllZones(t *testing.T) {
 		24 * time.Hour,
 	}
 	r := rand.New(rand.NewPCG(11, 3))
-	samples := testlong.Of(8*len(all), 400)
+	samples := testkit.Of(8*len(all), 400)
 	for i := range samples {
 		f := all[r.IntN(len(all))]
 		if samples > len(all) {

@@ -3,9 +3,9 @@ package rows
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
-	leak.Check(m)
+	testkit.CheckLeaks(m)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
@@ -49,7 +49,7 @@ func TestLongRecords(t *testing.T) {
 // counted, and freed.
 func TestOpenQuote(t *testing.T) {
 	text := "timestamp,value\n\"" + strings.Repeat("\n", 1<<20) + "2026-01-02 03:04:05,1\n"
-	m := inputmem.WithParts(16<<20, 16<<20)
+	m := access.NewMemoryParts(16<<20, 16<<20)
 	h := m.Hold(t.Context(), "s")
 	r, err := newCSVReader("s", fixture.TempFile(t, []byte(text)), valueSpec, h)
 	if err != nil {

@@ -1,13 +1,15 @@
 package rows
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"unicode/utf8"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 )
 
 // ndjsonReader reads one JSON object per line. It holds at most one line in memory. It ignores
@@ -47,10 +49,8 @@ func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonRea
 	return r
 }
 
-// Close implements Reader.
 func (r *ndjsonReader) Close() error { return r.src.Close() }
 
-// Next implements Reader.
 func (r *ndjsonReader) Next() (Row, *Reject, error) {
 	for {
 		line, long, err := r.lines.Next()
@@ -96,7 +96,7 @@ func CheckObject(line []byte) (problem string) {
 }
 
 // parse turns a line into a row, or returns what is wrong with it. The line is valid JSON before
-// the members are cut out of it, so members and skipValue need no checks of their own.
+// the members are cut out of it, so members and skipValue need no checks.
 func (r *ndjsonReader) parse(line []byte) (Row, string) {
 	if problem := CheckObject(line); problem != "" {
 		return Row{}, problem
@@ -141,11 +141,8 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 		out.Values[i] = v
 		out.Features[i] = float32(v)
 	}
-	if r.spec.inOrder() {
-		problem, cure := r.order.check(&out)
-		if r.remedy = cure; problem != "" {
-			return Row{}, problem
-		}
+	if problem := r.order.admit(r.spec, &out, &r.remedy); problem != "" {
+		return Row{}, problem
 	}
 	return out, ""
 }
@@ -165,14 +162,13 @@ func (r *ndjsonReader) addKey(i int, value []byte) (problem string) {
 	case value[0] == '{' || value[0] == '[':
 		return r.key.fail("key column %q is %s, not %s", name, kindOf(value), wantKey)
 	case bytes.ContainsAny(value, ".eE") && value[0] != 't' && value[0] != 'f':
-		return r.key.fail("key column %q: the number %s is no integer", name, fault.Quote(string(value)))
+		return r.key.fail("key column %q: the number %s is no integer", name, access.Quote(string(value)))
 	case string(value) == "-0":
 		value = value[1:]
 	}
 	return r.key.add(i, string(value), len(value))
 }
 
-// kindOf returns the type of a JSON value for a message.
 func kindOf(value []byte) string {
 	switch value[0] {
 	case '"':
@@ -263,4 +259,58 @@ func unquote(b []byte) string {
 	var s string
 	_ = json.Unmarshal(b, &s) // it is valid
 	return s
+}
+
+// lineBuffer is the read-ahead of a text in bytes. A job has up to 256 texts open.
+const lineBuffer = 64 << 10
+
+// Lines reads a text line by line. The text may be UTF-16, and its lines may end with CR. It holds its
+// read-ahead and at most one line in memory. One
+// goroutine uses it. A line longer than the read-ahead is copied; little more than MaxRecord bytes
+// of it are kept.
+type Lines struct {
+	name   string
+	buf    *bufio.Reader
+	Number uint64 // of the last line that Next returned, from 1
+	begun  bool
+}
+
+// NewLines returns the lines of r. Errors name the text by name.
+func NewLines(name string, r io.Reader) Lines {
+	return Lines{name: name, buf: bufio.NewReaderSize(Text(r), lineBuffer)}
+}
+
+// Next returns the next line with its line end, or io.EOF. The line is valid until the next call. A
+// line of more than MaxRecord bytes is read to its end: long is true, and line holds only its
+// beginning.
+func (l *Lines) Next() (line []byte, long bool, err error) {
+	line, err = l.buf.ReadSlice('\n')
+	if !l.begun {
+		if l.begun = true; endsWithCR(line) {
+			l.buf = bufio.NewReaderSize(lineEnds{io.MultiReader(bytes.NewReader(bytes.Clone(line)), l.buf)}, lineBuffer)
+			line, err = l.buf.ReadSlice('\n')
+		}
+	}
+	if errors.Is(err, bufio.ErrBufferFull) {
+		// ReadSlice reuses its buffer, so the pieces of a long line are copied.
+		whole := append([]byte{}, line...)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			if line, err = l.buf.ReadSlice('\n'); len(whole) <= MaxRecord {
+				whole = append(whole, line...)
+			}
+		}
+		// The rest of a line that is too long is read and dropped.
+		line, long = whole, len(whole) > MaxRecord
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		err = nil // the last line needs no line end
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			err = access.IOError("read", l.name, err)
+		}
+		return nil, false, err
+	}
+	l.Number++
+	return line, long, nil
 }

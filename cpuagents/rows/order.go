@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
@@ -57,7 +57,7 @@ func (o *Order) Note(r *Row) {
 // Behind returns why a row that goes back behind a time is rejected, and the cure. of names whose
 // row was at that time, for the message.
 func (o *Order) Behind(r *Row, last int64, of string) (reason, cure string) {
-	reason = fmt.Sprintf("its timestamp %s goes back behind the row before it%s", fault.Quote(r.Timestamp), of)
+	reason = fmt.Sprintf("its timestamp %s goes back behind the row before it%s", access.Quote(r.Timestamp), of)
 	zone := ""
 	if o.zoneless {
 		zone = foldBetween(r.Time, last)
@@ -84,9 +84,18 @@ func (o *Order) Behind(r *Row, last int64, of string) (reason, cure string) {
 // Falls reports whether the source is in falling order, the newest row first.
 func (o *Order) Falls() bool { return o.falls > 1 && o.falls > 9*o.rises }
 
+// admit returns why a row is rejected, with the cure in remedy, if the rows of a source must be in order.
+func (o *Order) admit(spec ColumnSpec, r *Row, remedy *string) (reason string) {
+	if spec.inOrder() {
+		reason, *remedy = o.check(r)
+	}
+	return reason
+}
+
 // check sees the next row of a source that is one series. It returns what is wrong if the row is
-// before the last valid one; otherwise r becomes the last valid one. A rejected row does not count, so
-// one wrong time in the future rejects the rows after it, and one in the past only itself.
+// before the last valid one; otherwise r becomes the last valid one. A rejected row does not count,
+// so a wrong time in the future rejects the rows after it, and a wrong time in the past only its
+// row.
 func (o *Order) check(r *Row) (reason, cure string) {
 	o.Note(r)
 	if o.any && r.Time < o.last {
@@ -113,8 +122,8 @@ var foldZones = sync.OnceValue(func() (all []*time.Location) {
 	return all
 })
 
-// foldBetween returns the name of a zone whose clocks go back from one time to another, both of which
-// they show; empty if there is none.
+// foldBetween returns the name of a zone whose clocks go back from one time to another, and that
+// show both times; empty if there is none.
 func foldBetween(to, from int64) string {
 	if from-to > int64(3*time.Hour) {
 		return ""

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/parquet"
 )
 
@@ -19,7 +18,7 @@ type parquetReader struct {
 	name   string
 	src    *os.File
 	spec   ColumnSpec
-	hold   *inputmem.Hold
+	hold   *access.Hold
 	file   *parquet.Footer
 	limit  int64 // where the footer begins
 	at     []int // columns of the timestamp, then of the features, then of the key
@@ -30,17 +29,9 @@ type parquetReader struct {
 
 // newParquetReader reads the footer. The reader owns src from here on, also when an error is
 // returned.
-func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Hold) (_ Reader, err error) {
+func newParquetReader(name string, src *os.File, spec ColumnSpec, h *access.Hold) (Reader, error) {
 	r := &parquetReader{name: name, src: src, spec: spec, hold: h}
-	defer func() {
-		if err != nil {
-			_ = r.close()
-		}
-	}()
-	if err := r.open(); err != nil {
-		return nil, err
-	}
-	return newColumnarReader(name, spec, r), nil
+	return openColumnar(name, spec, r)
 }
 
 // open verifies the footer, and finds the wanted columns. It takes the memory of the read-ahead of
@@ -80,7 +71,6 @@ func (r *parquetReader) open() (err error) {
 	return nil
 }
 
-// role is the use of a column.
 type role int
 
 const (
@@ -89,7 +79,6 @@ const (
 	roleKey
 )
 
-// role returns the use of the wanted column i.
 func (r *parquetReader) role(i int) role {
 	switch {
 	case i == 0:
@@ -105,24 +94,24 @@ func (r *parquetReader) role(i int) role {
 func (r *parquetReader) readFooter() error {
 	info, err := r.src.Stat()
 	if err != nil {
-		return fault.IO("read", r.name, err)
+		return access.IOError("read", r.name, err)
 	}
 	var tail [8]byte
 	size := info.Size()
 	if size < 12 {
-		return fault.Input("%s: %d bytes are no Parquet file", r.name, size)
+		return access.InputError("%s: %d bytes are no Parquet file", r.name, size)
 	}
 	if _, err := r.src.ReadAt(tail[:], size-8); err != nil {
-		return fault.IO("read", r.name, err)
+		return access.IOError("read", r.name, err)
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[:]))
 	switch {
 	case string(tail[4:]) == "PARE":
-		return fault.Input("%s: the Parquet file is encrypted: decrypt it first", r.name)
+		return access.InputError("%s: the Parquet file is encrypted: decrypt it first", r.name)
 	case string(tail[4:]) != "PAR1":
-		return fault.Input("%s: it does not end as a Parquet file does: it is none, or cut off", r.name)
+		return access.InputError("%s: it does not end as a Parquet file does: it is none, or cut off", r.name)
 	case n > size-12 || n > parquet.MaxFooter:
-		return fault.Input(
+		return access.InputError(
 			"%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size,
 			parquet.MaxFooter,
 		)
@@ -132,23 +121,22 @@ func (r *parquetReader) readFooter() error {
 	}
 	footer := make([]byte, n)
 	if _, err := r.src.ReadAt(footer, size-8-n); err != nil {
-		return fault.IO("read", r.name, err)
+		return access.IOError("read", r.name, err)
 	}
 	structs, err := parquet.CountStructs(footer)
 	if err != nil {
-		return fault.Input("%s: its footer is damaged: %v", r.name, err)
+		return access.InputError("%s: its footer is damaged: %v", r.name, err)
 	}
 	if err := r.hold.Grow(structs * parquetStruct); err != nil {
 		return err
 	}
 	r.limit = size - 8 - n
 	if r.file, err = parquet.ReadFooter(footer); err != nil {
-		return fault.Input("%s: its footer is damaged: %v", r.name, err)
+		return access.InputError("%s: its footer is damaged: %v", r.name, err)
 	}
 	return nil
 }
 
-// close implements blockReader.
 func (r *parquetReader) close() error {
 	r.closeGroup()
 	return r.src.Close()
@@ -196,7 +184,7 @@ func (r *parquetReader) openGroup() error {
 	for i, at := range r.at {
 		c, meta := r.file.Columns[at], g.Chunks[at]
 		if !meta.Codec.Readable() {
-			return fault.Input(
+			return access.InputError(
 				"%s: column %q is packed with %s: write the file with snappy, gzip, zstd, LZ4_RAW, brotli or none",
 				r.name,
 				c.Path,
@@ -205,7 +193,7 @@ func (r *parquetReader) openGroup() error {
 		}
 		col, err := parquet.NewChunk(r.src, r.limit, c, meta, r.hold)
 		if err != nil {
-			return fault.Input("%s: column %q: %v", r.name, c.Path, err)
+			return access.InputError("%s: column %q: %v", r.name, c.Path, err)
 		}
 		r.chunks = append(r.chunks, &chunk{
 			name: r.name, col: col, kind: kind(c, r.role(i)), features: len(r.spec.Features),

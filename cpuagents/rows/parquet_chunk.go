@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/parquet"
 )
 
@@ -95,7 +95,6 @@ func kind(c parquet.Column, of role) valueKind {
 	return kindNone
 }
 
-// typeName returns the type of a column for a message.
 func typeName(c parquet.Column) string {
 	if c.Meaning != "" {
 		return fmt.Sprintf("%s (%s)", c.Type, c.Meaning)
@@ -129,7 +128,7 @@ func (c *chunk) read(b *block, f, n int) error {
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("it has %d rows fewer than its row group", n-at)
 		case errors.Is(err, parquet.ErrEncoding):
-			return fault.Input("%s: %v", c.name, err)
+			return access.InputError("%s: %v", c.name, err)
 		case err != nil:
 			return err
 		}

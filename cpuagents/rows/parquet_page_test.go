@@ -19,7 +19,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
@@ -92,9 +92,9 @@ func TestParquetMemory(t *testing.T) {
 		whole: true, whole - 1: false, buffers + 2*n: false,
 		buffers + 2*n - 1: false, buffers: false, buffers - 1: false,
 	} {
-		h := inputmem.WithParts(limit, limit).Hold(t.Context(), "s")
+		h := access.NewMemoryParts(limit, limit).Hold(t.Context(), "s")
 		r, err := newParquetReader("s", fixture.TempFile(t, data), pairSpec, h)
-		if (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
+		if (err == nil) != want || err != nil && !access.IsMemory(err) {
 			t.Errorf("%d bytes of %d: %v", limit, whole, err)
 		}
 		if err == nil {
@@ -106,7 +106,7 @@ func TestParquetMemory(t *testing.T) {
 		h.Release()
 	}
 	// All that the pages took is given back with them.
-	h := inputmem.WithParts(1<<30, 1<<30).Hold(t.Context(), "s")
+	h := access.NewMemoryParts(1<<30, 1<<30).Hold(t.Context(), "s")
 	r, err := newParquetReader("s", fixture.TempFile(t, data), pairSpec, h)
 	if err != nil {
 		t.Fatalf("newParquetReader: %v, want no error", err)
@@ -154,12 +154,6 @@ func TestParquetEncodings(t *testing.T) {
 // TestParquetTypes: decimals of every width are features, and dates and UUIDs are keys.
 func TestParquetTypes(t *testing.T) {
 	alloc := memory.DefaultAllocator
-	column := func(dt arrow.DataType, add func(array.Builder)) arrow.Array {
-		b := array.NewBuilder(alloc, dt)
-		defer b.Release()
-		add(b)
-		return b.NewArray()
-	}
 	stamps := column(arrow.BinaryTypes.String, func(b array.Builder) {
 		for i := range 4 {
 			b.(*array.StringBuilder).Append(fmt.Sprint(i))

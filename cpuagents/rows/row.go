@@ -1,9 +1,13 @@
-// Package rows decodes the documents of sources into rows: CSV, NDJSON, Parquet and Arrow, plain or
-// packed.
+// Package rows decodes the documents of sources into rows, and encodes decisions: as CSV, NDJSON, Parquet
+// and Arrow, plain or packed.
 //
 // Every decoder bounds what it allocates before it allocates it, takes the memory from an
-// inputmem.Hold, and returns damage of the data as an error of class jobs.CodeInput. A row that
+// access.Hold, and returns damage of the data as an error of class jobs.CodeInput. A row that
 // cannot be used is a Reject, and reading continues after it.
+//
+// The bytes of an output depend on the decisions and their order alone. Decisions arrive with the
+// series mixed and leave series after series, so an Encoder writes each decision twice: first into
+// a spool, then from there into the output.
 package rows
 
 import (
@@ -13,14 +17,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
-	"github.com/exoswarm/exoswarm/internal/base/number"
 )
 
 // MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted
-// field does not close within this length, is rejected as a row of its own; reading continues with
-// the next line.
+// field does not close within this length, is rejected as one row; reading continues with the next
+// line.
 const MaxRecord = 1 << 20
 
 // maxTimestamp bounds the text of a timestamp in bytes. It travels with the row, so it counts in
@@ -98,17 +101,17 @@ func (r *Reject) Place() string {
 	case r.File == "":
 		return place
 	case r.Row == 0:
-		return "file " + fault.Quote(r.File)
+		return "file " + access.Quote(r.File)
 	}
-	return place + " of file " + fault.Quote(r.File)
+	return place + " of file " + access.Quote(r.File)
 }
 
 // parseFeature parses the text of a number, or returns what is wrong with it. The parameter column
-// is for the message. The range is that of a 32-bit float, as the device computes with such.
+// is for the message. It has the range of a 32-bit float, with which the device computes.
 func parseFeature(column, text string) (v float64, problem string) {
-	v, err := number.Float(text, 64)
+	v, err := dialect.Float(text, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Sprintf("column %q: %s is not a number", column, fault.Quote(text))
+		return 0, fmt.Sprintf("column %q: %s is not a number", column, access.Quote(text))
 	}
 	if digits, _, _ := strings.Cut(strings.ToLower(text), "e"); v == 0 && strings.ContainsAny(digits, "123456789") {
 		v = math.SmallestNonzeroFloat64
@@ -127,17 +130,16 @@ func CheckFeature(column string, v float64) (problem string) {
 	return checkFeature(column, v, strconv.FormatFloat(v, 'g', -1, 64))
 }
 
-// checkFeature is CheckFeature for a number with a text.
 func checkFeature(column string, v float64, text string) (problem string) {
 	switch size := math.Abs(v); {
 	case v != v:
 		return fmt.Sprintf("column %q is NaN", column)
 	case size > largestFeature:
 		return fmt.Sprintf("column %q: %s is infinite or beyond 1e36: agents see 32-bit floats",
-			column, fault.Quote(text))
+			column, access.Quote(text))
 	case size < smallestFeature && size > 0:
 		return fmt.Sprintf("column %q: %s is nearer to 0 than 1.2e-38: agents see 32-bit floats, so scale the column",
-			column, fault.Quote(text))
+			column, access.Quote(text))
 	}
 	return ""
 }

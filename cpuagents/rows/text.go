@@ -15,7 +15,6 @@ import (
 // Large reads of these go around its buffer.
 func Text(r io.Reader) io.Reader { return &text{in: bufio.NewReaderSize(r, 4<<10)} }
 
-// text is the reader of Text.
 type text struct {
 	in    *bufio.Reader
 	order binary.ByteOrder // nil for a text that is not UTF-16
@@ -40,7 +39,6 @@ func utf16Order(head []byte) binary.ByteOrder {
 // IsUTF16 reports whether a text begins as UTF-16 does.
 func IsUTF16(head []byte) bool { return utf16Order(head) != nil }
 
-// Read implements io.Reader.
 func (t *text) Read(p []byte) (int, error) {
 	if !t.begun {
 		head, err := t.in.Peek(2)
@@ -99,7 +97,6 @@ func (t *text) decode() error {
 // lineEnds makes lines that end with CR, as old systems write them, end with LF.
 type lineEnds struct{ r io.Reader }
 
-// Read implements io.Reader.
 func (l lineEnds) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	for i := range p[:n] {
@@ -110,8 +107,28 @@ func (l lineEnds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endsWithCR reports whether the begin of a text has lines that end with CR alone. The begin is a whole
-// line of other texts, or longer than any header.
+// endsWithCR reports whether the start of a text has lines that end with CR alone. The start is a
+// whole line of other texts, or longer than any header.
 func endsWithCR(begin []byte) bool {
 	return !bytes.HasSuffix(begin, []byte{'\n'}) && bytes.IndexByte(begin, '\r') >= 0
+}
+
+// floats gives rows their features from slices of many rows, so that a row needs no allocation. The
+// rows of a slice keep it, about 12 KiB.
+type floats struct {
+	features []float32
+	values   []float64
+}
+
+// floatsStep is the numbers that are allocated at a time.
+const floatsStep = 1024
+
+// take returns n features and values, which are 0 and belong to the caller.
+func (f *floats) take(n int) (features []float32, values []float64) {
+	if len(f.features) < n {
+		f.features, f.values = make([]float32, max(n, floatsStep)), make([]float64, max(n, floatsStep))
+	}
+	features, values = f.features[:n:n], f.values[:n:n]
+	f.features, f.values = f.features[n:], f.values[n:]
+	return features, values
 }

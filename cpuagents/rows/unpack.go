@@ -8,13 +8,12 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/internal/base/memory"
 )
 
 // zstdWindow bounds the window of a zstd stream in bytes. It is the limit of zstd itself without
-// --long. zstdRest is the memory of its decoder besides the window, in bytes.
+// --long. zstdRest is the memory of its decoder without the window, in bytes.
 const (
 	zstdWindow = 128 << 20
 	zstdRest   = 1 << 20
@@ -33,7 +32,7 @@ type unpacker struct {
 // For an empty pack it returns src itself. It reads at most limit bytes of contents. Damage of the
 // packing is an error of class jobs.CodeInput. The memory of a decoder is taken from h, where it
 // stays until h is released.
-func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputmem.Hold) (io.ReadCloser, error) {
+func unpack(name string, src io.ReadCloser, pack string, limit int64, h *access.Hold) (io.ReadCloser, error) {
 	if pack == "" {
 		return src, nil
 	}
@@ -67,12 +66,12 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 
 // zstdMemory returns a function that takes the memory of a frame's window from h. Frames follow one
 // another, so only the largest window counts. The hold gives it back with everything else.
-func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
+func zstdMemory(name string, h *access.Hold) func(window int64) error {
 	// The first frame pays for the decoder too.
 	most := int64(-zstdRest)
 	return func(window int64) error {
 		if window > zstdWindow {
-			return fault.Input(
+			return access.InputError(
 				"%s: its zstd stream asks for a window of %s; %s are allowed: pack it without --long", name,
 				memory.Text(window), memory.Text(zstdWindow),
 			)
@@ -88,13 +87,13 @@ func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
 
 // fault returns an error of a decoder as damage of the data, unless it has a class already.
 func (u *unpacker) fault(err error) error {
-	if fault.Classified(err) {
+	if access.Classified(err) {
 		return err
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.Input("%s: its %s stream is cut off: get the file again", u.name, u.pack)
+		return access.InputError("%s: its %s stream is cut off: get the file again", u.name, u.pack)
 	}
-	return fault.Input("%s: its %s stream is damaged (%v): get the file again", u.name, u.pack, err)
+	return access.InputError("%s: its %s stream is damaged (%v): get the file again", u.name, u.pack, err)
 }
 
 // Read implements io.Reader. Contents beyond the limit are an error of the input, whatever was read
@@ -102,7 +101,7 @@ func (u *unpacker) fault(err error) error {
 func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.from.Read(p)
 	if u.left -= int64(n); u.left < 0 {
-		return 0, fault.Input(
+		return 0, access.InputError(
 			"%s: it unpacks to more than the bytes that this agent allows: unpack it before, or raise --max-unpacked",
 			u.name,
 		)
@@ -133,7 +132,7 @@ type typed struct {
 func (t typed) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = fault.IO("read", t.name, err)
+		err = access.IOError("read", t.name, err)
 	}
 	return n, err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -90,7 +90,7 @@ func TestUnpack(t *testing.T) {
 // that is too large is refused.
 func TestZstdMemory(t *testing.T) {
 	const rest = 1 << 20
-	h := inputmem.WithParts(1<<40, 1<<40).Hold(t.Context(), "s")
+	h := access.NewMemoryParts(1<<40, 1<<40).Hold(t.Context(), "s")
 	take := zstdMemory("s", h)
 	for _, c := range []struct{ window, held int64 }{
 		{0, rest},
@@ -109,7 +109,7 @@ func TestZstdMemory(t *testing.T) {
 		h.Bytes() != rest+128<<20 {
 		t.Errorf("%v, %d bytes are held", err, h.Bytes())
 	}
-	if err := zstdMemory("s", inputmem.WithParts(100, 100).Hold(t.Context(), "s"))(0); !inputmem.IsMemory(err) {
+	if err := zstdMemory("s", access.NewMemoryParts(100, 100).Hold(t.Context(), "s"))(0); !access.IsMemory(err) {
 		t.Errorf("a window without memory: %v, want an error of memory", err)
 	}
 	// A file with a window of 16 MiB and one of the largest.
@@ -129,12 +129,12 @@ func TestZstdMemory(t *testing.T) {
 		}
 		for at, want := range map[int64]bool{limit: true, limit - 1: false} {
 			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", fixture.Plenty,
-				inputmem.WithParts(at, at).Hold(t.Context(), "s"))
+				access.NewMemoryParts(at, at).Hold(t.Context(), "s"))
 			if err == nil {
 				_, err = io.Copy(io.Discard, r)
 				_ = r.Close()
 			}
-			if (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
+			if (err == nil) != want || err != nil && !access.IsMemory(err) {
 				t.Errorf("a window of %d bytes with %d of memory: %v", window, at, err)
 			}
 		}

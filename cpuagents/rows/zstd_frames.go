@@ -17,7 +17,7 @@ type zstdFrames struct {
 	r      *bufio.Reader
 	window func(bytes int64) error // called before a frame is passed on
 	left   int64                   // bytes to pass on before the next head
-	// blocks reports whether the next head is that of a block, sum whether the frame ends with a
+	// blocks reports whether the next head belongs to a block, sum whether the frame ends with a
 	// checksum, and ended whether its last block has been announced.
 	blocks, sum, ended bool
 }
@@ -32,7 +32,6 @@ func zstdWindows(data []byte, fn func(window int64) error) error {
 // frameHead is the most bytes of the header of a frame.
 const frameHead = zstd.HeaderMaxSize
 
-// Read implements io.Reader.
 func (z *zstdFrames) Read(p []byte) (int, error) {
 	for z.left == 0 {
 		if err := z.head(); err != nil {

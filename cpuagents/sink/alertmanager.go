@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -48,7 +47,6 @@ func labelNames(columns []string, reserved ...string) []string {
 	return names
 }
 
-// checkLabels returns an error unless labels of a specification can be added.
 func (b *base) checkLabels(names []string, reserved ...string) error {
 	for name := range b.spec.Labels {
 		if badLabel.MatchString(name) || name == "" || name[0] >= '0' && name[0] <= '9' ||
@@ -74,12 +72,12 @@ type alert struct {
 	EndsAt      time.Time         `json:"endsAt,omitzero"`
 }
 
-// alertmanager posts an alert at the begin of an incident and resolves it at its end. An incident
+// alertmanager posts an alert at the start of an incident and resolves it at its end. An incident
 // begins with a decision for the last candidate, and ends with the next one for the first
 // candidate.
 type alertmanager struct {
 	*notifier
-	layout encode.Layout
+	layout rows.Layout
 	names  []string // of the labels of an entity
 	clock  rows.Clock
 
@@ -87,8 +85,7 @@ type alertmanager struct {
 	open map[uint32]alert
 }
 
-// newAlertmanager returns the sink of alertmanager:URL.
-func newAlertmanager(b base, l encode.Layout, s Resources) (Sink, error) {
+func newAlertmanager(b base, l rows.Layout, s Resources) (Sink, error) {
 	address := strings.TrimSuffix(strings.TrimPrefix(b.spec.URI, "alertmanager:"), "/")
 	if !strings.HasSuffix(address, "/api/v2/alerts") {
 		address += "/api/v2/alerts"
@@ -107,7 +104,7 @@ func newAlertmanager(b base, l encode.Layout, s Resources) (Sink, error) {
 	return t, nil
 }
 
-// Open implements Sink. The incidents that were open are those of the position.
+// Open implements Sink. The position has the open incidents.
 func (t *alertmanager) Open(ctx context.Context, log swarms.Log) error {
 	if err := t.notifier.Open(ctx, log); err != nil {
 		return err
@@ -123,7 +120,6 @@ func (t *alertmanager) Open(ctx context.Context, log swarms.Log) error {
 	return nil
 }
 
-// Send implements Sink.
 func (t *alertmanager) Send(_ context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.resumed {
 		return nil
@@ -227,7 +223,7 @@ func (t *alertmanager) resend(ctx context.Context) error {
 }
 
 // describe returns a line for a person: entity, features and score.
-func describe(l encode.Layout, d *batch.Decisions, i int) string {
+func describe(l rows.Layout, d *batch.Decisions, i int) string {
 	var b strings.Builder
 	columns := l.NameColumns()
 	for k, value := range l.Names(int(d.Group[i])) {
@@ -239,14 +235,14 @@ func describe(l encode.Layout, d *batch.Decisions, i int) string {
 	b.WriteString(":")
 	for f, name := range l.Features {
 		if v, ok := d.Feature(i, f); ok && f < 8 {
-			fmt.Fprintf(&b, " %s %s", name, encode.AppendNumber(nil, v, 64))
+			fmt.Fprintf(&b, " %s %s", name, rows.AppendNumber(nil, v, 64))
 		}
 	}
 	fmt.Fprintf(&b, " at %s, score %.3f", d.Timestamp[i], d.Score[i])
 	if why := d.Explained; l.Explain && why != nil && why.Fault[i] >= 0 {
 		f := int(why.Fault[i])
 		fmt.Fprintf(&b, ": %s of %s %s the expected %s", why.Kind[i], l.Features[f], batch.Sides[why.Side[i]],
-			encode.AppendNumber(nil, encode.Band(d, i, f)[0], 32))
+			rows.AppendNumber(nil, rows.Band(d, i, f)[0], 32))
 	}
 	return b.String()
 }

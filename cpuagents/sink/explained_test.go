@@ -1,12 +1,8 @@
 package sink
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -34,15 +30,10 @@ func explained(at int64, rows ...[2]uint32) *batch.Decisions {
 	return d
 }
 
-// TestPrometheusExpected: a Prometheus has the expected value of each feature beside the score, and
-// no sample of one that is unknown.
+// TestPrometheusExpected: a Prometheus has the expected value of each feature and the score, and no
+// sample of one that is unknown.
 func TestPrometheusExpected(t *testing.T) {
-	base, _ := daemon(t, "prometheus", "global: {scrape_interval: 1h}\n", func(port int, config, dir string) []string {
-		return []string{
-			"--config.file=" + config, "--storage.tsdb.path=" + dir,
-			fmt.Sprint("--web.listen-address=127.0.0.1:", port), "--web.enable-remote-write-receiver",
-		}
-	})
+	base := prometheusServer(t)
 	s, q, _, _ := resources(t)
 	s.Name = "plant"
 	layout := alertLayout()
@@ -59,26 +50,8 @@ func TestPrometheusExpected(t *testing.T) {
 	if err := k.End(fixture.Within(t)); err != nil {
 		t.Fatalf("End: %v", err)
 	}
-	query := url.QueryEscape(`{__name__=~"exoswarm_.*",detector="plant"}`)
-	resp, err := http.Get(base + "/api/v1/query?query=" + query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var got struct {
-		Data struct {
-			Result []struct {
-				Metric map[string]string
-				Value  [2]any
-			}
-		}
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || json.Unmarshal(text, &got) != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
 	series := map[string]any{}
-	for _, r := range got.Data.Result {
+	for _, r := range query(t, base, `{__name__=~"exoswarm_.*",detector="plant"}`) {
 		m := r.Metric
 		series[m["__name__"]+" "+m["device_id"]+" "+m["feature"]] = r.Value[1]
 	}

@@ -7,14 +7,14 @@ import (
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 
-	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
 )
 
 // TestGCSSink: a stream's sink, put again where the store was busy.
 func TestGCSSink(t *testing.T) {
 	s, q, _, _ := resources(t)
-	g := fakestore.NewGCS(t)
+	g := servertest.NewGCS(t)
 	g.Busy = 3
 	sinkSuite(t, q, s, place{
 		spec: func(id string) Spec {

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -33,19 +33,19 @@ const (
 
 // liveSink sends every decision to the submitter of the job, and waits until it is written. A
 // message is a line with the numbers of batch and piece, then decisions in NDJSON. Another attempt
-// sends the same messages, and the submitter drops those it has.
+// sends the same messages, and the submitter drops the messages that it has.
 type liveSink struct {
 	queue Queue
 	log   *slog.Logger
 	job   string
-	enc   encode.Encoder
+	enc   rows.Encoder
 	rows  []byte
 	gone  bool // the submitter reads no rows any more
 }
 
 // NewLive returns the sink that sends every decision of a job to its submitter.
-func NewLive(job string, l encode.Layout, queue Queue, log *slog.Logger) Sink {
-	return &liveSink{queue: queue, log: log, job: job, enc: encode.NewNDJSON(l)}
+func NewLive(job string, l rows.Layout, queue Queue, log *slog.Logger) Sink {
+	return &liveSink{queue: queue, log: log, job: job, enc: rows.NewNDJSONEncoder(l)}
 }
 
 // Open implements Sink: it keeps no position.
@@ -54,7 +54,7 @@ func (t *liveSink) Open(context.Context, swarms.Log) error { return nil }
 // End implements Sink: nothing is held back.
 func (t *liveSink) End(context.Context) error { return nil }
 
-// Close implements Sink: there is no connection of its own.
+// Close implements Sink: there is no connection to close.
 func (t *liveSink) Close() {}
 
 // Send implements Sink. It returns when the submitter has written the rows, so a slow reader slows

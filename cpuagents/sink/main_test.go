@@ -4,11 +4,10 @@ import (
 	"testing"
 
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 8)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, 8)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -41,10 +40,9 @@ const (
 	DroppedFull    = "full"    // the destination was away for too long
 	DroppedRefused = "refused" // the destination does not accept the message
 	DroppedBound   = "bound"   // too many series or incidents
-	DroppedOrder   = "order"   // a sample that is not after the one before it
+	DroppedOrder   = "order"   // a sample that is not after the previous sample
 )
 
-// message is a message that waits for its destination.
 type message struct {
 	first, last uint64 // batches that it has decisions of
 	body        []byte
@@ -55,8 +53,8 @@ type message struct {
 
 // notifier is the common part of the sinks that tell other systems of decisions: a destination that
 // is away never stops the job. Messages wait in a queue with a bound, in memory. A goroutine sends
-// them one after the other, and repeats a message until the destination accepts or refuses it. If
-// the queue is full, the oldest message is dropped and counted.
+// them in order, and repeats a message until the destination accepts or refuses it. If the queue is
+// full, the oldest message is dropped and counted.
 type notifier struct {
 	base
 	positionLog
@@ -99,11 +97,7 @@ func newNotifier(b base, s Resources, kind, address, media string, perSecond flo
 		u.Scheme != "http" && u.Scheme != "https" {
 		return nil, b.bad("write %s:https://HOST:PORT/PATH or %s:http://HOST:PORT/PATH", kind, kind)
 	}
-	guard := s.Egress
-	if guard == nil {
-		guard = &access.Guard{}
-	}
-	if err := guard.Check(u); err != nil {
+	if err := s.Egress.Check(u); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	if b.spec.Tries != 0 {
@@ -117,16 +111,12 @@ func newNotifier(b base, s Resources, kind, address, media string, perSecond flo
 		return nil, b.bad("%v", err)
 	}
 	b.limits = limits
-	secrets := s.Secrets
-	if secrets == nil {
-		secrets = &access.Store{}
-	}
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
 	n := &notifier{
-		base: b, resources: s, kind: kind, url: address, media: media, client: guard.Client(false),
-		secrets: secrets.At(u.Hostname()), limit: rate.NewLimiter(rate.Limit(limits.Rate), 1),
+		base: b, resources: s, kind: kind, url: address, media: media, client: s.Egress.Client(false),
+		secrets: s.Secrets.At(u.Hostname()), limit: rate.NewLimiter(rate.Limit(limits.Rate), 1),
 		wake: make(chan struct{}, 1), dropped: map[string]time.Time{},
 		changed: make(chan struct{}),
 	}
@@ -270,7 +260,6 @@ func (n *notifier) put(m message) error {
 	return nil
 }
 
-// next returns the message to send, and marks it as being sent.
 func (n *notifier) next() (m message, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -281,7 +270,6 @@ func (n *notifier) next() (m message, ok bool) {
 	return n.queue[0], true
 }
 
-// took removes the message that was sent.
 func (n *notifier) took(m message) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -292,7 +280,8 @@ func (n *notifier) took(m message) {
 	n.changed = make(chan struct{})
 }
 
-// run sends messages until ctx ends. Its error is that of the position: another attempt has it.
+// run sends messages until ctx ends. Its error is from the log of the position: another attempt has
+// it.
 func (n *notifier) run(ctx context.Context) error {
 	var idle <-chan time.Time
 	if n.idle != nil {
@@ -339,7 +328,6 @@ func (n *notifier) run(ctx context.Context) error {
 	}
 }
 
-// note stores the position behind a message.
 func (n *notifier) note(ctx context.Context, m message) error {
 	return n.advanceWith(ctx, m.last, m.state)
 }
@@ -391,15 +379,5 @@ func (n *notifier) post(ctx context.Context, body []byte) (time.Duration, error)
 	if err := remote.SetHeaders(req, n.spec.Headers, n.secrets, true); err != nil {
 		return 0, fmt.Errorf("sink %s: %w", n.where, err)
 	}
-	resp, err := n.client.Do(req)
-	if err != nil {
-		return 0, remote.RequestError("post to", n.where, err)
-	}
-	defer resp.Body.Close()
-	// The rest of the answer is read so that the connection can be used again.
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	if resp.StatusCode/100 == 2 {
-		return 0, nil
-	}
-	return remote.StatusError("post to", n.where, resp)
+	return remote.Post(n.client, req, n.where)
 }

@@ -21,8 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -60,16 +61,15 @@ func daemon(t *testing.T, name, config string, args func(port int, config, dir s
 	}
 	t.Cleanup(end)
 	base = fmt.Sprint("http://127.0.0.1:", port)
-	for limit := time.Now().Add(2 * time.Minute); time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
-		if resp, err := http.Get(base + "/-/ready"); err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return base, end
-			}
+	testkit.Until(t, name+" to be ready", func() bool {
+		resp, err := http.Get(base + "/-/ready")
+		if err != nil {
+			return false
 		}
-	}
-	t.Fatalf("%s is not ready: %s", name, log.String())
-	return "", nil
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	return base, end
 }
 
 // keyed are the names of entities.
@@ -78,8 +78,8 @@ type keyed []string
 func (k keyed) Key(group int) (string, bool) { return k[group], group < len(k) }
 
 // alertLayout has the entities d0 to d4.
-func alertLayout() encode.Layout {
-	return encode.Layout{
+func alertLayout() rows.Layout {
+	return rows.Layout{
 		Candidates: []string{"normal", "suspicious", "anomalous"}, Features: []string{"value"},
 		Keys: []string{"device id"}, Entities: keyed{"d0", "d1", "d2", "d3", "d4"},
 	}
@@ -141,15 +141,6 @@ func send(t *testing.T, k Sink, number uint64, d *batch.Decisions) {
 	}
 }
 
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(2 * time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("%s: it takes too long", what)
-		}
-	}
-}
-
 // TestAlertmanager: an incident is an alert of a real Alertmanager until it ends. An incident that
 // was open when its agent ended is resolved by the next one.
 func TestAlertmanager(t *testing.T) {
@@ -185,13 +176,7 @@ func TestAlertmanager(t *testing.T) {
 	}
 	wait := func(want ...string) {
 		t.Helper()
-		for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			if got := active(); slices.Equal(got, want) {
-				return
-			} else if time.Now().After(limit) {
-				t.Fatalf("alerts %v, want %v", got, want)
-			}
-		}
+		testkit.Until(t, fmt.Sprintf("the alerts %v", want), func() bool { return slices.Equal(active(), want) })
 	}
 	now := time.Now().Unix() - 10
 	spec := Spec{URI: "alertmanager:" + base, Labels: map[string]string{"team": "ops"}}
@@ -200,7 +185,7 @@ func TestAlertmanager(t *testing.T) {
 	wait("d1", "d2")
 	send(t, k, 2, decided(now+4, [2]uint32{1, 0}))
 	wait("d2")
-	until(t, "the position", func() bool {
+	testkit.Until(t, "the position", func() bool {
 		last, err := log.Last(fixture.Within(t))
 		return err == nil && last.Ref == 2
 	})
@@ -212,14 +197,44 @@ func TestAlertmanager(t *testing.T) {
 	k.Close()
 }
 
-// TestPrometheus: scores are samples of series of a real Prometheus, up to the bound of series.
-func TestPrometheus(t *testing.T) {
+// prometheusServer starts a Prometheus that takes remote writes, and returns its URL.
+func prometheusServer(t *testing.T) string {
+	t.Helper()
 	base, _ := daemon(t, "prometheus", "global: {scrape_interval: 1h}\n", func(port int, config, dir string) []string {
 		return []string{
 			"--config.file=" + config, "--storage.tsdb.path=" + dir,
 			fmt.Sprint("--web.listen-address=127.0.0.1:", port), "--web.enable-remote-write-receiver",
 		}
 	})
+	return base
+}
+
+// result is a series in the answer of a Prometheus.
+type result struct {
+	Metric map[string]string
+	Value  [2]any   // of an instant
+	Values [][2]any // of a range
+}
+
+// query returns the series of a query.
+func query(t *testing.T, base, text string) []result {
+	t.Helper()
+	resp, err := http.Get(base + "/api/v1/query?query=" + url.QueryEscape(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got struct{ Data struct{ Result []result } }
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || json.Unmarshal(body, &got) != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return got.Data.Result
+}
+
+// TestPrometheus: scores are samples of series of a real Prometheus, up to the bound of series.
+func TestPrometheus(t *testing.T) {
+	base := prometheusServer(t)
 	s, q, _, _ := resources(t)
 	var lost dropped
 	s.Dropped = lost.count
@@ -230,30 +245,12 @@ func TestPrometheus(t *testing.T) {
 	now := time.Now().Unix() - 10
 	send(t, k, 1, decided(now, [2]uint32{0, 0}, [2]uint32{1, 2}, [2]uint32{3, 2}))
 	send(t, k, 2, decided(now+3, [2]uint32{0, 1}, [2]uint32{2, 2}))
-	send(t, k, 3, decided(now+3, [2]uint32{0, 1})) // not after the one before
+	send(t, k, 3, decided(now+3, [2]uint32{0, 1})) // not after the previous sample
 	if err := k.End(fixture.Within(t)); err != nil {
 		t.Fatalf("End: %v", err)
 	}
-	query := url.QueryEscape(`exoswarm_score{detector="plant",site="a"}[1m]`)
-	resp, err := http.Get(base + "/api/v1/query?query=" + query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var got struct {
-		Data struct {
-			Result []struct {
-				Metric map[string]string
-				Values [][2]any
-			}
-		}
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || json.Unmarshal(text, &got) != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
 	series := map[string]string{}
-	for _, r := range got.Data.Result {
+	for _, r := range query(t, base, `exoswarm_score{detector="plant",site="a"}[1m]`) {
 		for _, v := range r.Values {
 			series[r.Metric["device_id"]] += fmt.Sprintf("%.0f=%v ", v[0].(float64)-float64(now), v[1])
 		}
@@ -322,7 +319,7 @@ func TestSlack(t *testing.T) {
 	if held := k.(Holder).Held(); held != 2 {
 		t.Errorf("the sink holds the positions from %d, want 2", held)
 	}
-	until(t, "a try", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.paths) > 0 })
+	testkit.Until(t, "a try", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.paths) > 0 })
 	h.set(0)
 	if err := k.End(fixture.Within(t)); err != nil || k.(Holder).Held() != 0 {
 		t.Fatalf("End: %v, it holds %d", err, k.(Holder).Held())
@@ -337,7 +334,7 @@ func TestSlack(t *testing.T) {
 	// A refusal drops the message, and the next one comes.
 	h.set(http.StatusForbidden)
 	send(t, k, 140, decided(150, [2]uint32{1, 2}))
-	until(t, "the refusal", func() bool { return lost.of("slack refused") == 1 })
+	testkit.Until(t, "the refusal", func() bool { return lost.of("slack refused") == 1 })
 	h.set(0)
 	send(t, k, 141, decided(151, [2]uint32{2, 2}))
 	if err := k.End(fixture.Within(t)); err != nil {

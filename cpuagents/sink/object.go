@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -28,7 +28,7 @@ type objectWriter interface {
 type objectSink struct {
 	base
 	positionLog
-	encode.Document
+	rows.Document
 	to    objectWriter
 	ext   string
 	first uint64 // batch of the part that is being collected
@@ -36,7 +36,7 @@ type objectSink struct {
 }
 
 // newObject returns the sink of a folder or an object store. The caller has checked PartRows.
-func newObject(b base, p encode.Document, s Resources) (_ *objectSink, err error) {
+func newObject(b base, p rows.Document, s Resources) (_ *objectSink, err error) {
 	t := &objectSink{base: b, Document: p, ext: "." + string(p.Format)}
 	if t.spec.PartRows == 0 {
 		t.spec.PartRows = defaultPartRows
@@ -108,7 +108,6 @@ func (t *objectSink) End(ctx context.Context) error {
 	return t.advance(ctx, t.last)
 }
 
-// Held implements Holder.
 func (t *objectSink) Held() uint64 {
 	if t.Rows() == 0 {
 		return 0

@@ -14,7 +14,6 @@ import (
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -22,7 +21,7 @@ import (
 const (
 	// seriesName is the name of the series of scores.
 	seriesName = "exoswarm_score"
-	// expectedName is that of the series of expected values, which have the label feature.
+	// expectedName is the name of the series of expected values, which have the label feature.
 	expectedName = "exoswarm_expected"
 	// defaultSeries and mostSeries bound the series of a sink.
 	defaultSeries = 10_000
@@ -33,15 +32,14 @@ const (
 // has a series, up to a bound. A sample has the time of its row.
 type prometheus struct {
 	*notifier
-	layout encode.Layout
+	layout rows.Layout
 	clock  rows.Clock
 	most   int
 	names  []string         // of the labels of an entity
 	last   map[uint32]int64 // milliseconds of the last sample of each entity
 }
 
-// newPrometheus returns the sink of prometheus:URL.
-func newPrometheus(b base, l encode.Layout, s Resources) (Sink, error) {
+func newPrometheus(b base, l rows.Layout, s Resources) (Sink, error) {
 	n, err := newNotifier(b, s, "prometheus", strings.TrimPrefix(b.spec.URI, "prometheus:"), "application/x-protobuf",
 		cmp.Or(b.spec.Rate, 100))
 	if err != nil {
@@ -69,18 +67,18 @@ func newPrometheus(b base, l encode.Layout, s Resources) (Sink, error) {
 }
 
 // Send implements Sink. It leaves out rows that the swarm has dropped, and samples that are not
-// after the one before of their series, which Prometheus refuses.
+// after the previous sample of their series, which Prometheus refuses.
 func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.resumed {
 		return nil
 	}
 	samples := map[uint32][]byte{}  // fields of a TimeSeries
-	expected := map[uint32][]byte{} // by group and feature, those of expected values
+	expected := map[uint32][]byte{} // by group and feature: fields of series of expected values
 	features := len(t.layout.Features)
 	beyond, order := 0, 0
 	for i := range d.Len() {
 		g := d.Group[i]
-		if encode.DropReason(d, i) != "" {
+		if rows.DropReason(d, i) != "" {
 			continue
 		}
 		// Groups are numbered in the order of the first rows, so the same ones have a series after
@@ -107,7 +105,7 @@ func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) 
 			continue
 		}
 		for f := range features {
-			v := encode.Band(d, i, f)[0]
+			v := rows.Band(d, i, f)[0]
 			if math.IsNaN(v) {
 				continue
 			}
@@ -156,7 +154,6 @@ func (t *prometheus) labels(g uint32, name, feature string) (b []byte) {
 	return b
 }
 
-// appendField appends a field of a message of protobuf.
 func appendField(b []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
 }

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -42,12 +41,12 @@ type Spec struct {
 	Password string            `json:"password,omitempty"`
 	TLS      string            `json:"tls,omitempty"`
 	Object   *remote.StoreSpec `json:"object,omitempty"`
-	// Timeout of a write, Tries and Backoff are those of remote.Limits.
+	// Timeout of a write, Tries and Backoff are as in remote.Limits.
 	Timeout float64 `json:"timeout_s,omitempty"`
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
-	// Headers are those of WebhookSpec, and Rate bounds the requests a second, for URIs that end
-	// with a URL.
+	// Headers are as in WebhookSpec, and Rate bounds the requests a second, for URIs that end with
+	// a URL.
 	Headers map[string]string `json:"headers,omitempty"`
 	Rate    float64           `json:"rate,omitempty"`
 	// Labels are added to the alerts of Alertmanager and the series of Prometheus.
@@ -80,7 +79,7 @@ type Sink interface {
 
 // Holder is a sink that holds decisions in memory until End.
 type Holder interface {
-	// Held returns the number of the first batch of which decisions are held; 0 if there is none.
+	// Held returns the number of the first batch whose decisions are held; 0 if there is none.
 	Held() uint64
 }
 
@@ -99,10 +98,10 @@ type Resources struct {
 	Queue   Queue
 	Files   *files.Files
 	Egress  *access.Guard // nil for no network
-	Secrets *access.Store // nil for those of the environment
+	Secrets *access.Store // nil for the secrets of the environment
 	// AllowStream returns an error if the job may not publish to a JetStream stream.
 	AllowStream func(stream string) error
-	// Name is that of the swarm, for alerts and series.
+	// Name is the name of the swarm, for alerts and series.
 	Name string
 	// Resumes says that a later job sends what sinks hold at the end, so End waits for less.
 	Resumes bool
@@ -164,7 +163,7 @@ type base struct {
 }
 
 // wanted reports whether decision i goes to the sink. A dropped observation has no decision, so it
-// is sent only with all the others.
+// is sent only if all decisions are.
 func (b *base) wanted(d *batch.Decisions, i int) bool {
 	return !b.anomalies || d.Decision[i] == b.anomaly
 }
@@ -187,7 +186,7 @@ func (b *base) bad(format string, args ...any) error {
 
 // New returns the sink of a specification, which is number i of a job. It makes no connection yet.
 // The sink finds its position by job and number, so both must be the same in every attempt.
-func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, err error) {
+func (s Resources) New(job string, i int, spec Spec, l rows.Layout) (_ Sink, err error) {
 	b := base{
 		where:     remote.WithoutQuery(spec.URI),
 		spec:      spec,
@@ -200,8 +199,8 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 	}).WithDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
-	doc := encode.NewDocument(cmp.Or(spec.Format, "ndjson"), l)
-	if _, _, err := encode.New(doc.Format, l); err != nil {
+	doc := rows.NewDocument(cmp.Or(spec.Format, "ndjson"), l)
+	if _, _, err := rows.NewEncoder(doc.Format, l); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	key := fmt.Sprintf("%s/%d", job, i)
@@ -249,5 +248,4 @@ func Notifiers() []string { return []string{"alertmanager", "slack", "prometheus
 // DropReasons returns the reasons for which Resources.Dropped is called.
 func DropReasons() []string { return []string{DroppedFull, DroppedRefused, DroppedBound, DroppedOrder} }
 
-// tells reports whether a sink is a notifier.
 func tells(scheme string) bool { return slices.Contains(Notifiers(), scheme) }

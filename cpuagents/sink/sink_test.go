@@ -19,15 +19,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -58,13 +58,13 @@ func (f *forgetful) Append(ctx context.Context, after uint64, entries ...swarms.
 }
 
 // sinkSuite is what every sink must do: keep each decision once, whatever ends an attempt, and
-// whoever goes on.
+// whoever continues.
 func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 	t.Helper()
 	all := fixture.Batches()
 	attempt := func(id string, forgets int) (Sink, error) {
 		t.Helper()
-		tp, err := s.New(id, 0, p.spec(id), encode.Layout{
+		tp, err := s.New(id, 0, p.spec(id), rows.Layout{
 			Series: fixture.Series, Candidates: fixture.Candidates,
 			Features: []string{"value"},
 		})
@@ -146,7 +146,8 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 // resources is a streamer with a root "db" and a queue.
 func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream, dir string) {
 	t.Helper()
-	q, srv := natsqtest.QueueAndServer(t)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
+	q = jobstest.Open(t, srv, natsq.Connect)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatalf("nats.Connect: %v, want no error", err)
@@ -155,7 +156,7 @@ func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream
 	if js, err = jetstream.New(nc); err != nil {
 		t.Fatalf("jetstream.New: %v, want no error", err)
 	}
-	files, dir := filestest.Database(t)
+	files, dir := inputtest.Database(t)
 	return Resources{
 		Queue: q.StreamJobs(), Files: files, Egress: fixture.Loopback(t),
 		AllowStream: func(string) error { return nil },
@@ -200,7 +201,7 @@ func TestFolderSink(t *testing.T) {
 // TestObjectSink: objects of a bucket, put again where the store was busy.
 func TestObjectSink(t *testing.T) {
 	s, q, _, _ := resources(t)
-	st := &fakestore.S3{Busy: 3}
+	st := &servertest.S3{Busy: 3}
 	t.Setenv(access.Prefix+"ID", "AKID")
 	t.Setenv(access.Prefix+"KEY", "hunter2")
 	t.Setenv(access.Prefix+"TOKEN", "TOKEN")
@@ -301,7 +302,7 @@ func TestSubjectSink(t *testing.T) {
 	// A batch that is longer than a message is several.
 	long := []string{strings.Repeat("n", 1000), "b"}
 	tp, err := s.New("long", 0, Spec{URI: "nats:out/alarms.long"},
-		encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
+		rows.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatalf("s.New: %v, want no error", err)
 	}
@@ -319,7 +320,7 @@ func TestSubjectSink(t *testing.T) {
 	}
 	big := fixture.Decisions(0, 1000)
 	tp, err = s.New("big", 0, Spec{URI: "nats:out/alarms.big", Anomalies: true},
-		encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
+		rows.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatalf("s.New: %v, want no error", err)
 	}
@@ -395,7 +396,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec,
 		bad := spec
 		bad.URI = uri + "?table=t"
 		change(&bad)
-		tp, err := s.New("bad", 0, bad, encode.Layout{
+		tp, err := s.New("bad", 0, bad, rows.Layout{
 			Series: fixture.Series, Candidates: fixture.Candidates,
 			Features: []string{"value"},
 		})
@@ -433,7 +434,7 @@ func TestSQLiteSink(t *testing.T) {
 		"sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t",
 	} {
 		tp, err := s.New("bad", 0, Spec{URI: uri},
-			encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+			rows.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
 			tp.Close()
 			t.Errorf("sink %s is accepted, want an error", uri)
@@ -444,9 +445,9 @@ func TestSQLiteSink(t *testing.T) {
 // TestPostgresSink: a sink that writes to a table of a real server. A user who may only insert
 // needs no more rights.
 func TestPostgresSink(t *testing.T) {
-	uri := postgrestest.Start(t)
+	uri := servertest.StartPostgres(t)
 	s, q, _, _ := resources(t)
-	db := postgrestest.Open(t, uri)
+	db := servertest.OpenPostgres(t, uri)
 	defer db.Close()
 	for _, do := range []string{
 		"CREATE TABLE other (x integer)", "CREATE ROLE writer LOGIN PASSWORD 'hunter2'", "CREATE TABLE given (job " +
@@ -464,7 +465,7 @@ func TestPostgresSink(t *testing.T) {
 		t.Fatalf("db.ExecContext: %v, want no error", err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
-	tp, err := s.New("given", 0, spec, encode.Layout{
+	tp, err := s.New("given", 0, spec, rows.Layout{
 		Series: fixture.Series, Candidates: fixture.Candidates,
 		Features: []string{"value"},
 	})
@@ -524,7 +525,7 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "postgres://u@h/db"},
 		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
 	} {
-		tp, err := s.New("bad", 0, spec, encode.Layout{
+		tp, err := s.New("bad", 0, spec, rows.Layout{
 			Series: fixture.Series, Candidates: fixture.Candidates,
 			Features: []string{"value"},
 		})

@@ -8,12 +8,12 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 const (
-	// maxLines bounds the anomalies that a message lists; it counts the others.
+	// maxLines bounds the anomalies that a message lists; it counts the rest.
 	maxLines = 20
 	// lineBytes bounds a line. A section of Slack has at most 3000 characters.
 	lineBytes = 140
@@ -23,11 +23,11 @@ const (
 // come while a message waits are merged into the next one.
 type slack struct {
 	*notifier
-	layout encode.Layout
+	layout rows.Layout
 }
 
 // newSlack returns the sink of slack:URL. The path of the URL is a secret, so it must refer to one.
-func newSlack(b base, l encode.Layout, s Resources) (Sink, error) {
+func newSlack(b base, l rows.Layout, s Resources) (Sink, error) {
 	address := strings.TrimPrefix(b.spec.URI, "slack:")
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -77,7 +77,6 @@ func (t *slack) Send(_ context.Context, number uint64, d *batch.Decisions) error
 // escaped are the characters that Slack's texts give a meaning.
 var escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// body returns the JSON of a message.
 func (t *slack) body(m message) []byte {
 	count := len(m.lines) + m.more
 	title := fmt.Sprintf("%s: %d anomalies", t.resources.Name, count)

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -25,7 +25,7 @@ const subjectPiece = 512 << 10
 type subjectSink struct {
 	base
 	positionLog
-	encode.Document
+	rows.Document
 	queue           Queue
 	key             string // of job and sink
 	stream, subject string
@@ -34,7 +34,7 @@ type subjectSink struct {
 
 // newSubject returns the sink of a subject, if the tenant of the job may publish to its stream. key
 // identifies job and sink in the ids of messages.
-func newSubject(b base, key string, p encode.Document, s Resources) (*subjectSink, error) {
+func newSubject(b base, key string, p rows.Document, s Resources) (*subjectSink, error) {
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
 	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") ||
 		strings.Contains(stream, ".") {
@@ -46,7 +46,6 @@ func newSubject(b base, key string, p encode.Document, s Resources) (*subjectSin
 	return &subjectSink{base: b, Document: p, queue: s.Queue, key: key, stream: stream, subject: subject}, nil
 }
 
-// Open implements Sink.
 func (t *subjectSink) Open(ctx context.Context, log swarms.Log) error {
 	if err := t.positionLog.Open(ctx, log); err != nil {
 		return err
@@ -63,7 +62,6 @@ func (t *subjectSink) Open(ctx context.Context, log swarms.Log) error {
 	return nil
 }
 
-// Send implements Sink.
 func (t *subjectSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.sent {
 		return nil

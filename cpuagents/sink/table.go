@@ -11,9 +11,8 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -28,8 +27,8 @@ const positionTable = "exoswarm_positions"
 const (
 	// insertValues bounds the values of one INSERT: PostgreSQL takes 65,535.
 	insertValues = 30_000
-	// liteValues is that of SQLite, whose driver searches all values for each parameter: at 500
-	// values it takes a tenth of the time that it takes at 30,000.
+	// liteValues is the bound for SQLite, whose driver searches all values for each parameter: at
+	// 500 values it takes a tenth of the time that it takes at 30,000.
 	liteValues = 500
 	// longestName is the bytes of a name that PostgreSQL keeps.
 	longestName = 63
@@ -37,10 +36,9 @@ const (
 
 var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)
 
-// tableSink writes decisions into a table of a database.
 type tableSink struct {
 	base
-	encode.Layout
+	rows.Layout
 	key     string // of job and sink
 	db      *sql.DB
 	driver  remote.Database
@@ -52,12 +50,11 @@ type tableSink struct {
 	ready   bool // the tables are there
 }
 
-// column is one of the table.
 type column struct{ name, typ string }
 
 // newTable returns the sink of a table. It checks all names of columns against the rules of both
 // databases before it opens one.
-func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, err error) {
+func newTable(b base, key string, l rows.Layout, s Resources) (_ *tableSink, err error) {
 	t := &tableSink{base: b, Layout: l, key: key}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
 	values, err := url.ParseQuery(query)
@@ -71,58 +68,55 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 		{"job", "text"},
 	}
 	named := map[string]bool{} // as SQLite compares names
-	for i, name := range l.NameColumns() {
-		low := strings.ToLower(name)
-		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
-			return nil, b.bad(
-				"key %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the "+
-					"others by more than the case of its letters",
-				fault.Quote(l.Keys[i]), fault.Quote(name), longestName,
-			)
+	add := func(what string, of, names []string, typ string) error {
+		for i, name := range names {
+			low := strings.ToLower(name)
+			if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
+				return b.bad(
+					"%s %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the "+
+						"others by more than the case of its letters",
+					what, access.Quote(of[i]), access.Quote(name), longestName,
+				)
+			}
+			named[low] = true
+			t.columns = append(t.columns, column{name, typ})
 		}
-		named[low] = true
-		t.columns = append(t.columns, column{name, "text"})
+		return nil
+	}
+	if err := add("key", l.Keys, l.NameColumns(), "text"); err != nil {
+		return nil, err
 	}
 	t.columns = append(t.columns, column{"row", "bigint"}, column{"timestamp", "text"})
-	for i, name := range l.FeatureColumns() {
-		low := strings.ToLower(name)
-		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
-			return nil, b.bad(
-				"feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the "+
-					"others by more than the case of its letters",
-				fault.Quote(l.Features[i]), fault.Quote(name), longestName,
-			)
-		}
-		named[low] = true
-		t.columns = append(t.columns, column{name, "double precision"})
+	if err := add("feature", l.Features, l.FeatureColumns(), "double precision"); err != nil {
+		return nil, err
 	}
 	t.columns = append(
 		t.columns, column{"score", "real"}, column{"decision", "text"}, column{"round", "bigint"},
 		column{"leader", "bigint"},
 	)
 	for _, c := range l.Candidates {
-		n := encode.CountColumn(c)
+		n := rows.CountColumn(c)
 		if len(n) > longestName || strings.ContainsRune(n, 0) {
 			return nil, b.bad(
-				"candidate %s: a column cannot be called %s: at most %d bytes", fault.Quote(c), fault.Quote(n),
+				"candidate %s: a column cannot be called %s: at most %d bytes", access.Quote(c), access.Quote(n),
 				longestName,
 			)
 		}
 		t.columns = append(t.columns, column{n, "bigint"})
 	}
 	if l.Drops {
-		t.columns = append(t.columns, column{encode.DroppedColumn, "text"})
+		t.columns = append(t.columns, column{rows.DroppedColumn, "text"})
 	}
 	if l.Explain {
 		for _, name := range l.BandColumns() {
 			if len(name) > longestName {
 				return nil, b.bad("feature %s: a column cannot be called %s: at most %d bytes",
-					fault.Quote(name[strings.IndexByte(name, '.')+1:]), fault.Quote(name), longestName)
+					access.Quote(name[strings.IndexByte(name, '.')+1:]), access.Quote(name), longestName)
 			}
 			t.columns = append(t.columns, column{name, "double precision"})
 		}
-		t.columns = append(t.columns, column{encode.FaultColumn, "text"}, column{encode.DirectionColumn, "text"},
-			column{encode.KindColumn, "text"}, column{encode.BeforeColumn, "bigint"})
+		t.columns = append(t.columns, column{rows.FaultColumn, "text"}, column{rows.DirectionColumn, "text"},
+			column{rows.KindColumn, "text"}, column{rows.BeforeColumn, "bigint"})
 	}
 	scheme, _, _ := strings.Cut(uri, ":")
 	if t.lite = scheme == "sqlite"; t.lite && strings.Contains(t.name, ".") {
@@ -261,29 +255,29 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 		names = append(names, quoteName(c.name))
 	}
 	head := "INSERT INTO " + t.table + " (" + strings.Join(names, ", ") + ") VALUES "
-	var rows []string
+	var tuples []string
 	var values []any
 	most := insertValues
 	if t.lite {
 		most = liteValues
 	}
 	flush := func() error {
-		if len(rows) == 0 {
+		if len(tuples) == 0 {
 			return nil
 		}
-		_, err := tx.ExecContext(ctx, head+strings.Join(rows, ","), values...)
-		rows, values = rows[:0], values[:0]
+		_, err := tx.ExecContext(ctx, head+strings.Join(tuples, ","), values...)
+		tuples, values = tuples[:0], values[:0]
 		return err
 	}
 	for i := range d.Len() {
 		if !t.wanted(d, i) {
 			continue
 		}
-		name := encode.NoDecision
+		name := rows.NoDecision
 		if c := d.Decision[i]; c != batch.NoDecision {
 			name = t.Candidates[c]
 		}
-		from, why := len(values), encode.DropReason(d, i)
+		from, why := len(values), rows.DropReason(d, i)
 		values = append(values, job)
 		for _, name := range t.Names(int(d.Group[i])) {
 			values = append(values, storable(name))
@@ -311,7 +305,7 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 		for v := range marks {
 			marks[v] = t.value(from + v + 1)
 		}
-		if rows = append(rows, "("+strings.Join(marks, ",")+")"); len(values)+len(t.columns) > most {
+		if tuples = append(tuples, "("+strings.Join(marks, ",")+")"); len(values)+len(t.columns) > most {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -323,7 +317,7 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 // explained appends the explanation of row i to the values of a row. What is unknown is null.
 func (t *tableSink) explained(values []any, d *batch.Decisions, i int) []any {
 	for f := range t.Features {
-		for _, v := range encode.Band(d, i, f) {
+		for _, v := range rows.Band(d, i, f) {
 			values = append(values, sql.NullFloat64{Float64: v, Valid: !math.IsNaN(v)})
 		}
 	}
@@ -335,7 +329,6 @@ func (t *tableSink) explained(values []any, d *batch.Decisions, i int) []any {
 		int64(why.Before[i]))
 }
 
-// quoteName returns the name of a table or column in SQL.
 func quoteName(n string) string { return `"` + strings.ReplaceAll(n, `"`, `""`) + `"` }
 
 // storable returns a text as both databases accept it: in UTF-8, without NUL.
@@ -361,7 +354,7 @@ func (t *tableSink) class(err error) error {
 	// Two that make a table at the same time try again.
 	if answer, is := t.driver.Failure(err); is && !answer.Transient && !answer.Exists {
 		return retry.Permanent(
-			fault.Input("%s: %s: correct the table %s or the rights on it", t.where, answer.Text, t.name),
+			access.InputError("%s: %s: correct the table %s or the rights on it", t.where, answer.Text, t.name),
 		)
 	}
 	return jobs.Errorf(jobs.CodeIO, "write to %s: %v", t.where, err)

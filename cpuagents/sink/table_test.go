@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -22,7 +22,7 @@ func TestDroppedTable(t *testing.T) {
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
 	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
 	tp, err := s.New("dropping", 0, Spec{URI: "sqlite:db/dropped.db?table=decisions"},
-		encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
+		rows.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
 	if err != nil {
 		t.Fatalf("s.New: %v, want no error", err)
 	}
@@ -61,7 +61,7 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 	t.Cleanup(func() { _ = files.Close() })
 	s := Resources{Files: files}
 	spec := Spec{URI: "sqlite:db/out.db?table=decisions"}
-	l := encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "score"}}
+	l := rows.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "score"}}
 	tp, err := s.New("features", 0, spec, l)
 	if err != nil {
 		t.Fatalf("s.New: %v, want no error", err)

@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -17,8 +16,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -36,9 +35,9 @@ type WebhookSpec struct {
 	// Headers of every request. {env:NAME} and {file:NAME} in a value are replaced by secrets of
 	// the agent.
 	Headers map[string]string `json:"headers,omitempty"`
-	// All sends every decision, not only those for the last candidate.
+	// All sends every decision, not only decisions for the last candidate.
 	All bool `json:"all,omitempty"`
-	// Timeout, Rate, Tries and Backoff are those of remote.Limits.
+	// Timeout, Rate, Tries and Backoff are as in remote.Limits.
 	Timeout float64 `json:"timeout_s,omitempty"`
 	Rate    float64 `json:"rate,omitempty"`
 	Tries   int     `json:"tries,omitempty"`
@@ -55,7 +54,7 @@ type webhook struct {
 	client  *http.Client
 	secrets *access.Store
 	limit   *rate.Limiter
-	enc     encode.Encoder
+	enc     rows.Encoder
 	anomaly uint32
 	body    []byte
 }
@@ -63,19 +62,13 @@ type webhook struct {
 // NewWebhook returns the sink of a webhook, whose specification it checks. A nil guard allows no
 // host, and a nil store reads the secrets of the environment.
 func NewWebhook(
-	job string, spec WebhookSpec, l encode.Layout, guard *access.Guard, secrets *access.Store,
+	job string, spec WebhookSpec, l rows.Layout, guard *access.Guard, secrets *access.Store,
 ) (Sink, error) {
 	bad := func(err error) error {
 		return &jobs.Error{
 			Code:    jobs.CodeInvalid,
 			Message: fmt.Sprintf("webhook %s: %v", remote.WithoutQuery(spec.URL), err),
 		}
-	}
-	if guard == nil {
-		guard = &access.Guard{}
-	}
-	if secrets == nil {
-		secrets = &access.Store{}
 	}
 	u, err := url.Parse(spec.URL)
 	if err != nil {
@@ -102,14 +95,13 @@ func NewWebhook(
 	return &webhook{
 		job: job, spec: spec, limits: bounds, client: guard.Client(false), secrets: secrets,
 		limit: rate.NewLimiter(rate.Limit(bounds.Rate), 1),
-		enc:   encode.NewNDJSON(l), anomaly: uint32(len(l.Candidates) - 1),
+		enc:   rows.NewNDJSONEncoder(l), anomaly: uint32(len(l.Candidates) - 1),
 	}, nil
 }
 
 // End implements Sink: nothing is held back.
 func (w *webhook) End(context.Context) error { return nil }
 
-// Close implements Sink.
 func (w *webhook) Close() { w.client.CloseIdleConnections() }
 
 // Send implements Sink. It returns when the receiver has accepted the decisions.
@@ -166,18 +158,8 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 		}
 		req.Header.Set("webhook-signature", Sign(key.Reveal(), id, at, w.body))
 	}
-	resp, err := w.client.Do(req)
-	if err != nil {
-		return 0, remote.RequestError("post to", where, err)
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		return 0, nil
-	}
-	after, err := remote.StatusError("post to", where, resp)
-	if retry.IsPermanent(err) {
-		// The data is not at fault.
+	after, err := remote.Post(w.client, req, where)
+	if err != nil && jobs.AsError(err).Code == jobs.CodeInput { // the data is not at fault
 		return 0, retry.Permanent(&jobs.Error{Code: jobs.CodeIO, Message: err.Error()})
 	}
 	return after, err

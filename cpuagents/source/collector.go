@@ -3,12 +3,13 @@ package source
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // batchBytes is the size at which a document of several messages is stored, in bytes.
@@ -30,6 +31,7 @@ type progress struct {
 // collector has the bounds of a source of messages, which are collected into documents, and its
 // times. Fetchers embed it. One goroutine uses it.
 type collector struct {
+	passive
 	where  string
 	format rows.Format
 	bounds SubjectSpec
@@ -63,16 +65,13 @@ func newCollector(uri string, format rows.Format, counted string, bounds Subject
 	return collector{where: uri, format: cmp.Or(format, "ndjson"), bounds: bounds}, nil
 }
 
-// arrived implements arriver.
 func (c *collector) arrived() time.Time { return c.first }
 
-// restore decodes the state of a position into st, of which p is a part, and sets the end of the
+// restore decodes the state of a position into st, which includes p, and sets the end of the
 // reading in the first attempt.
 func (c *collector) restore(at position, st any, p *progress) error {
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, st); err != nil {
-			return fmt.Errorf("position of %s: %w", c.where, err)
-		}
+	if err := at.decode(c.where, st); err != nil {
+		return err
 	}
 	if c.bounds.For > 0 && p.Until.IsZero() {
 		if c.until.IsZero() {
@@ -83,18 +82,27 @@ func (c *collector) restore(at position, st any, p *progress) error {
 	return nil
 }
 
-// position returns the position with a state, of which p is a part. It is the last one if the
-// messages or the time are over.
+// position returns the position with a state, which includes p. It is the last one if the messages
+// or the time are over.
 func (c *collector) position(st any, p progress, format rows.Format, gaps []skipped) (position, error) {
-	text, err := json.Marshal(st)
-	if err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", c.where, err)
-	}
 	return position{
-		State: text, Format: format, Exact: true, Skipped: gaps,
+		Format: format, Exact: true, Skipped: gaps,
 		Done: c.bounds.Messages > 0 && p.Count >= c.bounds.Messages ||
 			!p.Until.IsZero() && !time.Now().Before(p.Until),
-	}, nil
+	}.with(c.where, st)
+}
+
+// classOf returns an error of a broker with its class. A refusal is an error of the input, with a cure;
+// any other error may pass.
+func (c *collector) classOf(err error, cure string, refused bool) error {
+	var typed *jobs.Error
+	switch {
+	case errors.As(err, &typed), errors.Is(err, context.Canceled):
+		return err
+	case refused:
+		return access.InputError("source %s: %v%s", c.where, err, cure)
+	}
+	return jobs.Retry(fmt.Errorf("source %s: %w", c.where, err))
 }
 
 // collection is the collection of one document.
@@ -118,7 +126,6 @@ func (c *collector) collect(ctx context.Context, p *progress) (wait context.Cont
 	return wait, d
 }
 
-// endIn ends the document after a time.
 func (d *collection) endIn(after time.Duration) {
 	if after <= 0 {
 		d.end(errOver)
@@ -144,7 +151,6 @@ func (d *collection) add(bytes int, count uint64) {
 	}
 }
 
-// close frees the timers.
 func (d *collection) close() {
 	d.end(nil)
 	for _, t := range d.timers {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
@@ -19,36 +19,37 @@ import (
 var ErrPause = errors.New("the next document may take a while")
 
 // fetcher reads the documents of a remote source, one after another. One goroutine uses it, and
-// calls close once. A fetcher has no state of its own that matters after a crash: everything is in
-// the position.
+// calls close once. No state of a fetcher matters after a crash: everything is in the position.
 type fetcher interface {
 	// fetch writes the document after position at into doc, which is empty, and returns the
 	// position after it. It waits while there is none. The parameter last is the timestamp of the
 	// last valid row, as written. It retries by itself, and an error after that has its class, and
 	// is marked with jobs.Retry if the same call may succeed later.
 	fetch(ctx context.Context, at position, last string, doc *os.File) (position, error)
+	// replay is called for every document that an earlier attempt has stored, in order, before fetch.
+	replay(at position) error
+	// stored is called when the journal has the document that fetch returned.
+	stored(ctx context.Context, at position)
+	// arrived returns when the first message of the last document came; the zero time if it is not known.
+	arrived() time.Time
+	// reopen closes a connection after a failure. The next fetch makes a new one.
+	reopen()
 	close() error
 }
 
-// replayer is a fetcher that must learn of every document that an earlier attempt has stored, in
-// order, before it fetches.
-type replayer interface {
-	replay(at position) error
-}
+// passive is the part of a fetcher that only fetches.
+type passive struct{}
 
-// storer is a fetcher that must learn when a document of its own is stored.
-type storer interface {
-	stored(ctx context.Context, at position)
-}
-
-// arriver is a fetcher that knows when the first message of its last document came.
-type arriver interface{ arrived() time.Time }
+func (passive) replay(position) error            { return nil }
+func (passive) stored(context.Context, position) {}
+func (passive) arrived() time.Time               { return time.Time{} }
+func (passive) reopen()                          {}
 
 // documentReader reads the rows of a remote source document by document. If the documents are not
 // exact, a row that is no later than the last row of the documents before was read already and is
 // left out. One goroutine uses it. It owns the journal and the fetcher, and closes them.
 type documentReader struct {
-	// ctx ends the waiting of Next, which implements rows.Reader and takes no context of its own.
+	// ctx ends the waiting of Next, which implements rows.Reader and takes no context.
 	ctx     context.Context //nolint:containedctx // the reader lives no longer than the attempt
 	name    string
 	spec    rows.ColumnSpec
@@ -59,7 +60,7 @@ type documentReader struct {
 	at      position
 	skipped []skipped   // to be told of
 	rows    rows.Reader // of the document that is open
-	// number is that of the last row of all documents together, rejects included.
+	// number is the number of the last row over all documents, rejects included.
 	number   uint64
 	document uint64    // that is open
 	begun    uint64    // the last entry of the journal before it
@@ -105,7 +106,6 @@ func (r *documentReader) repeats(out rows.Row) (is bool, problem string) {
 	return false, ""
 }
 
-// Close implements rows.Reader.
 func (r *documentReader) Close() error {
 	var err error
 	if r.rows != nil {
@@ -171,7 +171,7 @@ func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 		case r.later && r.at.Exact && out.Time < r.until && !r.spec.AnyOrder:
 			r.number++
 			problem := fmt.Sprintf(
-				"its timestamp %s goes back behind the documents before it", fault.Quote(out.Timestamp),
+				"its timestamp %s goes back behind the documents before it", access.Quote(out.Timestamp),
 			)
 			return rows.Row{}, &rows.Reject{Series: r.name, File: r.at.Name, Row: r.number, Reason: problem}, nil
 		case r.later && !r.at.Exact && out.Time <= r.until:
@@ -205,8 +205,8 @@ func (r *documentReader) open() (err error) {
 		begun = r.journal.after
 	}
 	r.arrived = time.Time{}
-	if replay, is := r.src.(replayer); ok && is {
-		if err := replay.replay(at); err != nil {
+	if ok {
+		if err := r.src.replay(at); err != nil {
 			return err
 		}
 	}
@@ -214,11 +214,9 @@ func (r *documentReader) open() (err error) {
 		if at, err = r.src.fetch(r.ctx, r.at, r.last.Timestamp, doc); err == nil {
 			err = r.journal.add(r.ctx, doc, at)
 		}
-		if a, is := r.src.(arriver); is {
-			r.arrived = a.arrived()
-		}
-		if store, is := r.src.(storer); err == nil && is {
-			store.stored(r.ctx, at)
+		r.arrived = r.src.arrived()
+		if err == nil {
+			r.src.stored(r.ctx, at)
 		}
 		// A fetch that was interrupted returns whatever the library makes of it; the cause tells
 		// why.
@@ -243,7 +241,7 @@ func (r *documentReader) open() (err error) {
 	}
 	name := r.name
 	if at.Name != "" {
-		name += ": " + fault.Quote(at.Name)
+		name += ": " + access.Quote(at.Name)
 	}
 	spec := r.spec
 	r.local = spec.Local.State()

@@ -12,21 +12,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// folder lists the files of a folder below a root, without those of its subfolders. It follows
-// links inside the root.
+// folder lists the files of a folder below a root, without its subfolders. It follows links inside
+// the root.
 type folder struct {
 	root   *os.Root // Files closes it
 	folder string
 	wanted func(name string) bool
 }
 
-// newFolderWatcher returns the watcher of the folder at watch:ROOT/FOLDER.
 func newFolderWatcher(uri string, format rows.Format, spec *WatchSpec, files *files.Files) (*watcher, error) {
 	f, err := newWatcher(uri, format, spec)
 	if err != nil {
@@ -34,22 +32,20 @@ func newFolderWatcher(uri string, format rows.Format, spec *WatchSpec, files *fi
 	}
 	root, name, _, err := files.Resolve("file:" + strings.TrimPrefix(uri, "watch:"))
 	if err != nil {
-		return nil, fault.Input(
+		return nil, access.InputError(
 			"source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri,
 		)
 	}
 	d := &folder{root: root, folder: path.Clean("./" + name), wanted: f.wanted}
 	if strings.HasPrefix(name, "/") || slices.Contains(strings.Split(name, "/"), "..") {
-		return nil, jobs.Errorf(
-			jobs.CodeInvalid, "source %s: a folder is named by its path from the root, without ..", uri,
-		)
+		return nil, badSource(uri)("a folder is named by its path from the root, without ..")
 	}
 	info, err := root.Stat(d.folder)
 	if err != nil {
-		return nil, fault.IO("watch", uri, err)
+		return nil, access.IOError("watch", uri, err)
 	}
 	if !info.IsDir() {
-		return nil, fault.Input("watch %s: it is not a folder", uri)
+		return nil, access.InputError("watch %s: it is not a folder", uri)
 	}
 	f.src = d
 	return f, nil
@@ -69,7 +65,7 @@ func (d *folder) Close() error { return nil }
 func (d *folder) list(ctx context.Context, most int) ([]listed, error) {
 	dir, err := files.OpenFile(d.root, d.folder)
 	if err != nil {
-		return nil, fault.IO("watch", d.folder, err)
+		return nil, access.IOError("watch", d.folder, err)
 	}
 	defer dir.Close()
 	type dated struct {
@@ -95,7 +91,7 @@ func (d *folder) list(ctx context.Context, most int) ([]listed, error) {
 			break
 		}
 		if err != nil {
-			return nil, fault.IO("watch", d.folder, err)
+			return nil, access.IOError("watch", d.folder, err)
 		}
 	}
 	slices.SortFunc(all, func(a, b dated) int {
@@ -165,13 +161,13 @@ func (d *folder) copy(ctx context.Context, l listed, doc *os.File) error {
 	for range 2 {
 		info, err := file.Stat()
 		if err != nil {
-			return fault.IO("read", l.name, err)
+			return access.IOError("read", l.name, err)
 		}
 		if !info.Mode().IsRegular() || !l.same(listed{size: info.Size(), tag: timeTag(info)}) {
 			return errWritten
 		}
 		if n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(until(ctx, file), l.size+1)); err != nil {
-			return fault.IO("read", l.name, err)
+			return access.IOError("read", l.name, err)
 		} else if n > l.size {
 			return errWritten
 		}
@@ -185,17 +181,16 @@ func (d *folder) copy(ctx context.Context, l listed, doc *os.File) error {
 }
 
 // until returns a reader of r that fails with the cause of ctx after its end.
-func until(ctx context.Context, r io.Reader) io.Reader {
-	return readerFunc(func(p []byte) (int, error) {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		return r.Read(p)
-	})
+func until(ctx context.Context, r io.Reader) io.Reader { return untilReader{ctx, r} }
+
+type untilReader struct {
+	ctx context.Context //nolint:containedctx // it lasts for one copy
+	r   io.Reader
 }
 
-// readerFunc is an io.Reader.
-type readerFunc func(p []byte) (int, error)
-
-// Read implements io.Reader.
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+func (u untilReader) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(p)
+}

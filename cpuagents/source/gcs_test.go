@@ -10,14 +10,15 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *watcher {
+func gcsOf(t *testing.T, g *servertest.GCS, spec ObjectSpec) *watcher {
 	t.Helper()
 	spec.Endpoint, spec.Account = g.URL, "env:ACCOUNT"
 	spec.Every, spec.Backoff = 0.1, 0.001
@@ -28,29 +29,35 @@ func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *watcher {
 	return f
 }
 
+// twice reads a source by an attempt that stops after some rows, and by the next one.
+func twice(t *testing.T, q *natsq.Conn, id string, stop int, open func() fetcher) (before, got []string) {
+	t.Helper()
+	read := func(most int) []string {
+		t.Helper()
+		r := remoteOf(fixture.Within(t), t, q, id, open())
+		out, err := toldFiles(r, most)
+		if cerr := r.Close(); err != nil || cerr != nil {
+			t.Fatalf("an attempt: %v, close: %v, want no error", err, cerr)
+		}
+		return out
+	}
+	return read(stop), read(100)
+}
+
 // TestGCS: over the protocol; an attempt after another reads what that one read, and no object
 // twice.
 func TestGCS(t *testing.T) {
-	g := fakestore.NewGCS(t)
+	g := servertest.NewGCS(t)
 	g.Busy = 2
 	for i := range 5 {
 		g.Put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
 	}
 	g.Put("in/x y+é.csv", 70, 71)
 	g.Put("other/a.csv", 666, 667)
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	for stop := 1; stop < 12; stop += 5 {
 		id := fmt.Sprint("gs-", stop)
-		first := remoteOf(fixture.Within(t), t, q, id, gcsOf(t, g, ObjectSpec{}))
-		before, err := toldFiles(first, stop)
-		if cerr := first.Close(); err != nil || cerr != nil {
-			t.Fatalf("first attempt: %v, close: %v, want no error", err, cerr)
-		}
-		second := remoteOf(fixture.Within(t), t, q, id, gcsOf(t, g, ObjectSpec{}))
-		got, err := toldFiles(second, 100)
-		if cerr := second.Close(); err != nil || cerr != nil {
-			t.Fatalf("second attempt: %v, close: %v, want no error", err, cerr)
-		}
+		before, got := twice(t, q, id, stop, func() fetcher { return gcsOf(t, g, ObjectSpec{}) })
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
 		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) {
 			t.Errorf("stop after %d: %q, then %q, want %q of both", stop, before, got, want)
@@ -65,7 +72,7 @@ func TestGCS(t *testing.T) {
 // TestGCSChanged: an object that another takes the place of between the list and the reading is
 // read as neither.
 func TestGCSChanged(t *testing.T) {
-	g := fakestore.NewGCS(t)
+	g := servertest.NewGCS(t)
 	g.Put("in/a.csv", 0, 1)
 	f := gcsOf(t, g, ObjectSpec{})
 	defer f.close()
@@ -126,24 +133,29 @@ func TestGCSHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.answer)
 			defer s.Close()
-			f, err := newObjectWatcher("gs://bucket/in/", "",
-				&ObjectSpec{
-					StoreSpec: remote.StoreSpec{Endpoint: s.URL},
-					WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
-				}, fixture.Loopback(t), nil)
-			if err != nil {
-				t.Fatalf("newObjectWatcher: %v, want no error", err)
-			}
-			defer f.close()
-			doc := fixture.TempFile(t, nil)
-			defer doc.Close()
-			_, err = f.fetch(fixture.Within(t), position{}, "", doc)
+			err := fetchGCS(fixture.Within(t), t, "gs://bucket/in/", s.URL)
 			var e *jobs.Error
 			if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("fetch: %v, want code %s with %q", err, c.code, c.want)
 			}
 		})
 	}
+}
+
+// fetchGCS fetches the first document of a bucket at an endpoint, with two tries.
+func fetchGCS(ctx context.Context, t *testing.T, uri, endpoint string) error {
+	t.Helper()
+	f, err := newObjectWatcher(uri, "", &ObjectSpec{
+		StoreSpec: remote.StoreSpec{Endpoint: endpoint}, Timeout: 3600, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
+	}, fixture.Loopback(t), nil)
+	if err != nil {
+		t.Fatalf("newObjectWatcher: %v, want no error", err)
+	}
+	defer f.close()
+	doc := fixture.TempFile(t, nil)
+	defer doc.Close()
+	_, err = f.fetch(ctx, position{}, "", doc)
+	return err
 }
 
 // TestGCSRefuses: what is no bucket or account, and what the operator does not allow. A key is
@@ -189,32 +201,29 @@ func TestGCSRefuses(t *testing.T) {
 	}
 }
 
-// TestGCSWaitEnds: a store that does not answer ends with the context.
-func TestGCSWaitEnds(t *testing.T) {
-	block, asked := make(chan struct{}), make(chan struct{}, 1)
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+// silentServer starts a server that does not answer before the end of the test. asked receives when it
+// has a request.
+func silentServer(t *testing.T) (s *httptest.Server, asked <-chan struct{}) {
+	t.Helper()
+	block, first := make(chan struct{}), make(chan struct{}, 1)
+	s = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		select {
-		case asked <- struct{}{}:
+		case first <- struct{}{}:
 		default:
 		}
 		<-block
 	}))
-	defer s.Close()
-	defer close(block)
-	f, err := newObjectWatcher("gs://bucket/", "",
-		&ObjectSpec{
-			StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: 3600,
-			WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
-		}, fixture.Loopback(t), nil)
-	if err != nil {
-		t.Fatalf("newObjectWatcher: %v, want no error", err)
-	}
-	defer f.close()
-	doc := fixture.TempFile(t, nil)
-	defer doc.Close()
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(block) })
+	return s, first
+}
+
+// TestGCSWaitEnds: a store that does not answer ends with the context.
+func TestGCSWaitEnds(t *testing.T) {
+	s, asked := silentServer(t)
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	go func() { <-asked; cancel(jobs.ErrFinish) }()
-	if _, err := f.fetch(ctx, position{}, "", doc); !errors.Is(err, jobs.ErrFinish) {
+	if err := fetchGCS(ctx, t, "gs://bucket/", s.URL); !errors.Is(err, jobs.ErrFinish) {
 		t.Errorf("f.fetch: %v, want %v", err, jobs.ErrFinish)
 	}
 }

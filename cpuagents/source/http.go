@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -32,13 +30,13 @@ type HTTPSpec struct {
 	Headers map[string]string `json:"headers,omitempty"`
 	// Polls is the number of polls in all, 1 to 1,000,000; 0 means 1.
 	Polls int `json:"polls,omitempty"`
-	// Every is the seconds from the beginning of one poll to that of the next, 0.1 to 86,400; 0
-	// means 60.
+	// Every is the seconds between the starts of two polls, 0.1 to 86,400; 0 means 60.
 	Every float64 `json:"every_s,omitempty"`
 	// CursorParam is the parameter of the query that names the first row that is wanted. CursorFrom
-	// is its value: "timestamp" is that of the last row as written, and "header:NAME" is a header
-	// of the last answer that had it. With a header, the next page is requested at once while the
-	// value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>; rel="next".
+	// is its value: "timestamp" is the timestamp of the last row as written, and "header:NAME" is a
+	// header of the last answer that had it. With a header, the next page is requested at once
+	// while the value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>;
+	// rel="next".
 	CursorParam string `json:"cursor_param,omitempty"`
 	CursorFrom  string `json:"cursor_from,omitempty"`
 	// MaxBytes bounds a document, 1 to 1 GiB; 0 means 64 MiB.
@@ -53,7 +51,6 @@ type HTTPSpec struct {
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
 
-// limits returns the bounds of its requests.
 func (s HTTPSpec) limits() remote.Limits {
 	return remote.Limits{
 		Polls:    s.Polls,
@@ -76,19 +73,14 @@ func (s HTTPSpec) check() (remote.Limits, error) {
 	case s.CursorFrom == "" && s.CursorParam == "", s.CursorFrom == "link" && s.CursorParam == "":
 	case s.CursorFrom == "timestamp" && s.CursorParam != "", isHeader && header != "" && s.CursorParam != "":
 	default:
-		errs = append(
-			errs,
-			fmt.Errorf(
-				"cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link "+
-					"without one",
-				s.CursorParam, s.CursorFrom,
-			),
-		)
+		errs = append(errs, fmt.Errorf(
+			"cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one",
+			s.CursorParam, s.CursorFrom,
+		))
 	}
 	return l, errors.Join(append(errs, remote.CheckHeaders(s.Headers))...)
 }
 
-// httpState is the state of an HTTP source in a position.
 type httpState struct {
 	// ETag and Modified are followed by the URL that they belong to, since every page has its own.
 	Polls    int    `json:"polls"`          // begun
@@ -102,14 +94,14 @@ type httpState struct {
 // httpFetcher polls a URL, with a cursor or links if the specification says so. Its redirects carry
 // no headers to another host.
 type httpFetcher struct {
+	passive
+	poller
 	url     *url.URL
 	format  rows.Format // of the source; empty to take it from the answer
 	spec    HTTPSpec
-	limits  remote.Limits
 	client  *http.Client
 	secrets *access.Store
 	limit   *rate.Limiter
-	begun   time.Time // the last poll
 }
 
 // newHTTPFetcher returns the fetcher of a URL that the guard allows. It makes no connection yet. A
@@ -117,26 +109,20 @@ type httpFetcher struct {
 func newHTTPFetcher(
 	uri string, format rows.Format, spec *HTTPSpec, guard *access.Guard, secrets *access.Store,
 ) (*httpFetcher, error) {
-	bad := func(err error) error {
-		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", remote.WithoutQuery(uri), err)}
-	}
-	// The zero guard allows nothing.
-	if guard == nil {
-		guard = &access.Guard{}
-	}
+	bad := badSource(remote.WithoutQuery(uri))
 	u, err := url.Parse(uri)
 	if err != nil {
-		return nil, bad(access.ErrURL)
+		return nil, bad("%v", access.ErrURL)
 	}
 	if err := guard.Check(u); err != nil {
-		return nil, bad(err)
+		return nil, bad("%v", err)
 	}
 	if spec == nil {
 		spec = &HTTPSpec{}
 	}
 	l, err := spec.check()
 	if err != nil {
-		return nil, bad(err)
+		return nil, bad("%v", err)
 	}
 	var names []string
 	for n := range spec.Headers {
@@ -146,40 +132,32 @@ func newHTTPFetcher(
 		url:     u,
 		format:  format,
 		spec:    *spec,
-		limits:  l,
+		poller:  poller{limits: l},
 		client:  guard.Client(true, names...),
 		secrets: secrets,
 		limit:   rate.NewLimiter(rate.Limit(l.Rate), 1),
 	}, nil
 }
 
-// close implements fetcher.
 func (f *httpFetcher) close() error {
 	f.client.CloseIdleConnections()
 	return nil
 }
 
 // fetch implements fetcher. A failed try leaves the state as before it, so the next try asks for
-// the same page. Polls without news are not documents: fetch goes on to the next one.
+// the same page. A poll without news is no document: fetch continues with the next poll.
 func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *os.File) (position, error) {
 	var st httpState
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", remote.WithoutQuery(f.url.String()), err)
-		}
+	if err := at.decode(f.where(), &st); err != nil {
+		return position{}, err
 	}
 	for {
 		if !st.More {
-			if st.Polls == f.limits.Polls {
+			if more, err := f.begin(ctx, &st.Polls); err != nil {
+				return position{}, err
+			} else if !more {
 				return f.position(st, "")
 			}
-			if st.Polls > 0 {
-				if err := retry.Sleep(ctx, f.limits.UntilPoll(f.begun)); err != nil {
-					return position{}, err
-				}
-			}
-			f.begun = time.Now()
-			st.Polls++
 			st.Next = ""
 		}
 		var format rows.Format
@@ -201,7 +179,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 		if err != nil {
 			return position{}, err
 		}
-		// Without a document the loop goes on to the next poll, unless this was the last.
+		// Without a document the loop continues with the next poll, unless this was the last.
 		if format != "" || st.Polls == f.limits.Polls && !st.More {
 			return f.position(st, format)
 		}
@@ -210,12 +188,10 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 
 // position returns the position with a state. An empty format means that there is no document.
 func (f *httpFetcher) position(st httpState, format rows.Format) (position, error) {
-	state, err := json.Marshal(st)
-	if err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", remote.WithoutQuery(f.url.String()), err)
-	}
-	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
+	return position{Format: format, Done: !st.More && st.Polls == f.limits.Polls}.with(f.where(), st)
 }
+
+func (f *httpFetcher) where() string { return remote.WithoutQuery(f.url.String()) }
 
 // target returns the URL of the next request: the next page if there is one, else the URL of the
 // source with the cursor.
@@ -244,10 +220,10 @@ func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 func (f *httpFetcher) once(
 	ctx context.Context, st *httpState, last string, doc *os.File,
 ) (format rows.Format, after time.Duration, err error) {
-	where := remote.WithoutQuery(f.url.String())
+	where := f.where()
 	u, err := f.target(st, last)
 	if err != nil {
-		return "", 0, retry.Permanent(fault.Input("%s: the link to the next page: %v", where, err))
+		return "", 0, retry.Permanent(access.InputError("%s: the link to the next page: %v", where, err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.limits.RequestTimeout())
 	defer cancel()
@@ -294,12 +270,10 @@ func (f *httpFetcher) once(
 		return "", 0, remote.RequestError("get", where, err)
 	}
 	if n > f.limits.MaxBytes {
-		return "", 0, retry.Permanent(
-			fault.Input(
-				"%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where,
-				f.limits.MaxBytes,
-			),
-		)
+		return "", 0, retry.Permanent(access.InputError(
+			"%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where,
+			f.limits.MaxBytes,
+		))
 	}
 	st.ETag, st.Modified = "", ""
 	if tag := resp.Header.Get("ETag"); tag != "" && len(tag) < 1024 && !strings.Contains(tag, " ") {
@@ -320,9 +294,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 		if c := resp.Header.Get(name); c != "" && c != st.Cursor {
 			if len(c) > 4096 {
 				return retry.Permanent(
-					fault.Input(
-						"%s: its cursor has %d bytes; 4096 are allowed", remote.WithoutQuery(f.url.String()), len(c),
-					),
+					access.InputError("%s: its cursor has %d bytes; 4096 are allowed", f.where(), len(c)),
 				)
 			}
 			st.Cursor, st.More = c, true
@@ -333,9 +305,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 			u, err := resp.Request.URL.Parse(next)
 			if err != nil {
 				return retry.Permanent(
-					fault.Input(
-						"%s: the link to the next page: %v", remote.WithoutQuery(f.url.String()), access.ErrURL,
-					),
+					access.InputError("%s: the link to the next page: %v", f.where(), access.ErrURL),
 				)
 			}
 			if s := u.String(); s != st.Next {
@@ -374,9 +344,8 @@ func nextLink(values []string) string {
 	return ""
 }
 
-// formatOf returns the format of an answer: that of the source, of the media type, or of the
-// extension of the path. A coding of the answer adds a packing to the format, unless the format has
-// one.
+// formatOf returns the format of an answer, by the source, the media type, or the extension of the
+// path. A coding of the answer adds a packing to the format, unless the format has one.
 func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 	format := f.format
 	if format == "" {
@@ -392,9 +361,9 @@ func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 			format += map[string]rows.Format{"gzip": ".gz", "zstd": ".zst"}[coding]
 		}
 	default:
-		return "", fault.Input(
-			"%s: its answer is coded as %s, which was not asked for", remote.WithoutQuery(f.url.String()),
-			fault.Quote(coding),
+		return "", access.InputError(
+			"%s: its answer is coded as %s, which was not asked for", f.where(),
+			access.Quote(coding),
 		)
 	}
 	return format, format.Check()

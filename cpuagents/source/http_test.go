@@ -15,22 +15,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 8)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, 8)
 }
 
 // quick is a spec that does not wait.
@@ -42,18 +40,23 @@ func quick(s HTTPSpec) *HTTPSpec {
 // remoteOf opens a remote source over a journal.
 func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src fetcher) *documentReader {
 	t.Helper()
-	j, err := openJournal(ctx, q.Swarms.Log(id, 1, swarms.In))
+	j, err := openJournal(ctx, q.Swarms.Log(id, 1, swarms.In), 0)
 	if err != nil {
 		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	return &documentReader{
-		ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j,
+		ctx: ctx, name: "s", spec: inputtest.OneFeature, files: inputtest.Scratch(t), journal: j,
 		src: src,
 	}
 }
 
-// told is what a source told: its rows as NUMBER:VALUE, and - where it paused.
-func told(r rows.Reader, most int) (out []string, err error) {
+// told is what a source told: its rows as NUMBER:VALUE, a reject as NUMBER!, and - where it paused.
+func told(r rows.Reader, most int) ([]string, error) {
+	return toldWith(r, most, func(rej *rows.Reject) string { return fmt.Sprintf("%d!", rej.Row) })
+}
+
+// toldWith is told with another text for a reject.
+func toldWith(r rows.Reader, most int, rejected func(*rows.Reject) string) (out []string, err error) {
 	for len(out) < most {
 		row, rej, err := r.Next()
 		switch {
@@ -64,7 +67,7 @@ func told(r rows.Reader, most int) (out []string, err error) {
 		case err != nil:
 			return out, err
 		case rej != nil:
-			out = append(out, fmt.Sprintf("%d!", rej.Row))
+			out = append(out, rejected(rej))
 		default:
 			out = append(out, fmt.Sprintf("%d:%g", row.Number, row.Values[0]))
 		}
@@ -75,7 +78,7 @@ func told(r rows.Reader, most int) (out []string, err error) {
 // TestHTTPSource: each way of going on reads every row once.
 func TestHTTPSource(t *testing.T) {
 	t.Parallel()
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	var mu sync.Mutex
 	asked := 0
 	mux := http.NewServeMux()
@@ -166,7 +169,7 @@ func TestHTTPSource(t *testing.T) {
 // source says by then.
 func TestHTTPResume(t *testing.T) {
 	t.Parallel()
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	ctx := fixture.Within(t)
 	var mu sync.Mutex
 	version := 0
@@ -345,7 +348,7 @@ func TestHTTPWaitEnds(t *testing.T) {
 		t.Fatalf("newHTTPFetcher: %v, want no error", err)
 	}
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
-	r := remoteOf(ctx, t, natsqtest.Queue(t), "wait", f)
+	r := remoteOf(ctx, t, jobstest.Connected(t, natsq.Connect), "wait", f)
 	defer r.Close()
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
 		t.Fatalf("rows: %q, %v, want 2 before the wait", got, err)
@@ -402,11 +405,11 @@ func FuzzNextLink(f *testing.F) {
 
 // TestJournalPieces: a document of any length comes back as it was.
 func TestJournalPieces(t *testing.T) {
-	q, ctx := natsqtest.Queue(t), fixture.Within(t)
+	q, ctx := jobstest.Connected(t, natsq.Connect), fixture.Within(t)
 	for i, size := range []int{0, 1, journalPiece - 1, journalPiece, journalPiece + 1, 3*journalPiece + 7} {
 		want := strings.Repeat("0123456789", size/10+1)[:size]
 		log := q.Swarms.Log(fmt.Sprintf("pieces-%d", i), 1, swarms.In)
-		j, err := openJournal(ctx, log)
+		j, err := openJournal(ctx, log, 0)
 		if err != nil {
 			t.Fatalf("openJournal: %v, want no error", err)
 		}
@@ -415,7 +418,7 @@ func TestJournalPieces(t *testing.T) {
 			t.Fatalf("j.add: %v, want no error", err)
 		}
 		j.close()
-		if j, err = openJournal(ctx, log); err != nil {
+		if j, err = openJournal(ctx, log, 0); err != nil {
 			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		at, ok, err := j.next(ctx, doc)

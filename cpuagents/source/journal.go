@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// The kinds of entry of a journal. A document is a begin entry, its pieces, and a document entry
+// The kinds of entry of a journal. A document is an entry "begin", its pieces, and a document entry
 // with the position after it.
 const (
 	entryBegin    = "begin"
@@ -40,7 +40,25 @@ type position struct {
 	Done bool `json:"done,omitempty"`
 }
 
-// skipped is a document that was not read, and why.
+// decode decodes the state of a fetcher, if there is one. where names the source in errors.
+func (p position) decode(where string, st any) error {
+	if len(p.State) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(p.State, st); err != nil {
+		return fmt.Errorf("position of %s: %w", where, err)
+	}
+	return nil
+}
+
+// with returns the position with a state of its fetcher.
+func (p position) with(where string, st any) (_ position, err error) {
+	if p.State, err = json.Marshal(st); err != nil {
+		return position{}, fmt.Errorf("position of %s: %w", where, err)
+	}
+	return p, nil
+}
+
 type skipped struct {
 	File   string `json:"file"`
 	Reason string `json:"reason"`
@@ -48,7 +66,7 @@ type skipped struct {
 
 // journal keeps the documents of a remote source on the queue, in the order in which they were
 // read. A later attempt of the job reads the same documents, whatever the source returns then, and
-// continues after them. Every entry names the one before it, so of two concurrent attempts one
+// continues after them. Every entry names the previous entry, so one of two concurrent attempts
 // fails with jobs.ErrFenced. One goroutine uses it.
 type journal struct {
 	log    swarms.Log
@@ -58,9 +76,9 @@ type journal struct {
 	number uint64        // of the last document
 }
 
-// openJournal creates the log of a journal if it is missing, and begins to read it from its first
-// entry. The caller closes the journal.
-func openJournal(ctx context.Context, log swarms.Log) (*journal, error) {
+// openJournal creates the log of a journal if it is missing, and begins to read it after an entry. The
+// caller closes the journal.
+func openJournal(ctx context.Context, log swarms.Log, after uint64) (*journal, error) {
 	if err := log.Create(ctx); err != nil {
 		return nil, err
 	}
@@ -68,9 +86,9 @@ func openJournal(ctx context.Context, log swarms.Log) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{log: log, after: last.Seq}
-	if last.Seq > 0 {
-		if j.reader, err = log.Read(ctx, 1); err != nil {
+	j := &journal{log: log, after: last.Seq, read: after}
+	if last.Seq > after {
+		if j.reader, err = log.Read(ctx, after+1); err != nil {
 			return nil, err
 		}
 	}

@@ -13,13 +13,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// appends is a log that takes so many entries and fails then.
+// appends is a log that takes a number of entries and fails then.
 type appends struct {
 	swarms.Log
 	left int
@@ -33,16 +34,16 @@ func (l *appends) Append(ctx context.Context, after uint64, entries ...swarms.En
 	return l.Log.Append(ctx, after, entries...)
 }
 
-// TestJournalFails: a document of which one entry is not stored is not there for the next attempt,
-// which stores it behind what was left, and of two attempts at a time the slower one is fenced.
+// TestJournalFails: a document that lacks one entry is not there for the next attempt, which stores
+// it behind what was left, and of two attempts at a time the slower one is fenced.
 func TestJournalFails(t *testing.T) {
 	t.Parallel()
-	q, ctx := natsqtest.Queue(t), fixture.Within(t)
+	q, ctx := jobstest.Connected(t, natsq.Connect), fixture.Within(t)
 	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
 	defer doc.Close()
 	for fails := range 5 { // begin, three pieces, document
 		log := q.Swarms.Log(fmt.Sprintf("fails-%d", fails), 1, swarms.In)
-		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
+		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable}, 0)
 		if err != nil {
 			t.Fatalf("openJournal: %v, want no error", err)
 		}
@@ -51,7 +52,7 @@ func TestJournalFails(t *testing.T) {
 			t.Errorf("entry %d: %v", fails, err)
 		}
 		j.close()
-		if j, err = openJournal(ctx, log); err != nil {
+		if j, err = openJournal(ctx, log, 0); err != nil {
 			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		out := fixture.TempFile(t, []byte("old"))
@@ -61,7 +62,7 @@ func TestJournalFails(t *testing.T) {
 		if err := j.add(ctx, doc, position{Format: "csv", Name: "two"}); err != nil {
 			t.Errorf("entry %d: %v", fails, err)
 		}
-		second, err := openJournal(ctx, log)
+		second, err := openJournal(ctx, log, 0)
 		if err != nil {
 			t.Fatalf("openJournal: %v, want no error", err)
 		}
@@ -70,14 +71,14 @@ func TestJournalFails(t *testing.T) {
 			strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
 			t.Errorf("entry %d: %+v, %v, %v, %d bytes, number %d", fails, at, ok, err, len(got), second.number)
 		}
-		// Both go on; the second is faster.
+		// Both continue; the second is faster.
 		if err := second.add(ctx, doc, position{Name: "three"}); err != nil {
 			t.Errorf("second.add: %v, want no error", err)
 		}
 		if err := j.add(ctx, doc, position{Name: "late"}); !errors.Is(err, jobs.ErrFenced) {
 			t.Errorf("a slower attempt: %v", err)
 		}
-		third, err := openJournal(ctx, log)
+		third, err := openJournal(ctx, log, 0)
 		if err != nil {
 			t.Fatalf("openJournal: %v, want no error", err)
 		}
@@ -102,7 +103,7 @@ func TestJournalFails(t *testing.T) {
 // TestJournalDamage: an entry that is no position, a document that cannot be read or written and a
 // log that is not there are errors.
 func TestJournalDamage(t *testing.T) {
-	q, ctx := natsqtest.Queue(t), fixture.Within(t)
+	q, ctx := jobstest.Connected(t, natsq.Connect), fixture.Within(t)
 	log := q.Swarms.Log("damage", 1, swarms.In)
 	if err := log.Create(ctx); err != nil {
 		t.Fatalf("log.Create: %v, want no error", err)
@@ -112,7 +113,7 @@ func TestJournalDamage(t *testing.T) {
 		t.Fatalf("log.Append: %v, want no error", err)
 	}
 	doc := fixture.TempFile(t, []byte("text"))
-	j, err := openJournal(ctx, log)
+	j, err := openJournal(ctx, log, 0)
 	if err != nil {
 		t.Fatalf("openJournal: %v, want no error", err)
 	}
@@ -120,7 +121,7 @@ func TestJournalDamage(t *testing.T) {
 		t.Errorf("j.next: %v, want %q in its text", err, "journal entry 2")
 	}
 	j.close()
-	if _, err := openJournal(ctx, lostLog{log}); !errors.Is(err, jobs.ErrUnavailable) {
+	if _, err := openJournal(ctx, lostLog{log}, 0); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("openJournal: %v, want %v", err, jobs.ErrUnavailable)
 	}
 	closed := fixture.TempFile(t, nil)
@@ -138,13 +139,13 @@ func TestJournalDamage(t *testing.T) {
 	}
 	defer full.Close()
 	other := q.Swarms.Log("pieces", 1, swarms.In)
-	if j, err = openJournal(ctx, other); err != nil {
+	if j, err = openJournal(ctx, other, 0); err != nil {
 		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	if err := j.add(ctx, doc, position{}); err != nil {
 		t.Fatalf("j.add: %v, want no error", err)
 	}
-	if j, err = openJournal(ctx, other); err != nil {
+	if j, err = openJournal(ctx, other, 0); err != nil {
 		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	if _, ok, err := j.next(ctx, full); err == nil || ok {
@@ -188,15 +189,15 @@ func (l *cuts) Append(ctx context.Context, after uint64, entries ...swarms.Entry
 // TestJournalKills: whatever entry of whatever documents is the last that an attempt stores, also one
 // whose reply is lost, the attempts behind it read each document that is complete once, from any place.
 func TestJournalKills(t *testing.T) {
-	q, ctx := natsqtest.Queue(t), context.Background()
-	testlong.Checks(t, 25)
+	q, ctx := jobstest.Connected(t, natsq.Connect), context.Background()
+	testkit.Checks(t, 25)
 	logs, dir := 0, t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		logs++
 		log := q.Swarms.Log(fmt.Sprintf("kills-%d", logs), 1, swarms.In)
 		var stored []string
 		read := func() *journal {
-			j, err := openJournal(ctx, log)
+			j, err := openJournal(ctx, log, 0)
 			if err != nil {
 				t.Fatalf("openJournal: %v", err)
 			}

@@ -18,23 +18,20 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/kafka"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // KafkaSpec says how a topic at kafka://HOST:PORT/TOPIC is read. All partitions are read, by their
 // offsets and without a consumer group.
 type KafkaSpec struct {
-	// Messages and For bound the reading as those of SubjectSpec. A job that is no detector needs
-	// one of them.
+	// Messages and For bound the reading as in SubjectSpec. Only a detector may leave out both.
 	Messages uint64  `json:"messages,omitempty"`
 	For      float64 `json:"for_s,omitempty"`
 	// New leaves out records that were written before the first attempt.
 	New bool `json:"new,omitempty"`
-	// BatchMessages and BatchSeconds as those of SubjectSpec.
+	// BatchMessages and BatchSeconds are as in SubjectSpec.
 	BatchMessages int     `json:"batch_messages,omitempty"`
 	BatchSeconds  float64 `json:"batch_s,omitempty"`
 	// TLS is verify or disable; empty means disable.
@@ -46,16 +43,14 @@ type KafkaSpec struct {
 	Password string `json:"password,omitempty"`
 }
 
-// partitionsEvery is the time between two looks for new partitions.
+// partitionsEvery is the poll interval for new partitions.
 const partitionsEvery = time.Minute
 
-// kafkaState is the state of a topic in a position.
 type kafkaState struct {
 	Next map[int32]int64 `json:"next"` // the next offset of each partition
 	progress
 }
 
-// kafkaFetcher collects the records of a topic into documents.
 type kafkaFetcher struct {
 	collector
 	spec    KafkaSpec
@@ -68,7 +63,7 @@ type kafkaFetcher struct {
 }
 
 // newKafkaFetcher returns the fetcher of kafka://HOST:PORT/TOPIC. It makes no connection yet. The
-// brokers that the first one names are checked by the guard too.
+// guard also checks the brokers that the first broker names.
 func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resources) (*kafkaFetcher, error) {
 	bad := badSource(uri)
 	u, err := url.Parse(uri)
@@ -79,7 +74,7 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 	if topic == "" || len(topic) > 249 || strings.ContainsFunc(topic, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
 	}) {
-		return nil, bad("topic %s: use letters, digits, '.', '_' and '-'", fault.Quote(topic))
+		return nil, bad("topic %s: use letters, digits, '.', '_' and '-'", access.Quote(topic))
 	}
 	if spec == nil {
 		spec = &KafkaSpec{}
@@ -91,40 +86,26 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 		return nil, err
 	}
 	f := &kafkaFetcher{collector: c, spec: *spec, endless: s.Endless}
-	guard := s.Egress
-	if guard == nil {
-		guard = &access.Guard{}
+	o := kafka.Options{Seed: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "9092"))}
+	if spec.TLS != "" && spec.TLS != "disable" && spec.TLS != "verify" {
+		return nil, bad("tls %q: use verify or disable", spec.TLS)
 	}
-	port := cmp.Or(u.Port(), "9092")
-	if err := guard.Check(&url.URL{Scheme: "https", Host: net.JoinHostPort(u.Hostname(), port)}); err != nil {
+	if o.Dial, err = s.dialer(o.Seed, spec.TLS == "verify"); err != nil {
 		return nil, bad("%v", err)
 	}
-	o := kafka.Options{Seed: net.JoinHostPort(u.Hostname(), port)}
-	if err := f.secure(&o, u.Hostname(), guard, s.Secrets); err != nil {
+	if err := f.authenticate(&o, u.Hostname(), s.Secrets); err != nil {
 		return nil, bad("%v", err)
 	}
 	f.client = kafka.New(topic, o)
 	return f, nil
 }
 
-// secure sets the dialer, TLS and SASL.
-func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *access.Guard, secrets *access.Store) error {
-	o.Dial = guard.DialContext
-	switch f.spec.TLS {
-	case "", "disable":
-	case "verify":
-		o.Dial = dialTLS(guard.DialContext)
-	default:
-		return fmt.Errorf("tls %q: use verify or disable", f.spec.TLS)
-	}
+func (f *kafkaFetcher) authenticate(o *kafka.Options, host string, secrets *access.Store) error {
 	if f.spec.SASL == "" {
 		if f.spec.User != "" || f.spec.Password != "" {
 			return errors.New("user and password need sasl: use plain, scram-sha-256 or scram-sha-512")
 		}
 		return nil
-	}
-	if secrets == nil {
-		secrets = &access.Store{}
 	}
 	v, err := secrets.At(host).Get(f.spec.Password)
 	if err != nil {
@@ -143,13 +124,11 @@ func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *access.Guard
 	return nil
 }
 
-// close implements fetcher.
 func (f *kafkaFetcher) close() error {
 	f.reopen()
 	return nil
 }
 
-// reopen implements reopener.
 func (f *kafkaFetcher) reopen() {
 	f.client.Close()
 	f.ready, f.behind, f.looked = nil, nil, time.Time{}
@@ -182,8 +161,8 @@ func (f *kafkaFetcher) fetch(ctx context.Context, at position, _ string, doc *os
 	return f.position(st, st.progress, f.format, gaps)
 }
 
-// partitions finds the partitions that the state does not have, and their first offsets; for New
-// those of the first look are their ends.
+// partitions finds the partitions that the state does not have, and their first offsets. With New,
+// the first call takes their ends.
 func (f *kafkaFetcher) partitions(ctx context.Context, st *kafkaState) error {
 	all, err := f.client.Partitions(ctx)
 	if err != nil {
@@ -269,23 +248,16 @@ func (f *kafkaFetcher) gap(ctx context.Context, st *kafkaState, partition int32)
 	reason := fmt.Sprintf("offset %d of the partition is out of range: the brokers have removed its records, or the "+
 		"topic was made again; its first offset is %d", lost, found)
 	if !f.endless {
-		return skipped{}, fault.Input("source %s: partition %d: %s", f.where, partition, reason)
+		return skipped{}, access.InputError("source %s: partition %d: %s", f.where, partition, reason)
 	}
 	st.Next[partition] = found
 	return skipped{File: fmt.Sprintf("partition %d", partition), Reason: reason}, nil
 }
 
-// class returns an error with its class: those of brokers may pass, except refusals.
+// class returns an error with its class: an error of a broker may pass, except a refusal.
 func (f *kafkaFetcher) class(err error) error {
-	var typed *jobs.Error
-	switch {
-	case errors.As(err, &typed), errors.Is(err, context.Canceled):
-		return err
-	case slices.ContainsFunc([]error{
+	return f.classOf(err, "", slices.ContainsFunc([]error{
 		kerr.TopicAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.ClusterAuthorizationFailed,
 		kerr.InvalidTopicException, kerr.UnsupportedSaslMechanism,
-	}, func(k error) bool { return errors.Is(err, k) }):
-		return fault.Input("source %s: %v", f.where, err)
-	}
-	return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
+	}, func(k error) bool { return errors.Is(err, k) }))
 }

@@ -8,6 +8,14 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
+// refused checks that an error has a text; none for an empty one.
+func refused(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: %v, want %q", what, err, want)
+	}
+}
+
 // TestKafkaRefuses: what is no topic, may not be reached, has no end, or cannot authenticate.
 func TestKafkaRefuses(t *testing.T) {
 	const ok = "kafka://127.0.0.1:9092/t"
@@ -28,9 +36,7 @@ func TestKafkaRefuses(t *testing.T) {
 		"kafka://127.0.0.1:9092/batch":  {&KafkaSpec{Messages: 1, BatchMessages: 20_000}, "use 1 to 10000"},
 	} {
 		_, err := newKafkaFetcher(uri, "", one.spec, Resources{Egress: fixture.Loopback(t)})
-		if one.want == "" && err != nil || one.want != "" && (err == nil || !strings.Contains(err.Error(), one.want)) {
-			t.Errorf("%s: %v, want %q", uri, err, one.want)
-		}
+		refused(t, uri, err, one.want)
 	}
 	if _, err := newKafkaFetcher("kafka://127.0.0.1:9092/end", "", nil,
 		Resources{Egress: fixture.Loopback(t), Endless: true}); err != nil {

@@ -5,11 +5,10 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
@@ -17,53 +16,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Place is a position in a source that lasts: rows of one document of its journal were read. The
-// zero value is the begin of the source.
-type Place struct {
-	// Entry is the last entry of the journal before the document.
-	Entry uint64 `json:"entry,omitempty"`
-	// Rows is the number of rows of the document that were read, rejected ones included.
-	Rows uint64 `json:"rows,omitempty"`
-	// Number is the number of rows of the documents before it.
-	Number uint64 `json:"number,omitempty"`
-	// Local is what rows.LocalTimes knew before the document.
-	Local string `json:"local,omitempty"`
-	// Document says where the document is, for a source without a journal.
-	Document Document `json:"document,omitempty"`
-}
-
-// Document is a value of a source as JSON, or empty.
-type Document string
-
-// MarshalJSON implements json.Marshaler.
-func (d Document) MarshalJSON() ([]byte, error) { return []byte(d), nil }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (d *Document) UnmarshalJSON(data []byte) error {
-	*d = Document(data)
-	return nil
-}
-
-// lasting are the beginnings of the URIs of sources that can be read by a job that lasts.
-var lasting = []string{"nats:", "push:", "kafka://", "mqtt://", "mqtts://", "sqlite:", "postgres://"}
-
-// LastingKinds returns a text with the kinds of sources that last.
-func LastingKinds() string {
-	return strings.Join(lasting[:len(lasting)-1], ", ") + " or " + lasting[len(lasting)-1]
-}
-
-// Lasts reports whether a source of this URI can be read by a job that lasts. Such a source returns
-// no row twice, and its position alone is enough to continue.
-func Lasts(uri string) bool {
-	return slices.ContainsFunc(lasting, func(p string) bool { return strings.HasPrefix(uri, p) })
-}
-
 // LastingReader reads a source that may have no end, from a place on. One goroutine calls Next,
 // Place and Close. Trim may be called by another one.
 type LastingReader struct {
 	r     *documentReader
 	src   *patientFetcher
-	at    Place
+	at    feed.Place
 	inDoc uint64 // rows of the open document that were returned
 	skip  uint64 // rows of the first document to leave out
 }
@@ -72,7 +30,7 @@ type LastingReader struct {
 // must have the document of the place. A system that cannot be reached is tried again until ctx
 // ends. The caller closes the reader.
 func (s Resources) OpenLasting(
-	ctx context.Context, journal swarms.Log, id string, i int, src Series, columns rows.ColumnSpec, at Place,
+	ctx context.Context, journal swarms.Log, id string, i int, src Series, columns rows.ColumnSpec, at feed.Place,
 ) (*LastingReader, error) {
 	s.Endless = true
 	f, err := s.fetcher(id, i, src, columns)
@@ -82,22 +40,14 @@ func (s Resources) OpenLasting(
 	if db, is := f.(*sqlFetcher); is && db.spec.Polls == 0 {
 		db.limits.Polls = math.MaxInt
 	}
-	j, err := openJournalAt(ctx, journal, at.Entry)
+	p := &patientFetcher{fetcher: f, name: src.Name, log: s.Logger}
+	r, err := s.documents(ctx, journal, at.Entry, src, columns, p)
 	if err != nil {
-		_ = f.close()
 		return nil, err
 	}
-	p := &patientFetcher{fetcher: f, name: src.Name, log: s.Logger}
-	spec := src.columns(columns)
-	spec.Local = rows.NewLocalTimes(spec)
-	spec.Local.Restore(at.Local)
-	return &LastingReader{
-		r: &documentReader{
-			ctx: ctx, name: src.Name, spec: spec, files: s.Files, journal: j, src: p,
-			number: at.Number, exact: true,
-		},
-		src: p, at: at, skip: at.Rows,
-	}, nil
+	r.number, r.exact = at.Number, true
+	r.spec.Local.Restore(at.Local)
+	return &LastingReader{r: r, src: p, at: at, skip: at.Rows}, nil
 }
 
 // Next returns the next row or reject. It returns ErrPause between two documents: the rows before
@@ -108,7 +58,7 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 		before := r.r.number
 		row, rejected, err := r.r.Next()
 		if r.r.document != document {
-			r.at = Place{Entry: r.r.begun, Number: before, Local: r.r.local}
+			r.at = feed.Place{Entry: r.r.begun, Number: before, Local: r.r.local}
 			r.inDoc = 0
 		}
 		if err != nil || rejected != nil && rejected.Row == 0 { // a file that was left out
@@ -127,7 +77,7 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 func (r *LastingReader) Name() string { return r.r.name }
 
 // Place returns the place behind the last row that Next has returned.
-func (r *LastingReader) Place() Place { return r.at }
+func (r *LastingReader) Place() feed.Place { return r.at }
 
 // Arrived returns when the first message of the open document came; the zero time if the source
 // does not say it, or an earlier attempt has read the document.
@@ -149,29 +99,11 @@ func (r *LastingReader) Failure() error {
 func (r *LastingReader) Close() error { return r.r.Close() }
 
 // TrimJournal removes the documents of a journal before a place that is stored.
-func TrimJournal(ctx context.Context, journal swarms.Log, at Place) error {
+func TrimJournal(ctx context.Context, journal swarms.Log, at feed.Place) error {
 	if at.Entry == 0 {
 		return nil
 	}
 	return journal.Trim(ctx, at.Entry+1)
-}
-
-// openJournalAt opens a journal like openJournal, and begins to read after an entry.
-func openJournalAt(ctx context.Context, log swarms.Log, after uint64) (*journal, error) {
-	if err := log.Create(ctx); err != nil {
-		return nil, err
-	}
-	last, err := log.Last(ctx)
-	if err != nil {
-		return nil, err
-	}
-	j := &journal{log: log, after: last.Seq, read: after}
-	if last.Seq > after {
-		if j.reader, err = log.Read(ctx, after+1); err != nil {
-			return nil, err
-		}
-	}
-	return j, nil
 }
 
 // patientFetcher repeats a fetch that failed for a cause that may pass, until the context ends.
@@ -200,40 +132,12 @@ func (f *patientFetcher) fetch(ctx context.Context, at position, last string, do
 		f.failures.Add(1)
 		f.failure.Store(&err)
 		f.log.Warn("a source cannot be read: it is tried again", "source", f.name, "error", err, "pause", pause)
-		if again, is := f.fetcher.(reopener); is {
-			again.reopen()
-		}
+		f.reopen()
 		if err := retry.Sleep(ctx, pause); err != nil {
 			return at, err
 		}
 		if err := files.Rewind(doc); err != nil {
 			return at, err
 		}
-	}
-}
-
-// arrived implements arriver.
-func (f *patientFetcher) arrived() time.Time {
-	if a, is := f.fetcher.(arriver); is {
-		return a.arrived()
-	}
-	return time.Time{}
-}
-
-// reopener is a fetcher with a connection that must be made again after a failure.
-type reopener interface{ reopen() }
-
-// replay implements replayer.
-func (f *patientFetcher) replay(at position) error {
-	if r, is := f.fetcher.(replayer); is {
-		return r.replay(at)
-	}
-	return nil
-}
-
-// stored implements storer.
-func (f *patientFetcher) stored(ctx context.Context, at position) {
-	if s, is := f.fetcher.(storer); is {
-		s.stored(ctx, at)
 	}
 }

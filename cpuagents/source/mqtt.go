@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -17,22 +16,19 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/mqtt"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // MQTTSpec says how the messages of topics at mqtt://HOST:PORT/FILTER or mqtts://HOST:PORT/FILTER
 // are read. The broker keeps them for the session of the source while it is not read.
 type MQTTSpec struct {
-	// Messages and For bound the reading as those of SubjectSpec. A job that is no detector needs
-	// one of them.
+	// Messages and For bound the reading as in SubjectSpec. Only a detector may leave out both.
 	Messages uint64  `json:"messages,omitempty"`
 	For      float64 `json:"for_s,omitempty"`
-	// BatchMessages is the most messages of a document, 1 to 256; 0 means 256. BatchSeconds as that
-	// of SubjectSpec.
+	// BatchMessages is the most messages of a document, 1 to 256; 0 means 256. BatchSeconds is as
+	// in SubjectSpec.
 	BatchMessages int     `json:"batch_messages,omitempty"`
 	BatchSeconds  float64 `json:"batch_s,omitempty"`
 	// Client is the id of the client and of its session; empty for one of the job.
@@ -56,15 +52,13 @@ const (
 	mqttPayload = 1 << 20
 )
 
-// mqttState is the state of such a source in a position.
 type mqttState struct {
 	// Recent has the hashes of the last messages that were stored, 8 bytes each, see messageHash.
-	// The broker sends those again whose acknowledgement it did not get.
+	// The broker sends a message again if it did not get the acknowledgement.
 	Recent []byte `json:"recent,omitempty"`
 	progress
 }
 
-// mqttFetcher collects the messages of a session into documents.
 type mqttFetcher struct {
 	collector
 	topicAs string
@@ -86,7 +80,7 @@ func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client strin
 		return nil, bad("write mqtt://HOST:PORT/FILTER or mqtts://HOST:PORT/FILTER")
 	}
 	if err := checkFilter(filter); err != nil {
-		return nil, bad("filter %s: %v", fault.Quote(filter), err)
+		return nil, bad("filter %s: %v", access.Quote(filter), err)
 	}
 	if spec == nil {
 		spec = &MQTTSpec{}
@@ -98,7 +92,7 @@ func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client strin
 	case session < 60 || session > 31_536_000:
 		return nil, bad("session_s %d: use 60 to 31536000", spec.Session)
 	case len(spec.Client) > 128 || strings.ContainsFunc(spec.Client, func(c rune) bool { return c < '!' || c > '~' }):
-		return nil, bad("client %s: use up to 128 printable ASCII characters", fault.Quote(spec.Client))
+		return nil, bad("client %s: use up to 128 printable ASCII characters", access.Quote(spec.Client))
 	case spec.TopicAs != "" && cmp.Or(format, "ndjson") != "ndjson":
 		return nil, bad("topic_as is for ndjson: leave it out")
 	case spec.Password != "" && spec.User == "":
@@ -116,50 +110,17 @@ func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client strin
 		Address: net.JoinHostPort(u.Hostname(), port), ClientID: cmp.Or(spec.Client, client), Filter: filter,
 		User: spec.User, SessionExpiry: uint32(session), MaxPayload: mqttPayload,
 	}
-	guard := s.Egress
-	if guard == nil {
-		guard = &access.Guard{}
-	}
-	if err := guard.Check(&url.URL{Scheme: "https", Host: f.open.Address}); err != nil {
+	if f.open.Dial, err = s.dialer(f.open.Address, scheme == "mqtts"); err != nil {
 		return nil, bad("%v", err)
 	}
-	f.open.Dial = guard.DialContext
-	if scheme == "mqtts" {
-		f.open.Dial = dialTLS(guard.DialContext)
-	}
 	if spec.Password != "" {
-		secrets := s.Secrets
-		if secrets == nil {
-			secrets = &access.Store{}
-		}
-		v, err := secrets.At(u.Hostname()).Get(spec.Password)
+		v, err := s.Secrets.At(u.Hostname()).Get(spec.Password)
 		if err != nil {
 			return nil, bad("%v", err)
 		}
 		f.open.Password = []byte(v.Reveal())
 	}
 	return f, nil
-}
-
-// dialTLS returns a dialer that verifies the host of the address by TLS 1.2 or later.
-func dialTLS(dial func(ctx context.Context, network, address string) (net.Conn, error),
-) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		name, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		c, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		secured := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name})
-		if err := secured.HandshakeContext(ctx); err != nil {
-			_ = c.Close()
-			return nil, err
-		}
-		return secured, nil
-	}
 }
 
 // checkFilter returns an error unless a text is a filter of topics.
@@ -183,7 +144,6 @@ func (f *mqttFetcher) close() error {
 	return nil
 }
 
-// reopen implements reopener.
 func (f *mqttFetcher) reopen() {
 	if f.client != nil {
 		f.client.Close()
@@ -201,7 +161,6 @@ func messageHash(m mqtt.Message) []byte {
 	return h.Sum(nil)
 }
 
-// has reports whether a message was stored.
 func (s *mqttState) has(hash []byte) bool {
 	for i := 0; i+len(hash) <= len(s.Recent); i += len(hash) {
 		if bytes.Equal(s.Recent[i:i+len(hash)], hash) {
@@ -211,8 +170,8 @@ func (s *mqttState) has(hash []byte) bool {
 	return false
 }
 
-// fetch implements fetcher. Messages are acknowledged when the journal has their document. One that
-// comes again, because the acknowledgement did not reach the broker, is left out.
+// fetch implements fetcher. Messages are acknowledged when the journal has their document. A
+// message that comes again, because the acknowledgement did not reach the broker, is left out.
 //
 // The first document of a session is empty: the session begins when it is stored, and what an
 // earlier job of the same name has left on the broker is dropped. A session that the broker does
@@ -254,8 +213,8 @@ func (f *mqttFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 	return f.position(st, st.progress, f.format, gaps)
 }
 
-// messages writes messages until the document is full or its time is over. It returns those that
-// were too long.
+// messages writes messages until the document is full or its time is over. It returns the messages
+// that were too long.
 func (f *mqttFetcher) messages(ctx context.Context, st *mqttState, w io.Writer) (gaps []skipped, err error) {
 	wait, d := f.collect(ctx, &st.progress)
 	defer d.close()
@@ -283,7 +242,7 @@ func (f *mqttFetcher) messages(ctx context.Context, st *mqttState, w io.Writer) 
 		}
 		d.add(len(m.Payload), 1)
 		if m.Payload == nil {
-			gaps = append(gaps, skipped{File: "topic " + fault.Quote(m.Topic), Reason: fmt.Sprintf(
+			gaps = append(gaps, skipped{File: "topic " + access.Quote(m.Topic), Reason: fmt.Sprintf(
 				"a message has %d bytes: use at most %d", m.Size, mqttPayload)})
 			continue
 		}
@@ -325,7 +284,7 @@ func (f *mqttFetcher) lines(m mqtt.Message) []byte {
 	return out
 }
 
-// stored implements storer. It acknowledges the messages of the document. After a failure the
+// stored implements fetcher. It acknowledges the messages of the document. After a failure the
 // broker sends them again.
 func (f *mqttFetcher) stored(context.Context, position) {
 	if f.client != nil {
@@ -336,13 +295,6 @@ func (f *mqttFetcher) stored(context.Context, position) {
 
 // class returns an error with its class: a connection may come back, a refusal stays.
 func (f *mqttFetcher) class(err error) error {
-	var typed *jobs.Error
 	var refused *mqtt.RefusedError
-	switch {
-	case errors.As(err, &typed), errors.Is(err, context.Canceled):
-		return err
-	case errors.As(err, &refused):
-		return fault.Input("source %s: %v: correct it, and resume or submit again", f.where, err)
-	}
-	return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
+	return f.classOf(err, ": correct it, and resume or submit again", errors.As(err, &refused))
 }

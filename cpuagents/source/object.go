@@ -3,14 +3,12 @@ package source
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // ObjectSpec says how the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX are watched. The zero
@@ -23,14 +21,11 @@ type ObjectSpec struct {
 	remote.StoreSpec
 }
 
-// newObjectWatcher returns the watcher of the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
 func newObjectWatcher(
 	uri string, format rows.Format, spec *ObjectSpec, guard *access.Guard, secrets *access.Store,
 ) (*watcher, error) {
 	where := remote.WithoutQuery(uri)
-	bad := func(err error) error {
-		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}
-	}
+	bad := badSource(where)
 	if spec == nil {
 		spec = &ObjectSpec{}
 	}
@@ -41,23 +36,22 @@ func newObjectWatcher(
 	f.whole = true
 	bounds, err := remote.Limits{Timeout: spec.Timeout}.WithDefaults()
 	if err != nil {
-		return nil, bad(err)
+		return nil, bad("%v", err)
 	}
 	if spec.Renamed {
-		return nil, bad(errors.New("renamed: an object is complete when it is there: leave it out"))
+		return nil, bad("renamed: an object is complete when it is there: leave it out")
 	}
 	src, err := remote.OpenStore(
 		where, uri, spec.StoreSpec, max(f.limits.MaxBytes, remote.MaxListBytes), guard, secrets,
 	)
 	if err != nil {
-		return nil, bad(err)
+		return nil, bad("%v", err)
 	}
 	src.Timeout = bounds.RequestTimeout()
 	f.src = &bucket{src, f.wanted}
 	return f, nil
 }
 
-// bucket lists the objects of a store.
 type bucket struct {
 	*remote.Store
 	wanted func(key string) bool

@@ -15,13 +15,13 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud" // s3:// and gs://
-	"github.com/exoswarm/exoswarm/internal/base/objectstore"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore/cloud"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // over makes a fetcher of any bucket.
@@ -33,7 +33,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 		t.Fatalf("newWatcher: %v, want no error", err)
 	}
 	f.whole = true
-	h.watchable = &bucket{remote.NewStore("a bucket", objectstore.Blob(b), prefix), f.wanted}
+	h.watchable = &bucket{remote.NewStore("a bucket", cloud.Blob(b), prefix), f.wanted}
 	f.src = h
 	return f
 }
@@ -75,7 +75,7 @@ func TestObjects(t *testing.T) {
 				switch n {
 				case 1:
 					put("in/b.csv", 7, 50)
-					put("in/a.csv", 8, 9) // before the others
+					put("in/a.csv", 8, 9) // before the other objects
 				case 2:
 					put("in/b.csv", 7, 60)
 				}
@@ -90,7 +90,7 @@ func TestObjects(t *testing.T) {
 					put(key, 9, 10+h.n)
 				}
 			}
-			r := remoteOf(ctx, t, natsqtest.Queue(t), "objects",
+			r := remoteOf(ctx, t, jobstest.Connected(t, natsq.Connect), "objects",
 				over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
 			if cerr := r.Close(); err != nil || cerr != nil {
@@ -108,7 +108,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
+func s3Of(t testing.TB, s *servertest.S3, spec ObjectSpec) *watcher {
 	t.Helper()
 	t.Setenv(access.Prefix+"ID", "AKID")
 	t.Setenv(access.Prefix+"KEY", "hunter2")
@@ -130,25 +130,16 @@ func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
 // TestS3: over the protocol, page by page; an attempt after another reads what that one read, and
 // no object twice.
 func TestS3(t *testing.T) {
-	s := &fakestore.S3{Busy: 2}
+	s := &servertest.S3{Busy: 2}
 	for i := range 5 {
 		s.Put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
 	}
 	s.Put("in/x y+é.csv", 70, 71)
-	q := natsqtest.Queue(t)
+	q := jobstest.Connected(t, natsq.Connect)
 	for stop := 1; stop < 12; stop += 5 {
 		s.Gets = 0
 		id := fmt.Sprint("s3-", stop)
-		first := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
-		before, err := toldFiles(first, stop)
-		if cerr := first.Close(); err != nil || cerr != nil {
-			t.Fatalf("first attempt: %v, close: %v, want no error", err, cerr)
-		}
-		second := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
-		got, err := toldFiles(second, 100)
-		if cerr := second.Close(); err != nil || cerr != nil {
-			t.Fatalf("second attempt: %v, close: %v, want no error", err, cerr)
-		}
+		before, got := twice(t, q, id, stop, func() fetcher { return s3Of(t, s, ObjectSpec{}) })
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
 		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) || s.Gets != 6 {
 			t.Errorf("stop after %d: %q, then %q with %d reads, want %q and 6 reads", stop, before, got, s.Gets, want)
@@ -223,9 +214,9 @@ func TestS3Hostile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &fakestore.S3{List: c.list, Get: c.get}
+			s := &servertest.S3{List: c.list, Get: c.get}
 			s.Put("in/a.csv", 0, 1)
-			r := remoteOf(fixture.Within(t), t, natsqtest.Queue(t), "hostile",
+			r := remoteOf(fixture.Within(t), t, jobstest.Connected(t, natsq.Connect), "hostile",
 				s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
 			defer r.Close()
 			got, err := toldFiles(r, 100)
@@ -284,16 +275,7 @@ func TestS3Refuses(t *testing.T) {
 
 // TestS3WaitEnds: a store that does not answer ends with its time, or with the context.
 func TestS3WaitEnds(t *testing.T) {
-	block, asked := make(chan struct{}), make(chan struct{}, 1)
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-		<-block
-	}))
-	defer s.Close()
-	defer close(block)
+	s, asked := silentServer(t)
 	spec := func(timeout float64) *ObjectSpec {
 		return &ObjectSpec{
 			StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: timeout,

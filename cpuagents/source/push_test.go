@@ -7,7 +7,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // TestPushSourceRefuses: what has no end, and what is no name.
@@ -36,11 +37,11 @@ func TestPushNames(t *testing.T) {
 	}
 }
 
-// TestPushResume: an attempt that ends anywhere is followed by one that goes on, a job by the next
-// one, and what the journal holds is in the queue no more.
+// TestPushResume: an attempt that ends anywhere is followed by one that continues, a job by the
+// next job, and what the journal holds is in the queue no more.
 func TestPushResume(t *testing.T) {
 	t.Parallel()
-	q, ctx := natsqtest.Queue(t), fixture.Within(t)
+	q, ctx := jobstest.Connected(t, natsq.Connect), fixture.Within(t)
 	put := func(v int) {
 		t.Helper()
 		if _, err := q.Streams.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,
@@ -69,20 +70,14 @@ func TestPushResume(t *testing.T) {
 			if lost { // nothing that it reads is ever acknowledged
 				r.src = deaf{f}
 			}
-			got, err := told(r, stop)
-			if cerr := r.Close(); err != nil || cerr != nil {
-				t.Fatalf("rows %q, %v, close: %v, want no error", got, err, cerr)
-			}
-			if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
-				t.Fatalf("stopped after %d: %s", stop, s)
-			} else if s == want && len(got) < stop {
+			if readsPart(t, r, stop, want) {
 				break
 			}
 		}
 		if lost { // the next job takes what nobody has acknowledged: at least once, over a job's end without one
 			break
 		}
-		// Another job goes on behind this one.
+		// Another job continues behind this one.
 		put(77)
 		r, _ := open(id+"-next", 1)
 		if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:77" {

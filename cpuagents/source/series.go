@@ -5,15 +5,15 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
-// Series is one series and its source. It is an entry of the manifest of a job. At most one of the
-// specifications of kinds of sources is used: that of the URI. Name is unique in a job.
+// Series is one series and its source. It is an entry of the manifest of a job. Only the
+// specification for the kind of the URI is used. Name is unique in a job.
 type Series struct {
 	Name string `json:"name"`
 	URI  string `json:"uri"`
 	// Format of its rows. If it is empty, the extension of URI decides, and CSV if that stands for
 	// no format.
 	Format rows.Format `json:"format,omitempty"`
-	// CSV is the dialect of its CSV files; nil for that of the columns of the job.
+	// CSV is the dialect of its CSV files; nil for the dialect of the columns of the job.
 	CSV *dialect.CSV `json:"csv,omitempty"`
 	// HTTP is for a URI that begins with http:// or https://.
 	HTTP *HTTPSpec `json:"http,omitempty"`
@@ -42,7 +42,6 @@ func (s Series) Order(of rows.ColumnSpec) *rows.Order {
 	return rows.NewOrder(s.columns(of), format)
 }
 
-// columns returns the columns that are read of the source.
 func (s Series) columns(of rows.ColumnSpec) rows.ColumnSpec {
 	if s.CSV != nil {
 		of.CSV, of.Local = s.CSV, nil

@@ -7,16 +7,13 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -27,7 +24,7 @@ type Resources struct {
 	Queue   Queue
 	Files   *files.Files
 	Egress  *access.Guard // nil for no network
-	Secrets *access.Store // nil for those of the environment
+	Secrets *access.Store // nil for the secrets of the environment
 	Owner   jobs.Owner    // of the job
 	Logger  *slog.Logger
 	// AllowStream returns an error if the job may not read a JetStream stream.
@@ -36,54 +33,13 @@ type Resources struct {
 	Endless bool
 }
 
-// IsRemote reports whether a source is read document by document, with a journal on the queue.
-// Other sources are files, including objects of the queue's own store. It looks at the beginning of
-// the URI only.
-func IsRemote(uri string) bool {
-	for _, p := range []string{
-		"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:",
-		"push:", "kafka://", "mqtt://", "mqtts://", SubmitterURI,
-	} {
-		if strings.HasPrefix(uri, p) {
-			return true
-		}
-	}
-	return false
-}
-
 // ConsumerName returns the name of the consumer that source number i of a job or a detector has on
 // a stream, unless the source names one.
 func ConsumerName(job string, i int) string { return fmt.Sprintf("exoswarm-%s-%d", job, i) }
 
-// fetcher returns the fetcher of a remote source, number i of a job.
-func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpec) (fetcher, error) {
-	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
-		return nil, fmt.Errorf("series %s: %w", src.Name, err)
-	}
-	switch {
-	case strings.HasPrefix(src.URI, "watch:"):
-		return newFolderWatcher(src.URI, src.Format, src.Watch, s.Files)
-	case strings.HasPrefix(src.URI, "nats:"):
-		return newSubjectFetcher(src.URI, src.Format, src.NATS, ConsumerName(job, i), s)
-	case strings.HasPrefix(src.URI, "kafka://"):
-		return newKafkaFetcher(src.URI, src.Format, src.Kafka, s)
-	case strings.HasPrefix(src.URI, "mqtt"):
-		return newMQTTFetcher(src.URI, src.Format, src.MQTT, ConsumerName(job, i), s)
-	case src.URI == SubmitterURI:
-		return newSubmittedFetcher(job, src.Format, s)
-	case strings.HasPrefix(src.URI, "push:"):
-		return newPushFetcher(src.URI, src.Format, src.Push, s)
-	case remote.IsObject(src.URI):
-		return newObjectWatcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
-	case strings.HasPrefix(src.URI, "http"):
-		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
-	}
-	return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
-}
-
 // Check checks a source before the first row of a job is read: number i of the job. It reads the
 // header of a file, and connects to no remote system. The function remove, which may be nil,
-// removes at the end of the job what the source keeps on the queue beside its journal.
+// removes at the end of the job what the source keeps on the queue in addition to its journal.
 func (s Resources) Check(
 	ctx context.Context, job string, i int, src Series, columns rows.ColumnSpec,
 ) (remove func(context.Context) error, err error) {
@@ -125,21 +81,22 @@ func (s Resources) OpenRemote(
 	if err != nil {
 		return nil, err
 	}
-	j, err := openJournal(ctx, journal)
+	return s.documents(ctx, journal, 0, src, columns, f)
+}
+
+// documents returns the reader of the documents of a fetcher, whose journal is read after an entry. After
+// an error the fetcher is closed.
+func (s Resources) documents(
+	ctx context.Context, journal swarms.Log, after uint64, src Series, columns rows.ColumnSpec, f fetcher,
+) (*documentReader, error) {
+	j, err := openJournal(ctx, journal, after)
 	if err != nil {
 		_ = f.close()
 		return nil, err
 	}
 	spec := src.columns(columns)
 	spec.Local = rows.NewLocalTimes(spec)
-	return &documentReader{
-		ctx:     ctx,
-		name:    src.Name,
-		spec:    spec,
-		files:   s.Files,
-		journal: j,
-		src:     f,
-	}, nil
+	return &documentReader{ctx: ctx, name: src.Name, spec: spec, files: s.Files, journal: j, src: f}, nil
 }
 
 // file opens a source that is a file, and returns its format. The caller closes the file.

@@ -16,12 +16,10 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -41,7 +39,7 @@ type SQLSpec struct {
 	TLS      string `json:"tls,omitempty"`
 	// PageRows is the most rows of a document, 1 to 100,000; 0 means 10,000.
 	PageRows int `json:"page_rows,omitempty"`
-	// Polls, Every, Timeout, MaxBytes, Tries and Backoff are those of remote.Limits. A poll reads
+	// Polls, Every, Timeout, MaxBytes, Tries and Backoff are as in remote.Limits. A poll reads
 	// pages until one is empty.
 	Polls    int     `json:"polls,omitempty"`
 	Every    float64 `json:"every_s,omitempty"`
@@ -51,7 +49,6 @@ type SQLSpec struct {
 	Backoff  float64 `json:"backoff_s,omitempty"`
 }
 
-// sqlState is the state of an SQL source in a position.
 type sqlState struct {
 	Polls  int     `json:"polls"`
 	More   bool    `json:"more,omitempty"` // the poll has not seen an empty page
@@ -91,7 +88,7 @@ func (c *cursor) value() (any, error) {
 	case "int":
 		return strconv.ParseInt(c.Text, 10, 64)
 	case "float":
-		return number.Float(c.Text, 64)
+		return dialect.Float(c.Text, 64)
 	case "time":
 		return time.Parse(time.RFC3339Nano, c.Text)
 	}
@@ -101,14 +98,14 @@ func (c *cursor) value() (any, error) {
 // sqlFetcher reads a table page by page, in transactions that only read. The cursor is the whole
 // position, so a row that appears later with a smaller cursor is not read.
 type sqlFetcher struct {
+	passive
+	poller
 	where  string // for messages
 	spec   SQLSpec
-	limits remote.Limits
 	cols   rows.ColumnSpec
 	db     *sql.DB
 	driver remote.Database
 	start  *cursor
-	begun  time.Time
 }
 
 // newSQLFetcher returns the fetcher of a database. It makes no connection yet. The query is checked
@@ -117,9 +114,7 @@ func newSQLFetcher(
 	uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *access.Guard, secrets *access.Store,
 ) (_ *sqlFetcher, err error) {
 	f := &sqlFetcher{where: remote.WithoutQuery(uri), cols: cols}
-	bad := func(format string, args ...any) error {
-		return jobs.Errorf(jobs.CodeInvalid, "source %s: "+format, append([]any{f.where}, args...)...)
-	}
+	bad := badSource(f.where)
 	if spec == nil {
 		return nil, bad("it needs sql with a query, a cursor and a start")
 	}
@@ -164,30 +159,22 @@ func newSQLFetcher(
 	return f, nil
 }
 
-// close implements fetcher.
 func (f *sqlFetcher) close() error { return f.db.Close() }
 
-// fetch implements fetcher. A document is a page. A poll goes on while pages are full, and the next
-// poll begins after the pause of the specification.
+// fetch implements fetcher. A document is a page. A poll continues while pages are full, and the
+// next poll begins after the pause of the specification.
 func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	st := sqlState{Cursor: f.start}
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-		}
+	if err := at.decode(f.where, &st); err != nil {
+		return position{}, err
 	}
 	for {
 		if !st.More {
-			if st.Polls == f.limits.Polls {
+			if more, err := f.begin(ctx, &st.Polls); err != nil {
+				return position{}, err
+			} else if !more {
 				return f.position(st, "")
 			}
-			if st.Polls > 0 {
-				if err := retry.Sleep(ctx, f.limits.UntilPoll(f.begun)); err != nil {
-					return position{}, err
-				}
-			}
-			f.begun = time.Now()
-			st.Polls++
 		}
 		count := 0
 		err := f.limits.Retry().Do(ctx, func() (time.Duration, error) {
@@ -215,11 +202,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 
 // position returns the position with a state. An empty format means that there is no document.
 func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error) {
-	state, err := json.Marshal(st)
-	if err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-	}
-	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
+	return position{Format: format, Done: !st.More && st.Polls == f.limits.Polls}.with(f.where, st)
 }
 
 // class gives an error its class, and marks with retry.Permanent what no further try repairs.
@@ -233,14 +216,14 @@ func (f *sqlFetcher) class(err error) error {
 		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err))
 	}
 	if answer, is := f.driver.Failure(err); is && !answer.Transient {
-		return retry.Permanent(fault.Input("%s: %s: correct the query or the database", f.where, answer.Text))
+		return retry.Permanent(access.InputError("%s: %s: correct the query or the database", f.where, answer.Text))
 	}
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
 }
 
 // page writes the next rows into doc as NDJSON, and returns their number and the last cursor. It
 // reads at most PageRows rows and MaxBytes bytes, also if the query returns more. Each call has a
-// transaction of its own.
+// separate transaction.
 func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n int, last *cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.limits.RequestTimeout())
 	defer cancel()
@@ -260,7 +243,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	defer func() { _ = tx.Rollback() }()
 	arg, err := from.value()
 	if err != nil {
-		return 0, nil, fault.Input("%s: cursor %s: %v", f.where, fault.Quote(from.Text), err)
+		return 0, nil, access.InputError("%s: cursor %s: %v", f.where, access.Quote(from.Text), err)
 	}
 	result, err := tx.QueryContext(ctx, f.spec.Query, arg)
 	if err != nil {
@@ -276,9 +259,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		Timestamp: f.cols.Timestamp,
 		Features:  append([]string{f.spec.Cursor}, f.cols.Features...),
 		Key:       f.cols.Key,
-	}.Find(
-		f.where, names,
-	)
+	}.Find(f.where, names)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -295,23 +276,23 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 			return 0, nil, err
 		}
 		if last, err = cursorOf(values[at[1]]); err != nil {
-			return 0, nil, fault.Input("%s: column %q: %v", f.where, f.spec.Cursor, err)
+			return 0, nil, access.InputError("%s: column %q: %v", f.where, f.spec.Cursor, err)
 		}
-		line = append(encode.AppendJSON(append(line[:0], '{'), f.cols.Timestamp), ':')
+		line = append(rows.AppendJSON(append(line[:0], '{'), f.cols.Timestamp), ':')
 		line = appendValue(line, values[at[0]], false)
 		for i, name := range f.cols.Features {
 			if name == f.cols.Timestamp || slices.Contains(f.cols.Features[:i], name) {
 				continue // a member stands in an object once
 			}
-			line = appendValue(append(encode.AppendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
+			line = appendValue(append(rows.AppendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
 		}
 		for k, name := range f.cols.Key {
-			line = append(encode.AppendJSON(append(line, ','), name), ':')
+			line = append(rows.AppendJSON(append(line, ','), name), ':')
 			line = appendValue(line, values[at[2+len(f.cols.Features)+k]], false)
 		}
 		line = append(line, '}', '\n')
 		if size += int64(len(line)); size > f.limits.MaxBytes {
-			return 0, nil, fault.Input(
+			return 0, nil, access.InputError(
 				"%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.limits.MaxBytes,
 			)
 		}
@@ -340,13 +321,13 @@ func appendValue(b []byte, v any, number bool) []byte {
 		return strconv.AppendInt(b, v, 10)
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return encode.AppendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
+			return rows.AppendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
 		}
-		return encode.AppendNumber(b, v, 64)
+		return rows.AppendNumber(b, v, 64)
 	case bool:
 		return strconv.AppendBool(b, v)
 	case time.Time:
-		return encode.AppendJSON(b, v.UTC().Format(time.RFC3339Nano))
+		return rows.AppendJSON(b, v.UTC().Format(time.RFC3339Nano))
 	case []byte:
 		return appendValue(b, string(v), number)
 	case string:
@@ -355,7 +336,7 @@ func appendValue(b []byte, v any, number bool) []byte {
 				return append(b, v...)
 			}
 		}
-		return encode.AppendJSON(b, v[:min(len(v), 4096)])
+		return rows.AppendJSON(b, v[:min(len(v), 4096)])
 	}
-	return encode.AppendJSON(b, fmt.Sprint(v))
+	return rows.AppendJSON(b, fmt.Sprint(v))
 }

@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
-	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/inputtest"
+	"github.com/exoswarm/exoswarm/cpuagents/servertest"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 const goodQuery = "SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"
@@ -29,12 +29,12 @@ func quickSQL(query string) *SQLSpec {
 // TestSQLite: every row is read once, page by page, and an attempt after another reads the same
 // rows though the table changed.
 func TestSQLite(t *testing.T) {
-	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
+	files, dir := inputtest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),`+
 			`(9,'2026-01-05','x')`)
-	q, ctx := natsqtest.Queue(t), fixture.Within(t)
+	q, ctx := jobstest.Connected(t, natsq.Connect), fixture.Within(t)
 	open := func() *documentReader {
-		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), rowstest.OneFeature, files, nil, nil)
+		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), inputtest.OneFeature, files, nil, nil)
 		if err != nil {
 			t.Fatalf("newSQLFetcher: %v, want no error", err)
 		}
@@ -66,7 +66,7 @@ func TestSQLite(t *testing.T) {
 
 // TestSQLiteRefuses: a query reads what it is for, and nothing else of the machine.
 func TestSQLiteRefuses(t *testing.T) {
-	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t "+
+	files, dir := inputtest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t "+
 		"VALUES (1,'2026-01-01',1)")
 	for name, c := range map[string]struct{ uri, query string }{
 		"outside": {"sqlite:db/../outside.db", goodQuery}, "link": {"sqlite:db/link.db", goodQuery},
@@ -77,7 +77,7 @@ func TestSQLiteRefuses(t *testing.T) {
 		"pragma":    {"sqlite:db/a.db", "PRAGMA query_only = 0 /* $1 */"},
 		"vacuum":    {"sqlite:db/a.db", "VACUUM INTO '" + dir + "/copy.db' -- $1"}, "empty": {"sqlite:db/a.db", ""},
 	} {
-		if f, err := newSQLFetcher(c.uri, quickSQL(c.query), rowstest.OneFeature, files, nil, nil); err == nil {
+		if f, err := newSQLFetcher(c.uri, quickSQL(c.query), inputtest.OneFeature, files, nil, nil); err == nil {
 			_ = f.close()
 			t.Errorf("%s: no error", name)
 		}
@@ -89,7 +89,7 @@ func TestSQLiteRefuses(t *testing.T) {
 		"not SQL":   "SELECT $1 FROM WHERE",
 		"write":     "WITH x AS (SELECT $1) DELETE FROM t RETURNING id, at AS timestamp, value",
 	} {
-		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), rowstest.OneFeature, files, nil, nil)
+		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), inputtest.OneFeature, files, nil, nil)
 		if err != nil {
 			t.Fatalf("newSQLFetcher: %v, want no error", err)
 		}
@@ -117,12 +117,19 @@ func TestPostgresRefuses(t *testing.T) {
 		"postgres://h:5432/db", "postgres://u:hunter2@h/db", "postgres://u@h:5432/", "postgres:///db",
 		"postgres://u@/db", "postgres://u@h/db?sslmode=disable", "postgres://u@h:0x/db",
 	} {
-		if f, err := newSQLFetcher(uri, spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil); err == nil ||
+		if f, err := newSQLFetcher(uri, spec(), inputtest.OneFeature, nil, fixture.Loopback(t), nil); err == nil ||
 			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: fetcher %v, %v, want an error without the password", uri, f, err)
 		}
 	}
-	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
+	f, err := newSQLFetcher(
+		"postgres://u@10.0.0.1:5432/db",
+		spec(),
+		inputtest.OneFeature,
+		nil,
+		fixture.Loopback(t),
+		nil,
+	)
 	if err != nil {
 		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}
@@ -140,8 +147,8 @@ func TestPostgresRefuses(t *testing.T) {
 // TestPostgresSource: a table of a real server is read page by page, and a query that writes is
 // refused.
 func TestPostgresSource(t *testing.T) {
-	uri := postgrestest.Start(t)
-	db := postgrestest.Open(t, uri)
+	uri := servertest.StartPostgres(t)
+	db := servertest.OpenPostgres(t, uri)
 	defer db.Close()
 	for _, do := range []string{
 		"CREATE TABLE given (round bigint, timestamp text, value float8)",
@@ -153,11 +160,11 @@ func TestPostgresSource(t *testing.T) {
 	}
 	source := quickSQL("SELECT round AS id, timestamp, value FROM given WHERE round > $1 ORDER BY round")
 	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
-	f, err := newSQLFetcher(uri, source, rowstest.OneFeature, nil, fixture.Loopback(t), nil)
+	f, err := newSQLFetcher(uri, source, inputtest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}
-	r := remoteOf(fixture.Within(t), t, natsqtest.Queue(t), "back", f)
+	r := remoteOf(fixture.Within(t), t, jobstest.Connected(t, natsq.Connect), "back", f)
 	defer r.Close()
 	got, err := told(r, 1000)
 	if err != nil || len(got) != 702 || got[300] != "-" {
@@ -173,7 +180,7 @@ func TestPostgresSource(t *testing.T) {
 			"round > $1")
 		s.Password, s.TLS = "env:PG", "disable"
 		return s
-	}(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
+	}(), inputtest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -37,8 +36,8 @@ type SubjectSpec struct {
 	// New leaves out messages that were published before the job.
 	New bool `json:"new,omitempty"`
 	// Consumer is the name of a durable consumer that outlives the job: the next job with this name
-	// continues after this one. If it is empty, the job has a consumer of its own, which is removed
-	// with it.
+	// continues after this one. If it is empty, the job has its own consumer, which is removed with
+	// it.
 	Consumer string `json:"consumer,omitempty"`
 	// BatchMessages is the most messages of a document, 1 to 10,000; 0 means 1000. BatchSeconds is
 	// how long one is collected after its first message, 0.001 to 60; 0 means 1.
@@ -49,21 +48,19 @@ type SubjectSpec struct {
 // PushSpec says how the rows of a push endpoint at push:NAME are read. It must have Rows, For, or
 // both.
 type PushSpec struct {
-	// Rows is how many rows are read in all, up to 1,000,000,000, and those that were pushed
-	// together with the last of them; 0 for no bound.
+	// Rows is the number of rows to read, up to 1,000,000,000; 0 for no bound. Rows that were
+	// pushed together with the last one are read too.
 	Rows uint64 `json:"rows,omitempty"`
-	// For and BatchSeconds as those of SubjectSpec.
+	// For and BatchSeconds are as in SubjectSpec.
 	For          float64 `json:"for_s,omitempty"`
 	BatchSeconds float64 `json:"batch_s,omitempty"`
 }
 
-// subjectState is the state of such a source in a position.
 type subjectState struct {
 	Seq uint64 `json:"seq"` // of the last message
 	progress
 }
 
-// subjectFetcher collects the messages of a stream into documents.
 type subjectFetcher struct {
 	collector
 	queue Queue
@@ -86,14 +83,14 @@ func newSubjectFetcher(
 	}
 	for part := range strings.SplitSeq(subject, ".") {
 		if part == "" || strings.ContainsAny(part, " \t\r\n\x00") {
-			return nil, bad("subject %s: its parts are not empty and hold no spaces", fault.Quote(subject))
+			return nil, bad("subject %s: its parts are not empty and hold no spaces", access.Quote(subject))
 		}
 	}
 	if spec == nil {
 		spec = &SubjectSpec{}
 	}
 	if spec.Consumer != "" && jobs.CheckID("consumer", spec.Consumer) != nil {
-		return nil, bad("consumer %s: use letters, digits, '-' and '_'", fault.Quote(spec.Consumer))
+		return nil, bad("consumer %s: use letters, digits, '-' and '_'", access.Quote(spec.Consumer))
 	}
 	if err := s.AllowStream(stream); err != nil {
 		return nil, bad("%v", err)
@@ -144,13 +141,6 @@ func newSubjects(
 	return &subjectFetcher{collector: c, queue: s.Queue, sub: sub}, nil
 }
 
-// badSource returns a function that makes errors of a specification, of class jobs.CodeInvalid.
-func badSource(uri string) func(text string, args ...any) error {
-	return func(text string, args ...any) error {
-		return jobs.Errorf(jobs.CodeInvalid, "source %s: %s", uri, fmt.Sprintf(text, args...))
-	}
-}
-
 // close implements fetcher. A durable consumer stays on the queue.
 func (f *subjectFetcher) close() error {
 	if f.in != nil {
@@ -160,10 +150,10 @@ func (f *subjectFetcher) close() error {
 	return nil
 }
 
-// reopen implements reopener.
 func (f *subjectFetcher) reopen() { _ = f.close() }
 
-// remove removes the job's own consumer. A consumer with a name of its own stays for the next job.
+// remove removes the job's own consumer. A consumer that the specification names stays for the next
+// job.
 func (f *subjectFetcher) remove(ctx context.Context) error {
 	if f.sub.Keep {
 		return nil
@@ -216,10 +206,10 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 	return f.position(st, st.progress, f.format, nil)
 }
 
-// stored implements storer. It acknowledges what the journal holds.
+// stored implements fetcher. It acknowledges what the journal holds.
 func (f *subjectFetcher) stored(ctx context.Context, at position) {
 	var st subjectState
-	if json.Unmarshal(at.State, &st) == nil && f.in != nil {
+	if at.decode(f.where, &st) == nil && f.in != nil {
 		f.in.Ack(ctx, st.Seq)
 	}
 }
@@ -231,7 +221,7 @@ func (f *subjectFetcher) class(err error) error {
 	case errors.As(err, &typed):
 		return fmt.Errorf("source %s: %w", f.where, err)
 	case errors.Is(err, jobs.ErrNotFound):
-		return fault.Input("source %s: its stream was removed", f.where)
+		return access.InputError("source %s: its stream was removed", f.where)
 	case errors.Is(err, jobs.ErrUnavailable):
 		return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // topic is a stream that somebody else publishes to.
@@ -27,7 +28,8 @@ type topic struct {
 
 func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	t.Helper()
-	q, srv := natsqtest.QueueAndServer(t)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
+	q := jobstest.Open(t, srv, natsq.Connect)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatalf("nats.Connect: %v, want no error", err)
@@ -43,6 +45,21 @@ func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	return &topic{t, q, js, stream}
+}
+
+// readsPart reads some rows of a source and closes it. They must be the first rows of want. It reports
+// whether the source has ended.
+func readsPart(t *testing.T, r rows.Reader, most int, want string) (ended bool) {
+	t.Helper()
+	got, err := told(r, most)
+	if cerr := r.Close(); err != nil || cerr != nil {
+		t.Fatalf("rows %q, %v, close: %v, want no error", got, err, cerr)
+	}
+	s := strings.Join(got, " ")
+	if !strings.HasPrefix(want, s) {
+		t.Fatalf("stopped after %d: %s", most, s)
+	}
+	return s == want && len(got) < most
 }
 
 // publish publishes a row a value.
@@ -87,7 +104,7 @@ func TestSubject(t *testing.T) {
 	p := newTopic(t, jetstream.LimitsPolicy)
 	p.publish(1, 2)
 	p.put("a.b", "")
-	// two rows, and the time of the one before
+	// two rows, and the time of the previous row
 	p.put("a.c", `{"timestamp":2,"value":3}`+"\n"+`{"timestamp":2,"value":4}`+"\n")
 	p.put("a.b.c", `{"timestamp":9,"value":666}`) // another subject
 	p.put("a.b", `{"timestamp":1,"value":5}`)
@@ -123,7 +140,7 @@ func TestSubject(t *testing.T) {
 }
 
 // TestSubjectResume: an attempt that ends anywhere, before its messages are acknowledged or after,
-// is followed by one that goes on, whatever the stream does with what was acknowledged.
+// is followed by one that continues, whatever the stream does with what was acknowledged.
 func TestSubjectResume(t *testing.T) {
 	t.Parallel()
 	for name, retention := range map[string]jetstream.RetentionPolicy{
@@ -139,7 +156,7 @@ func TestSubjectResume(t *testing.T) {
 			for _, lost := range []bool{false, true} {
 				id := fmt.Sprint("resume-", lost)
 				spec.Consumer = fmt.Sprint("c", lost)
-				if lost && retention == jetstream.WorkQueuePolicy { // it was read by the other
+				if lost && retention == jetstream.WorkQueuePolicy { // the other consumer has read it
 					if err := p.stream.DeleteConsumer(ctx, "cfalse"); err != nil {
 						t.Fatalf("stream.DeleteConsumer: %v, want no error", err)
 					}
@@ -150,13 +167,7 @@ func TestSubjectResume(t *testing.T) {
 					if lost { // nothing that it reads is ever acknowledged
 						r.src = deaf{r.src}
 					}
-					got, err := told(r, stop)
-					if cerr := r.Close(); err != nil || cerr != nil {
-						t.Fatalf("rows %q, %v, close: %v, want no error", got, err, cerr)
-					}
-					if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
-						t.Fatalf("stopped after %d: %s", stop, s)
-					} else if s == want && len(got) < stop {
+					if readsPart(t, r, stop, want) {
 						break
 					}
 					// An attempt that took messages and stored none of them.
@@ -182,8 +193,8 @@ func TestSubjectResume(t *testing.T) {
 // deaf never hears that a document is stored.
 type deaf struct{ fetcher }
 
-// TestSubjectNext: with a consumer of its own name, a job goes on where the one before ended; with
-// new, only what is published from then on.
+// TestSubjectNext: with a named consumer, a job continues where the previous job ended; with new,
+// only what is published from then on.
 func TestSubjectNext(t *testing.T) {
 	p, ctx := newTopic(t, jetstream.LimitsPolicy), fixture.Within(t)
 	p.publish(1, 2, 3, 4, 5)

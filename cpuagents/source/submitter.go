@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -58,8 +56,8 @@ func ParseInputRequest(message []byte) (n uint64, ok bool) {
 	return n, err == nil && n > 0
 }
 
-// submittedFetcher is a fetcher of documents of the submitter.
 type submittedFetcher struct {
+	passive
 	queue  Queue
 	log    *slog.Logger
 	job    string
@@ -86,10 +84,8 @@ func (f *submittedFetcher) close() error { return nil }
 // with it.
 func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st submittedState
-	if len(at.State) > 0 {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return at, fmt.Errorf("position of source %s: %w", SubmitterURI, err)
-		}
+	if err := at.decode("source "+SubmitterURI, &st); err != nil {
+		return at, err
 	}
 	st.Document++
 	// The end is stored in the journal like a document, so a later attempt asks for nothing more.
@@ -106,8 +102,7 @@ func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc
 			if _, err := doc.Write(document); err != nil {
 				return at, files.ScratchError("write", "a temporary file", err)
 			}
-			state, err := json.Marshal(st)
-			return position{State: state, Format: f.format, Exact: true}, err
+			return position{Format: f.format, Exact: true}.with("source "+SubmitterURI, st)
 		case err == nil && string(answer) == InputEnd:
 			return end, nil
 		case err == nil && string(answer) == InputWait:

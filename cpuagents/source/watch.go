@@ -3,13 +3,12 @@ package source
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -18,22 +17,21 @@ import (
 )
 
 // WatchSpec says how a list of files is watched, such as the folder at watch:ROOT/FOLDER. The zero
-// value looks once.
+// value polls once.
 type WatchSpec struct {
-	// Polls is the number of looks in all, 1 to 1,000,000; 0 means 1.
+	// Polls is the number of polls in all, 1 to 1,000,000; 0 means 1.
 	Polls int `json:"polls,omitempty"`
-	// Every is the seconds from the beginning of one look to that of the next, 0.1 to 86,400; 0
-	// means 60.
+	// Every is the seconds between the starts of two polls, 0.1 to 86,400; 0 means 60.
 	Every float64 `json:"every_s,omitempty"`
 	// Renamed: files are complete when they appear, because they are renamed into place. Each file
-	// is read at the first look that finds it. Otherwise a file is read when two looks have found
-	// the same size and time of modification, and one more look at the beginning reads nothing.
+	// is read at the first poll that finds it. Otherwise a file is read when two polls have found
+	// the same size and time of modification, and one more poll at the beginning reads nothing.
 	Renamed bool `json:"renamed,omitempty"`
-	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds the files of a look, 1 to
+	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds the files of a poll, 1 to
 	// 100,000; 0 means 10,000.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	MaxFiles int   `json:"max_files,omitempty"`
-	// Tries of a look or a file, 1 to 20; 0 means 5. Backoff is the seconds before the second,
+	// Tries of a poll or a file, 1 to 20; 0 means 5. Backoff is the seconds before the second,
 	// 0.001 to 60; 0 means 0.5.
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
@@ -46,7 +44,6 @@ const (
 	maxSkips = 256
 )
 
-// listed is a file of a list.
 type listed struct {
 	name string
 	size int64
@@ -55,7 +52,7 @@ type listed struct {
 	pass bool   // it does not belong to the source, and is only counted
 }
 
-// same reports whether a file was not written between two looks.
+// same reports whether a file was not written between two polls.
 func (l listed) same(o listed) bool { return l.size == o.size && l.tag == o.tag }
 
 // errWritten is returned by copy for a file that was written after it was listed.
@@ -81,7 +78,6 @@ type watchable interface {
 // million names share with a chance of about 10^-27.
 type fingerprint [16]byte
 
-// fingerprintOf returns the first half of the SHA-256 of a text.
 func fingerprintOf(text string) (p fingerprint) {
 	sum := sha256.Sum256([]byte(text))
 	copy(p[:], sum[:])
@@ -93,28 +89,27 @@ func fingerprintOf(text string) (p fingerprint) {
 // with the square of the number of files.
 type listState struct {
 	Polls int    `json:"polls"`          // begun
-	More  bool   `json:"more,omitempty"` // the look has found more
+	More  bool   `json:"more,omitempty"` // the poll has found more
 	Seen  []byte `json:"seen,omitempty"`
 }
 
-// watcher reads each file of a list once.
 type watcher struct {
+	passive
 	where  string      // for messages
-	format rows.Format // of every file; empty for that of its extension
+	format rows.Format // of every file; empty to take it from the extension
 	spec   WatchSpec
 	limits remote.Limits
 	src    watchable
 	whole  bool // what is listed is complete
 
 	// seen has the contents of each file that was read, by the name. The zero fingerprint marks a
-	// file of which nothing more is to be told.
+	// file that is not reported again.
 	seen   map[fingerprint]fingerprint // name: contents that were read; zero when there is nothing more to tell of it
-	before map[string]listed           // of the last look; nil before the first
-	ready  []listed                    // found by the last look and not read yet
-	begun  time.Time                   // the last look
+	before map[string]listed           // of the last poll; nil before the first
+	ready  []listed                    // found by the last poll and not read yet
+	begun  time.Time                   // the last poll
 }
 
-// newWatcher returns a watcher with the given specification. The caller sets src.
 func newWatcher(where string, format rows.Format, spec *WatchSpec) (*watcher, error) {
 	if spec == nil {
 		spec = &WatchSpec{}
@@ -132,19 +127,19 @@ func newWatcher(where string, format rows.Format, spec *WatchSpec) (*watcher, er
 		err = errors.Join(err, fmt.Errorf("max_files %d: use 1 to 100000", spec.MaxFiles))
 	}
 	if err != nil {
-		return nil, &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}
+		return nil, badSource(where)("%v", err)
 	}
 	return f, nil
 }
 
 func (f *watcher) close() error { return f.src.Close() }
 
-// replay implements replayer. It remembers the files of a document that an earlier attempt has
+// replay implements fetcher. It remembers the files of a document that an earlier attempt has
 // stored.
 func (f *watcher) replay(at position) error {
 	var st listState
-	if err := json.Unmarshal(at.State, &st); err != nil {
-		return fmt.Errorf("position of %s: %w", f.where, err)
+	if err := at.decode(f.where, &st); err != nil {
+		return err
 	}
 	const n = len(fingerprint{})
 	for s := st.Seen; len(s) >= 2*n; s = s[2*n:] {
@@ -154,16 +149,14 @@ func (f *watcher) replay(at position) error {
 }
 
 // fetch implements fetcher. A document is one file, with the files that were skipped before it. A
-// look without either is not a document: fetch waits for the next one. Files that a look has found
+// poll without either is no document: fetch waits for the next poll. Files that a poll has found
 // and that were not read when the attempt ended are found again by the next attempt.
 func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st listState
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-		}
-		st.Seen = nil
+	if err := at.decode(f.where, &st); err != nil {
+		return position{}, err
 	}
+	st.Seen = nil
 	var next position
 	for {
 		for len(f.ready) > 0 && len(next.Skipped) < maxSkips {
@@ -189,14 +182,14 @@ func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File
 		if len(next.Skipped) > 0 {
 			return f.position(st, next)
 		}
-		// What is left of a look of an earlier attempt is looked for again, without counting.
+		// A poll of an earlier attempt that has files left is made again, without counting.
 		if again := st.More && f.before == nil; !again {
 			if st.Polls == f.limits.Polls {
 				return f.position(st, next)
 			}
 			st.Polls++
 		}
-		if err := f.look(ctx, st.Polls); err != nil {
+		if err := f.poll(ctx, st.Polls); err != nil {
 			return position{}, err
 		}
 		st.More = false
@@ -206,19 +199,15 @@ func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File
 // position returns the position after what was read last.
 func (f *watcher) position(st listState, next position) (position, error) {
 	if len(f.seen) > maxSeen {
-		return position{}, fault.Input(
+		return position{}, access.InputError(
 			"%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where,
 			maxSeen,
 		)
 	}
 	st.More = len(f.ready) > 0
-	var err error
-	if next.State, err = json.Marshal(st); err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-	}
 	next.Exact = true
 	next.Done = !st.More && st.Polls == f.limits.Polls
-	return next, nil
+	return next.with(f.where, st)
 }
 
 // remember stores in the watcher and in the position that a file was read or skipped.
@@ -240,7 +229,7 @@ func (f *watcher) formatOf(name string) rows.Format {
 	return format
 }
 
-// read copies a file into doc, or returns why it is not read. Both are empty if a later look may
+// read copies a file into doc, or returns why it is not read. Both are empty if a later poll may
 // find the file complete.
 func (f *watcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
 	var own unreadable
@@ -277,9 +266,9 @@ const (
 	whyChanged = "it changed after it was read: what is new in it was not read; write a file of another name"
 )
 
-// look waits until the next look is due, and makes it. The parameter polls is the number of this
-// look among those that read.
-func (f *watcher) look(ctx context.Context, polls int) error {
+// poll waits until the next poll is due, and makes it. polls is the number of this poll among the
+// polls that read.
+func (f *watcher) poll(ctx context.Context, polls int) error {
 	if f.before == nil && !f.whole { // there must be something to compare with
 		f.begun = time.Now()
 		list, err := f.list(ctx)
@@ -303,8 +292,8 @@ func (f *watcher) look(ctx context.Context, polls int) error {
 	return nil
 }
 
-// list makes one look, with retries. A list that is refused for its input is not tried again. More
-// files than allowed are an error: which of them would be read would depend on their names.
+// list makes one poll, with retries. A list that is refused for its input is not tried again. More
+// files than allowed are an error, since their names would decide which files are read.
 func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		list, err = f.src.list(ctx, f.spec.MaxFiles)
@@ -314,7 +303,7 @@ func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 		return 0, err
 	})
 	if err == nil && len(list) > f.spec.MaxFiles {
-		err = fault.Input(
+		err = access.InputError(
 			"%s: it has more than %d files: raise max_files, or move those away that were read", f.where,
 			f.spec.MaxFiles,
 		)
@@ -322,8 +311,8 @@ func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 	return list, err
 }
 
-// compare finds the files of a list that are to be read or to be reported as skipped, and makes the
-// list the one of the last look. last says that no look follows, so a file that still changes is
+// compare finds the files of a list that are to be read or to be reported as skipped, and notes the
+// list as the last one. last reports that no poll follows, so a file that still changes is
 // reported. The order of the cases matters: a file is reported once, and its contents are compared
 // with what was read before anything else.
 func (f *watcher) compare(list []listed, last bool) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,12 +16,13 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// spool is a folder "in" below a root "r", beside a file that is out of it.
+// spool is a folder "in" below a root "r", next to a file outside the root.
 type spool struct {
 	t     testing.TB
 	dir   string
@@ -74,7 +74,7 @@ func (s *spool) remove(name string) {
 	}
 }
 
-// hooked lets a test act before look number n, from 0, and before a file is read.
+// hooked lets a test act before poll number n, from 0, and before a file is read.
 type hooked struct {
 	watchable
 	look func(n int)
@@ -113,28 +113,15 @@ func (s *spool) watch(spec WatchSpec, h *hooked) *watcher {
 }
 
 // toldFiles is told with the reasons for what was skipped.
-func toldFiles(r rows.Reader, most int) (out []string, err error) {
-	for len(out) < most {
-		row, rej, err := r.Next()
-		switch {
-		case errors.Is(err, ErrPause):
-			out = append(out, "-")
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil:
-			return out, err
-		case rej != nil:
-			out = append(out, fmt.Sprintf("%s %d %s", rej.File, rej.Row, rej.Reason))
-		default:
-			out = append(out, fmt.Sprintf("%d:%g", row.Number, row.Values[0]))
-		}
-	}
-	return out, nil
+func toldFiles(r rows.Reader, most int) ([]string, error) {
+	return toldWith(r, most, func(rej *rows.Reject) string {
+		return fmt.Sprintf("%s %d %s", rej.File, rej.Row, rej.Reason)
+	})
 }
 
 func (s *spool) told(id string, f *watcher) []string {
 	s.t.Helper()
-	r := remoteOf(fixture.Within(s.t), s.t, natsqtest.Queue(s.t), id, f)
+	r := remoteOf(fixture.Within(s.t), s.t, jobstest.Connected(s.t, natsq.Connect), id, f)
 	defer r.Close()
 	got, err := toldFiles(r, 1000)
 	if err != nil {
@@ -180,7 +167,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchRenamed: where files are renamed into place, the first look reads them.
+// TestWatchRenamed: where files are renamed into place, the first poll reads them.
 func TestWatchRenamed(t *testing.T) {
 	s := newSpool(t)
 	s.write("a.csv", 1, 0, 1)
@@ -265,7 +252,13 @@ func TestWatchManySkips(t *testing.T) {
 		strings.Contains(strings.Join(got, ""), "-") {
 		t.Errorf("%d lines, want %d without a pause", len(got), 2*maxSkips+3)
 	}
-	r := remoteOf(fixture.Within(t), t, natsqtest.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
+	r := remoteOf(
+		fixture.Within(t),
+		t,
+		jobstest.Connected(t, natsq.Connect),
+		"most",
+		s.watch(WatchSpec{MaxFiles: 10}, nil),
+	)
 	defer r.Close()
 	if _, err := told(r, 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "max_files") {
 		t.Errorf("told: %v, want an error of the input and %q in its text", err, "max_files")
@@ -275,7 +268,7 @@ func TestWatchManySkips(t *testing.T) {
 // TestWatchResume: attempts that end anywhere read, all together, what one does, and no file twice.
 func TestWatchResume(t *testing.T) {
 	t.Parallel()
-	s, q := newSpool(t), natsqtest.Queue(t)
+	s, q := newSpool(t), jobstest.Connected(t, natsq.Connect)
 	for i := range 4 {
 		s.write(fmt.Sprintf("%d.csv", i), i, 10*i, 10*i+2)
 	}
@@ -288,7 +281,7 @@ func TestWatchResume(t *testing.T) {
 		t.Fatalf("%d lines, want 15: %q", len(whole), whole)
 	}
 	for stop := 1; stop <= len(whole); stop++ {
-		if !testlong.Enabled() && stop != 1 && stop != 4 && stop != 9 {
+		if !testkit.Long() && stop != 1 && stop != 4 && stop != 9 {
 			continue
 		}
 		id := fmt.Sprintf("resume-%d", stop)
@@ -376,7 +369,7 @@ func TestWatchWaitEnds(t *testing.T) {
 			cancel(jobs.ErrFinish)
 		}
 	}})
-	r := remoteOf(ctx, t, natsqtest.Queue(t), "wait", f)
+	r := remoteOf(ctx, t, jobstest.Connected(t, natsq.Connect), "wait", f)
 	defer r.Close()
 	if _, err := told(r, 1); !errors.Is(err, jobs.ErrFinish) {
 		t.Errorf("told: %v, want %v", err, jobs.ErrFinish)

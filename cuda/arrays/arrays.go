@@ -17,7 +17,7 @@ import (
 
 // Set is arrays of one type on a device. It is used once, by one goroutine: for one of the methods
 // Stats, Sums, Histograms and Sort. The caller closes it; after a method that ended with its
-// context, work on the device may be under way, and Close waits for it.
+// context, work on the device may be in progress, and Close waits for it.
 type Set struct {
 	d      device.Device
 	stream device.Stream
@@ -69,7 +69,6 @@ func (s *Set) elements() int64 {
 	return s.first[last] + (s.count[last]+3)&^3
 }
 
-// area is a part of the buffer.
 type area struct{ off, bytes int64 }
 
 // plan adds an area of n bytes to the buffer. All areas are planned before upload allocates it.
@@ -86,10 +85,9 @@ type table struct {
 	words []uint64
 }
 
-// planTable adds a table to the buffer.
 func (s *Set) planTable(words []uint64) table { return table{s.plan(int64(8 * len(words))), words} }
 
-// joined is the most bytes that are copied into one upload.
+// joined is the maximum of bytes that are copied into one upload.
 const joined = 4 << 20
 
 // upload allocates the buffer and copies the arrays and the tables into it, which follow the arrays
@@ -135,10 +133,8 @@ func (s *Set) write(off int64, data []byte) error {
 	return nil
 }
 
-// arg returns an area as an argument.
 func (s *Set) arg(a area) device.Arg { return device.Range(s.mem, a.off, a.bytes) }
 
-// in returns the elements as an argument.
 func (s *Set) in() device.Arg { return s.arg(area{0, s.elements() * s.e.Bytes()}) }
 
 // most is the largest grid of a launch over spans.
@@ -179,8 +175,8 @@ type span struct {
 	first, count int64
 }
 
-// spans divides the arrays into spans of at most so many elements. An array without elements has
-// one span.
+// spans divides the arrays into spans of at most a number of elements. An array without elements
+// has one span.
 func (s *Set) spans(most int64) (all []span) {
 	for i, n := range s.count {
 		for at := int64(0); at == 0 || at < n; at += most {
@@ -190,8 +186,8 @@ func (s *Set) spans(most int64) (all []span) {
 	return all
 }
 
-// share returns the elements of a span, such that there is work for all multiprocessors: small arrays
-// in spans of 4,096 elements, and large ones in spans that keep their tables small.
+// share returns the elements of a span, so that all multiprocessors have work: small arrays in
+// spans of 4,096 elements, and large ones in spans that keep their tables small.
 func (s *Set) share() int64 { return min(max(s.elements()/2048, 4096), 1<<16) }
 
 // Number is an element of an array, by its key.
@@ -220,7 +216,6 @@ func (n Number) Float() float64 {
 	return float64(n.key)
 }
 
-// signed returns the number of a signed type.
 func (n Number) signed() int64 {
 	if n.of.Wide() {
 		return int64(n.key ^ 1<<63)
@@ -374,8 +369,8 @@ type Histogram struct {
 	Below, Above, NaN uint64   // elements in no bin
 }
 
-// Histograms counts the elements of each array by bins; bins has those of each array. The bin of an
-// element x is that of float64(x): the integer part of (x-Min) * (Count/(Max-Min)).
+// Histograms counts the elements of each array by bins; bins[i] has the bins of array i. The bin of
+// an element x is the integer part, for x as a float64, of (x-Min) * (Count/(Max-Min)).
 func (s *Set) Histograms(ctx context.Context, bins []Bins) ([]Histogram, error) {
 	spans := s.spans(s.share())
 	place, total := make([]int, len(bins)), 0

@@ -16,15 +16,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var deviceName = flag.String("device", "host", "device of the tests: host or cuda:0")
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-// open returns the device of the tests.
 func open(t testing.TB) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{})
@@ -61,7 +59,7 @@ func withSet[T device.Scalar](t *testing.T, d device.Device, fn func(s *arrays.S
 	}[fmt.Sprintf("%T", zero)]
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, counts := range sizes {
-		if slices.Max(append(counts, 0)) > 1_000_000 && e != arrayset.F32 && !testlong.Enabled() {
+		if slices.Max(append(counts, 0)) > 1_000_000 && e != arrayset.F32 && !testkit.Long() {
 			continue // a second for each type
 		}
 		var parts [][]byte
@@ -151,8 +149,7 @@ func plainSum(all []float64) float64 {
 	return blocks[0]
 }
 
-// TestSums: the bits are those of the order of additions that is defined, and numbers that cancel
-// show it.
+// TestSums: the additions have the defined order, to the bit, which numbers that cancel show.
 func TestSums(t *testing.T) {
 	d := open(t)
 	check := func(s *arrays.Set, all [][]float64) {
@@ -199,7 +196,7 @@ func TestSums(t *testing.T) {
 	check(s, [][]float64{long, short, {}})
 }
 
-// TestHistograms: counts are those of a loop, of few and of many bins.
+// TestHistograms: counts of few and of many bins equal the counts of a loop.
 func TestHistograms(t *testing.T) {
 	d := open(t)
 	testHistograms[float32](t, d)
@@ -245,7 +242,7 @@ func testHistograms[T float32 | float64 | int32 | int64 | uint32 | uint64](t *te
 	})
 }
 
-// TestSort: the order is that of slices.SortStableFunc with NaN last.
+// TestSort: the order is the order of slices.SortStableFunc with NaN last.
 func TestSort(t *testing.T) {
 	d := open(t)
 	testSort[float32](t, d)

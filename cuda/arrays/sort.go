@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 )
 
-// Sorted is what Set.Sort returns for an array. Both slices share memory with those of the other
+// Sorted is what Set.Sort returns for an array. Both slices share memory with the slices of other
 // arrays of the set.
 type Sorted struct {
 	Data  []byte   // the elements in order
@@ -23,10 +23,10 @@ type sorting struct {
 	counts      area
 }
 
-// Sort sorts each array, stably; descending says of each whether its largest element comes first.
-// The order of floats is that of NumPy: both zeros are equal, and NaN come last, in both directions.
-// An array has at most arrayset.MaxSpan elements. Arrays of up to arrayset.SortSpan elements are
-// sorted by one launch together, longer ones by a radix sort.
+// Sort sorts each array, stably; descending reports for each array whether its largest element
+// comes first. Floats are ordered as in NumPy: both zeros are equal, and NaN come last, in both
+// directions. An array has at most arrayset.MaxSpan elements. Arrays of up to arrayset.SortSpan
+// elements are sorted by one launch together, longer ones by a radix sort.
 func (s *Set) Sort(ctx context.Context, descending []bool, order bool) ([]Sorted, error) {
 	for _, n := range s.count {
 		if n > arrayset.MaxSpan {
@@ -105,7 +105,6 @@ func (s *Set) sort(ctx context.Context, descending []bool, order bool) ([]Sorted
 	return m.results(ctx, out, order)
 }
 
-// results reads the sorted elements and, if they are wanted, the places.
 func (m *sorting) results(ctx context.Context, out area, order bool) ([]Sorted, error) {
 	from := out
 	if order { // in front of the elements
@@ -128,8 +127,8 @@ func (m *sorting) results(ctx context.Context, out area, order bool) ([]Sorted, 
 	return all, nil
 }
 
-// mostTiles returns the most tiles of a pass: a few for each multiprocessor. One block sums the counts
-// of all tiles, so more tiles would make that sum slower than the rest of the pass.
+// mostTiles returns the maximum of tiles of a pass: a few for each multiprocessor. One block sums
+// the counts of all tiles, so more tiles would make that sum slower than the rest of the pass.
 func (s *Set) mostTiles() int { return 4 * max(1, s.d.Properties().Multiprocessors) }
 
 // radix puts the passes for array i, a long one, into the stream: they sort its keys with their
@@ -171,7 +170,6 @@ func (m *sorting) radix(i int, differ uint64) error {
 	return m.stream.Copy(m.mem, m.order[0].off+off, m.mem, m.order[1].off+off, 4*n)
 }
 
-// starts puts the kernel that makes starts of counts into the stream.
 func (m *sorting) starts(counts area, tiles int) error {
 	k, err := m.d.Kernel(arrayset.Starts)
 	if err != nil {

@@ -66,9 +66,9 @@ const RangeAlign = 16
 func Range(b Buffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: b, off: off, n: n} }
 
 // Mapped passes n bytes of host memory from off on, off a multiple of RangeAlign, which the kernel
-// reads and writes over the bus: right for a word that says that something is done, and for data of
-// which a launch needs little. Additions to it are atomic among the threads of the device, and not
-// beside the host.
+// reads and writes over the bus: use it for a word that reports progress, and for data that a
+// launch reads sparsely. Additions to it are atomic among the threads of the device, but not with
+// the host.
 func Mapped(h HostBuffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: h, off: off, n: n} }
 
 // Uint32 passes an unsigned 32-bit integer.
@@ -174,7 +174,7 @@ func CheckFlat(kernel string, g Geometry, p *Properties) error {
 	return CheckGeometry(kernel, g, p)
 }
 
-// maxShared is more than any chip has; what a chip really has it says itself.
+// maxShared is more than any chip has; the chip reports its real limit.
 const maxShared = 1 << 20
 
 // CheckRange returns ErrInvalidArgument unless off and n describe a range inside a buffer of size

@@ -6,20 +6,20 @@ import (
 	"math"
 )
 
-// Collective is an operation over the memories of several devices of one process, of which each has
-// a rank: its index in Devices. A call is made once for all ranks, with a Place for each, and its
-// work is put into the streams of the places: it begins when what they hold is done, and what they
-// are given later begins behind it. It returns when all of it is done, or with an error, and the
-// bytes of every rank that the call may write are then undefined. Cancelling ctx ends the wait, not
-// the work. After any error there may be work under way: the streams are to be synced before that
-// memory is used, before the next call and before Close. An error of a device is that device's; one
-// of the connection between them is ErrSticky: the Collective answers every further call with it
-// and is to be closed and opened again. A Collective is used by one goroutine at a time. Its owner
-// closes it before the devices.
+// Collective is an operation over the memories of several devices of one process. The rank of a
+// device is its index in Devices. A call is made once for all ranks, with a Place for each rank.
+// Its work is queued on the streams of the places: it starts after earlier work of the streams and
+// before later work. It returns when all of it is done, or with an error, and the bytes of every
+// rank that the call may write are then undefined. Cancelling ctx ends the wait, not the work.
+// After any error work may be in progress: sync the streams before the memory is used, before the
+// next call and before Close. An error of a device belongs to this device. A failed connection
+// between devices is ErrSticky: every further call returns it, and the Collective must be closed
+// and opened again. A Collective is used by one goroutine at a time. Its owner closes it before the
+// devices.
 type Collective interface {
 	// Devices are the ranks. The slice is not changed.
 	Devices() []Device
-	// Route says how the bytes go.
+	// Route describes the path of the bytes.
 	Route() Route
 	// Sum adds n elements of each rank up, in place: element i of every rank becomes the sum of the
 	// elements i of all. Sums wrap around at the size of an element, so the bits depend neither on
@@ -27,8 +27,8 @@ type Collective interface {
 	// integers in two's complement are the same. A place has n elements from its offset on.
 	Sum(ctx context.Context, element Kind, n int64, places []Place) error
 	// Gather gives every rank the bytes of all, in the order of ranks and unchanged: a place has
-	// len(places) times n bytes from its offset on, of which those from the rank times n on are the
-	// rank's own and stay, and the others are written.
+	// len(places)*n bytes from its offset on. The n bytes at rank*n are the input of the rank and
+	// stay; the rest is written.
 	Gather(ctx context.Context, n int64, places []Place) error
 	// Close waits for nothing that does not end, and releases what is held on the devices. A second
 	// call does nothing.

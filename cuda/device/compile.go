@@ -15,10 +15,9 @@ var (
 	qualifiers = regexp.MustCompile(`\b(const|volatile|__restrict__|__restrict|restrict|__grid_constant__)\b`)
 )
 
-// attribute says how a kernel is launched, and nothing about its parameters.
+// attribute matches what a head says of launches, which has no parameters.
 const attribute = `__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)`
 
-// global is the word that each kernel begins with.
 const global = "__global__"
 
 // scalars are the C types of the kinds that are no buffer. On the platforms of CUDA that this
@@ -113,8 +112,8 @@ func findHead(plain, name string) (at int, parts []string) {
 	}
 }
 
-// blankComments replaces the bytes of comments by spaces, so that positions stay those of the
-// source. A comment that does not end is none.
+// blankComments replaces the bytes of comments by spaces, so that positions do not change. A
+// comment that does not end is none.
 func blankComments(source string) string {
 	var plain []byte
 	for at := 0; ; {
@@ -153,7 +152,6 @@ func blankComments(source string) string {
 	return string(plain)
 }
 
-// inExternC says whether the text ends inside a block extern "C" { ... }.
 func inExternC(before string) bool {
 	at := strings.LastIndex(before, `extern "C" {`)
 	return at >= 0 && strings.Count(before[at:], "{") > strings.Count(before[at:], "}")
@@ -179,8 +177,8 @@ func parseParam(text string) (Param, bool) {
 	return Param{Name: words[len(words)-1], Kind: kind}, ok
 }
 
-// CheckDeclared returns ErrInvalidArgument unless what a caller says of a kernel's parameters is
-// what its source says.
+// CheckDeclared returns ErrInvalidArgument unless the declared parameters of a kernel are the
+// parameters of its source.
 func CheckDeclared(name string, declared, source []Param) error {
 	if len(declared) != len(source) {
 		return fmt.Errorf("kernel %q: %d parameters are declared, its source has %d: %w", name, len(declared),

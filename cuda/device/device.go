@@ -1,7 +1,6 @@
-// Package device is the contract of an accelerator: memory, streams and kernels, without a word
-// about how they are made. The host device (cuda/host) and the CUDA device (cuda/internal/driver)
-// implement it, and cuda/devicetest holds both to it. The package imports the standard library
-// only.
+// Package device is the contract of an accelerator: memory, streams and kernels, whatever
+// implements them. The host device (cuda/host) and the CUDA device (cuda/internal/driver) implement
+// it, and cuda/devicetest holds both to it. The package imports the standard library only.
 package device
 
 import "context"
@@ -12,49 +11,49 @@ type Device interface {
 	// Properties describes the device; it does not change while the device is open.
 	Properties() Properties
 
-	// Memory says how many bytes of device memory are free and how many there are, as the device
-	// itself reports them.
+	// Memory returns the free and the total bytes of device memory, as the device reports them.
 	Memory() (free, total int64, err error)
 
-	// Alloc reserves n bytes of device memory, n >= 0, for a purpose that the accounting and the
-	// leak report name ("pages", "staging"). The content is undefined. It fails with ErrOutOfMemory
-	// when the device or its configured limit has no room. Memory of closed buffers may be kept for
-	// the next Alloc of about their size; where there is no room, it is given up first.
+	// Alloc reserves n bytes of device memory, n >= 0, for a purpose ("pages", "staging"), which
+	// the accounting and the leak report name. The content is undefined. It fails with
+	// ErrOutOfMemory when the device or its configured limit has no room. Memory of closed buffers
+	// may be cached for the next Alloc of about their size. The cache is released before Alloc
+	// fails.
 	Alloc(n int64, purpose string) (Buffer, error)
 
-	// Trim gives the memory that is kept for the next Alloc back to the device and returns how many
-	// bytes that were. It may wait for all work under way.
+	// Trim returns cached memory to the device and reports its size in bytes. It may wait for all
+	// work in progress.
 	Trim() (int64, error)
 
-	// AllocHost reserves n bytes of host memory that the device copies from and to at full rate
-	// while the host does something else, and that kernels can address; n >= 0. The content is
-	// undefined. It does not count against the limit of device memory. The machine pins the pages,
-	// so there should be few such buffers, made once.
+	// AllocHost reserves n bytes of pinned host memory, n >= 0. The device copies from and to it at
+	// full rate and asynchronously, and kernels can address it. The content is undefined. It does
+	// not count against the limit of device memory. Pinned pages are scarce: make few such buffers,
+	// once.
 	AllocHost(n int64, purpose string) (HostBuffer, error)
 
 	// Kernel returns a kernel of the built-in set by its name, or ErrNotSupported.
 	Kernel(name string) (Kernel, error)
 
-	// Compile makes a kernel of the caller's own from CUDA C++ source, in which it is __global__
-	// void name(...). Its parameters are those of the source: pointers are buffers, and integers of
-	// 32 and 64 bits and float are scalars; those given in params must be the same, and where the
-	// driver can tell, so must be those of the compiled code. The compiler has its own defaults, so
-	// it may fuse a multiplication and an addition; fast math is off. An error of the source is a
-	// *SourceError, which is an ErrInvalidArgument, with the compiler's words and the line. A
-	// device that compiles nothing, as the host, or a machine without a compiler is
+	// Compile makes a kernel from the caller's CUDA C++ source, which declares it as __global__
+	// void name(...). Its parameters are read from the source: pointers are buffers, and integers
+	// of 32 and 64 bits and float are scalars. The given params must be equal to them and, where
+	// the driver can tell, to the parameters of the compiled code. The compiler has its own
+	// defaults, so it may fuse a multiplication and an addition; fast math is off. An error of the
+	// source is a *SourceError, which is an ErrInvalidArgument, with the compiler's words and the
+	// line. A device that compiles nothing, such as the host, or a machine without a compiler is
 	// ErrNotSupported. The kernel lives as long as its device; the same source is compiled once.
 	Compile(name, source string, params ...Param) (Kernel, error)
 
-	// CompileExact is Compile for a kernel that rounds after every operation, as those of the set
-	// do, so that its results are the same bits on every chip and with every version of the
-	// compiler, but for functions of the compiler's own library.
+	// CompileExact is Compile for a kernel that rounds after every operation, as kernels of the set
+	// do. Its results have the same bits on every chip and with every version of the compiler,
+	// except for functions of the compiler's library.
 	CompileExact(name, source string, params ...Param) (Kernel, error)
 
-	// CompilePTX makes a kernel of the caller's own from PTX, in which it is the entry of that name.
-	// params are its parameters, which are compared with the .param list of the entry as CheckPTX
-	// does, and where the driver can tell with the compiled code. A text that the driver refuses is
-	// a *SourceError with the driver's words. It needs no compiler but that of the driver; the host
-	// returns ErrNotSupported. The kernel lives as long as its device; the same text is loaded once.
+	// CompilePTX makes a kernel from the caller's PTX, in which it is the entry of that name.
+	// params are compared with the .param list of the entry as CheckPTX does and, where the driver
+	// can tell, with the compiled code. A text that the driver refuses is a *SourceError with the
+	// driver's words. It needs only the driver's compiler; the host returns ErrNotSupported. The
+	// kernel lives as long as its device; the same text is loaded once.
 	CompilePTX(name, text string, params ...Param) (Kernel, error)
 
 	// NewStream opens an ordered queue of work on the device. The caller closes it.
@@ -63,12 +62,12 @@ type Device interface {
 	// NewEvent makes an event that nothing has recorded yet. The caller closes it.
 	NewEvent() (Event, error)
 
-	// Usage says what is allocated at the moment, by purpose, in alphabetical order.
+	// Usage returns the allocated memory by purpose, in alphabetical order.
 	Usage() []Usage
 
-	// Health looks at the device and its memory, and compares the claims with what is on the
-	// device. It answers on a broken and on a closed device too. It runs beside other work and
-	// costs milliseconds, and the reading of what is claimed; ctx ends that early.
+	// Health examines the device and its memory, and compares the claims with the content of the
+	// device. It answers on a broken and on a closed device too. It runs concurrently with other
+	// work, and costs milliseconds plus the reading of the claimed memory; ctx ends it early.
 	Health(ctx context.Context, claims ...Claim) Health
 
 	// Close releases the device. A buffer, stream, event or graph still open is released too and
@@ -85,9 +84,9 @@ type Usage struct {
 	HostBytes   int64
 }
 
-// Properties are the facts of a device.
+// Properties describe a device.
 type Properties struct {
-	// Name is the device itself: "host", "cuda:0".
+	// Name is the name of the device: "host", "cuda:0".
 	Name string
 	// Requested is the name that Open was asked for: "auto" where the choice was Open's. Reason
 	// then says why this device was taken.
@@ -108,18 +107,18 @@ type Properties struct {
 	MaxThreadsPerBlock int
 	// PCIBus is the bus address of the device, as in "0000:1b:00.0"; empty for the host device.
 	PCIBus string
-	// PCIeGeneration and PCIeLanes are the fastest link that the device and its slot have together,
-	// of which an idle device may use less; 0 where it is not known, and for the host device.
+	// PCIeGeneration and PCIeLanes are the fastest link that both the device and its slot support.
+	// An idle device may use less. 0 means unknown, as for the host device.
 	PCIeGeneration, PCIeLanes int
 	// Peers are the other devices of the machine, in the order of their names. The slice is not
 	// changed.
 	Peers []Peer
 	// DriverVersion is as the driver reports it (13000 for CUDA 13.0); 0 for the host device.
 	DriverVersion int
-	// CompilerVersion is that of the kernel compiler found at run time, counted in the same way; 0
+	// CompilerVersion is the version of the kernel compiler found at run time, in the same form; 0
 	// where there is none and kernels come from embedded PTX, and for the host device.
 	CompilerVersion int
-	// Generation tells apart the devices that this process opens one after the other: it is never
+	// Generation distinguishes the devices that this process opens one after another: it is never
 	// given twice. A handle of an earlier generation is refused by a later one, also when both
 	// stand for the same chip.
 	Generation uint64
@@ -129,7 +128,7 @@ type Properties struct {
 type Peer struct {
 	// Name is what Open takes: "cuda:1".
 	Name string
-	// Direct says that copies between the two go from memory to memory, and not by way of the host.
+	// Direct reports whether copies between the two devices bypass the host.
 	Direct bool
 	// Rank orders the links of a device: 0 is the fastest kind that the driver knows, -1 is
 	// unknown.

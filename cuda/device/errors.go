@@ -11,15 +11,15 @@ var (
 	// ErrInvalidArgument: the call was wrong and did not reach the device.
 	ErrInvalidArgument = errors.New("invalid argument")
 	// ErrSticky: the device's context is broken; every further call fails until the device is
-	// reopened, and where the driver does not let it be reopened, Open says so with ErrRestart.
-	// After a fault of a kernel on an H200 with driver 580 it never did.
+	// reopened, and where the driver refuses that, Open returns ErrRestart. After a fault of a
+	// kernel on an H200 with driver 580 it never did.
 	ErrSticky = errors.New("device context is broken")
 	// ErrRestart: the driver lets no context of this process work any more; a new process can use
 	// the device. It comes together with ErrSticky, when opening a device again has failed after a
 	// fault.
 	ErrRestart = errors.New("the process must be restarted to use the device again")
-	// ErrTimeout: work has not ended within the time that the device's watchdog allows. It goes on:
-	// a GPU has no way to stop a kernel, and only the end of the process is sure to.
+	// ErrTimeout: work has not ended within the time that the device's watchdog allows. The work
+	// continues: a GPU has no way to stop a kernel, and only the end of the process is sure to.
 	ErrTimeout = errors.New("work takes longer than the watchdog allows")
 	// ErrLost: the device is gone (fallen off the bus, driver unloaded).
 	ErrLost = errors.New("device is lost")

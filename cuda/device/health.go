@@ -6,15 +6,14 @@ import (
 	"fmt"
 )
 
-// State is the sum of a Health.
+// State summarises a Health.
 type State int
 
 // The states of a device.
 const (
-	OK       State = iota // it does its work
-	Degraded              // it does its work, slower than it should or with a warning that someone should look at
-	// it does not do its work: it must be opened again, or its process started again, or be
-	// replaced
+	OK       State = iota // the device works
+	Degraded              // the device works, but slower than it should, or with a warning
+	// the device does not work: open it again, restart its process, or replace it
 	Failed
 )
 
@@ -31,7 +30,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", int(s))
 }
 
-// Claim says that a range of a buffer has a checksum that its owner knows. Off is a multiple of
+// Claim is the checksum that the owner of a range of a buffer expects. Off is a multiple of
 // RangeAlign.
 type Claim struct {
 	// Name is what a failed claim is reported as: "page 4711".
@@ -41,7 +40,7 @@ type Claim struct {
 	Sum        uint64
 }
 
-// Health is what a device says of itself at one moment.
+// Health is the state of a device at one moment.
 type Health struct {
 	State State
 	// Reasons say why the state is not OK, one sentence each.
@@ -50,10 +49,10 @@ type Health struct {
 	// Alloc, in bytes.
 	InUse, Cached int64
 	// Launches is the number of kernels that were launched on streams of this device since it was
-	// opened; those of a graph count when it is recorded.
+	// opened. Launches of a graph count when it is recorded.
 	Launches int64
-	// ToDevice and FromDevice are the bytes that were copied between host memory and the device since
-	// it was opened; those of a graph count when it is recorded.
+	// ToDevice and FromDevice are the bytes copied between host memory and the device since it was
+	// opened. Copies of a graph count when it is recorded.
 	ToDevice, FromDevice int64
 	// Claims is the number of claims that were compared.
 	Claims int
@@ -71,7 +70,7 @@ type Sensors struct {
 	ProcessBytes      int64 // device memory of this process, its contexts included
 	// ECCCorrected and ECCUncorrected are memory errors since the driver was loaded.
 	ECCCorrected, ECCUncorrected int64
-	// Throttle names what holds the clocks down, but for idleness and settings.
+	// Throttle names what lowers the clocks, except for idleness and settings.
 	Throttle []string
 	// Xids are the driver's codes of critical errors of the last minutes, each once, in ascending
 	// order. XidCounts has the number of each since the device was opened.
@@ -89,8 +88,8 @@ func (h *Health) Note(s State, format string, args ...any) {
 	h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
 }
 
-// CheckClaims compares the claims and notes those that are false. A claim that cannot be checked is
-// false too, unless ctx ended.
+// CheckClaims compares the claims and notes the false ones. A claim that cannot be checked is false
+// too, unless ctx ended.
 func (h *Health) CheckClaims(ctx context.Context, d Device, claims []Claim) {
 	regions := make([]Region, len(claims))
 	for i, c := range claims {
@@ -101,7 +100,7 @@ func (h *Health) CheckClaims(ctx context.Context, d Device, claims []Claim) {
 		var sum uint64
 		if err == nil {
 			sum = sums[i]
-		} else { // one region fails all: each by itself shows which claim is false
+		} else { // one region fails all: checking each region shows which claim is false
 			var one []uint64
 			var cerr error
 			if one, cerr = Checksums(ctx, d, regions[i:i+1]); cerr == nil {

@@ -34,7 +34,7 @@ func (e Elem) String() string {
 }
 
 // Matrix is a part of a buffer: Rows rows of Cols elements, one after the other. Transposed says
-// that its transpose is meant, for which nothing is moved.
+// that the matrix is its transpose, for which nothing is moved.
 type Matrix struct {
 	Buffer     Buffer
 	Off        int64 // bytes, a multiple of RangeAlign
@@ -52,7 +52,7 @@ func (m Matrix) Step() int {
 	return m.Stride
 }
 
-// Size is rows and columns of what is meant.
+// Size is rows and columns after the transposition.
 func (m Matrix) Size() (rows, cols int) {
 	if m.Transposed {
 		return m.Cols, m.Rows
@@ -125,3 +125,6 @@ func ToBF16(v float32) uint16 {
 
 // FromBF16 is exact.
 func FromBF16(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) }
+
+// RoundBF16 returns the nearest bf16, ties to even.
+func RoundBF16(v float32) float32 { return FromBF16(ToBF16(v)) }

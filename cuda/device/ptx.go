@@ -20,7 +20,8 @@ type PTXParam struct {
 	Name string
 	// Text is the parameter as the .param list has it.
 	Text string
-	// Kinds are the kinds that an argument may have. Those of 64 bits may be pointers or numbers.
+	// Kinds are the kinds that an argument may have. Arguments of 64 bits may be pointers or
+	// numbers.
 	Kinds []Kind
 }
 
@@ -94,7 +95,6 @@ var ptxEntry = regexp.MustCompile(`\.entry\s+([A-Za-z_$%][\w$]*)`)
 
 var ptxVersion = regexp.MustCompile(`(?m)^\s*\.version\s+\d+\.\d+`)
 
-// ptxKinds returns the kinds that a parameter of a .param list may have.
 func ptxKinds(text string) ([]Kind, error) {
 	words := strings.Fields(text)
 	if len(words) < 3 || words[0] != ".param" {

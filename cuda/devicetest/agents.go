@@ -6,9 +6,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func init() {
@@ -23,14 +22,14 @@ func init() {
 // what is promised and two that the logistic function has, and requires 1/x to the bit. Cells
 // divide by multiplying with this reciprocal, so a different last bit would make results depend on
 // the device.
-func testReciprocals(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testReciprocals(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
 	const n = 1 << 23
 	exponents := []uint32{127 - 100, 127, 127 + 10, 127 + 40, 127 + 124}
-	if testing.Short() || !testlong.Enabled() {
+	if testing.Short() || !testkit.Long() {
 		exponents = exponents[2:3]
 	}
 	x := make([]float32, n)

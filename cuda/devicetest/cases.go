@@ -6,12 +6,11 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // cases has one entry for each kernel of the set. Kernels of cells, whose names end in _observe,
-// have observetest instead. init functions of other files add the families of kernels.
+// have RunObserve instead. init functions of other files add the families of kernels.
 var cases = map[string]testCase{
 	"fill_u32": {make: func(r *rand.Rand, n int) []param {
 		return []param{output(4 * n), {arg: device.Uint64(uint64(n))}, {arg: device.Uint32(r.Uint32())}}
@@ -119,9 +118,9 @@ func gemmCase(r *rand.Rand, size, factor, result int) []param {
 func input(mem []byte) param { return param{mem: mem} }
 
 // output is memory of n bytes that the kernel must write completely: both devices start from the
-// same poison, so a byte that only one of them writes is a difference.
+// same poison, so a byte that only one device writes is a difference.
 func output(n int) param {
-	return param{mem: fixture.Poisoned(n), out: true}
+	return param{mem: launches.Poisoned(n), out: true}
 }
 
 // floats returns n float32 of both signs and many magnitudes, as bytes. None of them is infinite or

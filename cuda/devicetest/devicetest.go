@@ -6,20 +6,20 @@
 // To add a kernel to the set, add its case to cases.go; a kernel without a case fails the suite.
 //
 // Most tests compare the device with a model in Go slices. Memory around and behind the data is
-// filled with fixture.Poison, so that a write outside the data is found. Expected errors are
-// compared with fixture.Want, and after refused calls a test checks that no byte has changed.
+// filled with launches.Poison, so that a write outside the data is found. Expected errors are
+// compared with launches.Want, and after refused calls a test checks that no byte has changed.
 package devicetest
 
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // Run tests the devices that open makes. A test opens its own devices and closes them, so tests do
 // not depend on their order. open is called with a limit of memory in bytes, or 0 for none. The
 // names of the sub-tests are stable: scripts select parts of the suite by them.
-func Run(t *testing.T, open fixture.Opener) {
+func Run(t *testing.T, open launches.Opener) {
 	t.Run("properties", func(t *testing.T) { testProperties(t, open) })
 	t.Run("buffer/ranges", func(t *testing.T) { testRanges(t, open) })
 	t.Run("buffer/random", func(t *testing.T) { testRandomAccess(t, open) })
@@ -67,8 +67,8 @@ func Run(t *testing.T, open fixture.Opener) {
 
 // testProperties: an open device describes itself completely, and the free memory is a part of all
 // memory.
-func testProperties(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testProperties(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	p := d.Properties()
 	if p.Name == "" || p.Requested == "" || p.Model == "" || p.Multiprocessors < 1 || p.MemoryBytes < 1 ||
 		p.MaxThreadsPerBlock < 1 {

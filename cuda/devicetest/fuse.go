@@ -5,9 +5,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // fuseCaseOf returns the case of a fusion kernel. Some kernels write rows in the order in which
@@ -29,12 +28,12 @@ func fuseCaseOf(kernel string) testCase {
 // testFusions compares random launches with plain loops: members of all kinds, rows of all lengths,
 // runs, flags and shapes. Parameters without a kind are buffers; the scalars have nothing to
 // compare.
-func testFusions(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testFusions(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	rounds := testlong.Of(900, 180)
+	rounds := testkit.Of(900, 180)
 	if testing.Short() {
 		rounds = 90
 	}
@@ -54,7 +53,7 @@ func testFusions(t *testing.T, open fixture.Opener) {
 					if p.Arg.Kind() != 0 {
 						continue
 					}
-					if err := fixture.EqualWithin(got[i], p.Want, 0); err != nil {
+					if err := launches.EqualWithin(got[i], p.Want, 0); err != nil {
 						t.Fatalf("%v, grid %d, block %d: parameter %d: %v", f, g.Grid, g.Block, i, err)
 					}
 				}

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // gemmSizes are m, n and k of products: around a tile of 128 and its slices of 8, thin matrices,
@@ -30,13 +30,13 @@ var gemmSizes = [][3]int{
 // combination of element types, transpositions and strides. Each product runs twice, the second
 // time with its own result as the third operand. A captured product must give the same result in a
 // graph, on another stream, and if C has NaN that beta 0 must not read.
-func testGemm(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
+func testGemm(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
 	r := rand.New(rand.NewPCG(12, 13))
 	for i, size := range gemmSizes {
 		for form := range 24 {
-			if !testlong.Enabled() && (form+i)%3 > 0 || slow(d) && (form+i)%9 > 0 {
+			if !testkit.Long() && (form+i)%3 > 0 || slow(d) && (form+i)%9 > 0 {
 				continue
 			}
 			factors, result := device.F32, device.F32
@@ -51,7 +51,7 @@ func testGemm(t *testing.T, open fixture.Opener) {
 				if err := s.Gemm(scale[0], p.a.m, p.b.m, scale[1], p.c.m); err != nil {
 					t.Fatalf("%v, form %d: %v", size, form, err)
 				}
-				fixture.Wait(t, s)
+				launches.Wait(t, s)
 				if err := p.compare(t, scale[0], scale[1]); err != nil {
 					t.Fatalf("%v, form %d, scale %d: %v", size, form, i, err)
 				}
@@ -69,21 +69,21 @@ func testGemm(t *testing.T, open fixture.Opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := fixture.NewStream(t, d)
+	other := launches.NewStream(t, d)
 	if g.Len() != 1 {
 		t.Errorf("%d operations", g.Len())
 	}
 	if err := errors.Join(s.Replay(g), s.Gemm(1, p.a.m, p.b.m, 0, p.c.m)); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Wait(t, s)
+	launches.Wait(t, s)
 	if err := p.c.m.Buffer.Fill(0, p.c.m.Bytes(), 0x7F); err != nil { // NaN, which beta = 0 does not read
 		t.Fatal(err)
 	}
 	if err := other.Replay(g); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Wait(t, other)
+	launches.Wait(t, other)
 	if err := p.compare(t, 1, 0); err != nil {
 		t.Error(err)
 	}
@@ -124,7 +124,7 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 			m.Stride, m.Off = cols+8, 48
 		}
 		x := operand{m: m, values: make([]float64, rows*cols)}
-		mem := bytes.Repeat([]byte{fixture.Poison}, int(m.Off+m.Bytes()+64))
+		mem := bytes.Repeat([]byte{launches.Poison}, int(m.Off+m.Bytes()+64))
 		for i := range x.values {
 			v := float32(r.NormFloat64())
 			if e == device.BF16 {
@@ -137,7 +137,7 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 		if err != nil {
 			t.Fatal(err)
 		}
-		fixture.Write(t, b, 0, mem)
+		launches.Write(t, b, 0, mem)
 		x.m.Buffer = b
 		return x
 	}
@@ -147,12 +147,10 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 	}
 }
 
-// at returns the position of element i in the memory of the buffer, in bytes.
 func (x operand) at(i int) int {
 	return int(x.m.Off) + (i/x.m.Cols*x.m.Step()+i%x.m.Cols)*int(x.m.Elem.Bytes())
 }
 
-// put stores element i in the type of the matrix.
 func (x operand) put(mem []byte, i int, v float32) {
 	if x.m.Elem == device.BF16 {
 		device.Of[uint16](mem[x.at(i):])[0] = device.ToBF16(v)
@@ -161,7 +159,6 @@ func (x operand) put(mem []byte, i int, v float32) {
 	}
 }
 
-// get is the inverse of put.
 func (x operand) get(mem []byte, i int) float64 {
 	if x.m.Elem == device.BF16 {
 		return float64(device.FromBF16(device.Of[uint16](mem[x.at(i):])[0]))
@@ -182,7 +179,7 @@ func (x operand) value(i, j int) float64 {
 // fp32 and one of the type of the result. Bytes between and around the elements must be unchanged.
 func (p *product) compare(t *testing.T, alpha, beta float32) error {
 	t.Helper()
-	mem := fixture.Download(t, p.c.m.Buffer)
+	mem := launches.Download(t, p.c.m.Buffer)
 	for i := range p.size[0] {
 		for j := range p.size[1] {
 			var sum, size float64
@@ -207,23 +204,23 @@ func (p *product) compare(t *testing.T, alpha, beta float32) error {
 			}
 			p.c.values[at] = got
 			for b := range int(p.c.m.Elem.Bytes()) { // what is left in the end stands around the elements
-				mem[p.c.at(at)+b] = fixture.Poison
+				mem[p.c.at(at)+b] = launches.Poison
 			}
 		}
 	}
-	if n := fixture.CountOther(mem); n != 0 {
+	if n := launches.CountOther(mem); n != 0 {
 		return fmt.Errorf("%d bytes around the result were overwritten", n)
 	}
 	return nil
 }
 
 // testGemmArguments: a product whose shapes, types, strides or memory do not fit is
-// device.ErrInvalidArgument and writes nothing. The result may lie beside a factor in one buffer,
-// but not overlap it.
-func testGemmArguments(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
-	buffers := []device.Buffer{fixture.Alloc(t, d, 4096), fixture.Alloc(t, d, 4096), fixture.Alloc(t, d, 4096)}
+// device.ErrInvalidArgument and writes nothing. The result and a factor may share a buffer, but not
+// overlap it.
+func testGemmArguments(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
+	buffers := []device.Buffer{launches.Alloc(t, d, 4096), launches.Alloc(t, d, 4096), launches.Alloc(t, d, 4096)}
 	matrix := func(i int) device.Matrix {
 		return device.Matrix{Buffer: buffers[i], Rows: 8, Cols: 8, Elem: device.F32}
 	}
@@ -234,7 +231,7 @@ func testGemmArguments(t *testing.T, open fixture.Opener) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	foreign := fixture.Alloc(t, fixture.Open(t, open), 4096)
+	foreign := launches.Alloc(t, launches.Open(t, open), 4096)
 	for what, change := range map[string]func(a, b, c *device.Matrix){
 		"no memory":           func(a, _, _ *device.Matrix) { a.Buffer = nil },
 		"no type":             func(a, _, _ *device.Matrix) { a.Elem = 0 },
@@ -254,17 +251,17 @@ func testGemmArguments(t *testing.T, open fixture.Opener) {
 	} {
 		a, b, c := matrix(0), matrix(1), matrix(2)
 		change(&a, &b, &c)
-		fixture.Want(t, what, s.Gemm(1, a, b, 0, c), device.ErrInvalidArgument)
+		launches.Want(t, what, s.Gemm(1, a, b, 0, c), device.ErrInvalidArgument)
 	}
 	a, b, c := matrix(0), matrix(1), matrix(2)
 	b.Buffer = closed
-	fixture.Want(t, "closed memory", s.Gemm(1, a, b, 0, c), device.ErrClosed)
-	c.Buffer, c.Off = a.Buffer, 1024 // beside it, in one buffer
+	launches.Want(t, "closed memory", s.Gemm(1, a, b, 0, c), device.ErrClosed)
+	c.Buffer, c.Off = a.Buffer, 1024 // next to it, in one buffer
 	if err := s.Gemm(1, a, matrix(1), 0, c); err != nil {
 		t.Error(err)
 	}
-	fixture.Wait(t, s)
-	if n := fixture.CountOther(fixture.Download(t, buffers[2])); n != 0 {
+	launches.Wait(t, s)
+	if n := launches.CountOther(launches.Download(t, buffers[2])); n != 0 {
 		t.Errorf("refused calls changed %d bytes", n)
 	}
 }

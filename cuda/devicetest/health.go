@@ -6,18 +6,18 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // testHealth asks three devices for their health: a sound one, one whose memory differs from the
 // claims of its owner, and a closed one. Health compares the claimed checksums on the device. It
 // names each claim that is wrong and no other, and a claim outside its buffer is wrong. The sensors
 // are logged and not judged: a chip may be warm.
-func testHealth(t *testing.T, open fixture.Opener) {
+func testHealth(t *testing.T, open launches.Opener) {
 	ctx := context.Background()
-	d := fixture.Open(t, open)
-	data := fixture.RandomBytes(11, 100_003)
-	b := fixture.Upload(t, d, data)
+	d := launches.Open(t, open)
+	data := launches.RandomBytes(11, 100_003)
+	b := launches.Upload(t, d, data)
 	claims := []device.Claim{
 		{Name: "page 1", Buffer: b, Bytes: int64(len(data)), Sum: Checksum(data)},
 		{Name: "page 2", Buffer: b, Off: 1600, Bytes: 777, Sum: Checksum(data[1600:2377])},
@@ -33,7 +33,7 @@ func testHealth(t *testing.T, open fixture.Opener) {
 	if h.Claims != 3 || h.InUse < int64(len(data)) || (h.State == device.OK) != (len(h.Reasons) == 0) {
 		t.Errorf("%+v", h)
 	}
-	fixture.Write(t, b, 2000, []byte{data[2000] ^ 1})
+	launches.Write(t, b, 2000, []byte{data[2000] ^ 1})
 	claims = append(claims, device.Claim{Name: "page 4", Buffer: b, Off: 1 << 20, Bytes: 1})
 	h = d.Health(ctx, claims...)
 	all := strings.Join(h.Reasons, "; ")

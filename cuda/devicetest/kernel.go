@@ -11,20 +11,20 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // testSet: the device has every kernel of the set with its name and signature, and each kernel has
 // a case. An unknown name is device.ErrNotSupported.
-func testSet(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testSet(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	for i, name := range kernels.Names() {
 		if _, ok := cases[name]; !ok && !strings.HasSuffix(name, "_observe") {
 			t.Errorf("%s has no case in devicetest/cases.go", name)
 		}
-		if !compiles(d) && !testlong.Enabled() && i%6 > 0 {
+		if !compiles(d) && !testkit.Long() && i%6 > 0 {
 			continue // the compiler takes most of a second a kernel, for a driver that does not run it
 		}
 		src, _ := kernels.Lookup(name)
@@ -38,7 +38,7 @@ func testSet(t *testing.T, open fixture.Opener) {
 		}
 	}
 	_, err := d.Kernel("no_such_kernel")
-	fixture.Want(t, "an unknown kernel", err, device.ErrNotSupported)
+	launches.Want(t, "an unknown kernel", err, device.ErrNotSupported)
 }
 
 // blocks and grids are the launch shapes that every case runs at: around a warp, around the usual
@@ -79,8 +79,8 @@ func slow(d device.Device) bool { return testing.Short() && d.Properties().Compu
 // testCases runs each case on the device and on the host reference, in every launch shape that the
 // kernel allows. It compares the outputs, and checks that inputs and the bytes around every buffer
 // are unchanged. The result must not depend on the shape of the launch.
-func testCases(t *testing.T, open fixture.Opener) {
-	dev, ref := fixture.Open(t, open), fixture.Reference(t)
+func testCases(t *testing.T, open launches.Opener) {
+	dev, ref := launches.Open(t, open), launches.Reference(t)
 	for _, name := range kernels.Names() {
 		c, ok := cases[name]
 		if !ok || c.compiled && !compiles(dev) {
@@ -106,7 +106,7 @@ func testCases(t *testing.T, open fixture.Opener) {
 						if src.Fits(device.Geometry{Grid: grid, Block: block}) != nil {
 							continue
 						}
-						if testing.Short() && r.IntN(4) > 0 || !testlong.Enabled() && r.IntN(25) > 0 {
+						if testing.Short() && r.IntN(4) > 0 || !testkit.Long() && r.IntN(25) > 0 {
 							continue // compute-sanitizer takes 20 to 50 times as long a launch
 						}
 						if n > 4099 && grid*block < 32 {
@@ -117,7 +117,7 @@ func testCases(t *testing.T, open fixture.Opener) {
 							c.settle(params, got)
 						}
 						for i := range got {
-							if err := fixture.EqualWithin(got[i], need[i], c.bound); err != nil {
+							if err := launches.EqualWithin(got[i], need[i], c.bound); err != nil {
 								t.Fatalf("n %d, grid %d, block %d: parameter %d: %v", n, grid, block, i, err)
 							}
 						}
@@ -150,31 +150,31 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 		}
 		// A multiple of 16 keeps the guard's start aligned; the part behind the data belongs to the
 		// guard.
-		b, err := d.Alloc(int64(len(p.mem)+2*fixture.Guard), "case")
+		b, err := d.Alloc(int64(len(p.mem)+2*launches.Guard), "case")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Fill(0, b.Size(), fixture.Poison); err != nil {
+		if err := b.Fill(0, b.Size(), launches.Poison); err != nil {
 			t.Fatal(err)
 		}
-		fixture.Write(t, b, fixture.Guard, p.mem)
+		launches.Write(t, b, launches.Guard, p.mem)
 		buffers[i] = b
-		args[i] = device.Range(b, fixture.Guard, int64(len(p.mem)))
+		args[i] = device.Range(b, launches.Guard, int64(len(p.mem)))
 	}
-	fixture.Launch(t, s, fixture.FindKernel(t, d, name), g, args...)
-	fixture.Wait(t, s)
+	launches.Start(t, s, launches.FindKernel(t, d, name), g, args...)
+	launches.Wait(t, s)
 	out := make([][]byte, len(params))
 	for i, b := range buffers {
 		if b == nil {
 			continue
 		}
-		whole := fixture.Download(t, b)
-		end := len(whole) - fixture.Guard
-		if n := fixture.CountOther(whole[:fixture.Guard]) + fixture.CountOther(whole[end:]); n > 0 {
+		whole := launches.Download(t, b)
+		end := len(whole) - launches.Guard
+		if n := launches.CountOther(whole[:launches.Guard]) + launches.CountOther(whole[end:]); n > 0 {
 			t.Fatalf("%s, grid %d, block %d: %d bytes around parameter %d were overwritten", name, g.Grid, g.Block, n,
 				i)
 		}
-		out[i] = whole[fixture.Guard:end]
+		out[i] = whole[launches.Guard:end]
 		if !params[i].out && !bytes.Equal(out[i], params[i].mem) {
 			t.Fatalf("%s: the input %d was changed", name, i)
 		}
@@ -190,19 +190,19 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 
 // testCover: the shape that a kernel suggests covers all elements with whole warps in one
 // dimension.
-func testCover(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
-	k := fixture.FindKernel(t, d, "fill_u32")
+func testCover(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
+	k := launches.FindKernel(t, d, "fill_u32")
 	for _, n := range []int64{1, 31, 9_999, 100_000, 1_000_003} {
 		g := k.Cover(n)
 		if threads := int64(g.Grid) * int64(g.Block); threads < n || g.Block < 32 || !g.Flat() {
 			t.Errorf("%d elements: %+v", n, g)
 		}
-		b := fixture.Alloc(t, d, 4*n)
-		fixture.Launch(t, s, k, g, device.Ptr(b), device.Uint64(uint64(n)), device.Uint32(5))
-		fixture.Wait(t, s)
-		for i, v := range device.Of[uint32](fixture.Download(t, b)) {
+		b := launches.Alloc(t, d, 4*n)
+		launches.Start(t, s, k, g, device.Ptr(b), device.Uint64(uint64(n)), device.Uint32(5))
+		launches.Wait(t, s)
+		for i, v := range device.Of[uint32](launches.Download(t, b)) {
 			if v != 5 {
 				t.Fatalf("word %d of %d is %d", i, n, v)
 			}
@@ -227,8 +227,8 @@ __global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int v
 // testCompile compiles a kernel from source. A device that cannot compile says which device can.
 // Names, signatures and declared parameters that differ are refused, and an error of the source has
 // the words of the compiler and the line.
-func testCompile(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testCompile(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	fits := []device.Param{
 		{Name: "out", Kind: device.KindBuffer},
 		{Name: "n", Kind: device.KindUint64},
@@ -244,38 +244,29 @@ func testCompile(t *testing.T, open fixture.Opener) {
 			return err
 		},
 	} {
-		fixture.Want(t, what, call(), device.ErrInvalidArgument)
+		launches.Want(t, what, call(), device.ErrInvalidArgument)
 	}
 	k, err := d.Compile("fill_u32", fillSource, fits...)
-	if errors.Is(err, device.ErrNotSupported) {
-		if text := err.Error(); !strings.Contains(text, "cuda:N") && !strings.Contains(text, "NVRTC") {
-			t.Errorf("the refusal does not help: %v", err)
-		}
+	if !compiled(t, err) {
 		return
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 	if k.Name() != "fill_u32" || !slices.Equal(k.Signature(), fits) {
 		t.Errorf("%s %v", k.Name(), k.Signature())
 	}
-	s := fixture.NewStream(t, d)
-	b := fixture.Alloc(t, d, 4*1000)
-	fixture.Want(
-		t,
-		"a wrong argument",
+	s := launches.NewStream(t, d)
+	b := launches.Alloc(t, d, 4*1000)
+	launches.Want(t, "a wrong argument",
 		s.Launch(k, k.Cover(1000), device.Ptr(b), device.Uint32(1000), device.Uint32(7)),
-		device.ErrInvalidArgument,
-	)
-	fixture.Launch(t, s, k, k.Cover(1000), device.Ptr(b), device.Uint64(1000), device.Uint32(7))
-	fixture.Wait(t, s)
-	for i, v := range device.Of[uint32](fixture.Download(t, b)) {
+		device.ErrInvalidArgument)
+	launches.Start(t, s, k, k.Cover(1000), device.Ptr(b), device.Uint64(1000), device.Uint32(7))
+	launches.Wait(t, s)
+	for i, v := range device.Of[uint32](launches.Download(t, b)) {
 		if v != 7 {
 			t.Fatalf("word %d is %d", i, v)
 		}
 	}
 	_, err = d.Compile("fill_u32", strings.Replace(fillSource, "out[i] = value", "out[i] = valu", 1))
-	fixture.Want(t, "an error of the source", err, device.ErrInvalidArgument)
+	launches.Want(t, "an error of the source", err, device.ErrInvalidArgument)
 	if refused := (*device.SourceError)(nil); !errors.As(err, &refused) || !strings.Contains(refused.Log, "valu") {
 		t.Errorf("the error has not the compiler's words: %v", err)
 	}
@@ -284,35 +275,45 @@ func testCompile(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testCompileExact compiles a kernel whose result tells a fused multiplication and addition from
-// two operations. CompileExact must round twice; Compile may do either.
-func testCompileExact(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+// compiled reports whether a device has compiled a kernel. A device that compiles nothing must say which
+// device does.
+func compiled(t *testing.T, err error) bool {
+	t.Helper()
+	if !errors.Is(err, device.ErrNotSupported) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	if text := err.Error(); !strings.Contains(text, "cuda:N") && !strings.Contains(text, "NVRTC") {
+		t.Errorf("the refusal does not help: %v", err)
+	}
+	return false
+}
+
+// testCompileExact compiles a kernel whose result shows whether a multiplication and an addition
+// were fused. CompileExact must round twice; Compile may do either.
+func testCompileExact(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	const source = `__global__ void fused(float *v, float a, float b) { v[0] = a * a + b; }`
 	_, err := d.CompileExact("other", source)
-	fixture.Want(t, "no such kernel", err, device.ErrInvalidArgument)
+	launches.Want(t, "no such kernel", err, device.ErrInvalidArgument)
 	exact, err := d.CompileExact("fused", source)
-	if errors.Is(err, device.ErrNotSupported) {
-		if text := err.Error(); !strings.Contains(text, "cuda:N") && !strings.Contains(text, "NVRTC") {
-			t.Errorf("the refusal does not help: %v", err)
-		}
+	if !compiled(t, err) {
 		return
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 	fused, err := d.Compile("fused", source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := fixture.NewStream(t, d)
-	b := fixture.Alloc(t, d, 4)
+	s := launches.NewStream(t, d)
+	b := launches.Alloc(t, d, 4)
 	const a = 1 + 0x1p-12 // a * a has a last bit that float32 has no place for
 	for what, k := range map[string]device.Kernel{"exact": exact, "fused": fused} {
-		fixture.Launch(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a),
+		launches.Start(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a),
 			device.Float32(-1-0x1p-11))
-		fixture.Wait(t, s)
-		if got := device.Of[float32](fixture.Download(t, b))[0]; what == "exact" && got != 0 ||
+		launches.Wait(t, s)
+		if got := device.Of[float32](launches.Download(t, b))[0]; what == "exact" && got != 0 ||
 			what == "fused" && got != 0 &&
 				got != 0x1p-24 {
 			t.Errorf("%s: %v", what, got)
@@ -322,12 +323,12 @@ func testCompileExact(t *testing.T, open fixture.Opener) {
 
 // testArguments: a launch with wrong arguments, a wrong shape, or a kernel of another device is an
 // error before it reaches the device, and a correct launch works afterwards.
-func testArguments(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
-	k := fixture.FindKernel(t, d, "fill_u32")
-	b := fixture.Alloc(t, d, 64)
-	foreign := fixture.Alloc(t, fixture.Reference(t), 64)
+func testArguments(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
+	k := launches.FindKernel(t, d, "fill_u32")
+	b := launches.Alloc(t, d, 64)
+	foreign := launches.Alloc(t, launches.Reference(t), 64)
 	good := []device.Arg{device.Ptr(b), device.Uint64(16), device.Uint32(1)}
 	g := device.Geometry{Grid: 1, Block: 32}
 	for what, args := range map[string][]device.Arg{
@@ -347,7 +348,7 @@ func testArguments(t *testing.T, open fixture.Opener) {
 		"an unaligned one": {device.Range(b, 4, 16), good[1], good[2]},
 		"another device":   {device.Ptr(foreign), good[1], good[2]},
 	} {
-		fixture.Want(t, what, s.Launch(k, g, args...), device.ErrInvalidArgument)
+		launches.Want(t, what, s.Launch(k, g, args...), device.ErrInvalidArgument)
 	}
 	most := d.Properties().MaxThreadsPerBlock
 	for _, g := range []device.Geometry{
@@ -365,27 +366,20 @@ func testArguments(t *testing.T, open fixture.Opener) {
 		{Grid: 1, Block: 1, BlockZ: -1},
 		{Grid: 1, Block: 1, Shared: 1 << 30},
 	} {
-		fixture.Want(t, fmt.Sprint(g), s.Launch(k, g, good...), device.ErrInvalidArgument)
+		launches.Want(t, fmt.Sprint(g), s.Launch(k, g, good...), device.ErrInvalidArgument)
 	}
-	fixture.Want(t, "no kernel", s.Launch(nil, g, good...), device.ErrInvalidArgument)
-	fixture.Want(
-		t,
-		"a kernel of another kind of device",
-		s.Launch(otherKernel{}, g, good...),
-		device.ErrInvalidArgument,
-	)
-	fixture.Want(
-		t,
-		"a kernel of another device",
-		s.Launch(fixture.FindKernel(t, fixture.Open(t, open), "fill_u32"), g, good...),
-		device.ErrInvalidArgument,
-	)
-	fixture.Wait(t, s)
-	if n := fixture.CountOther(fixture.Download(t, b)); n != 0 {
+	launches.Want(t, "no kernel", s.Launch(nil, g, good...), device.ErrInvalidArgument)
+	launches.Want(t, "a kernel of another kind of device", s.Launch(otherKernel{}, g, good...),
+		device.ErrInvalidArgument)
+	launches.Want(t, "a kernel of another device",
+		s.Launch(launches.FindKernel(t, launches.Open(t, open), "fill_u32"), g, good...),
+		device.ErrInvalidArgument)
+	launches.Wait(t, s)
+	if n := launches.CountOther(launches.Download(t, b)); n != 0 {
 		t.Errorf("a refused launch wrote %d bytes", n)
 	}
-	fixture.Launch(t, s, k, g, good...) // and a right call still works
-	fixture.Wait(t, s)
+	launches.Start(t, s, k, g, good...) // and a right call still works
+	launches.Wait(t, s)
 }
 
 // otherKernel is a kernel that no device has made.

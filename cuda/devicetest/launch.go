@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// asCase converts the parameters of a launch to those of a case. A buffer whose wanted content
-// differs from its content is an output.
+// asCase converts the parameters of a launch to the parameters of a case. A buffer whose wanted
+// content differs from its content is an output.
 func asCase(launch []launches.Param) (params []param) {
 	for _, p := range launch {
 		c := param{mem: p.Mem, out: !bytes.Equal(p.Mem, p.Want), arg: p.Arg}
@@ -25,7 +24,6 @@ func asCase(launch []launches.Param) (params []param) {
 	return params
 }
 
-// launchCase returns the case of a kernel that launches.RandomLaunch knows.
 func launchCase(kernel string) testCase {
 	return testCase{compiled: true, make: func(r *rand.Rand, n int) []param {
 		return asCase(launches.RandomLaunch(r, kernel, n).Params())
@@ -54,7 +52,7 @@ func checkLaunch(t *testing.T, d device.Device, l launches.Launch, g device.Geom
 		if p.Arg.Kind() != 0 {
 			continue
 		}
-		if err := fixture.EqualWithin(got[i], p.Want, 0); err != nil {
+		if err := launches.EqualWithin(got[i], p.Want, 0); err != nil {
 			t.Fatalf("%v, grid %d, block %d: parameter %d: %v", l, g.Grid, g.Block, i, err)
 		}
 	}
@@ -62,12 +60,12 @@ func checkLaunch(t *testing.T, d device.Device, l launches.Launch, g device.Geom
 
 // testLaunches compares random launches of launches.Kernels with their plain twins. Two launches of
 // each kernel have about a million elements, in the shape that a large device uses.
-func testLaunches(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testLaunches(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	each, large := testlong.Of(400, 20), testlong.Of(2, 1)
+	each, large := testkit.Of(400, 20), testkit.Of(2, 1)
 	if slow(d) {
 		each, large = each/4, 0
 	}

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // testLimit: a device with a limit of memory gives exactly that much, and memory that was closed
 // can be had again in any other size. More than the limit is device.ErrOutOfMemory, for sizes that
 // no machine has too.
-func testLimit(t *testing.T, open fixture.Opener) {
+func testLimit(t *testing.T, open launches.Opener) {
 	const limit = 8 << 20
 	d := open(t, limit)
 	defer func() {
@@ -23,7 +23,7 @@ func testLimit(t *testing.T, open fixture.Opener) {
 	}()
 	for _, n := range []int64{limit + 1, 1 << 50, math.MaxInt64} {
 		b, err := d.Alloc(n, "devicetest")
-		fixture.Want(t, "alloc over the limit", err, device.ErrOutOfMemory)
+		launches.Want(t, "alloc over the limit", err, device.ErrOutOfMemory)
 		if b != nil { // callers test for nil before they close
 			t.Errorf("alloc of %d bytes over the limit: a buffer of type %T, want nil", n, b)
 		}
@@ -33,7 +33,7 @@ func testLimit(t *testing.T, open fixture.Opener) {
 		for {
 			b, err := d.Alloc(1<<20, "devicetest")
 			if err != nil {
-				fixture.Want(t, "alloc past the limit", err, device.ErrOutOfMemory)
+				launches.Want(t, "alloc past the limit", err, device.ErrOutOfMemory)
 				break
 			}
 			buffers = append(buffers, b)
@@ -68,8 +68,8 @@ func testLimit(t *testing.T, open fixture.Opener) {
 
 // testUsage: Usage counts open buffers and their bytes by purpose, sorted by purpose, and nothing
 // else.
-func testUsage(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testUsage(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	if u := d.Usage(); len(u) != 0 {
 		t.Fatalf("usage of a fresh device: %v", u)
 	}
@@ -101,9 +101,9 @@ func testUsage(t *testing.T, open fixture.Opener) {
 }
 
 // testLeak: Close of a device with an open buffer is device.ErrLeak with the purpose and the size.
-// The device is closed all the same. A second Close is not an error, and neither is a late Close of
+// The device is closed nevertheless. A second Close is not an error, and neither is a late Close of
 // the buffer.
-func testLeak(t *testing.T, open fixture.Opener) {
+func testLeak(t *testing.T, open launches.Opener) {
 	d := open(t, 0)
 	b, err := d.Alloc(123, "lost pages")
 	if err != nil {
@@ -114,7 +114,7 @@ func testLeak(t *testing.T, open fixture.Opener) {
 		t.Fatal(err)
 	}
 	err = d.Close()
-	fixture.Want(t, "close with open handles", err, device.ErrLeak)
+	launches.Want(t, "close with open handles", err, device.ErrLeak)
 	if err != nil && (!strings.Contains(err.Error(), "lost pages") || !strings.Contains(err.Error(), "123") ||
 		!strings.Contains(err.Error(), "stream")) {
 		t.Errorf("the report does not name what was lost: %v", err)
@@ -125,25 +125,25 @@ func testLeak(t *testing.T, open fixture.Opener) {
 	if err := errors.Join(b.Close(), s.Close()); err != nil { // late owners do no harm
 		t.Errorf("close after the device: %v", err)
 	}
-	fixture.Want(t, "write after the device", b.Write(0, []byte{1}), device.ErrClosed)
+	launches.Want(t, "write after the device", b.Write(0, []byte{1}), device.ErrClosed)
 }
 
 // testClosedDevice: a closed device refuses every call with device.ErrClosed, but still answers who
 // it was.
-func testClosedDevice(t *testing.T, open fixture.Opener) {
+func testClosedDevice(t *testing.T, open launches.Opener) {
 	d := open(t, 0)
-	k := fixture.FindKernel(t, d, "fill_u32")
+	k := launches.FindKernel(t, d, "fill_u32")
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := d.Alloc(1, "devicetest")
-	fixture.Want(t, "alloc", err, device.ErrClosed)
+	launches.Want(t, "alloc", err, device.ErrClosed)
 	_, err = d.NewStream()
-	fixture.Want(t, "stream", err, device.ErrClosed)
+	launches.Want(t, "stream", err, device.ErrClosed)
 	_, _, err = d.Memory()
-	fixture.Want(t, "memory", err, device.ErrClosed)
+	launches.Want(t, "memory", err, device.ErrClosed)
 	_, err = d.Kernel("fill_u32")
-	fixture.Want(t, "kernel", err, device.ErrClosed)
+	launches.Want(t, "kernel", err, device.ErrClosed)
 	if p := d.Properties(); p.Name == "" || k.Name() != "fill_u32" {
 		t.Error("facts are gone with the device")
 	}
@@ -152,7 +152,7 @@ func testClosedDevice(t *testing.T, open fixture.Opener) {
 // testReopen opens and uses devices one after the other, and two at a time. Each opening has
 // another Generation, and handles of one are refused by the other, although both may be the same
 // hardware.
-func testReopen(t *testing.T, open fixture.Opener) {
+func testReopen(t *testing.T, open launches.Opener) {
 	for range 3 {
 		d := open(t, 0)
 		b, err := d.Alloc(1<<20, "devicetest")
@@ -166,13 +166,13 @@ func testReopen(t *testing.T, open fixture.Opener) {
 			t.Error(err)
 		}
 	}
-	one, two := fixture.Open(t, open), fixture.Open(t, open)
+	one, two := launches.Open(t, open), launches.Open(t, open)
 	if g := one.Properties().Generation; g == 0 || g == two.Properties().Generation {
 		t.Errorf("generations %d and %d", g, two.Properties().Generation)
 	}
-	foreign := fixture.Alloc(t, two, 64)
-	s := fixture.NewStream(t, one)
-	err := s.Launch(fixture.FindKernel(t, one, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(foreign),
+	foreign := launches.Alloc(t, two, 64)
+	s := launches.NewStream(t, one)
+	err := s.Launch(launches.FindKernel(t, one, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(foreign),
 		device.Uint64(1), device.Uint32(1))
-	fixture.Want(t, "a buffer of another device", err, device.ErrInvalidArgument)
+	launches.Want(t, "a buffer of another device", err, device.ErrInvalidArgument)
 }

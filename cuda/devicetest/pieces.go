@@ -7,25 +7,25 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // testPieces copies many pieces in one call, in both directions, with random sizes and places, and
 // compares with a model. Even rounds have adjacent pieces, which a device may join; later rounds
 // use two buffers. All pieces keep the order of the stream: they come after earlier work and before
 // later work. A list with one wrong piece is refused as a whole.
-func testPieces(t *testing.T, open fixture.Opener) {
+func testPieces(t *testing.T, open launches.Opener) {
 	const size, count = 1 << 20, 60
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
-	in, out := fixture.AllocHost(t, d, size), fixture.AllocHost(t, d, size)
-	copy(in.Bytes(), fixture.RandomBytes(3, size))
-	one, two := fixture.Alloc(t, d, size), fixture.Alloc(t, d, size)
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
+	in, out := launches.AllocHost(t, d, size), launches.AllocHost(t, d, size)
+	copy(in.Bytes(), launches.RandomBytes(3, size))
+	one, two := launches.Alloc(t, d, size), launches.Alloc(t, d, size)
 	r := rand.New(rand.NewPCG(9, 10))
 	for round := range 10 {
 		var pieces []device.Piece
 		model := [2][]byte{bytes.Repeat([]byte{byte(round)}, size), bytes.Repeat([]byte{byte(round + 100)}, size)}
-		host := bytes.Repeat([]byte{fixture.Poison}, size)
+		host := bytes.Repeat([]byte{launches.Poison}, size)
 		part := size / count
 		order := r.Perm(count)
 		if round%2 == 0 {
@@ -54,16 +54,16 @@ func testPieces(t *testing.T, open fixture.Opener) {
 			back[i].Host = out
 		}
 		for i := range out.Bytes() {
-			out.Bytes()[i] = fixture.Poison
+			out.Bytes()[i] = launches.Poison
 		}
 		err := errors.Join(s.Fill(one, 0, size, byte(round)), s.Fill(two, 0, size, byte(round+100)),
 			s.UploadAll(pieces), s.DownloadAll(back))
 		if err != nil {
 			t.Fatal(err)
 		}
-		fixture.Wait(t, s)
+		launches.Wait(t, s)
 		for i, b := range []device.Buffer{one, two} {
-			if !bytes.Equal(fixture.Download(t, b), model[i]) {
+			if !bytes.Equal(launches.Download(t, b), model[i]) {
 				t.Fatalf("round %d: buffer %d differs from its model", round, i)
 			}
 		}
@@ -74,8 +74,8 @@ func testPieces(t *testing.T, open fixture.Opener) {
 		if err := errors.Join(s.UploadAll(pieces), s.Fill(one, 0, size, 0xEE), s.Fill(two, 0, size, 0xEE)); err != nil {
 			t.Fatal(err)
 		}
-		fixture.Wait(t, s)
-		late := func(b device.Buffer) int { return size - bytes.Count(fixture.Download(t, b), []byte{0xEE}) }
+		launches.Wait(t, s)
+		late := func(b device.Buffer) int { return size - bytes.Count(launches.Download(t, b), []byte{0xEE}) }
 		if late(one)+late(two) > 0 {
 			t.Fatalf("round %d: a piece came after what was put in behind it", round)
 		}
@@ -92,22 +92,22 @@ func testPieces(t *testing.T, open fixture.Opener) {
 	if err := s.Replay(g); err != nil {
 		t.Error(err)
 	}
-	fixture.Wait(t, s)
+	launches.Wait(t, s)
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
-	if !bytes.Equal(fixture.Download(t, one)[:100], in.Bytes()[:100]) ||
-		!bytes.Equal(fixture.Download(t, two)[5:105], in.Bytes()[7:107]) {
+	if !bytes.Equal(launches.Download(t, one)[:100], in.Bytes()[:100]) ||
+		!bytes.Equal(launches.Download(t, two)[5:105], in.Bytes()[7:107]) {
 		t.Error("a captured upload of pieces has other bytes")
 	}
 	if err := errors.Join(s.UploadAll(nil), s.DownloadAll([]device.Piece{{Buffer: one, Host: out}})); err != nil {
 		t.Errorf("nothing: %v", err)
 	}
 	good := device.Piece{Buffer: one, Host: in, Bytes: 8}
-	if err := one.Fill(0, size, fixture.Poison); err != nil {
+	if err := one.Fill(0, size, launches.Poison); err != nil {
 		t.Fatal(err)
 	}
-	foreign := fixture.Alloc(t, fixture.Open(t, open), 8)
+	foreign := launches.Alloc(t, launches.Open(t, open), 8)
 	for what, bad := range map[string]device.Piece{
 		"no memory": {}, "no host memory": {Buffer: one, Bytes: 1},
 		"past the end":   {Buffer: one, Off: size - 7, Host: in, Bytes: 8},
@@ -115,11 +115,11 @@ func testPieces(t *testing.T, open fixture.Opener) {
 		"negative":       {Buffer: one, Host: in, Bytes: -1},
 		"another device": {Buffer: foreign, Host: in, Bytes: 8},
 	} {
-		fixture.Want(t, what, s.UploadAll([]device.Piece{good, bad}), device.ErrInvalidArgument)
-		fixture.Want(t, what, s.DownloadAll([]device.Piece{bad, good}), device.ErrInvalidArgument)
+		launches.Want(t, what, s.UploadAll([]device.Piece{good, bad}), device.ErrInvalidArgument)
+		launches.Want(t, what, s.DownloadAll([]device.Piece{bad, good}), device.ErrInvalidArgument)
 	}
-	fixture.Wait(t, s)
-	if n := fixture.CountOther(fixture.Download(t, one)); n != 0 {
+	launches.Wait(t, s)
+	if n := launches.CountOther(launches.Download(t, one)); n != 0 {
 		t.Errorf("refused calls changed %d bytes", n)
 	}
 }

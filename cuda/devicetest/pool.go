@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // Scale returns a number of rounds from the environment variable name, or n if it is not set: a GPU
@@ -32,14 +32,15 @@ func Scale(t testing.TB, name string, n int) int {
 func churnSize(r *rand.Rand) int64 { return int64(math.Exp2(r.Float64() * 22)) }
 
 // testChurn allocates and closes buffers of random sizes and purposes, EXOSWARM_ALLOCATIONS of
-// them. It compares Usage with a model, and the contents of some buffers, of which two would share
-// memory if the pool made a mistake. In the end all memory is back, after Trim also at the driver.
-func testChurn(t *testing.T, open fixture.Opener) {
+// them. It compares Usage with a model, and the contents of some buffers, because a mistake of the
+// pool makes two buffers share memory. In the end all memory is back, after Trim also at the
+// driver.
+func testChurn(t *testing.T, open launches.Opener) {
 	rounds := Scale(t, "EXOSWARM_ALLOCATIONS", 5000)
-	d := fixture.Open(t, open)
+	d := launches.Open(t, open)
 	purposes := []string{"pages", "staging", "votes"}
 	r := rand.New(rand.NewPCG(7, 8))
-	if err := fixture.Alloc(t, d, 1).Close(); err != nil { // what the device needs once is there
+	if err := launches.Alloc(t, d, 1).Close(); err != nil { // what the device needs once is there
 		t.Fatal(err)
 	}
 	before, _, err := d.Memory()
@@ -79,9 +80,9 @@ func testChurn(t *testing.T, open fixture.Opener) {
 		}
 		h := held{b: b, purpose: p}
 		if round%16 == 0 {
-			h.stamp = fixture.RandomBytes(uint64(round), int(min(n, 64)))
-			fixture.Write(t, b, n-int64(len(h.stamp)), h.stamp)
-			fixture.Write(t, b, 0, h.stamp)
+			h.stamp = launches.RandomBytes(uint64(round), int(min(n, 64)))
+			launches.Write(t, b, n-int64(len(h.stamp)), h.stamp)
+			launches.Write(t, b, 0, h.stamp)
 			if n < 2*int64(len(h.stamp)) {
 				h.stamp = nil // the ends overlap
 			}
@@ -129,11 +130,11 @@ func testChurn(t *testing.T, open fixture.Opener) {
 // between, and checks what each use has seen. Memory that a stream has released may be reused at
 // once on that stream, but on others, and by Alloc of the device, only when the stream has passed
 // the release.
-func testStreamMemory(t *testing.T, open fixture.Opener) {
+func testStreamMemory(t *testing.T, open launches.Opener) {
 	const n, rounds = 300_000, 40
-	d := fixture.Open(t, open)
-	streams := []device.Stream{fixture.NewStream(t, d), fixture.NewStream(t, d)}
-	out := fixture.AllocHost(t, d, 2*rounds*n)
+	d := launches.Open(t, open)
+	streams := []device.Stream{launches.NewStream(t, d), launches.NewStream(t, d)}
+	out := launches.AllocHost(t, d, 2*rounds*n)
 	for round := range rounds {
 		for i, s := range streams {
 			b, err := s.Alloc(n, "scratch")
@@ -157,7 +158,7 @@ func testStreamMemory(t *testing.T, open fixture.Opener) {
 		}
 	}
 	for _, s := range streams {
-		fixture.Wait(t, s)
+		launches.Wait(t, s)
 	}
 	for k := range 2 * rounds {
 		part := out.Bytes()[k*n : (k+1)*n]
@@ -172,9 +173,9 @@ func testStreamMemory(t *testing.T, open fixture.Opener) {
 
 // testRelease: Release takes a buffer of its device once, and not in a capture. The buffer is
 // closed for its owner at once, although the stream may still use it.
-func testRelease(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
+func testRelease(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
 	b, err := s.Alloc(100, "scratch")
 	if err != nil {
 		t.Fatal(err)
@@ -184,31 +185,27 @@ func testRelease(t *testing.T, open fixture.Opener) {
 		t.Fatal(err)
 	}
 	_, err = s.Alloc(-1, "scratch")
-	fixture.Want(t, "alloc of -1", err, device.ErrInvalidArgument)
-	fixture.Want(t, "release nil", s.Release(nil), device.ErrInvalidArgument)
-	fixture.Want(
-		t,
-		"release another device's buffer",
-		s.Release(fixture.Alloc(t, fixture.Open(t, open), 1)),
-		device.ErrInvalidArgument,
-	)
+	launches.Want(t, "alloc of -1", err, device.ErrInvalidArgument)
+	launches.Want(t, "release nil", s.Release(nil), device.ErrInvalidArgument)
+	launches.Want(t, "release another device's buffer",
+		s.Release(launches.Alloc(t, launches.Open(t, open), 1)), device.ErrInvalidArgument)
 	g, err := s.Capture(func() error { return s.Release(b) })
-	fixture.Want(t, "release in a capture", err, device.ErrInvalidArgument)
+	launches.Want(t, "release in a capture", err, device.ErrInvalidArgument)
 	if g != nil {
 		t.Error("a capture with an error has a graph")
 	}
 	_, err = s.Capture(func() error { _, err := s.Alloc(1, "scratch"); return err })
-	fixture.Want(t, "alloc in a capture", err, device.ErrInvalidArgument)
+	launches.Want(t, "alloc in a capture", err, device.ErrInvalidArgument)
 	if err := errors.Join(s.Release(b), s.Release(empty)); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Want(t, "release twice", s.Release(b), device.ErrClosed)
-	fixture.Want(t, "write", b.Write(0, []byte{1}), device.ErrClosed)
-	fixture.Want(t, "fill", s.Fill(b, 0, 1, 1), device.ErrClosed)
+	launches.Want(t, "release twice", s.Release(b), device.ErrClosed)
+	launches.Want(t, "write", b.Write(0, []byte{1}), device.ErrClosed)
+	launches.Want(t, "fill", s.Fill(b, 0, 1, 1), device.ErrClosed)
 	if err := b.Close(); err != nil {
 		t.Errorf("close after release: %v", err)
 	}
-	fixture.Wait(t, s)
+	launches.Wait(t, s)
 	if u := d.Usage(); len(u) != 0 {
 		t.Errorf("usage %+v", u)
 	}
@@ -219,8 +216,8 @@ func testRelease(t *testing.T, open fixture.Opener) {
 	if err := closed.Close(); err != nil {
 		t.Error(err)
 	}
-	late := fixture.Alloc(t, d, 1)
-	fixture.Want(t, "release on a closed stream", closed.Release(late), device.ErrClosed)
+	late := launches.Alloc(t, d, 1)
+	launches.Want(t, "release on a closed stream", closed.Release(late), device.ErrClosed)
 	_, err = closed.Alloc(1, "scratch")
-	fixture.Want(t, "alloc on a closed stream", err, device.ErrClosed)
+	launches.Want(t, "alloc on a closed stream", err, device.ErrClosed)
 }

@@ -10,52 +10,52 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
-// testOrder runs a long chain of launches on one stream, each of which needs the result of the one
-// before: a value doubles in a ring of two buffers.
-func testOrder(t *testing.T, open fixture.Opener) {
+// testOrder runs a long chain of launches on one stream. Each needs the result of its predecessor:
+// a value doubles in a ring of two buffers.
+func testOrder(t *testing.T, open launches.Opener) {
 	const n, rounds = 10_000, 24 * 200
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
-	fill, add := fixture.FindKernel(t, d, "fill_u32"), fixture.FindKernel(t, d, "vector_add_f32")
-	a, b := fixture.Alloc(t, d, 4*n), fixture.Alloc(t, d, 4*n)
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
+	fill, add := launches.FindKernel(t, d, "fill_u32"), launches.FindKernel(t, d, "vector_add_f32")
+	a, b := launches.Alloc(t, d, 4*n), launches.Alloc(t, d, 4*n)
 	g := device.Geometry{Grid: 3, Block: 128}
 	for i := range rounds {
 		if i%24 == 0 { // 1.0, doubled 23 times, stays exact
-			fixture.Launch(t, s, fill, g, device.Ptr(a), device.Uint64(n), device.Uint32(0x3F800000))
+			launches.Start(t, s, fill, g, device.Ptr(a), device.Uint64(n), device.Uint32(0x3F800000))
 			continue
 		}
-		fixture.Launch(t, s, add, g, device.Ptr(a), device.Ptr(a), device.Ptr(b), device.Uint64(n))
+		launches.Start(t, s, add, g, device.Ptr(a), device.Ptr(a), device.Ptr(b), device.Uint64(n))
 		a, b = b, a
 	}
-	fixture.Wait(t, s)
-	for i, v := range device.Of[float32](fixture.Download(t, a)) {
+	launches.Wait(t, s)
+	for i, v := range device.Of[float32](launches.Download(t, a)) {
 		if v != 1<<23 {
 			t.Fatalf("element %d is %v after the chain, want %v", i, v, 1<<23)
 		}
 	}
-	fixture.Wait(t, s) // an empty stream is done
+	launches.Wait(t, s) // an empty stream is done
 }
 
 // testSyncContext: the end of a context ends a wait and not the work.
-func testSyncContext(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	s := fixture.NewStream(t, d)
-	b := fixture.Alloc(t, d, 4<<20)
-	fill := fixture.FindKernel(t, d, "fill_u32")
+func testSyncContext(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	s := launches.NewStream(t, d)
+	b := launches.Alloc(t, d, 4<<20)
+	fill := launches.FindKernel(t, d, "fill_u32")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i := range 50 {
-		fixture.Launch(t, s, fill, device.Geometry{Grid: 4, Block: 64}, device.Ptr(b), device.Uint64(1<<20),
+		launches.Start(t, s, fill, device.Geometry{Grid: 4, Block: 64}, device.Ptr(b), device.Uint64(1<<20),
 			device.Uint32(uint32(i)))
 	}
 	if err := s.Sync(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled wait: %v", err)
 	}
-	fixture.Wait(t, s) // the work was not cancelled
-	for i, v := range device.Of[uint32](fixture.Download(t, b)) {
+	launches.Wait(t, s) // the work was not cancelled
+	for i, v := range device.Of[uint32](launches.Download(t, b)) {
 		if v != 49 {
 			t.Fatalf("word %d is %d", i, v)
 		}
@@ -63,10 +63,10 @@ func testSyncContext(t *testing.T, open fixture.Opener) {
 }
 
 // testClosedStream: Close waits for the work of the stream. Later calls are device.ErrClosed.
-func testClosedStream(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
-	b := fixture.Alloc(t, d, 4<<20)
-	fill := fixture.FindKernel(t, d, "fill_u32")
+func testClosedStream(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
+	b := launches.Alloc(t, d, 4<<20)
+	fill := launches.FindKernel(t, d, "fill_u32")
 	s, err := d.NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -74,28 +74,28 @@ func testClosedStream(t *testing.T, open fixture.Opener) {
 	args := []device.Arg{device.Ptr(b), device.Uint64(1 << 20), device.Uint32(7)}
 	g := device.Geometry{Grid: 2, Block: 32}
 	for range 20 {
-		fixture.Launch(t, s, fill, g, args...)
+		launches.Start(t, s, fill, g, args...)
 	}
 	for i := range 2 { // Close waits for the work
 		if err := s.Close(); err != nil {
 			t.Errorf("close %d: %v", i, err)
 		}
 	}
-	for i, v := range device.Of[uint32](fixture.Download(t, b)) {
+	for i, v := range device.Of[uint32](launches.Download(t, b)) {
 		if v != 7 {
 			t.Fatalf("word %d is %d: Close did not wait", i, v)
 		}
 	}
-	fixture.Want(t, "launch", s.Launch(fill, g, args...), device.ErrClosed)
-	fixture.Want(t, "sync", s.Sync(context.Background()), device.ErrClosed)
+	launches.Want(t, "launch", s.Launch(fill, g, args...), device.ErrClosed)
+	launches.Want(t, "sync", s.Sync(context.Background()), device.ErrClosed)
 }
 
 // testConcurrent copies and launches in 64 goroutines on one device at a time, each with streams
-// and buffers of its own. Methods of a device may be called concurrently.
-func testConcurrent(t *testing.T, open fixture.Opener) {
+// and its own buffers. Methods of a device may be called concurrently.
+func testConcurrent(t *testing.T, open launches.Opener) {
 	const goroutines, rounds, n = 64, 10, 5_000
-	d := fixture.Open(t, open)
-	fill, add := fixture.FindKernel(t, d, "fill_u32"), fixture.FindKernel(t, d, "checksum")
+	d := launches.Open(t, open)
+	fill, add := launches.FindKernel(t, d, "fill_u32"), launches.FindKernel(t, d, "checksum")
 	var wg sync.WaitGroup
 	failed := make(chan error, goroutines)
 	for id := range goroutines {
@@ -116,9 +116,9 @@ func testConcurrent(t *testing.T, open fixture.Opener) {
 }
 
 // copyAndLaunch writes random words, overwrites half of them by a kernel, computes a checksum on
-// the device and compares both, with handles of its own. It closes them also after an error.
+// the device and compares both, with its own handles. It closes them also after an error.
 func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err error) {
-	data := fixture.RandomBytes(uint64(seed), 4*n)
+	data := launches.RandomBytes(uint64(seed), 4*n)
 	words, err := d.Alloc(int64(len(data)), "concurrent")
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), fixture.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), launches.Patience)
 	defer cancel()
 	if err := s.Sync(ctx); err != nil {
 		return err

@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// tallyCase returns the case of a tally kernel. Its shape is that of RandomTally, which mixes all
-// rules and kinds of ballots.
+// tallyCase returns the case of a tally kernel. RandomTally has its shape, which mixes all rules
+// and kinds of ballots.
 func tallyCase(kernel string) testCase {
 	return testCase{compiled: true, make: func(r *rand.Rand, n int) []param {
 		t := launches.RandomTally(r, kernel, n)
@@ -23,12 +22,12 @@ func tallyCase(kernel string) testCase {
 // testTallies compares random launches with the plainest way to count: all kinds of ballots,
 // candidates, rules, alignments, stale rounds and launch shapes. A real GPU also counts a hundred
 // million ballots.
-func testTallies(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testTallies(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	rounds := testlong.Of(1500, 150)
+	rounds := testkit.Of(1500, 150)
 	if slow(d) {
 		rounds /= 3
 	}
@@ -45,7 +44,7 @@ func testTallies(t *testing.T, open fixture.Opener) {
 				checkTally(t, d, c, g)
 			}
 			sizes := []int{999_999, 1_000_000, 1_000_001}
-			if !testlong.Enabled() {
+			if !testkit.Long() {
 				sizes = sizes[r.IntN(3):][:1]
 			}
 			if p := d.Properties(); !testing.Short() && p.ComputeMajor > 0 {
@@ -55,7 +54,7 @@ func testTallies(t *testing.T, open fixture.Opener) {
 				sizes = nil
 			}
 			for _, n := range sizes {
-				for range max(1, min(testlong.Of(3, 1), 10_000_000/n)) { // the reference takes seconds for the largest
+				for range max(1, min(testkit.Of(3, 1), 10_000_000/n)) { // the reference takes seconds for the largest
 					c, g := launches.RandomTally(r, kernel, n), device.Geometry{Grid: 264, Block: 256}
 					if c.Resident() {
 						g.Grid = kernels.ResidentBlocks
@@ -76,7 +75,7 @@ func checkTally(t *testing.T, d device.Device, c launches.Tally, g device.Geomet
 		if p.Arg.Kind() != 0 {
 			continue
 		}
-		if err := fixture.EqualWithin(got[i], p.Want, 0); err != nil {
+		if err := launches.EqualWithin(got[i], p.Want, 0); err != nil {
 			t.Fatalf("%v, grid %d, block %d: parameter %d: %v", c, g.Grid, g.Block, i, err)
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // testViews: a view is a typed buffer. Indexes count elements, ranges outside are
 // device.ErrInvalidArgument, also where the index times the size of an element overflows, and a
 // view of no elements is valid.
-func testViews(t *testing.T, open fixture.Opener) {
-	d := fixture.Open(t, open)
+func testViews(t *testing.T, open launches.Opener) {
+	d := launches.Open(t, open)
 	data := []float64{1, -2, math.Pi, math.Inf(1), 5}
 	v, err := device.From(d, data, "view")
 	if err != nil {
@@ -29,16 +29,16 @@ func testViews(t *testing.T, open fixture.Opener) {
 		t.Errorf("%v: %v", part, err)
 	}
 	for _, i := range []int64{-1, 4, 5, 6, math.MaxInt64, math.MaxInt64 / 8, 1 << 61, math.MinInt64} {
-		fixture.Want(t, "get outside", v.Get(i, part), device.ErrInvalidArgument)
-		fixture.Want(t, "set outside", v.Set(i, part), device.ErrInvalidArgument)
+		launches.Want(t, "get outside", v.Get(i, part), device.ErrInvalidArgument)
+		launches.Want(t, "set outside", v.Set(i, part), device.ErrInvalidArgument)
 	}
 	if err := v.Close(); err != nil {
 		t.Error(err)
 	}
-	fixture.Want(t, "closed", v.Set(0, data), device.ErrClosed)
+	launches.Want(t, "closed", v.Set(0, data), device.ErrClosed)
 	for _, n := range []int64{-1, math.MaxInt64, math.MaxInt64/4 + 1} {
 		_, err := device.Make[uint32](d, n, "view")
-		fixture.Want(t, "make", err, device.ErrInvalidArgument)
+		launches.Want(t, "make", err, device.ErrInvalidArgument)
 	}
 	empty, err := device.From(d, []int8(nil), "view")
 	if err != nil || empty.Len() != 0 {

@@ -21,8 +21,8 @@ type Array struct {
 func Scalar(v float32) Array { return Array{Data: device.Bytes([]float32{v}), Rows: 1} }
 
 // Interpret executes a program on the cores of the host, and returns its outputs by name. It does
-// not change the inputs, and the outputs have memory of their own. Cancelling ctx ends it between
-// blocks of elements. Inputs that do not fit the program are ErrArgs.
+// not change the inputs, and the outputs are new memory. Cancelling ctx ends it between blocks of
+// elements. Inputs that do not fit the program are ErrArgs.
 func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string]Array, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -49,9 +49,9 @@ func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string
 	return out, nil
 }
 
-// lengths returns the length of each symbol of the program, 0 for those of filters. array says what
-// a run has for an input: its rows, the bytes from its first element on, and whether there is one.
-// The name "" asks for the rows of a program without inputs of the free length.
+// lengths returns the length of each symbol of the program, 0 for filters. array says what a run
+// has for an input: its rows, the bytes from its first element on, and whether there is one. The
+// name "" asks for the rows of a program without inputs of the free length.
 func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool)) ([]int64, error) {
 	lengths := make([]int64, len(p.g.Symbols))
 	for s := range lengths {
@@ -71,34 +71,17 @@ func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool
 		}
 		size := in.Node.Width * in.Node.Type.Bytes()
 		if rows < 0 || rows > math.MaxInt64/size || bytes < rows*size {
-			return nil, fmt.Errorf(
-				"expr: input %q: %d bytes for %d rows of %d %v: %w",
-				in.Name,
-				bytes,
-				rows,
-				in.Node.Width,
-				in.Node.Type,
-				ErrArgs,
-			)
+			return nil, fmt.Errorf("expr: input %q: %d bytes for %d rows of %d %v: %w", in.Name, bytes, rows,
+				in.Node.Width, in.Node.Type, ErrArgs)
 		}
 		s := in.Node.Lead
 		if fixed := p.g.Symbols[s].Fixed; fixed >= 0 && fixed != rows {
-			return nil, fmt.Errorf(
-				"expr: input %q: %d rows, the program has %d: %w",
-				in.Name,
-				rows,
-				fixed,
-				ErrArgs,
-			)
+			return nil, fmt.Errorf("expr: input %q: %d rows, the program has %d: %w", in.Name, rows, fixed,
+				ErrArgs)
 		}
 		if lengths[s] >= 0 && lengths[s] != rows {
-			return nil, fmt.Errorf(
-				"expr: input %q: %d rows, other inputs have %d: %w",
-				in.Name,
-				rows,
-				lengths[s],
-				ErrArgs,
-			)
+			return nil, fmt.Errorf("expr: input %q: %d rows, other inputs have %d: %w", in.Name, rows,
+				lengths[s], ErrArgs)
 		}
 		lengths[s] = rows
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
@@ -27,7 +27,7 @@ type workload struct {
 	in         func(n int64) []expr.Source
 	// bytes is what one run must read and write, for n elements.
 	bytes func(n int64) int64
-	// reads: the rate is compared with that of reading, not of copying.
+	// reads: the rate is compared with a read, not with a copy.
 	reads bool
 }
 
@@ -50,7 +50,6 @@ func words(k float64) func(n int64) int64 {
 	return func(n int64) int64 { return int64(k * 4 * float64(n)) }
 }
 
-// workloads are those of the bars. The first two are what the device can do.
 var workloads = []workload{
 	{"copy", "x * 1", vectors("x"), words(2), false},
 	{"read", "sum(x)", vectors("x"), words(1), true},
@@ -82,14 +81,14 @@ var workloads = []workload{
 }
 
 // TestWorkloads prints one line for each workload of the bars: the medians of the device's time of
-// fused and unfused runs, and the rate beside that of a copy or a read of the same run. It compares a
-// part of the outputs with the unfused ones.
+// fused and unfused runs, and the rate in relation to a copy or a read of the same run. It compares
+// a part of the outputs with the unfused ones.
 func TestWorkloads(t *testing.T) {
 	d, s := open(t)
 	n, of := *elements, workloads
 	if *deviceName == "emulated" {
-		n = min(n, int64(testlong.Of(20_000, 5_000)))
-		of = testlong.Few(workloads, 2) // the compiler takes seconds for each
+		n = min(n, int64(testkit.Of(20_000, 5_000)))
+		of = testkit.Few(workloads, 2) // the compiler takes seconds for each
 	}
 	rates := map[bool]float64{}
 	for _, w := range of {
@@ -153,7 +152,6 @@ func TestWorkloads(t *testing.T) {
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// uniformInputs makes inputs of random numbers in [0, 1).
 func uniformInputs(t *testing.T, d device.Device, sources []expr.Source) map[string]expr.Memory {
 	t.Helper()
 	r := rand.New(rand.NewPCG(5, 6))

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -15,7 +16,7 @@ type Shape struct {
 	Rows int64
 	// Own: the length is free, and only this input has it, as a table of Gather.
 	Own bool
-	// One: there is no leading dimension. The input is one row that every row meets.
+	// One: no leading dimension. The input is one row, which is combined with every row.
 	One bool
 	// Width is the number of elements of a row; 0: 1.
 	Width int64
@@ -132,8 +133,9 @@ func ok(values ...Value) (*Program, bool) {
 	return p, true
 }
 
-// join returns the shape of an element-wise operation: values without a leading dimension meet
-// every row, and those of one element a row meet every element. Other shapes must be the same.
+// join returns the shape of an element-wise operation: values without a leading dimension are
+// repeated for every row, and values of one element a row for every element. Other shapes must be
+// the same.
 func join(p *Program, what ir.Op, values ...*ir.Node) (lead int, width int64, fits bool) {
 	width = 1
 	for _, v := range values {
@@ -141,13 +143,8 @@ func join(p *Program, what ir.Op, values ...*ir.Node) (lead int, width int64, fi
 		case lead == 0:
 			lead = v.Lead
 		case v.Lead != 0 && v.Lead != lead:
-			p.fail(
-				ErrType,
-				"%s: the lengths of %s and %s differ",
-				what.String(),
-				p.symbolName(lead),
-				p.symbolName(v.Lead),
-			)
+			p.fail(ErrType, "%s: the lengths of %s and %s differ", what.String(), p.symbolName(lead),
+				p.symbolName(v.Lead))
 			return 0, 0, false
 		}
 		switch {
@@ -201,56 +198,46 @@ func Cast(t ir.Type, v Value) Value {
 	return each(ir.OpCast, t, v)
 }
 
-// unary adds an operation of one operand, of a type that allowed reports.
-func unary(o ir.Op, v Value, allowed func(ir.Type) bool) Value {
+func unary(o ir.Op, v Value) Value {
 	p, fits := ok(v)
 	if !fits {
 		return Value{p: p}
 	}
 	v = widen(v)
-	if !allowed(v.n.Type) {
+	if !o.Operation().Operands.Has(v.n.Type) {
 		return p.fail(ErrType, "%s of %v: cast it", o.String(), v.n.Type)
 	}
 	return each(o, v.n.Type, v)
 }
 
-func isFloat(t ir.Type) bool   { return t == ir.F32 }
-func isSigned(t ir.Type) bool  { return t == ir.F32 || t == ir.I32 }
-func isNumber(t ir.Type) bool  { return t != ir.Bool }
-func isInteger(t ir.Type) bool { return t == ir.I32 || t == ir.U32 || t == ir.U8 }
-func isBits(t ir.Type) bool    { return t != ir.F32 }
-func isBool(t ir.Type) bool    { return t == ir.Bool }
-
 // Neg returns -v.
-func Neg(v Value) Value { return unary(ir.OpNeg, v, isSigned) }
+func Neg(v Value) Value { return unary(ir.OpNeg, v) }
 
-// Abs returns v without its sign; that of the smallest i32 is itself.
-func Abs(v Value) Value { return unary(ir.OpAbs, v, isSigned) }
+// Abs returns v without its sign; the result for the smallest i32 is the smallest i32.
+func Abs(v Value) Value { return unary(ir.OpAbs, v) }
 
 // Sqrt returns the square root, rounded to nearest.
-func Sqrt(v Value) Value { return unary(ir.OpSqrt, v, isFloat) }
+func Sqrt(v Value) Value { return unary(ir.OpSqrt, v) }
 
 // Exp returns e to the power of v, within 2 units in the last place.
-func Exp(v Value) Value { return unary(ir.OpExp, v, isFloat) }
+func Exp(v Value) Value { return unary(ir.OpExp, v) }
 
 // Log returns the natural logarithm, within 2 units in the last place.
-func Log(v Value) Value { return unary(ir.OpLog, v, isFloat) }
+func Log(v Value) Value { return unary(ir.OpLog, v) }
 
 // Tanh returns the hyperbolic tangent, within 3 units in the last place.
-func Tanh(v Value) Value { return unary(ir.OpTanh, v, isFloat) }
+func Tanh(v Value) Value { return unary(ir.OpTanh, v) }
 
 // Floor returns the largest whole number not above v.
-func Floor(v Value) Value { return unary(ir.OpFloor, v, isFloat) }
+func Floor(v Value) Value { return unary(ir.OpFloor, v) }
 
 // Not negates a bool.
-func Not(v Value) Value { return unary(ir.OpNot, v, isBool) }
+func Not(v Value) Value { return unary(ir.OpNot, v) }
 
 // Inv inverts the bits of an integer.
-func Inv(v Value) Value { return unary(ir.OpInv, v, isInteger) }
+func Inv(v Value) Value { return unary(ir.OpInv, v) }
 
-// binary adds an operation of two operands of one type, of a type that allowed reports. result is
-// the type of the result, 0 for that of the operands.
-func binary(o ir.Op, a, b Value, allowed func(ir.Type) bool, result ir.Type) Value {
+func binary(o ir.Op, a, b Value) Value {
 	p, fits := ok(a, b)
 	if !fits {
 		return Value{p: p}
@@ -259,66 +246,60 @@ func binary(o ir.Op, a, b Value, allowed func(ir.Type) bool, result ir.Type) Val
 	if a.n.Type != b.n.Type {
 		return p.fail(ErrType, "%s of %v and %v: cast one", o.String(), a.n.Type, b.n.Type)
 	}
-	if !allowed(a.n.Type) {
+	row := o.Operation()
+	if !row.Operands.Has(a.n.Type) {
 		return p.fail(ErrType, "%s of %v: cast it", o.String(), a.n.Type)
 	}
-	if result == 0 {
-		result = a.n.Type
-	}
-	return each(o, result, a, b)
+	return each(o, cmp.Or(row.Result, a.n.Type), a, b)
 }
 
 // Add returns a + b; integers wrap.
-func Add(a, b Value) Value { return binary(ir.OpAdd, a, b, isNumber, 0) }
+func Add(a, b Value) Value { return binary(ir.OpAdd, a, b) }
 
 // Sub returns a - b.
-func Sub(a, b Value) Value { return binary(ir.OpSub, a, b, isNumber, 0) }
+func Sub(a, b Value) Value { return binary(ir.OpSub, a, b) }
 
 // Mul returns a * b.
-func Mul(a, b Value) Value { return binary(ir.OpMul, a, b, isNumber, 0) }
+func Mul(a, b Value) Value { return binary(ir.OpMul, a, b) }
 
 // Div returns a / b. Integers are divided toward zero, and by 0 to 0.
-func Div(a, b Value) Value { return binary(ir.OpDiv, a, b, isNumber, 0) }
+func Div(a, b Value) Value { return binary(ir.OpDiv, a, b) }
 
 // Rem returns the rest of the division of integers, with the sign of a, and 0 for b = 0.
-func Rem(a, b Value) Value { return binary(ir.OpRem, a, b, isInteger, 0) }
+func Rem(a, b Value) Value { return binary(ir.OpRem, a, b) }
 
 // Min returns the smaller one, NaN if one is NaN, and a if they are equal.
-func Min(a, b Value) Value { return binary(ir.OpMin, a, b, isNumber, 0) }
+func Min(a, b Value) Value { return binary(ir.OpMin, a, b) }
 
 // Max returns the larger one, NaN if one is NaN, and a if they are equal.
-func Max(a, b Value) Value { return binary(ir.OpMax, a, b, isNumber, 0) }
+func Max(a, b Value) Value { return binary(ir.OpMax, a, b) }
 
-// And is that of bits and of bools; both operands are computed.
-func And(a, b Value) Value { return binary(ir.OpAnd, a, b, isBits, 0) }
+// And is the conjunction of bits or of bools; both operands are computed.
+func And(a, b Value) Value { return binary(ir.OpAnd, a, b) }
 
-// Or is that of bits and of bools; both operands are computed.
-func Or(a, b Value) Value { return binary(ir.OpOr, a, b, isBits, 0) }
+// Or is the disjunction of bits or of bools; both operands are computed.
+func Or(a, b Value) Value { return binary(ir.OpOr, a, b) }
 
-// Xor is that of bits and of bools.
-func Xor(a, b Value) Value { return binary(ir.OpXor, a, b, isBits, 0) }
+// Xor is the exclusive disjunction of bits or of bools.
+func Xor(a, b Value) Value { return binary(ir.OpXor, a, b) }
 
 // Shl shifts left; by the number of bits or more, or by a negative number, it gives 0.
-func Shl(a, b Value) Value { return binary(ir.OpShl, a, b, isInteger, 0) }
+func Shl(a, b Value) Value { return binary(ir.OpShl, a, b) }
 
 // Shr shifts right, i32 with its sign; by 32 or more, or a negative number, it gives 0 or the sign.
-func Shr(a, b Value) Value { return binary(ir.OpShr, a, b, isInteger, 0) }
+func Shr(a, b Value) Value { return binary(ir.OpShr, a, b) }
 
 // Less returns a < b.
-func Less(a, b Value) Value { return binary(ir.OpLess, a, b, isNumber, ir.Bool) }
+func Less(a, b Value) Value { return binary(ir.OpLess, a, b) }
 
 // LessEqual returns a <= b.
-func LessEqual(a, b Value) Value { return binary(ir.OpLessEqual, a, b, isNumber, ir.Bool) }
+func LessEqual(a, b Value) Value { return binary(ir.OpLessEqual, a, b) }
 
 // Equal returns a == b.
-func Equal(a, b Value) Value {
-	return binary(ir.OpEqual, a, b, func(ir.Type) bool { return true }, ir.Bool)
-}
+func Equal(a, b Value) Value { return binary(ir.OpEqual, a, b) }
 
 // NotEqual returns a != b.
-func NotEqual(a, b Value) Value {
-	return binary(ir.OpNotEqual, a, b, func(ir.Type) bool { return true }, ir.Bool)
-}
+func NotEqual(a, b Value) Value { return binary(ir.OpNotEqual, a, b) }
 
 // Select returns a where c is true, and b elsewhere. Both are computed for all elements; c is of
 // bool, and a and b are of one type.
@@ -329,13 +310,8 @@ func Select(c, a, b Value) Value {
 	}
 	a, b = widen(a), widen(b)
 	if c.n.Type != ir.Bool || a.n.Type != b.n.Type {
-		return p.fail(
-			ErrType,
-			"select of %v, %v and %v: use a bool and two of one type",
-			c.n.Type,
-			a.n.Type,
-			b.n.Type,
-		)
+		return p.fail(ErrType, "select of %v, %v and %v: use a bool and two of one type", c.n.Type, a.n.Type,
+			b.n.Type)
 	}
 	return each(ir.OpSelect, a.n.Type, c, a, b)
 }
@@ -354,7 +330,6 @@ func Gather(table, index Value) Value {
 	return p.add(ir.Node{Op: ir.OpGather, Type: t.Type, Lead: i.Lead, Width: i.Width, Args: []*ir.Node{t, i}})
 }
 
-// folded returns the value as what a fold works on.
 func folded(v Value) Value {
 	if t := v.n.Type; t == ir.U8 || t == ir.Bool {
 		return Cast(ir.U32, v)
@@ -492,10 +467,8 @@ func MatMul(a, b Value) Value {
 	a, b = widen(a), widen(b)
 	if a.n.Type != ir.F32 || b.n.Type != ir.F32 || a.n.Lead == 0 || b.n.Lead == 0 ||
 		p.g.Symbols[b.n.Lead].Fixed != a.n.Width {
-		return p.fail(
-			ErrType,
-			"matmul: use f32, and a second factor with as many rows as the first has columns",
-		)
+		return p.fail(ErrType,
+			"matmul: use f32, and a second factor with as many rows as the first has columns")
 	}
 	return p.add(ir.Node{Op: ir.OpMatMul, Type: ir.F32, Lead: a.n.Lead, Width: b.n.Width, Args: []*ir.Node{a.n, b.n}})
 }

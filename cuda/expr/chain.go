@@ -1,20 +1,20 @@
 package expr
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 )
 
-// MaxChain is the most factors of a chain.
+// MaxChain is the maximum of factors of a chain.
 const MaxChain = 64
 
-// Expect says how many rows the free length will have, for choices that depend on it. Any length
-// can be run.
+// Expect sets the expected number of rows of the free length, for choices that depend on it. Any
+// length can be run.
 func (p *Program) Expect(rows int64) { p.expected = rows }
 
 // Chain returns the product of matrices in the order of the least predicted time, for the rows that
 // Expect says. The order of the factors stays; which neighbours are multiplied first is free, and
-// changes the last bits. The rates are those of cost.Default on every device, so that a program
-// does not depend on the device.
+// changes the last bits. The rates are plan.Default on every device, so that a program does not
+// depend on the device.
 func Chain(values ...Value) Value {
 	if len(values) == 0 {
 		return Value{}
@@ -28,7 +28,7 @@ func Chain(values ...Value) Value {
 	}
 	dims := []int64{p.expected}
 	if dims[0] <= 0 {
-		dims[0] = cost.Guess
+		dims[0] = plan.Guess
 	}
 	if fixed := p.g.Symbols[values[0].n.Lead].Fixed; fixed >= 0 {
 		dims[0] = fixed
@@ -36,7 +36,7 @@ func Chain(values ...Value) Value {
 	for _, v := range values {
 		dims = append(dims, v.n.Width)
 	}
-	split := cost.Order(cost.Default, dims)
+	split := plan.Order(plan.Default, dims)
 	var product func(from, to int) Value
 	product = func(from, to int) Value {
 		if from == to {

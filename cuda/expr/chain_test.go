@@ -55,7 +55,8 @@ func product(dims []int64, in map[string]expr.Array) []float64 {
 }
 
 // TestChains: chains of matrices of all sizes have kernels, and the product of float64. Products of
-// at most 64 columns are kernels of this package, others those of the library of the device.
+// at most 64 columns are kernels of this package, larger products are kernels of the device's
+// library.
 func TestChains(t *testing.T) {
 	d, s := open(t)
 	for i, dims := range [][]int64{
@@ -97,7 +98,6 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// largest returns the largest inner or last dimension of a chain.
 func largest(dims []int64) (most int64) {
 	for _, d := range dims[1:] {
 		most = max(most, d)

@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// RowBytes returns the bytes of a row of an output, 0 if there is none of the name. The bytes of
-// the whole output are those of its rows, without gaps.
+// RowBytes returns the bytes of a row of an output, 0 if there is none of the name. Rows have no
+// gaps between them.
 func RowBytes(p *Program, name string) int64 {
 	i := slices.IndexFunc(p.g.Outputs, func(o ir.Output) bool { return o.Name == name })
 	if i < 0 {
@@ -64,7 +64,7 @@ func Text(p *Program) string {
 	return b.String()
 }
 
-// SameLength reports whether two values have one leading length, or one of them has none.
+// SameLength reports whether two values have the same leading length, or one value has none.
 func SameLength(a, b Value) bool {
 	return a.n != nil && b.n != nil && (a.n.Lead == b.n.Lead || a.n.Lead == 0 || b.n.Lead == 0)
 }

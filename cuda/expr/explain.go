@@ -35,20 +35,9 @@ func (c *Compiled) explain(times []time.Duration) string {
 			reads = append(reads, name)
 		}
 		total += t.Cost.Seconds
-		fmt.Fprintf(
-			&b,
-			"%d. %v: %s of %s; %d operations, %.4g bytes, predicted %.1f us",
-			i+1,
-			t.Kind,
-			strings.Join(
-				roots,
-				", ",
-			),
-			strings.Join(reads, ", "),
-			len(t.Inside),
-			t.Cost.Bytes,
-			t.Cost.Seconds*1e6,
-		)
+		fmt.Fprintf(&b, "%d. %v: %s of %s; %d operations, %.4g bytes, predicted %.1f us", i+1, t.Kind,
+			strings.Join(roots, ", "), strings.Join(reads, ", "), len(t.Inside), t.Cost.Bytes,
+			t.Cost.Seconds*1e6)
 		if i < len(times) {
 			fmt.Fprintf(&b, ", measured %.1f us", float64(times[i])/1e3)
 		}

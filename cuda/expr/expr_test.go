@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
@@ -113,14 +113,13 @@ func download(t testing.TB, p *expr.Program, s device.Stream, out map[string]exp
 	return all
 }
 
-// special are values that operations treat in ways of their own.
+// special are values that operations treat specially.
 var special = []float32{
 	0, float32(math.Copysign(0, -1)), 1, -1, 0.5, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)),
 	1e-40, -1e-42, math.MaxFloat32, -math.MaxFloat32, 89, -104, 2147483648, -2147483648, 4294967296, 255, 256, 1e-30,
 	8388608.5, -0.3, 1.17549435e-38, 88.72284, -87.5, 0.625, 9.1,
 }
 
-// fill returns random elements of a type.
 func fill(r *rand.Rand, t ir.Type, n int64) []byte {
 	data := make([]byte, 0, n*4)
 	float := func() float32 {
@@ -156,8 +155,7 @@ func fill(r *rand.Rand, t ir.Type, n int64) []byte {
 	return data
 }
 
-// check runs a program on the device, fused and not, and compares the bits with those of the
-// interpreter.
+// check runs a program on the device, fused and not, and compares the bits with the interpreter.
 type checker struct {
 	d   device.Device
 	s   device.Stream
@@ -227,8 +225,8 @@ func (c *checker) run() {
 	c.all = nil
 }
 
-// TestPatterns: each pattern of kernels gives the bits of the interpreter, at lengths around those of
-// its blocks, and from starts that are no vectors.
+// TestPatterns: each pattern of kernels gives the bits of the interpreter, at lengths around the
+// size of its blocks, and from starts that are no vectors.
 func TestPatterns(t *testing.T) {
 	d, s := open(t)
 	c := &checker{d: d, s: s}
@@ -278,7 +276,7 @@ func TestPatterns(t *testing.T) {
 	} {
 		text = strings.ReplaceAll(text, "u8_i", "(i >> 3 | 1)")
 		for j, n := range []int64{0, 1, 3, 1023, 1025, 4097, 8192, 16385, 33000} {
-			if *deviceName == "emulated" && (i+j)%testlong.Of(4, 36) != 0 {
+			if *deviceName == "emulated" && (i+j)%testkit.Of(4, 36) != 0 {
 				continue // each launch is a process
 			}
 			if n > 5000 && strings.ContainsAny(text, "mwo") &&
@@ -333,8 +331,8 @@ func TestPatterns(t *testing.T) {
 	c.run()
 }
 
-// TestOddPrograms: random programs that were wrong. In that of seed 257, a kernel reads an output
-// without operands, which another one stores, and in that of seed 1385 an index is a table.
+// TestOddPrograms: random programs that were wrong. With seed 257 a kernel reads an output without
+// operands, which another kernel stores. With seed 1385 an index is a table.
 func TestOddPrograms(t *testing.T) {
 	d, s := open(t)
 	c := &checker{d: d, s: s}

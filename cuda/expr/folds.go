@@ -12,13 +12,13 @@ import (
 )
 
 // The inputs that are known for every layout of pages, both u32: the number of the agent in its
-// swarm, and that of its group.
+// swarm, and the number of its group.
 const (
 	AgentInput = codegen.AgentInput
 	GroupInput = codegen.GroupInput
 )
 
-// MaxFolds is the most statements of a text of ParseFolds.
+// MaxFolds is the maximum of statements of a text of ParseFolds.
 const MaxFolds = MaxOuts / 2
 
 // foldNames are the reductions of ParseFolds, in the order of messages.
@@ -110,7 +110,6 @@ func (f *Folds) Inputs() []string {
 	return names
 }
 
-// fold makes the value and the condition of a statement, which are outputs of the program.
 func (b *builder) fold(s statement) (FoldText, error) {
 	o := FoldText{Name: s.name}
 	if o.Name == "" {
@@ -177,8 +176,7 @@ func (b *builder) elementwise(s *syntax) (Value, error) {
 			return nil
 		}
 		seen[n] = true
-		switch {
-		case !n.Op.Inlined(), n.Op == ir.OpGather, n.Op == ir.OpLength, n.Op == ir.OpIota, n.Op == ir.OpRandom:
+		if n.Op != ir.OpInput && n.Op != ir.OpConst && n.Op.Operation().Arity == 0 {
 			return n
 		}
 		for _, a := range n.Args {
@@ -197,7 +195,7 @@ func (b *builder) elementwise(s *syntax) (Value, error) {
 }
 
 // FoldOf returns the fold of a name over elements of a type, to merge and read results without the
-// text. Both names are those of FoldText.
+// text. FoldText has both names.
 func FoldOf(fold, elements string) (FoldText, error) {
 	for t := ir.F32; t <= ir.Bool; t++ {
 		if t.String() == elements && slices.Contains(foldNames, fold) {

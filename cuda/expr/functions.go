@@ -16,12 +16,10 @@ type function struct {
 	alike bool
 }
 
-// elementwise makes a function of one argument.
 func elementwise(fn func(Value) Value) function {
 	return function{1, 1, func(_ *builder, v []Value) Value { return fn(v[0]) }, false}
 }
 
-// number returns a constant of f32.
 func (b *builder) number(v float32) Value { return b.p.F32Const(v) }
 
 // functions are all functions of texts but random and uniform.
@@ -29,9 +27,7 @@ var functions map[string]function
 
 func init() { //nolint:gochecknoinits // the functions of the table use the table's type
 	functions = map[string]function{
-		"abs": elementwise(Abs), "sqrt": elementwise(Sqrt), "exp": elementwise(Exp), "log": elementwise(Log),
-		"tanh": elementwise(Tanh), "floor": elementwise(Floor), "softmax": elementwise(Softmax),
-		"cumsum": elementwise(Scan),
+		"softmax": elementwise(Softmax), "cumsum": elementwise(Scan),
 		"ceil":   elementwise(func(v Value) Value { return Neg(Floor(Neg(v))) }),
 		"square": elementwise(func(v Value) Value { return Mul(v, v) }),
 		"isnan":  elementwise(func(v Value) Value { return NotEqual(v, v) }),
@@ -89,6 +85,14 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 			return Div(ReduceRows(ir.FoldSum, Cast(ir.F32, v[0])), b.number(float32(v[0].n.Width)))
 		}, false},
 		"normalize": {1, 1, func(_ *builder, v []Value) Value { return Normalize(v[0], 1e-5) }, false},
+	}
+	for o := ir.OpInput; o <= ir.OpMatMul; o++ {
+		switch row := o.Operation(); {
+		case row.Call:
+			functions[row.Name] = elementwise(func(v Value) Value { return unary(o, v) })
+		case row.Arity == 2:
+			infixes[row.Name] = func(a, b Value) Value { return binary(o, a, b) }
+		}
 	}
 	for t := ir.F32; t <= ir.Bool; t++ {
 		functions[t.String()] = elementwise(func(v Value) Value { return Cast(t, v) })
@@ -167,7 +171,6 @@ func (b *builder) call(s *syntax, args []operand) (Value, error) {
 	return f.fn(b, values), nil
 }
 
-// random makes random numbers; seed and stream are numbers.
 func (b *builder) random(s *syntax, args []operand) (Value, error) {
 	var words [2]uint32
 	if len(args) > 2 {

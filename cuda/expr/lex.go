@@ -130,7 +130,6 @@ func (p *parser) take(text string) bool {
 	return false
 }
 
-// expected returns an error at the next token.
 func (p *parser) expected(what string) error {
 	t := p.peek()
 	found := "the end"
@@ -140,7 +139,6 @@ func (p *parser) expected(what string) error {
 	return &SyntaxError{t.at, "expected " + what + ", found " + found, nil}
 }
 
-// statements parses a text.
 func statements(text string) ([]statement, error) {
 	tokens, err := lex(text)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var spilled = regexp.MustCompile(`Compiling entry function '([^']*)'|([1-9][0-9]*) bytes spill stores`)
 
 // TestNVCC: the kernels of the workloads are CUDA C++ to nvcc, and none spills registers.
 func TestNVCC(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {
 		t.Skip("no nvcc")

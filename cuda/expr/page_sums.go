@@ -35,8 +35,8 @@ func identity(c codegen.Class) Partial {
 	return Partial{}
 }
 
-// Merge folds the results of two sets of agents, the first of which has the smaller ids. The order
-// of merges of float sums decides their last bits.
+// Merge folds the results of two sets of agents. The first set has the smaller ids. The order of
+// merges of float sums decides their last bits.
 func (f FoldText) Merge(a, b Partial) Partial {
 	return Partial{a.N + b.N, merge(f.fold.Class, a.Bits, b.Bits)}
 }
@@ -110,12 +110,12 @@ const (
 	PageAbsent = codegen.Absent
 )
 
-// PageThreads returns how many threads fold a group of so many agents.
+// PageThreads returns how many threads fold a group of n agents.
 func PageThreads(agents int) int { return codegen.GroupLanes(agents) }
 
-// PageKernel compiles the kernel that folds agents in pages of a layout: into one result for all,
-// one for each of so many votes, or one for each group. codegen.Pages has its parameters. A device
-// that compiles nothing is a device.ErrNotSupported; PageSums computes the same bits there.
+// PageKernel compiles the kernel that folds agents in pages of a layout: into one result, a result
+// for each vote, or a result for each group. codegen.Pages has its parameters. A device that
+// compiles nothing is a device.ErrNotSupported; PageSums computes the same bits there.
 func (f *Folds) PageKernel(dev device.Device, l PageLayout, votes int, group bool) (device.Kernel, error) {
 	return compileNamed(dev, "x_pages", codegen.Pages(&f.p.g, l, f.folds(), votes, group))
 }
@@ -164,7 +164,7 @@ func (f *Folds) NewPageSums(l PageLayout, votes int, group bool) *PageSums {
 }
 
 // Add folds the n agents of a page, whose variables are arrays with n rows. ballots has the stored
-// vote of each agent for folds by vote. By group, the agents are those of whole groups.
+// vote of each agent for folds by vote. By group, the agents are whole groups.
 func (s *PageSums) Add(ctx context.Context, page, n int, in map[string]Array, ballots []byte) error {
 	inputs := make([][]byte, len(s.g.Inputs))
 	for i, input := range s.g.Inputs {
@@ -193,7 +193,6 @@ func (s *PageSums) Add(ctx context.Context, page, n int, in map[string]Array, ba
 	return nil
 }
 
-// cells are the elements of a node.
 type cells struct {
 	n    *ir.Node
 	data []byte
@@ -302,8 +301,8 @@ func (s *PageSums) Results() []Partial {
 	return s.f.FoldBlocks(blocks)
 }
 
-// FoldBlocks folds the results of the blocks of a launch, as a kernel has written them, into those
-// of the nodes, in the order of Results.
+// FoldBlocks folds the results of the blocks of a launch, as a kernel has written them, into the
+// results of the nodes, in the order of Results.
 func (f *Folds) FoldBlocks(words []uint64) []Partial {
 	var all []Partial
 	for at := 0; at < len(words); at += 2 * codegen.PageBlocks {

@@ -13,10 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// pageSources are the variables of the pages of the tests.
 var pageSources = []expr.Source{
 	{Name: "x", Type: ir.F32, Width: 1},
 	{Name: "h", Type: ir.F32, Width: 8},
@@ -29,7 +28,7 @@ var pageSources = []expr.Source{
 	{Name: expr.GroupInput, Type: ir.U32, Width: 1},
 }
 
-// testPages are pages with random content, some of which do not exist.
+// testPages are pages with random content. Some pages do not exist.
 type testPages struct {
 	l                    expr.PageLayout
 	groups, pages, first int
@@ -118,8 +117,7 @@ func (p *testPages) flat(page, from, n int) (map[string]expr.Array, []byte) {
 				ballots[i-from] = data[at]
 				all = append(all, data[at]-1)
 			case v.Bytes == 8:
-				all = append(
-					all,
+				all = append(all,
 					device.Bytes([]uint32{uint32(min(device.Of[uint64](data[at : at+8])[0], 1<<32-1))})...)
 			default:
 				for c := range s.Width {
@@ -132,7 +130,6 @@ func (p *testPages) flat(page, from, n int) (map[string]expr.Array, []byte) {
 	return in, ballots
 }
 
-// kernel runs the kernel of the device in launches of so many pages or groups.
 func (p *testPages) kernel(t *testing.T, d device.Device, s device.Stream, f *expr.Folds, votes int, group bool,
 	each int,
 ) []expr.Partial {
@@ -174,24 +171,10 @@ func (p *testPages) kernel(t *testing.T, d device.Device, s device.Stream, f *ex
 			if err := table.Write(0, device.Bytes(frames[first:])); err != nil {
 				t.Fatal(err)
 			}
-			launch(
-				t,
-				s,
-				k,
-				(n+blocks-1)/blocks,
-				device.Ptr(arena),
-				device.Ptr(table),
-				device.Ptr(state),
-				device.Ptr(out),
-				device.Uint32(
-					uint32(first),
-				),
-				device.Uint32(0),
-				device.Uint32(uint32(p.groups)),
-				device.Uint32(uint32(p.first)),
-				device.Uint32(uint32(from)),
-				device.Uint32(uint32(n)),
-			)
+			launch(t, s, k, (n+blocks-1)/blocks, device.Ptr(arena), device.Ptr(table), device.Ptr(state),
+				device.Ptr(out), device.Uint32(uint32(first)), device.Uint32(0),
+				device.Uint32(uint32(p.groups)), device.Uint32(uint32(p.first)), device.Uint32(uint32(from)),
+				device.Uint32(uint32(n)))
 			all = append(all, partials(t, out, n*len(f.All))...)
 		}
 		return all
@@ -242,7 +225,6 @@ func partials(t *testing.T, b device.Buffer, n int) []expr.Partial {
 	return all
 }
 
-// host runs the sums of the host.
 func (p *testPages) host(t *testing.T, f *expr.Folds, votes int, group bool) []expr.Partial {
 	t.Helper()
 	sums := f.NewPageSums(p.l, votes, group)
@@ -291,7 +273,7 @@ func TestPageKernels(t *testing.T) {
 		text := named(pageTexts[i])
 		for by, votes := range map[string]int{"": 0, " by vote": 4, " by group": 0} {
 			// A launch of all blocks takes a second in the emulation.
-			if *deviceName == "emulated" && !testlong.Enabled() && (by == " by vote" || i != 1) {
+			if *deviceName == "emulated" && !testkit.Long() && (by == " by vote" || i != 1) {
 				continue
 			}
 			all := strings.Split(text, ";")
@@ -307,7 +289,7 @@ func TestPageKernels(t *testing.T) {
 			group := by == " by group"
 			want := p.host(t, f, votes, group)
 			for _, parts := range []int{1, 2} {
-				if *deviceName == "emulated" && !testlong.Enabled() && parts == 1 && by == "" {
+				if *deviceName == "emulated" && !testkit.Long() && parts == 1 && by == "" {
 					continue
 				}
 				each := (p.pages + parts - 1) / parts
@@ -317,16 +299,8 @@ func TestPageKernels(t *testing.T) {
 				if got := p.kernel(t, d, s, f, votes, group, each); !slices.Equal(got, want) {
 					for k := range got {
 						if got[k] != want[k] {
-							t.Fatalf(
-								"%v%s, %q, fold %d of %d: %x, the host has %x",
-								shape,
-								by,
-								text,
-								k,
-								len(got),
-								got[k],
-								want[k],
-							)
+							t.Fatalf("%v%s, %q, fold %d of %d: %x, the host has %x", shape, by, text, k,
+								len(got), got[k], want[k])
 						}
 					}
 					t.Fatalf("%v%s: %d results, the host has %d", shape, by, len(got), len(want))
@@ -336,8 +310,8 @@ func TestPageKernels(t *testing.T) {
 	}
 }
 
-// TestWideRows: sums whose last bits depend on the order of agents are those of the host, where agents
-// have rows and where their elements follow one another.
+// TestWideRows: sums whose last bits depend on the order of agents equal the sums of the host,
+// where agents have rows and where their elements follow one another.
 func TestWideRows(t *testing.T) {
 	d, s := open(t)
 	if *deviceName == "host" {

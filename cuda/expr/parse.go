@@ -14,17 +14,17 @@ import (
 type Source struct {
 	Name string
 	Type ir.Type
-	// Scalar: one number. Rows and Width are those of the array; one row of several elements is one
-	// that every row meets.
+	// Scalar: one number. Rows and Width describe the array. One row of several elements is
+	// combined with every row.
 	Scalar      bool
 	Rows, Width int64
 }
 
 // Parse makes a program of a text: statements with ";" between them. "name = value" is an output,
 // "name := value" is a name for the statements behind it, and a value alone is the output "out".
-// Operators and their precedence are those of Go; a number takes the type that the other operand
-// has. "where" behind a value limits its sum, mean, min, max, count, any and all to the places
-// where a condition holds. Errors of the text are *SyntaxError.
+// Operators and their precedence are as in Go. A number takes the type of the other operand.
+// "where" behind a value limits its sum, mean, min, max, count, any and all to the places where a
+// condition holds. Errors of the text are *SyntaxError.
 //
 // Arrays that are only tables of gather, or only second factors of matmul, have a length of their
 // own. The program has the sources that the text names, and no others.
@@ -65,7 +65,7 @@ type builder struct {
 	p       *Program
 	sources map[string]Source
 	values  map[string]operand
-	// roles says for each name what it is used as: "table", "factor", or "" for several uses.
+	// roles has the use of each name: "table", "factor", or "" for several uses.
 	roles map[string]string
 	where *Value // condition of the statement
 	what  string // what a source is called in messages
@@ -101,7 +101,6 @@ func (b *builder) findRoles(s *syntax, role string) {
 	}
 }
 
-// statement makes the output or the local value of a statement.
 func (b *builder) statement(s statement) error {
 	if s.by != "" {
 		return &SyntaxError{s.at, "by: only swarms have groups", ErrType}
@@ -236,7 +235,6 @@ func fold(name string, x, y operand) (operand, bool) {
 	return o, true
 }
 
-// name returns a local value or an input.
 func (b *builder) name(s *syntax) (operand, error) {
 	if o, found := b.values[s.name]; found {
 		return o, nil
@@ -293,13 +291,11 @@ func (b *builder) prefix(s *syntax, o operand) (Value, error) {
 	return v, nil
 }
 
-// infixes are the functions of the binary operators but > and >=.
-var infixes = map[string]func(a, b Value) Value{
-	"+": Add, "-": Sub, "*": Mul, "/": Div, "%": Rem, "&": And, "|": Or, "^": Xor, "<<": Shl, ">>": Shr, "&&": And,
-	"||": Or, "<": Less, "<=": LessEqual, "==": Equal, "!=": NotEqual, "min": Min, "max": Max,
-}
+// infixes are the functions of the binary operators except > and >=. The other ones are named in the
+// table of operations.
+var infixes = map[string]func(a, b Value) Value{"&&": And, "||": Or}
 
-// same gives two operands one type: that of the first one that has a type, or f32.
+// same gives two operands one type: the type of the first operand that has a type, or f32.
 func (b *builder) same(x, y operand, at int) (Value, Value, error) {
 	t := ir.F32
 	if !x.literal {
@@ -315,7 +311,6 @@ func (b *builder) same(x, y operand, at int) (Value, Value, error) {
 	return v, w, err
 }
 
-// infix makes the value of a binary operator.
 func (b *builder) infix(s *syntax, args []operand) (Value, error) {
 	v, w, err := b.same(args[0], args[1], s.at)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// vector returns an array of f32.
 func vector(v ...float32) expr.Array { return expr.Array{Data: device.Bytes(v), Rows: int64(len(v))} }
 
 // sourcesOf are arrays of two elements, and a matrix.
@@ -30,10 +29,8 @@ var sourcesOf = []expr.Source{
 // TestParse: precedence, numbers without a type, and conditions.
 func TestParse(t *testing.T) {
 	in := map[string]expr.Array{
-		"x": vector(
-			2,
-			-3,
-		), "a": expr.Scalar(10), "m": {Data: device.Bytes([]float32{1, 2, 3, 4, 5, 6}), Rows: 2},
+		"x": vector(2,
+			-3), "a": expr.Scalar(10), "m": {Data: device.Bytes([]float32{1, 2, 3, 4, 5, 6}), Rows: 2},
 		"i": {Data: device.Bytes([]int32{7, -8}), Rows: 2}, "u": {Data: []byte{200, 3}, Rows: 2},
 		"b": {Data: []byte{1, 0}, Rows: 2}, "": {Rows: 2},
 	}
@@ -192,11 +189,8 @@ func TestAlias(t *testing.T) {
 			text = "x * 10; z = sum(x)"
 			want = []float32{10, 20, 30, 40}
 		}
-		p, err := expr.Parse(
-			text,
-			expr.Source{Name: "x", Type: ir.F32, Rows: 4},
-			expr.Source{Name: "i", Type: ir.I32, Rows: 4},
-		)
+		p, err := expr.Parse(text, expr.Source{Name: "x", Type: ir.F32, Rows: 4},
+			expr.Source{Name: "i", Type: ir.I32, Rows: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,12 +206,9 @@ func TestAlias(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := k.Run(
-			context.Background(),
-			s,
+		out, err := k.Run(context.Background(), s,
 			map[string]expr.Memory{"x": {Buffer: x.Buffer, Rows: 4}, "i": {Buffer: i.Buffer, Rows: 4}},
-			map[string]expr.Memory{"out": {Buffer: x.Buffer}},
-		)
+			map[string]expr.Memory{"out": {Buffer: x.Buffer}})
 		must(t, err)
 		must(t, s.Sync(context.Background()))
 		got, err := x.All()
@@ -232,8 +223,8 @@ func TestAlias(t *testing.T) {
 	}
 }
 
-// TestSplit: a program gives the same bits as two programs, of which the second one has the result of
-// the first as an input.
+// TestSplit: a program gives the same bits as two programs, when the result of the first one is an
+// input of the second one.
 func TestSplit(t *testing.T) {
 	x := vector(make([]float32, 50_000)...)
 	for i := range device.Of[float32](x.Data) {

@@ -9,10 +9,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// lengths are those that random programs run with, around the sizes of blocks.
 var lengths = []int64{0, 1, 2, 5, 31, 33, 255, 1000, 1023, 1024, 1025, 4095, 4097, 8191, 8193, 16383, 16385, 20000}
 
 // generator makes random programs, all of whose inputs have one length.
@@ -66,7 +65,6 @@ func (g *generator) pick() expr.Value {
 	return g.pool[n-1-min(g.r.IntN(n), g.r.IntN(n))]
 }
 
-// number is a type of arithmetic.
 func (g *generator) number() ir.Type {
 	return []ir.Type{ir.F32, ir.F32, ir.I32, ir.U32, ir.U8}[g.r.IntN(5)]
 }
@@ -166,13 +164,11 @@ func (g *generator) step() {
 	g.pool = append(g.pool, v)
 }
 
-// newGenerator returns the generator of a seed.
 func newGenerator(seed uint64) *generator {
 	r := rand.New(rand.NewPCG(seed, 77))
 	return &generator{r: r, p: expr.New(), in: map[string]expr.Array{}, scalars: map[string]bool{}}
 }
 
-// program makes the operations and the outputs of a program.
 func (g *generator) program() {
 	for i := range 1 + g.r.IntN(5) {
 		g.input(i)
@@ -185,7 +181,6 @@ func (g *generator) program() {
 	}
 }
 
-// generate returns a random program of a seed with its inputs.
 func generate(seed uint64) (*expr.Program, map[string]expr.Array, map[string]bool) {
 	g := newGenerator(seed)
 	g.rows = lengths[g.r.IntN(len(lengths))]
@@ -256,7 +251,7 @@ func TestRandomPlans(t *testing.T) {
 		t.Skip("other devices compile the texts")
 	}
 	d, _ := open(t)
-	for n := range uint64(testlong.Of(100_000, 300)) {
+	for n := range uint64(testkit.Of(100_000, 300)) {
 		p, _, _ := generate(n)
 		for _, unfused := range []bool{false, true} {
 			if _, err := expr.Compile(d, p, expr.Options{Unfused: unfused}); err != nil {

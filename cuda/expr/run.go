@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
@@ -28,8 +27,8 @@ type Options struct {
 	Fast bool
 	// Rows is the length that the plan is made for; 0: 16 million. Any length can be run.
 	Rows int64
-	// Model has the rates of the device; nil: those of an H200. Compile copies it.
-	Model *cost.Model
+	// Model has the rates of the device; nil: the rates of an H200. Compile copies it.
+	Model *plan.Model
 }
 
 // Compiled is a program for one device. Its methods may be called from several goroutines. It holds
@@ -51,7 +50,7 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	m := cost.Default
+	m := plan.Default
 	if o.Model != nil {
 		m = *o.Model
 	}
@@ -67,7 +66,7 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	for most := plan.MaxInside; ; {
 		l, err := plan.New(&p.g, m, lengths, o.Unfused, most)
 		if err != nil && before != nil {
-			return before, nil // no smaller kernels are possible: those that spill are right, too
+			return before, nil // no smaller kernels are possible: kernels that spill are right, too
 		}
 		if err != nil {
 			return nil, fmt.Errorf("expr: %w: %w", err, ErrLimit)
@@ -91,8 +90,8 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	}
 }
 
-// sharedMemory returns the bytes of shared memory that a block may have on a chip, without those of
-// the kernel's own variables. A device that is no GPU has the most.
+// sharedMemory returns the bytes of shared memory that a block may have on a chip, without the
+// kernel's own variables. A device that is no GPU has the maximum.
 func sharedMemory(p device.Properties) int {
 	most := map[[2]int]int{
 		{7, 0}: 96, {7, 2}: 96, {7, 5}: 64, {8, 0}: 163, {8, 6}: 99, {8, 7}: 163, {8, 9}: 99, {9, 0}: 227, {10, 0}: 227,
@@ -107,13 +106,13 @@ func sharedMemory(p device.Properties) int {
 	return kib<<10 - 2<<10
 }
 
-// maxSpilled is the most bytes of a thread that a kernel may keep in memory for lack of registers.
-// A few cost less than another kernel.
+// maxSpilled is the maximum of bytes of a thread that a kernel may spill to memory. A few cost less
+// than another kernel.
 const maxSpilled = 64
 
 // loadAll compiles the kernels of all parts, at the same time: a compiler takes 0.1 to 0.5 s for
 // each. It returns the operations of the largest kernel that keeps values in memory for lack of
-// registers, 0 if none does. The error is that of the first part that failed.
+// registers, 0 if none does. The error is the error of the first part that failed.
 func (c *Compiled) loadAll(fast bool) (spilled int, err error) {
 	compile := c.dev.CompileExact
 	if fast {
@@ -154,7 +153,6 @@ func (c *Compiled) loadAll(fast bool) (spilled int, err error) {
 	return spilled, nil
 }
 
-// named returns the name of a kernel with a text.
 func named(source string) string {
 	digest := sha256.Sum256([]byte(source))
 	return "expr_" + hex.EncodeToString(digest[:8])
@@ -200,13 +198,13 @@ type Memory struct {
 }
 
 // Run puts an execution into a stream and returns the outputs by name. out may have memory for
-// outputs, which may be that of inputs; the others are made, and the caller closes them. Run waits
-// only for the length of what is filtered. The results are there, and the memory of the inputs may
-// change, when the stream is synced. A program without inputs of the free length takes it from Rows
-// of the input "".
+// outputs, which may be memory of inputs. Run allocates the other outputs, and the caller closes
+// them. Run waits only for the length of what is filtered. The results are there, and the memory of
+// the inputs may change, when the stream is synced. A program without inputs of the free length
+// takes it from Rows of the input "".
 //
-// An output that is given must have as much memory as its array; that of an input is written only
-// after everything that reads the input. After an error of a launch, the outputs that Run made are
+// A given output must have as much memory as its array. Memory of an input is written only after
+// everything that reads the input. After an error of a launch, the outputs that Run made are
 // released, and the memory of given ones has any content. Arrays that do not fit the program are
 // ErrArgs.
 func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]Memory) (map[string]Memory, error) {
@@ -226,12 +224,8 @@ func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]
 			return nil, fmt.Errorf("expr: input %q has no memory: %w", i.Name, ErrArgs)
 		}
 		if m.Off < 0 || m.Off%i.Node.Type.Bytes() != 0 {
-			return nil, fmt.Errorf(
-				"expr: input %q starts at byte %d, not at an element: %w",
-				i.Name,
-				m.Off,
-				ErrArgs,
-			)
+			return nil, fmt.Errorf("expr: input %q starts at byte %d, not at an element: %w", i.Name, m.Off,
+				ErrArgs)
 		}
 	}
 	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*ir.Node]Memory{}}
@@ -251,14 +245,13 @@ type run struct {
 	ctx       context.Context //nolint:containedctx // the context of one call
 	s         device.Stream
 	in        map[string]Memory
-	lengths   []int64             // of the symbols; those of filters are set when the filters have run
+	lengths   []int64             // of the symbols; lengths of filters are set when the filters have run
 	at        map[*ir.Node]Memory // results of parts
 	temporary []device.Buffer     // released into the stream behind the last launch
 	times     []time.Duration     // of the parts, when they are measured
 	measure   bool
 }
 
-// bytes returns the size of a node's array.
 func (r *run) bytes(n *ir.Node) int64 { return r.lengths[n.Lead] * n.Width * n.Type.Bytes() }
 
 // temp returns memory that is given back behind the last launch.
@@ -272,8 +265,7 @@ func (r *run) temp(n int64) (device.Buffer, error) {
 }
 
 // launch executes the plan, part by part. Roots that are outputs go into memory of the caller if
-// target allows it, all others into memory of their own. After an error, outputs that it made are
-// released.
+// target allows it, all others into new memory. After an error, outputs that it made are released.
 func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
 	results := map[string]Memory{}
 	var own []device.Buffer
@@ -321,7 +313,7 @@ func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
 		}
 		results[o.Name] = m
 	}
-	// An output of two names has memory of its own only once.
+	// An output of two names is allocated only once.
 	return results, nil
 }
 
@@ -334,7 +326,7 @@ func (r *run) upper(n *ir.Node) int64 {
 }
 
 // target returns the caller's memory for a result, and the name of the first output that it is. A
-// result goes there directly unless the memory is also that of an input, or does not fit.
+// result goes there directly unless the memory belongs to an input, too, or does not fit.
 func (r *run) target(n *ir.Node, out map[string]Memory) (m Memory, name string, given bool) {
 	for _, o := range r.c.p.g.Outputs {
 		if o.Node != n {
@@ -361,16 +353,13 @@ func (r *run) target(n *ir.Node, out map[string]Memory) (m Memory, name string, 
 func (r *run) array(m Memory, of ir.Type) []device.Arg {
 	start := m.Off / device.RangeAlign * device.RangeAlign
 	return []device.Arg{
-		device.Range(
-			m.Buffer,
-			start,
-			m.Buffer.Size()-start,
-		), device.Uint32(uint32((m.Off - start) / of.Bytes())),
+		device.Range(m.Buffer, start,
+			m.Buffer.Size()-start), device.Uint32(uint32((m.Off - start) / of.Bytes())),
 	}
 }
 
-// args returns the arguments of a part in the order that codegen.Source describes, up to those of
-// the frame.
+// args returns the arguments of a part in the order that codegen.Source describes, up to the
+// arguments of the frame.
 func (r *run) args(t *plan.Part, reads, writes []*ir.Node) ([]device.Arg, error) {
 	var all []device.Arg
 	for _, n := range reads {
@@ -432,5 +421,4 @@ func (r *run) start(t *plan.Part, blocks int64, args []device.Arg) error {
 	return r.s.Launch(r.c.kernels[t.Name], g, args...)
 }
 
-// blocks returns the number of blocks of a size for n elements.
 func blocks(n, size int64) int64 { return (n + size - 1) / size }

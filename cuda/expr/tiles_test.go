@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // chip is a device that says that it is another chip.
@@ -30,7 +30,7 @@ func TestTiles(t *testing.T) {
 	d, s := open(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	lengths := []int64{ir.ScanTile - 1, ir.ScanTile + 1, 2*ir.ScanTile + 5, 33*ir.ScanTile + 9}
-	lengths = lengths[:testlong.Of(4, 2)]
+	lengths = lengths[:testkit.Of(4, 2)]
 	if *deviceName != "emulated" {
 		lengths = append(lengths, 1023*ir.ScanTile, 1025*ir.ScanTile+3) // a third level
 	}
@@ -67,7 +67,6 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// vectorsOf returns the inputs of TestTiles.
 func vectorsOf(n int64) []expr.Source {
 	return []expr.Source{
 		{Name: "x", Type: ir.F32, Rows: n}, {Name: "y", Type: ir.F32, Rows: n}, {Name: "i", Type: ir.I32, Rows: n},

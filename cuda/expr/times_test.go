@@ -15,7 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
@@ -25,7 +25,6 @@ var (
 	chainFile  = flag.String("chain-file", "", "file for the timed chains as lines of JSON, for torch_chain.py")
 )
 
-// fillMemory returns memory of the device with random elements of a source.
 func fillMemory(t *testing.T, d device.Device, src expr.Source, piece []byte) expr.Memory {
 	t.Helper()
 	if src.Scalar {
@@ -41,8 +40,8 @@ func fillMemory(t *testing.T, d device.Device, src expr.Source, piece []byte) ex
 }
 
 // TestModel compares the predicted with the measured time of random programs of 4 to 16 million
-// rows, and the time of fused with that of unfused ones. The programs are compiled ahead, at the same
-// time.
+// rows, and the time of fused with the time of unfused programs. The programs are compiled ahead,
+// at the same time.
 func TestModel(t *testing.T) {
 	d, s := onGPU(t)
 	if *models == 0 {
@@ -110,8 +109,8 @@ func TestModel(t *testing.T) {
 		ratios[len(ratios)/2], ratios[len(ratios)*9/10], slower)
 }
 
-// TestProductTimes prints the time of products of all sizes of a grid beside the predicted time, as
-// lines for a fit of cost.Model.Product.
+// TestProductTimes prints the measured and the predicted time of products of all sizes of a grid,
+// as lines for a fit of plan.Model.Product.
 func TestProductTimes(t *testing.T) {
 	d, s := onGPU(t)
 	if *chainTimes == 0 {
@@ -174,8 +173,9 @@ type chainRun struct {
 	Order  string  `json:"order"`
 }
 
-// TestChainTimes plans 10,000 random chains, and compares the time of the planned order of some with
-// those of all orders. Every other one is skewed: it ends with a vector or a narrow matrix.
+// TestChainTimes plans 10,000 random chains, and compares, for some of them, the time of the
+// planned order with the times of all orders. Every other one is skewed: it ends with a vector or a
+// narrow matrix.
 func TestChainTimes(t *testing.T) {
 	d, s := onGPU(t)
 	if *chainTimes == 0 {
@@ -188,7 +188,7 @@ func TestChainTimes(t *testing.T) {
 		for i := range dims {
 			dims[i] = 1 + r.Int64N(4096)
 		}
-		cost.Order(cost.Default, dims)
+		plan.Order(plan.Default, dims)
 	}
 	fmt.Printf("CHAINS 10,000 planned in %v\n", time.Since(begin))
 	piece := pieceOfFloats(r)

@@ -1,5 +1,4 @@
-// Package faults is a device that works, and of which chosen calls fail: for tests of those who use
-// one.
+// Package faults has a device whose chosen calls fail, for tests of code that uses devices.
 package faults
 
 import (
@@ -28,10 +27,10 @@ const (
 // String is what errors name.
 func (o Op) String() string { return [...]string{"alloc", "pin", "launch", "copy", "wait", "peer"}[o] }
 
-// Device is a real device of which chosen calls fail, before they reach it. A sticky fault and a
-// lost device break it: every further call of a kind fails with the same error, and Health says so.
-// Buffers are the device's own, so their Read, Write and Fill fail only in what they are there for.
-// Its methods may be called from several goroutines.
+// Device is a real device. Chosen calls fail before they reach it. A sticky fault and a lost device
+// break it: every further call of a kind fails with the same error, and Health says so. Buffers are
+// the device's own, so their Read, Write and Fill fail only in what they are there for. Its methods
+// may be called from several goroutines.
 type Device struct {
 	device.Device
 	mu     sync.Mutex
@@ -44,7 +43,7 @@ type Device struct {
 type fault struct {
 	op          Op
 	first, last int
-	bytes       int64 // of an alloc, only those of as many or more
+	bytes       int64 // of an alloc: only calls for as many bytes or more
 	err         error
 }
 
@@ -59,8 +58,8 @@ func (f *Device) Fail(op Op, skip, n int, err error) {
 	f.faults = append(f.faults, fault{op: op, first: first, last: first + n - 1, err: err})
 }
 
-// Room has every Alloc of more than so many bytes fail with device.ErrOutOfMemory from now on; 0
-// ends that.
+// Room lets every Alloc of more than this number of bytes fail with device.ErrOutOfMemory; 0
+// removes the limit.
 func (f *Device) Room(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +91,7 @@ func (f *Device) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// call counts a call and says whether it fails.
+// call counts a call and reports whether it fails.
 func (f *Device) call(op Op, bytes int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +148,6 @@ func (f *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 	return h
 }
 
-// stream is a stream of a Device.
 type stream struct {
 	device.Stream
 	of *Device

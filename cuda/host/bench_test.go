@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
@@ -36,19 +35,19 @@ func BenchmarkLaunch(b *testing.B) {
 			name += "/small"
 		}
 		b.Run(name, func(b *testing.B) {
-			d := fixture.Reference(b)
+			d := launches.Reference(b)
 			a := c.random(rand.New(rand.NewPCG(1, 2)), c.kernel, c.n)
 			args := make([]device.Arg, len(a.Params))
 			for i, p := range a.Params {
 				if args[i] = p.Arg; p.Arg.Kind() == 0 {
-					args[i] = device.Ptr(fixture.Upload(b, d, p.Mem))
+					args[i] = device.Ptr(launches.Upload(b, d, p.Mem))
 				}
 			}
-			s, k := fixture.NewStream(b, d), fixture.FindKernel(b, d, c.kernel)
+			s, k := launches.NewStream(b, d), launches.FindKernel(b, d, c.kernel)
 			b.ReportAllocs()
 			for b.Loop() {
-				fixture.Launch(b, s, k, device.Geometry{Grid: 64, Block: 128}, args...)
-				fixture.Wait(b, s)
+				launches.Start(b, s, k, device.Geometry{Grid: 64, Block: 128}, args...)
+				launches.Wait(b, s)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ const (
 	// align is the alignment of device memory: what cuMemAlloc promises, so that a kernel may rely
 	// on it everywhere.
 	align = 256
-	// guard is the number of bytes on either side of a buffer that Close looks at.
+	// guard is the number of bytes on either side of a buffer that Close checks.
 	guard     = 256
 	guardByte = 0xD7
 	// PoisonByte is what Options.Poison fills new memory with. As a number of a frame, a place or a
@@ -47,7 +47,6 @@ func guarded(n int64) (whole, mem []byte) {
 	return whole, whole[guard : guard+n : guard+n]
 }
 
-// fill sets every byte of b to v.
 func fill(b []byte, v byte) {
 	for i := range b {
 		b[i] = v

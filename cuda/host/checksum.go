@@ -4,15 +4,15 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("checksum", checksum) }
+func init() { twins.Register("checksum", checksum) }
 
 // checksum is the twin of checksum.cu: each block adds its share of the words. The sum does not
 // depend on the order of blocks and words, but on the place of each word.
-func checksum(b *twin.Block, a *kernels.ChecksumBound) {
+func checksum(b *twins.Block, a *kernels.ChecksumBound) {
 	data, n, words := a.Data, a.N, device.Of[uint64](a.Data)
 	var acc uint64
 	lo, hi := b.Part(n / 8)

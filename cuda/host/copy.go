@@ -45,7 +45,7 @@ func (s *stream) Download(dst device.HostBuffer, dstOff int64, src device.Buffer
 	return s.copy("download", dst, dstOff, src, srcOff, n)
 }
 
-// Copy queues a copy between buffers, of which at least one is of the stream's device.
+// Copy queues a copy between buffers. At least one of them belongs to the stream's device.
 func (s *stream) Copy(dst device.Buffer, dstOff int64, src device.Buffer, srcOff, n int64) error {
 	return s.copy("copy", dst, dstOff, src, srcOff, n)
 }

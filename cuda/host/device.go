@@ -33,13 +33,13 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // Options configure Open. The zero value is a device with all cores and all memory of the machine.
 type Options struct {
-	// MemoryLimit is the most bytes that Alloc and AllocHost hand out together at a time; 0: the
+	// MemoryLimit is the maximum of bytes that Alloc and AllocHost together hold allocated; 0: the
 	// machine's memory.
 	MemoryLimit int64
 	// Workers is the number of cores that a launch uses; 0: GOMAXPROCS.
@@ -178,7 +178,7 @@ func (d *Device) Kernel(name string) (device.Kernel, error) {
 	if !ok {
 		return nil, fmt.Errorf("kernel %q is not in the set: %w", name, device.ErrNotSupported)
 	}
-	of := twin.Lookup(name)
+	of := twins.Lookup(name)
 	if of == nil {
 		return nil, fmt.Errorf("kernel %q has no twin on the host device: %w", name, device.ErrNotSupported)
 	}
@@ -266,7 +266,6 @@ func (d *Device) usageLocked() []device.Usage {
 	return by.List()
 }
 
-// forget removes a closed handle from the list of open ones.
 func (d *Device) forget(h io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -306,7 +305,6 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// health returns the error of a broken device, nil otherwise. op names the call in the error.
 func (d *Device) health(op string) error {
 	if p := d.broken.Load(); p != nil {
 		return fmt.Errorf("%s on host: %w", op, *p)

@@ -139,7 +139,7 @@ func (e *event) Sync(ctx context.Context) error {
 	return e.dev.health("sync an event")
 }
 
-// Since returns the time between the marks of two events, both of which must be done.
+// Since returns the time between the marks of two events, which must both be done.
 func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(*event)
 	if !ok || from == nil || from.dev != e.dev {
@@ -164,7 +164,7 @@ func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	return times[1].Sub(times[0]), nil
 }
 
-// Close closes the event. Streams that wait for its mark go on waiting.
+// Close closes the event. Streams that wait for its mark continue to wait.
 func (e *event) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

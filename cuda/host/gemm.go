@@ -7,14 +7,14 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 func init() {
-	twin.Register("gemm_f32", gemm(loadF32, storeF32, loadF32))
-	twin.Register("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
-	twin.Register("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
+	twins.Register("gemm_f32", gemm(loadF32, storeF32, loadF32))
+	twins.Register("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
+	twins.Register("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
 }
 
 // Conversions of elements to float32 and back, for gemm.
@@ -27,8 +27,8 @@ func storeBF16(v float32) uint16 { return device.ToBF16(v) }
 // of the elements, in the plainest way. Stream.Gemm uses gonum instead.
 func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O,
 	old func(O) float32,
-) func(*twin.Block, *kernels.ProductBound) {
-	return func(blk *twin.Block, p *kernels.ProductBound) {
+) func(*twins.Block, *kernels.ProductBound) {
+	return func(blk *twins.Block, p *kernels.ProductBound) {
 		a, b, c, n := device.Of[E](p.A), device.Of[E](p.B), device.Of[O](p.C), uint64(p.N)
 		// Element e of the result is in row e/n and column e%n, whatever the strides are.
 		lo, hi := blk.Part(uint64(p.M) * n)
@@ -50,8 +50,7 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O,
 
 // Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened to float32
 // for it, in memory of the process that does not count against the limit, and the result is rounded
-// once. The order of the sums differs from that of a GPU, so results are equal within rounding
-// only.
+// once. A GPU adds in another order, so results are equal only within rounding.
 func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) error {
 	m, n, k, err := device.CheckGemm(a, b, c)
 	if err != nil {

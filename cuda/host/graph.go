@@ -75,7 +75,7 @@ func (s *stream) Replay(dg device.Graph) error {
 	if g.closed.Load() {
 		return s.note(fmt.Errorf("replay: graph: %w", device.ErrClosed))
 	}
-	// The steps have the memory itself; what they use must still be open all the same.
+	// The steps have the memory itself; what they use must still be open.
 	for _, m := range g.mem {
 		if _, err := g.dev.span(m, 0, 0, true); err != nil {
 			return s.note(fmt.Errorf("replay: %w", err))

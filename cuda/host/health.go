@@ -28,7 +28,7 @@ func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 		h.Note(device.Failed, "%v", err)
 		return h
 	}
-	for _, b := range open { // those that are closed meanwhile are skipped
+	for _, b := range open { // buffers that are closed meanwhile are skipped
 		b.mu.RLock()
 		whole := b.whole
 		if whole != nil && (!intact(whole[:guard]) || !intact(whole[guard+b.size:])) {

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -28,7 +28,6 @@ func open(t *testing.T, opts Options) *Device {
 	return d
 }
 
-// words is the argument of a kernel for tests.
 type words []uint32
 
 func (*words) Signature() []device.Param {
@@ -37,13 +36,13 @@ func (*words) Signature() []device.Param {
 func (w *words) Bind(values []kernels.Value) { *w = device.Of[uint32](values[0].Mem) }
 
 // testKernel is a kernel that does the work of fn.
-func testKernel(d *Device, fn func(b *twin.Block, w *words)) *kernel {
-	of := twin.Of(fn)
+func testKernel(d *Device, fn func(b *twins.Block, w *words)) *kernel {
+	of := twins.Of(fn)
 	return &kernel{dev: d, name: "test", sig: of.Params, twin: of}
 }
 
 // launchTwin runs fn as a kernel.
-func launchTwin(t *testing.T, d *Device, fn func(b *twin.Block, w *words), mem device.Buffer, grid int) error {
+func launchTwin(t *testing.T, d *Device, fn func(b *twins.Block, w *words), mem device.Buffer, grid int) error {
 	t.Helper()
 	s, err := d.NewStream()
 	if err != nil {
@@ -71,13 +70,8 @@ func TestEveryBlockRunsOnce(t *testing.T) {
 			if err := mem.Fill(0, mem.Size(), 0); err != nil {
 				t.Fatal(err)
 			}
-			err = launchTwin(
-				t,
-				d,
-				func(b *twin.Block, w *words) { atomic.AddUint32(&(*w)[b.Index], 1) },
-				mem,
-				grid,
-			)
+			err = launchTwin(t, d, func(b *twins.Block, w *words) { atomic.AddUint32(&(*w)[b.Index], 1) },
+				mem, grid)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +95,7 @@ func TestEveryBlockRunsOnce(t *testing.T) {
 }
 
 // A twin that leaves its buffer breaks the device, as an illegal address breaks a CUDA context; the
-// process goes on.
+// process continues.
 func TestPanicIsSticky(t *testing.T) {
 	d := open(t, Options{Workers: 3})
 	mem, err := d.Alloc(64, "test")
@@ -110,7 +104,7 @@ func TestPanicIsSticky(t *testing.T) {
 	}
 	for i := range 2 {
 		if i == 0 {
-			err = launchTwin(t, d, func(b *twin.Block, w *words) { (*w)[b.Index]++ }, mem, 1000)
+			err = launchTwin(t, d, func(b *twins.Block, w *words) { (*w)[b.Index]++ }, mem, 1000)
 		} else {
 			err = mem.Write(0, []byte{1})
 		}
@@ -146,7 +140,7 @@ func TestSyncHonoursContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := make(chan struct{})
-	k := testKernel(d, func(*twin.Block, *words) { <-release })
+	k := testKernel(d, func(*twins.Block, *words) { <-release })
 	if err := s.Launch(k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(mem)); err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,7 @@ package host
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin" // twins of kernels of cells
-	_ "github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	_ "github.com/exoswarm/exoswarm/cuda/host/twins" // twins of the other kernels
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -15,11 +14,11 @@ type kernel struct {
 	dev  *Device
 	name string
 	sig  []device.Param
-	twin *twin.Twin
+	twin *twins.Twin
 	src  kernels.Source // for the limits of its shape
 }
 
-// Name and Signature return what package kernels says of the kernel.
+// Name and Signature are as in package kernels.
 func (k *kernel) Name() string              { return k.name }
 func (k *kernel) Signature() []device.Param { return k.sig }
 

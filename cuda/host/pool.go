@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 )
 
 // pool is the cores of the host device: workers that live as long as the device and take blocks of
@@ -62,7 +62,7 @@ func (p *pool) run(g *grid) *failure {
 // launch is over when done has reached blocks.
 type grid struct {
 	kernel          string // the name, for errors
-	launch          twin.Launch
+	launch          twins.Launch
 	blocks, threads int
 
 	chunk    int64         // how many blocks a worker takes at a time
@@ -103,7 +103,7 @@ func (g *grid) work() {
 // blocksOf runs the blocks [first, end). A panic of the twin becomes the failure of the launch. The
 // first failure of a launch counts, and blocks that run at that time still end.
 func (g *grid) blocksOf(first, end int64) {
-	b := twin.Block{Grid: g.blocks, Threads: g.threads}
+	b := twins.Block{Grid: g.blocks, Threads: g.threads}
 	defer func() {
 		if r := recover(); r != nil {
 			err := fmt.Errorf("kernel %s: block %d of %d: %v: %w", g.kernel, b.Index, g.blocks, r, device.ErrSticky)

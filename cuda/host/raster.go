@@ -4,11 +4,11 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("raster", raster) }
+func init() { twins.Register("raster", raster) }
 
 // rasterVar is the variable that raster reads, with the places of its elements; see
 // kernels.RasterArgs. It reads the memory of the pages and changes nothing.
@@ -17,7 +17,7 @@ type rasterVar struct {
 	// Both are in bytes: the size of a frame, and where the variable begins in each.
 	pageBytes, offset uint64
 	frames            []uint32 // the frame of each page, or kernels.RasterAbsent
-	// A page has units; a unit has width elements, of which count from first on are its value.
+	// A page has units. A unit has width elements, and its value is count elements from first on.
 	units, width, first, count uint32
 	elem                       kernels.Elem
 	together, votes            bool
@@ -30,7 +30,7 @@ type rasterVar struct {
 
 // raster is the twin of raster.cu: a block makes a share of the cells. The sums of 32 lanes are
 // added in the order of the kernel.
-func raster(b *twin.Block, a *kernels.RasterBound) {
+func raster(b *twins.Block, a *kernels.RasterBound) {
 	v := rasterVar{
 		mem: a.Pages, pageBytes: a.PageBytes, frames: a.Frames, offset: uint64(a.Offset), units: a.Units,
 		width: a.Width, together: a.Together != 0, elem: kernels.Elem(a.Elem), first: a.First, count: a.Count,
@@ -74,7 +74,7 @@ func (v *rasterVar) cell(from, end uint64) (mean, least, most float32, counted u
 	if counted == 0 {
 		return 0, 0, 0, 0
 	}
-	// The tree of the kernel's shuffles: only the lower lanes go on.
+	// The tree of the kernel's shuffles: only the lower lanes continue.
 	for d := 16; d > 0; d /= 2 {
 		for lane := range d {
 			sums[lane] += sums[lane+d]
@@ -123,7 +123,6 @@ func (v *rasterVar) value(unit uint32) (float32, bool) {
 	return sum, finite(sum)
 }
 
-// element returns element i of the variable that begins at a byte.
 func (v *rasterVar) element(at, i uint64) float32 {
 	switch v.elem {
 	case kernels.U32:
@@ -140,5 +139,4 @@ func (v *rasterVar) element(at, i uint64) float32 {
 	return v.floats[at/4+i]
 }
 
-// finite reports whether x is neither a NaN nor an infinity.
 func finite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800000 }

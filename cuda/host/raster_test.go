@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestRasterOnTheCPU runs the CUDA text of raster, compiled for the CPU: its cells have the bits of
@@ -22,7 +22,7 @@ func TestRasterOnTheCPU(t *testing.T) {
 	program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Sanitized, emulation.Exact,
 		[]string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
 	r := rand.New(rand.NewPCG(31, 32))
-	for range testlong.Of(60, 15) {
+	for range testkit.Of(60, 15) {
 		c := launches.RandomRaster(r, []int{0, 1, 31, 32, 33, 300, 4000}[r.IntN(7)])
 		all := c.Params()
 		threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)

@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// depth is the number of operations that a stream holds before calls wait: about that of a CUDA
+// depth is the number of operations that a stream holds before calls wait, about as in a CUDA
 // stream.
 const depth = 1024
 
@@ -137,7 +137,6 @@ func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) 
 	return nil
 }
 
-// launch is Launch without note.
 func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) error {
 	hk, ok := k.(*kernel)
 	if !ok || hk == nil || hk.dev != s.dev {

@@ -39,7 +39,7 @@ const (
 	AgentVarLearned   = AgentVarRow + 4 // group u8: 1: the next tick hears the node as it is
 )
 
-// AgentMostNode is the most units of a knowledge node.
+// AgentMostNode is the maximum of units of a knowledge node.
 const AgentMostNode = 8
 
 // How an update of a knowledge node merges the units of the agents of its group.
@@ -53,9 +53,9 @@ const (
 
 // Which node an agent adds its units to, and hears.
 const (
-	AgentByGroup = iota // that of its group
-	AgentByVote         // that of the candidate that it votes for, as many nodes as candidates
-	AgentByKey          // that of its id modulo the number of nodes
+	AgentByGroup = iota // the node of its group
+	AgentByVote         // the node of the candidate that it votes for, as many nodes as candidates
+	AgentByKey          // the node with its id modulo the number of nodes
 )
 
 // Numbers of AgentMergeAttention: the largest weight is 2^AgentWeightBits, a unit of a node counts as an
@@ -79,12 +79,12 @@ const (
 	AgentMostHidden     = 32
 	AgentNoVote         = 255   // in place of a candidate: refused, or a rule that was not met
 	AgentInput          = 65536 // inputs of leaky beyond it, of either sign, count as it
-	// the most features of leaky: the current, and the gain above one that it is multiplied by
+	// maximum of features of leaky: the current, and the gain above one that multiplies it
 	AgentLeakyFeatures = 2
 	// agents of a gru that a block steps between two decisions of groups, if groups are small
 	AgentSpan       = 1024
 	AgentSpanLeaky  = 4096 // the same of leaky, where a step is short and blocks have AgentLeakyBlock threads
-	AgentSpanGroups = 128  // and the most groups
+	AgentSpanGroups = 128  // and the maximum of groups
 	AgentLeakyBlock = 256
 	// blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128
 	// registers a thread
@@ -96,7 +96,7 @@ const (
 // do launches of AgentSumsArgs, to which it says that the page is nowhere.
 const AgentHostBit = 31
 
-// AgentHeaded in place of a number of observations says that it stands in the head of StepArgs
+// AgentHeaded in place of a number of observations means that the number is in the head of StepArgs
 // and StepDecideArgs, and the sequence number behind it: a launch that is recorded and replayed has
 // the same arguments each time.
 const AgentHeaded = 1<<32 - 1
@@ -104,7 +104,7 @@ const AgentHeaded = 1<<32 - 1
 // What a tick does with the votes that it counts, when a swarm is stepped in several launches.
 const (
 	AgentTickSilent  = iota // nothing: another tick of these pages follows
-	AgentTickCount          // adds them to those of the launches before
+	AgentTickCount          // adds them to the votes of earlier launches
 	AgentTickPublish        // and makes the sum the tally of the swarm: the last launch of a tick
 )
 
@@ -113,7 +113,7 @@ const (
 const (
 	AgentTicket  = iota // blocks that are done
 	AgentStepped        // observations that stepped their agents
-	AgentOutside        // refused: there is no such agent
+	AgentOutside        // refused: no such agent
 	AgentRefused        // refused: a feature is NaN or infinite
 	// [AgentMostCandidates] votes in a tick under way, over its launches
 	AgentSum
@@ -128,7 +128,7 @@ const (
 	AgentResultWords = AgentResultTally + AgentMostCandidates
 )
 
-// AgentHidden is the class of a gru of so many units, 1..AgentMostHidden: its units and inputs are
+// AgentHidden is the class of a gru by its units, 1..AgentMostHidden: its units and inputs are
 // padded to it with zeros, which change no bit of the others.
 func AgentHidden(hidden int) int {
 	for class := 8; class < AgentMostHidden; class *= 2 {
@@ -162,8 +162,8 @@ func AgentLeakyVars() []Var {
 	}
 }
 
-// AgentNodeVars lists the state of a gru that AgentGRUVars leaves out: the knowledge nodes of groups, of
-// so many units each.
+// AgentNodeVars lists the state of a gru that AgentGRUVars leaves out: the knowledge nodes of
+// groups.
 func AgentNodeVars(width int) []Var {
 	return []Var{
 		{Name: "knowledge", Elem: F32, Width: width, Group: true, Together: true},
@@ -185,9 +185,9 @@ func AgentGRUName(what string, class int, elem Elem) string {
 
 // TickArgs are the arguments of the kernels that step all agents of some pages of a swarm a number
 // of times, driven by the inputs that they hold, and count the last votes of their groups and of
-// the swarm. State is read and written once, whatever the number; it is that of as many launches of
-// one step. The result has the tally only of a launch that publishes it. One launch at a time works
-// on a swarm.
+// the swarm. State is read and written once, whatever the number. The result equals as many
+// launches of one step. The result has the tally only of a launch that publishes it. One launch at
+// a time works on a swarm.
 //
 //   - first: of the pages
 //   - count: of the pages, all of which the swarm has
@@ -211,7 +211,7 @@ func AgentGRUName(what string, class int, elem Elem) string {
 
 // StepDecideArgs are the arguments of step_decide.
 //
-//   - agents: those of the step
+//   - agents: of the step
 //   - votes: which it has stored
 //   - stamps: in and out uint32[groups]: the last sequence number that touched each
 //   - decisions: out uint8[count]: what the group of the agent decides now, or AgentNoVote
@@ -241,23 +241,24 @@ func AgentGRUName(what string, class int, elem Elem) string {
 // node. A group whose agents have never stepped keeps its node, and so does one that has learned since
 // the last tick.
 //
-// A node may also be that of a run of groups, each of which has a copy of it. The sums of all groups of a
-// node are in totals before the step, and the step makes those of the next one. A launch of no steps adds
-// up the units of its pages, and changes nothing else.
+// A node may also belong to a run of groups, which have a copy of it each. The sums of all groups
+// of a node are in totals before the step, and the step makes the sums for the next step. A launch
+// of no steps adds up the units of its pages, and changes no other memory.
 //
-// By vote and by key, each agent has a node of its own choice. Groups have copies of nodes as above, and
-// values has what agents hear in this step, which AgentNodesArgs has made of the same sums. An agent without a
-// vote hears 0 by vote.
+// By vote and by key, each agent chooses a node. Groups have copies of nodes as above, and values
+// has what agents hear in this step, which AgentNodesArgs has made of the same sums. An agent
+// without a vote hears 0 by vote.
 //
-// AgentMergeAttention is a mean with weights, of nodes that have totals. With the units u of an agent and
-// those of its node, n, as integers, the weight is exp(-d rate), for d the sum of |n| 2^14 - n u over the
-// units, which is the distance of the dot product from the largest that there may be. n is what the agent
-// has heard in the step, so totals have weights of the node that the last step has heard. The exponential is
-// that of fmath.cuh, rounded to an integer of 2^-16, at least 1.
+// AgentMergeAttention is a mean with weights, of nodes that have totals. With the units u of an
+// agent and n of its node as integers, the weight is exp(-d rate), for d the sum of |n| 2^14 - n u
+// over the units, which is the distance of the dot product from the largest that there may be. n is
+// what the agent has heard in the step, so totals have weights of the node that the last step has
+// heard. The exponential is the function of fmath.cuh, rounded to an integer of 2^-16, at least 1.
 //
-// Nothing overflows: of 8 units, d is at most 8 * 2^12 * 2^15 = 2^30. A product of weight and unit is at
-// most 2^30, and that of 2^32 agents 2^62. A block adds the low 16 bits of products and the rest apart, for
-// less than 2^15 agents before it adds both to totals: each fits 31 bits, and so does the sum of weights.
+// Nothing overflows: of 8 units, d is at most 8 * 2^12 * 2^15 = 2^30. A product of weight and unit
+// is at most 2^30, and the sum of 2^32 agents 2^62. A block adds the low 16 bits of products and
+// the rest apart, for less than 2^15 agents before it adds both to totals: each fits 31 bits, and
+// so does the sum of weights.
 //
 //   - decision: its input, from 1 on; 0: it is not heard
 //   - node: its first input, from 1 on; 0: there are no nodes
@@ -269,11 +270,10 @@ func AgentGRUName(what string, class int, elem Elem) string {
 //     where a unit is not finite; else any memory
 //   - fresh: 1: sums is of the present state of the pages
 //   - nodes: of several groups each; 0: each group has one
-//   - totals: in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the
-//     largest of each plus 2^14, and behind them the number of agents or the sum of their
-//     weights; a step adds those after it to the next entry, and clears the third; if nodes
-//     is 0, any memory
-//   - node_of: uint32[groups]: the node of each, in order, of which it has a copy
+//   - totals: in and out uint64[3][nodes][width+1]: in entry turn the sums of units, or the largest
+//     of each plus 2^14, and behind them the number of agents or the sum of their weights; a step
+//     adds the sums after it to the next entry, and clears the third; if nodes is 0, any memory
+//   - node_of: uint32[groups]: the node that each group has a copy of, in order
 //   - by: AgentByGroup and so on; by others there are nodes
 //   - values: float32[nodes][width], by vote and key; else any memory
 
@@ -294,8 +294,9 @@ func AgentGRUName(what string, class int, elem Elem) string {
 //   - replace: 1: values replace nodes
 //   - host: as of StepArgs
 
-// AgentLines is the most nodes by key that a block of a tick adds up in memory that each block has. For more
-// it takes AgentPool bytes of a launch; without those its agents add themselves to totals one by one.
+// AgentLines is the maximum of nodes by key that a block of a tick adds up in the memory of the
+// block. For more it takes AgentPool bytes of a launch; without those its agents add themselves to
+// totals one by one.
 const AgentLines = 128
 
 // AgentPool returns the bytes of shared memory that a tick takes for nodes by key.
@@ -310,8 +311,9 @@ func AgentPool(nodes, width, merge int) int {
 	return 4 * rows * ((nodes+27)/32*32 + 4)
 }
 
-// AgentToldBlocks returns how many blocks of a told kernel of a class a multiprocessor of a chip has shared
-// memory for, each with an AgentPool of so many bytes; 0 of chips before compute capability 8.
+// AgentToldBlocks returns how many blocks of a told kernel of a class a multiprocessor of a chip
+// has shared memory for, each with an AgentPool of a size in bytes; 0 for chips before compute
+// capability 8.
 func AgentToldBlocks(class, pool, major, minor int) int {
 	has := 228 << 10
 	switch {
@@ -379,13 +381,13 @@ func init() {
 //   - x: float32[n] from 2^-100 to 2^125
 //   - out: out float32[n]
 
-// toldParams are those of ToldArgs behind those of TickArgs, as gru_tick.cu has them in TOLD_PARAMS.
+// toldParams are the parameters that ToldArgs adds to TickArgs, as in TOLD_PARAMS of gru_tick.cu.
 const toldParams = ",\n            unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, " +
 	"int *sums,\n            unsigned fresh, unsigned nodes, unsigned long long *totals, unsigned turn, " +
 	"const unsigned *node_of, unsigned by, const float *values"
 
-// AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that
-// have something to do.
+// AgentSpans is the number of spans of agents in a tick of some pages, which is the maximum of
+// blocks with work.
 func AgentSpans(l Layout, pages, span int) int {
 	grain := 1
 	if l.Agents%4 != 0 {

@@ -16,4 +16,4 @@ for file in *.cu; do
             "$(sed -n 's/.* \([0-9]* bytes spill stores\).*/\1/p' "$out/log" | sort -rn | head -n 1)"
     done
 done
-go test -count=1 -run 'TestPTXIsCurrent|TestSources$' .
+go test -count=1 -run 'TestSets|TestSources$' . ./internal/gen

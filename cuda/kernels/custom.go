@@ -22,7 +22,7 @@ const (
 	CustomWords
 )
 
-// Variables of every custom cell's state, before those of its agents.
+// Variables of every custom cell's state, before the variables of its agents.
 const (
 	CustomVarRound  = iota // group u64: observations seen
 	CustomVarLevel         // group [I]: running level of each feature above its offset
@@ -44,13 +44,14 @@ const (
 	MaxCustomVars       = 64       // state variables of an agent
 	MaxCustomWidth      = 256      // elements of one
 	MaxCustomBytes      = 4096     // state of an agent
-	MaxCustomParams     = 64       // beside those of the frame
+	MaxCustomParams     = 64       // in addition to the frame's
 	MaxCustomCandidates = 16
 )
 
 // Custom is a cell whose step its user has written. Source makes a kernel of it.
 type Custom struct {
-	// Vars are the variables of an agent; their names and those of Params have passed CustomName.
+	// Vars are the variables of an agent; their names and the names of Params have passed
+	// CustomName.
 	Vars []Var
 	// Params are the parameters that the step sees.
 	Params []string
@@ -98,8 +99,8 @@ func (e Elem) StoredCType() string {
 
 var defined = regexp.MustCompile(`(?m)^#define ([A-Za-z_0-9]+)`)
 
-// WriteFrame writes the text of a frame in its namespace, and undefines its macros and those that stand
-// before it.
+// WriteFrame writes the text of a frame in its namespace, and undefines its macros and earlier
+// ones.
 func WriteFrame(b *strings.Builder, frame string) {
 	fmt.Fprintf(b, "namespace exoswarm_frame {\n%s} // namespace exoswarm_frame\n", frame)
 	undefined := map[string]bool{}
@@ -198,39 +199,35 @@ struct exoswarm_step {
 	}
 	b.WriteString("    return p;\n  }\n  __device__ static __forceinline__ void load(const exoswarm_frame::State &s," +
 		" unsigned i, Agent &a) {\n")
-	c.each(b, func(v Var, at, field string) string {
-		if v.Elem == BF16 {
-			return fmt.Sprintf("%s = exoswarm_frame::of_bf16(*%s);", field, at)
-		}
-		return fmt.Sprintf("%s = *%s;", field, at)
-	})
+	c.each(b, "%[2]s = *%[1]s;", "%[2]s = exoswarm_frame::of_bf16(*%[1]s);")
 	b.WriteString("  }\n  __device__ static __forceinline__ void store(const exoswarm_frame::State &s, unsigned i, " +
 		"const Agent &a) {\n")
-	c.each(b, func(v Var, at, field string) string {
-		if v.Elem == BF16 {
-			return fmt.Sprintf("*%s = exoswarm_frame::to_bf16(%s);", at, field)
-		}
-		return fmt.Sprintf("*%s = %s;", at, field)
-	})
+	c.each(b, "*%[1]s = %[2]s;", "*%[1]s = exoswarm_frame::to_bf16(%[2]s);")
 	b.WriteString("  }\n  __device__ static __forceinline__ Ballot step(Agent &a, const Params &p, const " +
 		"Observation &x) { return exoswarm_cell::step(a, p, x); }\n};\n} // namespace exoswarm_cell\n")
 }
 
-// each writes a statement for every variable, or a loop over its elements.
-func (c Custom) each(b *strings.Builder, statement func(v Var, at, field string) string) {
+// each writes a statement for every variable, or a loop over its elements. statement is its format, and
+// bf16 the format for variables of bf16: the arguments are the pointer and the field.
+func (c Custom) each(b *strings.Builder, statement, bf16 string) {
 	for i, v := range c.Vars {
 		loop, element, field := "", "0", "a."+v.Name
 		if v.Width > 1 {
 			loop, element, field = fmt.Sprintf("for (unsigned c = 0; c < %d; c++) ", v.Width), "c", field+"[c]"
 		}
 		at := fmt.Sprintf("exoswarm_frame::element<%s>(s, %d, %s, i)", v.Elem.StoredCType(), CustomVarAgents+i, element)
-		fmt.Fprintf(b, "    %s%s\n", loop, statement(v, at, field))
+		format := statement
+		if v.Elem == BF16 {
+			format = bf16
+		}
+		fmt.Fprintf(b, "    %s%s\n", loop, fmt.Sprintf(format, at, field))
 	}
 }
 
 var customName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,62}$`)
 
-// reserved are the members of every Agent, and words that are none of C++ and taken all the same.
+// reserved are the members of every Agent, and words that are taken although C++ does not reserve
+// them.
 var reserved = []string{"index", "fixed", "uniform", "open", "step", "Agent", "Params", "Numbers"}
 
 // keywords of C++17.

@@ -19,8 +19,8 @@ func custom(step string) Custom {
 	}
 }
 
-// TestCustomSource: the text is that of an observe kernel, in which the step stands last, under its
-// own line numbers, and nothing of the frame's macros is left.
+// TestCustomSource: the text is an observe kernel, in which the step stands last, under its own
+// line numbers, and nothing of the frame's macros is left.
 func TestCustomSource(t *testing.T) {
 	text, err := custom(plainStep).Source()
 	if err != nil {

@@ -35,7 +35,7 @@ const FuseOne = 1 << 16
 
 // A run is uint32{first row, rows, target, kind of target}, FuseRunBytes in all.
 const (
-	FuseRunNode  = 0 // the target is a node, which is that of no other run
+	FuseRunNode  = 0 // the target is a node, which no other run has
 	FuseRunPart  = 1 // the target is a sum of a run
 	FuseRunBytes = 16
 )
@@ -54,8 +54,8 @@ const (
 	// FuseShare is how many places a team takes at a time: a node is added to once, and once more
 	// for each share that it reaches into, which is one node in FuseShare places more than needed.
 	FuseShare = 64
-	// FuseHead in an entry of an order says that the agent is the first of its node. It is more
-	// than the largest agent.
+	// FuseHead marks an entry of an order whose agent is the first of its node. It is more than the
+	// largest agent.
 	FuseHead = 1 << 31
 )
 
@@ -123,8 +123,8 @@ const (
 //
 //   - means: out float[nodes][dim]
 
-// FuseName is the kernel for rows of dim values: those of more than a warp's 32 vectors of 16 bytes
-// have one of their own. kind is "fuse_sorted", "fuse_unsorted" or "fuse_walk".
+// FuseName is the kernel for rows of dim values: rows of more than a warp's 32 vectors of 16 bytes
+// have their own kernel. kind is "fuse_sorted", "fuse_unsorted" or "fuse_walk".
 func FuseName(kind string, elem device.Elem, dim int) string {
 	name := kind + "_" + elem.String()
 	if int64(dim)*elem.Bytes() > 32*16 {
@@ -169,7 +169,7 @@ const (
 // the order of the ranks, and rounded once. A part is float[nodes][dim] and, behind it,
 // uint64[nodes][FuseTallyPair]. Any launch shape gives the same bits.
 //
-//   - parts: [ranks], each of so many vectors of 16 bytes
+//   - parts: [ranks][vectors] of 16 bytes
 //   - vectors: of a part: nodes * (dim/4 + 1)
 //   - dim: a multiple of 8 up to 512
 //   - sums: out float[nodes][dim]

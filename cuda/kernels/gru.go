@@ -2,15 +2,15 @@ package kernels
 
 import "math"
 
-// Words of the gru cell's parameter block: those of leaky, by the same numbers, and then these. F
-// is a float32 by its bits.
+// Words of the gru cell's parameter block: the words of leaky, by the same numbers, and then these.
+// F is a float32 by its bits.
 const (
 	GruHidden = LeakyWords + iota // H: units of an agent, at most GruMostHidden
 	GruLearn                      // F: step of the readout, 0 = off
 	// 1: the recurrent weights are the group's own, GruVarWeights; 0: they stand in the table
 	GruOwn
-	// F: weights that are the group's own are drawn evenly between this and its negative, those of
-	// the units,
+	// F: weights that are the group's own are drawn evenly between this and its negative: weights
+	// of the units,
 	GruUnitsReach
 	GruInputReach  // F: of the input,
 	GruUpdateReach // F: biases of the update gate,
@@ -18,7 +18,7 @@ const (
 	GruWords
 )
 
-// GruMostHidden is the most units of an agent: what a thread keeps of them.
+// GruMostHidden is the maximum of units of an agent, which a thread keeps.
 const GruMostHidden = 64
 
 // The gates of a unit, in the order of their rows in the weights table.
@@ -39,8 +39,7 @@ const (
 	GruProject        // [I]
 )
 
-// Where groups have weights of their own, the seed stands there in place of them, in SeedWords
-// parts.
+// Where groups have their own weights, the seed replaces them, in SeedWords parts.
 
 // GruShared is the number of recurrent weights.
 func GruShared(hidden int) int { return GruGates * hidden * (hidden + 2) }
@@ -69,7 +68,7 @@ const (
 )
 
 // GruVars lists the state of the gru cell of H units for observations of I features, whose groups
-// have weights of their own or not.
+// have their own weights or not.
 func GruVars(hidden, features int, own bool) []Var {
 	vars := []Var{
 		GruVarRound:   {Name: "round", Elem: U64, Width: 1, Group: true},

@@ -3,16 +3,16 @@ package kernels
 import "math"
 
 // The gru of agent-addressed swarms multiplies fixed point numbers of 16 bits, which are two signed
-// bytes, 256 high + low: units by 2^14, inputs by 2^11, weights by 2^w, where those of inputs are
-// taken eightfold so that all products have one scale. Of the four products of bytes that of the
-// low ones is left out. A sum is its bias and the others over 256, in int32, by 2^(w+6).
+// bytes, 256 high + low: units by 2^14, inputs by 2^11, weights by 2^w, where weights of inputs are
+// taken eightfold so that all products have one scale. The product of the low bytes is left out. A
+// sum is its bias and the others over 256, in int32, by 2^(w+6).
 //
 // No sum overflows, whatever the state is: a byte is in [-128, 127], the high one of a weight of a
 // gate at most 125 and of the readout 63, so 64 products are at most 64 (256*128*125 +
 // 128*(125+128)) < 2^28, and with a bias of 2^29 the float of a sum, and of the two of n added, has
-// a fourth power below 2^123, of which there is a reciprocal. 32 products of the readout are at
-// most 32 (256*128*63 + 128*(63+128)) < 2^26, so with a bias of 2^26 a sum is less than 2^27 and
-// one that is multiplied by 16 still an int32.
+// a fourth power below 2^123, which has a reciprocal. 32 products of the readout are at most 32
+// (256*128*63 + 128*(63+128)) < 2^26, so with a bias of 2^26 a sum is less than 2^27 and one that
+// is multiplied by 16 still an int32.
 const (
 	AgentUnitBits  = 14
 	AgentInputBits = 11
@@ -24,7 +24,7 @@ const (
 	AgentVoteWeight          = 16000
 	AgentGateBias            = 1 << 29 // the same of biases
 	AgentVoteBias            = 1 << 26
-	AgentNoCandidate         = -1 << 27 // the bias of one that there is not: less than any sum
+	AgentNoCandidate         = -1 << 27 // the bias of a missing one: less than any sum
 	AgentMostScale           = 20       // the largest w, which keeps the coefficients of the logistic function in range
 )
 
@@ -37,9 +37,9 @@ const (
 // AgentTableReadoutBias is where the biases of the readout are, int32[AgentMostCandidates].
 func AgentTableReadoutBias(class int) int { return AgentTableBias + 4*class }
 
-// AgentTableWeights is where the weights of the gates r, z and n are, int16 [3][H][2][H]: of a unit
-// those of the units, then those of the inputs. Those of n are doubled, as its biases are, since
-// tanh(x) is made of the logistic function of 2x.
+// AgentTableWeights is where the weights of the gates r, z and n are, int16 [3][H][2][H]: for a
+// unit the weights of the units, then of the inputs. Weights of n are doubled, as its biases are,
+// since tanh(x) is made of the logistic function of 2x.
 func AgentTableWeights(class int) int { return AgentTableReadoutBias(class) + AgentMostCandidates }
 
 // AgentTableReadout is where the weights of the readout are, int16 [AgentMostCandidates][H].
@@ -59,7 +59,7 @@ const (
 )
 
 // Logistic are the coefficients of the logistic function of x / 2^e, in the order A0, A1, A2, B0,
-// B1: powers of two apart from those of x, so that it is the same to the bit.
+// B1: powers of two apart from the coefficients for x, so that it is the same to the bit.
 func Logistic(e int) [5]float32 {
 	by := func(c float32, e int) float32 { return float32(math.Ldexp(float64(c), e)) }
 	return [5]float32{

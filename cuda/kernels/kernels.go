@@ -1,5 +1,5 @@
 // Package kernels is the kernel set as data: the CUDA C++ source of every built-in kernel,
-// embedded, and its signature. The Go twin of each kernel is registered in cuda/host/twin under the
+// embedded, and its signature. The Go twin of each kernel is registered in cuda/host/twins under the
 // same name.
 package kernels
 
@@ -15,7 +15,7 @@ import (
 type Source struct {
 	// Name is the kernel's extern "C" symbol.
 	Name string
-	// Params is its signature, in order: the one of its .cu file, of which argsgen makes Go.
+	// Params is its signature, in order: the one of its .cu file, which gen makes Go of.
 	Params []device.Param
 	params func(kernel string) []device.Param // the generated function of the package
 	// File is the .cu file below this package that holds it; Code is that file's text with its
@@ -30,7 +30,7 @@ type Source struct {
 	FMA bool
 	// MaxBlock is the largest block that the kernel can be launched with; 0: MaxThreads.
 	MaxBlock int
-	// WholeWarps says that a block has a multiple of 32 threads.
+	// WholeWarps reports whether a block must have a multiple of 32 threads.
 	WholeWarps bool
 	// Grid is the only number of blocks that the kernel can be launched with; 0: any.
 	Grid int

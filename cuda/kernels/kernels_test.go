@@ -3,8 +3,6 @@ package kernels
 import (
 	"strings"
 	"testing"
-
-	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
 func TestSources(t *testing.T) {
@@ -18,37 +16,6 @@ func TestSources(t *testing.T) {
 		}
 		if strings.Contains(s.Code, `#include "`) {
 			t.Errorf("%s: an include is not resolved", name)
-		}
-	}
-}
-
-// The signature in Go is the one in the source, where it is written out there.
-func TestSignatures(t *testing.T) {
-	for _, name := range Names() {
-		s, _ := Lookup(name)
-		params, code, err := device.ParseKernel(name, s.Code)
-		if err != nil {
-			if !strings.Contains(s.Code, name+"(GEMM_PARAMS(") {
-				t.Error(err)
-			}
-			continue
-		}
-		if err := device.CheckDeclared(name, s.Params, params); err != nil || code != s.Code {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// The embedded PTX must be of the sources that stand beside it.
-func TestPTXIsCurrent(t *testing.T) {
-	if made := ptxTexts.Names(ptxFile); len(made) != len(Names()) {
-		t.Errorf("%d kernels have a PTX, want %d: run go generate ./cuda/kernels", len(made), len(Names()))
-	}
-	for _, name := range Names() {
-		s, _ := Lookup(name)
-		text, ok := PTX(name)
-		if head, _, _ := strings.Cut(text, "\n"); !ok || head != PTXHeader(s) {
-			t.Errorf("the PTX of %s is not of the present source: run go generate ./cuda/kernels", name)
 		}
 	}
 }

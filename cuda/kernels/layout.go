@@ -39,9 +39,9 @@ type Var struct {
 	Elem  Elem
 	Width int
 	Group bool
-	// Together says that the elements of one agent, or of one group, stand behind one another: for
-	// variables of agents that are addressed one by one, of which a random one then is one stretch
-	// of memory and not Width of them.
+	// Together reports whether the elements of one agent, or of one group, are consecutive: for
+	// variables of agents that are addressed one by one, so that an agent's elements are one
+	// stretch of memory and not Width stretches.
 	Together bool
 }
 
@@ -54,8 +54,8 @@ const varAlign = 256
 //
 //	Offsets[v] + ((c*Slots + s)*Agents + a) * Elem.Bytes()
 //
-// and that of a group variable at Offsets[v] + (c*Slots + s) * Elem.Bytes(). Where the variable is
-// Together, they stand at
+// and the element of a group variable at Offsets[v] + (c*Slots + s) * Elem.Bytes(). Where the
+// variable is Together, they stand at
 //
 //	Offsets[v] + ((s*Agents + a)*Width + c) * Elem.Bytes()
 //

@@ -38,12 +38,17 @@ const (
 
 // LeakyVars lists the state of the leaky cell for observations of I features.
 func LeakyVars(features int) []Var {
+	return append(ratioVars(features),
+		Var{Name: "potential", Elem: F32, Width: 1},
+		Var{Name: "usual", Elem: F32, Width: 1})
+}
+
+// ratioVars lists the first four variables of a cell that votes by a ratio.
+func ratioVars(features int) []Var {
 	return []Var{
-		LeakyVarRound:     {Name: "round", Elem: U64, Width: 1, Group: true},
-		LeakyVarLevel:     {Name: "level", Elem: F32, Width: features, Group: true},
-		LeakyVarSpread:    {Name: "spread", Elem: F32, Width: features, Group: true},
-		LeakyVarOffset:    {Name: "offset", Elem: I64, Width: features, Group: true},
-		LeakyVarPotential: {Name: "potential", Elem: F32, Width: 1},
-		LeakyVarUsual:     {Name: "usual", Elem: F32, Width: 1},
+		LeakyVarRound:  {Name: "round", Elem: U64, Width: 1, Group: true},
+		LeakyVarLevel:  {Name: "level", Elem: F32, Width: features, Group: true},
+		LeakyVarSpread: {Name: "spread", Elem: F32, Width: features, Group: true},
+		LeakyVarOffset: {Name: "offset", Elem: I64, Width: features, Group: true},
 	}
 }

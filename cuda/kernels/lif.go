@@ -1,14 +1,14 @@
 package kernels
 
-// Words of the lif cell's parameter block: those of leaky, by the same numbers, and then these. F
-// is a float32 by its bits.
+// Words of the lif cell's parameter block: the words of leaky, by the same numbers, and then these.
+// F is a float32 by its bits.
 const (
 	LifAdapt      = LeakyWords + iota // F: what a spike adds to the threshold, whose rest is 1
 	LifAdaptDecay                     // F: rate at which that fades
 	LifWords
 )
 
-// LifBurst is the most spikes of an agent in one observation.
+// LifBurst is the maximum of spikes of an agent in one observation.
 const LifBurst = 16
 
 // Components of the lif cell's weights table, component-major [LifWeights(I)][A].
@@ -38,14 +38,9 @@ const (
 
 // LifVars lists the state of the lif cell for observations of I features.
 func LifVars(features int) []Var {
-	return []Var{
-		LifVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
-		LifVarLevel:      {Name: "level", Elem: F32, Width: features, Group: true},
-		LifVarSpread:     {Name: "spread", Elem: F32, Width: features, Group: true},
-		LifVarOffset:     {Name: "offset", Elem: I64, Width: features, Group: true},
-		LifVarPotential:  {Name: "potential", Elem: F32, Width: 1},
-		LifVarAdaptation: {Name: "adaptation", Elem: F32, Width: 1},
-		LifVarTrace:      {Name: "trace", Elem: F32, Width: 1},
-		LifVarUsual:      {Name: "usual", Elem: F32, Width: 1},
-	}
+	return append(ratioVars(features),
+		Var{Name: "potential", Elem: F32, Width: 1},
+		Var{Name: "adaptation", Elem: F32, Width: 1},
+		Var{Name: "trace", Elem: F32, Width: 1},
+		Var{Name: "usual", Elem: F32, Width: 1})
 }

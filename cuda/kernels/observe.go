@@ -31,8 +31,8 @@ type Run struct {
 	Frame, Slot, First, Count, Group uint32
 }
 
-// RunHostBit is the bit of a run's frame that says that it is one in host memory, as AgentHostBit
-// does of agents that are addressed.
+// RunHostBit is the bit of a run's frame that marks it as in host memory, as AgentHostBit does of
+// agents that are addressed.
 const RunHostBit = AgentHostBit
 
 // RunWords is the length of a Run in memory.
@@ -51,15 +51,14 @@ const NoDecision = ^uint32(0)
 // variables.
 type Drop uint32
 
-// What may be dropped of the observations of a group, beside the latest of those that it has
-// applied before.
+// What may be dropped of the observations of a group, in relation to the latest applied one.
 const (
 	DropLate      Drop = 1 << iota // its time is before
 	DropDuplicate                  // it has the same time
 )
 
 // Values of decisions of observations that were dropped. Their score, counts and leader are 0, and
-// their round is that of the observation applied last.
+// their round is the round of the observation applied last.
 const (
 	DroppedLate      = NoDecision - 1
 	DroppedDuplicate = NoDecision - 2

@@ -60,7 +60,7 @@ const (
 // PredictorWeights is the number of components of the weights table.
 func PredictorWeights(views int) int { return PredictorProject + views }
 
-// Kinds of surprise. Every agent watches for all of them; each has a history of its own. The
+// Kinds of surprise. Every agent watches for all of them; each kind has its own history. The
 // probabilities of the kinds are combined by their harmonic mean, which holds for dependent ones.
 const (
 	PredictorInstant  = iota // the error, over the usual error
@@ -140,8 +140,8 @@ const (
 	MostRate    = 0.32
 )
 
-// PredictorVars lists the state of the predictor cell for observations of I features, of which
-// related ones have a residual, without PredictorSince and VarLatest.
+// PredictorVars lists the state of the predictor cell for observations of I features, related of
+// them with a residual, without PredictorSince and VarLatest.
 func PredictorVars(features, related int) []Var {
 	views := features + related
 	vars := []Var{
@@ -177,11 +177,8 @@ func PredictorVars(features, related int) []Var {
 		PredictorVarAwayUsual:  {Name: "away_usual", Elem: F32, Width: 1},
 	}
 	if related > 0 {
-		vars = append(
-			vars,
-			Var{Name: "relation", Elem: F32, Width: 2 * features * related, Group: true},
-			Var{Name: "miss", Elem: F32, Width: related, Group: true},
-		)
+		vars = append(vars, Var{Name: "relation", Elem: F32, Width: 2 * features * related, Group: true},
+			Var{Name: "miss", Elem: F32, Width: related, Group: true})
 	}
 	return vars
 }

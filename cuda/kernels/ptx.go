@@ -14,8 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-//go:generate go run ./internal/argsgen . uint4:byte leaky_[st]*.weights~table:uint32 Observe=*_observe Tick=*_tick* Told=gru_told_* Step=*_step* Product=gemm_* Tally=tally_u* TallyGroups=tally_groups_* TallyResident=tally_resident_* TallyWeighted=tally_weighted_* Paged=pages,page_bytes,frames,layout,params Ticking=pages,page_bytes,frames,layout,params,table,groups,first,count,steps,tally,decisions,scratch,sequence,result Heard=decision,node,width,merge,rate Rule=rule,of_all,num,den Closed=seen,round,sequence,scratch,word Ballots=ballots,first,n,candidates,priorities,flags,rule,of_all,num,den Fused=nodes,dim,flags,sums,tallies,scratch,sequence,result
-//go:generate go run ./internal/ptxgen
+//go:generate go run ./internal/gen . uint4:byte leaky_[st]*.weights~table:uint32 Observe=*_observe Tick=*_tick* Told=gru_told_* Step=*_step* Product=gemm_* Tally=tally_u* TallyGroups=tally_groups_* TallyResident=tally_resident_* TallyWeighted=tally_weighted_* Paged=pages,page_bytes,frames,layout,params Ticking=pages,page_bytes,frames,layout,params,table,groups,first,count,steps,tally,decisions,scratch,sequence,result Heard=decision,node,width,merge,rate Rule=rule,of_all,num,den Closed=seen,round,sequence,scratch,word Ballots=ballots,first,n,candidates,priorities,flags,rule,of_all,num,den Fused=nodes,dim,flags,sums,tallies,scratch,sequence,result
 
 // PTXArch is the oldest chip that the embedded PTX serves; the driver compiles it for newer ones.
 const PTXArch = "compute_70"
@@ -27,8 +26,8 @@ var ptxTexts Archive
 
 // PTX is the kernel compiled to portable assembly when the source was last generated, for machines
 // that have a driver and no NVRTC. It needs no header of the file: the text is what the driver
-// takes. It has the kernels of this package only: those below have a PTX of their own, so that a
-// program without a driver contains the PTX of none.
+// takes. It has the kernels of this package only: packages of sets have their own PTX, so that a
+// program without a driver contains no PTX.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
 // Archive has the PTX of a set of kernels. Its methods get the archive, a tar with a file NAME.ptx for

@@ -9,7 +9,7 @@ import (
 )
 
 // Set is a package of kernels below this one. The signature of a kernel is the one of its .cu file:
-// argsgen makes Go of it.
+// gen makes Go of it.
 type Set struct {
 	Folder string // of the package, below this one
 	Files  embed.FS
@@ -18,8 +18,8 @@ type Set struct {
 	Params func(kernel string) []device.Param
 }
 
-// Register adds a kernel. Its File is a name in the folder; without a Text, the kernel has the text
-// of that file behind those of the files before. It is called by init functions only.
+// Register adds a kernel. Its File is a name in the folder; without a Text, the kernel has the
+// texts of the files before and of this file. It is called by init functions only.
 func (set Set) Register(s Source, before ...string) {
 	if file := s.File; s.Text == nil {
 		s.Text = func() string { return set.Text(append(before[:len(before):len(before)], file)...) }

@@ -37,7 +37,7 @@ func code(file string) string {
 // there panics.
 func Common(file string) string { return code(file) }
 
-// pragmaOnce has no meaning in the file that all others were put into, and compilers say so.
+// pragmaOnce causes a warning in the file that includes all others.
 var pragmaOnce = regexp.MustCompile(`(?m)^#pragma once\n`)
 
 func init() {

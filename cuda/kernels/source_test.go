@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/cuda/kernels/settest"
 )
 
 // TestSourcesAreWhole: a kernel's text must compile without a file system and define its symbol.
@@ -19,8 +18,6 @@ func TestSourcesAreWhole(t *testing.T) {
 		}
 	}
 }
-
-func TestSourcesCompile(t *testing.T) { settest.Compile(t, sources()) }
 
 // sources returns the kernels of this folder; the packages of sets test theirs.
 func sources() (all []kernels.Source) {

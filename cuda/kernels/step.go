@@ -26,7 +26,7 @@ var banned = map[string]string{
 	"__trap":   "an end of the kernel", "__brkpt": "an end of the kernel", "__nanosleep": "a pause",
 }
 
-// bannedPrefixes are those of words that wait for other agents, which never come, and of the
+// bannedPrefixes are prefixes of words that wait for other agents, which never come, and of the
 // frame's own names.
 var bannedPrefixes = map[string]string{
 	"__sync": "a wait for other agents", "__shfl": "an exchange with other agents",
@@ -46,11 +46,11 @@ var (
 )
 
 // CheckStep returns the step with its comments made spaces, line for line and byte for byte, and
-// refuses what could leave the place that it is put in: text of which this function and a compiler
-// could see different braces (macros, strings, spliced lines, digraphs), and braces that close more
-// than they open. What it also refuses, the words of banned, spares users mistakes and is no
-// protection: compiled code does what it likes. The step has a function whose head matches head, and
-// which is written as signature.
+// refuses what could leave the place that it is put in: text whose braces this function and a
+// compiler could see differently (macros, strings, spliced lines, digraphs), and braces that close
+// more than they open. What it also refuses, the words of banned, spares users mistakes and is no
+// protection: compiled code does what it likes. The step has a function whose head matches head,
+// and which is written as signature.
 func CheckStep(text, signature string, head *regexp.Regexp) (string, error) {
 	bad := func(at int, format string, args ...any) (string, error) {
 		return "", fmt.Errorf("%w: line %d: %s", ErrStep, 1+strings.Count(text[:at], "\n"),
@@ -108,7 +108,7 @@ func CheckStep(text, signature string, head *regexp.Regexp) (string, error) {
 	return code, nil
 }
 
-// whyBanned is what a word of a step stands for that a step does without; empty: it may be used.
+// whyBanned returns the reason why a step may not use a word; empty: it may.
 func whyBanned(word string) string {
 	for prefix, reason := range bannedPrefixes {
 		if strings.HasPrefix(word, prefix) {

@@ -23,6 +23,6 @@ const ScoreHalf = 4
 // probability, and its inverse stays far inside float32.
 const MostNats = 40
 
-// MaxFeatures is the most features that an observation may have: what a block keeps of them in
-// shared memory.
+// MaxFeatures is the maximum of features of an observation: what a block keeps of them in shared
+// memory.
 const MaxFeatures = 64

@@ -55,21 +55,20 @@ const (
 	ResidentBlocks = 16   // the grid of a resident kernel, which is one cluster: the largest that the chips have
 )
 
-// Words of 64 bits of a doorbell, which are made like those of a reply: the number of the ring in
-// the low half, a value in the high one. The kernel hears the ring when all words have the number
-// that comes next.
+// Words of 64 bits of a doorbell, in the form of a reply: the number of the ring in the low half, a
+// value in the high one. The kernel hears the ring when all words have the number that comes next.
 const (
 	DoorbellSeen     = iota // the round word as the caller knows it, its low half
 	DoorbellSeenHigh        // and its high one
-	DoorbellSteps           // the round to close is so many after it; 0: the kernel ends
+	DoorbellSteps           // the distance to the round to close; 0: the kernel ends
 	DoorbellUnused          // 0
 	DoorbellWords           // 32 bytes, which the device reads at once
 )
 
-// ReplyWords is the length of a reply for so many candidates.
+// ReplyWords is the length of a reply by the number of candidates.
 func ReplyWords(candidates int) int { return ReplyCounts + candidates }
 
-// ResultWords is the length of a result for so many candidates.
+// ResultWords is the length of a result by the number of candidates.
 func ResultWords(candidates int) int { return ResultCounts + candidates }
 
 // TallyArgs are the arguments of the kernels that TallyName names. One launch counts the ballots,
@@ -107,7 +106,7 @@ func ResultWords(candidates int) int { return ResultCounts + candidates }
 //   - first: the byte of the first ballot
 //   - n: ballots, < 2^32
 //   - starts: uint32[groups+1], rising: group g has the ballots starts[g]..starts[g+1]-1
-//   - size: not 0: every group has so many ballots, and starts is not looked at
+//   - size: not 0: every group has this many ballots, and starts is not read
 //   - priorities: uint32[n] with TallyPriorities
 //   - winners: out uint32[groups]: the index or NoDecision
 //   - leaders: out uint32[groups] with TallyPriorities: position in the group, ^0 of an
@@ -115,9 +114,9 @@ func ResultWords(candidates int) int { return ResultCounts + candidates }
 //   - rows: out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
 //   - result: out uint64[ReplyCounts]
 
-// TallyName is the kernel that tallies ballots for so many candidates. There is one for a few
-// numbers of candidates, and the least that suffices is meant: fewer counters take fewer registers
-// and operations.
+// TallyName is the kernel that tallies ballots for a number of candidates. Kernels exist for a few
+// numbers of candidates, and the least sufficient one is returned: fewer counters take fewer
+// registers and operations.
 func TallyName(candidates int, packed bool) string {
 	switch {
 	case packed && candidates <= 8:
@@ -153,7 +152,7 @@ func class(candidates int) string {
 	return fmt.Sprint("_", MaxCandidates)
 }
 
-// variant is a file of the set under another name and with numbers of its own.
+// variant is a file of the set under another name and with other numbers.
 func variant(name, file, defines string) Source {
 	return Source{
 		Name: name, File: file, MaxBlock: TallyThreads, WholeWarps: true,

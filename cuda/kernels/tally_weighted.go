@@ -2,8 +2,8 @@ package kernels
 
 import "fmt"
 
-// Words of 64 bits behind those of TallyScratch, of a tally whose sums are of weights. They are
-// zero between launches too.
+// Words of 64 bits behind TallyScratch, of a tally whose sums are of weights. They are zero between
+// launches too.
 const (
 	TallyWeight     = TallyScratch + iota // the weight of all ballots
 	TallyBad                              // ballots whose weight was none
@@ -24,16 +24,16 @@ const (
 	WeightF32            // float32, which count as consensus.Fixed makes them: sums are of 1/65536
 )
 
-// TallyWeightedArgs are the arguments of the kernels that WeightedName names: those of TallyName's
-// and n weights. Result words from total on are sums of weight, of 64 bits, which n < 2^32
-// weights of 32 bits never overflow.
+// TallyWeightedArgs are the arguments of the kernels that WeightedName names: the arguments of
+// TallyName's kernels and n weights. Result words from total on are sums of weight, of 64 bits,
+// which n < 2^32 weights of 32 bits never overflow.
 
 // weightNames are the kinds in the names of kernels.
 var weightNames = map[int]string{WeightU8: "w8", WeightU32: "w32", WeightF32: "f32"}
 
 // WeightedName is the kernel that counts ballots with weights of a kind, one of those above, for
-// 1..256 candidates, packed 1..16. Each kernel exists for few numbers of candidates, the least
-// sufficient of which is meant.
+// 1..256 candidates, packed 1..16. Kernels exist for a few numbers of candidates, and the least
+// sufficient one is returned.
 func WeightedName(kind, candidates int, packed bool) string {
 	if packed {
 		return weightedName(kind, class(max(candidates, 8)), packed)

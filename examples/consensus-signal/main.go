@@ -1,9 +1,9 @@
-// Consensus-signal compares agents that decide together with the same agents, each for itself. All of
-// them look at one signal, which changes from time to time, through noise of their own. A rule of the
-// swarm emits each change that they have decided:
+// Consensus-signal compares agents that decide together with the same agents, each for itself. All
+// of them observe one signal, which changes from time to time, through their own noise. A rule of
+// the swarm emits each change that they have decided:
 //
 //	exoswarm swarm create -f examples/consensus-signal/swarm.yaml
-//	go run ./examples/consensus-signal
+//	go run -C examples ./consensus-signal
 //	exoswarm swarm emitted consensus-signal
 package main
 
@@ -83,11 +83,8 @@ func run(ctx context.Context, conn *natsq.Conn, w io.Writer) error {
 			together++
 		}
 	}
-	_, err = fmt.Fprintf(
-		w,
+	_, err = fmt.Fprintf(w,
 		"right decisions of agents alone:    %.1f %%\nright decisions of agents together: %.1f %%\n",
-		100*float64(alone)/float64(steps*size),
-		100*float64(together)/steps,
-	)
+		100*float64(alone)/float64(steps*size), 100*float64(together)/steps)
 	return err
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/userfile"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
-	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.Check(m)
+	testkit.TempInMemory()
+	testkit.CheckLeaks(m)
 }
 
 // TestConsensusSignal: agents that decide together are right in every step, where those alone are wrong
 // in three of ten, and the swarm emits each change of the signal once.
 func TestConsensusSignal(t *testing.T) {
-	_, conn := natsqtest.InProcess(t)
+	_, conn := jobstest.InProcess(t, natsq.Connect)
 	ctx := t.Context()
 	d, err := cuda.Open(ctx, "host", cuda.Options{})
 	if err != nil {
@@ -68,10 +68,11 @@ func TestConsensusSignal(t *testing.T) {
 	}
 	var changes []string
 	record := created.Record()
-	if err := conn.Emissions.List(context.WithoutCancel(ctx), record.Key(), "signal", 0, func(e rules.Stored) bool {
-		changes = append(changes, fmt.Sprint(e.Round, " ", e.Winner))
-		return true
-	}); err != nil {
+	if err := conn.Emissions.List(context.WithoutCancel(ctx), record.Key(), "signal", 0,
+		func(e gateway.StoredEmission) bool {
+			changes = append(changes, fmt.Sprint(e.Round, " ", e.Winner))
+			return true
+		}); err != nil {
 		t.Fatalf("List: %v", err)
 	}
 	var want []string

@@ -1,8 +1,8 @@
 // Consensus compares agents that hear the decision of their swarm with the same agents that hear
-// nothing. All agents look at one signal through noise of their own, and vote for what it is. The
+// nothing. All agents observe one signal through their own noise, and vote for what it is. The
 // signal changes from time to time.
 //
-//	go run ./examples/consensus
+//	go run -C examples ./consensus
 package main
 
 import (

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 // TestConsensus: agents that hear the decision are right more often by a tenth of all votes.
 func TestConsensus(t *testing.T) {

@@ -1,9 +1,9 @@
 // Command gpu submits two jobs to the GPU agents of a cluster and prints their results: the sum of
-// two vectors by a CUDA kernel of its own, and the product of two matrices.
+// two vectors by its own CUDA kernel, and the product of two matrices.
 //
 //	exoswarm nats --data-dir /tmp/nats &
 //	gpuagent --nats nats://127.0.0.1:4222 --allow-kernels &
-//	go run ./examples/gpu
+//	go run -C examples ./gpu
 //
 // An agent without a GPU multiplies the matrices, and refuses the kernel.
 package main
@@ -59,7 +59,6 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return nil
 }
 
-// matrices returns the specification of a product of two matrices.
 func matrices() gpujob.Spec {
 	return &gpujob.GemmSpec{
 		A: gpujob.From([]float32{1, 2, 3, 4, 5, 6}, 2, 3),
@@ -85,7 +84,6 @@ func vectors(n int) gpujob.Spec {
 	}
 }
 
-// do submits a job, waits for its result, and reads its output.
 func do(ctx context.Context, conn *natsq.Conn, s gpujob.Spec, output any) error {
 	job, err := gpujob.NewJob(natsconn.NewID(), s)
 	if err != nil {

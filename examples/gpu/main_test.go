@@ -42,7 +42,7 @@ func TestExample(t *testing.T) {
 	devices := pool.New(pool.Options{Devices: []pool.Accelerator{{Device: dev}}})
 	defer devices.Close()
 	handlers, err := gpujobs.New(gpujobs.Options{
-		Place: func(ctx context.Context, bytes int64) (gpujobs.Place, error) {
+		Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
 			return devices.Take(ctx, func() int64 { return bytes })
 		},
 		Objects: conn.Objects, AllowKernels: true,

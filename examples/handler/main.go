@@ -1,9 +1,9 @@
-// Command handler is a CPU agent with a kind of job of its own: "celsius" turns degrees Fahrenheit
-// into Celsius. It works beside the agents that cpuagent makes: each agent takes jobs of the kinds
-// that it serves.
+// Command handler is a CPU agent with its own kind of job: "celsius" turns degrees Fahrenheit into
+// Celsius. It works in addition to the agents of cpuagent: each agent takes jobs of the kinds that
+// it serves.
 //
 //	exoswarm nats --data-dir /tmp/nats &
-//	go run ./examples/handler &
+//	go run -C examples ./handler &
 //	exoswarm submit --kind celsius --spec '{"fahrenheit": [32, 212]}' --wait
 package main
 
@@ -59,7 +59,7 @@ func run(ctx context.Context, url string) (err error) {
 			err = nil
 		}
 	}()
-	var handlers cpuagents.Handlers // or cpuagents.Handle, for those of the process
+	var handlers cpuagents.Handlers // or cpuagents.Handle, for the handlers of the process
 	if err := handlers.Handle("celsius", celsius); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func run(ctx context.Context, url string) (err error) {
 	return nil
 }
 
-// within calls fn with some time to end, which is not that of the work.
+// within calls fn with its own time to end, apart from the time of the work.
 func within(d time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

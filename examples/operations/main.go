@@ -45,7 +45,6 @@ func main() {
 	}
 }
 
-// run executes a command line.
 func run(ctx context.Context, args []string) error {
 	number := func(i int) int {
 		n, err := strconv.Atoi(args[i])
@@ -65,22 +64,19 @@ func run(ctx context.Context, args []string) error {
 	return errors.New(usage)
 }
 
-// reading returns the temperature of a device, which has a level and a noise of its own.
+// reading returns the temperature of a device, which has its own level and noise.
 func reading(r *rand.Rand, device int) float64 {
 	return 20 + float64(device%50) + float64(int(r.NormFloat64()*float64(1+device%3)*10))/10
 }
 
-// schema is that of the file: a row for each reading, in the order of time.
 var schema = arrow.NewSchema([]arrow.Field{
 	{Name: "time", Type: arrow.PrimitiveTypes.Int64},
 	{Name: "device_id", Type: arrow.BinaryTypes.String},
 	{Name: "temperature", Type: arrow.PrimitiveTypes.Float64},
 }, nil)
 
-// deviceID returns the name of a device.
 func deviceID(device int) string { return fmt.Sprintf("sensor-%05d", device) }
 
-// writeReadings writes the file.
 func writeReadings(path string, devices, readings int) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -117,7 +113,6 @@ type pusher struct {
 	rows int
 }
 
-// add adds a row.
 func (p *pusher) add(ctx context.Context, at int64, id string, value float64) error {
 	fmt.Fprintf(&p.body, "{\"time\":%d,\"device_id\":%q,\"temperature\":%v}\n", at, id, value)
 	if p.rows++; p.body.Len() < 4<<20 {
@@ -180,7 +175,6 @@ func (p *pusher) push(ctx context.Context, key string) (again bool, err error) {
 	return again, errors.Join(err, fmt.Errorf("%s: %s %s", p.url, resp.Status, text))
 }
 
-// pushFile pushes the rows of a Parquet file.
 func pushFile(ctx context.Context, path, url string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -217,7 +211,7 @@ func pushFile(ctx context.Context, path, url string) error {
 	return nil
 }
 
-// pushLive pushes a reading of each device. Its time is that of the clock, so it is after the file.
+// pushLive pushes a reading of each device. Its time is the clock's, so it is after the file.
 func pushLive(ctx context.Context, url string, devices, broken int) error {
 	p := &pusher{url: url}
 	r := rand.New(rand.NewPCG(2, 2))

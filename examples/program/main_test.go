@@ -9,22 +9,22 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.Check(m)
+	testkit.TempInMemory()
+	testkit.CheckLeaks(m)
 }
 
 // TestProgram: the program finds the spike of its second series and nothing else, and the document shows
 // its output.
 func TestProgram(t *testing.T) {
-	srv := natsqtest.Start(t, server.Options{})
-	conn := natsqtest.Connect(t, srv)
+	srv := jobstest.Start(t, server.Options{})
+	conn := jobstest.Open(t, srv, natsq.Connect)
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
 		t.Fatalf("Open: %v", err)

@@ -52,7 +52,7 @@ func gpuAgent(t *testing.T) (string, *natsq.Conn) {
 	devices := pool.New(pool.Options{Devices: []pool.Accelerator{{Device: dev}}})
 	t.Cleanup(devices.Close)
 	handlers, err := gpujobs.New(gpujobs.Options{
-		Place: func(ctx context.Context, bytes int64) (gpujobs.Place, error) {
+		Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
 			return devices.Take(ctx, func() int64 { return bytes })
 		},
 		Objects: conn.Objects,
@@ -127,7 +127,6 @@ func TestPlainNATS(t *testing.T) {
 	}
 }
 
-// within reports whether all fields of want are in have.
 func within(want, have any) bool {
 	w, ok := want.(map[string]any)
 	if !ok {

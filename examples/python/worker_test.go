@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestWorker: jobs of every lane are done, those that cannot be leave a result with a reason and a
-// dead letter, and the worker ends when it is told to.
+// TestWorker: jobs of every lane are done, a job that cannot be done leaves a result with a reason
+// and a dead letter, and the worker ends when it is told to.
 func TestWorker(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

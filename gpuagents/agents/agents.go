@@ -1,5 +1,5 @@
-// Package agents steps, reads and fuses neural agents without neighbours on one device, and needs no
-// queue.
+// Package agents steps, reads and fuses neural agents without neighbours on one device, and needs
+// no queue.
 package agents
 
 import (
@@ -14,13 +14,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Options are the settings of Agents beside their cell. The zero value is usable.
+// Options are the settings of Agents in addition to their cell. The zero value is usable.
 type Options struct {
 	// Seed selects the random weights, see cells.Addressed.Weights, and the leader of a round, see
 	// Priority.
@@ -40,13 +39,13 @@ type Options struct {
 
 // Agents are a swarm on one device: agents with ids from 0 on, in groups of equal size with
 // consecutive ids. An agent starts in its initial state. A step moves it by the input that it
-// holds, which is zeros before its first observation, and then it votes. Results are the same bits
-// on every device, and those of an agent depend on its own steps alone.
+// holds, which is zeros before its first observation, and then it votes. Results have the same bits
+// on every device, and the results of an agent depend on its own steps alone.
 //
 // One goroutine uses the Agents at a time; their owner closes them before the device. After an
-// error of the device, a fault.ErrDevice, the state is undefined. When a context ends a wait, the
-// work on the device goes on, and later calls follow it. Agents that do not all fit on the device
-// may have been ticked in part when the context ends; every later step of them fails.
+// error of the device, a gpubatch.ErrDevice, the state is undefined. When a context ends a wait,
+// the work on the device continues, and later calls follow it. If the agents do not all fit on the
+// device, a context that ends may leave them ticked in part; every later step then fails.
 type Agents struct {
 	dev        device.Device
 	memory     *pages.Memory
@@ -54,7 +53,7 @@ type Agents struct {
 	layout     kernels.Layout
 	n          int64
 	groups     int
-	first, of  int // of a shard of a swarm: the number of its first group, and the groups of the swarm
+	first, of  int // in the swarm: the number of the first group, and the number of groups
 	pages      int
 	perPage    divisor // agents of a page
 	seed       uint64
@@ -62,18 +61,18 @@ type Agents struct {
 	stream     device.Stream
 	tick, step device.Kernel
 	decide     device.Kernel
-	sums       device.Kernel // of embeddings
-	bids       device.Kernel // of an election
+	sums       device.Kernel // adds up embeddings
+	bids       device.Kernel // bids in an election
 	learn      device.Kernel
-	update     device.Kernel // of nodes by vote and key
+	update     device.Kernel // updates nodes by vote and key
 
-	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
-	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
-	// group the sequence number of the launch that touched it last, and its decision.
+	// The arguments of kernels in addition to the arena of pages: the copy of the table of frames,
+	// the layout, parameters and weights of the cell, the tally with the counters of launches, and
+	// by group the sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 	kept                                                       device.Buffer // see kernels.ToldArgs
 	board                                                      device.Buffer // the best bids of an election
-	nodes                                                      sharedNodes   // of several groups each
+	nodes                                                      sharedNodes   // shared by several groups each
 
 	base             []uint32          // the weights table without what is heard
 	heard            []float32         // values that the weights on the device contain; nil: zeros
@@ -81,19 +80,19 @@ type Agents struct {
 	words            []uint64          // result as words, of resultSlots launches
 	sequence         uint32            // number of the last launch with a result
 	pending          bool              // a launch may still run
-	ranking          *Ranking          // of what Load loads; nil before the first that needs it
+	ranking          *Ranking          // ranks what Load loads; nil before it is needed
 	surveyor         *Surveyor         // likewise
-	marks            *marks            // of what Load loads; nil before the first that needs them
-	gathering        gathering         // of AgentStates
+	marks            *marks            // marks what Load loads; nil before it is needed
+	gathering        gathering         // for AgentStates
 	distinct         distinct          // for small batches of Load
 	whole            *wholeFusion      // the last fusion in one pass, whose tables serve the next; nil: none
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
-	fresh            bool              // kept is of the present state: the last change of it was a whole tick
-	voting           bool              // an election has begun, and the board may have bids of it
-	inconsistent     error             // why some agents have made a step that others have not; nil: none has
+	fresh            bool              // kept was computed from the present state: the last change was a whole tick
+	voting           bool              // an election has started, and the board may have its bids
+	inconsistent     error             // why some agents are a step ahead of others; nil: none is
 	released         []*staged         // staging buffers that may be used again
-	track            *timeline.Track   // of its spans; nil: they are not kept
-	hostObservations int               // the most observations that kernels read in host memory
+	track            *gpubatch.Track   // records spans; nil: they are not kept
+	hostObservations int               // maximum number of observations that kernels read in host memory
 	leastSurveyed    int               // see SurveyFrom
 	close            []func() error    // in this order
 }
@@ -112,7 +111,7 @@ type Report struct {
 // open.
 func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents, error) {
 	budget := pages.NewBudget(opts.PageMemory, opts.HostPageMemory)
-	a, err := newAgents(d, budget, cell, n, 0, int(n/int64(cell.Agents)), opts)
+	a, err := NewShard(d, budget, cell, n, 0, int(n/int64(cell.Agents)), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -122,34 +121,23 @@ func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents
 	return a, nil
 }
 
-// NewShard makes the n agents of a shard of a swarm: its first group is number first of so many
-// groups of the swarm. Ids are those of the shard, from 0 on. The pages take the budget b, and are
-// not open. The caller opens them, empty or with a checkpoint, before the first step.
+// NewShard makes the n agents of a shard of a swarm. first is the number of its first group, and
+// groups the number of groups of the swarm. Ids are relative to the shard. The pages take the
+// budget b, and are not open. The caller opens them, empty or with a checkpoint, before the first
+// step.
 func NewShard(
-	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
-) (*Agents, error) {
-	return newAgents(d, b, cell, n, first, groups, opts)
-}
-
-// newAgents is NewShard.
-func newAgents(
 	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
 ) (a *Agents, err error) {
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
 	if cell.HearsNeighbours() {
-		return nil, fmt.Errorf(
-			"%w: agents of the cell %s have neighbours: use gpuagents/grid, gpuagents/graph or gpuagents/space",
-			ErrInvalid,
-			cell.Cell.Name,
-		)
+		return nil, fmt.Errorf("%w: agents of the cell %s have neighbours: use gpuagents/grid, gpuagents/graph or "+
+			"gpuagents/space", ErrInvalid, cell.Cell.Name)
 	}
 	if n < 1 || n > math.MaxUint32 || n%int64(cell.Agents) != 0 {
-		return nil, fmt.Errorf(
-			"%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid, n,
-			cell.Agents,
-		)
+		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid, n,
+			cell.Agents)
 	}
 	if opts.PageBytes%4096 != 0 || opts.PageBytes > 1<<30 {
 		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, opts.PageBytes)
@@ -173,7 +161,6 @@ func newAgents(
 	return a, a.open(b, opts)
 }
 
-// open allocates the memory on the device.
 func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{
@@ -252,12 +239,11 @@ const (
 	resultBytes = 8 * kernels.AgentResultWords
 )
 
-// resultOf returns the place of the result of launch number slot.
 func (a *Agents) resultOf(slot int) device.Arg {
 	return device.Mapped(a.result, int64(slot)*resultBytes, resultBytes)
 }
 
-// alloc allocates memory on the device, which Close releases.
+// alloc allocates memory on the device. Close releases it.
 func (a *Agents) alloc(bytes int64, purpose string) (device.Buffer, error) {
 	b, err := a.dev.Alloc(bytes, purpose)
 	if err != nil {
@@ -286,19 +272,19 @@ func (a *Agents) Device() device.Device { return a.dev }
 func (a *Agents) Memory() *pages.Memory { return a.memory }
 
 // Trace has the stages of batches added to a track; nil: none is.
-func (a *Agents) Trace(t *timeline.Track) { a.track = t }
+func (a *Agents) Trace(t *gpubatch.Track) { a.track = t }
 
-// paged ends the wait for the pages of a set, and returns when the work on it begins. Resident pages
-// need no wait.
+// paged records the wait for the pages of a set, and returns the time at which work on it starts.
+// Resident pages need no wait.
 func (a *Agents) paged(began time.Time, s pages.Set) time.Time {
 	if a.memory.Resident() {
 		return began
 	}
-	return a.track.End(timeline.Page, began, len(s.Pages)*a.layout.PageBytes)
+	return a.track.End(gpubatch.StagePage, began, len(s.Pages)*a.layout.PageBytes)
 }
 
-// Settle waits until the device has done all work of the agents, which other streams may then follow.
-// An ErrDevice says that a part of the agents is between two steps.
+// Settle waits until the device has done all work of the agents, so that other streams may follow
+// it. ErrDevice: some agents are between two steps.
 func (a *Agents) Settle(ctx context.Context) error {
 	if a.inconsistent != nil {
 		return a.inconsistent
@@ -306,7 +292,7 @@ func (a *Agents) Settle(ctx context.Context) error {
 	if !a.pending {
 		return nil
 	}
-	err := fault.Mark(a.stream.Sync(ctx))
+	err := gpubatch.Mark(a.stream.Sync(ctx))
 	a.pending = err != nil
 	return err
 }
@@ -322,8 +308,8 @@ func (a *Agents) StageAll() error {
 // LeastSurveyed. Tests whose entries are short call it.
 func SurveyFrom(a *Agents, n int) { a.leastSurveyed = n }
 
-// shape returns a launch of perCore blocks of so many threads on each multiprocessor, but at most
-// as many blocks as have work.
+// shape returns a launch of perCore blocks of threads on each multiprocessor, but at most as many
+// blocks as have work.
 func (a *Agents) shape(perCore, threads, most int) device.Geometry {
 	g := a.geometry
 	if g.Block == 0 {
@@ -336,7 +322,6 @@ func (a *Agents) shape(perCore, threads, most int) device.Geometry {
 	return g
 }
 
-// pagedArgs returns the arguments about the pages.
 func (a *Agents) pagedArgs() kernels.PagedArgs {
 	return kernels.PagedArgs{
 		Pages: device.Ptr(a.memory.Arena()), PageBytes: uint64(a.layout.PageBytes), Frames: device.Ptr(a.frames),
@@ -358,8 +343,8 @@ func (a *Agents) next(ctx context.Context) error {
 	return a.stamps.Fill(0, a.stamps.Size(), 0)
 }
 
-// waits returns the context of a wait for a launch. A wait for pages that may be evicted goes on
-// after the end of ctx; the watchdog of the device bounds it.
+// waits returns the context of a wait for a launch. If pages may be evicted, the wait outlives ctx;
+// the watchdog of the device bounds it.
 func waits(ctx context.Context, m *pages.Memory) context.Context {
 	if m.Resident() {
 		return ctx
@@ -367,11 +352,11 @@ func waits(ctx context.Context, m *pages.Memory) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// await waits for the last launch, which has the last of so many results, and returns their sum
-// with the tally of the last.
+// await waits for the last of a number of launches with results. It returns the sum of their
+// results, with the tally of the last one.
 func (a *Agents) await(ctx context.Context, results int) (r Report, err error) {
 	if err := a.stream.Await(ctx, a.result, int64(results-1)*resultBytes+8*kernels.AgentDone, a.sequence); err != nil {
-		return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return Report{}, gpubatch.Failed(err)
 	}
 	a.pending = false
 	for words := range slices.Chunk(a.words[:results*kernels.AgentResultWords], kernels.AgentResultWords) {
@@ -395,10 +380,10 @@ func (a *Agents) Decisions(ctx context.Context) ([]byte, error) {
 func (a *Agents) read(ctx context.Context, b device.Buffer, n int64) ([]byte, error) {
 	data := make([]byte, n)
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return nil, gpubatch.Failed(err)
 	}
 	if err := b.Read(0, data); err != nil {
-		return nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return nil, gpubatch.Failed(err)
 	}
 	return data, nil
 }
@@ -410,8 +395,5 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
-	errs = append(errs, a.marks.close(), a.whole.close(), a.gathering.close())
-	errs = append(errs, a.dropStaging(false), a.dropStaging(true))
-	a.marks, a.whole = nil, nil
-	return errors.Join(errs...)
+	return errors.Join(errors.Join(errs...), a.closeBatches())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
@@ -33,37 +34,32 @@ func openNamed(t testing.TB, name string) device.Device {
 		Logger:   slog.New(slog.DiscardHandler),
 		CacheDir: os.TempDir() + "/exoswarm-kernels",
 	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.NoError(t, "cuda.Open", err)
+	testkit.Close(t, d)
 	return d
 }
 
 func address(t testing.TB, cell string, values map[string]float64, agents, features, candidates int) *cells.Addressed {
 	t.Helper()
 	c, err := cells.Address(cell, values, agents, features, candidates, cells.Voting{Rule: kernels.RuleMajority})
-	if err != nil {
-		t.Fatalf("cells.Address: %v, want no error", err)
-	}
+	testkit.NoError(t, "cells.Address", err)
 	return c
 }
 
 func makeAgents(t testing.TB, d device.Device, cell *cells.Addressed, n int64, o Options) *Agents {
 	t.Helper()
 	a, err := New(d, cell, n, o)
-	if err != nil {
-		t.Fatalf("New: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Errorf("a.Close: %v, want no error", err)
-		}
-	})
+	testkit.NoError(t, "New", err)
+	testkit.Close(t, a)
+	return a
+}
+
+// filledAgents makes agents in a random state, with launches of the shape that the command line
+// sets.
+func filledAgents(b *testing.B, d device.Device, cell *cells.Addressed, n int64) *Agents {
+	b.Helper()
+	a := makeAgents(b, d, cell, n, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+	fillPages(b, a)
 	return a
 }
 
@@ -88,9 +84,7 @@ func fillPages(t testing.TB, a *Agents) {
 		}
 	}
 	for p := range a.pages {
-		if err := a.memory.Write(t.Context(), uint64(p), page); err != nil {
-			t.Fatalf("memory.Write: %v, want no error", err)
-		}
+		testkit.NoError(t, "memory.Write", a.memory.Write(t.Context(), uint64(p), page))
 	}
 }
 
@@ -112,14 +106,11 @@ func sampled(t testing.TB, a *Agents) *Agents {
 
 func pagesOf(t testing.TB, a *Agents, n int) []byte {
 	t.Helper()
-	if err := a.stream.Sync(t.Context()); err != nil {
-		t.Fatalf("stream.Sync: %v, want no error", err)
-	}
+	testkit.NoError(t, "stream.Sync", a.stream.Sync(t.Context()))
 	data := make([]byte, n*a.layout.PageBytes)
 	for p := range n {
-		if err := a.memory.Read(t.Context(), uint64(p), data[p*a.layout.PageBytes:][:a.layout.PageBytes]); err != nil {
-			t.Fatalf("memory.Read: %v, want no error", err)
-		}
+		page := data[p*a.layout.PageBytes:][:a.layout.PageBytes]
+		testkit.NoError(t, "memory.Read", a.memory.Read(t.Context(), uint64(p), page))
 	}
 	return data
 }
@@ -145,7 +136,7 @@ func scaled(d device.Device, n int64) int64 {
 }
 
 // measured runs launch b.N times, after a warm-up, and reports the wall time until its result is in
-// host memory, the time on the device by events, and GB/s of so many bytes by the latter.
+// host memory, the time on the device by events, and the rate of size bytes in that time, in GB/s.
 func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func(i int) error) {
 	b.Helper()
 	ctx := context.Background()
@@ -189,8 +180,8 @@ func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkAgentsTick is a dense tick, votes, decisions and tally included. Bytes are those that
-// torch_bench.py counts: state read and written once, and a vote only of leaky. Run it with
+// BenchmarkAgentsTick is a dense tick, including votes, decisions and the tally. Bytes are counted
+// as in torch_bench.py: state read and written once, and the vote for leaky only. Run it with
 // -benchtime 30x.
 func BenchmarkAgentsTick(b *testing.B) {
 	d := openNamed(b, *deviceName)
@@ -211,13 +202,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			n := scaled(d, c.agents)
-			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n,
-				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
-			if err != nil {
-				b.Fatalf("New: %v, want no error", err)
-			}
-			defer a.Close()
-			fillPages(b, a)
+			a := filledAgents(b, d, address(b, c.cell, c.values, 64, c.features, c.vote), n)
 			h := sampled(b, a)
 			ctx := context.Background()
 			measured(b, a, n*c.bytes, func(int) {
@@ -236,7 +221,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 }
 
 // BenchmarkAgentsObserve steps 1M random agents of 100M, with votes and the decisions of their
-// groups of 64; inputs and ids are on the device. Bytes are those that torch_bench.py counts.
+// groups of 64; inputs and ids are on the device. Bytes are counted as in torch_bench.py.
 func BenchmarkAgentsObserve(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, c := range []struct {
@@ -251,18 +236,13 @@ func BenchmarkAgentsObserve(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			all, n := scaled(d, 100_000_000), scaled(d, 1_000_000)
-			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), all,
-				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
-			if err != nil {
-				b.Fatalf("New: %v, want no error", err)
-			}
-			defer a.Close()
-			fillPages(b, a)
+			a := filledAgents(b, d, address(b, c.cell, c.values, 64, c.features, c.vote), all)
 			h := sampled(b, a)
 			r := rand.New(rand.NewPCG(7, 8))
 			const batches = 6
 			var on [batches]*Observations
 			var onHost [batches]*Observations
+			var err error
 			for i := range on {
 				ids, inputs := randomObservations(r, int(all), int(n), c.features)
 				if on[i], err = a.Load(ids, inputs); err != nil {
@@ -318,9 +298,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 		var all []time.Duration
 		for i := range b.N + 20 {
 			start := time.Now()
-			if err := f(); err != nil {
-				b.Fatalf("f: %v, want no error", err)
-			}
+			testkit.NoError(b, "f", f())
 			if i >= 20 {
 				all = append(all, time.Since(start))
 			}
@@ -343,9 +321,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 		}
 		a.hostObservations = 1 << 30
 		o, err := a.Load(ids, inputs)
-		if err != nil {
-			b.Fatalf("a.Load: %v, want no error", err)
-		}
+		testkit.NoError(b, "a.Load", err)
 		b.Run(fmt.Sprintf("%d/device", n), func(b *testing.B) {
 			times(b, func() error {
 				_, err := a.Step(ctx, o)
@@ -364,9 +340,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 				return err
 			})
 		})
-		if err := o.Close(); err != nil {
-			b.Fatalf("o.Close: %v, want no error", err)
-		}
+		testkit.NoError(b, "o.Close", o.Close())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // column is a variable of all agents, or groups, of a, without what lies between them in the pages.
@@ -48,7 +49,7 @@ func values(t testing.TB, a *Agents, v int) []float64 {
 	return out
 }
 
-// units and held are those of all agents of a gru, class by class.
+// units and held belong to all agents of a gru, class by class.
 func units(t testing.TB, a *Agents) []float64 { return halves(t, a, 0) }
 
 func held(t testing.TB, a *Agents) []float64 { return halves(t, a, 1) }
@@ -126,9 +127,7 @@ func TestAgentsEqualFloat64(t *testing.T) {
 				c.features, c.candidates)
 			w := randomWeights(r, c.hidden, c.features, c.candidates)
 			table, err := cell.Table(w)
-			if err != nil {
-				t.Fatalf("cell.Table: %v, want no error", err)
-			}
+			testkit.NoError(t, "cell.Table", err)
 			const n = 7 * 30
 			a := makeAgents(t, d, cell, n, Options{Weights: table, PageBytes: 32768})
 			class := kernels.AgentHidden(c.hidden)
@@ -224,17 +223,13 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 			continue
 		}
 		sum, err := consensus.NewTally(C)
-		if err != nil {
-			t.Fatalf("consensus.NewTally: %v, want no error", err)
-		}
+		testkit.NoError(t, "consensus.NewTally", err)
 		for c, n := range count {
 			sum.Counts[c] = uint64(n)
 			sum.Total += uint64(n)
 		}
 		winner, err := consensus.Rule{Kind: consensus.Majority}.Winner(&sum)
-		if err != nil {
-			t.Fatalf("Winner: %v, want no error", err)
-		}
+		testkit.NoError(t, "Winner", err)
 		want := byte(kernels.AgentNoVote)
 		if winner != consensus.None {
 			want = byte(winner)
@@ -248,7 +243,7 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 	}
 }
 
-// TestAgentsDecide: counts, decisions, tallies and rounds are those of the agents' votes, after
+// TestAgentsDecide: counts, decisions, tallies and rounds follow from the agents' votes, after
 // observations and after ticks.
 func TestAgentsDecide(t *testing.T) {
 	d := openNamed(t, *deviceName)
@@ -263,9 +258,7 @@ func TestAgentsDecide(t *testing.T) {
 					t.Fatalf("%+v, error %v; want %d steps", report, err, 2*uint64(a.n))
 				}
 				decisions, err := a.Decisions(t.Context())
-				if err != nil {
-					t.Fatalf("a.Decisions: %v, want no error", err)
-				}
+				testkit.NoError(t, "a.Decisions", err)
 				checkVotes(t, a, report, func(g int) (byte, bool) { return decisions[g], true })
 				for g := range rounds {
 					rounds[g] += 2
@@ -276,9 +269,7 @@ func TestAgentsDecide(t *testing.T) {
 					inputs[i] *= 4
 				}
 				out, err := a.Observe(t.Context(), ids, inputs)
-				if err != nil {
-					t.Fatalf("a.Observe: %v, want no error", err)
-				}
+				testkit.NoError(t, "a.Observe", err)
 				by := map[int]byte{}
 				for i, id := range ids {
 					g := int(id) / cell.Agents
@@ -316,14 +307,10 @@ func TestObservationsCut(t *testing.T) {
 	}
 	inputs[31] = float32(math.NaN())
 	out, err := whole.Observe(t.Context(), ids, inputs)
-	if err != nil {
-		t.Fatalf("whole.Observe: %v, want no error", err)
-	}
+	testkit.NoError(t, "whole.Observe", err)
 	for i, id := range ids {
 		one, err := single.Observe(t.Context(), []uint32{id}, inputs[3*i:][:3])
-		if err != nil {
-			t.Fatalf("single.Observe: %v, want no error", err)
-		}
+		testkit.NoError(t, "single.Observe", err)
 		if one.Votes[0] != out.Votes[i] {
 			t.Fatalf("observation %d: vote %d, alone %d", i, out.Votes[i], one.Votes[0])
 		}
@@ -343,9 +330,7 @@ func TestObservationsRefused(t *testing.T) {
 		inf, nan := float32(math.Inf(-1)), float32(math.NaN())
 		ids := []uint32{3, 12, 4, 5, math.MaxUint32, 6}
 		out, err := a.Observe(t.Context(), ids, []float32{1, 2, 1, 2, 1, nan, inf, 1, nan, nan, 1e38, -1e38})
-		if err != nil {
-			t.Fatalf("a.Observe: %v, want no error", err)
-		}
+		testkit.NoError(t, "a.Observe", err)
 		if out.Stepped != 2 || out.Outside != 2 || out.Refused != 2 {
 			t.Errorf("%+v, want 2 stepped, 2 outside, 2 refused", out.Report)
 		}
@@ -430,9 +415,7 @@ func TestAgentsRefuse(t *testing.T) {
 		t.Errorf("no observations: %+v, %v", out, err)
 	}
 	o, err := a.Load([]uint32{1}, []float32{1, 2})
-	if err != nil {
-		t.Fatalf("a.Load: %v, want no error", err)
-	}
+	testkit.NoError(t, "a.Load", err)
 	if err := errors.Join(o.Close(), o.Close()); err != nil {
 		t.Errorf("joined errors: %v, want no error", err)
 	}
@@ -444,9 +427,10 @@ func TestAgentsRefuse(t *testing.T) {
 	}
 }
 
-// TestSplit: of observations of several entries no launch has an agent twice, those of an agent
-// keep their order, a group has those of an entry behind those of the entries before, as many
-// launches as need be, and each observation has a place of its own in its launch.
+// TestSplit: for observations of several entries, no launch has an agent twice, the observations of
+// an agent keep their order, the observations of a group in an entry follow the earlier entries,
+// there are no more launches than necessary, and each observation has its own position in its
+// launch.
 func TestSplit(t *testing.T) {
 	const size = 2
 	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, size, 1, 2), 200, Options{})
@@ -483,8 +467,8 @@ func TestSplit(t *testing.T) {
 				launchOf[place] = k
 			}
 		}
-		// By group: its launches, which one entry has, up to as many as its agent has that it has
-		// the most of.
+		// By group: its launches. An entry needs as many as the most frequent agent of the group
+		// has observations.
 		type turn struct {
 			group uint32
 			entry int
@@ -493,8 +477,8 @@ func TestSplit(t *testing.T) {
 		counts := map[turn]map[uint32]int{}
 		for i, id := range ids {
 			place := i
-			if o.places != nil {
-				place = o.places[i]
+			if o.positions != nil {
+				place = o.positions[i]
 			}
 			k, ok := launchOf[place]
 			if delete(launchOf, place); !ok {
@@ -534,8 +518,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestAgentsCancelled: a wait that is given up harms nothing: the work is done, and what it uses is
-// released behind it.
+// TestAgentsCancelled: a cancelled wait harms nothing: the work is done, and its memory is released
+// after it.
 func TestAgentsCancelled(t *testing.T) {
 	a := makeAgents(t, openNamed(t, *deviceName), address(t, "gru", nil, 8, 8, 3), 8*500, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -544,9 +528,7 @@ func TestAgentsCancelled(t *testing.T) {
 		t.Fatalf("tick: %v, want no error or %v", err, context.Canceled)
 	}
 	o, err := a.Load([]uint32{7}, make([]float32, 8))
-	if err != nil {
-		t.Fatalf("a.Load: %v, want no error", err)
-	}
+	testkit.NoError(t, "a.Load", err)
 	if _, err := a.Step(ctx, o); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatalf("step: %v, want no error or %v", err, context.Canceled)
 	}
@@ -561,7 +543,7 @@ func TestAgentsCancelled(t *testing.T) {
 	}
 }
 
-// TestDivisor: quotients are those of the division.
+// TestDivisor: quotients equal a division.
 func TestDivisor(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for by := range 5000 {
@@ -581,8 +563,8 @@ func TestDivisor(t *testing.T) {
 	}
 }
 
-// TestObserveNobody: observations of no agent, or only of agents that do not exist, step nobody, also
-// where pages are not all on the device.
+// TestObserveNobody: observations of no agent, or only of agents that do not exist, step nobody,
+// also where pages are not all on the device.
 func TestObserveNobody(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, o := range []Options{{PageBytes: 4096}, {PageBytes: 4096, PageMemory: 6 * 4096, HostPageMemory: 1 << 20}} {

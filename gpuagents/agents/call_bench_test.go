@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // BenchmarkAgentsRandom is Observe of n random agents of 100 million, from ids and inputs in Go to
 // votes and decisions in Go: median and 99th percentile. The outcomes of the agents of two pages,
-// and their state at the end, are compared with those of the host device. Run it with -benchtime
-// 60x.
+// and their state at the end, are compared with the host device. Run it with -benchtime 60x.
 func BenchmarkAgentsRandom(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, c := range []struct {
@@ -22,12 +22,7 @@ func BenchmarkAgentsRandom(b *testing.B) {
 	}{{"leaky", 2, 2}, {"gru", 8, 5}} {
 		b.Run(c.cell, func(b *testing.B) {
 			all := scaled(d, 100_000_000)
-			a, err := New(d, address(b, c.cell, nil, 64, c.features, c.vote), all, Options{})
-			if err != nil {
-				b.Fatalf("New: %v, want no error", err)
-			}
-			defer a.Close()
-			fillPages(b, a)
+			a := filledAgents(b, d, address(b, c.cell, nil, 64, c.features, c.vote), all)
 			h := sampled(b, a)
 			r := rand.New(rand.NewPCG(7, 8))
 			for _, n := range []int{1, 64, 1024, 4096, 65_536, 1_000_000} {
@@ -45,9 +40,7 @@ func BenchmarkAgentsRandom(b *testing.B) {
 						k := i % batches
 						start := time.Now()
 						out, err := a.Observe(b.Context(), ids[k], inputs[k])
-						if err != nil {
-							b.Fatalf("a.Observe: %v, want no error", err)
-						}
+						testkit.NoError(b, "a.Observe", err)
 						if t := time.Since(start); i >= 8 {
 							took = append(took, t)
 						}
@@ -56,11 +49,7 @@ func BenchmarkAgentsRandom(b *testing.B) {
 					for i, s := range samples {
 						s.check(b, h, ids[i%batches], inputs[i%batches])
 					}
-					slices.Sort(took)
-					b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "p50-us")
-					b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1e3, "p99-us")
-					b.ReportMetric(float64(n)*1e3/float64(took[len(took)/2].Nanoseconds()), "M/s")
-					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(float64(n)/reportTimes(b, took), "M/s")
 				})
 			}
 			h.check(b, a)
@@ -68,8 +57,9 @@ func BenchmarkAgentsRandom(b *testing.B) {
 	}
 }
 
-// BenchmarkAgentsStages is the three stages of a call, Load, Step and Outcome, of n random agents of
-// 100 million: medians. Copy is the copy of inputs of a million observations to pinned memory alone.
+// BenchmarkAgentsStages is the three stages of a call, Load, Step and Outcome, of n random agents
+// of 100 million: medians. Copy is the copy of inputs of a million observations to pinned memory
+// alone.
 func BenchmarkAgentsStages(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	median := func(took []time.Duration) float64 {
@@ -78,9 +68,7 @@ func BenchmarkAgentsStages(b *testing.B) {
 	}
 	b.Run("copy", func(b *testing.B) {
 		host, err := d.AllocHost(32<<20, "test")
-		if err != nil {
-			b.Fatalf("d.AllocHost: %v, want no error", err)
-		}
+		testkit.NoError(b, "d.AllocHost", err)
 		defer host.Close()
 		src := make([][]byte, 4)
 		for i := range src {
@@ -89,10 +77,10 @@ func BenchmarkAgentsStages(b *testing.B) {
 		var took []time.Duration
 		for i := range b.N + 4 {
 			start := time.Now()
-			if err := staging.Copy(
-				[]staging.Part{{To: host.Bytes(), From: src[i%4]}}, func(int, int, int) error { return nil },
+			if err := gpubatch.Copy(
+				[]gpubatch.Part{{To: host.Bytes(), From: src[i%4]}}, func(int, int, int) error { return nil },
 			); err != nil {
-				b.Fatalf("staging.Copy: %v, want no error", err)
+				b.Fatalf("gpubatch.Copy: %v, want no error", err)
 			}
 			took = append(took, time.Since(start))
 		}
@@ -114,9 +102,7 @@ func BenchmarkAgentsStages(b *testing.B) {
 					start := time.Now()
 					o, err := a.Load(ids, inputs)
 					took[0] = append(took[0], time.Since(start))
-					if err != nil {
-						b.Fatalf("a.Load: %v, want no error", err)
-					}
+					testkit.NoError(b, "a.Load", err)
 					start = time.Now()
 					if _, err = a.Step(b.Context(), o); err != nil {
 						b.Fatalf("a.Step: %v, want no error", err)
@@ -128,9 +114,7 @@ func BenchmarkAgentsStages(b *testing.B) {
 					}
 					took[2] = append(took[2], time.Since(start))
 					start = time.Now()
-					if err := o.Close(); err != nil {
-						b.Fatalf("o.Close: %v, want no error", err)
-					}
+					testkit.NoError(b, "o.Close", o.Close())
 					took[3] = append(took[3], time.Since(start))
 				}
 				for i, name := range []string{"load-us", "step-us", "outcome-us", "close-us"} {
@@ -170,9 +154,7 @@ func (s sample) check(t testing.TB, h *Agents, ids []uint32, inputs []float32) {
 		return
 	}
 	want, err := h.Observe(t.Context(), few, fewInputs)
-	if err != nil {
-		t.Fatalf("h.Observe: %v, want no error", err)
-	}
+	testkit.NoError(t, "h.Observe", err)
 	if !slices.Equal(s.votes, want.Votes) || !slices.Equal(s.decisions, want.Decisions) {
 		t.Fatal("other outcomes than those of the host device")
 	}

@@ -10,12 +10,11 @@ import (
 // It adds in the order of fusion.Nodes, and keeps the sum of the open run and one sum a level. The
 // zero value is empty.
 type Chain struct {
-	Rows   int       // of the open run
+	Rows   int       // rows of the open run
 	Run    []float32 // their sum; valid if Rows is above 0
-	levels []partial // sums of runs, sums of those, and so on
+	levels []partial // sums of runs, sums of these sums, and so on
 }
 
-// partial is a sum of fewer than fusion.RunRows sums.
 type partial struct {
 	n   int
 	sum []float32

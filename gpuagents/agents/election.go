@@ -8,17 +8,17 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Elect returns the decision of all agents of a swarm by a rule, as Vote does, with a leader that the
-// voters for the winner elect. The incumbent is the leader if it votes for the winner. Otherwise it is
-// the agent with the best of the Bids. Nobody leads a round that nobody wins.
+// Elect returns the decision of all agents of a swarm by a rule, as Vote does, with a leader that
+// the voters for the winner elect. The incumbent is the leader if it votes for the winner.
+// Otherwise it is the agent with the best of the Bids. Nobody leads a round that nobody wins.
 //
-// Elect reads the kept tally and the vote of the incumbent, and the votes of all agents only where the
-// incumbent does not stay. It returns the errors of Vote and Bids.
+// Elect reads the kept tally and the vote of the incumbent, and the votes of all agents only where
+// the incumbent does not stay. It returns the errors of Vote and Bids.
 func (a *Agents) Elect(
 	ctx context.Context, rule consensus.Rule, round uint64, incumbent consensus.Leader,
 ) (consensus.Decision, error) {
@@ -45,10 +45,10 @@ func (a *Agents) Elect(
 	return d, err
 }
 
-// ballot returns the candidate that an agent votes for, of its id in the swarm; None if it has never
-// stepped or is none of these agents. The stream has done all earlier work.
+// ballot returns the candidate that an agent votes for; None if the agent has never stepped or is
+// not one of these agents. The stream has done all earlier work.
 func (a *Agents) ballot(ctx context.Context, of consensus.Leader) (int, error) {
-	own := of.Agent - a.firstID() // of earlier agents it wraps
+	own := of.Agent - a.firstID() // wraps for earlier agents
 	if !of.Elected || own >= uint64(a.n) {
 		return consensus.None, nil
 	}
@@ -61,19 +61,19 @@ func (a *Agents) ballot(ctx context.Context, of consensus.Leader) (int, error) {
 }
 
 // Bids returns the votes of all agents, as Vote counts them, and for each candidate the best bid of
-// the agents that vote for it, by the consensus.Draw of the seed and the round. Agents have their ids
-// in the swarm. The incumbent, if it is one of these agents, bids with its term. The election of a
-// swarm of several shards is the merge of theirs. It is the same on every device and wherever pages
-// are. An ErrBid of package consensus says that the pages were written with votes that the groups do
-// not count.
+// the agents that vote for it, by the consensus.Draw of the seed and the round. Agents have their
+// ids in the swarm. The incumbent, if it is one of these agents, bids with its term. The election
+// of a swarm of several shards is the merge of the elections of its shards. It is the same on every
+// device and for every location of the pages. An ErrBid of package consensus means that the pages
+// were written with votes that the groups do not count.
 //
 // Bids changes no agent. It reads a byte for each agent, in one launch if all are on the device.
-// Else the pages pass through the device as in a fusion, and Bids looks at ctx between two sets.
+// Otherwise the pages pass through the device as in a fusion, and Bids checks ctx between two sets.
 func (a *Agents) Bids(ctx context.Context, round uint64, incumbent consensus.Leader) (consensus.Election, error) {
 	return a.bidsFor(ctx, round, incumbent, consensus.None)
 }
 
-// bidsFor is Bids with the bids for one candidate alone; None for all.
+// bidsFor is Bids for one candidate; None: for all.
 func (a *Agents) bidsFor(
 	ctx context.Context, round uint64, incumbent consensus.Leader, only int,
 ) (consensus.Election, error) {
@@ -85,17 +85,13 @@ func (a *Agents) bidsFor(
 	}
 	sets, wait := a.memory.All(), waits(ctx, a.memory)
 	err := a.memory.Each(ctx, sets, pages.SweepRead, func(i int) error {
-		for _, page := range sets[i].Pages {
-			if !a.memory.Made()[page] {
-				a.memory.SetAbsent(page)
-			}
-		}
+		a.memory.SetAbsent(sets[i].Pages)
 		err := a.launchBids(wait, sets[i].Pages, round, incumbent, only, i == len(sets)-1)
 		if err == nil {
 			err = a.stream.Await(wait, a.result, electionResult, a.sequence)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: elect a leader: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: elect a leader: %w", gpubatch.ErrDevice, err)
 		}
 		a.pending = false
 		return nil
@@ -107,24 +103,23 @@ func (a *Agents) bidsFor(
 	return a.election(round, incumbent, only)
 }
 
-// electionResult is the place of the result of an election, behind those of steps.
+// electionResult is the offset of the result of an election, after the results of steps.
 const electionResult = resultSlots * resultBytes
 
-// clearBoard removes what an election that has failed may have left on the board of bids.
+// clearBoard removes the bids that a failed election may have left on the board.
 func (a *Agents) clearBoard(ctx context.Context) error {
 	if a.voting {
 		if err := a.stream.Sync(ctx); err != nil {
-			return fault.Mark(err)
+			return gpubatch.Mark(err)
 		}
 		if err := a.board.Fill(0, a.board.Size(), 0); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return gpubatch.Failed(err)
 		}
 	}
 	a.voting = true
 	return nil
 }
 
-// firstID returns the id in the swarm of the first of the agents.
 func (a *Agents) firstID() uint64 { return uint64(a.first) * uint64(a.cell.Agents) }
 
 // launchBids adds the bids of the agents of consecutive pages to the board. The last launch of an
@@ -140,7 +135,7 @@ func (a *Agents) launchBids(
 	}
 	key, salt := consensus.NewDraw(a.seed, round).Words()
 	leads := uint32(swarmset.NoIncumbent)
-	if own := incumbent.Agent - a.firstID(); incumbent.Elected && own < uint64(a.n) { // of earlier agents it wraps
+	if own := incumbent.Agent - a.firstID(); incumbent.Elected && own < uint64(a.n) { // wraps for earlier agents
 		leads = uint32(own)
 	}
 	chunks := len(pages) * ((int(a.perPage.by) + bidsThread - 1) / bidsThread)
@@ -155,7 +150,6 @@ func (a *Agents) launchBids(
 // bidsThread is the number of agents that a thread of the kernel reads at once.
 const bidsThread = 16
 
-// election returns what the last launch has published.
 func (a *Agents) election(round uint64, incumbent consensus.Leader, only int) (consensus.Election, error) {
 	e, err := consensus.NewElection(a.cell.Candidates)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// BenchmarkAgentsVote is a tick of all agents, and votes that take turns with it: one that draws a
-// leader among all agents, one whose leader is elected, one whose incumbent stays, the bids for all
-// candidates as one of several shards makes them, and an election with a tick behind it. The times are
-// medians until the result is in host memory, with the share of the last one in the tick. The bids are
-// compared with those of a loop over the votes of all agents. Run it with -benchtime 60x.
+// BenchmarkAgentsVote alternates a tick of all agents with votes: one that draws a leader among all
+// agents, one whose leader is elected, one whose incumbent stays, the bids for all candidates as
+// one of several shards makes them, and an election after a tick. The times are medians until the
+// result is in host memory; the last one also as a share of the tick. The bids are compared with a
+// loop over the votes of all agents. Run it with -benchtime 60x.
 func BenchmarkAgentsVote(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, c := range []struct {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestElect: bids and decisions of agents of several cells, groups, pages, launch shapes and numbers of frames,
-// of a swarm or of a shard, are those of a loop over all agents.
+// TestElect: bids and decisions equal a loop over all agents, for agents of several cells, groups,
+// pages, launch shapes and numbers of frames, and for a swarm and a shard.
 func TestElect(t *testing.T) {
 	d, r := openNamed(t, *deviceName), rand.New(rand.NewPCG(61, 2))
 	for _, c := range []struct {
@@ -36,13 +37,9 @@ func TestElect(t *testing.T) {
 				a, err := NewShard(d, pages.NewBudget(frames*8192, 1<<30), cell, c.n, first, first+groups+5, Options{
 					Seed: 9, PageBytes: 8192, Geometry: shape,
 				})
-				if err != nil {
-					t.Fatalf("NewShard: %v, want no error", err)
-				}
+				testkit.NoError(t, "NewShard", err)
 				defer a.Close()
-				if err := a.memory.Open(t.Context(), nil); err != nil {
-					t.Fatalf("Open: %v, want no error", err)
-				}
+				testkit.NoError(t, "Open", a.memory.Open(t.Context(), nil))
 				checkElection(t, a, 1) // nobody votes
 				for round := range uint64(4) {
 					ids, inputs := randomObservations(r, int(c.n), 1+r.IntN(min(int(c.n), 200)), c.features)
@@ -56,15 +53,11 @@ func TestElect(t *testing.T) {
 				}
 				checkElection(t, a, 5)
 				before, err := a.Bids(t.Context(), 5, consensus.Leader{})
-				if err != nil {
-					t.Fatalf("Bids: %v, want no error", err)
-				}
+				testkit.NoError(t, "Bids", err)
 				base, end := uint64(first*c.group), uint64(first*c.group)+uint64(c.n)
 				for _, agent := range []uint64{0, base - 1, base, (base + end) / 2, end - 1, end} {
 					e, err := a.Bids(t.Context(), 5, consensus.Leader{Agent: agent, Term: 4, Elected: true})
-					if err != nil {
-						t.Fatalf("Bids: %v, want no error", err)
-					}
+					testkit.NoError(t, "Bids", err)
 					own := 0
 					for c, bid := range e.Bids {
 						if bid.Term == 4 && bid.Agent == agent {
@@ -83,15 +76,13 @@ func TestElect(t *testing.T) {
 	}
 }
 
-// checkDecision compares the decisions of Elect in round 5 with those of an election of all agents.
+// checkDecision compares the decisions of Elect in round 5 with an election of all agents.
 func checkDecision(t *testing.T, a *Agents, e consensus.Election, incumbent consensus.Leader) {
 	t.Helper()
 	for _, kind := range []consensus.Kind{consensus.Plurality, consensus.Majority, consensus.Unanimous} {
 		rule := consensus.Rule{Kind: kind}
 		want, err := e.Decide(rule)
-		if err != nil {
-			t.Fatalf("Decide: %v, want no error", err)
-		}
+		testkit.NoError(t, "Decide", err)
 		want.Round = 5
 		got, err := a.Elect(t.Context(), rule, 5, incumbent)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -103,11 +94,11 @@ func checkDecision(t *testing.T, a *Agents, e consensus.Election, incumbent cons
 // TestElectAfterFailure: agents between two steps elect nobody.
 func TestElectAfterFailure(t *testing.T) {
 	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, 5, 2, 2), 10, Options{})
-	a.inconsistent = fault.ErrDevice
-	if _, err := a.Bids(t.Context(), 1, consensus.Leader{}); !errors.Is(err, fault.ErrDevice) {
+	a.inconsistent = gpubatch.ErrDevice
+	if _, err := a.Bids(t.Context(), 1, consensus.Leader{}); !errors.Is(err, gpubatch.ErrDevice) {
 		t.Errorf("Bids: error %v, want an ErrDevice", err)
 	}
-	if _, err := a.Elect(t.Context(), consensus.Rule{}, 1, consensus.Leader{}); !errors.Is(err, fault.ErrDevice) {
+	if _, err := a.Elect(t.Context(), consensus.Rule{}, 1, consensus.Leader{}); !errors.Is(err, gpubatch.ErrDevice) {
 		t.Errorf("Elect: error %v, want an ErrDevice", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Two groups of four neurons; one neuron gets a current of which it spikes in every second step.
+// Two groups of four neurons; one neuron gets a current that makes it spike in every second step.
 func ExampleAgents() {
 	ctx := context.Background()
 	d, err := cuda.Open(ctx, "host", cuda.Options{})

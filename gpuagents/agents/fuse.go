@@ -9,25 +9,25 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Fuse returns the knowledge of the agents as they are now: the embeddings of all of them, the
-// units of a gru or the potential of a leaky, in nodes by group, by vote or in one; see swarms.Fuse.
-// An agent has weight 1; one that has never stepped has weight 0 and is not counted. The nodes are
-// bit for bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids, on
-// every device and wherever their pages are. An embedding with a NaN or an infinity is left out.
+// Fuse returns the knowledge of the agents as they are now: the embeddings of all agents, which are
+// the units of a gru or the potential of a leaky, in nodes by group, by vote or in one node; see
+// swarms.Fuse. An agent has weight 1; an agent that has never stepped has weight 0 and is not
+// counted. The nodes equal, bit for bit, one fusion.Nodes.Accumulate of all agents in the order of
+// their ids, on every device and for every location of their pages. An embedding with a NaN or an
+// infinity is left out.
 //
 // Fuse changes nothing. Agents that are all on the device are fused in one pass, which needs up to
-// 0.3 bytes of the device for each agent, and by vote four bytes. Other agents, and those that the
-// device has no room to fuse so, are fused window by window in up to 48 MiB of the device and of host
-// memory: when ctx ends Fuse returns before it has read all pages, and by vote the host sorts the
-// agents, in some nanoseconds each.
+// 0.3 bytes of the device for each agent, and by vote four bytes. If not all are on the device, or
+// the device lacks that room, agents are fused window by window in up to 48 MiB of the device and
+// of host memory. When ctx ends, this returns before it has read all pages. By vote the host sorts
+// the agents, in some nanoseconds each.
 func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, error) {
-	n, _, err := a.FuseParts(ctx, &staging.Splitter{}, swarms.Fuse{By: by, Nodes: nodes}, FuseWindow)
+	n, _, err := a.FuseParts(ctx, &gpubatch.Splitter{}, swarms.Fuse{By: by, Nodes: nodes}, FuseWindow)
 	return n, err
 }
 
@@ -36,8 +36,7 @@ func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, 
 // to fill a GPU.
 const FuseWindow = 32 << 20
 
-// Nodes returns the number of nodes of a fusion. An ErrInvalid says why the swarm cannot have that
-// fusion.
+// Nodes returns the number of nodes of a fusion. ErrInvalid: the swarm cannot have that fusion.
 func (a *Agents) Nodes(f swarms.Fuse) (int, error) {
 	if err := f.Validate(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -48,16 +47,15 @@ func (a *Agents) Nodes(f swarms.Fuse) (int, error) {
 	case f.By == swarms.ByAll:
 		return 1, nil
 	case f.Nodes > a.of:
-		return 0, fmt.Errorf(
-			"%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrInvalid, f.Nodes, a.of,
-		)
+		return 0, fmt.Errorf("%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrInvalid, f.Nodes,
+			a.of)
 	case f.Nodes == 0:
 		return a.of, nil
 	}
 	return f.Nodes, nil
 }
 
-// OwnNodes returns the nodes, of so many of the swarm, that these agents may be in: n from number
+// OwnNodes returns the nodes that these agents may be in, out of nodes of the swarm: n from number
 // first on.
 func (a *Agents) OwnNodes(by string, nodes int) (first, n int) {
 	if by != swarms.ByGroup {
@@ -67,18 +65,17 @@ func (a *Agents) OwnNodes(by string, nodes int) (first, n int) {
 	return first, (a.first+a.groups-1)*nodes/a.of - first + 1
 }
 
-// segment is agents of one node that follow one another in a window: places in order, or ids.
+// segment is a range of agents of one node in a window: n agents from id or position first on.
 type segment struct{ node, first, n int }
 
-// fusionRun is a running fusion.
 type fusionRun struct {
 	a               *Agents
 	by              string
-	all, first      int // nodes of the swarm, and the first of these
+	all, first      int // nodes of the swarm, and the first node of these agents
 	nodes           fusion.Nodes
-	variable, width int // of the embedding on the device, with the padding of a gru
+	variable, width int // variable of the embedding on the device, and its width with the padding of a gru
 	bf16            bool
-	window          int // the most agents
+	window          int // maximum number of agents
 	chains          []*Chain
 
 	// Of the window: the votes of its agents, segments, and the runs of the segments.
@@ -86,15 +83,15 @@ type fusionRun struct {
 	order    []uint32
 	segments []segment
 	runs     []uint32
-	io       [4]staging.Buffer // order, runs, sums, counts
+	io       [4]gpubatch.Buffer // order, runs, sums, counts
 	sums     []float32
 	counts   []uint32
 }
 
-// FuseParts is Fuse of the nodes of OwnNodes. Windows have at most so many bytes, and are split
-// where the device has no memory; halved counts that.
+// FuseParts is Fuse for the nodes of OwnNodes. Windows have at most the given bytes, and are split
+// if the device lacks memory; halved is the number of splits.
 func (a *Agents) FuseParts(
-	ctx context.Context, parts *staging.Splitter, want swarms.Fuse, bytes int64,
+	ctx context.Context, parts *gpubatch.Splitter, want swarms.Fuse, bytes int64,
 ) (_ fusion.Nodes, halved int, err error) {
 	if a.inconsistent != nil {
 		return fusion.Nodes{}, 0, a.inconsistent
@@ -140,18 +137,14 @@ func (a *Agents) FuseParts(
 			return f.nodes, 0, err
 		}
 	}
-	a.memory.Forward() // runs go on in the next page
+	a.memory.Forward() // runs continue in the next page
 	sets := a.memory.All()
 	per := int64(a.layout.Agents * a.layout.Slots)
 	err = a.memory.Each(ctx, sets, pages.SweepRead, func(i int) error {
 		pages := sets[i].Pages
-		for _, page := range pages {
-			if !a.memory.Made()[page] {
-				a.memory.SetAbsent(page)
-			}
-		}
+		a.memory.SetAbsent(pages)
 		if err := a.memory.FlushFrames(a.frames); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return gpubatch.Failed(err)
 		}
 		first := int64(pages[0]) * per
 		last := min(a.n, first+int64(len(pages))*per)
@@ -186,11 +179,11 @@ func (f *fusionRun) add(ctx context.Context, from, to int) error {
 	a, rows := f.a, 4*f.width
 	for i, bytes := range [4]int{max(4, 4*len(f.order)), 8 * n, rows * n, 4 * n} {
 		if err := f.io[i].Grow(a.dev, bytes, "fusion"); err != nil {
-			return staging.AllocError(err)
+			return gpubatch.AllocError(err)
 		}
 	}
 	if err := f.launch(ctx, n); err != nil {
-		return fmt.Errorf("%w: fuse agents %d to %d: %w", fault.ErrDevice, from, to-1, err)
+		return fmt.Errorf("%w: fuse agents %d to %d: %w", gpubatch.ErrDevice, from, to-1, err)
 	}
 	i := 0
 	for _, s := range f.segments {
@@ -209,14 +202,14 @@ func (f *fusionRun) add(ctx context.Context, from, to int) error {
 		}
 	}
 	if f.by == swarms.ByGroup {
-		for _, s := range f.segments[:len(f.segments)-1] { // the node of the last segment may go on
+		for _, s := range f.segments[:len(f.segments)-1] { // the node of the last segment may continue
 			f.finish(s.node)
 		}
 	}
 	return nil
 }
 
-// launch adds up the runs of a window. A run begins with the open sum of its node.
+// launch adds up the runs of a window. The first run of a node continues its open sum.
 func (f *fusionRun) launch(ctx context.Context, n int) error {
 	a, rows := f.a, int64(4*f.width)
 	order, runs, sums, counts := f.io[0].Memory, f.io[1].Memory, f.io[2].Memory, f.io[3].Memory
@@ -259,11 +252,10 @@ func (f *fusionRun) launch(ctx context.Context, n int) error {
 	return counts.Read(0, device.Bytes(f.counts))
 }
 
-// manyRuns is the number of blocks of 128 threads for each multiprocessor. It is more than fit at
-// once: runs of small nodes have unequal lengths.
+// manyRuns is the number of blocks of 128 threads for each multiprocessor. More than fit at once,
+// because runs of small nodes have unequal lengths.
 const manyRuns = 8
 
-// cut makes the segments and the runs of a window.
 func (f *fusionRun) cut(from, to int) error {
 	f.segments, f.runs, f.order = f.segments[:0], f.runs[:0], f.order[:0]
 	switch f.by {
@@ -294,7 +286,7 @@ func (f *fusionRun) cut(from, to int) error {
 	return nil
 }
 
-// nodeOf returns the node of an agent, of a fusion that is not by vote.
+// nodeOf returns the node of an agent. The fusion is not by vote.
 func (f *fusionRun) nodeOf(agent int) int {
 	if f.by != swarms.ByGroup {
 		return 0
@@ -302,7 +294,7 @@ func (f *fusionRun) nodeOf(agent int) int {
 	return (f.a.first+agent/f.a.cell.Agents)*f.all/f.a.of - f.first
 }
 
-// nodeEnd returns the end of the agents of the node of an agent, of a fusion that is not by vote.
+// nodeEnd returns the end of the agents in the node of an agent. The fusion is not by vote.
 func (f *fusionRun) nodeEnd(agent int) int {
 	if f.by != swarms.ByGroup {
 		return int(f.a.n)
@@ -311,7 +303,7 @@ func (f *fusionRun) nodeEnd(agent int) int {
 	return min(int(f.a.n), ((next*f.a.of+f.all-1)/f.all-f.a.first)*f.a.cell.Agents)
 }
 
-// sort makes a segment of the agents of each vote, in their order.
+// sort makes a segment of the agents of each vote, in the order of their ids.
 func (f *fusionRun) sort(from, to int) error {
 	a := f.a
 	per := a.layout.Agents * a.layout.Slots
@@ -320,22 +312,15 @@ func (f *fusionRun) sort(from, to int) error {
 	for at := from; at < to; {
 		page, n := at/per, min(to, (at/per+1)*per)-at
 		if a.memory.Made()[page] {
-			of := int64(
-				a.memory.Frame(page),
-			)*int64(
-				a.layout.PageBytes,
-			) + int64(
-				a.layout.Offsets[kernels.AgentVarVote],
-			) + int64(
-				at%per,
-			)
+			of := int64(a.memory.Frame(page))*int64(a.layout.PageBytes) +
+				int64(a.layout.Offsets[kernels.AgentVarVote]) + int64(at%per)
 			if err := a.memory.Arena().Read(of, f.votes[at-from:][:n]); err != nil {
-				return fmt.Errorf("%w: votes of agents %d to %d: %w", fault.ErrDevice, at, at+n-1, err)
+				return fmt.Errorf("%w: votes of agents %d to %d: %w", gpubatch.ErrDevice, at, at+n-1, err)
 			}
 		}
 		at += n
 	}
-	var ends [1 << 8]int // by vote byte; 0 is of agents without a vote
+	var ends [1 << 8]int // by vote byte; byte 0 means no vote
 	for _, v := range f.votes {
 		ends[v]++
 	}
@@ -370,23 +355,17 @@ func (f *fusionRun) finish(node int) {
 	f.nodes.Weights[node] = f.nodes.Counts[node] * consensus.One
 }
 
-// trim releases the buffers, and the memory that the device keeps.
 func (f *fusionRun) trim() error {
 	if err := f.close(); err != nil {
 		return err
 	}
 	if _, err := f.a.dev.Trim(); err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return gpubatch.Failed(err)
 	}
 	return nil
 }
 
-// close releases the buffers. A second call does nothing.
+// A second call does nothing.
 func (f *fusionRun) close() error {
-	for i := range f.io {
-		if err := f.io[i].Close(); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
-		}
-	}
-	return nil
+	return gpubatch.Failed(gpubatch.CloseAll(&f.io[0], &f.io[1], &f.io[2], &f.io[3]))
 }

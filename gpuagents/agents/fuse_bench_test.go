@@ -11,8 +11,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
-	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -21,8 +21,8 @@ var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of vote
 
 // BenchmarkAgentsFuse is a vote and fusions of all agents, from the Go call to nodes in host
 // memory: median and slowest, and GB/s of the bytes of embeddings and votes. Groups are of 64, and
-// by group there are up to 1,000 nodes. The nodes are compared with those of a fusion in windows.
-// Run it with -benchtime 30x.
+// by group there are up to 1,000 nodes. The nodes are compared with a fusion in windows. Run it
+// with -benchtime 30x.
 func BenchmarkAgentsFuse(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	ctx := context.Background()
@@ -42,13 +42,7 @@ func BenchmarkAgentsFuse(b *testing.B) {
 			n = max(64, *benchAgents/64*64)
 		}
 		b.Run(c.name, func(b *testing.B) {
-			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n,
-				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
-			if err != nil {
-				b.Fatalf("New: %v, want no error", err)
-			}
-			defer a.Close()
-			fillPages(b, a)
+			a := filledAgents(b, d, address(b, c.cell, c.values, 64, c.features, c.vote), n)
 			if _, err := a.Tick(ctx, 1); err != nil { // so that all vote
 				b.Fatalf("a.Tick: %v, want no error", err)
 			}
@@ -56,9 +50,7 @@ func BenchmarkAgentsFuse(b *testing.B) {
 				wall := make([]time.Duration, 0, b.N)
 				for i := range b.N + 2 {
 					start := time.Now()
-					if err := call(); err != nil {
-						b.Fatalf("call: %v, want no error", err)
-					}
+					testkit.NoError(b, "call", call())
 					if took := time.Since(start); i >= 2 {
 						wall = append(wall, took)
 					}
@@ -91,10 +83,8 @@ func BenchmarkAgentsFuse(b *testing.B) {
 						nodes, err = a.Fuse(ctx, f.By, f.Nodes)
 						return err
 					})
-					want, _, err := a.FuseParts(ctx, &staging.Splitter{}, f, FuseWindow-1)
-					if err != nil {
-						b.Fatalf("a.FuseParts: %v, want no error", err)
-					}
+					want, _, err := a.FuseParts(ctx, &gpubatch.Splitter{}, f, FuseWindow-1)
+					testkit.NoError(b, "a.FuseParts", err)
 					if !reflect.DeepEqual(nodes, want) {
 						b.Fatal("other nodes than those of windows")
 					}

@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -25,10 +25,10 @@ type wholeFusion struct {
 	width   int // elements of an embedding, with the padding of a gru
 	bf16    bool
 	rows    uint32           // offset of the embeddings in a page
-	members []uint32         // of each node the first agent and their number; nil by vote
-	items   []int            // by level: the most items
-	at      [][2]int64       // by level: the places of sums and counts in out
-	tables  int64            // the place of the table of level 0 in words, behind the nodes
+	members []uint32         // by node: the first agent and the number of agents; nil by vote
+	items   []int            // by level: maximum number of items
+	at      [][2]int64       // by level: the offsets of sums and counts in out
+	tables  int64            // offset of the table of level 0 in words, after the nodes
 	kernels [5]device.Kernel // runs, fold; by vote: votes, starts, order
 
 	// What the next fusion of the kind uses too.
@@ -41,13 +41,13 @@ type wholeFusion struct {
 	tiles device.Buffer // by vote: the counts of tiles; else nil
 }
 
-// mostKept is the most bytes of tables and results that are kept for the next fusion of the kind.
-// Beside a fusion of a device, which takes a quarter of a millisecond, a copy of tables takes a tenth
-// of that.
+// mostKept is the maximum size, in bytes, of tables and results that are kept for the next fusion
+// of the kind. Copying tables of this size takes a tenth of a fusion, which takes a quarter of a
+// millisecond.
 const mostKept = 1 << 20
 
-// fuseWhole fuses all agents in one pass, and reports false if the device has no room for that: by
-// vote it needs four bytes for each agent, else up to 0.3 bytes.
+// fuseWhole fuses all agents in one pass. It returns false if the device has no room: a fusion by
+// vote needs four bytes for each agent, others up to 0.3 bytes.
 func (f *fusionRun) fuseWhole(ctx context.Context) (done bool, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return false, err
@@ -56,7 +56,7 @@ func (f *fusionRun) fuseWhole(ctx context.Context) (done bool, err error) {
 	w := a.whole
 	if w == nil || w.by != f.by || w.all != f.all {
 		if err := a.whole.close(); err != nil {
-			return false, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return false, gpubatch.Failed(err)
 		}
 		a.whole = nil
 		w = &wholeFusion{
@@ -76,30 +76,28 @@ func (f *fusionRun) fuseWhole(ctx context.Context) (done bool, err error) {
 			cerr = errors.Join(cerr, w.close())
 		}
 		if cerr != nil {
-			done, err = false, errors.Join(err, fmt.Errorf("%w: %w", fault.ErrDevice, cerr))
+			done, err = false, errors.Join(err, gpubatch.Failed(cerr))
 		}
 	}()
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return false, nil
 	} else if err != nil {
-		return false, fault.Mark(err)
+		return false, gpubatch.Mark(err)
 	}
 	// A resident memory has one set.
-	err = a.memory.Each(ctx, a.memory.All(), pages.SweepRead, func(int) error {
-		for page, made := range a.memory.Made() {
-			if !made {
-				a.memory.SetAbsent(uint64(page))
-			}
-		}
+	sets := a.memory.All()
+	err = a.memory.Each(ctx, sets, pages.SweepRead, func(i int) error {
+		a.memory.SetAbsent(sets[i].Pages)
 		return w.run(context.WithoutCancel(ctx), f)
 	})
 	if err != nil {
-		return false, fmt.Errorf("%w: fuse %d agents: %w", fault.ErrDevice, a.n, err)
+		return false, fmt.Errorf("%w: fuse %d agents: %w", gpubatch.ErrDevice, a.n, err)
 	}
 	return true, nil
 }
 
-// plan sets the sizes of all levels, and returns the content of words, of a fusion by vote empty.
+// plan sets the sizes of all levels, and returns the content of words, which is empty for a fusion
+// by vote.
 func (w *wholeFusion) plan(f *fusionRun) []uint32 {
 	a := w.a
 	largest, n := a.n, 2*w.count
@@ -115,7 +113,7 @@ func (w *wholeFusion) plan(f *fusionRun) []uint32 {
 	w.tables = int64((n + 3) / 4 * 4)
 	table := make([]uint32, int(w.tables)+levels*stride)
 	copy(table, w.members)
-	items := int(a.n) // by vote the most that there may be
+	items := int(a.n) // by vote: the maximum
 	end := int64(0)
 	for level := range levels {
 		items = items/swarmset.RunRows + w.count
@@ -140,7 +138,7 @@ func (w *wholeFusion) plan(f *fusionRun) []uint32 {
 	return table
 }
 
-// itemsOf returns the items of a node of n agents in a level.
+// itemsOf returns the number of items of a node with n agents in a level.
 func itemsOf(n uint32, level int) int {
 	items := int(n)
 	for range level + 1 {
@@ -149,10 +147,10 @@ func itemsOf(n uint32, level int) int {
 	return items
 }
 
-// align returns n rounded up to a multiple of what arguments of kernels begin at.
+// align rounds n up to the alignment of kernel arguments.
 func align(n int64) int64 { return (n + device.RangeAlign - 1) / device.RangeAlign * device.RangeAlign }
 
-// prepare makes what the fusions of the kind have in common.
+// prepare makes what all fusions of the kind share.
 func (w *wholeFusion) prepare(f *fusionRun) (err error) {
 	table := w.plan(f)
 	runs := swarmset.Runs(w.width)
@@ -202,12 +200,10 @@ func (w *wholeFusion) open() (err error) {
 	return err
 }
 
-// tileCount returns the number of tiles in which votes are counted.
 func (w *wholeFusion) tileCount() int {
 	return int((w.a.n + swarmset.VoteTile - 1) / swarmset.VoteTile)
 }
 
-// run puts all launches into the stream, waits for them and reads the nodes.
 func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
 	a := w.a
 	if err := a.memory.FlushFrames(a.frames); err != nil {
@@ -243,10 +239,8 @@ func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
 	return nil
 }
 
-// teams reports whether a team of lanes adds up a run.
 func (w *wholeFusion) teams() bool { return w.width > 1 && w.by != swarms.ByVote }
 
-// runs puts the launch into the stream that adds up the runs.
 func (w *wholeFusion) runs() error {
 	order, ordered := device.Ptr(w.a.scratch), uint32(swarmset.OrderedNot) // any memory
 	if w.by == swarms.ByVote {
@@ -271,7 +265,7 @@ func (w *wholeFusion) runs() error {
 	}.Args()...)
 }
 
-// sort puts the launches into the stream that sort the agents by their votes and make the tables.
+// sort enqueues the launches that sort the agents by their votes and make the tables.
 func (w *wholeFusion) sort() error {
 	a, tiles := w.a, w.tileCount()
 	shape := a.shape(manyRuns, 256, tiles)
@@ -307,7 +301,6 @@ func (w *wholeFusion) read(f *fusionRun) {
 	}
 }
 
-// swarmArgs returns the arguments of kernels that read agents.
 func (a *Agents) swarmArgs() swarmset.SwarmArgs {
 	return swarmset.SwarmArgs{
 		Pages: device.Ptr(a.memory.Arena()), PageBytes: uint64(a.layout.PageBytes), Frames: device.Ptr(a.frames),
@@ -315,35 +308,25 @@ func (a *Agents) swarmArgs() swarmset.SwarmArgs {
 	}
 }
 
-// nodes returns the table of nodes as an argument.
 func (w *wholeFusion) nodes() device.Arg { return device.Range(w.words, 0, 8*int64(w.count)) }
 
-// table returns the table of a level as an argument.
 func (w *wholeFusion) table(level int) device.Arg {
 	at := w.tables + int64(level*swarmset.TableWords(w.count))
 	return device.Range(w.words, 4*at, 4*int64(w.count+1))
 }
 
-// sums returns the sums of a level as an argument.
 func (w *wholeFusion) sums(level int) device.Arg {
 	return device.Range(w.out, w.at[level][0], 4*int64(w.items[level])*int64(w.width))
 }
 
-// counts returns the counts of a level as an argument.
 func (w *wholeFusion) counts(level int) device.Arg {
 	return device.Range(w.out, w.at[level][1], 4*int64(w.items[level]))
 }
 
-// release releases what a fusion needs while it runs.
 func (w *wholeFusion) release() error {
-	var errs []error
-	for _, b := range []*device.Buffer{&w.out, &w.order, &w.tiles} {
-		if *b != nil {
-			errs = append(errs, (*b).Close())
-			*b = nil
-		}
-	}
-	return errors.Join(errs...)
+	err := gpubatch.CloseAll(w.out, w.order, w.tiles)
+	w.out, w.order, w.tiles = nil, nil, nil
+	return err
 }
 
 // close releases the memory. A second call does nothing, and so does a call for a nil wholeFusion.
@@ -351,12 +334,5 @@ func (w *wholeFusion) close() error {
 	if w == nil {
 		return nil
 	}
-	err := w.release()
-	if w.words != nil {
-		err = errors.Join(err, w.words.Close())
-	}
-	if w.result != nil {
-		err = errors.Join(err, w.result.Close())
-	}
-	return err
+	return errors.Join(w.release(), gpubatch.CloseAll(w.words, w.result))
 }

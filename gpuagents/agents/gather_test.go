@@ -6,11 +6,12 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestGather: the states of many agents, some of them several times and some on pages that were never
-// addressed, are those that are read one by one.
+// TestGather: gathered states equal states that are read one by one, for many agents, some of them
+// repeated and some on pages that were never addressed.
 func TestGather(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {
@@ -34,18 +35,14 @@ func TestGather(t *testing.T) {
 				ids[i] = r.Uint32N(n)
 			}
 			got, err := a.AgentStates(t.Context(), ids)
-			if err != nil {
-				t.Fatalf("a.AgentStates: %v, want no error", err)
-			}
+			testkit.NoError(t, "a.AgentStates", err)
 			if a.gathering.host == nil {
 				t.Fatal("the device has not gathered the states")
 			}
 			want := &batch.AgentStates{Agent: ids, Width: got.Width}
 			for _, id := range ids {
 				one, err := a.AgentStates(t.Context(), []uint32{id})
-				if err != nil {
-					t.Fatalf("a.AgentStates: %v, want no error", err)
-				}
+				testkit.NoError(t, "a.AgentStates", err)
 				want.Vote, want.State = append(want.Vote, one.Vote...), append(want.State, one.State...)
 			}
 			if !reflect.DeepEqual(got, want) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
@@ -16,37 +16,38 @@ import (
 // Never is the age of a knowledge node that was never updated.
 const Never = math.MaxUint64
 
-// sharedNodes are knowledge nodes that are of runs of groups, or by vote or key. Each group of a run has a
-// copy of the node in its page, also where other agents choose it. The sums of the units of a node are
-// beside the pages, and so are its values where agents choose; both are made again from the pages.
+// sharedNodes are knowledge nodes of runs of groups, or nodes by vote or key. Each group of a run
+// has a copy of its node in its page, also where agents choose their nodes. The sums of the units
+// of a node are kept apart from the pages, and so are its values where agents choose; both can be
+// rebuilt from the pages.
 //
-// By vote and by key a shard of several has all nodes, each with copies in groups of the shard. By key its
-// first node is that of its first agent.
+// By vote and by key, each shard has all nodes, with copies in groups of the shard. By key the
+// first node of the shard is the node of its first agent.
 type sharedNodes struct {
-	all          int // of the swarm
-	groups       int // over which all are spread
-	first, count int // those of these agents; count 0: each group has a node, or there are none
+	all          int // nodes of the swarm
+	groups       int // groups over which all nodes are spread
+	first, count int // range of the nodes of these agents; count 0: each group has a node, or there are none
 	width, by    int
 	totals, of   device.Buffer // see kernels.ToldArgs
 	turn         int
 	values       device.Buffer // see kernels.AgentNodesArgs
 	flags        device.Buffer
-	known        bool // values and flags are those of the copies
-	given        bool // the sums are those of all shards, which the next step takes
+	known        bool // values and flags are current copies
+	given        bool // the next step uses sums of all shards
 }
 
 // byAgent reports whether agents of a group may have different nodes.
 func (s *sharedNodes) byAgent() bool { return s.by != kernels.AgentByGroup }
 
-// next goes to the sums that the last step has made.
+// next moves on to the sums that the last step has made.
 func (s *sharedNodes) next() { s.turn = (s.turn + 1) % 3 }
 
-// bytes returns the size of the sums.
 func (s *sharedNodes) bytes() int64 { return max(4, 3*8*int64(s.count)*int64(s.width+1)) }
 
-// shareNodes returns the nodes of the agents. Node k of N has the groups from floor(k*G/N) on, of G groups
-// of the swarm, and before the first of node k+1. So a shard begins with a node if N is a multiple of the
-// number of shards. By vote and by key G is the number of groups of the shard.
+// shareNodes returns the nodes of the agents. Node k of N has the groups from floor(k*G/N) up to
+// the first group of node k+1; G is the number of groups of the swarm. A shard therefore starts
+// with a node if N is a multiple of the number of shards. By vote and by key, G is the number of
+// groups of the shard.
 func (a *Agents) shareNodes() (s sharedNodes, err error) {
 	if a.cell.Nodes() == 0 {
 		return s, nil
@@ -92,8 +93,7 @@ func (a *Agents) KnowledgeNodes() (first, n int) {
 	return a.nodes.first, a.nodes.count
 }
 
-// groupsOf returns the groups of node number k of the agents, from 0 on: those from first on and before
-// end.
+// groupsOf returns the range [first, end) of groups of node number k of these agents.
 func (a *Agents) groupsOf(k int) (first, end int) {
 	if a.nodes.count == 0 {
 		return k, k + 1
@@ -108,7 +108,6 @@ func (a *Agents) groupsOf(k int) (first, end int) {
 	return at(k), at(k + 1)
 }
 
-// nodeOf returns the node of each group, from 0 on.
 func (a *Agents) nodeOf() (of []uint32) {
 	for k := range a.nodes.count {
 		for first, end := a.groupsOf(k); first < end; first++ {
@@ -118,13 +117,13 @@ func (a *Agents) nodeOf() (of []uint32) {
 	return of
 }
 
-// addUp makes the sums of the units of shared nodes for the next step. It changes no page.
+// addUp computes the sums of the units of shared nodes for the next step. It changes no page.
 func (a *Agents) addUp(ctx, wait context.Context) error {
 	if err := a.stream.Sync(wait); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	if err := a.nodes.totals.Fill(0, a.nodes.totals.Size(), 0); err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return gpubatch.Failed(err)
 	}
 	a.nodes.turn = 0
 	sets := a.memory.All()
@@ -137,7 +136,7 @@ func (a *Agents) addUp(ctx, wait context.Context) error {
 				continue
 			}
 			if err := a.launchTick(wait, all[first:first+n], 0, kernels.AgentTickSilent, false); err != nil {
-				return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+				return gpubatch.Failed(err)
 			}
 			launched = true
 		}
@@ -149,10 +148,10 @@ func (a *Agents) addUp(ctx, wait context.Context) error {
 	})
 }
 
-// recallNodes makes the values of nodes by vote and key from the copies that groups have.
+// recallNodes restores the values of nodes by vote and key from the copies that groups have.
 func (a *Agents) recallNodes(ctx context.Context) error {
 	if err := a.stream.Sync(ctx); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	n, width := a.nodes.count, a.nodes.width
 	values, updates, learned, flags := make([]float32, n*width), make([]uint64, n), make([]byte, n), make([]uint32, n)
@@ -178,18 +177,18 @@ func (a *Agents) recallNodes(ctx context.Context) error {
 	}
 	if err := errors.Join(a.nodes.values.Write(0, device.Bytes(values)),
 		a.nodes.flags.Write(0, device.Bytes(flags))); err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return gpubatch.Failed(err)
 	}
 	a.nodes.known = true
 	return nil
 }
 
-// mostPooled is the most shared memory that a block of a tick takes for nodes by key, and leastPooling the
-// least number of blocks with it on a multiprocessor.
+// mostPooled is the maximum size of the shared memory that a block of a tick uses for nodes by key,
+// in bytes. leastPooling is the minimum number of such blocks on a multiprocessor.
 const mostPooled, leastPooling = 40 << 10, 2
 
-// pooled returns the shared memory of a block of a tick for nodes by key, and how many blocks of so many a
-// multiprocessor has room for. It is 0 where agents add themselves to the sums of nodes one by one.
+// pooled returns the size of the shared memory of a block of a tick for nodes by key, and how many
+// of blocks fit on a multiprocessor. The size is 0 if agents add themselves to the sums one by one.
 func (a *Agents) pooled(blocks int) (bytes, fit int) {
 	if a.nodes.by != kernels.AgentByKey {
 		return 0, blocks
@@ -205,7 +204,6 @@ func (a *Agents) pooled(blocks int) (bytes, fit int) {
 	return bytes, min(blocks, fit)
 }
 
-// updateNodes updates the values of nodes by vote and key for the next step.
 func (a *Agents) updateNodes() error {
 	merge, rate := a.cell.Merges()
 	s := &a.nodes
@@ -227,10 +225,11 @@ func (a *Agents) keptBytes() int64 {
 
 // Knowledge is knowledge nodes.
 type Knowledge struct {
-	Units   []float32 // Cell().Nodes() of each
+	Units   []float32 // Cell().Nodes() values for each node
 	Updates []uint64
-	// Ages are the most steps that a group with a copy of each node has made since the last update: ticks
-	// that did not update it, and launches of observations. Never if there was none.
+	// Ages are the largest numbers of steps that a group with a copy of each node has made since
+	// the last update: ticks that did not update it, and launches of observations. Never: there was
+	// no update.
 	Ages []uint64
 }
 
@@ -241,12 +240,12 @@ func (a *Agents) Knowledge(ctx context.Context, nodes []uint32) (k Knowledge, er
 		return Knowledge{}, nil
 	}
 	if err := a.stream.Sync(ctx); err != nil {
-		return Knowledge{}, fault.Mark(err)
+		return Knowledge{}, gpubatch.Mark(err)
 	}
 	n := len(nodes)
 	k = Knowledge{make([]float32, n*width), make([]uint64, n), make([]uint64, n)}
 	var parts []pager.Part
-	rounds := make([][2][]uint64, n) // by node: the rounds of its groups, and those of their updates
+	rounds := make([][2][]uint64, n) // by node: the rounds of its groups, and the rounds of their updates
 	for i, node := range nodes {
 		first, end := a.groupsOf(int(node))
 		page, slot := first/a.layout.Slots, first%a.layout.Slots

@@ -8,18 +8,17 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
 )
 
-// Learn merges values, Cell().Nodes() for each, into knowledge nodes by their numbers from 0 on, which are
-// distinct. The mean of a node and its values replaces it, an ema moves to them by its rate, and of
-// the merge max each unit becomes the larger one. A node that was never updated takes the values, and so
-// do all with replace. It counts as an update. The next tick has agents hear the node as it is then; the
-// ticks after that update it again.
+// Learn merges values, Cell().Nodes() for each node, into distinct knowledge nodes. By the merge
+// mean a node becomes the mean of itself and its values; by ema it moves to them by its rate; by
+// max each unit becomes the larger one. A node that was never updated takes the values, and so do
+// all nodes with replace. Learn counts as an update. The next tick has agents hear the node as it
+// is then; later ticks update it again.
 //
-// Values are those of units: from -1 to 1. An ErrInvalid has changed nothing.
+// Values are units, from -1 to 1. An ErrInvalid has changed nothing.
 func (a *Agents) Learn(ctx context.Context, nodes []uint32, values []float32, replace bool) error {
 	if a.inconsistent != nil {
 		return a.inconsistent
@@ -37,17 +36,17 @@ func (a *Agents) Learn(ctx context.Context, nodes []uint32, values []float32, re
 		err := l.launch(waits(ctx, a.memory), runs[i])
 		a.memory.MarkDirty(sets[i].Pages)
 		if err != nil {
-			return fmt.Errorf("%w: learn: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: learn: %w", gpubatch.ErrDevice, err)
 		}
 		return nil
 	})
 	if err != nil && begun {
-		a.inconsistent = fmt.Errorf("%w: nodes that have learned in part: %w", fault.ErrDevice, err)
+		a.inconsistent = fmt.Errorf("%w: nodes that have learned in part: %w", gpubatch.ErrDevice, err)
 	}
 	return errors.Join(err, l.close())
 }
 
-// checkLearn returns an ErrInvalid for nodes or values that Learn does not take.
+// checkLearn returns an ErrInvalid for nodes or values that Learn refuses.
 func (a *Agents) checkLearn(nodes []uint32, values []float32) error {
 	width, seen := a.cell.Nodes(), map[uint32]bool{}
 	if len(values) != len(nodes)*width {
@@ -68,7 +67,7 @@ func (a *Agents) checkLearn(nodes []uint32, values []float32) error {
 	return nil
 }
 
-// learnRuns returns the runs of groups of nodes, as kernels.AgentLearnArgs has them, by set of pages.
+// learnRuns returns the runs of groups of nodes for kernels.AgentLearnArgs, by set of pages.
 func (a *Agents) learnRuns(nodes []uint32) (runs [][]uint32, sets []pages.Set) {
 	var all [][4]uint32
 	var of []uint64
@@ -84,7 +83,7 @@ func (a *Agents) learnRuns(nodes []uint32) (runs [][]uint32, sets []pages.Set) {
 			}
 		}
 	}
-	sets = a.memory.Place(of, make([]uint32, a.pages))
+	sets = a.memory.PlanSets(of, make([]uint32, a.pages))
 	setOf := make(map[uint64]int, len(of))
 	for i, s := range sets {
 		for _, page := range s.Pages {
@@ -99,15 +98,13 @@ func (a *Agents) learnRuns(nodes []uint32) (runs [][]uint32, sets []pages.Set) {
 	return runs, sets
 }
 
-// learning is a call of Learn.
 type learning struct {
 	a       *Agents
 	values  []float32
 	replace bool
-	buffers [2]staging.Buffer // runs, values
+	buffers [2]gpubatch.Buffer // runs, values
 }
 
-// launch merges the values into the nodes of runs, and waits for it.
 func (l *learning) launch(ctx context.Context, runs []uint32) error {
 	a, data := l.a, [2][]byte{device.Bytes(runs), device.Bytes(l.values)}
 	for i, b := range data {
@@ -139,17 +136,11 @@ func (l *learning) launch(ctx context.Context, runs []uint32) error {
 	return nil
 }
 
-// learnBlocks is the number of blocks of 128 threads for each multiprocessor. A block has a run at a time,
-// which is short where nodes are of few groups.
+// learnBlocks is the number of blocks of 128 threads for each multiprocessor. A block has one run
+// at a time, which is short if nodes have few groups.
 const learnBlocks = 8
 
-// close releases the memory. A second call does nothing.
+// A second call does nothing.
 func (l *learning) close() error {
-	var errs []error
-	for i := range l.buffers {
-		if err := l.buffers[i].Close(); err != nil {
-			errs = append(errs, fmt.Errorf("%w: %w", fault.ErrDevice, err))
-		}
-	}
-	return errors.Join(errs...)
+	return gpubatch.Failed(gpubatch.CloseAll(&l.buffers[0], &l.buffers[1]))
 }

@@ -7,30 +7,29 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// marks is the memory in which the device looks at the ids of a batch: which pages they need, and
-// whether an agent is there twice. A Ranking on the host takes some 40 ns for each observation, and
-// the device less than one.
+// marks is the memory with which the device examines the ids of a batch: which pages they need, and
+// whether an agent occurs twice. A Ranking on the host takes some 40 ns for each observation, the
+// device less than 1 ns.
 type marks struct {
 	mark, clear            device.Kernel
-	stream                 device.Stream     // of these kernels: the inputs are under way in that of the agents
+	stream                 device.Stream     // of these kernels: inputs are copied in the stream of the agents
 	uploaded, done         device.Event      // the ids are on the device; their marks are cleared
 	seen, touched, scratch device.Buffer     // see swarmset.Mark
-	result                 device.HostBuffer // that Mark writes
+	result                 device.HostBuffer // written by Mark
 	words                  []uint32          // result as words
 	sequence               uint32            // number of the last launch of Mark
 }
 
-// RanksOnDevice reports whether n observations that are loaded together are looked at by the device
-// and not by a Ranking. Their pages are on the device, and large batches pass through its memory.
+// RanksOnDevice reports whether a batch of n observations is deduplicated on the device instead of
+// by a Ranking. Its pages are on the device, and large batches pass through the memory of the
+// device.
 func (a *Agents) RanksOnDevice(n int) bool { return n > a.hostObservations && a.memory.Resident() }
 
-// openMarks allocates the marks of a, which Close and trim release. An ErrOutOfMemory says that the device
-// has no room: the host ranks the batch then.
+// openMarks allocates the marks of a, which Close and trim release. After an ErrOutOfMemory the
+// host ranks the batch.
 func openMarks(a *Agents) (*marks, error) {
 	if a.marks != nil {
 		return a.marks, nil
@@ -83,32 +82,16 @@ func (m *marks) close() error {
 	if m == nil {
 		return nil
 	}
-	var errs []error
-	if m.stream != nil { // it waits for the work that uses the memory
-		errs = append(errs, m.stream.Close())
-	}
-	for _, e := range []device.Event{m.uploaded, m.done} {
-		if e != nil {
-			errs = append(errs, e.Close())
-		}
-	}
-	for _, b := range []device.Buffer{m.seen, m.touched, m.scratch} {
-		if b != nil {
-			errs = append(errs, b.Close())
-		}
-	}
-	if m.result != nil {
-		errs = append(errs, m.result.Close())
-	}
-	return errors.Join(errs...)
+	// The stream waits for the work that uses the memory.
+	return gpubatch.CloseAll(m.stream, m.uploaded, m.done, m.seen, m.touched, m.scratch, m.result)
 }
 
-// clearedBytes is how many bytes of marks are set to 0 one after the other in the time in which one
-// mark is cleared.
+// clearedBytes is the number of bytes that one fill clears in the time in which the kernel clears
+// one mark.
 const clearedBytes = 64
 
-// put puts the launches for the ids of a batch, which are in the stream of a, into the stream of the
-// marks. Later work of a follows them.
+// put enqueues the launches for the ids of a batch. The ids are in the stream of a, the launches in
+// the stream of the marks, and later work of a follows them.
 func (m *marks) put(a *Agents, p *staged, n int) error {
 	if m.sequence++; m.sequence == 0 {
 		m.sequence = 1
@@ -138,9 +121,9 @@ func (m *marks) put(a *Agents, p *staged, n int) error {
 	return m.stream.Record(m.done)
 }
 
-// loadMarked is Load of a batch whose ids the device looks at while the host copies the inputs. It
-// returns nil without an error for a batch that a Ranking must look at: an agent is there twice, or
-// the device has no room for marks.
+// loadMarked is Load for a batch whose ids the device examines while the host copies the inputs. It
+// returns nil without an error if a Ranking must examine the batch: an agent occurs twice, or the
+// device has no room for marks.
 func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err error) {
 	m, err := openMarks(a)
 	if errors.Is(err, device.ErrOutOfMemory) {
@@ -161,7 +144,7 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 		return o, err
 	}
 	if err := m.load(a, o.staged, ids, inputs); err != nil {
-		return o, fmt.Errorf("%w: load %d observations: %w", fault.ErrDevice, len(ids), err)
+		return o, fmt.Errorf("%w: load %d observations: %w", gpubatch.ErrDevice, len(ids), err)
 	}
 	if m.words[swarmset.MarkRepeated] > 0 {
 		return o, nil
@@ -172,9 +155,9 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 			pages = append(pages, uint64(page))
 		}
 	}
-	o.sets = a.memory.Place(pages, nil) // one set without counts, since the pages have a frame each
+	o.sets = a.memory.PlanSets(pages, nil) // one set without counts, since the pages have a frame each
 	o.launches = []launch{{0, len(ids), 0}}
-	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
+	a.track.End(gpubatch.StageUpload, began, 4*(len(ids)+len(inputs)))
 	return o, nil
 }
 
@@ -183,7 +166,7 @@ func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error
 	a.pending = true
 	sections, host := [2]int{sectionIDs, sectionInputs}, p.host.Bytes()
 	marked := len(ids) == 0
-	if err := staging.Copy([]staging.Part{
+	if err := gpubatch.Copy([]gpubatch.Part{
 		{To: host[p.offsets[sectionIDs]:], From: device.Bytes(ids)},
 		{To: host[p.offsets[sectionInputs]:], From: device.Bytes(inputs)},
 	}, func(part, from, to int) error {
@@ -199,7 +182,7 @@ func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error
 	}); err != nil {
 		return err
 	}
-	if err := a.stream.Wait(m.done); err != nil { // who reuses the ids waits for the stream of a
+	if err := a.stream.Wait(m.done); err != nil { // later users of the ids wait for the stream of a
 		return err
 	}
 	// The device bounds the wait.

@@ -10,18 +10,35 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestRankedOnDevice: batches whose ids the device looks at have the outcomes, the reports and the
-// state of batches that a Ranking looks at, with agents that are there twice, ids of no agent and
-// inputs that are refused. A Ranking is used for batches with an agent twice alone.
+// spoil changes some of the observations of n agents: of every "of" about one gets the id of no
+// agent, one the largest id, one an infinite input, and repeats get the id of another observation.
+func spoil(r *rand.Rand, n uint32, ids []uint32, inputs []float32, of, repeats int) {
+	features := len(inputs) / len(ids)
+	for i := range ids {
+		switch k := r.IntN(of); {
+		case k == 0:
+			ids[i] = n + r.Uint32N(1000)
+		case k == 1:
+			ids[i] = math.MaxUint32
+		case k == 2:
+			inputs[i*features+r.IntN(features)] = float32(math.Inf(1))
+		case k < 3+repeats:
+			ids[i] = ids[r.IntN(len(ids))]
+		}
+	}
+}
+
+// TestRankedOnDevice: batches whose ids the device examines have the same outcomes, reports and
+// state as batches that a Ranking examines, with repeated agents, ids of no agent and refused
+// inputs. A Ranking is used only for batches with a repeated agent.
 func TestRankedOnDevice(t *testing.T) {
 	const n, features = 20 * 300, 3
 	cell, o := address(t, "gru", nil, 20, features, 4), Options{PageBytes: 64 << 10}
 	a, other := makeAgents(t, openNamed(t, *deviceName), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
-	if err := a.StageAll(); err != nil {
-		t.Fatalf("a.StageAll: %v, want no error", err)
-	}
+	testkit.NoError(t, "a.StageAll", a.StageAll())
 	if !a.RanksOnDevice(1) || other.RanksOnDevice(1<<20) {
 		t.Fatal("the wrong agents rank on the device")
 	}
@@ -29,37 +46,19 @@ func TestRankedOnDevice(t *testing.T) {
 	for round := range 12 {
 		if round == 8 {
 			for _, a := range []*Agents{a, other} {
-				if err := a.Reset(t.Context()); err != nil {
-					t.Fatalf("a.Reset: %v, want no error", err)
-				}
+				testkit.NoError(t, "a.Reset", a.Reset(t.Context()))
 			}
 		}
 		ids, inputs := randomObservations(r, n, 1+r.IntN(n/4), features)
 		repeats := round%3 == 2
-		for i := range ids {
-			switch k := r.IntN(50); {
-			case k == 0:
-				ids[i] = n + r.Uint32N(1000)
-			case k == 1:
-				ids[i] = math.MaxUint32
-			case k == 2:
-				inputs[i*features+r.IntN(features)] = float32(math.Inf(1))
-			case k == 3 && repeats:
-				ids[i] = ids[r.IntN(len(ids))]
-			}
-		}
-		if repeats {
+		if spoil(r, n, ids, inputs, 50, map[bool]int{true: 1}[repeats]); repeats {
 			ids[0] = ids[len(ids)-1]
 		}
 		a.ranking = nil
 		got, err := a.Observe(t.Context(), ids, inputs)
-		if err != nil {
-			t.Fatalf("a.Observe: %v, want no error", err)
-		}
+		testkit.NoError(t, "a.Observe", err)
 		want, err := other.Observe(t.Context(), ids, inputs)
-		if err != nil {
-			t.Fatalf("other.Observe: %v, want no error", err)
-		}
+		testkit.NoError(t, "other.Observe", err)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("round %d: other outcomes than those of a Ranking", round)
 		}

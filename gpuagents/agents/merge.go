@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// Sums returns the sums of the nodes of the agents, of which the next step makes the nodes: uint64[nodes]
-// [Cell().Nodes()+1], as kernels.ToldArgs has them, of nodes that are shared. It changes no agent, and the
-// slice is the caller's. Without shared nodes the error is an ErrInvalid.
+// Sums returns the sums from which the next step computes the shared nodes of the agents:
+// uint64[nodes][Cell().Nodes()+1], in the form of kernels.ToldArgs. It changes no agent, and the
+// slice is the caller's. ErrInvalid: the agents have no shared nodes.
 func (a *Agents) Sums(ctx context.Context) ([]uint64, error) {
 	switch {
 	case a.inconsistent != nil:
@@ -37,9 +37,9 @@ func (a *Agents) Sums(ctx context.Context) ([]uint64, error) {
 	return device.Of[uint64](data[int64(a.nodes.turn)*set:]), nil
 }
 
-// TickWith is Tick of one step that makes the nodes of sums, in place of those of the agents. They are the
-// sums of Sums of all shards of a swarm whose nodes are by vote or by key. It does not keep them. Sums of
-// another number of nodes or units are an ErrInvalid, and change nothing.
+// TickWith is Tick for one step that computes the nodes from the given sums. These are the merged
+// Sums of all shards of a swarm whose nodes are by vote or by key. It does not keep them. An
+// ErrInvalid, for another number of nodes or units, has changed nothing.
 func (a *Agents) TickWith(ctx, wait context.Context, sums []uint64) (Report, error) {
 	switch set := a.setOfSums(); {
 	case a.inconsistent != nil:
@@ -49,15 +49,15 @@ func (a *Agents) TickWith(ctx, wait context.Context, sums []uint64) (Report, err
 			a.nodes.count, a.nodes.width)
 	}
 	if err := a.stream.Sync(wait); err != nil {
-		return Report{}, fault.Mark(err)
+		return Report{}, gpubatch.Mark(err)
 	}
 	totals := a.nodes.totals
 	if err := errors.Join(totals.Fill(0, totals.Size(), 0), totals.Write(0, device.Bytes(sums))); err != nil {
-		return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return Report{}, gpubatch.Failed(err)
 	}
 	a.nodes.turn, a.nodes.given = 0, true
 	return a.TickAll(ctx, wait, 1, 1)
 }
 
-// setOfSums returns the size of one of the three sets of sums in bytes.
+// setOfSums returns the size of one of the three sets of sums, in bytes.
 func (a *Agents) setOfSums() int64 { return 8 * int64(a.nodes.count) * int64(a.nodes.width+1) }

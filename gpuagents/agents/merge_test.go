@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestTickWith: shards that tick with the sums of all are the agents of one swarm, bit for bit, whether their
-// pages fit on the device or not. The twin ticks all agents at once.
+// TestTickWith: shards that tick with the sums of all are the agents of one swarm, bit for bit,
+// whether their pages fit on the device or not. The twin ticks all agents at once.
 func TestTickWith(t *testing.T) {
 	for name, told := range map[string]cells.Told{
 		"vote":      {By: kernels.AgentByVote, Merge: kernels.AgentMergeMean},
@@ -29,10 +29,11 @@ func TestTickWith(t *testing.T) {
 	}
 }
 
-// testTickWith is TestTickWith for some nodes. frames are the pages of each shard on the device; 0: all.
+// testTickWith is TestTickWith for some nodes. frames are the pages of each shard on the device; 0:
+// all.
 func testTickWith(t *testing.T, told cells.Told, frames int64) {
 	const group, groups, features, candidates = 5, 1200, 3, 3
-	ends := []int{0, 400, 1200} // groups of shards, of which the number of agents is a multiple of that of nodes
+	ends := []int{0, 400, 1200} // first groups of shards; the number of groups is a multiple of the number of nodes
 	told.Decision, told.Width = -1, 3
 	cell, err := address(t, "gru", map[string]float64{"hidden": 8}, group, features, candidates).Hearing(3)
 	if err == nil {

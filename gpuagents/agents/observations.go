@@ -8,29 +8,27 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 )
 
 // Observations are observations of agents, with inputs, in memory that the device reads. They may
 // be stepped any number of times. Their owner closes them before the Agents that loaded them.
 type Observations struct {
-	agents   *Agents // that loaded them
-	n        int     // observations
-	places   []int   // index in the staging buffers by index; nil: the same, but for those of moved
-	moved    []moved // of a Survey
-	launches []launch
-	sets     []pages.Set // of pages, for launches in this order
-	staged   *staged     // nil: they are closed
-	fetch    bool        // Step puts the copy of its outcome into the stream
-	fetched  bool        // Step has done that
-	both     []byte      // memory for votes and decisions that Step has made; nil: Outcome makes it
+	agents    *Agents // the Agents that loaded them
+	n         int     // observations
+	positions []int   // by observation: its position in the staging buffers; nil: the same, except for moved
+	moved     []moved // by a Survey
+	launches  []launch
+	sets      []pages.Set // sets of pages, for launches in this order
+	staged    *staged     // nil: they are closed
+	fetch     bool        // Step puts the copy of its outcome into the stream
+	fetched   bool        // Step has enqueued the copy
+	both      []byte      // memory for votes and decisions that Step has made; nil: Outcome makes it
 }
 
-// launch is a range of observations in the staging buffers that address no agent twice, and their
-// set of pages.
+// launch is a range of observations in the staging buffers. It addresses no agent twice, and its
+// pages are in one set.
 type launch struct{ first, n, set int }
 
 // Outcome is the result of observations, by their index: the vote of the agent after its step, and
@@ -70,14 +68,13 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 	return a.load(ids, inputs, launches)
 }
 
-// load is Load with the number of the launch of each observation; nil: all are in the first.
+// load is Load with the launch number of each observation; nil: all are in the first launch.
 func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Observations, err error) {
 	began := a.track.Now()
 	features := a.cell.Features
 	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
-		return nil, fmt.Errorf(
-			"%w: %d inputs for %d observations of %d features", ErrInvalid, len(inputs), len(ids), features,
-		)
+		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrInvalid, len(inputs), len(ids),
+			features)
 	}
 	o = &Observations{agents: a, n: len(ids)}
 	defer func() {
@@ -90,28 +87,25 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 	if o.staged, err = a.takeStaging(all); err != nil {
 		return o, err
 	}
-	toIDs, toInputs := section[uint32](
-		o.staged, sectionIDs, all,
-	), section[float32](
-		o.staged, sectionInputs, all*features,
-	)
-	if o.places == nil {
+	toIDs := section[uint32](o.staged, sectionIDs, all)
+	toInputs := section[float32](o.staged, sectionInputs, all*features)
+	if o.positions == nil {
 		copy(toIDs, ids)
 		copy(toInputs, inputs)
 	}
-	for i, place := range o.places {
-		toIDs[place] = ids[i]
-		copy(toInputs[place*features:], inputs[i*features:][:features])
+	for i, at := range o.positions {
+		toIDs[at] = ids[i]
+		copy(toInputs[at*features:], inputs[i*features:][:features])
 	}
 	err = o.staged.upload(a)
-	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
+	a.track.End(gpubatch.StageUpload, began, 4*(len(ids)+len(inputs)))
 	return o, err
 }
 
-// split cuts observations into launches: by the sets of pages and, within a set, by the launches of
-// a Ranking, which have no agent twice. All agents of a group are in one page, so its votes and
-// decisions do not depend on the sets. It returns the number of places in the staging buffers; each
-// launch begins at a multiple of 16.
+// split cuts observations into launches by the sets of pages and, within a set, by the launches of
+// a Ranking. A launch has no agent twice. All agents of a group are in one page, so its votes and
+// decisions do not depend on the sets. It returns the number of positions in the staging buffers;
+// each launch starts at a multiple of 16.
 func (o *Observations) split(ids, launches []uint32) int {
 	a := o.agents
 	if a.counts == nil {
@@ -127,7 +121,7 @@ func (o *Observations) split(ids, launches []uint32) int {
 			pages = append(pages, uint64(page))
 		}
 	}
-	o.sets = a.memory.Place(pages, a.counts)
+	o.sets = a.memory.PlanSets(pages, a.counts)
 	defer func() {
 		for _, set := range o.sets {
 			for _, page := range set.Pages {
@@ -144,7 +138,7 @@ func (o *Observations) split(ids, launches []uint32) int {
 			a.counts[page] = uint32(i)
 		}
 	}
-	placeOf := func(i int) (set, launch int) { // an agent that does not exist is in the first set
+	launchOf := func(i int) (set, launch int) { // an agent that does not exist is in the first set
 		if len(o.sets) > 1 && int64(ids[i]) < a.n {
 			set = int(a.counts[a.page(ids[i])])
 		}
@@ -156,24 +150,24 @@ func (o *Observations) split(ids, launches []uint32) int {
 	counts := make([][]int, len(o.sets)) // by set and launch
 	counts[0] = []int{0}
 	for i := range ids {
-		set, launch := placeOf(i)
+		set, launch := launchOf(i)
 		for len(counts[set]) <= launch {
 			counts[set] = append(counts[set], 0)
 		}
 		counts[set][launch]++
 	}
 	end := 0
-	for set := range counts { // counts become the next place of each
+	for set := range counts { // counts become the next position of each launch
 		for k, n := range counts[set] {
 			o.launches = append(o.launches, launch{end, n, set})
 			counts[set][k] = end
 			end = (end + n + 15) &^ 15
 		}
 	}
-	o.places = make([]int, len(ids))
+	o.positions = make([]int, len(ids))
 	for i := range ids {
-		set, launch := placeOf(i)
-		o.places[i] = counts[set][launch]
+		set, launch := launchOf(i)
+		o.positions[i] = counts[set][launch]
 		counts[set][launch]++
 	}
 	return end
@@ -189,10 +183,10 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		return Report{}, a.inconsistent
 	}
 	a.fresh = false
-	ctx = waits(ctx, a.memory)                 // a part of a batch is an inconsistent state
+	ctx = waits(ctx, a.memory)                 // a batch applied in part would be an inconsistent state
 	if a.pending && o.staged.onDevice == nil { // a launch without a wait may still read its head
 		if err := a.stream.Sync(context.WithoutCancel(ctx)); err != nil { // the device bounds it
-			return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return Report{}, gpubatch.Failed(err)
 		}
 		a.pending = false
 	}
@@ -206,15 +200,15 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 			for ; n < resultSlots && next < len(o.launches) && o.launches[next].set == i; n++ {
 				next++
 				if err := a.launchStep(ctx, o, o.launches[next-1], n); err != nil {
-					return fmt.Errorf("%w: %w", fault.ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
+					return gpubatch.Failed(errors.Join(err, a.stream.Sync(ctx)))
 				}
 			}
 			if o.fetched = o.fetch && next == len(o.launches); o.fetched {
 				if err := o.staged.fetch(a); err != nil {
-					return fmt.Errorf("%w: %w", fault.ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
+					return gpubatch.Failed(errors.Join(err, a.stream.Sync(ctx)))
 				}
 			}
-			if o.fetched && o.places == nil && o.staged.onDevice != nil {
+			if o.fetched && o.positions == nil && o.staged.onDevice != nil {
 				o.both = touched(int(o.staged.offsets[sectionDecisions]-o.staged.offsets[sectionVotes]) + o.n)
 			}
 			r, err := a.await(ctx, n)
@@ -225,20 +219,20 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 			sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
 		}
 		a.memory.CountAccesses(o.sets[i])
-		began = a.track.End(timeline.Kernel, began, 0)
+		began = a.track.End(gpubatch.StageKernel, began, 0)
 		return nil
 	}); err != nil {
 		if next > 0 && !a.memory.Resident() {
-			a.inconsistent = fmt.Errorf("%w: a batch applied in part: %w", fault.ErrDevice, err)
+			a.inconsistent = fmt.Errorf("%w: a batch applied in part: %w", gpubatch.ErrDevice, err)
 		}
 		return Report{}, err
 	}
 	a.memory.Exchange(o.sets)
-	sum.Outside -= uint64(len(o.moved)) // each has left an id of no agent
+	sum.Outside -= uint64(len(o.moved)) // each moved observation has left an id of no agent
 	return sum, nil
 }
 
-// launchStep steps observations and decides their groups; slot is the slot of its result.
+// launchStep steps observations and decides their groups. slot is the slot of its result.
 func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot int) error {
 	if err := a.next(ctx); err != nil {
 		return err
@@ -252,8 +246,8 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot
 	return a.putStep(o.staged, p, uint32(p.n), slot)
 }
 
-// putStep puts the two launches of launchStep into the stream. count is the number of observations,
-// or kernels.AgentHeaded.
+// putStep enqueues the two kernels of launchStep. count is the number of observations, or
+// kernels.AgentHeaded.
 func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	of := func(section, bytes int) device.Arg {
 		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
@@ -284,41 +278,39 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	began := a.track.Now()
 	if !o.fetched {
 		if err := o.staged.fetch(a); err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return nil, nil, gpubatch.Failed(err)
 		}
 	}
 	o.fetched = false
 	if a.pending { // else kernels have written the outcome in host memory
 		if err := a.stream.Sync(ctx); err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return nil, nil, gpubatch.Failed(err)
 		}
 		a.pending = false
 	}
-	defer func() { a.track.End(timeline.ReadBack, began, 2*o.n) }()
-	if o.places == nil {
+	defer func() { a.track.End(gpubatch.StageReadBack, began, 2*o.n) }()
+	if o.positions == nil {
 		at, to := o.staged.offsets[sectionVotes], o.staged.offsets[sectionDecisions]
 		both := o.both
 		if o.both = nil; both == nil {
 			both = make([]byte, to-at+int64(o.n))
 		}
-		_ = staging.Copy([]staging.Part{{To: both, From: o.staged.host.Bytes()[at : to+int64(o.n)]}},
-			func(int, int, int) error { return nil })
+		_ = gpubatch.Copy([]gpubatch.Part{{To: both, From: o.staged.host.Bytes()[at : to+int64(o.n)]}}, nil)
 		votes, decisions = both[:o.n:o.n], both[to-at:]
 		toVotes, toDecisions := o.outcomes()
 		for _, m := range o.moved {
-			votes[m.index], decisions[m.index] = toVotes[m.place], toDecisions[m.place]
+			votes[m.index], decisions[m.index] = toVotes[m.position], toDecisions[m.position]
 		}
 		return votes, decisions, nil
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
 	toVotes, toDecisions := o.outcomes()
-	for i, place := range o.places {
-		votes[i], decisions[i] = toVotes[place], toDecisions[place]
+	for i, at := range o.positions {
+		votes[i], decisions[i] = toVotes[at], toDecisions[at]
 	}
 	return votes, decisions, nil
 }
 
-// outcomes returns the votes and decisions in the staging buffers, by place.
 func (o *Observations) outcomes() (votes, decisions []byte) {
 	all := o.n
 	for _, p := range o.launches {
@@ -327,8 +319,8 @@ func (o *Observations) outcomes() (votes, decisions []byte) {
 	return section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
 }
 
-// touched returns bytes whose pages the machine has: the host takes their faults while the device
-// works, and not when it copies to them.
+// touched returns bytes whose pages are mapped: the host takes the page faults while the device
+// works, and not while it copies.
 func touched(n int) []byte {
 	const page = 4096
 	b := make([]byte, n)
@@ -356,18 +348,18 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 // Launches are the numbers of the launches of observations, by observation; nil: all are in the
 // first.
 type Launches struct {
-	Numbers []uint32 // those of a Ranking
-	// Unknown says that the observations are those of one entry, which no Ranking has looked at.
+	Numbers []uint32 // from a Ranking
+	// Unknown reports that the observations are from one entry and not ranked.
 	Unknown bool
-	// Survey is that of the observations, which are those of one entry; nil: there is none.
+	// Survey describes the observations, which are from one entry; nil: they were not surveyed.
 	Survey *Survey
 }
 
-// ObserveParts is Observe in parts; halved counts how often the device had no memory for a part.
-// All observations of a group are in the same part, so votes, decisions and state are those of one
-// part. After an error the state is undefined.
+// ObserveParts is Observe in parts; halved is the number of times that the device had no memory for
+// a part. All observations of a group are in the same part, so votes, decisions and state do not
+// depend on the parts. After an error the state is undefined.
 func (a *Agents) ObserveParts(
-	ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, ranked Launches,
+	ctx context.Context, parts *gpubatch.Splitter, ids []uint32, inputs []float32, ranked Launches,
 ) (votes, decisions []byte, halved int, err error) {
 	launches := ranked.Numbers
 	load := a.load
@@ -411,7 +403,7 @@ func (a *Agents) ObserveParts(
 			o, err = load(partIDs, partInputs, partLaunches)
 		}
 		if err != nil {
-			return end, staging.AllocError(err)
+			return end, gpubatch.AllocError(err)
 		}
 		defer func() { err = errors.Join(err, o.Close()) }()
 		o.fetch = true
@@ -448,5 +440,6 @@ func (o *Observations) Close() (err error) {
 	return err
 }
 
-// decideBlocks is the number of blocks for each multiprocessor: enough threads to wait for memory.
+// decideBlocks is the number of blocks for each multiprocessor: enough threads to hide the latency
+// of memory.
 const decideBlocks = 16

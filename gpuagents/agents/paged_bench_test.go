@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -30,8 +31,7 @@ var (
 		"the other while it is on the device")
 )
 
-// pagedAgents is a swarm of gru of so many frames for its pages, in a random state, or of a frame
-// for each.
+// pagedAgents is a swarm of gru in a random state. It has frames for one in parts of its pages.
 func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 	b.Helper()
 	pages := *pagedPages
@@ -43,25 +43,21 @@ func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 	}
 	cell := address(b, "gru", nil, 64, 8, 5)
 	layout, err := cell.Layout(*pagedBytes)
-	if err != nil {
-		b.Fatalf("cell.Layout: %v, want no error", err)
-	}
+	testkit.NoError(b, "cell.Layout", err)
 	o := Options{PageBytes: *pagedBytes}
 	if parts > 1 {
 		o.PageMemory, o.HostPageMemory = int64(pages/parts)*int64(*pagedBytes), int64(pages+1)*int64(*pagedBytes)
 	}
 	a, err := New(d, cell, int64(pages*layout.Slots*layout.Agents), o)
-	if err != nil {
-		b.Fatalf("New: %v, want no error", err)
-	}
+	testkit.NoError(b, "New", err)
 	fillPages(b, a)
 	return a
 }
 
-// BenchmarkPagedTick is ticks of a swarm with frames for a part of its pages. GB/s are of the
-// pages that come, as many as go, and beside it those of copies of as many bytes both ways at once
-// without anything else: the ratio of the two is what is asked for, and `swarm` is all pages over
-// the time of a tick. Pages that stay on the device need not move.
+// BenchmarkPagedTick is ticks of a swarm with frames for a part of its pages. GB/s count the pages
+// that come in; as many go out. The raw rate is of copies of the same bytes in both directions at
+// once: the ratio of both is the result. swarm is all pages over the time of a tick. Pages that
+// stay on the device need not move.
 func BenchmarkPagedTick(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	a := pagedAgents(b, d, *pagedParts)
@@ -105,8 +101,8 @@ func BenchmarkPagedTick(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// rawCopies copies so many pages to the device and as many from it, at once, and returns GB/s each
-// way.
+// rawCopies copies a number of pages to the device and the same number from it, at once, and
+// returns GB/s in each direction.
 func rawCopies(b *testing.B, d device.Device, pageBytes, pages int) float64 {
 	b.Helper()
 	const frames = 128
@@ -171,14 +167,13 @@ func stepRepeats(b *testing.B, a *Agents, o *Observations) float64 {
 	return time.Since(start).Seconds()
 }
 
-// BenchmarkPagedZipf is batches of observations of random agents of groups that are addressed with
-// a frequency of 1/rank, the groups that are addressed most beside one another: by a swarm with
-// frames for a quarter of its pages, and by one that has a frame for each. on-device is the part of
-// the observations whose page was there, of the first and the last tenth of the batches; gpu-pages
-// and cpu-pages are the pages that were held in either memory in a batch, moved-MB what was copied
-// up and down. Of a swarm with a frame for each page it says how many launches a batch had, and
-// what part of the time loading took, and the launches after the first: those of agents with
-// several observations in a batch.
+// BenchmarkPagedZipf is batches of observations of random agents. Groups are addressed with a
+// frequency of 1/rank, and frequent groups are adjacent. One swarm has frames for a quarter of its
+// pages, the other for all. on-device is the part of the observations whose page was on the device,
+// in the first and the last tenth of the batches. gpu-pages and cpu-pages are the pages that a
+// batch found in either memory, and moved-MB what was copied up and down. For the resident swarm it
+// reports the launches of a batch, the part of the time that loading took, and the part of the
+// launches after the first, which repeated agents need.
 func BenchmarkPagedZipf(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	var rates [2]float64
@@ -224,9 +219,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 				last[k].Votes, last[k].Decisions, err = o.Outcome(ctx)
 			}
 			end := time.Since(start)
-			if err != nil {
-				b.Fatalf("a.Load: %v, want no error", err)
-			}
+			testkit.NoError(b, "a.Load", err)
 			there = append(there, observedThere(a, ids))
 			if i >= *pagedWarm {
 				took, load = append(took, end.Seconds()), append(load, loaded.Seconds()/end.Seconds())
@@ -237,9 +230,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 					repeats = append(repeats, stepRepeats(b, a, o))
 				}
 			}
-			if err := o.Close(); err != nil {
-				b.Fatalf("o.Close: %v, want no error", err)
-			}
+			testkit.NoError(b, "o.Close", o.Close())
 		}
 		rates[k] = float64(*pagedBatch) / median(took)
 		if parts > 1 {
@@ -260,9 +251,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 				b.ReportMetric(median(repeats)/median(took), "repeats-share")
 			}
 		}
-		if err := a.Close(); err != nil {
-			b.Fatalf("a.Close: %v, want no error", err)
-		}
+		testkit.NoError(b, "a.Close", a.Close())
 	}
 	if !slices.Equal(last[0].Votes, last[1].Votes) || !slices.Equal(last[0].Decisions, last[1].Decisions) ||
 		!slices.Equal(last[0].Tally, last[1].Tally) {

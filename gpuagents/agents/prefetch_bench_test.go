@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -28,8 +29,8 @@ var (
 		"each batch")
 )
 
-// prefetchAgents is a swarm like that of pagedAgents over a store in files, whose pages are there
-// and not in memory.
+// prefetchAgents is a swarm as pagedAgents makes it, over a store in files. Its pages are in the
+// store and not in memory.
 func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	b.Helper()
 	d := openNamed(b, *deviceName)
@@ -39,24 +40,18 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	}
 	cell := address(b, "gru", nil, 64, 8, 5)
 	layout, err := cell.Layout(*pagedBytes)
-	if err != nil {
-		b.Fatalf("cell.Layout: %v, want no error", err)
-	}
+	testkit.NoError(b, "cell.Layout", err)
 	budget := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes),
 		int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
-	a, err := newAgents(d, budget, cell, int64(total*layout.Slots*layout.Agents), 0, total*layout.Slots,
+	a, err := NewShard(d, budget, cell, int64(total*layout.Slots*layout.Agents), 0, total*layout.Slots,
 		Options{PageBytes: *pagedBytes})
-	if err != nil {
-		b.Fatalf("newAgents: %v, want no error", err)
-	}
+	testkit.NoError(b, "newAgents", err)
 	dir := b.TempDir()
 	store, err := pagestore.Open(pagestore.Options{
-		FS: vfs.OS{}, Tables: tabletest.Backend{FS: vfs.OS{}}, PageSize: *pagedBytes,
+		FS: vfs.OS{}, Tables: tierstest.Backend{FS: vfs.OS{}}, PageSize: *pagedBytes,
 		Tiers: []pagestore.Tier{{Name: "disk", Dir: dir, Capacity: 16 << 30, SegmentBytes: 64 << 20}},
 	})
-	if err != nil {
-		b.Fatalf("pagestore.Open: %v, want no error", err)
-	}
+	testkit.NoError(b, "pagestore.Open", err)
 	b.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			b.Errorf("a.Close: %v, want no error", err)
@@ -66,19 +61,15 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 		}
 	})
 	ctx := context.Background()
-	if err := a.memory.Open(ctx, store); err != nil {
-		b.Fatalf("memory.Open: %v, want no error", err)
-	}
+	testkit.NoError(b, "memory.Open", a.memory.Open(ctx, store))
 	fillPages(b, a)
-	if err := a.memory.Checkpoint(ctx, nil); err != nil {
-		b.Fatalf("memory.Checkpoint: %v, want no error", err)
-	}
+	testkit.NoError(b, "memory.Checkpoint", a.memory.Checkpoint(ctx, nil))
 	return a
 }
 
-// BenchmarkPrefetch is ticks and observations of two swarms over a store in files, one that fetches
-// pages ahead and one that does not, in turn: batch by batch, and either first as often. ratio is
-// the median of the times without over those with it.
+// BenchmarkPrefetch is ticks and observations of two swarms over a store in files, with and without
+// prefetching, in turn: batch by batch, and either first equally often. ratio is the median of the
+// times without prefetching over the times with it.
 func BenchmarkPrefetch(b *testing.B) {
 	for _, load := range []string{"tick", "zipf", "sequential"} {
 		b.Run(load, func(b *testing.B) { benchmarkPrefetch(b, load) })
@@ -96,7 +87,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 	}
 	agent := 0
 	next := func() (ids []uint32, inputs []float32) {
-		// Those of a sequence are 4 pages a batch.
+		// Sequential observations address 4 pages a batch.
 		stride := max(1, 4*of.layout.Slots*of.cell.Agents / *pagedBatch)
 		for range *pagedBatch {
 			if load == "zipf" {
@@ -118,9 +109,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 		start := time.Now()
 		if load == "tick" {
 			if k == 1 && *prefetchSweep && !a.memory.Backward() {
-				if err := a.memory.Pager().WillSweep(onDevice, 0, uint64(a.pages-1)); err != nil {
-					b.Fatalf("WillSweep: %v, want no error", err)
-				}
+				testkit.NoError(b, "WillSweep", a.memory.Pager().WillSweep(onDevice, 0, uint64(a.pages-1)))
 			}
 			if _, err := a.Tick(ctx, *pagedTicks); err != nil {
 				b.Fatalf("a.Tick: %v, want no error", err)
@@ -138,9 +127,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 		if err == nil {
 			err = o.Close()
 		}
-		if err != nil {
-			b.Fatalf("a.Load: %v, want no error", err)
-		}
+		testkit.NoError(b, "a.Load", err)
 		return votes, took
 	}
 	var took [2][]float64
@@ -155,7 +142,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 		var times [2]time.Duration
 		for n := range 2 {
 			k := (n + i) % 2
-			time.Sleep(*prefetchThink)
+			<-time.After(*prefetchThink) // the work between two batches
 			votes[k], times[k] = step(k, ids, inputs)
 		}
 		if !slices.Equal(votes[0], votes[1]) {

@@ -3,20 +3,20 @@ package agents
 import "math/bits"
 
 // Ranking numbers the launches of observations of several entries that are stepped together, from 0
-// on, so that the results are those of each entry alone. Within an entry, an observation follows
-// the earlier ones of its agent. A group decides after each entry, so its launches of an entry
-// follow all its launches of earlier entries. Groups do not depend on one another, so a launch has
-// observations of different entries. One goroutine uses it.
+// on, so that the results equal the results of each entry alone. Within an entry, an observation
+// follows the earlier observations of its agent. A group decides after each entry, so its launches
+// of an entry follow all its launches of earlier entries. Groups do not depend on one another, so a
+// launch has observations of different entries. One goroutine uses it.
 type Ranking struct {
-	agents  int              // of the swarm
-	size    divisor          // of a group
+	agents  int              // number of agents of the swarm
+	size    divisor          // agents of a group
 	seen    []uint64         // a bit for each agent: it is in the current entry
-	next    []uint32         // by group: the launches that it has so far
+	next    []uint32         // by group: its launches so far
 	again   map[uint32]int32 // by agent with several observations in the entry: how many so far
 	touched []uint32         // agents of the groups with launches
 }
 
-// NewRanking returns a Ranking of so many agents, in groups of size.
+// NewRanking returns a Ranking for a number of agents, in groups of size.
 func NewRanking(agents int64, size int) *Ranking {
 	return &Ranking{
 		agents: int(agents),
@@ -35,8 +35,9 @@ func (r *Ranking) Forget() {
 	r.touched = r.touched[:0]
 }
 
-// Rank appends the launches of the observations of an entry to those of the earlier entries since
-// Forget. It reports whether one of the new launches is not the first. Agents need not exist.
+// Rank appends the launch numbers of the observations of an entry. They follow the launches of the
+// earlier entries since Forget. several reports whether any new number is above 0. Agents need not
+// exist.
 func (r *Ranking) Rank(ids, launches []uint32) (_ []uint32, several bool) {
 	from := len(launches)
 	clear(r.again)
@@ -67,23 +68,23 @@ func (r *Ranking) Rank(ids, launches []uint32) (_ []uint32, several bool) {
 	return launches, several
 }
 
-// mostDistinct is the most ids that distinct looks at: its table stays in the cache of a core, where
-// the memory of a Ranking, which is that of a swarm, does not.
+// mostDistinct is the maximum number of ids that distinct examines. Its table fits into the cache
+// of a core; the memory of a Ranking, which has the size of the swarm, does not.
 const mostDistinct = 1 << 14
 
-// distinct finds out whether ids are different from each other, for batches of one entry. The zero
-// value is ready. One goroutine uses it.
+// distinct finds out whether the ids of one entry are distinct. The zero value is ready. One
+// goroutine uses it.
 type distinct struct {
 	slots []uint32 // ids + 1 by hash, zeros between two calls
 }
 
-// all reports whether no id is there twice, of at most mostDistinct ids; it returns false for more.
-// An id of 2^32-1, which no agent has, may be there twice.
+// all reports whether no id occurs twice. It returns false for more than mostDistinct ids. The id
+// 2^32-1, which no agent has, may occur twice.
 func (d *distinct) all(ids []uint32) bool {
 	if len(ids) > mostDistinct {
 		return false
 	}
-	size := 1 << bits.Len(uint(4*len(ids))) // of the slots at most a fourth is taken
+	size := 1 << bits.Len(uint(4*len(ids))) // at most a fourth of the slots is taken
 	if len(d.slots) < size {
 		d.slots = make([]uint32, size)
 	}
@@ -112,14 +113,13 @@ func slotOf(id uint32, shift int) int {
 	return int(uint64(id) * 0x9E3779B97F4A7C15 >> shift) // Knuth's multiplicative hash
 }
 
-// divisor divides by a number that rarely changes: observations are divided by the sizes of groups
-// and pages, and a multiplication takes a fifth of the time of a division.
+// divisor divides by a number that rarely changes, such as the size of a group or a page. A
+// multiplication takes a fifth of the time of a division.
 type divisor struct {
 	by    uint32
 	magic uint64
 }
 
-// divideBy returns the divisor by n.
 func divideBy(n int) divisor { return divisor{uint32(n), ^uint64(0)/uint64(n) + 1} }
 
 // of returns i / by. With 2^64 / by, rounded up, the high word of the product is the quotient for

@@ -3,21 +3,47 @@ package agents
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// staged is the staging buffers of observations: pinned host memory and memory of the device of the
-// same size. Kernels read and write few observations in host memory, without a copy. The sections
-// are a head, ids, inputs, votes and decisions.
-type staged struct {
+// mirror is pinned host memory and memory of the device with the same size and offsets.
+type mirror struct {
 	host     device.HostBuffer
-	onDevice device.Buffer // nil: kernels use host
-	offsets  [5]int64
-	size     int64 // to the end of the last section, in bytes
+	onDevice device.Buffer
+}
+
+// alloc allocates both. The memory of the device is zeros: a download also copies gaps that no
+// kernel has written. After an error nothing is allocated.
+func (m *mirror) alloc(d device.Device, bytes int64, purpose string) (err error) {
+	if m.host, err = d.AllocHost(bytes, purpose); err != nil {
+		return err
+	}
+	if m.onDevice, err = d.Alloc(bytes, purpose); err == nil {
+		err = m.onDevice.Fill(0, bytes, 0)
+	}
+	if err != nil {
+		err = errors.Join(err, m.close())
+	}
+	return err
+}
+
+// close releases the memory. A second call does nothing, and alloc may follow.
+func (m *mirror) close() error {
+	err := gpubatch.CloseAll(m.host, m.onDevice)
+	*m = mirror{}
+	return err
+}
+
+// staged is the staging buffers of observations. Kernels read and write few observations in host
+// memory, without a copy; onDevice is nil then. The sections are a head, ids, inputs, votes and
+// decisions.
+type staged struct {
+	mirror
+	offsets [5]int64
+	size    int64 // end of the last section, in bytes
 
 	graph  device.Graph      // the recorded launches for few observations; nil before the first
 	frames device.HostBuffer // memory.Pinned() when they were recorded
@@ -33,13 +59,13 @@ const (
 	sectionDecisions
 )
 
-// maxHostObservations is the most observations that kernels read in host memory. On an H200 a call
-// was a quarter faster by that for 1 and 64 of them, as fast for 1,024, and slower for 4,096
-// (BenchmarkAgentsCall, docs/performance.md).
+// maxHostObservations is the maximum number of observations that kernels read from host memory. On
+// an H200 this made a call a quarter faster for 1 and 64 observations; it was as fast for 1,024 and
+// slower for 4,096 (BenchmarkAgentsCall, docs/performance.md).
 const maxHostObservations = 1 << 10
 
-// stagingAlign is the alignment of sections and of launches in them, in bytes: a multiple of the
-// width of a load and of a cache line.
+// stagingAlign is the alignment, in bytes, of sections and of the launches in them: a multiple of
+// the width of a load and of a cache line.
 const stagingAlign = 256
 
 // takeStaging returns staging buffers for n observations, which the caller returns with
@@ -71,25 +97,21 @@ func (a *Agents) takeStaging(n int) (p *staged, err error) {
 	if n > maxHostObservations {
 		size += size / 2 // so that batches of similar size allocate once
 	}
-	if p.host, err = a.dev.AllocHost(size, "observations"); err != nil {
-		return nil, err
-	}
 	if here {
-		return p, nil
+		p.host, err = a.dev.AllocHost(size, "observations")
+	} else {
+		err = p.alloc(a.dev, size, "observations")
 	}
-	if p.onDevice, err = a.dev.Alloc(size, "observations"); err != nil {
-		return nil, errors.Join(err, p.host.Close())
-	}
-	if err = p.onDevice.Fill(0, size, 0); err != nil { // a download copies the gaps between sections
-		return nil, errors.Join(err, p.close())
+	if err != nil {
+		return nil, err
 	}
 	return p, nil
 }
 
-// returnStaging takes back staging buffers that no launch uses any more.
 func (a *Agents) returnStaging(p *staged) { a.released = append(a.released, p) }
 
-// dropStaging releases returned buffers: those in host memory alone, or the others.
+// dropStaging releases returned buffers: with here the buffers in host memory only, else the
+// others.
 func (a *Agents) dropStaging(here bool) error {
 	var errs []error
 	kept := a.released[:0]
@@ -104,35 +126,29 @@ func (a *Agents) dropStaging(here bool) error {
 	return errors.Join(errs...)
 }
 
-// trim releases all memory of agents that a batch can do without.
-func trim(a *Agents) error {
+// closeBatches releases the memory that batches, fusions and queries keep for the next ones.
+func (a *Agents) closeBatches() error {
 	err := errors.Join(
 		a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true),
 	)
 	a.marks, a.whole = nil, nil
-	if err == nil {
-		_, err = a.dev.Trim()
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
-	}
-	return nil
-}
-
-// close releases the buffers, which no launch uses any more.
-func (p *staged) close() (err error) {
-	if p.graph != nil {
-		err = p.graph.Close()
-	}
-	err = errors.Join(err, p.host.Close())
-	if p.onDevice != nil {
-		err = errors.Join(err, p.onDevice.Close())
-	}
 	return err
 }
 
-// replay steps the first n observations of small staging buffers, and decides, by recorded
-// launches: one call of the driver.
+// trim releases all memory of agents that a batch can do without.
+func trim(a *Agents) error {
+	err := a.closeBatches()
+	if err == nil {
+		_, err = a.dev.Trim()
+	}
+	return gpubatch.Failed(err)
+}
+
+// close releases the buffers, which no launch uses any more.
+func (p *staged) close() error { return errors.Join(gpubatch.CloseAll(p.graph), p.mirror.close()) }
+
+// replay steps and decides the first n observations of small staging buffers by recorded launches,
+// with one call of the driver.
 func (p *staged) replay(ctx context.Context, a *Agents, n int) error {
 	if p.graph != nil && (p.frames != a.memory.Pinned() || p.arena != a.memory.Arena()) {
 		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
@@ -141,9 +157,9 @@ func (p *staged) replay(ctx context.Context, a *Agents, n int) error {
 		p.graph = nil
 	}
 	if p.graph == nil {
-		g, err := a.stream.Capture(
-			func() error { return a.putStep(p, launch{n: maxHostObservations}, kernels.AgentHeaded, 0) },
-		)
+		g, err := a.stream.Capture(func() error {
+			return a.putStep(p, launch{n: maxHostObservations}, kernels.AgentHeaded, 0)
+		})
 		if err != nil {
 			return err
 		}
@@ -154,12 +170,11 @@ func (p *staged) replay(ctx context.Context, a *Agents, n int) error {
 	return a.stream.Replay(p.graph)
 }
 
-// section returns a section of n observations in host memory.
 func section[T device.Scalar](p *staged, which, n int) []T {
 	return device.Of[T](p.host.Bytes()[p.offsets[which]:p.size])[:n:n]
 }
 
-// arg returns n bytes of a section from off on, a multiple of 16, as an argument of a kernel.
+// arg returns n bytes of a section as a kernel argument. off is a multiple of 16.
 func (p *staged) arg(which int, off, n int64) device.Arg {
 	if p.onDevice == nil {
 		return device.Mapped(p.host, p.offsets[which]+off, n)
@@ -167,7 +182,6 @@ func (p *staged) arg(which int, off, n int64) device.Arg {
 	return device.Range(p.onDevice, p.offsets[which]+off, n)
 }
 
-// upload puts the copy of ids and inputs into the stream.
 func (p *staged) upload(a *Agents) error {
 	if p.onDevice == nil {
 		return nil
@@ -176,7 +190,6 @@ func (p *staged) upload(a *Agents) error {
 	return a.stream.Upload(p.onDevice, 0, p.host, 0, p.offsets[sectionVotes])
 }
 
-// fetch puts the copy of votes and decisions into the stream.
 func (p *staged) fetch(a *Agents) error {
 	if p.onDevice == nil {
 		return nil

@@ -2,42 +2,39 @@ package agents
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// page returns the page of an agent.
 func (a *Agents) page(id uint32) int { return int(a.perPage.of(id)) }
 
 // Reset sets all agents to their initial state.
 func (a *Agents) Reset(ctx context.Context) error {
 	a.fresh, a.nodes.known = false, false
 	if err := a.stream.Sync(ctx); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	if err := a.memory.Reset(ctx); err != nil {
 		return err
 	}
-	err := a.marks.close() // a batch that failed may have left some
+	err := a.marks.close() // a failed batch may have left some
 	if a.marks = nil; err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return gpubatch.Failed(err)
 	}
 	for _, b := range []device.Buffer{a.stamps, a.scratch, a.decisions} {
 		if err := b.Fill(0, b.Size(), 0); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return gpubatch.Failed(err)
 		}
 	}
 	a.inconsistent = nil
 	return nil
 }
 
-// recountPages is the number of pages whose counts are read at once.
 const recountPages = 64
 
 // Recount makes the tally of the swarm the sum of the counts of the groups. It is called after
@@ -56,18 +53,15 @@ func (a *Agents) Recount(ctx context.Context) error {
 		if err := a.memory.ReadAll(ctx, parts); err != nil {
 			return err
 		}
-		for i, n := range counts { // slots behind the last group have zeros
+		for i, n := range counts { // slots after the last group have zeros
 			tally[i%a.cell.Candidates] += uint64(n)
 		}
 	}
-	if err := a.scratch.Write(8*kernels.AgentTally, device.Bytes(tally)); err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
-	}
-	return nil
+	return gpubatch.Failed(a.scratch.Write(8*kernels.AgentTally, device.Bytes(tally)))
 }
 
-// part returns the place of elements of a variable in a page, from element i on, each of one agent
-// or group.
+// part returns the location of elements of a variable in a page. i is the first element; each
+// element belongs to one agent or group.
 func (a *Agents) part(page, v, i int, to []byte) pager.Part {
 	of := a.layout.Vars[v]
 	return pager.Part{
@@ -109,7 +103,7 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 		}
 	}
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, fault.Mark(err)
+		return nil, gpubatch.Mark(err)
 	}
 	size := a.layout.Agents * a.layout.Slots // agents of a page
 	data := make([][]byte, len(vars))        // by variable, of all ids
@@ -173,7 +167,7 @@ func (a *Agents) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupSta
 		return nil, err
 	}
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, fault.Mark(err)
+		return nil, gpubatch.Mark(err)
 	}
 	parts := make([]pager.Part, 0, 2*len(ids))
 	for i, id := range ids {

@@ -5,14 +5,12 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// LeastSurveyed is the least observations of an entry that are better stepped alone, after a Survey,
-// than with those of other entries, after a Ranking. A launch and the wait for it cost some 60 us,
-// and a Ranking with its split 40 ns for each observation.
+// LeastSurveyed is the minimum number of observations of an entry for which stepping it alone,
+// after a Survey, is faster than with other entries, after a Ranking. A launch and the wait for it
+// cost some 60 us, and a Ranking with its split 40 ns for each observation.
 const LeastSurveyed = 4096
 
 // Survey is what is known of the ids of one entry before it is loaded: which observations are not
@@ -25,18 +23,18 @@ type Survey struct {
 
 // repeat is an observation of an agent that has an earlier one in the entry.
 type repeat struct {
-	index  int    // of the observation
-	launch uint32 // it is stepped in: 1 for the second observation of its agent
+	index  int    // index of the observation
+	launch uint32 // number of its launch: 1 for the second observation of its agent
 }
 
-// A Surveyor makes Surveys. Its memory is a bit for each agent, which a core reads and writes faster
-// than the words for each group of a Ranking. One goroutine uses it.
+// A Surveyor makes Surveys. Its memory is a bit for each agent, which a core reads and writes
+// faster than the words for each group of a Ranking. One goroutine uses it.
 type Surveyor struct {
 	agents  int64
 	perPage divisor
 	seen    []uint64          // a bit for each agent, zeros between two calls
 	touched []byte            // by page, zeros between two calls
-	again   map[uint32]uint32 // by agent: its observations behind the first
+	again   map[uint32]uint32 // by agent: its observations after the first
 }
 
 // NewSurveyor returns a Surveyor of ids of a.
@@ -47,7 +45,7 @@ func NewSurveyor(a *Agents) *Surveyor {
 	}
 }
 
-// Survey looks at the ids of an entry. Agents need not exist.
+// Survey examines the ids of an entry. Agents need not exist.
 func (s *Surveyor) Survey(ids []uint32) *Survey {
 	out := &Survey{n: len(ids)}
 	for i, id := range ids {
@@ -82,48 +80,48 @@ func (s *Surveyor) Survey(ids []uint32) *Survey {
 	return out
 }
 
-// noAgent is the id in the place of an observation that a later launch steps.
+// noAgent is the id at the index of an observation that a later launch steps.
 const noAgent = ^uint32(0)
 
 // Surveys reports whether n observations of one entry are stepped alone, after a Survey. The pages
 // of their agents are on the device.
 func Surveys(a *Agents, n int) bool { return n >= a.leastSurveyed && a.memory.Resident() }
 
-// loadSurveyed is Load of the observations of a Survey. The observations are copied as they are, and
-// stepped in the first launch. Repeats are copied behind them, for launches of their own, and leave
-// an id of no agent in the first.
+// loadSurveyed is Load for surveyed observations. The observations are copied as they are, and
+// stepped in the first launch. Repeats are copied behind them, for additional launches, and leave
+// the id of no agent in the first launch.
 func loadSurveyed(a *Agents, ids []uint32, inputs []float32, s *Survey) (o *Observations, err error) {
 	began, features := a.track.Now(), a.cell.Features
 	if len(ids)*features != len(inputs) || len(ids) != s.n {
 		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features, and a survey of %d", ErrInvalid,
 			len(inputs), len(ids), features, s.n)
 	}
-	o = &Observations{agents: a, n: len(ids), sets: a.memory.Place(slices.Clone(s.pages), nil)}
+	o = &Observations{agents: a, n: len(ids), sets: a.memory.PlanSets(slices.Clone(s.pages), nil)}
 	all := o.plan(s.repeats)
 	if o.staged, err = a.takeStaging(all); err != nil {
 		return nil, err
 	}
 	toIDs := section[uint32](o.staged, sectionIDs, all)
 	toInputs := section[float32](o.staged, sectionInputs, all*features)
-	_ = staging.Copy([]staging.Part{
+	_ = gpubatch.Copy([]gpubatch.Part{
 		{To: device.Bytes(toIDs), From: device.Bytes(ids)}, {To: device.Bytes(toInputs), From: device.Bytes(inputs)},
-	}, func(int, int, int) error { return nil })
+	}, nil)
 	for _, m := range o.moved {
-		toIDs[m.index], toIDs[m.place] = noAgent, ids[m.index]
-		copy(toInputs[m.place*features:], inputs[m.index*features:][:features])
+		toIDs[m.index], toIDs[m.position] = noAgent, ids[m.index]
+		copy(toInputs[m.position*features:], inputs[m.index*features:][:features])
 	}
 	if err := o.staged.upload(a); err != nil {
-		return o, fmt.Errorf("%w: load %d observations: %w", fault.ErrDevice, len(ids), err)
+		return o, fmt.Errorf("%w: load %d observations: %w", gpubatch.ErrDevice, len(ids), err)
 	}
-	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
+	a.track.End(gpubatch.StageUpload, began, 4*(len(ids)+len(inputs)))
 	return o, nil
 }
 
 // moved is an observation that is not at its index in the staging buffers.
-type moved struct{ index, place int }
+type moved struct{ index, position int }
 
-// plan makes the launches of observations with repeats, and the places of the repeats in the staging
-// buffers. It returns the number of places; each launch begins at a multiple of 16.
+// plan makes the launches of observations with repeats, and the positions of the repeats in the
+// staging buffers. It returns the number of positions; each launch starts at a multiple of 16.
 func (o *Observations) plan(repeats []repeat) int {
 	o.launches = []launch{{0, o.n, 0}}
 	if len(repeats) == 0 {

@@ -2,13 +2,13 @@ package agents
 
 import (
 	"bytes"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestSurvey: a Survey names the observations that are not the first of their agent, with how many
@@ -58,31 +58,16 @@ func TestSurveyed(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 12))
 	for round := range 24 {
 		if round == 12 {
-			if err := a.StageAll(); err != nil {
-				t.Fatalf("a.StageAll: %v, want no error", err)
-			}
+			testkit.NoError(t, "a.StageAll", a.StageAll())
 		}
 		ids, inputs := randomObservations(r, n, 1+r.IntN(n/4), features)
-		for i := range ids {
-			switch k := r.IntN(30); {
-			case k == 0:
-				ids[i] = n + r.Uint32N(1000)
-			case k == 1:
-				ids[i] = math.MaxUint32
-			case k == 2:
-				inputs[i*features+r.IntN(features)] = float32(math.Inf(1))
-			case k < 8:
-				ids[i] = ids[r.IntN(1+r.IntN(len(ids)))]
-			}
-		}
+		spoil(r, n, ids, inputs, 30, 5)
 		want, err := other.Observe(t.Context(), ids, inputs)
-		if err != nil {
-			t.Fatalf("other.Observe: %v, want no error", err)
-		}
+		testkit.NoError(t, "other.Observe", err)
 		var got Outcome
 		if round%3 == 0 { // as batches do
 			got.Report = want.Report
-			got.Votes, got.Decisions, _, err = a.ObserveParts(t.Context(), &staging.Splitter{}, ids, inputs,
+			got.Votes, got.Decisions, _, err = a.ObserveParts(t.Context(), &gpubatch.Splitter{}, ids, inputs,
 				Launches{Survey: surveyor.Survey(ids)})
 		} else {
 			got, err = a.Observe(t.Context(), ids, inputs)

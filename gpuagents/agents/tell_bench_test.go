@@ -10,12 +10,13 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// BenchmarkAgentsKnowledge is a tick of 10M agents that hear nothing, of agents that hear the decision of
-// their group, of agents that hear its node, and of agents that hear one of 1,024 nodes, of few large
-// groups and of many small ones. The 1,024 nodes are an ema of runs of groups, attention over those, and an
-// ema by key and attention by key; nodes by vote are five. All take turns; the times are medians until the
-// result is in host memory. Two pages of nodes of groups are compared with the host device, and one node of
-// each other swarm with plain arithmetic over its agents, but for those by vote.
+// BenchmarkAgentsKnowledge is a tick of 10M agents that hear nothing, of agents that hear the
+// decision of their group, of agents that hear its node, and of agents that hear one of 1,024
+// nodes, of few large groups and of many small ones. The 1,024 nodes are an ema of runs of groups,
+// attention over those, and an ema by key and attention by key; nodes by vote are five. All take
+// turns; the times are medians until the result is in host memory. Two pages of nodes of groups are
+// compared with the host device, and one node of each other swarm with plain arithmetic over its
+// agents, but for those by vote.
 func BenchmarkAgentsKnowledge(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, group := range []int{4096, 256, 10} {
@@ -87,8 +88,8 @@ func BenchmarkAgentsKnowledge(b *testing.B) {
 	}
 }
 
-// checkNode ticks agents once, and compares the update of a node of groups or by key with plain arithmetic
-// over its agents.
+// checkNode ticks agents once, and compares the update of a node of groups or by key with plain
+// arithmetic over its agents.
 func checkNode(b *testing.B, a *Agents, told cells.Told, node uint32) {
 	b.Helper()
 	first, end := a.groupsOf(int(node))

@@ -10,27 +10,27 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// groupTwin is what the agents of a swarm hear of their groups, by plain arithmetic over what the swarm
-// answers.
+// groupTwin is what the agents of a swarm hear of their groups, by plain arithmetic over what the
+// swarm answers.
 type groupTwin struct {
 	told    cells.Told
 	bf16    bool  // agents hear values as bf16
-	nodeOf  []int // by group: the node of which it has a copy
+	nodeOf  []int // by group: the node that it has a copy of
 	nodes   [][]float32
 	updates []uint64
 	learned []bool   // by node
 	since   []uint64 // by group: steps since the update of its node
 }
 
-// newGroupTwin returns the twin of a swarm of so many groups and candidates.
+// newGroupTwin returns the twin of a swarm with a number of groups and candidates.
 func newGroupTwin(told cells.Told, groups, candidates int) *groupTwin {
 	n := groups
 	switch {
@@ -210,10 +210,10 @@ func (w *groupTwin) heard(t *testing.T, a *Agents, hears int) []float32 {
 // tellSize is the size of a swarm of TestTell.
 type tellSize struct{ agents, group, page int }
 
-// TestTell compares agents that hear their groups with agents that observe the same values, which plain
-// arithmetic has made, as features: units, votes, counts and nodes have the same bits after each tick,
-// also where a tick has several steps, agents have never stepped, and pages are not all on the device.
-// Ticks of large groups keep the sums of units for the next tick.
+// TestTell compares agents that hear their groups with agents that observe the same values, which
+// plain arithmetic has made, as features: units, votes, counts and nodes have the same bits after
+// each tick, also where a tick has several steps, agents have never stepped, and pages are not all
+// on the device. Ticks of large groups keep the sums of units for the next tick.
 func TestTell(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	r := rand.New(rand.NewPCG(25, 10))
@@ -223,13 +223,13 @@ func TestTell(t *testing.T) {
 		for _, bf16 := range []float64{0, 1} {
 			for i := range 3 * (kernels.AgentMergeAttention + 1) {
 				merge, by := i/3, i%3
-				if hidden != 8 && (i+hidden)%4 != int(bf16) && !testlong.Enabled() {
+				if hidden != 8 && (i+hidden)%4 != int(bf16) && !testkit.Long() {
 					continue // the class of 8 units has all, others each way somewhere
 				}
 				t.Run(fmt.Sprintf("hidden %d bf16 %v merge %d by %d", hidden, bf16, merge, by), func(t *testing.T) {
 					testTell(t, d, r, hidden, bf16, merge, by, small)
 				})
-				if hidden != 8 || i%2 != int(bf16) && !testlong.Enabled() {
+				if hidden != 8 || i%2 != int(bf16) && !testkit.Long() {
 					continue
 				}
 				t.Run(fmt.Sprintf("many, bf16 %v merge %d by %d", bf16, merge, by), func(t *testing.T) {
@@ -372,7 +372,7 @@ func testTell(
 	}
 }
 
-// randomLessons returns some of so many nodes.
+// randomLessons returns lessons for some of the nodes.
 func randomLessons(r *rand.Rand, n int) (nodes []uint32) {
 	for _, k := range r.Perm(n)[:1+r.IntN(n)] {
 		nodes = append(nodes, uint32(k))
@@ -380,7 +380,7 @@ func randomLessons(r *rand.Rand, n int) (nodes []uint32) {
 	return nodes
 }
 
-// check compares the nodes of a swarm, and the copies that groups have, with those of the twin.
+// check compares the nodes of a swarm, and the copies that groups have, with the nodes of the twin.
 func (w *groupTwin) check(t *testing.T, a *Agents) {
 	t.Helper()
 	var nodes []uint32
@@ -406,8 +406,8 @@ func (w *groupTwin) check(t *testing.T, a *Agents) {
 	}
 }
 
-// TestAttention: weights are those of a softmax of scaled dot products, as long as these are above 2^-16 of
-// the largest that there may be.
+// TestAttention: weights equal a softmax of scaled dot products, as long as they are above 2^-16 of
+// the largest possible weight.
 func TestAttention(t *testing.T) {
 	r := rand.New(rand.NewPCG(26, 63))
 	for range 2000 {
@@ -429,7 +429,7 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestTellRefused: what cannot be told is refused.
+// TestTellRefused: invalid nodes and values are refused.
 func TestTellRefused(t *testing.T) {
 	cell, err := address(t, "gru", nil, 5, 2, 2).Hearing(4)
 	if err != nil {
@@ -459,8 +459,8 @@ func TestTellRefused(t *testing.T) {
 	}
 }
 
-// TestNodesRefused: nodes that the groups of a swarm or of a shard do not have are refused, and so are values
-// that nodes do not take, which change nothing.
+// TestNodesRefused: nodes that the groups of a swarm or of a shard do not have are refused, and so
+// are values that nodes do not take, which change nothing.
 func TestNodesRefused(t *testing.T) {
 	d := openNamed(t, "host")
 	with := func(nodes int) *cells.Addressed {

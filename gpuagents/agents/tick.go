@@ -6,9 +6,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 )
 
 // Tick steps all agents n times by the inputs that they hold, and waits for the last step. Stepped
@@ -20,13 +19,13 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 	return a.TickAll(ctx, waits(ctx, a.memory), n, n)
 }
 
-// TickAll is Tick that looks at ctx after each most steps, and waits for those with another
-// context. After the end of ctx the pages are between two states.
+// TickAll is Tick that checks ctx after every most steps, and waits for them with another context.
+// After the end of ctx the pages are between two states.
 //
-// Agents do not depend on one another in a step, so an agent that hears nothing of its group makes
-// TickSteps of them while it is in registers, and a set of pages makes all n while it is on the
-// device. The states are those of n ticks of all agents, and so are the decisions and the tally of
-// the last tick. Where nodes are of several groups, all sets make a step before the next one.
+// Agents do not depend on one another in a step. An agent that hears nothing of its group therefore
+// makes TickSteps steps while it is in registers, and a set of pages makes all n while it is on the
+// device. The states equal n ticks of all agents, and so do the decisions and the tally of the last
+// tick. If nodes have several groups, all sets make a step before the next one.
 func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
 	if a.inconsistent != nil {
 		return r, a.inconsistent
@@ -59,7 +58,7 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	}
 	if err != nil {
 		if t.begun && !a.memory.Resident() {
-			a.inconsistent = fmt.Errorf("%w: a tick of a part of the agents: %w", fault.ErrDevice, err)
+			a.inconsistent = fmt.Errorf("%w: a tick of a part of the agents: %w", gpubatch.ErrDevice, err)
 		}
 		return Report{}, err
 	}
@@ -68,15 +67,13 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	return r, nil
 }
 
-// ticking is a tick of all agents.
 type ticking struct {
 	a       *Agents
-	fresh   bool // kept is of the state before
+	fresh   bool // kept was computed from the state before the tick
 	publish bool // the last step makes the tally
 	begun   bool // some agents have made a step
 }
 
-// sweep steps sets of pages, each n times; see TickAll.
 func (t *ticking) sweep(ctx, wait context.Context, sets []pages.Set, n, most int) (r Report, err error) {
 	a, each := t.a, TickSteps
 	if a.cell.Tells() {
@@ -100,12 +97,12 @@ func (t *ticking) sweep(ctx, wait context.Context, sets []pages.Set, n, most int
 				}
 				if i == 0 && a.nodes.byAgent() {
 					if err := a.updateNodes(); err != nil {
-						return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+						return gpubatch.Failed(err)
 					}
 				}
 				now := t.fresh || left < n || k < min(left, most) // this set has made a step before
 				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes, now); err != nil {
-					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+					return gpubatch.Failed(err)
 				}
 				if i == len(sets)-1 {
 					a.nodes.next()
@@ -116,19 +113,19 @@ func (t *ticking) sweep(ctx, wait context.Context, sets []pages.Set, n, most int
 				return err
 			}
 		}
-		began = a.track.End(timeline.Kernel, began, 0)
+		began = a.track.End(gpubatch.StageKernel, began, 0)
 		return nil
 	})
 	return r, err
 }
 
-// TickSteps is the most ticks of a launch. Sixteen ticks of 100M leaky agents take as long as 1.2
-// single ones (RFC 0011), so more of them would be little faster.
+// TickSteps is the maximum number of ticks of a launch. Sixteen ticks of 100M leaky agents take as
+// long as 1.2 single ones (RFC 0011), so more of them would be little faster.
 const TickSteps = 16
 
-// launchTick steps the agents of consecutive pages that are on the device. Those that hear something of
-// their group make one step; fresh says of them that kept is of the present state of the pages. Of no
-// steps it adds their units to the sums of nodes.
+// launchTick steps the agents of consecutive pages that are on the device. Agents that hear their
+// group take one step per launch. fresh reports whether kept was computed from the current pages.
+// With steps 0 the launch only adds units to the sums of nodes.
 func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32, fresh bool) error {
 	if err := a.next(ctx); err != nil {
 		return err

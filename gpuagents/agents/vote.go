@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
 // Vote returns the decision of all agents by their votes of their last steps; agents that have
@@ -39,7 +39,8 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	return d, err
 }
 
-// tally returns the tally of all agents with these votes for each candidate; the other agents abstain.
+// tally returns the tally of all agents from the votes for each candidate. Agents without a vote
+// abstain.
 func (a *Agents) tally(votes []uint64) (consensus.Tally, error) {
 	t, err := consensus.NewTally(a.cell.Candidates)
 	if err != nil {
@@ -52,15 +53,15 @@ func (a *Agents) tally(votes []uint64) (consensus.Tally, error) {
 	}
 	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
 	if err := t.Check(); err != nil || cast > t.Total {
-		return t, fmt.Errorf("%w: %d votes of %d agents: %w", fault.ErrDevice, cast, a.n, consensus.ErrSum)
+		return t, fmt.Errorf("%w: %d votes of %d agents: %w", gpubatch.ErrDevice, cast, a.n, consensus.ErrSum)
 	}
 	return t, nil
 }
 
-// Priority returns the priority of an agent in a round of a swarm of so many agents, fewer than
-// 2^32, with this seed. A hash of seed and round selects the agent with the highest priority,
-// 2^32-1, each with the same chance. The agent with the next id has one less, and so on around the
-// ids. No two priorities are equal, and the leader is found without a look at all agents. Agents
+// Priority returns the priority of an agent in a round of a swarm with this seed and this number of
+// agents, below 2^32. A hash of seed and round selects the agent with the highest priority, 2^32-1;
+// all agents have the same chance. The agent with the next id has one less, and so on around the
+// ids. No two priorities are equal, and the leader is found without a scan of the agents. Agents
 // that have never stepped may lead too.
 func Priority(seed, round uint64, agents int64, agent uint32) uint32 {
 	return math.MaxUint32 - uint32((int64(agent)-Leading(seed, round, agents)+agents)%agents)

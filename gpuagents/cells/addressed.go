@@ -34,7 +34,7 @@ var (
 		},
 	}
 	leakyAddressed = &Cell{
-		Name: "leaky",
+		Name: "leaky", Candidates: []string{"quiet", "spike"},
 		Doc: "leaky integrate-and-fire: a potential that a current drives, which an agent's gain multiplies; votes " +
 			"are 0 quiet and 1 spike",
 		Params: []Param{
@@ -47,28 +47,16 @@ var (
 )
 
 // LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
-// life, sir, lif, izhikevich, boids, circles or colony. Its parameters are not those of the cell of the same name
-// that Lookup returns.
+// life, sir, lif, izhikevich, boids, circles or colony. A cell of the same name that Lookup returns
+// has other parameters.
 func LookupAddressed(name string) (*Cell, bool) {
-	switch name {
-	case "gru":
-		return gruAddressed, true
-	case "leaky":
-		return leakyAddressed, true
-	case LifeName:
-		return lifeAddressed, true
-	case SIRName:
-		return sirAddressed, true
-	case LIFName:
-		return lifAddressed, true
-	case IzhikevichName:
-		return izhikevichAddressed, true
-	case BoidsName:
-		return boidsAddressed, true
-	case CirclesName:
-		return circlesAddressed, true
-	case ColonyName:
-		return colonyAddressed, true
+	for _, c := range []*Cell{
+		gruAddressed, leakyAddressed, lifeAddressed, sirAddressed, lifAddressed, izhikevichAddressed, boidsAddressed,
+		circlesAddressed, colonyAddressed,
+	} {
+		if c.Name == name {
+			return c, true
+		}
 	}
 	return nil, false
 }
@@ -95,7 +83,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		if c == gruAddressed {
 			most = kernels.AgentHidden(b.hidden())
 		}
-		if states(c) != nil {
+		if c.hearsNeighbours() {
 			most = 1
 		}
 		if box := BoxFeatures(cell, 3); box != nil {
@@ -118,7 +106,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: quiet and spike", ErrParameter, cell,
 			candidates))
 	}
-	if own := states(c); own != nil && candidates != len(own) {
+	if own := c.Candidates; c.hearsNeighbours() && candidates != len(own) {
 		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want %d: %v", ErrParameter, cell, candidates, len(own),
 			own))
 	}
@@ -128,34 +116,17 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	return &Addressed{Bound: b, Candidates: candidates}, nil
 }
 
-// states returns the states of the agents of a cell that have neighbours; nil for another cell.
-func states(c *Cell) []string {
-	switch c {
-	case lifeAddressed:
-		return LifeCandidates
-	case sirAddressed:
-		return SIRCandidates
-	case lifAddressed, izhikevichAddressed:
-		return LIFCandidates
-	case boidsAddressed, circlesAddressed:
-		return BoxCandidates
-	case colonyAddressed:
-		return ColonyCandidates
-	}
-	return nil
-}
-
 // HearsNeighbours reports whether the agents of the cell have neighbours, whom they hear in ticks:
 // life, sir, lif, izhikevich, boids, circles and colony, and custom ones.
-func (a *Addressed) HearsNeighbours() bool { return a.OnLattice() || states(a.Cell) != nil }
+func (a *Addressed) HearsNeighbours() bool { return a.OnLattice() || a.Cell.hearsNeighbours() }
 
-// isGRU reports whether the cell is gru.
+func (c *Cell) hearsNeighbours() bool { return c != gruAddressed && c != leakyAddressed }
+
 func (a *Addressed) isGRU() bool { return a.Cell == gruAddressed }
 
 // class returns the units of an agent padded to a size for which there is a kernel: 8, 16 or 32.
 func (a *Addressed) class() int { return kernels.AgentHidden(a.hidden()) }
 
-// elem returns the type of the units and inputs in the state.
 func (a *Addressed) elem() kernels.Elem {
 	if a.values["bf16"] == 1 {
 		return kernels.BF16
@@ -164,8 +135,8 @@ func (a *Addressed) elem() kernels.Elem {
 }
 
 // Kernels returns the names of the kernel that steps all agents and of the kernel that steps the
-// addressed ones. Those of life are both for all agents, and the grid chooses one. Those of sir step
-// all agents, and make links, and those of agents in a box step and place them.
+// addressed ones. For life, both step all agents, and the grid chooses one. For sir, the second one
+// makes links. For agents in a box, the second one places them.
 func (a *Addressed) Kernels() (tick, step string) {
 	if a.IsLife() {
 		return lifeKernels()

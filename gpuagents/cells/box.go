@@ -24,7 +24,7 @@ var ColonyCandidates = []string{"empty", "alive"}
 // agent, and of a boid its velocity too. Package gpuagents/space steps them.
 var (
 	boidsAddressed = &Cell{
-		Name: BoidsName,
+		Name: BoidsName, Candidates: BoxCandidates,
 		Doc: "boids in the box of `neighbours`, in two or three dimensions: in a tick an agent steers by all others " +
 			"within the radius, and moves. Lengths are in radii, and speeds in radii for a tick. The features of an " +
 			"agent are its position and its velocity, in the unit of the box",
@@ -40,7 +40,7 @@ var (
 		weights: func(*Bound, uint64) []float32 { return nil },
 	}
 	circlesAddressed = &Cell{
-		Name: CirclesName,
+		Name: CirclesName, Candidates: BoxCandidates,
 		Doc: "the circles of FLAME GPU in the box of `neighbours`, in two or three dimensions: in a tick all others " +
 			"within the radius push an agent away below half of it, and draw it near above, by a sine of the " +
 			"distance. The agent moves by the mean. The features of an agent are its position, in the unit of the box",
@@ -51,7 +51,7 @@ var (
 		weights: func(*Bound, uint64) []float32 { return nil },
 	}
 	colonyAddressed = &Cell{
-		Name: ColonyName,
+		Name: ColonyName, Candidates: ColonyCandidates,
 		Doc: "agents that die and give birth in the box of `neighbours`, in two or three dimensions. `agents` is how " +
 			"many there may be: an agent is alive or empty, and a child takes the place of an empty one. Births " +
 			"beyond that are dropped, and counted in `lost`. The features of an agent are its position, in the unit " +
@@ -72,7 +72,7 @@ var (
 	}
 )
 
-// InBox reports whether the agents of the cell are in a box: those of boids, circles and colony.
+// InBox reports whether the agents of the cell are in a box: boids, circles and colony.
 func (a *Addressed) InBox() bool { return a.IsBoids() || a.Cell == circlesAddressed || a.IsColony() }
 
 // IsColony reports whether the cell is colony.
@@ -81,8 +81,8 @@ func (a *Addressed) IsColony() bool { return a.Cell == colonyAddressed }
 // IsBoids reports whether the cell is boids.
 func (a *Addressed) IsBoids() bool { return a.Cell == boidsAddressed }
 
-// BoxFeatures returns the names of the features of a cell whose agents are in a box of so many
-// dimensions; nil: they are in none.
+// BoxFeatures returns the names of the features of a cell whose agents are in a box; nil: they are
+// in no box.
 func BoxFeatures(cell string, dimensions int) []string {
 	switch cell {
 	case BoidsName:
@@ -93,7 +93,7 @@ func BoxFeatures(cell string, dimensions int) []string {
 	return nil
 }
 
-// Dimensions returns those of the box in which the agents are.
+// Dimensions returns the number of dimensions of the box.
 func (a *Addressed) Dimensions() int {
 	if a.IsBoids() {
 		return a.Features / 2

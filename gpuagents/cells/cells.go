@@ -57,8 +57,7 @@ type Cell struct {
 	Agents int
 	// Kernel is the observe kernel's name.
 	Kernel string
-	// Source is the text of that kernel where it is none of the set: that of a custom cell. Else
-	// empty.
+	// Source is the text of the kernel of a custom cell. It is empty for a built-in kernel.
 	Source string
 
 	embedding []string // the variables that are an agent's knowledge, see Bound.Embedding
@@ -187,8 +186,8 @@ func (b *Bound) Layout(pageBytes int) (kernels.Layout, error) {
 	return kernels.NewLayout(b.vars(), b.Agents, pageBytes)
 }
 
-// vars are the state variables: those of the cell, and what tells observations that come late or
-// twice.
+// vars returns the variables of the cell, and the variable that detects late and duplicate
+// observations.
 func (b *Bound) vars() []kernels.Var {
 	vars := b.Cell.vars(b)
 	if b.Drop != 0 {
@@ -197,11 +196,14 @@ func (b *Bound) vars() []kernels.Var {
 	return vars
 }
 
+// Params returns the parameters of the cell.
+func (b *Bound) Params() []Param { return b.Cell.Params }
+
 // Value returns the value of a parameter, as set or by default; 0 for an unknown name.
 func (b *Bound) Value(name string) float64 { return b.values[name] }
 
-// ParamBlock returns the parameter block that the kernel reads. The caller owns it. Its layout is
-// that of the cell in package kernels.
+// ParamBlock returns the parameter block that the kernel reads. The caller owns it. Package kernels
+// has the layout of each cell.
 func (b *Bound) ParamBlock() []uint32 { return b.Cell.block(b) }
 
 // Weights returns the table of fixed random weights for the seed of a swarm, component-major
@@ -224,13 +226,11 @@ func (b *Bound) StateBytes() (agent, group int) {
 	return agent, group
 }
 
-// word is a parameter as a float32 word.
 func (b *Bound) word(name string) uint32 { return math.Float32bits(float32(b.values[name])) }
 
 // rate is the smoothing rate of a parameter that counts observations.
 func (b *Bound) rate(name string) uint32 { return math.Float32bits(float32(1 / b.values[name])) }
 
-// fixed is a fraction in 16.16 fixed point.
 func fixed(v float64) uint32 { return uint32(math.Round(v * (1 << 16))) }
 
 // nats is the surprise in nats that gives a score below 1.

@@ -23,8 +23,8 @@ func mustBind(t *testing.T, cell string, values map[string]float64, agents, feat
 	return b
 }
 
-// TestFalseAlarmRate: half of the false alarms take a higher alarm, and the rate outweighs alarm and
-// suspect. Without it both are those of the scores.
+// TestFalseAlarmRate: half of the false alarms take a higher alarm, and the rate outweighs alarm
+// and suspect. Without the rate, both follow from the scores.
 func TestFalseAlarmRate(t *testing.T) {
 	levels := func(values map[string]float64) (alarm, suspect float64) {
 		w := mustBind(t, "predictor", values, 4, 1).ParamBlock()
@@ -69,8 +69,8 @@ func TestAlarmsPerDay(t *testing.T) {
 	}
 }
 
-// TestRelations: swarms of 2 to 32 features keep relations, unless they are off. The state of all
-// others is that of features alone.
+// TestRelations: swarms of 2 to 32 features keep relations, unless they are off. All other swarms
+// have the state of features alone.
 func TestRelations(t *testing.T) {
 	for _, c := range []struct {
 		features, off, related int

@@ -6,10 +6,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/observetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs
@@ -45,13 +45,13 @@ func TestConformance(t *testing.T) {
 			{3, kernels.DropDuplicate, false}, // relations of the predictor before the variables of both options
 			{32, 0, false},                    // and as many of them as there are
 		} {
-			if of.own && cell != "gru" || of.features == 3 && of.drop == 0 && !testlong.Enabled() {
+			if of.own && cell != "gru" || of.features == 3 && of.drop == 0 && !testkit.Long() {
 				continue
 			}
 			if cell != "predictor" && (of.features == 32 || of.features == 3 && of.drop == kernels.DropDuplicate) {
 				continue
 			}
-			observetest.Run(t, open, func(agents int) observetest.Cell {
+			devicetest.RunObserve(t, open, func(agents int) devicetest.Cell {
 				c, _ := cells.Lookup(cell)
 				values := map[string]float64{}
 				if cell == "predictor" && of.drop != 0 { // the alarm by the observations of a day
@@ -66,7 +66,7 @@ func TestConformance(t *testing.T) {
 				if err != nil {
 					t.Fatalf("b.Layout: %v, want no error", err)
 				}
-				return observetest.Cell{
+				return devicetest.Cell{
 					Kernel: c.Kernel, Vars: l.Vars, Params: b.ParamBlock(), Weights: b.Weights(7),
 					Inputs: of.features, Candidates: len(c.Candidates),
 				}

@@ -14,7 +14,7 @@ import (
 // CustomName is what specs call cells whose step their user writes.
 const CustomName = "custom"
 
-// framed are the parameters of every custom cell: those of the frame that its step is put into,
+// framed are the parameters of every custom cell: the parameters of the frame around its step,
 // which the step sees too.
 var framed = []Param{
 	{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input " +
@@ -83,7 +83,6 @@ func Custom(state map[string]string, params map[string]float64, step string, can
 	return c, err
 }
 
-// elems are the element types by their names in a spec.
 var elems = map[string]kernels.Elem{
 	"f32": kernels.F32, "bf16": kernels.BF16, "u32": kernels.U32, "u8": kernels.U8,
 	"u64": kernels.U64,
@@ -149,7 +148,7 @@ func customBlock(b *Bound) []uint32 {
 func customSeed(_ *Bound, seed uint64) []float32 { return seedParts(seed) }
 
 // seedParts returns a seed as kernels read it from a table of floats: in parts of 16 bits, lowest
-// first, each of which a float32 holds exactly.
+// first. A float32 holds each part exactly.
 func seedParts(seed uint64) []float32 {
 	w := make([]float32, kernels.SeedWords)
 	for i := range w {

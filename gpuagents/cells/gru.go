@@ -42,12 +42,11 @@ var gru = &Cell{
 // float32 word.
 func reach(deviation float64) uint32 { return math.Float32bits(float32(deviation * math.Sqrt(3))) }
 
-// hidden returns the units of an agent.
 func (b *Bound) hidden() int { return int(b.values["hidden"]) }
 
-// Deviations of the random weights. The units' part of a sum has that of recurrentDeviation of the
-// predictor's four units, whatever their number, so that a unit forgets; the update gates are
-// spread so that some units are fast and some slow.
+// Deviations of the random weights. The units' part of a sum has the deviation that
+// recurrentDeviation gives the predictor's four units, whatever their number, so that a unit
+// forgets; the update gates are spread so that some units are fast and some slow.
 const (
 	unitsDeviation  = 2 * recurrentDeviation
 	updateDeviation = 1.5

@@ -38,13 +38,13 @@ func (a *Addressed) inputs() int { return a.Features + a.Hears }
 const BiasBytes = 4 * kernels.AgentTableBias
 
 // Biases returns the biases of the gates for agents that hear values, one for each of Hears, in
-// their order. They replace those of the weights table, which have zeros heard. table is not
-// changed, and the caller owns the result.
+// their order. They replace the biases of the weights table, where all heard values are 0. table is
+// not changed, and the caller owns the result.
 //
 // All agents hear the same values, so the products with their weights are the same for all agents.
 // Sums are of integers and exact in any order. A step with these biases therefore has the bits of a
 // step of agents whose rows hold the values as inputs, and costs what a step costs that hears
-// nothing. Values beyond kernels.AgentGRUInput count as that; they are finite.
+// nothing. Values are finite, and clamped to kernels.AgentGRUInput.
 func (a *Addressed) Biases(table []uint32, values []float32) []uint32 {
 	P := a.class()
 	biases := append([]uint32(nil), table[kernels.AgentTableBias:kernels.AgentTableReadoutBias(P)]...)
@@ -69,7 +69,6 @@ func (a *Addressed) Biases(table []uint32, values []float32) []uint32 {
 // halves is a number of 16 bits as two signed bytes: 256*high + low.
 type halves struct{ number, high, low int32 }
 
-// split splits a number between -2^15 and 2^15-129.
 func split(number int32) halves {
 	high := (number + 128) >> 8
 	return halves{number, high, number - 256*high}

@@ -24,8 +24,8 @@ type NeuronType struct {
 	A, B, C, D float64
 }
 
-// NeuronTypes are those of E. M. Izhikevich, "Simple model of spiking neurons", 2003, figure 2. The
-// first is the default of excitatory agents, and the second that of inhibitory ones.
+// NeuronTypes are the types of E. M. Izhikevich, "Simple model of spiking neurons", 2003, figure 2.
+// The first is the default of excitatory agents, and the second the default of inhibitory agents.
 var NeuronTypes = []NeuronType{
 	{"regular_spiking", 0.02, 0.2, -65, 8},
 	{"fast_spiking", 0.1, 0.2, -65, 2},
@@ -36,8 +36,8 @@ var NeuronTypes = []NeuronType{
 	{"resonator", 0.1, 0.26, -65, 2},
 }
 
-// Params returns the parameters of the type by name: those of excitatory agents, or those of inhibitory
-// ones. The caller owns the map.
+// Params returns the parameters of the type by name, for excitatory or inhibitory agents. The
+// caller owns the map.
 func (n NeuronType) Params(inhibitory bool) map[string]float64 {
 	before := ""
 	if inhibitory {
@@ -48,7 +48,7 @@ func (n NeuronType) Params(inhibitory bool) map[string]float64 {
 
 // izhikevichAddressed has no weights, as lif. Package gpuagents/graph steps it.
 var izhikevichAddressed = &Cell{
-	Name: IzhikevichName,
+	Name: IzhikevichName, Candidates: LIFCandidates,
 	Doc: "spiking neurons of Izhikevich (2003) on the graph of `neighbours`, whose links go from an agent to those " +
 		"that hear it: a spike adds `weight` to their input in the next tick, or after the delay of the link. A tick " +
 		"is a millisecond, and potentials are in mV. The feature of an agent is a current, which it holds and hears " +
@@ -67,7 +67,6 @@ var izhikevichAddressed = &Cell{
 	weights: func(*Bound, uint64) []float32 { return nil },
 }
 
-// typeParams returns the parameters of the two types of neurons of a swarm.
 func typeParams() (all []Param) {
 	for i, of := range []string{"", "inhibitory_"} {
 		t := NeuronTypes[i]

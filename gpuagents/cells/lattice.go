@@ -35,8 +35,8 @@ type Lattice struct {
 	Agents int
 }
 
-// LatticeCandidates are those of a custom cell on a grid that names none: the variable by which it votes is
-// 0, or it is not.
+// LatticeCandidates are the candidates of a custom cell on a grid that names none: the variable by
+// which it votes is 0, or it is not.
 var LatticeCandidates = []string{"zero", "set"}
 
 // AddressLattice returns a custom cell whose agents are on a grid or a graph. State and parameters are in alphabetical
@@ -91,7 +91,6 @@ func AddressLattice(of Lattice) (*Addressed, error) {
 	}}, nil
 }
 
-// onLattice is what only custom cells on a grid have.
 type onLattice struct {
 	vars     []kernels.Var
 	settable []int // the variables that an observation sets, by their places in vars

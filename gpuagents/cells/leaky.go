@@ -21,11 +21,10 @@ var leaky = &Cell{
 	weights: leakyTable,
 }
 
-// leakyBlock returns the parameter block of the cell.
 func leakyBlock(b *Bound) []uint32 { return ratioBlock(b, kernels.LeakyWords) }
 
-// ratioParams returns the parameters of a cell whose agents vote by how many times what is usual they are
-// off: its own, and then those that all of these cells have.
+// ratioParams returns the parameters of a cell whose agents vote by how many times what is usual
+// they are off: its own parameters, and then the parameters of all such cells.
 func ratioParams(own []Param, usual string, suspicious, anomalous, history float64) []Param {
 	return append(own, []Param{
 		{Name: "suspicious", Default: suspicious, Min: 0.1, Max: 500, Doc: usual + "s from which an agent votes " +
@@ -44,8 +43,8 @@ func ratioParams(own []Param, usual string, suspicious, anomalous, history float
 	}...)
 }
 
-// ratioBlock is a parameter block that begins with the words of leaky, as that of every cell does
-// whose agents vote by a ratio.
+// ratioBlock is a parameter block that starts with the words of leaky. Every cell whose agents vote
+// by a ratio has such a block.
 func ratioBlock(b *Bound, words int) []uint32 {
 	w := make([]uint32, words)
 	w[kernels.LeakyFeatures] = uint32(b.Features)

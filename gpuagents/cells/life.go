@@ -14,7 +14,7 @@ var LifeCandidates = []string{"dead", "alive"}
 // lifeAddressed has no weights and no inputs: an observation is the state of an agent, and a tick
 // depends on the states of its neighbours. Package gpuagents/grid steps it.
 var lifeAddressed = &Cell{
-	Name: LifeName,
+	Name: LifeName, Candidates: LifeCandidates,
 	Doc: "Conway's Game of Life on the grid of `neighbours`: an agent is alive after a tick if three of its " +
 		"eight neighbours were, or two and itself. Its feature is its state, 0 or 1",
 	weights: func(*Bound, uint64) []float32 { return nil },
@@ -23,8 +23,7 @@ var lifeAddressed = &Cell{
 // IsLife reports whether the cell is life.
 func (a *Addressed) IsLife() bool { return a.Cell == lifeAddressed }
 
-// lifeVars lists the state of life.
 func lifeVars() []kernels.Var { return []kernels.Var{{Name: "alive", Elem: kernels.U8, Width: 1}} }
 
-// lifeKernels returns the kernels of a generation, of which the grid chooses one.
+// lifeKernels returns the kernels of a generation. The grid chooses one.
 func lifeKernels() (rows, cells string) { return gridset.LifeRows, gridset.LifeCells }

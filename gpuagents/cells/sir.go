@@ -14,7 +14,7 @@ var SIRCandidates = []string{"susceptible", "infected", "recovered"}
 // sirAddressed has no weights and no inputs: an observation is the state of an agent, and a tick
 // depends on the states of its neighbours. Package gpuagents/graph steps it.
 var sirAddressed = &Cell{
-	Name: SIRName,
+	Name: SIRName, Candidates: SIRCandidates,
 	Doc: "an epidemic on the graph of `neighbours`: in a tick each infected neighbour infects a susceptible agent " +
 		"with the chance `infection`, and an infected agent recovers with the chance `recovery`. The feature of an " +
 		"agent is its state: 0 susceptible, 1 infected, 2 recovered",

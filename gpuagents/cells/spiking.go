@@ -20,10 +20,10 @@ const (
 	LIFTicks // of a group
 )
 
-// lifAddressed has no weights: those of its links are parameters, or stand in the file of the graph.
-// Package gpuagents/graph steps it.
+// lifAddressed has no weights: the weights of links are parameters, or are in the file of the
+// graph. Package gpuagents/graph steps it.
 var lifAddressed = &Cell{
-	Name: LIFName,
+	Name: LIFName, Candidates: LIFCandidates,
 	Doc: "leaky integrate-and-fire neurons on the graph of `neighbours`, whose links go from an agent to those that " +
 		"hear it: a spike adds `weight` to their potentials in the next tick, or after the delay of the link. The " +
 		"feature of an agent is a current, which it holds and adds in each tick",

@@ -8,9 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Weights is the table of random weights for a swarm's seed: those of torch.nn.GRUCell's and
-// torch.nn.Linear's first initialisation in their range, uniform within one over the root of the
-// units. leaky has none.
+// Weights is the table of random weights for a swarm's seed: as torch.nn.GRUCell and
+// torch.nn.Linear are initialised, uniform within one over the root of the units. leaky has none.
 func (a *Addressed) Weights(seed uint64) []uint32 {
 	if !a.isGRU() {
 		return nil
@@ -30,10 +29,10 @@ func (a *Addressed) Weights(seed uint64) []uint32 {
 	})
 }
 
-// GRUWeights are those of a trained network, as PyTorch has them: I inputs are the features and then
-// what agents hear; of torch.nn.GRUCell(I, H)
-// weight_ih, [3H][I], weight_hh, [3H][H], bias_ih and bias_hh, [3H], with the gates in the order r,
-// z, n; of torch.nn.Linear(H, C) weight, [C][H], and bias, [C].
+// GRUWeights are the weights of a trained network, in the layout of PyTorch: I inputs are the
+// features and then what agents hear; of torch.nn.GRUCell(I, H) weight_ih, [3H][I], weight_hh,
+// [3H][H], bias_ih and bias_hh, [3H], with the gates in the order r, z, n; of torch.nn.Linear(H, C)
+// weight, [C][H], and bias, [C].
 type GRUWeights struct {
 	InputHidden, HiddenHidden []float32
 	InputBias, HiddenBias     []float32
@@ -42,9 +41,9 @@ type GRUWeights struct {
 
 // Table makes the weights table of trained weights. They have the sizes of the cell, and are finite
 // and at most 128. The cell computes with them as multiples of a power of two, one for its gates
-// and one for the readout, of which the largest weight has 15 or 16 bits: weights of inputs count
-// eightfold and those of n twice. The scale is coarser where a bias is more than 500 times the
-// largest weight.
+// and one for the readout. The largest weight has 15 or 16 bits. Weights of inputs count eightfold,
+// and weights of n twice. The scale is coarser where a bias is more than 500 times the largest
+// weight.
 func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 	if !a.isGRU() {
 		return nil, fmt.Errorf("%w: %s has no weights", ErrParameter, a.Cell.Name)

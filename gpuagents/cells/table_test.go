@@ -143,7 +143,7 @@ func TestTableScales(t *testing.T) {
 	}
 }
 
-// TestAddressedWeights: random weights are those of the seed.
+// TestAddressedWeights: the seed decides random weights.
 func TestAddressedWeights(t *testing.T) {
 	a, err := Address("gru", nil, 8, 8, 5, Voting{})
 	if err != nil {

@@ -17,24 +17,25 @@ type Told struct {
 	// Node is the number of the first input that is the knowledge node of the group, of Width units;
 	// -1: agents have no nodes.
 	Node, Width int
-	// Nodes is the number of knowledge nodes of the swarm, each of which is of a run of groups; 0: each
+	// Nodes is the number of knowledge nodes of the swarm. Each belongs to a run of groups; 0: each
 	// group has a node. By vote it is 0, and by key above it.
 	Nodes int
 	// By says which node an agent has: kernels.AgentByGroup and so on.
 	By int
-	// Merge is kernels.AgentMergeMean and so on, and Rate that of AgentMergeEMA, above 0 and at most 1.
+	// Merge is kernels.AgentMergeMean and so on, and Rate the rate of AgentMergeEMA, above 0 and at
+	// most 1.
 	Merge int
 	Rate  float64
-	// Focus is that of AgentMergeAttention, above 0 and at most MostFocus: how much the weight of an agent
-	// falls with its distance to the node.
+	// Focus is the focus of AgentMergeAttention, above 0 and at most MostFocus: how much the weight
+	// of an agent falls with its distance to the node.
 	Focus float64
 }
 
 // MostFocus is the largest Told.Focus.
 const MostFocus = 16
 
-// Telling returns the cell with agents that hear something of their group. The inputs are among those
-// of Hearing, which Agents.Hear sets to 0. The error is an ErrParameter.
+// Telling returns the cell with agents that hear something of their group. The inputs are inputs of
+// Hearing, which Agents.Hear sets to 0. The error is an ErrParameter.
 func (a *Addressed) Telling(t Told) (*Addressed, error) {
 	of := func(first, n int) bool { return first < 0 || first+n <= a.Hears && n > 0 }
 	switch {
@@ -78,8 +79,8 @@ func (a *Addressed) Nodes() int {
 	return a.told.Width
 }
 
-// SharedNodes returns the number of nodes of the swarm, if it does not follow from that of groups; 0: each
-// group has one, or there are none.
+// SharedNodes returns the number of nodes of the swarm, if it does not follow from the number of
+// groups; 0: each group has a node, or there are no nodes.
 func (a *Addressed) SharedNodes() int {
 	switch {
 	case a.told == nil:
@@ -124,7 +125,6 @@ func (a *Addressed) Heard() kernels.HeardArgs {
 	}
 }
 
-// withNodes adds the variables of knowledge nodes to those of a gru.
 func (a *Addressed) withNodes(all []kernels.Var) []kernels.Var {
 	if a.Nodes() == 0 {
 		return all

@@ -2,69 +2,46 @@ package gpujobs
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// allreduce executes a job of kind allreduce: each device has a consecutive part of the arrays.
-// Integers are added on each device, and the sums by the collective. Floats are gathered on all
-// devices and added there in the order of the arrays, so that their sums do not depend on the number
-// of devices.
-func (t *task) allreduce(s *gpujob.AllreduceSpec) (_ any, err error) {
+// allreduce returns the work of a job of kind allreduce: each device has a consecutive part of the
+// arrays. Integers are added on each device, and the partial sums by the collective. Floats are
+// gathered on all devices and added there in the order of the arrays, so that their sums do not
+// depend on the number of devices.
+func (t *task) allreduce(s *gpujob.AllreduceSpec) func() (any, error) {
 	inputs := make([]*input, len(s.In))
 	for i := range s.In {
 		inputs[i] = t.in(fmt.Sprintf("in[%d]", i), &s.In[i])
 	}
 	t.bytes += s.In[0].Size()
-	if err := t.loadAll(); err != nil {
-		return nil, err
+	t.spread = true
+	return func() (any, error) {
+		out, err := t.reduceOn(s, inputs)
+		if err != nil {
+			return nil, fmt.Errorf("allreduce over %d devices: %w", len(t.slots), err)
+		}
+		out.Ran = t.computed()
+		return out, t.store([]string{"sum"}, []*gpujob.Array{&out.Sum})
 	}
-	places, err := t.placeAll()
-	if err != nil {
-		return nil, jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
-	}
-	t.place, t.others = places[0], places[1:]
-	defer func() { t.release(err) }()
-	p := t.place.Device().Properties()
-	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
-	t.progress(Stage{"computing"})
-	t.began = time.Now()
-	out, err := t.reduceOn(places, s, inputs)
-	if err != nil {
-		return nil, fmt.Errorf("allreduce over %d devices: %w", len(places), err)
-	}
-	out.Ran = t.computed()
-	return out, t.store([]string{"sum"}, []*gpujob.Array{&out.Sum})
 }
 
-// placeAll takes a place on each device of the agent.
-func (t *task) placeAll() ([]Place, error) {
-	if t.h.o.PlaceAll != nil && t.h.o.Collective != nil {
-		return t.h.o.PlaceAll(t.ctx, t.bytes)
-	}
-	one, err := t.h.o.Place(t.ctx, t.bytes)
-	return []Place{one}, err
-}
-
-// rank is a device of a collective with its part of the arrays.
 type rank struct {
 	device.Place
 	fold device.Kernel
 }
 
-// reduceOn adds the arrays on the devices of places.
-func (t *task) reduceOn(places []Place, s *gpujob.AllreduceSpec, inputs []*input) (*gpujob.AllreduceOutput, error) {
-	e, of := arrayset.Element(s.In[0].Type), s.In[0]
+func (t *task) reduceOn(s *gpujob.AllreduceSpec, inputs []*input) (*gpujob.AllreduceOutput, error) {
+	slots, e, of := t.slots, arrayset.Element(s.In[0].Type), s.In[0]
 	n, _ := of.Shape.Count()
 	size := of.Size()
 	stride := (size + device.RangeAlign - 1) &^ (device.RangeAlign - 1)
-	each := int64((len(inputs) + len(places) - 1) / len(places)) // arrays of a device
-	ranks := make([]rank, len(places))
-	devices := make([]device.Device, len(places))
+	each := int64((len(inputs) + len(slots) - 1) / len(slots)) // arrays of a device
+	ranks := make([]rank, len(slots))
+	devices := make([]device.Device, len(slots))
 	var c device.Collective
 	defer func() { // work of all ranks may use the memory of each, so it goes after all streams
 		if c != nil {
@@ -76,9 +53,9 @@ func (t *task) reduceOn(places []Place, s *gpujob.AllreduceSpec, inputs []*input
 			}
 		}
 	}()
-	for i, p := range places {
+	for i, p := range slots {
 		r := &ranks[i]
-		if err := t.rank(r, p.Device(), e, stride*each*int64(len(places))); err != nil {
+		if err := t.rank(r, p.Device(), e, stride*each*int64(len(slots))); err != nil {
 			return nil, err
 		}
 		devices[i] = p.Device()
@@ -106,22 +83,21 @@ func (t *task) reduceOn(places []Place, s *gpujob.AllreduceSpec, inputs []*input
 	return out, ranks[0].Buffer.Read(0, out.Sum.Data)
 }
 
-// rank opens a stream and allocates memory of so many zero bytes on a device.
+// rank opens a stream and allocates zeroed memory on a device.
 func (t *task) rank(r *rank, d device.Device, e arrayset.Element, bytes int64) (err error) {
 	if r.fold, err = d.Kernel(arrayset.Fold(e)); err != nil {
 		return err
 	}
-	if r.Stream, err = d.NewStream(); err != nil {
-		return fmt.Errorf("open a stream: %w", err)
+	if r.Stream, err = t.stream(d); err != nil {
+		return err
 	}
-	t.left = append(t.left, r.Stream)
 	if r.Buffer, err = d.Alloc(max(bytes, device.RangeAlign), "gpu job"); err != nil {
 		return fmt.Errorf("%d bytes on the device: %w", bytes, err)
 	}
 	return r.Buffer.Fill(0, r.Buffer.Size(), 0)
 }
 
-// addUp adds arrays of n elements, of which each rank has so many. The sum is at the begin of the
+// addUp adds arrays of n elements; each rank has up to each arrays. The sum is at offset 0 of the
 // memory of the first rank.
 func (t *task) addUp(c device.Collective, ranks []rank, e arrayset.Element, n, stride, each int64, arrays int) error {
 	places := make([]device.Place, len(ranks))
@@ -170,7 +146,6 @@ func (t *task) addUp(c device.Collective, ranks []rank, e arrayset.Element, n, s
 	return t.syncAll(ranks)
 }
 
-// syncAll waits for the work of all ranks.
 func (t *task) syncAll(ranks []rank) error {
 	for _, r := range ranks {
 		if err := r.Stream.Sync(t.ctx); err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// several returns options for handlers over n devices, and their number: host devices, or as many of
-// the GPUs of the machine as there are.
+// several returns options for handlers over n devices, and their number: host devices, or as many
+// of the GPUs of the machine as there are.
 func several(t *testing.T, n int) (gpujobs.Options, int) {
 	t.Helper()
 	var open sync.WaitGroup
@@ -45,10 +45,10 @@ func several(t *testing.T, n int) (gpujobs.Options, int) {
 		devices = append(devices, d)
 	}
 	return gpujobs.Options{
-		PlaceAll: func(context.Context, int64) (all []gpujobs.Place, err error) {
+		AllSlots: func(context.Context, int64) (all []gpujobs.Slot, err error) {
 			for _, d := range devices {
 				open.Add(1)
-				all = append(all, place{d, &open})
+				all = append(all, slot{d, &open})
 			}
 			return all, nil
 		},
@@ -58,15 +58,15 @@ func several(t *testing.T, n int) (gpujobs.Options, int) {
 	}, len(devices)
 }
 
-// TestAllreduce: the sums are those of a loop in the order of the arrays, with the same bits on one
-// and on several devices.
+// TestAllreduce: the sums equal a loop in the order of the arrays, with the same bits on one and on
+// several devices.
 func TestAllreduce(t *testing.T) {
 	options, number := several(t, 3)
 	one, three := start(t, gpujobs.Options{}), start(t, options)
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, arrays := range []int{1, 2, 3, 4, 7} {
 		for _, n := range []int{0, 1, 5, 70_001} {
-			if n > 5 && arrays != 3 && !testlong.Enabled() {
+			if n > 5 && arrays != 3 && !testkit.Long() {
 				continue // several seconds
 			}
 			var floats, wide, ints, longs []gpujob.Array

@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// gpu is the host device, which says that it is a GPU.
+// gpu is the host device with the properties of a GPU.
 type gpu struct{ device.Device }
 
 // Properties implements device.Device.
@@ -24,8 +24,8 @@ func (g gpu) Properties() device.Properties {
 	return p
 }
 
-// TestApart: a kernel for a GPU is given to the process of kernels with all its arrays, its outputs
-// are stored as those of other jobs, and the place is held meanwhile.
+// TestApart: a kernel for a GPU is passed to the process of kernels with all its arrays, its
+// outputs are stored as usual, and the slot is held meanwhile.
 func TestApart(t *testing.T) {
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true})
 	if err != nil {
@@ -39,10 +39,10 @@ func TestApart(t *testing.T) {
 	var fails error
 	h, err := gpujobs.New(gpujobs.Options{
 		AllowKernels: true, Objects: objects,
-		Place: func(context.Context, int64) (gpujobs.Place, error) {
+		Slot: func(context.Context, int64) (gpujobs.Slot, error) {
 			open.Add(1)
 			held++
-			return place{gpu{dev}, &open}, nil
+			return slot{gpu{dev}, &open}, nil
 		},
 		Kernels: func(_ context.Context, name string, s *gpujob.KernelSpec) (*gpujob.KernelOutput, error) {
 			if fails != nil {

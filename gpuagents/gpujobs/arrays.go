@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/arrays"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -21,8 +21,8 @@ type arrayWork struct {
 	in   *input
 }
 
-// arrayKinds has what computes each kind: the outputs of jobs of one group over a set of their
-// arrays, in order.
+// arrayKinds has a function for each kind that computes the outputs of jobs of one group over a set
+// of their arrays, in order.
 var arrayKinds = map[string]func(context.Context, *arrays.Set, []*arrayWork) ([]any, error){
 	gpujob.KindReduce: reduceAll, gpujob.KindHistogram: countAll, gpujob.KindSort: sortAll,
 }
@@ -46,14 +46,13 @@ func newArrayWork(t *task, spec gpujob.Spec) *arrayWork {
 	return w
 }
 
-// group is what jobs have in common that one set of launches serves.
+// group is what jobs share that one set of launches serves.
 type group struct {
 	of      gpujob.Type
-	sums    bool // of floats
+	sums    bool // sums of floats
 	indices bool
 }
 
-// group returns the group of a job.
 func (w *arrayWork) group() group {
 	g := group{of: w.in.of.Type}
 	switch s := w.spec.(type) {
@@ -65,7 +64,7 @@ func (w *arrayWork) group() group {
 	return g
 }
 
-// check returns an error of code invalid for an array that the kernels cannot have.
+// check returns an error of code invalid for an array that is too large for the kernels.
 func (w *arrayWork) check() error {
 	if n, _ := w.in.of.Shape.Count(); w.t.job.Kind == gpujob.KindSort && n > arrayset.MaxSpan {
 		return jobs.Errorf(jobs.CodeInvalid, "spec.in: %d elements: use at most %d", n, int64(arrayset.MaxSpan))
@@ -73,7 +72,6 @@ func (w *arrayWork) check() error {
 	return nil
 }
 
-// run executes one job by itself.
 func (w *arrayWork) run() (any, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -85,13 +83,13 @@ func (w *arrayWork) run() (any, error) {
 	return w.finish(outs[0], w.t.computed())
 }
 
-// compute executes jobs of one group on the place of a task, which closes the set.
+// compute executes jobs of one group on the device of a task. The task closes the set.
 func compute(t *task, works []*arrayWork) ([]any, error) {
 	parts := make([][]byte, len(works))
 	for i, w := range works {
 		parts[i] = w.in.data
 	}
-	set, err := arrays.New(t.place.Device(), arrayset.Element(works[0].in.of.Type), parts...)
+	set, err := arrays.New(t.slot.Device(), arrayset.Element(works[0].in.of.Type), parts...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +97,7 @@ func compute(t *task, works []*arrayWork) ([]any, error) {
 	return arrayKinds[works[0].t.job.Kind](t.ctx, set, works)
 }
 
-// finish says in the output where the job ran, and stores its arrays.
+// finish records in the output where the job ran, and stores the arrays.
 func (w *arrayWork) finish(out any, ran gpujob.Ran) (any, error) {
 	switch out := out.(type) {
 	case *gpujob.ReduceOutput:
@@ -118,11 +116,11 @@ func (w *arrayWork) finish(out any, ran gpujob.Ran) (any, error) {
 	return out, nil
 }
 
-// smallJob is the most bytes of the arrays of a job that runs together with others.
+// smallJob is the maximum size of the arrays of a job that runs together with others, in bytes.
 const smallJob = 256 << 10
 
-// Batches returns the handlers of the kinds whose jobs run together, for a worker of pool gpu. The
-// kinds of Jobs and of Batches are those of Kinds.
+// Batches returns the handlers of the kinds whose jobs run together, for a worker of pool gpu.
+// Every kind of Kinds is either in Jobs or in Batches.
 func (h *Handlers) Batches() map[string]jobs.BatchHandler {
 	all := map[string]jobs.BatchHandler{}
 	for kind := range arrayKinds {
@@ -131,34 +129,33 @@ func (h *Handlers) Batches() map[string]jobs.BatchHandler {
 	return all
 }
 
-// batchLimits clamp the size of a batch. A batch of small jobs takes milliseconds; one that takes
-// longer has large jobs, which other agents should take.
-var batchLimits = timeline.BatchLimits{Least: 64, Most: jobs.MaxBatch, Bound: 100 * time.Millisecond}
+// batchLimits clamp the size of a batch. A batch of small jobs takes milliseconds; a batch that
+// takes longer has large jobs, which other agents should take.
+var batchLimits = gpubatch.Limits{Least: 64, Most: jobs.MaxBatch, Bound: 100 * time.Millisecond}
 
-// sizing is the size of batches, which several goroutines use.
+// sizing is the size of batches. Several goroutines use it.
 type sizing struct {
 	mu   sync.Mutex
-	size timeline.BatchSize
+	size gpubatch.Size
 }
 
-// BatchSize returns the most jobs that the next batch should have, by the time that batches took and
-// the use of the devices.
+// BatchSize returns the maximum number of jobs of the next batch, chosen by the time of earlier
+// batches and the use of the devices.
 func (h *Handlers) BatchSize() int {
 	h.sizing.mu.Lock()
 	defer h.sizing.mu.Unlock()
 	return h.sizing.size.Most()
 }
 
-// measured takes the begin and the jobs of a batch that has ended.
 func (h *Handlers) measured(began time.Time, n int) {
 	h.sizing.mu.Lock()
 	defer h.sizing.mu.Unlock()
 	h.sizing.size.Done(began, time.Now(), n, n >= h.sizing.size.Most())
 }
 
-// batch executes jobs of one kind. Small ones run together: their arrays are uploaded together, one
-// set of launches serves those of one type, and the results are downloaded together. The others run
-// one after the other. A job that fails harms no other one.
+// batch executes jobs of one kind. Small jobs run together: their arrays are uploaded together, one
+// set of launches serves all arrays of a type, and the results are downloaded together. Other jobs
+// run one after the other. A job that fails does not affect the others.
 func (h *Handlers) batch(ctx context.Context, all []jobs.Job, progress func(i int, v any)) ([]jobs.Outcome, error) {
 	began := time.Now()
 	defer func() { h.measured(began, len(all)) }()
@@ -185,14 +182,14 @@ func (h *Handlers) batch(ctx context.Context, all []jobs.Job, progress func(i in
 	h.together(ctx, works, small, bytes, outs)
 	for i, job := range all {
 		if outs[i].Output == nil && outs[i].Err == nil {
-			outs[i].Output, outs[i].Err = h.alone(ctx, job, specs[i], func(v any) { progress(i, v) })
+			outs[i].Output, outs[i].Err = h.handle(ctx, job, specs[i], func(v any) { progress(i, v) })
 		}
 	}
 	return outs, nil
 }
 
-// small reads the specification of a job into spec, and loads the array of a job that runs together
-// with others. It returns nil for a job that does not.
+// small parses the specification of a job into spec, and loads its array. It returns nil for a job
+// that runs by itself.
 func (h *Handlers) small(ctx context.Context, job jobs.Job, spec *gpujob.Spec) (_ *arrayWork, err error) {
 	if *spec, err = parse(job); err != nil {
 		return nil, err
@@ -205,14 +202,14 @@ func (h *Handlers) small(ctx context.Context, job jobs.Job, spec *gpujob.Spec) (
 	return w, t.load(w.in)
 }
 
-// together executes the small jobs of these indices on one place, and sets their outcomes. Those of
+// together executes the small jobs of these indices on one device, and sets their outcomes. Jobs of
 // a group that fails keep an empty outcome, and run by themselves.
 func (h *Handlers) together(ctx context.Context, works []*arrayWork, small []int, bytes int64, outs []jobs.Outcome) {
 	if len(small) < 2 || ctx.Err() != nil {
 		return
 	}
 	groups := map[group][]int{}
-	var order []group // of the first jobs
+	var order []group // groups in the order of their first jobs
 	for _, i := range small {
 		g := works[i].group()
 		if groups[g] == nil {
@@ -223,7 +220,7 @@ func (h *Handlers) together(ctx context.Context, works []*arrayWork, small []int
 	ctx, stop := context.WithTimeout(ctx, h.o.Timeout)
 	defer stop()
 	t := &task{h: h, ctx: ctx, job: works[small[0]].t.job, bytes: bytes}
-	if err := t.enter(); err != nil {
+	if err := t.take(); err != nil {
 		return // each job says so for itself
 	}
 	var failed error

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
@@ -49,7 +50,7 @@ var badKernels = map[string]struct {
 const badKernel = "EXOSWARM_TEST_BAD_KERNEL"
 
 // TestBadKernels: kernels that fault or never end fail with their class, also without a process of
-// their own, which an agent has for them (package kernelprocess). Each test is a process, because a
+// their own, which an agent has for them (cmd/internal/gpuprocess). Each test is a process, because a
 // fault takes the GPU from its process. It needs a GPU.
 func TestBadKernels(t *testing.T) {
 	if *deviceName == "host" {
@@ -85,16 +86,7 @@ func runBadKernel(t *testing.T, name string) {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v", err)
 	}
-	var open sync.WaitGroup
-	h, err := gpujobs.New(gpujobs.Options{AllowKernels: true, Timeout: timeout, Place: func(context.Context,
-		int64,
-	) (gpujobs.Place, error) {
-		open.Add(1)
-		return place{dev, &open}, nil
-	}})
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	h, _ := handlersOn(t, dev, gpujobs.Options{Timeout: timeout})
 	x := gpujob.From([]float32{1})
 	j, err := gpujob.NewJob("bad", &gpujob.KernelSpec{
 		Source: c.source, Entry: "bad", Grid: []int{1}, Block: []int{1}, Args: []gpujob.Arg{{Array: &x}},
@@ -124,9 +116,9 @@ const spin = `__global__ void spin(float *x, unsigned long long ns) {
 // spinTime is how long the launch of TestCancelLaunch runs.
 const spinTime = 3 * time.Second
 
-// TestCancelLaunch: a job that is cancelled in the middle of its work returns before its launch has
-// ended, its memory is released behind the work, and other jobs go on. On the host device the work
-// is a sort, which ends between two passes.
+// TestCancelLaunch: a job that is cancelled during its work returns before its launch has ended,
+// its memory is released after the work, and other jobs continue. On the host device the work is a
+// sort, which ends between two passes.
 func TestCancelLaunch(t *testing.T) {
 	r := start(t, gpujobs.Options{AllowKernels: true})
 	x := gpujob.From([]float32{1})
@@ -175,6 +167,22 @@ func TestCancelLaunch(t *testing.T) {
 	}
 }
 
+// handlersOn returns handlers that run kernels on a device, and the number of slots that are taken.
+func handlersOn(t *testing.T, dev device.Device, o gpujobs.Options) (*gpujobs.Handlers, *sync.WaitGroup) {
+	t.Helper()
+	var open sync.WaitGroup
+	o.AllowKernels = true
+	o.Slot = func(context.Context, int64) (gpujobs.Slot, error) {
+		open.Add(1)
+		return slot{dev, &open}, nil
+	}
+	h, err := gpujobs.New(o)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	return h, &open
+}
+
 // TestSmallDevice: a job that needs 10 GB on a device with little memory fails with code device,
 // and the next job finds all of the memory.
 func TestSmallDevice(t *testing.T) {
@@ -182,16 +190,7 @@ func TestSmallDevice(t *testing.T) {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v", err)
 	}
-	var open sync.WaitGroup
-	h, err := gpujobs.New(gpujobs.Options{AllowKernels: true, Memory: 1 << 40, Place: func(context.Context,
-		int64,
-	) (gpujobs.Place, error) {
-		open.Add(1)
-		return place{dev, &open}, nil
-	}})
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	h, open := handlersOn(t, dev, gpujobs.Options{Memory: 1 << 40})
 	t.Cleanup(func() {
 		h.Close()
 		open.Wait()

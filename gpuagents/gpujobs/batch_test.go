@@ -42,8 +42,7 @@ func (r rig) together(t testing.TB, all []jobs.Job) []string {
 	return texts
 }
 
-// mixed returns n jobs of a kind with arrays of all types and of several sizes, of which some are
-// wrong.
+// mixed returns n jobs of a kind with arrays of all types and of several sizes; some are wrong.
 func mixed(t testing.TB, kind string, n int) (all []jobs.Job) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(9, 10))
@@ -81,8 +80,8 @@ func mixed(t testing.TB, kind string, n int) (all []jobs.Job) {
 	return all
 }
 
-// TestBatch: jobs that run together have the outputs that each has by itself, and those that are
-// wrong fail alone.
+// TestBatch: jobs that run together have the outputs that each has by itself, and wrong jobs fail
+// alone.
 func TestBatch(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	for kind := range r.Batches() {
@@ -103,7 +102,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchOneSet: a batch of small jobs takes one place on a device.
+// TestBatchOneSet: a batch of small jobs takes one slot on a device.
 func TestBatchOneSet(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	all := make([]jobs.Job, 200)

@@ -25,7 +25,6 @@ var (
 	}
 )
 
-// compute returns the work of a job of kind compute.
 func (t *task) compute(s *gpujob.ComputeSpec) func() (any, error) {
 	inputs := map[string]*input{}
 	var sources []expr.Source
@@ -66,24 +65,12 @@ func (t *task) compute(s *gpujob.ComputeSpec) func() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out := &gpujob.ComputeOutput{Values: map[string]gpujob.Array{}, Plan: plan, Ran: t.computed()}
-		keys := slices.Sorted(maps.Keys(values))
-		arrays := make([]*gpujob.Array, len(keys))
-		for i, key := range keys {
-			a := values[key]
-			arrays[i] = &a
-		}
-		if err := t.store(keys, arrays); err != nil {
-			return nil, err
-		}
-		for i, key := range keys {
-			out.Values[key] = *arrays[i]
-		}
-		return out, nil
+		out := &gpujob.ComputeOutput{Values: values, Plan: plan, Ran: t.computed()}
+		return out, t.storeMap(out.Values)
 	}
 }
 
-// rowsOf returns the length of a program that reads no array of that length: that of the longest one.
+// rowsOf returns the default length of the outputs of a program: the length of the longest array.
 func rowsOf(sources []expr.Source) (rows int64) {
 	for _, s := range sources {
 		rows = max(rows, s.Rows)
@@ -91,7 +78,7 @@ func rowsOf(sources []expr.Source) (rows int64) {
 	return rows
 }
 
-// outputs counts the bytes of the outputs and of products.
+// outputs counts the bytes of outputs and of matrix products.
 func (t *task) outputs(p *expr.Program, sources []expr.Source) error {
 	t.bytes += expr.Products(p, rowsOf(sources))
 	for _, o := range p.Outputs() {
@@ -110,7 +97,7 @@ func (t *task) outputs(p *expr.Program, sources []expr.Source) error {
 	return nil
 }
 
-// computeError returns an error of the text as one of the specification.
+// computeError returns an error of the expression as an error of the specification.
 func computeError(err error) error {
 	var syntax *expr.SyntaxError
 	if errors.As(err, &syntax) {
@@ -119,18 +106,17 @@ func computeError(err error) error {
 	return jobs.Errorf(jobs.CodeInvalid, "spec.expr: %s", strings.TrimPrefix(err.Error(), "expr: "))
 }
 
-// expression executes a program on the device of the task and returns its outputs.
 func (t *task) expression(p *expr.Program, in map[string]expr.Memory, explain bool) (map[string]gpujob.Array, string,
 	error,
 ) {
-	k, err := expr.Compile(t.place.Device(), p, expr.Options{Rows: max(in[""].Rows, 1)})
+	k, err := expr.Compile(t.slot.Device(), p, expr.Options{Rows: max(in[""].Rows, 1)})
 	if errors.Is(err, expr.ErrLimit) || errors.Is(err, expr.ErrType) {
 		return nil, "", computeError(err)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("compute: %w", err)
 	}
-	stream, err := t.stream()
+	stream, err := t.stream(t.slot.Device())
 	if err != nil {
 		return nil, "", err
 	}
@@ -173,7 +159,6 @@ func (t *task) expression(p *expr.Program, in map[string]expr.Memory, explain bo
 	return values, plan, nil
 }
 
-// chain returns the work of a job of kind chain.
 func (t *task) chain(s *gpujob.ChainSpec) func() (any, error) {
 	inputs := make([]*input, len(s.Factors))
 	p := expr.New()

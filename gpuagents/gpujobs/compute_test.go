@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -72,7 +72,7 @@ func equalBits(a, b []float32) bool {
 	return true
 }
 
-// TestComputeErrors: errors of the text name the column, those of arrays the array.
+// TestComputeErrors: errors of the text name the column, errors of arrays the array.
 func TestComputeErrors(t *testing.T) {
 	r := start(t, gpujobs.Options{Memory: 1 << 20})
 	x, i := gpujob.From([]float32{1, 2}), gpujob.From([]int32{1, 2, 3})
@@ -124,14 +124,14 @@ func TestComputeErrors(t *testing.T) {
 // TestComputeCancelled: a cancelled job ends soon, whatever it computes.
 func TestComputeCancelled(t *testing.T) {
 	r := start(t, gpujobs.Options{Memory: 1 << 30})
-	x := gpujob.From(make([]float32, testlong.Of(10_000_000, 2_000_000)))
+	x := gpujob.From(make([]float32, testkit.Of(10_000_000, 2_000_000)))
 	j, err := gpujob.NewJob("j", &gpujob.ComputeSpec{
 		Expr: "sum(exp(tanh(log(exp(x) + tanh(exp(x))))))", In: map[string]*gpujob.Array{"x": &x},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(testlong.Of(200, 30))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(testkit.Of(200, 30))*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
 	if _, err = r.try(ctx, j); err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -15,8 +15,7 @@ import (
 
 // tally returns the work of a job of kind tally: one round of package round. Ballots that name no
 // candidate are counted in the output and are no error. Weights whose sum overflows are an error of
-// the input. The memory of the round is not part of t.bytes, which counts the arrays of the job
-// only.
+// the input. t.bytes does not include the memory of the round.
 func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 	ballots := t.in("ballots", &s.Ballots)
 	var weights, priorities *input
@@ -43,7 +42,7 @@ func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 				gpujob.U8: round.Weights8, gpujob.U32: round.Weights32, gpujob.F32: round.Fractions,
 			}[s.Weights.Type]
 		}
-		r, err := round.New(t.place.Device(), o)
+		r, err := round.New(t.slot.Device(), o)
 		if err != nil {
 			return nil, fmt.Errorf("tally: %w", err)
 		}
@@ -91,8 +90,8 @@ func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 }
 
 // fuse returns the work of a job of kind fuse. Members that name no node and embeddings that are
-// not finite are counted in the output, and the other agents are fused. The output has weights and
-// counts too, because means of several jobs can be merged with them only.
+// not finite are counted in the output and left out. The output also has weights and counts, with
+// which means of several jobs can be merged.
 func (t *task) fuse(s *gpujob.FuseSpec) func() (any, error) {
 	embeddings, members := t.in("embeddings", &s.Embeddings), t.in("members", &s.Members)
 	var weights *input
@@ -107,7 +106,7 @@ func (t *task) fuse(s *gpujob.FuseSpec) func() (any, error) {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "spec.embeddings: %d agents: use at most %d", agents,
 				int64(fusion.MaxAgents))
 		}
-		f, err := fusion.New(t.place.Device(), fusion.Options{Nodes: s.Nodes, Dim: int(dim), Agents: int(agents)})
+		f, err := fusion.New(t.slot.Device(), fusion.Options{Nodes: s.Nodes, Dim: int(dim), Agents: int(agents)})
 		if err != nil {
 			return nil, fmt.Errorf("fuse: %w", err)
 		}
@@ -144,14 +143,14 @@ func (t *task) fuse(s *gpujob.FuseSpec) func() (any, error) {
 	}
 }
 
-// gemm returns the work of a job of kind gemm: C = Alpha * A * B. An Alpha of 0 counts as absent,
-// so it means 1. Check of the specification has compared the inner sizes.
+// gemm returns the work of a job of kind gemm: C = Alpha * A * B. An Alpha of 0 counts as absent
+// and means 1. Check of the specification has compared the inner sizes.
 func (t *task) gemm(s *gpujob.GemmSpec) func() (any, error) {
 	a, b := t.in("a", &s.A), t.in("b", &s.B)
 	m, _, _, n := s.Dims()
 	t.bytes += t.product(m, n)
 	return func() (any, error) {
-		stream, err := t.stream()
+		stream, err := t.stream(t.slot.Device())
 		if err != nil {
 			return nil, err
 		}
@@ -195,9 +194,9 @@ func (t *task) gemm(s *gpujob.GemmSpec) func() (any, error) {
 	}
 }
 
-// product returns the bytes of an m by n matrix of f32. For a product that overflows it returns
-// more than any limit, so that run refuses the job; the sum with the bytes of the inputs still
-// fits.
+// product returns the size of an m by n matrix of f32 in bytes. If the product overflows, the
+// result exceeds any limit, so that run refuses the job, but the sum with the bytes of the inputs
+// still fits.
 func (t *task) product(m, n int64) int64 {
 	if n > 0 && m > math.MaxInt64/8/n {
 		return math.MaxInt64 / 4

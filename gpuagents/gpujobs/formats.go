@@ -10,11 +10,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// maxHeader is the most bytes of a file beside the elements that a job reads: its header, and other
-// columns.
+// maxHeader is the maximum size of what a file has besides the elements, its header and other
+// columns, in bytes.
 const maxHeader = 1 << 20
 
-// types are the types of elements by their names in .npy files and in Arrow.
+// types are the element types by their names in .npy files and in Arrow.
 var types = map[string]gpujob.Type{
 	"<f4": gpujob.F32, "<f8": gpujob.F64, "<i4": gpujob.I32, "<i8": gpujob.I64, "<u4": gpujob.U32, "<u8": gpujob.U64,
 	"|u1": gpujob.U8, "<u1": gpujob.U8, "float32": gpujob.F32, "float64": gpujob.F64, "int32": gpujob.I32,

@@ -3,7 +3,7 @@
 //
 // handlers.go has the life of a job, and task.go its arrays. arrays.go executes the kinds that read
 // one array, also many jobs together; reduce.go has what is special to each. The other kinds are in
-// device.go and kernel.go.
+// allreduce.go, compute.go, device.go and kernel.go.
 package gpujobs
 
 import (
@@ -19,30 +19,30 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
 // Defaults of Options.
 const (
-	// DefaultMemory is in bytes. It keeps a job small beside the page memory of shards.
+	// DefaultMemory is in bytes. It keeps a job small compared with the page memory of shards.
 	DefaultMemory = 256 << 20
 	// DefaultTimeout bounds how long a job keeps a place on a device that shards use too.
 	DefaultTimeout = time.Minute
 )
 
-// Objects reads and writes the object store of the queue. It is a *objects.Store. Errors wrap those
-// of package jobs: jobs.ErrNotFound for an object that does not exist or belongs to another tenant.
-// The caller of Object closes the reader. PutObject returns the stored bytes.
+// Objects reads and writes the object store of the queue. *objects.Store implements it. Errors wrap
+// the errors of package jobs: jobs.ErrNotFound for an object that does not exist or belongs to
+// another tenant. The caller of Object closes the reader. PutObject returns the stored bytes.
 type Objects interface {
 	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
 	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
 }
 
-// Place is the place of a job on a device. It is a *pool.Placement. A job has it from the end of
+// Slot is the slot of a job on a device. It is a *pool.Slot. A job has it from the end of
 // its loading to its end, and calls one method at a time.
-type Place interface {
+type Slot interface {
 	Device() device.Device
 	// Failed reports an error after which the device must be opened again. It counts against the
 	// level of the device, and the pool replaces the device after its last user has left.
@@ -58,10 +58,10 @@ type Place interface {
 type Options struct {
 	// Place chooses a device with room for bytes of arrays. It is called once for each job, from
 	// several goroutines.
-	Place func(ctx context.Context, bytes int64) (Place, error)
+	Slot func(ctx context.Context, bytes int64) (Slot, error)
 	// PlaceAll chooses a place on each device that works, at least one, with room for bytes, for
 	// jobs of kind allreduce; nil: they run on one device.
-	PlaceAll func(ctx context.Context, bytes int64) ([]Place, error)
+	AllSlots func(ctx context.Context, bytes int64) ([]Slot, error)
 	// Collective opens a collective of the devices of PlaceAll, which the handlers close; nil: jobs
 	// run on one device.
 	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
@@ -70,11 +70,13 @@ type Options struct {
 	// AllowKernels executes jobs of kind kernel, which run code of their submitters. Without it
 	// such jobs wait in the queue for another agent.
 	AllowKernels bool
-	// Kernels executes a kernel on a device of a name, with all arrays inline, in a process of its
-	// own: a kernel that faults or never ends then harms no other work of the device. It returns
-	// the cause of the end of ctx, when the kernel has ended. nil: kernels run in this process.
+	// Kernels executes a kernel on the device of a name, with all arrays inline, in a separate
+	// process: a kernel that faults or never ends then harms no other work of the device. It
+	// returns the cause of the end of ctx, when the kernel has ended. nil: kernels run in this
+	// process.
 	Kernels func(ctx context.Context, device string, s *gpujob.KernelSpec) (*gpujob.KernelOutput, error)
-	// Memory is the most bytes of the arrays of one job, inputs and outputs; 0: DefaultMemory.
+	// Memory is the maximum size of the arrays of one job, inputs and outputs, in bytes; 0:
+	// DefaultMemory.
 	Memory int64
 	// Timeout is the longest time of a job; 0: DefaultTimeout.
 	Timeout time.Duration
@@ -86,14 +88,14 @@ type Options struct {
 type Handlers struct {
 	o       Options
 	closing sync.WaitGroup // releases of launches that nobody waits for any more
-	sizing  sizing         // of batches
+	sizing  sizing         // size of batches
 }
 
 // New returns handlers. The caller calls Close after the last job has ended and before it closes
 // the devices.
 func New(o Options) (*Handlers, error) {
-	if o.Place == nil {
-		return nil, errors.New("gpujobs: Options.Place is missing")
+	if o.Slot == nil {
+		return nil, errors.New("gpujobs: Options.Slot is missing")
 	}
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
@@ -107,7 +109,7 @@ func New(o Options) (*Handlers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Handlers{o: o, sizing: sizing{size: timeline.NewBatchSize(batchLimits, time.Now())}}, nil
+	return &Handlers{o: o, sizing: sizing{size: gpubatch.NewSize(batchLimits, time.Now())}}, nil
 }
 
 // Close waits for launches of jobs that were cancelled. The watchdog of the device bounds the wait.
@@ -128,34 +130,35 @@ func (h *Handlers) Jobs() map[string]jobs.Handler {
 	all := map[string]jobs.Handler{}
 	for _, kind := range h.Kinds() {
 		if arrayKinds[kind] == nil {
-			all[kind] = h.handle
+			all[kind] = func(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
+				spec, err := parse(job)
+				if err != nil {
+					return nil, fmt.Errorf("job %s: %w", job.ID, err)
+				}
+				return h.handle(ctx, job, spec, progress)
+			}
 		}
 	}
 	return all
 }
 
-// handle executes a job of any kind by itself, outside a batch. The worker calls it once for each
-// attempt. The error tells the queue what to do: one of jobs.Retry asks for another attempt, any
-// other one is final. An error after the end of the context is replaced by the cause of that end,
-// such as the time limit of the agent.
-func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
-	spec, err := parse(job)
-	if err != nil {
-		return nil, fmt.Errorf("job %s: %w", job.ID, err)
-	}
-	return h.alone(ctx, job, spec, progress)
-}
-
-// alone executes a job with its checked specification.
-func (h *Handlers) alone(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
+// handle executes one attempt of a job of any kind, outside a batch. The error tells the queue what
+// to do: an error of jobs.Retry asks for another attempt, any other error is final. An error after
+// the end of the context is replaced by the cause of that end, such as the time limit of the agent.
+//
+// It works in two steps: the method of the kind announces the arrays, so that their bytes are
+// known, and returns the work, which task.run calls when the arrays are loaded and a device is
+// chosen.
+func (h *Handlers) handle(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	late := fmt.Errorf("job %s took more than %v: split it, or raise --gpu-job-timeout: %w", job.ID, h.o.Timeout,
 		jobs.ErrDeadline)
 	ctx, stop := context.WithTimeoutCause(ctx, h.o.Timeout, late)
 	defer stop()
-	if ctx.Err() != nil { // a device may be faster than the wait for it, which would tell
+	if ctx.Err() != nil { // a fast device would finish before the deadline is noticed
 		return nil, fmt.Errorf("job %s: %w", job.ID, context.Cause(ctx))
 	}
-	out, err := h.execute(ctx, job, spec, progress)
+	t := &task{h: h, ctx: ctx, job: job, progress: progress}
+	out, err := t.run(t.work(spec))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("job %s: %w", job.ID, cause)
 	}
@@ -176,8 +179,8 @@ func (h *Handlers) Kernel(ctx context.Context, s *gpujob.KernelSpec) (*gpujob.Ke
 	return out.(*gpujob.KernelOutput), nil
 }
 
-// parse returns the checked specification of a job. An unknown field is an error, because it is a
-// field that was misspelt.
+// parse returns the checked specification of a job. An unknown field is an error: it is a misspelt
+// one.
 func parse(job jobs.Job) (gpujob.Spec, error) {
 	spec := gpujob.NewSpec(job.Kind)
 	if spec == nil {
@@ -191,39 +194,32 @@ func parse(job jobs.Job) (gpujob.Spec, error) {
 	return spec, spec.Check()
 }
 
-// execute loads the arrays, computes on a device, and stores the results. It works in two steps:
-// the method of the kind announces the arrays, so that their bytes are known, and returns the work,
-// which run calls when the arrays are loaded and a device is chosen. parse returns no other type of
+// work announces the arrays of a job and returns its work. parse returns no other type of
 // specification.
-func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
-	t := &task{h: h, ctx: ctx, job: job, progress: progress}
-	var work func() (any, error)
-	if w := newArrayWork(t, spec); w != nil {
-		return t.run(w.run)
-	}
+func (t *task) work(spec gpujob.Spec) func() (any, error) {
 	switch s := spec.(type) {
 	case *gpujob.AllreduceSpec:
 		return t.allreduce(s)
 	case *gpujob.TallySpec:
-		work = t.tally(s)
+		return t.tally(s)
 	case *gpujob.FuseSpec:
-		work = t.fuse(s)
+		return t.fuse(s)
 	case *gpujob.GemmSpec:
-		work = t.gemm(s)
+		return t.gemm(s)
 	case *gpujob.KernelSpec:
-		work = t.kernel(s)
+		return t.kernel(s)
 	case *gpujob.ComputeSpec:
-		work = t.compute(s)
+		return t.compute(s)
 	case *gpujob.ChainSpec:
-		work = t.chain(s)
+		return t.chain(s)
 	}
-	return t.run(work)
+	return newArrayWork(t, spec).run
 }
 
-// classed gives an error of a device its class for the queue. Invalid arguments are those of the
-// job, so another attempt would fail in the same way. A launch that the watchdog has given up is
-// not repeated: it would block the next device as long. Broken, full and busy devices are worth
-// another attempt, here or on another agent. Errors of other origin keep their class.
+// classed gives an error of a device its class for the queue. Invalid arguments belong to the job,
+// so another attempt would fail in the same way. A launch that the watchdog gave up is not
+// repeated: it would block the next device as long. After errors of broken, full and busy devices
+// another attempt, here or on another agent, may succeed. Other errors keep their class.
 func classed(err error) error {
 	var known *jobs.Error
 	switch {

@@ -52,16 +52,16 @@ func (s *store) PutObject(_ context.Context, name string, of jobs.Owner, r io.Re
 	return int64(len(data)), err
 }
 
-// place is a place on the device of the tests, and counts those that are not released.
-type place struct {
+// slot is a slot on the device of the tests, and counts the slots that are not released.
+type slot struct {
 	dev  device.Device
 	open *sync.WaitGroup
 }
 
-func (p place) Device() device.Device { return p.dev }
-func (p place) Failed(error)          {}
-func (p place) Succeeded(int)         {}
-func (p place) Release()              { p.open.Done() }
+func (p slot) Device() device.Device { return p.dev }
+func (p slot) Failed(error)          {}
+func (p slot) Succeeded(int)         {}
+func (p slot) Release()              { p.open.Done() }
 
 // rig is handlers over one device.
 type rig struct {
@@ -79,10 +79,10 @@ func start(t testing.TB, o gpujobs.Options) rig {
 	}
 	var open sync.WaitGroup
 	var places atomic.Int64
-	o.Place = func(context.Context, int64) (gpujobs.Place, error) {
+	o.Slot = func(context.Context, int64) (gpujobs.Slot, error) {
 		places.Add(1)
 		open.Add(1)
-		return place{dev, &open}, nil
+		return slot{dev, &open}, nil
 	}
 	s := &store{all: map[string][]byte{}}
 	o.Objects = s
@@ -137,7 +137,7 @@ func do[T any](t testing.TB, r rig, s gpujob.Spec) (out T) {
 	return out
 }
 
-// TestReduce: each operation over each type, with numbers that need all bits and with those that
+// TestReduce: each operation over each type, with numbers that need all bits and with numbers that
 // are not finite.
 func TestReduce(t *testing.T) {
 	r := start(t, gpujobs.Options{})
@@ -190,8 +190,8 @@ func TestReduce(t *testing.T) {
 	}
 }
 
-// TestSort: the order is that of slices.SortStableFunc with NaN last, and the indices name where
-// each element was.
+// TestSort: the order equals slices.SortStableFunc with NaN last, and the indices name where each
+// element was.
 func TestSort(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -247,7 +247,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestTally: the outcome is that of package consensus.
+// TestTally: the outcome equals package consensus.
 func TestTally(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	ballots := []uint8{0, 1, 1, 2, consensus.Abstain, 7}
@@ -270,7 +270,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// TestFuse: the nodes are those of package fusion, bit for bit.
+// TestFuse: the nodes equal package fusion, bit for bit.
 func TestFuse(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	const agents, dim, nodes = 1000, 16, 7
@@ -394,8 +394,8 @@ func refused(t *testing.T, r rig, s gpujob.Spec, code jobs.Code, text string) {
 	}
 }
 
-// TestObjects: an array may be an object, and a large output is one. Those of two tenants never
-// meet.
+// TestObjects: an array may be an object, and a large output is one. Tenants do not see each
+// other's objects.
 func TestObjects(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	in := make([]float64, 100_000)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -15,10 +14,10 @@ import (
 )
 
 // kernel returns the work of a job of kind kernel: it copies the arrays to the device, launches the
-// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter, and
-// runs in a process of its own if there is one. Without it a kernel that writes outside its buffers
-// breaks the device for the shards on it too, and after one that does not end, which the watchdog
-// of the device gives up with device.ErrTimeout, the driver may hold up other work.
+// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter. It
+// runs in a separate process if there is one. In this process, a kernel that writes outside its
+// buffers breaks the device for the shards on it too. After a kernel that does not end, which the
+// watchdog gives up with device.ErrTimeout, the driver may block other work.
 func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	inputs := make([]*input, len(s.Args))
 	for i := range s.Args {
@@ -33,14 +32,14 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	}
 	return func() (any, error) {
 		// The host device has no compiler, and says so.
-		if p := t.place.Device().Properties(); t.h.o.Kernels != nil && p.ComputeMajor > 0 {
+		if p := t.slot.Device().Properties(); t.h.o.Kernels != nil && p.ComputeMajor > 0 {
 			return t.apart(s, inputs, p.Name)
 		}
 		k, err := t.compile(s)
 		if err != nil {
 			return nil, err
 		}
-		stream, err := t.stream()
+		stream, err := t.stream(t.slot.Device())
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +66,7 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	}
 }
 
-// apart executes the kernel in a process of its own. The place is held meanwhile, because the
+// apart executes the kernel in a separate process. The task keeps its slot meanwhile, because the
 // process uses the memory of the device.
 func (t *task) apart(s *gpujob.KernelSpec, inputs []*input, name string) (any, error) {
 	whole := *s
@@ -88,26 +87,14 @@ func (t *task) apart(s *gpujob.KernelSpec, inputs []*input, name string) (any, e
 	}
 	t.ran.Seconds = out.Seconds // without the start of the process
 	out.Ran = t.ran
-	var names []string
-	var arrays []*gpujob.Array
-	for _, label := range slices.Sorted(maps.Keys(out.Arrays)) {
-		a := out.Arrays[label]
-		names, arrays = append(names, label), append(arrays, &a)
-	}
-	if err := t.store(names, arrays); err != nil {
-		return nil, err
-	}
-	for i, label := range names {
-		out.Arrays[label] = *arrays[i]
-	}
-	return out, nil
+	return out, t.storeMap(out.Arrays)
 }
 
-// compile returns the kernel of the source. The device keeps compiled kernels, so the next job with
-// the same source does not compile. An error of the source is device.ErrInvalidArgument with the
-// messages of the compiler; the error of a device without a compiler says where the job can run.
+// compile returns the kernel of the source. The device caches compiled kernels. An error of the
+// source is device.ErrInvalidArgument with the messages of the compiler; the error of a device
+// without a compiler says where the job can run.
 func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
-	d := t.place.Device()
+	d := t.slot.Device()
 	field := "source"
 	var k device.Kernel
 	var err error
@@ -121,10 +108,8 @@ func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
 		k, err = d.Compile(s.Entry, s.Source)
 	}
 	if errors.Is(err, device.ErrNotSupported) {
-		return nil, jobs.Errorf(
-			jobs.CodeInvalid, "kernel %s: device %s compiles no kernels: submit it to an agent with a GPU and the "+
-				"CUDA compiler (gpuagent --device cuda:0): %v", s.Entry, d.Properties().Name, err,
-		)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "kernel %s: device %s compiles no kernels: submit it to an agent "+
+			"with a GPU and the CUDA compiler (gpuagent --device cuda:0): %v", s.Entry, d.Properties().Name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("spec.%s: %w", field, err)
@@ -132,13 +117,11 @@ func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
 	return k, nil
 }
 
-// kinds are the kinds of scalars by their types.
 var kinds = map[gpujob.Type]device.Kind{
 	gpujob.F32: device.KindFloat32, gpujob.I32: device.KindInt32, gpujob.U32: device.KindUint32,
 	gpujob.I64: device.KindUint64, gpujob.U64: device.KindUint64,
 }
 
-// params returns the parameters that the arguments are for.
 func params(s *gpujob.KernelSpec) []device.Param {
 	all := make([]device.Param, len(s.Args))
 	for i := range s.Args {
@@ -149,7 +132,7 @@ func params(s *gpujob.KernelSpec) []device.Param {
 	return all
 }
 
-// dims returns the second and the third dimension, 0 if there is none.
+// dims returns the second and the third dimension; 0: there is none.
 func dims(all []int) (y, z int) {
 	if len(all) > 1 {
 		y = all[1]
@@ -160,8 +143,8 @@ func dims(all []int) (y, z int) {
 	return y, z
 }
 
-// argument returns an argument of the launch, and its buffer if it is an array. Outputs begin with
-// zeros, so a kernel that does not write every element does not show memory of an earlier job.
+// argument returns an argument of the launch, and its buffer if it is an array. Outputs are zeroed,
+// so that a kernel that does not write every element shows no memory of an earlier job.
 func (t *task) argument(a *gpujob.Arg, in *input) (device.Arg, device.Buffer, error) {
 	switch {
 	// Data of an array goes to the device as it is: both are little-endian.
@@ -193,13 +176,12 @@ func (t *task) argument(a *gpujob.Arg, in *input) (device.Arg, device.Buffer, er
 	}
 }
 
-// results reads the arrays of the output from the device: the outputs, and the inputs that are to
-// be returned after the kernel has changed them. Each is stored under the label of its argument.
+// results reads the output arrays from the device: the outputs, and the inputs that the job wants
+// back. Each is stored under the label of its argument.
 func (t *task) results(s *gpujob.KernelSpec, buffers []device.Buffer) (any, error) {
-	var names []string
-	var arrays []*gpujob.Array
+	arrays := map[string]gpujob.Array{}
 	for i := range s.Args {
-		// Of an output the specification has the type and the shape, and no bytes yet.
+		// The specification of an output has its type and shape, and no bytes.
 		var array gpujob.Array
 		switch a := &s.Args[i]; {
 		case a.Out != nil:
@@ -213,16 +195,8 @@ func (t *task) results(s *gpujob.KernelSpec, buffers []device.Buffer) (any, erro
 		if err := buffers[i].Read(0, array.Data); err != nil {
 			return nil, fmt.Errorf("spec.args[%d]: %w", i, err)
 		}
-		names, arrays = append(names, s.Args[i].Label(i)), append(arrays, &array)
+		arrays[s.Args[i].Label(i)] = array
 	}
-	// The map has copies of the arrays, so it is filled after store has moved large ones into
-	// objects.
-	out := &gpujob.KernelOutput{Arrays: map[string]gpujob.Array{}, Ran: t.computed()}
-	if err := t.store(names, arrays); err != nil {
-		return nil, err
-	}
-	for i, name := range names {
-		out.Arrays[name] = *arrays[i]
-	}
-	return out, nil
+	out := &gpujob.KernelOutput{Arrays: arrays, Ran: t.computed()}
+	return out, t.storeMap(out.Arrays)
 }

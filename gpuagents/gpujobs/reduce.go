@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// reduceAll returns the outputs of jobs of kind reduce over the arrays of a set. All jobs want sums
-// of floats, or none does.
+// reduceAll returns the outputs of jobs of kind reduce over the arrays of a set. Either all jobs
+// want sums of floats, or none does.
 func reduceAll(ctx context.Context, set *arrays.Set, works []*arrayWork) ([]any, error) {
 	outs := make([]any, len(works))
 	if works[0].group().sums {
@@ -39,7 +39,6 @@ func reduceAll(ctx context.Context, set *arrays.Set, works []*arrayWork) ([]any,
 	return outs, nil
 }
 
-// statText returns the number that a job of kind reduce asks for.
 func statText(s *gpujob.ReduceSpec, stats *arrays.Stats) string {
 	switch {
 	case stats.NaN > 0:
@@ -56,7 +55,7 @@ func statText(s *gpujob.ReduceSpec, stats *arrays.Stats) string {
 	return stats.Sum.String()
 }
 
-// reduced returns the output with a number. JSON has no number for NaN and the infinities.
+// reduced returns the output for a number. JSON has no number for NaN and the infinities.
 func reduced(text string) *gpujob.ReduceOutput {
 	out := &gpujob.ReduceOutput{Text: text, Value: []byte(text)}
 	if slices.Contains([]string{"NaN", "+Inf", "-Inf"}, text) {
@@ -65,7 +64,6 @@ func reduced(text string) *gpujob.ReduceOutput {
 	return out
 }
 
-// countAll returns the outputs of jobs of kind histogram over the arrays of a set.
 func countAll(ctx context.Context, set *arrays.Set, works []*arrayWork) ([]any, error) {
 	bins := make([]arrays.Bins, len(works))
 	for i, w := range works {
@@ -83,8 +81,8 @@ func countAll(ctx context.Context, set *arrays.Set, works []*arrayWork) ([]any, 
 	return outs, nil
 }
 
-// sortAll returns the outputs of jobs of kind sort over the arrays of a set. All jobs want indices,
-// or none does.
+// sortAll returns the outputs of jobs of kind sort over the arrays of a set. Either all jobs want
+// indices, or none does.
 func sortAll(ctx context.Context, set *arrays.Set, works []*arrayWork) ([]any, error) {
 	descending := make([]bool, len(works))
 	for i, w := range works {

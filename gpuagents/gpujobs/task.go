@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -13,12 +15,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// inlineOutput is the most bytes of arrays in a result. More go into the object store: a result is
-// one message.
+// inlineOutput is the maximum size of arrays in a result, in bytes. Larger arrays go into the
+// object store: a result is one message.
 const inlineOutput = 256 << 10
 
-// task is one job in execution. One goroutine uses it, from execute to release; only the closing of
-// what is left may run in a goroutine of Handlers.
+// task is one job in execution. One goroutine uses it, from run to release; only the final closing
+// may run in a goroutine of Handlers.
 type task struct {
 	h        *Handlers
 	ctx      context.Context //nolint:containedctx // the context of one call of a handler
@@ -29,20 +31,22 @@ type task struct {
 
 	inputs []*input
 	// bytes counts all arrays, inputs and outputs, before anything is loaded.
-	bytes int64 // of all arrays, inputs and outputs
+	bytes int64
 
-	// place, others, began and ran are set when the devices are chosen. release needs the places.
-	place  Place
-	others []Place // of a job that runs on several devices
-	began  time.Time
-	ran    gpujob.Ran
-	left   []closer // to close when the work of the stream has ended, in this order
+	spread bool // the job runs on all devices
+
+	// slots, slot, began and ran are set when the devices are chosen.
+	slots []Slot
+	slot  Slot // the first of slots
+	began time.Time
+	ran   gpujob.Ran
+	left  []closer // to close in this order when the work of the stream has ended
 }
 
-// closer is a stream or a buffer. A round and a fuser of package consensus are closers too.
+// closer is a stream, a buffer, or an object of package consensus.
 type closer interface{ Close() error }
 
-// input is an array of the specification, whose bytes load fills in.
+// input is an array of the specification. load fills in its bytes.
 type input struct {
 	field string
 	of    *gpujob.Array
@@ -54,8 +58,7 @@ type Stage struct {
 	Stage string `json:"stage"` // loading, computing or storing
 }
 
-// in announces an array of the specification. It loads nothing: the bytes of the result are set
-// when the work begins.
+// in announces an array of the specification. It loads nothing: data is set when the work starts.
 func (t *task) in(field string, a *gpujob.Array) *input {
 	i := &input{field: field, of: a}
 	t.inputs = append(t.inputs, i)
@@ -63,7 +66,7 @@ func (t *task) in(field string, a *gpujob.Array) *input {
 	return i
 }
 
-// loadAll loads the inputs of a job. The memory limit is checked first, so a job that is too large
+// loadAll loads the inputs of a job. It checks the memory limit first, so a job that is too large
 // costs nothing. Each agent has its own limit, but the error is final: the queue cannot choose an
 // agent by size.
 func (t *task) loadAll() error {
@@ -80,12 +83,11 @@ func (t *task) loadAll() error {
 	return nil
 }
 
-// run loads the inputs, takes a device, and calls work.
 func (t *task) run(work func() (any, error)) (out any, err error) {
 	if err := t.loadAll(); err != nil {
 		return nil, err
 	}
-	if err := t.enter(); err != nil {
+	if err := t.take(); err != nil {
 		return nil, err
 	}
 	defer func() { t.release(err) }()
@@ -94,19 +96,26 @@ func (t *task) run(work func() (any, error)) (out any, err error) {
 	return work()
 }
 
-// enter takes a place on a device. The caller calls release.
-func (t *task) enter() (err error) {
-	if t.place, err = t.h.o.Place(t.ctx, t.bytes); err != nil {
+// take takes a slot on one device, or on all for a job that is spread. The caller calls release.
+func (t *task) take() (err error) {
+	if o := &t.h.o; t.spread && o.AllSlots != nil && o.Collective != nil {
+		t.slots, err = o.AllSlots(t.ctx, t.bytes)
+	} else {
+		t.slots = make([]Slot, 1)
+		t.slots[0], err = o.Slot(t.ctx, t.bytes)
+	}
+	if err != nil {
 		return jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
 	}
-	p := t.place.Device().Properties()
+	t.slot = t.slots[0]
+	p := t.slot.Device().Properties()
 	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
 	return nil
 }
 
 // load reads the bytes of an input, inline or from the object store. An object must have exactly
-// the bytes of its shape; at most one byte more is read to find that out. A read that breaks off is
-// worth another attempt, a missing object is not.
+// the bytes of its shape; at most one more byte is read. A read that fails is worth another
+// attempt, a missing object is not.
 func (t *task) load(i *input) (err error) {
 	if i.of.Object == "" {
 		if i.of.Format != gpujob.FormatRaw {
@@ -152,17 +161,17 @@ func (t *task) load(i *input) (err error) {
 	return nil
 }
 
-// computed ends the time of the computation and returns where it ran. The works call it before
-// store, so that the time has no part of the object store.
+// computed stops the clock of the computation and returns where it ran. It is called before store,
+// so that the time excludes the object store.
 func (t *task) computed() gpujob.Ran {
 	t.ran.Seconds = time.Since(t.began).Seconds()
 	return t.ran
 }
 
-// store decides how the outputs leave: with up to inlineOutput bytes in all they stay in Data,
-// otherwise each becomes an object of the job and Data is nil. names are part of the names of the
-// objects. A repeated attempt writes the same names. After an error some objects may be stored;
-// they belong to the job and go with it.
+// store decides how the outputs leave: up to inlineOutput bytes stay in Data; otherwise each array
+// becomes an object of the job, and Data is nil. names are parts of the object names. A repeated
+// attempt writes the same names. After an error some objects may be stored; they are removed with
+// the job.
 func (t *task) store(names []string, arrays []*gpujob.Array) error {
 	total := 0
 	for _, a := range arrays {
@@ -186,10 +195,25 @@ func (t *task) store(names []string, arrays []*gpujob.Array) error {
 	return nil
 }
 
-// stream opens a stream that is closed with the task, before the buffers that are allocated after
-// it.
-func (t *task) stream() (device.Stream, error) {
-	s, err := t.place.Device().NewStream()
+func (t *task) storeMap(all map[string]gpujob.Array) error {
+	names := slices.Sorted(maps.Keys(all))
+	arrays := make([]*gpujob.Array, len(names))
+	for i, name := range names {
+		a := all[name]
+		arrays[i] = &a
+	}
+	if err := t.store(names, arrays); err != nil {
+		return err
+	}
+	for i, name := range names {
+		all[name] = *arrays[i]
+	}
+	return nil
+}
+
+// stream opens a stream on d. The task closes it, before the buffers that are allocated after it.
+func (t *task) stream(d device.Device) (device.Stream, error) {
+	s, err := d.NewStream()
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}
@@ -197,8 +221,7 @@ func (t *task) stream() (device.Stream, error) {
 	return s, nil
 }
 
-// upload copies bytes into a new buffer, which is closed with the task. A buffer has at least 16
-// bytes, because a launch with none is an error on some devices.
+// upload copies bytes into a new buffer, which is closed with the task.
 func (t *task) upload(data []byte) (device.Buffer, error) {
 	b, err := t.alloc(int64(len(data)))
 	if err != nil {
@@ -210,9 +233,10 @@ func (t *task) upload(data []byte) (device.Buffer, error) {
 	return b, nil
 }
 
-// alloc returns a new buffer, which is closed with the task.
+// alloc returns a new buffer, which is closed with the task. It has at least 16 bytes: a launch
+// with an empty buffer is an error on some devices.
 func (t *task) alloc(n int64) (device.Buffer, error) {
-	b, err := t.place.Device().Alloc(max(n, 16), "gpu job")
+	b, err := t.slot.Device().Alloc(max(n, 16), "gpu job")
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes on the device: %w", n, err)
 	}
@@ -220,17 +244,17 @@ func (t *task) alloc(n int64) (device.Buffer, error) {
 	return b, nil
 }
 
-// release closes streams and buffers, and gives the place back. After a cancelled job it does so
-// when the launches have ended, which it does not wait for.
+// release closes streams and buffers, and releases the slots. After a cancelled job it does so when
+// the launches have ended, without a wait.
 func (t *task) release(err error) {
-	// Only a broken device is reported: the other errors are those of the job.
-	for _, p := range append([]Place{t.place}, t.others...) {
+	// Only a broken device is reported: other errors belong to the job.
+	for _, p := range t.slots {
 		switch {
 		case err == nil:
 			p.Succeeded(0)
-		// Of several devices, those that have failed say so; what connects them may have failed
+		// Of several devices, each broken one reports itself; their interconnect may have failed
 		// too.
-		case broken(err) && (len(t.others) == 0 || p.Device().Health(context.Background()).State == device.Failed):
+		case broken(err) && (len(t.slots) == 1 || p.Device().Health(context.Background()).State == device.Failed):
 			p.Failed(err)
 		}
 	}
@@ -240,7 +264,7 @@ func (t *task) release(err error) {
 				t.h.o.Logger.Warn("releasing the device after a job", "job", t.job.ID, "error", err)
 			}
 		}
-		for _, p := range append([]Place{t.place}, t.others...) {
+		for _, p := range t.slots {
 			p.Release()
 		}
 	}

@@ -6,13 +6,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
-// cohort is what launches need that are about consecutive neurons on one device: all on the first
-// one, or those of a device of a team.
+// cohort has the arguments of launches for consecutive neurons on one device: all neurons on the
+// first device, or the neurons of one of several devices.
 type cohort struct {
 	of            *spiking
 	dev           device.Device
@@ -26,12 +25,13 @@ type cohort struct {
 	types                device.Arg // of neurons of izhikevich
 	tally                device.Arg
 	links                cohortLinks
-	// sums are those of the neurons, from a place on. With delays, those of the next tick of the
-	// ring are stride words further.
+	// sums has the input sums of the neurons from the byte sumsAt on. With delays it is a ring of
+	// ticks, stride words apart.
 	sums   device.Buffer
 	sumsAt int64
 	stride int64
-	// marked says that a tick writes the bits of those that spike, in turns, instead of a list.
+	// marked reports whether a tick writes a bit for each neuron that spikes, double-buffered,
+	// instead of a list.
 	marked bool
 	bits   [2]device.Arg
 }
@@ -45,7 +45,6 @@ type cohortLinks struct {
 	lengths                           device.Arg
 }
 
-// load loads the kernels that all cohorts need.
 func (c *cohort) load() (err error) {
 	tick, push := c.of.cell.Kernels()
 	all := map[string]*device.Kernel{push: &c.push, tick: &c.tick}
@@ -61,18 +60,18 @@ func (c *cohort) load() (err error) {
 }
 
 // lanes returns a launch with a thread for each four neurons.
-func (c *cohort) lanes() device.Geometry { return bytestate.ShapeOn(c.dev, (c.agents+3)/4) }
+func (c *cohort) lanes() device.Geometry { return field.ShapeOn(c.dev, (c.agents+3)/4) }
 
 // pushShape returns a launch with a warp for each neuron of the network that spikes. Few do, so
 // that it needs no more blocks than run at once.
 func (c *cohort) pushShape() device.Geometry {
-	shape := bytestate.ShapeOn(c.dev, c.of.Len())
+	shape := field.ShapeOn(c.dev, c.of.Len())
 	shape.Grid = min(shape.Grid, pushBlocks*c.dev.Properties().Multiprocessors)
 	return shape
 }
 
-// carry puts into the stream what adds the links of the neurons of a list, which have spiked age
-// ticks before the last one, to sums. Without delays, age is 0.
+// carry puts into the stream the kernel that adds the links of listed neurons to sums. The neurons
+// spiked age ticks before the last tick. Without delays, age is 0.
 func (c *cohort) carry(which, age int) error {
 	s, l, weight := c.of, &c.links, c.of.cell.Value("weight")
 	weighted := device.Bit(s.o.Links.weighted())
@@ -94,12 +93,10 @@ func (c *cohort) carry(which, age int) error {
 	}.Args()...)
 }
 
-// list returns the arguments of a list of neurons that spike.
 func (c *cohort) list(which int) graphset.ActiveArgs {
 	return graphset.ActiveArgs{Active: c.active[which], Counts: c.counts, Which: uint32(which)}
 }
 
-// ring returns the argument for all sums.
 func (c *cohort) ring() device.Arg {
 	if c.of.delayed == nil {
 		return device.Range(c.sums, c.sumsAt, 4*c.agents)
@@ -107,7 +104,6 @@ func (c *cohort) ring() device.Arg {
 	return device.Range(c.sums, c.sumsAt, int64(c.of.slots)*4*c.stride)
 }
 
-// inputs returns the argument for the sums of the next tick.
 func (c *cohort) inputs() device.Arg {
 	slot := int64(0)
 	if c.of.delayed != nil {
@@ -116,10 +112,11 @@ func (c *cohort) inputs() device.Arg {
 	return device.Range(c.sums, c.sumsAt+slot*4*c.stride, 4*c.agents)
 }
 
-// step puts into the stream what steps the neurons in tick number i of an entry, before which there
-// were tick ticks. If count is set, it adds the neurons in each state to the tally.
+// step puts into the stream the kernel that steps the neurons in tick number i of an entry. tick is
+// the number of ticks since the reset. If count is set, it adds the neurons in each state to the
+// tally.
 func (c *cohort) step(i int, tick uint32, count bool) error {
-	s, at, next := c.of, c.of.layout.Offsets, 1-i%2
+	s, at, next := c.of, c.of.Layout().Offsets, 1-i%2
 	ticked := graphset.TickedArgs{
 		Tick: tick, Key0: uint32(s.o.Seed), Key1: uint32(s.o.Seed >> 32), Count: device.Bit(count), Tally: c.tally,
 		Marked: device.Bit(c.marked), Bits: c.bits[next], FirstID: uint32(c.first),
@@ -139,12 +136,12 @@ func (c *cohort) step(i int, tick uint32, count bool) error {
 	}.Args()...)
 }
 
-// append puts into the stream what appends the states of the neurons to the bits of their last
+// append puts into the stream the kernel that appends the spikes of a tick to the bits of the last
 // ticks.
 func (c *cohort) append() error {
 	d := c.of.delayed
-	keep := uint32(math.MaxUint32) >> (edges.MaxDelay - c.of.slots)
-	return c.stream.Launch(c.remember, bytestate.ShapeOn(c.dev, c.agents), graphset.RememberArgs{
+	keep := uint32(math.MaxUint32) >> (MaxDelay - c.of.slots)
+	return c.stream.Launch(c.remember, field.ShapeOn(c.dev, c.agents), graphset.RememberArgs{
 		AgentsArgs: c.neurons, History: d.history, Keep: keep, FirstID: uint32(c.first),
 	}.Args()...)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// delayed is what spikes need that take several ticks. The sums of the ticks to come are beside the
-// pages, as many as the longest delay. They follow from the spikes of as many ticks, which are bits
-// in the pages.
+// delayed is the state of links with delays: a ring of input sums, one for each tick up to the
+// longest delay. The ring is derived from the spikes of the last ticks, which are bits in the
+// pages.
 type delayed struct {
 	*spiking
 	recall  device.Kernel
@@ -17,18 +17,17 @@ type delayed struct {
 	delays  device.Buffer // of the links of a list; nil: they are drawn
 	slot    int           // the sums of the next tick
 	ticks   int           // of the entry
-	// valid says that the sums are those of the pages, whose content is of the number contents.
+	// valid reports whether the sums belong to the pages with this number of contents.
 	valid    bool
 	contents uint64
 }
 
-// stride returns the words from the sums of a tick to those of the next one.
+// stride returns the distance between the sums of two ticks, in words.
 func (d *delayed) stride() int64 {
 	const words = device.RangeAlign / 4
 	return (d.Len() + words - 1) / words * words
 }
 
-// bytes returns what is beside the sums: the delays of a list.
 func (d *delayed) bytes() int64 {
 	if r := d.o.Links.Rows; r != nil {
 		return int64(len(r.Delays))
@@ -37,7 +36,7 @@ func (d *delayed) bytes() int64 {
 }
 
 func (d *delayed) open() (err error) {
-	if d.recall, err = d.dev.Kernel(graphset.Recall); err != nil {
+	if d.recall, err = d.Device().Kernel(graphset.Recall); err != nil {
 		return err
 	}
 	if d.o.Links.Rows == nil {
@@ -50,11 +49,11 @@ func (d *delayed) open() (err error) {
 }
 
 // begin puts into the stream what makes the sums of the pages, unless they are there from the ticks
-// before. Of the spikes of an earlier tick it adds those that have not arrived yet. Those of the
-// last tick are listed and sent as in each tick.
+// before. It adds the spikes of earlier ticks that have not arrived yet. The spikes of the last
+// tick are listed and sent as in each tick.
 func (d *delayed) begin(ticks int) error {
-	valid := d.valid && d.contents == d.memory.Contents()
-	d.ticks, d.valid, d.contents = ticks, false, d.memory.Contents()
+	valid := d.valid && d.contents == d.Memory().Contents()
+	d.ticks, d.valid, d.contents = ticks, false, d.Memory().Contents()
 	if err := d.counts.Fill(0, d.counts.Size(), 0); err != nil || valid {
 		return err
 	}
@@ -64,7 +63,7 @@ func (d *delayed) begin(ticks int) error {
 	for age := d.slots - 1; age > 0; age-- { // the last list is number 1, so that number 0 is empty
 		which := age % 2
 		if err := errors.Join(
-			d.stream.Launch(d.recall, d.Network.states.Shape(d.Len()), graphset.RecallArgs{
+			d.Stream.Launch(d.recall, d.Columns.Shape(d.Len()), graphset.RecallArgs{
 				AgentsArgs: d.whole.neurons, History: d.history, Age: uint32(age), ActiveArgs: d.whole.list(which),
 			}.Args()...),
 			d.whole.carry(which, age),
@@ -75,12 +74,11 @@ func (d *delayed) begin(ticks int) error {
 	return nil
 }
 
-// remembers reports whether the spikes of tick number i are remembered. Of a long entry, those of
-// the ticks before the last ones need not be: no bit of them is left at its end.
+// remembers reports whether the spikes of tick number i are remembered. In a long entry, only the
+// last ticks count: earlier bits are shifted out before its end.
 func (d *delayed) remembers(i int) bool { return d.ticks-i <= d.slots }
 
-// advance goes on to the next tick.
 func (d *delayed) advance() { d.slot = (d.slot + 1) % d.slots }
 
-// end says that the sums are those of the pages.
+// end marks the sums as belonging to the pages.
 func (d *delayed) end() { d.valid = true }

@@ -11,14 +11,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestDelayedChain: a spike takes one tick over the first link of a chain, two over the second, and so
 // on. The neuron that starts it spikes once. The pages go to another network after each tick.
 func TestDelayedChain(t *testing.T) {
-	rows := &edges.Rows{Offsets: []uint64{0}}
+	rows := &Rows{Offsets: []uint64{0}}
 	for i := range uint32(5) {
 		if i < 4 {
 			rows.Columns, rows.Delays = append(rows.Columns, i+1), append(rows.Delays, uint8(i+1))
@@ -53,10 +52,10 @@ func TestDelayedChain(t *testing.T) {
 // moved copies the pages of a network to another one, which has none, and closes the first.
 func moved(t *testing.T, n, to *Network) *Network {
 	t.Helper()
-	content := make([]byte, n.layout.PageBytes)
-	for page := range n.memory.Count() {
-		if err := errors.Join(n.memory.Read(t.Context(), uint64(page), content),
-			to.memory.Write(t.Context(), uint64(page), content)); err != nil {
+	content := make([]byte, n.Layout().PageBytes)
+	for page := range n.Memory().Count() {
+		if err := errors.Join(n.Memory().Read(t.Context(), uint64(page), content),
+			to.Memory().Write(t.Context(), uint64(page), content)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,10 +66,10 @@ func moved(t *testing.T, n, to *Network) *Network {
 }
 
 // delayedLinks are random links with delays, as options have them, and link by link.
-func delayedLinks(r *rand.Rand, agents int) (Links, *edges.Rows) {
-	rows := &edges.Rows{Offsets: []uint64{0}}
+func delayedLinks(r *rand.Rand, agents int) (Links, *Rows) {
+	rows := &Rows{Offsets: []uint64{0}}
 	if r.IntN(2) == 0 { // of a list
-		longest := 2 + r.IntN(edges.MaxDelay-1)
+		longest := 2 + r.IntN(MaxDelay-1)
 		for range agents {
 			for range r.IntN(30) {
 				rows.Columns = append(rows.Columns, uint32(r.IntN(agents)))
@@ -87,7 +86,7 @@ func delayedLinks(r *rand.Rand, agents int) (Links, *edges.Rows) {
 		}
 		return Links{Rows: rows}, rows
 	}
-	most := 2 + r.IntN(edges.MaxDelay-1)
+	most := 2 + r.IntN(MaxDelay-1)
 	l := Links{Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(), Delays: Delays{1 + r.IntN(most), most}}
 	for id := range agents {
 		for k := range l.Degree { // a ring
@@ -111,7 +110,7 @@ func delayedLinks(r *rand.Rand, agents int) (Links, *edges.Rows) {
 // them, and pages that go on in another network.
 func TestDelays(t *testing.T) {
 	d, r, spikes := openDevice(t), rand.New(rand.NewPCG(1, 59)), 0
-	for range testlong.Of(60, 16) {
+	for range testkit.Of(60, 16) {
 		group := 1 + r.IntN(40)
 		agents := group * (2 + r.IntN(1500/group))
 		links, rows := delayedLinks(r, agents)
@@ -187,9 +186,9 @@ func TestDelayedCuts(t *testing.T) {
 		Agents: 2000, Links: Links{Degree: 20, Rewire: 1, Delays: Delays{2, 7}}, Seed: 3, PageBytes: 4096,
 	}
 	content := func(n *Network) (all []byte) {
-		page := make([]byte, n.layout.PageBytes)
-		for i := range n.memory.Count() {
-			ok(t, n.memory.Read(t.Context(), uint64(i), page))
+		page := make([]byte, n.Layout().PageBytes)
+		for i := range n.Memory().Count() {
+			ok(t, n.Memory().Read(t.Context(), uint64(i), page))
 			all = append(all, page...)
 		}
 		return all
@@ -202,8 +201,8 @@ func TestDelayedCuts(t *testing.T) {
 		}
 		for _, count := range cuts {
 			if count == 0 {
-				page := content(n)[:n.layout.PageBytes]
-				ok(t, n.memory.Write(t.Context(), 0, page))
+				page := content(n)[:n.Layout().PageBytes]
+				ok(t, n.Memory().Write(t.Context(), 0, page))
 				continue
 			}
 			tick(t, n, count)
@@ -221,11 +220,11 @@ func TestDelayedCuts(t *testing.T) {
 	}
 }
 
-// TestDelaysInvalid: delays that are none are refused, and those of 1 need nothing more.
+// TestDelaysInvalid: invalid delays are refused, and delays of 1 need no extra state.
 func TestDelaysInvalid(t *testing.T) {
 	d, cell := openDevice(t), lifOf(t, 2, nil)
 	rows := func(delays ...uint8) Links {
-		return Links{Rows: &edges.Rows{
+		return Links{Rows: &Rows{
 			Offsets: []uint64{0, 1, 2, 2, 2}, Columns: []uint32{1, 2}, Delays: delays,
 		}}
 	}
@@ -249,8 +248,8 @@ func TestDelaysInvalid(t *testing.T) {
 	for _, l := range []Links{{Degree: 1, Delays: Delays{1, 1}}, rows(1, 1)} {
 		n := open(t, d, cell, Options{Agents: 4, Links: l})
 		if got := fmt.Sprint(n.Kernels()); got != fmt.Sprint([]string{graphset.Links, graphset.Push, graphset.LIF}) ||
-			len(n.layout.Vars) != 5 {
-			t.Errorf("delays of 1: kernels %s, variables %v", got, n.layout.Vars)
+			len(n.Layout().Vars) != 5 {
+			t.Errorf("delays of 1: kernels %s, variables %v", got, n.Layout().Vars)
 		}
 	}
 }

@@ -7,11 +7,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
-// epidemic is the model of sir.
 type epidemic struct {
 	*Network
 	infection, recovery float64
@@ -30,11 +29,10 @@ func (e *epidemic) states() int { return graphset.States }
 
 func (e *epidemic) kernels() []string { return []string{graphset.SIR} }
 
-// chance returns a chance in 2^-32, of which the largest word is 1.
+// chance returns a chance in units of 2^-32. The largest word stands for 1.
 func chance(p float64) uint32 { return uint32(min(math.Round(p*(1<<32)), math.MaxUint32)) }
 
-// misses returns the chances that 1 to graphset.Gaps trials fail, each of which succeeds with the
-// chance p.
+// misses returns the chances that 1 to graphset.Gaps trials with success chance p all fail.
 func misses(p float64) []uint32 {
 	all, left := make([]uint32, graphset.Gaps), 1.0
 	for i := range all {
@@ -44,14 +42,13 @@ func misses(p float64) []uint32 {
 	return all
 }
 
-// bits returns the bytes of a bit for each agent.
 func (e *epidemic) bits() int64 { return (e.Len() + 31) / 32 * 4 }
 
 func (e *epidemic) bytes() int64 { return 2*e.bits() + 4*graphset.Gaps }
 
 func (e *epidemic) open() (err error) {
 	for name, to := range map[string]*device.Kernel{graphset.Mark: &e.mark, graphset.SIR: &e.step} {
-		if *to, err = e.dev.Kernel(name); err != nil {
+		if *to, err = e.Device().Kernel(name); err != nil {
 			return err
 		}
 	}
@@ -75,21 +72,21 @@ func (e *epidemic) together() sharer {
 	return e.parts
 }
 
-// begin puts the bits of those who are infected into the stream.
 func (e *epidemic) begin(int) error {
-	return e.stream.Launch(e.mark, e.lanes(), graphset.MarkArgs{
+	return e.Stream.Launch(e.mark, e.lanes(), graphset.MarkArgs{
 		AgentsArgs: e.agentsArgs(), State: graphset.Infected, Bits: device.Ptr(e.ill[0]),
 	}.Args()...)
 }
 
 func (e *epidemic) end([]uint64) {}
 
-// sirBlocks is the most blocks of graph_sir for each multiprocessor: each makes tables at its begin.
+// sirBlocks is the max blocks of graph_sir per multiprocessor. Each block builds tables when it
+// starts.
 const sirBlocks = 32
 
-// sirShape returns a launch of graph_sir over some agents, of which a warp has 512 at a time.
+// sirShape returns a launch of graph_sir. A warp handles 512 agents at a time.
 func sirShape(d device.Device, agents int64) device.Geometry {
-	shape := bytestate.ShapeOn(d, (agents+15)/16)
+	shape := field.ShapeOn(d, (agents+15)/16)
 	shape.Grid = min(shape.Grid, sirBlocks*d.Properties().Multiprocessors)
 	return shape
 }
@@ -98,7 +95,7 @@ func sirShape(d device.Device, agents int64) device.Geometry {
 func (e *epidemic) launch(i int, tick uint32, count bool) error {
 	args := e.sirArgs(tick, count)
 	args.AgentsArgs, args.Infected, args.Next = e.agentsArgs(), device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2])
-	return e.stream.Launch(e.step, sirShape(e.dev, e.Len()), args.Args()...)
+	return e.Stream.Launch(e.step, sirShape(e.Device(), e.Len()), args.Args()...)
 }
 
 // sirArgs returns the arguments of a tick of all agents, but for their states.
@@ -118,11 +115,11 @@ func (e *epidemic) set(ctx context.Context, ids []uint32, values []float32) erro
 			return fmt.Errorf("%w: state %v, at %d: use 0, 1 or 2", ErrInvalid, v, i)
 		}
 	}
-	return e.Network.states.Set(ctx, ids, states)
+	return e.Columns.Set(ctx, ids, states)
 }
 
 func (e *epidemic) get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
-	votes, err = e.Network.states.Get(ctx, ids)
+	votes, err = e.Columns.Get(ctx, ids)
 	for _, v := range votes {
 		values = append(values, float32(v))
 	}

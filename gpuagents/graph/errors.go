@@ -1,27 +1,7 @@
 package graph
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // ErrInvalid is a mistake of the caller of a Network: sizes that do not fit together, or a cell that
 // is not there. Nothing was done.
 var ErrInvalid = errors.New("invalid graph")
-
-// RoomError says that a device has too little memory for a graph. It wraps the error of the device.
-type RoomError struct {
-	Agents, Edges, Bytes int64
-	Err                  error
-}
-
-// Error implements error.
-func (e *RoomError) Error() string {
-	return fmt.Sprintf("neighbours: a graph of %d agents and %d links takes %d bytes of the device beside their "+
-		"pages, which are not free there: use fewer links, or an agent process with more device memory: "+
-		"%v", e.Agents, e.Edges,
-		e.Bytes, e.Err)
-}
-
-// Unwrap returns the error of the device.
-func (e *RoomError) Unwrap() error { return e.Err }

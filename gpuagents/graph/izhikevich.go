@@ -16,7 +16,6 @@ func (s *spiking) typeNumbers() (types []float32) {
 	return types
 }
 
-// openTypes puts the numbers of the types on the device.
 func (s *spiking) openTypes() error {
 	types := s.typeNumbers()
 	if err := s.alloc(&s.types, int64(4*len(types))); err != nil {
@@ -25,7 +24,7 @@ func (s *spiking) openTypes() error {
 	return s.types.Write(0, device.Bytes(types))
 }
 
-// first makes the potentials of neurons those at first, if there was no tick: pages have zeros then.
+// first replaces potentials by the initial ones before the first tick, when pages have zeros.
 func (s *spiking) first(ctx context.Context, ids []uint32, potentials []float32) error {
 	ticks, err := s.Ticks(ctx)
 	if err != nil || ticks > 0 {

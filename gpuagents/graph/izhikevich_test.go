@@ -11,8 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // modelNeurons are neurons of Izhikevich, as a reader of the paper would have them. v and u are the
@@ -20,7 +19,7 @@ import (
 type modelNeurons struct {
 	v, u, current []float32
 	spike         []byte
-	links         *edges.Rows
+	links         *Rows
 	cell          *cells.Addressed
 	seed          uint64
 	mail          mail
@@ -66,7 +65,7 @@ func (n *modelNeurons) step(tick uint32) {
 // numbers, currents that change between them, and parameters to their bounds.
 func TestIzhikevich(t *testing.T) {
 	d, r, spikes := openDevice(t), rand.New(rand.NewPCG(20, 3)), 0
-	for round := range testlong.Of(60, 16) {
+	for round := range testkit.Of(60, 16) {
 		group := 1 + r.IntN(40)
 		agents := group * (2 + r.IntN(3000/group))
 		params := map[string]float64{
@@ -84,7 +83,7 @@ func TestIzhikevich(t *testing.T) {
 			v: make([]float32, agents), u: make([]float32, agents), current: make([]float32, agents),
 			spike: make([]byte, agents), cell: neuronsOf(t, cells.IzhikevichName, group, params), seed: r.Uint64(),
 		}
-		want.links = &edges.Rows{Offsets: []uint64{0}}
+		want.links = &Rows{Offsets: []uint64{0}}
 		for range agents {
 			for range r.IntN(30) {
 				want.links.Columns = append(want.links.Columns, uint32(r.IntN(agents)))
@@ -94,43 +93,10 @@ func TestIzhikevich(t *testing.T) {
 		n := open(t, d, want.cell, Options{
 			Agents: int64(agents), Links: Links{Rows: want.links}, Seed: want.seed, PageBytes: 4096,
 		})
-		for tick := uint32(0); tick < 60; {
-			ids, to := make([]uint32, 1+r.IntN(agents)), []float32(nil)
-			for i := range ids {
-				ids[i], to = uint32(r.IntN(agents)), append(to, float32(r.NormFloat64()*8))
-				want.current[ids[i]] = to[i]
-			}
-			if err := n.Set(t.Context(), ids, to); err != nil {
-				t.Fatal(err)
-			}
-			count := 1 + r.IntN(9)
-			for range count {
-				want.step(tick)
-				tick++
-			}
-			tally, err := n.Tick(t.Context(), t.Context(), count, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all := make([]uint32, agents)
-			for i := range all {
-				all[i] = uint32(i)
-			}
-			votes, potentials, err := n.Get(t.Context(), all)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(votes, want.spike) || !slices.Equal(potentials, want.v) {
-				t.Fatalf("%d agents, tick %d: the network differs from neurons one by one", agents, tick)
-			}
-			for _, s := range votes {
-				spikes += int(s)
-				tally[s]--
-			}
-			if tally[0] != 0 || tally[1] != 0 {
-				t.Fatalf("the tally is %d away from the votes", tally)
-			}
-		}
+		spikes += oneByOne(t, r, n, 60, 8, want.current, func(tick uint32) (spike []byte, potential []float32) {
+			want.step(tick)
+			return want.spike, want.v
+		})
 	}
 	if spikes < 1000 {
 		t.Errorf("%d spikes: too few for a comparison", spikes)
@@ -192,8 +158,8 @@ func TestNeuronTypes(t *testing.T) {
 	}
 }
 
-// TestIzhikevichFirst: before the first tick a neuron has the potential c of its type, and the kernels
-// are those of the cell.
+// TestIzhikevichFirst: before the first tick a neuron has the potential c of its type, and the
+// network uses the kernels of the cell.
 func TestIzhikevichFirst(t *testing.T) {
 	cell := neuronsOf(t, cells.IzhikevichName, 2, map[string]float64{"inhibitory": 0.5, "c": -50})
 	n := open(t, openDevice(t), cell, Options{Agents: 4, Links: Links{Degree: 2, Rewire: 1}})

@@ -6,26 +6,25 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
 // Links says whom each agent has links to: Rows of a list of edges or, if that is nil, links that
 // the device generates.
 type Links struct {
-	// Rows are those of a list. They are not changed, and not kept.
-	Rows *edges.Rows
+	// Rows are the edges of a list. They are not changed or kept.
+	Rows *Rows
 	// Degree is the number of links of an agent. Link k goes to the agent at the distance k/2+1 on the
 	// ring of all, ahead if k is even and behind if it is odd. Each link is replaced with the chance
 	// Rewire, 0 to 1, by one to a random other agent. Draws depend on Seed.
 	Degree int
 	Rewire float64
 	Seed   uint64
-	// Delays are those of generated links. Rows have their own.
+	// Delays of generated links. Rows have delays in the list.
 	Delays Delays
 }
 
-// Delays are the least and the most ticks that a spike takes over a link, 1 to edges.MaxDelay. The delay
+// Delays are the least and the most ticks that a spike takes over a link, 1 to MaxDelay. The delay
 // of each link is a draw between them, both included. The zero value is 1 and 1.
 type Delays struct{ Least, Most int }
 
@@ -41,7 +40,6 @@ func (l Links) longest() int {
 	return longest
 }
 
-// count returns the number of links of so many agents.
 func (l Links) count(agents int64) int64 {
 	if l.Rows != nil {
 		return int64(len(l.Rows.Columns))
@@ -49,7 +47,7 @@ func (l Links) count(agents int64) int64 {
 	return agents * int64(l.Degree)
 }
 
-// before returns the number of links of the agents before one.
+// before returns the number of links of all agents below id.
 func (l Links) before(id int64) int64 {
 	if l.Rows != nil {
 		return int64(l.Rows.Offsets[id])
@@ -60,7 +58,7 @@ func (l Links) before(id int64) int64 {
 // least is the least bytes of memory: kernels get some also where they read nothing.
 const least = 8
 
-// Bytes returns how many bytes the links of so many agents take on a device.
+// Bytes returns the device memory of all links, in bytes.
 func (l Links) Bytes(agents int64) int64 {
 	b, offsets, weights := 4*l.count(agents), int64(0), int64(0)
 	if l.Rows != nil {
@@ -69,7 +67,7 @@ func (l Links) Bytes(agents int64) int64 {
 	return max(least, b) + max(least, offsets) + max(least, weights)
 }
 
-// Check returns an ErrInvalid for links that so many agents cannot have.
+// Check returns an ErrInvalid for links that do not fit the number of agents.
 func (l Links) Check(agents int64) error {
 	if r := l.Rows; r != nil {
 		if int64(len(r.Offsets)) != agents+1 || r.Offsets[agents] != uint64(len(r.Columns)) ||
@@ -79,14 +77,14 @@ func (l Links) Check(agents int64) error {
 				len(r.Offsets), len(r.Columns), len(r.Weights), len(r.Delays), agents)
 		}
 		for at, d := range r.Delays {
-			if d < 1 || d > edges.MaxDelay {
-				return fmt.Errorf("%w: link %d has a delay of %d ticks: use 1 to %d", ErrInvalid, at, d, edges.MaxDelay)
+			if d < 1 || d > MaxDelay {
+				return fmt.Errorf("%w: link %d has a delay of %d ticks: use 1 to %d", ErrInvalid, at, d, MaxDelay)
 			}
 		}
 		return nil
 	}
-	if d := l.Delays; d != (Delays{}) && (d.Least < 1 || d.Most < d.Least || d.Most > edges.MaxDelay) {
-		return fmt.Errorf("%w: delays of %d to %d ticks: use 1 to %d", ErrInvalid, d.Least, d.Most, edges.MaxDelay)
+	if d := l.Delays; d != (Delays{}) && (d.Least < 1 || d.Most < d.Least || d.Most > MaxDelay) {
+		return fmt.Errorf("%w: delays of %d to %d ticks: use 1 to %d", ErrInvalid, d.Least, d.Most, MaxDelay)
 	}
 	switch {
 	case l.Degree < 1 || int64(l.Degree) > max(1, agents-1) || l.Degree > math.MaxInt32:
@@ -100,10 +98,8 @@ func (l Links) Check(agents int64) error {
 	return nil
 }
 
-// weighted reports whether links have weights of their own.
 func (l Links) weighted() bool { return l.Rows != nil && l.Rows.Weights != nil }
 
-// rewire returns a chance in 2^-32.
 func (l Links) rewire() uint64 { return uint64(math.Round(l.Rewire * (1 << 32))) }
 
 // Wires is links on a device, as package graphset has them. Degree is 0 where rows are between offsets.
@@ -114,14 +110,14 @@ type Wires struct {
 	Weighted bool
 }
 
-// Open puts the links of so many agents on a device, in memory that alloc returns, or puts the work into the
-// stream that generates them.
+// Open copies the links to a device, or puts into the stream the kernel that generates them. alloc
+// allocates their memory.
 func (l Links) Open(d device.Device, stream device.Stream, agents int64, alloc func(bytes int64) (device.Buffer,
 	error),
 ) (w Wires, err error) {
 	rows := l.Rows
 	if rows == nil { // no kernel reads what is empty here
-		rows = &edges.Rows{}
+		rows = &Rows{}
 	}
 	w.Weighted = l.weighted()
 	for _, m := range []struct {
@@ -150,26 +146,15 @@ func (l Links) Open(d device.Device, stream device.Stream, agents int64, alloc f
 		return w, err
 	}
 	w.Degree = uint32(l.Degree)
-	return w, stream.Launch(k, bytestate.ShapeOn(d, agents*int64((l.Degree+1)/2)), graphset.LinksArgs{
+	return w, stream.Launch(k, field.ShapeOn(d, agents*int64((l.Degree+1)/2)), graphset.LinksArgs{
 		Columns: device.Ptr(w.Columns), Agents: uint32(agents), Degree: w.Degree, Rewire: l.rewire(),
 		Key0: uint32(l.Seed), Key1: uint32(l.Seed >> 32),
 	}.Args()...)
 }
 
-// drawn returns the arguments of delays that are drawn.
 func (l *Links) drawn() graphset.DrawnArgs {
 	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
 	return graphset.DrawnArgs{
 		Least: uint32(least), Span: uint32(most - least + 1), Key0: uint32(l.Seed), Key1: uint32(l.Seed >> 32),
 	}
-}
-
-// openLinks puts the links on the device.
-func (n *Network) openLinks() error {
-	w, err := n.o.Links.Open(n.dev, n.stream, n.Len(), func(bytes int64) (m device.Buffer, err error) {
-		err = n.alloc(&m, bytes)
-		return m, err
-	})
-	n.offsets, n.columns, n.weights, n.degree = w.Offsets, w.Columns, w.Weights, w.Degree
-	return err
 }

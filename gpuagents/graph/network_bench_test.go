@@ -23,11 +23,11 @@ var (
 // benchTimes is how often BenchmarkSIR measures a tick.
 const benchTimes = 30
 
-// BenchmarkSIR measures ticks of epidemics on a random graph beside reads of all its links: copies of
-// them on the device, half of whose time is a read, and checksums. Before that, ticks of a smaller
-// epidemic are compared with those of the host device, all states of them. In each tick the agents
-// are as the case says: susceptible, infected, and the rest recovered, at random. Times are those of the
-// device, medians of benchTimes.
+// BenchmarkSIR measures ticks of epidemics on a random graph beside reads of all its links: copies
+// of them on the device, half of whose time is a read, and checksums. Before that, all states after
+// ticks of a smaller epidemic are compared with the host device. In each tick the agents are as the
+// case says: susceptible, infected, and the rest recovered, at random. Times are device times,
+// medians of benchTimes.
 func BenchmarkSIR(b *testing.B) {
 	d := openDevice(b)
 	agents := *benchAgents
@@ -61,11 +61,11 @@ func BenchmarkSIR(b *testing.B) {
 func fill(b *testing.B, n *Network, susceptible, infected float64, seed uint64) {
 	b.Helper()
 	r := rand.New(rand.NewPCG(seed, 7))
-	content := make([]byte, n.layout.PageBytes)
+	content := make([]byte, n.Layout().PageBytes)
 	s, i := uint32(susceptible*(1<<32-1)), uint32((susceptible+infected)*(1<<32-1))
-	for page := range n.memory.Count() {
+	for page := range n.Memory().Count() {
 		clear(content)
-		for k := range min(int64(n.per), n.Len()-int64(page)*int64(n.per)) {
+		for k := range min(int64(n.PerPage()), n.Len()-int64(page)*int64(n.PerPage())) {
 			switch v := r.Uint32(); {
 			case v <= s:
 			case v <= i:
@@ -74,40 +74,40 @@ func fill(b *testing.B, n *Network, susceptible, infected float64, seed uint64) 
 				content[k] = graphset.Recovered
 			}
 		}
-		ok(b, n.memory.Write(b.Context(), uint64(page), content))
+		ok(b, n.Memory().Write(b.Context(), uint64(page), content))
 	}
-	ok(b, n.states.Ready(b.Context()))
+	ok(b, n.Columns.Ready(b.Context()))
 }
 
 // benchTick measures a tick of the network as it is.
 func benchTick(b *testing.B, n *Network) {
 	b.Helper()
-	size, links := n.memory.Arena().Size(), 4*n.o.Links.count(n.Len())
+	size, links := n.Memory().Arena().Size(), 4*n.o.Links.count(n.Len())
 	var buffers []device.Buffer
 	for _, bytes := range []int64{size, links, 8} {
-		m, err := n.dev.Alloc(bytes, "benchmark")
+		m, err := n.Device().Alloc(bytes, "benchmark")
 		ok(b, err)
 		defer m.Close()
 		buffers = append(buffers, m)
 	}
 	kept, copied, sum := buffers[0], buffers[1], buffers[2]
-	checksum, err := n.dev.Kernel("checksum")
+	checksum, err := n.Device().Kernel("checksum")
 	ok(b, err)
-	from, err := n.dev.NewEvent()
+	from, err := n.Device().NewEvent()
 	ok(b, err)
 	defer from.Close()
-	to, err := n.dev.NewEvent()
+	to, err := n.Device().NewEvent()
 	ok(b, err)
 	defer to.Close()
-	ok(b, n.stream.Copy(kept, 0, n.memory.Arena(), 0, size))
+	ok(b, n.Stream.Copy(kept, 0, n.Memory().Arena(), 0, size))
 	median := func(before, f func() error) float64 {
 		var all []time.Duration
 		for range benchTimes {
 			ok(b, before())
-			ok(b, n.stream.Record(from))
+			ok(b, n.Stream.Record(from))
 			ok(b, f())
-			ok(b, n.stream.Record(to))
-			ok(b, n.stream.Sync(b.Context()))
+			ok(b, n.Stream.Record(to))
+			ok(b, n.Stream.Sync(b.Context()))
 			took, err := to.Since(from)
 			ok(b, err)
 			all = append(all, took)
@@ -117,15 +117,15 @@ func benchTick(b *testing.B, n *Network) {
 	}
 	nothing := func() error { return nil }
 	restore := func() error {
-		ok(b, n.stream.Copy(n.memory.Arena(), 0, kept, 0, size))
+		ok(b, n.Stream.Copy(n.Memory().Arena(), 0, kept, 0, size))
 		return n.model.begin(1)
 	}
 	tick := median(restore, func() error { return n.model.launch(0, 1, false) })
 	counted := median(restore, func() error { return n.model.launch(0, 1, true) })
 	mark := median(nothing, func() error { return n.model.begin(1) })
-	copying := median(nothing, func() error { return n.stream.Copy(copied, 0, n.columns, 0, links) })
+	copying := median(nothing, func() error { return n.Stream.Copy(copied, 0, n.columns, 0, links) })
 	checking := median(nothing, func() error {
-		return n.stream.Launch(checksum, device.Geometry{Grid: 4096, Block: 256}, device.Ptr(n.columns),
+		return n.Stream.Launch(checksum, device.Geometry{Grid: 4096, Block: 256}, device.Ptr(n.columns),
 			device.Uint64(uint64(links)), device.Ptr(sum))
 	})
 	read := min(copying/2, checking)
@@ -153,11 +153,14 @@ func compare(b *testing.B, d device.Device, agents int64) {
 	if !slices.Equal(got, want) || got[0] == 0 {
 		b.Fatalf("%d agents in each state, want %d", got, want)
 	}
-	content, other := make([]byte, here.layout.PageBytes), make([]byte, here.layout.PageBytes)
-	for page := range here.memory.Count() {
-		ok(b, here.memory.Read(b.Context(), uint64(page), content))
-		ok(b, there.memory.Read(b.Context(), uint64(page), other))
-		if n := min(int64(here.per), agents-int64(page)*int64(here.per)); !bytes.Equal(content[:n], other[:n]) {
+	content, other := make([]byte, here.Layout().PageBytes), make([]byte, here.Layout().PageBytes)
+	for page := range here.Memory().Count() {
+		ok(b, here.Memory().Read(b.Context(), uint64(page), content))
+		ok(b, there.Memory().Read(b.Context(), uint64(page), other))
+		if n := min(int64(here.PerPage()), agents-int64(page)*int64(here.PerPage())); !bytes.Equal(
+			content[:n],
+			other[:n],
+		) {
 			b.Fatalf("page %d differs from that of the host device", page)
 		}
 	}

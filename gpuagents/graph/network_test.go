@@ -16,12 +16,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
 
@@ -35,15 +34,11 @@ func openNamed(t testing.TB, name string) device.Device {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, d)
 	return d
 }
 
-// sirOf returns the cell in groups of so many.
+// sirOf returns the cell for a group size.
 func sirOf(t testing.TB, group int, infection, recovery float64) *cells.Addressed {
 	t.Helper()
 	params := map[string]float64{"infection": infection, "recovery": recovery}
@@ -61,11 +56,7 @@ func open(t testing.TB, d device.Device, cell *cells.Addressed, o Options) *Netw
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Errorf("n.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, n)
 	if err := n.Memory().Open(t.Context(), nil); err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}
@@ -101,7 +92,7 @@ func states(t testing.TB, n *Network) []byte {
 		t.Fatalf("n.Get: %v, want no error", err)
 	}
 	for i, v := range got {
-		if n.states.States == graphset.States && float32(v) != values[i] {
+		if n.Columns.States == graphset.States && float32(v) != values[i] {
 			t.Fatalf("agent %d: vote %d, value %v", i, v, values[i])
 		}
 	}
@@ -161,7 +152,7 @@ func plain(old []byte, met [][]uint32, infection, recovery float64) []byte {
 // with ticks of all numbers and writes between them.
 func TestNetwork(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(1, 43))
-	for range testlong.Of(60, 15) {
+	for range testkit.Of(60, 15) {
 		group := 1 + r.IntN(40)
 		agents := group * (1 + r.IntN(20000/group))
 		var b strings.Builder
@@ -175,7 +166,7 @@ func TestNetwork(t *testing.T) {
 			met[to] = append(met[to], from)
 			met[from] = append(met[from], to)
 		}
-		list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
+		list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,9 +241,9 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// expected is the share of agents in each state on a large random graph, tick after tick: an agent is
-// susceptible while none of its links has transmitted. t is the share of links that have not, and f
-// that of links to an infected agent that have not (RFC 0053).
+// expected is the share of agents in each state on a large random graph, tick after tick: an agent
+// is susceptible while none of its links has transmitted. t is the share of links that have not
+// transmitted, and f the share of such links to an infected agent (RFC 0053).
 type expected struct{ s, i, r, t, f, first float64 }
 
 func (e *expected) tick(degree, infection, recovery float64) {
@@ -274,7 +265,7 @@ func TestMean(t *testing.T) {
 		degree              int
 		infection, recovery float64
 	}{{10, 0.05, 0.1}, {4, 0.3, 0.2}, {3, 1, 0.5}} {
-		agents := int64(testlong.Of(1_000_000, 100_000))
+		agents := int64(testkit.Of(1_000_000, 100_000))
 		n := open(t, d, sirOf(t, 1000, c.infection, c.recovery), Options{
 			Agents: agents, Links: Links{Degree: c.degree, Rewire: 1, Seed: 1}, Seed: 2,
 		})
@@ -304,10 +295,10 @@ func TestMean(t *testing.T) {
 func TestWeights(t *testing.T) {
 	var b strings.Builder
 	const pairs = 20_000
-	for i := range pairs { // agent 2i is infected, and agent 2i+1 meets it
+	for i := range pairs { // agent 2i is infected, and agent 2i+1 hears it
 		fmt.Fprintf(&b, "%d,%d,%v\n", 2*i, 2*i+1, []float64{0, 0.25, 1}[i%3])
 	}
-	list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
+	list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,8 +347,8 @@ func TestInvalid(t *testing.T) {
 		{Agents: 4, Links: Links{Degree: 4}},
 		{Agents: 4, Links: Links{Degree: 2, Rewire: 1.5}},
 		{Agents: 4, Links: Links{Degree: 2, Rewire: math.NaN()}},
-		{Agents: 4, Links: Links{Rows: &edges.Rows{Offsets: make([]uint64, 4)}}},
-		{Agents: 4, Links: Links{Rows: &edges.Rows{Offsets: make([]uint64, 5), Columns: make([]uint32, 1)}}},
+		{Agents: 4, Links: Links{Rows: &Rows{Offsets: make([]uint64, 4)}}},
+		{Agents: 4, Links: Links{Rows: &Rows{Offsets: make([]uint64, 5), Columns: make([]uint32, 1)}}},
 		{Agents: 4, Links: random, PageBytes: 100},
 	} {
 		if n, err := New(d, nil, sirOf(t, 2, 1, 1), o); !errors.Is(err, ErrInvalid) || n != nil {
@@ -395,10 +386,10 @@ func TestInvalid(t *testing.T) {
 	if slices.Contains(states(t, n), 1) || slices.Contains(n.Memory().Made(), true) {
 		t.Error("a refused call has changed the network")
 	}
-	var room *RoomError
+	var room *field.RoomError
 	if _, err := New(d, nil, sirOf(t, 1<<10, 1, 1), Options{
 		Agents: 1 << 20, Links: Links{Degree: 1<<20 - 1, Rewire: 1},
 	}); !errors.As(err, &room) {
-		t.Errorf("2^40 links: %v, want a RoomError", err)
+		t.Errorf("2^40 links: %v, want a field.RoomError", err)
 	}
 }

@@ -6,22 +6,20 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
-// parts are the agents of an epidemic on several devices, in a tick that these make together. Each has
-// consecutive agents, with their rows of links and their states, and the bits of all agents that are
-// infected. After each tick the devices give each other the bits of their agents. The first device steps
-// its agents in the pages, and the others give theirs back at the end.
+// parts are the agents of an epidemic on several devices during ticks. Each device has consecutive
+// agents, with their rows of links and their states, and a bit for each infected agent of the
+// network. After each tick the devices exchange the bits of their agents. The first device steps
+// its agents in the pages. The others copy their states into the pages at the end.
 type parts struct {
-	*crew
+	*devices
 	e   *epidemic
-	all []*part // by seat
+	all []*part // by device
 }
 
-// part is the agents of a device.
 type part struct {
 	span
 	links      int64
@@ -32,7 +30,7 @@ type part struct {
 	mark, step device.Kernel
 }
 
-// places are where the memory of a part begins in that of its seat, for a device that has no pages.
+// places are the offsets of a part in the scratch memory of a further device.
 type places struct {
 	states, frame                       int64
 	bits                                [2]int64
@@ -41,8 +39,7 @@ type places struct {
 	offsetBytes, columnBytes, weighting int64
 }
 
-// split returns the parts of so many devices, which have about as much work each; nil: there are too few
-// agents.
+// split returns a part for each device, with about equal work; nil: there are too few agents.
 func (e *epidemic) split(devices int) (all []*part) {
 	l := e.o.Links
 	for _, s := range cut(e.Len(), devices, func(id int64) int64 { return 2*id + l.before(id) }) {
@@ -53,11 +50,10 @@ func (e *epidemic) split(devices int) (all []*part) {
 	return all
 }
 
-// placesOf returns the places of the memory of a part.
 func (e *epidemic) placesOf(p *part) (at places) {
 	take := func(bytes int64) int64 {
 		from := at.bytes
-		at.bytes += team.Aligned(max(least, bytes))
+		at.bytes += field.Aligned(max(least, bytes))
 		return from
 	}
 	at.columnBytes = 4 * p.links
@@ -75,8 +71,7 @@ func (e *epidemic) placesOf(p *part) (at places) {
 	return at
 }
 
-// memberBytes returns what each further device has if so many devices share ticks; 0: so many cannot.
-func (e *epidemic) memberBytes(devices int) (bytes int64) {
+func (e *epidemic) peerBytes(devices int) (bytes int64) {
 	if devices < 2 {
 		return 0
 	}
@@ -88,35 +83,34 @@ func (e *epidemic) memberBytes(devices int) (bytes int64) {
 	return bytes
 }
 
-// MemberBytes returns what a network of a cell has on each further device if so many devices share its
-// ticks; 0: so many cannot, or the options do not fit together.
-func MemberBytes(cell *cells.Addressed, o Options, devices int) int64 {
-	n := &Network{o: o}
-	if n.place(cell) != nil {
+// PeerBytes returns the memory of each further device for a number of devices, in bytes; 0: they
+// are too many, or the options do not fit together.
+func PeerBytes(cell *cells.Addressed, o Options, devices int) int64 {
+	n, err := plan(cell, o)
+	if err != nil {
 		return 0
 	}
-	return n.model.memberBytes(devices)
+	return n.model.peerBytes(devices)
 }
 
-// openParts opens the seats of the team, and puts the links of each part there; nothing: one device makes
-// all ticks.
+// openParts opens the devices, and copies the links of each part. e.parts stays nil if one device
+// makes all ticks.
 func (e *epidemic) openParts() error {
-	c, err := e.openCrew(e.memberBytes)
+	c, err := e.openDevices(e.peerBytes)
 	if err != nil || c == nil {
 		return err
 	}
-	p := &parts{crew: c, e: e, all: e.split(len(c.seats))}
+	p := &parts{devices: c, e: e, all: e.split(len(c.All))}
 	p.openFirst()
-	for i, s := range c.seats[1:] {
-		if err := s.Fail(p.openMember(i + 1)); err != nil {
+	for i, s := range c.All[1:] {
+		if err := s.Fail(p.openPeer(i + 1)); err != nil {
 			return err
 		}
 	}
 	e.parts = p
-	return p.sync(context.Background())
+	return p.Sync(context.Background())
 }
 
-// openFirst makes the arguments of the part that is in the pages.
 func (p *parts) openFirst() {
 	e, t := p.e, p.all[0]
 	t.mark, t.step, t.ill = e.mark, e.step, e.ill
@@ -125,9 +119,9 @@ func (p *parts) openFirst() {
 	t.args.Agents = uint32(t.agents)
 }
 
-// openMember makes the arguments of the part of a member, and puts its links there.
-func (p *parts) openMember(i int) (err error) {
-	e, t, s := p.e, p.all[i], p.seats[i]
+// openPeer makes the arguments of the part of a further device, and copies its links.
+func (p *parts) openPeer(i int) (err error) {
+	e, t, s := p.e, p.all[i], p.All[i]
 	for name, to := range map[string]*device.Kernel{graphset.Mark: &t.mark, graphset.SIR: &t.step} {
 		if *to, err = s.Device.Kernel(name); err != nil {
 			return err
@@ -135,7 +129,7 @@ func (p *parts) openMember(i int) (err error) {
 	}
 	t.ill, t.bits = [2]device.Buffer{s.Memory, s.Memory}, t.at.bits
 	// Kernels read four states at a time if the agents of a page are a multiple.
-	a, size := &t.args, team.Aligned(t.agents)
+	a, size := &t.args, field.Aligned(t.agents)
 	*a = e.sirArgs(0, false)
 	a.Misses, a.Tally = s.Range(t.at.misses, 4*graphset.Gaps), s.Range(t.at.tally, 8*graphset.States)
 	a.Offsets = s.Range(t.at.offsets, max(least, t.at.offsetBytes))
@@ -166,33 +160,25 @@ func (p *parts) openMember(i int) (err error) {
 	return s.Stream.Copy(s.Memory, t.at.weights, e.weights, 4*begin, t.at.weighting)
 }
 
-// tick implements sharer.
 func (p *parts) tick(ctx, wait context.Context, tick uint32, count, most int) (tally []uint64, err error) {
-	if err := p.move(ctx, wait, tick, count, most); err != nil {
-		return nil, errors.Join(err, p.sync(wait))
-	}
-	if err := p.sync(wait); err != nil {
-		return nil, err
-	}
-	return p.tallies(func(i int) int64 { return p.all[i].at.tally })
+	return p.run(wait, func() error { return p.put(ctx, wait, tick, count, most) },
+		func(i int) int64 { return p.all[i].at.tally })
 }
 
-// move puts the work of ticks into the streams.
-func (p *parts) move(ctx, wait context.Context, tick uint32, count, most int) error {
+func (p *parts) put(ctx, wait context.Context, tick uint32, count, most int) error {
 	for i := range p.all {
 		if err := p.begin(i); err != nil {
 			return err
 		}
 	}
-	if err := p.each(ctx, wait, count, most, func(k int) error { return p.exchange(k % 2) }, func(i, k int) error {
-		return p.launch(i, k, tick+uint32(k), k == count-1)
-	}); err != nil {
+	if err := p.Steps(ctx, wait, count, max(1, most/2), func(k int) error { return p.exchange(k % 2) },
+		func(i, k int) error { return p.launch(i, k, tick+uint32(k), k == count-1) }); err != nil {
 		return err
 	}
 	for i, t := range p.all[1:] {
-		s := p.seats[i+1]
-		err := p.e.Network.states.Pieces(t.first, t.agents, func(place, off, bytes int64) error {
-			return s.Stream.Copy(p.e.memory.Arena(), place, s.Memory, t.at.states+off, bytes)
+		s := p.All[i+1]
+		err := p.e.Columns.Pieces(t.first, t.agents, func(place, off, bytes int64) error {
+			return s.Stream.Copy(p.e.Memory().Arena(), place, s.Memory, t.at.states+off, bytes)
 		})
 		if err != nil {
 			return s.Fail(err)
@@ -201,13 +187,13 @@ func (p *parts) move(ctx, wait context.Context, tick uint32, count, most int) er
 	return nil
 }
 
-// begin copies the states of a part to a member, and puts the bits of those who are infected into the
-// stream.
+// begin puts into the streams the copy of the states to a further device, and the kernel that marks
+// infected agents.
 func (p *parts) begin(i int) error {
-	t, s := p.all[i], p.seats[i]
+	t, s := p.all[i], p.All[i]
 	if i > 0 {
-		err := p.e.Network.states.Pieces(t.first, t.agents, func(place, off, bytes int64) error {
-			return s.Stream.Copy(s.Memory, t.at.states+off, p.e.memory.Arena(), place, bytes)
+		err := p.e.Columns.Pieces(t.first, t.agents, func(place, off, bytes int64) error {
+			return s.Stream.Copy(s.Memory, t.at.states+off, p.e.Memory().Arena(), place, bytes)
 		})
 		if err == nil {
 			err = s.Stream.Fill(s.Memory, t.at.tally, 8*graphset.States, 0)
@@ -221,15 +207,14 @@ func (p *parts) begin(i int) error {
 	}.Args()...))
 }
 
-// lanes returns a launch with a thread for each four agents of a part.
 func (p *parts) lanes(i int) device.Geometry {
-	return bytestate.ShapeOn(p.seats[i].Device, (p.all[i].agents+3)/4)
+	return field.ShapeOn(p.All[i].Device, (p.all[i].agents+3)/4)
 }
 
-// bitBytes returns the bytes of the bits of a part.
 func (t *part) bitBytes() int64 { return (t.agents + 31) / 32 * 4 }
 
-// own returns the bits of the agents of a part, and bitsOf those of all agents on its device.
+// own returns the bits of the agents of a part. bitsOf returns the bits of all agents on its
+// device.
 func (p *parts) own(t *part, which int) device.Arg {
 	return device.Range(t.ill[which], t.bits[which]+t.first/8, t.bitBytes())
 }
@@ -238,7 +223,6 @@ func (p *parts) bitsOf(t *part, which int) device.Arg {
 	return device.Range(t.ill[which], t.bits[which], p.e.bits())
 }
 
-// exchange gives each device the bits of all agents.
 func (p *parts) exchange(which int) error {
 	return p.spread(func(i int) (of device.Buffer, at, own, bytes int64) {
 		t := p.all[i]
@@ -246,9 +230,8 @@ func (p *parts) exchange(which int) error {
 	})
 }
 
-// launch puts tick number k of a part into its stream.
 func (p *parts) launch(i, k int, tick uint32, count bool) error {
-	t, s := p.all[i], p.seats[i]
+	t, s := p.all[i], p.All[i]
 	args := t.args
 	args.Infected, args.Next, args.Tick, args.Count = p.bitsOf(t, k%2), p.own(t, 1-k%2), tick, device.Bit(count)
 	return s.Fail(s.Stream.Launch(t.step, sirShape(s.Device, t.agents), args.Args()...))
@@ -260,21 +243,20 @@ const (
 	bytesOnHost = 2e8
 )
 
-// gains implements sharer.
 func (p *parts) gains(count int) bool {
 	rate := bytesOnGPU
-	if p.e.dev.Properties().ComputeMajor == 0 {
+	if p.e.Device().Properties().ComputeMajor == 0 {
 		rate = bytesOnHost
 	}
-	return gains(team.LinkOf(p.seats), rate, p.e.Len(), p.e.o.Links.count(p.e.Len()), len(p.seats), count)
+	return gains(p.Link(), rate, p.e.Len(), p.e.o.Links.count(p.e.Len()), len(p.All), count)
 }
 
 // gains is parts.gains for a number of agents and links.
-func gains(link team.Link, rate float64, agents, links int64, devices, count int) bool {
+func gains(link field.Link, rate float64, agents, links int64, devices, count int) bool {
 	took := func(parts int) float64 {
 		return max(float64(4*links+2*agents)/float64(parts)/rate, launchTime.Seconds())
 	}
 	others := float64(agents) * float64(devices-1) / float64(devices) // that one device does not have
-	exchange := link.Meet.Seconds() + others/8/link.Bytes
-	return float64(count)*(took(devices)+exchange)+link.Begin(2*others) < float64(count)*took(1)
+	exchange := link.Barrier.Seconds() + others/8/link.Bytes
+	return float64(count)*(took(devices)+exchange)+link.Fixed(2*others) < float64(count)*took(1)
 }

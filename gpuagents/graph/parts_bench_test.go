@@ -42,7 +42,7 @@ func BenchmarkSIRDevices(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			n := open(b, d, sirOf(b, 4000, c.infection, c.recovery), Options{
 				Agents: agents, Links: Links{Degree: *benchDegree, Rewire: 1, Seed: 1}, Seed: 2, Devices: devices,
-				Members: membersOf(b, devices-1),
+				Peers: peersOf(b, devices-1),
 			})
 			if got := len(n.Devices()); got != devices {
 				b.Fatalf("the agents are on %d devices of %d", got, devices)
@@ -103,10 +103,10 @@ func benchDevices(b *testing.B, n *Network, ticks int, share func(shared bool), 
 // content returns the states in all pages.
 func content(b *testing.B, n *Network) (all [][]byte) {
 	b.Helper()
-	for i := range n.memory.Count() {
-		page := make([]byte, n.layout.PageBytes)
-		ok(b, n.memory.Read(b.Context(), uint64(i), page))
-		all = append(all, page[:min(int64(n.per), n.Len()-int64(i)*int64(n.per))])
+	for i := range n.Memory().Count() {
+		page := make([]byte, n.Layout().PageBytes)
+		ok(b, n.Memory().Read(b.Context(), uint64(i), page))
+		all = append(all, page[:min(int64(n.PerPage()), n.Len()-int64(i)*int64(n.PerPage()))])
 	}
 	return all
 }

@@ -13,17 +13,16 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var deviceNames = flag.String("devices", "", "the devices of tests and benchmarks of several, between commas; empty: "+
 	"that of -device, opened several times")
 
-// deviceAt returns the name of device number i of a team. Names come again, so that tests run with fewer
+// deviceAt returns the name of device number i. Names come again, so that tests run with fewer
 // devices than they open.
 func deviceAt(i int) string {
 	if *deviceNames == "" {
@@ -33,17 +32,16 @@ func deviceAt(i int) string {
 	return names[i%len(names)]
 }
 
-// membersOf opens so many devices beside the first one.
-func membersOf(t testing.TB, n int) (all []team.Member) {
+// peersOf opens n further devices.
+func peersOf(t testing.TB, n int) (all []field.Peer) {
 	t.Helper()
 	for i := range n {
-		all = append(all, team.Member{Device: openNamed(t, deviceAt(i+1))})
+		all = append(all, field.Peer{Device: openNamed(t, deviceAt(i+1))})
 	}
 	return all
 }
 
-// randomLinks returns links of so many agents: generated ones, or those of a list with hubs, of which some
-// have weights.
+// randomLinks returns random links: generated links, or a list with hubs, sometimes with weights.
 func randomLinks(t *testing.T, r *rand.Rand, agents int) Links {
 	t.Helper()
 	if r.IntN(2) == 0 {
@@ -62,7 +60,7 @@ func randomLinks(t *testing.T, r *rand.Rand, agents int) Links {
 			fmt.Fprintf(&b, "%d,%d\n", from, to)
 		}
 	}
-	list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
+	list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +75,8 @@ func randomLinks(t *testing.T, r *rand.Rand, agents int) Links {
 // all kinds, ticks that are cut differently, and pictures that have some ticks made by one device.
 func TestParts(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(6, 1))
-	members := membersOf(t, 3)
-	rounds, infected, seen := testlong.Of(60, 20), uint64(0), map[int]int{}
+	peers := peersOf(t, 3)
+	rounds, infected, seen := testkit.Of(60, 20), uint64(0), map[int]int{}
 	if testing.Short() {
 		rounds = 5
 	}
@@ -88,7 +86,7 @@ func TestParts(t *testing.T) {
 		o := Options{Agents: int64(agents), Links: randomLinks(t, r, agents), Seed: r.Uint64(), PageBytes: 4096}
 		cell := sirOf(t, group, []float64{0.05, 0.3, 1}[r.IntN(3)], []float64{0.02, 0.3}[r.IntN(2)])
 		alone := open(t, d, cell, o)
-		o.Devices, o.Members = 2+r.IntN(3), members
+		o.Devices, o.Peers = 2+r.IntN(3), peers
 		n := open(t, d, cell, o)
 		n.always = true
 		seen[len(n.Devices())]++
@@ -137,7 +135,7 @@ func TestPartsOfWork(t *testing.T) {
 	for i := range 3000 { // the first agents hear many others
 		fmt.Fprintf(&b, "%d,%d\n", i%4000, i%700)
 	}
-	list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
+	list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,9 +143,9 @@ func TestPartsOfWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, members := openDevice(t), membersOf(t, 3)
+	d, peers := openDevice(t), peersOf(t, 3)
 	n := open(t, d, sirOf(t, 10, 0.1, 0.1), Options{
-		Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Members: members,
+		Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Peers: peers,
 	})
 	parts := n.model.(*epidemic).parts.all
 	if got := parts[1].first; got%128 != 0 || got > 1500 || got < 1000 || parts[0].links+parts[1].links != 3000 {
@@ -155,7 +153,7 @@ func TestPartsOfWork(t *testing.T) {
 	}
 	for agents, want := range map[int64]int{100: 1, 200: 2, 320: 3, 400: 3, 520: 4} {
 		n := open(t, d, sirOf(t, 10, 0.1, 0.1), Options{
-			Agents: agents, Links: Links{Degree: 2}, Devices: 4, Members: members,
+			Agents: agents, Links: Links{Degree: 2}, Devices: 4, Peers: peers,
 		})
 		if got := len(n.Devices()); got != want {
 			t.Errorf("%d agents are on %d devices, want %d", agents, got, want)
@@ -163,23 +161,23 @@ func TestPartsOfWork(t *testing.T) {
 	}
 }
 
-// TestPartRoom: a member without room for its part is not used, and budgets have all bytes back.
+// TestPartRoom: a peer without room for its part is not used, and budgets have all bytes back.
 func TestPartRoom(t *testing.T) {
-	d, members := openDevice(t), membersOf(t, 2)
+	d, peers := openDevice(t), peersOf(t, 2)
 	cell := sirOf(t, 10, 0.1, 0.1)
 	o := Options{Agents: 9000, Links: Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3}
-	two, three := MemberBytes(cell, o, 2), MemberBytes(cell, o, 3)
+	two, three := PeerBytes(cell, o, 2), PeerBytes(cell, o, 3)
 	if two <= three || three < 3000*4*4 {
-		t.Fatalf("a member of two has %d bytes, one of three %d", two, three)
+		t.Fatalf("a peer of two has %d bytes, one of three %d", two, three)
 	}
 	for _, c := range []struct {
 		room []int64
 		want int
 	}{{[]int64{three, three}, 3}, {[]int64{three, three - 1}, 1}, {[]int64{two, 1}, 2}, {[]int64{1, two}, 2}} {
-		o.Members = nil
-		for i, m := range members {
+		o.Peers = nil
+		for i, m := range peers {
 			m.Budget = pages.NewBudget(c.room[i], 0)
-			o.Members = append(o.Members, m)
+			o.Peers = append(o.Peers, m)
 		}
 		n := open(t, d, cell, o)
 		n.always = true
@@ -190,7 +188,7 @@ func TestPartRoom(t *testing.T) {
 		if err := n.Close(); err != nil {
 			t.Errorf("n.Close: %v, want no error", err)
 		}
-		for i, m := range o.Members {
+		for i, m := range o.Peers {
 			if m.Budget.Room() != c.room[i] {
 				t.Errorf("%d bytes of %d are back", m.Budget.Room(), c.room[i])
 			}
@@ -198,15 +196,15 @@ func TestPartRoom(t *testing.T) {
 	}
 }
 
-// TestPartFaults: an error of any call of any device ends the tick with a fault.ErrDevice, which names the
-// device if it is a member. The end of the context ends it too. The network can be closed then.
+// TestPartFaults: an error of any call of any device ends the tick with a gpubatch.ErrDevice, which names the
+// device if it is a peer. The end of the context ends it too. The network can be closed then.
 func TestPartFaults(t *testing.T) {
 	of := []*faults.Device{
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
 		faults.New(openNamed(t, deviceAt(2))),
 	}
 	o := Options{Agents: 900, Links: Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3, PageBytes: 4096}
-	o.Members = []team.Member{{Device: of[1]}, {Device: of[2]}}
+	o.Peers = []field.Peer{{Device: of[1]}, {Device: of[2]}}
 	failed := 0
 	for which, f := range of {
 		for _, op := range []faults.Op{faults.Launch, faults.Wait, faults.Peer} {
@@ -229,10 +227,10 @@ func TestPartFaults(t *testing.T) {
 						continue // there are fewer calls of this kind
 					}
 					failed++
-					var member *team.Error
-					named := errors.As(err, &member)
-					if !errors.Is(err, fault.ErrDevice) || !errors.Is(err, cause) || named != (which > 0) ||
-						named && member.Device != f {
+					var peer *field.PeerError
+					named := errors.As(err, &peer)
+					if !errors.Is(err, gpubatch.ErrDevice) || !errors.Is(err, cause) || named != (which > 0) ||
+						named && peer.Device != f {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
 				}
@@ -252,22 +250,22 @@ func TestPartFaults(t *testing.T) {
 	}
 }
 
-// TestGains: ticks of several devices are those of large graphs, by the arithmetic of RFC 0060.
+// TestGains: several devices make the ticks of large graphs, by the arithmetic of RFC 0060.
 func TestGains(t *testing.T) {
 	for _, c := range []struct {
-		link           team.Link
+		link           field.Link
 		rate           float64
 		agents, links  int64
 		devices, count int
 		want           bool
 		what           string
 	}{
-		{team.Direct, bytesOnGPU, 100e6, 1e9, 2, 50, true, "50 ticks of the epidemic of the benchmark"},
-		{team.Direct, bytesOnGPU, 100e6, 1e9, 2, 1, false, "one tick of it"},
-		{team.ByHost, bytesOnGPU, 100e6, 1e9, 2, 50, false, "50 ticks by way of the host"},
-		{team.Direct, bytesOnGPU, 1e6, 1e7, 2, 10_000, false, "a tick that is faster than an exchange"},
-		{team.OnTheCPU, bytesOnHost, 115_584, 1_155_840, 3, 40, true, "40 ticks of host devices"},
-		{team.OnTheCPU, bytesOnHost, 100, 500, 3, 40, false, "40 ticks of a small epidemic of host devices"},
+		{field.Direct, bytesOnGPU, 100e6, 1e9, 2, 50, true, "50 ticks of the epidemic of the benchmark"},
+		{field.Direct, bytesOnGPU, 100e6, 1e9, 2, 1, false, "one tick of it"},
+		{field.ByHost, bytesOnGPU, 100e6, 1e9, 2, 50, false, "50 ticks by way of the host"},
+		{field.Direct, bytesOnGPU, 1e6, 1e7, 2, 10_000, false, "a tick that is faster than an exchange"},
+		{field.OnTheCPU, bytesOnHost, 115_584, 1_155_840, 3, 40, true, "40 ticks of host devices"},
+		{field.OnTheCPU, bytesOnHost, 100, 500, 3, 40, false, "40 ticks of a small epidemic of host devices"},
 	} {
 		if got := gains(c.link, c.rate, c.agents, c.links, c.devices, c.count); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)

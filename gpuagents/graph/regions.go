@@ -7,22 +7,20 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
-// regions are the neurons of a network on several devices, in ticks that these make together. Each
-// has consecutive neurons and, of the row of each neuron of the network, the links to its own.
-// Before each tick the devices give each other the bits of their neurons that have spiked, and each
-// lists all of them. The first device steps its neurons in the pages. The others have copies of the
-// pages with theirs, and give these back at the end.
+// regions are the neurons of a network on several devices during ticks. Each device has consecutive
+// neurons, and all links to them, by source. Before each tick the devices exchange a bit for each
+// neuron that has spiked, and each device lists all of these neurons. The first device steps its
+// neurons in the pages. The others step copies of their pages, and copy them back at the end.
 type regions struct {
-	*crew
+	*devices
 	s    *spiking
 	mark device.Kernel
-	all  []*region // by seat
+	all  []*region // by device
 }
 
-// region is the neurons of a device.
 type region struct {
 	span
 	links  int64 // to them
@@ -36,8 +34,7 @@ type region struct {
 	page, pages int64
 }
 
-// regionPlaces are where the memory of a region begins in that of its seat, for a device that has
-// no pages.
+// regionPlaces are the offsets of a region in the scratch memory of a further device.
 type regionPlaces struct {
 	pages, frames, active, counts, types, tally, sums int64
 	bits                                              [2]int64
@@ -46,20 +43,19 @@ type regionPlaces struct {
 	sumBytes, weighting, delaying                     int64
 }
 
-// neuronWork is the work of a step of a neuron, in links to it, of which few carry a spike.
+// neuronWork is the work of stepping a neuron, in units of incoming links. Few links carry a spike.
 const neuronWork = 64
 
-// split returns the regions of so many devices, which have about as much work each; nil: there are
-// too few neurons. links returns the number of links to some neurons, for devices beside the first
-// one.
+// split returns a region for each device, with about equal work; nil: there are too few neurons.
+// links returns the number of links to the neurons of a further device.
 func (s *spiking) split(devices int, links func(span) int64) (all []*region) {
 	work := func(id int64) int64 { return id }
 	if to := s.incoming(); to != nil {
 		work = func(id int64) int64 { return neuronWork*id + int64(to[id]) }
 	}
 	for i, own := range cut(s.Len(), devices, work) {
-		r := &region{span: own, page: own.first / int64(s.per)}
-		r.pages = (own.first+own.agents-1)/int64(s.per) - r.page + 1
+		r := &region{span: own, page: own.first / int64(s.PerPage())}
+		r.pages = (own.first+own.agents-1)/int64(s.PerPage()) - r.page + 1
 		if i > 0 {
 			r.links = links(own)
 		}
@@ -86,8 +82,8 @@ func (s *spiking) incoming() []uint64 {
 	return s.to
 }
 
-// expected returns the number of links to some neurons. Of generated links it is a bound, which
-// more than that reach with a chance below 10^-20.
+// expected returns the number of links to some neurons. For generated links it is a bound that is
+// exceeded with a chance below 10^-20.
 func (s *spiking) expected(own span) int64 {
 	if to := s.incoming(); to != nil {
 		return int64(to[own.first+own.agents] - to[own.first])
@@ -96,11 +92,10 @@ func (s *spiking) expected(own span) int64 {
 	return min(s.o.Links.count(s.Len()), int64(mean+10*math.Sqrt(mean))+100)
 }
 
-// placesOf returns the places of the memory of a region.
 func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	take := func(bytes int64) int64 {
 		from := at.bytes
-		at.bytes += team.Aligned(max(least, bytes))
+		at.bytes += field.Aligned(max(least, bytes))
 		return from
 	}
 	const words = device.RangeAlign / 4
@@ -112,7 +107,7 @@ func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	if s.o.Links.weighted() {
 		at.weighting = 4 * r.links
 	}
-	at.pages, at.frames = take(r.pages*int64(s.layout.PageBytes)), take(4*int64(s.pages()))
+	at.pages, at.frames = take(r.pages*int64(s.Layout().PageBytes)), take(4*int64(s.Pages()))
 	for i := range at.bits {
 		at.bits[i] = take(s.markBytes())
 	}
@@ -123,11 +118,9 @@ func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	return at
 }
 
-// markBytes returns the bytes of a bit for each neuron.
 func (s *spiking) markBytes() int64 { return (s.Len() + 31) / 32 * 4 }
 
-// memberBytes implements model.
-func (s *spiking) memberBytes(devices int) int64 {
+func (s *spiking) peerBytes(devices int) int64 {
 	if devices < 2 {
 		return 0
 	}
@@ -144,7 +137,6 @@ func mostBytes(all []*region) (bytes int64) {
 	return bytes
 }
 
-// together implements model.
 func (s *spiking) together() sharer {
 	if s.regions == nil {
 		return nil
@@ -152,15 +144,15 @@ func (s *spiking) together() sharer {
 	return s.regions
 }
 
-// openRegions opens the seats of the team, and splits the links by their targets; nothing: one
-// device makes all ticks.
+// openRegions opens the devices, and splits the links by target. s.regions stays nil if one device
+// makes all ticks.
 func (s *spiking) openRegions() error {
 	if s.o.Devices < 2 {
 		return nil
 	}
 	var failed error
 	found := map[int][]*region{} // by the number of devices, with as many links as they have
-	c, err := s.openCrew(func(devices int) int64 {
+	c, err := s.openDevices(func(devices int) int64 {
 		if found[devices] == nil {
 			found[devices] = s.split(devices, func(own span) int64 {
 				n, err := s.measure(own)
@@ -173,28 +165,28 @@ func (s *spiking) openRegions() error {
 	if err := errors.Join(err, failed); err != nil || c == nil {
 		return err
 	}
-	r := &regions{crew: c, s: s, all: found[len(c.seats)]}
-	if r.mark, err = s.dev.Kernel(graphset.Mark); err != nil {
+	r := &regions{devices: c, s: s, all: found[len(c.All)]}
+	if r.mark, err = s.Device().Kernel(graphset.Mark); err != nil {
 		return err
 	}
 	if err := r.splitLinks(); err != nil {
 		return err
 	}
 	s.to = nil
-	for i, seat := range c.seats {
-		open := r.openMember
+	for i, on := range c.All {
+		open := r.openPeer
 		if i == 0 {
 			open = r.openFirst
 		}
-		if err := seat.Fail(open(i)); err != nil {
+		if err := on.Fail(open(i)); err != nil {
 			return err
 		}
 	}
 	s.regions = r
-	return r.sync(context.Background())
+	return r.Sync(context.Background())
 }
 
-// openFirst makes what launches need for the neurons of the first device: they are in the pages.
+// openFirst makes the arguments of launches for the first device, whose neurons are in the pages.
 func (r *regions) openFirst(int) (err error) {
 	s, t := r.s, r.all[0]
 	s.whole = s.all() // its links have other places, and maybe delays
@@ -208,55 +200,53 @@ func (r *regions) openFirst(int) (err error) {
 	return r.finish(0)
 }
 
-// openMember makes what launches need for the neurons of a member.
-func (r *regions) openMember(i int) error {
-	s, t, seat := r.s, r.all[i], r.seats[i]
-	at, size := t.at, int64(s.layout.PageBytes)
-	list := seat.Range(at.active, 4*s.Len())
+// openPeer makes the arguments of launches for a further device.
+func (r *regions) openPeer(i int) error {
+	s, t, on := r.s, r.all[i], r.All[i]
+	at, size := t.at, int64(s.Layout().PageBytes)
+	list := on.Range(at.active, 4*s.Len())
 	c := &cohort{
-		of: s, dev: seat.Device, stream: seat.Stream, first: t.first, agents: t.agents,
-		active: [2]device.Arg{list, list}, counts: seat.Range(at.counts, 8),
-		types: seat.Range(at.types, 2*4*graphset.TypeWords), tally: seat.Range(at.tally, int64(8*s.states())),
-		sums: seat.Memory, sumsAt: at.sums, stride: at.stride, marked: true,
+		of: s, dev: on.Device, stream: on.Stream, first: t.first, agents: t.agents,
+		active: [2]device.Arg{list, list}, counts: on.Range(at.counts, 8),
+		types: on.Range(at.types, 2*4*graphset.TypeWords), tally: on.Range(at.tally, int64(8*s.states())),
+		sums: on.Memory, sumsAt: at.sums, stride: at.stride, marked: true,
 		links: cohortLinks{
-			offsets: seat.Range(at.offsets, 8*(s.Len()+1)), columns: seat.Range(at.columns, max(least, 4*t.links)),
-			weights: seat.Range(at.weights, max(least, at.weighting)),
-			delays:  seat.Range(at.delays, max(least, at.delaying)), listed: s.delayed != nil,
-			lengths: seat.Range(at.counts, 8), // not read
+			offsets: on.Range(at.offsets, 8*(s.Len()+1)), columns: on.Range(at.columns, max(least, 4*t.links)),
+			weights: on.Range(at.weights, max(least, at.weighting)),
+			delays:  on.Range(at.delays, max(least, at.delaying)), listed: s.delayed != nil,
+			lengths: on.Range(at.counts, 8), // not read
 		},
 		neurons: graphset.AgentsArgs{PagesArgs: graphset.PagesArgs{
-			Pages: seat.Range(at.pages, t.pages*size), Frames: seat.Range(at.frames, 4*int64(s.pages())),
-			PageBytes: uint64(size), Per: uint32(s.per),
+			Pages: on.Range(at.pages, t.pages*size), Frames: on.Range(at.frames, 4*int64(s.Pages())),
+			PageBytes: uint64(size), Per: uint32(s.PerPage()),
 		}, Agents: uint32(t.agents)},
 	}
-	frames := make([]uint32, s.pages()) // others than those of the region are not used
+	frames := make([]uint32, s.Pages()) // entries of other pages are not used
 	for k := range t.pages {
 		frames[t.page+k] = uint32(k)
 	}
-	if err := seat.Memory.Write(at.frames, device.Bytes(frames)); err != nil {
+	if err := on.Memory.Write(at.frames, device.Bytes(frames)); err != nil {
 		return err
 	}
 	if s.cell.IsIzhikevich() {
-		if err := seat.Memory.Write(at.types, device.Bytes(s.typeNumbers())); err != nil {
+		if err := on.Memory.Write(at.types, device.Bytes(s.typeNumbers())); err != nil {
 			return err
 		}
 	}
-	t.marks, t.bits, t.cohort = [2]device.Buffer{seat.Memory, seat.Memory}, at.bits, c
+	t.marks, t.bits, t.cohort = [2]device.Buffer{on.Memory, on.Memory}, at.bits, c
 	if err := c.load(); err != nil {
 		return err
 	}
 	return r.finish(i)
 }
 
-// finish makes what the neurons of all devices need.
 func (r *regions) finish(i int) (err error) {
 	t := r.all[i]
 	for k := range t.cohort.bits {
 		t.cohort.bits[k] = device.Range(t.marks[k], t.bits[k]+t.first/8, t.bitBytes())
 	}
-	t.pick, err = r.seats[i].Device.Kernel(graphset.Pick)
+	t.pick, err = r.All[i].Device.Kernel(graphset.Pick)
 	return err
 }
 
-// bitBytes returns the bytes of the bits of a region.
 func (t *region) bitBytes() int64 { return (t.agents + 31) / 32 * 4 }

@@ -32,7 +32,7 @@ func BenchmarkNeuronsDevices(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			n := open(b, d, neuronsOf(b, *benchCell, 4000, params), Options{
 				Agents: neurons, Links: Links{Degree: synapses, Rewire: 1, Seed: 1, Delays: c.delays}, Seed: 2,
-				Devices: devices, Members: membersOf(b, devices-1),
+				Devices: devices, Peers: peersOf(b, devices-1),
 			})
 			if got := len(n.Devices()); got != devices {
 				b.Fatalf("the neurons are on %d devices of %d", got, devices)

@@ -10,19 +10,18 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// neuronLinks returns links between so many neurons: generated ones, or those of a list with hubs,
-// with and without weights and delays.
+// neuronLinks returns random links between neurons: generated links, or a list with hubs, with and
+// without weights and delays.
 func neuronLinks(r *rand.Rand, agents int) Links {
 	longest := 1
 	if r.IntN(2) == 0 {
-		longest = 2 + r.IntN(edges.MaxDelay-1)
+		longest = 2 + r.IntN(MaxDelay-1)
 	}
 	if r.IntN(2) == 0 {
 		l := Links{Degree: 1 + r.IntN(min(200, agents-1)), Rewire: r.Float64(), Seed: r.Uint64()}
@@ -31,7 +30,7 @@ func neuronLinks(r *rand.Rand, agents int) Links {
 		}
 		return l
 	}
-	rows, weighted := &edges.Rows{Offsets: []uint64{0}}, r.IntN(2) == 0
+	rows, weighted := &Rows{Offsets: []uint64{0}}, r.IntN(2) == 0
 	for range agents {
 		links := r.IntN(40)
 		if r.IntN(200) == 0 {
@@ -70,21 +69,21 @@ func spikingCell(t testing.TB, r *rand.Rand, group int) *cells.Addressed {
 // wholePages returns all bytes of all pages.
 func wholePages(t testing.TB, n *Network) (all []byte) {
 	t.Helper()
-	page := make([]byte, n.layout.PageBytes)
-	for i := range n.memory.Count() {
-		ok(t, n.memory.Read(t.Context(), uint64(i), page))
+	page := make([]byte, n.Layout().PageBytes)
+	for i := range n.Memory().Count() {
+		ok(t, n.Memory().Read(t.Context(), uint64(i), page))
 		all = append(all, page...)
 	}
 	return all
 }
 
-// TestRegions compares networks of neurons on two to four devices with those on one, all bytes of
-// the pages: both cells, random sizes, links of all kinds, ticks that are cut differently, ticks of
-// one device between those of several, and pages that go on in another network.
+// TestRegions compares networks of neurons on two to four devices with networks on one, all bytes
+// of the pages: both cells, random sizes, links of all kinds, ticks that are cut differently, ticks
+// of one device between ticks of several, and pages that move to another network.
 func TestRegions(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(6, 2))
-	members := membersOf(t, 3)
-	rounds, spikes, seen := testlong.Of(80, 24), uint64(0), map[int]int{}
+	peers := peersOf(t, 3)
+	rounds, spikes, seen := testkit.Of(80, 24), uint64(0), map[int]int{}
 	if testing.Short() {
 		rounds = 5
 	}
@@ -97,7 +96,7 @@ func TestRegions(t *testing.T) {
 		}
 		cell := spikingCell(t, r, group)
 		alone := open(t, d, cell, o)
-		o.Devices, o.Members = 2+r.IntN(3), members
+		o.Devices, o.Peers = 2+r.IntN(3), peers
 		if r.IntN(2) == 0 {
 			o.atOnce = 1 + r.Int64N(3000)
 		}
@@ -139,22 +138,22 @@ func TestRegions(t *testing.T) {
 
 // TestRegionsOfWork: regions are whole warps, and have about as many links to them each.
 func TestRegionsOfWork(t *testing.T) {
-	rows := &edges.Rows{Offsets: []uint64{0}}
+	rows := &Rows{Offsets: []uint64{0}}
 	for i := range 4000 { // most links go to the last neurons
 		for k := range 400 {
 			rows.Columns = append(rows.Columns, uint32(3000+(i+k)%1000))
 		}
 		rows.Offsets = append(rows.Offsets, uint64(len(rows.Columns)))
 	}
-	d, members := openDevice(t), membersOf(t, 3)
-	n := open(t, d, lifOf(t, 10, nil), Options{Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Members: members})
+	d, peers := openDevice(t), peersOf(t, 3)
+	n := open(t, d, lifOf(t, 10, nil), Options{Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Peers: peers})
 	all := n.model.(*spiking).regions.all
 	if first := all[1].first; first%128 != 0 || first < 3300 || first > 3500 {
 		t.Errorf("the second region begins at neuron %d, with %d links", first, all[1].links)
 	}
 	for agents, want := range map[int64]int{100: 1, 200: 2, 320: 3, 400: 3, 520: 4} {
 		n := open(t, d, lifOf(t, 10, nil), Options{
-			Agents: agents, Links: Links{Degree: 2}, Devices: 4, Members: members,
+			Agents: agents, Links: Links{Degree: 2}, Devices: 4, Peers: peers,
 		})
 		if got := len(n.Devices()); got != want {
 			t.Errorf("%d neurons are on %d devices, want %d", agents, got, want)
@@ -162,25 +161,25 @@ func TestRegionsOfWork(t *testing.T) {
 	}
 }
 
-// TestRegionRoom: a member without room for its region is not used, a device takes what was said
+// TestRegionRoom: a peer without room for its region is not used, a device takes what was said
 // before, and budgets have all bytes back.
 func TestRegionRoom(t *testing.T) {
-	d, members := openDevice(t), membersOf(t, 2)
+	d, peers := openDevice(t), peersOf(t, 2)
 	cell := lifOf(t, 10, nil)
 	for _, delays := range []Delays{{}, {1, 9}} {
 		o := Options{Agents: 9000, Links: Links{Degree: 40, Seed: 1, Rewire: 1, Delays: delays}, Devices: 3}
-		two, three := MemberBytes(cell, o, 2), MemberBytes(cell, o, 3)
+		two, three := PeerBytes(cell, o, 2), PeerBytes(cell, o, 3)
 		if two <= three || three < 3000*40*4 {
-			t.Fatalf("a member of two has %d bytes, one of three %d", two, three)
+			t.Fatalf("a peer of two has %d bytes, one of three %d", two, three)
 		}
 		for _, c := range []struct {
 			room []int64
 			want int
 		}{{[]int64{three, three}, 3}, {[]int64{three, three / 2}, 1}, {[]int64{two, 1}, 2}, {[]int64{1, two}, 2}} {
-			o.Members = nil
-			for i, m := range members {
+			o.Peers = nil
+			for i, m := range peers {
 				m.Budget = pages.NewBudget(c.room[i], 0)
-				o.Members = append(o.Members, m)
+				o.Peers = append(o.Peers, m)
 			}
 			first := pages.NewBudget(Beside(cell, o)+4<<20, 0)
 			whole := first.Room()
@@ -193,7 +192,7 @@ func TestRegionRoom(t *testing.T) {
 			}
 			tick(t, n, 9)
 			ok(t, n.Close())
-			for i, m := range o.Members {
+			for i, m := range o.Peers {
 				if m.Budget.Room() != c.room[i] {
 					t.Errorf("%d bytes of %d are back", m.Budget.Room(), c.room[i])
 				}
@@ -206,7 +205,7 @@ func TestRegionRoom(t *testing.T) {
 }
 
 // TestRegionFaults: an error of any call of any device, in the opening and in ticks, is a
-// fault.ErrDevice, which names the device if it is a member. The network can be closed then.
+// gpubatch.ErrDevice, which names the device if it is a peer. The network can be closed then.
 func TestRegionFaults(t *testing.T) {
 	of := []*faults.Device{
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
@@ -215,7 +214,7 @@ func TestRegionFaults(t *testing.T) {
 	o := Options{
 		Agents: 900, Links: Links{Degree: 4, Seed: 1, Rewire: 1, Delays: Delays{1, 3}}, Devices: 3, PageBytes: 4096,
 	}
-	o.Members = []team.Member{{Device: of[1]}, {Device: of[2]}}
+	o.Peers = []field.Peer{{Device: of[1]}, {Device: of[2]}}
 	failed := [2]int{}
 	run := func(f *faults.Device, op faults.Op, skip int, cause error, inOpening bool) error {
 		if inOpening {
@@ -245,13 +244,13 @@ func TestRegionFaults(t *testing.T) {
 						continue // there are fewer calls of this kind
 					}
 					failed[part]++
-					var member *team.Error
+					var peer *field.PeerError
 					if !errors.Is(err, cause) {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
-					named := errors.As(err, &member)
-					if named != (which > 0) || named && member.Device != f ||
-						part == 1 && !errors.Is(err, fault.ErrDevice) {
+					named := errors.As(err, &peer)
+					if named != (which > 0) || named && peer.Device != f ||
+						part == 1 && !errors.Is(err, gpubatch.ErrDevice) {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
 				}
@@ -263,25 +262,24 @@ func TestRegionFaults(t *testing.T) {
 	}
 }
 
-// TestRegionGains: ticks of several devices are those of large networks, by the arithmetic of RFC
-// 0062.
+// TestRegionGains: several devices make the ticks of large networks, by the arithmetic of RFC 0062.
 func TestRegionGains(t *testing.T) {
 	for _, c := range []struct {
-		link           team.Link
+		link           field.Link
 		at             speed
 		of             load
 		devices, count int
 		want           bool
 		what           string
 	}{
-		{team.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 10, true, "ticks of the benchmark"},
-		{team.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 1, false, "one tick, whose state moves twice"},
-		{team.Direct, speedOnGPU, load{10e6, 1e6, false, 14e7}, 2, 1, false, "one with few spikes"},
-		{team.Direct, speedOnGPU, load{10e6, 100e6, true, 14e7 + 32*4e7}, 2, 50, true, "50 with long delays"},
-		{team.Direct, speedOnGPU, load{1e6, 1e6, false, 14e6}, 2, 10_000, false, "ticks faster than an exchange"},
-		{team.ByHost, speedOnGPU, load{1e6, 1e6, false, 14e6}, 2, 10_000, false, "the same by way of the host"},
-		{team.OnTheCPU, speedOnHost, load{115_584, 60_000, false, 2e6}, 3, 40, true, "40 ticks of host devices"},
-		{team.OnTheCPU, speedOnHost, load{1000, 600, false, 2e4}, 3, 40, false, "40 of a small network"},
+		{field.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 10, true, "ticks of the benchmark"},
+		{field.Direct, speedOnGPU, load{10e6, 100e6, false, 14e7}, 2, 1, false, "one tick, whose state moves twice"},
+		{field.Direct, speedOnGPU, load{10e6, 1e6, false, 14e7}, 2, 1, false, "one with few spikes"},
+		{field.Direct, speedOnGPU, load{10e6, 100e6, true, 14e7 + 32*4e7}, 2, 50, true, "50 with long delays"},
+		{field.Direct, speedOnGPU, load{1e6, 1e6, false, 14e6}, 2, 10_000, false, "ticks faster than an exchange"},
+		{field.ByHost, speedOnGPU, load{1e6, 1e6, false, 14e6}, 2, 10_000, false, "the same by way of the host"},
+		{field.OnTheCPU, speedOnHost, load{115_584, 60_000, false, 2e6}, 3, 40, true, "40 ticks of host devices"},
+		{field.OnTheCPU, speedOnHost, load{1000, 600, false, 2e4}, 3, 40, false, "40 of a small network"},
 	} {
 		if got := c.of.gains(c.link, c.at, c.devices, c.count); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)

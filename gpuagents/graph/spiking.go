@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 // MaxCurrent is the largest current of a neuron, and -MaxCurrent the smallest.
@@ -24,7 +23,7 @@ type spiking struct {
 	whole *cohort // all neurons
 	// potential and current are the places of these variables in a page.
 	potential, current uint32
-	// types are those of the neurons of izhikevich, and nil for lif.
+	// types has the parameters of excitatory and inhibitory neurons of izhikevich; nil for lif.
 	types device.Buffer
 	// active are the neurons that have spiked before a tick, and after it, of the lengths counts.
 	// sums are 0 between two ticks, unless links have delays.
@@ -32,8 +31,8 @@ type spiking struct {
 	counts, sums device.Buffer
 	delayed      *delayed // nil: spikes arrive in the next tick
 	spikes       int64    // of the last tick, or a guess before the first one
-	// regions are the neurons by device; nil: one device makes all ticks. lengths has how many of
-	// the links of each neuron go to those of the first device, which stand first in its row.
+	// regions are the neurons by device; nil: one device makes all ticks. lengths has for each
+	// neuron the number of links to neurons of the first device. These links are first in its row.
 	regions *regions
 	lengths device.Buffer
 	to      []uint64         // the links to the neurons before each one, until the opening ends
@@ -41,7 +40,7 @@ type spiking struct {
 }
 
 func newSpiking(n *Network, cell *cells.Addressed) *spiking {
-	at := n.layout.Offsets
+	at := n.Layout().Offsets
 	s := &spiking{
 		Network: n, cell: cell, potential: at[cells.LIFPotential], current: at[cells.LIFCurrent],
 		spikes: n.Len() / spikesAtFirst,
@@ -88,7 +87,7 @@ func (s *spiking) sumBytes() int64 {
 }
 
 func (s *spiking) open() (err error) {
-	if s.list, err = s.dev.Kernel(graphset.List); err != nil {
+	if s.list, err = s.Device().Kernel(graphset.List); err != nil {
 		return err
 	}
 	for to, bytes := range map[*device.Buffer]int64{
@@ -118,7 +117,8 @@ func (s *spiking) open() (err error) {
 // all returns the cohort of all neurons, on the first device.
 func (s *spiking) all() *cohort {
 	c := &cohort{
-		of: s, dev: s.dev, stream: s.stream, agents: s.Len(), counts: device.Ptr(s.counts), tally: device.Ptr(s.tally),
+		of: s, dev: s.Device(), stream: s.Stream, agents: s.Len(), counts: device.Ptr(s.counts),
+		tally:  device.Ptr(s.tally),
 		active: [2]device.Arg{device.Ptr(s.active[0]), device.Ptr(s.active[1])}, sums: s.sums,
 		links: cohortLinks{
 			offsets: device.Ptr(s.offsets), columns: device.Ptr(s.columns), weights: device.Ptr(s.weights),
@@ -163,14 +163,14 @@ func (s *spiking) end(tally []uint64) {
 // listSpikes puts into the stream what lists the neurons that have spiked in the last tick.
 func (s *spiking) listSpikes() error {
 	c := s.whole
-	return s.stream.Launch(s.list, c.lanes(), graphset.ListArgs{AgentsArgs: c.neurons, ActiveArgs: c.list(0)}.Args()...)
+	return s.Stream.Launch(s.list, c.lanes(), graphset.ListArgs{AgentsArgs: c.neurons, ActiveArgs: c.list(0)}.Args()...)
 }
 
 // pushBlocks is the blocks of a launch of push for each multiprocessor, of 4 warps.
 const pushBlocks = 16
 
 // fixed returns a weight in 2^-16.
-func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * edges.One))) }
+func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * WeightOne))) }
 
 // exciting returns the number of the first neuron that inhibits others.
 func (s *spiking) exciting() uint32 {
@@ -192,14 +192,14 @@ func (s *spiking) set(ctx context.Context, ids []uint32, values []float32) error
 			return fmt.Errorf("%w: current %v, at %d: use %v to %v", ErrInvalid, v, i, -MaxCurrent, MaxCurrent)
 		}
 	}
-	return s.Network.states.Put(ctx, s.current, ids, words)
+	return s.Columns.Put(ctx, s.current, ids, words)
 }
 
 func (s *spiking) get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
-	if votes, err = s.Network.states.Get(ctx, ids); err != nil {
+	if votes, err = s.Columns.Get(ctx, ids); err != nil {
 		return nil, nil, err
 	}
-	words, err := s.Network.states.Take(ctx, s.potential, ids)
+	words, err := s.Columns.Take(ctx, s.potential, ids)
 	for _, w := range words {
 		values = append(values, math.Float32frombits(w))
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 var (
@@ -23,17 +22,17 @@ var (
 	benchSynapses = flag.Int("synapses", 0, "links of each; 0: 1,000, and 100 on the host device")
 )
 
-// BenchmarkSpiking measures ticks of networks in which a share of the neurons has spiked before: the
-// whole tick, and its part that carries the spikes. Before that, ticks of a smaller network are compared
-// with those of the host device, all bits of the state. Times are those of the device, medians of
+// BenchmarkSpiking measures ticks of networks in which a share of the neurons has spiked before:
+// the whole tick, and its part that carries the spikes. Before that, all bits of the state after
+// ticks of a smaller network are compared with the host device. Times are device times, medians of
 // benchTimes.
 func BenchmarkSpiking(b *testing.B) { benchmarkSpiking(b, Delays{}) }
 
-// BenchmarkSpikingDelays is BenchmarkSpiking for links with delays of one tick up to so many. open-us is
-// the time that an opening takes to make the sums of the ticks to come, if as many neurons have spiked in
-// each of the ticks before.
+// BenchmarkSpikingDelays is BenchmarkSpiking for links with delays from one tick to a longest
+// delay. open-us is the time in which a network that opens makes the sums of coming ticks, if as
+// many neurons have spiked in each earlier tick.
 func BenchmarkSpikingDelays(b *testing.B) {
-	for _, most := range []int{8, edges.MaxDelay} {
+	for _, most := range []int{8, MaxDelay} {
 		b.Run(fmt.Sprintf("delays=1-%d", most), func(b *testing.B) { benchmarkSpiking(b, Delays{1, most}) })
 	}
 }
@@ -82,16 +81,16 @@ func benchSizes(d device.Device) (neurons int64, synapses int) {
 func fillSpikes(b *testing.B, n *Network, share float64) (spikes int) {
 	b.Helper()
 	r := rand.New(rand.NewPCG(11, 7))
-	content := make([]byte, n.layout.PageBytes)
+	content := make([]byte, n.Layout().PageBytes)
 	least, most := float32(0), float32(0.9)
 	if *benchCell == cells.IzhikevichName {
 		least, most = -75, -60
 	}
 	s := n.model.(*spiking)
-	potentials := device.Of[float32](content[s.potential:][:4*n.per])
-	for page := range n.memory.Count() {
+	potentials := device.Of[float32](content[s.potential:][:4*n.PerPage()])
+	for page := range n.Memory().Count() {
 		clear(content)
-		for k := range min(int64(n.per), n.Len()-int64(page)*int64(n.per)) {
+		for k := range min(int64(n.PerPage()), n.Len()-int64(page)*int64(n.PerPage())) {
 			if potentials[k] = least + r.Float32()*(most-least); r.Float64() < share {
 				content[k] = graphset.Spike
 				spikes++
@@ -103,48 +102,49 @@ func fillSpikes(b *testing.B, n *Network, share float64) (spikes int) {
 						past |= 1 << age
 					}
 				}
-				device.Of[uint32](content[s.delayed.history:][:4*n.per])[k] = past
+				device.Of[uint32](content[s.delayed.history:][:4*n.PerPage()])[k] = past
 			}
 		}
-		ok(b, n.memory.Write(b.Context(), uint64(page), content))
+		ok(b, n.Memory().Write(b.Context(), uint64(page), content))
 	}
-	ok(b, n.states.Ready(b.Context()))
+	ok(b, n.Columns.Ready(b.Context()))
 	return spikes
 }
 
-// benchSpikes measures a tick of the network as it is, which carries so many events.
+// benchSpikes measures a tick of the network in its present state. events is the number of spikes
+// that it carries.
 func benchSpikes(b *testing.B, n *Network, events float64) {
 	b.Helper()
-	s, size := n.model.(*spiking), n.memory.Arena().Size()
-	kept, err := n.dev.Alloc(size, "benchmark")
+	s, size := n.model.(*spiking), n.Memory().Arena().Size()
+	kept, err := n.Device().Alloc(size, "benchmark")
 	ok(b, err)
 	defer kept.Close()
-	ok(b, n.stream.Copy(kept, 0, n.memory.Arena(), 0, size))
+	ok(b, n.Stream.Copy(kept, 0, n.Memory().Arena(), 0, size))
 	var at [4]device.Event
 	for i := range at {
-		at[i], err = n.dev.NewEvent()
+		at[i], err = n.Device().NewEvent()
 		ok(b, err)
 		defer at[i].Close()
 	}
 	var push, step, next, opening []time.Duration
 	for range benchTimes {
-		ok(b, n.stream.Copy(n.memory.Arena(), 0, kept, 0, size))
-		ok(b, n.stream.Sync(b.Context()))
+		ok(b, n.Stream.Copy(n.Memory().Arena(), 0, kept, 0, size))
+		ok(b, n.Stream.Sync(b.Context()))
 		began := time.Now()
 		ok(b, s.begin(1))
-		ok(b, n.stream.Sync(b.Context()))
+		ok(b, n.Stream.Sync(b.Context()))
 		opening = append(opening, time.Since(began))
-		ok(b, n.stream.Record(at[0]))
+		ok(b, n.Stream.Record(at[0]))
 		ok(b, s.whole.carry(0, 0))
-		ok(b, n.stream.Record(at[1]))
+		ok(b, n.Stream.Record(at[1]))
 		ok(b, s.whole.step(0, 1, false))
-		ok(b, n.stream.Record(at[2]))
+		ok(b, n.Stream.Record(at[2]))
 		if s.delayed != nil {
 			ok(b, s.whole.append())
 			s.delayed.advance()
 		}
-		ok(b, n.stream.Record(at[3]))
-		ok(b, n.stream.Sync(b.Context()))
+		ok(b, n.Stream.Record(at[3]))
+		ok(b, n.Stream.Sync(b.Context()))
 		for i, to := range []*[]time.Duration{&push, &step, &next} {
 			took, err := at[i+1].Since(at[i])
 			ok(b, err)
@@ -186,10 +186,10 @@ func compareSpiking(b *testing.B, d device.Device, agents int64, delays Delays) 
 	if !slices.Equal(got, want) || got[1] == 0 {
 		b.Fatalf("%d neurons in each state, want %d", got, want)
 	}
-	content, other := make([]byte, here.layout.PageBytes), make([]byte, here.layout.PageBytes)
-	for page := range here.memory.Count() {
-		ok(b, here.memory.Read(b.Context(), uint64(page), content))
-		ok(b, there.memory.Read(b.Context(), uint64(page), other))
+	content, other := make([]byte, here.Layout().PageBytes), make([]byte, here.Layout().PageBytes)
+	for page := range here.Memory().Count() {
+		ok(b, here.Memory().Read(b.Context(), uint64(page), content))
+		ok(b, there.Memory().Read(b.Context(), uint64(page), other))
 		if !bytes.Equal(content, other) {
 			b.Fatalf("page %d differs from that of the host device", page)
 		}

@@ -12,17 +12,16 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// lifOf returns the cell in groups of so many.
+// lifOf returns the cell for a group size.
 func lifOf(t testing.TB, group int, params map[string]float64) *cells.Addressed {
 	t.Helper()
 	return neuronsOf(t, cells.LIFName, group, params)
 }
 
-// neuronsOf returns a cell of neurons in groups of so many.
+// neuronsOf returns a cell of neurons for a group size.
 func neuronsOf(t testing.TB, cell string, group int, params map[string]float64) *cells.Addressed {
 	t.Helper()
 	c, err := cells.Address(cell, params, group, 1, 2, cells.Voting{})
@@ -36,7 +35,7 @@ func neuronsOf(t testing.TB, cell string, group int, params map[string]float64) 
 // the neuron that starts it is driven over the threshold every fourth tick: one to charge, and three
 // of rest. These are the pictures.
 func TestChain(t *testing.T) {
-	rows := &edges.Rows{Offsets: []uint64{0}}
+	rows := &Rows{Offsets: []uint64{0}}
 	for i := range uint32(8) {
 		if i < 7 {
 			rows.Columns = append(rows.Columns, i+1)
@@ -69,12 +68,12 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// neurons are those of a network, as a reader of RFC 0053 would have them.
+// neurons is a plain model of a network of neurons, by RFC 0053.
 type neurons struct {
 	potential, current []float32
 	rest               []int
 	spike              []byte
-	links              *edges.Rows
+	links              *Rows
 	cell               *cells.Addressed
 	seed               uint64
 	mail               mail
@@ -83,9 +82,9 @@ type neurons struct {
 // mail is the weights that are on their way to neurons, by the tick in which they arrive.
 type mail map[uint32][]int64
 
-// arrive sends the weights of those that have spiked in the tick before, and returns what arrives in a
-// tick. Links without delays arrive in the next tick.
-func (m *mail) arrive(tick uint32, spike []byte, links *edges.Rows, cell *cells.Addressed) []int64 {
+// arrive sends the weights of neurons that have spiked in the tick before, and returns what arrives
+// in a tick. Links without delays arrive in the next tick.
+func (m *mail) arrive(tick uint32, spike []byte, links *Rows, cell *cells.Addressed) []int64 {
 	agents := len(spike)
 	exciting := int(math.Round(float64(agents) * (1 - cell.Value("inhibitory"))))
 	if *m == nil {
@@ -148,7 +147,7 @@ func (n *neurons) step(tick uint32) {
 // many pages, with ticks of all numbers and currents that change between them.
 func TestSpiking(t *testing.T) {
 	d, r, spikes := openDevice(t), rand.New(rand.NewPCG(1, 44)), 0
-	for round := range testlong.Of(60, 16) {
+	for round := range testkit.Of(60, 16) {
 		group := 1 + r.IntN(40)
 		agents := group * (2 + r.IntN(3000/group))
 		params := map[string]float64{
@@ -160,7 +159,7 @@ func TestSpiking(t *testing.T) {
 			spike: make([]byte, agents), cell: lifOf(t, group, params), seed: r.Uint64(),
 		}
 		links := Links{Degree: 1 + r.IntN(min(20, agents-1)), Rewire: 0, Seed: 5}
-		rows := &edges.Rows{Offsets: []uint64{0}}
+		rows := &Rows{Offsets: []uint64{0}}
 		for id := range agents {
 			if round%2 == 0 { // a ring
 				for k := range links.Degree {
@@ -182,43 +181,10 @@ func TestSpiking(t *testing.T) {
 			links = Links{Rows: rows}
 		}
 		n := open(t, d, want.cell, Options{Agents: int64(agents), Links: links, Seed: want.seed, PageBytes: 4096})
-		for tick := uint32(0); tick < 30; {
-			ids, to := make([]uint32, 1+r.IntN(agents)), []float32(nil)
-			for i := range ids {
-				ids[i], to = uint32(r.IntN(agents)), append(to, float32(r.NormFloat64()*0.2))
-				want.current[ids[i]] = to[i]
-			}
-			if err := n.Set(t.Context(), ids, to); err != nil {
-				t.Fatal(err)
-			}
-			count := 1 + r.IntN(9)
-			for range count {
-				want.step(tick)
-				tick++
-			}
-			tally, err := n.Tick(t.Context(), t.Context(), count, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all := make([]uint32, agents)
-			for i := range all {
-				all[i] = uint32(i)
-			}
-			votes, potentials, err := n.Get(t.Context(), all)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(votes, want.spike) || !slices.Equal(potentials, want.potential) {
-				t.Fatalf("%d agents, tick %d: the network differs from neurons one by one", agents, tick)
-			}
-			for _, s := range votes {
-				spikes += int(s)
-				tally[s]--
-			}
-			if tally[0] != 0 || tally[1] != 0 {
-				t.Fatalf("the tally is %d away from the votes", tally)
-			}
-		}
+		spikes += oneByOne(t, r, n, 30, 0.2, want.current, func(tick uint32) (spike []byte, potential []float32) {
+			want.step(tick)
+			return want.spike, want.potential
+		})
 	}
 	if spikes < 1000 {
 		t.Errorf("%d spikes: too few for a comparison", spikes)
@@ -239,4 +205,53 @@ func TestSpikingInvalid(t *testing.T) {
 	if !slices.Equal(n.Kernels(), []string{graphset.Links, graphset.Push, graphset.LIF}) {
 		t.Errorf("the kernels are %q", n.Kernels())
 	}
+}
+
+// oneByOne makes ticks of a network with random currents, and compares its votes and potentials with a plain
+// model, whose currents it sets. It returns the number of spikes.
+func oneByOne(t *testing.T, r *rand.Rand, n *Network, ticks uint32, deviation float64, current []float32,
+	step func(tick uint32) (spike []byte, potential []float32),
+) (spikes int) {
+	t.Helper()
+	agents := len(current)
+	all := make([]uint32, agents)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	for tick := uint32(0); tick < ticks; {
+		ids, to := make([]uint32, 1+r.IntN(agents)), []float32(nil)
+		for i := range ids {
+			ids[i], to = uint32(r.IntN(agents)), append(to, float32(r.NormFloat64()*deviation))
+			current[ids[i]] = to[i]
+		}
+		if err := n.Set(t.Context(), ids, to); err != nil {
+			t.Fatal(err)
+		}
+		count := 1 + r.IntN(9)
+		var spike []byte
+		var potential []float32
+		for range count {
+			spike, potential = step(tick)
+			tick++
+		}
+		tally, err := n.Tick(t.Context(), t.Context(), count, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		votes, potentials, err := n.Get(t.Context(), all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(votes, spike) || !slices.Equal(potentials, potential) {
+			t.Fatalf("%d agents, tick %d: the network differs from neurons one by one", agents, tick)
+		}
+		for _, s := range votes {
+			spikes += int(s)
+			tally[s]--
+		}
+		if tally[0] != 0 || tally[1] != 0 {
+			t.Fatalf("the tally is %d away from the votes", tally)
+		}
+	}
+	return spikes
 }

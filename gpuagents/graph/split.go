@@ -6,12 +6,11 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// splitter copies the links to the neurons of each device to it, from those of all neurons, which
-// the first device has. It takes consecutive rows at a time, whose links go through memory of the
-// first device.
+// splitter copies to each device the links to its neurons. All links are on the first device. It
+// splits consecutive rows at a time, through buffers of the first device.
 type splitter struct {
 	r                                *regions
 	kernel                           device.Kernel
@@ -78,27 +77,27 @@ func (s *spiking) measure(own span) (links int64, err error) {
 // lengthsOf returns how many links of each row go to some neurons, and leaves the numbers in a
 // buffer.
 func (s *spiking) lengthsOf(own span, to device.Buffer) ([]uint32, error) {
-	count, err := s.dev.Kernel(graphset.Count)
+	count, err := s.Device().Kernel(graphset.Count)
 	if err != nil {
 		return nil, err
 	}
-	err = s.stream.Launch(count, s.Network.states.Shape(32*s.Len()), graphset.CountArgs{
+	err = s.Stream.Launch(count, s.Columns.Shape(32*s.Len()), graphset.CountArgs{
 		Columns: device.Ptr(s.columns), Offsets: device.Ptr(s.offsets), Degree: s.degree, Rows: uint32(s.Len()),
 		Low: uint32(own.first), Size: uint32(own.agents), Lengths: device.Ptr(to),
 	}.Args()...)
-	if err := errors.Join(err, s.stream.Sync(context.Background())); err != nil {
-		return nil, fault.Mark(err)
+	if err := errors.Join(err, s.Stream.Sync(context.Background())); err != nil {
+		return nil, gpubatch.Mark(err)
 	}
 	lengths := make([]uint32, s.Len())
-	return lengths, fault.Mark(to.Read(0, device.Bytes(lengths)))
+	return lengths, gpubatch.Mark(to.Read(0, device.Bytes(lengths)))
 }
 
-// splitLinks copies the links to the neurons of each member to it, and reorders the rows of the
+// splitLinks copies the links to the neurons of each peer to it, and reorders the rows of the
 // first device, so that those to its neurons stand first.
 func (r *regions) splitLinks() (err error) {
 	s := r.s
 	p := &splitter{r: r}
-	if p.kernel, err = s.dev.Kernel(graphset.Split); err != nil {
+	if p.kernel, err = s.Device().Kernel(graphset.Split); err != nil {
 		return err
 	}
 	err = errors.Join(s.alloc(&s.lengths, 4*s.Len()), s.alloc(&s.marks[0], s.markBytes()),
@@ -106,8 +105,8 @@ func (r *regions) splitLinks() (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range r.seats[1:] {
-		if err := p.member(i + 1); err != nil {
+	for i := range r.All[1:] {
+		if err := p.peer(i + 1); err != nil {
 			return err
 		}
 	}
@@ -120,7 +119,6 @@ func (r *regions) splitLinks() (err error) {
 	return p.close()
 }
 
-// open allocates the memory of the splitter.
 func (p *splitter) open() error {
 	s := p.r.s
 	rows, links := s.atOnce()
@@ -137,7 +135,6 @@ func (p *splitter) open() error {
 	return errors.Join(errs...)
 }
 
-// close releases the memory of the splitter.
 func (p *splitter) close() error {
 	var errs []error
 	for _, m := range []device.Buffer{p.places, p.columns, p.weights, p.delays} {
@@ -148,9 +145,9 @@ func (p *splitter) close() error {
 	return errors.Join(errs...)
 }
 
-// member gives a member the links to its neurons.
-func (p *splitter) member(i int) error {
-	r, s, t, seat := p.r, p.r.s, p.r.all[i], p.r.seats[i]
+// peer copies the links to the neurons of a further device.
+func (p *splitter) peer(i int) error {
+	r, s, t, on := p.r, p.r.s, p.r.all[i], p.r.All[i]
 	lengths, err := s.lengthsOf(t.span, s.active[0])
 	if err != nil {
 		return err
@@ -159,8 +156,8 @@ func (p *splitter) member(i int) error {
 	for id, n := range lengths {
 		offsets[id+1] = offsets[id] + uint64(n)
 	}
-	if err := seat.Memory.Write(t.at.offsets, device.Bytes(offsets)); err != nil {
-		return seat.Fail(err)
+	if err := on.Memory.Write(t.at.offsets, device.Bytes(offsets)); err != nil {
+		return on.Fail(err)
 	}
 	return r.chunks(func(from, end int64) error {
 		places := make([]uint32, end-from)
@@ -171,10 +168,10 @@ func (p *splitter) member(i int) error {
 			return err
 		}
 		at, links := int64(offsets[from]), int64(offsets[end]-offsets[from])
-		return seat.Fail(errors.Join(p.copy(links, func(size, which int64, of device.Buffer) error {
+		return on.Fail(errors.Join(p.copy(links, func(size, which int64, of device.Buffer) error {
 			place := []int64{t.at.columns, t.at.weights, t.at.delays}[which]
-			return seat.Stream.Copy(seat.Memory, place+size*at, of, 0, size*links)
-		}), seat.Stream.Sync(context.Background())))
+			return on.Stream.Copy(on.Memory, place+size*at, of, 0, size*links)
+		}), on.Stream.Sync(context.Background())))
 	})
 }
 
@@ -197,10 +194,10 @@ func (p *splitter) first() error {
 		if s.delayed != nil && delays == nil {
 			delays = s.delayed.delays
 		}
-		return fault.Mark(errors.Join(p.copy(links, func(size, which int64, of device.Buffer) error {
+		return gpubatch.Mark(errors.Join(p.copy(links, func(size, which int64, of device.Buffer) error {
 			to := []device.Buffer{s.columns, s.weights, delays}[which]
-			return s.stream.Copy(to, size*at, of, 0, size*links)
-		}), s.stream.Sync(context.Background())))
+			return s.Stream.Copy(to, size*at, of, 0, size*links)
+		}), s.Stream.Sync(context.Background())))
 	})
 }
 
@@ -242,7 +239,7 @@ func (p *splitter) copy(links int64, f func(size, which int64, of device.Buffer)
 func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error {
 	s := p.r.s
 	if err := p.places.Write(0, device.Bytes(places)); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	or := func(m, other device.Buffer) device.Arg {
 		if m == nil {
@@ -254,7 +251,7 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 	if s.delayed != nil {
 		listed = s.delayed.delays
 	}
-	err := s.stream.Launch(p.kernel, s.Network.states.Shape(32*int64(len(places))), graphset.SplitArgs{
+	err := s.Stream.Launch(p.kernel, s.Columns.Shape(32*int64(len(places))), graphset.SplitArgs{
 		Columns: device.Ptr(s.columns), Weights: device.Ptr(s.weights), Delays: or(listed, s.weights),
 		Offsets: device.Ptr(s.offsets), Degree: s.degree, Weighted: device.Bit(l.weighted()),
 		Delayed: device.Bit(s.delayed != nil), Listed: device.Bit(listed != nil), DrawnArgs: l.drawn(),
@@ -262,5 +259,5 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 		Rest: device.Bit(rest), Places: device.Ptr(p.places), ToColumns: device.Ptr(p.columns),
 		ToWeights: or(p.weights, p.columns), ToDelays: or(p.delays, p.columns),
 	}.Args()...)
-	return fault.Mark(errors.Join(err, s.stream.Sync(context.Background())))
+	return gpubatch.Mark(errors.Join(err, s.Stream.Sync(context.Background())))
 }

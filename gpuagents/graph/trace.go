@@ -5,7 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 )
 
@@ -18,15 +18,14 @@ const (
 	traceOnHost, traceOnGPU = 20_000_000, 20_000_000_000
 )
 
-// trace has how many agents of each row are in state 1 after the last ticks: those that spike, or are
-// infected. A look has the next ticks recorded, so that a network at which nobody looks records
-// none.
+// trace counts the agents in state 1 (spiking or infected) by row after each of the last ticks. A
+// picture makes the next ticks be recorded, so a network without viewers records none.
 type trace struct {
 	*Network
 	kernel       device.Kernel
 	counts       device.Buffer // a ring of traceTicks+1 columns
 	rows, perRow int64
-	// The ring has the ticks from first up to end, of which there are traceTicks at most.
+	// The ring has the ticks from first up to end, at most traceTicks.
 	first, end uint32
 	left       int64 // ticks that are still recorded
 }
@@ -38,15 +37,15 @@ func (n *Network) openTrace() (err error) {
 		t.perRow = (t.perRow + 127) / 128 * 128
 	}
 	t.rows = (n.Len() + t.perRow - 1) / t.perRow
-	if t.kernel, err = n.dev.Kernel(graphset.Trace); err != nil {
+	if t.kernel, err = n.Device().Kernel(graphset.Trace); err != nil {
 		return err
 	}
-	if t.counts, err = n.dev.Alloc(4*t.rows*(traceTicks+1), "raster"); err != nil {
-		return fault.Mark(err)
+	if t.counts, err = n.Device().Alloc(4*t.rows*(traceTicks+1), "raster"); err != nil {
+		return gpubatch.Mark(err)
 	}
-	n.close = append(n.close, t.counts.Close)
+	n.AddClose(t.counts.Close)
 	if err := t.counts.Fill(0, t.counts.Size(), 0); err != nil { // pictures read columns without a tick
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	n.trace = t
 	return nil
@@ -67,7 +66,8 @@ func (t *trace) record(tick uint32) error {
 	t.left--
 	if tick != t.end || t.first == t.end { // ticks between were not recorded
 		t.first = tick
-		if err := t.launch(tick+traceTicks, 0); err != nil { // the column before: it makes that of the tick 0
+		// the kernel clears the column after the one that it writes
+		if err := t.launch(tick+traceTicks, 0); err != nil {
 			return err
 		}
 	}
@@ -83,12 +83,12 @@ func (t *trace) launch(tick uint32, agents int64) error {
 		Column: tick % (traceTicks + 1), Columns: traceTicks + 1, Counts: device.Ptr(t.counts),
 	}
 	args.Agents = uint32(agents)
-	return t.stream.Launch(t.kernel, t.lanes(), args.Args()...)
+	return t.Stream.Launch(t.kernel, t.lanes(), args.Args()...)
 }
 
-// Picture draws how many agents are in state 1, those that spike or are infected, after each of the last
-// ticks: a row has consecutive agents, and a column a tick. A column without a tick has no value. It
-// has the next ticks recorded, up to a number that takes some 20 ms, and so the first picture has none.
+// Picture draws how many agents are in state 1 (spiking or infected) after each of the last ticks.
+// A row has consecutive agents, and a column has a tick. A column without a tick has no value.
+// Picture makes the next ticks be recorded, for about 20 ms of work, so the first picture is empty.
 func (n *Network) Picture(_ context.Context, cells int) (*raster.Picture, error) {
 	if n.trace == nil {
 		if err := n.openTrace(); err != nil {
@@ -96,18 +96,18 @@ func (n *Network) Picture(_ context.Context, cells int) (*raster.Picture, error)
 		}
 	}
 	t, quota := n.trace, int64(traceOnGPU)
-	if n.dev.Properties().ComputeMajor == 0 {
+	if n.Device().Properties().ComputeMajor == 0 {
 		quota = traceOnHost
 	}
 	t.left = max(1, min(traceTicks, quota/n.Len()))
 	counts := make([]uint32, t.rows*(traceTicks+1))
 	if err := t.counts.Read(0, device.Bytes(counts)); err != nil {
-		return nil, fault.Mark(err)
+		return nil, gpubatch.Mark(err)
 	}
 	return t.picture(counts, cells), nil
 }
 
-// picture makes rows of the columns of the ring, of which some become one if there are too many cells.
+// picture turns the columns of the ring into rows. It merges rows if there are too many cells.
 func (t *trace) picture(counts []uint32, cells int) *raster.Picture {
 	columns := min(traceTicks, cells)
 	most := int64(cells / columns) // rows

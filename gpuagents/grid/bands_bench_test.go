@@ -35,7 +35,7 @@ func BenchmarkLifeDevices(b *testing.B) {
 			steps = 40
 		}
 	}
-	o := Options{Width: side, Height: side, Periodic: true, Devices: devices, Members: membersOf(b, devices-1)}
+	o := Options{Width: side, Height: side, Periodic: true, Devices: devices, Peers: peersOf(b, devices-1)}
 	p := open(b, d, int(min(side, 4096)), o)
 	if got := len(p.Devices()); got != devices {
 		b.Fatalf("the grid is on %d devices of %d", got, devices)
@@ -78,23 +78,23 @@ func BenchmarkLifeDevices(b *testing.B) {
 func scatter(b *testing.B, p *Plane, seed uint64) {
 	b.Helper()
 	r := rand.New(rand.NewPCG(seed, 7))
-	page := make([]byte, p.layout.PageBytes)
-	for i := range p.memory.Count() {
+	page := make([]byte, p.Layout().PageBytes)
+	for i := range p.Memory().Count() {
 		for k, words := 0, device.Of[uint64](page); k < len(words); k++ {
 			words[k] = r.Uint64() & 0x0101010101010101
 		}
-		clear(page[min(int64(p.per), p.Len()-int64(i)*int64(p.per)):])
-		ok(b, p.memory.Write(b.Context(), uint64(i), page))
+		clear(page[min(int64(p.PerPage()), p.Len()-int64(i)*int64(p.PerPage())):])
+		ok(b, p.Memory().Write(b.Context(), uint64(i), page))
 	}
 }
 
 // content returns the cells of all pages.
 func content(b *testing.B, p *Plane) (all [][]byte) {
 	b.Helper()
-	for i := range p.memory.Count() {
-		page := make([]byte, p.layout.PageBytes)
-		ok(b, p.memory.Read(b.Context(), uint64(i), page))
-		all = append(all, page[:min(int64(p.per), p.Len()-int64(i)*int64(p.per))])
+	for i := range p.Memory().Count() {
+		page := make([]byte, p.Layout().PageBytes)
+		ok(b, p.Memory().Read(b.Context(), uint64(i), page))
+		all = append(all, page[:min(int64(p.PerPage()), p.Len()-int64(i)*int64(p.PerPage()))])
 	}
 	return all
 }

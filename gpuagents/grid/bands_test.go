@@ -13,17 +13,17 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// membersOf opens so many devices beside the first one.
-func membersOf(t testing.TB, n int) (all []team.Member) {
+// peersOf opens n further devices.
+func peersOf(t testing.TB, n int) (all []field.Peer) {
 	t.Helper()
 	for i := range n {
-		all = append(all, team.Member{Device: openNamed(t, deviceAt(i+1))})
+		all = append(all, field.Peer{Device: openNamed(t, deviceAt(i+1))})
 	}
 	return all
 }
@@ -44,9 +44,9 @@ func randomGroup(r *rand.Rand, width int) int {
 // kernels, odd heights, bands that are lower than the ghost rows, and ticks that are cut differently.
 func TestBands(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(6, 0))
-	members := membersOf(t, 3)
+	peers := peersOf(t, 3)
 	kernels := map[string]int{}
-	rounds := testlong.Of(60, 20)
+	rounds := testkit.Of(60, 20)
 	if testing.Short() {
 		rounds = 5
 	}
@@ -59,7 +59,7 @@ func TestBands(t *testing.T) {
 		o := Options{Width: int64(width), Height: int64(height), Periodic: r.IntN(2) == 0, PageBytes: 4096}
 		group := randomGroup(r, width)
 		alone := open(t, d, group, o)
-		o.Devices, o.Members = devices, members
+		o.Devices, o.Peers = devices, peers
 		p := open(t, d, group, o)
 		p.always = true
 		if got := len(p.Devices()); got != devices {
@@ -101,23 +101,24 @@ func TestBands(t *testing.T) {
 
 // TestFewRows: a grid of fewer rows than devices is on fewer devices, and one of a row is on one.
 func TestFewRows(t *testing.T) {
-	d, members := openDevice(t), membersOf(t, 3)
+	d, peers := openDevice(t), peersOf(t, 3)
 	for height := range int64(6) {
-		p := open(t, d, 4, Options{Width: 8, Height: height + 1, PageBytes: 4096, Devices: 4, Members: members})
+		p := open(t, d, 4, Options{Width: 8, Height: height + 1, PageBytes: 4096, Devices: 4, Peers: peers})
 		if got, want := len(p.Devices()), int(min(4, height+1)); got != want {
 			t.Errorf("%d rows are on %d devices, want %d", height+1, got, want)
 		}
 	}
 }
 
-// TestBandRoom: a member without room for its windows is not used, by its budget or by its device, and
-// the others are. Budgets have all bytes back at the end, and those of the first device are to the byte.
+// TestBandRoom: a device without room for its windows, by its budget or by its memory, is skipped,
+// and others are used. All budgets have all bytes back at the end. The budget of the first device
+// fits to the byte.
 func TestBandRoom(t *testing.T) {
-	d, members := openDevice(t), membersOf(t, 2)
+	d, peers := openDevice(t), peersOf(t, 2)
 	o := Options{Width: 64, Height: 99, Periodic: true, PageBytes: 4096, Devices: 3}
-	two, three := MemberBytes(o, 2), MemberBytes(o, 3)
+	two, three := PeerBytes(o, 2), PeerBytes(o, 3)
 	if two <= three {
-		t.Fatalf("a member of two has %d bytes, one of three %d", two, three)
+		t.Fatalf("a peer of two has %d bytes, one of three %d", two, three)
 	}
 	for _, c := range []struct {
 		room []int64
@@ -130,15 +131,15 @@ func TestBandRoom(t *testing.T) {
 		{[]int64{two - 1, 1}, 1},
 	} {
 		for _, limited := range []bool{false, true} {
-			o.Members = nil
-			for i, m := range members {
+			o.Peers = nil
+			for i, m := range peers {
 				m.Budget = pages.NewBudget(c.room[i], 0)
 				if limited { // the device says it, not the budget
 					f := faults.New(m.Device)
 					f.Room(c.room[i])
 					m.Device, m.Budget = f, nil
 				}
-				o.Members = append(o.Members, m)
+				o.Peers = append(o.Peers, m)
 			}
 			p := open(t, d, 16, o)
 			if got := len(p.Devices()); got != c.want {
@@ -149,7 +150,7 @@ func TestBandRoom(t *testing.T) {
 			if err := p.Close(); err != nil {
 				t.Errorf("p.Close: %v, want no error", err)
 			}
-			for i, m := range o.Members {
+			for i, m := range o.Peers {
 				if m.Budget != nil && m.Budget.Room() != c.room[i] {
 					t.Errorf("%d bytes of %d are back", m.Budget.Room(), c.room[i])
 				}
@@ -158,8 +159,8 @@ func TestBandRoom(t *testing.T) {
 	}
 }
 
-// TestBandFaults: an error of any call of any device ends the tick with a fault.ErrDevice, which names the
-// device if it is a member. The grid can be closed then, and nothing is left.
+// TestBandFaults: an error of any call of any device ends the tick with a gpubatch.ErrDevice, which names the
+// device if it is a peer. The grid can be closed then, and nothing is left.
 func TestBandFaults(t *testing.T) {
 	of := []*faults.Device{
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
@@ -174,7 +175,7 @@ func TestBandFaults(t *testing.T) {
 			for skip := range skips {
 				for _, cause := range []error{device.ErrTransient, device.ErrSticky} {
 					o := Options{Width: 32, Height: 90, Periodic: true, PageBytes: 4096, Devices: 3}
-					o.Members = []team.Member{{Device: of[1]}, {Device: of[2]}}
+					o.Peers = []field.Peer{{Device: of[1]}, {Device: of[2]}}
 					if op == faults.Alloc {
 						f.Fail(op, skip, 1, cause)
 					}
@@ -188,10 +189,10 @@ func TestBandFaults(t *testing.T) {
 						continue // there are fewer calls of this kind
 					}
 					failed++
-					var member *team.Error
-					named := errors.As(err, &member)
-					marked := errors.Is(err, fault.ErrDevice) || which == 0 && op == faults.Alloc
-					if !marked || !errors.Is(err, cause) || named != (which > 0) || named && member.Device != f {
+					var peer *field.PeerError
+					named := errors.As(err, &peer)
+					marked := errors.Is(err, gpubatch.ErrDevice) || which == 0 && op == faults.Alloc
+					if !marked || !errors.Is(err, cause) || named != (which > 0) || named && peer.Device != f {
 						t.Fatalf("%v %d of device %d: %v", op, skip, which, err)
 					}
 				}
@@ -225,7 +226,7 @@ func ticked(t *testing.T, d device.Device, o Options, begin func()) error {
 
 // TestBandsEnd: a tick of several devices ends with its context, and the streams are empty then.
 func TestBandsEnd(t *testing.T) {
-	p := open(t, openDevice(t), 16, Options{Width: 64, Height: 90, Devices: 2, Members: membersOf(t, 1)})
+	p := open(t, openDevice(t), 16, Options{Width: 64, Height: 90, Devices: 2, Peers: peersOf(t, 1)})
 	p.always = true
 	set(t, p, []uint32{3, 4, 5}, ones(3))
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -242,8 +243,8 @@ func TestBandsEnd(t *testing.T) {
 // TestGains: ticks of several devices are long ones of large grids, by the arithmetic of RFC 0060.
 func TestGains(t *testing.T) {
 	const large = 16384 * 16384
-	gpus := func(l team.Link) speed { return speed{cellsOnGPU, 5 * time.Microsecond, l} }
-	host := speed{cellsOnHost, 5 * time.Microsecond, team.OnTheCPU}
+	gpus := func(l field.Link) speed { return speed{cellsOnGPU, 5 * time.Microsecond, l} }
+	host := speed{cellsOnHost, 5 * time.Microsecond, field.OnTheCPU}
 	for _, c := range []struct {
 		v          speed
 		cells      int64
@@ -251,12 +252,12 @@ func TestGains(t *testing.T) {
 		want       bool
 		what       string
 	}{
-		{gpus(team.Direct), large, 2, 1000, true, "1,000 generations of the grid of the benchmark"},
-		{gpus(team.Direct), large, 2, 1, false, "one generation"},
-		{gpus(team.Direct), large, 8, 1000, true, "eight devices"},
-		{gpus(team.Direct), 1024 * 1024, 2, 100_000, false, "a grid that a device makes faster than an exchange"},
-		{gpus(team.ByHost), large, 2, 100, false, "100 generations by way of the host"},
-		{gpus(team.ByHost), large, 2, 5000, true, "5,000 generations by way of the host"},
+		{gpus(field.Direct), large, 2, 1000, true, "1,000 generations of the grid of the benchmark"},
+		{gpus(field.Direct), large, 2, 1, false, "one generation"},
+		{gpus(field.Direct), large, 8, 1000, true, "eight devices"},
+		{gpus(field.Direct), 1024 * 1024, 2, 100_000, false, "a grid that a device makes faster than an exchange"},
+		{gpus(field.ByHost), large, 2, 100, false, "100 generations by way of the host"},
+		{gpus(field.ByHost), large, 2, 5000, true, "5,000 generations by way of the host"},
 		{host, 512 * 512, 2, 20, true, "20 generations of a small grid of host devices"},
 		{host, 32 * 32, 2, 20, false, "20 generations of a tiny grid of host devices"},
 	} {
@@ -278,23 +279,23 @@ func TestShortTicks(t *testing.T) {
 		t.Skip("GPUs make this grid faster than they exchange rows")
 	}
 	f := faults.New(openNamed(t, deviceAt(1)))
-	p := open(t, openDevice(t), 512, Options{Width: 512, Height: 512, Devices: 2, Members: []team.Member{{Device: f}}})
+	p := open(t, openDevice(t), 512, Options{Width: 512, Height: 512, Devices: 2, Peers: []field.Peer{{Device: f}}})
 	set(t, p, []uint32{3, 4, 5}, ones(3))
 	before := f.Calls(faults.Launch)
 	tick(t, p, 1)
 	if got := f.Calls(faults.Launch); got != before {
-		t.Errorf("a tick of a generation has %d launches on the member, want none", got-before)
+		t.Errorf("a tick of a generation has %d launches on the peer, want none", got-before)
 	}
 	tick(t, p, 40)
 	if got := f.Calls(faults.Launch); got != before+40 {
-		t.Errorf("a tick of 40 generations has %d launches on the member, want 40", got-before)
+		t.Errorf("a tick of 40 generations has %d launches on the peer, want 40", got-before)
 	}
 }
 
 var deviceNames = flag.String("devices", "", "the devices of tests and benchmarks of several, between commas; empty: "+
 	"that of -device, opened several times")
 
-// deviceAt returns the name of device number i of a team. Names come again, so that tests run with fewer
+// deviceAt returns the name of device number i. Names come again, so that tests run with fewer
 // devices than they open.
 func deviceAt(i int) string {
 	if *deviceNames == "" {

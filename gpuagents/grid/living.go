@@ -5,7 +5,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// livingRows is how many sums the cells that are alive are counted in: a sum has 32 bits.
+// livingRows is the number of sums in which living cells are counted: a sum has 32 bits.
 const livingRows = 1024
 
 // living counts the cells that are alive in the pages, after a tick of several devices.
@@ -16,7 +16,6 @@ type living struct {
 	rows, perRow int64
 }
 
-// livingBytes returns what counting needs on the device.
 func livingBytes(o *Options) int64 {
 	if o.Devices < 2 {
 		return 0
@@ -24,15 +23,14 @@ func livingBytes(o *Options) int64 {
 	return 2 * 4 * livingRows
 }
 
-// openLiving allocates what counting needs.
 func openLiving(p *Plane) (l *living, err error) {
 	l = &living{p: p, perRow: (p.Len() + livingRows - 1) / livingRows}
 	l.perRow = (l.perRow + 127) / 128 * 128 // whole warps
 	l.rows = (p.Len() + l.perRow - 1) / l.perRow
-	if l.kernel, err = p.dev.Kernel(graphset.Trace); err != nil {
+	if l.kernel, err = p.Device().Kernel(graphset.Trace); err != nil {
 		return nil, err
 	}
-	l.counts, err = p.turns.Alloc(livingBytes(&p.o), "grid")
+	l.counts, err = p.Alloc(livingBytes(&p.o))
 	return l, err
 }
 
@@ -42,8 +40,8 @@ func (l *living) start() error {
 		return err
 	}
 	p := l.p
-	return p.stream.Launch(l.kernel, p.states.Shape((p.Len()+3)/4), graphset.TraceArgs{
-		AgentsArgs: graphset.AgentsArgs{PagesArgs: p.states.Pages(0), Agents: uint32(p.Len())}, State: 1,
+	return p.Stream.Launch(l.kernel, p.Columns.Shape((p.Len()+3)/4), graphset.TraceArgs{
+		AgentsArgs: graphset.AgentsArgs{PagesArgs: p.Columns.Pages(0), Agents: uint32(p.Len())}, State: 1,
 		PerRow: uint32(l.perRow), Rows: uint32(l.rows), Columns: 2, Counts: device.Ptr(l.counts),
 	}.Args()...)
 }

@@ -14,17 +14,17 @@ import (
 
 var benchSide = flag.Int64("side", 0, "columns and rows of BenchmarkLife; 0: 16384, and 1024 on the host device")
 
-// benchGenerations is how many generations BenchmarkLife compares with those of the host device, and
-// benchTimes how often it measures.
+// benchGenerations is the number of generations that BenchmarkLife compares with the host device,
+// and benchTimes the number of measurements.
 const (
 	benchGenerations = 11
 	benchTimes       = 20
 )
 
-// BenchmarkLife measures generations of a periodic grid beside copies of as many bytes on the device:
-// a generation reads each byte of the state once and writes it once, and so does a copy. Before that
-// it makes generations of random cells, and compares all of them with those of the host device.
-// Times are those of the device, medians of benchTimes with 2*b.N generations or copies in each.
+// BenchmarkLife measures generations of a periodic grid beside copies of as many bytes on the
+// device: a generation reads each byte of the state once and writes it once, and so does a copy.
+// Before that it makes generations of random cells, and compares all of them with the host device.
+// Times are device times, medians of benchTimes with 2*b.N generations or copies in each.
 func BenchmarkLife(b *testing.B) {
 	d := openDevice(b)
 	side := *benchSide
@@ -36,8 +36,8 @@ func BenchmarkLife(b *testing.B) {
 	o := Options{Width: side, Height: side, Periodic: true}
 	p := open(b, d, int(min(side, 4096)), o)
 	compare(b, p, o)
-	ok(b, p.states.Ready(b.Context()))
-	buffer, err := d.Alloc(p.other.Size(), "copy")
+	ok(b, p.Columns.Ready(b.Context()))
+	buffer, err := d.Alloc(p.Second.Size(), "copy")
 	ok(b, err)
 	defer buffer.Close()
 	from, err := d.NewEvent()
@@ -50,12 +50,12 @@ func BenchmarkLife(b *testing.B) {
 	median := func(f func(i int) error) time.Duration {
 		var all []time.Duration
 		for range benchTimes {
-			ok(b, p.stream.Record(from))
+			ok(b, p.Stream.Record(from))
 			for i := range 2 * b.N {
 				ok(b, f(i))
 			}
-			ok(b, p.stream.Record(to))
-			ok(b, p.stream.Sync(b.Context()))
+			ok(b, p.Stream.Record(to))
+			ok(b, p.Stream.Sync(b.Context()))
 			took, err := to.Since(from)
 			ok(b, err)
 			all = append(all, took/time.Duration(2*b.N))
@@ -64,13 +64,17 @@ func BenchmarkLife(b *testing.B) {
 		return all[len(all)/2]
 	}
 	b.ResetTimer()
-	step := median(func(i int) error { return p.launch(i%2 == 0, false) })
-	counted := median(func(i int) error { return p.launch(i%2 == 0, true) })
+	launch := func(i int, count bool) error {
+		from, to := p.Pair(i)
+		return p.launch(from, to, count)
+	}
+	step := median(func(i int) error { return launch(i, false) })
+	counted := median(func(i int) error { return launch(i, true) })
 	copied := median(func(i int) error {
 		if i%2 == 0 {
-			return p.stream.Copy(buffer, 0, p.other, 0, size)
+			return p.Stream.Copy(buffer, 0, p.Second, 0, size)
 		}
-		return p.stream.Copy(p.other, 0, buffer, 0, size)
+		return p.Stream.Copy(p.Second, 0, buffer, 0, size)
 	})
 	b.StopTimer()
 	rate := func(took time.Duration) float64 { return 2 * float64(size) / float64(took.Nanoseconds()) }
@@ -82,33 +86,33 @@ func BenchmarkLife(b *testing.B) {
 	b.ReportMetric(100*rate(step)/rate(copied), "%-of-copy")
 }
 
-// compare gives a grid random cells, and compares generations of it with those of the host device.
+// compare gives a grid random cells, and compares its generations with the host device.
 func compare(b *testing.B, p *Plane, o Options) {
 	host, err := cuda.Open(b.Context(), "host", cuda.Options{})
 	ok(b, err)
 	defer host.Close()
-	twin, err := New(host, nil, lifeOf(b, p.layout.Agents), o)
+	twin, err := New(host, nil, lifeOf(b, p.Layout().Agents), o)
 	ok(b, err)
 	defer twin.Close()
 	ok(b, twin.Memory().Open(b.Context(), nil))
 	r := rand.New(rand.NewPCG(7, 7))
-	content, other := make([]byte, p.layout.PageBytes), make([]byte, p.layout.PageBytes)
-	for page := range p.memory.Count() {
+	content, other := make([]byte, p.Layout().PageBytes), make([]byte, p.Layout().PageBytes)
+	for page := range p.Memory().Count() {
 		for i, words := 0, device.Of[uint64](content); i < len(words); i++ {
 			words[i] = r.Uint64() & 0x0101010101010101
 		}
-		clear(content[min(int64(p.per), p.Len()-int64(page)*int64(p.per)):])
-		ok(b, p.memory.Write(b.Context(), uint64(page), content))
-		ok(b, twin.memory.Write(b.Context(), uint64(page), content))
+		clear(content[min(int64(p.PerPage()), p.Len()-int64(page)*int64(p.PerPage())):])
+		ok(b, p.Memory().Write(b.Context(), uint64(page), content))
+		ok(b, twin.Memory().Write(b.Context(), uint64(page), content))
 	}
 	got, want := tick(b, p, benchGenerations), tick(b, twin, benchGenerations)
 	if got != want {
 		b.Fatalf("%d cells are alive, want %d", got, want)
 	}
-	for page := range p.memory.Count() {
-		ok(b, p.memory.Read(b.Context(), uint64(page), content))
-		ok(b, twin.memory.Read(b.Context(), uint64(page), other))
-		if n := min(int64(p.per), p.Len()-int64(page)*int64(p.per)); !bytes.Equal(content[:n], other[:n]) {
+	for page := range p.Memory().Count() {
+		ok(b, p.Memory().Read(b.Context(), uint64(page), content))
+		ok(b, twin.Memory().Read(b.Context(), uint64(page), other))
+		if n := min(int64(p.PerPage()), p.Len()-int64(page)*int64(p.PerPage())); !bytes.Equal(content[:n], other[:n]) {
 			b.Fatalf("page %d differs from that of the host device", page)
 		}
 	}

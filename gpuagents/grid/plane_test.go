@@ -14,11 +14,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
 
@@ -32,15 +31,11 @@ func openNamed(t testing.TB, name string) device.Device {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, d)
 	return d
 }
 
-// lifeOf returns the cell in groups of so many.
+// lifeOf returns the cell for a group size.
 func lifeOf(t testing.TB, group int) *cells.Addressed {
 	t.Helper()
 	c, err := cells.Address(cells.LifeName, nil, group, 1, 2, cells.Voting{})
@@ -57,11 +52,7 @@ func open(t testing.TB, d device.Device, group int, o Options) *Plane {
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Errorf("p.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, p)
 	if err := p.Memory().Open(t.Context(), nil); err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}
@@ -185,7 +176,7 @@ func TestGlider(t *testing.T) {
 // all lengths and writes between them.
 func TestPlane(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(1, 42))
-	for range testlong.Of(60, 15) {
+	for range testkit.Of(60, 15) {
 		width := 1 + r.IntN(90)
 		if r.IntN(2) == 0 {
 			width = 16 * (1 + r.IntN(8))

@@ -11,12 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	text "github.com/exoswarm/exoswarm/cuda/kernels/lattice"
-	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/turns"
 )
 
 // MostAgents is the most agents of a Lattice.
@@ -28,7 +26,7 @@ type Options struct {
 	// Width, Height and Depth are the sides of the grid. The default of Depth is 1: a grid of two
 	// dimensions. Agent z*Width*Height + y*Width + x is at x, y, z.
 	Width, Height, Depth int64
-	// Agents is how many there are on a graph, and Links those of the agents whom each of them hears.
+	// Agents is the number of agents of a graph. Links says whom each agent hears.
 	Agents int64
 	Links  *graph.Links
 	// Seed is the key of the random numbers of steps.
@@ -37,10 +35,8 @@ type Options struct {
 	PageBytes int
 }
 
-// rows returns the number of rows of all layers.
 func (o *Options) rows() int64 { return o.Height * o.Depth }
 
-// agents returns the number of all agents.
 func (o *Options) agents() int64 {
 	if o.Links != nil {
 		return o.Agents
@@ -59,19 +55,17 @@ func (o *Options) String() string {
 	return fmt.Sprintf("a grid of %d x %d x %d agents", o.Width, o.Height, o.Depth)
 }
 
-// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are all on the device, and
-// beside them is a second generation of the same size. Between two calls the state is in the pages.
+// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are double-buffered on
+// the device.
 //
 // One goroutine uses a Lattice at a time; its owner closes it before the device. After an error of the
-// device, a fault.ErrDevice, and after the end of a context, the state is undefined.
+// device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
 type Lattice struct {
-	dev    device.Device
-	cell   *cells.Addressed
-	layout kernels.Layout
-	o      Options
-	turns  *turns.Turns
-	memory *pages.Memory
-	step   device.Kernel
+	*field.Generations
+
+	cell *cells.Addressed
+	o    Options
+	step device.Kernel
 
 	places, params, tally device.Buffer // the layout, the parameters, and counts of candidates
 	wires                 graph.Wires   // of a graph
@@ -79,9 +73,8 @@ type Lattice struct {
 	each   uint32 // rows of a page
 	magic  uint32 // of a division by it
 	shift  uint32
-	band   int64            // layers that a thread makes
-	single bytestate.Agents // an agent has an element of a variable: a byte or a word
-	double bytestate.Agents // it has two
+	band   int64         // layers that a thread makes
+	double field.Columns // of variables with two elements for each agent
 }
 
 // New makes a grid with pages that take the budget b, which must have room for all of them on the device.
@@ -91,17 +84,17 @@ type Lattice struct {
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, step device.Kernel, o Options) (l *Lattice,
 	err error,
 ) {
-	layout, err := place(cell, &o)
+	layout, err := layoutOf(cell, &o)
 	if err != nil {
 		return nil, err
 	}
-	l = &Lattice{dev: d, cell: cell, layout: layout, o: o, step: step}
+	l = &Lattice{cell: cell, o: o, step: step}
 	if l.each = uint32(layout.Slots * layout.Agents); o.Links == nil {
 		l.each /= uint32(o.Width)
 	}
 	l.magic, l.shift = text.Divide(l.each)
 	l.band = bandFor(d, &o)
-	if err := l.open(b); err != nil {
+	if err := l.open(d, b, layout); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -126,32 +119,28 @@ func bandFor(d device.Device, o *Options) int64 {
 }
 
 // Layout returns the place of the state in a page; an ErrInvalid for options that do not fit together.
-func Layout(cell *cells.Addressed, o Options) (kernels.Layout, error) { return place(cell, &o) }
+func Layout(cell *cells.Addressed, o Options) (kernels.Layout, error) { return layoutOf(cell, &o) }
 
 // Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that do
 // not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
-	layout, err := place(cell, &o)
+	layout, err := layoutOf(cell, &o)
 	if err != nil {
 		return 0
 	}
 	return sizes(cell, &o, layout).Bytes()
 }
 
-// tallyBytes is the size of the counts of candidates.
 const tallyBytes = 8 * text.MaxCandidates
 
-// sizes returns what a grid has on the device.
-func sizes(cell *cells.Addressed, o *Options, l kernels.Layout) turns.Options {
-	per := int64(l.Slots * l.Agents)
-	return turns.Options{
-		What: o.String(), Groups: int(o.agents() / int64(l.Agents)), Pages: int((o.agents() + per - 1) / per),
-		PageBytes: l.PageBytes,
-		Beside:    int64(4*len(l.Table())+4*len(cell.LatticeBlock(0))+tallyBytes) + o.linkBytes(),
+func sizes(cell *cells.Addressed, o *Options, l kernels.Layout) field.Options {
+	f := field.Options{
+		What: o.String(), Purpose: "grid", Agents: o.agents(), Layout: l, States: 256, Invalid: ErrInvalid,
+		Beside: int64(4*len(l.Table())+4*len(cell.LatticeBlock(0))+tallyBytes) + o.linkBytes(),
 	}
+	return f.Double(0)
 }
 
-// linkBytes returns what the links of a graph take.
 func (o *Options) linkBytes() int64 {
 	if o.Links == nil {
 		return 0
@@ -184,8 +173,8 @@ func (o *Options) checkSize(cell *cells.Addressed) error {
 	return nil
 }
 
-// place checks the options, fills in the defaults, and returns the layout of a page, which has whole rows.
-func place(cell *cells.Addressed, o *Options) (l kernels.Layout, err error) {
+// layoutOf checks the options, fills in the defaults, and returns the layout of a page, which has whole rows.
+func layoutOf(cell *cells.Addressed, o *Options) (l kernels.Layout, err error) {
 	if o.PageBytes == 0 {
 		o.PageBytes = 2 << 20
 	}
@@ -213,19 +202,19 @@ func place(cell *cells.Addressed, o *Options) (l kernels.Layout, err error) {
 	return l, nil
 }
 
-// open allocates the memory on the device.
-func (l *Lattice) open(b *pages.Budget) (err error) {
-	size := sizes(l.cell, &l.o, l.layout)
-	if l.turns, err = turns.Open(l.dev, b, size); err != nil {
+func (l *Lattice) open(d device.Device, b *pages.Budget, layout kernels.Layout) (err error) {
+	if l.Generations, err = field.OpenGenerations(d, b, sizes(l.cell, &l.o, layout)); err != nil {
 		return err
 	}
-	l.memory = l.turns.Memory
-	block := l.cell.LatticeBlock(l.o.Seed)
 	for _, m := range []struct {
 		to    *device.Buffer
 		words []uint32
-	}{{&l.places, l.layout.Table()}, {&l.params, block}, {&l.tally, make([]uint32, tallyBytes/4)}} {
-		if *m.to, err = l.turns.Alloc(int64(4*len(m.words)), "grid"); err != nil {
+	}{
+		{&l.places, layout.Table()},
+		{&l.params, l.cell.LatticeBlock(l.o.Seed)},
+		{&l.tally, make([]uint32, tallyBytes/4)},
+	} {
+		if *m.to, err = l.Alloc(int64(4 * len(m.words))); err != nil {
 			return err
 		}
 		if err := (*m.to).Write(0, device.Bytes(m.words)); err != nil {
@@ -233,86 +222,51 @@ func (l *Lattice) open(b *pages.Budget) (err error) {
 		}
 	}
 	if l.o.Links != nil {
-		alloc := func(bytes int64) (device.Buffer, error) { return l.turns.Alloc(bytes, "graph") }
-		if l.wires, err = l.o.Links.Open(l.dev, l.turns.Stream, l.Len(), alloc); err != nil {
+		alloc := func(bytes int64) (device.Buffer, error) { return l.AllocFor("graph", bytes) }
+		if l.wires, err = l.o.Links.Open(d, l.Stream, l.Len(), alloc); err != nil {
 			return err
 		}
 	}
 	// Bytes of a page that no agent has are copied with it: they are 0 in both generations.
-	if err := l.turns.Other.Fill(0, l.turns.Other.Size(), 0); err != nil {
+	if err := l.Second.Fill(0, l.Second.Size(), 0); err != nil {
 		return err
 	}
-	l.single = bytestate.Agents{
-		Device: l.dev, Stream: l.turns.Stream, Memory: l.memory, Frames: l.turns.Frames, Count: l.Len(),
-		Per: l.layout.Slots * l.layout.Agents, PageBytes: l.layout.PageBytes, States: 256, Invalid: ErrInvalid,
-	}
-	l.double = l.single
-	l.double.Count *= 2
-	l.double.Per *= 2
-	return errors.Join(l.single.Open(), l.double.Open())
+	l.double = l.Columns.Elements(2)
+	l.AddClose(func() error { return l.double.Close() })
+	return l.double.Open()
 }
 
-// Len returns the number of agents.
-func (l *Lattice) Len() int64 { return l.o.agents() }
-
-// Layout returns the place of the state in a page.
-func (l *Lattice) Layout() kernels.Layout { return l.layout }
-
-// Memory returns the pages, which belong to the Lattice.
-func (l *Lattice) Memory() *pages.Memory { return l.memory }
-
-// Device returns the device of the grid.
-func (l *Lattice) Device() device.Device { return l.dev }
-
-// Reset makes all variables 0, and the number of ticks.
-func (l *Lattice) Reset(ctx context.Context) error { return l.single.Reset(ctx) }
-
-// Tick makes n steps and returns how many agents vote for each candidate after the last one. It looks at the
-// end of ctx after each most steps, and waits for those with the context wait.
+// Tick makes n steps and returns how many agents vote for each candidate after the last one. After each
+// most steps it waits for them with the context wait, and checks ctx.
 func (l *Lattice) Tick(ctx, wait context.Context, n, most int) (tally []uint64, err error) {
-	if n < 1 || most < 1 {
-		return nil, fmt.Errorf("%w: %d ticks, %d at a time: use 1 or more", ErrInvalid, n, most)
-	}
-	if err := l.single.Ready(wait); err != nil {
+	if err := l.Begin(wait, n, most, l.Columns.Ready); err != nil {
 		return nil, err
 	}
-	l.single.MarkAll()
-	if err := l.tally.Fill(0, tallyBytes, 0); err != nil {
-		return nil, fault.Mark(err)
+	if err := l.Clear(l.tally); err != nil {
+		return nil, err
 	}
 	first, err := l.Ticks()
 	if err != nil {
 		return nil, err
 	}
-	err = l.turns.Steps(ctx, wait, n, most, func(i int, away bool) error {
-		return l.launch(away, first+uint64(i), i == n-1)
+	err = l.Steps(ctx, wait, n, most, func(i int, from, to field.Generation) error {
+		return l.launch(from, to, first+uint64(i), i == n-1)
 	})
 	if err != nil {
 		return nil, err
 	}
-	tally = make([]uint64, text.MaxCandidates)
-	if err := l.tally.Read(0, device.Bytes(tally)); err != nil {
-		return nil, fault.Mark(err)
-	}
-	return tally[:l.cell.Candidates], nil
+	return l.Tally(wait, l.tally, l.cell.Candidates)
 }
 
 // Ticks returns how many ticks the agents have made.
 func (l *Lattice) Ticks() (uint64, error) {
-	if !l.memory.Made()[0] {
-		return 0, nil
-	}
-	var n [1]uint64
-	at := int64(l.memory.Frame(0))*int64(l.layout.PageBytes) + int64(l.layout.Offsets[len(l.layout.Vars)-1])
-	err := l.memory.Arena().Read(at, device.Bytes(n[:]))
-	return n[0], fault.Mark(err)
+	at := l.Layout().Offsets
+	return field.ReadFirst[uint64](l.Field, at[len(l.Layout().Vars)-1])
 }
 
-// launch puts a step into the stream: from the pages to the other generation, or back.
-func (l *Lattice) launch(away bool, tick uint64, count bool) error {
-	from, to := l.turns.Generations(away)
+func (l *Lattice) launch(from, to field.Generation, tick uint64, count bool) error {
 	args := []device.Arg{
-		from.Pages, from.Frames, to.Pages, to.Frames, device.Uint32(uint32(l.layout.PageBytes)), device.Ptr(l.places),
+		from.Pages, from.Frames, to.Pages, to.Frames, device.Uint32(uint32(l.Layout().PageBytes)), device.Ptr(l.places),
 		device.Ptr(l.params),
 	}
 	if l.o.Links != nil {
@@ -326,7 +280,7 @@ func (l *Lattice) launch(away bool, tick uint64, count bool) error {
 			device.Uint32(uint32(l.band)))
 	}
 	args = append(args, device.Uint64(tick), device.Uint32(device.Bit(count)), device.Ptr(l.tally))
-	return l.turns.Stream.Launch(l.step, l.single.Shape(l.threads()), args...)
+	return l.Stream.Launch(l.step, l.Columns.Shape(l.threads()), args...)
 }
 
 // threads returns the threads with work in a launch.
@@ -343,8 +297,8 @@ func (l *Lattice) threads() int64 {
 
 // Close releases everything on the device. A second call does nothing.
 func (l *Lattice) Close() error {
-	if l == nil {
+	if l == nil || l.Generations == nil {
 		return nil
 	}
-	return errors.Join(l.turns.Close(), l.single.Close(), l.double.Close())
+	return l.Generations.Close()
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
 )
 
 var (
@@ -27,7 +27,7 @@ const benchTimes = 20
 
 // heat spreads a variable: a step that does little beside its access of memory.
 func heat() cells.Lattice {
-	of := latticetest.GrayScott()
+	of := celltest.GrayScott()
 	of.State, of.Params, of.Vote = map[string]string{"v": "f32"}, map[string]float64{"rate": 0.5}, "v"
 	of.Hear = of.Hear[1:]
 	of.Step = "__device__ void step(Agent &self, const Params &p, const Around &around) {\n" +
@@ -35,22 +35,22 @@ func heat() cells.Lattice {
 	return of
 }
 
-// BenchmarkTick measures steps of periodic grids beside copies of as many bytes on the device: a step reads each
-// byte of the state once and writes it once, and so does a copy. Times are those of the device, medians of
-// benchTimes with 2*b.N steps or copies in each.
+// BenchmarkTick measures steps of periodic grids beside copies of as many bytes on the device: a
+// step reads each byte of the state once and writes it once, and so does a copy. Times are device
+// times, medians of benchTimes with 2*b.N steps or copies in each.
 func BenchmarkTick(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		of    cells.Lattice
 		depth int
 	}{
-		{"GrayScott2D", latticetest.GrayScott(), 1},
+		{"GrayScott2D", celltest.GrayScott(), 1},
 		{"Heat2D", heat(), 1},
-		{"Fire2D", latticetest.Fire(), 1},
+		{"Fire2D", celltest.Fire(), 1},
 		{"Heat3D", heat(), 3},
-		{"GrayScott3D", latticetest.GrayScott(), 3},
-		{"Diffusion3D", latticetest.Diffusion(), 3},
-		{"Life3D", latticetest.Life3D(), 3},
+		{"GrayScott3D", celltest.GrayScott(), 3},
+		{"Diffusion3D", celltest.Diffusion(), 3},
+		{"Life3D", celltest.Life3D(), 3},
 	} {
 		for _, faces := range []bool{false, true} {
 			if faces && !strings.HasPrefix(c.name, "Heat") {
@@ -63,7 +63,7 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// pick returns a size: that of a flag, or of a GPU, or of the host device.
+// pick returns a size: from a flag, or for a GPU, or for the host device.
 func pick(d device.Device, flagged, gpu, host int) int {
 	switch {
 	case flagged > 0:
@@ -77,7 +77,7 @@ func pick(d device.Device, flagged, gpu, host int) int {
 func benchTick(b *testing.B, of cells.Lattice, depth int, faces bool) {
 	d := openDevice(b)
 	side := pick(d, *benchSide, 8192, 64)
-	g := latticetest.Grid{Width: side, Height: side, Depth: 1, Periodic: true, Faces: faces}
+	g := celltest.Grid{Width: side, Height: side, Depth: 1, Periodic: true, Faces: faces}
 	if depth > 1 {
 		side = pick(d, *benchCube, 512, 16)
 		g.Width, g.Height, g.Depth = side, side, side
@@ -88,7 +88,7 @@ func benchTick(b *testing.B, of cells.Lattice, depth int, faces bool) {
 	}
 	fill(b, l)
 	size := int64(0) // of the state of all agents
-	for _, v := range l.layout.Vars[:len(l.layout.Vars)-1] {
+	for _, v := range l.Layout().Vars[:len(l.Layout().Vars)-1] {
 		size += l.Len() * int64(v.Elem.Bytes())
 	}
 	buffer, err := d.Alloc(size, "copy")
@@ -96,13 +96,13 @@ func benchTick(b *testing.B, of cells.Lattice, depth int, faces bool) {
 	defer buffer.Close()
 	median := medianOf(b, l)
 	b.ResetTimer()
-	step := median(func(i int) error { return l.launch(i%2 == 0, uint64(i), false) })
-	counted := median(func(i int) error { return l.launch(i%2 == 0, uint64(i), true) })
+	step := median(func(i int) error { return launchAt(l, i, false) })
+	counted := median(func(i int) error { return launchAt(l, i, true) })
 	copied := median(func(i int) error {
 		if i%2 == 0 {
-			return l.turns.Stream.Copy(buffer, 0, l.turns.Other, 0, size)
+			return l.Stream.Copy(buffer, 0, l.Second, 0, size)
 		}
-		return l.turns.Stream.Copy(l.turns.Other, 0, buffer, 0, size)
+		return l.Stream.Copy(l.Second, 0, buffer, 0, size)
 	})
 	b.StopTimer()
 	rate := func(took time.Duration) float64 { return 2 * float64(size) / float64(took.Nanoseconds()) }
@@ -117,11 +117,11 @@ func benchTick(b *testing.B, of cells.Lattice, depth int, faces bool) {
 // fill gives all agents random states: floats from 0 to 1, and numbers from 0 to 2.
 func fill(b *testing.B, l *Lattice) {
 	r := rand.New(rand.NewPCG(7, 7))
-	content := make([]byte, l.layout.PageBytes)
-	for page := range l.memory.Count() {
+	content := make([]byte, l.Layout().PageBytes)
+	for page := range l.Memory().Count() {
 		clear(content)
-		end := int(l.layout.Offsets[len(l.layout.Vars)-1])
-		if len(l.layout.Vars) > 2 || l.layout.Vars[0].Elem.Bytes() == 4 {
+		end := int(l.Layout().Offsets[len(l.Layout().Vars)-1])
+		if len(l.Layout().Vars) > 2 || l.Layout().Vars[0].Elem.Bytes() == 4 {
 			words := device.Of[float32](content[:end/4*4])
 			for i := range words {
 				words[i] = r.Float32()
@@ -131,28 +131,28 @@ func fill(b *testing.B, l *Lattice) {
 				content[i] = byte(r.IntN(3))
 			}
 		}
-		ok(b, l.memory.Write(b.Context(), uint64(page), content))
+		ok(b, l.Memory().Write(b.Context(), uint64(page), content))
 	}
-	ok(b, l.single.Ready(b.Context()))
+	ok(b, l.Columns.Ready(b.Context()))
 }
 
 // medianOf returns a function that measures work in the stream of a lattice.
 func medianOf(b *testing.B, l *Lattice) func(f func(i int) error) time.Duration {
-	from, err := l.dev.NewEvent()
+	from, err := l.Device().NewEvent()
 	ok(b, err)
 	b.Cleanup(func() { ok(b, from.Close()) })
-	to, err := l.dev.NewEvent()
+	to, err := l.Device().NewEvent()
 	ok(b, err)
 	b.Cleanup(func() { ok(b, to.Close()) })
 	return func(f func(i int) error) time.Duration {
 		var all []time.Duration
 		for range benchTimes {
-			ok(b, l.turns.Stream.Record(from))
+			ok(b, l.Stream.Record(from))
 			for i := range 2 * b.N {
 				ok(b, f(i))
 			}
-			ok(b, l.turns.Stream.Record(to))
-			ok(b, l.turns.Stream.Sync(b.Context()))
+			ok(b, l.Stream.Record(to))
+			ok(b, l.Stream.Sync(b.Context()))
 			took, err := to.Since(from)
 			ok(b, err)
 			all = append(all, took/time.Duration(2*b.N))
@@ -162,12 +162,12 @@ func medianOf(b *testing.B, l *Lattice) func(f func(i int) error) time.Duration 
 	}
 }
 
-// BenchmarkLinks measures steps of opinions over random links, of which each is a read of a word at random, beside
+// BenchmarkLinks measures steps of opinions over random links, each a random read of a word, beside
 // a copy of the numbers of all links.
 func BenchmarkLinks(b *testing.B) {
 	d := openDevice(b)
 	agents := int64(pick(d, 0, 10_000_000, 1000))
-	of := latticetest.Opinion()
+	of := celltest.Opinion()
 	of.Hear, of.State, of.Vote = of.Hear[1:2], map[string]string{"opinion": "f32"}, "opinion"
 	of.Step = "__device__ void step(Agent &self, const Params &p, const Around &around) {\n" +
 		"  self.opinion = self.opinion + p.trust * (around.mean.opinion - self.opinion);\n}\n"
@@ -189,11 +189,17 @@ func BenchmarkLinks(b *testing.B) {
 	defer buffer.Close()
 	median := medianOf(b, l)
 	b.ResetTimer()
-	took := median(func(i int) error { return l.launch(i%2 == 0, uint64(i), false) })
-	copied := median(func(int) error { return l.turns.Stream.Copy(buffer, 0, l.wires.Columns, 0, size) })
+	took := median(func(i int) error { return launchAt(l, i, false) })
+	copied := median(func(int) error { return l.Stream.Copy(buffer, 0, l.wires.Columns, 0, size) })
 	b.StopTimer()
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(took.Nanoseconds())/1e3, "step-us")
 	b.ReportMetric(float64(10*agents)/float64(took.Nanoseconds()), "links-G/s")
 	b.ReportMetric(2*float64(size)/float64(copied.Nanoseconds()), "copy-GB/s")
+}
+
+// launchAt puts tick number i into the stream.
+func launchAt(l *Lattice, i int, count bool) error {
+	from, to := l.Pair(i)
+	return l.launch(from, to, uint64(i), count)
 }

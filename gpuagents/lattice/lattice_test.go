@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 )
 
 // grids are of all forms: two and three dimensions, with edges and without, whole rows in a page and more,
 // and sides of one and two agents, whose neighbours are there several times.
-var grids = []latticetest.Grid{
+var grids = []celltest.Grid{
 	{Width: 37, Height: 21, Depth: 1, Periodic: true},
 	{Width: 160, Height: 9, Depth: 1},
 	{Width: 64, Height: 50, Depth: 1, Periodic: true, Faces: true},
@@ -30,14 +30,14 @@ var grids = []latticetest.Grid{
 }
 
 // forEach runs a test on some grids: a step is compiled for each form.
-func forEach(t *testing.T, grids []latticetest.Grid, run func(t *testing.T, g latticetest.Grid, r *rand.Rand)) {
+func forEach(t *testing.T, grids []celltest.Grid, run func(t *testing.T, g celltest.Grid, r *rand.Rand)) {
 	for i, g := range grids {
 		t.Run(fmt.Sprintf("%+v", g), func(t *testing.T) { run(t, g, rand.New(rand.NewPCG(uint64(i), 64))) })
 	}
 }
 
 // some returns grids with a form for each number of dimensions.
-func some() (all []latticetest.Grid) {
+func some() (all []celltest.Grid) {
 	for _, g := range grids {
 		if g.Depth == 1 && g.Periodic && !g.Faces || g.Depth > 1 && !g.Periodic && !g.Faces {
 			all = append(all, g)
@@ -65,17 +65,17 @@ func same(t *testing.T, got, want []byte) {
 	}
 }
 
-// counted checks that all groups have counted so many ticks.
+// counted checks the number of ticks that all groups have counted.
 func counted(t *testing.T, l *Lattice, want uint64) {
 	t.Helper()
 	if n, err := l.Ticks(); n != want || err != nil {
 		t.Errorf("%d ticks, %v, want %d", n, err, want)
 	}
-	page, groups := make([]byte, l.layout.PageBytes), int(l.Len())/l.layout.Agents
-	for first := 0; first < groups; first += l.layout.Slots {
-		ok(t, l.memory.Read(t.Context(), uint64(first/l.layout.Slots), page))
-		of := device.Of[uint64](page[l.layout.Offsets[len(l.layout.Vars)-1]:])
-		for slot := range min(l.layout.Slots, groups-first) {
+	page, groups := make([]byte, l.Layout().PageBytes), int(l.Len())/l.Layout().Agents
+	for first := 0; first < groups; first += l.Layout().Slots {
+		ok(t, l.Memory().Read(t.Context(), uint64(first/l.Layout().Slots), page))
+		of := device.Of[uint64](page[l.Layout().Offsets[len(l.Layout().Vars)-1]:])
+		for slot := range min(l.Layout().Slots, groups-first) {
 			if of[slot] != want {
 				t.Fatalf("group %d has counted %d ticks, want %d", first+slot, of[slot], want)
 			}
@@ -85,8 +85,8 @@ func counted(t *testing.T, l *Lattice, want uint64) {
 
 // TestGrayScott compares two substances with the plain twin, to the bit.
 func TestGrayScott(t *testing.T) {
-	forEach(t, some(), func(t *testing.T, g latticetest.Grid, r *rand.Rand) {
-		l := open(t, openDevice(t), latticetest.GrayScott(), g, groupOf(r, g.Width), Options{PageBytes: 8192})
+	forEach(t, some(), func(t *testing.T, g celltest.Grid, r *rand.Rand) {
+		l := open(t, openDevice(t), celltest.GrayScott(), g, groupOf(r, g.Width), Options{PageBytes: 8192})
 		l.band = 1 + r.Int64N(9)
 		used, v := make([]float32, g.Len()), make([]float32, g.Len())
 		var values []float32
@@ -113,8 +113,8 @@ func TestGrayScott(t *testing.T) {
 
 // TestLife3D compares Life of three dimensions with the plain twin, and what a tick counts.
 func TestLife3D(t *testing.T) {
-	forEach(t, some(), func(t *testing.T, g latticetest.Grid, r *rand.Rand) {
-		l := open(t, openDevice(t), latticetest.Life3D(), g, groupOf(r, g.Width), Options{PageBytes: 4096})
+	forEach(t, some(), func(t *testing.T, g celltest.Grid, r *rand.Rand) {
+		l := open(t, openDevice(t), celltest.Life3D(), g, groupOf(r, g.Width), Options{PageBytes: 4096})
 		l.band = 1 + r.Int64N(9)
 		alive := make([]byte, g.Len())
 		var values []float32
@@ -144,8 +144,8 @@ func TestLife3D(t *testing.T) {
 // TestFire compares a forest, which draws, with the plain twin.
 func TestFire(t *testing.T) {
 	const seed = 0xFEDCBA9876543210
-	forEach(t, some(), func(t *testing.T, g latticetest.Grid, r *rand.Rand) {
-		l := open(t, openDevice(t), latticetest.Fire(), g, groupOf(r, g.Width), Options{PageBytes: 4096, Seed: seed})
+	forEach(t, some(), func(t *testing.T, g celltest.Grid, r *rand.Rand) {
+		l := open(t, openDevice(t), celltest.Fire(), g, groupOf(r, g.Width), Options{PageBytes: 4096, Seed: seed})
 		l.band = 1 + r.Int64N(9)
 		state := make([]byte, g.Len())
 		made := uint64(0)
@@ -172,10 +172,10 @@ func TestFire(t *testing.T) {
 // TestMix compares a cell with a variable of each type and all reductions with its twin.
 func TestMix(t *testing.T) {
 	const seed = 77 << 40
-	forEach(t, grids, func(t *testing.T, g latticetest.Grid, r *rand.Rand) {
-		l := open(t, openDevice(t), latticetest.Mix(), g, groupOf(r, g.Width), Options{PageBytes: 8192, Seed: seed})
+	forEach(t, grids, func(t *testing.T, g celltest.Grid, r *rand.Rand) {
+		l := open(t, openDevice(t), celltest.Mix(), g, groupOf(r, g.Width), Options{PageBytes: 8192, Seed: seed})
 		l.band = 1 + r.Int64N(9)
-		agents := make([]latticetest.MixAgent, g.Len())
+		agents := make([]celltest.MixAgent, g.Len())
 		var values []float32
 		for i := range agents {
 			a := &agents[i]

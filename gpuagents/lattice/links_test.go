@@ -7,15 +7,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
 )
 
 // openLinks returns agents on a graph, with open pages.
 func openLinks(t *testing.T, d device.Device, group int, o Options) *Lattice {
 	t.Helper()
-	of := latticetest.Opinion()
+	of := celltest.Opinion()
 	of.Agents = group
 	cell, err := cells.AddressLattice(of)
 	ok(t, err)
@@ -29,16 +28,16 @@ func openLinks(t *testing.T, d device.Device, group int, o Options) *Lattice {
 }
 
 // rowsOf returns the links of a lattice as they are on the device.
-func rowsOf(t *testing.T, l *Lattice) *edges.Rows {
+func rowsOf(t *testing.T, l *Lattice) *graph.Rows {
 	t.Helper()
 	if l.o.Links.Rows != nil {
 		return l.o.Links.Rows
 	}
-	r := &edges.Rows{Columns: make([]uint32, l.Len()*int64(l.wires.Degree))}
+	r := &graph.Rows{Columns: make([]uint32, l.Len()*int64(l.wires.Degree))}
 	for i := range l.Len() + 1 {
 		r.Offsets = append(r.Offsets, uint64(i)*uint64(l.wires.Degree))
 	}
-	ok(t, l.turns.Sync(t.Context()), l.wires.Columns.Read(0, device.Bytes(r.Columns)))
+	ok(t, l.Sync(t.Context()), l.wires.Columns.Read(0, device.Bytes(r.Columns)))
 	return r
 }
 
@@ -48,7 +47,7 @@ func TestOpinion(t *testing.T) {
 	const agents, seed = 1500, 0xABCDEF0123456789
 	r := rand.New(rand.NewPCG(64, 3))
 	d := openDevice(t)
-	rows := &edges.Rows{Offsets: []uint64{0}}
+	rows := &graph.Rows{Offsets: []uint64{0}}
 	for id := range agents {
 		n := r.IntN(6)
 		if id == 77 {
@@ -62,15 +61,15 @@ func TestOpinion(t *testing.T) {
 	}
 	for name, links := range map[string]graph.Links{
 		"weights": {Rows: rows},
-		"list":    {Rows: &edges.Rows{Offsets: rows.Offsets, Columns: rows.Columns}},
+		"list":    {Rows: &graph.Rows{Offsets: rows.Offsets, Columns: rows.Columns}},
 		"random":  {Degree: 7, Rewire: 1, Seed: 3},
 		"ring":    {Degree: 6, Rewire: 0.1, Seed: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := openLinks(t, d, 25, Options{Agents: agents, Links: &links, Seed: seed, PageBytes: 4096})
-			now, values := make([]latticetest.OpinionAgent, agents), []float32(nil)
+			now, values := make([]celltest.OpinionAgent, agents), []float32(nil)
 			for i := range now {
-				now[i] = latticetest.OpinionAgent{
+				now[i] = celltest.OpinionAgent{
 					Opinion: r.Float32()*2 - 1, Loud: uint8(r.IntN(2)), Heard: r.Uint32N(1000),
 				}
 				// in alphabetical order
@@ -81,7 +80,7 @@ func TestOpinion(t *testing.T) {
 			for _, n := range []int{1, 2, 4} {
 				tally, want := tick(t, l, n), []uint64{0, 0}
 				for range n {
-					now = latticetest.StepOpinion(on, now, seed, made)
+					now = celltest.StepOpinion(on, now, seed, made)
 					made++
 				}
 				for _, a := range now {

@@ -11,11 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, which compiles steps "+
 	"for the processor with g++, or cuda:N")
@@ -29,11 +29,7 @@ func openDevice(t testing.TB) device.Device {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, d)
 	if d.Properties().ComputeMajor == 0 {
 		return emulation.NewDevice(t, d)
 	}
@@ -41,7 +37,7 @@ func openDevice(t testing.TB) device.Device {
 }
 
 // address binds a cell to a grid.
-func address(t testing.TB, of cells.Lattice, g latticetest.Grid, group int) *cells.Addressed {
+func address(t testing.TB, of cells.Lattice, g celltest.Grid, group int) *cells.Addressed {
 	t.Helper()
 	of.Agents, of.Faces, of.Periodic, of.Dimensions = group, g.Faces, g.Periodic, 2
 	if g.Depth > 1 {
@@ -54,8 +50,8 @@ func address(t testing.TB, of cells.Lattice, g latticetest.Grid, group int) *cel
 	return c
 }
 
-// open returns a lattice with open pages, in groups of so many agents.
-func open(t testing.TB, d device.Device, of cells.Lattice, g latticetest.Grid, group int, o Options) *Lattice {
+// open returns a lattice with open pages, for a group size.
+func open(t testing.TB, d device.Device, of cells.Lattice, g celltest.Grid, group int, o Options) *Lattice {
 	t.Helper()
 	o.Width, o.Height, o.Depth = int64(g.Width), int64(g.Height), int64(g.Depth)
 	cell := address(t, of, g, group)
@@ -65,11 +61,7 @@ func open(t testing.TB, d device.Device, of cells.Lattice, g latticetest.Grid, g
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("l.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, l)
 	if err := l.Memory().Open(t.Context(), nil); err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}

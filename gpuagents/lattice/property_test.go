@@ -6,18 +6,18 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 )
 
 // TestTranslation: on a periodic grid, steps of agents that are moved by some places are the moved steps, to
 // the bit.
 func TestTranslation(t *testing.T) {
-	for _, g := range []latticetest.Grid{
+	for _, g := range []celltest.Grid{
 		{Width: 45, Height: 22, Depth: 1, Periodic: true},
 		{Width: 16, Height: 9, Depth: 8, Periodic: true, Faces: true},
 	} {
 		r := rand.New(rand.NewPCG(64, uint64(g.Depth)))
-		l := open(t, openDevice(t), latticetest.GrayScott(), g, 1, Options{PageBytes: 8192})
+		l := open(t, openDevice(t), celltest.GrayScott(), g, 1, Options{PageBytes: 8192})
 		state := make([]float32, 2*g.Len())
 		for i := range state {
 			state[i] = r.Float32()
@@ -49,8 +49,8 @@ func TestTranslation(t *testing.T) {
 
 // TestConservation: agents that share whole grains lose none, whatever the neighbourhood.
 func TestConservation(t *testing.T) {
-	forEach(t, some(), func(t *testing.T, g latticetest.Grid, r *rand.Rand) {
-		l := open(t, openDevice(t), latticetest.Diffusion(), g, 1, Options{PageBytes: 8192})
+	forEach(t, some(), func(t *testing.T, g celltest.Grid, r *rand.Rand) {
+		l := open(t, openDevice(t), celltest.Diffusion(), g, 1, Options{PageBytes: 8192})
 		want, values := float32(0), []float32(nil)
 		for range g.Len() {
 			grains := float32(r.IntN(2) * r.IntN(1000))
@@ -81,12 +81,12 @@ func TestConservation(t *testing.T) {
 // TestBands: the number of layers that a thread makes, of steps that a launch waits for, and the size of
 // pages and groups change no bit.
 func TestBands(t *testing.T) {
-	g := latticetest.Grid{Width: 40, Height: 12, Depth: 9}
+	g := celltest.Grid{Width: 40, Height: 12, Depth: 9}
 	var first []float32
 	d := openDevice(t)
 	for i, band := range []int64{1, 2, 5, 64} {
 		group, pages := []int{1, 8, 20, 40}[i], []int{8192, 65536, 16384, 8192}[i]
-		l := open(t, d, latticetest.Mix(), g, group, Options{PageBytes: pages, Seed: 5})
+		l := open(t, d, celltest.Mix(), g, group, Options{PageBytes: pages, Seed: 5})
 		l.band = band
 		_, err := l.Tick(t.Context(), t.Context(), 7, 1+i)
 		ok(t, err)
@@ -103,8 +103,8 @@ func TestBands(t *testing.T) {
 
 // TestInvalid: mistakes of a caller are refused, and change nothing.
 func TestInvalid(t *testing.T) {
-	g, d := latticetest.Grid{Width: 8, Height: 2, Depth: 1}, openDevice(t)
-	cell := address(t, latticetest.GrayScott(), g, 4)
+	g, d := celltest.Grid{Width: 8, Height: 2, Depth: 1}, openDevice(t)
+	cell := address(t, celltest.GrayScott(), g, 4)
 	step, err := Compile(d, cell)
 	ok(t, err)
 	for what, o := range map[string]Options{
@@ -123,7 +123,7 @@ func TestInvalid(t *testing.T) {
 			t.Errorf("%s: %d bytes beside the pages", what, Beside(cell, o))
 		}
 	}
-	l := open(t, d, latticetest.GrayScott(), g, 4, Options{PageBytes: 4096})
+	l := open(t, d, celltest.GrayScott(), g, 4, Options{PageBytes: 4096})
 	nan := float32(0)
 	nan /= nan
 	_, late := l.Tick(t.Context(), t.Context(), 0, 1)

@@ -51,7 +51,7 @@ func (l *Lattice) Set(ctx context.Context, ids []uint32, values []float32) error
 			len(settable))
 	}
 	for i, value := range values {
-		if v := l.layout.Vars[settable[i%len(settable)]]; !Valid(v, value) {
+		if v := l.Layout().Vars[settable[i%len(settable)]]; !Valid(v, value) {
 			return fmt.Errorf("%w: %s %v, at %d: use %s", ErrInvalid, v.Name, value, i/len(settable), Use(v))
 		}
 	}
@@ -87,7 +87,7 @@ func (l *Lattice) Get(ctx context.Context, ids []uint32) (states []byte, values 
 		return nil, nil, err
 	}
 	for _, v := range column {
-		states = append(states, candidate(l.layout.Vars[at], v, l.cell.Candidates))
+		states = append(states, candidate(l.Layout().Vars[at], v, l.cell.Candidates))
 	}
 	return states, values, nil
 }
@@ -103,16 +103,15 @@ func candidate(v kernels.Var, value float64, candidates int) byte {
 	return byte(min(value, float64(candidates-1)))
 }
 
-// write writes a variable of agents.
 func (l *Lattice) write(ctx context.Context, at int, ids []uint32, column []float32) error {
-	v, offset := l.layout.Vars[at], l.layout.Offsets[at]
+	v, offset := l.Layout().Vars[at], l.Layout().Offsets[at]
 	switch v.Elem {
 	case kernels.U8:
 		bytes := make([]byte, len(ids))
 		for i, f := range column {
 			bytes[i] = byte(f)
 		}
-		return l.single.SetAt(ctx, offset, ids, bytes)
+		return l.Columns.SetAt(ctx, offset, ids, bytes)
 	case kernels.BF16:
 		bytes := make([]byte, 0, 2*len(ids))
 		for _, f := range column {
@@ -133,24 +132,23 @@ func (l *Lattice) write(ctx context.Context, at int, ids []uint32, column []floa
 			words[i] = math.Float32bits(f)
 		}
 	}
-	return l.single.Put(ctx, offset, ids, words)
+	return l.Columns.Put(ctx, offset, ids, words)
 }
 
-// read reads a variable of agents.
 func (l *Lattice) read(ctx context.Context, at int, ids []uint32) (column []float64, err error) {
-	v, offset := l.layout.Vars[at], l.layout.Offsets[at]
+	v, offset := l.Layout().Vars[at], l.Layout().Offsets[at]
 	column = make([]float64, len(ids))
 	var bytes []byte
 	var words []uint32
 	switch v.Elem {
 	case kernels.U8:
-		bytes, err = l.single.GetAt(ctx, offset, ids)
+		bytes, err = l.Columns.GetAt(ctx, offset, ids)
 	case kernels.BF16:
 		bytes, err = l.double.GetAt(ctx, offset, twice(ids))
 	case kernels.U64:
 		words, err = l.double.Take(ctx, offset, twice(ids))
 	default:
-		words, err = l.single.Take(ctx, offset, ids)
+		words, err = l.Columns.Take(ctx, offset, ids)
 	}
 	if err != nil {
 		return nil, err

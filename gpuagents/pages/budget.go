@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
 )
 
 // Budget is the memory for pages that the shards on a device share. A nil Budget has all of the
@@ -15,28 +14,28 @@ import (
 type Budget struct {
 	*sharedBudget
 	// arrive runs the allocation of frames on the device at the moment at which the reservation of
-	// a shard becomes its allocation; nil: nothing was reserved. See pool.Placement.
+	// a shard becomes its allocation; nil: nothing was reserved. See pool.Slot.
 	arrive func(take func())
 	// whole allocates frames on the device for every page of a shard, or none: residency: gpu.
 	whole bool
-	// beside is what a shard has on the device beside its pages and tables, in bytes.
+	// beside is what a shard needs on the device in addition to its pages and tables, in bytes.
 	beside int64
 	// eager takes the frames that are left rather than wait for frames that other shards may give.
 	eager bool
 }
 
-// sharedBudget is the part of a budget that all of its shards have in common.
+// sharedBudget is the part of a budget that all its shards share.
 type sharedBudget struct {
-	// shared reports whether the memory of the device is that of the machine. The tables of shards
-	// then count against the budget of the device, else they are not counted.
+	// shared reports whether the device uses the memory of the machine. The tables of shards then
+	// count against the budget of the device; otherwise they are not counted.
 	shared bool
 
 	wholeDevice, wholeHost int64 // bytes of the budget, which do not change
 
 	mu           sync.Mutex
 	device, host int64                    // bytes left
-	all          map[*Allocation]struct{} // of shards with pages, and of shards that wait in Await
-	freed        *broadcast.Broadcast     // is sent when bytes come free
+	all          map[*Allocation]struct{} // shards with pages, and shards that wait in Await
+	freed        *Broadcast               // sent when bytes become free
 	// ages are the times without use after which pages move down, by tier of memory; 0: when their
 	// frames are needed. They do not change.
 	ages [2]time.Duration
@@ -44,8 +43,8 @@ type sharedBudget struct {
 	prefetch bool
 }
 
-// NewBudget returns a budget of so many bytes on the device and in host memory, and nil for 0 bytes
-// on the device.
+// NewBudget returns a budget with these bytes on the device and in host memory; nil for 0 bytes on
+// the device.
 func NewBudget(onDevice, inHost int64) *Budget {
 	if onDevice == 0 {
 		return nil
@@ -53,70 +52,53 @@ func NewBudget(onDevice, inHost int64) *Budget {
 	return &Budget{
 		sharedBudget: &sharedBudget{
 			wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost,
-			all: map[*Allocation]struct{}{}, freed: broadcast.New(),
+			all: map[*Allocation]struct{}{}, freed: NewBroadcast(),
 		},
 	}
 }
 
-// WithSharedMemory sets whether the memory of the device is that of the machine. Like the other
-// With methods it is called before the budget is shared, and returns it.
+// WithSharedMemory sets whether the device uses the memory of the machine. Like the other With
+// methods it is called before the budget is shared.
 func (b *Budget) WithSharedMemory(is bool) *Budget {
-	if b != nil {
-		b.shared = is
-	}
-	return b
+	return b.with(func(own *Budget) { own.shared = is })
 }
 
 // WithAges sets the times without use after which pages leave the device and host memory; 0: when
 // their frames are needed.
 func (b *Budget) WithAges(onDevice, inHost time.Duration) *Budget {
-	if b != nil {
-		b.ages = [2]time.Duration{onDevice, inHost}
-	}
-	return b
+	return b.with(func(own *Budget) { own.ages = [2]time.Duration{onDevice, inHost} })
 }
 
 // WithPrefetch sets whether the shards of the budget fetch pages ahead of observations.
 func (b *Budget) WithPrefetch(is bool) *Budget {
-	if b != nil {
-		b.prefetch = is
-	}
-	return b
+	return b.with(func(own *Budget) { own.prefetch = is })
 }
 
-// tableBytes returns the bytes of the tables of a shard beside its pages: a stamp and a decision
-// for each group, and entries of tables and indexes for each page.
+// tableBytes returns the size of the tables of a shard: a stamp and a decision for each group, and
+// entries of tables and indexes for each page.
 func tableBytes(groups, pages int) int64 { return 8*int64(groups) + 64*int64(pages) }
 
 // WithArrival returns the same budget for one shard: arrive calls the function that allocates its
 // frames on the device.
 func (b *Budget) WithArrival(arrive func(take func())) *Budget {
-	if b == nil {
-		return nil
-	}
-	own := *b
-	own.arrive = arrive
-	return &own
+	return b.with(func(own *Budget) { own.arrive = arrive })
 }
 
 // AllOnDevice returns the same budget for a shard whose pages must all be on the device.
-func (b *Budget) AllOnDevice() *Budget {
-	if b == nil {
-		return nil
-	}
-	own := *b
-	own.whole = true
-	return &own
+func (b *Budget) AllOnDevice() *Budget { return b.with(func(own *Budget) { own.whole = true }) }
+
+// WithBeside returns the same budget for a shard that needs bytes on the device in addition to its
+// pages. Its allocation takes them too.
+func (b *Budget) WithBeside(bytes int64) *Budget {
+	return b.with(func(own *Budget) { own.beside = bytes })
 }
 
-// WithBeside returns the same budget for a shard that has so many bytes on the device beside its pages.
-// Its allocation takes them too.
-func (b *Budget) WithBeside(bytes int64) *Budget {
+func (b *Budget) with(change func(own *Budget)) *Budget {
 	if b == nil {
 		return nil
 	}
 	own := *b
-	own.beside = bytes
+	change(&own)
 	return &own
 }
 
@@ -131,8 +113,8 @@ func (b *Budget) Room() int64 {
 	return b.device
 }
 
-// minFrames is the number of frames on the device that a shard with as many pages needs at least:
-// one for the page that is stepped and one for the next page that is loaded.
+// minFrames is the minimum number of frames on the device of a shard with more than one page: one
+// for the page that is stepped and one for the page that is loaded next.
 const minFrames = 2
 
 // Allocation is the part of a budget that one shard has. Its owner, one goroutine, changes and
@@ -142,40 +124,42 @@ type Allocation struct {
 	frames                 int // on the device
 	hostFrames, hostNeeded int // in host memory, and as many as hold every page without a store
 	DeviceBytes, HostBytes int64
-	tables                 int64 // bytes of tables, and of what is beside the pages
+	tables                 int64 // bytes of tables and of WithBeside
 
 	pages, pageBytes int
 	share
 }
 
-// Allocate takes tables for so many groups, and frames for so many pages or for as many as there is
-// memory. A *Shortage says that other shards may give what is missing; a MemoryError as a
-// *jobs.Error says how much is missing.
+// Allocate takes tables for groups, and frames for all pages or for as many as fit. A *Shortage
+// means that other shards may give what is missing; a MemoryError as a *jobs.Error says how much is
+// missing.
 func (b *Budget) Allocate(groups, pages, pageBytes int) (s *Allocation, err error) {
-	switch {
-	case b == nil:
+	if b == nil {
 		return &Allocation{frames: pages, DeviceBytes: int64(pages) * int64(pageBytes)}, nil
-	case b.arrive == nil:
-		return b.allocate(groups, pages, pageBytes)
 	}
-	b.arrive(func() { s, err = b.allocate(groups, pages, pageBytes) })
+	b.arriving(func() { s, err = b.allocate(groups, pages, pageBytes) })
 	return s, err
 }
 
-// Take takes so many bytes on the device for what has no pages. A device.ErrOutOfMemory says that they
-// are not left.
+// arriving calls take when the reservation of the shard ends, or at once without a reservation.
+func (b *Budget) arriving(take func()) {
+	if b.arrive == nil {
+		take()
+		return
+	}
+	b.arrive(take)
+}
+
+// Take takes bytes on the device for data without pages. A device.ErrOutOfMemory means that the
+// budget has less left.
 func (b *Budget) Take(bytes int64) (s *Allocation, err error) {
-	switch {
-	case b == nil:
+	if b == nil {
 		return &Allocation{}, nil
-	case b.arrive == nil:
-		return b.take(bytes)
 	}
-	b.arrive(func() { s, err = b.take(bytes) })
+	b.arriving(func() { s, err = b.take(bytes) })
 	return s, err
 }
 
-// take is Take at the moment at which a reservation ends.
 func (b *Budget) take(bytes int64) (*Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,7 +171,6 @@ func (b *Budget) take(bytes int64) (*Allocation, error) {
 	return &Allocation{of: b, DeviceBytes: bytes}, nil
 }
 
-// allocate is Allocate at the moment at which a reservation ends.
 func (b *Budget) allocate(groups, pages, pageBytes int) (*Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,8 +205,8 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (*Allocation, error) {
 	return s, nil
 }
 
-// halve gives half of the frames on the device back, down to the least that the pages need. It
-// returns false when there are no more than those, or no budget: pages then have no other place.
+// halve gives back half of the frames on the device, down to the least number. It returns false at
+// the least number and without a budget.
 func (s *Allocation) halve() bool {
 	if s.of == nil || s.frames <= s.least() {
 		return false
@@ -248,7 +231,7 @@ func (s *Allocation) set(tier, frames int) {
 	s.of.freed.Send()
 }
 
-// allocateHost takes up to so many frames in host memory, once.
+// allocateHost takes up to needed frames in host memory, once.
 func (s *Allocation) allocateHost(needed int) {
 	if s.of == nil {
 		s.hostNeeded = needed
@@ -269,7 +252,6 @@ func (s *Allocation) allocateHost(needed int) {
 	}
 }
 
-// ages returns the ages of the budget; without a budget pages do not age.
 func (s *Allocation) ages() (ages [2]time.Duration) {
 	if s.of != nil {
 		ages = s.of.ages
@@ -277,7 +259,6 @@ func (s *Allocation) ages() (ages [2]time.Duration) {
 	return ages
 }
 
-// prefetch returns whether pages are fetched ahead; without a budget every page has a frame.
 func (s *Allocation) prefetch() bool { return s.of != nil && s.of.prefetch }
 
 // Release gives everything back. A second call does nothing.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -125,9 +126,7 @@ func TestAllocationHalves(t *testing.T) {
 	const page = 10
 	b := NewBudget(1000, 0)
 	s, err := b.Allocate(0, 19, page)
-	if err != nil {
-		t.Fatalf("b.Allocate: %v, want no error", err)
-	}
+	testkit.NoError(t, "b.Allocate", err)
 	for _, want := range []int{9, 4, 2} {
 		if !s.halve() || s.frames != want || s.DeviceBytes != int64(want)*page ||
 			b.Room() != 1000-int64(want)*page {
@@ -164,9 +163,7 @@ func TestAllocationTakesHost(t *testing.T) {
 		b := NewBudget(1000, 0).WithAges(time.Second, time.Minute)
 		b.host = c.host
 		s, err := b.Allocate(0, 5, page)
-		if err != nil {
-			t.Fatalf("b.Allocate: %v, want no error", err)
-		}
+		testkit.NoError(t, "b.Allocate", err)
 		s.allocateHost(c.needed)
 		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.HostBytes != int64(c.want)*page ||
 			b.host != c.host-s.HostBytes {

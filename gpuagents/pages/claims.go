@@ -8,16 +8,15 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
 // A swarm with residency: gpu has a frame on the device for each page, from its creation to its
 // end: no other swarm gets these frames, no page moves down, and the shard is not parked. Each page
 // claims its frame, and the claims are compared with the device while the swarm is served.
 
-// claims are the checksums of pages on the device. A claim holds as long as the page is not
-// written: since the last entry that was applied, or since the last checkpoint. The loop of the
-// shard uses it.
+// claims are the checksums of pages on the device. A claim holds until the page is written: since
+// the last applied entry, or since the last checkpoint. The loop of the shard uses it.
 type claims struct {
 	sums map[int]claim // by page
 	next int           // the page where the next comparison begins
@@ -29,17 +28,18 @@ type claim struct {
 	clean bool   // it was not dirty then
 }
 
-// written drops the claims of pages that have changed, before a checkpoint makes them clean.
+// written drops the claims of changed pages. It is called before a checkpoint makes them clean.
 func (c *claims) written(dirty []bool) {
 	if c != nil {
 		maps.DeleteFunc(c.sums, func(page int, _ claim) bool { return dirty[page] })
 	}
 }
 
-// Audit compares the claims of pages with the device, claimsAtOnce at a time until auditTime is over
-// or each page was seen, and makes claims for pages without one. The next audit goes on with the next
-// pages. at is the last entry that was applied. No work may be under way on the device. It returns
-// the number of claims that were compared. An ErrResidency names the pages that are not as claimed.
+// Audit compares the claims of pages with the device, claimsAtOnce at a time, until auditTime is
+// over or each page was compared, and makes claims for pages without one. The next audit continues
+// with the next pages. at is the last applied entry. No work may be under way on the device.
+// checked is the number of compared claims. An ErrResidency names the pages that are not as
+// claimed.
 func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) {
 	if m.claims == nil || m.pager == nil {
 		return 0, nil
@@ -53,7 +53,7 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 	}
 }
 
-// audit is Memory.Audit for the next claimsAtOnce pages of m. It returns how many there were.
+// audit is Memory.Audit for the next claimsAtOnce pages of m. audited is the number of these pages.
 func (c *claims) audit(ctx context.Context, m *Memory, at uint64) (audited, compared int, err error) {
 	var wrong []string
 	frames := map[int]int{} // by page: where the pager holds it
@@ -68,13 +68,8 @@ func (c *claims) audit(ctx context.Context, m *Memory, at uint64) (audited, comp
 		}
 		frame, held := frames[page]
 		if !held || int(m.table.frames[page]) != frame {
-			wrong = append(
-				wrong,
-				fmt.Sprintf(
-					"page %d is in frame %d (held: %v), kernels look for it in %#x", page, frame, held,
-					m.table.frames[page],
-				),
-			)
+			wrong = append(wrong, fmt.Sprintf("page %d is in frame %d (held: %v), kernels look for it in %#x", page,
+				frame, held, m.table.frames[page]))
 			continue
 		}
 		if pages = append(pages, page); len(pages) == claimsAtOnce {
@@ -89,16 +84,10 @@ func (c *claims) audit(ctx context.Context, m *Memory, at uint64) (audited, comp
 	var fresh []int // without a valid claim. Others keep theirs: between two comparisons a page may be damaged
 	for _, page := range pages {
 		if old, ok := c.sums[page]; ok && (old.at == at || old.clean && !m.dirty[page]) {
-			compare = append(
-				compare,
-				device.Claim{
-					Name:   fmt.Sprintf("page %d", page),
-					Buffer: m.arena,
-					Off:    offset(page),
-					Bytes:  int64(m.pageBytes),
-					Sum:    old.sum,
-				},
-			)
+			compare = append(compare, device.Claim{
+				Name: fmt.Sprintf("page %d", page), Buffer: m.arena, Off: offset(page), Bytes: int64(m.pageBytes),
+				Sum: old.sum,
+			})
 		} else {
 			fresh = append(fresh, page)
 		}
@@ -109,7 +98,7 @@ func (c *claims) audit(ctx context.Context, m *Memory, at uint64) (audited, comp
 		wrong = append(wrong, h.Reasons...)
 	}
 	if len(wrong) > 0 {
-		err := fmt.Errorf("%w: %w: %s", fault.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
+		err := fmt.Errorf("%w: %w: %s", gpubatch.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
 		return len(pages), h.Claims, err
 	}
 	regions := make([]device.Region, len(fresh))
@@ -118,7 +107,7 @@ func (c *claims) audit(ctx context.Context, m *Memory, at uint64) (audited, comp
 	}
 	sums, err := device.Checksums(ctx, m.dev, regions)
 	if err != nil {
-		return len(pages), h.Claims, fault.Mark(err)
+		return len(pages), h.Claims, gpubatch.Mark(err)
 	}
 	for i, page := range fresh {
 		c.sums[page] = claim{sum: sums[i], at: at, clean: !m.dirty[page]}

@@ -8,7 +8,6 @@ type frameTable struct {
 	from, to int      // the part that has changed since flush
 }
 
-// set notes the frame of a page.
 func (t *frameTable) set(page uint64, frame int) {
 	at := int(page)
 	if t.frames[at] == uint32(frame) {
@@ -22,7 +21,6 @@ func (t *frameTable) set(page uint64, frame int) {
 	t.from, t.to = min(t.from, at), max(t.to, at+1)
 }
 
-// flush writes what has changed to the copy on the device.
 func (t *frameTable) flush(copied device.Buffer) error {
 	if t.from == t.to {
 		return nil

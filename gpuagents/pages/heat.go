@@ -10,8 +10,8 @@ import (
 )
 
 // heat chooses the pages that belong on the device when observations step pages in place. The
-// promotion of the pager does not fit: it counts in how many of its ticks a page was in use, which
-// large batches make the same for all pages, and it waits for frames that are never freed.
+// promotion of the pager does not fit: it counts the ticks in which a page was used, which large
+// batches make equal for all pages, and it waits for frames that are never freed.
 type heat struct {
 	seen    []uint32 // by page: observations, halved every heatHalfLife batches
 	up      []bool   // by page: it was on the device when it was last pinned, and was not moved down since
@@ -30,29 +30,28 @@ const (
 	// the bus: some 250 bytes (RFC 0011) in pieces of 32 and 64, which a bus carries at half its
 	// rate. A page of 2 MiB with 4,096 observations in a batch is therefore better paged in first.
 	busBytes = 512
-	// BusGroup is the factor by which the state of a group counts for an observation of it that is
-	// stepped over the bus: the state is read and written as a whole, at half the rate of a copy. A
-	// page is therefore better paged in first when half of its groups are observed.
+	// BusGroup is the weight of an observation that steps a group over the bus, relative to its
+	// state: the whole state is read and written, at half the rate of a copy. A page is therefore
+	// better paged in first when half of its groups are observed.
 	BusGroup = 2
-	// heatHalfLife is the number of batches after which observations count half. It is long beside
-	// the chance that a page is in a batch, and short beside the life of a stream: half a second in
-	// batches of 65,536 at the rate of a swarm whose pages are all on the device.
+	// heatHalfLife is the number of batches after which observations count half. It is long
+	// compared with the interval at which a page recurs in batches, and short compared with the
+	// life of a stream: half a second in batches of 65,536, at the rate of a swarm whose pages are
+	// all on the device.
 	heatHalfLife = 64
 	// heatPayback is the number of half-lives in which an exchange of two pages must save as much
 	// of the bus as it takes.
 	heatPayback = 32
-	// exchangePages is the most pages that are paged in after a batch in place of others: two
-	// groups of the pager. At 2 MiB that takes 1.3 ms of the bus, beside 8 ms that a batch of
-	// 65,536 takes at best.
+	// exchangePages is the maximum number of pages that are exchanged after a batch: two groups of
+	// the pager. At 2 MiB that takes 1.3 ms of the bus; a batch of 65,536 takes at least 8 ms.
 	exchangePages = 2 * groupPages
 )
 
-// worthPageIn reports whether a page with so many observations in a batch is paged in before them.
 func (h *heat) worthPageIn(observations uint32, pageBytes int) bool {
 	return int64(observations)*int64(h.perObservation()) >= int64(pageBytes)
 }
 
-// perObservation returns how many bytes of a page take the bus as long as an observation over it.
+// perObservation returns the bus cost of one observation over the bus, in bytes of a page copy.
 func (h *heat) perObservation() int { return cmp.Or(h.bytes, busBytes) }
 
 // CountAccesses counts the observations of a set whose batch was applied.
@@ -103,12 +102,12 @@ func (m *Memory) Exchange(sets []Set) {
 	n := min(free, len(hot))
 	var down []uint64
 	for _, page := range cold {
-		if n == len(hot) ||
-			int(
-				h.seen[hot[n]],
-			) < max(
-				2*int(h.seen[page])+1, int(h.seen[page])+least,
-			) { // twice: a difference by chance is smaller
+		if n == len(hot) {
+			break
+		}
+		// Twice the observations: a difference by chance is smaller.
+		seen := int(h.seen[page])
+		if int(h.seen[hot[n]]) < max(2*seen+1, seen+least) {
 			break
 		}
 		h.up[page] = false
@@ -130,8 +129,8 @@ func (m *Memory) Exchange(sets []Set) {
 	}(m.pager, h.ended)
 }
 
-// cold returns up to n pages of the device with the fewest observations, the coldest first. It
-// looks at eight times as many, and at others at the next call.
+// cold returns up to n pages of the device with the fewest observations, the coldest first. A call
+// examines the next 8n pages only.
 func (h *heat) cold(n int) (pages []uint64) {
 	if n <= 0 {
 		return nil
@@ -149,7 +148,6 @@ func (h *heat) cold(n int) (pages []uint64) {
 	return pages[:min(n, len(pages))]
 }
 
-// endExchange ends the running exchange.
 func (h *heat) endExchange() {
 	if h.ended != nil {
 		h.stop()
@@ -158,7 +156,7 @@ func (h *heat) endExchange() {
 	}
 }
 
-// stopExchange ends the running exchange, and forgets all observations.
+// stopExchange ends the running exchange and forgets all observations.
 func (h *heat) stopExchange() {
 	h.endExchange()
 	clear(h.seen)
@@ -166,8 +164,7 @@ func (h *heat) stopExchange() {
 	h.batches = 0
 }
 
-// setPlace notes the tier and the frame of a pinned page.
-func (m *Memory) setPlace(page uint64, tier, frame int) {
+func (m *Memory) setFrame(page uint64, tier, frame int) {
 	m.heat.up[page] = tier == onDevice
 	if tier == inHost {
 		frame |= 1 << kernels.AgentHostBit

@@ -3,15 +3,15 @@ package pages
 import (
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Look is a look at the pages of a Memory that changes nothing: it moves no page, and does not count
-// as an access of one. The goroutine that uses the Memory makes it.
+// Look reads the state of the pages of a Memory without a side effect: it moves no page, and counts
+// no access. Only the goroutine that uses the Memory may use it.
 type Look struct{ m *Memory }
 
-// LookAt returns a look at the pages of a memory.
+// LookAt returns a Look at m.
 func LookAt(m *Memory) Look { return Look{m} }
 
 // Present writes to frames the frame of each page that is on the device, and absent for the others.
@@ -35,11 +35,11 @@ func (l Look) Present(frames []uint32, absent uint32) (release func(), err error
 		frames[h.Page()] = uint32(h.Frame())
 		pins = append(pins, h)
 	})
-	return func() { pager.UnpinAll(pins) }, fault.Mark(err)
+	return func() { pager.UnpinAll(pins) }, gpubatch.Mark(err)
 }
 
-// Place is where a page is.
-type Place struct {
+// Location is the tier of a page, and its last use.
+type Location struct {
 	// Tier is an index of Tiers, or -1 for a page that was never addressed.
 	Tier int8
 	// Idle is the time since its last access; negative: not known.
@@ -54,8 +54,8 @@ func (l Look) Tiers() []string {
 	return l.m.pager.Tiers()
 }
 
-// Places writes to each element of to where the page first, first+1, ... is.
-func (l Look) Places(first int, to []Place) {
+// Locations fills to with the locations of the pages first, first+1 and so on.
+func (l Look) Locations(first int, to []Location) {
 	found := make([]pager.Place, len(to))
 	for i := range found {
 		found[i].Tier = pager.NoTier
@@ -64,6 +64,6 @@ func (l Look) Places(first int, to []Place) {
 		l.m.pager.Places(uint64(first), found)
 	}
 	for i, f := range found {
-		to[i] = Place{Tier: int8(f.Tier), Idle: f.Idle}
+		to[i] = Location{Tier: int8(f.Tier), Idle: f.Idle}
 	}
 }

@@ -33,11 +33,18 @@ func (m *Memory) OnDevice() []bool { return m.heat.up }
 // Frame returns the entry of a pinned page in the table of frames; see kernels.AgentHostBit.
 func (m *Memory) Frame(page int) uint32 { return m.table.frames[page] }
 
-// SetAbsent tells kernels that a page does not exist, so that they read zeros.
-func (m *Memory) SetAbsent(page uint64) { m.table.set(page, 1<<kernels.AgentHostBit) }
+// SetAbsent tells kernels which of the pages do not exist, so that they read zeros.
+func (m *Memory) SetAbsent(pages []uint64) {
+	for _, page := range pages {
+		if !m.made[page] {
+			m.table.set(page, 1<<kernels.AgentHostBit)
+		}
+	}
+}
 
-// Contents returns a number that changes when the content of pages is replaced other than by kernels: by
-// Open, Reset, Write and WriteAll. What a state derives from the pages is valid while it is the same.
+// Contents returns a number that changes when the content of pages is replaced other than by
+// kernels: by Open, Reset, Write and WriteAll. What a state derives from the pages is valid while
+// it is the same.
 func (m *Memory) Contents() uint64 { return m.contents }
 
 // Arena returns the frames on the device, which follow one another.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -26,23 +26,23 @@ type Memory struct {
 	dirty     []bool // by page: changed since the last checkpoint
 	made      []bool // by page: it is in the pager
 
-	arena      device.Buffer     // the frames on the device one behind the other, for kernels
-	frames     *gpuframes.Device // which manages them
+	arena      device.Buffer     // the frames on the device, contiguous, for kernels
+	frames     *gpuframes.Device // manages the frames on the device
 	host       *gpuframes.Pinned // nil or without frames: none
-	allocation *Allocation       // what it has of the budget
+	allocation *Allocation       // its part of the budget
 	pager      *pager.Pager      // nil before Open
 	counts     *Metrics          // counts the pagers; may be nil
-	claims     *claims           // of pages that must stay on the device; nil: they may leave it
+	claims     *claims           // claims of pages that must stay on the device; nil: pages may leave it
 
 	resident bool        // there is a frame for each page
-	pins     []pager.Pin // of a resident memory: a pin for each page that exists
-	whole    bool        // all of them exist
+	pins     []pager.Pin // pins of a resident memory, one for each page that exists
+	whole    bool        // all pages exist
 
-	contents uint64 // how often the content was replaced from outside of kernels
+	contents uint64 // counts replacements of the content other than by kernels
 
 	table frameTable
 	forth []Set // the sets of a sweep
-	back  bool  // the next sweep goes backwards: it begins with the pages that are still on the device
+	back  bool  // the next sweep goes backwards: it starts with the pages that are still on the device
 	heat  heat
 	used  []int64 // by resident page: the batch that used it last; nil: none has
 	batch int64   // number of the last batch
@@ -54,12 +54,11 @@ const (
 	inHost
 )
 
-// pageKind tells codecs that pages consist of words of four bytes.
 var pageKind = tiers.Kind{Elem: 4}
 
-// NewMemory allocates tables for so many groups and frames on the device for so many pages, or for
-// as many as the budget has; a nil budget has all of the device. The memory has no pages before
-// Open. A *jobs.Error says that the pages have no room here.
+// NewMemory allocates tables for groups, and frames on the device for pages, or for as many as the
+// budget has; a nil budget has all of the device. The memory has no pages before Open. A
+// *jobs.Error means that there is no room for the pages.
 func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *Memory, err error) {
 	given, err := b.Allocate(groups, pages, pageBytes) // before allocations that are as large as the swarm
 	if err != nil {
@@ -77,9 +76,9 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 	for { // one slab: kernels find a frame by its number
 		n := m.allocation.frames
 		m.resident = n == pages
-		m.frames, err = gpuframes.NewDevice(
-			gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)},
-		)
+		m.frames, err = gpuframes.NewDevice(gpuframes.Options{
+			Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes),
+		})
 		if err == nil {
 			break
 		}
@@ -95,8 +94,8 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 }
 
 // watermarks returns how many frames on the device the pager keeps free, so that a frame is free
-// when it is needed; see pager.Memory. It keeps none free of a few frames, and none of resident
-// pages.
+// when it is needed; see pager.Memory. A memory with few frames, or with resident pages, keeps none
+// free.
 func watermarks(frames int, resident bool) (low, high int) {
 	switch n := frames; {
 	case resident:
@@ -108,24 +107,26 @@ func watermarks(frames int, resident bool) (low, high int) {
 	}
 }
 
-// usableFrames returns how many pages may be pinned at once in a number of frames of the device.
-// The frames below the watermark are kept free, or the pager would evict what a sweep needs next.
+// usableFrames returns how many pages may be pinned at once in a number of frames on the device.
+// The frames below the watermark stay free; otherwise the pager would evict what a sweep needs
+// next.
 func usableFrames(frames int, resident bool) int {
 	_, high := watermarks(frames, resident)
 	return frames - high
 }
 
-// framesInTransit is how many pages may move between host memory and the device at once. Each takes
-// a frame of both: two groups of the pager that come, two that go, and what makes room for either.
+// framesInTransit is the maximum number of pages that move between host memory and the device at
+// once, each with a frame of both: two groups of the pager in each direction, and what makes room
+// for either.
 const framesInTransit = 6 * groupPages
 
-// groupPages is the number of pages that the pager moves in a group: its default, which
-// framesInTransit depends on.
+// groupPages is the number of pages that the pager moves at a time: its default, on which
+// framesInTransit depends.
 const groupPages = 16
 
-// Open makes the pages of a store those of the memory. It ends what was open before. store may be
-// nil; it belongs to the caller, who closes it after Shut. A MemoryError says that there is too
-// little memory without a store.
+// Open makes the memory hold the pages of a store. It ends what was open before. store may be nil;
+// it belongs to the caller, who closes it after Shut. A MemoryError means that there is too little
+// memory without a store.
 func (m *Memory) Open(ctx context.Context, store Store) error {
 	if err := m.Shut(); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 	}
 	shared := m.allocation.shared(store != nil) // it may have fewer frames later, and then pages in host memory
 	if s, ok := store.(Layered); ok {
-		o.Disks = s.Disks() // pages in the store move down by these; those in memory go when their frames are needed
+		o.Disks = s.Disks() // how pages move down in the store; pages in memory move when their frames are needed
 	}
 	if !m.resident || shared {
 		if err := m.allocateHost(store != nil); err != nil {
@@ -178,28 +179,23 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 	}
 	if m.resident {
 		if err := m.pinResident(ctx, pages); err != nil {
-			return errors.Join(fault.Mark(err), m.Shut())
+			return errors.Join(gpubatch.Mark(err), m.Shut())
 		}
 	}
 	return nil
 }
 
-// allocateHost takes frames in host memory: for all pages that are not on the device, or as many as
-// the budget has. store says whether there is a store below.
+// allocateHost takes frames in host memory for all pages that do not fit on the device, or as many
+// as the budget has. store reports whether there is a store below.
 func (m *Memory) allocateHost(store bool) (err error) {
 	if m.host == nil {
 		pages := len(m.made)
 		m.allocation.allocateHost(m.hostNeeded(m.frames.Count()))
 		if n := m.allocation.hostFrames; n > 0 || store && m.allocation.gives {
 			// One slab, as on the device: observations step pages there.
-			m.host, err = gpuframes.NewPinned(
-				gpuframes.Options{
-					Device:    m.dev,
-					Count:     n,
-					PageSize:  m.pageBytes,
-					SlabBytes: int64(n) * int64(m.pageBytes),
-				},
-			)
+			m.host, err = gpuframes.NewPinned(gpuframes.Options{
+				Device: m.dev, Count: n, PageSize: m.pageBytes, SlabBytes: int64(n) * int64(m.pageBytes),
+			})
 			if err != nil {
 				return fmt.Errorf("%d of %d pages of %d bytes in host memory: %w", n, pages, m.pageBytes, err)
 			}
@@ -214,7 +210,8 @@ func (m *Memory) allocateHost(store bool) (err error) {
 	}
 }
 
-// hostNeeded returns how many frames in host memory hold what does not fit the frames on the device.
+// hostNeeded returns how many frames in host memory hold the pages that do not fit into a number of
+// frames on the device.
 func (m *Memory) hostNeeded(frames int) int {
 	pages := len(m.made)
 	if frames == pages {
@@ -255,7 +252,6 @@ func (m *Memory) Close() error {
 	return err
 }
 
-// ready opens the memory without a store if it is not open.
 func (m *Memory) ready(ctx context.Context) error {
 	if m.pager != nil {
 		return nil
@@ -272,7 +268,6 @@ func (m *Memory) Pinned() device.HostBuffer {
 	return frames
 }
 
-// hostFrames returns the number of frames in host memory.
 func (m *Memory) hostFrames() int {
 	if m.host == nil {
 		return 0
@@ -280,8 +275,8 @@ func (m *Memory) hostFrames() int {
 	return m.host.Count()
 }
 
-// HostArena returns the frames in host memory as an argument of kernels; those on the device if
-// there are none.
+// HostArena returns the frames in host memory as a kernel argument; the frames on the device if
+// there are none in host memory.
 func (m *Memory) HostArena() device.Arg {
 	frames := m.Pinned()
 	if frames == nil {
@@ -294,8 +289,8 @@ func (m *Memory) HostArena() device.Arg {
 // may need the copy for pages whose entries have changed.
 func (m *Memory) FlushFrames(copied device.Buffer) error { return m.table.flush(copied) }
 
-// pinResident brings pages to a device with a frame for each page, for good. The pins are for
-// reading, so that a checkpoint may be made; dirty has what is written.
+// pinResident brings pages to the device and pins them for good. The pins are for reading, so that
+// a checkpoint can run; dirty tracks the writes.
 func (m *Memory) pinResident(ctx context.Context, pages []uint64) error {
 	from := len(m.pins)
 	held, err := m.pager.PinAll(ctx, pages, onDevice, pager.ForReading, m.pins)
@@ -310,7 +305,7 @@ func (m *Memory) pinResident(ctx context.Context, pages []uint64) error {
 	return nil
 }
 
-// create makes the pages that do not exist, on the device, and calls made for each.
+// create creates the missing pages on the device, and calls made for each.
 func (m *Memory) create(ctx context.Context, pages []uint64, made func(page uint64) error) error {
 	for _, page := range pages {
 		if m.made[page] {
@@ -325,6 +320,16 @@ func (m *Memory) create(ctx context.Context, pages []uint64, made func(page uint
 		}
 	}
 	return nil
+}
+
+// makePages creates the missing pages, and pins them if the memory is resident.
+func (m *Memory) makePages(ctx context.Context, pages ...uint64) error {
+	return gpubatch.Mark(m.create(ctx, pages, func(page uint64) error {
+		if !m.resident {
+			return nil
+		}
+		return m.pinResident(ctx, []uint64{page})
+	}))
 }
 
 // Reset removes all pages, which are zeros then.
@@ -342,7 +347,7 @@ func (m *Memory) Reset(ctx context.Context) error {
 			continue
 		}
 		if err := m.pager.Delete(ctx, uint64(page)); err != nil {
-			return fault.Mark(err)
+			return gpubatch.Mark(err)
 		}
 		m.made[page] = false
 	}
@@ -367,25 +372,20 @@ func (m *Memory) ReadAll(ctx context.Context, parts []pager.Part) error {
 		return err
 	}
 	parts = slices.DeleteFunc(parts, func(p pager.Part) bool { return !m.made[p.Page] })
-	return fault.Mark(m.pager.ReadAll(ctx, parts))
+	return gpubatch.Mark(m.pager.ReadAll(ctx, parts))
 }
 
-// Write sets the content of a page. The state above is told by state.State.Restored.
+// Write sets the content of a page. The caller then calls state.State.Restored.
 func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
 	m.contents++
 	m.dirty[page] = true
-	if err := m.create(ctx, []uint64{page}, func(page uint64) error {
-		if !m.resident {
-			return nil
-		}
-		return m.pinResident(ctx, []uint64{page})
-	}); err != nil {
-		return fault.Mark(err)
+	if err := m.makePages(ctx, page); err != nil {
+		return err
 	}
-	return fault.Mark(m.pager.Write(ctx, page, 0, content))
+	return gpubatch.Mark(m.pager.Write(ctx, page, 0, content))
 }
 
 // WriteAll copies the buffers of parts to their pages, and makes the pages that do not exist, whose
@@ -396,35 +396,29 @@ func (m *Memory) WriteAll(ctx context.Context, parts []pager.Part) error {
 	}
 	m.contents++
 	for _, p := range parts {
-		if m.dirty[p.Page] = true; m.made[p.Page] {
-			continue
-		}
-		if err := m.create(ctx, []uint64{p.Page}, func(page uint64) error {
-			if !m.resident {
-				return nil
-			}
-			return m.pinResident(ctx, []uint64{page})
-		}); err != nil {
-			return fault.Mark(err)
+		m.dirty[p.Page] = true
+		if err := m.makePages(ctx, p.Page); err != nil {
+			return err
 		}
 	}
-	return fault.Mark(m.pager.WriteAll(ctx, parts))
+	return gpubatch.Mark(m.pager.WriteAll(ctx, parts))
 }
 
 // Checkpoint commits the pages to the store, with a note. No page is dirty then.
 func (m *Memory) Checkpoint(ctx context.Context, note []byte) error {
 	if err := m.tellDirty(ctx); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	if _, err := m.pager.Checkpoint(ctx, note); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	m.claims.written(m.dirty)
 	clear(m.dirty)
 	return nil
 }
 
-// tellDirty tells the pager which resident pages have changed. Else the pins for writing have told it.
+// tellDirty tells the pager which resident pages have changed. Other pages are pinned for writing,
+// which tells it.
 func (m *Memory) tellDirty(ctx context.Context) error {
 	for page, dirty := range m.dirty {
 		if !dirty || !m.resident {

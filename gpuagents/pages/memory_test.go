@@ -7,31 +7,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 const (
 	testPage  = 4 << 10
 	testPages = 24
 )
-
-func openHost(t *testing.T) device.Device {
-	t.Helper()
-	d, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
-	return d
-}
 
 // openMemory opens memory of testPages pages without a store.
 func openMemory(t *testing.T, d device.Device, b *Budget) *Memory {
@@ -43,17 +29,9 @@ func openMemory(t *testing.T, d device.Device, b *Budget) *Memory {
 func openPages(t *testing.T, d device.Device, b *Budget, n int) *Memory {
 	t.Helper()
 	m, err := NewMemory(d, b, 0, testPage, n)
-	if err != nil {
-		t.Fatalf("NewMemory: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Errorf("m.Close: %v, want no error", err)
-		}
-	})
-	if err := m.Open(t.Context(), nil); err != nil {
-		t.Fatalf("m.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "NewMemory", err)
+	testkit.Close(t, m)
+	testkit.NoError(t, "m.Open", m.Open(t.Context(), nil))
 	return m
 }
 
@@ -63,7 +41,7 @@ func contentOf(page int) []byte { return bytes.Repeat([]byte{byte(page + 1)}, te
 // TestMemory: with a frame for each page and with fewer, pages have what was written, others are
 // zeros, and a sweep that reads makes no page.
 func TestMemory(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for name, b := range map[string]*Budget{
 		"resident": nil,
 		"paged":    NewBudget(4*testPage, 100*testPage),
@@ -74,15 +52,11 @@ func TestMemory(t *testing.T) {
 				t.Errorf("%d pages of %d bytes, resident %v", m.Count(), m.PageBytes(), m.Resident())
 			}
 			for page := 0; page < testPages; page += 2 {
-				if err := m.Write(t.Context(), uint64(page), contentOf(page)); err != nil {
-					t.Fatalf("m.Write: %v, want no error", err)
-				}
+				testkit.NoError(t, "m.Write", m.Write(t.Context(), uint64(page), contentOf(page)))
 			}
 			buf := make([]byte, testPage)
 			for page := range testPages {
-				if err := m.Read(t.Context(), uint64(page), buf); err != nil {
-					t.Fatalf("m.Read: %v, want no error", err)
-				}
+				testkit.NoError(t, "m.Read", m.Read(t.Context(), uint64(page), buf))
 				want := make([]byte, testPage)
 				if page%2 == 0 {
 					want = contentOf(page)
@@ -116,7 +90,7 @@ func TestMemory(t *testing.T) {
 // TestEach: all pages of a set are on the device while f runs, a set is a page at least, and an
 // error or the end of the context ends the sweep.
 func TestEach(t *testing.T) {
-	m := openMemory(t, openHost(t), NewBudget(4*testPage, 100*testPage))
+	m := openMemory(t, launches.Host(t), NewBudget(4*testPage, 100*testPage))
 	for range 2 { // forwards and backwards
 		sets := m.All()
 		pages := 0
@@ -152,28 +126,22 @@ func TestEach(t *testing.T) {
 
 // TestUnpack: packed pages come back as they were, and take no more than their content.
 func TestUnpack(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	m := openMemory(t, d, nil)
 	for _, page := range []int{3, 7} {
 		content := make([]byte, testPage)
 		copy(content[300*page:], "content")
-		if err := m.Write(t.Context(), uint64(page), content); err != nil {
-			t.Fatalf("m.Write: %v, want no error", err)
-		}
+		testkit.NoError(t, "m.Write", m.Write(t.Context(), uint64(page), content))
 	}
 	all, err := m.Pack(t.Context())
 	if err != nil || all.Bytes() > testPage {
 		t.Fatalf("%d bytes: %v", all.Bytes(), err)
 	}
 	other := openMemory(t, d, nil)
-	if err := other.Unpack(t.Context(), all); err != nil {
-		t.Fatalf("other.Unpack: %v, want no error", err)
-	}
+	testkit.NoError(t, "other.Unpack", other.Unpack(t.Context(), all))
 	a, b := make([]byte, testPage), make([]byte, testPage)
 	for page := range uint64(testPages) {
-		if err := errors.Join(m.Read(t.Context(), page, a), other.Read(t.Context(), page, b)); err != nil {
-			t.Fatalf("joined errors: %v, want no error", err)
-		}
+		testkit.NoError(t, "joined errors", errors.Join(m.Read(t.Context(), page, a), other.Read(t.Context(), page, b)))
 		if !bytes.Equal(a, b) || m.Made()[page] != other.Made()[page] {
 			t.Errorf("page %d differs", page)
 		}
@@ -186,22 +154,18 @@ func TestUnpack(t *testing.T) {
 // TestAudit: claims hold as long as a page stays as it is, and a page that is damaged on the device
 // is named.
 func TestAudit(t *testing.T) {
-	m := openMemory(t, openHost(t), nil)
+	m := openMemory(t, launches.Host(t), nil)
 	if n, err := m.Audit(t.Context(), 1); n != 0 || err != nil || m.Claimed() {
 		t.Errorf("%d claims of pages that claim nothing: %v", n, err)
 	}
 	m.Claim()
-	if err := m.Write(t.Context(), 5, contentOf(5)); err != nil {
-		t.Fatalf("m.Write: %v, want no error", err)
-	}
+	testkit.NoError(t, "m.Write", m.Write(t.Context(), 5, contentOf(5)))
 	for want := range 2 {
 		if n, err := m.Audit(t.Context(), 1); n != want || err != nil {
 			t.Errorf("%d claims compared, want %d: %v", n, want, err)
 		}
 	}
-	if err := m.Arena().Fill(int64(m.Frame(5))*testPage, 8, 0xff); err != nil {
-		t.Fatalf("Fill: %v, want no error", err)
-	}
+	testkit.NoError(t, "Fill", m.Arena().Fill(int64(m.Frame(5))*testPage, 8, 0xff))
 	if _, err := m.Audit(t.Context(), 1); !errors.Is(err, ErrResidency) {
 		t.Errorf("a damaged page: %v", err)
 	}
@@ -214,12 +178,10 @@ func TestAudit(t *testing.T) {
 // each other come to each page.
 func TestAuditOfManyPages(t *testing.T) {
 	const pages = 4 * claimsAtOnce
-	m := openPages(t, openHost(t), nil, pages)
+	m := openPages(t, launches.Host(t), nil, pages)
 	m.Claim()
 	for page := range uint64(pages) {
-		if err := m.Write(t.Context(), page, contentOf(int(page))); err != nil {
-			t.Fatalf("m.Write: %v, want no error", err)
-		}
+		testkit.NoError(t, "m.Write", m.Write(t.Context(), page, contentOf(int(page))))
 	}
 	most, audits := 0, 0
 	for ; most <= claimsAtOnce && audits < 1000; audits++ {
@@ -233,9 +195,7 @@ func TestAuditOfManyPages(t *testing.T) {
 		t.Errorf("%d audits of %d pages compared %d at most, want more than %d", audits, pages, most, claimsAtOnce)
 	}
 	damaged := pages - 1
-	if err := m.Arena().Fill(int64(m.Frame(damaged))*testPage, 8, 0xff); err != nil {
-		t.Fatalf("Fill: %v, want no error", err)
-	}
+	testkit.NoError(t, "Fill", m.Arena().Fill(int64(m.Frame(damaged))*testPage, 8, 0xff))
 	for range pages {
 		if _, err := m.Audit(t.Context(), 1); errors.Is(err, ErrResidency) {
 			return

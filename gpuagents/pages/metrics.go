@@ -11,12 +11,14 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Metrics collects the counters of the pagers of shards: of those that are open, and of those that
-// were. A nil Metrics collects nothing. Its methods may be called from several goroutines.
+// Metrics collects the counters of the pagers of shards, open and closed ones. A nil Metrics
+// collects nothing. Its methods may be called from several goroutines.
 type Metrics struct {
 	mu    sync.Mutex
-	open  map[*pager.Pager]Layered // and the store below it; nil: it does not count what it holds
-	ended pageCounts
+	open  map[*pager.Pager]Layered // the store below each pager; nil: it does not count what it holds
+	ended pageCounts               // of closed pagers
+
+	labels map[*prometheus.Desc]int // the number of labels of each metric
 
 	pages, hits, misses, moves                              *prometheus.Desc
 	fetched, used, wasted                                   *prometheus.Desc
@@ -25,47 +27,29 @@ type Metrics struct {
 	wait, copied, read, written                             *prometheus.Desc
 }
 
-// pageCounts are sums over pagers.
-type pageCounts struct {
-	hits, misses          map[string]uint64    // by tier
-	fetched, used, wasted map[string]uint64    // by tier
-	moves                 map[[3]string]uint64 // by tier, tier and reason
-	failures, trips       map[string]uint64    // by tier of the store
-	forgotten             uint64
-	times                 map[timeOf]timed
+// series is a metric with the values of its labels. Unused labels are empty.
+type series struct {
+	desc   *prometheus.Desc
+	labels [3]string
 }
 
-// timeOf is the key of a histogram: what takes the time, and its tier.
-type timeOf struct{ what, tier string }
+type pageCounts struct {
+	counters map[series]float64
+	times    map[series]histogram
+}
 
-// Values of timeOf.what.
-const (
-	timeWait  = "wait"
-	timeCopy  = "copy"
-	timeRead  = "read"
-	timeWrite = "write"
-)
+func newPageCounts() pageCounts { return pageCounts{map[series]float64{}, map[series]histogram{}} }
 
-// timed are the durations of a histogram and their sum.
-type timed struct {
+type histogram struct {
 	counts tiers.Counts
 	sum    time.Duration
 }
 
-// plus returns the sum of two histograms.
-func (t timed) plus(counts tiers.Counts, sum time.Duration) timed {
-	for i, n := range counts {
-		t.counts[i] += n
-	}
-	t.sum += sum
-	return t
-}
-
-// buckets returns the cumulative counts by the upper bound in seconds, from 4 us to 17 s by factors
-// of four, and the count of all durations.
-func (t timed) buckets() (by map[float64]uint64, all uint64) {
+// buckets returns the cumulative counts by upper bound in seconds, from 4 us to 17 s by factors of
+// four, and the total count.
+func (h histogram) buckets() (by map[float64]uint64, all uint64) {
 	by = map[float64]uint64{}
-	for i, n := range t.counts {
+	for i, n := range h.counts {
 		all += n
 		if i >= 12 && i <= 34 && i%2 == 0 {
 			by[float64(uint64(1)<<i)*1e-9] = all
@@ -74,133 +58,86 @@ func (t timed) buckets() (by map[float64]uint64, all uint64) {
 	return by, all
 }
 
-// newPageCounts returns counts of zero.
-func newPageCounts() pageCounts {
-	return pageCounts{
-		hits:     map[string]uint64{},
-		misses:   map[string]uint64{},
-		fetched:  map[string]uint64{},
-		used:     map[string]uint64{},
-		wasted:   map[string]uint64{},
-		moves:    map[[3]string]uint64{},
-		failures: map[string]uint64{},
-		trips:    map[string]uint64{},
-		times:    map[timeOf]timed{},
+func (c pageCounts) count(desc *prometheus.Desc, n uint64, labels ...string) {
+	s := series{desc: desc}
+	copy(s.labels[:], labels)
+	c.counters[s] += float64(n)
+}
+
+func (c pageCounts) time(desc *prometheus.Desc, tier string, counts tiers.Counts, sum time.Duration) {
+	s := series{desc, [3]string{tier}}
+	h := c.times[s]
+	for i, n := range counts {
+		h.counts[i] += n
 	}
+	h.sum += sum
+	c.times[s] = h
 }
 
-// clone returns a copy that may be added to.
-func (c pageCounts) clone() pageCounts {
-	return pageCounts{
-		hits:     maps.Clone(c.hits),
-		misses:   maps.Clone(c.misses),
-		fetched:  maps.Clone(c.fetched),
-		used:     maps.Clone(c.used),
-		wasted:   maps.Clone(c.wasted),
-		moves:    maps.Clone(c.moves),
-		failures: maps.Clone(c.failures),
-		trips:    maps.Clone(c.trips),
-		times:    maps.Clone(c.times),
-
-		forgotten: c.forgotten,
-	}
-}
-
-// time adds durations to a histogram.
-func (c *pageCounts) time(what, tier string, counts tiers.Counts, sum time.Duration) {
-	k := timeOf{what, tier}
-	c.times[k] = c.times[k].plus(counts, sum)
-}
-
-// add takes in the counters of a pager.
-func (c *pageCounts) add(st pager.Stats) {
-	c.forgotten += st.Forgotten
+func (p *Metrics) add(c pageCounts, st pager.Stats) {
+	c.count(p.forgotten, st.Forgotten)
 	for _, m := range st.Memory {
-		c.hits[m.Name] += m.Hits
-		c.misses[m.Name] += m.Misses
-		c.fetched[m.Name] += m.Prefetched
-		c.used[m.Name] += m.Used
-		c.wasted[m.Name] += m.Wasted
-		c.time(timeWait, m.Name, m.Wait, m.WaitTime)
-		c.time(timeCopy, m.Name, m.Copy, m.CopyTime)
+		c.count(p.hits, m.Hits, m.Name)
+		c.count(p.misses, m.Misses, m.Name)
+		c.count(p.fetched, m.Prefetched, m.Name)
+		c.count(p.used, m.Used, m.Name)
+		c.count(p.wasted, m.Wasted, m.Name)
+		c.time(p.wait, m.Name, m.Wait, m.WaitTime)
+		c.time(p.copied, m.Name, m.Copy, m.CopyTime)
 	}
 	for _, m := range st.Migrations {
-		c.moves[[3]string{m.From, m.To, m.Reason}] += m.Pages
+		c.count(p.moves, m.Pages, m.From, m.To, m.Reason)
 	}
 	for _, d := range st.Store {
-		c.failures[d.Name] += d.Errors
-		c.trips[d.Name] += d.Trips
-		c.time(timeRead, d.Name, d.Read, d.ReadTime)
-		c.time(timeWrite, d.Name, d.Write, d.WriteTime)
+		c.count(p.failures, d.Errors, d.Name)
+		c.count(p.trips, d.Trips, d.Name)
+		c.time(p.read, d.Name, d.Read, d.ReadTime)
+		c.time(p.written, d.Name, d.Write, d.WriteTime)
 	}
 }
 
 // NewMetrics returns a collector, which the caller registers. exoswarm metrics lists its metrics.
 func NewMetrics() *Metrics {
+	p := &Metrics{
+		open: map[*pager.Pager]Layered{}, ended: newPageCounts(), labels: map[*prometheus.Desc]int{},
+	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("exoswarm_swarm_"+name, help, labels, nil)
+		d := prometheus.NewDesc("exoswarm_swarm_"+name, help, labels, nil)
+		p.labels[d] = len(labels)
+		return d
 	}
-	return &Metrics{
-		open: map[*pager.Pager]Layered{}, ended: newPageCounts(),
-		pages: desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
-		hits:  desc("page_hits_total", "Accesses to pages that were in the tier.", "tier"),
-		misses: desc(
-			"page_misses_total",
-			"Accesses to pages that had to be brought to the tier first: page faults.",
-			"tier",
-		),
-		fetched: desc("prefetch_pages_total", "Pages that were brought to a tier before an access.", "tier"),
-		used:    desc("prefetch_used_total", "Prefetched pages that were accessed in the tier.", "tier"),
-		wasted:  desc("prefetch_wasted_total", "Prefetched pages that left the tier before an access.", "tier"),
-		moves: desc(
-			"page_moves_total", "Moves of pages from one tier to another.", "from", "to",
-			"reason",
-		),
-
-		stored: desc(
-			"stored_pages",
-			"Pages that have their durable copy in a tier on disk, whether they are in memory or not.", "tier",
-		),
-		storedBytes: desc("stored_bytes", "Bytes of the pages that have their durable copy in a tier on disk.", "tier"),
-		ratio: desc(
-			"stored_compression_ratio", "Bytes of these pages in memory divided by their bytes on disk.", "tier",
-		),
-		fill: desc(
-			"tier_fill_ratio",
-			"Used part of a tier on disk, the largest that a shard sees: of its capacity, or of what other programs "+
-				"leave of the disk if that is less.", "tier",
-		),
-		failures: desc(
-			"tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier",
-		),
-		frames: desc("page_frames", "Frames for pages that a tier of memory has, used or free.", "tier"),
-		free:   desc("page_frames_free", "Frames of a tier of memory that hold no page.", "tier"),
-		policy: desc(
-			"policy_info",
-			"1 for each policy that shards follow in a tier of memory now.",
-			"tier",
-			"policy",
-		),
-		queue:     desc("store_queue_calls", "Reads and writes of a tier on disk that run or wait.", "tier"),
-		wanted:    desc("fetch_queue_pages", "Pages that wait to be prefetched."),
-		forgotten: desc("fetches_forgotten_total", "Pages that were not prefetched because the queue was full."),
-		trips: desc(
-			"tier_circuit_trips_total",
-			"Times that the circuit of a shard to a tier on disk opened.",
-			"tier",
-		),
-		wait: desc("page_wait_seconds", "Time of accesses to pages that were not in the tier of memory.", "tier"),
-		copied: desc("page_copy_seconds", "Time in which a page was copied into the tier from another tier of memory, "+
-			"as a share of its batch.", "tier"),
-		read:    desc("store_read_seconds", "Time of reads of a tier on disk.", "tier"),
-		written: desc("store_write_seconds", "Time of writes to a tier on disk, and of moves into it.", "tier"),
-		circuitOpen: desc(
-			"tier_circuit_open_shards", "Shards that do not use a tier on disk because it failed.", "tier",
-		),
-	}
+	p.pages = desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier")
+	p.hits = desc("page_hits_total", "Accesses to pages that were in the tier.", "tier")
+	p.misses = desc("page_misses_total", "Accesses to pages that had to be brought to the tier first: page faults.",
+		"tier")
+	p.fetched = desc("prefetch_pages_total", "Pages that were brought to a tier before an access.", "tier")
+	p.used = desc("prefetch_used_total", "Prefetched pages that were accessed in the tier.", "tier")
+	p.wasted = desc("prefetch_wasted_total", "Prefetched pages that left the tier before an access.", "tier")
+	p.moves = desc("page_moves_total", "Moves of pages from one tier to another.", "from", "to", "reason")
+	p.stored = desc("stored_pages", "Pages that have their durable copy in a tier on disk, whether they are in memory "+
+		"or not.", "tier")
+	p.storedBytes = desc("stored_bytes", "Bytes of the pages that have their durable copy in a tier on disk.", "tier")
+	p.ratio = desc("stored_compression_ratio", "Bytes of these pages in memory divided by their bytes on disk.", "tier")
+	p.fill = desc("tier_fill_ratio", "Used part of a tier on disk, the largest that a shard sees: of its capacity, or "+
+		"of what other programs leave of the disk if that is less.", "tier")
+	p.failures = desc("tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier")
+	p.frames = desc("page_frames", "Frames for pages that a tier of memory has, used or free.", "tier")
+	p.free = desc("page_frames_free", "Frames of a tier of memory that hold no page.", "tier")
+	p.policy = desc("policy_info", "1 for each policy that shards follow in a tier of memory now.", "tier", "policy")
+	p.queue = desc("store_queue_calls", "Reads and writes of a tier on disk that run or wait.", "tier")
+	p.wanted = desc("fetch_queue_pages", "Pages that wait to be prefetched.")
+	p.forgotten = desc("fetches_forgotten_total", "Pages that were not prefetched because the queue was full.")
+	p.trips = desc("tier_circuit_trips_total", "Times that the circuit of a shard to a tier on disk opened.", "tier")
+	p.wait = desc("page_wait_seconds", "Time of accesses to pages that were not in the tier of memory.", "tier")
+	p.copied = desc("page_copy_seconds", "Time in which a page was copied into the tier from another tier of memory, "+
+		"as a share of its batch.", "tier")
+	p.read = desc("store_read_seconds", "Time of reads of a tier on disk.", "tier")
+	p.written = desc("store_write_seconds", "Time of writes to a tier on disk, and of moves into it.", "tier")
+	p.circuitOpen = desc("tier_circuit_open_shards", "Shards that do not use a tier on disk because it failed.", "tier")
+	p.ended.count(p.forgotten, 0)
+	return p
 }
 
-// opened adds a pager to those that are collected; closed keeps the sums of one that ends.
 func (p *Metrics) opened(pages *pager.Pager, store Store) {
 	if p == nil {
 		return
@@ -210,7 +147,6 @@ func (p *Metrics) opened(pages *pager.Pager, store Store) {
 	p.open[pages], _ = store.(Layered)
 }
 
-// closed adds the counters of a pager to the sums, and removes the pager.
 func (p *Metrics) closed(pages *pager.Pager) {
 	if p == nil {
 		return
@@ -218,16 +154,12 @@ func (p *Metrics) closed(pages *pager.Pager) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, pages)
-	p.ended.add(pages.Stats())
+	p.add(p.ended, pages.Stats())
 }
 
 // Describe implements prometheus.Collector.
 func (p *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		p.pages, p.hits, p.misses, p.fetched, p.used, p.wasted, p.moves,
-		p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.circuitOpen, p.frames, p.free, p.policy, p.queue,
-		p.wanted, p.forgotten, p.trips, p.wait, p.copied, p.read, p.written,
-	} {
+	for d := range p.labels {
 		out <- d
 	}
 }
@@ -240,117 +172,64 @@ func (p *Metrics) Histograms() []string {
 	}
 }
 
-// onDisk is the content of a tier of all stores.
-type onDisk struct {
-	pages         int
-	bytes, length int64
-	fill          float64
-	circuitOpen   int
-}
-
-// collectStores adds up the content of the stores of open pagers, by tier.
-func (p *Metrics) collectStores(stats map[*pager.Pager]pager.Stats) map[string]onDisk {
-	sums := map[string]onDisk{}
-	for pages, store := range p.open {
-		for i, d := range stats[pages].Store {
-			sum := sums[d.Name]
-			open := d.Open
-			if store != nil {
-				u := store.Holds(i)
-				open = open || u.Unavailable != nil
-				sum.pages += u.Pages
-				sum.bytes += u.Bytes
-				sum.length += int64(u.Pages) * int64(store.PageSize())
-				sum.fill = max(sum.fill, u.Fill)
-			}
-			if open {
-				sum.circuitOpen++
-			}
-			sums[d.Name] = sum
-		}
+// measure adds a pager and the content of its store to gauges. lengths gets the bytes of stored
+// pages in memory, by tier.
+func (p *Metrics) measure(gauges map[series]float64, lengths map[string]int64, st pager.Stats, store Layered) {
+	of := func(desc *prometheus.Desc, labels ...string) series {
+		s := series{desc: desc}
+		copy(s.labels[:], labels)
+		return s
 	}
-	return sums
+	gauges[of(p.wanted)] += float64(st.Queue)
+	for _, m := range st.Memory {
+		gauges[of(p.pages, m.Name)] += float64(m.Frames - m.Free)
+		gauges[of(p.frames, m.Name)] += float64(m.Frames)
+		gauges[of(p.free, m.Name)] += float64(m.Free)
+		gauges[of(p.policy, m.Name, m.Policy)] = 1
+	}
+	for i, d := range st.Store {
+		gauges[of(p.queue, d.Name)] += float64(d.Queue)
+		var u TierUsage
+		if store != nil {
+			u = store.Holds(i)
+			lengths[d.Name] += int64(u.Pages) * int64(store.PageSize())
+		}
+		gauges[of(p.stored, d.Name)] += float64(u.Pages)
+		gauges[of(p.storedBytes, d.Name)] += float64(u.Bytes)
+		gauges[of(p.fill, d.Name)] = max(gauges[of(p.fill, d.Name)], u.Fill)
+		open := 0.0
+		if d.Open || u.Unavailable != nil {
+			open = 1
+		}
+		gauges[of(p.circuitOpen, d.Name)] += open
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (p *Metrics) Collect(out chan<- prometheus.Metric) {
+	gauges, lengths := map[series]float64{{desc: p.wanted}: 0}, map[string]int64{}
 	p.mu.Lock()
-	all := p.ended.clone()
-	held, stats := map[string]int{}, map[*pager.Pager]pager.Stats{}
-	frames, free, queue, wanted := map[string]int{}, map[string]int{}, map[string]int{}, 0
-	policies := map[[2]string]bool{}
-	for pages := range p.open {
+	all := pageCounts{maps.Clone(p.ended.counters), maps.Clone(p.ended.times)}
+	for pages, store := range p.open {
 		st := pages.Stats()
-		stats[pages] = st
-		all.add(st)
-		for _, m := range st.Memory {
-			held[m.Name] += m.Frames - m.Free
-			frames[m.Name] += m.Frames
-			free[m.Name] += m.Free
-			policies[[2]string{m.Name, m.Policy}] = true
-		}
-		for _, d := range st.Store {
-			queue[d.Name] += d.Queue
-		}
-		wanted += st.Queue
+		p.add(all, st)
+		p.measure(gauges, lengths, st, store)
 	}
-	stores := p.collectStores(stats)
 	p.mu.Unlock()
-	gauge := func(d *prometheus.Desc, v float64, tier string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, tier)
-	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	for tier, n := range held {
-		gauge(p.pages, float64(n), tier)
-		gauge(p.frames, float64(frames[tier]), tier)
-		gauge(p.free, float64(free[tier]), tier)
-	}
-	for of := range policies {
-		out <- prometheus.MustNewConstMetric(p.policy, prometheus.GaugeValue, 1, of[:]...)
-	}
-	for tier, n := range queue {
-		gauge(p.queue, float64(n), tier)
-	}
-	out <- prometheus.MustNewConstMetric(p.wanted, prometheus.GaugeValue, float64(wanted))
-	counter(p.forgotten, all.forgotten)
-	for tier, n := range all.trips {
-		counter(p.trips, n, tier)
-	}
-	descs := map[string]*prometheus.Desc{timeWait: p.wait, timeCopy: p.copied, timeRead: p.read, timeWrite: p.written}
-	for of, t := range all.times {
-		buckets, n := t.buckets()
-		out <- prometheus.MustNewConstHistogram(descs[of.what], n, t.sum.Seconds(), buckets, of.tier)
-	}
-	for tier, s := range stores {
-		gauge(p.stored, float64(s.pages), tier)
-		gauge(p.storedBytes, float64(s.bytes), tier)
-		if s.bytes > 0 {
-			gauge(p.ratio, float64(s.length)/float64(s.bytes), tier)
+	for tier, length := range lengths {
+		if bytes := gauges[series{p.storedBytes, [3]string{tier}}]; bytes > 0 {
+			gauges[series{p.ratio, [3]string{tier}}] = float64(length) / bytes
 		}
-		gauge(p.fill, s.fill, tier)
-		gauge(p.circuitOpen, float64(s.circuitOpen), tier)
 	}
-	for tier, n := range all.hits {
-		counter(p.hits, n, tier)
+	send := func(values map[series]float64, kind prometheus.ValueType) {
+		for s, v := range values {
+			out <- prometheus.MustNewConstMetric(s.desc, kind, v, s.labels[:p.labels[s.desc]]...)
+		}
 	}
-	for tier, n := range all.misses {
-		counter(p.misses, n, tier)
-	}
-	for tier, n := range all.fetched {
-		counter(p.fetched, n, tier)
-	}
-	for tier, n := range all.used {
-		counter(p.used, n, tier)
-	}
-	for tier, n := range all.wasted {
-		counter(p.wasted, n, tier)
-	}
-	for tier, n := range all.failures {
-		counter(p.failures, n, tier)
-	}
-	for move, n := range all.moves {
-		counter(p.moves, n, move[:]...)
+	send(gauges, prometheus.GaugeValue)
+	send(all.counters, prometheus.CounterValue)
+	for s, h := range all.times {
+		buckets, n := h.buckets()
+		out <- prometheus.MustNewConstHistogram(s.desc, n, h.sum.Seconds(), buckets, s.labels[0])
 	}
 }

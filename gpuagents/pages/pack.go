@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -17,11 +18,10 @@ type packedPage struct {
 	data []byte
 }
 
-// packBlock is the unit in bytes in which zeros are left out. A page of 2 MiB with the 8 kB of
+// packBlock is the unit, in bytes, in which zeros are left out. A page of 2 MiB with the 8 kB of
 // state of 1,000 agents takes some 9 kB.
 const packBlock = 128
 
-// packPage appends the parts of a page that are not zeros.
 func packPage(to, page []byte) []byte {
 	for at := 0; at < len(page); {
 		end := min(at+packBlock, len(page))
@@ -58,27 +58,16 @@ func unpackPage(page, packed []byte) error {
 	return nil
 }
 
-// zeros reports whether all bytes are zero.
-func zeros(b []byte) bool {
-	for len(b) >= 8 {
-		if binary.NativeEndian.Uint64(b) != 0 {
-			return false
-		}
-		b = b[8:]
-	}
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
-}
+// zeros reports whether a block has only zeros.
+func zeros(block []byte) bool { return bytes.Equal(block, zeroBlock[:len(block)]) }
 
-// pagePool has buffers of the size of a page: parking and waking thousands of shards would fill the
-// heap with them.
+var zeroBlock [packBlock]byte
+
+// pagePool reuses page buffers: parking and waking thousands of shards would fill the heap with
+// them.
 var pagePool sync.Pool
 
-// takePage returns a buffer with undefined content. The caller gives it back with givePage.
+// takePage returns a buffer with undefined content. The caller returns it with givePage.
 func takePage(size int) []byte {
 	if buf, is := pagePool.Get().(*[]byte); is && cap(*buf) >= size {
 		return (*buf)[:size]
@@ -86,7 +75,6 @@ func takePage(size int) []byte {
 	return make([]byte, size)
 }
 
-// givePage takes back a buffer of takePage.
 func givePage(buf []byte) { pagePool.Put(&buf) }
 
 // Pack returns copies of the pages that exist.

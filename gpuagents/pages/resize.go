@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
@@ -13,9 +13,9 @@ import (
 // is nil if the memory gives none.
 func (m *Memory) Asked() <-chan struct{} { return m.allocation.asked }
 
-// Give gives the frames back that the memory has above its goal, the coldest pages first. No page is
-// pinned but pages that a resident memory holds. A failure leaves the frames as they are, and the
-// memory usable, unless it is a fault.ErrDevice.
+// Give gives the frames back that the memory has above its goal, the coldest pages first. No page
+// is pinned but pages that a resident memory holds. A failure leaves the frames as they are, and
+// the memory usable, unless it is a gpubatch.ErrDevice.
 func (m *Memory) Give(ctx context.Context) error {
 	if m.allocation.of == nil || !m.allocation.gives || m.pager == nil {
 		return nil
@@ -23,8 +23,8 @@ func (m *Memory) Give(ctx context.Context) error {
 	return m.resize(ctx, false)
 }
 
-// Use notes that a batch begins. The caller calls the function that it returns after the batch, which
-// takes more frames if others have left some and the memory has use for them.
+// Use notes that a batch begins. The caller calls the function that it returns after the batch,
+// which takes more frames if others have left some and the memory has use for them.
 func (m *Memory) Use() (end func(ctx context.Context) error) {
 	m.allocation.work(true)
 	return func(ctx context.Context) error {
@@ -35,7 +35,6 @@ func (m *Memory) Use() (end func(ctx context.Context) error) {
 	}
 }
 
-// resize follows the plan of the allocation.
 func (m *Memory) resize(ctx context.Context, grow bool) error {
 	frames, host := m.allocation.plan(grow, m.hostNeeded)
 	hasFrames, hasHost := m.frames.Count(), m.hostFrames()
@@ -44,7 +43,7 @@ func (m *Memory) resize(ctx context.Context, grow bool) error {
 	}
 	m.heat.endExchange()
 	err := m.leaveResidence(ctx)
-	if err == nil && host > hasHost { // before the pages that leave the device need them
+	if err == nil && host > hasHost { // before pages leave the device for these frames
 		err = m.refit(ctx, inHost, host)
 	}
 	if err == nil && frames != hasFrames {
@@ -62,11 +61,11 @@ func (m *Memory) resize(ctx context.Context, grow bool) error {
 	m.forth = nil
 	m.coolDown()
 	m.allocation.settle(m.frames.Count(), m.hostFrames(), err)
-	return fault.Mark(err)
+	return gpubatch.Mark(err)
 }
 
-// refit changes the number of frames of a tier. If the device has no room for both, the pages go
-// down first.
+// refit changes the number of frames of a tier. If the device has no room for the old and the new
+// frames, the pages move down first.
 func (m *Memory) refit(ctx context.Context, tier, frames int) error {
 	to := func(frames int) pager.Size {
 		s := pager.Size{Frames: frames}
@@ -86,7 +85,7 @@ func (m *Memory) refit(ctx context.Context, tier, frames int) error {
 	return m.pager.Resize(ctx, tier, to(frames))
 }
 
-// leaveResidence releases the pages of a resident memory, which may then leave the device.
+// leaveResidence unpins the pages of a resident memory, so that they may leave the device.
 func (m *Memory) leaveResidence(ctx context.Context) error {
 	if !m.resident {
 		return nil
@@ -99,7 +98,7 @@ func (m *Memory) leaveResidence(ctx context.Context) error {
 	return nil
 }
 
-// enterResidence holds all pages on the device, which has a frame for each now.
+// enterResidence pins all pages on the device, which now has a frame for each.
 func (m *Memory) enterResidence(ctx context.Context) error {
 	var pages []uint64
 	for page, made := range m.made {
@@ -115,7 +114,7 @@ func (m *Memory) enterResidence(ctx context.Context) error {
 	return nil
 }
 
-// coolDown notes the pages that are not on the device any more.
+// coolDown clears the marks of pages that are no longer on the device.
 func (m *Memory) coolDown() {
 	places := make([]pager.Place, len(m.made))
 	m.pager.Places(0, places)

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// setPages is the most pages in a set of a sweep. Larger sets have fewer pauses between them: at 2
-// MiB a set is 512 MiB, 10 ms of a bus of 55 GB/s, and a pause takes some 0.1 ms.
+// setPages is the maximum number of pages in a set of a sweep. Larger sets have fewer pauses
+// between them: a set of 2 MiB pages is 512 MiB, 10 ms of a bus of 55 GB/s, and a pause takes some
+// 0.1 ms.
 const setPages = 256
 
 // Access is the order in which pages are accessed, which decides how they are paged in and evicted.
@@ -19,18 +20,17 @@ type Access int
 // The kinds of access.
 const (
 	Random    Access = iota // pages are evicted when their frames are needed
-	Sweep                   // all pages in order: a page is evicted once it is processed, but for the last ones
-	SweepRead               // a sweep that changes nothing: missing pages stay so, and have no frame in the table
+	Sweep                   // all pages in order: a page is evicted once it is processed, except for the last ones
+	SweepRead               // a sweep that changes nothing: it creates no page, and missing pages have no frame
 )
 
 // Set is pages that are pinned together.
 type Set struct {
 	Pages    []uint64
-	onDevice int      // how many of them, the first, are brought to the device; the others may be in host memory
+	onDevice int      // pages, the first ones, that are brought to the device; others may be in host memory
 	counts   []uint32 // the observations of each page; nil: they are not counted
 }
 
-// mixed reports whether pages of a set may stay in host memory.
 func (s Set) mixed() bool { return s.onDevice < len(s.Pages) }
 
 // All returns sets of all pages in the order of a sweep, with consecutive pages in each. It begins
@@ -57,7 +57,6 @@ func (m *Memory) All() []Set {
 	return order
 }
 
-// sets cuts pages into sets of size pages, all of which are brought to the device.
 func sets(pages []uint64, size int) (all []Set) {
 	for chunk := range slices.Chunk(pages, size) {
 		all = append(all, Set{Pages: chunk, onDevice: len(chunk)})
@@ -65,7 +64,7 @@ func sets(pages []uint64, size int) (all []Set) {
 	return all
 }
 
-// cut makes sets of pages that are on the device at once. The slice belongs to the sets.
+// cut makes sets of pages that are on the device at once. The sets own the slice.
 func (m *Memory) cut(pages []uint64) []Set {
 	if m.resident || len(pages) <= usableFrames(m.frames.Count(), m.resident) {
 		return []Set{{Pages: pages, onDevice: len(pages)}}
@@ -78,11 +77,11 @@ func (m *Memory) cut(pages []uint64) []Set {
 	return sets(pages, max(1, usableFrames(m.frames.Count(), m.resident)/2))
 }
 
-// Place makes sets of pages for a launch that reads pages in place, also in host memory. counts are
-// the observations by page. If the device has more frames than host memory, all pages of a set are
-// brought to the device, because host memory may have to hold a whole set that comes from the
+// PlanSets makes sets of pages for a launch that reads pages in place, also in host memory. counts
+// are the observations by page. If the device has more frames than host memory, all pages of a set
+// are brought to the device, because host memory may have to hold a whole set that comes from the
 // store. Without pages there is one empty set.
-func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
+func (m *Memory) PlanSets(pages []uint64, counts []uint32) []Set {
 	if len(pages) == 0 && !m.resident {
 		return []Set{{}}
 	}
@@ -117,9 +116,9 @@ func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 
 // Each pins the pages of the sets, one set after the other, and calls f for each set while it is
 // pinned and its frames are in the table. While f runs, the next sets are paged in and earlier ones
-// are evicted. A page is in one set at most. f marks the pages dirty, best once its launches are
-// under way, and waits for its launches even when it fails, unless the memory is resident. Each
-// looks at the end of ctx between two sets.
+// are evicted. A page is in at most one set. f marks the pages dirty, best once its launches are
+// under way. f waits for its launches even when it fails, unless the memory is resident. Each
+// checks ctx between two sets.
 func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	if err := m.ready(ctx); err != nil {
 		return err
@@ -130,11 +129,8 @@ func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int)
 	m.noteUse(sets)
 	for i, s := range sets {
 		if !m.whole && how != SweepRead {
-			if err := m.create(ctx, s.Pages, func(page uint64) error {
-				return m.pinResident(ctx,
-					[]uint64{page})
-			}); err != nil {
-				return fault.Mark(err)
+			if err := m.makePages(ctx, s.Pages...); err != nil {
+				return err
 			}
 		}
 		if err := f(i); err != nil {
@@ -144,7 +140,7 @@ func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int)
 	return nil
 }
 
-// noteUse notes which resident pages a batch uses: those are given up last.
+// noteUse records which resident pages a batch uses: they are given up last.
 func (m *Memory) noteUse(sets []Set) {
 	if !m.allocation.gives {
 		return
@@ -167,14 +163,14 @@ func (m *Memory) MarkDirty(pages []uint64) {
 	}
 }
 
-// loadedSet is a set whose pages are pinned, in the order of pages.
+// loadedSet is a set of pinned pages; pins are in the order of pages.
 type loadedSet struct {
 	pages []uint64
 	pins  []pager.Pin
 	err   error
 }
 
-// stream is Each of a memory with fewer frames than pages. Two goroutines page sets in and evict
+// stream is Each for a memory with fewer frames than pages. Two goroutines page sets in and evict
 // them; both have ended when it returns.
 func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	inner, cancel := context.WithCancel(ctx)
@@ -193,7 +189,7 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 		defer m.pager.Guess(true)
 	}
 	most := max(1, room/largest)       // sets that have frames at the same time
-	slots := make(chan struct{}, most) // taken by sets with frames; the other channels have room for as many
+	slots := make(chan struct{}, most) // taken by sets with frames; the other channels have the same capacity
 	come, gone := make(chan loadedSet, most), make(chan []uint64, most)
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -217,7 +213,7 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 		left := len(sets)
 		for pages := range gone {
 			if left--; how != Random && left >= most {
-				// A page that cannot leave keeps other pages from coming, whose error says why.
+				// A page that cannot leave blocks other pages, whose error says why.
 				_ = m.pager.DoneWith(inner, onDevice, pages...)
 			}
 			<-slots
@@ -235,11 +231,11 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 	}
 	close(gone)
 	work.Wait()
-	return fault.Mark(err)
+	return gpubatch.Mark(err)
 }
 
-// consume calls f for each loaded set, until one fails or ctx ends, and returns how many it has
-// done.
+// consume calls f for each loaded set, until f fails or ctx ends. done is the number of finished
+// sets.
 func (m *Memory) consume(
 	ctx context.Context, come <-chan loadedSet, gone chan<- []uint64, f func(i int) error,
 ) (done int, err error) {
@@ -249,7 +245,7 @@ func (m *Memory) consume(
 		}
 		if err == nil {
 			for i, page := range a.pages {
-				m.setPlace(page, a.pins[i].Tier(), a.pins[i].Frame())
+				m.setFrame(page, a.pins[i].Tier(), a.pins[i].Frame())
 			}
 			err = f(done)
 		}
@@ -263,8 +259,8 @@ func (m *Memory) consume(
 	return done, nil
 }
 
-// pageIn pins a set on the device, for reading in a SweepRead and for writing else. It makes the
-// pages that do not exist, except in a SweepRead.
+// pageIn pins a set on the device, for reading in a SweepRead, else for writing. Except in a
+// SweepRead it creates missing pages.
 func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
 	if s.mixed() {
 		return m.pageInHost(ctx, s)
@@ -295,8 +291,8 @@ func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
 	return a
 }
 
-// pageInHost is pageIn of a mixed set. Pages are made on the device before any is pinned: there may
-// be no other frame.
+// pageInHost is pageIn for a mixed set. It creates missing pages before it pins any: there may be
+// no other frame on the device.
 func (m *Memory) pageInHost(ctx context.Context, s Set) (a loadedSet) {
 	a.pages = s.Pages
 	if a.err = m.create(ctx, s.Pages, func(uint64) error { return nil }); a.err != nil {

@@ -7,23 +7,21 @@ import (
 	"time"
 )
 
-// Shards share the frames of a budget by max-min fairness: each has a goal, which is what it has
-// pages for, or the level that is the same for all shards with more pages. A shard alone may have
+// Shards share the frames of a budget by max-min fairness. The goal of a shard is the number of its
+// pages, or the fair share, which is equal for all shards with more pages. A shard alone may have
 // everything. A shard that did nothing for shareIdle counts with its least. A shard above its goal
-// gives frames back when another lacks them, the coldest pages first, between two batches of its
-// own.
+// gives frames back when another lacks them, the coldest pages first, between two of its batches.
 
-// share is what a budget knows of the use of an allocation, under its lock.
+// share is what a budget knows of the use of an allocation. The mutex of the budget guards it.
 type share struct {
-	known bool          // its memory was opened, so that gives is known
+	known bool          // its memory was opened, so gives is known
 	gives bool          // there is a store below, so that pages may leave memory
 	busy  bool          // it applies a batch
-	used  time.Time     // when it last did
+	used  time.Time     // end of the last batch
 	moved time.Time     // when its frames were last changed, or could not be
 	asked chan struct{} // has an element while others need its frames
 }
 
-// newShare returns the share of a shard that begins.
 func newShare() share { return share{used: time.Now(), asked: make(chan struct{}, 1)} }
 
 const (
@@ -31,18 +29,19 @@ const (
 	shareIdle = 10 * time.Second
 	// sharePatience is how long a new shard waits for its goal before its least is enough.
 	sharePatience = 5 * time.Second
-	// shareRest is the time between two changes by which a shard grows. A change copies its pages.
+	// shareRest is the minimum time between two changes by which a shard grows. A change copies its
+	// pages.
 	shareRest = 5 * time.Second
-	// shareSlack is the part of a budget that shards which give frames leave free beside others, so
-	// that small ones begin without waiting.
+	// shareSlack is the part of a budget that shards leave free when there are others, so that
+	// small shards start without a wait.
 	shareSlack = 8
 )
 
-// Shortage says that a shard lacks memory which other shards may give; see Budget.Await. It is a
+// Shortage means that a shard lacks memory which other shards may give; see Budget.Await. It is a
 // *jobs.Error for callers who do not wait.
 type Shortage struct {
 	room MemoryError
-	of   *Allocation // what is wanted; it has nothing
+	of   *Allocation // the allocation that is wanted; it has nothing
 }
 
 // Error implements error.
@@ -51,16 +50,12 @@ func (s *Shortage) Error() string { return s.room.Error() }
 // Unwrap returns the refusal.
 func (s *Shortage) Unwrap() error { return s.room.Refusal() }
 
-// Await asks the other shards for what s lacks, and waits until there is its goal, or its least
-// after sharePatience, or until no shard can give any more. It returns the budget to try again with.
-// The error is the cause of the end of ctx.
+// Await asks the other shards for what s lacks. It waits until s can have its goal, or its least
+// after sharePatience, or until no shard can give more, and returns the budget for the next
+// attempt. The error is the cause of the end of ctx.
 func (b *Budget) Await(ctx context.Context, s *Shortage) (*Budget, error) {
-	w, eager := s.of, *b
+	w, eager, whole := s.of, *b, false
 	eager.eager = true
-	patience := time.NewTimer(sharePatience)
-	defer patience.Stop()
-	look := time.NewTicker(sharePatience / 20) // shards become idle
-	defer look.Stop()
 	b.mu.Lock()
 	b.all[w] = struct{}{}
 	b.mu.Unlock()
@@ -69,31 +64,27 @@ func (b *Budget) Await(ctx context.Context, s *Shortage) (*Budget, error) {
 		defer b.mu.Unlock()
 		delete(b.all, w)
 	}()
-	for late := false; ; {
+	// It polls because shards become idle.
+	err := b.freed.Await(ctx, sharePatience, sharePatience/20, func(late bool) bool {
 		b.mu.Lock()
-		next := b.freed.Next()
+		defer b.mu.Unlock()
 		frames := int((b.device - w.tables) / int64(w.pageBytes))
-		goal, may := b.goal(w, onDevice), b.mayGive(w)
+		may := b.mayGive(w)
+		whole = frames >= b.goal(w, onDevice)
 		b.ask()
-		b.mu.Unlock()
-		switch {
-		case frames >= goal:
-			return b, nil
-		case !may, late && frames >= w.least():
-			return &eager, nil
-		}
-		select {
-		case <-next:
-		case <-look.C:
-		case <-patience.C:
-			late = true
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+		return whole || !may || late && frames >= w.least()
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case whole:
+		return b, nil
 	}
+	return &eager, nil
 }
 
-// shared notes whether there is a store below, and reports whether the number of frames may change.
+// shared records whether there is a store below, and reports whether the number of frames may
+// change.
 func (s *Allocation) shared(store bool) bool {
 	if s.of == nil {
 		return false
@@ -105,7 +96,6 @@ func (s *Allocation) shared(store bool) bool {
 	return s.gives
 }
 
-// least returns how many frames on the device the pages need.
 func (s *Allocation) least() int {
 	if s.of.whole {
 		return s.pages
@@ -113,7 +103,7 @@ func (s *Allocation) least() int {
 	return min(s.pages, minFrames)
 }
 
-// size returns the frames that an allocation has in a tier of memory, and the frames that it can use.
+// size returns the number of frames in a tier of memory, and the number that is useful.
 func (s *Allocation) size(tier int) (has, want int) {
 	if tier == onDevice {
 		return s.frames, s.pages
@@ -121,10 +111,10 @@ func (s *Allocation) size(tier int) (has, want int) {
 	return s.hostFrames, s.hostNeeded
 }
 
-// wanting reports whether an allocation has no memory yet.
 func (s *Allocation) wanting() bool { return s.frames == 0 }
 
-// goal returns how many frames of a tier an allocation may have beside the others. mu is held.
+// goal returns how many frames of a tier an allocation may have, given the other allocations. mu is
+// held.
 func (b *sharedBudget) goal(s *Allocation, tier int) int {
 	has, want := s.size(tier)
 	least := 0
@@ -138,9 +128,9 @@ func (b *sharedBudget) goal(s *Allocation, tier int) int {
 	if tier == inHost {
 		left, whole = b.host, b.wholeHost
 	}
-	var wants []int64 // in bytes, of those who share
+	var wants []int64 // bytes wanted by each sharer
 	add := func(o *Allocation) {
-		if o.gives || o.wanting() { // what others have is not shared
+		if o.gives || o.wanting() { // only memory that may be given is shared
 			has, _ := o.size(tier)
 			left += int64(has) * int64(o.pageBytes)
 			wants = append(wants, int64(o.use(tier))*int64(o.pageBytes))
@@ -158,7 +148,8 @@ func (b *sharedBudget) goal(s *Allocation, tier int) int {
 	return max(least, int(min(int64(s.use(tier)), level(left, wants)/int64(s.pageBytes))))
 }
 
-// use returns how many frames of a tier an allocation has use for: its least while it is idle.
+// use returns how many frames of a tier an allocation has use for; an idle one has use for its
+// least only.
 func (s *Allocation) use(tier int) int {
 	_, want := s.size(tier)
 	switch {
@@ -176,7 +167,7 @@ func (b *sharedBudget) has(s *Allocation) bool {
 	return is
 }
 
-// tablesOf returns the bytes that an allocation without memory takes beside its frames.
+// tablesOf returns the bytes that an allocation without memory takes for its tables.
 func (b *Budget) tablesOf(s *Allocation) int64 {
 	if s.wanting() {
 		return s.tables
@@ -184,8 +175,8 @@ func (b *Budget) tablesOf(s *Allocation) int64 {
 	return 0
 }
 
-// level returns the most that one of several may have of a number of bytes, if none that wants more
-// has less.
+// level returns the max-min fair share: the largest number of bytes that every claimant may have,
+// or MaxInt64 if bytes satisfy all wants.
 func level(bytes int64, wants []int64) int64 {
 	slices.Sort(wants)
 	for i, want := range wants {
@@ -198,8 +189,7 @@ func level(bytes int64, wants []int64) int64 {
 	return math.MaxInt64
 }
 
-// excess returns how many frames on the device an allocation has above its goal, and could give now.
-// mu is held.
+// excess returns how many frames on the device an allocation could give now. mu is held.
 func (b *sharedBudget) excess(s *Allocation) int {
 	if !s.gives || s.wanting() {
 		return 0
@@ -207,8 +197,8 @@ func (b *sharedBudget) excess(s *Allocation) int {
 	return s.frames - b.goal(s, onDevice)
 }
 
-// mayGive reports whether the others have frames to give while s, which has nothing, wants some, or
-// whether that is not known of one of them yet. mu is held.
+// mayGive reports whether other allocations have frames to give to s, which has none, or may turn
+// out to have some. mu is held.
 func (b *sharedBudget) mayGive(s *Allocation) bool {
 	if !b.has(s) {
 		b.all[s] = struct{}{}
@@ -237,8 +227,8 @@ func (b *sharedBudget) ask() {
 	}
 }
 
-// work notes that a batch begins or has ended. At its end it reports whether it is time to look
-// whether the shard may grow.
+// work records the start or the end of a batch. At the end it reports whether the shard may try to
+// grow.
 func (s *Allocation) work(begins bool) (look bool) {
 	if s.of == nil || !s.gives {
 		return false
@@ -251,9 +241,9 @@ func (s *Allocation) work(begins bool) (look bool) {
 	return look
 }
 
-// plan returns the numbers of frames that the allocation is to have: fewer where it has more than its
-// goals, or with grow as many more as there is room for. It takes the memory of the latter. needed
-// returns the frames in host memory that are of use beside the frames on the device.
+// plan returns the numbers of frames that the allocation should have: its goals if it has more, or
+// with grow more frames if there is room. Additional frames are taken at once. needed returns the
+// useful frames in host memory for a number of frames on the device.
 func (s *Allocation) plan(grow bool, needed func(frames int) int) (frames, hostFrames int) {
 	b := s.of
 	b.mu.Lock()
@@ -288,8 +278,8 @@ func (s *Allocation) plan(grow bool, needed func(frames int) int) (frames, hostF
 	return frames, more(inHost, hostFrames, goal, b.host, b.wholeHost)
 }
 
-// settle ends a plan: the allocation has its new frames. After an error others do not wait for
-// it for a while.
+// settle ends a plan with the new numbers of frames. After an error others do not wait for this
+// allocation for shareRest.
 func (s *Allocation) settle(frames, hostFrames int, err error) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()

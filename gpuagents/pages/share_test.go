@@ -11,26 +11,21 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
-// failer is what the helpers need of a test, which rapid's has as well.
-type failer interface{ Fatalf(string, ...any) }
-
 // openStore opens an empty store.
-func openStore(t failer) Store {
-	fs := vfs.NewMem(0)
+func openStore(t testkit.Failer) Store {
+	fs := tierstest.NewMem(0)
 	s, err := pagestore.Open(pagestore.Options{
-		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: testPage,
+		FS: fs, Tables: tierstest.Backend{FS: fs}, PageSize: testPage,
 		Tiers: []pagestore.Tier{{Dir: "/nvme", Capacity: 64 << 20, SegmentBytes: 1 << 20}},
 	})
-	if err != nil {
-		t.Fatalf("pagestore.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "pagestore.Open", err)
 	return s
 }
 
@@ -39,25 +34,23 @@ func pagesAs(i int, version uint64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%07d %07d ", i, version), testPage/16)
 }
 
-// sharer is a memory beside others, with what it shall contain.
+// sharer is a memory that shares a budget, with the content that it should have.
 type sharer struct {
 	*Memory
 	store Store
 	now   map[int]uint64 // versions of pages
 }
 
-// newSharer opens a memory over a store of its own.
-func newSharer(t failer, m *Memory) *sharer {
+// newSharer opens a memory over its own store.
+func newSharer(t testkit.Failer, m *Memory) *sharer {
 	s := &sharer{Memory: m, store: openStore(t), now: map[int]uint64{}}
-	if err := m.Open(context.Background(), s.store); err != nil {
-		t.Fatalf("m.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "m.Open", m.Open(context.Background(), s.store))
 	return s
 }
 
 // step writes a new version to some pages as kernels do: in frames of pinned sets.
 func (s *sharer) step(ctx context.Context, numbers []uint64, version uint64) error {
-	sets := s.Place(numbers, make([]uint32, s.Count()))
+	sets := s.PlanSets(numbers, make([]uint32, s.Count()))
 	return s.Each(ctx, sets, Random, func(i int) error {
 		for _, page := range sets[i].Pages {
 			at := s.Frame(int(page))
@@ -95,13 +88,13 @@ func (s *sharer) check(ctx context.Context) error {
 // close closes both.
 func (s *sharer) close() error { return errors.Join(s.Close(), s.store.Close()) }
 
-// TestShareProperty: whatever shards begin, step, give, take and end beside each other, each finds its
-// pages as it has left them, none has less than its least, the bytes add up, and a shard that begins
-// finds its least as soon as the others have given what they were asked for.
+// TestShareProperty: shards start, step, give, take and end in random order. Each finds its pages
+// as it has left them, none has less than its least, the bytes add up, and a new shard gets its
+// least as soon as the others have given what they were asked for.
 func TestShareProperty(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	ctx := t.Context()
-	testlong.Checks(t, 20)
+	testkit.Checks(t, 20)
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 5 // shards
 		device := rapid.IntRange(2*most, 40).Draw(t, "frames")
@@ -152,9 +145,7 @@ func TestShareProperty(t *testing.T) {
 					for _, s := range all {
 						select {
 						case <-s.Asked():
-							if err := s.Give(ctx); err != nil {
-								t.Fatalf("s.Give: %v, want no error", err)
-							}
+							testkit.NoError(t, "s.Give", s.Give(ctx))
 						default:
 						}
 					}
@@ -176,24 +167,16 @@ func TestShareProperty(t *testing.T) {
 					rapid.ID[uint64]).Draw(t, "pages")
 				version++
 				end := s.Use()
-				if err := s.step(ctx, numbers, version); err != nil {
-					t.Fatalf("s.step: %v, want no error", err)
-				}
+				testkit.NoError(t, "s.step", s.step(ctx, numbers, version))
 				s.allocation.moved = s.allocation.moved.Add(-time.Hour)
-				if err := end(ctx); err != nil {
-					t.Fatalf("the end of a batch: %v, want no error", err)
-				}
+				testkit.NoError(t, "the end of a batch", end(ctx))
 			},
 			"give": func(t *rapid.T) {
-				if err := one().Give(ctx); err != nil {
-					t.Fatalf("s.Give: %v, want no error", err)
-				}
+				testkit.NoError(t, "s.Give", one().Give(ctx))
 			},
 			"rest": func(*rapid.T) { s := one(); s.allocation.used = s.allocation.used.Add(-time.Hour) },
 			"checkpoint": func(t *rapid.T) {
-				if err := one().Checkpoint(ctx, []byte("note")); err != nil {
-					t.Fatalf("s.Checkpoint: %v, want no error", err)
-				}
+				testkit.NoError(t, "s.Checkpoint", one().Checkpoint(ctx, []byte("note")))
 			},
 			"check": func(t *rapid.T) {
 				if err := one().check(ctx); err != nil {
@@ -216,15 +199,13 @@ func TestShareProperty(t *testing.T) {
 	})
 }
 
-// TestAwait: a shard waits until another has given frames. The hot pages of the other stay on the
-// device; it waits no longer than its context, and not for shards that cannot give.
+// TestAwait: a shard waits until another has given frames, and the hot pages of the other shard
+// stay on the device. It waits no longer than its context, and not for shards that cannot give.
 func TestAwait(t *testing.T) {
-	d, ctx := openHost(t), t.Context()
+	d, ctx := launches.Host(t), t.Context()
 	b := NewBudget(16*testPage, 0)
 	m, err := NewMemory(d, b, 0, testPage, 40)
-	if err != nil {
-		t.Fatalf("NewMemory: %v, want no error", err)
-	}
+	testkit.NoError(t, "NewMemory", err)
 	large := newSharer(t, m)
 	defer func() {
 		if err := large.close(); err != nil {
@@ -257,13 +238,9 @@ func TestAwait(t *testing.T) {
 	})
 	again, err := b.Await(ctx, short)
 	work.Wait()
-	if err != nil {
-		t.Fatalf("Await: %v, want no error", err)
-	}
+	testkit.NoError(t, "Await", err)
 	small, err := NewMemory(d, again, 0, testPage, 4)
-	if err != nil {
-		t.Fatalf("NewMemory after Await: %v, want no error", err)
-	}
+	testkit.NoError(t, "NewMemory after Await", err)
 	defer func() {
 		if err := small.Close(); err != nil {
 			t.Errorf("small.Close: %v, want no error", err)
@@ -285,9 +262,7 @@ func TestAwait(t *testing.T) {
 	// Without a store below nothing is given, and the refusal is at once.
 	lone := NewBudget(4*testPage, 0)
 	first, err := NewMemory(d, lone, 0, testPage, 4)
-	if err != nil {
-		t.Fatalf("NewMemory: %v, want no error", err)
-	}
+	testkit.NoError(t, "NewMemory", err)
 	defer func() {
 		if err := first.Close(); err != nil {
 			t.Errorf("first.Close: %v, want no error", err)
@@ -296,9 +271,7 @@ func TestAwait(t *testing.T) {
 	if _, err := NewMemory(d, lone, 0, testPage, 4); !errors.As(err, &short) {
 		t.Errorf("beside a shard that is not open: %v, want a Shortage", err)
 	}
-	if err := first.Open(ctx, nil); err != nil {
-		t.Fatalf("first.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "first.Open", first.Open(ctx, nil))
 	if _, err := NewMemory(d, lone, 0, testPage, 4); err == nil || errors.As(err, &short) && short.of.of == lone {
 		t.Errorf("beside a shard that cannot give: %v, want a refusal", err)
 	}

@@ -5,9 +5,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Store keeps the pages of one shard; *pagestore.Store is one and says what it promises. Pages that
-// were put become durable with a Commit, together with its note, or not at all. Pages that do not
-// fit into memory are put between two commits too.
+// Store keeps the pages of one shard. *pagestore.Store implements it and states the contract. Pages
+// that were put become durable with a Commit, together with its note, or not at all. Pages that do
+// not fit into memory are put between two commits too.
 type Store interface {
 	tiers.Store
 	Close() error

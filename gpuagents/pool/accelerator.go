@@ -16,6 +16,6 @@ type Accelerator struct {
 	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they
 	// need.
 	PageMemory int64
-	// Shared reports whether the memory of the device is that of the machine.
+	// Shared reports whether the device uses the memory of the machine.
 	Shared bool
 }

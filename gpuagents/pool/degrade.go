@@ -40,7 +40,6 @@ type Patience struct {
 	Now func() time.Time
 }
 
-// withDefaults sets the times that are 0, and the clock.
 func (p Patience) withDefaults() Patience {
 	for _, d := range []struct {
 		to *time.Duration
@@ -66,27 +65,25 @@ const (
 	leastOps = 100
 )
 
-// sample is the result of an operation.
 type sample struct {
 	at     time.Time
 	failed bool
 }
 
-// degradation is the level of a device as a function of the results of operations. It rises at
-// once, and falls by one level after a quiet time. It has no clock: times are arguments and do not
-// go backwards. One goroutine uses it at a time.
+// degradation computes the level of a device from the results of operations. The level rises at
+// once, and falls by one after a quiet time. It has no clock: times are arguments and do not go
+// backwards. One goroutine uses it at a time.
 type degradation struct {
 	Patience
 	level   Level
 	samples [windowOps]sample // a ring
 	first   int               // the oldest
 	n       int               // samples in the window
-	failed  int               // of those
-	since   time.Time         // the last failure or change of level
+	failed  int               // failed samples
+	since   time.Time         // time of the last failure or change of level
 	sound   bool              // the device has passed a probe since then
 }
 
-// forget drops the oldest sample.
 func (d *degradation) forget() {
 	if d.samples[d.first].failed {
 		d.failed--
@@ -95,20 +92,18 @@ func (d *degradation) forget() {
 	d.n--
 }
 
-// expire drops samples that are older than the window.
 func (d *degradation) expire(now time.Time) {
 	for d.n > 0 && now.Sub(d.samples[d.first].at) > d.Window {
 		d.forget()
 	}
 }
 
-// share returns how many operations of how many failed in the window that ends now.
+// share returns the failures and the operations of the window that ends now.
 func (d *degradation) share(now time.Time) (failed, of int) {
 	d.expire(now)
 	return d.failed, max(d.n, leastOps)
 }
 
-// levelOf returns the level for a number of failures.
 func levelOf(failed, of int) Level {
 	switch {
 	case 100*failed < of:
@@ -121,7 +116,6 @@ func levelOf(failed, of int) Level {
 	return Emergency
 }
 
-// done counts an operation, and reports whether the level has changed.
 func (d *degradation) done(now time.Time, failed bool) (changed bool) {
 	d.expire(now)
 	if d.n == windowOps {
@@ -137,7 +131,6 @@ func (d *degradation) done(now time.Time, failed bool) (changed bool) {
 	return d.raise(now, levelOf(d.share(now)))
 }
 
-// raise changes to a higher level, and reports whether the level has changed.
 func (d *degradation) raise(now time.Time, to Level) (changed bool) {
 	if to <= d.level {
 		return false
@@ -146,14 +139,14 @@ func (d *degradation) raise(now time.Time, to Level) (changed bool) {
 	return true
 }
 
-// lost notes that there is no device to work on, whatever its failures were.
+// lost records that there is no device to work on, however few operations failed.
 func (d *degradation) lost(now time.Time) (changed bool) {
 	d.since, d.sound = now, false
 	return d.raise(now, OnHost)
 }
 
-// probed notes whether the device that serves no shards has passed a probe. A failed probe restarts
-// the quiet time. It is no operation: those of the serving device count.
+// probed records the result of a probe of the device while it serves no shards. A failed probe
+// restarts the quiet time. A probe is no operation: only operations of the serving device count.
 func (d *degradation) probed(now time.Time, sound bool) {
 	d.sound = sound
 	if !sound && d.level == OnHost {
@@ -161,8 +154,8 @@ func (d *degradation) probed(now time.Time, sound bool) {
 	}
 }
 
-// lower changes to the level below when the quiet time is over and, from OnHost, the device has
-// passed a probe. It forgets earlier failures, which would raise the level again.
+// lower lowers the level by one after the quiet time; from OnHost the device must also have passed
+// a probe. Earlier failures are forgotten, since they would raise the level again.
 func (d *degradation) lower(now time.Time) (changed bool) {
 	if d.level == Normal || now.Sub(d.since) < d.Quiet || d.level == OnHost && !d.sound {
 		return false

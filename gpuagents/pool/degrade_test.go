@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // epoch is when tests begin.
@@ -50,9 +52,7 @@ func TestDegradation(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatalf("os.ReadFile: %v, want no error", err)
-		}
+		testkit.NoError(t, "os.ReadFile", err)
 		d, now := &degradation{Patience: Patience{}.withDefaults()}, epoch
 		for i, line := range strings.Split(string(text), "\n") {
 			if line == "" || line[0] == '#' {

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
@@ -18,7 +17,7 @@ import (
 // goroutines.
 type managedDevice struct {
 	log      *slog.Logger
-	name     string // of the device, in metrics and logs
+	name     string // name of the device, in metrics and logs
 	metrics  *Metrics
 	given    device.Device // belongs to the caller
 	open     func(ctx context.Context) (device.Device, error)
@@ -27,35 +26,34 @@ type managedDevice struct {
 
 	opening chan struct{} // taken by the goroutine that opens a device
 
-	changed *broadcast.Broadcast // is sent when the level changes
+	changed *pages.Broadcast // sent when the level changes
 
-	mu      sync.Mutex
-	state   degradation
-	slots   [2]*slot // by the constants below; nil: to be opened
-	leaving [2]*slot // the slots before them, until their last shard has left
+	mu        sync.Mutex
+	state     degradation
+	instances [2]*instance // by the constants below; nil: to be opened
+	leaving   [2]*instance // the previous instances, until their last user has left
+	unused    []*instance  // retired without users; locked closes them
 }
 
-// The two slots.
+// The two instances.
 const (
-	primarySlot = iota
-	hostSlot
+	primary = iota
+	onHost
 )
 
-// slot is an open device with the shards on it.
-type slot struct {
+type instance struct {
 	of      *managedDevice
 	which   int
 	dev     device.Device
-	owned   bool // it is closed when the last shard has left
+	owned   bool // closed when the last user has left
 	budget  *pages.Budget
 	users   int
-	evicted chan struct{} // closed when the shards on it must leave
-	gone    bool          // it accepts no shard any more
+	evicted chan struct{} // closed when the users must leave
+	gone    bool          // it accepts no user any more
 	idle    chan struct{} // closed when it is gone and its device is closed
 }
 
-// newManagedDevice begins with the device of the caller.
-func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) *managedDevice {
+func newManagedDevice(o Options, own Accelerator, changed *pages.Broadcast) *managedDevice {
 	parts := len(o.Devices) // they share the host memory
 	ds := &managedDevice{
 		log:      o.Logger,
@@ -74,13 +72,13 @@ func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) 
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
 	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, o.Prefetch
-	ds.budgets[primarySlot] = func() *pages.Budget {
+	ds.budgets[primary] = func() *pages.Budget {
 		return pages.NewBudget(device, host).
 			WithSharedMemory(own.Shared).
 			WithAges(onDevice, inHost).
 			WithPrefetch(prefetch)
 	}
-	ds.budgets[hostSlot] = func() *pages.Budget { // all of it is host memory
+	ds.budgets[onHost] = func() *pages.Budget { // all of it is host memory
 		if device > 0 && host > 1 {
 			return pages.NewBudget(host/2, host/2).
 				WithSharedMemory(true).
@@ -89,14 +87,14 @@ func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) 
 		}
 		return pages.NewBudget(device, 0).WithSharedMemory(true).WithPrefetch(prefetch)
 	}
-	ds.slots[primarySlot] = ds.newSlot(primarySlot, own.Device)
+	ds.instances[primary] = ds.newInstance(primary, own.Device)
 	ds.metrics.levelChanged(ds.name, 0) // so that the metric is shown
 	return ds
 }
 
-// newSlot returns a slot with a whole budget. ds.mu is held.
-func (ds *managedDevice) newSlot(which int, d device.Device) *slot {
-	return &slot{
+// newInstance returns an instance with an unused budget. ds.mu is held.
+func (ds *managedDevice) newInstance(which int, d device.Device) *instance {
+	return &instance{
 		of:      ds,
 		which:   which,
 		dev:     d,
@@ -107,25 +105,23 @@ func (ds *managedDevice) newSlot(which int, d device.Device) *slot {
 	}
 }
 
-// level returns the level of the device.
 func (ds *managedDevice) level() Level {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	return ds.state.level
 }
 
-// current returns the open device that is not the host device, or the one of the caller while there
-// is none.
+// current returns the open device that is not the host device. While there is none, it returns the
+// device of the caller.
 func (ds *managedDevice) current() device.Device {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
-	if s := ds.slots[primarySlot]; s != nil {
+	if s := ds.instances[primary]; s != nil {
 		return s.dev
 	}
 	return ds.given
 }
 
-// health returns an ErrEmergency if the device accepts no work.
 func (ds *managedDevice) health() error {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -133,15 +129,13 @@ func (ds *managedDevice) health() error {
 		return nil
 	}
 	failed, of := ds.state.share(ds.state.Now())
-	return fmt.Errorf(
-		"%s: %w: %d of %d operations; it has given its shards back and takes none for now", ds.name,
-		ErrEmergency, failed, of,
-	)
+	return fmt.Errorf("%s: %w: %d of %d operations; it has given its shards back and takes none for now", ds.name,
+		ErrEmergency, failed, of)
 }
 
-// take gives a shard the current slot, and a channel that is closed when it must leave. The caller
-// releases the slot. An ErrEmergency says that the device accepts no shard.
-func (ds *managedDevice) take(ctx context.Context) (*slot, <-chan struct{}, error) {
+// take gives a shard the serving instance, and a channel that is closed when the shard must leave.
+// The caller releases the instance. ErrEmergency: the device accepts no shard.
+func (ds *managedDevice) take(ctx context.Context) (*instance, <-chan struct{}, error) {
 	for {
 		ds.mu.Lock()
 		which := ds.serving()
@@ -149,29 +143,28 @@ func (ds *managedDevice) take(ctx context.Context) (*slot, <-chan struct{}, erro
 			ds.mu.Unlock()
 			return nil, nil, ErrEmergency
 		}
-		if s := ds.slots[which]; s != nil {
+		if s := ds.instances[which]; s != nil {
 			s.users++
 			defer ds.mu.Unlock()
 			return s, s.evicted, nil
 		}
 		ds.mu.Unlock()
-		if err := ds.openSlot(ctx, which); err != nil {
+		if err := ds.openInstance(ctx, which); err != nil {
 			return nil, nil, err
 		}
 	}
 }
 
-// serving returns the slot that shards belong to. ds.mu is held.
+// serving returns the index of the instance that serves shards. ds.mu is held.
 func (ds *managedDevice) serving() int {
 	if ds.state.level == OnHost && ds.openHost != nil {
-		return hostSlot
+		return onHost
 	}
-	return primarySlot
+	return primary
 }
 
-// openSlot opens the device of a slot after its predecessor is closed: there may be no memory for
-// both.
-func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
+// openInstance opens a device after its predecessor is closed: there may be no memory for both.
+func (ds *managedDevice) openInstance(ctx context.Context, which int) error {
 	select {
 	case ds.opening <- struct{}{}:
 	case <-ctx.Done():
@@ -179,7 +172,7 @@ func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 	}
 	defer func() { <-ds.opening }()
 	ds.mu.Lock()
-	there, before := ds.slots[which] != nil, ds.leaving[which]
+	there, before := ds.instances[which] != nil, ds.leaving[which]
 	ds.mu.Unlock()
 	if there {
 		return nil
@@ -192,7 +185,7 @@ func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 		}
 	}
 	open := ds.open
-	if which == hostSlot {
+	if which == onHost {
 		open = ds.openHost
 	}
 	d, err := open(ctx)
@@ -202,8 +195,8 @@ func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err = fmt.Errorf("%w: opening it again: %w", fault.ErrDevice, err)
-		if which == primarySlot {
+		err = fmt.Errorf("%w: opening it again: %w", gpubatch.ErrDevice, err)
+		if which == primary {
 			ds.metrics.rebuilt(ds.name, err)
 			before := ds.state.level
 			ds.state.lost(ds.state.Now())
@@ -212,8 +205,8 @@ func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 		return err
 	}
 	ds.leaving[which] = nil
-	ds.slots[which] = ds.newSlot(which, d)
-	if which == primarySlot {
+	ds.instances[which] = ds.newInstance(which, d)
+	if which == primary {
 		ds.metrics.rebuilt(ds.name, nil)
 	}
 	p := d.Properties()
@@ -221,31 +214,42 @@ func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 	return nil
 }
 
-// release gives back a slot that take has returned.
-func (ds *managedDevice) release(s *slot) {
+func (ds *managedDevice) release(s *instance) {
 	ds.mu.Lock()
 	s.users--
 	last := s.gone && s.users == 0
 	ds.mu.Unlock()
 	if last {
-		ds.closeSlot(s)
+		ds.closeInstance(s)
 	}
 }
 
-// retire ends a slot: it accepts no shard, and evicts those on it. ds.mu is held. The caller calls
-// end, which may be nil, without ds.mu.
-func (ds *managedDevice) retire(s *slot) (end func()) {
+// retire ends an instance: it accepts no shard, and evicts its users. The last user closes it, or
+// locked if it has none. ds.mu is held.
+func (ds *managedDevice) retire(s *instance) {
 	s.gone = true
-	ds.slots[s.which], ds.leaving[s.which] = nil, s
+	ds.instances[s.which], ds.leaving[s.which] = nil, s
 	ds.evict(s)
-	if s.users > 0 {
-		return nil // the last shard does it
+	if s.users == 0 {
+		ds.unused = append(ds.unused, s)
 	}
-	return func() { ds.closeSlot(s) }
 }
 
-// evict tells the shards of a slot to leave. ds.mu is held.
-func (ds *managedDevice) evict(s *slot) {
+// locked calls change with ds.mu, and then closes the instances that it has retired and that have
+// no users.
+func (ds *managedDevice) locked(change func()) {
+	ds.mu.Lock()
+	change()
+	unused := ds.unused
+	ds.unused = nil
+	ds.mu.Unlock()
+	for _, s := range unused {
+		ds.closeInstance(s)
+	}
+}
+
+// evict tells the users of an instance to leave. ds.mu is held.
+func (ds *managedDevice) evict(s *instance) {
 	if s == nil {
 		return
 	}
@@ -253,8 +257,8 @@ func (ds *managedDevice) evict(s *slot) {
 	s.evicted = make(chan struct{})
 }
 
-// closeSlot closes the device of a slot without shards.
-func (ds *managedDevice) closeSlot(s *slot) {
+// closeInstance closes the device of an instance without users.
+func (ds *managedDevice) closeInstance(s *instance) {
 	if s.owned {
 		if err := s.dev.Close(); err != nil {
 			ds.log.Warn("closing a device", "device", s.dev.Properties().Name, "error", err)
@@ -263,36 +267,34 @@ func (ds *managedDevice) closeSlot(s *slot) {
 	close(s.idle)
 }
 
-// succeeded counts an operation that ended well, and the batches that the device had no memory for.
+// succeeded counts an operation that ended well, and the batches that were halved for lack of
+// memory.
 func (ds *managedDevice) succeeded(halved int) {
-	ds.metrics.failed(ds.name, fault.ClassMemory, halved)
+	ds.metrics.failed(ds.name, gpubatch.ClassMemory, halved)
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	ds.state.done(ds.state.Now(), false)
 }
 
-// failed counts the error that ended work in a slot. Errors that are not of the device do not
-// count, nor do those after a device has broken: every shard on it fails for the same reason.
-func (ds *managedDevice) failed(s *slot, err error) {
-	class := fault.ClassOf(fault.Mark(err))
+// failed counts the error that ended work on an instance. Only errors of the device count, and only
+// the first after it has broken: every shard on it fails for the same reason.
+func (ds *managedDevice) failed(s *instance, err error) {
+	class := gpubatch.ClassOf(gpubatch.Mark(err))
 	if class == "" {
 		return
 	}
 	ds.metrics.failed(ds.name, class, 1)
-	var end func()
-	ds.mu.Lock()
-	if !s.gone {
+	ds.locked(func() {
+		if s.gone {
+			return
+		}
 		before := ds.state.level
 		ds.state.done(ds.state.Now(), true)
-		if class == fault.ClassBroken {
-			end = ds.retire(s)
+		if class == gpubatch.ClassBroken {
+			ds.retire(s)
 		}
 		ds.levelChanged(before, err)
-	}
-	ds.mu.Unlock()
-	if end != nil {
-		end()
-	}
+	})
 }
 
 // levelChanged acts on a change of the level, if there was one. ds.mu is held.
@@ -310,14 +312,15 @@ func (ds *managedDevice) levelChanged(before Level, cause error) {
 	}
 	ds.metrics.levelChanged(ds.name, level-before)
 	ds.changed.Send()
-	for which, s := range ds.slots {
+	for which, s := range ds.instances {
 		if level == Emergency || which != ds.serving() {
 			ds.evict(s)
 		}
 	}
 }
 
-// monitor looks at the time, and probes the device while it serves no shards, until ctx ends.
+// monitor lowers the level in time, and probes the device while it serves no shards, until ctx
+// ends.
 func (ds *managedDevice) monitor(ctx context.Context) {
 	t := time.NewTicker(ds.state.Probe)
 	defer t.Stop()
@@ -330,31 +333,27 @@ func (ds *managedDevice) monitor(ctx context.Context) {
 		if ds.level() == OnHost {
 			ds.probe(ctx)
 		}
-		var end func()
-		ds.mu.Lock()
-		if before := ds.state.level; ds.state.lower(ds.state.Now()) {
-			ds.levelChanged(before, nil)
-		}
-		if s := ds.slots[hostSlot]; s != nil && ds.state.level < OnHost { // its memory is that of the machine
-			end = ds.retire(s)
-		}
-		ds.mu.Unlock()
-		if end != nil {
-			end()
-		}
+		ds.locked(func() {
+			if before := ds.state.level; ds.state.lower(ds.state.Now()) {
+				ds.levelChanged(before, nil)
+			}
+			if s := ds.instances[onHost]; s != nil && ds.state.level < OnHost { // it takes memory of the machine
+				ds.retire(s)
+			}
+		})
 	}
 }
 
 // probe tests the device that serves no shards, and opens it if necessary.
 func (ds *managedDevice) probe(ctx context.Context) {
 	ds.mu.Lock()
-	s := ds.slots[primarySlot]
+	s := ds.instances[primary]
 	if s != nil {
 		s.users++
 	}
 	ds.mu.Unlock()
 	if s == nil {
-		if err := ds.openSlot(ctx, primarySlot); err != nil && ctx.Err() == nil {
+		if err := ds.openInstance(ctx, primary); err != nil && ctx.Err() == nil {
 			ds.log.Warn("the device cannot be opened; shards stay on the host", "error", err)
 		}
 		return // the next probe tests it
@@ -364,35 +363,25 @@ func (ds *managedDevice) probe(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	var end func()
-	ds.mu.Lock()
-	ds.state.probed(ds.state.Now(), err == nil)
-	if err != nil && !s.gone && fault.ClassOf(err) == fault.ClassBroken {
-		end = ds.retire(s)
-	}
-	ds.mu.Unlock()
-	if end != nil {
-		end()
-	}
+	ds.locked(func() {
+		ds.state.probed(ds.state.Now(), err == nil)
+		if err != nil && !s.gone && gpubatch.ClassOf(err) == gpubatch.ClassBroken {
+			ds.retire(s)
+		}
+	})
 	if err != nil {
 		ds.log.Warn("the device is not sound; shards stay on the host", "device", s.dev.Properties().Name, "error", err)
 	}
 }
 
-// close closes what was opened. No shard is on the device.
+// close closes what the device has opened. It has no users.
 func (ds *managedDevice) close() {
-	ds.mu.Lock()
-	var ends []func()
-	for _, s := range ds.slots {
-		if s != nil {
-			ends = append(ends, ds.retire(s))
+	ds.locked(func() {
+		for _, s := range ds.instances {
+			if s != nil {
+				ds.retire(s)
+			}
 		}
-	}
-	ds.metrics.levelChanged(ds.name, -ds.state.level)
-	ds.mu.Unlock()
-	for _, end := range ends {
-		if end != nil {
-			end()
-		}
-	}
+		ds.metrics.levelChanged(ds.name, -ds.state.level)
+	})
 }

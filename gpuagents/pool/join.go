@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// Join places the shard of a placement on further devices, which share its ticks, and reserves the bytes
-// that each takes. There are at most so many devices with the first one, of the kind of that one, and
-// each serves by itself and has room; those with the most room come first. There are none where the host
-// device serves the shard because another one fails. The caller releases the placements.
-func (b *Placement) Join(devices int, bytes func(devices int) int64) (all []*Placement) {
+// Join takes slots on additional devices, which share the ticks of the shard, and reserves the
+// bytes that each needs. At most devices devices then make the ticks. Additional devices are of the
+// kind of the first one, serve by themselves, and have room; devices with the most room come first.
+// Join takes none while the host device serves the shard because another device fails. The caller
+// releases the slots.
+func (b *Slot) Join(devices int, bytes func(devices int) int64) (all []*Slot) {
 	if b.OnHost() {
 		return nil
 	}
@@ -27,8 +28,7 @@ func (b *Placement) Join(devices int, bytes func(devices int) int64) (all []*Pla
 	return nil
 }
 
-// joinAll is Join for so many further devices, or as many as there are.
-func (b *Placement) joinAll(most int, need int64) (all []*Placement) {
+func (b *Slot) joinAll(most int, need int64) (all []*Slot) {
 	type candidate struct {
 		index int
 		rank
@@ -59,20 +59,20 @@ func (b *Placement) joinAll(most int, need int64) (all []*Placement) {
 	return all
 }
 
-// joinOne places the shard on one device; nil: it is not open, of another kind, or has no room.
-func (b *Placement) joinOne(i int, need int64) *Placement {
+// joinOne joins one device. It returns nil if the device is not open, is of another kind, or has no
+// room.
+func (b *Slot) joinOne(i int, need int64) *Slot {
 	f, ds := b.pool, b.pool.devices[i]
 	s, evicted := ds.join()
 	if s == nil {
 		return nil
 	}
-	p := &Placement{slot: s, evicted: evicted, pool: f, index: i, reserved: need, metrics: ds.metrics}
-	gpu := func(p *Placement) bool { return p.dev.Properties().ComputeMajor > 0 }
+	p := &Slot{instance: s, evicted: evicted, pool: f, index: i, reserved: need, metrics: ds.metrics}
+	gpu := func(p *Slot) bool { return p.dev.Properties().ComputeMajor > 0 }
 	f.mu.Lock()
 	fits := gpu(p) == gpu(b) && s.budget.Room()-f.reserved[i] >= need
 	if fits {
-		f.reserved[i] += need
-		f.shards[i]++
+		f.reserve(i, need)
 	}
 	f.mu.Unlock()
 	if !fits {
@@ -84,12 +84,12 @@ func (b *Placement) joinOne(i int, need int64) *Placement {
 	return p
 }
 
-// join is take for a shard of another device: it opens nothing. A nil slot says that the device serves
-// nothing now.
-func (ds *managedDevice) join() (*slot, <-chan struct{}) {
+// join is take for a shard of another device: it opens nothing. A nil instance means that the
+// device serves nothing now.
+func (ds *managedDevice) join() (*instance, <-chan struct{}) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
-	s := ds.slots[primarySlot]
+	s := ds.instances[primary]
 	if ds.state.level >= OnHost || s == nil {
 		return nil, nil
 	}

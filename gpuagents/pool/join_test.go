@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
-// TestJoin: a shard joins further devices by their room, without what is reserved there, fewer if there is
-// too little for as many as it wants, and gives all back.
+// TestJoin: a shard joins further devices by their room, without what is reserved there, fewer if
+// there is too little for as many as it wants, and gives all back.
 func TestJoin(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	bytes := func(devices int) int64 { return int64(120 / devices) }
 	for _, c := range []struct {
 		room    []int64
@@ -54,8 +56,8 @@ func TestJoin(t *testing.T) {
 			m.Release()
 		}
 		for i, ds := range f.devices {
-			if f.reserved[i] != 0 || f.shards[i] != 0 || ds.slots[primarySlot].users != 0 ||
-				ds.slots[primarySlot].budget.Room() != c.room[i] {
+			if f.reserved[i] != 0 || f.shards[i] != 0 || ds.instances[primary].users != 0 ||
+				ds.instances[primary].budget.Room() != c.room[i] {
 				t.Errorf("rooms %v: device %d has %d bytes reserved and %d shards", c.room, i, f.reserved[i],
 					f.shards[i])
 			}
@@ -63,10 +65,10 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinLevels: devices that fail do not share ticks, and nobody shares those of a shard that the host
-// device serves.
+// TestJoinLevels: failing devices do not share ticks, and no device shares the ticks of a shard
+// that the host device serves.
 func TestJoinLevels(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	rapid.Check(t, func(t *rapid.T) {
 		f, want := poolOf(d, 900, 100, 100, 100), 1
 		on, err := f.Take(t.Context(), func() int64 { return 5 })
@@ -80,7 +82,7 @@ func TestJoinLevels(t *testing.T) {
 			}
 		}
 		if rapid.Bool().Draw(t, "on host") {
-			on.which, want = hostSlot, 1
+			on.which, want = onHost, 1
 		}
 		members := on.Join(4, func(int) int64 { return 10 })
 		if len(members)+1 != want {

@@ -39,28 +39,24 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// levelChanged adds the change of the level of a device.
 func (m *Metrics) levelChanged(device string, by Level) {
 	if m != nil {
 		m.level.WithLabelValues(device).Add(float64(by))
 	}
 }
 
-// joined adds a number of shards whose ticks a device shares.
 func (m *Metrics) joined(device string, by int) {
 	if m != nil {
 		m.shared.WithLabelValues(device).Add(float64(by))
 	}
 }
 
-// failed counts failures of a device by class.
 func (m *Metrics) failed(device, class string, n int) {
 	if m != nil && n > 0 {
 		m.deviceErrors.WithLabelValues(device, class).Add(float64(n))
 	}
 }
 
-// rebuilt counts an attempt to open a broken device again.
 func (m *Metrics) rebuilt(device string, err error) {
 	if m == nil {
 		return

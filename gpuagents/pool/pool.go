@@ -9,19 +9,18 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// Pool is the devices of an agent. Each has a level, budgets and slots; the pool places shards on
-// them. Its methods may be called from several goroutines. Locks are taken in the order Pool,
+// Pool is the devices of an agent. Each has a level, budgets and instances; the pool places shards
+// on them. Its methods may be called from several goroutines. Locks are taken in the order Pool,
 // managedDevice, pages.Budget.
 type Pool struct {
 	devices []*managedDevice
-	changed *broadcast.Broadcast
+	changed *pages.Broadcast
 
-	mu       sync.Mutex // guards what follows: a device is chosen when the needs of earlier shards are known
-	shards   []int      // by device: shards that are placed there
+	mu       sync.Mutex // guards the fields below: a device is chosen when the needs of earlier shards are known
+	shards   []int      // by device: shards that have a slot there
 	reserved []int64    // by device: bytes that are reserved for shards without an allocation
 }
 
@@ -43,14 +42,14 @@ type Options struct {
 	// PageAge and HostPageAge are the times without use after which a page leaves the device and
 	// host memory; 0: when its frame is needed.
 	PageAge, HostPageAge time.Duration
-	// Prefetch fetches pages from the store ahead of observations that go on in order.
+	// Prefetch fetches pages from the store ahead of sequential observations.
 	Prefetch bool
 }
 
 // New returns a pool. It starts nothing; see Monitor. The caller closes it after all placements are
 // released.
 func New(o Options) *Pool {
-	f := &Pool{changed: broadcast.New()}
+	f := &Pool{changed: pages.NewBroadcast()}
 	for _, a := range o.Devices {
 		f.devices = append(f.devices, newManagedDevice(o, a, f.changed))
 	}
@@ -58,58 +57,62 @@ func New(o Options) *Pool {
 	return f
 }
 
-// Placement is the place of a shard on a device. It implements shard.Place.
-type Placement struct {
-	*slot
+// Slot is the place of a shard on a device. It implements shard.Place.
+type Slot struct {
+	*instance
 	budget   *pages.Budget
 	evicted  <-chan struct{} // closed when the shard must leave
 	pool     *Pool
 	index    int      // index of the device
 	reserved int64    // bytes that are reserved for the shard
-	metrics  *Metrics // of a placement that shares the ticks of a shard; else nil
+	metrics  *Metrics // metrics of a slot that shares the ticks of a shard; else nil
 }
 
-// Take places a shard on a device, and reserves the bytes that it needs for its pages. need is
-// called if there are several devices. The caller releases the placement. An ErrEmergency says that
-// no device accepts a shard.
-func (f *Pool) Take(ctx context.Context, need func() int64) (*Placement, error) {
-	b := &Placement{pool: f}
+// Take takes a slot for a shard on a device, and reserves the bytes that it needs for its pages.
+// need is called if there are several devices. The caller releases the slot. ErrEmergency: no
+// device accepts a shard.
+func (f *Pool) Take(ctx context.Context, need func() int64) (*Slot, error) {
+	b := &Slot{pool: f}
 	if len(f.devices) > 1 {
 		b.reserved = need()
 	}
 	if b.index = f.choose(b.reserved); b.index < 0 {
 		return nil, ErrEmergency
 	}
-	var err error
-	if b.slot, b.evicted, err = f.devices[b.index].take(ctx); err != nil {
-		b.unreserve()
+	if err := b.take(ctx); err != nil {
 		return nil, err
 	}
-	b.budget = b.slot.budget.WithArrival(b.allocated)
 	return b, nil
 }
 
-// TakeAll places work on every device that serves by itself, or on one if none does, and reserves
-// the bytes on each. The caller releases the placements. An ErrEmergency says that no device accepts
-// work.
-func (f *Pool) TakeAll(ctx context.Context, bytes int64) (all []*Placement, err error) {
+// take takes the instance that serves on the device of the slot. After an error nothing is
+// reserved.
+func (b *Slot) take(ctx context.Context) (err error) {
+	if b.instance, b.evicted, err = b.pool.devices[b.index].take(ctx); err != nil {
+		b.unreserve()
+		return err
+	}
+	b.budget = b.instance.budget.WithArrival(b.allocated)
+	return nil
+}
+
+// TakeAll takes a slot on every device that serves by itself, or on one if none does, and reserves
+// the bytes on each. The caller releases the slots. ErrEmergency: no device accepts work.
+func (f *Pool) TakeAll(ctx context.Context, bytes int64) (all []*Slot, err error) {
 	for i, ds := range f.devices {
 		if ds.level() >= OnHost {
 			continue
 		}
-		b := &Placement{pool: f, index: i, reserved: bytes}
+		b := &Slot{pool: f, index: i, reserved: bytes}
 		f.mu.Lock()
-		f.reserved[i] += bytes
-		f.shards[i]++
+		f.reserve(i, bytes)
 		f.mu.Unlock()
-		if b.slot, b.evicted, err = ds.take(ctx); err != nil {
-			b.unreserve()
+		if err = b.take(ctx); err != nil {
 			for _, taken := range all {
 				taken.Release()
 			}
 			return nil, err
 		}
-		b.budget = b.slot.budget.WithArrival(b.allocated)
 		all = append(all, b)
 	}
 	if len(all) > 0 {
@@ -119,12 +122,12 @@ func (f *Pool) TakeAll(ctx context.Context, bytes int64) (all []*Placement, err 
 	if err != nil {
 		return nil, err
 	}
-	return []*Placement{one}, nil
+	return []*Slot{one}, nil
 }
 
-// choose returns the index of the device for a shard of so many bytes, and reserves them; -1 if all
-// devices are in an emergency. Devices that serve by themselves come first; then the device with
-// the most bytes left, less what is reserved; then the one with the fewest shards; then the first.
+// choose returns the index of the device for a shard, and reserves need bytes there; -1 if all
+// devices are in an emergency. It prefers devices that serve by themselves, then the one with the
+// most unreserved bytes, then the one with the fewest shards, then the first.
 func (f *Pool) choose(need int64) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,14 +141,19 @@ func (f *Pool) choose(need int64) int {
 		}
 	}
 	if best >= 0 {
-		f.reserved[best] += need
-		f.shards[best]++
+		f.reserve(best, need)
 	}
 	return best
 }
 
-// allocated runs the allocation of a shard, and ends its reservation.
-func (b *Placement) allocated(take func()) {
+// reserve counts a shard on a device, and reserves its bytes. f.mu is held.
+func (f *Pool) reserve(index int, bytes int64) {
+	f.reserved[index] += bytes
+	f.shards[index]++
+}
+
+// allocated runs the allocation of a shard, and ends its reservation atomically.
+func (b *Slot) allocated(take func()) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	take()
@@ -153,8 +161,7 @@ func (b *Placement) allocated(take func()) {
 	b.reserved = 0
 }
 
-// unreserve removes the shard from the pool.
-func (b *Placement) unreserve() {
+func (b *Slot) unreserve() {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	b.pool.reserved[b.index] -= b.reserved
@@ -163,23 +170,21 @@ func (b *Placement) unreserve() {
 }
 
 // Release gives the placement back. It is called once.
-func (b *Placement) Release() {
+func (b *Slot) Release() {
 	if b.metrics != nil {
 		b.metrics.joined(b.of.name, -1)
 	}
 	b.unreserve()
-	b.of.release(b.slot)
+	b.of.release(b.instance)
 }
 
-// rank orders devices for placement.
 type rank struct {
 	level  Level
 	free   int64 // bytes for pages
 	shards int
 }
 
-// before reports whether a device of this rank is chosen in place of an earlier one of another
-// rank.
+// before reports whether a device of this rank is preferred to an earlier device of rank o.
 func (s rank) before(o rank) bool {
 	switch onHost, otherOnHost := s.level == OnHost, o.level == OnHost; {
 	case onHost != otherOnHost:
@@ -195,17 +200,17 @@ func (ds *managedDevice) rank() rank {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	which := ds.serving()
-	if s := ds.slots[which]; s != nil {
+	if s := ds.instances[which]; s != nil {
 		return rank{level: ds.state.level, free: s.budget.Room()}
 	}
 	return rank{level: ds.state.level, free: ds.budgets[which]().Room()}
 }
 
-// Capacity returns the most bytes that one device has for pages, on it and in its part of host
-// memory, and those of all devices. known is false if a device has no budget.
+// Capacity returns the bytes for pages, on the device and in its part of host memory: of the
+// largest device, and of all devices. known is false if a device has no budget.
 func (f *Pool) Capacity() (most, all int64, known bool) {
 	for _, ds := range f.devices {
-		b := ds.budgets[primarySlot]()
+		b := ds.budgets[primary]()
 		if b == nil {
 			return 0, 0, false
 		}
@@ -216,7 +221,7 @@ func (f *Pool) Capacity() (most, all int64, known bool) {
 	return most, all, true
 }
 
-// Free returns the most bytes that are left on one device.
+// Free returns the bytes that are left on the device with the most room.
 func (f *Pool) Free() (most int64) {
 	for _, ds := range f.devices {
 		most = max(most, ds.rank().free)
@@ -255,26 +260,26 @@ func (f *Pool) Close() {
 }
 
 // Device returns the device of the placement.
-func (b *Placement) Device() device.Device { return b.dev }
+func (b *Slot) Device() device.Device { return b.dev }
 
 // Budget returns the memory for pages on the device of the placement.
-func (b *Placement) Budget() *pages.Budget { return b.budget }
+func (b *Slot) Budget() *pages.Budget { return b.budget }
 
 // OnHost reports whether the host device serves the shard because another device fails.
-func (b *Placement) OnHost() bool { return b.which == hostSlot }
+func (b *Slot) OnHost() bool { return b.which == onHost }
 
 // Reduced reports whether the level of the device asks for smaller launches.
-func (b *Placement) Reduced() bool { return b.of.level() >= Reduced }
+func (b *Slot) Reduced() bool { return b.of.level() >= Reduced }
 
 // Evicted returns a channel that is closed when the shard must leave the device.
-func (b *Placement) Evicted() <-chan struct{} { return b.evicted }
+func (b *Slot) Evicted() <-chan struct{} { return b.evicted }
 
 // Succeeded counts an operation that has ended well, and halved batches that the device had no
 // memory for.
-func (b *Placement) Succeeded(halved int) { b.of.succeeded(halved) }
+func (b *Slot) Succeeded(halved int) { b.of.succeeded(halved) }
 
 // Failed counts the error that has ended the work on the device. Only errors of the device count.
-func (b *Placement) Failed(err error) { b.of.failed(b.slot, err) }
+func (b *Slot) Failed(err error) { b.of.failed(b.instance, err) }
 
 // Levels returns the levels of the devices, in the order of Options.Devices.
 func (f *Pool) Levels() []Level {

@@ -9,10 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// poolOf is a pool over one real device that stands in for several, with so many bytes for pages
+// poolOf is a pool over one real device that stands in for several, with a budget of bytes for
 // each. Nothing runs on them.
 func poolOf(d device.Device, bytes ...int64) *Pool {
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
@@ -25,13 +27,13 @@ func poolOf(d device.Device, bytes ...int64) *Pool {
 // TestChooseProperty: shards come, take memory and go while levels change. The device is always the
 // one that the rule names, found here by looking for one that no other beats.
 func TestChooseProperty(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 1 << 16
 		bytes := rapid.SliceOfN(rapid.Int64Range(1, 6*page), 1, 5).Draw(t, "budgets")
 		f := poolOf(d, bytes...)
 		type shard struct {
-			*Placement
+			*Slot
 			need  int64
 			share *pages.Allocation
 			took  bool
@@ -88,12 +90,10 @@ func TestChooseProperty(t *testing.T) {
 				}
 				if got >= 0 {
 					s, until, err := f.devices[got].take(t.Context())
-					if err != nil {
-						t.Fatalf("take: %v, want no error", err)
-					}
-					b := &Placement{slot: s, evicted: until, pool: f, index: got, reserved: need}
+					testkit.NoError(t, "take", err)
+					b := &Slot{instance: s, evicted: until, pool: f, index: got, reserved: need}
 					b.budget = s.budget.WithArrival(b.allocated)
-					all = append(all, &shard{Placement: b, need: need})
+					all = append(all, &shard{Slot: b, need: need})
 				}
 			}
 		}
@@ -102,13 +102,11 @@ func TestChooseProperty(t *testing.T) {
 
 // TestNoBudgets: without budgets shards spread by their number.
 func TestNoBudgets(t *testing.T) {
-	f := poolOf(openHost(t), 0, 0, 0)
-	var held []*Placement
+	f := poolOf(launches.Host(t), 0, 0, 0)
+	var held []*Slot
 	for i := range 9 {
 		on, err := f.Take(t.Context(), func() int64 { return 1 << 16 })
-		if err != nil {
-			t.Fatalf("f.Take: %v, want no error", err)
-		}
+		testkit.NoError(t, "f.Take", err)
 		on.allocated(func() {})
 		if on.index != i%3 {
 			t.Errorf("shard %d is on device %d", i, on.index)
@@ -122,12 +120,10 @@ func TestNoBudgets(t *testing.T) {
 
 // TestPoolHealth: an agent is in an emergency when every device is, and names each.
 func TestPoolHealth(t *testing.T) {
-	f := poolOf(openHost(t), 1, 1)
+	f := poolOf(launches.Host(t), 1, 1)
 	f.devices[0].name, f.devices[1].name = "one", "two"
 	for i, want := range []string{"one", "two"} {
-		if err := f.Health(); err != nil {
-			t.Fatalf("f.Health: %v, want no error", err)
-		}
+		testkit.NoError(t, "f.Health", f.Health())
 		f.devices[i].state.level = Emergency
 		if err := f.devices[i].health(); !errors.Is(err, ErrEmergency) || !strings.HasPrefix(err.Error(), want+": ") {
 			t.Errorf("device %d: %v, want %v of %s", i, err, ErrEmergency, want)

@@ -8,20 +8,17 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
 // checkBytes is the size of the data of a probe: enough for every multiprocessor, and less than a
 // millisecond.
 const checkBytes = 1 << 20
 
-// checkSum is the checksum of the pattern.
 const checkSum = 0x29ff4b426a73042c
 
-// checkPatience bounds the time of a probe.
 const checkPatience = 30 * time.Second
 
-// pattern returns the data of a probe.
 func pattern() []byte {
 	words := make([]uint32, checkBytes/4)
 	for i := range words {
@@ -30,7 +27,6 @@ func pattern() []byte {
 	return device.Bytes(words)
 }
 
-// check has a device store data, compute their checksum, and return them.
 func check(ctx context.Context, d device.Device) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -51,10 +47,8 @@ func check(ctx context.Context, d device.Device) (err error) {
 		return fmt.Errorf("probe: %w", err)
 	}
 	if sum != checkSum || !bytes.Equal(got, want) {
-		return fmt.Errorf(
-			"probe: %w: a known computation has the result %016x, not %016x, or its data came back changed",
-			fault.ErrDevice, sum, uint64(checkSum),
-		)
+		return fmt.Errorf("probe: %w: a known computation has the result %016x, not %016x, or its data came back "+
+			"changed", gpubatch.ErrDevice, sum, uint64(checkSum))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
@@ -48,8 +48,8 @@ func Vars(l kernels.Layout) []Var {
 // States of a cell.
 const (
 	Whole       = iota // all of its agents are on the device
-	Partly             // its value is that of the agents on the device
-	Kept               // none is on the device; its value is that of an earlier picture
+	Partly             // its value is of the agents on the device
+	Kept               // no agent is on the device; its value is from an earlier picture
 	NotResident        // none is on the device, and no earlier picture has a value
 	NoValue            // none has a value: they were never addressed, or have never voted
 )
@@ -57,12 +57,12 @@ const (
 // Picture is a variable as cells. Slices have an element for each cell. It must not be changed.
 type Picture struct {
 	Variable string
-	// Variables are the names of those that can be drawn.
+	// Variables are the names of the variables that can be drawn.
 	Variables []string
 	// Units is the number of units, and Each is how many agents a unit has: 1, or the agents of a
 	// group for a variable of groups. Cell i has the units from i*Per on.
 	Units, Each, Per int
-	// Columns is set for pictures whose cells are in rows of so many, and not consecutive units.
+	// Columns is the number of cells of a row. It is 0 where cells are consecutive units.
 	Columns int
 	// Tick is the number of the tick that the last column of a picture over ticks shows, from 1 on.
 	Tick              int64
@@ -92,7 +92,7 @@ type Source struct {
 	last           *Picture // whose values are kept
 }
 
-// New returns a source of pictures of some groups, whose pages are those of a memory with a layout.
+// New returns a source of pictures of groups, whose pages are in a memory with a layout.
 func New(d device.Device, m *pages.Memory, l kernels.Layout, groups int, vars []Var) *Source {
 	return &Source{dev: d, memory: m, layout: l, groups: groups, vars: vars}
 }
@@ -111,8 +111,8 @@ type Drawing struct {
 	source *Source
 	v      Var
 	of     kernels.Var
-	// units are those of a page; per and cells are those of the picture. next is the first cell
-	// that is not drawn, and slice how many the next part has.
+	// units is the number of units of a page. per and cells describe the picture. next is the first
+	// cell that is not drawn, and slice the number of cells of the next part.
 	units, per, cells, next, slice int
 	picture                        *Picture
 }
@@ -170,7 +170,6 @@ const (
 	partTime = 3 * time.Millisecond
 )
 
-// open allocates what pictures need on the device.
 func (s *Source) open() (err error) {
 	if s.stream != nil {
 		return nil
@@ -220,7 +219,6 @@ func (d *Drawing) Part(ctx context.Context) (*Picture, error) {
 	return d.picture, nil
 }
 
-// whole draws a picture of a variable that draws its own.
 func (d *Drawing) whole(ctx context.Context) (*Picture, error) {
 	began := time.Now()
 	p, err := d.v.Draw(ctx, d.cells)
@@ -232,7 +230,8 @@ func (d *Drawing) whole(ctx context.Context) (*Picture, error) {
 	return p, nil
 }
 
-// Counts returns a picture whose cells are numbers in rows of so many columns. It keeps nothing.
+// Counts returns a picture whose cells are numbers, in rows of a number of columns. It keeps
+// nothing.
 func Counts(counts []uint32, columns int) *Picture {
 	p := &Picture{Columns: columns, Units: len(counts), Each: 1, Per: 1, States: make([]uint8, len(counts))}
 	for _, n := range counts {
@@ -249,7 +248,6 @@ func Empty() *Picture {
 	return p
 }
 
-// draw draws n cells.
 func (d *Drawing) draw(ctx context.Context, n int) error {
 	s := d.source
 	release, err := pages.LookAt(s.memory).Present(s.table, kernels.RasterAbsent)
@@ -258,20 +256,20 @@ func (d *Drawing) draw(ctx context.Context, n int) error {
 	}
 	defer release()
 	if err := s.frames.Write(0, device.Bytes(s.table)); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	if err := s.launch(d, n); err != nil {
-		return fault.Mark(errors.Join(err, s.stream.Sync(context.WithoutCancel(ctx))))
+		return gpubatch.Mark(errors.Join(err, s.stream.Sync(context.WithoutCancel(ctx))))
 	}
 	// To its end: the frames are held until then. The device bounds it.
 	if err := s.stream.Sync(context.WithoutCancel(ctx)); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	if err := s.values.Read(0, device.Bytes(s.host[:3*n])); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	if err := s.counts.Read(0, device.Bytes(s.counted[:n])); err != nil {
-		return fault.Mark(err)
+		return gpubatch.Mark(err)
 	}
 	p := d.picture
 	copy(p.Mean[d.next:], s.host[:n])
@@ -283,7 +281,6 @@ func (d *Drawing) draw(ctx context.Context, n int) error {
 	return nil
 }
 
-// launch puts the kernel for n cells into the stream.
 func (s *Source) launch(d *Drawing, n int) error {
 	const warps = kernels.RasterBlock / 32
 	blocks := (n + warps - 1) / warps

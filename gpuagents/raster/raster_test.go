@@ -14,10 +14,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
 
@@ -29,11 +29,7 @@ func openDevice(t testing.TB) device.Device {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, d)
 	return d
 }
 
@@ -51,17 +47,9 @@ func open(t testing.TB, d device.Device, cell string, values map[string]float64,
 	if err != nil {
 		t.Fatalf("agents.New: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Errorf("a.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, a)
 	s := New(d, a.Memory(), a.Layout(), int(n/64), Vars(a.Layout()))
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("s.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, s)
 	return a, s
 }
 

@@ -12,34 +12,33 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// pendingAnswer is the answer to an entry that is not appended yet.
 type pendingAnswer struct {
 	ref    uint64
 	answer state.Answer
 	span   trace.Span // ended when the answer is stored
-	trace  jobs.Trace // of the span
-	weight int        // is released then
+	trace  jobs.Trace // trace of the span
+	weight int        // released when the answer is stored
 }
 
-// appender is the stage after the loop: a goroutine that encodes answers and appends all that are
-// there in one call.
+// appender is the stage after the loop: one goroutine encodes answers and appends all that are
+// ready in one call.
 type appender struct {
 	w        *writer
 	inFlight *inFlight
-	track    *timeline.Track // of its spans
-	// count is called with each answer before it is encoded, and emit with its decision before it is
-	// stored; nil: nothing is.
+	track    *gpubatch.Track // records spans of appends
+	// count is called with each answer before it is encoded, and emit with its decision before it
+	// is stored; nil: nothing is.
 	count  func(a state.Answer)
 	emit   func(ctx context.Context, ref uint64, v *swarms.Voted) error
 	queue  chan appendRequest
 	failed chan struct{} // closed when a call failed: no later answer is appended
-	err    error         // the error of that call
+	err    error         // the error of the failed call
 	done   chan struct{}
 }
 
@@ -49,12 +48,13 @@ type appendRequest struct {
 	stored chan struct{}
 }
 
-// maxAppended is about how many answers a call of Append has: those of an atomic batch.
+// maxAppended is the approximate number of answers in a call of Append: the size of an atomic
+// batch.
 const maxAppended = 256
 
-// openAppender appends behind what w has written; w belongs to the goroutine from now on. ctx only
+// openAppender appends after what w has written; the goroutine of the appender owns w. ctx only
 // carries values.
-func openAppender(ctx context.Context, w *writer, bound *inFlight, track *timeline.Track,
+func openAppender(ctx context.Context, w *writer, bound *inFlight, track *gpubatch.Track,
 	count func(a state.Answer), emit func(ctx context.Context, ref uint64, v *swarms.Voted) error,
 ) *appender {
 	// Each element holds an entry in flight at least, or is one of two waits: put never blocks.
@@ -103,14 +103,13 @@ func (a *appender) flush(ctx context.Context) error {
 	}
 }
 
-// close appends the answers that were put, and returns the error of that. Nothing is put after it.
+// close appends the answers that were put, and returns the first error. Nothing is put after it.
 func (a *appender) close() error {
 	close(a.queue)
 	<-a.done
 	return a.err
 }
 
-// run appends what comes until close, or until a call fails.
 func (a *appender) run(ctx context.Context) {
 	for h := range a.queue {
 		of := h.all
@@ -126,7 +125,7 @@ func (a *appender) run(ctx context.Context) {
 		all, err := a.encode(of)
 		n, lost := a.emitAll(ctx, of[:len(all)])
 		all = all[:n]
-		a.err = errors.Join(err, lost, a.w.append(ctx, all...)) // those before an answer that has failed
+		a.err = errors.Join(err, lost, a.w.append(ctx, all...)) // answers before the failed one
 		a.appended(all, began)
 		a.end(of)
 		if a.err != nil {
@@ -140,8 +139,8 @@ func (a *appender) run(ctx context.Context) {
 }
 
 // emitAll emits the decisions of answers, and submits their jobs, before the answers are stored: an
-// entry without an answer is applied again, by this process or another one, and does the same. With
-// an error it returns how many answers come before it.
+// entry without an answer is applied again, maybe by another process, and emits the same. After an
+// error it returns the number of answers before it.
 func (a *appender) emitAll(ctx context.Context, of []pendingAnswer) (int, error) {
 	if a.emit == nil {
 		return len(of), nil
@@ -154,7 +153,6 @@ func (a *appender) emitAll(ctx context.Context, of []pendingAnswer) (int, error)
 	return len(of), nil
 }
 
-// appended adds the span of answers.
 func (a *appender) appended(all []swarms.Entry, began time.Time) {
 	if a.track == nil || len(all) == 0 {
 		return
@@ -164,11 +162,11 @@ func (a *appender) appended(all []swarms.Entry, began time.Time) {
 		bytes += len(e.Data)
 	}
 	a.track.Of(all[0].Ref, all[len(all)-1].Ref)
-	a.track.End(timeline.Append, began, bytes)
+	a.track.End(gpubatch.StageAppend, began, bytes)
 }
 
-// encode makes entries of answers on all cores: that takes longer than to append them. With an
-// error it returns the entries before it.
+// encode makes entries of answers on all cores, since encoding takes longer than appending. After
+// an error it returns the entries before it.
 func (a *appender) encode(of []pendingAnswer) ([]swarms.Entry, error) {
 	all, errs := make([]swarms.Entry, len(of)), make([]error, len(of))
 	var next atomic.Int64
@@ -206,7 +204,7 @@ func (a *appender) end(all []pendingAnswer) {
 	}
 }
 
-// fail ends all appending, and releases what comes until close.
+// fail releases all answers until close, and appends none.
 func (a *appender) fail(stored chan struct{}) {
 	close(a.failed)
 	for h, more := (appendRequest{stored: stored}), true; more; h, more = <-a.queue {

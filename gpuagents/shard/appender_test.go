@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -74,9 +75,7 @@ func TestWriterRejects(t *testing.T) {
 			}
 		}
 		w := &writer{out: out, answered: c.answered}
-		if err := w.refuse(t.Context(), in, log, why); err != nil {
-			t.Fatalf("w.refuse: %v, want no error", err)
-		}
+		testkit.NoError(t, "w.refuse", w.refuse(t.Context(), in, log, why))
 		if c.ref == 0 {
 			if len(out.all) != 0 || w.answered != c.answered {
 				t.Errorf("%+v: entries %+v, answered %d; want none, answered %d", c, out.all, w.answered, c.answered)
@@ -124,14 +123,12 @@ func done(ref uint64) pendingAnswer {
 func flightOf(t *testing.T, n int) *inFlight {
 	t.Helper()
 	r := newInFlight()
-	if err := r.acquire(t.Context(), n); err != nil {
-		t.Fatalf("r.acquire: %v, want no error", err)
-	}
+	testkit.NoError(t, "r.acquire", r.acquire(t.Context(), n))
 	return r
 }
 
-// TestAnswersAreGathered: answers are appended in their order, those that come while others are
-// appended in one call, up to a bound, and each gives back its room.
+// TestAnswersAreGathered: answers are appended in their order. Answers that come during an append
+// go into the next call, up to a bound, and each releases its weight.
 func TestAnswersAreGathered(t *testing.T) {
 	const batches, each = 6, 100
 	l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
@@ -153,16 +150,14 @@ func TestAnswersAreGathered(t *testing.T) {
 	}
 	flushed := make(chan error)
 	go func() { flushed <- a.flush(t.Context()) }()
-	eventually(t, "the flush stands behind them", func() bool { return len(a.queue) == batches+1 })
+	testkit.Until(t, "the flush stands behind them", func() bool { return len(a.queue) == batches+1 })
 	go func() {
 		for range l.enter {
 			l.leave <- struct{}{}
 		}
 	}()
 	l.leave <- struct{}{}
-	if err := <-flushed; err != nil {
-		t.Fatalf("flush: %v, want no error", err)
-	}
+	testkit.NoError(t, "flush", <-flushed)
 	all := l.entries()
 	if len(all) != 1+batches*each {
 		t.Fatalf("%d answers are stored after a flush", len(all))
@@ -184,8 +179,8 @@ func TestAnswersAreGathered(t *testing.T) {
 	close(l.enter)
 }
 
-// TestGatheredAtTheBound: a call of Append has more than mostAnswers answers only where one of
-// those that are put has.
+// TestGatheredAtTheBound: a call of Append has more than mostAnswers answers only if a single put
+// has.
 func TestGatheredAtTheBound(t *testing.T) {
 	for _, c := range []struct{ puts, want []int }{
 		{[]int{maxAppended - 1, 1, 1}, []int{1, maxAppended, 1}},
@@ -281,9 +276,7 @@ func TestAnswersFail(t *testing.T) {
 	good := done(1)
 	_, good.span = tracer.Start(t.Context(), "good")
 	a.put([]pendingAnswer{good})
-	if err := a.close(); err != nil {
-		t.Fatalf("a.close: %v, want no error", err)
-	}
+	testkit.NoError(t, "a.close", a.close())
 	ended := spans.Ended()
 	if last := ended[len(ended)-1]; last.Name() != "good" || last.Status().Code != codes.Unset {
 		t.Errorf("the span of a stored answer: %+v", last)

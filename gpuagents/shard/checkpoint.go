@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -20,7 +21,7 @@ import (
 // positionVersion is the version of the note and of the pages.
 const positionVersion = 2
 
-// position is the note of a checkpoint: the position in the log that the pages have.
+// position is the note of a checkpoint: the position of the pages in the log.
 type position struct {
 	Version int `json:"v"`
 	// State is the digest of the state: state.Info.Digest.
@@ -34,11 +35,11 @@ type position struct {
 	Digest string `json:"digest"`
 	// Round is the last round of votes up to Entry; 0: there was none.
 	Round uint64 `json:"round,omitempty"`
-	// Outcome is the decision of the last round that was concluded up to Entry; nil: there was none.
+	// Outcome is the decision of the last round that was concluded up to Entry; nil: there was
+	// none.
 	Outcome *swarms.Voted `json:"outcome,omitempty"`
 }
 
-// digestOf returns position.Digest of an entry.
 func digestOf(e swarms.Entry) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %s %d %d\n", e.Seq, e.Kind, e.Ref, len(e.Data))
@@ -46,25 +47,25 @@ func digestOf(e swarms.Entry) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// costShare bounds the time of checkpoints: after one that took t the next waits for costShare
-// times t, so that checkpoints take a twentieth of the time of an agent at most.
+// costShare bounds the time of checkpoints: after a checkpoint that took t the next one waits for
+// costShare times t, so that checkpoints take at most a twentieth of the time of an agent.
 const costShare = 20
 
-// checkpoint keeps the state of one shard. The goroutine that serves the shard uses it. No method
-// ends the service: failures are logged, and the next process replays more of the log. A nil
-// checkpoint keeps nothing.
+// checkpoint keeps the state of one shard. The goroutine that serves the shard uses it. Failures
+// end no service: they are logged, and the next process replays more of the log. A nil checkpoint
+// keeps nothing.
 type checkpoint struct {
 	open           func() (pages.Store, error)
 	drop           func() error
-	store          pages.Store // nil: it cannot be used
+	store          pages.Store // nil: there is no usable store
 	log            *slog.Logger
-	saved          func(err error, took time.Duration) // is called after every checkpoint
+	saved          func(err error, took time.Duration) // called after every checkpoint
 	readFailed     func() (times int)                  // counts a failed read since the last checkpoint
 	forgetFailures func()                              // forgets the failed reads
 	swarm          string                              // its identity
 	digest         string                              // state.Info.Digest
 	base           uint64                              // entries up to it may be removed
-	rounds         *state.Rounds                       // of the shard; nil: they are not kept
+	rounds         *state.Rounds                       // rounds of the shard; nil: they are not kept
 
 	entries uint64
 	ticker  *time.Ticker
@@ -76,7 +77,7 @@ type checkpoint struct {
 
 	last   swarms.Entry // applied
 	stored uint64       // the entry of the last checkpoint
-	ended  time.Time    // of the last checkpoint
+	ended  time.Time    // end of the last checkpoint
 	cost   time.Duration
 }
 
@@ -90,8 +91,7 @@ func (a *Server) openCheckpoint(
 	of, m := st.Info(), st.Memory()
 	k := &checkpoint{
 		open: func() (pages.Store, error) {
-			return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(),
-				m.Count())
+			return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count())
 		},
 		drop:           func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
 		saved:          func(err error, took time.Duration) { a.o.Metrics.saved(of.Cell, err, took) },
@@ -136,7 +136,7 @@ func (k *checkpoint) discard(why error) {
 		k.store = nil
 	}
 	k.forgetFailures()
-	// A medium that fails to remove it must not keep the shard from the other media.
+	// A medium that fails to remove it must not block the shard on other media.
 	if err := k.drop(); err != nil {
 		k.log.Warn("removing a checkpoint", "error", err)
 	}
@@ -154,7 +154,7 @@ func (k *checkpoint) discard(why error) {
 // read several times.
 func (k *checkpoint) unusable(err error) bool {
 	switch {
-	case errors.Is(err, fault.ErrDevice):
+	case errors.Is(err, gpubatch.ErrDevice):
 		return false
 	case damaged(err):
 		return true
@@ -164,8 +164,8 @@ func (k *checkpoint) unusable(err error) bool {
 
 // restore opens the pages of the last checkpoint and returns a reader of the later entries. Without
 // a checkpoint of this log and this swarm, it resets the state and returns a reader from the start.
-// w.answered is the last answered entry; later ones are applied again, for their answers. An error
-// is one of the queue or of the device.
+// w.answered is the last answered entry; later entries are applied again, for their answers. The
+// error is an error of the queue or of the device.
 func (k *checkpoint) restore(ctx context.Context, st state.State, in swarms.Log, w *writer) (swarms.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
 		return k.start(ctx, st, in)
@@ -221,7 +221,7 @@ func (k *checkpoint) restore(ctx context.Context, st state.State, in swarms.Log,
 	switch {
 	case ctx.Err() != nil: // a drain, or the loss of the shard, is no failure of the checkpoint
 		return nil, context.Cause(ctx)
-	case errors.Is(err, fault.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.unusable(err):
+	case errors.Is(err, gpubatch.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.unusable(err):
 		return nil, err
 	}
 	if err := st.Memory().Shut(); err != nil {
@@ -239,8 +239,7 @@ const (
 	shortPause    = 100 * time.Millisecond
 )
 
-// ends returns the last entry of in. While a log ends before entry number at, it reads both ends
-// again.
+// ends returns the last entry of in. While a log ends before entry at, it reads both ends again.
 func (k *checkpoint) ends(ctx context.Context, in swarms.Log, w *writer, at uint64) (swarms.Entry, error) {
 	for began := time.Now(); ; {
 		last, err := in.Last(ctx)
@@ -285,7 +284,7 @@ func (k *checkpoint) endDamaged(st state.State, err error) error {
 	return err
 }
 
-// due returns a channel that is ready when tick is to be called.
+// due returns a channel that is ready when tick should be called.
 func (k *checkpoint) due() <-chan time.Time {
 	if k == nil || k.store == nil {
 		return nil
@@ -293,7 +292,7 @@ func (k *checkpoint) due() <-chan time.Time {
 	return k.ticker.C
 }
 
-// applied notes that an entry is applied and its answer is handed on.
+// applied records an applied entry whose answer is handed on.
 func (k *checkpoint) applied(ctx context.Context, st state.State, e swarms.Entry) error {
 	if k == nil || k.store == nil {
 		return nil
@@ -313,8 +312,8 @@ func (k *checkpoint) tick(ctx context.Context, st state.State) error {
 	return k.save(ctx, st)
 }
 
-// save stores the changed pages and the position, after the answers are stored: an answer before
-// the position would be lost. An error is one of the device, or of the answers.
+// save stores the changed pages and the position, after the answers are stored: otherwise an answer
+// before the position would be lost. The error is an error of the device, or of the answers.
 func (k *checkpoint) save(ctx context.Context, st state.State) error {
 	if k == nil || k.store == nil || k.last.Seq == k.stored {
 		return nil
@@ -332,21 +331,14 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 			pages++
 		}
 	}
-	note, err := json.Marshal(
-		position{
-			Version: positionVersion,
-			Swarm:   k.swarm,
-			State:   k.digest,
-			Entry:   k.last.Seq,
-			Digest:  digestOf(k.last),
-			Round:   k.rounds.Last(),
-			Outcome: k.rounds.Outcome(),
-		},
-	)
+	note, err := json.Marshal(position{
+		Version: positionVersion, Swarm: k.swarm, State: k.digest, Entry: k.last.Seq, Digest: digestOf(k.last),
+		Round: k.rounds.Last(), Outcome: k.rounds.Outcome(),
+	})
 	if err == nil {
 		err = st.Memory().Checkpoint(ctx, note)
 	}
-	if errors.Is(err, fault.ErrDevice) {
+	if errors.Is(err, gpubatch.ErrDevice) {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	k.saved(err, time.Since(begun))
@@ -360,7 +352,6 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 	return nil
 }
 
-// close closes the store.
 func (k *checkpoint) close() {
 	if k == nil {
 		return
@@ -374,5 +365,55 @@ func (k *checkpoint) close() {
 	}
 }
 
-// resumed reports whether the pages are those of a checkpoint.
 func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }
+
+// Checkpoints keeps the state of shards across processes. Its methods may be called from several
+// goroutines. Checkpoints only save time: an agent without one, or with an old one, replays the
+// log.
+type Checkpoints interface {
+	// Open opens the store of a shard, or creates one for pages pages of pageSize bytes. It fails
+	// with tiers.ErrLocked while another process has it open. The caller closes it. It may return a
+	// pages.Layered.
+	Open(swarm string, shard, pageSize, pages int) (pages.Store, error)
+	// Remove removes the store of a shard, which is not open, from every tier that it can reach. A
+	// missing store is no error.
+	Remove(swarm string, shard int) error
+	// Shards lists the shards with a store. The list is valid together with an error, which says
+	// what could not be read.
+	Shards() ([]ID, error)
+}
+
+// ID identifies a shard. Swarm is the key of its swarm, see swarms.Swarm.Key, so a store never
+// belongs to a later swarm of the same id.
+type ID struct {
+	Swarm string
+	Shard int
+}
+
+// readFailures counts, by shard, the failed reads of pages since its last checkpoint. Its methods
+// may be called from several goroutines.
+type readFailures struct {
+	mu sync.Mutex
+	of map[ID]int
+}
+
+func (s *readFailures) add(id ID) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = map[ID]int{}
+	}
+	s.of[id]++
+	return s.of[id]
+}
+
+func (s *readFailures) forget(id ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.of, id)
+}
+
+// maxReadFailures is the number of failed reads, a second apart, after which a shard starts from
+// its log instead of its checkpoint. It is the number of failures after which the pager opens the
+// circuit of a disk.
+const maxReadFailures = 3

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -31,7 +33,7 @@ type shelf struct {
 	failedReads int
 }
 
-// brokenStore is a store of which calls can fail.
+// brokenStore is a store whose calls can fail.
 type brokenStore struct {
 	pages.Store
 	get, commit error
@@ -98,7 +100,7 @@ func newShelf(t *testing.T, d *disk) *shelf {
 	return s
 }
 
-// ticks is a log of so many ticks.
+// ticks is a log of n ticks.
 func ticks(n int) *ledger {
 	l := &ledger{}
 	for i := range n {
@@ -112,11 +114,7 @@ func ticks(n int) *ledger {
 func agentsOf(t *testing.T, d device.Device) state.State {
 	t.Helper()
 	p := openPaged(t, d, nil, pagedTexts["leaky"])
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Errorf("p.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, p)
 	return p
 }
 
@@ -127,19 +125,15 @@ func (s *shelf) apply(t *testing.T, p state.State, all ...swarms.Entry) {
 		if _, err := p.Apply(t.Context(), e); err != nil {
 			t.Fatalf("p.Apply: %v, want no error", err)
 		}
-		if err := s.applied(t.Context(), p, e); err != nil {
-			t.Fatalf("s.applied: %v, want no error", err)
-		}
+		testkit.NoError(t, "s.applied", s.applied(t.Context(), p, e))
 	}
 }
 
-// TestCheckpointCadence: a checkpoint is stored after so many entries, and not sooner after the
-// last one than that one's cost allows.
+// TestCheckpointCadence: a checkpoint is stored after a number of entries, and not sooner after the
+// last one than its cost allows.
 func TestCheckpointCadence(t *testing.T) {
-	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(12)
-	if err := p.Memory().Open(t.Context(), s.store); err != nil {
-		t.Fatalf("Open: %v, want no error", err)
-	}
+	s, p, log := newShelf(t, newDisk()), agentsOf(t, launches.Host(t)), ticks(12)
+	testkit.NoError(t, "Open", p.Memory().Open(t.Context(), s.store))
 	at := func(stored uint64, commits int) {
 		t.Helper()
 		if s.stored != stored || len(s.opened.commits) != commits || len(s.saves) != commits {
@@ -161,9 +155,7 @@ func TestCheckpointCadence(t *testing.T) {
 	}); s.opened.commits[0] != string(encoded(t, want)) || s.failedReads != 0 {
 		t.Errorf("note %s, want %+v; %d failedReads", s.opened.commits[0], want, s.failedReads)
 	}
-	if err := errors.Join(s.save(t.Context(), p), s.tick(t.Context(), p)); err != nil {
-		t.Fatalf("joined errors: %v, want no error", err)
-	}
+	testkit.NoError(t, "joined errors", errors.Join(s.save(t.Context(), p), s.tick(t.Context(), p)))
 	at(3, 1) // Nothing was applied since.
 	s.cost, s.ended = time.Hour, time.Now().Add(-20*time.Hour+time.Minute)
 	s.apply(t, p, log.all[3:7]...)
@@ -180,9 +172,7 @@ func TestCheckpointCadence(t *testing.T) {
 	s.opened.slow, s.cost = 0, 0
 	s.apply(t, p, log.all[8:10]...)
 	at(8, 2)
-	if err := s.tick(t.Context(), p); err != nil {
-		t.Fatalf("s.tick: %v, want no error", err)
-	}
+	testkit.NoError(t, "s.tick", s.tick(t.Context(), p))
 	at(10, 3)
 
 	for what, k := range map[string]*checkpoint{"none": nil, "no store": {entries: 1, last: swarms.Entry{Seq: 9}}} {
@@ -212,10 +202,8 @@ func TestCheckpointCadence(t *testing.T) {
 // TestCheckpointFails: a checkpoint waits for the answers, a store that fails leaves the last one
 // good and the pages dirty, and a device that fails is an error.
 func TestCheckpointFails(t *testing.T) {
-	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(6)
-	if err := p.Memory().Open(t.Context(), s.store); err != nil {
-		t.Fatalf("Open: %v, want no error", err)
-	}
+	s, p, log := newShelf(t, newDisk()), agentsOf(t, launches.Host(t)), ticks(6)
+	testkit.NoError(t, "Open", p.Memory().Open(t.Context(), s.store))
 	late := errors.New("no answer")
 	s.answered = func(context.Context) error { return late }
 	for _, e := range log.all[:3] {
@@ -242,8 +230,8 @@ func TestCheckpointFails(t *testing.T) {
 	if !slices.Contains(p.Memory().Dirty(), true) {
 		t.Error("no page is dirty behind a checkpoint that failed")
 	}
-	s.opened.commit = fmt.Errorf("%w: gone", fault.ErrDevice)
-	if err := s.save(t.Context(), p); !errors.Is(err, fault.ErrDevice) ||
+	s.opened.commit = fmt.Errorf("%w: gone", gpubatch.ErrDevice)
+	if err := s.save(t.Context(), p); !errors.Is(err, gpubatch.ErrDevice) ||
 		!strings.HasPrefix(err.Error(), "checkpoint: ") ||
 		s.stored != 0 || len(s.saves) != 1 {
 		t.Errorf("a device that fails: %v; stored is entry %d, told %v", err, s.stored, s.saves)
@@ -269,8 +257,8 @@ func TestWorthless(t *testing.T) {
 	}{
 		{tiers.ErrCorrupt, true},
 		{tiers.ErrLost, true},
-		{fmt.Errorf("%w: %w", fault.ErrDevice, tiers.ErrCorrupt), false},
-		{fmt.Errorf("%w: %w", fault.ErrDevice, tiers.ErrMedium), false},
+		{fmt.Errorf("%w: %w", gpubatch.ErrDevice, tiers.ErrCorrupt), false},
+		{fmt.Errorf("%w: %w", gpubatch.ErrDevice, tiers.ErrMedium), false},
 		{errors.New("other"), false},
 		{context.Canceled, false},
 		{medium, false},

@@ -9,10 +9,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Emissions stores the decisions that rules of swarms emit. jobs/natsq/rules.Emissions implements it.
+// Emissions stores the decisions that rules of swarms emit. jobs/natsq/gateway.Emissions implements it.
 type Emissions interface {
-	// Emit stores an emission of the swarm with a key, unless it is stored, and returns when it is.
-	// Emissions of a swarm come in the order of its log, those of a former holder of the shard too.
+	// Emit stores an emission of the swarm under a key, unless it is stored, and returns when it
+	// is. Emissions of a swarm come in the order of its log, also from a former holder of the
+	// shard.
 	Emit(ctx context.Context, key string, e swarms.Emission) error
 }
 
@@ -23,8 +24,8 @@ type Submissions interface {
 	Submit(ctx context.Context, e swarms.Emission) error
 }
 
-// emitter returns a function that emits what the decision of an entry emits, and submits its jobs;
-// nil: the rules of the swarm do neither.
+// emitter returns a function that emits decisions of entries and submits their jobs; nil: the rules
+// of the swarm do neither.
 func (a *Server) emitter(s swarms.Swarm, spec *swarm.Spec) func(context.Context, uint64, *swarms.Voted) error {
 	if rules, err := spec.Rules(); err != nil || !rules.Emits() && !rules.Submits() {
 		return nil
@@ -44,7 +45,7 @@ func (a *Server) emitter(s swarms.Swarm, spec *swarm.Spec) func(context.Context,
 	}
 }
 
-// permitReactions refuses a swarm whose rules emit, or submit jobs, where nothing takes that.
+// permitReactions refuses a swarm whose rules emit or submit jobs if the agent cannot store them.
 func (a *Server) permitReactions(spec *swarm.Spec) error {
 	rules, err := spec.Rules()
 	switch {

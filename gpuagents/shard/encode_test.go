@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestEncode: answers are encoded each in its place, and those before one that cannot be are not
-// lost.
+// TestEncode: each answer is encoded at its index, and answers before one that cannot be encoded
+// are kept.
 func TestEncode(t *testing.T) {
 	var of []pendingAnswer
 	for i := range 300 {

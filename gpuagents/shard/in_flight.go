@@ -11,15 +11,15 @@ import (
 )
 
 // The bounds of the entries that are read and not answered. The answer of an entry is a small
-// multiple of its decoded form: 64 MiB keep a device busy that takes 100 times as long for a byte as
-// a GPU does.
+// multiple of its decoded form: 64 MiB keep a device busy that takes 100 times as long for a byte
+// as a GPU does.
 const (
 	inFlightBytes   = 64 << 20
 	inFlightEntries = 1024
 )
 
-// weightOf returns the bytes that an entry counts: those of its observations when they are decoded,
-// its own, or those of its answer, and at least inFlightBytes/inFlightEntries.
+// weightOf returns the weight of an entry in bytes: the size of its decoded observations, of
+// itself, or of its answer, and at least inFlightBytes/inFlightEntries.
 func weightOf(e swarms.Entry) int {
 	switch e.Kind {
 	case swarms.EntryObserve:
@@ -30,15 +30,14 @@ func weightOf(e swarms.Entry) int {
 	return jobs.MaxMessage
 }
 
-// inFlight bounds the bytes of the entries that are read and not answered. One goroutine acquires,
-// any releases.
+// inFlight bounds the bytes of the entries that are read and not yet answered. One goroutine
+// acquires, any goroutine releases.
 type inFlight struct{ bytes *semaphore.Weighted }
 
-// newInFlight returns a bound without entries.
 func newInFlight() *inFlight { return &inFlight{semaphore.NewWeighted(inFlightBytes)} }
 
-// acquire waits until n bytes are free. An entry that is larger than the bound waits until it is
-// the only one.
+// acquire waits until n bytes are free. An entry larger than the bound waits until it is the only
+// one.
 func (f *inFlight) acquire(ctx context.Context, n int) error {
 	if err := f.bytes.Acquire(ctx, min(int64(n), inFlightBytes)); err != nil {
 		return context.Cause(ctx)
@@ -46,7 +45,6 @@ func (f *inFlight) acquire(ctx context.Context, n int) error {
 	return nil
 }
 
-// any reports whether an entry is in flight.
 func (f *inFlight) any() bool {
 	if !f.bytes.TryAcquire(inFlightBytes) {
 		return true
@@ -55,5 +53,4 @@ func (f *inFlight) any() bool {
 	return false
 }
 
-// release gives back what acquire took.
 func (f *inFlight) release(n int) { f.bytes.Release(min(int64(n), inFlightBytes)) }

@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"testing"
-	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// ledger is a log in memory that keeps to what swarms.Log promises, fences included. Its calls can be
-// made to fail and to wait.
+// ledger is a log in memory that keeps to what swarms.Log promises, fences included. Its calls can
+// be made to fail and to wait.
 type ledger struct {
 	mu      sync.Mutex
 	all     []swarms.Entry
@@ -128,20 +126,4 @@ func (l *ledger) entries() []swarms.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all)
-}
-
-// eventually waits until a condition is met.
-func eventually(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for !met() {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			t.Fatalf("not met: %s", what)
-		}
-	}
 }

@@ -13,19 +13,19 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
 
 const (
-	// leastBatch and mostBatch clamp the observations of a batch where its bound allows it. An entry
-	// may have leastBatch observations by itself. A device whose batches have mostBatch pays the
-	// fixed cost of a batch a few times a second.
+	// leastBatch and mostBatch clamp the observations of a batch where its bound allows it. An
+	// entry may have leastBatch observations by itself. A device whose batches have mostBatch pays
+	// the fixed cost of a batch a few times a second.
 	leastBatch = swarms.MaxAddressed
 	mostBatch  = 1 << 20
 	// defaultBatchLatency is Options.BatchLatency where it is 0: leastBatch observations of random
@@ -34,9 +34,8 @@ const (
 	defaultBatchLatency = 100 * time.Millisecond
 )
 
-// newBatchSize returns the size of the batches of a shard; bound 0 means defaultBatchLatency.
-func newBatchSize(bound time.Duration) timeline.BatchSize {
-	return timeline.NewBatchSize(timeline.BatchLimits{
+func newBatchSize(bound time.Duration) gpubatch.Size {
+	return gpubatch.NewSize(gpubatch.Limits{
 		Least: leastBatch, Most: mostBatch, Bound: cmp.Or(bound, defaultBatchLatency),
 	}, time.Now())
 }
@@ -44,7 +43,7 @@ func newBatchSize(bound time.Duration) timeline.BatchSize {
 // loop serves a shard once: one goroutine applies its entries, and alone uses its state.
 type loop struct {
 	server     *Server
-	place      Place
+	slot       Slot
 	cell       string
 	stepped    int64  // agents that an observation steps
 	device     string // name of the device, in metrics
@@ -52,37 +51,36 @@ type loop struct {
 	rounds     *state.Rounds
 	checkpoint *checkpoint
 	log        *slog.Logger
-	replayed   uint64 // the last entry that was answered when the loop began
+	replayed   uint64 // the last entry that was answered when the loop started
 	inFlight   *inFlight
 	pipe       *pipeline
 	answers    *appender
-	size       timeline.BatchSize
-	limited    func(most int) // is called with every batch limit
+	size       gpubatch.Size
 	open       *OpenShard
 	id         ID
 	checks     <-chan time.Time // when to compare claims; nil: there are no claims
 	at         uint64           // the last applied entry
 	replay     *replay          // nil: all entries that were answered before are applied
-	lagging    *lagGauges
+	gauges     *shardGauges
 	waits      *waiting        // the oldest entry that is not applied; nil: nobody counts
 	unfollow   func()          // ends waits
-	track      *timeline.Track // of the stages of batches
+	track      *gpubatch.Track // records the stages of batches
 	pictures   *raster.Source  // nil before the first picture
 	w          *writer
 	follow     *Follow // nil: the agent has the lease
 }
 
-// openLoop begins to read entries, and to append answers behind what w has written. candidates are
-// the candidates of the swarm, for metrics, and emit is called by the appender.
+// openLoop starts to read entries, and to append answers after what w has written. candidates are
+// the candidates of the swarm, for metrics. The appender calls emit.
 func (a *Server) openLoop(
-	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, candidates []string,
+	ctx context.Context, id ID, on Slot, w *writer, r swarms.Reader, st state.State, candidates []string,
 	emit func(context.Context, uint64, *swarms.Voted) error, keep *checkpoint,
 	log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
 		id:         id,
-		place:      on,
+		slot:       on,
 		cell:       st.Info().Cell,
 		stepped:    st.Info().Stepped,
 		device:     on.Device().Properties().Name,
@@ -95,7 +93,7 @@ func (a *Server) openLoop(
 		inFlight:   newInFlight(),
 		size:       newBatchSize(a.o.BatchLatency),
 	}
-	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
+	t.gauges = a.o.Metrics.gauges(t.cell)
 	t.waits, t.unfollow = a.o.Metrics.waiting(t.cell)
 	t.track = a.o.Spans.Track(id.Swarm, id.Shard, t.cell)
 	st.Trace(t.track)
@@ -109,26 +107,25 @@ func (a *Server) openLoop(
 	return t
 }
 
-// close ends the reading, and appends the answers to the applied entries.
+// close stops reading, and appends the answers to the applied entries.
 func (t *loop) close() error {
 	t.pipe.stop()
-	t.limited(0)
+	t.gauges.limit(0)
 	t.unfollow()
 	t.state.Trace(nil)
 	return errors.Join(t.answers.close(), t.pictures.Close())
 }
 
-// resize sets the limit of the next batches.
 func (t *loop) resize() {
-	most, reduced := t.size.Most(), t.place.Reduced()
+	most, reduced := t.size.Most(), t.slot.Reduced()
 	if t.state.Reduce(reduced); reduced { // a failure then costs a part of an entry
 		most = 0
 	}
 	t.pipe.limit.Store(int64(most))
-	t.limited(most)
+	t.gauges.limit(most)
 }
 
-// serve applies entries until the log ends, for which it returns nil.
+// serve applies entries until the log ends; it then returns nil.
 func (t *loop) serve(ctx context.Context) error {
 	uncut := context.WithoutCancel(ctx)
 	for {
@@ -150,7 +147,7 @@ func (t *loop) serve(ctx context.Context) error {
 			}
 			continue
 		case <-t.state.Memory().Asked():
-			if err = t.give(uncut); err != nil {
+			if err = t.resized(t.state.Memory().Give(uncut)); err != nil {
 				return err
 			}
 			continue
@@ -202,21 +199,18 @@ func (t *loop) serve(ctx context.Context) error {
 			}
 			continue
 		}
-		if errors.Is(err, jobs.ErrDrain) ||
-			errors.Is(err, ErrMoved) { // so that the next agent need not replay what is applied
+		if errors.Is(err, jobs.ErrDrain) || errors.Is(err, ErrMoved) {
+			// The next agent need not replay what is applied.
 			err = errors.Join(err, t.checkpoint.save(uncut, t.state))
 		}
 		return err
 	}
 }
 
-// give gives frames to other shards.
-func (t *loop) give(ctx context.Context) error { return t.resized(t.state.Memory().Give(ctx)) }
-
-// resized returns the error of a change of frames if it is one of the device. After any other the
-// shard goes on with the frames that it has.
+// resized returns an error of the device. After any other error of a resize the shard keeps its
+// frames.
 func (t *loop) resized(err error) error {
-	if err == nil || errors.Is(err, fault.ErrDevice) {
+	if err == nil || errors.Is(err, gpubatch.ErrDevice) {
 		return err
 	}
 	t.log.Warn("the shard keeps the frames that it has", "error", err)
@@ -232,7 +226,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	for i, it := range s.entries {
 		done[i] = t.begin(ctx, it)
 	}
-	var given []state.Answer // of the entries that are not refused
+	var given []state.Answer // answers of the entries that are not refused
 	began := time.Now()
 	var err error
 	if s.merged != nil {
@@ -256,7 +250,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	for i := range s.entries {
 		it, d := &s.entries[i], done[i]
 		switch {
-		case it.refused != nil: // it has changed nothing, and its answer is the reason
+		case it.refused != nil: // it has changed nothing; the answer is the reason
 			t.server.o.Metrics.refused(t.cell)
 			why := fmt.Errorf("log entry %d: %w", it.Seq, it.refused)
 			d.span.SetStatus(codes.Error, why.Error())
@@ -268,7 +262,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 		case len(given) > 0:
 			d.answer, given = given[0], given[1:]
 			if it.Kind != swarms.EntryEnd {
-				t.place.Succeeded(d.answer.Halved)
+				t.slot.Succeeded(d.answer.Halved)
 				t.server.o.Metrics.applied(t.cell, d.answer, t.stepped, took, d.span)
 			}
 		}
@@ -283,7 +277,6 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	return nil
 }
 
-// observe applies a batch of observations.
 func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer, err error) {
 	if !slices.ContainsFunc(s.entries, func(i logEntry) bool { return i.refused == nil }) {
 		return nil, nil
@@ -299,21 +292,21 @@ func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer
 	return given, err
 }
 
-// withdrawnKind is the kind of entries whose observations earlier versions kept beside the log. Such
-// an entry changed the agents, so a replay without its observations would have another state.
+// withdrawnKind is the kind of entries whose observations earlier versions stored outside the log.
+// Such an entry changed the agents, so a replay without its observations would have another state.
 const withdrawnKind = "bulk"
 
 var errWithdrawn = errors.New("its observations are beside the log, which this version cannot read: start " +
 	"another swarm from the last snapshot (swarm create --from)")
 
-// applyOne applies an entry of another kind, unless it is answered and does not change the state.
-// An entry that the state refuses is marked as refused.
+// applyOne applies an entry that has no observations, unless it is answered and changes no state.
+// It marks an entry that the state refuses.
 func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer) error {
 	switch {
 	case it.Kind == swarms.EntryEnd:
 		*given = []state.Answer{{Kind: swarms.EntryEnd, Data: it.Data}}
 		return nil
-	case it.Seq <= t.replayed && t.rounds.Skip(it.Entry): // and is answered
+	case it.Seq <= t.replayed && t.rounds.Skip(it.Entry): // it is answered and changes nothing
 		return nil
 	case it.Seq <= t.replayed && it.Kind == withdrawnKind:
 		return errWithdrawn
@@ -344,30 +337,34 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
 	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: tracing.NoSpan}
 	if t.server.o.Tracer == nil || it.Trace.Parent == "" ||
-		it.Seq <= t.replayed { // a replayed entry was traced when it was new
+		it.Seq <= t.replayed { // a replayed entry was traced the first time
 		return d
 	}
+	const destination = "EXO_LOG_{swarm}_{shard}_in"
 	ctx, d.span = t.server.o.Tracer.Start(
-		tracing.With(ctx, it.Trace),
-		"process EXO_LOG_{swarm}_{shard}_in",
-		trace.WithSpanKind(trace.SpanKindConsumer),
+		tracing.With(ctx, it.Trace), "process "+destination, trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
-			attribute.String(
-				"messaging.system", "nats",
-			),
+			attribute.String("messaging.system", "nats"),
 			attribute.String("messaging.operation.name", "process"),
 			attribute.String("messaging.operation.type", "process"),
-			attribute.String(
-				"messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in",
-			),
+			attribute.String("messaging.destination.template", destination),
 			attribute.String("exoswarm.cell", t.cell),
-			attribute.String(
-				"exoswarm.log.kind", it.Kind,
-			),
+			attribute.String("exoswarm.log.kind", it.Kind),
 			attribute.Int64("exoswarm.log.seq", int64(it.Seq)),
 			attribute.Int("messaging.message.body.size", len(it.Data)),
 		),
 	)
 	d.trace = tracing.Of(ctx)
 	return d
+}
+
+// audit compares claims of the shard. After an error the shard starts again from its checkpoint.
+func (t *loop) audit(ctx context.Context) error {
+	checked, err := t.state.Memory().Audit(ctx, t.at)
+	t.server.o.Metrics.audited(t.cell, checked, errors.Is(err, pages.ErrResidency))
+	if errors.Is(err, pages.ErrResidency) {
+		t.server.o.Violated(t.id, err)
+		t.log.Error("pages are not on the device as claimed, the shard starts again from its checkpoint", "error", err)
+	}
+	return err
 }

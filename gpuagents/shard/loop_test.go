@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -19,18 +21,12 @@ import (
 // TestApplyAnswers: every entry of a batch has its own answer, in order; a refused one has the
 // reason; one that was answered before has none, and gives back its room.
 func TestApplyAnswers(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for _, replayed := range []uint64{0, 3, 4, 5, 9} {
 		s := newTestLoop(t, d, &ledger{waits: true}, replayed, nil)
-		if err := s.inFlight.acquire(t.Context(), 60); err != nil {
-			t.Fatalf("inFlight.acquire: %v, want no error", err)
-		}
-		if err := s.apply(t.Context(), batchOf(s.p, 3, 6, 5, 8)); err != nil {
-			t.Fatalf("s.apply: %v, want no error", err)
-		}
-		if err := s.answers.flush(t.Context()); err != nil {
-			t.Fatalf("answers.flush: %v, want no error", err)
-		}
+		testkit.NoError(t, "inFlight.acquire", s.inFlight.acquire(t.Context(), 60))
+		testkit.NoError(t, "s.apply", s.apply(t.Context(), batchOf(s.p, 3, 6, 5, 8)))
+		testkit.NoError(t, "answers.flush", s.answers.flush(t.Context()))
 		if s.inFlight.any() {
 			t.Error("room is not given back")
 		}
@@ -42,9 +38,7 @@ func TestApplyAnswers(t *testing.T) {
 		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit <= 0 || int64(limit) != s.pipe.limit.Load() {
 			t.Errorf("the limit is %v, and %d holds", limit, s.pipe.limit.Load())
 		}
-		if err := s.close(); err != nil {
-			t.Fatalf("s.close: %v, want no error", err)
-		}
+		testkit.NoError(t, "s.close", s.close())
 		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit != 0 {
 			t.Errorf("the limit of a closed loop is %v", limit)
 		}
@@ -74,7 +68,7 @@ func TestApplyAnswers(t *testing.T) {
 
 // TestApplyNamesEntries: an error that ends the work says at which entries, and ends their spans.
 func TestApplyNamesEntries(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	broken := errors.New("broken")
 	for n, want := range map[uint64]string{
 		1: "log entry 7: broken", 2: "log entries 7 to 8: broken",
@@ -102,16 +96,12 @@ func TestApplyNamesEntries(t *testing.T) {
 	}
 }
 
-// TestNothingToObserve: of a batch of which every entry was refused nothing goes to the device.
+// TestNothingToObserve: if every entry of a batch was refused, nothing goes to the device.
 func TestNothingToObserve(t *testing.T) {
-	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 0, nil)
+	s := newTestLoop(t, launches.Host(t), &ledger{waits: true}, 0, nil)
 	s.p.fail = errors.New("it was asked")
-	if err := s.inFlight.acquire(t.Context(), 20); err != nil {
-		t.Fatalf("inFlight.acquire: %v, want no error", err)
-	}
-	if err := s.apply(t.Context(), batchOf(s.p, 1, 2, 1, 2)); err != nil {
-		t.Fatalf("s.apply: %v, want no error", err)
-	}
+	testkit.NoError(t, "inFlight.acquire", s.inFlight.acquire(t.Context(), 20))
+	testkit.NoError(t, "s.apply", s.apply(t.Context(), batchOf(s.p, 1, 2, 1, 2)))
 	if n := s.gauge(t, "exoswarm_swarm_batch_observations"); n != 0 {
 		t.Errorf("%v batches", n)
 	}
@@ -124,7 +114,7 @@ func TestNothingToObserve(t *testing.T) {
 // applied when it ends, when the agent drains and when the shard moves, and not when the lease is
 // lost.
 func TestServe(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	lost := errors.New("the lease is lost")
 	for name, c := range map[string]struct {
 		cause    error // that the work ends with; nil: the log ends
@@ -149,23 +139,19 @@ func TestServe(t *testing.T) {
 			keep.entries = 1000
 			s := newTestLoop(t, d, in, c.answered, keep.checkpoint)
 			s.p.refuse = c.refuse
-			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
-				t.Fatalf("Open: %v, want no error", err)
-			}
+			testkit.NoError(t, "Open", s.p.Memory().Open(t.Context(), keep.store))
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			ended := make(chan error)
 			go func() { ended <- s.serve(ctx) }()
 			if c.cause != nil {
-				eventually(t, "every entry has its answer", func() bool { return len(s.out.entries()) >= 4 })
+				testkit.Until(t, "every entry has its answer", func() bool { return len(s.out.entries()) >= 4 })
 				cancel(c.cause)
 			}
 			if err := <-ended; !errors.Is(err, c.cause) || c.cause == nil && err != nil {
 				t.Errorf("%v, want %v", err, c.cause)
 			}
-			if err := s.close(); err != nil {
-				t.Fatalf("s.close: %v, want no error", err)
-			}
+			testkit.NoError(t, "s.close", s.close())
 			if s.at != uint64(len(in.all)) || keep.stored != c.stored || in.readers != 0 {
 				t.Errorf("applied is entry %d, stored %d, want %d; %d readers", s.at, keep.stored, c.stored, in.readers)
 			}
@@ -193,10 +179,10 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeFails: a shard ends with what its log, its agents or its checkpoint say, and with
-// nothing of its own when an answer cannot be stored: closing says why.
+// TestServeFails: a shard ends with the error of its log, its agents or its checkpoint. If an
+// answer cannot be stored, only closing returns an error.
 func TestServeFails(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		change       func(s *testLoop, keep *shelf)
@@ -205,7 +191,7 @@ func TestServeFails(t *testing.T) {
 		"log":    {func(*testLoop, *shelf) {}, jobs.ErrNotFound, nil},
 		"agents": {func(s *testLoop, _ *shelf) { s.p.fail = broken }, broken, nil},
 		"checkpoint": {
-			func(_ *testLoop, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", fault.ErrDevice, broken) },
+			func(_ *testLoop, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", gpubatch.ErrDevice, broken) },
 			broken, nil,
 		},
 		"answers": {func(s *testLoop, _ *shelf) { s.out.fail = broken }, nil, broken},
@@ -216,9 +202,7 @@ func TestServeFails(t *testing.T) {
 			keep := newShelf(t, newDisk())
 			keep.entries = 4
 			s := newTestLoop(t, d, in, 0, keep.checkpoint)
-			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
-				t.Fatalf("Open: %v, want no error", err)
-			}
+			testkit.NoError(t, "Open", s.p.Memory().Open(t.Context(), keep.store))
 			c.change(s, keep)
 			if name == "answers" {
 				keep.entries = 1000
@@ -237,7 +221,7 @@ func TestServeFails(t *testing.T) {
 // TestServeParks: a shard that is asked to park while nothing is under way leaves what its state is
 // of, and one with a checkpoint stores it.
 func TestServeParks(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for _, stores := range []bool{false, true} {
 		in := ticks(4)
 		in.waits = true
@@ -253,14 +237,12 @@ func TestServeParks(t *testing.T) {
 		if stores {
 			store = keep.store
 		}
-		if err := s.p.Memory().Open(t.Context(), store); err != nil {
-			t.Fatalf("Open: %v, want no error", err)
-		}
+		testkit.NoError(t, "Open", s.p.Memory().Open(t.Context(), store))
 		ended := make(chan error)
 		go func() { ended <- s.serve(t.Context()) }()
-		eventually(t, "every entry has its answer", func() bool { return len(s.out.entries()) >= 4 })
+		testkit.Until(t, "every entry has its answer", func() bool { return len(s.out.entries()) >= 4 })
 		var err error
-		for err == nil { // It goes on where something is under way.
+		for err == nil { // It continues where something is under way.
 			select {
 			case s.open.park <- struct{}{}:
 			case err = <-ended:
@@ -279,7 +261,7 @@ func TestServeParks(t *testing.T) {
 // TestResize: batches are of the size that is measured, and one entry each while the device is
 // reduced.
 func TestResize(t *testing.T) {
-	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 0, nil)
+	s := newTestLoop(t, launches.Host(t), &ledger{waits: true}, 0, nil)
 	most := int64(s.size.Most())
 	for _, reduced := range []bool{false, true, false} {
 		s.place.reduced = reduced
@@ -295,9 +277,7 @@ func TestResize(t *testing.T) {
 		}
 	}
 	s.place.reduced = true
-	if err := s.inFlight.acquire(t.Context(), 10); err != nil {
-		t.Fatalf("inFlight.acquire: %v, want no error", err)
-	}
+	testkit.NoError(t, "inFlight.acquire", s.inFlight.acquire(t.Context(), 10))
 	if err := s.apply(t.Context(), batchOf(s.p, 1, 1)); err != nil || s.pipe.limit.Load() != 0 {
 		t.Errorf("the loop does not look at the level: %v", err)
 	}
@@ -309,15 +289,13 @@ func TestResize(t *testing.T) {
 // TestSnapshotIsBehindAnswers: a snapshot is taken when every entry before it has its answer in the
 // log, and not at all when one cannot be stored. An entry that only asks is not applied again.
 func TestSnapshotIsBehindAnswers(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for _, fail := range []error{nil, errors.New("no server")} {
 		s := newTestLoop(t, d, &ledger{waits: true}, 0, nil)
 		s.out.enter, s.out.leave, s.out.fail = make(chan struct{}), make(chan struct{}), fail
 		stored := -1
 		s.p.during = func() { stored = len(s.out.entries()) }
-		if err := s.inFlight.acquire(t.Context(), 1); err != nil {
-			t.Fatalf("inFlight.acquire: %v, want no error", err)
-		}
+		testkit.NoError(t, "inFlight.acquire", s.inFlight.acquire(t.Context(), 1))
 		s.answers.put([]pendingAnswer{done(1)})
 		<-s.out.enter
 		ended := make(chan error)
@@ -340,9 +318,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 			s.p.seen = nil
 			var given []state.Answer
 			e := &logEntry{Entry: swarms.Entry{Seq: seq, Kind: kind}}
-			if err := s.applyOne(t.Context(), e, &given); err != nil {
-				t.Fatalf("s.applyOne: %v, want no error", err)
-			}
+			testkit.NoError(t, "s.applyOne", s.applyOne(t.Context(), e, &given))
 			if applied := kind == swarms.EntryTick || seq > 4; applied != (len(s.p.seen) == 1) ||
 				applied != (len(given) == 1) {
 				t.Errorf("%s %d behind answers to 4: applied %v, %d answers", kind, seq, s.p.seen, len(given))
@@ -356,10 +332,8 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 
 // TestReplayedQuestion: a question that has its answer gets none again, and gives back its room.
 func TestReplayedQuestion(t *testing.T) {
-	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 4, nil)
-	if err := s.inFlight.acquire(t.Context(), 5); err != nil {
-		t.Fatalf("inFlight.acquire: %v, want no error", err)
-	}
+	s := newTestLoop(t, launches.Host(t), &ledger{waits: true}, 4, nil)
+	testkit.NoError(t, "inFlight.acquire", s.inFlight.acquire(t.Context(), 5))
 	q := &entryBatch{entries: []logEntry{{Entry: swarms.Entry{Seq: 3, Kind: swarms.EntryQuery}, weight: 5}}}
 	if err := s.apply(t.Context(), q); err != nil || s.inFlight.any() {
 		t.Errorf("%v; room is taken: %v", err, s.inFlight.any())
@@ -369,9 +343,9 @@ func TestReplayedQuestion(t *testing.T) {
 	}
 }
 
-// TestSpans: an entry has a span below that of its sender, where it has one and is new.
+// TestSpans: a new entry has a span below the span of its sender, if it has one.
 func TestSpans(t *testing.T) {
-	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 4, nil)
+	s := newTestLoop(t, launches.Host(t), &ledger{waits: true}, 4, nil)
 	parent := jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	for _, c := range []struct {
 		seq    uint64
@@ -404,7 +378,7 @@ func TestSpans(t *testing.T) {
 func TestSeat(t *testing.T) {
 	in := ticks(2)
 	in.waits = true
-	s := newTestLoop(t, openHost(t), in, 0, nil)
+	s := newTestLoop(t, launches.Host(t), in, 0, nil)
 	idle := func() bool {
 		s.open.mu.Lock()
 		defer s.open.mu.Unlock()
@@ -418,7 +392,7 @@ func TestSeat(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.serve(ctx) }()
-	eventually(t, "it waits", func() bool { return len(s.out.entries()) == 2 && idle() })
+	testkit.Until(t, "it waits", func() bool { return len(s.out.entries()) == 2 && idle() })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
@@ -459,8 +433,8 @@ func TestReplaySkips(t *testing.T) {
 	}
 }
 
-// TestReplayWithdrawn: an answered entry whose observations were beside the log ends the replay. A
-// new one is refused, as all unknown kinds are.
+// TestReplayWithdrawn: an answered entry whose observations were stored outside the log ends the
+// replay. A new one is refused, as all unknown kinds are.
 func TestReplayWithdrawn(t *testing.T) {
 	of := &loop{server: &Server{}, state: &recording{}, rounds: &state.Rounds{}, replayed: 1}
 	apply := func(seq uint64) (logEntry, error) {

@@ -6,38 +6,22 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
-
-func openHost(t *testing.T) device.Device {
-	t.Helper()
-	d, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil { // a leak of the state is an error here
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
-	return d
-}
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 const (
 	// testPage is the size of the pages of pagedTexts.
@@ -62,25 +46,30 @@ const gruText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\n
 	"features: [a, b]\nseed: 3\ncell: {kind: gru, params: {hidden: 5}}\n" +
 	"vote: {candidates: [a, b, c], rule: majority}\n"
 
-// openWhole opens the state of a swarm of one shard; the caller closes it. pageBytes is 0 for that
-// of the text.
-func openWhole(t testing.TB, d device.Device, b *pages.Budget, text string, pageBytes int) state.State {
+// parse returns the specification of a text, and its JSON.
+func parse(t testing.TB, text string) (*swarm.Spec, []byte) {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("swarm.Parse: %v, want no error", err)
-	}
+	testkit.NoError(t, "swarm.Parse", err)
+	data, err := json.Marshal(spec)
+	testkit.NoError(t, "json.Marshal", err)
+	return spec, data
+}
+
+// openWhole opens the state of a swarm of one shard; the caller closes it. pageBytes 0 uses the
+// page size of the text.
+func openWhole(t testing.TB, d device.Device, b *pages.Budget, text string, pageBytes int) state.State {
+	t.Helper()
+	spec, _ := parse(t, text)
 	if pageBytes > 0 {
 		spec.PageSize = testPage
 	}
 	groups := pagedGroups
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		groups = spec.Groups()
 	}
 	s, err := state.New(d, b, spec, state.GroupRange{Shards: 1, Groups: groups, All: groups})
-	if err != nil {
-		t.Fatalf("state.New: %v, want no error", err)
-	}
+	testkit.NoError(t, "state.New", err)
 	return s
 }
 
@@ -95,28 +84,15 @@ func openSnapshotter(
 	t *testing.T, d device.Device, store snapshot.Store, text string, from *swarms.SnapshotRef,
 ) (*state.Snapshotter, swarms.Swarm) {
 	t.Helper()
-	spec, err := swarm.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("swarm.Parse: %v, want no error", err)
-	}
-	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	spec, data := parse(t, text)
 	s := swarms.Swarm{
 		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: spec.Groups(), Shards: spec.Shards,
 		From: from,
 	}
 	has := state.RangeOf(s, 0)
 	st, err := state.New(d, nil, spec, has)
-	if err != nil {
-		t.Fatalf("state.New: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Errorf("st.Close: %v, want no error", err)
-		}
-	})
+	testkit.NoError(t, "state.New", err)
+	testkit.Close(t, st)
 	return state.NewSnapshotter(st, s, spec, has, store), s
 }
 
@@ -124,14 +100,8 @@ func openSnapshotter(
 func openStore(t *testing.T) snapshot.Store {
 	t.Helper()
 	b, err := bucket.OpenFolder(t.TempDir())
-	if err != nil {
-		t.Fatalf("folder.Open: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("b.Close: %v, want no error", err)
-		}
-	})
+	testkit.NoError(t, "folder.Open", err)
+	testkit.Close(t, b)
 	return b
 }
 
@@ -145,31 +115,27 @@ func take(t *testing.T, k *state.Snapshotter, name string, seq uint64) swarms.Sn
 		t.Fatalf("the snapshot is answered with %q, %v, want %q", a.Kind, err, swarms.EntrySnapshotted)
 	}
 	s, err := swarms.DecodeSnapshotted(a.Data)
-	if err != nil {
-		t.Fatalf("swarms.DecodeSnapshotted: %v, want no error", err)
-	}
+	testkit.NoError(t, "swarms.DecodeSnapshotted", err)
 	return s
 }
 
 // disk is a page store that can be opened again.
 type disk struct {
-	fs       *vfs.Mem
+	fs       *tierstest.Mem
 	capacity int64
 }
 
-func newDisk() *disk { return &disk{vfs.NewMem(1 << 30), 64 << 20} }
+func newDisk() *disk { return &disk{tierstest.NewMem(1 << 30), 64 << 20} }
 
 func (d *disk) open(t testing.TB) *pagestore.Store {
 	t.Helper()
 	s, err := pagestore.Open(pagestore.Options{
-		FS: d.fs, Tables: tabletest.Backend{FS: d.fs}, PageSize: testPage,
+		FS: d.fs, Tables: tierstest.Backend{FS: d.fs}, PageSize: testPage,
 		Tiers: []pagestore.Tier{{
 			Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 64 << 10, DiskReserve: -1,
 		}},
 	})
-	if err != nil {
-		t.Fatalf("pagestore.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "pagestore.Open", err)
 	return s
 }
 
@@ -180,9 +146,7 @@ func encoded(t testing.TB, v any) []byte {
 	if e, ok := v.(interface{ Encode() ([]byte, error) }); ok {
 		data, err = e.Encode()
 	}
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	testkit.NoError(t, "json.Marshal", err)
 	return data
 }
 
@@ -191,9 +155,7 @@ func contents(t testing.TB, m *pages.Memory) []byte {
 	t.Helper()
 	all := make([]byte, m.Count()*m.PageBytes())
 	for page := range m.Count() {
-		if err := m.Read(t.Context(), uint64(page), all[page*m.PageBytes():][:m.PageBytes()]); err != nil {
-			t.Fatalf("m.Read: %v, want no error", err)
-		}
+		testkit.NoError(t, "m.Read", m.Read(t.Context(), uint64(page), all[page*m.PageBytes():][:m.PageBytes()]))
 	}
 	return all
 }
@@ -211,7 +173,7 @@ func applyAll(t *testing.T, s state.State, all []swarms.Entry) (answers []state.
 	return answers
 }
 
-// randomAgents are observations of agents, some of which have several.
+// randomAgents are observations of agents; some agents have several.
 func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservations {
 	o := &batch.AgentObservations{Width: features}
 	for i := range n {
@@ -230,18 +192,15 @@ func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservation
 // randomEntry is an entry of a log of a swarm of pagedTexts.
 func randomEntry(t testing.TB, r *rand.Rand, text string) swarms.Entry {
 	t.Helper()
-	spec, err := swarm.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("swarm.Parse: %v, want no error", err)
-	}
+	spec, _ := parse(t, text)
 	width := max(1, len(spec.Features))
 	switch n := r.IntN(4); {
-	case spec.ByAgent() && n == 0:
+	case spec.Topology().ByAgent && n == 0:
 		return swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":2}`)}
 	case n == 1:
 		data := fmt.Appendf(nil, `{"v":1,"groups":[%d]}`, r.IntN(pagedGroups))
 		return swarms.Entry{Kind: swarms.EntryQuery, Data: data}
-	case spec.ByAgent():
+	case spec.Topology().ByAgent:
 		o := randomAgents(r, int(spec.Agents), 1+r.IntN(200), width)
 		return swarms.Entry{Kind: swarms.EntryObserve, Data: encoded(t, o)}
 	}
@@ -260,19 +219,15 @@ func randomEntry(t testing.TB, r *rand.Rand, text string) swarms.Entry {
 }
 
 // customSpec is a swarm with a custom cell.
-func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swarm.Spec {
+func customSpec(t testing.TB, of celltest.Cell, agents int, rule string) *swarm.Spec {
 	t.Helper()
 	spec := swarm.Spec{
 		Name: "x", Cell: swarm.Cell{Kind: "custom", Params: of.Params, State: of.State, Step: of.Step},
 		AgentsPerGroup: agents, Vote: swarm.Vote{Candidates: of.Candidates, Rule: rule}, PageSize: 1 << 20, Seed: 1,
 	}
 	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	testkit.NoError(t, "json.Marshal", err)
 	read, err := swarm.FromJSON(data)
-	if err != nil {
-		t.Fatalf("swarm.FromJSON: %v, want no error", err)
-	}
+	testkit.NoError(t, "swarm.FromJSON", err)
 	return read
 }

@@ -37,140 +37,109 @@ type Metrics struct {
 	busy map[string]*busy // by device
 }
 
+type registrar struct {
+	to  prometheus.Registerer
+	err error
+}
+
+func (r *registrar) register(c prometheus.Collector) {
+	if r.err == nil {
+		r.err = r.to.Register(c)
+	}
+}
+
+func (r *registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "exoswarm_swarm_" + name, Help: help},
+		append([]string{"cell"}, labels...))
+	r.register(c)
+	return c
+}
+
+func (r *registrar) gauge(name, help string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "exoswarm_" + name, Help: help}, []string{"cell"})
+	r.register(g)
+	return g
+}
+
+func (r *registrar) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(
+		prometheus.HistogramOpts{Name: "exoswarm_swarm_" + name, Help: help, Buckets: buckets}, []string{"cell"},
+	)
+	r.register(h)
+	return h
+}
+
 // NewMetrics registers the metrics of shards. exoswarm metrics lists names and labels.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(
-			prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help},
-			append([]string{"cell"}, labels...),
-		)
-	}
-	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help,
-			// 0.1 ms to 27 s by factors of four: from a launch to a checkpoint of gigabytes.
-			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
-		}, []string{"cell"})
-	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(
-			prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help},
-			[]string{"cell"},
-		)
-	}
+func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
+	r := &registrar{to: to}
+	// 0.1 ms to 27 s by factors of four: from a launch to a checkpoint of gigabytes.
+	seconds := prometheus.ExponentialBuckets(0.0001, 4, 10)
 	m := &Metrics{
 		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "exoswarm",
-			Subsystem: "gpuagent",
-			Name:      "handovers_total",
-			Help:      "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
+			Name: "exoswarm_gpuagent_handovers_total",
+			Help: "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
 		}, []string{"outcome"}),
 		parting: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "exoswarm",
-			Subsystem: "gpuagent",
-			Name:      "handover_seconds",
-			Help:      "From the last entry that is applied here to the lease in the name of the other agent.",
-			Buckets:   prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
+			Name:    "exoswarm_gpuagent_handover_seconds",
+			Help:    "From the last entry that is applied here to the lease in the name of the other agent.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
 		}),
-		lag: gauge(
-			"lag_entries",
-			"Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the "+
-				"shards.",
-		),
-		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
-		replayAt: gauge(
-			"replay_position_entries",
-			"Of shards that are replayed, the last entry that was, summed over the shards.",
-		),
-		replayOf: gauge(
-			"replay_target_entries",
-			"Of shards that are replayed, the entry that the replay ends with, summed over the shards.",
-		),
 		busy: map[string]*busy{},
 		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
+			Name: "exoswarm_gpuagent_device_busy_seconds_total",
 			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of " +
 				"the read back as the shard's loop sees them, with what the host does in between; shards that have " +
 				"at the same time count once.",
-		},
-			[]string{"device"}),
-		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "exoswarm",
-			Subsystem: "swarm",
-			Name:      "batch_observations",
-			Help:      "Observations that were applied together, of one entry or of several.",
-			Buckets:   prometheus.ExponentialBuckets(16, 4, 9), // 16 to a million
-		}, []string{"cell"}),
-		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
-			Help: "Observations that a batch of several entries may have now, summed over the shards.",
-		}, []string{"cell"}),
-		shards: prometheus.NewGaugeVec(
-			prometheus.GaugeOpts{
-				Namespace: "exoswarm",
-				Subsystem: "swarm",
-				Name:      "shards",
-				Help:      "Shards that are served now.",
-			},
-			[]string{"cell"},
-		),
-		agents: gauge("agents", "Agents of the shards that are served now."),
-		groups: gauge("groups", "Groups of the shards that are served now."),
-		stored: gauge("checkpoint_timestamp_seconds", "Unix time of the last checkpoint that a shard has stored."),
-		lagAge: newLagSeconds(),
-		snapshots: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "exoswarm", Name: "snapshot_timestamp_seconds",
-			Help: "Unix time of the last snapshot that a shard has written; absent before the first one.",
-		}, []string{"cell"}),
+		}, []string{"device"}),
 		snapshotBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "exoswarm", Name: "snapshot_bytes_total",
-			Help: "Bytes of the files of snapshots that shards have written.",
+			Name: "exoswarm_snapshot_bytes_total", Help: "Bytes of the files of snapshots that shards have written.",
 		}, []string{"cell"}),
-		steps: counter("steps_total", "Steps of agents, by observations and by ticks, those of a replay too. An "+
+		lagAge: newLagSeconds(),
+		lag: r.gauge("swarm_lag_entries", "Entries in the logs of open shards that are not applied yet, those of a "+
+			"replay too, summed over the shards."),
+		replaying: r.gauge("swarm_replaying_shards",
+			"Shards that apply entries again which an earlier process has answered."),
+		replayAt: r.gauge("swarm_replay_position_entries",
+			"Of shards that are replayed, the last entry that was, summed over the shards."),
+		replayOf: r.gauge("swarm_replay_target_entries",
+			"Of shards that are replayed, the entry that the replay ends with, summed over the shards."),
+		batch: r.histogram("batch_observations",
+			"Observations that were applied together, of one entry or of several.",
+			prometheus.ExponentialBuckets(16, 4, 9)), // 16 to a million
+		limit: r.gauge("swarm_batch_limit",
+			"Observations that a batch of several entries may have now, summed over the shards."),
+		shards: r.gauge("swarm_shards", "Shards that are served now."),
+		agents: r.gauge("swarm_agents", "Agents of the shards that are served now."),
+		groups: r.gauge("swarm_groups", "Groups of the shards that are served now."),
+		stored: r.gauge("swarm_checkpoint_timestamp_seconds",
+			"Unix time of the last checkpoint that a shard has stored."),
+		snapshots: r.gauge("snapshot_timestamp_seconds",
+			"Unix time of the last snapshot that a shard has written; absent before the first one."),
+		steps: r.counter("steps_total", "Steps of agents, by observations and by ticks, those of a replay too. An "+
 			"observation of a group steps all of its agents."),
-		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
-		dropped: counter(
-			"dropped_observations_total",
-			"Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; "+
-				"those of a replay too.",
-			"reason",
-		),
-		rejected: counter(
-			"rejected_entries_total", "Log entries that were answered with an error and changed nothing.",
-		),
-		checkpoints: counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
-		apply: histogram(
-			"apply_seconds",
-			"How long the state takes to apply an entry and have its answer, without the log: observations, with "+
-				"those of the entries that they are merged with, ticks, queries.",
-		),
-		checkpoint: histogram("checkpoint_seconds", "Pause of a shard for a checkpoint."),
-		claims: counter(
-			"residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device.",
-		),
-		violations: counter(
-			"residency_violations_total",
-			"Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard "+
-				"then starts again from its checkpoint.",
-		),
+		observations: r.counter("observations_total", "Observations that were applied, those of a replay too."),
+		dropped: r.counter("dropped_observations_total", "Observations that have changed nothing, as the swarm's spec "+
+			"says, by the reason: late or duplicate; those of a replay too.", "reason"),
+		rejected: r.counter("rejected_entries_total",
+			"Log entries that were answered with an error and changed nothing."),
+		checkpoints: r.counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
+		apply: r.histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without "+
+			"the log: observations, with those of the entries that they are merged with, ticks, queries.", seconds),
+		checkpoint: r.histogram("checkpoint_seconds", "Pause of a shard for a checkpoint.", seconds),
+		claims: r.counter("residency_claims_total",
+			"Pages of swarms with residency: gpu that were compared with the device."),
+		violations: r.counter("residency_violations_total", "Comparisons that found pages of a swarm with residency: "+
+			"gpu elsewhere or with other bytes. The shard then starts again from its checkpoint."),
+		votes: newVoteMetrics(r),
 	}
-	for _, c := range []prometheus.Collector{
-		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds,
-		m.batch, m.limit, m.claims, m.violations,
-		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting, m.agents, m.groups, m.stored, m.steps,
-		m.lagAge, m.snapshots, m.snapshotBytes,
-	} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
+	for _, c := range []prometheus.Collector{m.handovers, m.parting, m.busySeconds, m.snapshotBytes, m.lagAge} {
+		r.register(c)
 	}
-	var err error
-	m.votes, err = newVoteMetrics(r)
-	return m, err
+	return m, r.err
 }
 
-// serving counts a shard, its agents and its groups until done is called. Every counter of the cell
-// is there from then on, at 0: a rate of a counter that appears with its first event misses that.
+// serving counts a shard, its agents and its groups until done is called. It creates every counter
+// of the cell at 0: a rate misses the first event of a counter that appears with it.
 func (m *Metrics) serving(of state.Info, groups int) (done func()) {
 	if m == nil {
 		return func() {}
@@ -197,9 +166,9 @@ func (m *Metrics) serving(of state.Info, groups int) (done func()) {
 	return func() { add(-1) }
 }
 
-// applied counts the observations of an answer, and the time in which its entry was applied.
-// span is that of the entry; the time has it as an exemplar if it is sampled.
-// stepped is how many agents an observation steps.
+// applied counts the observations of an answer, and the time of its entry. span is the span of the
+// entry; if it is sampled, the time has it as an exemplar. stepped is the number of agents that an
+// observation steps.
 func (m *Metrics) applied(cell string, a state.Answer, stepped int64, took time.Duration, span trace.Span) {
 	if m == nil {
 		return
@@ -214,7 +183,6 @@ func (m *Metrics) applied(cell string, a state.Answer, stepped int64, took time.
 	tracing.Observe(m.apply.WithLabelValues(cell), took.Seconds(), span)
 }
 
-// audited counts the claims of a comparison, and whether it found a violation.
 func (m *Metrics) audited(cell string, checked int, violated bool) {
 	if m == nil {
 		return
@@ -225,29 +193,13 @@ func (m *Metrics) audited(cell string, checked int, violated bool) {
 	}
 }
 
-// batched counts a batch of so many observations.
 func (m *Metrics) batched(cell string, rows int) {
 	if m != nil {
 		m.batch.WithLabelValues(cell).Observe(float64(rows))
 	}
 }
 
-// limiting returns a function that is called with the batch limit of a shard: 0 when the shard
-// ends.
-func (m *Metrics) limiting(cell string) func(most int) {
-	if m == nil {
-		return func(int) {}
-	}
-	gauge, before := m.limit.WithLabelValues(cell), 0
-	return func(most int) {
-		if most != before {
-			gauge.Add(float64(most - before))
-			before = most
-		}
-	}
-}
-
-// waiting returns what a shard notes its oldest entry in, until ended is called; nil for a nil
+// waiting returns a record for the oldest entry of a shard, until ended is called; nil for a nil
 // Metrics.
 func (m *Metrics) waiting(cell string) (w *waiting, ended func()) {
 	if m == nil {
@@ -256,7 +208,6 @@ func (m *Metrics) waiting(cell string) (w *waiting, ended func()) {
 	return m.lagAge.follow(cell)
 }
 
-// snapshotted counts a snapshot, unless it failed.
 func (m *Metrics) snapshotted(cell string, a state.Answer, err error) {
 	if m == nil || err != nil {
 		return
@@ -267,39 +218,44 @@ func (m *Metrics) snapshotted(cell string, a state.Answer, err error) {
 	}
 }
 
-// lagGauges is the part of one shard in the gauges of lag and replay. A nil lagGauges counts
-// nothing. The goroutine that serves the shard uses it.
-type lagGauges struct {
-	gauges [4]prometheus.Gauge
-	before [4]float64
+// shardGauges is the share of one shard in the gauges that are summed over shards. A nil
+// shardGauges counts nothing. The goroutine that serves the shard uses it.
+type shardGauges struct {
+	gauges [5]prometheus.Gauge
+	before [5]float64
 }
 
-// lagging returns the gauges of one shard; nil for a nil Metrics.
-func (m *Metrics) lagging(cell string) *lagGauges {
+// gauges returns the gauges of one shard; nil for a nil Metrics.
+func (m *Metrics) gauges(cell string) *shardGauges {
 	if m == nil {
 		return nil
 	}
-	l := &lagGauges{}
-	for i, g := range []*prometheus.GaugeVec{m.lag, m.replaying, m.replayAt, m.replayOf} {
-		l.gauges[i] = g.WithLabelValues(cell)
+	g := &shardGauges{}
+	for i, of := range []*prometheus.GaugeVec{m.limit, m.lag, m.replaying, m.replayAt, m.replayOf} {
+		g.gauges[i] = of.WithLabelValues(cell)
 	}
-	return l
+	return g
 }
 
-// set sets the entries that the shard is behind, and the position and the target of its replay; of
-// is 0 without a replay.
-func (l *lagGauges) set(lag, at, of uint64) {
-	if l == nil {
+// set sets gauges from number first on.
+func (g *shardGauges) set(first int, values ...uint64) {
+	if g == nil {
 		return
 	}
-	now := [4]float64{float64(lag), float64(min(of, 1)), float64(at), float64(of)}
-	for i, v := range now {
-		if v != l.before[i] {
-			l.gauges[i].Add(v - l.before[i])
+	for i, v := range values {
+		if now, before := float64(v), &g.before[first+i]; now != *before {
+			g.gauges[first+i].Add(now - *before)
+			*before = now
 		}
 	}
-	l.before = now
 }
+
+// limit sets the limit of the next batch; 0 when the shard ends.
+func (g *shardGauges) limit(most int) { g.set(0, uint64(most)) }
+
+// lag sets the number of entries that the shard is behind, and the position and the target of its
+// replay; of is 0 without a replay.
+func (g *shardGauges) lag(entries, at, of uint64) { g.set(1, entries, min(of, 1), at, of) }
 
 // HandedOver counts a hand-over by its outcome.
 func (m *Metrics) HandedOver(outcome string) {
@@ -337,10 +293,9 @@ type busy struct {
 
 	mu    sync.Mutex
 	works int
-	since time.Time // the begin of the time that is not in seconds, while any works
+	since time.Time // start of the busy time that is not in seconds yet
 }
 
-// shift changes the number of shards that work on the device.
 func (b *busy) shift(by int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -352,14 +307,12 @@ func (b *busy) shift(by int) {
 	b.works += by
 }
 
-// refused counts a rejected entry.
 func (m *Metrics) refused(cell string) {
 	if m != nil {
 		m.rejected.WithLabelValues(cell).Inc()
 	}
 }
 
-// saved counts a checkpoint by its outcome, and its time.
 func (m *Metrics) saved(cell string, err error, took time.Duration) {
 	if m == nil {
 		return

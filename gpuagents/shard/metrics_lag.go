@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// lagSeconds collects the age of the oldest entry that is not applied, by cell: the maximum of the
-// shards. It reads the clock at each scrape, so the age of an entry that blocks a shard grows.
+// lagSeconds collects the age of the oldest entry that is not applied, by cell: the maximum over
+// the shards. It reads the clock at each scrape, so the age of an entry that blocks a shard grows.
 type lagSeconds struct {
 	desc *prometheus.Desc
 
 	mu    sync.Mutex
-	cells map[string]bool // of shards that were ever followed
+	cells map[string]bool // cells of shards that were ever followed
 	all   map[*waiting]bool
 }
 
@@ -25,7 +25,6 @@ type waiting struct {
 	since atomic.Int64 // when the server stored it, in nanoseconds since 1970; 0: all are applied
 }
 
-// newLagSeconds returns metrics without shards.
 func newLagSeconds() *lagSeconds {
 	return &lagSeconds{
 		desc: prometheus.NewDesc("exoswarm_swarm_lag_seconds", "Age of the oldest entry in the logs of open shards "+
@@ -49,8 +48,8 @@ func (l *lagSeconds) follow(cell string) (w *waiting, ended func()) {
 	}
 }
 
-// set notes when the oldest entry was stored; zero: all entries are applied. A nil waiting notes
-// nothing.
+// set records when the oldest entry was stored; zero: all entries are applied. A nil waiting
+// records nothing.
 func (w *waiting) set(stored time.Time) {
 	switch {
 	case w == nil:

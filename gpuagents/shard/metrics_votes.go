@@ -10,47 +10,32 @@ import (
 )
 
 const (
-	// maxCandidates bounds the values of the label candidate. The first names that are seen keep a
-	// value of their own as long as the process lives; all others share otherCandidates.
+	// maxCandidates bounds the values of the label candidate. The first names keep their own value
+	// as long as the process lives; all others share otherCandidates.
 	maxCandidates   = 8
 	otherCandidates = "other"
 )
 
-// voteMetrics counts votes and decisions by cell and candidate.
 type voteMetrics struct {
 	votes, decisions, undecided, reactions *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known []string // candidates with a value of their own
+	known []string // candidates with their own label value
 }
 
-// newVoteMetrics registers the metrics of votes.
-func newVoteMetrics(r prometheus.Registerer) (*voteMetrics, error) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(
-			prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help},
-			append([]string{"cell"}, labels...),
-		)
-	}
-	m := &voteMetrics{
-		votes: counter("votes_total", "Votes of agents by candidate, those of weighted votes with their weights. A "+
+func newVoteMetrics(r *registrar) *voteMetrics {
+	return &voteMetrics{
+		votes: r.counter("votes_total", "Votes of agents by candidate, those of weighted votes with their weights. A "+
 			"replay counts no vote twice. The first eight names of candidates have a value, others share one.",
 			"candidate"),
-		decisions: counter("decisions_total", "Decisions of groups by candidate: one for each observation, and one "+
+		decisions: r.counter("decisions_total", "Decisions of groups by candidate: one for each observation, and one "+
 			"for each group and tick.", "candidate"),
-		undecided: counter("undecided_total", "Votes of groups that met no rule."),
-		reactions: counter("reactions_total", "What rules of on_decision have done, by action: tick, reset, emit or "+
+		undecided: r.counter("undecided_total", "Votes of groups that met no rule."),
+		reactions: r.counter("reactions_total", "What rules of on_decision have done, by action: tick, reset, emit or "+
 			"submit. A replay counts none twice.", "action"),
 	}
-	for _, c := range []prometheus.Collector{m.votes, m.decisions, m.undecided, m.reactions} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
-// label returns the value of the label candidate.
 func (m *voteMetrics) label(candidate string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

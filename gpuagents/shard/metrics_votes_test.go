@@ -10,7 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -19,9 +21,7 @@ import (
 func series(t *testing.T, r *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	all, err := r.Gather()
-	if err != nil {
-		t.Fatalf("r.Gather: %v, want no error", err)
-	}
+	testkit.NoError(t, "r.Gather", err)
 	values := map[string]float64{}
 	for _, f := range all {
 		if f.GetName() != name {
@@ -39,13 +39,11 @@ func series(t *testing.T, r *prometheus.Registry, name string) map[string]float6
 }
 
 // TestVotes: the votes and the decisions of answers are counted by candidate when the answers are
-// encoded, those of dropped observations are not, and the number of series is bounded.
+// encoded, dropped observations are not counted, and the number of series is bounded.
 func TestVotes(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m, err := NewMetrics(r)
-	if err != nil {
-		t.Fatalf("NewMetrics: %v, want no error", err)
-	}
+	testkit.NoError(t, "NewMetrics", err)
 	a := &appender{count: m.voting("gru", []string{"x", "y"})}
 	if got := series(t, r, "exoswarm_swarm_votes_total"); len(got) != 2 || got[" x gru"] != 0 {
 		t.Errorf("before the first answer: %v, want both candidates at 0", got)
@@ -86,8 +84,8 @@ func TestVotes(t *testing.T) {
 	}
 }
 
-// TestLagSeconds: the age of the oldest entry grows while a shard works on it, and is 0 when all are
-// applied. The cell keeps its series.
+// TestLagSeconds: the age of the oldest entry grows while a shard works on it, and is 0 when all
+// are applied. The cell keeps its series.
 func TestLagSeconds(t *testing.T) {
 	stored := time.Now().Add(-time.Minute)
 	in := ticks(3)
@@ -96,18 +94,16 @@ func TestLagSeconds(t *testing.T) {
 		in.all[i].Time = stored.Add(time.Duration(i) * 10 * time.Second)
 	}
 	keep := newShelf(t, newDisk())
-	s := newTestLoop(t, openHost(t), in, 0, keep.checkpoint)
-	if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
-		t.Fatalf("Open: %v, want no error", err)
-	}
+	s := newTestLoop(t, launches.Host(t), in, 0, keep.checkpoint)
+	testkit.NoError(t, "Open", s.p.Memory().Open(t.Context(), keep.store))
 	const name = "exoswarm_swarm_lag_seconds"
 	var during []float64
 	s.p.during = func() { during = append(during, s.gauge(t, name)) }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.serve(ctx) }()
-	eventually(t, "every entry has its answer", func() bool { return len(s.out.entries()) == 3 })
-	eventually(t, "no entry waits", func() bool { return s.gauge(t, name) == 0 })
+	testkit.Until(t, "every entry has its answer", func() bool { return len(s.out.entries()) == 3 })
+	testkit.Until(t, "no entry waits", func() bool { return s.gauge(t, name) == 0 })
 	if len(during) != 3 || !slices.IsSortedFunc(during, func(a, b float64) int { return int(b - a) }) ||
 		during[0] < 60 || during[0] > 70 || during[2] < 40 || during[2] > 50 {
 		t.Errorf("ages of the entries that were applied: %v, want some 60, 50 and 40 s", during)

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -23,8 +25,8 @@ type fixed struct {
 	reduced bool
 }
 
-// placeOn returns a place on a device, with more memory for pages than any test needs.
-func placeOn(d device.Device) *fixed { return &fixed{device: d, budget: pages.NewBudget(1<<40, 0)} }
+// slotOn returns a slot on a device, with more memory for pages than any test needs.
+func slotOn(d device.Device) *fixed { return &fixed{device: d, budget: pages.NewBudget(1<<40, 0)} }
 
 func (p *fixed) Device() device.Device { return p.device }
 func (p *fixed) Budget() *pages.Budget { return p.budget }
@@ -34,14 +36,7 @@ func (*fixed) Succeeded(int)           {}
 
 func record(t *testing.T, text string, groups int) swarms.Swarm {
 	t.Helper()
-	spec, err := swarm.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatalf("swarm.Parse: %v, want no error", err)
-	}
-	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	spec, data := parse(t, text)
 	return swarms.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
 }
 
@@ -65,7 +60,7 @@ var needTexts = map[string]string{
 // TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all
 // cells.
 func TestNeed(t *testing.T) {
-	host := openHost(t)
+	host := launches.Host(t)
 	for name, text := range needTexts {
 		const have = 1 << 40
 		d := host
@@ -73,19 +68,15 @@ func TestNeed(t *testing.T) {
 			d = emulation.NewDevice(t, host)
 		}
 		spec, err := swarm.Parse("test.yaml", []byte(text))
-		if err != nil {
-			t.Fatalf("swarm.Parse: %v, want no error", err)
-		}
+		testkit.NoError(t, "swarm.Parse", err)
 		groups := 40
-		if spec.ByAgent() {
+		if spec.Topology().ByAgent {
 			groups = spec.Groups()
 		}
 		need := Need(record(t, text, groups))
-		on := placeOn(d)
+		on := slotOn(d)
 		p, err := state.New(d, on.budget, spec, state.GroupRange{Shards: 1, Groups: groups, All: groups})
-		if err != nil {
-			t.Fatalf("state.New: %v, want no error", err)
-		}
+		testkit.NoError(t, "state.New", err)
 		if took := have - on.budget.Room(); need != took || need == 0 {
 			t.Errorf("%s: %d bytes are kept, and it has taken %d", name, need, took)
 		}
@@ -100,9 +91,7 @@ func TestNeed(t *testing.T) {
 			stated = text
 		}
 		spec, err = swarm.Parse("test.yaml", []byte(stated))
-		if err != nil {
-			t.Fatalf("swarm.Parse: %v, want no error", err)
-		}
+		testkit.NoError(t, "swarm.Parse", err)
 		got, want := Need(record(t, stated, groups)), spec.PageBytes(groups)+spec.BesideBytes()
 		if got != want || got == 0 {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)

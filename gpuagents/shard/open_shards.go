@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -19,7 +19,7 @@ type OpenShards struct {
 
 	mu     sync.Mutex
 	all    map[*OpenShard]struct{}
-	closed *broadcast.Broadcast // is sent when a shard is closed
+	closed *pages.Broadcast // sent when a shard is closed
 }
 
 // OpenShard is a shard that is open. The loop of the shard calls its unexported methods.
@@ -41,8 +41,8 @@ type OpenShard struct {
 	follow *Follow // nil: the agent has the lease; used by the loop
 }
 
-// minIdle is how long a shard is idle before it is parked in favour of another. openPatience is how
-// long that one waits before it is opened beside the others.
+// minIdle is the minimum idle time of a shard that is parked in favour of another. openPatience is
+// how long the other shard waits before it is opened beyond the bound.
 const (
 	minIdle      = 100 * time.Millisecond
 	openPatience = time.Second
@@ -50,15 +50,13 @@ const (
 
 // NewOpenShards returns a bound of most open shards.
 func NewOpenShards(most int) *OpenShards {
-	return &OpenShards{limit: most, all: map[*OpenShard]struct{}{}, closed: broadcast.New()}
+	return &OpenShards{limit: most, all: map[*OpenShard]struct{}{}, closed: pages.NewBroadcast()}
 }
 
-// idle and busy note whether the shard has work.
 func (s *OpenShard) idle() { s.set(time.Now()) }
 
 func (s *OpenShard) busy() { s.set(time.Time{}) }
 
-// set notes since when the shard is idle; zero: it is busy.
 func (s *OpenShard) set(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,28 +77,20 @@ func (o *OpenShards) Open(ctx context.Context) *OpenShard {
 		park: make(chan struct{}, 1), since: time.Now(), visits: make(chan visit), left: make(chan struct{}),
 		looks: newLooks(),
 	}
-	t := time.NewTimer(openPatience)
-	defer t.Stop()
-	look := time.NewTicker(minIdle)
-	defer look.Stop()
-	for late := false; ; {
+	added := func(late bool) bool {
 		o.mu.Lock()
-		left := o.closed.Next()
-		if len(o.all) < o.limit || late || ctx.Err() != nil {
+		defer o.mu.Unlock()
+		if len(o.all) < o.limit || late {
 			o.all[s] = struct{}{}
-			o.mu.Unlock()
-			return s
+			return true
 		}
 		o.askOldest()
-		o.mu.Unlock()
-		select {
-		case <-left:
-		case <-look.C:
-		case <-t.C:
-			late = true
-		case <-ctx.Done():
-		}
+		return false
 	}
+	if err := o.closed.Await(ctx, openPatience, minIdle, added); err != nil {
+		added(true) // the caller closes it at once
+	}
+	return s
 }
 
 // askOldest asks the shard to park that is idle the longest. o.mu is held.
@@ -135,7 +125,7 @@ func (o *OpenShards) Trim() {
 	}
 }
 
-// Close removes a shard, and wakes those that wait to be opened.
+// Close removes a shard, and wakes the shards that wait to be opened.
 func (o *OpenShards) Close(s *OpenShard) {
 	o.mu.Lock()
 	if _, open := o.all[s]; open {
@@ -146,8 +136,8 @@ func (o *OpenShards) Close(s *OpenShard) {
 	o.closed.Send()
 }
 
-// level returns the level of log lines about the opening of a shard: thousands of shards that are
-// parked and woken do not fill the log.
+// level returns the level of log lines about the opening of a shard. Shards that are parked and
+// woken by the thousand log at debug level.
 func (s *OpenShard) level() slog.Level {
 	if s.again {
 		return slog.LevelDebug
@@ -169,8 +159,8 @@ func (s *OpenShard) Follow() {
 // is served.
 func (s *OpenShard) Followed() *Follow { return s.follow }
 
-// Team returns the names of the devices that make the ticks of the shard, the first one of which has its
-// pages; false: one does, or the shard is not served.
+// Team returns the names of the devices that make the ticks of the shard; the first device has its
+// pages. false: one device makes them, or the shard is not served.
 func (s *OpenShard) Team(key string) (jobs.Team, bool) {
 	names := s.team.Load()
 	if names == nil || len(*names) == 0 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// asked reports whether a shard was asked to park.
+// askedNow reports whether the shard was asked to park.
 func (s *OpenShard) askedNow() bool {
 	select {
 	case <-s.park:
@@ -16,8 +16,8 @@ func (s *OpenShard) askedNow() bool {
 	}
 }
 
-// TestOpenings: of shards that are open the one that is idle the longest is parked for another. One
-// that has something to do is not, and where all have, another is opened beside them.
+// TestOpenings: the open shard that is idle the longest is parked for another. A busy shard is not
+// parked; if all are busy, another shard is opened beyond the bound.
 func TestOpenings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewOpenShards(3)
@@ -26,11 +26,11 @@ func TestOpenings(t *testing.T) {
 			all = append(all, o.Open(t.Context()))
 		}
 		all[0].busy()
-		time.Sleep(time.Second)
+		<-time.After(time.Second) // of the fake clock
 		all[1].idle()
-		time.Sleep(time.Second)
+		<-time.After(time.Second) // of the fake clock
 		all[2].idle()
-		time.Sleep(time.Second)
+		<-time.After(time.Second) // of the fake clock
 		began := time.Now()
 		taken := make(chan *OpenShard)
 		go func() { taken <- o.Open(t.Context()) }()
@@ -57,9 +57,9 @@ func TestOpenings(t *testing.T) {
 				t.Error("a busy shard is parked")
 			}
 		}
-		// There are more than are kept open: the first that has nothing to do is parked.
+		// More shards are open than the bound allows: the first idle one is parked.
 		fourth.idle()
-		time.Sleep(time.Second)
+		<-time.After(time.Second) // of the fake clock
 		o.Trim()
 		if !fourth.askedNow() || fifth.askedNow() {
 			t.Error("the idle one of too many is not parked")

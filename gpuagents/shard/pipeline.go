@@ -14,22 +14,19 @@ import (
 // is there while the device works; the appender encodes answers and appends them. Only the loop
 // uses the state.
 
-// logEntry is an entry in the pipeline.
 type logEntry struct {
 	swarms.Entry
-	observed state.Observations // of an entry of observations
+	observed state.Observations // for an entry of observations
 	refused  error              // why the observations are refused
 	weight   int                // its bytes in flight
-	ended    error              // why no entry follows; there is no entry then
+	ended    error              // why no entry follows; there is no entry
 
-	// The begin and the end of its reading and of its decoding; zero: it is not decoded.
+	// When reading and decoding started and ended; zero: the entry is not decoded.
 	fetching, fetched, decoding, decoded time.Time
 }
 
-// observes reports whether an entry has observations.
 func (i *logEntry) observes() bool { return i.Kind == swarms.EntryObserve }
 
-// rows returns the number of observations of an entry.
 func (i *logEntry) rows() int {
 	if !i.observes() || i.refused != nil {
 		return 0
@@ -37,20 +34,20 @@ func (i *logEntry) rows() int {
 	return i.observed.Len()
 }
 
-// entryBatch is what the loop applies at once: consecutive entries of observations, or one entry of
-// another kind.
+// entryBatch is what the loop applies at once: consecutive entries with observations, or one entry
+// of another kind.
 type entryBatch struct {
 	entries []logEntry
 	merged  state.Batch // nil: an entry of another kind
 	rows    int         // in merged
-	full    bool        // it ended before an entry of observations that was there
+	full    bool        // it was cut before an existing entry of observations
 }
 
-// maxMerged bounds the entries of a batch, whatever they hold: if all address the same group, their
-// launches fill the stream eight times.
+// maxMerged bounds the entries of a batch. If all entries address the same group, their launches
+// fill the stream eight times.
 const maxMerged = 256
 
-// accepts reports whether an entry may be added to a batch of most observations.
+// accepts reports whether an entry may be added to a batch of at most most observations.
 func (s *entryBatch) accepts(i *logEntry, most int) bool {
 	if s.merged == nil || !i.observes() || i.ended != nil {
 		return false
@@ -59,7 +56,6 @@ func (s *entryBatch) accepts(i *logEntry, most int) bool {
 	return !s.full
 }
 
-// add adds an entry of a kind that the batch accepts.
 func (s *entryBatch) add(i logEntry) {
 	if i.refused == nil {
 		s.merged.Add(i.observed)
@@ -68,10 +64,9 @@ func (s *entryBatch) add(i logEntry) {
 	s.entries = append(s.entries, i)
 }
 
-// pipeline is the stage before a loop.
 type pipeline struct {
 	next     chan *entryBatch
-	limit    atomic.Int64  // the most observations of a batch of several entries
+	limit    atomic.Int64  // maximum number of observations of a batch of several entries
 	end      atomic.Uint64 // the last known entry of the log
 	state    state.State
 	inFlight *inFlight
@@ -90,21 +85,20 @@ func openPipeline(ctx context.Context, r swarms.Reader, of state.State, bound *i
 	return p
 }
 
-// stop ends the reading, and waits for its goroutines.
 func (p *pipeline) stop() {
 	p.cancel()
 	p.ended.Wait()
 }
 
-// leastApart is the least bytes of an entry that a goroutine of its own decodes, so that several
-// cores decode the entries of a log. One core decodes some 50 million observations a second.
+// leastApart is the minimum size, in bytes, of an entry that is decoded in a separate goroutine, so
+// that several cores decode a log. One core decodes some 50 million observations a second.
 const leastApart = 16 << 10
 
-// read reads and decodes entries until ctx ends or reading fails. It sends a channel for each entry,
-// in the order of the log, on which the entry follows when its bytes have arrived and are decoded.
+// read reads and decodes entries until ctx ends or reading fails. It sends a channel for each
+// entry, in the order of the log. The entry follows on its channel when it is decoded.
 func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan logEntry)) {
 	defer r.Close()
-	waits := true // for an entry that is not there yet, which is no work
+	waits := true // the wait for a new entry is not counted as work
 	for {
 		began := time.Now()
 		e, err := r.Next(ctx)
@@ -130,7 +124,7 @@ func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- (<-chan 
 		}
 		select {
 		case to <- decoded:
-		case <-ctx.Done(): // the loop looks at ctx too
+		case <-ctx.Done(): // the loop handles the end of ctx
 			return
 		}
 		if err != nil {
@@ -147,11 +141,11 @@ func (p *pipeline) decode(i logEntry) logEntry {
 	return i
 }
 
-// merge hands on batches. Entries are added to a batch as long as the loop is not ready for it.
+// merge hands on batches. It adds entries to a batch until the loop is ready for it.
 func (p *pipeline) merge(ctx context.Context, items <-chan (<-chan logEntry)) {
 	var open *entryBatch
 	var held *logEntry       // the first entry of the next batch
-	var next <-chan logEntry // of the entry that is waited for; nil: of none
+	var next <-chan logEntry // the entry that is decoded next; nil: none
 	for {
 		if open == nil && held != nil {
 			open, held = p.begin(*held), nil
@@ -188,7 +182,7 @@ func (p *pipeline) merge(ctx context.Context, items <-chan (<-chan logEntry)) {
 	}
 }
 
-// received returns what is in a channel, which may be nil, without a wait.
+// received returns the element of a channel, which may be nil, without a wait.
 func received(from <-chan logEntry) (i logEntry, ok bool) {
 	select {
 	case i = <-from:
@@ -198,7 +192,6 @@ func received(from <-chan logEntry) (i logEntry, ok bool) {
 	}
 }
 
-// begin returns a batch that begins with an entry.
 func (p *pipeline) begin(i logEntry) *entryBatch {
 	if !i.observes() || i.ended != nil {
 		return &entryBatch{entries: []logEntry{i}}

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -24,7 +26,7 @@ func patient(t testing.TB) context.Context {
 // TestEntryBatches: what comes while the loop is busy is one batch as far as its kind and the size
 // allow, a refused entry in its place, and nothing is lost or overtaken.
 func TestEntryBatches(t *testing.T) {
-	s := openWhole(t, openHost(t), nil, gruText, 0)
+	s := openWhole(t, launches.Host(t), nil, gruText, 0)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("s.Close: %v, want no error", err)
@@ -116,13 +118,11 @@ func TestEntryBatches(t *testing.T) {
 	}
 }
 
-// TestInFlight: the bytes in flight are within the bound, except for those of a single large entry.
-// A wait ends when bytes are free again, and when its context ends.
+// TestInFlight: the bytes in flight stay within the bound, except for a single large entry. A wait
+// ends when bytes are free again, and when its context ends.
 func TestInFlight(t *testing.T) {
 	r := newInFlight()
-	if err := r.acquire(patient(t), 2*inFlightBytes); err != nil {
-		t.Fatalf("r.acquire: %v, want no error", err)
-	}
+	testkit.NoError(t, "r.acquire", r.acquire(patient(t), 2*inFlightBytes))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.acquire(gone, 1); !errors.Is(err, context.Canceled) {
@@ -139,9 +139,7 @@ func TestInFlight(t *testing.T) {
 	for under := 0; under < n; { // four may be there at once
 		got := 0
 		for ; got < 4 && under < n; got++ {
-			if err := <-taken; err != nil {
-				t.Fatalf("take: %v, want no error", err)
-			}
+			testkit.NoError(t, "take", <-taken)
 			under++
 		}
 		if got == 4 {

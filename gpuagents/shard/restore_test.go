@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -24,7 +26,7 @@ import (
 // the device says is passed on, and costs no checkpoint.
 func TestRestore(t *testing.T) {
 	const at = 3
-	d := openHost(t)
+	d := launches.Host(t)
 	gone := errors.New("the queue is away")
 	type start struct {
 		in       *ledger
@@ -36,9 +38,7 @@ func TestRestore(t *testing.T) {
 	renote := func(change func(p *position)) func(*testing.T, *start) {
 		return func(t *testing.T, b *start) {
 			var p position
-			if err := json.Unmarshal(b.s.store.Note(), &p); err != nil {
-				t.Fatalf("json.Unmarshal: %v, want no error", err)
-			}
+			testkit.NoError(t, "json.Unmarshal", json.Unmarshal(b.s.store.Note(), &p))
 			change(&p)
 			if _, err := b.s.store.Commit(t.Context(), encoded(t, p)); err != nil {
 				t.Fatalf("store.Commit: %v, want no error", err)
@@ -156,7 +156,7 @@ func TestRestore(t *testing.T) {
 		{name: "a device that fails", change: func(_ *testing.T, b *start) {
 			b.s.opened.get = fmt.Errorf("%w: %w",
 				device.ErrLost, tiers.ErrCorrupt)
-		}, err: fault.ErrDevice},
+		}, err: gpubatch.ErrDevice},
 		{name: "the agent drains", change: func(_ *testing.T, b *start) {
 			b.cancel(jobs.ErrDrain)
 		}, err: jobs.ErrDrain},
@@ -168,9 +168,7 @@ func TestRestore(t *testing.T) {
 			}
 			disk, before := newDisk(), agentsOf(t, d)
 			first := newShelf(t, disk)
-			if err := before.Memory().Open(t.Context(), first.store); err != nil {
-				t.Fatalf("Open: %v, want no error", err)
-			}
+			testkit.NoError(t, "Open", before.Memory().Open(t.Context(), first.store))
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			b := &start{in: ticks(5), answered: 5, cancel: cancel}
@@ -179,9 +177,7 @@ func TestRestore(t *testing.T) {
 				t.Fatalf("stored is entry %d: %v", first.stored, err)
 			}
 			want := contents(t, before.Memory())
-			if err := before.Memory().Shut(); err != nil {
-				t.Fatalf("Shut: %v, want no error", err)
-			}
+			testkit.NoError(t, "Shut", before.Memory().Shut())
 			first.close()
 
 			b.s = newShelf(t, disk)
@@ -202,9 +198,7 @@ func TestRestore(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatalf("s.restore: %v, want no error", err)
-			}
+			testkit.NoError(t, "s.restore", err)
 			if b.in.readers != 1 {
 				t.Errorf("%d readers are open", b.in.readers)
 			}
@@ -238,8 +232,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestDiscard: what is thrown away is closed and removed, and the shard goes on with an empty
-// store, or without one where that cannot be had.
+// TestDiscard: a discarded store is closed and removed. The shard continues with an empty store, or
+// without one if none can be opened.
 func TestDiscard(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, s *shelf)
@@ -284,18 +278,16 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// TestSpoiled: an error that says that the pages cannot be read throws the checkpoint away and is
-// passed on; any other is only passed on.
+// TestSpoiled: an error that says that the pages cannot be read discards the checkpoint and is
+// passed on; any other error is only passed on.
 func TestSpoiled(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for _, c := range []struct {
 		err   error
 		drops int
-	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {fault.ErrDevice, 0}, {jobs.ErrDrain, 0}} {
+	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {gpubatch.ErrDevice, 0}, {jobs.ErrDrain, 0}} {
 		s, p := newShelf(t, newDisk()), agentsOf(t, d)
-		if err := p.Memory().Open(t.Context(), s.store); err != nil {
-			t.Fatalf("Open: %v, want no error", err)
-		}
+		testkit.NoError(t, "Open", p.Memory().Open(t.Context(), s.store))
 		before := s.opened
 		if err := s.endDamaged(p, c.err); !errors.Is(err, c.err) || s.drops != c.drops || before.closes != c.drops ||
 			(p.Memory().Pager() == nil) != (c.drops == 1) {
@@ -304,7 +296,7 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// unrestored is a State whose state beside the pages cannot be made.
+// unrestored is a State that cannot be restored from its pages.
 type unrestored struct{ state.State }
 
 // restored implements state.State.
@@ -312,11 +304,9 @@ func (unrestored) Restored(context.Context) error { return tiers.ErrCorrupt }
 
 // TestRestoreLetsGo: pages that were opened and are of no use are closed before their store is.
 func TestRestoreLetsGo(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, d), ticks(3)
-	if err := p.Memory().Open(t.Context(), s.store); err != nil {
-		t.Fatalf("Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "Open", p.Memory().Open(t.Context(), s.store))
 	s.apply(t, p, log.all...)
 	if err := p.Memory().Shut(); err != nil || s.stored != 3 {
 		t.Fatalf("stored is entry %d: %v", s.stored, err)
@@ -335,10 +325,10 @@ func TestRestoreLetsGo(t *testing.T) {
 	r.Close()
 }
 
-// TestStart: agents that have seen entries become such as have seen none, over an empty store and
+// TestStart: agents that have seen entries return to their initial state, over an empty store and
 // without one.
 func TestStart(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for name, text := range pagedTexts {
 		r := rand.New(rand.NewPCG(3, 4))
 		used, fresh := openPaged(t, d, nil, text), openPaged(t, d, nil, text)

@@ -7,19 +7,19 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Serve serves one shard until ctx ends, the shard is parked, or the log ends. The state is a
 // function of the log: an agent that takes over rebuilds it from its own last checkpoint, or from
-// the start of the log without one, and appends nothing until it is behind the answers of its
-// predecessor. Serve returns a *Rest for a parked shard, and nil when nothing follows in the log.
+// the start of the log, and appends nothing until it has passed the answers of its predecessor.
+// Serve returns a *Rest for a parked shard, and nil at the end of the log.
 func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	on, s, shard, from, open, log := do.On, do.Swarm, do.Shard, do.From, do.Open, do.Log
 	in, out := a.o.Queue.Log(s.Key(), shard, swarms.In), a.o.Queue.Log(s.Key(), shard, swarms.Out)
@@ -48,8 +48,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		switch {
-		case !permanent(err): // it may succeed another time
-			return fault.Mark(err)
+		case !permanent(err): // another attempt may succeed
+			return gpubatch.Mark(err)
 		case outOfMemory(err) && (w.answered > 0 || on.OnHost()):
 			// An agent with room has served it, or will. The error is without its class, because
 			// the device has not failed.
@@ -88,7 +88,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	st.Memory().SetMetrics(a.o.PageMetrics)
 	keep = a.openCheckpoint(s, shard, st, kept.Rounds(), log)
 	var reader swarms.Reader
-	at := uint64(0) // the last entry that the state has
+	at := uint64(0) // the last entry that the state includes
 	switch {
 	case from != nil && (keep == nil || keep.store == nil):
 		reader, err = from.unpark(ctx, st, in)
@@ -142,10 +142,10 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	return keep.endDamaged(st, t.serve(ctx))
 }
 
-// newState makes the state of a shard. If other shards of the device may give the memory that it
-// lacks, it waits for them.
+// newState creates the state of a shard. If the device lacks memory that other shards may give, it
+// waits for them.
 func newState(
-	ctx context.Context, on Place, spec *swarm.Spec, has state.GroupRange, members []team.Member, log *slog.Logger,
+	ctx context.Context, on Slot, spec *swarm.Spec, has state.GroupRange, members []field.Peer, log *slog.Logger,
 ) (state.State, error) {
 	for b := on.Budget(); ; {
 		st, err := state.New(on.Device(), b, spec, has, members...)
@@ -160,19 +160,49 @@ func newState(
 	}
 }
 
-// permit refuses a swarm with a custom step, which runs with all rights of the process, unless the
-// operator allows it.
+// permit refuses a swarm with a custom step unless the operator allows it: the step runs with all
+// rights of the process.
 func (a *Server) permit(spec *swarm.Spec) error {
 	if !spec.Custom() || a.o.CustomCells {
 		return nil
 	}
-	return jobs.Errorf(
-		jobs.CodeInvalid,
-		"swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the "+
-			"agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells",
-		spec.Name, a.o.Name,
-	)
+	return jobs.Errorf(jobs.CodeInvalid, "swarm %s has a custom cell, and this agent, %s, runs none: code of a spec "+
+		"runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with "+
+		"--allow-custom-cells", spec.Name, a.o.Name)
 }
 
-// returnBytes is the size of the pages from which on Options.Freed is called.
+// returnBytes is the minimum size of the pages for which Options.Freed is called.
 const returnBytes = 16 << 20
+
+// startFromSnapshot restores the snapshot from which a shard without a checkpoint starts, if there
+// is one. The snapshot includes the entries up to entry. If the snapshot is unusable and nothing is
+// answered yet, it rejects the next entry, and told is true. A shard with answers was served by an
+// agent that could load the snapshot, so the error lets this agent try again.
+func startFromSnapshot(
+	ctx context.Context, k *state.Snapshotter, s swarms.Swarm, shard int, w *writer, log *slog.Logger,
+) (entry uint64, told bool, err error) {
+	var from swarms.SnapshotRef
+	switch {
+	case s.BaseOf(shard) != nil:
+		base := s.BaseOf(shard)
+		from, entry = base.SnapshotRef, base.Entry
+	case s.From != nil:
+		from = *s.From
+	default:
+		return 0, false, nil
+	}
+	began := time.Now()
+	err = k.Load(ctx, from)
+	if err == nil {
+		if entry == 0 { // rounds of another swarm do not count
+			k.Rounds().Restore(0, nil)
+		}
+		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
+		return entry, false, nil
+	}
+	err = fmt.Errorf("swarm %s: %w", s.Name, err)
+	if wrong := (*jobs.Error)(nil); !errors.As(err, &wrong) || w.answered > 0 {
+		return 0, false, err
+	}
+	return 0, true, w.reject(ctx, w.answered+1, err)
+}

@@ -9,19 +9,21 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda"
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// TestWorkParksAndGoesOn: a shard that is parked goes on where it was, with a checkpoint and
-// without; one that nothing has come for meanwhile leaves the same again.
+// TestWorkParksAndGoesOn: a parked shard continues where it was, with a checkpoint and without;
+// without a new entry it leaves the same rest again.
 func TestWorkParksAndGoesOn(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	want := answersOf(t, d, 6)
 	for _, stores := range []bool{false, true} {
 		var o Options
@@ -53,10 +55,10 @@ func TestWorkParksAndGoesOn(t *testing.T) {
 	}
 }
 
-// TestWorkSaysOnce: that a shard is served is logged for operators, and of one that is opened again
-// for those who search.
+// TestWorkSaysOnce: serving a shard is logged at level info, and at level debug if the shard is
+// opened again.
 func TestWorkSaysOnce(t *testing.T) {
-	p := newTestServer(t, openHost(t), Options{}, 1)
+	p := newTestServer(t, launches.Host(t), Options{}, 1)
 	for again, level := range map[bool]string{false: "INFO", true: "DEBUG"} {
 		p.open = &OpenShard{again: again}
 		p.parked(t, nil, 1)
@@ -66,14 +68,12 @@ func TestWorkSaysOnce(t *testing.T) {
 	}
 }
 
-// TestWorkRefuses: a swarm that has no room here, or that may not run, is told so where nobody has
-// served it; one that was served waits, and so does one on a host that serves for a device.
+// TestWorkRefuses: a swarm that has no room here, or may not run, is refused if nobody has served
+// it. A swarm that was served waits, and so does a swarm on a host that stands in for a device.
 func TestWorkRefuses(t *testing.T) {
-	d := openHost(t)
-	custom, err := json.Marshal(customSpec(t, customtest.Leaky(1), 8, "majority"))
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
+	d := launches.Host(t)
+	custom, err := json.Marshal(customSpec(t, celltest.Leaky(1), 8, "majority"))
+	testkit.NoError(t, "json.Marshal", err)
 	const waits = "waiting for room, or for an agent that has it"
 	for _, c := range []struct {
 		name     string
@@ -120,7 +120,7 @@ func TestWorkRefuses(t *testing.T) {
 		}
 		err := p.serve(t, nil, 99)
 		if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) ||
-			fault.ClassOf(err) != "") {
+			gpubatch.ClassOf(err) != "") {
 			t.Errorf("%s: %v, want %q and no class", c.name, err, c.err)
 		}
 		if wrong := (*jobs.Error)(nil); errors.As(err, &wrong) {
@@ -136,13 +136,11 @@ func TestWorkRefuses(t *testing.T) {
 
 // TestWorkTriesAgain: a device that fails while a shard is made says nothing against the swarm.
 func TestWorkTriesAgain(t *testing.T) {
-	gone := openHost(t)
-	p := newTestServer(t, openHost(t), Options{}, 3)
+	gone := launches.Host(t)
+	p := newTestServer(t, launches.Host(t), Options{}, 3)
 	p.on.device = gone
-	if err := gone.Close(); err != nil {
-		t.Fatalf("gone.Close: %v, want no error", err)
-	}
-	if err := p.serve(t, nil, 99); !errors.Is(err, fault.ErrDevice) || len(p.out.entries()) != 0 {
+	testkit.NoError(t, "gone.Close", gone.Close())
+	if err := p.serve(t, nil, 99); !errors.Is(err, gpubatch.ErrDevice) || len(p.out.entries()) != 0 {
 		t.Errorf("%v, with %d answers", err, len(p.out.entries()))
 	}
 }
@@ -151,16 +149,14 @@ func TestWorkTriesAgain(t *testing.T) {
 // that nobody has served; one that was served waits, and that is no failure of the device.
 func TestWorkHasNoDeviceMemory(t *testing.T) {
 	small, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 16 << 10})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "cuda.Open", err)
 	defer func() {
 		if err := small.Close(); err != nil {
 			t.Errorf("small.Close: %v, want no error", err)
 		}
 	}()
 	for _, answered := range []uint64{0, 1} {
-		p := newTestServer(t, openHost(t), Options{}, 3)
+		p := newTestServer(t, launches.Host(t), Options{}, 3)
 		p.on.device = small
 		for n := range answered {
 			p.out.all = append(p.out.all, swarms.Entry{Seq: n + 1, Ref: n + 1})
@@ -168,7 +164,7 @@ func TestWorkHasNoDeviceMemory(t *testing.T) {
 		err := p.serve(t, nil, 99)
 		got := p.out.entries()[answered:]
 		if answered > 0 {
-			if err == nil || fault.ClassOf(err) != "" || !strings.HasSuffix(err.Error(),
+			if err == nil || gpubatch.ClassOf(err) != "" || !strings.HasSuffix(err.Error(),
 				"waiting for room, or for an agent that has it") || len(got) != 0 {
 				t.Errorf("%v, with %d answers", err, len(got))
 			}
@@ -185,7 +181,7 @@ func TestWorkHasNoDeviceMemory(t *testing.T) {
 // TestWorkHasNoHostMemory: pages that have no place in host memory are laid to a swarm that nobody
 // has served, where there is no store and the device is the agent's own.
 func TestWorkHasNoHostMemory(t *testing.T) {
-	d := openHost(t)
+	d := launches.Host(t)
 	for name, c := range map[string]struct {
 		change   func(p *testServer)
 		answered uint64
@@ -219,14 +215,12 @@ func TestWorkHasNoHostMemory(t *testing.T) {
 
 // TestWorkFreesMemory: a shard that had much memory has it given back to the system when it ends.
 func TestWorkFreesMemory(t *testing.T) {
-	d := openHost(t)
-	at := func(bytes int64) (groups int) { // the most groups of so many bytes
+	d := launches.Host(t)
+	at := func(bytes int64) (groups int) { // maximum number of groups in this many bytes
 		for step := 1 << 16; step > 0; step /= 2 {
 			spec, err := swarm.Parse("test.yaml", []byte(strings.Replace(workText, "agents: 64",
 				fmt.Sprintf("agents: %d", 8*(groups+step)), 1)))
-			if err != nil {
-				t.Fatalf("swarm.Parse: %v, want no error", err)
-			}
+			testkit.NoError(t, "swarm.Parse", err)
 			if spec.PageBytes(groups+step) <= bytes {
 				groups += step
 			}
@@ -240,9 +234,7 @@ func TestWorkFreesMemory(t *testing.T) {
 		p.in.all = append(p.in.all, swarms.Entry{Seq: 2, Kind: swarms.EntryEnd, Data: []byte("{}")})
 		for range 2 {
 			p.out.all = nil
-			if err := p.serve(t, nil, 99); err != nil {
-				t.Fatalf("p.serve: %v, want no error", err)
-			}
+			testkit.NoError(t, "p.serve", p.serve(t, nil, 99))
 		}
 		if p.freed != map[bool]int{true: 2}[frees] {
 			t.Errorf("%d groups in %d bytes: %d signals", groups, bytes, p.freed)

@@ -9,11 +9,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/team"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -23,8 +23,8 @@ type Logs interface {
 	Log(swarm string, shard int, d swarms.Direction) swarms.Log
 }
 
-// Place is where a shard is served: a device with memory for pages. pool.Placement implements it.
-type Place interface {
+// Slot is a device with memory for pages, on which a shard is served. pool.Slot implements it.
+type Slot interface {
 	// Device returns the device, which stays open as long as the shard is served.
 	Device() device.Device
 	// Budget returns the memory for pages on the device; nil: all of the device.
@@ -65,13 +65,13 @@ type Options struct {
 	Tracer trace.Tracer
 
 	// Spans keeps the stages of the last batches; nil: nothing does.
-	Spans *timeline.Ring
+	Spans *gpubatch.Ring
 
 	// Freed is called after a shard has released much memory.
 	Freed func()
 	// Violated is called with an ErrResidency of a shard.
 	Violated func(id ID, err error)
-	// Keeps reports whether the agent has so many bytes for the state of a parked shard.
+	// Keeps reports whether the agent has room for the state of a parked shard.
 	Keeps func(bytes int64) bool
 }
 
@@ -91,20 +91,20 @@ func (a *Server) Forget(id ID) { a.readFailures.forget(id) }
 // Task is a shard to serve once.
 type Task struct {
 	// On is where the shard is served.
-	On Place
+	On Slot
 	// Members are further devices that share its ticks; see Share.
-	Members []team.Member
+	Members []field.Peer
 	Swarm   swarms.Swarm
 	Shard   int
 	// From is the rest of the shard when it was parked; nil: it was not parked.
 	From *Rest
-	// Open is the shard among those that are open.
+	// Open is the record of the shard in OpenShards.
 	Open *OpenShard
 	Log  *slog.Logger
 }
 
-// Need returns how many bytes the pages of a shard take if there is room for all, and what it has on the
-// device beside them; 0 for a record that cannot be read.
+// Need returns the bytes that a shard needs on the device if there is room for all its pages; 0 for
+// a record that cannot be read.
 func Need(s swarms.Swarm) int64 {
 	spec, err := swarm.FromJSON(s.Spec)
 	if err != nil {
@@ -113,12 +113,13 @@ func Need(s swarms.Swarm) int64 {
 	return spec.PageBytes(s.Groups) + spec.BesideBytes()
 }
 
-// Share returns how many devices make the ticks of a shard together at most, and how many bytes each
-// further one has if so many do; 1 for a record that cannot be read.
+// Share returns the maximum number of devices that make the ticks of a shard together, and the
+// bytes that each additional device needs for a number of devices; 1 for a record that cannot be
+// read.
 func Share(s swarms.Swarm) (devices int, bytes func(devices int) int64) {
 	spec, err := swarm.FromJSON(s.Spec)
 	if err != nil {
 		return 1, nil
 	}
-	return max(1, spec.Devices), spec.MemberBytes()
+	return max(1, spec.Devices), spec.PeerBytes()
 }

@@ -15,11 +15,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// scripted is a State whose answers a test says, beside what the agents of the real one are.
+// scripted is a State whose answers a test sets; everything else comes from a real state.
 type scripted struct {
 	state.State
 	fail   error    // of every entry
@@ -47,7 +48,7 @@ func (s *scripted) Apply(_ context.Context, e swarms.Entry) (state.Answer, error
 // reduce implements state.State.
 func (s *scripted) Reduce(on bool) { s.cut = append(s.cut, on) }
 
-// scriptedMerge gives so many answers.
+// scriptedMerge returns a number of answers.
 type scriptedMerge struct {
 	of  *scripted
 	all []state.Answer
@@ -75,9 +76,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 	s := &testLoop{out: &ledger{}, registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
 	s.p = &scripted{State: agentsOf(t, d)}
 	metrics, err := NewMetrics(s.registry)
-	if err != nil {
-		t.Fatalf("NewMetrics: %v, want no error", err)
-	}
+	testkit.NoError(t, "NewMetrics", err)
 	a := &Server{o: Options{
 		Metrics: metrics, BatchLatency: time.Second, Keeps: func(int64) bool { return true },
 		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test"),
@@ -86,11 +85,9 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 		s.out.all = append(s.out.all, swarms.Entry{Seq: n + 1, Ref: n + 1})
 	}
 	r, err := in.Read(t.Context(), 1)
-	if err != nil {
-		t.Fatalf("in.Read: %v, want no error", err)
-	}
+	testkit.NoError(t, "in.Read", err)
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
-	s.place = placeOn(d)
+	s.place = slotOn(d)
 	w := &writer{out: s.out, last: answered, answered: answered}
 	s.loop = a.openLoop(t.Context(), ID{}, s.place, w, r, s.p, nil, nil, keep, log)
 	s.open = &OpenShard{park: make(chan struct{}, 1)}
@@ -101,9 +98,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 func (s *testLoop) gauge(t *testing.T, name string) (sum float64) {
 	t.Helper()
 	all, err := s.registry.Gather()
-	if err != nil {
-		t.Fatalf("registry.Gather: %v, want no error", err)
-	}
+	testkit.NoError(t, "registry.Gather", err)
 	for _, f := range all {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name {
@@ -114,8 +109,7 @@ func (s *testLoop) gauge(t *testing.T, name string) (sum float64) {
 	return sum
 }
 
-// batchOf is entries as the pipeline hands them on, of which some were refused when they were
-// decoded.
+// batchOf is entries as the pipeline hands them on; some were refused when they were decoded.
 func batchOf(p *scripted, from, n uint64, refused ...uint64) *entryBatch {
 	s, m := &entryBatch{}, &scriptedMerge{of: p}
 	for seq := from; seq < from+n; seq++ {

@@ -10,11 +10,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 // pairOfLogs is a queue of one shard.
@@ -43,7 +44,7 @@ func (c *oneDisk) Open(_ string, _, pageSize, _ int) (pages.Store, error) {
 		return nil, c.fail
 	}
 	return pagestore.Open(pagestore.Options{
-		FS: c.disk.fs, Tables: tabletest.Backend{FS: c.disk.fs}, PageSize: pageSize,
+		FS: c.disk.fs, Tables: tierstest.Backend{FS: c.disk.fs}, PageSize: pageSize,
 		Tiers: []pagestore.Tier{{
 			Name: "disk", Dir: "/disk", Capacity: c.disk.capacity, SegmentBytes: 1 << 20,
 			DiskReserve: -1,
@@ -79,9 +80,7 @@ const workText = "name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\npa
 func newTestServer(t *testing.T, d device.Device, o Options, n int) *testServer {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(workText))
-	if err != nil {
-		t.Fatalf("swarm.Parse: %v, want no error", err)
-	}
+	testkit.NoError(t, "swarm.Parse", err)
 	p := &testServer{pairOfLogs: pairOfLogs{in: &ledger{all: worked(t, n)}, out: &ledger{}}, swarm: record(t, workText,
 		spec.Groups())}
 	p.in.waits = true
@@ -90,12 +89,12 @@ func newTestServer(t *testing.T, d device.Device, o Options, n int) *testServer 
 		o.Keeps = func(int64) bool { return true }
 	}
 	p.Server = &Server{o: o}
-	p.on = placeOn(d)
+	p.on = slotOn(d)
 	return p
 }
 
-// serve works on the shard until it has so many answers, and then until it parks, which is what is
-// returned, or ends by itself.
+// serve works on the shard until it has a number of answers, and then until it parks or ends; it
+// returns the error of that.
 func (p *testServer) serve(t *testing.T, from *Rest, answers int) error {
 	t.Helper()
 	if p.open == nil {
@@ -140,8 +139,7 @@ func (p *testServer) parked(t *testing.T, from *Rest, answers int) *Rest {
 	return r
 }
 
-// worked is a log of so many entries: observations, ticks, and questions for the state of every
-// agent.
+// worked is a log of n entries: observations, ticks, and questions for the state of every agent.
 func worked(t *testing.T, n int) (all []swarms.Entry) {
 	t.Helper()
 	q := swarms.Query{Version: jobs.Version}
@@ -171,13 +169,11 @@ func worked(t *testing.T, n int) (all []swarms.Entry) {
 func bytesOf(t *testing.T, o *batch.AgentObservations) []byte {
 	t.Helper()
 	data, err := o.Encode()
-	if err != nil {
-		t.Fatalf("o.Encode: %v, want no error", err)
-	}
+	testkit.NoError(t, "o.Encode", err)
 	return data
 }
 
-// answersOf are the answers to a log of so many ticks from one agent that is never disturbed.
+// answersOf are the answers to a log of n ticks from one agent that is never disturbed.
 func answersOf(t *testing.T, d device.Device, n int) (all []string) {
 	t.Helper()
 	p := newTestServer(t, d, Options{}, n)
@@ -196,7 +192,7 @@ func texts(l *ledger) (all []string) {
 	return all
 }
 
-// extend appends to a log, up to so many entries.
+// extend appends to a log, up to n entries.
 func extend(t *testing.T, l *ledger, n int) {
 	t.Helper()
 	l.mu.Lock()

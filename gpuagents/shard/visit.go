@@ -3,22 +3,22 @@ package shard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// People who look at a shard visit its loop: it draws a part of a picture, or lists some pages,
-// between two batches. A visit takes some milliseconds. Looks are made one at a time, an answer is
-// shared for lookAge, and after a look the shard rests for lookRest times as long as the look has
-// taken: looks take two percent of the time of a shard at most, however many people look.
+// Views of a shard are made by its loop, between two batches: a visit draws a part of a picture or
+// lists some pages, in some milliseconds. Looks run one at a time, an answer is shared for lookAge,
+// and after a look the next one waits for lookRest times its duration. So views take at most two
+// percent of the time of a shard, however many people look.
 
-// visit is what the loop does between two batches.
 type visit struct {
 	make func(ctx context.Context, t *loop) error
 	done chan error // takes one element
@@ -31,26 +31,27 @@ const (
 	lookPages = 8192
 )
 
-// looks are the last answers to people who look.
 type looks struct {
 	turn    chan struct{} // has an element while nobody looks
 	rest    time.Time     // when the next look may begin
-	picture *raster.Picture
-	name    string // of the variable that was asked for
-	cells   int    // that were asked for
-	pages   *PageMap
-	binned  int // cells that were asked for
+	picture lastLook[raster.Picture]
+	pages   lastLook[PageMap]
 }
 
-// newLooks returns looks that nobody makes.
+type lastLook[T any] struct {
+	answer   *T
+	question string
+	at       time.Time
+}
+
 func newLooks() looks {
 	l := looks{turn: make(chan struct{}, 1)}
 	l.turn <- struct{}{}
 	return l
 }
 
-// visit has the loop call f, and returns its error. It is an ErrNotOpen if the shard is closed
-// before that, and the cause of ctx if that ends before the loop has time.
+// visit has the loop call f, and returns its error. The error is ErrNotOpen if the shard is closed
+// before the call, and the cause of ctx if it ends before the call.
 func (s *OpenShard) visit(ctx context.Context, f func(ctx context.Context, t *loop) error) error {
 	v := visit{f, make(chan error, 1)}
 	select {
@@ -63,17 +64,20 @@ func (s *OpenShard) visit(ctx context.Context, f func(ctx context.Context, t *lo
 	}
 }
 
-// look waits until it is the turn of the caller and known returns nil for an old answer, or the
-// shard has rested. It then calls f, which returns how long the loop was held up.
-func (s *OpenShard) look(ctx context.Context, known func() bool, f func() (time.Duration, error)) error {
+// look returns the last answer if it is recent and answers the same question. Otherwise it waits
+// until the pause after the last look is over, and calls draw, which visits the loop. One look runs
+// at a time.
+func look[T any](ctx context.Context, s *OpenShard, last *lastLook[T], question string,
+	draw func(visit func(f func(ctx context.Context, t *loop) error) error) (*T, error),
+) (*T, error) {
 	select {
 	case <-s.looks.turn:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	defer func() { s.looks.turn <- struct{}{} }()
-	if known() {
-		return nil
+	if last.question == question && time.Since(last.at) < lookAge {
+		return last.answer, nil
 	}
 	if wait := time.Until(s.looks.rest); wait > 0 {
 		t := time.NewTimer(wait)
@@ -81,29 +85,38 @@ func (s *OpenShard) look(ctx context.Context, known func() bool, f func() (time.
 		select {
 		case <-t.C:
 		case <-s.left:
-			return ErrNotOpen
+			return nil, ErrNotOpen
 		case <-ctx.Done():
-			return ErrResting
+			return nil, ErrResting
 		}
 	}
-	took, err := f()
-	s.looks.rest = time.Now().Add(lookRest * took)
-	return err
+	took := time.Duration(0)
+	answer, err := draw(func(f func(ctx context.Context, t *loop) error) error {
+		return s.visit(ctx, func(ctx context.Context, t *loop) error {
+			defer func(began time.Time) { took += time.Since(began) }(time.Now())
+			return f(ctx, t)
+		})
+	})
+	now := time.Now()
+	s.looks.rest = now.Add(lookRest * took)
+	if err != nil {
+		return nil, err
+	}
+	*last = lastLook[T]{answer, question, now}
+	return answer, nil
 }
 
 // Picture draws a variable of the agents of the shard as at most a number of cells. It is shared
 // with others, who asked the same within a second. ErrNotOpen: the shard is parked or over.
-// ErrResting: ctx ended while the shard rested from earlier looks. raster.ErrUnknown: it has no such
-// variable.
-func (s *OpenShard) Picture(ctx context.Context, variable string, cells int) (p *raster.Picture, err error) {
-	err = s.look(ctx, func() bool {
-		p = s.looks.picture
-		return p != nil && s.looks.name == variable && s.looks.cells == cells && time.Since(p.At) < lookAge
-	}, func() (took time.Duration, err error) {
+// ErrResting: ctx ended while the shard rested from earlier looks. raster.ErrUnknown: it has no
+// such variable.
+func (s *OpenShard) Picture(ctx context.Context, variable string, cells int) (*raster.Picture, error) {
+	return look(ctx, s, &s.looks.picture, fmt.Sprint(cells, " ", variable), func(
+		visit func(f func(ctx context.Context, t *loop) error) error,
+	) (p *raster.Picture, err error) {
 		var d *raster.Drawing
-		for p = nil; p == nil && err == nil; {
-			err = s.visit(ctx, func(ctx context.Context, t *loop) (err error) {
-				defer func(began time.Time) { took += time.Since(began) }(time.Now())
+		for p == nil && err == nil {
+			err = visit(func(ctx context.Context, t *loop) (err error) {
 				if d == nil {
 					if d, err = t.source().Begin(variable, cells); err != nil {
 						return err
@@ -113,23 +126,15 @@ func (s *OpenShard) Picture(ctx context.Context, variable string, cells int) (p 
 				return err
 			})
 		}
-		if err == nil {
-			s.looks.picture, s.looks.name, s.looks.cells = p, variable, cells
-		}
-		return took, err
+		return p, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
-// source returns the source of pictures of the shard.
 func (t *loop) source() *raster.Source {
 	if t.pictures == nil {
 		layout, vars := state.Variables(t.state)
 		groups := int(t.state.Info().Agents / int64(layout.Agents))
-		t.pictures = raster.New(t.place.Device(), t.state.Memory(), layout, groups, vars)
+		t.pictures = raster.New(t.slot.Device(), t.state.Memory(), layout, groups, vars)
 	}
 	return t.pictures
 }
@@ -141,8 +146,9 @@ type PageMap struct {
 	// Tiers are the names of the tiers, the fastest first, and Counts the pages in each.
 	Tiers  []string
 	Counts []int
-	// Tier has for each cell the index of the tier that most of its pages are in, or NoTier for
-	// pages that were never addressed. Idle has the time since the last access of one of them.
+	// Tier has for each cell the index of the tier that holds most of its pages, or NoTier for
+	// pages that were never addressed. Idle has the time since the last access of any page of the
+	// cell.
 	Tier []uint8
 	Idle []time.Duration // negative: not known
 	At   time.Time
@@ -154,46 +160,38 @@ type PageMap struct {
 const NoTier = 255
 
 // PageMap returns where the pages of the shard are, as at most a number of cells; see Picture.
-func (s *OpenShard) PageMap(ctx context.Context, cells int) (m *PageMap, err error) {
-	err = s.look(ctx, func() bool {
-		m = s.looks.pages
-		return m != nil && s.looks.binned == cells && time.Since(m.At) < lookAge
-	}, func() (took time.Duration, err error) {
-		m = &PageMap{Pages: 1}
-		places := []pages.Place{}
-		for len(places) < m.Pages && err == nil {
-			err = s.visit(ctx, func(_ context.Context, t *loop) error {
-				defer func(began time.Time) { took += time.Since(began) }(time.Now())
-				at, look := len(places), pages.LookAt(t.state.Memory())
-				m.Pages, m.PageBytes, m.Tiers = t.state.Memory().Count(), t.state.Memory().PageBytes(), look.Tiers()
-				places = slices.Grow(places, min(lookPages, m.Pages-at))[:min(at+lookPages, m.Pages)]
-				look.Places(at, places[at:])
-				if p := t.state.Memory().Pager(); p != nil && len(places) == m.Pages {
+func (s *OpenShard) PageMap(ctx context.Context, cells int) (*PageMap, error) {
+	return look(ctx, s, &s.looks.pages, fmt.Sprint(cells), func(
+		visit func(f func(ctx context.Context, t *loop) error) error,
+	) (*PageMap, error) {
+		m := &PageMap{Pages: 1}
+		locations := []pages.Location{}
+		for len(locations) < m.Pages {
+			if err := visit(func(_ context.Context, t *loop) error {
+				at, memory := len(locations), t.state.Memory()
+				look := pages.LookAt(memory)
+				m.Pages, m.PageBytes, m.Tiers = memory.Count(), memory.PageBytes(), look.Tiers()
+				locations = slices.Grow(locations, min(lookPages, m.Pages-at))[:min(at+lookPages, m.Pages)]
+				look.Locations(at, locations[at:])
+				if p := memory.Pager(); p != nil && len(locations) == m.Pages {
 					m.Stats = p.Stats()
 				}
 				return nil
-			})
+			}); err != nil {
+				return nil, err
+			}
 		}
-		if err != nil {
-			return took, err
-		}
-		m.bin(places, max(1, cells))
+		m.bin(locations, max(1, cells))
 		m.At = time.Now()
-		s.looks.pages, s.looks.binned = m, cells
-		return took, nil
+		return m, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
 }
 
-// bin fills the map with the places of all pages.
-func (m *PageMap) bin(places []pages.Place, cells int) {
+func (m *PageMap) bin(locations []pages.Location, cells int) {
 	m.Counts = make([]int, len(m.Tiers))
-	m.Per = max(1, (len(places)+cells-1)/cells)
-	counts := make([]int, len(m.Tiers)+1) // of a cell; behind the tiers: of pages that do not exist
-	for cell := range slices.Chunk(places, m.Per) {
+	m.Per = max(1, (len(locations)+cells-1)/cells)
+	counts := make([]int, len(m.Tiers)+1) // of a cell by tier, and then of pages that do not exist
+	for cell := range slices.Chunk(locations, m.Per) {
 		clear(counts)
 		idle := time.Duration(-1)
 		for _, p := range cell {
@@ -220,7 +218,7 @@ func (m *PageMap) bin(places []pages.Place, cells int) {
 	}
 }
 
-// trace adds the spans of the stages before the loop, of a batch that is applied now.
+// trace adds the spans of the stages before the loop for a batch that is applied now.
 func (t *loop) trace(entries []logEntry) {
 	first, last := &entries[0], &entries[len(entries)-1]
 	t.track.Of(first.Seq, last.Seq)
@@ -232,8 +230,8 @@ func (t *loop) trace(entries []logEntry) {
 		e := &entries[i]
 		bytes, fetch, decode = bytes+len(e.Data), fetch+e.fetched.Sub(e.fetching), decode+e.decoded.Sub(e.decoding)
 	}
-	t.track.Add(timeline.Fetch, last.fetched.Add(-fetch), fetch, bytes)
+	t.track.Add(gpubatch.StageFetch, last.fetched.Add(-fetch), fetch, bytes)
 	if !last.decoded.IsZero() {
-		t.track.Add(timeline.Decode, last.decoded.Add(-decode), decode, bytes)
+		t.track.Add(gpubatch.StageDecode, last.decoded.Add(-decode), decode, bytes)
 	}
 }

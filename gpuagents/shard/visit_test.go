@@ -7,16 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestLooks: a shard that is served shows its variables, its pages and the stages of its batches. It
-// answers the same question once a second, and rests after a look. When it is closed, looks end.
+// TestLooks: a served shard shows its variables, its pages and the stages of its batches. It
+// answers the same question once a second, and pauses after a look. When it is closed, looks end.
 func TestLooks(t *testing.T) {
-	ring := timeline.NewRing()
-	p := newTestServer(t, openHost(t), Options{Spans: ring}, 4)
+	ring := gpubatch.NewRing()
+	p := newTestServer(t, launches.Host(t), Options{Spans: ring}, 4)
 	shards := NewOpenShards(1)
 	p.open = shards.Open(t.Context())
 	p.open.park = make(chan struct{}, 1)
@@ -25,13 +27,9 @@ func TestLooks(t *testing.T) {
 	go func() {
 		ended <- p.Serve(ctx, Task{On: p.on, Swarm: p.swarm, Open: p.open, Log: testLogger(p)})
 	}()
-	for len(p.out.entries()) < 4 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "four answers", func() bool { return len(p.out.entries()) >= 4 })
 	first, err := p.open.Picture(t.Context(), "potential", 16)
-	if err != nil {
-		t.Fatalf("Picture: %v, want no error", err)
-	}
+	testkit.NoError(t, "Picture", err)
 	if first.Units != 64 || first.Per != 4 || len(first.Mean) != 16 || first.States[0] != raster.Whole ||
 		slices.Max(first.Most) == 0 {
 		t.Errorf("a picture of %d units, %d a cell: %v", first.Units, first.Per, first.Mean)
@@ -47,9 +45,7 @@ func TestLooks(t *testing.T) {
 		t.Errorf("an unknown variable: %v, want ErrUnknown", err)
 	}
 	m, err := p.open.PageMap(t.Context(), 100)
-	if err != nil {
-		t.Fatalf("PageMap: %v, want no error", err)
-	}
+	testkit.NoError(t, "PageMap", err)
 	if m.Pages != 1 || m.Per != 1 || !slices.Equal(m.Tier, []uint8{0}) || m.Tiers[0] != "gpu" || m.Counts[0] != 1 ||
 		m.PageBytes != 64<<10 {
 		t.Errorf("the map of pages is %+v, want a page on the device", m)
@@ -62,14 +58,15 @@ func TestLooks(t *testing.T) {
 	stop()
 	p.open.looks.rest = time.Time{}
 
-	counts := map[timeline.Stage]int{}
+	counts := map[gpubatch.Stage]int{}
 	for _, s := range ring.Since(time.Time{}) {
 		if counts[s.Stage]++; s.Swarm != p.swarm.Key() || s.First < 1 || s.Last > 4 || s.First > s.Last || s.Took < 0 {
 			t.Errorf("a span %+v", s)
 		}
 	}
-	for _, stage := range []timeline.Stage{
-		timeline.Fetch, timeline.Decode, timeline.Upload, timeline.Kernel, timeline.ReadBack, timeline.Append,
+	for _, stage := range []gpubatch.Stage{
+		gpubatch.StageFetch, gpubatch.StageDecode, gpubatch.StageUpload, gpubatch.StageKernel,
+		gpubatch.StageReadBack, gpubatch.StageAppend,
 	} {
 		if counts[stage] == 0 {
 			t.Errorf("no span of %v: %v", stage, counts)
@@ -93,8 +90,8 @@ func TestLooks(t *testing.T) {
 // pages that were never addressed have none.
 func TestPageMapBins(t *testing.T) {
 	m := PageMap{Tiers: []string{"gpu", "cpu", "ssd"}}
-	at := func(tier int8, idle time.Duration) pages.Place { return pages.Place{Tier: tier, Idle: idle} }
-	m.bin([]pages.Place{
+	at := func(tier int8, idle time.Duration) pages.Location { return pages.Location{Tier: tier, Idle: idle} }
+	m.bin([]pages.Location{
 		at(0, 5), at(0, 3), at(1, 1), at(1, 9), at(1, 8), at(2, -1), at(-1, -1), at(-1, -1), at(2, 7), at(2, -1),
 	}, 4)
 	if m.Per != 3 || !slices.Equal(m.Tier, []uint8{0, 1, NoTier, 2}) ||

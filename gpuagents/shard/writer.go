@@ -10,7 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// writer appends the answers of a shard, each once.
 type writer struct {
 	out      swarms.Log
 	last     uint64 // the last entry of out
@@ -57,8 +56,8 @@ func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
 }
 
 // refuse rejects the next entry of in, which may not exist yet, with the reason why this agent
-// cannot serve the shard. It does nothing after an answer that is ahead of the log: else every
-// agent that looks at the shard would add one.
+// cannot serve the shard. It does nothing after an answer that is ahead of the log; otherwise every
+// agent that tries the shard would add one.
 func (w *writer) refuse(ctx context.Context, in swarms.Log, log *slog.Logger, why error) error {
 	last, err := in.Last(ctx)
 	if err == nil && w.answered <= last.Seq {
@@ -70,7 +69,6 @@ func (w *writer) refuse(ctx context.Context, in swarms.Log, log *slog.Logger, wh
 	return err
 }
 
-// rejection returns the data of an EntryRejected.
 func rejection(why error) ([]byte, error) {
 	data, err := json.Marshal(jobs.AsError(why))
 	if err != nil {

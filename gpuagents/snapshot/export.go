@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Find returns the variable of a name; an ErrVariable names the others if there is none.
+// Find returns the variable of a name. ErrVariable: there is none; the error lists all names.
 func (m *Manifest) Find(name string) (Variable, error) {
 	var names []string
 	for _, v := range m.Variables {
@@ -26,23 +26,23 @@ func (v Variable) RowBytes() int {
 	return v.Width * elem.Bytes()
 }
 
-// readBytes is the aim for the rows of one call of ReadRows.
+// readBytes is the target size of the rows of one call of fn.
 const readBytes = 1 << 20
 
-// ReadRows reads one variable of the parts of a snapshot, as ReadSet returns them, and calls fn with
-// whole rows, little-endian, from the first agent or group of the swarm to the last. fn must not keep
-// the slice. Memory is two times 1 MiB, or two rows where these are longer: the next rows are read
-// and added to the checksum while fn has those before them.
+// ReadRows reads one variable of the parts of a snapshot, as ReadSet returns them, and calls fn
+// with whole rows, little-endian, from the first agent or group of the swarm to the last. fn must
+// not keep the slice. It uses two buffers of 1 MiB, or of a longer row: the next rows are read and
+// added to the checksum while fn has the previous ones.
 //
-// A checksum is compared at the end of its file, so after an error fn may have seen damaged rows.
+// A checksum is compared at the end of its file, so fn may have seen damaged rows before an error.
 func ReadRows(ctx context.Context, store Store, parts []*Manifest, name string, fn func(rows []byte) error) error {
 	return ReadRowsAt(ctx, store, parts, name, 1, func(_ int64, rows []byte) error { return fn(rows) })
 }
 
-// ReadRowsAt is ReadRows for a caller that can take rows in any order: up to workers files are read
-// at a time, and fn is called from as many goroutines, with the number of the first of the rows. One
-// worker reads the rows in their order. Memory is that of ReadRows for each worker. Every row is given
-// once, unless there is an error.
+// ReadRowsAt is ReadRows for a caller that takes rows in any order: up to workers files are read at
+// a time, and fn is called from as many goroutines, with the number of the first row. One worker
+// reads the rows in order. Each worker uses the memory of ReadRows. Every row is given once, unless
+// there is an error.
 func ReadRowsAt(ctx context.Context, store Store, parts []*Manifest, name string, workers int,
 	fn func(first int64, rows []byte) error,
 ) error {

@@ -18,15 +18,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestNumPy reads a snapshot with the lines that docs/formats/snapshot.md gives, and compares every
 // element.
 func TestNumPy(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "formats", "snapshot.md"))
-	if err != nil {
-		t.Fatalf("os.ReadFile: %v, want no error", err)
-	}
+	testkit.NoError(t, "os.ReadFile", err)
 	lines := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(page)
 	if lines == nil {
 		t.Fatal("the page has no lines of Python")
@@ -51,9 +50,7 @@ func TestNumPy(t *testing.T) {
 		t.Fatalf("python3: %v, want no error\n%s", err, code)
 	}
 	var got map[string][3]any
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("json.Unmarshal: %v, want no error", err)
-	}
+	testkit.NoError(t, "json.Unmarshal", json.Unmarshal(out, &got))
 	widened := make([]byte, 0, 2*len(p.dense(2))) // bfloat16 as float32
 	for i, d := 0, p.dense(2); i < len(d); i += 2 {
 		widened = append(widened, 0, 0, d[i], d[i+1])
@@ -122,9 +119,7 @@ func FuzzManifest(f *testing.F) {
 		f.Fatalf("snapshot.SaveFiles: %v, want no error", err)
 	}
 	in, err := store.Open(f.Context(), "s/"+snapshot.ManifestName)
-	if err != nil {
-		f.Fatalf("store.Open: %v, want no error", err)
-	}
+	testkit.NoError(f, "store.Open", err)
 	good, err := io.ReadAll(in)
 	if err = errors.Join(err, in.Close()); err != nil {
 		f.Fatalf("joined errors: %v, want no error", err)
@@ -174,9 +169,7 @@ func FuzzManifest(f *testing.F) {
 			}
 		}
 		again, err := json.Marshal(m)
-		if err != nil {
-			t.Fatalf("json.Marshal: %v, want no error", err)
-		}
+		testkit.NoError(t, "json.Marshal", err)
 		m2, err := snapshot.ParseManifest(again)
 		if err != nil {
 			t.Fatalf("a manifest that was read is not read again: %v: %s", err, again)

@@ -43,7 +43,7 @@ func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 }
 
 // Fits returns an ErrMismatch that names the first difference between the variables of the snapshot
-// and those of the pages. Only the layout of p is used.
+// and of the pages. It uses only the layout of p.
 func (m *Manifest) Fits(p *Pages) error {
 	if m.PerGroup != p.Layout.Agents {
 		return fmt.Errorf("%w: its groups have %d agents, those of the swarm %d", ErrMismatch, m.PerGroup,
@@ -55,7 +55,7 @@ func (m *Manifest) Fits(p *Pages) error {
 	}
 	for i, has := range m.Variables {
 		want := variable(p.Layout.Vars[i])
-		if has.Name != want.Name || has.DType != want.DType || has.Per != want.Per || has.Width != want.Width {
+		if !has.like(want) {
 			return fmt.Errorf("%w: its state variable %d is %s, %d %s a %s, that of the swarm %s, %d %s a %s",
 				ErrMismatch,
 				i, has.Name, has.Width, has.DType, has.Per, want.Name, want.Width, want.DType, want.Per)
@@ -93,7 +93,7 @@ func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes i
 	return nil
 }
 
-// loader reads parts one after the other. Each worker has a loader of its own.
+// loader reads parts one after the other. Each worker has its own.
 type loader struct {
 	desk  *desk
 	store Store
@@ -102,11 +102,11 @@ type loader struct {
 	both  slots // the groups that the snapshot and the pages have, by their numbers in the swarm
 	page  []byte
 	rows  []byte
-	old   []byte // a page of which a part is changed
+	old   []byte // a page that is changed in part
 }
 
-// part reads part k into its pages. Groups before and behind those that the pages have are read for
-// the checksum only.
+// part reads part k into its pages. Groups that the pages do not have are read for the checksum
+// only.
 func (r *loader) part(ctx context.Context, k int) (err error) {
 	files := make([]*fileReader, len(r.m.Variables))
 	defer func() {
@@ -145,7 +145,7 @@ func (r *loader) part(ctx context.Context, k int) (err error) {
 		}
 		return r.desk.do(ctx, func() error { return r.put(page, s, group) })
 	})
-	for v := 0; v < len(files) && err == nil; v++ { // what there is no room for is read too: it is part of the checksum
+	for v := 0; v < len(files) && err == nil; v++ { // groups without a page are read for the checksum
 		if len(r.rows) < bufferBytes {
 			r.rows = make([]byte, bufferBytes)
 		}
@@ -154,8 +154,8 @@ func (r *loader) part(ctx context.Context, k int) (err error) {
 	return err
 }
 
-// put writes a page. If the page has slots that this part does not cover, put reads it first and
-// changes only the slots of the part. It runs on the goroutine of the owner of the pages.
+// put writes a page. If the page has slots that this part does not cover, put reads the page first
+// and changes only the slots of the part. It runs on the goroutine of the owner of the pages.
 func (r *loader) put(page uint64, s slots, group int) error {
 	if s.first == 0 && (s.n == r.pages.Layout.Slots || group+s.n == r.pages.Groups) {
 		return r.pages.Write(page, r.page)
@@ -170,8 +170,8 @@ func (r *loader) put(page uint64, s slots, group int) error {
 	return r.pages.Write(page, r.old)
 }
 
-// open begins to read file k of a variable after its header, which it checks. A file that is
-// missing is an ErrCorrupt: the manifest says that it was written.
+// open opens file k of a variable after its header, which it checks. A missing file is an
+// ErrCorrupt: the manifest says that it was written.
 func (r *loader) open(ctx context.Context, v, k int) (*fileReader, error) {
 	file := r.m.Variables[v].Files[k]
 	in, err := r.store.Open(ctx, r.m.Name+"/"+file.Name)
@@ -196,10 +196,9 @@ func (r *loader) open(ctx context.Context, v, k int) (*fileReader, error) {
 	return f, nil
 }
 
-// fileReader reads a file and computes its checksum.
 type fileReader struct {
 	File
-	// ended returns why reading must end, nil while it may go on. read gets the number of bytes of
+	// ended returns why reading must end; nil: it may continue. read gets the number of bytes of
 	// each read.
 	ended func() error
 	in    io.ReadCloser
@@ -209,7 +208,6 @@ type fileReader struct {
 	read  func(n int)
 }
 
-// counted reads from a file and counts what it reads into the checksum.
 type counted struct{ f *fileReader }
 
 // Read implements io.Reader.
@@ -224,7 +222,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full fills p. A file that ends before is an ErrCorrupt.
+// full fills p. A file that ends early is an ErrCorrupt.
 func (f *fileReader) full(p []byte) error {
 	if _, err := io.ReadFull(counted{f}, p); err != nil {
 		return fmt.Errorf("%s: %w", f.Name, short(err))
@@ -232,7 +230,6 @@ func (f *fileReader) full(p []byte) error {
 	return nil
 }
 
-// skip reads n bytes for the checksum only.
 func (f *fileReader) skip(n int64) error {
 	if _, err := io.CopyN(io.Discard, counted{f}, n); err != nil {
 		return fmt.Errorf("%s: %w", f.Name, short(err))
@@ -241,7 +238,7 @@ func (f *fileReader) skip(n int64) error {
 }
 
 // end reads the rest of the file with buf, and compares the length and the checksum with the
-// manifest. A file that is too long is read a little beyond its length and not to its end.
+// manifest. A file that is too long is read a little past its length and not to its end.
 func (f *fileReader) end(buf []byte) error {
 	for {
 		_, err := (counted{f}).Read(buf)
@@ -264,7 +261,7 @@ func (f *fileReader) end(buf []byte) error {
 	return nil
 }
 
-// close closes the file. It says nothing about the checksum.
+// close closes the file. It does not check the checksum.
 func (f *fileReader) close() error {
 	if err := f.in.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", f.Name, err)

@@ -25,7 +25,6 @@ const (
 	ShardVersion = 2
 )
 
-// format is what a manifest begins with.
 const format = "exoswarm-snapshot"
 
 // ManifestName is the object that describes a snapshot. It is written last, so a snapshot without
@@ -53,8 +52,8 @@ type Manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"v"`
 	Name    string `json:"name"`
-	// Swarm is the swarm of the state. Entry is the position in its log up to which the state goes:
-	// that of the entry that asked for the snapshot.
+	// Swarm is the swarm of the state. Entry is the last entry of its log that the state includes:
+	// the entry that asked for the snapshot.
 	Swarm Origin `json:"swarm"`
 	Entry uint64 `json:"entry"`
 	// Round is the last round in which the agents have voted, up to Entry; 0: there was none.
@@ -64,7 +63,7 @@ type Manifest struct {
 	// Shard describes the part of the swarm, if it has several shards; nil: the snapshot has all
 	// groups.
 	Shard *Shard `json:"shard,omitempty"`
-	// Cell and Seed are those of Spec, which is the specification in the record of the swarm.
+	// Cell and Seed are copied from Spec, which is the specification in the record of the swarm.
 	Cell string          `json:"cell"`
 	Seed uint64          `json:"seed"`
 	Spec json.RawMessage `json:"spec"`
@@ -103,8 +102,8 @@ func (o Origin) same(p Origin) bool {
 type Shard struct {
 	Number int `json:"number"`      // from 0 on
 	Of     int `json:"of"`          // 2 or more
-	First  int `json:"first_group"` // the number in the swarm of the first of its groups
-	Groups int `json:"groups"`      // of the swarm
+	First  int `json:"first_group"` // number, in the swarm, of its first group
+	Groups int `json:"groups"`      // groups of the swarm
 }
 
 // First returns the number in the swarm of the first group of the snapshot.
@@ -130,7 +129,7 @@ type File struct {
 	Name   string `json:"name"`
 	Rows   int64  `json:"rows"`
 	Bytes  int64  `json:"bytes"`  // with its header
-	SHA256 string `json:"sha256"` // of all of it
+	SHA256 string `json:"sha256"` // of the whole file
 }
 
 // variable describes v, without files.
@@ -153,7 +152,6 @@ func (m *Manifest) array(v, k int) array {
 	return array{elements[elem].descr, rows, int64(of.Width)}
 }
 
-// parts returns the number of files of a variable.
 func (m *Manifest) parts() int { return (m.Groups + m.PerFile - 1) / m.PerFile }
 
 // part returns the groups of file k, counted from the first group of the snapshot. Only the last
@@ -245,8 +243,8 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// check returns the error of bad for the first part that does not agree with the others. Sizes are
-// checked before anything is computed from them.
+// check returns the error of bad for the first part that contradicts another. It checks sizes
+// before it computes with them.
 func (m *Manifest) check(bad func(string, ...any) error) error {
 	for what, id := range map[string]string{"name": m.Name, "swarm.id": m.Swarm.ID} {
 		if err := jobs.CheckID(what, id); err != nil {
@@ -294,8 +292,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 	return nil
 }
 
-// has reports whether a shard with these numbers has the given number of groups. It must be the
-// division that swarms.Swarm makes, or parts of a set would overlap.
+// has reports whether a shard with these numbers has the given number of groups. The division must
+// equal the one of swarms.Swarm, or parts of a set would overlap.
 func (s *Shard) has(groups int) bool {
 	if s.Of < 2 || s.Of > swarms.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of ||
 		s.Groups > swarms.MaxGroups {
@@ -335,7 +333,6 @@ func ReadManifest(ctx context.Context, store Store, name string) (m *Manifest, d
 	return m, sum(data), nil
 }
 
-// sum returns the SHA-256 of data in hexadecimal.
 func sum(data []byte) string {
 	s := sha256.Sum256(data)
 	return hex.EncodeToString(s[:])

@@ -10,8 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
 )
 
-// array is the content of a .npy header: rows of width elements, little-endian, one row after the
-// other.
+// array is the content of a .npy header: rows of width little-endian elements, in row order.
 type array struct {
 	descr       string
 	rows, width int64
@@ -20,13 +19,12 @@ type array struct {
 // element has the names of an element type in manifests and in files.
 type element struct{ dtype, descr string }
 
-// elements are the element types. NumPy has no bfloat16: its bits are in words of 16 bits.
+// elements are the element types. NumPy has no bfloat16: its bits are stored in words of 16 bits.
 var elements = map[kernels.Elem]element{
 	kernels.F32: {"float32", "<f4"}, kernels.U32: {"uint32", "<u4"}, kernels.U64: {"uint64", "<u8"},
 	kernels.U8: {"uint8", "<u1"}, kernels.BF16: {"bfloat16", "<u2"}, kernels.I64: {"int64", "<i8"},
 }
 
-// elemOf returns the element type of a name in a manifest.
 func elemOf(dtype string) (kernels.Elem, bool) {
 	for e, names := range elements {
 		if names.dtype == dtype {
@@ -39,7 +37,7 @@ func elemOf(dtype string) (kernels.Elem, bool) {
 // header returns the bytes before the data. They depend on the array only.
 func (a array) header() []byte {
 	var b bytes.Buffer
-	_ = numpy.WriteHeader(&b, a.descr, a.rows, a.width) // a buffer takes all, and each descr is in elements
+	_ = numpy.WriteHeader(&b, a.descr, a.rows, a.width) // a buffer takes all bytes, and each descr is in elements
 	return b.Bytes()
 }
 
@@ -70,7 +68,7 @@ func split(header []byte) (version, text []byte) {
 	return header[:8], bytes.TrimRight(header[10:], " \n")
 }
 
-// short turns the end of a file in the middle of a read into an ErrCorrupt.
+// short turns an early end of a file into an ErrCorrupt.
 func short(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReadFull returns these values themselves
 		return fmt.Errorf("%w: it ends early", ErrCorrupt)

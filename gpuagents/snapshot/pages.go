@@ -12,16 +12,16 @@ import (
 )
 
 // Pages is a state in memory: whole groups in pages of a layout, the first Layout.Slots groups in
-// page 0. First is the number in the swarm of the first group. Save and Load call Read, Write and Host on
-// their own goroutine, one call at a time. Save does not call Write.
+// page 0. First is the number in the swarm of the first group. Save and Load call Read, Write and
+// Host on their own goroutine, one call at a time. Save does not call Write.
 type Pages struct {
 	Layout kernels.Layout
 	First  int
 	Groups int
 	Read   func(page uint64, buf []byte) error
 	Write  func(page uint64, content []byte) error
-	// Host returns memory that a device copies pages from and to at full rate. Nil, and an error, mean
-	// memory of Go.
+	// Host returns memory that a device copies pages from and to at full rate. Nil, and an error,
+	// mean memory of Go.
 	Host func(bytes int64) (device.HostBuffer, error)
 }
 
@@ -48,7 +48,7 @@ func (p *Pages) hold(n int) (free chan []byte, release func() error) {
 }
 
 // visit calls f for each page that has some of the groups, with the slots of these groups and the
-// first group. It ends with the first error of f.
+// first group. It stops at the first error of f.
 func (p *Pages) visit(groups slots, f func(page uint64, s slots, group int) error) error {
 	for g := groups.first; g < groups.first+groups.n; {
 		first := g % p.Layout.Slots
@@ -61,16 +61,15 @@ func (p *Pages) visit(groups slots, f func(page uint64, s slots, group int) erro
 	return nil
 }
 
-// How many files of a variable are written or read at once: eight keep a disk busy, and machines with
-// more cores have up to mostWorkers for SHA-256 (1.5 GB/s a core with its instructions). Large pages get
-// fewer, so that what is in hand stays below workBytes.
+// How many files of a variable are written or read at once: eight keep a disk busy, and machines
+// with more cores have up to mostWorkers for SHA-256 (1.5 GB/s a core with its instructions). Large
+// pages get fewer, so that what is in hand stays below workBytes.
 const (
 	leastWorkers = 8
 	mostWorkers  = 16
 	workBytes    = 512 << 20
 )
 
-// maxWorkers returns the number of workers for any number of small pages.
 func maxWorkers() int { return max(leastWorkers, min(mostWorkers, runtime.GOMAXPROCS(0))) }
 
 // buffers is the number of pages that a worker holds: a page, and the rows of its variables.
@@ -81,13 +80,13 @@ func workers(pageBytes, parts int) int {
 	return max(1, min(maxWorkers(), parts, workBytes/(buffers*pageBytes)))
 }
 
-// desk passes the calls of workers to the one goroutine that may make them.
+// desk passes the calls of workers to the only goroutine that may make them.
 type desk struct {
 	calls chan func()
 }
 
 // do runs f on the goroutine of share, and waits for its end. It returns the error of f, or the
-// cause of the end of ctx if f was not begun.
+// cause of the end of ctx if f was not started.
 func (d *desk) do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -98,7 +97,7 @@ func (d *desk) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// share divides parts 0 to parts-1 among n workers, and runs the calls of their desk on the present
+// share divides parts 0 to parts-1 among n workers, and runs the calls of their desk on the calling
 // goroutine. work makes the function of one worker. The first error ends all workers and is
 // returned. No goroutine is left when share returns.
 func share(ctx context.Context, n, parts int, work func(ctx context.Context, d *desk) func(part int) error) error {

@@ -25,8 +25,8 @@ func (l *lent) Close() error {
 	return nil
 }
 
-// Save and Load work in the memory of the device's host as in that of Go, go on without it where there is
-// no more, and give all of it back.
+// Save and Load work in pinned host memory as in memory of Go, continue without pinned memory when
+// there is no more, and release all of it.
 func TestHost(t *testing.T) {
 	store, open, left := open(t, t.TempDir()), 0, 0
 	p := newPages(t, kernels.AgentLeakyVars(), 100, 5000, 4096)

@@ -5,10 +5,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// slots is a sequence of n groups, from first on, in a page or a file.
+// slots is a range of n groups in a page or a file.
 type slots struct{ first, n int }
 
-// rowsPerGroup returns the number of rows of a variable in one group.
 func rowsPerGroup(v kernels.Var, agents int) int {
 	if v.Group {
 		return 1
@@ -16,35 +15,33 @@ func rowsPerGroup(v kernels.Var, agents int) int {
 	return agents
 }
 
-// rowBytes returns the length of a row of a variable in bytes.
 func rowBytes(v kernels.Var) int { return v.Width * v.Elem.Bytes() }
 
-// place describes where some slots of a variable are in a page: columns of n bytes from byte at on,
-// stride bytes apart. A variable whose rows are contiguous has one column with all elements.
-type place struct{ at, n, columns, stride int }
+// columns are the bytes of some slots of a variable in a page: count columns of n bytes, stride
+// bytes apart, the first at offset at. A variable whose rows are contiguous has one column with all
+// elements.
+type columns struct{ at, n, count, stride int }
 
-// placeOf returns the place of slots s of variable v.
-func placeOf(l *kernels.Layout, v int, s slots) place {
+func columnsOf(l *kernels.Layout, v int, s slots) columns {
 	of := l.Vars[v]
-	size := rowsPerGroup(of, l.Agents) * of.Elem.Bytes() // a slot of one column
-	columns := of.Width
+	size := rowsPerGroup(of, l.Agents) * of.Elem.Bytes() // size of a slot in one column
+	count := of.Width
 	if of.Together {
-		size, columns = size*of.Width, 1
+		size, count = size*of.Width, 1
 	}
-	return place{int(l.Offsets[v]) + s.first*size, s.n * size, columns, l.Slots * size}
+	return columns{int(l.Offsets[v]) + s.first*size, s.n * size, count, l.Slots * size}
 }
 
 // extract copies the rows of a variable out of a page, one after the other. rows has exactly their
 // length. page and rows are aligned to eight bytes.
 func extract(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, false) }
 
-// insert is the inverse of extract.
 func insert(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, true) }
 
-// move copies between a page and rows, with back into the page.
+// move copies between a page and rows; with back it copies into the page.
 func move(l *kernels.Layout, v int, s slots, page, rows []byte, back bool) {
-	p := placeOf(l, v, s)
-	if p.columns == 1 {
+	p := columnsOf(l, v, s)
+	if p.count == 1 {
 		if stretch := page[p.at:][:p.n]; back {
 			copy(stretch, rows)
 		} else {
@@ -69,9 +66,9 @@ func move(l *kernels.Layout, v int, s slots, page, rows []byte, back bool) {
 const blockRows = 64
 
 // transpose copies columns of a page to rows, with back in the other direction. bytes is the size
-// of T, by which the place is divided.
-func transpose[T any](p place, page, rows []T, bytes int, back bool) {
-	at, n, stride, width := p.at/bytes, p.n/bytes, p.stride/bytes, p.columns
+// of T.
+func transpose[T any](p columns, page, rows []T, bytes int, back bool) {
+	at, n, stride, width := p.at/bytes, p.n/bytes, p.stride/bytes, p.count
 	for first := 0; first < n; first += blockRows {
 		last := min(first+blockRows, n)
 		for c := range width {
@@ -89,11 +86,10 @@ func transpose[T any](p place, page, rows []T, bytes int, back bool) {
 	}
 }
 
-// overlay copies all variables of some slots from one page to another.
 func overlay(l *kernels.Layout, s slots, to, from []byte) {
 	for v := range l.Vars {
-		p := placeOf(l, v, s)
-		for at := p.at; at < p.at+p.columns*p.stride; at += p.stride {
+		p := columnsOf(l, v, s)
+		for at := p.at; at < p.at+p.count*p.stride; at += p.stride {
 			copy(to[at:at+p.n], from[at:at+p.n])
 		}
 	}

@@ -69,7 +69,7 @@ func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int)
 }
 
 // saver writes parts one after the other. A part is the files of all variables for some groups.
-// Each worker has a saver of its own.
+// Each worker has its own saver.
 type saver struct {
 	desk  *desk
 	store Store
@@ -80,8 +80,7 @@ type saver struct {
 }
 
 // part writes the files of part k. It reads each page once, for all variables. Pages are read
-// through the desk, because only the owner of the pages may read them. After an error the files are
-// dropped.
+// through the desk, because only their owner may read them. After an error the files are dropped.
 func (w *saver) part(ctx context.Context, k int) (err error) {
 	files := make([]*fileWriter, len(w.m.Variables))
 	defer func() {
@@ -119,7 +118,7 @@ func (w *saver) part(ctx context.Context, k int) (err error) {
 	return err
 }
 
-// create begins file k of a variable with its header. The caller ends the file or aborts its
+// create creates file k of a variable with its header. The caller ends the file or aborts its
 // object.
 func (w *saver) create(ctx context.Context, v, k int) (*fileWriter, error) {
 	file := w.m.Variables[v].Files[k]
@@ -135,10 +134,9 @@ func (w *saver) create(ctx context.Context, v, k int) (*fileWriter, error) {
 	return f, nil
 }
 
-// bufferBytes is the buffer of a file: a variable of groups has few bytes in a page.
+// bufferBytes is the size of the buffer of a file: a variable of groups has few bytes in a page.
 const bufferBytes = 256 << 10
 
-// fileWriter writes a file and computes its checksum.
 type fileWriter struct {
 	File
 	object  Object

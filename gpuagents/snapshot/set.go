@@ -10,9 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A snapshot of a swarm of several shards is a set: each shard writes one of its own, by the name
-// of PartName, which is a snapshot as any other but for Manifest.Shard. The set is complete when
-// all are.
+// A snapshot of a swarm of several shards is a set: each shard writes a snapshot named by PartName,
+// which has Manifest.Shard set. The set is complete when all parts are.
 
 // PartName returns the name of the snapshot of a shard that is part of a set. It is a valid id if
 // name has at most 56 characters.
@@ -22,10 +21,9 @@ func PartName(name string, shard int) string { return fmt.Sprintf("%s-shard%d", 
 // the shards, one in each line.
 func SetDigest(parts []string) string { return sum([]byte(strings.Join(parts, "\n") + "\n")) }
 
-// ReadSet reads the manifests of the snapshot of a name: one for a whole swarm, or those of a set
-// in the order of the shards. digest identifies all of it. There is an ErrNotFound if nothing has
-// the name or a part of the set is missing, and an ErrMismatch if the parts are of different swarms
-// or of different numbers of shards.
+// ReadSet reads the manifests of the snapshot of a name: one for a whole swarm, or one for each
+// shard in their order. digest identifies the whole snapshot. ErrNotFound: nothing has the name, or
+// a part of the set is missing. ErrMismatch: the parts are from different swarms or divisions.
 func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, digest string, err error) {
 	whole, digest, err := ReadManifest(ctx, store, name)
 	if err == nil {
@@ -36,7 +34,7 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 	}
 	first, one, ferr := ReadManifest(ctx, store, PartName(name, 0))
 	if errors.Is(ferr, ErrNotFound) {
-		return nil, "", err // of the name that was asked for
+		return nil, "", err // the error for the requested name
 	}
 	if ferr != nil {
 		return nil, "", ferr
@@ -59,14 +57,13 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 	return parts, SetDigest(digests), nil
 }
 
-// beside reports whether o is shard k of the swarm of m. m is of a shard.
+// beside reports whether o is shard k of the swarm of m, which is also of a shard.
 func (m *Manifest) beside(o *Manifest, k int) bool {
 	return o.Shard != nil && o.Shard.Number == k && o.Shard.Of == m.Shard.Of && o.Shard.Groups == m.Shard.Groups &&
 		o.PerGroup == m.PerGroup &&
 		o.Swarm.same(m.Swarm) && slices.EqualFunc(m.Variables, o.Variables, Variable.like)
 }
 
-// like reports whether two variables are the same but for their files.
 func (v Variable) like(o Variable) bool {
 	return v.Name == o.Name && v.DType == o.DType && v.Per == o.Per && v.Width == o.Width
 }

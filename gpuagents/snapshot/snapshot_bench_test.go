@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // benchState is a gigabyte of agents with 17 bytes or about 65, in pages of 2 MiB.
@@ -39,7 +40,7 @@ func benchState(b *testing.B, name string) *inMemory {
 // BenchmarkSave writes snapshots to a new folder below EXOSWARM_SNAPSHOT_DIR, or the temporary
 // folder, and BenchmarkRaw the same bytes to files of the same size one after the other, each
 // synced. BenchmarkLoad and BenchmarkRawRead read them, from the page cache unless the machine has
-// less memory than that.
+// less memory.
 func BenchmarkSave(b *testing.B) {
 	for _, name := range []string{"leaky", "gru", "columns"} {
 		b.Run(name, func(b *testing.B) {
@@ -47,14 +48,10 @@ func BenchmarkSave(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				m, _, err := snapshot.Save(b.Context(), open(b, dir), head(fmt.Sprint("s", i)), &p.Pages)
-				if err != nil {
-					b.Fatalf("snapshot.Save: %v, want no error", err)
-				}
+				testkit.NoError(b, "snapshot.Save", err)
 				b.SetBytes(m.Bytes())
 				b.StopTimer()
-				if err := os.RemoveAll(filepath.Join(dir, m.Name)); err != nil {
-					b.Fatalf("os.RemoveAll: %v, want no error", err)
-				}
+				testkit.NoError(b, "os.RemoveAll", os.RemoveAll(filepath.Join(dir, m.Name)))
 				b.StartTimer()
 			}
 		})
@@ -67,15 +64,11 @@ func BenchmarkLoad(b *testing.B) {
 			p := benchState(b, name)
 			store := open(b, benchDir(b))
 			m, _, err := snapshot.Save(b.Context(), store, head("s"), &p.Pages)
-			if err != nil {
-				b.Fatalf("snapshot.Save: %v, want no error", err)
-			}
+			testkit.NoError(b, "snapshot.Save", err)
 			b.SetBytes(m.Bytes())
 			b.ResetTimer()
 			for range b.N {
-				if err := snapshot.Load(b.Context(), store, m, &p.Pages); err != nil {
-					b.Fatalf("snapshot.Load: %v, want no error", err)
-				}
+				testkit.NoError(b, "snapshot.Load", snapshot.Load(b.Context(), store, m, &p.Pages))
 			}
 		})
 	}
@@ -97,20 +90,14 @@ func rawWrite(b *testing.B, dir string, data []byte) {
 	b.Helper()
 	for i := range rawFiles {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
-		if err != nil {
-			b.Fatalf("os.Create: %v, want no error", err)
-		}
+		testkit.NoError(b, "os.Create", err)
 		for at := 0; at < len(data); at += 2 << 20 {
 			if _, err := f.Write(data[at : at+2<<20]); err != nil {
 				b.Fatalf("f.Write: %v, want no error", err)
 			}
 		}
-		if err := f.Sync(); err != nil {
-			b.Fatalf("f.Sync: %v, want no error", err)
-		}
-		if err := f.Close(); err != nil {
-			b.Fatalf("f.Close: %v, want no error", err)
-		}
+		testkit.NoError(b, "f.Sync", f.Sync())
+		testkit.NoError(b, "f.Close", f.Close())
 	}
 }
 
@@ -123,15 +110,11 @@ func BenchmarkRawRead(b *testing.B) {
 	for range b.N {
 		for i := range rawFiles {
 			f, err := os.Open(filepath.Join(dir, fmt.Sprint(i)))
-			if err != nil {
-				b.Fatalf("os.Open: %v, want no error", err)
-			}
+			testkit.NoError(b, "os.Open", err)
 			if _, err := io.ReadFull(f, data); err != nil {
 				b.Fatalf("io.ReadFull: %v, want no error", err)
 			}
-			if err := f.Close(); err != nil {
-				b.Fatalf("f.Close: %v, want no error", err)
-			}
+			testkit.NoError(b, "f.Close", f.Close())
 		}
 	}
 }
@@ -143,9 +126,7 @@ func benchDir(b *testing.B) string {
 		return b.TempDir()
 	}
 	dir = filepath.Join(dir, fmt.Sprint("snapshots-", os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		b.Fatalf("os.Mkdir: %v, want no error", err)
-	}
+	testkit.NoError(b, "os.Mkdir", os.Mkdir(dir, 0o755))
 	b.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			b.Errorf("os.RemoveAll: %v, want no error", err)

@@ -21,7 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,9 +35,7 @@ type inMemory struct {
 func newPages(t testing.TB, vars []kernels.Var, agents, groups, pageBytes int) *inMemory {
 	t.Helper()
 	l, err := kernels.NewLayout(vars, agents, pageBytes)
-	if err != nil {
-		t.Fatalf("kernels.NewLayout: %v, want no error", err)
-	}
+	testkit.NoError(t, "kernels.NewLayout", err)
 	p := &inMemory{snapshot.Pages{Layout: l, Groups: groups}, make([]byte, (groups+l.Slots-1)/l.Slots*pageBytes)}
 	p.Read = func(page uint64, buf []byte) error {
 		copy(buf, p.data[int(page)*pageBytes:][:pageBytes])
@@ -114,14 +112,8 @@ func randomVars(r *rand.Rand) (vars []kernels.Var) {
 func open(t testing.TB, dir string) *bucket.Folder {
 	t.Helper()
 	b, err := bucket.OpenFolder(dir)
-	if err != nil {
-		t.Fatalf("folder.Open: %v, want no error", err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("b.Close: %v, want no error", err)
-		}
-	})
+	testkit.NoError(t, "folder.Open", err)
+	testkit.Close(t, b)
 	return b
 }
 
@@ -209,9 +201,7 @@ func content(t *testing.T, store snapshot.Store, m *snapshot.Manifest, v int) (a
 func object(t testing.TB, store snapshot.Store, name string) []byte {
 	t.Helper()
 	in, err := store.Open(t.Context(), name)
-	if err != nil {
-		t.Fatalf("store.Open: %v, want no error", err)
-	}
+	testkit.NoError(t, "store.Open", err)
 	data, err := io.ReadAll(in)
 	if err = errors.Join(err, in.Close()); err != nil {
 		t.Fatalf("joined errors: %v, want no error", err)
@@ -329,7 +319,7 @@ func (r faultyReader) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (r faultyReader) Close() error { return errors.Join(r.f.fail(), r.ReadCloser.Close()) }
 
-// pagesFail makes the calls of pages fail as those of a store.
+// pagesFail makes the calls of pages fail, as faulty does for a store.
 func pagesFail(p *inMemory, f faults) *snapshot.Pages {
 	q := p.Pages
 	q.Read = func(page uint64, buf []byte) error { return errors.Join(f.fail(), p.Read(page, buf)) }
@@ -343,9 +333,7 @@ func TestFaults(t *testing.T) {
 	p := few(t, 768)
 	whole := open(t, t.TempDir())
 	_, want, err := snapshot.SaveFiles(t.Context(), whole, head("s"), &p.Pages, fewBytes)
-	if err != nil {
-		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
-	}
+	testkit.NoError(t, "snapshot.SaveFiles", err)
 	failed := 0
 	for n := 0; ; n++ {
 		dir := t.TempDir()
@@ -366,12 +354,9 @@ func TestFaults(t *testing.T) {
 			t.Fatalf("call %d: %v: a snapshot that was not completed", n, err)
 		}
 		// What a killed process leaves: a file that was begun.
-		if err := os.MkdirAll(filepath.Join(dir, "s"), 0o755); err != nil {
-			t.Fatalf("os.MkdirAll: %v, want no error", err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "s", "row-00000.npy.X.partial"), []byte("x"), 0o644); err != nil {
-			t.Fatalf("os.WriteFile: %v, want no error", err)
-		}
+		testkit.NoError(t, "os.MkdirAll", os.MkdirAll(filepath.Join(dir, "s"), 0o755))
+		rest := filepath.Join(dir, "s", "row-00000.npy.X.partial")
+		testkit.NoError(t, "os.WriteFile", os.WriteFile(rest, []byte("x"), 0o644))
 		m, digest, err := snapshot.SaveFiles(t.Context(), store, head("s"), &p.Pages, fewBytes)
 		if err != nil || digest != want {
 			t.Fatalf("call %d: once more: %s, %v", n, digest, err)
@@ -412,9 +397,7 @@ func TestFlips(t *testing.T) {
 	p, dir := few(t, 768), t.TempDir()
 	store := open(t, dir)
 	m, digest, err := snapshot.SaveFiles(t.Context(), store, head("s"), &p.Pages, fewBytes)
-	if err != nil {
-		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
-	}
+	testkit.NoError(t, "snapshot.SaveFiles", err)
 	check := func(what string, loads bool) {
 		t.Helper()
 		if err := snapshot.Verify(t.Context(), store, m, nil); !errors.Is(err, snapshot.ErrCorrupt) {
@@ -430,16 +413,12 @@ func TestFlips(t *testing.T) {
 		for _, f := range v.Files {
 			path := filepath.Join(dir, "s", f.Name)
 			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatalf("os.ReadFile: %v, want no error", err)
-			}
+			testkit.NoError(t, "os.ReadFile", err)
 			set := func(data []byte) {
 				t.Helper()
-				if err := os.WriteFile(path, data, 0o644); err != nil {
-					t.Fatalf("os.WriteFile: %v, want no error", err)
-				}
+				testkit.NoError(t, "os.WriteFile", os.WriteFile(path, data, 0o644))
 			}
-			for i := 0; i < len(data); i += testlong.Of(1, 5) {
+			for i := 0; i < len(data); i += testkit.Of(1, 5) {
 				bad := slices.Clone(data)
 				bad[i] ^= 1 << (i % 8)
 				set(bad)
@@ -452,42 +431,34 @@ func TestFlips(t *testing.T) {
 			}
 			set(append(slices.Clone(data), 0))
 			check(f.Name+" and a byte", true)
-			if err := os.Remove(path); err != nil {
-				t.Fatalf("os.Remove: %v, want no error", err)
-			}
+			testkit.NoError(t, "os.Remove", os.Remove(path))
 			check(f.Name+" missing", true)
 			set(data)
 		}
 	}
-	if err := snapshot.Verify(t.Context(), store, m, nil); err != nil || flips < testlong.Of(1000, 200) {
+	if err := snapshot.Verify(t.Context(), store, m, nil); err != nil || flips < testkit.Of(1000, 200) {
 		t.Fatalf("%d flips, and after them: %v", flips, err)
 	}
 	path := filepath.Join(dir, "s", snapshot.ManifestName)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("os.ReadFile: %v, want no error", err)
-	}
+	testkit.NoError(t, "os.ReadFile", err)
 	for i := range data {
 		bad := slices.Clone(data)
 		bad[i] ^= 1 << (i % 8)
-		if err := os.WriteFile(path, bad, 0o644); err != nil {
-			t.Fatalf("os.WriteFile: %v, want no error", err)
-		}
+		testkit.NoError(t, "os.WriteFile", os.WriteFile(path, bad, 0o644))
 		if _, sum, err := snapshot.ReadManifest(t.Context(), store, "s"); err == nil && sum == digest {
 			t.Fatalf("manifest, byte %d: nobody sees it", i)
 		}
 	}
 }
 
-// TestExists: a snapshot is written once. The same entry of the same swarm finds it, another one is
-// told that it is there.
+// TestExists: a snapshot is written once. The same entry of the same swarm finds it; another entry
+// or swarm gets ErrExists.
 func TestExists(t *testing.T) {
 	p, dir := few(t, 768), t.TempDir()
 	store := open(t, dir)
 	_, digest, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages)
-	if err != nil {
-		t.Fatalf("snapshot.Save: %v, want no error", err)
-	}
+	testkit.NoError(t, "snapshot.Save", err)
 	unread := p.Pages
 	unread.Read = func(uint64, []byte) error { return errFault }
 	if m, again, err := snapshot.Save(t.Context(), store, head("s"), &unread); err != nil || again != digest ||
@@ -524,9 +495,7 @@ func TestMismatch(t *testing.T) {
 	p := few(t, 768)
 	store := open(t, t.TempDir())
 	m, _, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages)
-	if err != nil {
-		t.Fatalf("snapshot.Save: %v, want no error", err)
-	}
+	testkit.NoError(t, "snapshot.Save", err)
 	for says, change := range map[string]func(vars []kernels.Var) ([]kernels.Var, int){
 		"its groups have 5 agents, those of the swarm 6": func(v []kernels.Var) ([]kernels.Var, int) { return v, 6 },
 
@@ -567,9 +536,7 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("left %v: %v", names, err)
 	}
 	m, _, err := snapshot.SaveFiles(t.Context(), store, head("s"), &p.Pages, fewBytes)
-	if err != nil {
-		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
-	}
+	testkit.NoError(t, "snapshot.SaveFiles", err)
 	if err := snapshot.Load(ctx, store, m, &p.Pages); !errors.Is(err, why) {
 		t.Errorf("snapshot.Load: %v, want %v", err, why)
 	}

@@ -2,18 +2,16 @@ package space
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
 // ready makes all pages that do not exist, and places their agents.
 func (x *Box) ready(ctx context.Context) error {
-	made := append([]bool(nil), x.memory.Made()...)
-	if err := x.states.Ready(ctx); err != nil {
+	made := append([]bool(nil), x.Memory().Made()...)
+	if err := x.Columns.Ready(ctx); err != nil {
 		return err
 	}
 	for page := 0; page < len(made); page++ {
@@ -24,15 +22,15 @@ func (x *Box) ready(ctx context.Context) error {
 		if page == first {
 			continue
 		}
-		from, to := int64(first)*int64(x.per), min(int64(page)*int64(x.per), x.Len())
+		from, to := int64(first)*int64(x.PerPage()), min(int64(page)*int64(x.PerPage()), x.Len())
 		for k := first; k < page; k++ {
-			x.memory.MarkDirty([]uint64{uint64(k)})
+			x.Memory().MarkDirty([]uint64{uint64(k)})
 		}
 		if err := x.put(spaceset.Place, to-from, spaceset.PlaceArgs{
 			PagesArgs: x.pages(), First: uint32(from), End: uint32(to), Most: x.fastest(), Key0: uint32(x.o.Seed),
 			Key1: uint32(x.o.Seed >> 32),
 		}.Args()); err != nil {
-			return fault.Mark(errors.Join(err, x.stream.Sync(ctx)))
+			return x.Drain(ctx, err)
 		}
 		if x.colony != nil {
 			if err := x.settle(ctx, from, to); err != nil {
@@ -40,7 +38,7 @@ func (x *Box) ready(ctx context.Context) error {
 			}
 		}
 	}
-	return x.sync(ctx)
+	return x.Sync(ctx)
 }
 
 // Width returns how many values an agent has: its position and, of boids, its velocity.
@@ -101,7 +99,7 @@ func (x *Box) Set(ctx context.Context, ids []uint32, values []float32) error {
 		for i := range words {
 			words[i] = x.fixed(column, values[i*width+column])
 		}
-		if err := x.states.Put(ctx, x.layout.Offsets[1+column], ids, words); err != nil {
+		if err := x.Columns.Put(ctx, x.Layout().Offsets[1+column], ids, words); err != nil {
 			return err
 		}
 	}
@@ -114,23 +112,23 @@ func (x *Box) Set(ctx context.Context, ids []uint32, values []float32) error {
 // Get returns the votes of agents, which are their states, and Width values of each. It makes no page
 // and changes none.
 func (x *Box) Get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
-	if votes, err = x.states.Get(ctx, ids); err != nil {
+	if votes, err = x.Columns.Get(ctx, ids); err != nil {
 		return nil, nil, err
 	}
-	width, made := x.Width(), x.memory.Made()
+	width, made := x.Width(), x.Memory().Made()
 	for i, id := range ids {
-		if x.colony != nil && !made[int64(id)/int64(x.per)] && float64(id) < x.cell.Value("first") {
+		if x.colony != nil && !made[int64(id)/int64(x.PerPage())] && float64(id) < x.cell.Value("first") {
 			votes[i] = spaceset.Alive
 		}
 	}
 	values = make([]float32, width*len(ids))
 	for column := range width {
-		words, err := x.states.Take(ctx, x.layout.Offsets[1+column], ids)
+		words, err := x.Columns.Take(ctx, x.Layout().Offsets[1+column], ids)
 		if err != nil {
 			return nil, nil, err
 		}
 		for i, w := range words {
-			if id := ids[i]; !made[int64(id)/int64(x.per)] {
+			if id := ids[i]; !made[int64(id)/int64(x.PerPage())] {
 				w = x.first(id, column)
 			}
 			values[i*width+column] = x.value(column, w)

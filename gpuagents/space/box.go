@@ -3,17 +3,14 @@
 package space
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
-	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
@@ -63,123 +60,102 @@ func (o Options) check(cell *cells.Addressed) error {
 }
 
 // Box is the agents of the cell boids, circles or colony in a box, with ids from 0 on. They are at random places
-// at first. Its pages are all on the device, and beside them are two lists of the agents and the bins of
+// at first. Its pages are all on the device. The device also has two lists of the agents and the bins of
 // the box. Between two calls the state is in the pages. A tick depends on it and on Options, and on
 // nothing else.
 //
 // One goroutine uses a Box at a time; its owner closes it before the device. After an error of the
-// device, a fault.ErrDevice, and after the end of a context, the state is undefined.
+// device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
 type Box struct {
-	dev    device.Device
-	memory *pages.Memory
-	layout kernels.Layout
+	*field.Field
+
 	cell   *cells.Addressed
 	o      Options
-	per    int // agents of a page
 	grid   grid
-	stream device.Stream
-	states bytestate.Agents
 	loaded map[string]device.Kernel
 
-	// frames is the copy of the table of frames, and tally the agents in each state.
-	frames, tally device.Buffer
+	tally device.Buffer // the agents in each state
 	// The lists of the agents before and after the sort, and what each is then.
 	positions, velocities, sorted, sortedVelocities, near device.Buffer
 	// The agents of each bin, the places of these in the sorted list, the sums of parts of them, and the
 	// number of each agent in its bin.
 	counts, starts, sums, ranks device.Buffer
-	dots                        device.Buffer  // nil before the first picture
-	colony                      *colony        // nil: agents do not die
-	close                       []func() error // in this order
+	dots                        device.Buffer // nil before the first picture
+	colony                      *colony       // nil: agents do not die
 }
 
 // New makes a box with pages that take the budget b, which must have room for all of them on the
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is boids, circles or colony. A *RoomError says that the device has no room for the lists.
+// first call. cell is boids, circles or colony. A *field.RoomError says that the device has no room for the
+// lists.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (x *Box, err error) {
+	if x, err = plan(cell, o); err != nil {
+		return nil, err
+	}
+	if err := x.open(d, b); err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// plan checks the options, fills in the default, and returns a box with nothing on a device.
+func plan(cell *cells.Addressed, o Options) (*Box, error) {
 	if o.PageBytes == 0 {
 		o.PageBytes = 2 << 20
 	}
 	if err := o.check(cell); err != nil {
 		return nil, err
 	}
-	x = newBox(cell, o)
-	x.dev, x.loaded = d, map[string]device.Kernel{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, x.Close())
-			x = nil
-		}
-	}()
-	if x.layout, err = cell.Layout(o.PageBytes); err != nil {
-		return x, err
+	layout, err := cell.Layout(o.PageBytes)
+	if err != nil {
+		return nil, err
 	}
-	x.per = x.layout.Slots * x.layout.Agents
-	return x, x.allocate(b)
-}
-
-// newBox returns a box without anything on a device.
-func newBox(cell *cells.Addressed, o Options) *Box {
-	x := &Box{o: o, cell: cell, grid: gridOf(o)}
+	x := &Box{o: o, cell: cell, grid: gridOf(o), loaded: map[string]device.Kernel{}}
 	if cell.IsColony() {
 		x.colony = &colony{}
 	}
-	return x
+	x.Field = field.New(field.Options{
+		What: fmt.Sprintf("a box of %d agents", o.Agents), Purpose: "space", Fewer: "agents", Agents: o.Agents,
+		Layout: layout, States: spaceset.States, Invalid: ErrInvalid,
+	})
+	for _, m := range x.beside() {
+		x.Reserve(max(least, m.bytes))
+	}
+	return x, nil
 }
 
-// allocate takes the memory on the device.
-func (x *Box) allocate(b *pages.Budget) (err error) {
+func (x *Box) open(d device.Device, b *pages.Budget) (err error) {
 	for _, name := range x.Kernels() {
-		if x.loaded[name], err = x.dev.Kernel(name); err != nil {
+		if x.loaded[name], err = d.Kernel(name); err != nil {
 			return err
 		}
 	}
-	if x.stream, err = x.dev.NewStream(); err != nil {
+	if err := x.Open(d, b); err != nil {
 		return err
 	}
-	x.close = append(x.close, x.stream.Close)
-	count := int((x.Len() + int64(x.per) - 1) / int64(x.per))
-	groups := int(x.Len() / int64(x.layout.Agents))
-	if x.memory, err = pages.NewMemory(x.dev, b.AllOnDevice().WithBeside(x.besideBytes(count)), groups,
-		x.layout.PageBytes, count); err != nil {
-		return err
-	}
-	x.close = append(x.close, x.memory.Close)
-	if !x.memory.Resident() { // other processes have taken memory that the budget counts
-		return fault.Mark(fmt.Errorf("a box of %d agents: its pages are not all on the device: %w", x.Len(),
-			device.ErrOutOfMemory))
-	}
-	for _, m := range x.beside(count) {
-		if *m.to, err = x.dev.Alloc(max(least, m.bytes), "space"); err != nil {
-			return &RoomError{x.Len(), x.besideBytes(count), err}
+	for _, m := range x.beside() {
+		if *m.to, err = x.Alloc(max(least, m.bytes)); err != nil {
+			return err
 		}
-		x.close = append(x.close, (*m.to).Close)
 	}
-	x.states = bytestate.Agents{
-		Device: x.dev, Stream: x.stream, Memory: x.memory, Frames: x.frames, Count: x.Len(), Per: x.per,
-		PageBytes: x.layout.PageBytes, States: spaceset.States, Invalid: ErrInvalid,
-	}
-	return x.states.Open()
+	return nil
 }
 
-// least is the least bytes of a piece: kernels get memory also where they read nothing.
+// least is the least bytes of a buffer: kernels get memory also where they read nothing.
 const least = 8
 
-// piece is memory beside the pages.
-type piece struct {
+type sized struct {
 	to    *device.Buffer
 	bytes int64
 }
 
-// beside returns the memory beside so many pages.
-func (x *Box) beside(pages int) []piece {
+func (x *Box) beside() []sized {
 	n, bins := x.Len(), x.grid.all()
 	velocities := int64(0)
 	if x.cell.IsBoids() {
 		velocities = 16 * n
 	}
-	own := []piece{
-		{&x.frames, 4 * int64(pages)},
+	all := []sized{
 		{&x.tally, 8 * spaceset.States},
 		{&x.positions, 16 * n},
 		{&x.sorted, 16 * (n + 3)}, // steps read behind the last
@@ -192,43 +168,20 @@ func (x *Box) beside(pages int) []piece {
 		{&x.sums, 4 * partsOf(x.grid.all())},
 	}
 	if x.colony != nil {
-		own = append(own, x.colony.beside(n)...)
+		all = append(all, x.colony.beside(n)...)
 	}
-	return own
-}
-
-func (x *Box) besideBytes(pages int) (bytes int64) {
-	for _, m := range x.beside(pages) {
-		bytes += max(least, m.bytes)
-	}
-	return bytes
+	return all
 }
 
 // Beside returns what a box of a cell has on the device beside its pages, in bytes; 0 for options that
 // do not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
-	if o.PageBytes == 0 {
-		o.PageBytes = 2 << 20
-	}
-	layout, err := cell.Layout(max(o.PageBytes, 0))
-	if o.check(cell) != nil || err != nil {
+	x, err := plan(cell, o)
+	if err != nil {
 		return 0
 	}
-	x, per := newBox(cell, o), int64(layout.Slots*layout.Agents)
-	return x.besideBytes(int((o.Agents + per - 1) / per))
+	return x.Bytes()
 }
-
-// Len returns the number of agents.
-func (x *Box) Len() int64 { return x.o.Agents }
-
-// Layout returns the place of the state in a page.
-func (x *Box) Layout() kernels.Layout { return x.layout }
-
-// Memory returns the pages, which belong to the Box.
-func (x *Box) Memory() *pages.Memory { return x.memory }
-
-// Device returns the device of the box.
-func (x *Box) Device() device.Device { return x.dev }
 
 // Kernels returns the names of the kernels that decide what a tick makes.
 func (x *Box) Kernels() []string {
@@ -244,19 +197,10 @@ func (x *Box) Kernels() []string {
 	}
 }
 
-// Reset makes all agents as they are at first. They have no pages then, and are placed by the first
-// call that needs these.
-func (x *Box) Reset(ctx context.Context) error { return x.states.Reset(ctx) }
-
 // Close releases everything on the device. A second call does nothing.
 func (x *Box) Close() error {
 	if x == nil {
 		return nil
 	}
-	var errs []error
-	for _, release := range x.close { // the stream first: it waits for the work that uses the memory
-		errs = append(errs, release())
-	}
-	x.close = nil
-	return errors.Join(append(errs, x.states.Close())...)
+	return x.Field.Close()
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
 
@@ -37,18 +37,14 @@ func openSmall(t testing.TB, bytes int64) device.Device {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, d)
 	return d
 }
 
 // params are the parameters of a cell.
 type params map[string]float64
 
-// cellOf returns a cell in groups of so many, for boxes of so many dimensions.
+// cellOf returns a cell for a group size and a number of dimensions.
 func cellOf(t testing.TB, name string, dims, group int, p params) *cells.Addressed {
 	t.Helper()
 	c, err := cells.Address(name, p, group, len(cells.BoxFeatures(name, dims)), 2, cells.Voting{})
@@ -65,11 +61,7 @@ func open(t testing.TB, d device.Device, cell *cells.Addressed, o Options) *Box 
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := x.Close(); err != nil {
-			t.Errorf("x.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, x)
 	if err := x.Memory().Open(t.Context(), nil); err != nil {
 		t.Fatalf("Open: %v, want no error", err)
 	}
@@ -111,14 +103,14 @@ func values(t testing.TB, x *Box) ([]byte, []float32) {
 // wordsOf returns a variable of all agents as it is in the pages.
 func wordsOf(t testing.TB, x *Box, column int) []uint32 {
 	t.Helper()
-	w, err := x.states.Take(t.Context(), x.layout.Offsets[1+column], ids(x))
+	w, err := x.Columns.Take(t.Context(), x.Layout().Offsets[1+column], ids(x))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// flock is the agents of a box as a reader of RFC 0051 would have them: each looks at all others.
+// flock is a plain model of the agents of a box, by RFC 0051: each agent hears all others.
 type flock struct {
 	o        Options
 	cell     *cells.Addressed
@@ -258,7 +250,7 @@ func (f *flock) walk(places [][3]uint32, velocities [][3]int32, i, k int, by flo
 // numbers and writes between them.
 func TestBox(t *testing.T) {
 	d, r, met := openDevice(t), rand.New(rand.NewPCG(1, 51)), 0
-	for range testlong.Of(120, 40) {
+	for range testkit.Of(120, 40) {
 		name, dims := []string{cells.BoidsName, cells.CirclesName}[r.IntN(2)], 2+r.IntN(2)
 		group := 1 + r.IntN(20)
 		agents := group * (1 + r.IntN(500/group))
@@ -441,9 +433,9 @@ func TestRoom(t *testing.T) {
 	_, err := New(openSmall(t, 8<<20), nil, cellOf(t, cells.BoidsName, 3, 1, nil), Options{
 		Agents: 100_000, Sides: []float64{100, 100, 100}, Radius: 2,
 	})
-	room := (*RoomError)(nil)
+	room := (*field.RoomError)(nil)
 	if !errors.As(err, &room) || !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(),
 		"a box of 100000 agents takes 8902032 bytes") || !strings.Contains(err.Error(), "use fewer agents") {
-		t.Errorf("100,000 boids in 8 MiB: %v, want a RoomError", err)
+		t.Errorf("100,000 boids in 8 MiB: %v, want a field.RoomError", err)
 	}
 }

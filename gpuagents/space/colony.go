@@ -8,22 +8,24 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
 // colony is what a box has besides for agents that die and give birth. Agents in state 0 are empty: they
 // are room for births.
 type colony struct {
-	// flags are words of agents. places are those of the agents in one state in a list, and born those of
-	// the agents that give birth. slots are the agents that are empty.
+	// flags has a word for each agent. places has the index of each agent of one state in the list
+	// of such agents (a prefix sum), and born likewise for the agents that give birth. slots are
+	// the empty agents.
 	flags, sums, places, born, slots device.Buffer
-	// births are words of agents that give birth, and children the places of their children.
+	// births has a word for each agent that gives birth, and children the positions of their
+	// children.
 	births, children device.Buffer
 }
 
-// beside returns the memory of a colony of n agents.
-func (c *colony) beside(n int64) []piece {
-	return []piece{
+func (c *colony) beside(n int64) []sized {
+	return []sized{
 		{&c.flags, 4 * n},
 		{&c.sums, 4 * partsOf(n)},
 		{&c.places, 4 * (n + 1)},
@@ -34,31 +36,23 @@ func (c *colony) beside(n int64) []piece {
 	}
 }
 
-// colonyKernels are those of a tick besides those of the sort.
+// colonyKernels are the kernels of a tick in addition to the sort.
 var colonyKernels = []string{
 	spaceset.Flags, spaceset.Gather, spaceset.Colony, spaceset.Slots, spaceset.Born, graphset.Rounds,
 }
 
 // ticksOf returns the place in a page of the number of ticks of its groups.
-func (x *Box) ticksOf() uint32 { return x.layout.Offsets[len(x.layout.Offsets)-1] }
+func (x *Box) ticksOf() uint32 { return x.Layout().Offsets[len(x.Layout().Offsets)-1] }
 
 // lostOf returns the place of the births of its groups that found no room.
-func (x *Box) lostOf() uint32 { return x.layout.Offsets[len(x.layout.Offsets)-2] }
+func (x *Box) lostOf() uint32 { return x.Layout().Offsets[len(x.Layout().Offsets)-2] }
 
-// ticks returns the number of ticks since the last reset. All pages exist.
-func (x *Box) ticks() (uint32, error) {
-	var ticks [1]uint32
-	at := int64(x.memory.Frame(0))*int64(x.layout.PageBytes) + int64(x.ticksOf())
-	err := x.memory.Arena().Read(at, device.Bytes(ticks[:]))
-	return ticks[0], fault.Mark(err)
-}
-
-// scan puts into the stream what turns words of agents into places, and makes the words 0.
+// scan puts into the stream the prefix sum of words of agents, which also clears the words.
 func (x *Box) scan(of, places device.Buffer) error {
 	return x.startOf(x.Len(), of, x.colony.sums, places)
 }
 
-// list puts into the stream what makes the places of the agents in a state.
+// list puts into the stream the kernels that number the agents in a state, in places.
 func (x *Box) list(state uint32) error {
 	return errors.Join(
 		x.put(spaceset.Flags, x.Len(), spaceset.FlagsArgs{
@@ -71,27 +65,25 @@ func (x *Box) list(state uint32) error {
 // living waits for the stream, and returns how many agents are alive.
 func (x *Box) living(ctx context.Context) (int64, error) {
 	if err := x.list(spaceset.Alive); err != nil {
-		return 0, fault.Mark(errors.Join(err, x.stream.Sync(ctx)))
+		return 0, x.Drain(ctx, err)
 	}
-	if err := x.sync(ctx); err != nil {
+	if err := x.Sync(ctx); err != nil {
 		return 0, err
 	}
 	var n [1]uint32
 	err := x.colony.places.Read(4*x.Len(), device.Bytes(n[:]))
-	return int64(n[0]), fault.Mark(err)
+	return int64(n[0]), gpubatch.Mark(err)
 }
 
-// tickColony makes count ticks, and returns the agents that are empty and alive after the last one. It
-// looks at the end of ctx before each tick.
+// tickColony makes count ticks, and returns the agents that are empty and alive after the last one.
+// It checks ctx before each tick.
 func (x *Box) tickColony(ctx, wait context.Context, count int) ([]uint64, error) {
-	tick, err := x.ticks()
+	tick, err := field.ReadFirst[uint32](x.Field, x.ticksOf())
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range []device.Buffer{x.colony.births, x.counts} { // of an interrupted tick, they are not 0
-		if err := m.Fill(0, m.Size(), 0); err != nil {
-			return nil, fault.Mark(err)
-		}
+	if err := x.Clear(x.colony.births, x.counts); err != nil { // of an interrupted tick, they are not 0
+		return nil, err
 	}
 	n, err := x.living(wait)
 	for i := 0; i < count && err == nil; i++ {
@@ -100,7 +92,7 @@ func (x *Box) tickColony(ctx, wait context.Context, count int) ([]uint64, error)
 		}
 		if n > 0 {
 			if err := x.generation(n, tick+uint32(i)); err != nil {
-				return nil, fault.Mark(errors.Join(err, x.stream.Sync(wait)))
+				return nil, x.Drain(wait, err)
 			}
 			n, err = x.living(wait)
 		}
@@ -108,14 +100,10 @@ func (x *Box) tickColony(ctx, wait context.Context, count int) ([]uint64, error)
 	if err != nil {
 		return nil, err
 	}
-	groups := x.Len() / int64(x.layout.Agents)
-	if err := x.put(graphset.Rounds, groups, graphset.RoundsArgs{
-		Pages: device.Ptr(x.memory.Arena()), Frames: device.Ptr(x.frames), PageBytes: uint64(x.layout.PageBytes),
-		Slots: uint32(x.layout.Slots), Groups: uint32(groups), Offset: x.ticksOf(), Ticks: tick + uint32(count),
-	}.Args()); err != nil {
-		return nil, fault.Mark(errors.Join(err, x.stream.Sync(wait)))
+	if err := x.SetTicks(x.loaded[graphset.Rounds], x.ticksOf(), tick+uint32(count)); err != nil {
+		return nil, x.Drain(wait, err)
 	}
-	return []uint64{uint64(x.Len() - n), uint64(n)}, x.sync(wait)
+	return []uint64{uint64(x.Len() - n), uint64(n)}, x.Sync(wait)
 }
 
 // generation puts into the stream a tick of n agents that are alive, whose places are listed.
@@ -142,12 +130,13 @@ func (x *Box) generation(n int64, tick uint32) error {
 		x.scan(c.births, c.born),
 		x.put(spaceset.Born, all, spaceset.BornArgs{
 			PagesArgs: x.pages(), Agents: agents, Births: device.Ptr(c.born), Empty: places,
-			Slots: device.Ptr(c.slots), Children: children, Lost: x.lostOf(), Group: uint32(x.layout.Agents),
+			Slots: device.Ptr(c.slots), Children: children, Lost: x.lostOf(), Group: uint32(x.Layout().Agents),
 		}.Args()),
 	)
 }
 
-// settle makes the first agents from..to alive, whose pages have been made, as far as the cell says so.
+// settle makes the agents from..to alive that are below the parameter first. Their pages have just
+// been made.
 func (x *Box) settle(ctx context.Context, from, to int64) error {
 	var ids []uint32
 	for id := from; id < min(to, int64(x.cell.Value("first"))); id++ {
@@ -156,7 +145,6 @@ func (x *Box) settle(ctx context.Context, from, to int64) error {
 	return x.enliven(ctx, ids)
 }
 
-// enliven makes agents alive.
 func (x *Box) enliven(ctx context.Context, ids []uint32) error {
 	if len(ids) == 0 {
 		return nil
@@ -165,5 +153,5 @@ func (x *Box) enliven(ctx context.Context, ids []uint32) error {
 	for i := range states {
 		states[i] = spaceset.Alive
 	}
-	return x.states.Set(ctx, ids, states)
+	return x.Columns.Set(ctx, ids, states)
 }

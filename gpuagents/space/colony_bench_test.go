@@ -10,10 +10,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// BenchmarkColony measures ticks of colonies of up to 1,000,000 agents in two dimensions, 10,000 on the
-// host device: from a tenth of them alive until they live and die in balance, and with all places taken,
-// so that births find no room. A tick waits for the device, as it does in a swarm. Before that, ticks of
-// a smaller box are compared with those of the host device, all bits of the state.
+// BenchmarkColony measures ticks of colonies of up to 1,000,000 agents in two dimensions, 10,000 on
+// the host device: from a tenth of them alive until they live and die in balance, and with all
+// places taken, so that births find no room. A tick waits for the device, as it does in a swarm.
+// Before that, all bits of the state after ticks of a smaller box are compared with the host
+// device.
 func BenchmarkColony(b *testing.B) {
 	d := openDevice(b)
 	agents, onHost := int64(1_000_000), d.Properties().ComputeMajor == 0
@@ -30,7 +31,7 @@ func BenchmarkColony(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		p    params
-		wide float64 // the box is so many times as wide as high
+		wide float64 // width of the box over its height
 	}{{"balance", few, 1.5}, {"full", full, 1}} {
 		b.Run(fmt.Sprintf("%s/agents=%d", c.name, agents), func(b *testing.B) {
 			side := math.Sqrt(float64(agents)) // a density of at most 1

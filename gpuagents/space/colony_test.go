@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // beings are the agents of a colony, as a reader of RFC 0054 would have them.
@@ -23,7 +23,7 @@ type beings struct {
 	tick   uint32
 }
 
-// newBeings returns those of a colony before its first tick.
+// newBeings returns the beings of a colony before its first tick.
 func newBeings(x *Box) *beings {
 	b := &beings{x: x, places: make([][3]uint32, x.Len()), alive: make([]bool, x.Len())}
 	for id := range b.places {
@@ -54,8 +54,8 @@ func (b *beings) others(id int) (n int) {
 	return n
 }
 
-// step makes a tick: each agent that is alive dies, gives birth or does neither, by the agents at the begin
-// of the tick. Then the children take the places of the empty ones, both in the order of their numbers.
+// step makes a tick: each agent that is alive dies, gives birth or does neither, by the agents
+// before the tick. Then the children take the empty slots, both in the order of their numbers.
 func (b *beings) step() {
 	v, key := b.x.cell.Value, [2]uint32{uint32(b.x.o.Seed), uint32(b.x.o.Seed >> 32)}
 	chance := func(p float64) uint64 { return uint64(min(math.Round(p*(1<<32)), math.MaxUint32)) }
@@ -100,12 +100,12 @@ func (b *beings) step() {
 // lost returns the births of all groups of a colony that found no room.
 func lost(t *testing.T, x *Box) (n int) {
 	t.Helper()
-	content := make([]byte, x.layout.PageBytes)
-	for page := range x.memory.Count() {
-		if err := x.memory.Read(t.Context(), uint64(page), content); err != nil {
+	content := make([]byte, x.Layout().PageBytes)
+	for page := range x.Memory().Count() {
+		if err := x.Memory().Read(t.Context(), uint64(page), content); err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range device.Of[uint32](content[x.lostOf():][:4*x.layout.Slots]) {
+		for _, v := range device.Of[uint32](content[x.lostOf():][:4*x.Layout().Slots]) {
 			n += int(v)
 		}
 	}
@@ -117,7 +117,7 @@ func lost(t *testing.T, x *Box) (n int) {
 func TestColony(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(5, 4))
 	full, gone, dropped := 0, 0, 0
-	for round := range testlong.Of(40, 12) {
+	for round := range testkit.Of(40, 12) {
 		dims, group := 2+round%2, 1+r.IntN(20)
 		sides := []float64{8 + 10*r.Float64(), 8 + 10*r.Float64(), 8 + 4*r.Float64()}[:dims]
 		agents := group * (1 + r.IntN(600/group))

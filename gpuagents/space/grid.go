@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
 
-// grid is the bins of a box. Agents that are near an agent are in the reach bins on both sides on the
-// first axis, and in the bin beside on the others.
+// grid is the bins of a box. Neighbours of an agent are at most reach bins away on the first axis,
+// and at most one bin on the others.
 type grid struct {
 	n     [3]uint32
 	reach int64
@@ -22,7 +22,7 @@ const (
 	most = 4
 )
 
-// gridOf returns the bins of a box: none is narrower than it must be, and there are not many more than
+// gridOf returns the bins of a box: as narrow as the radius allows, and not many more bins than
 // agents.
 func gridOf(o Options) grid {
 	limit := max(64, most*o.Agents)
@@ -38,7 +38,7 @@ func gridOf(o Options) grid {
 	}
 }
 
-// gridOfWidth returns bins whose width is so many radii, and a part of that on the first axis.
+// gridOfWidth returns bins that are wide radii wide, and a part of it on the first axis.
 func gridOfWidth(o Options, reach int64, wide float64) grid {
 	g := grid{n: [3]uint32{1, 1, 1}, reach: reach}
 	for k, side := range o.Sides {
@@ -67,10 +67,9 @@ func partOf(n int64) int64 {
 	return max(least, (n/parts+31)/32*32)
 }
 
-// partsOf returns how many there are.
 func partsOf(n int64) int64 { return (n + partOf(n) - 1) / partOf(n) }
 
-// axes returns a number for each axis; those of an axis that is not there are 0.
+// axes returns f for each axis, and 0 for a missing axis.
 func (x *Box) axes(f func(radii float64) float64) [3]float64 {
 	var all [3]float64
 	for k, side := range x.o.Sides {
@@ -79,7 +78,6 @@ func (x *Box) axes(f func(radii float64) float64) [3]float64 {
 	return all
 }
 
-// steps is the number of steps of a side.
 const steps = 1 << 32
 
 // scale returns the steps of a position in radii, rounded up so that an agent that is near on the device
@@ -88,10 +86,8 @@ func (x *Box) scale() [3]float64 {
 	return x.axes(func(radii float64) float64 { return radii / steps * (1 + 1.0/(1<<20)) })
 }
 
-// single returns numbers as arguments.
 func single(v [3]float64) (x, y, z float32) { return float32(v[0]), float32(v[1]), float32(v[2]) }
 
-// boids returns the arguments of a step of boids.
 func (x *Box) boids(count bool) spaceset.SteeredArgs {
 	v := func(name string) float32 { return float32(x.cell.Value(name)) }
 	a := spaceset.SteeredArgs{
@@ -110,7 +106,6 @@ func (x *Box) boids(count bool) spaceset.SteeredArgs {
 	return a
 }
 
-// circles returns the arguments of a step of circles.
 func (x *Box) circles(count bool) spaceset.CirclesArgs {
 	a, push := spaceset.CirclesArgs{
 		Sorted: device.Ptr(x.sorted), NearArgs: x.nearby(x.Len()), Positions: device.Ptr(x.positions),

@@ -14,7 +14,7 @@ import (
 // putWords writes a variable of all agents as it is in the pages.
 func putWords(t testing.TB, x *Box, column int, w []uint32) {
 	t.Helper()
-	if err := x.states.Put(t.Context(), x.layout.Offsets[1+column], ids(x), w); err != nil {
+	if err := x.Columns.Put(t.Context(), x.Layout().Offsets[1+column], ids(x), w); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -74,8 +74,8 @@ func TestTranslation(t *testing.T) {
 	})
 }
 
-// TestMomentum: agents that are all near each other push each other as much as they are pushed. The sum
-// of their ways is 0 and that of their velocities stays, but for what float32 rounds.
+// TestMomentum: agents that are all near each other push each other as much as they are pushed. The
+// sum of their moves is 0, and the sum of their velocities stays, except for rounding of float32.
 func TestMomentum(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(3, 51))
 	for _, name := range []string{cells.BoidsName, cells.CirclesName} {

@@ -3,80 +3,52 @@ package space
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
-// Tick makes count ticks and returns the agents in each state after the last one. It looks at the
-// end of ctx after each most ticks, and waits for those with the context wait.
+// Tick makes count ticks and returns the agents in each state after the last one. After each most ticks it
+// waits for them with the context wait, and checks ctx.
 func (x *Box) Tick(ctx, wait context.Context, count, most int) (tally []uint64, err error) {
-	if count < 1 || most < 1 {
-		return nil, fmt.Errorf("%w: %d ticks, %d at a time: use 1 or more", ErrInvalid, count, most)
-	}
-	if err := x.ready(wait); err != nil {
+	if err := x.Begin(wait, count, most, x.ready); err != nil {
 		return nil, err
 	}
-	x.states.MarkAll()
 	if x.colony != nil {
 		return x.tickColony(ctx, wait, count)
 	}
-	for _, m := range []device.Buffer{x.tally, x.counts} { // of an interrupted tick, counts are not 0
-		if err := m.Fill(0, m.Size(), 0); err != nil {
-			return nil, fault.Mark(err)
-		}
-	}
-	failed := func(err error) error { return fault.Mark(errors.Join(err, x.stream.Sync(wait))) }
-	if err := x.load(); err != nil {
-		return nil, failed(err)
-	}
-	for i := range count {
-		if i%most == 0 {
-			if err := x.sync(wait); err != nil {
-				return nil, err
-			}
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := x.launch(i == count-1); err != nil {
-			return nil, failed(err)
-		}
-	}
-	if err := x.store(); err != nil {
-		return nil, failed(err)
-	}
-	if err := x.sync(wait); err != nil {
+	if err := x.Clear(x.tally, x.counts); err != nil { // of an interrupted tick, counts are not 0
 		return nil, err
 	}
-	tally = make([]uint64, spaceset.States)
-	return tally, fault.Mark(x.tally.Read(0, device.Bytes(tally)))
+	if err := x.load(); err != nil {
+		return nil, x.Drain(wait, err)
+	}
+	if err := x.Steps(ctx, wait, count, most, func(i int) error { return x.launch(i == count-1) }); err != nil {
+		return nil, err
+	}
+	if err := x.store(); err != nil {
+		return nil, x.Drain(wait, err)
+	}
+	return x.Tally(wait, x.tally, spaceset.States)
 }
-
-// sync waits for all work of the stream.
-func (x *Box) sync(ctx context.Context) error { return fault.Mark(x.stream.Sync(ctx)) }
 
 // put launches a kernel with a thread for each of n.
 func (x *Box) put(kernel string, n int64, args []device.Arg) error {
-	return x.stream.Launch(x.loaded[kernel], x.states.Shape(n), args...)
+	return x.Stream.Launch(x.loaded[kernel], x.Columns.Shape(n), args...)
 }
 
-// pages returns the arguments for the pages.
 func (x *Box) pages() spaceset.PagesArgs {
-	at := x.layout.Offsets
+	at := x.Layout().Offsets
 	return spaceset.PagesArgs{
-		Pages: device.Ptr(x.memory.Arena()), Frames: device.Ptr(x.frames), PageBytes: uint64(x.layout.PageBytes),
-		Per: uint32(x.per), At: at[1], Stride: at[2] - at[1], Dims: uint32(len(x.o.Sides)),
+		Pages: device.Ptr(x.Memory().Arena()), Frames: device.Ptr(x.Frames), PageBytes: uint64(x.Layout().PageBytes),
+		Per: uint32(x.PerPage()), At: at[1], Stride: at[2] - at[1], Dims: uint32(len(x.o.Sides)),
 	}
 }
 
-// agents returns the number of agents as an argument, and moving whether they have velocities.
 func (x *Box) agents() uint32 { return uint32(x.Len()) }
 func (x *Box) moving() uint32 { return device.Bit(x.cell.IsBoids()) }
 
-// load puts into the stream what makes the list of the agents from the pages.
+// load gathers the positions and velocities of all agents from the pages.
 func (x *Box) load() error {
 	return x.put(spaceset.Load, x.Len(), spaceset.LoadArgs{
 		PagesArgs: x.pages(), Agents: x.agents(), Moving: x.moving(), Positions: device.Ptr(x.positions),
@@ -84,7 +56,7 @@ func (x *Box) load() error {
 	}.Args())
 }
 
-// store puts into the stream what writes the list into the pages.
+// store scatters positions, velocities and states into the pages.
 func (x *Box) store() error {
 	return x.put(spaceset.Store, x.Len(), spaceset.StoreArgs{
 		PagesArgs: x.pages(), Agents: x.agents(), Moving: x.moving(), Positions: device.Ptr(x.positions),
@@ -115,7 +87,7 @@ func (x *Box) sort(n int64) error {
 	)
 }
 
-// startOf puts into the stream what turns n counts into places, and makes them 0.
+// startOf puts into the stream the exclusive prefix sum of n counts, which also clears the counts.
 func (x *Box) startOf(n int64, counts, sums, starts device.Buffer) error {
 	part, warps := uint32(partOf(n)), 32*partsOf(n) // a warp has a part
 	return errors.Join(
@@ -128,7 +100,7 @@ func (x *Box) startOf(n int64, counts, sums, starts device.Buffer) error {
 	)
 }
 
-// nearby returns the arguments of a step of n agents about where others are.
+// nearby returns the arguments of the spatial hash for a step of n agents.
 func (x *Box) nearby(n int64) spaceset.NearArgs {
 	g := x.grid
 	a := spaceset.NearArgs{
@@ -139,7 +111,7 @@ func (x *Box) nearby(n int64) spaceset.NearArgs {
 	return a
 }
 
-// step puts into the stream what moves the agents of the sorted list.
+// step moves the agents of the sorted list.
 func (x *Box) step(count bool) error {
 	kernel, n := spaceset.Nearest(x.o.Nearest), x.Len()
 	switch {

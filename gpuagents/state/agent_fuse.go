@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -33,7 +33,7 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
 		)
 	}
-	nodes, halved, err := a.FuseParts(ctx, &staging.Splitter{Reduced: s.splitter.Reduced}, want, agents.FuseWindow)
+	nodes, halved, err := a.FuseParts(ctx, &gpubatch.Splitter{Reduced: s.splitter.Reduced}, want, agents.FuseWindow)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -20,10 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -44,8 +43,8 @@ func allStates(t testing.TB, s *agentState) *batch.AgentStates {
 	return states
 }
 
-// plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which those that have
-// never stepped weigh nothing.
+// plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which agents without a
+// step weigh nothing.
 func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f swarms.Fuse) fusion.Nodes {
 	t.Helper()
 	_, width := a.StateVars() // of a leaky its potential, without the trace
@@ -88,7 +87,7 @@ func sameNodes(a, b fusion.Nodes) bool {
 		slices.Equal(a.Counts, b.Counts) && slices.Equal(a.Weights, b.Weights)
 }
 
-// fuses are those of a swarm of so many groups.
+// fuses are the fusions of a swarm with a number of groups.
 func fuses(groups int) []swarms.Fuse {
 	return []swarms.Fuse{
 		{By: swarms.ByAll},
@@ -108,7 +107,7 @@ func checkFuses(t testing.TB, s *agentState) {
 	for _, f := range fuses(a.Groups()) {
 		want := plainFuse(t, a, states, f)
 		for bytes, reduced := range map[int64]bool{1: false, 3000: true, agents.FuseWindow: false} {
-			got, halved, err := a.FuseParts(t.Context(), &staging.Splitter{Reduced: reduced}, f, bytes)
+			got, halved, err := a.FuseParts(t.Context(), &gpubatch.Splitter{Reduced: reduced}, f, bytes)
 			if err != nil || halved != 0 {
 				t.Fatalf("%+v in windows of %d bytes: halved %d times: %v", f, bytes, halved, err)
 			}
@@ -139,9 +138,9 @@ func checkFuses(t testing.TB, s *agentState) {
 	}
 }
 
-// checkRounds compares votes under all rules with those of agents that were queried, counted with
-// package consensus, and leaders with a look at all priorities. Without an incumbent, and with several,
-// the elected leader is that of a loop over all agents.
+// checkRounds compares votes under all rules with the queried votes of agents, counted with package
+// consensus, and leaders with a search of all priorities. Without an incumbent, and with several, a
+// loop over all agents finds the same leader.
 func checkRounds(t testing.TB, s *agentState, round uint64) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
@@ -276,20 +275,16 @@ func stir(t testing.TB, r *rand.Rand, s *agentState, entries int) {
 	}
 }
 
-// TestVotesAndFuses: votes and fusions are those of agents that were queried, to the bit, before
-// and after steps, with a frame for each page and with few, on pages that are nowhere too; and they
-// change neither pages nor marks.
+// TestVotesAndFuses: votes and fusions agree to the bit with queried agents, before and after
+// steps, with a frame for each page and with few, also on pages that do not exist. They change
+// neither pages nor marks.
 func TestVotesAndFuses(t *testing.T) {
 	for name, text := range votedTexts {
-		for _, frames := range []int{0, 2, 5}[:testlong.Of(3, 2)] {
+		for _, frames := range []int{0, 2, 5}[:testkit.Of(3, 2)] {
 			t.Run(fmt.Sprint(name, frames), func(t *testing.T) {
 				b := pages.NewBudget(int64(frames)*testPage, 1<<30)
 				s := openPaged(t, openNamed(t, *deviceName), b, text).(*agentState)
-				defer func() {
-					if err := s.Close(); err != nil {
-						t.Errorf("s.Close: %v, want no error", err)
-					}
-				}()
+				testkit.Close(t, s)
 				r := rand.New(rand.NewPCG(uint64(frames), 7))
 				checkRounds(t, s, 1)
 				checkFuses(t, s)
@@ -371,11 +366,7 @@ func TestFuseNotFinite(t *testing.T) {
 func TestFuseLong(t *testing.T) {
 	text := "name: x\naddressed: agent\nagents: 20000\nagents_per_group: 8\ncell: {kind: leaky}\n"
 	s := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(40*testPage, 1<<30), text).(*agentState)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("s.Close: %v, want no error", err)
-		}
-	}()
+	testkit.Close(t, s)
 	stir(t, rand.New(rand.NewPCG(4, 4)), s, 2)
 	mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 3})
 	for range 3 {
@@ -430,11 +421,7 @@ func TestVotesAfterRestore(t *testing.T) {
 func TestFuseHalves(t *testing.T) {
 	d := faults.New(openHost(t))
 	s := openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("s.Close: %v, want no error", err)
-		}
-	}()
+	testkit.Close(t, s)
 	stir(t, rand.New(rand.NewPCG(2, 2)), s, 4)
 	for _, f := range fuses(s.agents.Groups()) {
 		f.Version = jobs.Version
@@ -460,7 +447,7 @@ func TestFuseHalves(t *testing.T) {
 		d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
 		_, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryFuse, Data: encoded(t, f)})
 		d.Heal()
-		if !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory {
+		if !errors.Is(err, gpubatch.ErrDevice) || gpubatch.ClassOf(err) != gpubatch.ClassMemory {
 			t.Errorf("%+v without room: %v", f, err)
 		}
 	}
@@ -523,7 +510,6 @@ type counted struct {
 	puts atomic.Int64
 }
 
-// Put implements PageStore.
 func (s *counted) Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error {
 	s.puts.Add(1)
 	return s.Store.Put(ctx, tier, page, content, kind)

@@ -12,11 +12,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -27,14 +26,14 @@ import (
 // goroutine that serves the shard calls Apply, and another one may decode and fill batches
 // meanwhile.
 type agentState struct {
-	memory   *pages.Memory  // that of agents
+	memory   *pages.Memory  // the step of agents
 	agents   *agents.Agents // of the shard, with ids from 0 on
 	groups   GroupRange     // of the shard
 	nodes    GroupRange     // likewise, of knowledge nodes in place of groups
 	merge    merging        // of knowledge nodes of several shards; zero: there are none
 	seed     uint64         // of the weights and of leaders
 	every    swarm.Checkpoint
-	splitter staging.Splitter
+	splitter gpubatch.Splitter
 
 	hear   hearing // inputs that all agents hear; empty: none
 	rounds *Rounds // with the outcome that is heard; nil: there is none
@@ -109,10 +108,8 @@ func (s *agentState) Info() Info {
 	}
 }
 
-// Memory implements State.
 func (s *agentState) Memory() *pages.Memory { return s.memory }
 
-// Reset implements State.
 func (s *agentState) Reset(ctx context.Context) error { return s.agents.Reset(ctx) }
 
 // Restored implements State. The tally is not in the pages, so it is counted from them again.
@@ -154,10 +151,8 @@ func (s *agentState) Decode(data []byte) (Observations, error) {
 	return Observations{Agents: o}, err
 }
 
-// Trace implements State.
-func (s *agentState) Trace(t *timeline.Track) { s.agents.Trace(t) }
+func (s *agentState) Trace(t *gpubatch.Track) { s.agents.Trace(t) }
 
-// Reduce implements State.
 func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }
 
 // check returns a *jobs.Error for observations that do not fit the swarm: too many, of another
@@ -195,7 +190,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	if err := s.listen(context.WithoutCancel(ctx)); err != nil {
 		return Answer{}, err
 	}
-	steps := agents.TickSteps // a drain waits for so many
+	steps := agents.TickSteps // a drain waits for them
 	if s.splitter.Reduced {
 		steps = 1
 	}
@@ -229,7 +224,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped), Ticked: &done}, err
 }
 
-// step steps all agents as a tick says, and looks at ctx after each most steps.
+// step steps all agents as a tick says, and checks ctx after each most steps.
 func (s *agentState) step(ctx context.Context, t swarms.Tick, most int) (agents.Report, error) {
 	wait := context.WithoutCancel(ctx)
 	if s.merge.nodes == 0 {
@@ -238,7 +233,6 @@ func (s *agentState) step(ctx context.Context, t swarms.Tick, most int) (agents.
 	return s.agents.TickWith(ctx, wait, s.merge.own(swarms.Words(t.Sums)))
 }
 
-// variables implements Variables.
 func (s *agentState) variables() (kernels.Layout, []raster.Var) {
 	l, cell := s.agents.Layout(), s.agents.Cell()
 	all := raster.Vars(l)
@@ -253,7 +247,6 @@ func (s *agentState) variables() (kernels.Layout, []raster.Var) {
 	return l, append(all, input)
 }
 
-// compute answers folds of expressions over the agents of the shard. It changes nothing.
 func (s *agentState) compute(ctx context.Context, data []byte) (Answer, error) {
 	if err := s.agents.Settle(context.WithoutCancel(ctx)); err != nil {
 		return Answer{}, err

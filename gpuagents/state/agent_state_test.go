@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -36,11 +37,7 @@ func openAgentState(t *testing.T, d device.Device, text string) *agentState {
 	if err != nil {
 		t.Fatalf("newWhole: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Errorf("p.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, p)
 	return p.(*agentState)
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -33,14 +32,13 @@ func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.
 }
 
 // vote answers a vote of all agents of the shard. Clients merge the answers of several shards; the
-// leader has its id in the swarm for that. The round is that of the entry, which Snapshotter has
-// numbered.
+// leader has its id in the swarm for that. The entry has the round, which Snapshotter has numbered.
 func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	v, err := swarms.DecodeVote(data)
 	if err != nil {
 		return Answer{}, err
 	}
-	rule, err := partition.Rule(v)
+	rule, err := swarm.VoteRule(v)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -56,7 +54,7 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	if s.groups.Shards > 1 {
 		d.Leader = s.groups.leader(s.seed, v.Round, s.agents.Cell().Agents, seeded)
 	}
-	voted := partition.Decided(d)
+	voted := swarm.NewVoted(d)
 	if s.hear.leader() {
 		if voted.Leader.Vote, err = s.ballot(ctx, voted.Leader.Agent); err != nil {
 			return Answer{}, err
@@ -96,7 +94,7 @@ func (s *agentState) elected(
 ) (swarms.Voted, error) {
 	if s.groups.Shards == 1 {
 		d, err := s.agents.Elect(ctx, rule, round, incumbent)
-		return partition.Elected(d), err
+		return swarm.NewElected(d), err
 	}
 	e, err := s.agents.Bids(ctx, round, incumbent)
 	if err != nil {
@@ -104,8 +102,8 @@ func (s *agentState) elected(
 	}
 	d, err := e.Decide(rule)
 	d.Round, d.Leader = round, consensus.Leader{}
-	voted := partition.Decided(d)
-	voted.Bids = partition.Bids(e)
+	voted := swarm.NewVoted(d)
+	voted.Bids = swarm.NewBids(e)
 	return voted, err
 }
 
@@ -119,7 +117,6 @@ func (s *agentState) ballot(ctx context.Context, agent uint32) (*int, error) {
 	return &vote, nil
 }
 
-// outcome answers a query for the outcome of the last round.
 func (s *agentState) outcome() (Answer, error) {
 	of := s.rounds.Outcome()
 	if of == nil {
@@ -133,13 +130,12 @@ func (s *agentState) outcome() (Answer, error) {
 // features.
 type hearing []string
 
-// leader reports whether the agents hear their leader.
 func (h hearing) leader() bool { return slices.Contains(h, swarm.HearLeader) }
 
-// values returns the values that all agents hear after an outcome, in the order of the specification,
-// with 0 where agents hear their group, whose node has so many units. Candidate c of n is (c+1)/n. 0 is
-// no outcome, no winner, or a leader that abstains. The values depend on the outcome alone, so they
-// have the same bits on all devices and shards.
+// values returns the values that all agents hear after an outcome, in the order of the
+// specification, with a 0 for each unit of the node of their group. Candidate c of n is (c+1)/n. 0
+// is no outcome, no winner, or a leader that abstains. The values depend on the outcome alone, so
+// they have the same bits on all devices and shards.
 func (h hearing) values(outcome *swarms.Voted, candidates, node int) []float32 {
 	var all []float32
 	for _, what := range h {
@@ -162,8 +158,8 @@ func (h hearing) values(outcome *swarms.Voted, candidates, node int) []float32 {
 }
 
 // listen has the agents hear the last outcome from their next step on. It is called before each
-// step, and does nothing while the outcome is that of the step before. A tick has them hear their
-// group.
+// step, and does nothing while the outcome is the same as in the step before. A tick has them hear
+// their group.
 func (s *agentState) listen(ctx context.Context) error {
 	if len(s.hear) == 0 {
 		return nil

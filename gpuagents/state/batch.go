@@ -35,14 +35,12 @@ type Batch interface {
 	Observe(ctx context.Context) ([]Answer, error)
 }
 
-// groupBatch is a Batch of observations of groups.
 type groupBatch struct {
 	s       *groupState
 	entries []*batch.Observations // in the order of the log
 	all     batch.Observations    // the columns that the device needs
 }
 
-// NewBatch implements State.
 func (s *groupState) NewBatch() Batch { return &groupBatch{s: s} }
 
 // Add implements Batch. The first entry is not copied, since most batches have one. A later one is
@@ -55,7 +53,7 @@ func (m *groupBatch) Add(o Observations) {
 	}
 	if m.entries = append(m.entries, e); len(
 		m.entries,
-	) == 1 { // clipped: appends copy the columns, and do not write behind those of a message
+	) == 1 { // clipped: appends copy the columns, and do not write behind the columns of a message
 		all.Group, all.Time, all.Features, all.Width = slices.Clip(
 			e.Group,
 		), slices.Clip(
@@ -105,7 +103,6 @@ func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	return answers, nil
 }
 
-// agentBatch is a Batch of observations of agents.
 type agentBatch struct {
 	s       *agentState
 	entries []*batch.AgentObservations // in the order of the log
@@ -120,7 +117,7 @@ type agentPart struct {
 	inputs   []float32      // of all entries, by observation and feature
 	launches []uint32       // by observation: its launch; see agents.Ranking
 	several  bool           // a launch is not the first
-	unranked bool           // the device looks at the one entry
+	unranked bool           // the device deduplicates the one entry
 	survey   *agents.Survey // of a long entry
 }
 
@@ -128,7 +125,6 @@ type agentPart struct {
 // is filled at a time.
 func (s *agentState) NewBatch() Batch { return &agentBatch{s: s} }
 
-// Add implements Batch.
 func (m *agentBatch) Add(o Observations) {
 	s, e := m.s, o.Agents
 	m.entries = append(m.entries, e)
@@ -164,7 +160,6 @@ func (s *agentState) localIDs(e *batch.AgentObservations) []uint32 {
 	return s.groups.local(nil, e.Agent, s.agents.Cell().Agents)
 }
 
-// append adds the next entry to a run.
 func (p *agentPart) append(s *agentState, e *batch.AgentObservations) {
 	from := len(p.ids)
 	p.ids, p.inputs = s.groups.local(p.ids, e.Agent, s.agents.Cell().Agents), append(p.inputs, e.Features...)
@@ -176,13 +171,11 @@ func (p *agentPart) append(s *agentState, e *batch.AgentObservations) {
 	p.entries++
 }
 
-// rank ranks the observations of the next entry.
 func (p *agentPart) rank(by *agents.Ranking, ids []uint32) {
 	launches, several := by.Rank(ids, p.launches)
 	p.launches, p.several = launches, p.several || several
 }
 
-// Observe implements Batch.
 func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) {
 	if err := m.s.listen(ctx); err != nil {
 		return nil, err
@@ -217,7 +210,7 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 }
 
 // applyObservations applies an entry of observations as a batch of its own, and returns its encoded
-// answer. The bits are those of the entry in any longer batch.
+// answer. The bits are the same as in any longer batch.
 func applyObservations(ctx context.Context, p State, e swarms.Entry) (Answer, error) {
 	o, err := p.Decode(e.Data)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -75,15 +75,11 @@ func TestMerged(t *testing.T) {
 				d := openHost(t)
 				open := func(b *pages.Budget) State {
 					p := openPaged(t, d, b, text)
-					t.Cleanup(func() {
-						if err := p.Close(); err != nil {
-							t.Errorf("p.Close: %v, want no error", err)
-						}
-					})
+					testkit.Close(t, p)
 					return p
 				}
 				p, twin := open(pages.NewBudget(frames[0]*testPage, frames[1]*testPage)), open(nil)
-				for seed := range uint64(testlong.Of(8, 3)) {
+				for seed := range uint64(testkit.Of(8, 3)) {
 					r := rand.New(rand.NewPCG(seed, 7))
 					entry := randomEntry
 					if _, groups := p.(*groupState); groups || seed%2 == 0 { // their steps take long
@@ -124,7 +120,7 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// TestMergedHalved: a batch that the device has no memory for is cut, and its answers are those of
+// TestMergedHalved: a batch that the device has no memory for is cut, and has the same answers as
 // one entry at a time.
 func TestMergedHalved(t *testing.T) {
 	for name, text := range pagedTexts {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -54,33 +54,12 @@ func testBoxState(t *testing.T, cell, text string) {
 	t.Helper()
 	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 51)), newDisk()
 	plain := openPaged(t, d, nil, text)
-	open := func() (State, func()) {
-		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), text), disk.open(t)
-		if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
-			t.Fatalf("Open: %v, want no error", err)
-		}
-		return s, func() {
-			if err := errors.Join(s.Close(), store.Close()); err != nil {
-				t.Fatalf("Close: %v, want no error", err)
-			}
-		}
-	}
-	defer func() {
-		if err := plain.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
-	var rest []func(s State) []byte // entries since the checkpoint
-	s, end := open()
+	testkit.Close(t, plain)
+	s := openStored(t, d, disk, text)
 	if s.Info().Digest != plain.Info().Digest || s.Info().Cell != cell || s.Info().Agents != 3000 {
 		t.Errorf("%+v and %+v", s.Info(), plain.Info())
 	}
-	entry := func(f func(s State) []byte) {
-		if !slices.Equal(f(s), f(plain)) {
-			t.Fatal("the answers differ")
-		}
-		rest = append(rest, f)
-	}
+	entry := func(f func(s State) []byte) { s.applyBoth(plain, f) }
 	for range 25 {
 		switch k := r.IntN(6); k {
 		case 0:
@@ -114,26 +93,19 @@ func testBoxState(t *testing.T, cell, text string) {
 				return a.Data
 			})
 		case 3:
-			if err := s.Memory().Checkpoint(t.Context(), nil); err != nil {
-				t.Fatalf("Checkpoint: %v, want no error", err)
-			}
-			rest = nil
+			s.checkpoint()
 		case 4:
 			if r.IntN(4) == 0 {
 				entry(func(s State) []byte { return bytesOf(t, s.Reset(t.Context())) })
 			}
-		default: // the process ends, and another one goes on from the checkpoint
-			end()
-			s, end = open()
-			for _, f := range rest {
-				f(s)
-			}
+		default:
+			s.restart()
 		}
 		if !slices.Equal(boxStates(t, s), boxStates(t, plain)) {
 			t.Fatal("the agents differ")
 		}
 	}
-	end()
+	s.end()
 }
 
 // bytesOf fails the test if there is an error.
@@ -147,21 +119,12 @@ func bytesOf(t *testing.T, err error) []byte {
 
 // TestBoxRefuses: what boids do not take is refused with the cure, and changes nothing.
 func TestBoxRefuses(t *testing.T) {
-	s := openPaged(t, openHost(t), nil, boxText)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
+	s := closed(t, openPaged(t, openHost(t), nil, boxText))
 	nan := float32(math.NaN())
 	observe := func(id uint32, f ...float32) []byte {
 		return encoded(t, &batch.AgentObservations{Agent: []uint32{id}, Features: f, Width: len(f)})
 	}
-	for _, c := range []struct {
-		kind string
-		data []byte
-		says string
-	}{
+	refusesAll(t, s, []refusal{
 		{swarms.EntryObserve, observe(3000, 1, 1, 1, 0, 0, 0), "observation 0 is for agent 3000 of 3000"},
 		{swarms.EntryObserve, observe(1, 1, 1, 1), "observations have 3 features, the swarm takes 6"},
 		{
@@ -178,16 +141,7 @@ func TestBoxRefuses(t *testing.T) {
 		{swarms.EntryQuery, []byte(`{"v":1,"groups":[1]}`), "query: groups in a box do not vote"},
 		{swarms.EntryVote, []byte(`{"v":1,"round":1}`), "vote: agents in a box do not vote"},
 		{swarms.EntryFuse, []byte(`{"v":1,"by":"all"}`), "fuse: agents in a box have no embeddings"},
-	} {
-		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: c.data})
-		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(refused.Message, c.says) {
-			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
-		}
-	}
-	if slices.Contains(s.Memory().Made(), true) {
-		t.Error("a refused entry has made a page")
-	}
+	})
 }
 
 // TestBoxRoom: agents that the device has no room for are refused with the cure.
@@ -211,12 +165,7 @@ func TestBoxRoom(t *testing.T) {
 
 // TestBoxCompute: expressions count the agents in a state, and take the speeds of boids.
 func TestBoxCompute(t *testing.T) {
-	s := openPaged(t, openHost(t), nil, boxText)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
+	s := closed(t, openPaged(t, openHost(t), nil, boxText))
 	ticked := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 3}).Ticked
 	compute := func(text string) uint64 {
 		a := mustApply(t, s, swarms.EntryCompute, swarms.Compute{Version: jobs.Version, Text: text})

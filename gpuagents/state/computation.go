@@ -24,15 +24,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// computedShard is the agents of a shard.
 type computedShard struct {
 	Device device.Device
 	Memory *pages.Memory
 	Layout kernels.Layout
 	// Vars are the variables that a text may name.
 	Vars []raster.Var
-	// First is the shard's first group in the swarm, Groups are those of the shard, and All those
-	// of the swarm.
+	// First is the shard's first group in the swarm. Groups is the number of groups of the shard,
+	// and All of the swarm.
 	First, Groups, All int
 	// Candidates is how many outcomes the votes of agents have; 0: agents keep no vote.
 	Candidates int
@@ -54,7 +53,7 @@ type computer struct {
 	out     device.HostBuffer // results, which kernels write
 }
 
-// kernelKey is what a kernel depends on beside the layout.
+// kernelKey is what a kernel depends on in addition to the layout.
 type kernelKey struct {
 	text  string
 	votes int
@@ -65,7 +64,6 @@ type kernelKey struct {
 // cache of the device.
 const maxKernels = 64
 
-// newComputer returns a computer for a shard.
 func newComputer(s computedShard) *computer {
 	c := &computer{s: s, texts: map[string]*expr.Folds{}, kernels: map[kernelKey]device.Kernel{}}
 	l := s.Layout
@@ -130,7 +128,6 @@ func (c *computer) Compute(ctx context.Context, want swarms.Compute) (swarms.Com
 	return j.answer(results), nil
 }
 
-// nodes are what results may be by.
 var nodes = []string{swarms.ByGroup, swarms.ByVote, swarms.ByAll}
 
 // refuse returns an error of a text as a *jobs.Error.
@@ -142,7 +139,6 @@ func refuse(err error) error {
 	return jobs.Errorf(jobs.CodeInvalid, "compute: %v", err)
 }
 
-// job is one computation.
 type job struct {
 	f        *expr.Folds
 	text     string
@@ -207,8 +203,8 @@ func (j *job) pages() (first, end int) {
 	return j.from / slots, (j.to + slots - 1) / slots
 }
 
-// answer returns results as an answer. They have all outputs of the first node, then those of the
-// second one, and so on.
+// answer returns results as an answer. They have all outputs of the first node, then all outputs of
+// the second node, and so on.
 func (j *job) answer(results []expr.Partial) swarms.Computed {
 	outputs := len(j.f.All)
 	a := swarms.Computed{Version: jobs.Version, By: j.f.By, First: j.first, Nodes: len(results) / outputs}
@@ -261,7 +257,6 @@ func (c *computer) Names() []string {
 	return names
 }
 
-// computed answers the data of an entry by a computer.
 func computed(ctx context.Context, c *computer, data []byte) (Answer, error) {
 	want, err := swarms.DecodeCompute(data)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -25,7 +25,7 @@ import (
 const text = "name: x\naddressed: agent\nagents: 1650\nagents_per_group: 33\nfeatures: [a, b]\nseed: 3\n" +
 	"cell: {kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b], rule: majority}\n"
 
-// newState makes a swarm of 1,650 agents, half of which have stepped, with pages of b.
+// newState makes a swarm of 1,650 agents, half of them stepped, with pages of b.
 func newState(t *testing.T, d device.Device, b *pages.Budget) state.State {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
@@ -88,8 +88,9 @@ func TestKernels(t *testing.T) {
 	twin := newState(t, raw, nil)
 	for name, b := range map[string]*pages.Budget{"resident": nil, "paged": pages.NewBudget(9*8<<10, 1<<30)} {
 		if b != nil && testing.Short() {
-			// The emulation copies all frames for a launch, also those that pages come into meanwhile,
-			// which no kernel reads: the race detector, which runs with -short, sees that.
+			// The emulation copies all frames for a launch, also frames into which pages are loaded
+			// meanwhile and which no kernel reads: the race detector, which runs with -short, sees
+			// that.
 			continue
 		}
 		s := newState(t, d, b)
@@ -102,7 +103,7 @@ func TestKernels(t *testing.T) {
 			{Text: "sum(hidden * hidden) where agent % 7 != 1"},
 			{Text: "m = min(hidden) by vote; s = sum(agent) by vote"},
 		} {
-			if i >= 2 && name == "paged" && i != 2 && !testlong.Enabled() {
+			if i >= 2 && name == "paged" && i != 2 && !testkit.Long() {
 				continue // a launch of all blocks takes a second
 			}
 			got, err := ask(t, s, want)

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -39,7 +39,7 @@ func numbers(t testing.TB, o swarms.ComputedOutput) (all []string) {
 	return all
 }
 
-// TestCompute compares folds of expressions with those of the states that a query answers.
+// TestCompute compares folds of expressions with folds of the states that a query returns.
 func TestCompute(t *testing.T) {
 	for name, text := range map[string]string{
 		"gru":  gruText,
@@ -119,7 +119,8 @@ func number(t testing.TB, o swarms.ComputedOutput, i int) float64 {
 	return v
 }
 
-// TestComputeShards: the results of shards, merged, are those of one, sums but for the last bits.
+// TestComputeShards: the merged results of shards equal the results of one shard, sums except for
+// the last bits.
 func TestComputeShards(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	one := openAgentState(t, d, gruText)
@@ -160,7 +161,7 @@ func TestComputeShards(t *testing.T) {
 		for _, s := range shards {
 			all = append(all, mustCompute(t, s, want))
 		}
-		got, err := partition.Computed(all)
+		got, err := swarmclient.MergeComputed(all)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestCovers: agents begin as a snapshot that has all groups of a swarm, or as that of the shard
-// that they are.
+// TestCovers: agents start from a snapshot with all groups of a swarm, or from the snapshot of
+// their shard.
 func TestCovers(t *testing.T) {
 	mine := swarms.Swarm{ID: "x", Name: "x", Nonce: "1"}
 	other := mine

@@ -24,7 +24,7 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 	return k, refusedStep(dev, err, step)
 }
 
-// refusedStep returns what is said of an error of the compiler of a custom cell; nil for none.
+// refusedStep wraps an error of the compiler of a custom cell; nil for nil.
 func refusedStep(dev device.Device, err error, step string) error {
 	var refused *device.SourceError
 	switch {

@@ -10,13 +10,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // customSpec is the spec of a swarm with a custom cell, as an agent process reads it.
-func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swarm.Spec {
+func customSpec(t testing.TB, of celltest.Cell, agents int, rule string) *swarm.Spec {
 	t.Helper()
 	spec := swarm.Spec{
 		Name: "x", Cell: swarm.Cell{Kind: "custom", Params: of.Params, State: of.State, Step: of.Step},
@@ -50,11 +51,7 @@ func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *gr
 	if err != nil {
 		t.Fatalf("newGroupState: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("s.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, s)
 	return s
 }
 
@@ -64,18 +61,14 @@ func TestCustomLeaky(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, agents := range []int{7, 256, 1500} {
 		t.Run(fmt.Sprint(agents), func(t *testing.T) {
-			custom := openCustom(t, d, customSpec(t, customtest.Leaky(20), agents, "weighted"), 20)
-			spec := customSpec(t, customtest.Leaky(20), agents, "weighted")
+			custom := openCustom(t, d, customSpec(t, celltest.Leaky(20), agents, "weighted"), 20)
+			spec := customSpec(t, celltest.Leaky(20), agents, "weighted")
 			spec.Cell = swarm.Cell{Kind: "leaky", Params: map[string]float64{"warmup": 20}}
 			builtIn, err := newGroupState(d, nil, spec, allOf(20))
 			if err != nil {
 				t.Fatalf("newGroupState: %v, want no error", err)
 			}
-			defer func() {
-				if err := builtIn.Close(); err != nil {
-					t.Errorf("builtIn.Close: %v, want no error", err)
-				}
-			}()
+			testkit.Close(t, builtIn)
 			r := rand.New(rand.NewPCG(uint64(agents), 6))
 			for batch := range 4 {
 				o := observations(r, 20, 2000, 1)
@@ -103,15 +96,15 @@ func TestCustomOscillator(t *testing.T) {
 		for _, agents := range []int{1, 33, 300, 1500} {
 			t.Run(fmt.Sprint(rule, agents), func(t *testing.T) {
 				const groups = 5
-				spec := customSpec(t, customtest.Oscillator(), agents, rule)
+				spec := customSpec(t, celltest.Oscillator(), agents, rule)
 				s := openCustom(t, d, spec, groups)
 				kernelRule := kernels.RuleWeighted
 				if rule == "plurality" {
 					kernelRule = kernels.RulePlurality
 				}
-				var twins [groups]*customtest.OscillatorTwin
+				var twins [groups]*celltest.OscillatorTwin
 				for g := range twins {
-					twins[g] = customtest.NewOscillator(agents, spec.Seed, kernelRule, 0)
+					twins[g] = celltest.NewOscillator(agents, spec.Seed, kernelRule, 0)
 				}
 				r := rand.New(rand.NewPCG(uint64(agents), 7))
 				for batch := range 3 {
@@ -122,7 +115,7 @@ func TestCustomOscillator(t *testing.T) {
 					}
 					for n, g := range o.Group {
 						want := twins[g].Observe(o.Time[n], o.Features[n:n+1])
-						have := customtest.Outcome{
+						have := celltest.Outcome{
 							Score: got.Score[n], Decision: got.Decision[n],
 							Leader: uint32(got.Leader[n] - uint64(g)*uint64(agents)),
 							Counts: [4]uint32(got.Counts[4*n:]), Round: got.Round[n],
@@ -141,7 +134,7 @@ func TestCustomOscillator(t *testing.T) {
 // nothing is left behind.
 func TestCustomDoesNotCompile(t *testing.T) {
 	d := openNamed(t, *deviceName)
-	of := customtest.Leaky(20)
+	of := celltest.Leaky(20)
 	openCustom(t, d, customSpec(t, of, 8, "weighted"), 1)
 	of.Step = strings.Replace(of.Step, "a.potential = add(", "a.potential = plus(", 1)
 	line := 1 + strings.Count(of.Step[:strings.Index(of.Step, "plus(")], "\n")
@@ -158,10 +151,10 @@ func TestCustomDoesNotCompile(t *testing.T) {
 	}
 }
 
-// TestCustomMeaning: pages of one step are not those of another.
+// TestCustomMeaning: pages of one step are not read by another step.
 func TestCustomMeaning(t *testing.T) {
-	digest := func(change func(*customtest.Cell)) string {
-		of := customtest.Leaky(20)
+	digest := func(change func(*celltest.Cell)) string {
+		of := celltest.Leaky(20)
 		change(&of)
 		spec := customSpec(t, of, 8, "weighted")
 		b, err := spec.Bind()
@@ -174,16 +167,16 @@ func TestCustomMeaning(t *testing.T) {
 		}
 		return (&groupState{bound: b, layout: l, groups: 1, inputs: 1, seed: spec.Seed}).digest()
 	}
-	seen := map[string]string{digest(func(*customtest.Cell) {}): "the cell itself"}
-	if _, again := seen[digest(func(*customtest.Cell) {})]; !again {
+	seen := map[string]string{digest(func(*celltest.Cell) {}): "the cell itself"}
+	if _, again := seen[digest(func(*celltest.Cell) {})]; !again {
 		t.Error("a cell has two digests")
 	}
-	for what, change := range map[string]func(*customtest.Cell){
-		"a constant of the step": func(c *customtest.Cell) { c.Step = strings.Replace(c.Step, "0.01f", "0.02f", 1) },
-		"a parameter":            func(c *customtest.Cell) { c.Params["half"] = 9 },
-		"a type":                 func(c *customtest.Cell) { c.State["rate"] = "bf16" },
-		"a name":                 func(c *customtest.Cell) { c.State["more"] = "u8" },
-		"the candidates":         func(c *customtest.Cell) { c.Candidates = append(c.Candidates, "more") },
+	for what, change := range map[string]func(*celltest.Cell){
+		"a constant of the step": func(c *celltest.Cell) { c.Step = strings.Replace(c.Step, "0.01f", "0.02f", 1) },
+		"a parameter":            func(c *celltest.Cell) { c.Params["half"] = 9 },
+		"a type":                 func(c *celltest.Cell) { c.State["rate"] = "bf16" },
+		"a name":                 func(c *celltest.Cell) { c.State["more"] = "u8" },
+		"the candidates":         func(c *celltest.Cell) { c.Candidates = append(c.Candidates, "more") },
 	} {
 		m := digest(change)
 		if other, ok := seen[m]; ok {

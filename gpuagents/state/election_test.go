@@ -16,15 +16,15 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// openElected opens the shards of a swarm with so many frames each; 0: one for each page.
+// openElected opens the shards of a swarm with a number of frames each; 0: one for each page.
 func openElected(t *testing.T, d device.Device, text string, shards, frames int) *sharded {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text+fmt.Sprintf("shards: %d\n", shards)))
@@ -51,11 +51,11 @@ func (s *sharded) votes(t *testing.T) []byte {
 	return votes
 }
 
-// TestElectedLeader: in swarms of several cells, shards and frames, the leader is that of a loop over
-// all agents of a swarm. It votes for the winner, and stays in its term as long as it does. A round
+// TestElectedLeader: in swarms of several cells, shards and frames, a loop over all agents finds
+// the same leader. The leader votes for the winner, and keeps its term as long as it does. A round
 // that nobody wins has no leader and no term.
 func TestElectedLeader(t *testing.T) {
-	testlong.Checks(t, 25)
+	testkit.Checks(t, 25)
 	d := openNamed(t, *deviceName)
 	texts := []string{votedTexts["gru h7"], votedTexts["leaky"], votedTexts["gru h8 bf16"]}
 	seen := map[string]int{}
@@ -156,7 +156,7 @@ func TestElectionFails(t *testing.T) {
 				what := fmt.Sprintf("%v %d fails", op, after)
 				if err == nil { // it has no such operation
 					s.rounds.Restore(0, nil)
-				} else if !errors.Is(err, fault.ErrDevice) {
+				} else if !errors.Is(err, gpubatch.ErrDevice) {
 					t.Errorf("%d frames, %s: error %v, want an ErrDevice", frames, what, err)
 				}
 				again(what)

@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Attach reads the edges of a graph that are not in the record of the swarm from the place of snapshots,
-// nil if there is none. It does nothing for other swarms. A *jobs.Error says that they are not there, and
-// any other error is one of the place, which may have them another time.
+// Attach reads the edges of a graph that are not in the record of the swarm from the store of
+// snapshots; nil: there is no store. It does nothing for other swarms. A *jobs.Error says that the
+// edges are missing. Any other error is an error of the store, and a later call may succeed.
 func Attach(ctx context.Context, place snapshot.Store, spec *swarm.Spec) error {
 	name := spec.Neighbours.Object()
 	if name == "" {

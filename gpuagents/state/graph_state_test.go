@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -27,35 +28,14 @@ const graphText = "name: x\naddressed: agent\nagents: 9600\ncell: {kind: sir, pa
 func TestGraphState(t *testing.T) {
 	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 3)), newDisk()
 	plain := openPaged(t, d, nil, graphText)
-	open := func() (State, func()) {
-		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), graphText), disk.open(t)
-		if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
-			t.Fatalf("Open: %v, want no error", err)
-		}
-		return s, func() {
-			if err := errors.Join(s.Close(), store.Close()); err != nil {
-				t.Fatalf("Close: %v, want no error", err)
-			}
-		}
-	}
-	defer func() {
-		if err := plain.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
-	var rest []func(s State) []byte // entries since the checkpoint
-	s, end := open()
+	testkit.Close(t, plain)
+	s := openStored(t, d, disk, graphText)
 	if s.Info().Digest != plain.Info().Digest || s.Info().Cell != "sir" || s.Info().Agents != 9600 {
 		t.Errorf("%+v and %+v", s.Info(), plain.Info())
 	}
 	old, wasTick := make([]byte, 9600), false
 	for i := range 30 {
-		entry := func(f func(s State) []byte) {
-			if !slices.Equal(f(s), f(plain)) {
-				t.Fatal("the answers differ")
-			}
-			rest = append(rest, f)
-		}
+		entry := func(f func(s State) []byte) { s.applyBoth(plain, f) }
 		wasTick = false
 		switch k := r.IntN(5); {
 		case i == 0 || k < 1:
@@ -75,16 +55,9 @@ func TestGraphState(t *testing.T) {
 				return a.Data
 			})
 		case k == 3:
-			if err := s.Memory().Checkpoint(t.Context(), nil); err != nil {
-				t.Fatalf("Checkpoint: %v, want no error", err)
-			}
-			rest = nil
-		default: // the process ends, and another one goes on from the checkpoint
-			end()
-			s, end = open()
-			for _, f := range rest {
-				f(s)
-			}
+			s.checkpoint()
+		default:
+			s.restart()
 		}
 		got := gridStates(t, s)
 		if !slices.Equal(got, gridStates(t, plain)) {
@@ -104,10 +77,10 @@ func TestGraphState(t *testing.T) {
 	if counts[1]+counts[2] < 500 {
 		t.Errorf("%d agents in each state: too few for a comparison", counts)
 	}
-	end()
+	s.end()
 }
 
-// TestGraphOfFile: agents hear those of a file, in one direction or in both.
+// TestGraphOfFile: agents hear the agents that a file names, in one direction or in both.
 func TestGraphOfFile(t *testing.T) {
 	for directed, want := range map[string][]byte{"false": {2, 1, 1, 0}, "true": {2, 1, 0, 0}} {
 		text := "name: x\naddressed: agent\ncell: {kind: sir, params: {infection: 1, recovery: 1}}\n" +
@@ -135,20 +108,11 @@ func TestGraphOfFile(t *testing.T) {
 
 // TestGraphRefuses: what an epidemic does not take is refused with the cure, and changes nothing.
 func TestGraphRefuses(t *testing.T) {
-	s := openPaged(t, openHost(t), nil, graphText)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
+	s := closed(t, openPaged(t, openHost(t), nil, graphText))
 	observe := func(id uint32, f float32) []byte {
 		return encoded(t, &batch.AgentObservations{Agent: []uint32{id}, Features: []float32{f}, Width: 1})
 	}
-	for _, c := range []struct {
-		kind string
-		data []byte
-		says string
-	}{
+	refusesAll(t, s, []refusal{
 		{swarms.EntryObserve, observe(9600, 1), "observation 0 is for agent 9600 of 9600"},
 		{
 			swarms.EntryObserve, observe(1, 3),
@@ -160,16 +124,7 @@ func TestGraphRefuses(t *testing.T) {
 		{swarms.EntryQuery, []byte(`{"v":1,"groups":[1]}`), "query: groups on a graph do not vote"},
 		{swarms.EntryVote, []byte(`{"v":1,"round":1}`), "vote: agents on a graph do not vote"},
 		{swarms.EntryFuse, []byte(`{"v":1,"by":"all"}`), "fuse: agents on a graph have no embeddings"},
-	} {
-		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: c.data})
-		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(refused.Message, c.says) {
-			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
-		}
-	}
-	if slices.Contains(s.Memory().Made(), true) {
-		t.Error("a refused entry has made a page")
-	}
+	})
 }
 
 // TestGraphRoom: links that the device has no room for are refused with the cure.
@@ -189,12 +144,7 @@ func TestGraphRoom(t *testing.T) {
 
 // TestGraphCompute: expressions count the agents in a state.
 func TestGraphCompute(t *testing.T) {
-	s := openPaged(t, openHost(t), nil, graphText)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
+	s := closed(t, openPaged(t, openHost(t), nil, graphText))
 	mustApply(t, s, swarms.EntryObserve, alive([]byte{1}, 1, 2, 3, 9000))
 	a := mustApply(t, s, swarms.EntryCompute, swarms.Compute{Version: jobs.Version, Text: "sum(state == 1)"})
 	got, err := swarms.DecodeComputed(a.Data)
@@ -211,7 +161,7 @@ const spikingText = "name: x\naddressed: agent\nagents: 9600\n" +
 	"cell: {kind: lif, params: {noise: 0.3, inhibitory: 0.2}}\nagents_per_group: 100\nneighbours: {random: {degree: " +
 	"20}}\nfeatures: [current]\nseed: 7\n"
 
-// izhikevichText is that of another cell.
+// izhikevichText is a specification with the cell izhikevich.
 const izhikevichText = "name: x\naddressed: agent\nagents: 9600\n" +
 	"cell: {kind: izhikevich, params: {noise: 9, inhibitory: 0.2}}\nagents_per_group: 80\nneighbours: {random: " +
 	"{degree: 20}}\nfeatures: [current]\nseed: 7\n"

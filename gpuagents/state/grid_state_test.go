@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -70,23 +71,10 @@ func gridStates(t testing.TB, s State) []byte {
 // of the rest of the log in another process, and resets are part of the logs.
 func TestGridState(t *testing.T) {
 	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 2)), newDisk()
-	open := func() (State, func()) {
-		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), gridText), disk.open(t)
-		if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
-			t.Fatalf("Open: %v, want no error", err)
-		}
-		return s, func() {
-			if err := errors.Join(s.Close(), store.Close()); err != nil {
-				t.Fatalf("Close: %v, want no error", err)
-			}
-		}
-	}
 	want := make([]byte, 9600)
-	var rest []func(s State) // entries since the checkpoint
-	s, end := open()
+	s := openStored(t, d, disk, gridText)
 	digest := s.Info().Digest
 	for range 30 {
-		entry := func(f func(s State)) { f(s); rest = append(rest, f) }
 		switch r.IntN(5) {
 		case 0, 1:
 			ids, to := make([]uint32, 1+r.IntN(5000)), []byte(nil)
@@ -94,7 +82,7 @@ func TestGridState(t *testing.T) {
 				ids[i], to = uint32(r.IntN(len(want))), append(to, byte(r.IntN(2)))
 				want[ids[i]] = to[i]
 			}
-			entry(func(s State) {
+			s.apply(func(s State) {
 				a := mustApply(t, s, swarms.EntryObserve, alive(to, ids...))
 				got, err := batch.DecodeAgentDecisions(a.Data)
 				if err != nil || !slices.Equal(got.Vote, to) || !slices.Equal(got.Agent, ids) {
@@ -109,7 +97,7 @@ func TestGridState(t *testing.T) {
 			for _, c := range want {
 				counted += uint64(c)
 			}
-			entry(func(s State) {
+			s.apply(func(s State) {
 				a := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n})
 				if got := a.Ticked; got.Stepped != uint64(n)*9600 || !slices.Equal(got.Tally,
 					[]uint64{9600 - counted, counted}) {
@@ -117,16 +105,9 @@ func TestGridState(t *testing.T) {
 				}
 			})
 		case 3:
-			if err := s.Memory().Checkpoint(t.Context(), nil); err != nil {
-				t.Fatalf("Checkpoint: %v, want no error", err)
-			}
-			rest = nil
-		default: // the process ends, and another one goes on from the checkpoint
-			end()
-			s, end = open()
-			for _, f := range rest {
-				f(s)
-			}
+			s.checkpoint()
+		default:
+			s.restart()
 		}
 		if got := gridStates(t, s); !slices.Equal(got, want) {
 			t.Fatal("the grid differs from the plain one")
@@ -146,7 +127,7 @@ func TestGridState(t *testing.T) {
 	if slices.Contains(gridStates(t, s), 1) {
 		t.Error("agents are alive after a reset")
 	}
-	end()
+	s.end()
 }
 
 // TestGridBatch: a batch of several entries leaves what the entries leave one by one.
@@ -187,20 +168,11 @@ func TestGridBatch(t *testing.T) {
 
 // TestGridRefuses: what a grid does not take is refused with the cure, and changes nothing.
 func TestGridRefuses(t *testing.T) {
-	s := openPaged(t, openHost(t), nil, gridText)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
+	s := closed(t, openPaged(t, openHost(t), nil, gridText))
 	observe := func(id uint32, f ...float32) []byte {
 		return encoded(t, &batch.AgentObservations{Agent: []uint32{id}, Features: f, Width: len(f)})
 	}
-	for _, c := range []struct {
-		kind string
-		data []byte
-		says string
-	}{
+	refusesAll(t, s, []refusal{
 		{swarms.EntryObserve, observe(9600, 1), "observation 0 is for agent 9600 of 9600"},
 		{
 			swarms.EntryObserve, observe(1, 0.5),
@@ -215,16 +187,7 @@ func TestGridRefuses(t *testing.T) {
 		{swarms.EntryVote, []byte(`{"v":1,"round":1}`), "vote: agents on a grid do not vote"},
 		{swarms.EntryFuse, []byte(`{"v":1,"by":"all"}`), "fuse: agents on a grid have no embeddings"},
 		{"other", nil, `kind "other": this swarm does not take it`},
-	} {
-		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: c.data})
-		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(refused.Message, c.says) {
-			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
-		}
-	}
-	if slices.Contains(s.Memory().Made(), true) {
-		t.Error("a refused entry has made a page")
-	}
+	})
 }
 
 // TestGridRoom: a grid whose pages have no room on the device is refused.
@@ -243,21 +206,102 @@ func TestGridRoom(t *testing.T) {
 
 // TestGridCompute: expressions fold the states of agents, and of groups, which are rows.
 func TestGridCompute(t *testing.T) {
-	s := openPaged(t, openHost(t), nil, gridText)
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	}()
+	s := closed(t, openPaged(t, openHost(t), nil, gridText))
 	mustApply(t, s, swarms.EntryObserve, alive([]byte{1}, 1, 2, 3, 96*7+5, 96*99))
-	for text, want := range map[string][]byte{"sum(alive)": {5}, "sum(alive) by group": {3}} {
+	computes(t, s, map[string]byte{"sum(alive)": 5, "sum(alive) by group": 3})
+	if _, vars := Variables(s); len(vars) != 1 || fmt.Sprint(vars[0].Name) != "alive" {
+		t.Errorf("the variables are %+v", vars)
+	}
+}
+
+// refusal is an entry that a state refuses with a text.
+type refusal struct {
+	kind string
+	data []byte
+	says string
+}
+
+// refusesAll checks that a state without pages refuses entries, and makes no page.
+func refusesAll(t *testing.T, s State, all []refusal) {
+	t.Helper()
+	for _, c := range all {
+		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: c.data})
+		var refused *jobs.Error
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(refused.Message, c.says) {
+			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
+		}
+	}
+	if slices.Contains(s.Memory().Made(), true) {
+		t.Error("a refused entry has made a page")
+	}
+}
+
+// computes checks the first byte of results of expressions.
+func computes(t *testing.T, s State, want map[string]byte) {
+	t.Helper()
+	for text, want := range want {
 		a := mustApply(t, s, swarms.EntryCompute, swarms.Compute{Version: jobs.Version, Text: text})
 		got, err := swarms.DecodeComputed(a.Data)
-		if err != nil || got.Outputs[0].Bits[0] != want[0] {
+		if err != nil || got.Outputs[0].Bits[0] != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	if _, vars := Variables(s); len(vars) != 1 || fmt.Sprint(vars[0].Name) != "alive" {
-		t.Errorf("the variables are %+v", vars)
+}
+
+// stored is a state over a store of pages. It keeps the entries since the last checkpoint.
+type stored struct {
+	State
+	t    *testing.T
+	end  func() // closes the state and the store
+	open func() (State, func())
+	rest []func(s State)
+}
+
+func openStored(t *testing.T, d device.Device, on *disk, text string) *stored {
+	t.Helper()
+	s := &stored{t: t, open: func() (State, func()) {
+		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), text), on.open(t)
+		if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
+			t.Fatalf("Open: %v, want no error", err)
+		}
+		return s, func() {
+			if err := errors.Join(s.Close(), store.Close()); err != nil {
+				t.Fatalf("Close: %v, want no error", err)
+			}
+		}
+	}}
+	s.State, s.end = s.open()
+	return s
+}
+
+func (s *stored) apply(entry func(s State)) {
+	entry(s.State)
+	s.rest = append(s.rest, entry)
+}
+
+// applyBoth applies an entry to another state too, and compares the answers.
+func (s *stored) applyBoth(plain State, entry func(s State) []byte) {
+	s.t.Helper()
+	var got []byte
+	s.apply(func(s State) { got = entry(s) })
+	if !slices.Equal(got, entry(plain)) {
+		s.t.Fatal("the answers differ")
+	}
+}
+
+func (s *stored) checkpoint() {
+	s.t.Helper()
+	if err := s.Memory().Checkpoint(s.t.Context(), nil); err != nil {
+		s.t.Fatalf("Checkpoint: %v, want no error", err)
+	}
+	s.rest = nil
+}
+
+// restart ends the process. Another one continues from the checkpoint, and replays the rest of the log.
+func (s *stored) restart() {
+	s.end()
+	s.State, s.end = s.open()
+	for _, entry := range s.rest {
+		entry(s.State)
 	}
 }

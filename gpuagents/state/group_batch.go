@@ -7,10 +7,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -91,7 +89,7 @@ func (s *groupState) sets() (sets []pages.Set, ends []int) {
 		}
 		s.rows[r.Frame] += r.Count
 	}
-	sets = s.memory.Place(pages, s.rows)
+	sets = s.memory.PlanSets(pages, s.rows)
 	for _, r := range s.runs {
 		s.rows[r.Frame] = 0
 	}
@@ -167,18 +165,19 @@ func (s *groupState) observe(
 func (s *groupState) trim() error {
 	for i := range s.staging {
 		if err := s.staging[i].Close(); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: %w", gpubatch.ErrDevice, err)
 		}
 	}
 	if _, err := s.dev.Trim(); err != nil {
-		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		return fmt.Errorf("%w: %w", gpubatch.ErrDevice, err)
 	}
 	return nil
 }
 
 // observePart applies the observations from one index up to another, and writes their decisions to
-// the same places of whole. A staging.ErrNoMemory has changed nothing, so the caller may try a
-// smaller part. After any other error the pages are undefined. Indices are those of observations.
+// the same places of whole. A gpubatch.ErrNoMemory has changed nothing, so the caller may try a
+// smaller part. After any other error the pages are undefined. from and to are indices of
+// observations.
 func (s *groupState) observePart(
 	ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int,
 ) error {
@@ -217,29 +216,29 @@ func (s *groupState) observePart(
 	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
 		uploaded, returned = uploaded+len(data), returned+len(outputs[i])
 		if err := s.staging[i].Grow(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
-			return staging.AllocError(err)
+			return gpubatch.AllocError(err)
 		}
 		if err := s.staging[i].Memory.Write(0, data); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: %w", gpubatch.ErrDevice, err)
 		}
 	}
-	began = s.track.End(timeline.Upload, began, uploaded)
+	began = s.track.End(gpubatch.StageUpload, began, uploaded)
 	// A launch for each set of pages, while the next set is paged in.
 	first := 0
 	if err := s.memory.Each(ctx, sets, pages.Random, func(i int) error {
 		if !s.memory.Resident() {
-			began = s.track.End(timeline.Page, began, len(sets[i].Pages)*s.layout.PageBytes)
+			began = s.track.End(gpubatch.StagePage, began, len(sets[i].Pages)*s.layout.PageBytes)
 		}
 		if err := s.launch(first, ends[i]); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: %w", gpubatch.ErrDevice, err)
 		}
 		first = ends[i]
 		s.memory.MarkDirty(sets[i].Pages)
 		if err := s.stream.Sync(ctx); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: %w", gpubatch.ErrDevice, err)
 		}
 		s.memory.CountAccesses(sets[i])
-		began = s.track.End(timeline.Kernel, began, 0)
+		began = s.track.End(gpubatch.StageKernel, began, 0)
 		return nil
 	}); err != nil {
 		return err
@@ -247,10 +246,10 @@ func (s *groupState) observePart(
 	s.memory.Exchange(sets)
 	for i, data := range outputs {
 		if err := s.staging[i].Memory.Read(0, data); err != nil {
-			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+			return fmt.Errorf("%w: %w", gpubatch.ErrDevice, err)
 		}
 	}
-	s.track.End(timeline.ReadBack, began, returned)
+	s.track.End(gpubatch.StageReadBack, began, returned)
 	// The answers are in the order of the batch again.
 	if moved {
 		copy(dec.Score, scatter(s.order, dec.Score, 1))

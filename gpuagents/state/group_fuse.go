@@ -20,11 +20,11 @@ import (
 // large as a set of pages, so that the bus is busy, and a drain waits for one window at most.
 const fuseWindow = 32 << 20
 
-// fuse answers a fusion of all agents of the shard, by group or all: the nodes that these agents are
-// in, with their sums if the client merges several shards. Those of a swarm with one shard are bit for bit those of one
-// fusion.Nodes.Accumulate of all agents in the order of their ids; agents of groups without a round
-// have weight 0. It changes nothing. A mistake of the client is a *jobs.Error, and the end of ctx
-// is an error that leaves no answer.
+// fuse answers a fusion of all agents of the shard, by group or all: the nodes that these agents
+// are in, with their sums if the client merges several shards. With one shard, the nodes equal to
+// the bit one fusion.Nodes.Accumulate of all agents in the order of their ids. Agents of groups
+// without a round have weight 0. It changes nothing. A mistake of the client is a *jobs.Error, and
+// the end of ctx is an error that leaves no answer.
 func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	want, err := swarms.DecodeFuse(data)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 }
 
 // fuseAll fuses all agents of the shard into n nodes of consecutive groups, from number from of all
-// nodes of the swarm on. It reads the pages in windows of at
-// most bytes, at least one page, and looks at ctx before each window.
+// nodes of the swarm on. It reads the pages in windows of at most bytes, at least one page, and
+// checks ctx before each window.
 func (s *groupState) fuseAll(ctx context.Context, all, from, n, bytes int) (fusion.Nodes, error) {
 	vars, width := s.bound.Embedding()
 	f := &groupFusing{

@@ -5,7 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -242,10 +242,9 @@ func inRows[T any](from []T, g *gathered) []T {
 	return to
 }
 
-// compute answers folds of expressions over the agents of the shard. It changes nothing.
 func (s *groupState) compute(ctx context.Context, data []byte) (Answer, error) {
 	if err := s.stream.Sync(context.WithoutCancel(ctx)); err != nil {
-		return Answer{}, fault.Mark(err)
+		return Answer{}, gpubatch.Mark(err)
 	}
 	if s.computer == nil {
 		s.computer = newComputer(computedShard{

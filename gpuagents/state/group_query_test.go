@@ -18,10 +18,10 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -30,7 +30,7 @@ import (
 // idList is ids as JSON has them.
 func idList(ids []uint32) string { return strings.ReplaceAll(fmt.Sprint(ids), " ", ",") }
 
-// someIDs are ids of so many: scattered, in runs, or all the same.
+// someIDs returns ids below a number: scattered, in runs, or all the same.
 func someIDs(r *rand.Rand, all, most int) []uint32 {
 	ids := make([]uint32, 1+r.IntN(most))
 	from, width := r.IntN(all), 1+r.IntN(all)
@@ -148,8 +148,8 @@ func plainVariables(s *groupState, pages []byte, ids []uint32, groups bool) (var
 	return vars, embedding, width
 }
 
-// plainGroupFuse is a fusion as one Nodes.Accumulate of all agents by id, of whom those of groups
-// that have seen nothing weigh nothing.
+// plainGroupFuse is a fusion as one Nodes.Accumulate of all agents by id. Agents of groups without
+// observations weigh nothing.
 func plainGroupFuse(t testing.TB, s *groupState, pages []byte, n int) fusion.Nodes {
 	t.Helper()
 	ids := make([]uint32, s.groups*s.layout.Agents)
@@ -189,7 +189,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		}
 		return a
 	}
-	for range testlong.Of(6, 2) {
+	for range testkit.Of(6, 2) {
 		ids := someIDs(r, s.groups*s.layout.Agents, 500)
 		a := ask(swarms.EntryQuery, fmt.Sprintf(`{"v":1,"agents":%s}`, idList(ids)))
 		got, err := batch.DecodeAgentVariables(a.Data)
@@ -310,7 +310,7 @@ func TestGroupsQueryFuse(t *testing.T) {
 // here and there a value is not finite.
 func customState(t *testing.T, d device.Device, types map[string]string, embedding []string) *groupState {
 	t.Helper()
-	of := customtest.Leaky(20)
+	of := celltest.Leaky(20)
 	spec := swarm.Spec{
 		Name: "x", Cell: swarm.Cell{
 			Kind: "custom", State: types, Embedding: embedding, Step: of.Step,
@@ -331,11 +331,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 	if s.memory, err = pages.NewMemory(d, nil, 0, l.PageBytes, count); err != nil {
 		t.Fatalf("pages.NewMemory: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("s.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, s)
 	r := rand.New(rand.NewPCG(1, 1))
 	for page := range count {
 		content := make([]byte, l.PageBytes)
@@ -371,7 +367,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 	return s
 }
 
-// TestGroupsQueryCustom: variables of all types are answered, and embeddings are those that a spec
+// TestGroupsQueryCustom: a query returns variables of all types, and the embeddings that a spec
 // names, in its order.
 func TestGroupsQueryCustom(t *testing.T) {
 	types := map[string]string{"a": "f32[3]", "b": "bf16[2]", "c": "u8[5]", "d": "u64", "e": "u32[2]", "f": "bf16"}

@@ -30,13 +30,13 @@ func (h GroupRange) check(spec *swarm.Spec) error {
 			jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards,
 			max(1, spec.Shards),
 		)
-	case !spec.ByAgent() && spec.Groups() != 0 && spec.Groups() != h.All:
+	case !spec.Topology().ByAgent && spec.Groups() != 0 && spec.Groups() != h.All:
 		return jobs.Errorf(
 			jobs.CodeInvalid,
 			"its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run",
 			h.All, spec.Groups(),
 		)
-	case !spec.ByAgent():
+	case !spec.Topology().ByAgent:
 	case h.All != spec.Groups():
 		return jobs.Errorf(
 			jobs.CodeInvalid,
@@ -53,8 +53,8 @@ func (h GroupRange) String() string {
 }
 
 // owns returns the index of the first id outside the shard, and an error that names the shard that
-// has it; nil if all ids are inside. ids are those of agents in groups of size, or of groups, with
-// size 1. The parameter what names them in the error.
+// has it; nil if all ids are inside. ids are agents in groups of size, or groups, with size 1. The
+// parameter what names them in the error.
 func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err error) {
 	first, n, all := int64(h.First)*int64(size), int64(h.Groups)*int64(size), int64(h.All)*int64(size)
 	for i, id := range ids {
@@ -72,11 +72,10 @@ func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err erro
 	return 0, nil
 }
 
-// allOf returns the range of the only shard of a swarm.
 func allOf(groups int) GroupRange { return GroupRange{Shards: 1, Groups: groups, All: groups} }
 
-// nodes returns the nodes, of so many of the swarm, that the groups of the shard are in: n from
-// number first on.
+// nodes returns the nodes of the groups of the shard: n nodes from number first on. The argument
+// nodes is the number of nodes of the swarm.
 func (h GroupRange) nodes(by string, nodes int) (first, n int) {
 	if by != swarms.ByGroup {
 		return 0, nodes
@@ -86,7 +85,7 @@ func (h GroupRange) nodes(by string, nodes int) (first, n int) {
 }
 
 // local appends ids of the shard to others, as ids from 0 on. owns has accepted the ids. The result
-// may share the memory of to, and never that of ids.
+// may share memory with to, and never with ids.
 func (h GroupRange) local(to, ids []uint32, size int) []uint32 {
 	first, from := uint32(h.First*size), len(to)
 	to = append(to, ids...)

@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -27,8 +27,8 @@ type sharded struct {
 	each []*Snapshotter
 }
 
-// openSharded makes a swarm of so many shards, and of as many agents as the text says or, if it is
-// not 0, agents.
+// openSharded makes a swarm with a number of shards. It has agents agents; 0: as many as the text
+// says.
 func openSharded(t testing.TB, d device.Device, store snapshot.Store, text string, shards int, agents int64,
 	from *swarms.SnapshotRef,
 ) *sharded {
@@ -50,9 +50,9 @@ func openSharded(t testing.TB, d device.Device, store snapshot.Store, text strin
 
 func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.AgentDecisions {
 	t.Helper()
-	split, err := partition.Agents(s.of, s.spec.AgentsPerGroup, o.Agent)
+	split, err := swarmclient.SplitAgents(s.of, s.spec.AgentsPerGroup, o.Agent)
 	if err != nil {
-		t.Fatalf("partition.Agents: %v, want no error", err)
+		t.Fatalf("swarmclient.SplitAgents: %v, want no error", err)
 	}
 	all := make([]*batch.AgentDecisions, len(s.each))
 	for k, one := range s.each {
@@ -86,14 +86,14 @@ func (s *sharded) tick(t testing.TB, count int) swarms.Ticked {
 		}
 		all = append(all, got)
 	}
-	sum, err := partition.Ticked(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), count, all)
+	sum, err := swarmclient.MergeTicked(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), count, all)
 	if err != nil {
-		t.Fatalf("partition.Ticked: %v, want no error", err)
+		t.Fatalf("swarmclient.MergeTicked: %v, want no error", err)
 	}
 	return sum
 }
 
-// sums returns those of nodes that have agents of several shards; nil: there are none.
+// sums returns the sums of nodes with agents of several shards; nil: no node has such agents.
 func (s *sharded) sums(t testing.TB) []byte {
 	t.Helper()
 	if !s.spec.MergesNodes() {
@@ -109,9 +109,9 @@ func (s *sharded) sums(t testing.TB) []byte {
 		}
 		all = append(all, got.Words)
 	}
-	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, all)
+	sums, err := swarmclient.MergeSums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, all)
 	if err != nil {
-		t.Fatalf("partition.Sums: %v, want no error", err)
+		t.Fatalf("swarmclient.MergeSums: %v, want no error", err)
 	}
 	return sums
 }
@@ -127,9 +127,9 @@ func (s *sharded) vote(t testing.TB, v swarms.Vote) swarms.Voted {
 		}
 		all = append(all, got)
 	}
-	sum, err := partition.Voted(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), v, all)
+	sum, err := swarmclient.MergeVotes(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), v, all)
 	if err != nil {
-		t.Fatalf("partition.Voted: %v, want no error", err)
+		t.Fatalf("swarmclient.MergeVotes: %v, want no error", err)
 	}
 	return sum
 }
@@ -145,19 +145,19 @@ func (s *sharded) fuse(t testing.TB, f swarms.Fuse) *batch.FusedNodes {
 		}
 		all = append(all, got)
 	}
-	sum, err := partition.Fused(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), f, all)
+	sum, err := swarmclient.MergeFused(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), f, all)
 	if err != nil {
-		t.Fatalf("partition.Fused: %v, want no error", err)
+		t.Fatalf("swarmclient.MergeFused: %v, want no error", err)
 	}
 	return sum
 }
 
-// states are those of agents, groups those of all groups.
+// states are the states of agents, groups the states of all groups.
 func (s *sharded) states(t testing.TB, ids []uint32) *batch.AgentStates {
 	t.Helper()
-	split, err := partition.Agents(s.of, s.spec.AgentsPerGroup, ids)
+	split, err := swarmclient.SplitAgents(s.of, s.spec.AgentsPerGroup, ids)
 	if err != nil {
-		t.Fatalf("partition.Agents: %v, want no error", err)
+		t.Fatalf("swarmclient.SplitAgents: %v, want no error", err)
 	}
 	all := make([]*batch.AgentStates, len(s.each))
 	for k, one := range s.each {
@@ -183,9 +183,9 @@ func (s *sharded) groups(t testing.TB) *batch.GroupStates {
 		ids[i] = uint32(i)
 	}
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	split, err := partition.Groups(s.of, ids)
+	split, err := swarmclient.SplitGroups(s.of, ids)
 	if err != nil {
-		t.Fatalf("partition.Groups: %v, want no error", err)
+		t.Fatalf("swarmclient.SplitGroups: %v, want no error", err)
 	}
 	all := make([]*batch.GroupStates, len(s.each))
 	for k, one := range s.each {
@@ -241,9 +241,9 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 	}
 }
 
-// TestShards: swarms of several shards are, decide and answer as one of one shard that was asked
-// the same, whatever the cuts. Their nodes are those of a fusion.Merger of their shards; nodes that
-// have groups of one shard alone are to the bit those of one shard.
+// TestShards: swarms of several shards hold, decide and answer the same as a swarm of one shard,
+// whatever the cuts. Their nodes equal a fusion.Merger of their shards. Nodes with groups of one
+// shard alone equal the nodes of one shard to the bit.
 func TestShards(t *testing.T) {
 	for name, text := range map[string]string{
 		"gru": gruText, "bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
@@ -290,8 +290,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// sameFuse compares a fusion with that of one shard, and with a merger of plain fusions of the
-// agents of each shard.
+// sameFuse compares a fusion with the fusion of one shard, and with a merger of plain fusions of
+// the agents of each shard.
 func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 	t.Helper()
 	got := s.fuse(t, f)

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -32,9 +32,9 @@ func openGroupShards(t testing.TB, d device.Device, store snapshot.Store, text s
 
 func (s groupShards) observe(t testing.TB, o *batch.Observations) *batch.Decisions {
 	t.Helper()
-	split, err := partition.Groups(s.of, o.Group)
+	split, err := swarmclient.SplitGroups(s.of, o.Group)
 	if err != nil {
-		t.Fatalf("partition.Groups: %v, want no error", err)
+		t.Fatalf("swarmclient.SplitGroups: %v, want no error", err)
 	}
 	all := make([]*batch.Decisions, len(s.each))
 	for k, one := range s.each {
@@ -64,10 +64,10 @@ func (s groupShards) variables(t testing.TB) (*batch.AgentVariables, *batch.Grou
 		}
 		rand.New(rand.NewPCG(3, 3)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	}
-	byAgent, err := partition.Agents(s.of, s.spec.AgentsPerGroup, agents)
-	byGroup, gerr := partition.Groups(s.of, groups)
+	byAgent, err := swarmclient.SplitAgents(s.of, s.spec.AgentsPerGroup, agents)
+	byGroup, gerr := swarmclient.SplitGroups(s.of, groups)
 	if err := errors.Join(err, gerr); err != nil {
-		t.Fatalf("partition: %v, want no error", err)
+		t.Fatalf("split: %v, want no error", err)
 	}
 	ofAgents, ofGroups := make([]*batch.AgentVariables, len(s.each)), make([]*batch.GroupVariables, len(s.each))
 	for k, one := range s.each {
@@ -89,7 +89,7 @@ func (s groupShards) variables(t testing.TB) (*batch.AgentVariables, *batch.Grou
 	return a, g
 }
 
-// same compares all variables with those of another swarm.
+// same compares all variables with another swarm.
 func (s groupShards) same(t testing.TB, want groupShards) {
 	t.Helper()
 	a, g := s.variables(t)

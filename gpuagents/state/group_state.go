@@ -11,10 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -43,9 +42,9 @@ type groupState struct {
 
 	computer *computer // nil before the first question that needs it
 
-	track    *timeline.Track   // of the stages of batches; nil: they are not kept
-	staging  [8]staging.Buffer // by the constants below
-	splitter staging.Splitter
+	track    *gpubatch.Track    // of the stages of batches; nil: they are not kept
+	staging  [8]gpubatch.Buffer // by the constants below
+	splitter gpubatch.Splitter
 
 	// Of the current batch; kept to be used again.
 	seen  []int32       // by group of the shard: its run, or -1
@@ -128,7 +127,6 @@ func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, has Gro
 	return s, nil
 }
 
-// Info implements State.
 func (s *groupState) Info() Info {
 	return Info{
 		Cell:       s.bound.Cell.Name,
@@ -156,7 +154,6 @@ func (s *groupState) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Memory implements State.
 func (s *groupState) Memory() *pages.Memory { return s.memory }
 
 // Restored implements State: there is no state beside the pages. So a checkpoint of the pages is a
@@ -185,10 +182,8 @@ func (s *groupState) Decode(data []byte) (Observations, error) {
 	return Observations{Groups: o}, err
 }
 
-// Trace implements State.
-func (s *groupState) Trace(t *timeline.Track) { s.track = t }
+func (s *groupState) Trace(t *gpubatch.Track) { s.track = t }
 
-// Reduce implements State.
 func (s *groupState) Reduce(on bool) { s.splitter.Reduced = on }
 
 // check returns a *jobs.Error for a batch that does not fit the swarm: of another width, of an
@@ -226,5 +221,4 @@ func (s *groupState) Close() error {
 	return errors.Join(errs...)
 }
 
-// Reset implements State.
 func (s *groupState) Reset(ctx context.Context) error { return s.memory.Reset(ctx) }

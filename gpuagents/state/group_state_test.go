@@ -11,11 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
 func openHost(t *testing.T) device.Device {
 	t.Helper()
@@ -41,11 +41,7 @@ func openGroupState(t *testing.T, d device.Device, text string, groups int) *gro
 	if err != nil {
 		t.Fatalf("newGroupState: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("s.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, s)
 	return s
 }
 

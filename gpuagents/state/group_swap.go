@@ -10,10 +10,10 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// swap takes the states of groups away and gives the groups other ones. The state of a group is
-// the bytes of its variables and of those of its agents, in the order of the layout. A state moves
-// between groups unchanged, because no cell but gru with weights by group computes with the number
-// of its group; the specification of such a swarm is refused by the client.
+// swap takes the states of groups away and gives the groups other ones. The state of a group is the
+// bytes of its variables and of the variables of its agents, in the order of the layout. A state
+// moves between groups unchanged, because no cell but gru with weights by group computes with the
+// number of its group; the specification of such a swarm is refused by the client.
 func (s *groupState) swap(ctx context.Context, data []byte) (Answer, error) {
 	ask, err := swarms.DecodeSwap(data)
 	if err != nil {
@@ -66,7 +66,6 @@ func (s *groupState) swap(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntrySwapped, Data: out}, nil
 }
 
-// groupBytes returns the bytes of the state of a group.
 func (s *groupState) groupBytes() (n int) {
 	for _, v := range s.layout.Vars {
 		of := v.Width * v.Elem.Bytes()
@@ -87,9 +86,8 @@ func (s *groupState) groupParts(group uint32, state []byte) (parts []pager.Part)
 		if v.Group {
 			agents = 1
 		}
-		// The elements of all agents of a group stand together; so do those of an agent in a
-		// variable that is Together, and otherwise each element has a row of all agents of the
-		// page.
+		// The elements of all agents of a group are contiguous. In a variable that is Together, so
+		// are the elements of an agent; otherwise each element has a row of all agents of the page.
 		rows, bytes := v.Width, agents*v.Elem.Bytes()
 		if v.Together {
 			rows, bytes = 1, agents*v.Elem.Bytes()*v.Width

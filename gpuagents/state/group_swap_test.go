@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -29,7 +29,7 @@ type swapper struct {
 	swaps  int
 }
 
-// place gives an entity a group, at random among those that none of busy has.
+// place gives an entity a group, at random among the groups outside of busy.
 func (w *swapper) place(r *rand.Rand, entity uint32, busy map[uint32]bool) uint32 {
 	w.t.Helper()
 	if g, ok := w.groups[entity]; ok {
@@ -110,7 +110,7 @@ func TestSwap(t *testing.T) {
 				t: t, s: openGroupState(t, d, text, groups), groups: map[uint32]uint32{}, held: make([]uint32, groups),
 				states: map[uint32][]byte{},
 			}
-			rows := testlong.Of(600, 300)
+			rows := testkit.Of(600, 300)
 			o := observations(r, entities, rows, 1)
 			for at := 0; at < rows; {
 				end := min(rows, at+1+r.IntN(5)) // fewer rows than groups

@@ -18,9 +18,9 @@ import (
 )
 
 // BenchmarkPagedGroups is batches of observations of groups that are addressed with a frequency of
-// 1/rank, those that are addressed most beside one another: by a swarm of each cell with frames for
-// a quarter of its pages, and by one that has a frame for each. What it says is what
-// BenchmarkPagedZipf does.
+// 1/rank, with the most frequent groups next to each other: for a swarm of each cell with frames
+// for a quarter of its pages, and for one with a frame for each page. It reports the same metrics
+// as BenchmarkPagedZipf.
 func BenchmarkPagedGroups(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, cell := range cells.Names() {

@@ -67,7 +67,6 @@ func (c *computer) onHost(ctx context.Context, j *job) ([]expr.Partial, error) {
 // align rounds up so that every variable in a buffer is aligned.
 func align(n int) int { return (n + 7) / 8 * 8 }
 
-// ballots is the variable of votes.
 const ballots = "vote"
 
 // reads returns the variables that a job reads, and their bytes of a page.

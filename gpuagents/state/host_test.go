@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
@@ -36,11 +37,7 @@ func openNamed(t testing.TB, name string) device.Device {
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Errorf("d.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, d)
 	return d
 }
 

@@ -40,7 +40,6 @@ func (s *agentState) knowledge(ctx context.Context, nodes []uint32) (Answer, err
 	return Answer{Kind: swarms.EntryKnown, Data: data}, err
 }
 
-// learn merges the values of an entry into knowledge nodes.
 func (s *agentState) learn(ctx context.Context, data []byte) (Answer, error) {
 	l, err := swarms.DecodeLearn(data)
 	if err != nil {

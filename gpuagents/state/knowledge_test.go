@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -27,9 +27,9 @@ func (s *sharded) nodesOf(t testing.TB) *batch.KnownNodes {
 	for k := range n {
 		ids = append(ids, uint32(k))
 	}
-	split, err := partition.Nodes(s.of, s.spec.SharedNodes(), s.spec.MergesNodes(), ids)
+	split, err := swarmclient.SplitNodes(s.of, s.spec.SharedNodes(), s.spec.MergesNodes(), ids)
 	if err != nil {
-		t.Fatalf("partition.Nodes: %v", err)
+		t.Fatalf("swarmclient.SplitNodes: %v", err)
 	}
 	all := make([]*batch.KnownNodes, len(s.each))
 	for k, p := range s.each {
@@ -48,9 +48,9 @@ func (s *sharded) nodesOf(t testing.TB) *batch.KnownNodes {
 // learn merges values into nodes of the shards of a swarm.
 func (s *sharded) learn(t testing.TB, l swarms.Learn) {
 	t.Helper()
-	split, err := partition.Nodes(s.of, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes)
+	split, err := swarmclient.SplitNodes(s.of, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes)
 	if err != nil {
-		t.Fatalf("partition.Nodes: %v", err)
+		t.Fatalf("swarmclient.SplitNodes: %v", err)
 	}
 	for k, p := range s.each {
 		if split.Has(k) {

@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestLatticeExample: the example of reaction and diffusion is that of the plain twin after its first tick,
-// which seeds it, on a smaller grid.
+// TestLatticeExample: the example of reaction and diffusion equals the plain twin after its first
+// tick, which seeds it, on a smaller grid.
 func TestLatticeExample(t *testing.T) {
 	folder := filepath.Join("..", "..", "examples", "reaction-diffusion")
 	text, err := os.ReadFile(filepath.Join(folder, "swarm.yaml"))
@@ -25,7 +25,7 @@ func TestLatticeExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := latticetest.Grid{Width: 128, Height: 70, Depth: 1, Periodic: true}
+	g := celltest.Grid{Width: 128, Height: 70, Depth: 1, Periodic: true}
 	spec.Neighbours.Width, spec.Neighbours.Height = int64(g.Width), int64(g.Height)
 	spec.Agents, spec.AgentsPerGroup, spec.PageSize = int64(g.Len()), g.Width, 16*testPage
 	s, err := newWhole(openCompiling(t), nil, spec, spec.Groups())
@@ -38,7 +38,7 @@ func TestLatticeExample(t *testing.T) {
 	const feed, kill, refill, spread = float32(0.037), float32(0.06), float32(0.8), float32(0.4)
 	for id := range used {
 		x, y, _ := g.Place(id)
-		if x%64 < 12 && y%64 < 12 && latticetest.Number(spec.Seed, 0, uint32(id), 0) < 0.7 {
+		if x%64 < 12 && y%64 < 12 && celltest.Number(spec.Seed, 0, uint32(id), 0) < 0.7 {
 			const eaten = float32(0.5 * 0.5 * 0.5)
 			v[id] = 0.5 + float32(spread*-0.5) + eaten - float32((feed+kill)*0.5)
 			used[id] = 0.5 + float32(refill*-0.5) + eaten - float32(feed*0.5)

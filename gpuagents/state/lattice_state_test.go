@@ -12,21 +12,22 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // forest is where the agents of forestText are.
-var forest = latticetest.Grid{Width: 32, Height: 15, Depth: 20, Periodic: true}
+var forest = celltest.Grid{Width: 32, Height: 15, Depth: 20, Periodic: true}
 
 // forestText is a forest of four pages of testPage: groups count their ticks.
 var forestText = "name: x\naddressed: agent\nseed: 99\ncell:\n  kind: custom\n  state: {state: u8}\n" +
 	"  params: {growth: 0.25, lightning: 0.0625}\n  hear: {max: [state]}\n  step: |\n    " +
-	strings.ReplaceAll(strings.TrimSpace(latticetest.FireStep), "\n", "\n    ") + "\n" +
+	strings.ReplaceAll(strings.TrimSpace(celltest.FireStep), "\n", "\n    ") + "\n" +
 	"neighbours: {width: 32, height: 15, depth: 20, periodic: true}\nvote: {candidates: [empty, tree, fire]}\n"
 
 // openCompiling opens the device of the flag. The host device gets kernels that are compiled for the
@@ -42,11 +43,7 @@ func openCompiling(t testing.TB) device.Device {
 
 // closed closes a state at the end of a test.
 func closed(t testing.TB, s State) State {
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, s)
 	return s
 }
 
@@ -54,26 +51,13 @@ func closed(t testing.TB, s State) State {
 // rest of the log in another process, and resets are part of the logs.
 func TestLatticeState(t *testing.T) {
 	d, r, disk := openCompiling(t), rand.New(rand.NewPCG(6, 4)), newDisk()
-	open := func() (State, func()) {
-		s, store := openPaged(t, d, pages.NewBudget(1<<20, 0), forestText), disk.open(t)
-		if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
-			t.Fatalf("Open: %v, want no error", err)
-		}
-		return s, func() {
-			if err := errors.Join(s.Close(), store.Close()); err != nil {
-				t.Fatalf("Close: %v, want no error", err)
-			}
-		}
-	}
 	want, made := make([]byte, forest.Len()), uint64(0)
-	var rest []func(s State) // entries since the checkpoint
-	s, end := open()
+	s := openStored(t, d, disk, forestText)
 	digest := s.Info().Digest
 	if s.Info().Cell != "custom" || s.Info().Agents != 9600 || s.Memory().Count() != 4 {
 		t.Errorf("%+v, %d pages", s.Info(), s.Memory().Count())
 	}
 	for range 30 {
-		entry := func(f func(s State)) { f(s); rest = append(rest, f) }
 		switch r.IntN(5) {
 		case 0:
 			ids, to := make([]uint32, 1+r.IntN(5000)), []byte(nil)
@@ -81,7 +65,7 @@ func TestLatticeState(t *testing.T) {
 				ids[i], to = uint32(r.IntN(len(want))), append(to, byte(r.IntN(3)))
 				want[ids[i]] = to[i]
 			}
-			entry(func(s State) {
+			s.apply(func(s State) {
 				a := mustApply(t, s, swarms.EntryObserve, alive(to, ids...))
 				got, err := batch.DecodeAgentDecisions(a.Data)
 				if err != nil || !slices.Equal(got.Agent, ids) {
@@ -97,23 +81,16 @@ func TestLatticeState(t *testing.T) {
 			for _, c := range want {
 				counted[c]++
 			}
-			entry(func(s State) {
+			s.apply(func(s State) {
 				a := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n})
 				if got := a.Ticked; got.Stepped != uint64(n)*9600 || !slices.Equal(got.Tally, counted) {
 					t.Fatalf("%+v, want %d", got, counted)
 				}
 			})
 		case 3:
-			if err := s.Memory().Checkpoint(t.Context(), nil); err != nil {
-				t.Fatalf("Checkpoint: %v, want no error", err)
-			}
-			rest = nil
-		default: // the process ends, and another one goes on from the checkpoint
-			end()
-			s, end = open()
-			for _, f := range rest {
-				f(s)
-			}
+			s.checkpoint()
+		default:
+			s.restart()
 		}
 		if got := gridStates(t, s); !bytes.Equal(got, want) {
 			t.Fatal("the forest differs from the plain one")
@@ -137,10 +114,10 @@ func TestLatticeState(t *testing.T) {
 	if !bytes.Equal(gridStates(t, s), forest.StepFire(make([]byte, forest.Len()), 99, 0)) {
 		t.Error("a forest does not begin anew after a reset")
 	}
-	end()
+	s.end()
 }
 
-// TestLatticeDigest: pages of one step, grid, seed, parameter or vote are not those of another.
+// TestLatticeDigest: pages of one step, grid, seed, parameter or vote are not read by another one.
 func TestLatticeDigest(t *testing.T) {
 	d, seen := openCompiling(t), map[string]string{}
 	for what, change := range map[string][2]string{
@@ -163,7 +140,7 @@ func TestLatticeDigest(t *testing.T) {
 	}
 }
 
-// mixText is a cell of all types of which observations set two variables.
+// mixText is a cell with variables of all types. Observations set two of them.
 const mixText = "name: x\naddressed: agent\ncell:\n  kind: custom\n  state: {a: u8, b: u64, c: f32}\n" +
 	"  hear: {sum: [b]}\n  step: |\n" +
 	"    __device__ void step(Agent &self, const Params &, const Around &around) { self.b += around.sum.b; }\n" +
@@ -215,11 +192,7 @@ func TestLatticeRefuses(t *testing.T) {
 	observe := func(id uint32, f ...float32) []byte {
 		return encoded(t, &batch.AgentObservations{Agent: []uint32{id}, Features: f, Width: len(f)})
 	}
-	for _, c := range []struct {
-		kind string
-		data []byte
-		says string
-	}{
+	refusesAll(t, s, []refusal{
 		{swarms.EntryObserve, observe(600, 1, 1), "observation 0 is for agent 600 of 600"},
 		{swarms.EntryObserve, observe(1, 1), "observations have 1 features, the swarm takes 2"},
 		{
@@ -233,16 +206,7 @@ func TestLatticeRefuses(t *testing.T) {
 		{swarms.EntryVote, []byte(`{"v":1,"round":1}`), "vote: agents on a grid do not vote"},
 		{swarms.EntryFuse, []byte(`{"v":1,"by":"all"}`), "fuse: agents on a grid have no embeddings"},
 		{"other", nil, `kind "other": this swarm does not take it`},
-	} {
-		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: c.data})
-		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(refused.Message, c.says) {
-			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
-		}
-	}
-	if slices.Contains(s.Memory().Made(), true) {
-		t.Error("a refused entry has made a page")
-	}
+	})
 }
 
 // TestLatticeCannotBeServed: the host device compiles nothing and says so, a step that is no CUDA C++ is
@@ -275,13 +239,7 @@ func TestLatticeCannotBeServed(t *testing.T) {
 func TestLatticeCompute(t *testing.T) {
 	s := closed(t, openPaged(t, openCompiling(t), nil, forestText))
 	mustApply(t, s, swarms.EntryObserve, alive([]byte{2}, 1, 2, 3, 32*7+5, 9599))
-	for text, want := range map[string]byte{"sum(state)": 10, "sum(state) by group": 6} {
-		a := mustApply(t, s, swarms.EntryCompute, swarms.Compute{Version: jobs.Version, Text: text})
-		got, err := swarms.DecodeComputed(a.Data)
-		if err != nil || got.Outputs[0].Bits[0] != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
-	}
+	computes(t, s, map[string]byte{"sum(state)": 10, "sum(state) by group": 6})
 	if _, vars := Variables(s); len(vars) == 0 || vars[0].Name != "state" {
 		t.Errorf("the variables are %+v", vars)
 	}

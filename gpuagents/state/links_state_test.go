@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -20,12 +20,12 @@ import (
 var opinionText = "name: x\naddressed: agent\nagents: 900\nagents_per_group: 100\nseed: 12\ncell:\n  kind: custom\n" +
 	"  state: {opinion: f32, loud: u8, heard: u32}\n  params: {trust: 0.25, doubt: 0.05}\n" +
 	"  hear: {weighted: [opinion], mean: [opinion], sum: [opinion, heard], max: [opinion], min: [opinion], " +
-	"count: [loud]}\n  step: |\n    " + strings.ReplaceAll(strings.TrimSpace(latticetest.OpinionStep), "\n", "\n    ") +
+	"count: [loud]}\n  step: |\n    " + strings.ReplaceAll(strings.TrimSpace(celltest.OpinionStep), "\n", "\n    ") +
 	"\nneighbours: {graph: links.csv, directed: true}\nfeatures: [opinion]\n" +
 	"vote: {by: loud, candidates: [quiet, loud]}\n"
 
-// TestLatticeOnGraph: opinions over weighted links of a file are those of the plain twin, also in a process that
-// goes on from a checkpoint.
+// TestLatticeOnGraph: opinions over weighted links of a file equal the plain twin, also in a
+// process that continues from a checkpoint.
 func TestLatticeOnGraph(t *testing.T) {
 	r, d, disk := rand.New(rand.NewPCG(6, 6)), openCompiling(t), newDisk()
 	var links strings.Builder
@@ -56,7 +56,7 @@ func TestLatticeOnGraph(t *testing.T) {
 			}
 		}
 	}
-	want, made := make([]latticetest.OpinionAgent, 900), uint64(0)
+	want, made := make([]celltest.OpinionAgent, 900), uint64(0)
 	o, q := &batch.AgentObservations{Width: 1}, swarms.Query{Version: jobs.Version}
 	for i := range want {
 		want[i].Opinion = r.Float32()*2 - 1
@@ -66,7 +66,7 @@ func TestLatticeOnGraph(t *testing.T) {
 	tick := func(s State, n int) {
 		mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n})
 		for range n {
-			want = latticetest.StepOpinion(rows, want, 12, made)
+			want = celltest.StepOpinion(rows, want, 12, made)
 			made++
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// merging is how the knowledge nodes of several shards are merged, of which each shard has all. It does not
-// change. The zero value is that of other swarms.
+// merging is how several shards merge their knowledge nodes. Each shard has all nodes. It does not
+// change. Swarms without such nodes have the zero value.
 type merging struct {
 	nodes, units int
 	by, merge    string
@@ -19,7 +19,6 @@ type merging struct {
 	agents       uint64 // of the swarm
 }
 
-// mergingOf returns the merging of a shard.
 func mergingOf(spec *swarm.Spec, of GroupRange) (m merging) {
 	if !spec.MergesNodes() {
 		return m
@@ -34,8 +33,8 @@ func mergingOf(spec *swarm.Spec, of GroupRange) (m merging) {
 	return m
 }
 
-// check returns a *jobs.Error for a tick with sums that the swarm does not take, and for one without those
-// that it does.
+// check returns a *jobs.Error for a tick with sums that the swarm does not take, or without sums
+// that it needs.
 func (m merging) check(t swarms.Tick) error {
 	switch {
 	case m.nodes == 0 && t.Sums == nil:
@@ -57,7 +56,7 @@ func (m merging) check(t swarms.Tick) error {
 	return swarms.CheckSums(swarms.Words(t.Sums), m.nodes, m.units, m.agents, heaviest, m.merge)
 }
 
-// local replaces numbers of nodes of the swarm by those of the shard, and returns the slice.
+// local replaces numbers of nodes of the swarm by numbers in the shard, and returns the slice.
 func (m merging) local(ids []uint32) []uint32 {
 	if m.first > 0 {
 		for i, id := range ids {
@@ -67,18 +66,17 @@ func (m merging) local(ids []uint32) []uint32 {
 	return ids
 }
 
-// own returns sums of the nodes of the swarm in the order of the shard, and whole those of the shard in the
+// own returns sums of the swarm in the order of the shard. whole returns sums of the shard in the
 // order of the swarm.
 func (m merging) own(sums []uint64) []uint64   { return m.turned(sums, m.first) }
 func (m merging) whole(sums []uint64) []uint64 { return m.turned(sums, m.nodes-m.first) }
 
-// turned returns the sums that begin with those of node number first.
+// turned returns the sums rotated, so that node number first comes first.
 func (m merging) turned(sums []uint64, first int) []uint64 {
 	at := first % m.nodes * (m.units + 1)
 	return append(sums[at:len(sums):len(sums)], sums[:at]...)
 }
 
-// sums answers the sums of the knowledge nodes of the shard.
 func (s *agentState) sums(ctx context.Context) (Answer, error) {
 	m := s.merge
 	if m.nodes == 0 {

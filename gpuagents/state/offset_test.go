@@ -6,8 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -16,17 +17,13 @@ import (
 func TestLargeBase(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	run := func(base float64) (scores []float32) {
-		spec := customSpec(t, customtest.Leaky(20), 16, "weighted")
+		spec := customSpec(t, celltest.Leaky(20), 16, "weighted")
 		spec.Cell = swarm.Cell{Kind: "leaky", Params: map[string]float64{"warmup": 20}}
 		s, err := newGroupState(d, nil, spec, allOf(20))
 		if err != nil {
 			t.Fatalf("newGroupState: %v, want no error", err)
 		}
-		defer func() {
-			if err := s.Close(); err != nil {
-				t.Errorf("s.Close: %v, want no error", err)
-			}
-		}()
+		testkit.Close(t, s)
 		r := rand.New(rand.NewPCG(5, 5))
 		for range 4 {
 			m := s.NewBatch()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -33,9 +33,9 @@ func (s *sharded) decide(t testing.TB, v swarms.Vote) swarms.Voted {
 	if len(s.each) == 1 {
 		return all[0]
 	}
-	sum, err := partition.Voted(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), v, all)
+	sum, err := swarmclient.MergeVotes(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), v, all)
 	if err != nil {
-		t.Fatalf("partition.Voted: %v", err)
+		t.Fatalf("swarmclient.MergeVotes: %v", err)
 	}
 	for i, one := range s.each {
 		got, err := swarms.DecodeVoted(mustApply(t, one, swarms.EntryConclude, sum).Data)
@@ -214,8 +214,8 @@ func TestOutcomeReplayed(t *testing.T) {
 	}
 }
 
-// TestConcludeRefused: a decision that cannot be that of the swarm is refused, with the field and the
-// cure, and changes nothing.
+// TestConcludeRefused: a decision that the swarm cannot have made is refused, with the field and
+// the cure, and changes nothing.
 func TestConcludeRefused(t *testing.T) {
 	d := openHost(t)
 	const agents = 330

@@ -18,16 +18,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 // testPage is the page size of the swarms of these tests, below what a spec may ask for: what
@@ -60,7 +59,7 @@ var pagedTexts = map[string]string{
 		"observations: {duplicate: drop}\n",
 }
 
-// pagedGroups are those of a swarm whose groups are addressed.
+// pagedGroups are the groups of a swarm whose groups are addressed.
 const pagedGroups = 24
 
 // openPaged opens the State of a swarm with pages of what b has.
@@ -72,7 +71,7 @@ func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) Stat
 	}
 	spec.PageSize = testPage
 	groups := pagedGroups
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		groups = spec.Groups()
 	}
 	p, err := newWhole(d, b, spec, groups)
@@ -84,16 +83,16 @@ func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) Stat
 
 // disk is a page store that can be opened again.
 type disk struct {
-	fs       *vfs.Mem
+	fs       *tierstest.Mem
 	capacity int64
 }
 
-func newDisk() *disk { return &disk{vfs.NewMem(1 << 30), 64 << 20} }
+func newDisk() *disk { return &disk{tierstest.NewMem(1 << 30), 64 << 20} }
 
 func (d *disk) open(t testing.TB) *pagestore.Store {
 	t.Helper()
 	s, err := pagestore.Open(pagestore.Options{
-		FS: d.fs, Tables: tabletest.Backend{FS: d.fs}, PageSize: testPage,
+		FS: d.fs, Tables: tierstest.Backend{FS: d.fs}, PageSize: testPage,
 		Tiers: []pagestore.Tier{{
 			Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 64 << 10,
 			DiskReserve: -1,
@@ -218,7 +217,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 	}
 }
 
-// randomLesson is an entry that merges values into some of so many nodes.
+// randomLesson is an entry that merges values into some of n nodes.
 func randomLesson(t testing.TB, r *rand.Rand, nodes, width int) swarms.Entry {
 	t.Helper()
 	l := swarms.Learn{Version: 1, Replace: r.IntN(2) == 0}
@@ -270,7 +269,7 @@ func (p pair) check(t testing.TB) {
 // the others in host memory, and to ones that have a frame for each page: answers, pages and marks
 // are the same bits.
 func TestPagedEqualsResident(t *testing.T) {
-	testlong.Checks(t, 25)
+	testkit.Checks(t, 25)
 	for name, text := range pagedTexts {
 		t.Run(name, func(t *testing.T) {
 			d := openNamed(t, *deviceName)
@@ -304,7 +303,7 @@ func TestPagedEqualsResident(t *testing.T) {
 // the last checkpoint, whatever was written to the store since then.
 func TestPagedOverStore(t *testing.T) {
 	for name, text := range pagedTexts {
-		for seed := range uint64(testlong.Of(6, 2)) {
+		for seed := range uint64(testkit.Of(6, 2)) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
 				room := func() *pages.Budget {
@@ -373,7 +372,6 @@ type draining struct {
 	drain context.CancelCauseFunc
 }
 
-// Put implements PageStore.
 func (s draining) Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error {
 	s.drain(jobs.ErrDrain)
 	return s.Store.Put(ctx, tier, page, content, kind)
@@ -404,7 +402,7 @@ func TestTickTorn(t *testing.T) {
 		if e.Kind == swarms.EntryQuery {
 			continue
 		}
-		if _, err := s.Apply(t.Context(), e); !errors.Is(err, fault.ErrDevice) {
+		if _, err := s.Apply(t.Context(), e); !errors.Is(err, gpubatch.ErrDevice) {
 			t.Errorf("%s after it: %v", e.Kind, err)
 		}
 	}
@@ -413,11 +411,7 @@ func TestTickTorn(t *testing.T) {
 	}
 	a := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 	fresh := openPaged(t, openHost(t), nil, pagedTexts["gru"])
-	defer func() {
-		if err := fresh.Close(); err != nil {
-			t.Errorf("fresh.Close: %v, want no error", err)
-		}
-	}()
+	testkit.Close(t, fresh)
 	if b := mustApply(t, fresh, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.Data,
 		b.Data) {
 		t.Errorf("a tick after a reset: %s, want %s", a.Data, b.Data)
@@ -448,11 +442,7 @@ func TestRoom(t *testing.T) {
 	}
 	// As much again is there, and too little below it.
 	second := openPaged(t, d, pages.NewBudget(6*testPage, 2*testPage), pagedTexts["gru"])
-	defer func() {
-		if err := second.Close(); err != nil {
-			t.Errorf("second.Close: %v, want no error", err)
-		}
-	}()
+	testkit.Close(t, second)
 	room := pages.MemoryError{}
 	if err := second.Memory().Open(ctx, nil); !errors.As(err, &room) || !strings.Contains(err.Error(), "too few in "+
 		"host memory: raise the memory for pages, give the agent process a data folder") {
@@ -496,8 +486,8 @@ func TestStoreFull(t *testing.T) {
 	}
 }
 
-// inPages are observations for agents of some pages, so many for each page and for as many agents,
-// in the order of the pages.
+// inPages are observations for agents of some pages, in the order of the pages: a number for each
+// page, each for another agent.
 func inPages(s *agentState, each func(page int) int) (ids []uint32, inputs []float32) {
 	a := s.agents
 	size := a.Layout().Slots * a.Layout().Agents
@@ -687,7 +677,7 @@ func TestPagesFollowObservations(t *testing.T) {
 }
 
 // TestManyOfOneAgent: more observations of one agent than launches that are put into the stream at
-// once take effect in their order, and are all counted, as are those that are refused.
+// once take effect in their order, and are all counted, also refused ones.
 func TestManyOfOneAgent(t *testing.T) {
 	paged, whole := placed(t, 4)
 	const n = 2*32 + 5 // more than agents.Agents puts into the stream before it waits

@@ -16,8 +16,8 @@ import (
 )
 
 // TestPrefetch applies observations of agents in order to a swarm whose pages are in a store: pages
-// come before they are asked for, and metrics say how many. Answers, pages and marks are those of a
-// swarm with a frame for each page, and of one that fetches nothing ahead.
+// come before they are asked for, and metrics say how many. Answers, pages and marks equal a swarm
+// with a frame for each page, and a swarm without prefetch.
 func TestPrefetch(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {

@@ -59,8 +59,8 @@ func (r *Rounds) number(vote swarms.Entry) (swarms.Entry, error) {
 }
 
 // conclude makes a decision the outcome, and returns it with its term. It refuses a round that is
-// not later than that of the outcome with CodeRound. The last round becomes that of the decision,
-// if that is later.
+// not later than the round of the outcome, with CodeRound. The last round becomes the round of the
+// decision, if it is later.
 func (r *Rounds) conclude(v swarms.Voted) (*swarms.Voted, error) {
 	if last := r.outcome; last != nil && v.Round <= last.Round {
 		return nil, jobs.Errorf(
@@ -102,7 +102,7 @@ func (r *Rounds) Outcome() *swarms.Voted {
 	return r.outcome
 }
 
-// Restore sets the last round and the outcome to those of a checkpoint. It does nothing for nil.
+// Restore sets the last round and the outcome from a checkpoint. It does nothing for nil.
 func (r *Rounds) Restore(last uint64, outcome *swarms.Voted) {
 	if r != nil {
 		r.last, r.outcome = last, outcome

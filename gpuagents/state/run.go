@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -50,7 +50,7 @@ func (c *computer) kernel(j *job) (device.Kernel, error) {
 		return nil, jobs.Errorf(jobs.CodeInternal, "compute: its kernel was not compiled: %v", err)
 	}
 	if err != nil {
-		return nil, fault.Mark(err)
+		return nil, gpubatch.Mark(err)
 	}
 	if len(c.kernels) >= maxKernels {
 		clear(c.kernels)
@@ -59,14 +59,13 @@ func (c *computer) kernel(j *job) (device.Kernel, error) {
 	return k, nil
 }
 
-// grow makes a buffer of at least n bytes.
 func (c *computer) grow(b *device.Buffer, n int64) error {
 	if *b != nil && (*b).Size() >= n {
 		return nil
 	}
 	if *b != nil {
 		if err := (*b).Close(); err != nil {
-			return fault.Mark(err)
+			return gpubatch.Mark(err)
 		}
 		*b = nil
 	}
@@ -78,7 +77,7 @@ func (c *computer) grow(b *device.Buffer, n int64) error {
 	return nil
 }
 
-// prepare makes the stream and the memory of a job with so many sets of pages.
+// prepare makes the stream and the memory of a job with a number of sets of pages.
 func (c *computer) prepare(j *job, sets int) (words int, err error) {
 	first, end := j.pages()
 	results := max(j.votes, 1) * len(j.f.All)
@@ -88,13 +87,13 @@ func (c *computer) prepare(j *job, sets int) (words int, err error) {
 	}
 	if c.stream == nil {
 		if c.stream, err = c.s.Device.NewStream(); err != nil {
-			return 0, fault.Mark(err)
+			return 0, gpubatch.Mark(err)
 		}
 	}
 	if c.out == nil || c.out.Size() < int64(8*words) {
 		if c.out != nil {
 			if err := c.out.Close(); err != nil {
-				return 0, fault.Mark(err)
+				return 0, gpubatch.Mark(err)
 			}
 			c.out = nil
 		}
@@ -119,7 +118,6 @@ func (c *computer) prepare(j *job, sets int) (words int, err error) {
 	return words, nil
 }
 
-// blockThreads is the number of threads of a block of the kernels.
 const blockThreads = 256
 
 // onDevice computes a job by launches over the sets of pages. The sets come in the order of their
@@ -141,7 +139,7 @@ func (c *computer) onDevice(ctx context.Context, j *job, k device.Kernel) ([]exp
 	if err := m.Each(ctx, sets, pages.SweepRead, func(i int) error {
 		s := sets[i].Pages
 		from, to := max(int(s[0]), first), min(int(s[len(s)-1])+1, end)
-		return fault.Mark(c.launch(context.WithoutCancel(ctx), j, k, from, to, i == 0, i == len(sets)-1))
+		return gpubatch.Mark(c.launch(context.WithoutCancel(ctx), j, k, from, to, i == 0, i == len(sets)-1))
 	}); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -34,7 +34,7 @@ type Snapshotter struct {
 // be nil. The caller sets the last round with Rounds before the first entry, if there is a
 // checkpoint.
 func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
-	r := &Rounds{concludes: spec.ByAgent() && has.Shards == 1}
+	r := &Rounds{concludes: spec.Topology().ByAgent && has.Shards == 1}
 	if a, ok := of.(*agentState); ok {
 		a.rounds = r
 	}
@@ -69,7 +69,7 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 	case swarms.EntryReset:
 		return k.clear(ctx, e.Data)
 	case swarms.EntryVote:
-		if !k.spec.ByAgent() { // the State below refuses it
+		if !k.spec.Topology().ByAgent { // the State below refuses it
 			break
 		}
 		last := k.rounds.last
@@ -113,7 +113,7 @@ func (k *Snapshotter) vote(ctx context.Context, e swarms.Entry) (Answer, error) 
 
 // conclude makes the decision of all shards, which a client has merged, the outcome of this one.
 func (k *Snapshotter) conclude(e swarms.Entry) (Answer, error) {
-	if !k.spec.ByAgent() || k.rounds.concludes {
+	if !k.spec.Topology().ByAgent || k.rounds.concludes {
 		return Answer{}, unknownKind(e)
 	}
 	v, err := swarms.DecodeConclude(e.Data)
@@ -206,7 +206,7 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 	case err == nil:
 	case ctx.Err() != nil: // the next process writes it again
 		return Answer{}, context.Cause(ctx)
-	case errors.Is(err, fault.ErrDevice):
+	case errors.Is(err, gpubatch.ErrDevice):
 		return Answer{}, err
 	case errors.Is(err, snapshot.ErrExists):
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "%v: choose another name, or remove it", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -51,13 +52,13 @@ func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store sna
 	if err != nil {
 		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		groups = spec.Groups()
 	}
 	return openShard(t, d, b, store, spec, groups, 0, from)
 }
 
-// openShard is a shard of a swarm with so many groups.
+// openShard is a shard of a swarm with a number of groups.
 func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.Store, spec *swarm.Spec, groups,
 	shard int, from *swarms.SnapshotRef,
 ) *Snapshotter {
@@ -75,11 +76,7 @@ func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.St
 	if err != nil {
 		t.Fatalf("New: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Errorf("p.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, p)
 	return NewSnapshotter(p, s, spec, has, store)
 }
 
@@ -89,11 +86,7 @@ func openStore(t *testing.T) snapshot.Store {
 	if err != nil {
 		t.Fatalf("folder.Open: %v, want no error", err)
 	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("b.Close: %v, want no error", err)
-		}
-	})
+	testkit.Close(t, b)
 	return b
 }
 
@@ -101,7 +94,7 @@ func openStore(t *testing.T) snapshot.Store {
 func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []swarms.Entry) {
 	for range n {
 		var v interface{ Encode() ([]byte, error) } = observations(r, keptGroups, 100, len(k.spec.Features))
-		if k.spec.ByAgent() {
+		if k.spec.Topology().ByAgent {
 			v = randomAgents(r, 2500, 200, len(k.spec.Features))
 		}
 		data, err := v.Encode()
@@ -109,7 +102,7 @@ func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []swarms.Entry) {
 			panic(err)
 		}
 		all = append(all, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
-		if k.spec.ByAgent() {
+		if k.spec.Topology().ByAgent {
 			all = append(all,
 				swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":2}`)},
 				swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[0,1,2,17,2499]}`)},
@@ -281,7 +274,6 @@ func (failing) Create(context.Context, string) (snapshot.Object, error) {
 	return nil, errors.New("no space left on device")
 }
 
-// Open implements snapshot.Store.
 func (f failing) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return f.Store.Open(ctx, name)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
-	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -69,8 +69,8 @@ func TestPiecesFloor(t *testing.T) {
 	s := openGroupState(t, d, "name: x\nagents_per_group: 4\n", 3)
 	d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
 	obs := observations(rand.New(rand.NewPCG(1, 1)), 3, 50, 1)
-	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, fault.ErrDevice) ||
-		fault.ClassOf(err) != fault.ClassMemory || halved == 0 {
+	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, gpubatch.ErrDevice) ||
+		gpubatch.ClassOf(err) != gpubatch.ClassMemory || halved == 0 {
 		t.Fatalf("halved %d times: %v", halved, err)
 	}
 	if s.memory.Made()[0] {

@@ -5,7 +5,7 @@
 // observations of consecutive entries together with a Batch. The answers and the pages are the same
 // bits either way, on every device, wherever pages are, and however batches are cut.
 //
-// A *jobs.Error refuses an entry, which has changed nothing, and is its answer. A fault.ErrDevice
+// A *jobs.Error refuses an entry, which has changed nothing, and is its answer. A gpubatch.ErrDevice
 // is a failure of the device: the pages are lost, and the caller restores them from a checkpoint or
 // resets them, and applies the log again.
 package state
@@ -14,10 +14,10 @@ import (
 	"context"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -30,7 +30,7 @@ type State interface {
 	Info() Info
 	// Memory returns the pages, which belong to the State. The caller opens and shuts them.
 	Memory() *pages.Memory
-	// Apply applies an entry to the pages, marks those that change, and returns its answer. A
+	// Apply applies an entry to the pages, marks changed pages, and returns its answer. A
 	// *jobs.Error refuses the entry, which has changed nothing. After any other error the pages are
 	// undefined. The end of ctx may interrupt it.
 	Apply(ctx context.Context, e swarms.Entry) (Answer, error)
@@ -39,7 +39,7 @@ type State interface {
 	// entry.
 	Decode(data []byte) (Observations, error)
 	// NewBatch begins a batch; the batch before it is complete then. One goroutine at a time fills
-	// batches, which may be another one than that of the State.
+	// batches. It may be another goroutine than the one of the State.
 	NewBatch() Batch
 	// Restored is called after pages were opened or written other than by Reset. It recounts what
 	// the State derives from the pages, such as the tally, and must return before the next entry.
@@ -51,7 +51,7 @@ type State interface {
 	Reduce(on bool)
 	// Trace has the stages of batches added to a track, which the goroutine of the State uses; nil:
 	// none is.
-	Trace(t *timeline.Track)
+	Trace(t *gpubatch.Track)
 	// Close releases the memory on the device. The State and its Memory must not be used
 	// afterwards. It writes no checkpoint.
 	Close() error
@@ -62,7 +62,8 @@ type State interface {
 type Info struct {
 	Cell   string // name of the cell
 	Agents int64  // of the shard
-	// Stepped is how many agents an observation steps: those of its group, or the one that it is for.
+	// Stepped is the number of agents that an observation steps: all agents of its group, or one
+	// agent.
 	Stepped    int64
 	Checkpoint swarm.Checkpoint
 	// Digest is a digest of all that the content of the pages depends on beside the log. Pages with
@@ -104,14 +105,14 @@ func layoutOf(p State) kernels.Layout {
 	switch s := p.(type) {
 	case *agentState:
 		return s.agents.Layout()
-	case *placedState:
-		return s.place.Layout()
+	case *neighbourState:
+		return s.topology.Layout()
 	}
 	return p.(*groupState).layout
 }
 
-// Variables returns the places of the variables of a State in its pages, and those of them that can
-// be drawn. The row of an addressed gru is two of these: its units, hidden, and its input.
+// Variables returns the layout of the pages of a State, and the variables that can be drawn. The
+// row of an addressed gru is two of these: its units, hidden, and its input.
 func Variables(p State) (kernels.Layout, []raster.Var) {
 	if k, ok := p.(*Snapshotter); ok {
 		p = k.State
@@ -120,7 +121,7 @@ func Variables(p State) (kernels.Layout, []raster.Var) {
 		return s.variables()
 	}
 	l := layoutOf(p)
-	if s, ok := p.(*placedState); ok {
+	if s, ok := p.(*neighbourState); ok {
 		return l, append(raster.Vars(l), s.pictures...)
 	}
 	return l, raster.Vars(l)

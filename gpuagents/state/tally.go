@@ -8,9 +8,10 @@ import (
 // Tally counts the votes and the decisions of an answer by candidate, in the order of the
 // candidates of the swarm.
 type Tally struct {
-	// Votes are those of agents; with the rule weighted, the sums of their weights.
+	// Votes are the votes of agents; with the rule weighted, the sums of their weights.
 	Votes []uint64
-	// Decided are the decisions for each candidate, and Undecided those that met no rule.
+	// Decided are the decisions for each candidate, and Undecided is the number of groups that met
+	// no rule.
 	Decided   []uint64
 	Undecided uint64
 }

@@ -3,13 +3,11 @@ package swarm
 import (
 	"fmt"
 	"slices"
-
-	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Continues returns an error that names the first field in which agents of this spec are not such
-// as those of another one, so that they could not go on from their state. How many they are, over
-// how many shards, their rule, their pages and checkpoints may differ: no state depends on those.
+// Continues returns an error that names the first field by which agents of this spec cannot
+// continue from the state of agents of another spec. The number of agents and shards, the rule, the
+// pages and the checkpoints may differ: no state depends on them.
 func (s *Spec) Continues(from *Spec) error {
 	for _, f := range []struct {
 		field      string
@@ -24,7 +22,7 @@ func (s *Spec) Continues(from *Spec) error {
 		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
 		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
-		{"number of agents, which the graph has,", s.onGraph(s.Agents), s.onGraph(from.Agents)},
+		{"number of agents, which the graph has,", s.fixedAgents(s.Agents), s.fixedAgents(from.Agents)},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {
 		if f.this != f.that {
@@ -51,15 +49,15 @@ func (s *Spec) Continues(from *Spec) error {
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
 	}
-	this, err := s.bound()
+	this, err := s.Fit()
 	if err != nil {
 		return err
 	}
-	that, err := from.bound()
+	that, err := from.Fit()
 	if err != nil {
 		return err
 	}
-	for _, p := range this.Cell.Params {
+	for _, p := range this.Params() {
 		if a, b := that.Value(p.Name), this.Value(p.Name); a != b {
 			return fmt.Errorf("its parameter %s of the cell is %v, that of the swarm %v", p.Name, a, b)
 		}
@@ -67,14 +65,9 @@ func (s *Spec) Continues(from *Spec) error {
 	return nil
 }
 
-// bound is the cell with all its parameters.
-func (s *Spec) bound() (*cells.Bound, error) {
-	if !s.ByAgent() {
-		return s.Bind()
+func (s *Spec) fixedAgents(agents int64) int64 {
+	if s.Topology().FixedAgents {
+		return agents
 	}
-	a, err := s.Address()
-	if err != nil {
-		return nil, err
-	}
-	return a.Bound, nil
+	return 0
 }

@@ -21,8 +21,8 @@ var delayFiles = fstest.MapFS{
 	"far.csv":    {Data: []byte("0,1,0.5,3\n0,1,0.5,33\n")},
 }
 
-// TestDelay: the delays of a spec are those of its links, its JSON is the same, and neurons remember their
-// spikes where one takes more than a tick.
+// TestDelay: the links have the delays of the spec, its JSON is the same, and neurons remember
+// their spikes where one takes more than a tick.
 func TestDelay(t *testing.T) {
 	for text, want := range map[string]struct {
 		what    string

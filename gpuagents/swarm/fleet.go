@@ -35,7 +35,6 @@ const (
 	maxTogether          = 24 * time.Hour
 )
 
-// limits reports whether anything is limited.
 func (f Fleet) limits() bool {
 	return f.FalseDiscoveries != 0 || f.AlarmsPerDay != 0 || f.Together != 0
 }
@@ -46,13 +45,12 @@ func (f *Fleet) ensureDefaults() {
 	}
 }
 
-// validateFleet is the part of validate about the limits of a fleet.
 func (s *Spec) validateFleet() (path []string, err error) {
 	f := s.Fleet
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
 	switch window, together := time.Duration(f.Window), time.Duration(f.Together); {
 	case f == Fleet{}:
-	case s.ByAgent():
+	case s.Topology().ByAgent:
 		return []string{"fleet"}, errors.New("fleet: it limits the incidents of groups: leave it out")
 	case s.Cell.Kind != "predictor":
 		return []string{"fleet"}, fmt.Errorf("fleet: it reads the scores of the cell predictor, not those of %s: "+

@@ -24,12 +24,12 @@ const (
 
 // Which node an agent hears, and adds its units to.
 const (
-	NodesByGroup = "group" // that of its group
-	NodesByVote  = "vote"  // that of the candidate that it votes for
-	NodesByKey   = "key"   // that of its id modulo the number of nodes
+	NodesByGroup = "group" // the node of its group
+	NodesByVote  = "vote"  // the node of the candidate that it votes for
+	NodesByKey   = "key"   // the node of its id modulo the number of nodes
 )
 
-// nodesBy are the numbers of these choices.
+// nodesBy has the number of each choice in kernels.
 var nodesBy = map[string]int{
 	NodesByGroup: kernels.AgentByGroup, NodesByVote: kernels.AgentByVote, NodesByKey: kernels.AgentByKey,
 }
@@ -41,10 +41,10 @@ type Knowledge struct {
 	// nodes have agents of all shards. Each of several shards has all nodes, and a client that ticks merges
 	// their sums.
 	By string `yaml:"by" json:"by,omitempty"`
-	// Nodes is the number of nodes, at most that of groups. By group it is a multiple of that of shards,
-	// each node is of a run of groups, and 0 gives each group one; the runs differ by one group at most. By
-	// vote it is 0, and each candidate has a node. By key it is 1 or more. By vote and by key each shard has
-	// as many groups.
+	// Nodes is the number of nodes, at most the number of groups. By group it is a multiple of the
+	// number of shards, each node is of a run of groups, and 0 gives each group one; the runs
+	// differ by one group at most. By vote it is 0, and each candidate has a node. By key it is 1
+	// or more. By vote and by key each shard has as many groups.
 	Nodes int `yaml:"nodes" json:"nodes,omitempty"`
 	// Units is how many units of the agents a node has, 1 to kernels.AgentMostNode; default 1.
 	Units int `yaml:"units" json:"units,omitempty"`
@@ -66,8 +66,8 @@ func (s *Spec) KnowledgeNodes() int {
 	return cmp.Or(s.SharedNodes(), s.Groups())
 }
 
-// SharedNodes returns the number of knowledge nodes, if it is not that of groups; 0: it is, or there are
-// none.
+// SharedNodes returns the number of knowledge nodes, if it is not the number of groups; 0: it is,
+// or there are no nodes.
 func (s *Spec) SharedNodes() int {
 	if s.Knowledge.By == NodesByVote {
 		return len(s.Vote.Candidates)
@@ -81,7 +81,6 @@ func (s *Spec) MergesNodes() bool {
 	return s.Shards > 1 && s.Knowledge.Units > 0 && s.Knowledge.By != ""
 }
 
-// merges are the numbers of the ways to merge.
 var merges = map[string]int{
 	"mean": kernels.AgentMergeMean, "max": kernels.AgentMergeMax, "ema": kernels.AgentMergeEMA,
 	"attention": kernels.AgentMergeAttention,
@@ -146,7 +145,6 @@ func (s *Spec) hearing(a *cells.Addressed) (*cells.Addressed, error) {
 	return a.Telling(told)
 }
 
-// validateKnowledge is the part of validate about knowledge nodes.
 func (s *Spec) validateKnowledge() (path []string, err error) {
 	k, at := s.Knowledge, func(key string) []string { return []string{"knowledge", key} }
 	switch {
@@ -178,8 +176,7 @@ func (s *Spec) validateKnowledge() (path []string, err error) {
 	return s.validateNodes()
 }
 
-// validateNodesBy is the part of validate about which node an agent has. It leaves a wrong number of groups
-// or candidates to others.
+// validateNodesBy does not report a wrong number of groups or candidates: other checks do.
 func (s *Spec) validateNodesBy() (path []string, err error) {
 	k, path := s.Knowledge, []string{"knowledge", "by"}
 	if _, ok := nodesBy[cmp.Or(k.By, NodesByGroup)]; !ok {
@@ -204,11 +201,9 @@ func (s *Spec) validateNodesBy() (path []string, err error) {
 	return nil, nil
 }
 
-// leastGroups returns the number of groups of the smallest shard.
 func (s *Spec) leastGroups() int { return s.Groups() / max(1, s.Shards) }
 
-// validateNodes is the part of validate about the number of knowledge nodes. It leaves a wrong number of
-// groups or shards to others.
+// validateNodes does not report a wrong number of groups or shards: other checks do.
 func (s *Spec) validateNodes() (path []string, err error) {
 	n, path := s.Knowledge.Nodes, []string{"knowledge", "nodes"}
 	if n == 0 || s.AgentsPerGroup < 1 || s.Groups() < 1 {
@@ -228,7 +223,6 @@ func (s *Spec) validateNodes() (path []string, err error) {
 	return nil, nil
 }
 
-// validateKeys is validateNodes by key.
 func (s *Spec) validateKeys() error {
 	n, units := s.Knowledge.Nodes, s.Knowledge.Units
 	if most := s.leastGroups(); n > most {
@@ -242,10 +236,10 @@ func (s *Spec) validateKeys() error {
 	return nil
 }
 
-// validateHear is the part of validate about what agents hear.
 func (s *Spec) validateHear() (path []string, err error) {
 	path, known := []string{"hear"}, []string{HearDecision, HearLeader, HearGroup, HearKnowledge}
-	if len(s.Hear) > 0 && !s.ByAgent() {
+	t := s.Topology()
+	if len(s.Hear) > 0 && !t.ByAgent {
 		return path, errors.New("hear: agents of a swarm whose groups are addressed hold no inputs: write addressed: " +
 			"agent, or leave it out")
 	}
@@ -261,7 +255,7 @@ func (s *Spec) validateHear() (path []string, err error) {
 	if path, err := s.validateKnowledge(); err != nil {
 		return path, err
 	}
-	if a, err := s.deaf(); err == nil { // the caller finds what is wrong with the cell
+	if a, err := t.cell(s); err == nil { // the caller finds what is wrong with the cell
 		if _, err := s.hearing(a); err != nil {
 			return path, err
 		}

@@ -35,7 +35,7 @@ type Job struct {
 	ResultTTL int `yaml:"result_ttl_s" json:"result_ttl_s,omitempty"`
 }
 
-// validateJobs is the part of validate about the jobs of rules, which are valid.
+// validateJobs validates the jobs of rules. The rules are valid.
 func (s *Spec) validateJobs() (path []string, err error) {
 	names := slices.Sorted(maps.Keys(s.Jobs))
 	if n := len(names); n > maxJobs {
@@ -77,8 +77,7 @@ func (s *Spec) validateJobs() (path []string, err error) {
 	return nil, nil
 }
 
-// validateJob checks one job as a submission of it is checked. The decision in its texts is an
-// example.
+// validateJob checks a job like its submission, with an example of a decision in its texts.
 func (s *Spec) validateJob(name string) error {
 	of := s.Jobs[name]
 	if err := swarms.CheckJobName(of.Tenant, name); err != nil {

@@ -61,7 +61,8 @@ func TestOnLattice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if flat.Neighbours.String() != "6 x 2" || flat.OnGrid() != true || !slices.Equal(flat.Features, []string{"u"}) {
+	if flat.Neighbours.String() != "6 x 2" || flat.Topology().Name != TopologyCustomGrid ||
+		!slices.Equal(flat.Features, []string{"u"}) {
 		t.Errorf("the specification became %+v", flat)
 	}
 }
@@ -77,7 +78,8 @@ func TestLatticeOnGraph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cell.OnLattice() || cell.Cell.Kernel != lattice.LinksKernel || s.AgentsPerGroup != 3000 || s.OnGrid() {
+	if !cell.OnLattice() || cell.Cell.Kernel != lattice.LinksKernel || s.AgentsPerGroup != 3000 ||
+		s.Topology().Name != TopologyCustomGraph {
 		t.Errorf("the specification became %+v, %s", s, cell.Cell.Kernel)
 	}
 	if links := int64(4 * 6000 * 3); s.PageBytes(2) != 2<<20 || s.BesideBytes() < 2<<20+links ||

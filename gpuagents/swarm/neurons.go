@@ -8,10 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
-// spikes reports whether the agents are neurons on a graph.
-func spikes(s *Spec) bool {
-	return s.ByAgent() && (s.Cell.Kind == cells.LIFName || s.Cell.Kind == cells.IzhikevichName)
-}
+func spikes(s *Spec) bool { return s.Cell.Kind == cells.LIFName || s.Cell.Kind == cells.IzhikevichName }
 
 // fillNeurons puts the parameters of the types of neurons that the cell names, and that it does not have
 // itself, into Params. Names that are not known add nothing.
@@ -32,7 +29,6 @@ func (c *Cell) fillNeurons() {
 	}
 }
 
-// validateNeurons is the part of validate about the types of neurons.
 func (s *Spec) validateNeurons() (path []string, err error) {
 	var known []string
 	for _, t := range cells.NeuronTypes {

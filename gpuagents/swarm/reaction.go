@@ -16,7 +16,7 @@ import (
 const (
 	WhenAny     = "any"     // every decided round
 	WhenNone    = "none"    // a round without a winner
-	WhenChanged = "changed" // a round whose winner is not that of the round before
+	WhenChanged = "changed" // a round with another winner than the round before
 )
 
 // Limits of the rules of a specification.
@@ -68,7 +68,6 @@ func ParseRule(text string, candidates []string) (r Rule, err error) {
 	return r, nil
 }
 
-// parseAction reads one action of a rule.
 func parseAction(words []string) (a swarms.Reaction, err error) {
 	if len(words) == 0 {
 		return a, errors.New("an action is empty: write tick N, reset, emit NAME or submit JOB, with commas " +
@@ -124,7 +123,6 @@ func (s *Spec) Rules() (Rules, error) {
 	return all, nil
 }
 
-// validateRules is the part of validate about what follows a decision.
 func (s *Spec) validateRules() (path []string, err error) {
 	path = []string{"on_decision"}
 	switch n := len(s.OnDecision); {
@@ -133,7 +131,7 @@ func (s *Spec) validateRules() (path []string, err error) {
 			"leave them out")
 	case n == 0:
 		return nil, nil
-	case !s.ByAgent() || s.HasNeighbours():
+	case s.Topology().Name != TopologyAgents:
 		return path, errors.New("on_decision: the agents of this swarm hold no rounds of votes: write addressed: " +
 			"agent with the cell gru or leaky, or leave it out")
 	case s.Shards > 1:
@@ -160,7 +158,6 @@ func (all Rules) React(v, last *swarms.Voted, candidates []string) (do []swarms.
 	return do
 }
 
-// applies reports whether the rule is for a decision.
 func (r Rule) applies(v, last *swarms.Voted, candidates []string) bool {
 	switch r.When {
 	case WhenAny:
@@ -182,7 +179,6 @@ func (all Rules) Emits() bool { return all.do(swarms.ReactEmit) }
 // Submits reports whether a rule submits jobs.
 func (all Rules) Submits() bool { return all.do(swarms.ReactSubmit) }
 
-// do reports whether a rule has an action.
 func (all Rules) do(action string) bool {
 	return slices.ContainsFunc(all, func(r Rule) bool {
 		return slices.ContainsFunc(r.Actions, func(a swarms.Reaction) bool { return a.Action == action })

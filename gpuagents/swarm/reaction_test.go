@@ -13,8 +13,8 @@ import (
 // ruled is a swarm whose rules are added.
 const ruled = "name: x\naddressed: agent\nagents: 512\nvote: {candidates: [red, blue]}\n"
 
-// TestRules: rules are read as they are written, and those that are not valid are refused with the
-// line and the cure.
+// TestRules: rules are read as they are written, and invalid rules are refused with the line and
+// the cure.
 func TestRules(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(ruled+"on_decision:\n- blue -> tick 3, emit alarm\n- \"changed->reset\"\n"+
 		"- none -> emit lost\n- any   ->   tick 1000\n- red -> submit retrain, emit x\n"+

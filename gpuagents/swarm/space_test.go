@@ -45,7 +45,7 @@ func TestSpace(t *testing.T) {
 			t.Errorf("%s: its JSON is %+v, %v", text, again, err)
 		}
 		if got := strings.Join(s.Features, ","); got != want.features || s.Neighbours.String() != want.what ||
-			s.AgentsPerGroup != want.group || !s.InBox() || s.OnGrid() || s.OnGraph() || s.Residency != ResidencyGPU ||
+			s.AgentsPerGroup != want.group || s.Topology().Name != TopologyBox || s.Residency != ResidencyGPU ||
 			!slices.Equal(s.Vote.Candidates, []string{"alone", "near"}) {
 			t.Errorf("%s: %+v", text, s)
 		}

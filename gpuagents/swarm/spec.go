@@ -28,9 +28,9 @@ type Spec struct {
 	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address, or
 	// custom on a grid.
 	Cell Cell `yaml:"cell" json:"cell"`
-	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default of a
-	// grid is its cells, and that of a file of edges one more than the largest number in it. By group
-	// it is 0.
+	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default
+	// is the cells of a grid, or one more than the largest number in a file of edges. By group it
+	// is 0.
 	Agents int64 `yaml:"agents" json:"agents,omitempty" zero:"default"`
 	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
@@ -40,7 +40,7 @@ type Spec struct {
 	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty" zero:"default"`
 	// Devices is the most devices of its agent process that make the ticks of agents on a grid or a
-	// graph together, 1 to team.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do. It
+	// graph together, 1 to field.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do. It
 	// changes no state.
 	Devices int `yaml:"devices" json:"devices,omitempty" zero:"default"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256. On
@@ -63,8 +63,8 @@ type Spec struct {
 	// states: after this time without a row, by the times of rows, or when another entity needs a
 	// group and none is free. 1 s to 100 years; 0: entities keep their groups.
 	EvictAfter strictyaml.Duration `yaml:"evict_after" json:"evict_after,omitempty"`
-	// Observations says what becomes of those that come late or twice. By agent there is none: they
-	// have no time.
+	// Observations is the policy for late and duplicate observations. It applies to swarms
+	// addressed by group only: observations of agents have no time.
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
 	// Explain adds an explanation to each decision in outputs. Agents never read it.
 	Explain bool `yaml:"explain" json:"explain,omitempty"`
@@ -83,9 +83,9 @@ type Spec struct {
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
 	// Jobs are the jobs that rules of OnDecision submit, by their names. Each is in a rule.
 	Jobs map[string]Job `yaml:"jobs" json:"jobs,omitempty"`
-	// Neighbours is the grid on which the agents of the cells life and custom are, the graph of the agents of sir, lif
-	// or izhikevich, or the box of those of boids or circles. These cells need theirs. Their pages are all on
-	// the device.
+	// Neighbours is the grid of agents of the cells life and custom, the graph of agents of sir,
+	// lif, izhikevich and custom, or the box of agents of boids, circles and colony. These cells
+	// need neighbours. Their pages are all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
@@ -113,9 +113,9 @@ func (s *Spec) Consistency() swarms.Consistency {
 	return swarms.Consistency{Replicas: s.Replicas, Durability: s.Durability}
 }
 
-// Checkpoint says when an agent process stores the state of a shard: at the interval, and after so
-// many entries of the log since the last time, whichever comes first. Checkpoints take a twentieth
-// of the process's time at most, so those of a large swarm come less often.
+// Checkpoint says when an agent process stores the state of a shard: after the interval, or after a
+// number of entries of the log, whichever comes first. Checkpoints take at most a twentieth of the
+// process's time, so a large swarm has fewer.
 type Checkpoint struct {
 	// Interval is 100ms to 1h; default 5s. In JSON it is a number of nanoseconds.
 	Interval strictyaml.Duration `yaml:"interval" json:"interval" zero:"default"`
@@ -145,8 +145,7 @@ const (
 	Apply = "apply"
 	Drop  = "drop"
 	// Reject has the reader of a source reject a row that goes back behind the one before it, so
-	// that agents are given none; those that they are given all the same, as by whoever writes the
-	// log, are applied.
+	// that agents get none. Late observations from another writer of the log are applied.
 	Reject = "reject"
 )
 
@@ -164,8 +163,8 @@ type Cell struct {
 	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default,
 	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
-	// State is that of an agent of the kind custom, and of no other: the type of each variable by
-	// its name, see cells.Custom.
+	// State is the state of an agent of the kind custom: the type of each variable by name. See
+	// cells.Custom. Other kinds have none.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
 	// Embedding are the variables of State that are an agent's knowledge, in their order, of the
 	// kind custom and of no other; all that are f32 or bf16 when there are none. Embeddings are
@@ -263,102 +262,39 @@ func FromJSON(data json.RawMessage) (*Spec, error) {
 }
 
 func (s *Spec) ensureDefaults() {
-	kind, rule := "predictor", "weighted"
-	if s.Addressed == "" {
-		s.Addressed = ByGroup
+	setDefault(&s.Addressed, ByGroup)
+	kind := "predictor"
+	if s.Addressed == ByAgent {
+		kind = "gru"
 	}
-	if s.ByAgent() {
-		kind, rule = "gru", "plurality"
-		if s.Shards == 0 {
-			s.Shards = 1
-		}
-	}
-	if s.Cell.Kind == "" {
-		s.Cell.Kind = kind
-	}
+	setDefault(&s.Cell.Kind, kind)
 	s.Cell.fillNeurons()
-	s.placeAgents()
+	t := s.Topology()
+	t.defaults(s)
 	s.Knowledge.ensureDefaults(s.Hear)
 	s.Fleet.ensureDefaults()
-	if s.AgentsPerGroup == 0 {
-		s.AgentsPerGroup = 256
-	}
-	if s.Timestamp == "" && !s.ByAgent() {
-		s.Timestamp = "timestamp"
-	}
-	if s.Observations.Late == "" && !s.ByAgent() {
-		s.Observations.Late = Reject
-	}
-	if s.Observations.Duplicate == "" && !s.ByAgent() {
-		s.Observations.Duplicate = Apply
-	}
+	setDefault(&s.AgentsPerGroup, 256)
 	if len(s.Features) == 0 {
 		s.Features = []string{"value"}
 	}
 	if len(s.Key) > 0 && s.MaxEntities == 0 {
 		s.MaxEntities = defaultMaxEntities
 	}
-	if s.Vote.Rule == "" {
-		s.Vote.Rule = rule
-	}
 	if len(s.Vote.Candidates) == 0 {
-		s.Vote.Candidates = s.candidates()
-		if s.OnLattice() {
-			s.Vote.Candidates = slices.Clone(cells.LatticeCandidates)
-		}
+		s.Vote.Candidates = slices.Clone(t.candidates(s))
 	}
-	if s.PageSize == 0 {
-		s.PageSize = 2 << 20
-	}
-	if s.Checkpoint.Interval == 0 {
-		s.Checkpoint.Interval = strictyaml.Duration(5 * time.Second)
-	}
-	if s.Checkpoint.Entries == 0 {
-		s.Checkpoint.Entries = 1024
-	}
+	setDefault(&s.PageSize, 2<<20)
+	setDefault(&s.Checkpoint.Interval, strictyaml.Duration(5*time.Second))
+	setDefault(&s.Checkpoint.Entries, 1024)
 }
-
-// ByAgent says that observations are for agents.
-func (s *Spec) ByAgent() bool { return s.Addressed == ByAgent }
 
 // Groups is how many groups a swarm has; 0: the input of a run says.
-func (s *Spec) Groups() int {
-	if !s.ByAgent() {
-		return s.GroupCount
-	}
-	return int(s.Agents / int64(s.AgentsPerGroup))
-}
+func (s *Spec) Groups() int { return s.Topology().groups(s) }
 
-// OfRun says that the swarm is that of a run: its input says how many groups it has, and its job is
-// who writes its log.
+// OfRun reports whether the swarm belongs to a run. The input of the run decides the number of
+// groups, and its job writes the log.
 func (s *Spec) OfRun() bool { return s.Groups() == 0 }
 
-// candidates are the names that the cell gives what it votes for; nil: it has none.
-func (s *Spec) candidates() []string {
-	if s.ByAgent() {
-		switch s.Cell.Kind {
-		case "leaky":
-			return []string{"quiet", "spike"}
-		case cells.LifeName:
-			return slices.Clone(cells.LifeCandidates)
-		case cells.SIRName:
-			return slices.Clone(cells.SIRCandidates)
-		case cells.LIFName, cells.IzhikevichName:
-			return slices.Clone(cells.LIFCandidates)
-		case cells.BoidsName, cells.CirclesName:
-			return slices.Clone(cells.BoxCandidates)
-		case cells.ColonyName:
-			return slices.Clone(cells.ColonyCandidates)
-		}
-		return nil
-	}
-	if c, ok := cells.Lookup(s.Cell.Kind); ok {
-		return c.Candidates
-	}
-	return nil
-}
-
-// drop is the policy as kernels read it.
 func (o Observations) drop() (d kernels.Drop) {
 	if o.Late == Drop {
 		d |= kernels.DropLate
@@ -372,7 +308,6 @@ func (o Observations) drop() (d kernels.Drop) {
 // Drops says whether some may be dropped.
 func (o Observations) Drops() bool { return o.drop() != 0 }
 
-// rules by the names of the spec.
 var rules = map[string]kernels.Rule{
 	"plurality": kernels.RulePlurality, "majority": kernels.RuleMajority, "quorum": kernels.RuleQuorum,
 	"weighted": kernels.RuleWeighted, "unanimous": kernels.RuleUnanimous,
@@ -394,32 +329,6 @@ func (s *Spec) voting() (cells.Voting, error) {
 			s.Vote.Rule)
 	}
 	return cells.Voting{Rule: rule, Quorum: s.Vote.Quorum}, nil
-}
-
-// Address fits the cell to a swarm whose agents are addressed.
-func (s *Spec) Address() (*cells.Addressed, error) {
-	a, err := s.deaf()
-	if err != nil {
-		return nil, err
-	}
-	return s.hearing(a)
-}
-
-// deaf is Address for agents that hear nothing.
-func (s *Spec) deaf() (*cells.Addressed, error) {
-	if s.OnLattice() {
-		return s.lattice()
-	}
-	voting, err := s.voting()
-	if err != nil {
-		return nil, err
-	}
-	a, err := cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, len(s.Features), len(s.Vote.Candidates),
-		voting)
-	if err == nil && s.Neighbours.longest() > 1 {
-		a = a.Remembering()
-	}
-	return a, err
 }
 
 // Bind fits the cell to a swarm whose groups are addressed.

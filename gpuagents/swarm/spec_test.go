@@ -35,20 +35,14 @@ func TestDefaults(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("difference (-want +got):\n%s", d)
 	}
-	data, err := json.Marshal(got)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
-	back, err := FromJSON(data)
-	if err != nil {
-		t.Fatalf("FromJSON: %v, want no error", err)
-	}
+	back := throughJSON(t, got)
 	if d := cmp.Diff(got, back); d != "" {
 		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 }
 
-// TestGroups: a swarm whose groups are addressed has as many as its spec says, or is that of a run.
+// TestGroups: a swarm whose groups are addressed has the groups of its spec, or is the swarm of a
+// run.
 func TestGroups(t *testing.T) {
 	for text, want := range map[string]int{"name: x\n": 0, "name: x\ngroups: 7\n": 7} {
 		s, err := Parse("a.yaml", []byte(text))
@@ -93,14 +87,7 @@ func TestNeurons(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Parse: %v, want no error", err)
 	}
-	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
-	again, err := FromJSON(data)
-	if err != nil {
-		t.Fatalf("FromJSON: %v, want no error", err)
-	}
+	again := throughJSON(t, spec)
 	for _, s := range []*Spec{spec, again} {
 		cell, err := s.Address()
 		if err != nil {
@@ -262,14 +249,7 @@ func TestByAgent(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Parse: %v, want no error", err)
 		}
-		data, err := json.Marshal(got)
-		if err != nil {
-			t.Fatalf("json.Marshal: %v, want no error", err)
-		}
-		back, err := FromJSON(data)
-		if err != nil {
-			t.Fatalf("FromJSON: %v, want no error", err)
-		}
+		back := throughJSON(t, got)
 		for _, s := range []*Spec{got, back} {
 			if d := cmp.Diff(want, s); d != "" {
 				t.Fatalf("difference (-want +got):\n%s", d)
@@ -496,7 +476,7 @@ func TestFromJSONIsStrictToo(t *testing.T) {
 	}
 }
 
-// TestContinues: agents go on only from those that keep the same of a group.
+// TestContinues: agents continue only from agents with the same state of a group.
 func TestContinues(t *testing.T) {
 	parse := func(text string) *Spec {
 		t.Helper()
@@ -568,9 +548,9 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestMemberBytes: a further device of a network of neurons has the links to its neurons, also where the
+// TestPeerBytes: a further device of a network of neurons has the links to its neurons, also where the
 // edges are elsewhere, and none if the specification does not ask for one.
-func TestMemberBytes(t *testing.T) {
+func TestPeerBytes(t *testing.T) {
 	for text, least := range map[string]int64{
 		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}\ndevices: 2":              4500 * 40 * 4,
 		"cell: {kind: izhikevich}\nagents: 9000\nneighbours: {ring: {reach: 9, delay: 3}}\ndevices: 2": 4500 * 18 * 5,
@@ -580,7 +560,7 @@ func TestMemberBytes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if got := s.MemberBytes()(2); got < least || got > least+3<<20 || least == 0 && got > 0 {
+		if got := s.PeerBytes()(2); got < least || got > least+3<<20 || least == 0 && got > 0 {
 			t.Errorf("%s: %d bytes, want %d and some", text, got, least)
 		}
 	}
@@ -590,7 +570,21 @@ func TestMemberBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Neighbours = Neighbours{Graph: "elsewhere", Digest: "ab", Longest: 4}
-	if got := s.MemberBytes()(2); got < 9000*8 {
+	if got := s.PeerBytes()(2); got < 9000*8 {
 		t.Errorf("%d bytes of a list that is elsewhere", got)
 	}
+}
+
+// throughJSON returns the specification that the JSON of another one gives.
+func throughJSON(t *testing.T, s *Spec) *Spec {
+	t.Helper()
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatalf("json.Marshal: %v, want no error", err)
+	}
+	back, err := FromJSON(data)
+	if err != nil {
+		t.Fatalf("FromJSON: %v, want no error", err)
+	}
+	return back
 }

@@ -42,23 +42,23 @@ func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
 	return nil, nil
 }
 
-// validateStep is the part of validate about what only the kind custom has.
 func (s *Spec) validateStep() (path []string, err error) {
+	onLattice := s.Topology().custom
 	switch {
 	case s.Custom() && s.Cell.Step == "":
 		signature := kernels.StepSignature
-		if s.OnLattice() {
+		if onLattice {
 			signature = lattice.StepSignature
 		}
 		return []string{"cell"}, fmt.Errorf("cell kind %s: its step is missing: write step: | and %s { ... }, or "+
 			"step_file: NAME", cells.CustomName, signature)
-	case !s.OnLattice() && len(s.Cell.Hear.terms()) > 0:
+	case !onLattice && len(s.Cell.Hear.terms()) > 0:
 		return []string{"cell", "hear"}, errors.New("hear: it is for a custom cell on a grid or a graph: write " +
 			"addressed: agent and kind: custom, or leave it out")
-	case !s.OnLattice() && s.Vote.By != "":
+	case !onLattice && s.Vote.By != "":
 		return []string{"vote", "by"}, fmt.Errorf("by %q: it is for a custom cell on a grid or a graph: write "+
 			"addressed: agent and kind: custom, or leave it out", s.Vote.By)
-	case s.OnLattice() && len(s.Cell.Embedding) > 0:
+	case onLattice && len(s.Cell.Embedding) > 0:
 		return []string{"cell", "embedding"}, errors.New("embedding: agents on a grid have none: leave it out, and " +
 			"ask swarm compute for means of variables")
 	case !s.Custom() && s.Cell.Step != "":

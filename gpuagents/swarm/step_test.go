@@ -1,7 +1,6 @@
 package swarm
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ func ofCustom(lines string) string {
 	return "name: x\nvote: {candidates: [a, b]}\ncell:\n  kind: custom\n  params: {rate: 0.5}\n" + lines
 }
 
-// TestCustomSpec: a step from a file is that of the spec, and the record holds all of it.
+// TestCustomSpec: a step from a file becomes the step of the spec, and the record holds all of it.
 func TestCustomSpec(t *testing.T) {
 	const state = "  state: {v: f32, hits: u8, past: 'f32[4]'}\n"
 	inline, err := Parse("a.yaml", []byte(ofCustom(state+"  step: |\n    "+stepText)))
@@ -38,14 +37,7 @@ func TestCustomSpec(t *testing.T) {
 	if d := cmp.Diff(inline, named); d != "" {
 		t.Errorf("difference (-want +got):\n%s", d)
 	}
-	data, err := json.Marshal(named)
-	if err != nil {
-		t.Fatalf("json.Marshal: %v, want no error", err)
-	}
-	back, err := FromJSON(data)
-	if err != nil {
-		t.Fatalf("FromJSON: %v, want no error", err)
-	}
+	back := throughJSON(t, named)
 	if d := cmp.Diff(named, back); d != "" {
 		t.Errorf("difference (-want +got):\n%s", d)
 	}

@@ -3,7 +3,6 @@ package swarm
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -15,12 +14,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// addressable are the cells whose agents can be addressed.
-var addressable = []string{
-	cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.CustomName, "gru", cells.IzhikevichName, "leaky",
-	cells.LifeName, cells.LIFName, cells.SIRName,
-}
-
 // validate returns the first thing wrong and the key where it stands.
 func (s *Spec) validate() (path []string, err error) {
 	if err := jobs.CheckID("name", s.Name); err != nil {
@@ -29,10 +22,11 @@ func (s *Spec) validate() (path []string, err error) {
 	if s.Addressed != ByGroup && s.Addressed != ByAgent {
 		return []string{"addressed"}, fmt.Errorf("addressed %q: use group or agent", s.Addressed)
 	}
+	t := s.Topology()
 	known := append(cells.Names(), cells.CustomName)
 	slices.Sort(known)
-	if s.ByAgent() {
-		known = addressable
+	if t.ByAgent {
+		known = addressable()
 	}
 	if !slices.Contains(known, s.Cell.Kind) {
 		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind,
@@ -41,7 +35,7 @@ func (s *Spec) validate() (path []string, err error) {
 	switch w := s.Cell.Weights; {
 	case w != "" && w != WeightsShared && w != WeightsGroup:
 		return []string{"cell", "weights"}, fmt.Errorf("weights %q: use shared or group", w)
-	case w == WeightsGroup && (s.Cell.Kind != "gru" || s.ByAgent()):
+	case w == WeightsGroup && (s.Cell.Kind != "gru" || t.ByAgent):
 		return []string{"cell", "weights"}, errors.New("weights group: only a gru whose groups are addressed has " +
 			"some for each group: write shared, or leave it out")
 	}
@@ -61,7 +55,7 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateNeighbours(); err != nil {
 		return path, err
 	}
-	if path, err := s.validateAgents(); err != nil {
+	if path, err := t.agents(s); err != nil {
 		return path, err
 	}
 	if path, err := s.validateObservations(); err != nil {
@@ -77,7 +71,7 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"features"}, fmt.Errorf("%d features: use at most %d", len(s.Features), MaxFeatures)
 	}
 	seen := map[string]bool{s.Timestamp: true}
-	if s.ByAgent() {
+	if t.ByAgent {
 		seen[AgentColumn] = true
 	} else if s.GroupCount > 0 {
 		seen[GroupColumn] = true
@@ -91,7 +85,7 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateKey(seen); err != nil {
 		return path, err
 	}
-	switch own := s.candidates(); {
+	switch own := t.candidates(s); {
 	case own == nil && (len(s.Vote.Candidates) < 2 || len(s.Vote.Candidates) > kernels.AgentMostCandidates):
 		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: name 2 to %d", len(s.Vote.Candidates),
 			kernels.AgentMostCandidates)
@@ -129,14 +123,7 @@ func (s *Spec) validate() (path []string, err error) {
 	if n := s.Checkpoint.Entries; n < 1 || n > maxEntries {
 		return []string{"checkpoint", "entries"}, fmt.Errorf("checkpoint entries %d: use 1 to %d", n, maxEntries)
 	}
-	var b interface {
-		Layout(pageBytes int) (kernels.Layout, error)
-	}
-	if s.ByAgent() {
-		b, err = s.Address()
-	} else {
-		b, err = s.Bind()
-	}
+	cell, err := s.Fit()
 	switch {
 	case errors.Is(err, kernels.ErrStep):
 		return []string{"cell", "step"}, err
@@ -153,25 +140,20 @@ func (s *Spec) validate() (path []string, err error) {
 	case err != nil:
 		return []string{"cell", "params"}, err
 	}
-	if _, err := b.Layout(int(s.PageSize)); err != nil {
+	if _, err := t.layout(s, cell); err != nil {
 		return []string{"page_size"}, err
-	}
-	if cell, on := b.(*cells.Addressed); on && s.OnLattice() {
-		if _, err := s.latticeLayout(cell); err != nil {
-			return []string{"page_size"}, err
-		}
 	}
 	return nil, nil
 }
 
-// Limits of a key, which are those of rows.ColumnSpec.
+// Limits of a key, as in rows.ColumnSpec.
 const (
 	maxKeyColumns      = 8
 	maxEvictAfter      = 100 * 365 * 24 * time.Hour
 	defaultMaxEntities = 10_000
 )
 
-// validateKey is the part of validate about the key. seen has the other columns.
+// validateKey adds the columns of the key to seen, which has the other columns.
 func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
 	after := time.Duration(s.EvictAfter)
 	switch {
@@ -191,7 +173,7 @@ func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
 	case s.Shards > 1 && s.Cell.Weights == WeightsGroup:
 		return []string{"shards"}, errors.New("shards: the weights of a group depend on its number, which depends on " +
 			"the shards in a swarm with a key: leave weights: group out, or shards")
-	case s.ByAgent():
+	case s.Topology().ByAgent:
 		return []string{"key"}, errors.New("key: observations of agents have none: leave it out")
 	case len(s.Key) > maxKeyColumns:
 		return []string{"key"}, fmt.Errorf("a key of %d columns: use at most %d", len(s.Key), maxKeyColumns)
@@ -216,69 +198,13 @@ const (
 	GroupColumn = "group"
 )
 
-// validateAgents is the part of validate about agents that are addressed, or not.
-func (s *Spec) validateAgents() (path []string, err error) {
-	if !s.ByAgent() {
-		if s.Agents != 0 {
-			return []string{"agents"}, fmt.Errorf("agents %d: the input says how many there are unless the swarm is "+
-				"addressed by agent: write addressed: agent, or leave it out", s.Agents)
-		}
-		if s.GroupCount < 0 || s.GroupCount > swarms.MaxGroups {
-			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount,
-				swarms.MaxGroups)
-		}
-		most := swarms.MaxShards // of a run without a key, the input says how many groups there are
-		if n := max(s.GroupCount, s.MaxEntities); n > 0 {
-			most = min(most, n)
-		}
-		if s.Shards < 0 || s.Shards > most {
-			return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups or max_entities",
-				s.Shards, most)
-		}
-		return nil, nil
-	}
-	per := int64(s.AgentsPerGroup)
-	switch {
-	case s.Agents < 1 || s.Agents > math.MaxUint32 || s.Agents%per != 0:
-		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32, such as "+
-			"%d", s.Agents, per, nearestMultiple(s.Agents, per))
-	case s.Agents/per > swarms.MaxGroups:
-		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups",
-			s.Agents, s.Agents/per, per, swarms.MaxGroups)
-	case s.GroupCount != 0:
-		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: "+
-			"leave it out", s.GroupCount)
-	case s.Shards < 1 || s.Shards > swarms.MaxShards || s.Shards > s.Groups():
-		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups, of which there are "+
-			"%d", s.Shards, swarms.MaxShards, s.Groups())
-	case s.Timestamp != "":
-		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out",
-			s.Timestamp)
-	case s.Vote.Rule == "weighted":
-		return []string{"vote", "rule"}, fmt.Errorf("rule weighted: votes of agents that are addressed weigh the " +
-			"same: use plurality")
-	}
-	return nil, nil
-}
-
-// nearestMultiple returns the least multiple of per that is positive and not below n, or the
-// greatest one below 2^32.
-func nearestMultiple(n, per int64) int64 {
-	most := math.MaxUint32 / per * per
-	if n >= most {
-		return most
-	}
-	return (max(n, 1) + per - 1) / per * per
-}
-
-// validateObservations is the part of validate about those that come late or twice.
 func (s *Spec) validateObservations() (path []string, err error) {
-	o := s.Observations
+	o, byAgent := s.Observations, s.Topology().ByAgent
 	switch {
-	case s.ByAgent() && o != Observations{}:
+	case byAgent && o != Observations{}:
 		return []string{"observations"}, errors.New("observations: those of agents have no time, none is late: " +
 			"leave it out")
-	case s.ByAgent():
+	case byAgent:
 	case o.Late != Reject && o.Late != Apply && o.Late != Drop:
 		return []string{"observations", "late"}, fmt.Errorf("late %q: use reject, apply or drop", o.Late)
 	case o.Duplicate != Apply && o.Duplicate != Drop:

@@ -11,8 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// admit refuses a swarm that no GPU agent has room for. It is a hint for people: agents refuse what
-// they cannot hold, so a list that cannot be read, or has no GPU agent, is no reason to refuse.
+// admit refuses a swarm that no GPU agent has room for. It is a hint for people, because agents
+// refuse what they cannot hold: a list that cannot be read, or has no GPU agent, is no reason to
+// refuse.
 func (c *Client) admit(ctx context.Context, spec *swarm.Spec) error {
 	if c.agents == nil {
 		return nil
@@ -27,7 +28,7 @@ func (c *Client) admit(ctx context.Context, spec *swarm.Spec) error {
 	return admitPages(spec, agents)
 }
 
-// admitShards refuses a swarm while every GPU agent serves as many shards as it may.
+// admitShards refuses a swarm while every GPU agent serves its maximum number of shards.
 func admitShards(name string, agents []jobs.Agent) error {
 	var full []string
 	for _, a := range agents {
@@ -47,9 +48,9 @@ func admitShards(name string, agents []jobs.Agent) error {
 		name, strings.Join(full, ", "))
 }
 
-// admitPages refuses a swarm with more bytes of pages than the GPU agents say that they can hold,
-// with the numbers. It does not count what other swarms use of that: an agent with too little left
-// refuses the swarm itself. It refuses nothing while one of the agents does not say its room.
+// admitPages refuses a swarm with more bytes of pages than the GPU agents can hold, with the
+// numbers. It does not count what other swarms use: an agent with too little memory left refuses
+// the swarm itself. It refuses nothing while the room of an agent is unknown.
 func admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
 	var largest, together, most, all, disk, free int64
 	resident := spec.Residency == swarm.ResidencyGPU
@@ -68,7 +69,7 @@ func admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
 		disk += a.Room.Disk
 		most, all = max(most, a.Room.Shard+a.Room.Disk), all+a.Room.All+a.Room.Disk
 	}
-	beside := spec.BesideBytes() // of swarms with one shard
+	beside := spec.BesideBytes() // only swarms with one shard have it
 	record := swarms.Swarm{Groups: spec.Groups(), Shards: spec.Shards}
 	for k := range record.ShardCount() {
 		first, end := record.ShardGroups(k)

@@ -25,8 +25,8 @@
 // cluster are *jobs.Error values: errors.As finds the code, such as jobs.CodeDeadline for an answer
 // that is late, jobs.CodeInvalid for an entry that the swarm does not take, and jobs.CodeRound for
 // a vote in a round that is over. A name without a swarm is jobs.ErrNotFound. When a swarm of
-// several shards fails, the error names the shards that failed and those that answered: entries of
-// the latter have taken effect.
+// several shards fails, the error names the shards that failed and the shards that answered, whose
+// entries have taken effect.
 //
 // Methods of Client and Swarm may be called from several goroutines. Slices that are passed in
 // belong to the caller again when the call returns; results belong to the caller.
@@ -48,10 +48,10 @@ import (
 // Store holds the records and the logs of swarms. The field Swarms of a connection of jobs/natsq is
 // one. Its methods may be called from several goroutines.
 type Store interface {
-	// Swarm returns a record by id; jobs.ErrNotFound when there is none. A record that cannot be
-	// read is an error together with a record that has the id.
+	// Swarm returns a record by id; jobs.ErrNotFound: there is none. A record that cannot be read
+	// is an error together with a record that has the id.
 	Swarm(ctx context.Context, id string) (swarms.Swarm, error)
-	// Swarms returns all records, also those that cannot be read.
+	// Swarms returns all records, including unreadable ones.
 	Swarms(ctx context.Context) ([]swarms.Change, error)
 	// CreateSwarm claims the id of a record; jobs.ErrExists when another swarm has it.
 	CreateSwarm(ctx context.Context, s swarms.Swarm) error
@@ -60,7 +60,7 @@ type Store interface {
 	ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*swarms.Swarm)) (swarms.Swarm, error)
 	// RemoveSwarm removes the record of a swarm and its logs; it succeeds when they are gone.
 	RemoveSwarm(ctx context.Context, s swarms.Swarm) error
-	// Log returns the log of a shard. key is that of the record.
+	// Log returns the log of a shard. key is the key of the record.
 	Log(key string, shard int, d swarms.Direction) swarms.Log
 }
 
@@ -97,8 +97,8 @@ type Client struct {
 	timeout time.Duration
 }
 
-// New returns a client. What the options hold stays the caller's, who closes the connection behind
-// them after the last call. It fails when Options.Swarms is missing or Timeout is negative.
+// New returns a client. The caller keeps what the options hold, and closes the connection after the
+// last call. New fails when Options.Swarms is missing or Timeout is negative.
 func New(o Options) (*Client, error) {
 	switch {
 	case o.Swarms == nil:
@@ -112,13 +112,13 @@ func New(o Options) (*Client, error) {
 	return &Client{store: o.Swarms, agents: o.Agents, jobs: o.Jobs, timeout: o.Timeout}, nil
 }
 
-// List returns the records of all swarms, also those of runs, in no order. A record that cannot be
-// read has an Err.
+// List returns the records of all swarms, including swarms of runs, in no order. A record that
+// cannot be read has an Err.
 func (c *Client) List(ctx context.Context) ([]swarms.Change, error) { return c.store.Swarms(ctx) }
 
-// Open finds a swarm by its id or, where no swarm has that, by the name of a run's specification.
-// It fails with jobs.ErrNotFound when there is none, and with jobs.CodeInvalid when several runs
-// have the name.
+// Open finds a swarm by its id or, if no swarm has it, by the name of a run's specification. It
+// fails with jobs.ErrNotFound when there is none, and with jobs.CodeInvalid when several runs have
+// the name.
 func (c *Client) Open(ctx context.Context, name string) (*Swarm, error) {
 	record, err := c.store.Swarm(ctx, name)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -141,8 +141,8 @@ func (c *Client) Open(ctx context.Context, name string) (*Swarm, error) {
 	return &Swarm{store: c.store, timeout: c.timeout, spec: spec, record: record}, nil
 }
 
-// named returns the swarm with an id or, where none has it, that of the one run whose specification
-// has the name.
+// named returns the swarm with an id or, if there is none, the only run whose specification has the
+// name.
 func named(all []swarms.Change, name string) (found swarms.Change, err error) {
 	var runs []string
 	for _, s := range all {
@@ -168,13 +168,13 @@ func notFound(name string) error {
 }
 
 // Create makes a swarm that lasts, and returns when GPU agents serve all its shards. The name of
-// the specification becomes the id of the swarm. from names the snapshot that its agents begin
-// with; nil: all begin in their initial state. The swarm keeps spec, which the caller must not
+// the specification becomes the id of the swarm. from names the snapshot that its agents start
+// from; nil: all start in their initial state. The swarm keeps spec, which the caller must not
 // change afterwards.
 //
 // It fails with jobs.ErrExists when a swarm has the name, and before anything is made when no GPU
 // agent has room. A swarm that GPU agents refuse is removed again. With jobs.CodeDeadline the swarm
-// stays, and waits for its agents; Open and Wait go on from there.
+// stays, and waits for its agents; the caller may continue with Open and Wait.
 func (c *Client) Create(ctx context.Context, spec *swarm.Spec, from *swarms.SnapshotRef) (*Swarm, error) {
 	if err := c.admit(ctx, spec); err != nil {
 		return nil, err
@@ -190,8 +190,8 @@ func (c *Client) Create(ctx context.Context, spec *swarm.Spec, from *swarms.Snap
 	if s.record.Shards == 1 {
 		s.record.Shards = 0 // as in the records of versions without shards
 	}
-	// The record is first: it claims the name. Of several callers with one name, one goes on, and
-	// no log is without a record.
+	// The record is first: it claims the name, so only one of several callers continues, and no log
+	// is without a record.
 	if err := c.store.CreateSwarm(ctx, s.record); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -37,10 +38,10 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestCreateRefused: a swarm is refused at its creation when every GPU agent says that it is full,
-// with their numbers, and nothing is left of it.
+// TestCreateRefused: a swarm is refused at its creation when every GPU agent is full, with their
+// numbers, and nothing of it is left.
 func TestCreateRefused(t *testing.T) {
-	_, conn := natsqtest.InProcess(t)
+	_, conn := jobstest.InProcess(t, natsq.Connect)
 	c, err := New(Options{Swarms: conn.Swarms, Agents: conn.Registry, Timeout: time.Second})
 	if err != nil {
 		t.Fatalf("New: %v", err)
@@ -78,7 +79,7 @@ func TestNew(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("New without Swarms succeeds")
 	}
-	_, conn := natsqtest.InProcess(t)
+	_, conn := jobstest.InProcess(t, natsq.Connect)
 	if _, err := New(Options{Swarms: conn.Swarms, Timeout: -1}); err == nil {
 		t.Error("New with a negative Timeout succeeds")
 	}
@@ -88,10 +89,10 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestDelete: a swarm is removed after its confirmation alone, the swarm of a run not while its job
-// goes on, and without Jobs not at all.
+// TestDelete: a swarm is removed only after its confirmation. The swarm of a run is not removed
+// while its job runs, nor without Jobs.
 func TestDelete(t *testing.T) {
-	_, conn := natsqtest.InProcess(t)
+	_, conn := jobstest.InProcess(t, natsq.Connect)
 	c, err := New(Options{Swarms: conn.Swarms})
 	if err != nil {
 		t.Fatalf("New: %v", err)
@@ -145,8 +146,8 @@ type jobsOver struct{ over bool }
 
 func (j *jobsOver) Over(context.Context, string) (bool, error) { return j.over, nil }
 
-// TestAdmitBeside: a swarm whose agents have neighbours is refused with what ticks need beside its pages,
-// when no GPU agent has so much on its device.
+// TestAdmitBeside: a swarm whose agents have neighbours is refused when no GPU agent has room on
+// its device for its pages and for what ticks need in addition.
 func TestAdmitBeside(t *testing.T) {
 	spec, err := swarm.Parse("test.yaml", []byte("name: flock\naddressed: agent\nagents: 10000\ncell: {kind: boids}\n"+
 		"neighbours: {space: {size: [90, 90, 90], radius: 1}}\npage_size: 64KiB\n"))

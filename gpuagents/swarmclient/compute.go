@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -44,8 +43,8 @@ func (o Output) Bits(i int) uint64 { return o.at(i).Bits }
 
 func (o Output) at(i int) expr.Partial { return expr.PartialAt(o.n, o.bits, i) }
 
-// Compute folds expressions over the agents of a swarm where they are, such as
-// "mean(abs(hidden)) by group where vote == 1"; docs/cells.md has the variables. It changes nothing.
+// Compute folds expressions over the agents of a swarm where they are, such as "mean(abs(hidden))
+// by group where vote == 1"; docs/cells.md has the variables. It changes nothing.
 //
 // By group, want.First and want.Groups choose groups, and 0 Groups are all from First on. Their
 // results come with several entries where one answer has no room for them: each of these has the
@@ -85,7 +84,7 @@ func (s *Swarm) Compute(ctx context.Context, want swarms.Compute) (*Computed, er
 		}
 		parts = append(parts, c)
 	}
-	all, err := partition.Computed(parts)
+	all, err := MergeComputed(parts)
 	if err != nil {
 		return nil, s.badAnswer(err)
 	}
@@ -133,11 +132,10 @@ func (s *Swarm) computePart(ctx context.Context, want swarms.Compute, has func(k
 			asked = append(asked, all[k])
 		}
 	}
-	c, err = partition.Computed(asked)
+	c, err = MergeComputed(asked)
 	return c, s.badAnswer(err)
 }
 
-// computed returns merged answers as results.
 func (s *Swarm) computed(all swarms.Computed) (*Computed, error) {
 	c := &Computed{By: all.By, First: all.First, Nodes: all.Nodes}
 	for _, o := range all.Outputs {

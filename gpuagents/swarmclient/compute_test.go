@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -36,7 +37,7 @@ seed: 3
 // over its swarms.
 func open(t *testing.T) *swarmclient.Computer {
 	t.Helper()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,14 +48,14 @@ func open(t *testing.T) *swarmclient.Computer {
 		}
 	})
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "a", Device: dev, Queue: natsqtest.Connect(t, s).Swarms, Logger: slog.New(slog.DiscardHandler),
+		Name: "a", Device: dev, Queue: jobstest.Open(t, s, natsq.Connect).Swarms, Logger: slog.New(slog.DiscardHandler),
 		PageMemory: 64 << 20, LeaseTTL: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { agent.Stop() })
-	conn := natsqtest.Connect(t, s)
+	conn := jobstest.Open(t, s, natsq.Connect)
 	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms})
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ import (
 )
 
 // A program creates a swarm of 1,000 leaky neurons, gives two of them currents, and steps all of
-// them. The server and the GPU agent are processes of their own in a cluster; here they are part of
-// the program.
+// them. In a cluster the server and the GPU agent are separate processes; here they are part of the
+// program.
 func Example() {
 	if err := run(context.Background()); err != nil {
 		fmt.Println(err)

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // each runs do concurrently for every shard for which has is true (nil: all), and waits for all of
-// them. Its error is that of the first shard that failed, followed by the other shards that failed
-// and those that answered.
+// them. It returns the error of the first shard that failed, with lists of the other shards that
+// failed and of the shards that answered.
 func (s *Swarm) each(has func(k int) bool, do func(k shard) error) error {
 	n := s.record.ShardCount()
 	errs := make([]error, n)
@@ -63,7 +65,6 @@ func shardList(all []int) string {
 	return "shards " + strings.Join(names, ", ")
 }
 
-// ask is askUntil with the timeout of the swarm.
 func ask[T any](ctx context.Context, s *Swarm, kind string, has func(k int) bool, data func(k int) ([]byte, error),
 	want string, decode func([]byte) (T, error),
 ) ([]T, error) {
@@ -72,8 +73,8 @@ func ask[T any](ctx context.Context, s *Swarm, kind string, has func(k int) bool
 
 // askUntil appends an entry of a kind to the log of each shard for which has is true (nil: all),
 // and decodes the answers, which must be of the kind want. data returns the data of the entry of a
-// shard. All answers must come before one deadline. The result is by shard, with the zero value for
-// shards that were not asked.
+// shard. All answers must arrive before the deadline. The result is by shard, with the zero value
+// for shards that were not asked.
 func askUntil[T any](ctx context.Context, s *Swarm, deadline time.Time, kind string, has func(k int) bool,
 	data func(k int) ([]byte, error), want string, decode func([]byte) (T, error),
 ) ([]T, error) {
@@ -91,9 +92,28 @@ func askUntil[T any](ctx context.Context, s *Swarm, deadline time.Time, kind str
 	})
 }
 
-// askAll is ask with one entry for all shards.
 func askAll[T any](ctx context.Context, s *Swarm, kind string, entry any, want string,
 	decode func([]byte) (T, error),
 ) ([]T, error) {
 	return ask(ctx, s, kind, nil, func(int) ([]byte, error) { return json.Marshal(entry) }, want, decode)
+}
+
+// askSplit is ask for the shards that have ids of p, and merges their answers. splitErr is the
+// error of the split, which names an id that does not exist, and call the call that fails with it.
+func askSplit[A, R any](ctx context.Context, s *Swarm, p *Split, splitErr error, call, kind string,
+	data func(k int) ([]byte, error), want string, decode func([]byte) (A, error),
+	merge func(*Split, []A) (R, error),
+) (none R, _ error) {
+	if splitErr != nil {
+		return none, jobs.Errorf(jobs.CodeInvalid, "%s: %v", call, splitErr)
+	}
+	all, err := ask(ctx, s, kind, p.Has, data, want, decode)
+	if err != nil {
+		return none, err
+	}
+	merged, err := merge(p, all)
+	if err != nil {
+		return none, s.badAnswer(err)
+	}
+	return merged, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestEach: an error of some shards names those that failed and those that answered.
+// TestEach: an error of some shards names the shards that failed and the shards that answered.
 func TestEach(t *testing.T) {
 	spec := &swarm.Spec{AgentsPerGroup: 10}
 	s := &Swarm{spec: spec, timeout: time.Second, record: swarms.Swarm{ID: "x", Groups: 10, Shards: 4}}

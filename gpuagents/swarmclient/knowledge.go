@@ -5,33 +5,28 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Knowledge returns knowledge nodes by their numbers, in the order of ids, of a swarm whose agents hear
-// them. Without a number of nodes in the specification, the number of a node is that of its group. It
-// takes up to swarms.MaxAddressed ids, and changes nothing.
+// Knowledge returns knowledge nodes by their numbers, in the order of ids, of a swarm whose agents
+// hear them. Without a number of nodes in the specification, nodes are numbered as groups. It takes
+// up to swarms.MaxAddressed ids, and changes nothing.
 func (s *Swarm) Knowledge(ctx context.Context, ids []uint32) (*batch.KnownNodes, error) {
-	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), ids)
-	if err != nil {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
-	}
-	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
-		return json.Marshal(swarms.Query{Version: jobs.Version, Groups: split.IDs(k), Knowledge: true})
-	}, swarms.EntryKnown, batch.DecodeKnownNodes)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := split.KnownNodes(all)
-	return nodes, s.badAnswer(err)
+	p, err := s.splitNodes(ids)
+	return askSplit(ctx, s, p, err, "query", swarms.EntryQuery, func(k int) ([]byte, error) {
+		return json.Marshal(swarms.Query{Version: jobs.Version, Groups: p.IDs(k), Knowledge: true})
+	}, swarms.EntryKnown, batch.DecodeKnownNodes, (*Split).KnownNodes)
 }
 
-// Learn merges values into knowledge nodes; see swarms.Learn. A long list takes several entries, of which
-// entries is the number that took effect; each is sent when the one before it is answered. A list with a
-// node or a value that the swarm does not take changes nothing.
+func (s *Swarm) splitNodes(ids []uint32) (*Split, error) {
+	return SplitNodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), ids)
+}
+
+// Learn merges values into knowledge nodes; see swarms.Learn. A long list is split into several log
+// entries, each sent when the previous one is answered; entries is the number of entries that took
+// effect. A list with a node or a value that the swarm refuses changes nothing.
 func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err error) {
 	l.Version = jobs.Version
 	units := s.spec.Knowledge.Units
@@ -45,7 +40,7 @@ func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err err
 	case err != nil:
 		return 0, err
 	}
-	if _, err := partition.Nodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes); err != nil {
+	if _, err := s.splitNodes(l.Nodes); err != nil {
 		return 0, jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
 	}
 	for first := 0; first < len(l.Nodes); first += swarms.MaxLearned {
@@ -62,29 +57,27 @@ func (s *Swarm) Learn(ctx context.Context, l swarms.Learn) (entries int, err err
 	return entries, nil
 }
 
-// learn appends one entry to the log of each shard that has a node.
 func (s *Swarm) learn(ctx context.Context, l swarms.Learn) error {
-	split, err := partition.Nodes(s.record, s.spec.SharedNodes(), s.spec.MergesNodes(), l.Nodes)
-	if err != nil {
-		return jobs.Errorf(jobs.CodeInvalid, "learn: %v", err)
-	}
-	_, err = ask(ctx, s, swarms.EntryLearn, split.Has,
-		func(k int) ([]byte, error) { return json.Marshal(split.Lessons(l, k)) }, swarms.EntryLearned,
-		swarms.DecodeLearned)
+	p, err := s.splitNodes(l.Nodes)
+	_, err = askSplit(ctx, s, p, err, "learn", swarms.EntryLearn, func(k int) ([]byte, error) {
+		return json.Marshal(p.Lessons(l, k))
+	}, swarms.EntryLearned, swarms.DecodeLearned, func(*Split, []swarms.Learned) (struct{}, error) {
+		return struct{}{}, nil
+	})
 	return err
 }
 
-// mergedTick makes one step of a swarm whose knowledge nodes have agents of several shards: each shard makes
-// the nodes of the sums of all agents in the step. own are those of the shards; nil asks for them. It returns
-// those behind the step. Of two that run at the same time, one may have agents hear the nodes of the step
-// before.
+// mergedTick makes one step of a swarm whose knowledge nodes have agents of several shards: each
+// shard computes the nodes from the sums of all agents. own are the sums of the shards before the
+// step; nil: they are asked for. next are the sums after the step. If two calls run at the same
+// time, agents may hear the nodes of the previous step.
 func (s *Swarm) mergedTick(ctx context.Context, own [][]byte) (all []swarms.Ticked, next [][]byte, err error) {
 	if own == nil {
 		if own, err = s.sums(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	sums, err := partition.Sums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, own)
+	sums, err := MergeSums(s.spec.KnowledgeNodes(), s.spec.Knowledge.Units, s.spec.Knowledge.Merge, own)
 	if err != nil {
 		return nil, nil, s.badAnswer(err)
 	}
@@ -96,7 +89,6 @@ func (s *Swarm) mergedTick(ctx context.Context, own [][]byte) (all []swarms.Tick
 	return all, next, err
 }
 
-// sums asks the shards for the sums of their agents.
 func (s *Swarm) sums(ctx context.Context) (own [][]byte, err error) {
 	all, err := askAll(ctx, s, swarms.EntryQuery, swarms.Query{Version: jobs.Version, Sums: true}, swarms.EntrySums,
 		swarms.DecodeNodeSums)

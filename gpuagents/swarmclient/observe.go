@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -14,11 +13,11 @@ import (
 const MaxTimestamp = 64
 
 // Observe gives agents inputs, steps those agents once, and calls fn with their votes and the
-// decisions of their groups, in the order of the observations. o has one row for each observation,
-// of as many features as the specification has; an agent may have several. A long list takes
-// several entries, of which entries is the number that took effect. Each is sent when the one before
-// it is answered. fn is called after each of them, while the next one is on its way, and its error
-// ends the call after that.
+// decisions of their groups, in the order of the observations. o has one row of features for each
+// observation; an agent may have several. A long list is split into several log entries, each sent
+// when the previous one is answered; entries is the number of entries that took effect. fn is
+// called after each answer, while the next entry is on its way. An error of fn ends the call after
+// that entry.
 func (s *Swarm) Observe(ctx context.Context, o *batch.AgentObservations,
 	fn func(*batch.AgentDecisions) error,
 ) (entries int, err error) {
@@ -68,25 +67,16 @@ func inTurn[T any](n, rows int, send func(first, end int) (T, error), fn func(T)
 	return entries, nil
 }
 
-// lateObservations says that the observations before number first, from 0, took effect.
+// lateObservations says that the observations before index first took effect.
 func lateObservations(first int, err error) error {
 	return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
 }
 
-// observe appends the observations of one entry to the logs of their shards.
 func (s *Swarm) observe(ctx context.Context, o *batch.AgentObservations) (*batch.AgentDecisions, error) {
-	split, err := partition.Agents(s.record, s.spec.AgentsPerGroup, o.Agent)
-	if err != nil {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
-	}
-	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
-		func(k int) ([]byte, error) { return split.Observations(o, k).Pack() }, swarms.EntryDecide,
-		batch.DecodeAgentDecisions)
-	if err != nil {
-		return nil, err
-	}
-	d, err := split.Decisions(all)
-	return d, s.badAnswer(err)
+	p, err := SplitAgents(s.record, s.spec.AgentsPerGroup, o.Agent)
+	return askSplit(ctx, s, p, err, "observe", swarms.EntryObserve, func(k int) ([]byte, error) {
+		return p.Observations(o, k).Pack()
+	}, swarms.EntryDecide, batch.DecodeAgentDecisions, (*Split).Decisions)
 }
 
 // CanObserveGroups returns the error that ObserveGroups would fail with for every list: the log of
@@ -110,23 +100,13 @@ func (s *Swarm) ObserveGroups(ctx context.Context, o *batch.Observations,
 	}, fn)
 }
 
-// maxGroupRows returns how many observations of groups one entry takes.
 func (s *Swarm) maxGroupRows() int {
 	return min(batch.MaxRows, batch.MaxBytes/batch.RowBytes(len(s.spec.Features), MaxTimestamp))
 }
 
-// observeGroups appends observations of groups to the logs of their shards, one entry for each.
 func (s *Swarm) observeGroups(ctx context.Context, o *batch.Observations) (*batch.Decisions, error) {
-	split, err := partition.Groups(s.record, o.Group)
-	if err != nil {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
-	}
-	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
-		func(k int) ([]byte, error) { return split.GroupObservations(o, k).Pack() }, swarms.EntryDecide,
-		batch.DecodeDecisions)
-	if err != nil {
-		return nil, err
-	}
-	d, err := split.GroupDecisions(all)
-	return d, s.badAnswer(err)
+	p, err := SplitGroups(s.record, o.Group)
+	return askSplit(ctx, s, p, err, "observe", swarms.EntryObserve, func(k int) ([]byte, error) {
+		return p.GroupObservations(o, k).Pack()
+	}, swarms.EntryDecide, batch.DecodeDecisions, (*Split).GroupDecisions)
 }

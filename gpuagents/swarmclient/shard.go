@@ -12,7 +12,7 @@ import (
 )
 
 // shard is one shard of a swarm: a log of entries and a log of answers. Several writers may append
-// to the first at once; the GPU agent that serves the shard alone writes the second.
+// to the first log at once; only the GPU agent that serves the shard writes the second.
 type shard struct {
 	swarm  *Swarm
 	number int // from 0
@@ -28,7 +28,7 @@ func (k shard) String() string {
 	return fmt.Sprintf("swarm %s, shard %d of %d (agents %d to %d)", k.swarm.record.ID, k.number, n, first, end-1)
 }
 
-// agents returns the ids of the shard, from first to end-1.
+// agents returns the range [first, end) of ids of the shard.
 func (k shard) agents() (first, end int64) {
 	a, b := k.swarm.record.ShardGroups(k.number)
 	return int64(a) * int64(k.swarm.spec.AgentsPerGroup), int64(b) * int64(k.swarm.spec.AgentsPerGroup)
@@ -38,7 +38,6 @@ func (k shard) log(d swarms.Direction) swarms.Log {
 	return k.swarm.store.Log(k.swarm.record.Key(), k.number, d)
 }
 
-// late returns the error for an entry without an answer at the deadline.
 func (k shard) late(seq uint64) error {
 	return jobs.Errorf(jobs.CodeDeadline, "%v: entry %d of its log has no answer after %v, and stays there until it "+
 		"has one: see that a GPU agent runs (exoswarm agent list), or wait longer with --timeout", k, seq,
@@ -46,8 +45,8 @@ func (k shard) late(seq uint64) error {
 }
 
 // ask appends an entry of a kind, waits until the deadline for its answer, and returns the data of
-// that. An answer of another kind than want is an error. The error for an entry that is refused is
-// the *jobs.Error of the GPU agent.
+// the answer. An answer of another kind than want is an error. The error for a refused entry is the
+// *jobs.Error of the GPU agent.
 func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []byte, want string) ([]byte, error) {
 	from, seq, err := k.append(ctx, deadline, kind, data)
 	if err != nil {
@@ -56,8 +55,8 @@ func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []
 	return k.decided(ctx, deadline, from, seq, kind, want)
 }
 
-// decided waits until the deadline for the answer to entry seq, of a kind, and returns its data. The
-// answer is number from of the log of answers or a later one, and must be of the kind want.
+// decided waits until the deadline for the answer to entry seq, of a kind, and returns its data.
+// The answer has number from or a later one in the log of answers, and must be of the kind want.
 func (k shard) decided(ctx context.Context, deadline time.Time, from, seq uint64, kind, want string) ([]byte, error) {
 	wait, cancel := context.WithDeadlineCause(ctx, deadline, k.late(seq))
 	defer cancel()
@@ -72,8 +71,8 @@ func (k shard) decided(ctx context.Context, deadline time.Time, from, seq uint64
 	return e.Data, nil
 }
 
-// append appends an entry to the log as number seq, and tries again when another writer was first.
-// The answer to the entry is number from of the log of answers or a later one.
+// append appends an entry to the log as number seq, and retries if another writer was first. The
+// answer to the entry has number from or a later one in the log of answers.
 func (k shard) append(ctx context.Context, deadline time.Time, kind string, data []byte) (from, seq uint64, err error) {
 	in, out := k.log(swarms.In), k.log(swarms.Out)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, jobs.Errorf(jobs.CodeDeadline, "%v: its log could not "+
@@ -102,7 +101,7 @@ func (k shard) append(ctx context.Context, deadline time.Time, kind string, data
 	}
 }
 
-// ended returns the cause when a context has ended, and otherwise err.
+// ended returns the cause if the context has ended, and otherwise err.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -136,8 +135,8 @@ func (k shard) answer(ctx context.Context, from, seq uint64) (swarms.Entry, erro
 	}
 }
 
-// begin creates the logs of a new shard, and asks the shard for its first agent as entry 1: the
-// answer means that a GPU agent serves the shard.
+// begin creates the logs of a new shard, and asks for the first agent as entry 1: the answer means
+// that a GPU agent serves the shard.
 func (k shard) begin(ctx context.Context) error {
 	data, err := k.firstAgent()
 	if err != nil {
@@ -151,14 +150,13 @@ func (k shard) begin(ctx context.Context) error {
 	return k.log(swarms.In).Append(ctx, 0, swarms.Entry{Kind: swarms.EntryQuery, Ref: 1, Data: data})
 }
 
-// firstAgent returns the query for the first agent of the shard.
 func (k shard) firstAgent() ([]byte, error) {
 	first, _ := k.agents()
 	return json.Marshal(swarms.Query{Version: jobs.Version, Agents: []uint32{uint32(first)}})
 }
 
-// allows returns an error when the log does not take an entry of a kind behind its last entry: it
-// has ended, or its swarm is that of a run, whose job alone writes entries that change agents.
+// allows returns an error if the log does not take an entry of a kind after its last entry: the log
+// has ended, or only the job of a run may write entries that change agents.
 func (k shard) allows(kind string, last swarms.Entry) error {
 	switch {
 	case last.Kind == swarms.EntryEnd && k.swarm.spec.OfRun():
@@ -177,8 +175,8 @@ func (k shard) allows(kind string, last swarms.Entry) error {
 	return nil
 }
 
-// explainEnd replaces the error for a log that does not exist by its reason when the swarm is that
-// of a run, which has ended meanwhile.
+// explainEnd replaces the error for a missing log if the swarm belongs to a run: the run has ended
+// meanwhile.
 func (s *Swarm) explainEnd(err error) error {
 	if errors.Is(err, jobs.ErrNotFound) && s.spec.OfRun() {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has ended, and its log is gone: run it again, or "+

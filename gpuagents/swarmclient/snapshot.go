@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// CheckSnapshotName returns an error when a name cannot be that of a snapshot of the swarm. The
-// parts of a swarm of several shards have longer names.
+// CheckSnapshotName returns an error for a name that no snapshot of the swarm can have. The parts
+// of a swarm of several shards have longer names.
 func (s *Swarm) CheckSnapshotName(name string) error {
 	if err := jobs.CheckID("snapshot", name); err != nil {
 		return err
@@ -58,13 +58,13 @@ func (s *Swarm) StartSnapshot(ctx context.Context, name string) (entries []uint6
 }
 
 // Trim removes the entries that a snapshot of this swarm contains from the logs, with their
-// answers. It reads and checks every file of the snapshot first; progress, unless it is nil,
-// returns the function that is told how many of the bytes of a part are checked, or nil. From then
-// on an agent without a checkpoint begins with the snapshot, which must stay until the log is
-// trimmed to a later one.
+// answers. It reads and checks every file of the snapshot first. progress, unless it is nil,
+// returns a function, or nil, that gets the number of checked bytes of a part. From then on an
+// agent without a checkpoint starts from the snapshot, which must stay until the log is trimmed to
+// a later one.
 //
-// It returns the bases of the shards, by shard: the part of the snapshot, and the first entry that
-// is left of the log. A snapshot of another swarm is refused with jobs.CodeInput.
+// It returns the bases of the shards, by shard: the part of the snapshot, and the first remaining
+// entry of the log. A snapshot of another swarm is refused with jobs.CodeInput.
 func (s *Swarm) Trim(ctx context.Context, store snapshot.Store, name string,
 	progress func(total int64) func(done int64),
 ) ([]swarms.Base, error) {
@@ -75,9 +75,9 @@ func (s *Swarm) Trim(ctx context.Context, store snapshot.Store, name string,
 	return bases, s.TrimTo(ctx, bases)
 }
 
-// Rebase is Trim without the removal: an agent without a checkpoint begins with the snapshot. It may be
-// older than the present one if no entry behind it was removed. Without a name agents begin with the
-// first entry, if that was not removed.
+// Rebase is Trim without the removal: an agent without a checkpoint starts from the snapshot. The
+// snapshot may be older than the present one if no later entry was removed. Without a name agents
+// start from the first entry, if it was not removed.
 func (s *Swarm) Rebase(ctx context.Context, store snapshot.Store, name string,
 	progress func(total int64) func(done int64),
 ) (bases []swarms.Base, err error) {
@@ -107,8 +107,8 @@ func (s *Swarm) Rebase(ctx context.Context, store snapshot.Store, name string,
 	return bases, nil
 }
 
-// CheckBase returns why the snapshot with which agents begin is not whole; nil if it is, or if there is
-// none.
+// CheckBase returns why the snapshot from which agents start is not whole; nil: it is whole, or
+// there is none.
 func (s *Swarm) CheckBase(ctx context.Context, store snapshot.Store) error {
 	for k := range s.record.ShardCount() {
 		base := s.record.BaseOf(k)
@@ -149,8 +149,8 @@ func (s *Swarm) TrimTo(ctx context.Context, bases []swarms.Base) error {
 }
 
 // firstKept returns the first entry that stays if a log is trimmed to the entry of a snapshot. The
-// last entry with a note stays, since a detector finds its position there. It is looked for as far
-// as the last batch.
+// last entry with a note stays, since a detector finds its position there. The search goes back to
+// the last batch.
 func (k shard) firstKept(ctx context.Context, entry uint64) (uint64, error) {
 	for n := uint64(8); ; n *= 8 { // back from the end, further each time: questions are few
 		from, first, kept, found := entry-min(n, entry-1), uint64(0), entry, false
@@ -226,8 +226,8 @@ func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
 	return bases, nil
 }
 
-// answered returns the answer to an entry, which has its number: each entry has one answer, in their
-// order.
+// answered returns the answer to an entry. It has the number of the entry: each entry has one
+// answer, in their order.
 func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (e swarms.Entry, err error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
 	defer cancel()

@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestFirstKept: a log that is trimmed to a snapshot keeps the last entry with a note before it, which
-// has the position of a detector, however many questions follow it.
+// TestFirstKept: a log that is trimmed to a snapshot keeps the last entry with a note before it,
+// which has the position of a detector, however many questions follow it.
 func TestFirstKept(t *testing.T) {
-	_, conn := natsqtest.InProcess(t)
+	_, conn := jobstest.InProcess(t, natsq.Connect)
 	note, batch, ask := swarms.Entry{Kind: swarms.EntryObserve, Note: "5"}, swarms.Entry{Kind: swarms.EntryObserve},
 		swarms.Entry{Kind: swarms.EntryQuery}
 	later := swarms.Entry{Kind: swarms.EntryQuery, Note: "attempt"}

@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// States of ShardState, beside the description of a replay.
+// States of ShardState. A shard that is replayed has a description instead.
 const (
 	StateServed  = "served"
 	StateWaiting = "waiting for a GPU agent"
@@ -26,7 +26,7 @@ type ShardState struct {
 	State string `json:"state"`
 	// Recovering is the progress of the replay of a shard that was taken over; nil: none runs.
 	Recovering *jobs.Recovery `json:"recovering,omitempty"`
-	// Devices are those of the agent that make the ticks of the shard, if they are several.
+	// Devices are the devices of the agent that make the ticks of the shard, if they are several.
 	Devices []string `json:"devices,omitempty"`
 	// LostHolder is the last GPU agent that held the lease, when it ended without giving it back,
 	// and LostSince when that was.
@@ -69,8 +69,8 @@ func ShardStates(s swarms.Swarm, holders map[string]string, c Census) (all []Sha
 	return all
 }
 
-// SummaryState returns the state of a swarm as a whole: that of the first shard that is not served,
-// with the number of the others, or StateServed.
+// SummaryState returns the state of a swarm as a whole: the state of the first shard that is not
+// served, with the number of further such shards, or StateServed.
 func SummaryState(all []ShardState) string {
 	var first string
 	others := 0
@@ -98,9 +98,9 @@ func SummaryState(all []ShardState) string {
 // Position is the extent of a shard.
 type Position struct {
 	First int64 // id of its first agent
-	End   int64 // id behind its last agent
-	// Entries is the number of the last entry of its log, and Answered that of the last entry with
-	// an answer. They are equal when nothing waits.
+	End   int64 // id after its last agent
+	// Entries is the number of the last entry of its log, and Answered the number of the last
+	// answered entry. They are equal when nothing waits.
 	Entries, Answered uint64
 }
 

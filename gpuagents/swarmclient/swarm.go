@@ -4,14 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Swarm is one swarm, as its record was when Create or Open returned it. A swarm that is deleted
-// and created again under the same name is another one: calls of the former Swarm fail.
+// Swarm is one swarm, with the record that Create or Open returned. A swarm that is deleted and
+// created again under the same name is another swarm: calls of the former Swarm fail.
 type Swarm struct {
 	store   Store
 	timeout time.Duration // bounds the wait for the answers to one entry
@@ -49,11 +48,11 @@ func (s *Swarm) Wait(ctx context.Context) error {
 	return err
 }
 
-// Tick steps all agents count times, 1 or more, each driven by the inputs that it holds. It returns
-// the tally after the last step, with Stepped the steps of all agents together. Each entry has up
-// to swarms.MaxTicks steps, or one where knowledge nodes have agents of several shards. Such nodes have what
-// agents observe between two steps of a call one step later. When an entry fails, the steps of those before it
-// have taken effect.
+// Tick steps all agents count times, 1 or more, each driven by the input that it holds. It returns
+// the tally after the last step; Stepped is the number of steps of all agents. Each entry has up to
+// swarms.MaxTicks steps, or one if knowledge nodes have agents of several shards. Such nodes get
+// what agents observe between two steps of a call one step later. When an entry fails, the steps of
+// earlier entries have taken effect.
 func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err error) {
 	most, own := swarms.MaxTicks, [][]byte(nil)
 	if s.spec.MergesNodes() {
@@ -69,7 +68,7 @@ func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err err
 				swarms.EntryTicked, swarms.DecodeTicked)
 		}
 		if err == nil {
-			sum, err = partition.Ticked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
+			sum, err = MergeTicked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
 			err = s.badAnswer(err)
 		}
 		if err != nil {
@@ -81,15 +80,15 @@ func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err err
 	return sum, nil
 }
 
-// Reset returns all agents to their initial state, also those of a swarm that began with a
-// snapshot. Their weights and the numbers of rounds stay.
+// Reset returns all agents to their initial state, also if the swarm started from a snapshot.
+// Weights and the numbers of rounds stay.
 func (s *Swarm) Reset(ctx context.Context) error {
 	_, err := askAll(ctx, s, swarms.EntryReset, swarms.Reset{Version: jobs.Version}, swarms.EntryCleared,
 		swarms.DecodeReset)
 	return err
 }
 
-// badAnswer describes answers that do not fit each other or the question; nil for a nil error.
+// badAnswer describes answers that contradict each other or the request; nil for a nil error.
 func (s *Swarm) badAnswer(err error) error {
 	if err == nil {
 		return nil

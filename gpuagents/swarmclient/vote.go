@@ -8,19 +8,19 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Vote lets all agents of a swarm whose agents are addressed decide together, as each of them votes
-// since its last step. The decision is the outcome of the swarm, which agents may hear. The voters for
-// the winner elect their leader, unless want has another priority. The round of want must be later than
-// all rounds before; 0 takes the next one. A round that is over is refused with jobs.CodeRound.
+// Vote lets all agents of a swarm whose agents are addressed decide together, by their votes of
+// their last steps. The decision is the outcome of the swarm, which agents may hear. The voters for
+// the winner elect their leader, unless want has another priority. The round of want must be later
+// than all earlier rounds; 0 takes the next one. A round that is over is refused with
+// jobs.CodeRound.
 //
-// Shard 0 is asked first: its log puts the rounds of concurrent callers into one order, and the
-// other shards do not hear of a vote that shard 0 refuses.
+// Shard 0 is asked first: its log orders the rounds of concurrent callers, and the other shards do
+// not hear of a vote that shard 0 refuses.
 func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err error) {
 	want.Version, want.Priority = jobs.Version, cmp.Or(want.Priority, swarms.PriorityElected)
 	deadline, next := time.Now().Add(s.timeout), want.Round == 0
@@ -39,7 +39,7 @@ func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err
 			return all[0], s.badAnswer(s.checkOne(all[0]))
 		}
 		want.Round = all[0].Round
-		v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+		v, err = MergeVotes(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
 		if err != nil {
 			return v, s.badAnswer(err)
 		}
@@ -47,17 +47,17 @@ func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err
 	}
 }
 
-// checkOne returns an error for an answer that is not a decision of the only shard.
+// checkOne returns an error unless the answer is a decision of the only shard.
 func (s *Swarm) checkOne(v swarms.Voted) error {
 	v.Reactions = nil
 	if err := v.Check(s.spec.Agents, len(s.spec.Vote.Candidates)); err != nil {
-		return fmt.Errorf("%w: %w", partition.ErrAnswer, err)
+		return fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	return nil
 }
 
-// conclude makes the decision of all shards the outcome of each, and returns it with its term. A
-// decision that a later round has overtaken is no outcome and has no term.
+// conclude makes the decision of all shards the outcome of each shard, and returns it with its
+// term. A decision that a later round has overtaken is no outcome and has no term.
 func (s *Swarm) conclude(ctx context.Context, deadline time.Time, v swarms.Voted) (swarms.Voted, error) {
 	all, err := askUntil(ctx, s, deadline, swarms.EntryConclude, nil,
 		func(int) ([]byte, error) { return json.Marshal(v) },
@@ -88,7 +88,7 @@ func (s *Swarm) Outcome(ctx context.Context) (v swarms.Voted, err error) {
 	return v, nil
 }
 
-// voteIn asks shard 0, and then the other shards for the round that shard 0 has answered with.
+// voteIn asks shard 0, and then the other shards for the round of its answer.
 func (s *Swarm) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote) ([]swarms.Voted, error) {
 	entry := func(int) ([]byte, error) { return json.Marshal(want) }
 	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k == 0 }, entry,
@@ -105,7 +105,7 @@ func (s *Swarm) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote
 	return others, err
 }
 
-// laterRound returns a round that is later than the last one of every shard, after a vote of each
+// laterRound returns a round that is later than the last round of every shard, after a vote of each
 // shard in its own next round.
 func (s *Swarm) laterRound(ctx context.Context, deadline time.Time, want swarms.Vote) (uint64, error) {
 	want.Round = 0
@@ -132,6 +132,6 @@ func (s *Swarm) Fuse(ctx context.Context, want swarms.Fuse) (*batch.FusedNodes, 
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := partition.Fused(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+	nodes, err := MergeFused(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
 	return nodes, s.badAnswer(err)
 }

@@ -66,15 +66,11 @@ var walls = []wall{
 		of: "jobs/natsq/wire", banned: []string{"github.com/nats-io/..."},
 		reason: "names and rules of the queue are tested without a server",
 	},
-	{
-		of: "jobs/natsq/quota", banned: []string{"github.com/nats-io/..."},
-		reason: "names and rules of the queue are tested without a server",
-	},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +
 		"contract imports the standard library only"},
 	{
-		of: "cuda/expr/ir", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."},
-		reason: "what the stages of the compiler share imports the standard library only",
+		of: "cuda/expr/ir", banned: []string{module + "/cuda/...", "gorgonia.org/..."},
+		reason: "what the stages of the compiler share knows no device",
 	},
 	{
 		of: "cuda/expr/internal/plan", banned: []string{module + "/cuda/device", module + "/cuda/host/..."},
@@ -101,22 +97,17 @@ var onlyImporter = map[string][]string{
 	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this
 	// package alone (README.md, the table of processes).
 	"gocloud.dev":    {"internal/base/objectstore"},
-	"github.com/aws": {"internal/base/objectstore", "cpuagents/remote/cloud"},
+	"github.com/aws": {"internal/base/objectstore"},
 	// Each program that imports them has all compute kernels of the Arrow library, 17 MB.
 	"github.com/apache/arrow-go/v18/arrow/compute": {},
-	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest", "examples/operations"},
-	"google.golang.org/api": {
-		"internal/base/objectstore", "internal/app/bucket/cloud", "cpuagents/remote/cloud",
-	},
-	"github.com/jackc/pgx/v5":             {"cpuagents/remote/postgres"},
-	"modernc.org/sqlite":                  {"cpuagents/remote/sqlite"},
-	module + "/cpuagents/remote/cloud":    {"cpuagents/remote/drivers"},
-	module + "/cpuagents/remote/postgres": {"cpuagents/remote/drivers", "cpuagents/internal/postgrestest"},
-	module + "/cpuagents/remote/sqlite":   {"cpuagents/remote/drivers"},
+	"github.com/apache/arrow-go/v18/parquet":       {"cpuagents/internal/tabletest"},
+	"google.golang.org/api":                        {"internal/base/objectstore"},
+	"github.com/jackc/pgx/v5":                      {"cpuagents/remote/drivers"},
+	"modernc.org/sqlite":                           {"cpuagents/remote/drivers"},
 	// The commands register drivers. A package that does so is in nearly all tests, which then link
 	// the clients of clouds and databases for seconds each.
-	module + "/cpuagents/remote/drivers": {"cmd/exoswarm", "cmd/cpuagent"},
-	module + "/internal/bucket/cloud":    {"cmd/exoswarm", "cmd/gpuagent"},
+	module + "/cpuagents/remote/drivers":        {"cmd/exoswarm", "cmd/cpuagent", "cpuagents/servertest"},
+	module + "/internal/base/objectstore/cloud": {"cmd/exoswarm", "cmd/gpuagent", "cpuagents/remote/drivers"},
 }
 
 // optional packages are walled as soon as they exist.
@@ -127,7 +118,7 @@ var optional = []wall{
 		"and its contract import the standard library only"},
 }
 
-// pkg is what go list says of a package.
+// pkg is a package as go list describes it.
 type pkg struct {
 	ImportPath    string
 	Imports, Deps []string
@@ -207,9 +198,9 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// suite matches the names of suites, fixtures and fakes. They are of the tests alone, although they are
-// packages, because tests of several packages use them.
-var suite = regexp.MustCompile(`test$|^(test[a-z]+|emulation|fakestore|faults|fixture|launches|leak|tempdir)$`)
+// suite matches the names of suites, fixtures and fakes. They are packages because tests of several
+// packages use them, and no command is built with them.
+var suite = regexp.MustCompile(`test$|^(emulation|faults|launches|testkit)$`)
 
 // TestSuites: the commands are built without suites, fixtures and fakes, and without package testing.
 func TestSuites(t *testing.T) {
@@ -231,8 +222,8 @@ var listens = []string{
 	"cpuagents/push/server.go", "jobs/natsq/server/server.go",
 }
 
-// TestListeners: no other file of the product opens a listener. That the processes have no more
-// than these at run time is tested by TestProcessHealth in cmd/exoswarm.
+// TestListeners: no other file of the product opens a listener. TestProcessHealth in cmd/exoswarm
+// tests that the processes have no more than these at run time.
 func TestListeners(t *testing.T) {
 	call := regexp.MustCompile(`\b(net|tls)\.Listen\w*\(|\bListenConfig\{|\.ListenAndServe`)
 	// Examples and tools are no processes of a cluster.
@@ -243,7 +234,7 @@ func TestListeners(t *testing.T) {
 		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" ||
 			name == "examples" || name == "tools" ||
-			name == "internal/base/otlptest" || name == "cpuagents/internal/postgrestest") {
+			name == "internal/base/otlptest" || name == "cpuagents/servertest") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || slices.Contains(listens, name) {
@@ -272,18 +263,18 @@ var connects = map[string]string{
 	"jobs/natsq/...":                       "the queue",
 	"internal/app/command":                 "the listener of metrics, and the login to NATS",
 	"jobs/tracing":                         "traces, to the collector that the operator names",
-	"internal/app/bucket/cloud":            "snapshots, to the store that the operator names",
-	"internal/base/objectstore":            "the clients of these stores",
+	"internal/base/objectstore/...":        "snapshots, to the store that the operator names",
+	"internal/base/httpapi":                "it serves the listeners that others open",
 	"internal/base/redact":                 "it parses addresses and opens none",
 	"github.com/prometheus/procfs":         "it parses addresses and opens none",
 	"github.com/prometheus/common/expfmt":  "it reads the headers of a request",
 	"go.opentelemetry.io/otel/propagation": "it reads the headers of a request",
 }
 
-// TestConnects: GPU agents talk to others through NATS alone. Of the packages below gpuagents, and
-// of all that they reach, none opens connections; of this module's packages in the command
-// gpuagent, only the packages of connects do. That the running processes have no other connections
-// is tested by TestConnections in cmd/exoswarm.
+// TestConnects: GPU agents reach other machines through NATS alone. Of the packages below
+// gpuagents, and of all that they reach, none opens connections. Of this module's packages in the
+// command gpuagent, only the packages of connects do. TestConnections in cmd/exoswarm tests that
+// the running processes have no other connections.
 func TestConnects(t *testing.T) {
 	may := func(p pkg, reached bool) bool {
 		for allowed := range connects {

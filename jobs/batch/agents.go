@@ -1,10 +1,6 @@
 package batch
 
-import (
-	"fmt"
-
-	"github.com/apache/arrow-go/v18/arrow"
-)
+import "math"
 
 // NoVote in place of a candidate: an agent that has never stepped, or a group that has not met its
 // rule.
@@ -51,9 +47,9 @@ type GroupStates struct {
 // FusedNodes are what agents know together, in the order of the nodes.
 type FusedNodes struct {
 	Node  []uint32
-	Count []uint64 // the agents that are in its mean: of its members, those that have stepped
-	// Mean is that of their embeddings, Width values a row, and 0 of nobody. An embedding is the
-	// units of gru, the potential of leaky.
+	Count []uint64 // agents in the mean: the members that have stepped
+	// Mean is the mean of their embeddings, Width values a row; 0 without agents. An embedding is
+	// the units of gru, the potential of leaky.
 	Mean  []float32
 	Width int
 }
@@ -67,30 +63,43 @@ type FusedSums struct {
 	Width int
 }
 
+// NeverUpdated is the age of a knowledge node that was never updated.
+const NeverUpdated = math.MaxUint64
+
+// KnownNodes are the knowledge nodes that agents of a swarm hear, in the order in which they were asked
+// for.
+type KnownNodes struct {
+	Node    []uint32
+	Updates []uint64
+	// Age is the largest number of steps that a group of the node has made since the last update,
+	// or NeverUpdated.
+	Age []uint64
+	// Units are the values of the nodes, Width a row.
+	Units []float32
+	Width int
+}
+
 const (
-	colAgent = "agent"
-	colVote  = "vote"
-	colState = "state"
-	colNode  = "node"
-	colCount = "count"
-	colMean  = "mean"
-	colSum   = "sum"
+	colAgent   = "agent"
+	colVote    = "vote"
+	colState   = "state"
+	colNode    = "node"
+	colCount   = "count"
+	colMean    = "mean"
+	colSum     = "sum"
+	colUpdates = "updates"
+	colAge     = "age"
+	colUnits   = "units"
 )
 
-// Encode writes the batch as an Arrow IPC stream.
-func (o *AgentObservations) Encode() ([]byte, error) {
-	n := len(o.Agent)
-	if o.Width < 1 || len(o.Features) != n*o.Width {
-		return nil, fmt.Errorf("encode observations of agents: %d features for %d rows of width %d", len(o.Features), n,
-			o.Width)
-	}
-	s, t := rows(arrow.PrimitiveTypes.Float32, o.Width, "agent-observations", colFeatures,
-		arrow.Field{Name: colAgent, Type: arrow.PrimitiveTypes.Uint32})
-	return encode(s, n, []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, o.Agent),
-		list(t, arrow.PrimitiveTypes.Float32, n, o.Features),
-	})
+func (o *AgentObservations) layout() layout {
+	return layout{"agent-observations", len(o.Agent), []column{
+		scalars(colAgent, &o.Agent), vectors(colFeatures, &o.Features, &o.Width),
+	}}
 }
+
+// Encode writes the batch as an Arrow IPC stream.
+func (o *AgentObservations) Encode() ([]byte, error) { return o.layout().encode() }
 
 // DecodeAgentObservations reads a batch that Pack or Encode wrote. A message that is not one,
 // whatever is in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
@@ -99,131 +108,97 @@ func DecodeAgentObservations(data []byte) (*AgentObservations, error) {
 	if isPacked(data) {
 		return o, o.unpack(data)
 	}
-	return o, decode("agent-observations", data, func(r *record) {
-		o.Agent = column[uint32](r, colAgent)
-		o.Features, o.Width = lists[float32](r, colFeatures)
-	})
+	return o, o.layout().decode(data)
+}
+
+func (d *AgentDecisions) layout() layout {
+	return layout{"agent-decisions", len(d.Agent), []column{
+		scalars(colAgent, &d.Agent), scalars(colVote, &d.Vote), scalars(colDecision, &d.Decision),
+	}}
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (d *AgentDecisions) Encode() ([]byte, error) {
-	return encode(schema("agent-decisions", []arrow.Field{
-		{Name: colAgent, Type: arrow.PrimitiveTypes.Uint32},
-		{Name: colVote, Type: arrow.PrimitiveTypes.Uint8},
-		{Name: colDecision, Type: arrow.PrimitiveTypes.Uint8},
-	}), len(d.Agent), []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, d.Agent),
-		fixed(arrow.PrimitiveTypes.Uint8, d.Vote), fixed(arrow.PrimitiveTypes.Uint8, d.Decision),
-	})
-}
+func (d *AgentDecisions) Encode() ([]byte, error) { return d.layout().encode() }
 
 // DecodeAgentDecisions reads a batch, as DecodeAgentObservations does.
 func DecodeAgentDecisions(data []byte) (*AgentDecisions, error) {
 	d := &AgentDecisions{}
-	return d, decode("agent-decisions", data, func(r *record) {
-		d.Agent, d.Vote, d.Decision = column[uint32](r, colAgent), column[uint8](r, colVote),
-			column[uint8](r, colDecision)
-	})
+	return d, d.layout().decode(data)
+}
+
+func (a *AgentStates) layout() layout {
+	return layout{"agent-states", len(a.Agent), []column{
+		scalars(colAgent, &a.Agent), scalars(colVote, &a.Vote), vectors(colState, &a.State, &a.Width),
+	}}
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (a *AgentStates) Encode() ([]byte, error) {
-	n := len(a.Agent)
-	if a.Width < 1 || len(a.State) != n*a.Width {
-		return nil, fmt.Errorf("encode states of agents: %d values for %d rows of width %d", len(a.State), n, a.Width)
-	}
-	s, t := rows(arrow.PrimitiveTypes.Float32, a.Width, "agent-states", colState,
-		arrow.Field{Name: colAgent, Type: arrow.PrimitiveTypes.Uint32},
-		arrow.Field{Name: colVote, Type: arrow.PrimitiveTypes.Uint8})
-	return encode(s, n, []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, a.Agent), fixed(arrow.PrimitiveTypes.Uint8, a.Vote),
-		list(t, arrow.PrimitiveTypes.Float32, n, a.State),
-	})
-}
+func (a *AgentStates) Encode() ([]byte, error) { return a.layout().encode() }
 
 // DecodeAgentStates reads a batch, as DecodeAgentObservations does.
 func DecodeAgentStates(data []byte) (*AgentStates, error) {
 	a := &AgentStates{}
-	return a, decode("agent-states", data, func(r *record) {
-		a.Agent, a.Vote = column[uint32](r, colAgent), column[uint8](r, colVote)
-		a.State, a.Width = lists[float32](r, colState)
-	})
+	return a, a.layout().decode(data)
+}
+
+func (g *GroupStates) layout() layout {
+	return layout{"group-states", len(g.Group), []column{
+		scalars(colGroup, &g.Group), scalars(colDecision, &g.Decision), scalars(colRound, &g.Round),
+		vectors(colCounts, &g.Counts, &g.Candidates),
+	}}
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (g *GroupStates) Encode() ([]byte, error) {
-	n := len(g.Group)
-	if g.Candidates < 1 || len(g.Counts) != n*g.Candidates {
-		return nil, fmt.Errorf("encode states of groups: %d counts for %d rows of %d candidates", len(g.Counts), n,
-			g.Candidates)
-	}
-	s, t := rows(arrow.PrimitiveTypes.Uint32, g.Candidates, "group-states", colCounts,
-		arrow.Field{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32},
-		arrow.Field{Name: colDecision, Type: arrow.PrimitiveTypes.Uint8},
-		arrow.Field{Name: colRound, Type: arrow.PrimitiveTypes.Uint64})
-	return encode(s, n, []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, g.Group), fixed(arrow.PrimitiveTypes.Uint8, g.Decision),
-		fixed(arrow.PrimitiveTypes.Uint64, g.Round),
-		list(t, arrow.PrimitiveTypes.Uint32, n, g.Counts),
-	})
-}
+func (g *GroupStates) Encode() ([]byte, error) { return g.layout().encode() }
 
 // DecodeGroupStates reads a batch, as DecodeAgentObservations does.
 func DecodeGroupStates(data []byte) (*GroupStates, error) {
 	g := &GroupStates{}
-	return g, decode("group-states", data, func(r *record) {
-		g.Group, g.Decision, g.Round = column[uint32](r, colGroup), column[uint8](r, colDecision),
-			column[uint64](r, colRound)
-		g.Counts, g.Candidates = lists[uint32](r, colCounts)
-	})
+	return g, g.layout().decode(data)
+}
+
+func (f *FusedNodes) layout() layout {
+	return layout{"fused-nodes", len(f.Node), []column{
+		scalars(colNode, &f.Node), scalars(colCount, &f.Count), vectors(colMean, &f.Mean, &f.Width),
+	}}
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (f *FusedNodes) Encode() ([]byte, error) {
-	return encodeFused("fused-nodes", colMean, f.Node, f.Count, f.Mean, f.Width)
-}
+func (f *FusedNodes) Encode() ([]byte, error) { return f.layout().encode() }
 
 // DecodeFusedNodes reads a batch, as DecodeAgentObservations does.
 func DecodeFusedNodes(data []byte) (*FusedNodes, error) {
 	f := &FusedNodes{}
-	return f, decode("fused-nodes", data, func(r *record) {
-		f.Node, f.Count = column[uint32](r, colNode), column[uint64](r, colCount)
-		f.Mean, f.Width = lists[float32](r, colMean)
-	})
+	return f, f.layout().decode(data)
+}
+
+func (f *FusedSums) layout() layout {
+	return layout{"fused-sums", len(f.Node), []column{
+		scalars(colNode, &f.Node), scalars(colCount, &f.Count), vectors(colSum, &f.Sum, &f.Width),
+	}}
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (f *FusedSums) Encode() ([]byte, error) {
-	return encodeFused("fused-sums", colSum, f.Node, f.Count, f.Sum, f.Width)
-}
+func (f *FusedSums) Encode() ([]byte, error) { return f.layout().encode() }
 
 // DecodeFusedSums reads a batch, as DecodeAgentObservations does.
 func DecodeFusedSums(data []byte) (*FusedSums, error) {
 	f := &FusedSums{}
-	return f, decode("fused-sums", data, func(r *record) {
-		f.Node, f.Count = column[uint32](r, colNode), column[uint64](r, colCount)
-		f.Sum, f.Width = lists[float32](r, colSum)
-	})
+	return f, f.layout().decode(data)
 }
 
-// encodeFused writes nodes with a column of width values each.
-func encodeFused(kind, name string, node []uint32, count []uint64, values []float32, width int) ([]byte, error) {
-	n := len(node)
-	if width < 1 || len(values) != n*width {
-		return nil, fmt.Errorf("encode %s: %d values for %d rows of width %d", kind, len(values), n, width)
-	}
-	s, t := rows(arrow.PrimitiveTypes.Float32, width, kind, name,
-		arrow.Field{Name: colNode, Type: arrow.PrimitiveTypes.Uint32},
-		arrow.Field{Name: colCount, Type: arrow.PrimitiveTypes.Uint64})
-	return encode(s, n, []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, node), fixed(arrow.PrimitiveTypes.Uint64, count),
-		list(t, arrow.PrimitiveTypes.Float32, n, values),
-	})
+func (k *KnownNodes) layout() layout {
+	return layout{"known-nodes", len(k.Node), []column{
+		scalars(colNode, &k.Node), scalars(colUpdates, &k.Updates), scalars(colAge, &k.Age),
+		vectors(colUnits, &k.Units, &k.Width),
+	}}
 }
 
-// rows is a schema of fields and, behind them, a column of lists of width elements, whose type it
-// returns too.
-func rows(elem arrow.DataType, width int, kind, name string, fields ...arrow.Field) (*arrow.Schema, arrow.DataType) {
-	t := arrow.FixedSizeListOfNonNullable(int32(width), elem)
-	return schema(kind, append(fields, arrow.Field{Name: name, Type: t})), t
+// Encode writes the batch as an Arrow IPC stream.
+func (k *KnownNodes) Encode() ([]byte, error) { return k.layout().encode() }
+
+// DecodeKnownNodes reads a batch, as DecodeAgentObservations does.
+func DecodeKnownNodes(data []byte) (*KnownNodes, error) {
+	k := &KnownNodes{}
+	return k, k.layout().decode(data)
 }

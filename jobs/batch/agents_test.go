@@ -91,7 +91,7 @@ func TestAgentsRoundTrip(t *testing.T) {
 		if d := cmp.Diff(k.batch, got); d != "" {
 			t.Error(d)
 		}
-		other := all[(i+2)%len(all)] // two kinds of variables of agents stand side by side
+		other := all[(i+2)%len(all)] // two adjacent kinds are variables of agents
 		if _, err := other.decode(data); !isInvalid(err) {
 			t.Errorf("%s read as %s: %v", k.name, other.name, err)
 		}
@@ -178,7 +178,7 @@ func FuzzDecodeAgents(f *testing.F) {
 	})
 }
 
-// fits says that variables have so many rows.
+// fits reports whether all variables have the given number of rows.
 func fits(vars []Variable, rows int) bool {
 	for _, v := range vars {
 		n := -1

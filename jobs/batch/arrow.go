@@ -14,38 +14,151 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// Observations travel packed (packed.go), and a decoder takes the Arrow streams of other clients too.
+// Answers are Arrow. This file is the one way to and from Arrow: a kind of batch lists its columns, and
+// the list serves both directions.
+
+// metaKind and metaVersion are the schema metadata that say what a batch is.
+const (
+	metaKind    = "exoswarm.batch"
+	metaVersion = "exoswarm.version"
+)
+
 // number is an element that Arrow lays out as Go does.
 type number interface {
 	uint8 | uint32 | uint64 | int32 | int64 | float32 | float64
 }
 
-func encode(s *arrow.Schema, n int, columns []arrow.ArrayData) ([]byte, error) {
-	arrays := make([]arrow.Array, len(columns))
-	for i, c := range columns {
-		if c.Len() != n {
-			return nil, fmt.Errorf("encode batch: column %q has %d rows of %d", s.Field(i).Name, c.Len(), n)
-		}
-		arrays[i] = array.MakeFromData(c)
+// column is one column of a kind of batch. It is bound to the slice of a batch that it writes and reads.
+type column struct {
+	name  string
+	write func(rows int) (arrow.ArrayData, error)
+	read  func(r *record)
+}
+
+// layout describes a kind of batch as an Arrow record: its name, its rows, and its columns in order.
+type layout struct {
+	kind    string
+	rows    int
+	columns []column
+}
+
+// scalars is a column of one number a row.
+func scalars[T number](name string, v *[]T) column {
+	return column{
+		name,
+		func(int) (arrow.ArrayData, error) { return fixed(*v), nil },
+		func(r *record) { *v = numbers[T](r, name) },
 	}
-	rec := array.NewRecordBatch(s, arrays, int64(n))
+}
+
+// vectors is a column of lists of width numbers.
+func vectors[T number](name string, v *[]T, width *int) column {
+	return column{
+		name,
+		func(rows int) (arrow.ArrayData, error) {
+			if *width < 1 || len(*v) != rows**width {
+				return nil, fmt.Errorf("column %q has %d values for %d rows of width %d", name, len(*v), rows, *width)
+			}
+			t := arrow.FixedSizeListOfNonNullable(int32(*width), elementType[T]())
+			return array.NewData(t, rows, []*memory.Buffer{nil}, []arrow.ArrayData{fixed(*v)}, 0, 0), nil
+		},
+		func(r *record) { *v, *width = lists[T](r, name) },
+	}
+}
+
+// values is the column of features in full precision: lists, or numbers if a row has one.
+func values(v *[]float64) column {
+	return column{
+		colValue,
+		func(rows int) (arrow.ArrayData, error) {
+			switch w := width(*v, rows); w {
+			case -1:
+				return nil, fmt.Errorf("column %q has %d values for %d rows", colValue, len(*v), rows)
+			case 1:
+				return fixed(*v), nil
+			default:
+				return vectors(colValue, v, &w).write(rows)
+			}
+		},
+		func(r *record) {
+			if _, is := r.get(colValue).(*array.FixedSizeList); is {
+				*v, _ = lists[float64](r, colValue)
+			} else {
+				*v = numbers[float64](r, colValue)
+			}
+		},
+	}
+}
+
+func texts(name string, v *[]string) column {
+	return column{
+		name,
+		func(int) (arrow.ArrayData, error) { return text(*v), nil },
+		func(r *record) {
+			a, ok := r.get(name).(*array.String)
+			if !ok {
+				r.fail("column %q is %v, want utf8", name, r.typeOf(name))
+				return
+			}
+			*v = make([]string, a.Len())
+			for i := range *v {
+				(*v)[i] = a.Value(i)
+			}
+		},
+	}
+}
+
+// encode writes the columns as an Arrow IPC stream of one record batch.
+func (l layout) encode() ([]byte, error) {
+	fields, arrays := make([]arrow.Field, len(l.columns)), make([]arrow.Array, len(l.columns))
+	for i, c := range l.columns {
+		data, err := c.write(l.rows)
+		if err == nil && data.Len() != l.rows {
+			err = fmt.Errorf("column %q has %d rows of %d", c.name, data.Len(), l.rows)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", l.kind, err)
+		}
+		fields[i], arrays[i] = arrow.Field{Name: c.name, Type: data.DataType()}, array.MakeFromData(data)
+	}
+	meta := arrow.NewMetadata([]string{metaKind, metaVersion}, []string{l.kind, strconv.Itoa(jobs.Version)})
+	s := arrow.NewSchema(fields, &meta)
+	rec := array.NewRecordBatch(s, arrays, int64(l.rows))
 	defer rec.Release()
 	var out bytes.Buffer
 	w := ipc.NewWriter(&out, ipc.WithSchema(s))
 	if err := w.Write(rec); err != nil {
-		return nil, fmt.Errorf("encode batch: %w", err)
+		return nil, fmt.Errorf("encode %s: %w", l.kind, err)
 	}
 	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("encode batch: %w", err)
+		return nil, fmt.Errorf("encode %s: %w", l.kind, err)
 	}
 	return out.Bytes(), nil
 }
 
-func fixed[T number](t arrow.DataType, v []T) arrow.ArrayData {
-	return array.NewData(t, len(v), []*memory.Buffer{nil, memory.NewBufferBytes(raw(v))}, nil, 0, 0)
+func elementType[T number]() arrow.DataType {
+	var zero T
+	switch any(zero).(type) {
+	case uint8:
+		return arrow.PrimitiveTypes.Uint8
+	case uint32:
+		return arrow.PrimitiveTypes.Uint32
+	case uint64:
+		return arrow.PrimitiveTypes.Uint64
+	case int32:
+		return arrow.PrimitiveTypes.Int32
+	case int64:
+		return arrow.PrimitiveTypes.Int64
+	case float32:
+		return arrow.PrimitiveTypes.Float32
+	default:
+		return arrow.PrimitiveTypes.Float64
+	}
 }
 
-func list[T number](t, elem arrow.DataType, n int, v []T) arrow.ArrayData {
-	return array.NewData(t, n, []*memory.Buffer{nil}, []arrow.ArrayData{fixed(elem, v)}, 0, 0)
+func fixed[T number](v []T) arrow.ArrayData {
+	return array.NewData(elementType[T](), len(v), []*memory.Buffer{nil, memory.NewBufferBytes(raw(v))}, nil, 0, 0)
 }
 
 func text(v []string) arrow.ArrayData {
@@ -59,9 +172,8 @@ func text(v []string) arrow.ArrayData {
 	for _, s := range v {
 		data = append(data, s...)
 	}
-	o := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(offsets))), 4*len(offsets))
 	return array.NewData(arrow.BinaryTypes.String, len(v),
-		[]*memory.Buffer{nil, memory.NewBufferBytes(o), memory.NewBufferBytes(data)}, nil, 0, 0)
+		[]*memory.Buffer{nil, memory.NewBufferBytes(raw(offsets)), memory.NewBufferBytes(data)}, nil, 0, 0)
 }
 
 func raw[T number](v []T) []byte {
@@ -84,9 +196,10 @@ func (r *record) fail(format string, args ...any) {
 	}
 }
 
-// decode reads the one record batch of a stream and hands it to fill. The Arrow library panics on
-// some malformed messages; here that is an error like any other.
-func decode(kind string, data []byte, fill func(*record)) (err error) {
+// decode reads the columns from the one record batch of a stream. checks get the record then. The Arrow
+// library panics on some malformed messages; here that is an error like any other.
+func (l layout) decode(data []byte, checks ...func(*record)) (err error) {
+	kind := l.kind
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "batch of "+kind+": "+format, args...)
 	}
@@ -124,7 +237,12 @@ func decode(kind string, data []byte, fill func(*record)) (err error) {
 			return bad("column %q has %d rows of %d", r.ColumnName(i), c.Len(), r.NumRows())
 		}
 	}
-	fill(r)
+	for _, c := range l.columns {
+		c.read(r)
+	}
+	for _, check := range checks {
+		check(r)
+	}
 	return r.err
 }
 
@@ -144,24 +262,29 @@ func (r *record) typeOf(name string) any {
 	return "missing"
 }
 
-// column views a fixed-width column without copying.
-func column[T number](r *record, name string) []T {
-	a := r.get(name)
-	var out []T
+// elements returns the numbers of an array as a slice without copying, or nil.
+func elements(a arrow.Array) any {
 	switch a := a.(type) {
 	case *array.Uint8:
-		out, _ = any(a.Values()).([]T)
+		return a.Values()
 	case *array.Uint32:
-		out, _ = any(a.Values()).([]T)
+		return a.Values()
 	case *array.Uint64:
-		out, _ = any(a.Values()).([]T)
+		return a.Values()
 	case *array.Int64:
-		out, _ = any(a.Values()).([]T)
+		return a.Values()
 	case *array.Float32:
-		out, _ = any(a.Values()).([]T)
+		return a.Values()
 	case *array.Float64:
-		out, _ = any(a.Values()).([]T)
+		return a.Values()
 	}
+	return nil
+}
+
+// numbers views a fixed-width column without copying.
+func numbers[T number](r *record, name string) []T {
+	a := r.get(name)
+	out, _ := elements(a).([]T)
 	if a == nil || len(out) != a.Len() {
 		var zero T
 		r.fail("column %q is %v, want %T", name, r.typeOf(name), zero)
@@ -178,21 +301,7 @@ func lists[T number](r *record, name string) ([]T, int) {
 		return nil, 0
 	}
 	n := int(a.DataType().(*arrow.FixedSizeListType).Len())
-	var out []T
-	switch v := a.ListValues().(type) {
-	case *array.Float32:
-		out, _ = any(v.Values()).([]T)
-	case *array.Uint8:
-		out, _ = any(v.Values()).([]T)
-	case *array.Uint32:
-		out, _ = any(v.Values()).([]T)
-	case *array.Uint64:
-		out, _ = any(v.Values()).([]T)
-	case *array.Int64:
-		out, _ = any(v.Values()).([]T)
-	case *array.Float64:
-		out, _ = any(v.Values()).([]T)
-	}
+	out, _ := elements(a.ListValues()).([]T)
 	first := a.Offset() * n
 	if n < 1 || len(out) < first+a.Len()*n {
 		r.fail("column %q is %v with too few elements", name, a.DataType())

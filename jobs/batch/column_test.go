@@ -12,13 +12,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// stream returns an Arrow IPC stream with the columns x of float32, y of int64 with a null, and z of
-// lists of two uint32, written by the library in so many record batches.
+// stream returns an Arrow IPC stream with the columns x of float32, y of int64 with a null, and z
+// of lists of two uint32, written by the library in the given number of record batches.
 func stream(t testing.TB, batches int) []byte {
 	t.Helper()
 	s := arrow.NewSchema([]arrow.Field{
@@ -88,7 +88,7 @@ func TestReadNumbers(t *testing.T) {
 func TestReadNumbersDamaged(t *testing.T) {
 	good := stream(t, 1)
 	r := rand.New(rand.NewPCG(1, 2))
-	for range testlong.Of(3000, 600) {
+	for range testkit.Of(3000, 600) {
 		data := slices.Clone(good)
 		for range 1 + r.IntN(3) {
 			data[r.IntN(len(data))] = byte(r.Uint32())

@@ -3,8 +3,8 @@ package batch
 // This file stores columns of numbers and texts in few bits: blocks of integers as packed
 // differences, decimal numbers as integers, and times of day as their numbers. docs/formats/rows.md
 // describes the bytes. Decoders take any bytes: they return values or an ErrCorrupt, read nothing
-// outside their input, and write nothing but the slices of the caller, whose lengths say how many
-// values there are. So the caller bounds the memory.
+// outside their input, and write only the slices of the caller, whose lengths are the numbers of
+// values. So the caller bounds the memory.
 
 import (
 	"encoding/binary"
@@ -12,14 +12,13 @@ import (
 	"math/bits"
 )
 
-// packBlock is the number of values that have a width of their own. Positions in it fit a byte.
+// packBlock is the number of values that share a width. Positions in a block fit a byte.
 const packBlock = 256
 
-// widest is the largest width of packed bits below that of whole words: a value of it and its shift
-// by up to 7 bits fit one word.
+// widest is the largest width of packed bits below a whole word: a value and its shift by up to 7
+// bits fit one word.
 const widest = 57
 
-// packedBytes returns the length of n packed values of a width.
 func packedBytes(n, width int) int { return (n*width + 7) / 8 }
 
 // appendPacked appends the low bits of the values, the first one in the lowest bits. width is 0 to
@@ -59,7 +58,7 @@ func unpackBits(out []uint64, p []byte, width int, base, scale uint64) {
 		return
 	}
 	mask := uint64(1)<<width - 1
-	whole := 0 // values of which a word can be read
+	whole := 0 // values for which a whole word can be read
 	if len(p) >= 8 {
 		whole = min(len(out), ((len(p)-8)*8+7)/width+1)
 	}
@@ -87,7 +86,6 @@ func unpackBits(out []uint64, p []byte, width int, base, scale uint64) {
 	}
 }
 
-// widthOf returns the width of packed values up to most.
 func widthOf(most uint64) int {
 	if n := bits.Len64(most); n <= widest {
 		return n
@@ -98,10 +96,8 @@ func widthOf(most uint64) int {
 // zigzag maps signed numbers near 0 to small ones.
 func zigzag(v uint64) uint64 { return v<<1 ^ uint64(int64(v)>>63) }
 
-// unzigzag is the inverse of zigzag.
 func unzigzag(v uint64) uint64 { return v>>1 ^ -(v & 1) }
 
-// uvarint reads a number from p and returns the rest.
 func uvarint(p []byte, what string) (uint64, []byte, error) {
 	v, n := binary.Uvarint(p)
 	if n <= 0 {

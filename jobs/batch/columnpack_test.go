@@ -17,8 +17,8 @@ import (
 // bitOf is the obvious reader of packed values: one bit at a time.
 func bitOf(p []byte, at int) uint64 { return uint64(p[at/8]>>(at%8)) & 1 }
 
-// Packed values are those that the twin reads bit by bit, at all widths and lengths, and unpack
-// does not read behind them.
+// The twin reads the same values bit by bit, at all widths and lengths, and unpack does not read
+// behind them.
 func TestPackedBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for width := range 65 {
@@ -105,7 +105,7 @@ func twin(t *rapid.T, n int, last *uint64, p []byte) (v []uint64, rest []byte) {
 }
 
 // drawColumn draws numbers with the patterns of columns: runs, steps with a common divisor, noise,
-// and values far from the others.
+// and outliers.
 func drawColumn(t *rapid.T) []uint64 {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 	n := rapid.IntRange(0, 3*packBlock).Draw(t, "n")

@@ -11,12 +11,12 @@ const (
 	SpreadSurprise            // the values scatter more or less than usual
 	MissingSurprise           // a rise or an event that was due did not come
 	FrozenSurprise            // one value is repeated for longer than ever
-	RelationSurprise          // the feature no longer follows the others
+	RelationSurprise          // the feature no longer follows the other features
 	TogetherSurprise          // several entities surprise at the same time
 	Surprises                 // their number
 )
 
-// FeatureSurprises is the number of the kinds that one feature can have, which are the first ones.
+// FeatureSurprises is the number of kinds that concern one feature. They come first.
 const FeatureSurprises = TogetherSurprise
 
 var surpriseNames = [Surprises]string{"", "point", "level", "spread", "missing", "frozen", "relation", "together"}

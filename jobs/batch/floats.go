@@ -9,19 +9,19 @@ import (
 // float is an element of a column of floating-point numbers. All bit patterns are kept.
 type float interface{ ~float32 | ~float64 }
 
-// maxExponent is the largest number of decimal places that are looked for. Powers of ten up to it
-// are exact.
+// maxExponent is the largest number of decimal places that is tried. Powers of ten up to it are
+// exact.
 const maxExponent = 18
 
-// asBits is the first byte of a block of bit patterns. That of a block of decimal numbers is the
-// number of their decimal places.
+// asBits is the first byte of a block of bit patterns. A block of decimal numbers begins with the
+// number of decimal places.
 const asBits = 0xff
 
 // maxInteger bounds the integers of decimal numbers: larger ones are not exact.
 const maxInteger = 1 << 53
 
 // maxOff bounds the distance of a value from its decimal number in units of the last place. Numbers
-// of writers with 17 digits are one or two off.
+// that were written with 17 digits are off by one or two.
 const maxOff = 4
 
 var powers = func() (p [maxExponent + 1]float64) {
@@ -79,7 +79,7 @@ type floats[T float] struct {
 func (f *floats[T]) append(dst []byte, v []T) []byte {
 	x, off := f.x[:len(v)], f.y[:len(v)]
 	f.one = f.one[:0]
-	// Each block begins anew, since the one before it may have had another form.
+	// Each block starts from zero, since the previous block may have another form.
 	f.exact, f.off, f.bits = encoder{}, encoder{}, encoder{}
 	exponent, decimal := f.decimal(v, x, off)
 	if decimal {
@@ -120,8 +120,8 @@ func (f *floats[T]) decimal(v []T, x, off []uint64) (exponent int, ok bool) {
 	return exponent, decimals(v, x, off, exponent) == len(v)
 }
 
-// decimals fills in the integers of values with so many decimal places, and returns how many values
-// have them before the first that does not.
+// decimals fills in the integers of values with exponent decimal places, and returns how many
+// values have them before the first that does not.
 func decimals[T float](v []T, x, off []uint64, exponent int) int {
 	for i, y := range v {
 		var fits bool
@@ -132,8 +132,8 @@ func decimals[T float](v []T, x, off []uint64, exponent int) int {
 	return len(v)
 }
 
-// decimal returns the integer of a decimal number with so many places next to v, and the distance of
-// v from it.
+// decimal returns the integer of the decimal number nearest to v with exponent places, and the
+// distance of v from it.
 func decimal[T float](v T, exponent int) (x, off uint64, ok bool) {
 	k := math.RoundToEven(float64(v) * powers[exponent])
 	if !(math.Abs(k) < maxInteger) {
@@ -155,7 +155,6 @@ func sortable[T float](v T) uint64 {
 	return uint64(b ^ int64(uint64(b>>63)>>1))
 }
 
-// unsortable is the inverse of sortable.
 func unsortable[T float](x uint64) (v T) {
 	if unsafe.Sizeof(v) == 4 {
 		b := int32(uint32(x))
@@ -165,7 +164,6 @@ func unsortable[T float](x uint64) (v T) {
 	return T(math.Float64frombits(uint64(b ^ int64(uint64(b>>63)>>1))))
 }
 
-// floatDecoder is the memory of a decoder of a column of floats.
 type floatDecoder struct{ x, off [packBlock]uint64 }
 
 // nextFloats fills v with a block and returns the bytes behind it.

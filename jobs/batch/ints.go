@@ -15,7 +15,6 @@ type integer interface{ ~uint32 | ~uint64 | ~int64 }
 // permutation stores rows as they are.
 type permutation []uint32
 
-// row returns the row that is stored as number i.
 func (o permutation) row(i int) int {
 	if o == nil {
 		return i
@@ -23,14 +22,14 @@ func (o permutation) row(i int) int {
 	return int(o[i])
 }
 
-// Bits of the first byte of a block beside the width.
+// Bits of the first byte of a block, next to the width.
 const (
 	widthBits  = 0x7f
 	deltasFlag = 0x80 // the values are differences to the values before them
 )
 
-// appendInts appends the first rows of a column to dst and returns the longer slice. Those of an
-// permutation are the first rows of that.
+// appendInts appends the first rows of a column to dst and returns the longer slice. With a
+// permutation, the first rows are the first of its order.
 func appendInts[T integer](dst []byte, v []T, rows int, order permutation) []byte {
 	var e encoder
 	var x [packBlock]uint64
@@ -100,7 +99,7 @@ func (e *encoder) append(dst []byte, x []uint64) []byte {
 	return deltas.append(dst, d, deltasFlag)
 }
 
-// plan says how the values of a block are stored: value v as (v-base)/scale in width bits. Values
+// plan is how the values of a block are stored: value v as (v-base)/scale in width bits. Values
 // outside [base, base+span] are exceptions.
 type plan struct {
 	base, span, scale uint64
@@ -108,13 +107,12 @@ type plan struct {
 	bytes             int // an estimate
 }
 
-// outside reports whether a value is an exception.
 func (p *plan) outside(v uint64) bool { return v-p.base > p.span }
 
 // exceptionBytes is the estimated length of an exception.
 const exceptionBytes = 5
 
-// maxExceptions is the largest number of exceptions that a plan looks for.
+// maxExceptions is the largest number of exceptions of a plan.
 const maxExceptions = 16
 
 // planOf chooses the shortest form of a block.
@@ -155,7 +153,8 @@ func (p *plan) trims(v []uint64) bool {
 	return false
 }
 
-// trim looks for values to leave out at both ends of the range, so that the others have fewer bits.
+// trim finds values to leave out at both ends of the range, so that the remaining values have fewer
+// bits.
 func (p *plan) trim(v []uint64) {
 	most := min(maxExceptions, len(v)/2-1)
 	// The smallest values in their order, and the largest in the order from the largest.
@@ -181,7 +180,7 @@ func (p *plan) trim(v []uint64) {
 		}
 	}
 	for out := 1; out <= most; out++ {
-		// The fewest bits that leaving out so many at one end and the other could need.
+		// The fewest bits that leaving out these numbers of values at the two ends could need.
 		width := widthOf(uint64(high[out]) - uint64(low[out]))
 		if packedBytes(len(v), width)+out*exceptionBytes >= p.bytes {
 			continue
@@ -216,7 +215,7 @@ func (p *plan) rescale(v []uint64) {
 	p.bytes += packedBytes(len(v), p.width)
 }
 
-// gcd returns the greatest common divisor; that of a number and 0 is the number.
+// gcd returns the greatest common divisor; gcd(a, 0) is a.
 func gcd(a, b uint64) uint64 {
 	if b != 0 && a%b == 0 { // most values are multiples of what was found so far
 		return b
@@ -227,7 +226,6 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// append appends a block that was planned.
 func (p *plan) append(dst []byte, v []uint64, flags byte) []byte {
 	var x [packBlock]uint64
 	var out [packBlock]byte

@@ -1,15 +1,10 @@
-// Package batch is the columnar form of observations and decisions: packed (columnpack), or an Arrow
-// IPC stream of one record batch.
+// Package batch is the columnar form of observations and decisions. Observations travel packed
+// (Observations.Pack). Answers are Arrow IPC streams of one record batch. The decoders of observations
+// take such streams too, which other clients and earlier versions write.
 package batch
 
 import (
 	"fmt"
-	"strconv"
-
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
-
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Observations is a batch of observations, one a row. Slices that come from Decode share memory
@@ -72,50 +67,23 @@ const (
 	colDropped   = "dropped"
 )
 
-// metaKind and metaVersion are the schema metadata that say what a batch is.
-const (
-	metaKind    = "exoswarm.batch"
-	metaVersion = "exoswarm.version"
-)
-
-func schema(kind string, fields []arrow.Field) *arrow.Schema {
-	meta := arrow.NewMetadata([]string{metaKind, metaVersion}, []string{kind, strconv.Itoa(jobs.Version)})
-	return arrow.NewSchema(fields, &meta)
+func (o *Observations) layout() layout {
+	return layout{"observations", o.Len(), []column{
+		scalars(colGroup, &o.Group), scalars(colRow, &o.Row), scalars(colTime, &o.Time), scalars(colRead, &o.Read),
+		texts(colTimestamp, &o.Timestamp), values(&o.Value), vectors(colFeatures, &o.Features, &o.Width),
+	}}
 }
 
-func observationFields(width, values int) []arrow.Field {
-	return []arrow.Field{
-		{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32},
-		{Name: colRow, Type: arrow.PrimitiveTypes.Uint64},
-		{Name: colTime, Type: arrow.PrimitiveTypes.Int64},
-		{Name: colRead, Type: arrow.PrimitiveTypes.Int64},
-		{Name: colTimestamp, Type: arrow.BinaryTypes.String},
-		{Name: colValue, Type: valueType(values)},
-		{Name: colFeatures, Type: arrow.FixedSizeListOfNonNullable(int32(width), arrow.PrimitiveTypes.Float32)},
-	}
-}
-
-// Encode writes the batch as an Arrow IPC stream.
+// Encode writes the batch as an Arrow IPC stream, for readers that do not know packed batches.
 func (o *Observations) Encode() ([]byte, error) {
 	if o.Width < 1 || len(o.Features) != o.Len()*o.Width {
 		return nil, fmt.Errorf("encode observations: %d features for %d rows of width %d", len(o.Features), o.Len(),
 			o.Width)
 	}
-	n := o.Len()
-	values := width(o.Value, n)
-	if values < 0 || values > 1 && values != o.Width {
-		return nil, fmt.Errorf("encode observations: %d values for %d rows of width %d", len(o.Value), n, o.Width)
+	if v := width(o.Value, o.Len()); v > 1 && v != o.Width {
+		return nil, fmt.Errorf("encode observations: %d values for %d rows of width %d", len(o.Value), o.Len(), o.Width)
 	}
-	s := schema("observations", observationFields(o.Width, values))
-	return encode(s, n, []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, o.Group),
-		fixed(arrow.PrimitiveTypes.Uint64, o.Row),
-		fixed(arrow.PrimitiveTypes.Int64, o.Time),
-		fixed(arrow.PrimitiveTypes.Int64, o.Read),
-		text(o.Timestamp),
-		valueColumn(values, n, o.Value),
-		list(s.Field(6).Type, arrow.PrimitiveTypes.Float32, n, o.Features),
-	})
+	return o.layout().encode()
 }
 
 // width is how many of the values a row has, at least 1; -1 when it is not the same for all.
@@ -129,30 +97,6 @@ func width(values []float64, rows int) int {
 	return len(values) / rows
 }
 
-// valueType is the type of a column of so many values a row: one is no list.
-func valueType(width int) arrow.DataType {
-	if width == 1 {
-		return arrow.PrimitiveTypes.Float64
-	}
-	return arrow.FixedSizeListOfNonNullable(int32(width), arrow.PrimitiveTypes.Float64)
-}
-
-func valueColumn(width, rows int, values []float64) arrow.ArrayData {
-	if width == 1 {
-		return fixed(arrow.PrimitiveTypes.Float64, values)
-	}
-	return list(valueType(width), arrow.PrimitiveTypes.Float64, rows, values)
-}
-
-// valuesOf reads the column that valueColumn makes.
-func valuesOf(r *record) []float64 {
-	if _, is := r.get(colValue).(*array.FixedSizeList); is {
-		values, _ := lists[float64](r, colValue)
-		return values
-	}
-	return column[float64](r, colValue)
-}
-
 // DecodeObservations reads a batch that Pack or Encode wrote. A message that is not one, whatever is
 // in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
 func DecodeObservations(data []byte) (*Observations, error) {
@@ -163,33 +107,13 @@ func DecodeObservations(data []byte) (*Observations, error) {
 		}
 		return o, nil
 	}
-	err := decode("observations", data, func(r *record) {
-		o.Features, o.Width = lists[float32](r, colFeatures)
-		o.Group = column[uint32](r, colGroup)
-		o.Row = column[uint64](r, colRow)
-		o.Time = column[int64](r, colTime)
-		o.Read = column[int64](r, colRead)
-		o.Value = valuesOf(r)
+	err := o.layout().decode(data, func(r *record) {
 		if w := width(o.Value, len(o.Group)); w > 1 && w != o.Width {
 			r.fail("column %q has %d values a row, column %q %d", colValue, w, colFeatures, o.Width)
 		}
-		o.Timestamp = texts(r, colTimestamp)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return o, nil
-}
-
-func texts(r *record, name string) []string {
-	a, ok := r.get(name).(*array.String)
-	if !ok {
-		r.fail("column %q is %v, want utf8", name, r.typeOf(name))
-		return nil
-	}
-	out := make([]string, a.Len())
-	for i := range out {
-		out[i] = a.Value(i)
-	}
-	return out
 }

@@ -52,13 +52,11 @@ func (h *packedHead) bytes() int {
 	return h.rows*(4+8+8+8+16+8*h.values+4*h.width) + h.text
 }
 
-// fits reports whether a batch has a packed form.
 func (h *packedHead) fits() bool {
 	return h.rows >= 1 && h.rows <= maxPackedRows && h.width >= 1 && h.width <= math.MaxUint16 &&
 		h.text <= maxPackedBytes && h.bytes() <= maxPackedBytes
 }
 
-// append appends the header.
 func (h *packedHead) append(dst []byte) []byte {
 	dst = append(append(dst, packedMagic...), h.kind, packedVersion)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.rows))
@@ -67,12 +65,11 @@ func (h *packedHead) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(h.text))
 }
 
-// isPacked reports whether data begins as a packed batch does.
 func isPacked(data []byte) bool {
 	return len(data) >= len(packedMagic) && string(data[:len(packedMagic)]) == packedMagic
 }
 
-// readPackedHead reads the header of a packed batch, and returns its columns. The numbers of it are
+// readPackedHead reads the header of a packed batch, and returns its columns. All numbers in h are
 // within the limits.
 func readPackedHead(data []byte) (h packedHead, columns []byte, err error) {
 	if len(data) < packedHeader {
@@ -99,9 +96,9 @@ func readPackedHead(data []byte) (h packedHead, columns []byte, err error) {
 	return h, data[packedHeader:], nil
 }
 
-// MemoryOf returns how many bytes of memory the observations of an entry need when they are decoded,
-// at least the length of data. Few bytes may ask for up to 16 MiB; those of an entry that cannot be
-// decoded ask for nothing more.
+// MemoryOf returns how many bytes of memory the observations of an entry need when they are
+// decoded, at least the length of data. Few bytes may ask for up to 16 MiB. An entry that cannot be
+// decoded needs no more than its length.
 func MemoryOf(data []byte) int {
 	if !isPacked(data) {
 		return len(data)
@@ -178,8 +175,8 @@ func (o *Observations) rounded(values int) bool {
 	return true
 }
 
-// appendShorter appends a column in the order of the rows or, with 1, in that of the groups. order
-// may be nil.
+// appendShorter appends a column in the shorter of two orders: byGroup is 0 for the rows and 1 for
+// the groups. order may be nil.
 func appendShorter[T integer](data []byte, v []T, order permutation) (_ []byte, byGroup byte) {
 	if shorter(order, func(rows int, order permutation) []byte {
 		return appendInts(nil, v, rows, order)
@@ -264,7 +261,7 @@ func unpack(kind string, data []byte, want byte, fill func(packedHead, []byte) (
 	if err == nil && len(columns) > 0 {
 		err = fmt.Errorf("%d bytes behind its columns", len(columns))
 	}
-	if e, ok := err.(*jobs.Error); ok { //nolint:errorlint // that of readPackedHead itself
+	if e, ok := err.(*jobs.Error); ok { //nolint:errorlint // readPackedHead returns it unwrapped
 		return e
 	}
 	if err != nil {
@@ -273,7 +270,6 @@ func unpack(kind string, data []byte, want byte, fill func(packedHead, []byte) (
 	return nil
 }
 
-// unpack reads a packed batch.
 func (o *Observations) unpack(data []byte) error {
 	return unpack("observations", data, packedGroups, func(h packedHead, data []byte) (_ []byte, err error) {
 		o.Group, o.Row = make([]uint32, h.rows), make([]uint64, h.rows)
@@ -366,7 +362,6 @@ func (o *AgentObservations) Pack() ([]byte, error) {
 	return data, nil
 }
 
-// unpack reads a packed batch.
 func (o *AgentObservations) unpack(data []byte) error {
 	return unpack("agent-observations", data, packedAgents, func(h packedHead, data []byte) (_ []byte, err error) {
 		o.Agent = make([]uint32, h.rows)

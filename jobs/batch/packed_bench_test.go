@@ -20,8 +20,8 @@ type rowDesign struct {
 	decode func([]byte) error
 }
 
-// designs are the forms that were tried, beside the one that is used. Those of compressed columns do
-// not decode into columns but only to their bytes, so their times are lower bounds.
+// designs are the form in use and the forms that were tried. Compressed columns are decoded to
+// their bytes only, so their times are lower bounds.
 func designs(tb testing.TB) []rowDesign {
 	fast, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -252,7 +252,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// BenchmarkAgentRows is BenchmarkRows for observations of single agents, beside Arrow IPC.
+// BenchmarkAgentRows is BenchmarkRows for observations of single agents, compared with Arrow IPC.
 func BenchmarkAgentRows(b *testing.B) {
 	for _, sorted := range []bool{false, true} {
 		o := currents(100_000_000, 65536, sorted)

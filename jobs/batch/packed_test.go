@@ -201,7 +201,7 @@ func TestPackFallsBack(t *testing.T) {
 	}
 }
 
-// Rows in the order of groups are those of a stable sort.
+// Rows in the order of groups are sorted as by a stable sort.
 func TestSortByGroup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.SampledFrom([]uint32{1, 5, 5000, 1 << 23, math.MaxUint32}).Draw(t, "most")

@@ -72,7 +72,6 @@ func MergeDecisions(n int, of []*Decisions, places [][]int) (*Decisions, error) 
 	return d, nil
 }
 
-// put copies rows of width elements to some places of a column.
 func put[T any](to, from []T, places []int, width int) {
 	for i, at := range places {
 		copy(to[at*width:(at+1)*width], from[i*width:(i+1)*width])

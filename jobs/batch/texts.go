@@ -5,7 +5,6 @@ import (
 	"unsafe"
 )
 
-// textBytes returns the sum of the lengths of texts.
 func textBytes(v []string) (n int) {
 	for _, s := range v {
 		n += len(s)
@@ -35,8 +34,8 @@ func appendTexts(dst []byte, v []string, order permutation) []byte {
 	return dst
 }
 
-// readTexts fills out with a column that AppendTexts wrote, and returns the bytes behind it. The texts
-// have bytes bytes together, which Texts allocates.
+// readTexts fills out with a column that appendTexts wrote, and returns the bytes behind it. It
+// allocates bytes bytes for all texts.
 func readTexts(out []string, bytes int, data []byte, order permutation) (rest []byte, err error) {
 	shared, own := make([]uint32, len(out)), make([]uint32, len(out))
 	if data, err = readInts(shared, data, nil); err != nil {
@@ -81,7 +80,6 @@ const (
 	stampFractions = stampMilli | stampMicro | stampNano
 )
 
-// valid reports whether a Stamp is a form.
 func (s stamp) valid() bool {
 	switch {
 	case s&stampUsed == 0 || s > stampUsed|stampUnix|stampT|stampZ|stampFractions:
@@ -126,7 +124,6 @@ func stampOf(text string) stamp {
 
 const day = "2006-01-02"
 
-// secondsOfDay is the length of a day.
 const secondsOfDay = 86400
 
 // stampWriter writes times in one form. It keeps the day of the last one. The zero value is ready.
@@ -135,7 +132,7 @@ type stampWriter struct {
 	texts [len(day) + 1]byte
 }
 
-// daysOf0 and daysOf10000 are the days since 1970 of the years 0 and 10000, outside of which the
+// daysOf0 and daysOf10000 are the days since 1970 of the years 0 and 10000, beyond these years the
 // text of a year does not have four digits.
 const (
 	daysOf0     = -719528
@@ -208,7 +205,6 @@ func (w *stampWriter) append(dst []byte, s stamp, ns int64) ([]byte, bool) {
 	return dst, true
 }
 
-// appendUnix appends the seconds or milliseconds since 1970.
 func appendUnix(dst []byte, s stamp, second, fraction int64) ([]byte, bool) {
 	n, unit := second, int64(1e9)
 	if s&stampMilli != 0 {
@@ -229,7 +225,6 @@ func appendUnix(dst []byte, s stamp, second, fraction int64) ([]byte, bool) {
 	}
 }
 
-// pair writes a number of two digits.
 func pair(dst []byte, n int) { dst[0], dst[1] = byte('0'+n/10), byte('0'+n%10) }
 
 // civil returns the date of a day since 1970, by H. Hinnant's algorithm: years of 365 days and a

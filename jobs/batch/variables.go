@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
@@ -36,89 +35,78 @@ type GroupVariables struct {
 
 const (
 	colEmbedding = "embedding"
-	// colVariable begins the names of the columns of variables, which so are no other column's.
+	// colVariable begins the names of the columns of variables, so they differ from all other
+	// columns.
 	colVariable = "state."
 )
 
+// layout lists the fixed columns. The embedding, which only some batches have, and the variables
+// follow.
+func (a *AgentVariables) layout() layout {
+	return layout{"agent-variables", len(a.Agent), []column{scalars(colAgent, &a.Agent)}}
+}
+
+func (a *AgentVariables) embedding() column { return vectors(colEmbedding, &a.Embedding, &a.Width) }
+
 // Encode writes the batch as an Arrow IPC stream.
 func (a *AgentVariables) Encode() ([]byte, error) {
-	n := len(a.Agent)
-	if len(a.Embedding) != n*a.Width {
-		return nil, fmt.Errorf("encode variables of agents: %d values for %d embeddings of %d", len(a.Embedding), n,
-			a.Width)
+	l := a.layout()
+	if len(a.Embedding) != len(a.Agent)*a.Width {
+		return nil, fmt.Errorf("encode variables of agents: %d values for %d embeddings of %d", len(a.Embedding),
+			len(a.Agent), a.Width)
 	}
-	fields, columns := []arrow.Field{{Name: colAgent, Type: arrow.PrimitiveTypes.Uint32}},
-		[]arrow.ArrayData{fixed(arrow.PrimitiveTypes.Uint32, a.Agent)}
 	if a.Width > 0 {
-		t := arrow.FixedSizeListOfNonNullable(int32(a.Width), arrow.PrimitiveTypes.Float32)
-		fields, columns = append(fields, arrow.Field{Name: colEmbedding, Type: t}),
-			append(columns, list(t, arrow.PrimitiveTypes.Float32, n, a.Embedding))
+		l.columns = append(l.columns, a.embedding())
 	}
-	return encodeVariables("agent-variables", n, fields, columns, a.Vars)
+	return l.encodeVariables(a.Vars)
 }
 
 // DecodeAgentVariables reads a batch, as DecodeAgentObservations does.
 func DecodeAgentVariables(data []byte) (*AgentVariables, error) {
 	a := &AgentVariables{}
-	return a, decode("agent-variables", data, func(r *record) {
-		a.Agent = column[uint32](r, colAgent)
+	return a, a.layout().decode(data, func(r *record) {
 		if r.get(colEmbedding) != nil {
-			a.Embedding, a.Width = lists[float32](r, colEmbedding)
+			a.embedding().read(r)
 		}
 		a.Vars = variables(r)
 	})
 }
 
-// Encode writes the batch as an Arrow IPC stream.
-func (g *GroupVariables) Encode() ([]byte, error) {
-	return encodeVariables("group-variables", len(g.Group),
-		[]arrow.Field{{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32}},
-		[]arrow.ArrayData{fixed(arrow.PrimitiveTypes.Uint32, g.Group)}, g.Vars)
+func (g *GroupVariables) layout() layout {
+	return layout{"group-variables", len(g.Group), []column{scalars(colGroup, &g.Group)}}
 }
+
+// Encode writes the batch as an Arrow IPC stream.
+func (g *GroupVariables) Encode() ([]byte, error) { return g.layout().encodeVariables(g.Vars) }
 
 // DecodeGroupVariables reads a batch, as DecodeAgentObservations does.
 func DecodeGroupVariables(data []byte) (*GroupVariables, error) {
 	g := &GroupVariables{}
-	return g, decode("group-variables", data, func(r *record) {
-		g.Group, g.Vars = column[uint32](r, colGroup), variables(r)
-	})
+	return g, g.layout().decode(data, func(r *record) { g.Vars = variables(r) })
 }
 
-// encodeVariables writes columns and, behind them, those of variables of n rows.
-func encodeVariables(kind string, n int, fields []arrow.Field, columns []arrow.ArrayData, vars []Variable) ([]byte,
-	error,
-) {
+// encodeVariables writes the columns of l and, behind them, the columns of variables.
+func (l layout) encodeVariables(vars []Variable) ([]byte, error) {
 	for _, v := range vars {
-		var elem arrow.DataType
-		var data func(t arrow.DataType) arrow.ArrayData
-		have := 0
+		name := colVariable + v.Name
+		var c column
 		switch values := v.Values.(type) {
 		case []float32:
-			elem, have = arrow.PrimitiveTypes.Float32, len(values)
-			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
+			c = vectors(name, &values, &v.Width)
 		case []uint32:
-			elem, have = arrow.PrimitiveTypes.Uint32, len(values)
-			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
+			c = vectors(name, &values, &v.Width)
 		case []uint64:
-			elem, have = arrow.PrimitiveTypes.Uint64, len(values)
-			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
+			c = vectors(name, &values, &v.Width)
 		case []int64:
-			elem, have = arrow.PrimitiveTypes.Int64, len(values)
-			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
+			c = vectors(name, &values, &v.Width)
 		case []uint8:
-			elem, have = arrow.PrimitiveTypes.Uint8, len(values)
-			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
+			c = vectors(name, &values, &v.Width)
 		default:
-			return nil, fmt.Errorf("encode %s: variable %q is a %T", kind, v.Name, v.Values)
+			return nil, fmt.Errorf("encode %s: variable %q is a %T", l.kind, v.Name, v.Values)
 		}
-		if v.Width < 1 || have != n*v.Width {
-			return nil, fmt.Errorf("encode %s: variable %q has %d values for %d rows of %d", kind, v.Name, have, n,
-				v.Width)
-		}
-		t := arrow.FixedSizeListOfNonNullable(int32(v.Width), elem)
-		fields, columns = append(fields, arrow.Field{Name: colVariable + v.Name, Type: t}), append(columns, data(t))
+		l.columns = append(l.columns, c)
 	}
-	return encode(schema(kind, fields), n, columns)
+	return l.encode()
 }
 
 // variables views the columns of variables without copying, in their order.
@@ -130,21 +118,20 @@ func variables(r *record) (all []Variable) {
 			continue
 		}
 		v := Variable{Name: name}
-		a, _ := r.get(column).(*array.FixedSizeList)
-		var elem arrow.Array
-		if a != nil {
-			elem = a.ListValues()
+		var elem any
+		if a, ok := r.get(column).(*array.FixedSizeList); ok {
+			elem = elements(a.ListValues())
 		}
 		switch elem.(type) {
-		case *array.Float32:
+		case []float32:
 			v.Values, v.Width = listed[float32](r, column)
-		case *array.Uint32:
+		case []uint32:
 			v.Values, v.Width = listed[uint32](r, column)
-		case *array.Uint64:
+		case []uint64:
 			v.Values, v.Width = listed[uint64](r, column)
-		case *array.Int64:
+		case []int64:
 			v.Values, v.Width = listed[int64](r, column)
-		case *array.Uint8:
+		case []uint8:
 			v.Values, v.Width = listed[uint8](r, column)
 		default:
 			r.fail("column %q is %v, want lists of float32, uint32, uint64, int64 or uint8", column, r.typeOf(column))

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/exoswarm/exoswarm/internal/base/flatbuf"
 )
 
 // A message of a stranger is checked here before the Arrow library sees it: that library trusts the
@@ -13,21 +11,21 @@ import (
 // kilobyte can ask for terabytes, which ends the process and cannot be recovered. The check follows
 // every offset once, bounds every length by the bytes that are there, and admits only what a batch
 // is made of: one schema and one uncompressed record batch of flat columns and lists of fixed size.
-// The encodings are those of the FlatBuffers internals page and of Arrow's Message.fbs and
+// The encodings are described by the FlatBuffers internals page and by Arrow's Message.fbs and
 // Schema.fbs, format version 1.5.
 
 var (
-	str      = flatbuf.Shape{Size: 1, Vector: true}
-	keyValue = &flatbuf.Table{Name: "KeyValue", Slots: []flatbuf.Shape{str, str}}
-	metadata = flatbuf.Shape{Vector: true, Table: keyValue}
+	str      = FlatShape{Size: 1, Vector: true}
+	keyValue = &FlatTable{Name: "KeyValue", Slots: []FlatShape{str, str}}
+	metadata = FlatShape{Vector: true, Table: keyValue}
 
-	field = &flatbuf.Table{Name: "Field", Choose: map[byte]*flatbuf.Table{
-		2:  {Name: "Int", Slots: []flatbuf.Shape{{Size: 4}, {Size: 1}}},
-		3:  {Name: "FloatingPoint", Slots: []flatbuf.Shape{{Size: 2}}},
+	field = &FlatTable{Name: "Field", Choose: map[byte]*FlatTable{
+		2:  {Name: "Int", Slots: []FlatShape{{Size: 4}, {Size: 1}}},
+		3:  {Name: "FloatingPoint", Slots: []FlatShape{{Size: 2}}},
 		5:  {Name: "Utf8"},
-		16: {Name: "FixedSizeList", Slots: []flatbuf.Shape{{Size: 4}}},
+		16: {Name: "FixedSizeList", Slots: []FlatShape{{Size: 4}}},
 	}}
-	schemaTable = &flatbuf.Table{Name: "Schema", Slots: []flatbuf.Shape{
+	schemaTable = &FlatTable{Name: "Schema", Slots: []FlatShape{
 		{Size: 2},
 		{Vector: true, Table: field},
 		metadata,
@@ -35,18 +33,18 @@ var (
 	}}
 	// Slot 3 would be the compression: without a shape it is refused, so that no message unpacks to
 	// more than it is.
-	recordBatch = &flatbuf.Table{
+	recordBatch = &FlatTable{
 		Name:  "RecordBatch",
-		Slots: []flatbuf.Shape{{Size: 8}, {Size: 16, Vector: true}, {Size: 16, Vector: true}},
+		Slots: []FlatShape{{Size: 8}, {Size: 16, Vector: true}, {Size: 16, Vector: true}},
 	}
-	message = &flatbuf.Table{
-		Name: "Message", Slots: []flatbuf.Shape{{Size: 2}, {Size: 1}, {Union: true}, {Size: 8}, metadata},
-		Choose: map[byte]*flatbuf.Table{1: schemaTable, 3: recordBatch},
+	message = &FlatTable{
+		Name: "Message", Slots: []FlatShape{{Size: 2}, {Size: 1}, {Union: true}, {Size: 8}, metadata},
+		Choose: map[byte]*FlatTable{1: schemaTable, 3: recordBatch},
 	}
 )
 
 func init() { // Field contains Fields
-	field.Slots = []flatbuf.Shape{str, {Size: 1}, {Size: 1}, {Union: true}, {}, {Vector: true, Table: field}, metadata}
+	field.Slots = []FlatShape{str, {Size: 1}, {Size: 1}, {Union: true}, {}, {Vector: true, Table: field}, metadata}
 }
 
 // verify checks a whole stream: a schema, one record batch, and the end mark or the end of the
@@ -61,7 +59,7 @@ func verify(data []byte) error {
 		if n < 8 || n > int64(len(data)-8) {
 			return fmt.Errorf("metadata of %d bytes in a message of %d", n, len(data))
 		}
-		v := flatbuf.New(data[8 : 8+n])
+		v := NewFlatVerifier(data[8 : 8+n])
 		pos, err := v.Root()
 		if err != nil {
 			return err

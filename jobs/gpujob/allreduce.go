@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// MaxReduced is the most arrays of a job of kind allreduce.
+// MaxReduced is the largest number of arrays of a job of kind allreduce.
 const MaxReduced = 64
 
 // AllreduceSpec asks for the sum of arrays, element by element, on all devices of an agent.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // Type is the type of the elements of an array.
@@ -76,8 +76,8 @@ type Array struct {
 	// Object names an object of the object store with the bytes of Data. An object of a job's
 	// input belongs to the tenant of the job.
 	Object string `json:"object,omitempty"`
-	// Format says what the bytes of Data or Object are. Type and Shape must be those of the content.
-	// It is raw in outputs.
+	// Format is the encoding of Data or Object. Type and Shape must match the content. It is raw in
+	// outputs.
 	Format Format `json:"format,omitempty"`
 	// Column is the column of FormatArrow; empty: the only one. A column of lists of fixed size has
 	// two dimensions.
@@ -230,15 +230,14 @@ func (a *Array) Inline(field string) ([]byte, error) {
 	return out, nil
 }
 
-// appendNumber appends a number of a type in little-endian order.
 func appendNumber(out []byte, t Type, text string) ([]byte, error) {
 	le := binary.LittleEndian
 	switch t {
 	case F32:
-		v, err := number.Float(text, 32)
+		v, err := dialect.Float(text, 32)
 		return le.AppendUint32(out, math.Float32bits(float32(v))), err
 	case F64:
-		v, err := number.Float(text, 64)
+		v, err := dialect.Float(text, 64)
 		return le.AppendUint64(out, math.Float64bits(v)), err
 	case I32:
 		v, err := strconv.ParseInt(text, 10, 32)

@@ -84,7 +84,6 @@ func NewJob(id string, s Spec) (jobs.Job, error) {
 	return j, j.Validate()
 }
 
-// invalid returns an error of code invalid.
 func invalid(format string, args ...any) error {
 	return jobs.Errorf(jobs.CodeInvalid, format, args...)
 }

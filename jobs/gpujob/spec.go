@@ -124,7 +124,7 @@ type TallySpec struct {
 	// Rule is plurality, majority, weighted, unanimous, or quorum with a fraction, as in
 	// "quorum 2/3"; " of all" behind it counts abstentions against. Empty: plurality.
 	Rule string `json:"rule,omitempty"`
-	// Weights are u8, u32 or f32, one for each ballot; nil: each weighs 1. Those of f32 count in
+	// Weights are u8, u32 or f32, one for each ballot; nil: each weighs 1. Weights of f32 count in
 	// units of 1/65536.
 	Weights *Array `json:"weights,omitempty"`
 	// Priorities are u32, one for each agent; the highest leads. nil: agent 0 leads.
@@ -310,7 +310,7 @@ type KernelSpec struct {
 // that the kernel fills, with Out.
 type Arg struct {
 	Name string `json:"name,omitempty"` // of an array in the output; empty: arg and its place, as in arg2
-	// Type and Value are those of a scalar: f32, i32, u32, i64 or u64.
+	// Type and Value are set for a scalar: f32, i32, u32, i64 or u64.
 	Type  Type        `json:"type,omitempty"`
 	Value json.Number `json:"value,omitempty"`
 	Array *Array      `json:"array,omitempty"`

@@ -81,8 +81,8 @@ func testSchedules(t *testing.T, q Queue) {
 	}
 }
 
-// testMissed: a time at which nobody ran is made up for once, by one of several workers, or
-// skipped, as the schedule says; one that is paused does nothing.
+// testMissed: a time at which no worker ran is made up for once, by one of several workers, or
+// skipped, as the schedule says. A paused schedule does nothing.
 func testMissed(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	once, skip, paused := yearly("once"), yearly("skip"), yearly("paused")
@@ -109,8 +109,8 @@ func testMissed(t *testing.T, q Queue) {
 	}
 	made := paused.Run(year)
 	result(t, c, made)
-	// By then every worker that follows the one has followed the others; a new one finds nothing
-	// left to do.
+	// By then every worker that follows one schedule follows all of them, and a new worker finds
+	// nothing to do.
 	defer q.Work(t, q.Connect(t), handlers)()
 	late := yearly("late")
 	late.Missed, late.From = jobs.OnceMissed, time.Now().AddDate(-3, 0, 0)

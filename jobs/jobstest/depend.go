@@ -25,8 +25,8 @@ func after(parents ...jobs.Job) jobs.Job {
 	return j
 }
 
-// testParents: a job begins when those that it waits for are over, and until then it can be found
-// and says for whom it waits.
+// testParents: a job begins when its parents are over. Until then it can be found, and Missing
+// names the parents.
 func testParents(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	a := after()
@@ -118,8 +118,9 @@ func testParentsTogether(t *testing.T, q Queue) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if want := []string{b.ID, d.ID, e.ID}; len(order) != 5 || !slices.Equal(order[2:], want) {
-		t.Errorf("ran %v, want %v at the end", order, want)
+	at := func(j jobs.Job) int { return slices.Index(order, j.ID) }
+	if len(order) != 5 || at(d) < at(a) || at(d) < at(b) || at(e) < at(d) {
+		t.Errorf("ran %v, want %s and %s before %s, and %s behind it", order, a.ID, b.ID, d.ID, e.ID)
 	}
 	if _, err := c.Find(within(t), gpu.ID); err != nil {
 		t.Errorf("the job of the other pool, which has no worker: %v", err)
@@ -179,8 +180,8 @@ func testParentsRefused(t *testing.T, q Queue) {
 	refused("a circle over time", "job "+child.ID+" waits for it already", p)
 }
 
-// testParentsOver: parents that are over when their child comes, and one that nobody knows any
-// more.
+// testParentsOver: parents that are over when their child is submitted, and a parent that the queue
+// does not know any more.
 func testParentsOver(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	var r recorder
@@ -386,8 +387,8 @@ func testGraphs(t *testing.T, q Queue) {
 			defer mu.Unlock()
 			runs[j.ID]++
 			for _, p := range j.After {
-				// Those that did not run have their result from elsewhere; the others have left
-				// their handler.
+				// Jobs that did not run got their result elsewhere; the other jobs have left their
+				// handler.
 				if runs[p] > 0 && !over[p] {
 					t.Errorf("job %s began before %s ended", j.ID, p)
 				}

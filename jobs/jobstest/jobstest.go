@@ -1,5 +1,5 @@
 // Package jobstest holds every queue to the protocol of package jobs: one suite, run on each
-// implementation.
+// implementation. It also starts servers, connections and workers for tests (server.go).
 package jobstest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Client is one connection to a queue, as the parts of which the protocol consists.
+// Client is one connection to a queue, as the parts of the protocol.
 type Client struct {
 	JobQueue
 	DeadLetterStore
@@ -198,8 +198,8 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 // Quiet is a logger that says nothing.
 var Quiet = slog.New(slog.DiscardHandler)
 
-// within is the patience of every call and wait. It bounds what fails only, so it is long: machines
-// that test are busy.
+// within bounds every call and wait. Only failures take that long, so it is long enough for a busy
+// machine.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -410,7 +410,7 @@ func testStop(t *testing.T, q Queue) {
 	}
 }
 
-// testDrain: a job whose worker ends goes on at another.
+// testDrain: a job whose worker ends is continued by another worker.
 func testDrain(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	stop := q.Work(t, q.Connect(t), map[string]jobs.Handler{"wait": waiter})

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// testLevels: jobs of several levels are one queue for everybody who looks at it, a worker does all of
-// them, and jobs that are delayed or wait for others keep their level.
+// testLevels: jobs of several levels are one queue to every reader, a worker does all of them, and
+// jobs that are delayed or wait for others keep their level.
 func testLevels(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	ctx := within(t)

@@ -168,8 +168,8 @@ func several(first, last uint64) (all []swarms.Entry) {
 	return all
 }
 
-// testLogWindow: entries of one call are stored in their order, those that an earlier try has
-// stored are not stored again, and where another writer has come between, none of them is.
+// testLogWindow: entries of one call are stored in their order. Entries that an earlier try has
+// stored are not stored again. If another writer came in between, no entry is stored.
 func testLogWindow(t *testing.T, q Queue) {
 	a := created(t, q.Connect(t), "s")
 	b := q.Connect(t).Log("s", 0, swarms.In)
@@ -225,9 +225,9 @@ func testLogWindow(t *testing.T, q Queue) {
 	}
 }
 
-// testLogRace: of writers that append several entries at a time to one log, each call that succeeds
-// has its entries behind one another where it wanted them, and one that was fenced has the first
-// few of them there or none.
+// testLogRace: several writers append groups of entries to one log. A call that succeeds has its
+// entries in a row where it wanted them. A fenced call has stored the first few of its entries or
+// none.
 func testLogRace(t *testing.T, q Queue) {
 	l := created(t, q.Connect(t), "s")
 	const writers, calls = 3, 25
@@ -339,9 +339,19 @@ func testLogGone(t *testing.T, q Queue) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	ended := make(chan error, 1)
-	go func() { _, err := r.Next(within(t)); ended <- err }()
-	time.Sleep(100 * time.Millisecond)
+	reads, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := r.Next(within(t))
+		reads <- err
+		_, err = r.Next(within(t))
+		ended <- err
+	}()
+	if err := l.Append(within(t), 1, entry(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-reads; err != nil {
+		t.Fatal(err)
+	}
 	if err := l.Delete(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -418,8 +428,8 @@ func testLease(t *testing.T, q Queue) {
 		t.Fatal(err)
 	}
 	b := session(t, q.Connect(t), "b", ttl)
-	// a renewal that is missed would give it away
-	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) {
+	// A missed renewal would give the lease away. The test lasts two times the ttl for that.
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); <-time.After(ttl / 10) {
 		if _, err := b.Acquire(within(t), "k.0"); !errors.Is(err, swarms.ErrHeld) {
 			t.Fatalf("a lease whose session is renewed was taken: %v", err)
 		}
@@ -456,7 +466,7 @@ func testLease(t *testing.T, q Queue) {
 	}
 }
 
-// testTakeOver: the leases of a session that is no longer renewed go to who waits for them, and the
+// testTakeOver: the leases of a session that is no longer renewed go to a waiting session, and the
 // old holder learns of it.
 func testTakeOver(t *testing.T, q Queue) {
 	dead, c := q.Connect(t), q.Connect(t)

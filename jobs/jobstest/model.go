@@ -179,7 +179,7 @@ func testModel(t *testing.T, q Queue) {
 	})
 }
 
-// settle waits until the dead letters are those expected: a letter follows its result.
+// settle waits for the expected dead letters: a letter follows its result.
 func settle(t *testing.T, c Client, want map[string]bool) {
 	t.Helper()
 	for id := range want {

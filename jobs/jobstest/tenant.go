@@ -39,20 +39,27 @@ func (c *crowd) enter(tenant string, n int) {
 	}
 }
 
-// handle runs for a moment, so that jobs would meet if they could.
-func (c *crowd) handle(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+// pause makes a job last for a moment, so that jobs run together if nothing prevents it.
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(10 * time.Millisecond):
+	case <-ctx.Done():
+	}
+}
+
+func (c *crowd) handle(ctx context.Context, j jobs.Job, _ func(any)) (any, error) {
 	c.enter(j.Tenant, 1)
 	defer c.enter(j.Tenant, -1)
-	time.Sleep(10 * time.Millisecond)
+	pause(ctx)
 	return nil, nil
 }
 
-func (c *crowd) batch(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+func (c *crowd) batch(ctx context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
 	for _, j := range batch {
 		c.enter(j.Tenant, 1)
 		defer c.enter(j.Tenant, -1)
 	}
-	time.Sleep(10 * time.Millisecond)
+	pause(ctx)
 	return make([]jobs.Outcome, len(batch)), nil
 }
 
@@ -62,8 +69,8 @@ func (c *crowd) together(tenant string) int {
 	return c.most[tenant]
 }
 
-// testConcurrency: of a tenant with a limit no more jobs run together than it says, on two workers,
-// alone and in batches; those of others go on; all are done.
+// testConcurrency: a limit bounds the jobs of a tenant that run together, on two workers, alone and
+// in batches. Jobs of other tenants continue, and all jobs are done.
 func testConcurrency(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	limit(t, c, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(2)})
@@ -96,8 +103,8 @@ func testConcurrency(t *testing.T, q Queue) {
 	}
 }
 
-// testConcurrencyHeld: while a tenant is at its limit others are served, and so is it when it is
-// below.
+// testConcurrencyHeld: while a tenant is at its limit, other tenants are served. Below the limit it
+// is served again.
 func testConcurrencyHeld(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	limit(t, c, "one", jobs.Limits{Concurrency: ptr(1)})
@@ -147,7 +154,8 @@ func testConcurrencyHeld(t *testing.T, q Queue) {
 	}
 }
 
-// testRate: the jobs of a tenant begin no faster than its rate, whoever does them; all are done.
+// testRate: the jobs of a tenant begin no faster than its rate, at all workers together. All jobs
+// are done.
 func testRate(t *testing.T, q Queue) {
 	const rate, burst, n = 50.0, 5, 40
 	c := q.Connect(t)

@@ -68,8 +68,8 @@ func bulk(t *testing.T, c Client, n int, change func(i int, j *jobs.Job)) []jobs
 	return all
 }
 
-// testLanes: the urgent lane goes first, in the order of submission, and the others get a turn now
-// and then.
+// testLanes: the urgent lane is served first, in the order of submission. The other lanes get a
+// turn now and then.
 func testLanes(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	lane := map[string]jobs.Lane{}
@@ -166,8 +166,8 @@ func testBulk(t *testing.T, q Queue) {
 	}
 }
 
-// testPause: a paused kind waits, for workers that started before and after, while others go on; so
-// does a paused pool.
+// testPause: a paused kind waits, at workers that started before and after the pause, while other
+// kinds are served. A paused pool waits too.
 func testPause(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	var r recorder
@@ -244,7 +244,7 @@ func noLetters(t *testing.T, c Client) {
 	}
 }
 
-// testCancelQueued: a job that nobody has had is over at once, with no worker there.
+// testCancelQueued: a job that no worker has received is over at once, without a worker.
 func testCancelQueued(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	j := job("a", 1)
@@ -387,7 +387,7 @@ func testPurgeDead(t *testing.T, q Queue) {
 	}
 }
 
-// testLargeSpec: a spec that no message holds arrives as it was sent.
+// testLargeSpec: a spec that is too large for a message arrives as it was sent.
 func testLargeSpec(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"length": func(_ context.Context, j jobs.Job,
@@ -471,7 +471,8 @@ func testBatches(t *testing.T, q Queue) {
 	}
 }
 
-// testPoison: one job that brings its batch down is found; the others are done, and not often.
+// testPoison: one job that makes its batch fail is found. The other jobs are done, with few
+// repetitions.
 func testPoison(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	const n = 256

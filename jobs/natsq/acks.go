@@ -15,10 +15,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// ackBatcher removes the jobs of one worker from their queues. The acknowledgement of one job is one
-// synced write of the server, and so is a purge of many jobs. Jobs that one fetch brought leave by
-// a purge where that is possible, else by acknowledgements. If the worker dies first, the next
-// delivery of a job finds its result and removes it.
+// ackBatcher removes the jobs of one worker from their queues. The acknowledgement of one job is
+// one synced write of the server, and a purge of many jobs is one too. Jobs that one fetch brought
+// leave by a purge where that is possible, else by acknowledgements. If the worker dies first, the
+// next delivery of a job finds its result and removes it.
 //
 // A purge removes all jobs of a source up to a sequence number, so the batcher must know before
 // that all of them have results. It knows the jobs of its runs. For the gaps before and between its
@@ -63,8 +63,8 @@ type fetched struct {
 	since          time.Time // when it left the state running
 }
 
-// state is where a job is on its way out of the queue. It moves from running to one of the others,
-// and from done to acked.
+// state is where a job is on its way out of the queue. It moves from running to another state, and
+// from done to acked.
 type state uint8
 
 const (
@@ -111,14 +111,12 @@ const (
 	ackTime         = 250 * time.Microsecond // of one acknowledgement: an fsync, measured 0.17 to 0.28 ms
 )
 
-// startAcks returns a batcher that runs until Close. The connection stays the caller's.
 func startAcks(c *natsconn.Conn, log *slog.Logger) *ackBatcher {
 	b := newBatcher(c, log)
 	b.ended.Go(b.loop)
 	return b
 }
 
-// newBatcher returns a batcher whose loop does not run.
 func newBatcher(c *natsconn.Conn, log *slog.Logger) *ackBatcher {
 	return &ackBatcher{
 		conn: c, log: log, maxWait: min(longestWait, c.Lease/6), runs: map[wire.Source][]*run{},
@@ -127,8 +125,8 @@ func newBatcher(c *natsconn.Conn, log *slog.Logger) *ackBatcher {
 	}
 }
 
-// Track takes note of the deliveries that one fetch got of a source, in their order. A fetch
-// without jobs changes nothing.
+// Track records the deliveries that one fetch got from a source, in their order. A fetch without
+// jobs changes nothing.
 func (b *ackBatcher) Track(s wire.Source, msgs []*nats.Msg) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

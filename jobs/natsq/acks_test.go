@@ -14,33 +14,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// bareQueued lists the ids of the jobs of a source that are in the queue.
-func bareQueued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source) (ids []string) {
-	t.Helper()
-	for seq := uint64(1); ; seq++ {
-		m, err := c.NextOnce(ctx, s.Stream(), s.Job("*"), seq)
-		if err != nil {
-			return ids
-		}
-		_, id, _ := wire.ParseSubject(m.Subject)
-		ids, seq = append(ids, id), m.Seq
-	}
-}
-
-// awaitBareQueued waits until exactly these jobs are in the queue: acknowledgements are not waited for.
-func awaitBareQueued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source, want ...string) {
-	t.Helper()
-	for {
-		got := bareQueued(ctx, t, c, s)
-		if slices.Equal(got, want) {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("queued: %v, want %v", got, want)
-		}
-	}
-}
-
 // purging returns a batcher that does not give up waiting, so that what leaves the queue was purged. Its
 // loop does not run: the test calls pass.
 func purging(c *natsconn.Conn) *ackBatcher {
@@ -71,22 +44,22 @@ func retire(t *testing.T, r *ackBatcher, msgs ...*nats.Msg) {
 }
 
 func TestPurge(t *testing.T) {
-	c, s, ctx := bareQueueOf(t, 30)
+	c, s, ctx := queueOf(t, 30)
 	r := purging(c)
 	a := fetch(ctx, t, c, s, r, 10)
 	b := fetch(ctx, t, c, s, r, 10)
 	retire(t, r, b...)
-	if !r.pass(false) || len(bareQueued(ctx, t, c, s)) != 30 {
-		t.Fatalf("jobs without a result before them: %v", bareQueued(ctx, t, c, s))
+	if !r.pass(false) || len(queued(ctx, t, c, s)) != 30 {
+		t.Fatalf("jobs without a result before them: %v", queued(ctx, t, c, s))
 	}
 	retire(t, r, a[:9]...)
-	if !r.pass(false) || len(bareQueued(ctx, t, c, s)) != 30 {
-		t.Fatalf("one of a run has no result: %v", bareQueued(ctx, t, c, s))
+	if !r.pass(false) || len(queued(ctx, t, c, s)) != 30 {
+		t.Fatalf("one of a run has no result: %v", queued(ctx, t, c, s))
 	}
 	retire(t, r, a[9])
 	r.nextPurge = time.Time{}
-	if r.pass(false) || len(bareQueued(ctx, t, c, s)) != 10 {
-		t.Fatalf("two whole runs: %v", bareQueued(ctx, t, c, s))
+	if r.pass(false) || len(queued(ctx, t, c, s)) != 10 {
+		t.Fatalf("two whole runs: %v", queued(ctx, t, c, s))
 	}
 	if len(r.runs)+len(r.members) != 0 {
 		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.members))
@@ -106,17 +79,17 @@ func TestPurge(t *testing.T) {
 // TestJobsOfOthers: jobs that another worker has are never purged, and what waits for them is
 // acknowledged in the end.
 func TestJobsOfOthers(t *testing.T) {
-	c, s, ctx := bareQueueOf(t, 20)
+	c, s, ctx := queueOf(t, 20)
 	other, r := purging(c), purging(c)
 	theirs := fetch(ctx, t, c, s, other, 4)
 	mine := fetch(ctx, t, c, s, r, 8)
 	retire(t, r, mine...)
 	r.pass(false)
-	if got := bareQueued(ctx, t, c, s); len(got) != 20 {
+	if got := queued(ctx, t, c, s); len(got) != 20 {
 		t.Fatalf("%v", got)
 	}
 	retire(t, other, theirs[:3]...) // too few for a purge: acknowledged
-	if got := bareQueued(ctx, t, c, s); len(got) != 20 {
+	if got := queued(ctx, t, c, s); len(got) != 20 {
 		t.Fatalf("acknowledged before a fetch or a pass: %v", got)
 	}
 	other.pass(false)
@@ -124,31 +97,31 @@ func TestJobsOfOthers(t *testing.T) {
 	if r.pass(false) {
 		t.Error("something waits")
 	}
-	awaitBareQueued(ctx, t, c, s, "j3", "j12", "j13", "j14", "j15", "j16", "j17", "j18", "j19")
+	awaitQueued(ctx, t, c, s, "j3", "j12", "j13", "j14", "j15", "j16", "j17", "j18", "j19")
 }
 
 // TestSingleJobs: a job of a small fetch leaves the queue with the next fetch, without one by
 // itself, and at the end of the worker.
 func TestSingleJobs(t *testing.T) {
-	c, s, ctx := bareQueueOf(t, 4)
+	c, s, ctx := queueOf(t, 4)
 	r := purging(c)
 	retire(t, r, fetch(ctx, t, c, s, r, 1)...)
 	second := fetch(ctx, t, c, s, r, 1)
-	awaitBareQueued(ctx, t, c, s, "j1", "j2", "j3")
+	awaitQueued(ctx, t, c, s, "j1", "j2", "j3")
 	r.ended.Go(r.loop)
 	defer r.Close()
 	retire(t, r, second...)
-	awaitBareQueued(ctx, t, c, s, "j2", "j3")
+	awaitQueued(ctx, t, c, s, "j2", "j3")
 	third := fetch(ctx, t, c, s, r, 1)
 	retire(t, r, third...)
 	r.Close()
-	awaitBareQueued(ctx, t, c, s, "j3")
+	awaitQueued(ctx, t, c, s, "j3")
 }
 
-// TestReturnedJobs: a job that went back to the queue stays there, and so does what another worker
-// got in between.
+// TestReturnedJobs: a job that went back to the queue stays there, and so do jobs that another
+// worker got in between.
 func TestReturnedJobs(t *testing.T) {
-	c, s, ctx := bareQueueOf(t, 24)
+	c, s, ctx := queueOf(t, 24)
 	r := purging(c)
 	msgs := fetch(ctx, t, c, s, r, 12)
 	retire(t, r, msgs[:5]...)
@@ -157,7 +130,7 @@ func TestReturnedJobs(t *testing.T) {
 	if !r.pass(false) {
 		t.Error("nothing waits behind the job that was given back")
 	}
-	if got := bareQueued(ctx, t, c, s); len(got) != 19 || got[0] != "j5" {
+	if got := queued(ctx, t, c, s); len(got) != 19 || got[0] != "j5" {
 		t.Fatalf("%v", got)
 	}
 	r.pass(true)
@@ -165,7 +138,7 @@ func TestReturnedJobs(t *testing.T) {
 	for i := 12; i < 24; i++ {
 		want = append(want, fmt.Sprint("j", i))
 	}
-	awaitBareQueued(ctx, t, c, s, want...)
+	awaitQueued(ctx, t, c, s, want...)
 }
 
 // TestRuns: a run has no gap, and nothing that was handed out before.
@@ -211,8 +184,9 @@ func TestRuns(t *testing.T) {
 // TestReusedNumbers: a server that has lost the end of its stream gives the same numbers to other
 // jobs. Those stay.
 func TestReusedNumbers(t *testing.T) {
-	before, s, ctx := bareQueueOf(t, 10)
-	c, _, _ := bareQueueOf(t, 0)
+	before, s, ctx := queueOf(t, 10)
+	fresh, _ := connected(t)
+	c := fresh.Conn
 	r := purging(c)
 	retire(t, r, fetch(ctx, t, before, s, r, 10)...)
 	// The first is the same job, as when a submitter repeats some of what was lost.
@@ -221,7 +195,7 @@ func TestReusedNumbers(t *testing.T) {
 		submit(ctx, t, c, id)
 	}
 	r.pass(false)
-	if got := bareQueued(ctx, t, c, s); !slices.Equal(got, ids) {
+	if got := queued(ctx, t, c, s); !slices.Equal(got, ids) {
 		t.Errorf("jobs without a result were removed: %v are left", got)
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -20,9 +21,9 @@ import (
 // by one, in a stream with any gaps and other subjects.
 func TestAhead(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess, Fast: true})
-	c := natsqtest.Connect(t, s)
-	testlong.Checks(t, 20)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess, Fast: true})
+	c := jobstest.Open(t, s, natsq.Connect)
+	testkit.Checks(t, 20)
 	n := 0
 	rapid.Check(t, func(r *rapid.T) {
 		n++

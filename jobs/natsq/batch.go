@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// doBatch fills a batch up, runs it, and ends each of its jobs. keepOpen says that the caller has
-// called sourceTable.keepOpen for the source.
+// doBatch fills a batch up, runs it, and ends each of its jobs. keepOpen reports whether the caller
+// has called sourceTable.keepOpen for the source.
 func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*nats.Msg, keepOpen bool) {
 	base := context.WithoutCancel(ctx)
 	tasks := make([]*task, 0, b.Max)
@@ -144,8 +144,8 @@ func byLane(all []wire.Source) []wire.Source {
 	return all
 }
 
-// runBatch runs tasks together. If the handler fails without a cause of its own, one of the jobs
-// may be the reason, so the halves run separately.
+// runBatch runs tasks together. If the handler fails without another cause, one of the jobs may be
+// the reason, so the halves run separately.
 func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	base := context.WithoutCancel(worker)
 	span := w.c.batching(tasks)

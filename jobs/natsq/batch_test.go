@@ -15,7 +15,7 @@ import (
 // ends.
 func TestBatchLingers(t *testing.T) {
 	t.Parallel()
-	c, _, ctx := queueOf(t, 0)
+	c, ctx := connected(t)
 	batches := make(chan int, 10)
 	w, err := c.Work(ctx, WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
@@ -34,7 +34,7 @@ func TestBatchLingers(t *testing.T) {
 	defer w.Stop()
 	submit := func(i int) {
 		t.Helper()
-		if err := c.Queue.Submit(ctx, simpleJob(fmt.Sprint("b", i))); err != nil {
+		if err := c.Queue.Submit(ctx, plain(fmt.Sprint("b", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestBatchLingers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i := all[wire.SourceOf(simpleJob(""))]; i != nil && i.NumAckPending == n && i.NumPending == 0 {
+			if i := all[wire.SourceOf(plain(""))]; i != nil && i.NumAckPending == n && i.NumPending == 0 {
 				return
 			}
 		}

@@ -16,12 +16,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// The open loop: this many jobs a second, whatever becomes of those before, into batches that close
-// when they are full or after the linger.
+// The open loop: this many jobs a second, independent of earlier jobs, into batches that close when
+// they are full or after the linger.
 const (
 	openRate   = 5000
 	openLinger = 2 * time.Millisecond
@@ -84,7 +85,7 @@ func (o *openLoop) run(send func(from, to int)) {
 	for next := 0; next < b.N; {
 		to := min(b.N, 1+int(time.Since(o.start)*openRate/time.Second))
 		if to == next {
-			time.Sleep(time.Until(o.due(next)))
+			<-time.After(time.Until(o.due(next))) // the load has a pace
 			continue
 		}
 		send(next, to)
@@ -120,9 +121,9 @@ func processor(b *testing.B) time.Duration {
 }
 
 // BenchmarkOpenLoop: from when a job is to be submitted to when its batch closes, at a fixed rate.
-// single submits each job by itself, group those that are due while the last two groups are under
-// way, as one; raw is what JetStream alone does with a publication for each, a prefetching consumer
-// and a batcher, without results.
+// single submits each job by itself; group submits the jobs that are due while the last two groups
+// are in flight as one group; raw is what JetStream alone does with a publication for each, a
+// prefetching consumer and a batcher, without results.
 func BenchmarkOpenLoop(b *testing.B) {
 	for _, profile := range []string{"durable", "fast"} {
 		fast := profile == "fast"
@@ -158,7 +159,7 @@ func benchOpen(b *testing.B, fast bool, submit func(b *testing.B, c *natsq.Conn)
 }
 
 func openJob(i int) jobs.Job {
-	j := natsqtest.Job(fmt.Sprint("b", i), "k")
+	j := jobstest.Job(fmt.Sprint("b", i), "k")
 	j.Spec = json.RawMessage(strconv.Itoa(i))
 	return j
 }
@@ -212,8 +213,9 @@ func openGroup(b *testing.B, c *natsq.Conn) (send func(from, to int), wait func(
 
 func benchOpenRaw(b *testing.B, fast bool) {
 	s, _ := benchProfile(b, fast)
-	nc, js := benchRaw(b, s)
-	_, sub := benchRaw(b, s)
+	raw := jobstest.Raw(b, natsconn.Options{URL: s.URL()})
+	nc, js := raw.NC, raw.JS
+	sub := jobstest.Raw(b, natsconn.Options{URL: s.URL()}).JS
 	benchStreams(b, js)
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(b.N+1)) // an open loop does not wait
 	if err != nil {

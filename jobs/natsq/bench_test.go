@@ -17,11 +17,11 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -83,7 +83,7 @@ func benchWorkTraced(b *testing.B, s *server.Server, o natsq.WorkerOptions, trac
 
 // BenchmarkRoundTrip: one small job, idle, from Submit to its result; raw is what JetStream alone
 // takes for the same publish, fetch, publish and acknowledgement, each with an fsync. traced is
-// queue with spans of submitter and worker, each of which is sampled.
+// queue with sampled spans of submitter and worker.
 func BenchmarkRoundTrip(b *testing.B) {
 	queue := func(b *testing.B, tracing trace.TracerProvider) {
 		s, c := benchTraced(b, false, tracing)
@@ -95,7 +95,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		var took []time.Duration
 		for n := 0; b.Loop(); n++ {
 			began := time.Now()
-			j := natsqtest.Job(fmt.Sprint("b", n), "k")
+			j := jobstest.Job(fmt.Sprint("b", n), "k")
 			if err := c.Queue.Submit(b.Context(), j); err != nil {
 				b.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	b.Run("traced", func(b *testing.B) { queue(b, discarded(b)) })
 	b.Run("raw", func(b *testing.B) {
 		s, _ := benchServer(b)
-		_, js := benchRaw(b, s)
+		js := jobstest.Raw(b, natsconn.Options{URL: s.URL()}).JS
 		cons := benchStreams(b, js)
 		results := make(chan struct{}, 1)
 		it, err := cons.Consume(func(m jetstream.Msg) {
@@ -162,7 +162,7 @@ func BenchmarkBulk(b *testing.B) {
 		for n := 0; n < b.N; {
 			batch := make([]jobs.Job, min(jobs.MaxBatch, b.N-n))
 			for i := range batch {
-				batch[i] = natsqtest.Job(fmt.Sprint("b", n+i), "k")
+				batch[i] = jobstest.Job(fmt.Sprint("b", n+i), "k")
 				batch[i].Spec = json.RawMessage(`"x"`)
 			}
 			if err := c.Queue.SubmitBatch(b.Context(), batch); err != nil {
@@ -176,7 +176,8 @@ func BenchmarkBulk(b *testing.B) {
 	b.Run("traced", func(b *testing.B) { queue(b, discarded(b)) })
 	b.Run("raw", func(b *testing.B) {
 		s, _ := benchServer(b)
-		nc, js := benchRaw(b, s)
+		raw := jobstest.Raw(b, natsconn.Options{URL: s.URL()})
+		nc, js := raw.NC, raw.JS
 		cons := benchStreams(b, js)
 		fetched := make(chan error, 1)
 		go func() {
@@ -233,32 +234,15 @@ func BenchmarkBulk(b *testing.B) {
 // empty waits until a work queue is, and reports the rate.
 func empty(b *testing.B, s *server.Server, stream string) {
 	b.Helper()
-	_, js := benchRaw(b, s)
-	for {
+	js := jobstest.Raw(b, natsconn.Options{URL: s.URL()}).JS
+	testkit.Until(b, "the stream is empty", func() bool {
 		st, err := js.Stream(b.Context(), stream)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if st.CachedInfo().State.Msgs == 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond) // a question now and then disturbs little
-	}
+		return st.CachedInfo().State.Msgs == 0
+	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
-}
-
-func benchRaw(b *testing.B, s *server.Server) (*nats.Conn, jetstream.JetStream) {
-	b.Helper()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return nc, js
 }
 
 // benchStreams makes a work queue RAW on raw.* and a stream OUT on out.*.

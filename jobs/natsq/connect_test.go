@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -70,7 +70,7 @@ func deafProxy(t *testing.T, url, subject string, n int) (proxied string, droppe
 // try, not until the deadline of the caller, which may be an hour away.
 func TestConnectUnanswered(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
+	s := jobstest.Start(t, server.Options{})
 	url, dropped := deafProxy(t, s.URL(), "$JS.API.INFO", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()

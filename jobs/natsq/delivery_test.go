@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -29,7 +30,7 @@ type delivered struct {
 
 func newDelivered(t *testing.T, handlers map[string]jobs.Handler) *delivered {
 	t.Helper()
-	_, c := inside(t)
+	_, c := jobstest.InProcess(t, Connect)
 	w := worker(t, c, handlers)
 	d := &delivered{Worker: w, t: t}
 	var err error
@@ -129,8 +130,8 @@ func (d *delivered) letters() (ids []string) {
 // badID is the id of the letter of a message that has none: half of its digest.
 var badID = regexp.MustCompile("^bad-[0-9a-f]{32}$")
 
-// TestDeliveries: which deliveries are jobs to run, and what becomes of the others: dropped, given
-// back, or ended with a result and a letter.
+// TestDeliveries: some deliveries are jobs to run. Other deliveries are dropped, given back, or
+// ended with a result and a letter.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	d := newDelivered(t, nil)
@@ -164,7 +165,7 @@ func TestDeliveries(t *testing.T) {
 		"behind the last":     {plain("a"), 10, true},
 		"of one attempt":      {with("a", func(j *jobs.Job) { j.MaxAttempts = 1 }), 1, true},
 		"before its deadline": {with("a", func(j *jobs.Job) { j.Deadline = time.Now().Add(time.Hour) }), 1, false},
-		"over, says another":  {plain("over"), 1, false}, // the first attempt looks for no result
+		"over, says another":  {plain("over"), 1, false}, // the first attempt reads no result
 	} {
 		m := d.job(c.j, c.attempt)
 		m.Header.Set(queue.HeaderForgiven, "7")
@@ -402,7 +403,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestProgress: news of a job go to those who wait for it, and what is no JSON to nobody.
+// TestProgress: progress of a job goes to its watchers. Progress that is not JSON is dropped.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	d := newDelivered(t, nil)

@@ -2,7 +2,6 @@ package natsq
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,33 +14,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Tests of what no client can see: crashes between two steps, and everybody at once.
-
-func inside(t testing.TB) (*server.Server, *Conn) {
-	t.Helper()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s, another(t, s)
-}
-
-func another(t testing.TB, s *server.Server) *Conn {
-	t.Helper()
-	c, err := Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
 
 func worker(t testing.TB, c *Conn, handlers map[string]jobs.Handler) *Worker {
 	t.Helper()
@@ -56,12 +35,7 @@ func worker(t testing.TB, c *Conn, handlers map[string]jobs.Handler) *Worker {
 	return w
 }
 
-func plain(id string, after ...string) jobs.Job {
-	return jobs.Job{
-		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"),
-		After: after,
-	}
-}
+func plain(id string, after ...string) jobs.Job { return jobstest.Job(id, "k", after...) }
 
 func finished(t testing.TB, c *Conn, id string) jobs.Result {
 	t.Helper()
@@ -104,12 +78,11 @@ func (h *counting) check(t *testing.T, ids ...string) {
 	}
 }
 
-// TestDependStranger: a parent that is ended by somebody who looks for no children, such as a
-// worker that is killed right after it has written the result or one in another language, holds
-// nobody back.
+// TestDependStranger: a parent whose worker does not resolve children, because it was killed right
+// after it wrote the result or is written in another language, holds no child back.
 func TestDependStranger(t *testing.T) {
 	t.Parallel()
-	s, c := inside(t)
+	s, c := jobstest.InProcess(t, Connect)
 	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +101,7 @@ func TestDependStranger(t *testing.T) {
 		}
 	}
 	var h counting
-	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
+	worker(t, jobstest.Leased(t, s, 2*time.Second, Connect), map[string]jobs.Handler{"k": h.handle})
 	if err := c.Control.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -140,11 +113,11 @@ func TestDependStranger(t *testing.T) {
 	}
 }
 
-// TestDependSteps: whatever step a process dies behind, others go on from there, and the job runs
-// once.
+// TestDependSteps: after whichever step a process dies, other processes continue from there, and
+// the job runs once.
 func TestDependSteps(t *testing.T) {
 	t.Parallel()
-	s, c := inside(t)
+	s, c := jobstest.InProcess(t, Connect)
 	ctx := t.Context()
 	stand := func(j jobs.Job) *natsconn.Message {
 		t.Helper()
@@ -210,7 +183,7 @@ func TestDependSteps(t *testing.T) {
 	}
 	var h counting
 	for range 3 {
-		worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
+		worker(t, jobstest.Leased(t, s, 2*time.Second, Connect), map[string]jobs.Handler{"k": h.handle})
 	}
 	var ids []string
 	for _, j := range all {
@@ -243,10 +216,10 @@ func emptied(t *testing.T, c *Conn) {
 // once the last one is seen.
 func TestDependRace(t *testing.T) {
 	t.Parallel()
-	s, c := inside(t)
+	s, c := jobstest.InProcess(t, Connect)
 	var conns []*Conn
 	for range 6 {
-		conns = append(conns, another(t, s))
+		conns = append(conns, jobstest.Leased(t, s, 2*time.Second, Connect))
 	}
 	var ids []string
 	for n := range 30 {
@@ -278,21 +251,20 @@ func TestDependRace(t *testing.T) {
 		}
 		ids = append(ids, child.ID)
 	}
-	// Only now: a worker looks at waiting jobs too, and one that it is about to move on has no edge
-	// left for the others to find.
+	// Only now: a worker also resolves waiting jobs, and a job that it is about to move has no edge
+	// left.
 	var h counting
-	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
+	worker(t, jobstest.Leased(t, s, 2*time.Second, Connect), map[string]jobs.Handler{"k": h.handle})
 	for _, id := range ids {
 		finished(t, c, id)
 	}
 	h.check(t, ids...)
 }
 
-// TestDependExpired: a parent's result that expires after it was seen is as good as one that is
-// kept.
+// TestDependExpired: a parent's result that expires after it was seen counts like a kept result.
 func TestDependExpired(t *testing.T) {
 	t.Parallel()
-	s, c := inside(t)
+	s, c := jobstest.InProcess(t, Connect)
 	short, long := plain("short"), plain("long")
 	short.ResultTTL = 1
 	long.Kind = "long"
@@ -301,7 +273,7 @@ func TestDependExpired(t *testing.T) {
 	}
 	release := make(chan struct{})
 	var h counting
-	worker(t, another(t, s), map[string]jobs.Handler{
+	worker(t, jobstest.Leased(t, s, 2*time.Second, Connect), map[string]jobs.Handler{
 		"k": h.handle,
 		"long": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 			select {
@@ -341,11 +313,11 @@ func TestDependExpired(t *testing.T) {
 	}
 }
 
-// TestDependClean: a withdrawn job leaves nothing, and one that is submitted while a job of its id
-// waits is that job.
+// TestDependClean: a withdrawn job leaves nothing. A submission with the id of a waiting job is
+// that job.
 func TestDependClean(t *testing.T) {
 	t.Parallel()
-	s, c := inside(t)
+	s, c := jobstest.InProcess(t, Connect)
 	p, child := plain("p"), plain("child", "p", "q")
 	q := plain("q")
 	p.Pool, q.Pool = jobs.PoolGPU, jobs.PoolGPU // nobody does those
@@ -363,7 +335,7 @@ func TestDependClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	var h counting
-	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
+	worker(t, jobstest.Leased(t, s, 2*time.Second, Connect), map[string]jobs.Handler{"k": h.handle})
 	finished(t, c, "child")
 	for _, j := range []jobs.Job{p, q} {
 		if err := c.Queue.Cancel(t.Context(), j, false); err != nil {
@@ -377,7 +349,7 @@ func TestDependClean(t *testing.T) {
 // TestDependBad: a message that is no job becomes a dead letter, as in a queue.
 func TestDependBad(t *testing.T) {
 	t.Parallel()
-	s, c := inside(t)
+	s, c := jobstest.InProcess(t, Connect)
 	subject := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "t"}.Wait("bad")
 	for _, m := range []*nats.Msg{
 		{Subject: subject, Data: []byte("{")},
@@ -389,7 +361,7 @@ func TestDependBad(t *testing.T) {
 		}
 	}
 	var h counting
-	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
+	worker(t, jobstest.Leased(t, s, 2*time.Second, Connect), map[string]jobs.Handler{"k": h.handle})
 	if r := finished(t, c, "bad"); r.Status != jobs.Failed || r.Error.Code != jobs.CodeInvalid {
 		t.Errorf("%+v", r)
 	}
@@ -407,10 +379,9 @@ func TestDependBad(t *testing.T) {
 func BenchmarkDepend(b *testing.B) {
 	run := func(b *testing.B, name string, fn func(b *testing.B, c *Conn)) {
 		b.Run(name, func(b *testing.B) {
-			s, c := inside(b)
-			worker(b, another(b, s), map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any,
-				error,
-			) {
+			s, c := jobstest.InProcess(b, Connect)
+			workers := jobstest.Leased(b, s, 2*time.Second, Connect)
+			worker(b, workers, map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 				return nil, nil
 			}})
 			b.ResetTimer()

@@ -13,7 +13,7 @@ import (
 )
 
 // discovery finds the sources of a pool for one worker. It also ends queued jobs that no worker
-// would ever take. Only queuedByTenant may be called beside the other methods.
+// would ever take. Only queuedByTenant may be called concurrently with the other methods.
 type discovery struct {
 	c        *Conn
 	pool     jobs.Pool
@@ -26,7 +26,7 @@ type discovery struct {
 	log      *slog.Logger
 
 	mu     sync.Mutex
-	queued map[string]uint64 // jobs by tenant at the last look
+	queued map[string]uint64 // jobs by tenant at the last call of look
 }
 
 // newDiscovery returns the discovery of a worker. It adds sources to the table, for kinds that the
@@ -38,8 +38,8 @@ func newDiscovery(c *Conn, o WorkerOptions, t *sourceTable, jobEnded func(id str
 	}
 }
 
-// queuedByTenant returns the number of queued jobs of each tenant at the last look. The caller must
-// not change the map.
+// queuedByTenant returns the number of queued jobs of each tenant at the last call of look. The
+// caller must not change the map.
 func (w *discovery) queuedByTenant() map[string]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +161,6 @@ func (w *discovery) look(ctx context.Context) error {
 	return nil
 }
 
-// foreign describes the queued jobs of kinds that the worker does not serve.
 type foreign struct {
 	sources map[wire.Source]bool // their sources
 	jobs    uint64               // jobs without a consumer, of any kind

@@ -14,8 +14,8 @@ import (
 // kind; others of the kind stay.
 func TestExpireForeign(t *testing.T) {
 	t.Parallel()
-	c, _, ctx := queueOf(t, 0)
-	late, fine := simpleJob("late"), simpleJob("fine")
+	c, ctx := connected(t)
+	late, fine := plain("late"), plain("fine")
 	late.Kind, fine.Kind = "unserved", "unserved"
 	late.Deadline = time.Now().Add(50 * time.Millisecond)
 	for _, j := range []jobs.Job{late, fine} {
@@ -33,7 +33,7 @@ func TestExpireForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	time.Sleep(time.Until(late.Deadline)) // the subject of the test
+	<-time.After(time.Until(late.Deadline)) // the passed deadline is the subject of the test
 	d := newDiscovery(c, w.WorkerOptions, newSourceTable(func() {}), w.deps.JobEnded)
 	if err := d.look(ctx); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestExpireForeign(t *testing.T) {
 	if err != nil || r.Error == nil || r.Error.Code != jobs.CodeDeadline {
 		t.Errorf("job late: %+v, %v; want failed with code deadline", r, err)
 	}
-	awaitQueued(ctx, t, c, wire.SourceOf(fine), "fine")
+	awaitQueued(ctx, t, c.Conn, wire.SourceOf(fine), "fine")
 	info, err := c.JS.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(fine).Consumer())
 	if err != nil || info.CachedInfo().Config.InactiveThreshold != time.Hour {
 		t.Errorf("the consumer of an unserved kind: %v; want one that the server removes after an hour", err)

@@ -8,15 +8,15 @@
 //
 // # The worker
 //
-// A worker is one loop that fetches jobs, and one goroutine per running job or batch. Parts of
-// their own serve all jobs of the worker: heartbeat renews the leases, acks takes finished jobs out
-// of the queue, limiter gets slots and tokens of tenants, joblog stores log lines, and
+// A worker is one loop that fetches jobs, and one goroutine per running job or batch. These parts
+// serve all jobs of the worker: heartbeat renews the leases, acks takes finished jobs out of the
+// queue, limiter gets slots and tokens of tenants, queue.LogWriter stores log lines, and
 // queue.Resolver moves waiting jobs on.
 //
-// The loop waits for a free slot and for a source with jobs. sourceTable knows the sources that may
-// have jobs, operatorState those that are paused, and limiter those whose tenant may use more. The
-// fair queue chooses one of them. A worker fetches no more jobs than it can start at once, so that
-// an idle job stays available to other workers.
+// The loop waits for a free slot and a source with jobs. sourceTable knows the sources that may
+// have jobs, operatorState the paused sources, and limiter the sources whose tenant may use more.
+// The fair queue chooses one of them. A worker fetches no more jobs than it can start at once, so
+// that an idle job stays available to other workers.
 //
 // # The steps of a job
 //
@@ -37,7 +37,7 @@
 //     happens.
 //
 // If the process dies between two steps, the lease of the job ends, the queue delivers it to
-// another worker, and that one goes on after the last step that was stored.
+// another worker, which continues after the last stored step.
 //
 // # The end
 //

@@ -10,14 +10,13 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // loop waits for a free slot, fetches jobs of the source that the fair queue chooses, and starts
 // them, until ctx ends. It is the only goroutine that takes slots.
 func (w *Worker) loop(ctx context.Context) {
-	q := quota.NewFairQueue()
+	q := wire.NewFairQueue()
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -67,7 +66,7 @@ func (w *Worker) loop(ctx context.Context) {
 }
 
 // fetch waits until a source has jobs, and returns as many as the worker has room for.
-func (w *Worker) fetch(ctx context.Context, q *quota.FairQueue) (wire.Source, []*nats.Msg, error) {
+func (w *Worker) fetch(ctx context.Context, q *wire.FairQueue) (wire.Source, []*nats.Msg, error) {
 	for {
 		ready := w.ready()
 		s, ok := q.Next(ready)

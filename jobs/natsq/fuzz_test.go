@@ -14,12 +14,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// FuzzWorker: whatever stands in a queue ends with a result, and with a dead letter when it failed,
-// and the worker goes on. ID in the message stands for the job's id.
+// FuzzWorker: every message in a queue ends with a result, and with a dead letter if it failed. The
+// worker continues. ID in the message stands for the job's id.
 func FuzzWorker(f *testing.F) {
 	const object = `{"name":"n","sha256":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":`
 	for _, data := range []string{
@@ -40,7 +41,7 @@ func FuzzWorker(f *testing.F) {
 	}
 	f.Add([]byte(`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1}`), "99999999999999999999",
 		strings.Repeat("0", 10_000))
-	_, c := inside(f)
+	_, c := jobstest.InProcess(f, Connect)
 	w, err := c.Work(f.Context(), WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Concurrency: 4,
 		Logger: slog.New(slog.DiscardHandler), Handlers: map[string]jobs.Handler{

@@ -15,10 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -47,7 +47,7 @@ func (l *lines) String() string {
 }
 
 // TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so
-// does its return. The registry, of which an agent is missing meanwhile, adds no line of its own.
+// does its return. The registry, from which the agent is missing meanwhile, adds no line.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -105,18 +105,18 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	natsqtest.Eventually(t, "Health says that the connection is lost", func() bool { return health() != nil })
+	testkit.Until(t, "Health says that the connection is lost", func() bool { return health() != nil })
 	if err := health(); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "unreachable") {
 		t.Errorf("Health without a server: %v", err)
 	}
-	natsqtest.Eventually(t, "the metric is 0", func() bool { return connected() == 0 })
+	testkit.Until(t, "the metric is 0", func() bool { return connected() == 0 })
 	before := announced.Load()
-	natsqtest.Eventually(t, "two announcements fail", func() bool { return announced.Load() >= before+3 })
+	testkit.Until(t, "two announcements fail", func() bool { return announced.Load() >= before+3 })
 	if s, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port}); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Eventually(t, "the connection is back", func() bool { return health() == nil && connected() == 1 })
-	natsqtest.Eventually(t, "the log says so", func() bool { return log.count("restored") > 0 })
+	testkit.Until(t, "the connection is back", func() bool { return health() == nil && connected() == 1 })
+	testkit.Until(t, "the log says so", func() bool { return log.count("restored") > 0 })
 	if err := entry.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -42,9 +43,9 @@ func logged(t *testing.T, c *natsq.Conn, id string) (lines []string, dropped int
 // why.
 func TestLogs(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{
 		Name: "w",
 		Handlers: map[string]jobs.Handler{"one": func(ctx context.Context, j jobs.Job, _ func(any)) (any, error) {
 			jobs.Logger(ctx).With("a", 1).WithGroup("g").Info("hello <you>", "b", "two")
@@ -65,14 +66,14 @@ func TestLogs(t *testing.T) {
 			},
 		}},
 	})
-	one := natsqtest.Job("one", "one")
+	one := jobstest.Job("one", "one")
 	one.MaxAttempts = 2
 	if err := c.Queue.Submit(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{
-		natsqtest.Job("m1", "many"),
-		natsqtest.Job("m2", "many"),
+		jobstest.Job("m1", "many"),
+		jobstest.Job("m2", "many"),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +81,8 @@ func TestLogs(t *testing.T) {
 		"one": {"1 hello <you>", "1 job will be tried again", "2 hello <you>"}, "m1": {"1 I am m1"},
 		"m2": {"1 I am m2"},
 	} {
-		natsqtest.Await(t, c, id)
-		// it is stored beside the result
+		jobstest.Await(t, c.Results, id)
+		// it is stored concurrently with the result
 		until(t, func() bool { got, _ := logged(t, c, id); return len(got) >= len(want) })
 		if got, dropped := logged(t, c, id); strings.Join(got, ";") != strings.Join(want, ";") || dropped != 0 {
 			t.Errorf("%s: %q, %d dropped", id, got, dropped)
@@ -104,10 +105,10 @@ func TestLogs(t *testing.T) {
 // TestLogsFollow: a follower sees lines while the job runs, and ends with it.
 func TestLogsFollow(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	seen := make(chan struct{})
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{
 		Name: "w",
 		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 			jobs.Logger(ctx).Info("begun")
@@ -119,7 +120,7 @@ func TestLogsFollow(t *testing.T) {
 			}
 		}},
 	})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("f", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("f", "k")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -137,7 +138,7 @@ func TestLogsFollow(t *testing.T) {
 		t.Errorf("the follower ended before the job: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	j := natsqtest.Job("never", "other")
+	j := jobstest.Job("never", "other")
 	j.NotBefore = time.Now().Add(time.Hour)
 	if err := c.Queue.Submit(ctx, j); err != nil {
 		t.Fatal(err)
@@ -152,15 +153,15 @@ func TestLogsFollow(t *testing.T) {
 // bounded; what was left out is counted.
 func TestLogsBounds(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	const calls = 20_000
 	reg := prometheus.NewRegistry()
 	metrics, err := natsq.NewMetrics(reg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{
 		Name: "w", Metrics: metrics,
 		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 			log := jobs.Logger(ctx)
@@ -171,10 +172,10 @@ func TestLogsBounds(t *testing.T) {
 			return 1, nil
 		}},
 	})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("b", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("b", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := natsqtest.Await(t, c, "b"); r.Status != jobs.Done {
+	if r := jobstest.Await(t, c.Results, "b"); r.Status != jobs.Done {
 		t.Fatalf("%+v", r)
 	}
 	until(t, func() bool { lines, dropped := logged(t, c, "b"); return len(lines)+dropped == calls })
@@ -198,7 +199,7 @@ func TestLogsBounds(t *testing.T) {
 	if all != calls || dropped != float64(calls-lines) {
 		t.Errorf("the metrics have %v lines, %v dropped, want %d and %d", all, dropped, calls, calls-lines)
 	}
-	js := natsqtest.JetStream(t, s)
+	js := jobstest.Open(t, s, natsconn.Open).JS
 	st, err := js.Stream(t.Context(), "EXO_JOBLOGS")
 	if err != nil {
 		t.Fatal(err)
@@ -209,35 +210,35 @@ func TestLogsBounds(t *testing.T) {
 	}
 }
 
-// TestLogsAway: a job goes on when its log cannot be stored.
+// TestLogsAway: a job continues when its log cannot be stored.
 func TestLogsAway(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
-	if err := natsqtest.JetStream(t, s).DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	if err := jobstest.Open(t, s, natsconn.Open).JS.DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {
 		t.Fatal(err)
 	}
-	w := natsqtest.Work(t, natsqtest.Connect(t, s),
+	w := work(t, jobstest.Open(t, s, natsq.Connect),
 		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job,
 			_ func(any),
 		) (any, error) {
 			jobs.Logger(ctx).Info("into the void")
 			return 1, nil
 		}}})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done {
+	if r := jobstest.Await(t, c.Results, "a"); r.Status != jobs.Done {
 		t.Errorf("%+v", r)
 	}
 	w.Stop()
 }
 
-// TestLogsStrangers: who reads a log is told of messages in it that are none.
+// TestLogsStrangers: the reader of a log gets a line for each message that is no log line.
 func TestLogsStrangers(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
-	js := natsqtest.JetStream(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	js := jobstest.Open(t, s, natsconn.Open).JS
 	const good = `{"v":1,"job":"x","attempt":1,"worker":"python","lines":[{"time":"2026-01-31T12:00:00Z",` +
 		`"level":"INFO","msg":"from afar","more":[1]}]}`
 	for _, data := range []string{

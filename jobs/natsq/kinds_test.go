@@ -13,8 +13,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -41,8 +39,8 @@ func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
 // job of a kind that nobody serves stays queued until a worker of that kind starts.
 func TestKindsApart(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	var wrong atomic.Int32
 	only := func(kind string) map[string]jobs.Handler {
 		return map[string]jobs.Handler{kind: func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
@@ -53,19 +51,19 @@ func TestKindsApart(t *testing.T) {
 		}}
 	}
 	for _, kind := range []string{"red", "blue"} {
-		natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: kind, Handlers: only(kind)})
+		work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{Name: kind, Handlers: only(kind)})
 		announce(t, c, kind, kind)
 	}
 	for i := range 20 {
 		for _, kind := range []string{"red", "blue", "green"} {
-			if err := c.Queue.Submit(t.Context(), natsqtest.Job(fmt.Sprint(kind, i), kind)); err != nil {
+			if err := c.Queue.Submit(t.Context(), jobstest.Job(fmt.Sprint(kind, i), kind)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for i := range 20 {
 		for _, kind := range []string{"red", "blue"} {
-			if r := natsqtest.Await(t, c, fmt.Sprint(kind, i)); r.Status != jobs.Done || r.Worker != kind {
+			if r := jobstest.Await(t, c.Results, fmt.Sprint(kind, i)); r.Status != jobs.Done || r.Worker != kind {
 				t.Errorf("job %s%d: %s by worker %q, %v; want done by %s", kind, i, r.Status, r.Worker, r.Error, kind)
 			}
 		}
@@ -87,9 +85,9 @@ func TestKindsApart(t *testing.T) {
 			t.Errorf("source %+v: want 20 waiting of green without an agent, and one agent of red", src)
 		}
 	}
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "green", Handlers: only("green")})
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{Name: "green", Handlers: only("green")})
 	for i := range 20 {
-		if r := natsqtest.Await(t, c, fmt.Sprint("green", i)); r.Status != jobs.Done || r.Worker != "green" {
+		if r := jobstest.Await(t, c.Results, fmt.Sprint("green", i)); r.Status != jobs.Done || r.Worker != "green" {
 			t.Errorf("job green%d: %s by %q, want done by green", i, r.Status, r.Worker)
 		}
 	}
@@ -104,10 +102,10 @@ func TestKindsApart(t *testing.T) {
 // and in the list, and is among the results when it is over.
 func TestRunningJob(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	begun, release := make(chan struct{}), make(chan struct{})
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{
 		Name: "w", Concurrency: 1,
 		Handlers: map[string]jobs.Handler{
 			"k": func(_ context.Context, _ jobs.Job, progress func(any)) (any, error) {
@@ -120,7 +118,7 @@ func TestRunningJob(t *testing.T) {
 	})
 	announce(t, c, "w", "k")
 	for _, id := range []string{"a", "b"} {
-		if err := c.Queue.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
+		if err := c.Queue.Submit(t.Context(), jobstest.Job(id, "k")); err != nil {
 			t.Fatal(err)
 		}
 		if id == "a" {
@@ -154,7 +152,7 @@ func TestRunningJob(t *testing.T) {
 		t.Errorf("the list says %v; want a running and b queued", states)
 	}
 	close(release)
-	natsqtest.Await(t, c, "a")
+	jobstest.Await(t, c.Results, "a")
 	var ids []string
 	if err := c.Results.List(t.Context(), "", func(r jobs.Result) bool {
 		ids = append(ids, r.JobID)
@@ -167,19 +165,15 @@ func TestRunningJob(t *testing.T) {
 // TestPoolGPU: a job for a pool that no agent serves waits, and the list of jobs says why.
 func TestPoolGPU(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	conn := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	conn := jobstest.Open(t, s, natsq.Connect)
 	g, err := conn.Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c, err := gateway.Connect(t.Context(), natsconn.Options{URL: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	j := natsqtest.Job("g", "nobodys")
+	c := jobstest.Open(t, s, gateway.Connect)
+	j := jobstest.Job("g", "nobodys")
 	j.Pool = jobs.PoolGPU
 	id, err := c.Submit(t.Context(), j)
 	if err != nil {

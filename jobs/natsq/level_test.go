@@ -11,20 +11,20 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestLevelStreams: on three servers a job chooses between memory, one and three replicas. The default
-// level needs no stream of its own, and what the cluster cannot give is refused.
+// TestLevelStreams: on three servers a job chooses between memory, one and three replicas. The
+// default level needs no other stream. A level that the cluster cannot give is refused.
 func TestLevelStreams(t *testing.T) {
 	t.Parallel()
-	servers := natsqtest.Cluster(t)
+	servers := jobstest.Cluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	c, err := natsq.Connect(ctx, natsconn.Options{URL: servers[0].URL(), Replicas: 3})
@@ -32,7 +32,7 @@ func TestLevelStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	of := func(l jobs.Level) jobs.Job { return natsqtest.Job("j"+string(l), "k").WithLevel(l) }
+	of := func(l jobs.Level) jobs.Job { return jobstest.Job("j"+string(l), "k").WithLevel(l) }
 	for _, l := range []jobs.Level{"", jobs.LevelMemory, jobs.LevelOne, jobs.LevelThree} {
 		if err := c.Queue.Submit(ctx, of(l)); err != nil {
 			t.Errorf("level %q: %v", l, err)
@@ -67,7 +67,7 @@ func TestLevelStreams(t *testing.T) {
 	if levels, err := c.JobLevels(ctx, jobs.PoolGPU, 0); err != nil || len(levels) != 0 {
 		t.Errorf("levels of the other pool %v, %v", levels, err)
 	}
-	natsqtest.Work(t, c, natsq.WorkerOptions{
+	work(t, c, natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
 		Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
 			return j.Level(), nil
@@ -75,7 +75,7 @@ func TestLevelStreams(t *testing.T) {
 	})
 	for _, l := range []jobs.Level{"", jobs.LevelMemory, jobs.LevelOne, jobs.LevelThree} {
 		want, _ := json.Marshal(l)
-		if r := natsqtest.Await(t, c, of(l).ID); r.Status != jobs.Done || string(r.Output) != string(want) {
+		if r := jobstest.Await(t, c.Results, of(l).ID); r.Status != jobs.Done || string(r.Output) != string(want) {
 			t.Errorf("level %q: %+v", l, r)
 		}
 	}
@@ -86,7 +86,7 @@ func TestLevelStreams(t *testing.T) {
 // lost: it loses its level.
 func TestLevelOldAgents(t *testing.T) {
 	t.Parallel()
-	s, c := natsqtest.InProcess(t)
+	s, c := jobstest.InProcess(t, natsq.Connect)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	kv, err := c.JS.KeyValue(ctx, wire.AgentBucket)
@@ -101,7 +101,7 @@ func TestLevelOldAgents(t *testing.T) {
 		}
 	}
 	old("former")
-	in := func(id, kind string) jobs.Job { return natsqtest.Job(id, kind).WithLevel(jobs.LevelMemory) }
+	in := func(id, kind string) jobs.Job { return jobstest.Job(id, kind).WithLevel(jobs.LevelMemory) }
 	for range 2 { // nothing of the first answer is kept
 		if err := c.Queue.Submit(ctx, in("a", "k")); jobs.AsError(err).Code != jobs.CodeInvalid ||
 			!strings.Contains(err.Error(), "former knows no levels: update it") {
@@ -111,7 +111,7 @@ func TestLevelOldAgents(t *testing.T) {
 	if err := c.Queue.Submit(ctx, in("nobody", "served")); err != nil {
 		t.Fatalf("a kind without agents: %v", err)
 	}
-	newer := natsqtest.Connect(t, s)
+	newer := jobstest.Open(t, s, natsq.Connect)
 	entry, err := newer.Registry.Announce(ctx, func() jobs.Agent {
 		return jobs.Agent{Name: "newer", Pool: jobs.PoolCPU, Kinds: []string{"k", "stream"}, State: "serving"}
 	}, jobstest.Quiet)
@@ -123,7 +123,7 @@ func TestLevelOldAgents(t *testing.T) {
 	if err := c.Queue.Submit(ctx, in("a", "k")); err != nil {
 		t.Fatalf("one agent reads the level: %v", err)
 	}
-	if err := c.Queue.Submit(ctx, natsqtest.Job("swarm", "stream").WithLevel(jobs.LevelMemory)); err == nil ||
+	if err := c.Queue.Submit(ctx, jobstest.Job("swarm", "stream").WithLevel(jobs.LevelMemory)); err == nil ||
 		!strings.Contains(err.Error(), "agent former knows no levels, and would remove the swarm") {
 		t.Fatalf("a swarm that an old agent removes: %v", err)
 	}
@@ -146,14 +146,14 @@ func TestLevelOldAgents(t *testing.T) {
 	if _, err := c.JS.Publish(ctx, wire.SourceOf(delayed).Job("late"), m.Data); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Work(t, newer, natsq.WorkerOptions{
+	work(t, newer, natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
 		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			return nil, nil
 		}},
 	})
 	for _, id := range []string{"a", "late"} {
-		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done {
+		if r := jobstest.Await(t, c.Results, id); r.Status != jobs.Done {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -164,7 +164,7 @@ func TestLevelOldAgents(t *testing.T) {
 // may be there.
 func TestLevelAway(t *testing.T) {
 	t.Parallel()
-	servers := natsqtest.Cluster(t)
+	servers := jobstest.Cluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	connect := func(s *server.Server) *natsq.Conn {
@@ -177,7 +177,7 @@ func TestLevelAway(t *testing.T) {
 		return c
 	}
 	c := connect(servers[0])
-	if err := c.Queue.Submit(ctx, natsqtest.Job("away", "k").WithLevel(jobs.LevelOne)); err != nil {
+	if err := c.Queue.Submit(ctx, jobstest.Job("away", "k").WithLevel(jobs.LevelOne)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.JS.Stream(ctx, "EXO_JOBS_CPU_ONE")
@@ -195,11 +195,11 @@ func TestLevelAway(t *testing.T) {
 	}
 	c = connect(left)
 	for _, id := range []string{"here", "here2"} {
-		if err := c.Queue.Submit(ctx, natsqtest.Job(id, "k")); err != nil {
+		if err := c.Queue.Submit(ctx, jobstest.Job(id, "k")); err != nil {
 			t.Errorf("the default level: %v", err)
 		}
 	}
-	if err := c.Queue.Submit(ctx, natsqtest.Job("memory", "k").WithLevel(jobs.LevelMemory)); err != nil {
+	if err := c.Queue.Submit(ctx, jobstest.Job("memory", "k").WithLevel(jobs.LevelMemory)); err != nil {
 		t.Errorf("memory: %v", err)
 	}
 	if st, err := c.Queue.Stats(ctx, jobs.PoolCPU); err != nil || st.Jobs != 3 {
@@ -218,27 +218,27 @@ func TestLevelAway(t *testing.T) {
 	if there, err := c.Queue.Known(ctx, "away"); there || !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("a job that may be there is known %v: %v", there, err)
 	}
-	natsqtest.Work(t, c, natsq.WorkerOptions{
+	work(t, c, natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
 		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			return nil, nil
 		}},
 	})
 	for _, id := range []string{"here", "here2", "memory"} {
-		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done {
+		if r := jobstest.Await(t, c.Results, id); r.Status != jobs.Done {
 			t.Errorf("%+v", r)
 		}
 	}
-	if err := c.Queue.Cancel(ctx, natsqtest.Job("here", "k"), false); err != nil {
+	if err := c.Queue.Cancel(ctx, jobstest.Job("here", "k"), false); err != nil {
 		t.Errorf("cancel a job that has ended: %v", err)
 	}
 }
 
-// TestLevelServerRestart: a server that starts again has lost its jobs in memory, and the stream. The
-// same worker goes on with jobs of the default level, and with new jobs in memory.
+// TestLevelServerRestart: a server that starts again has lost its jobs in memory, and the stream.
+// The same worker continues with jobs of the default level, and with new jobs in memory.
 func TestLevelServerRestart(t *testing.T) {
 	t.Parallel()
-	o := server.Options{Dir: t.TempDir(), Port: natsqtest.Port(t), Fast: true}
+	o := server.Options{Dir: t.TempDir(), Port: jobstest.Port(t), Fast: true}
 	s, err := server.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -252,22 +252,22 @@ func TestLevelServerRestart(t *testing.T) {
 	t.Cleanup(c.Close)
 	submit := func(id, kind string, l jobs.Level) {
 		t.Helper()
-		natsqtest.Eventually(t, "job "+id+" to be taken", func() bool {
-			err := c.Queue.Submit(ctx, natsqtest.Job(id, kind).WithLevel(l))
+		testkit.Until(t, "job "+id+" to be taken", func() bool {
+			err := c.Queue.Submit(ctx, jobstest.Job(id, kind).WithLevel(l))
 			if err != nil && !errors.Is(err, jobs.ErrExists) {
 				t.Logf("submit %s: %v", id, err)
 			}
 			return err == nil || errors.Is(err, jobs.ErrExists)
 		})
 	}
-	natsqtest.Work(t, c, natsq.WorkerOptions{
+	work(t, c, natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
 		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			return nil, nil
 		}},
 	})
 	submit("m1", "k", jobs.LevelMemory)
-	natsqtest.Await(t, c, "m1")
+	jobstest.Await(t, c.Results, "m1")
 	submit("lost", "unserved", jobs.LevelMemory)
 	submit("kept", "unserved", "")
 	s.Close()
@@ -281,7 +281,7 @@ func TestLevelServerRestart(t *testing.T) {
 	}
 	for i := range 3 {
 		for _, id := range []string{fmt.Sprint("d", i), fmt.Sprint("m-after", i)} {
-			if r := natsqtest.Await(t, c, id); r.Status != jobs.Done {
+			if r := jobstest.Await(t, c.Results, id); r.Status != jobs.Done {
 				t.Errorf("%+v", r)
 			}
 		}

@@ -3,18 +3,17 @@ package natsq_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -22,21 +21,13 @@ import (
 // accounts.
 func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, jetstream.KeyValue) {
 	t.Helper()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Leased(t, s, lease)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Leased(t, s, lease, natsq.Connect)
 	one := 1
 	if err := c.Control.LimitTenant(t.Context(), jobs.DefaultTenant, jobs.Limits{Concurrency: &one}); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	kv, err := js.KeyValue(t.Context(), "EXO_TENANTS")
 	if err != nil {
 		t.Fatal(err)
@@ -54,14 +45,14 @@ func TestSlotOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var at time.Time
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+	work(t, jobstest.Leased(t, s, time.Second, natsq.Connect),
 		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 			"k": func(context.Context, jobs.Job, func(any)) (any, error) { at = time.Now(); return nil, nil },
 		}})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done {
+	if r := jobstest.Await(t, c.Results, "a"); r.Status != jobs.Done {
 		t.Fatalf("%+v", r)
 	}
 	if at.Sub(began) < time.Second {
@@ -75,14 +66,9 @@ func TestSlotOfTheSick(t *testing.T) {
 	s, c, _ := limited(t, time.Second)
 	var sick atomic.Bool
 	hung, release := make(chan struct{}), make(chan struct{})
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{
-		Name: "sick",
-		Healthy: func() error {
-			if sick.Load() {
-				return errors.New("the watchdog of the device has fired")
-			}
-			return nil
-		},
+	work(t, jobstest.Leased(t, s, time.Second, natsq.Connect), natsq.WorkerOptions{
+		Name:    "sick",
+		Healthy: healthUnless(&sick),
 		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			close(hung)
 			<-release
@@ -90,29 +76,29 @@ func TestSlotOfTheSick(t *testing.T) {
 		}},
 	})
 	defer close(release)
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-hung
 	sick.Store(true)
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+	work(t, jobstest.Leased(t, s, time.Second, natsq.Connect),
 		natsq.WorkerOptions{Name: "well", Handlers: map[string]jobs.Handler{
 			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 		}})
-	if r := natsqtest.Await(t, c, "a"); r.Worker != "well" {
+	if r := jobstest.Await(t, c.Results, "a"); r.Worker != "well" {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestSlotLost: a worker that somebody took for dead cancels its job, which is done later, and
-// takes part again.
+// TestSlotLost: a worker that another worker took for dead cancels its job, which is done later,
+// and takes part again.
 func TestSlotLost(t *testing.T) {
 	t.Parallel()
 	s, c, kv := limited(t, time.Second)
 	runs := make(chan error, 100)
 	began := make(chan struct{}, 100)
 	var calls atomic.Int64
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+	work(t, jobstest.Leased(t, s, time.Second, natsq.Connect),
 		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 			"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 				if calls.Add(1) > 1 {
@@ -124,7 +110,7 @@ func TestSlotLost(t *testing.T) {
 				return nil, context.Cause(ctx)
 			},
 		}})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-began
@@ -134,7 +120,7 @@ func TestSlotLost(t *testing.T) {
 	if err := <-runs; err == nil || !strings.Contains(err.Error(), "the tenant's slot was lost") {
 		t.Errorf("%v", err)
 	}
-	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done || r.Attempts < 2 {
+	if r := jobstest.Await(t, c.Results, "a"); r.Status != jobs.Done || r.Attempts < 2 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -147,7 +133,7 @@ func TestSlotsReturned(t *testing.T) {
 	if _, err := kv.PutString(t.Context(), "cpu.default", `[]`); err != nil {
 		t.Fatal(err)
 	}
-	w := natsqtest.Work(t, natsqtest.Leased(t, s, 15*time.Second),
+	w := work(t, jobstest.Leased(t, s, 15*time.Second, natsq.Connect),
 		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 		}})
@@ -176,10 +162,10 @@ func TestSlotsReturned(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"a", "b"} {
-		if err := c.Queue.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
+		if err := c.Queue.Submit(t.Context(), jobstest.Job(id, "k")); err != nil {
 			t.Fatal(err)
 		}
-		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done || r.Attempts != 1 {
+		if r := jobstest.Await(t, c.Results, id); r.Status != jobs.Done || r.Attempts != 1 {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -18,10 +18,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -74,12 +74,12 @@ func certificates(t *testing.T, name string) (ca, cert, key string) {
 		write("key.pem", "EC PRIVATE KEY", keyDER)
 }
 
-// TestTLS: a server with certificates lets in who trusts it and shows one that it trusts, and
-// nobody else; the refusal says what to check.
+// TestTLS: a server with certificates accepts clients that trust it and show a certificate that it
+// trusts. It refuses other clients, and the refusal says what to check.
 func TestTLS(t *testing.T) {
 	ca, cert, key := certificates(t, "ours")
 	otherCA, otherCert, otherKey := certificates(t, "theirs")
-	s := natsqtest.Start(t, server.Options{Cert: cert, Key: key, CA: ca})
+	s := jobstest.Start(t, server.Options{Cert: cert, Key: key, CA: ca})
 	context := filepath.Join(t.TempDir(), "prod.json")
 	data, err := json.Marshal(map[string]string{"url": s.URL(), "ca": ca, "cert": cert, "key": key})
 	if err != nil {
@@ -97,8 +97,8 @@ func TestTLS(t *testing.T) {
 		"by a context": {"", natsconn.Login{Context: context}, ""},
 		"context of nowhere": {"nats://127.0.0.1:1", natsconn.Login{Context: context}, "no NATS server answers at " +
 			"nats://127.0.0.1:1"},
-		// The server looks at the certificate when the handshake is over for the client, and what
-		// arrives first of its alert and the closed connection depends on the schedule.
+		// The server checks the certificate after the handshake is over for the client. Whether its
+		// alert or the closed connection arrives first depends on the schedule.
 		"no certificate":      {s.URL(), natsconn.Login{CA: ca}, "127.0.0.1"},
 		"another certificate": {s.URL(), natsconn.Login{CA: ca, Cert: otherCert, Key: otherKey}, "127.0.0.1"},
 		"another CA":          {s.URL(), natsconn.Login{CA: otherCA, Cert: cert, Key: key}, "check the CA"},
@@ -152,7 +152,7 @@ func TestExpiry(t *testing.T) {
 	if _, err := folder.Apply(auth.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	s := natsqtest.Start(t, server.Options{Cert: cert, Key: key, CA: ca, Auth: folder.ConfigFile()})
+	s := jobstest.Start(t, server.Options{Cert: cert, Key: key, CA: ca, Auth: folder.ConfigFile()})
 	for name, life := range map[string]time.Duration{"forever": 0, "short": time.Minute, "long": 1000 * time.Hour} {
 		u := auth.User{Name: name, Role: auth.Operator}
 		if life > 0 {
@@ -179,7 +179,7 @@ func TestExpiry(t *testing.T) {
 // TestLoginErrors: a wrong secret is told apart from a server that is not there, and is not
 // repeated in the error.
 func TestLoginErrors(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Token: "right"})
+	s := jobstest.Start(t, server.Options{Token: "right"})
 	for name, c := range map[string]struct {
 		url   string
 		login natsconn.Login

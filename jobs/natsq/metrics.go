@@ -13,8 +13,8 @@ import (
 )
 
 // Metrics counts the jobs of workers by pool and kind, never by job. It also shows the limits and
-// jobs of tenants, of which at most a hundred have labels of their own. One Metrics may serve
-// several workers. A nil Metrics counts nothing.
+// jobs of tenants; at most a hundred tenants have labels. One Metrics may serve several workers. A
+// nil Metrics counts nothing.
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
 	redelivered, lost                          *prometheus.CounterVec
@@ -25,9 +25,9 @@ type Metrics struct {
 	workers                                    *workerMetrics
 }
 
-// NewMetrics registers the metrics of workers. exoswarm metrics lists names and labels.
-// Labels have the pool and the kind, which are few; a job has no label of its own. It fails if the
-// metrics are registered already.
+// NewMetrics registers the metrics of workers. exoswarm metrics lists names and labels. Labels have
+// the pool and the kind, which are few; a job has no label. It fails if the metrics are registered
+// already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -98,7 +98,7 @@ func (m *Metrics) logLine(p jobs.Pool) func(dropped bool) {
 func labels(s wire.Source) []string { return []string{string(s.Pool), s.Kind} }
 
 // started counts the start of a handler. queued is when the server stored the job, zero if unknown.
-// span is that of the attempt; the wait has it as an exemplar if it is sampled.
+// span is the span of the attempt; if it is sampled, it is the exemplar of the wait.
 func (m *Metrics) started(s wire.Source, attempt int, queued time.Time, span trace.Span) {
 	if m == nil {
 		return
@@ -119,14 +119,12 @@ func (m *Metrics) ended(s wire.Source, began time.Time, span trace.Span) {
 	tracing.Observe(m.run.WithLabelValues(labels(s)...), time.Since(began).Seconds(), span)
 }
 
-// leaseLost counts a job that its worker gives up.
 func (m *Metrics) leaseLost(s wire.Source) {
 	if m != nil {
 		m.lost.WithLabelValues(labels(s)...).Inc()
 	}
 }
 
-// retried counts a job that goes back to the queue for another attempt.
 func (m *Metrics) retried(s wire.Source) {
 	if m != nil {
 		m.retries.WithLabelValues(labels(s)...).Inc()

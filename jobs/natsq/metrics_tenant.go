@@ -8,7 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // tenantMetrics collects the limits and jobs of tenants, by pool and tenant. It asks its workers
@@ -18,7 +18,7 @@ type tenantMetrics struct {
 
 	mu       sync.Mutex
 	workers  map[*tenantSource]bool
-	names    map[string]bool // tenants with a label of their own
+	names    map[string]bool // tenants with their own label
 	refusals map[refusedTenant]uint64
 }
 
@@ -28,7 +28,6 @@ type tenantSource struct {
 	tenants func() map[string]tenantState
 }
 
-// refusedTenant is the key of a counter of refusals.
 type refusedTenant struct {
 	pool           jobs.Pool
 	tenant, reason string
@@ -38,15 +37,14 @@ type refusedTenant struct {
 // the reasons for which a worker does not begin jobs.
 const reasonQueued = "queued"
 
-// maxTenants bounds the values of the label tenant. The first tenants that are seen keep labels of
-// their own as long as the process lives. All others share otherTenants, which is not a valid name
-// of a tenant.
+// maxTenants bounds the values of the label tenant. The tenants that are seen first keep their
+// labels as long as the process lives. All others share otherTenants, which is not a valid name of
+// a tenant.
 const (
 	maxTenants   = 100
 	otherTenants = "other tenants"
 )
 
-// newTenantMetrics returns metrics without tenants. Workers add themselves with Metrics.follow.
 func newTenantMetrics() *tenantMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_tenant_"+name, help, append([]string{"pool", "tenant"}, labels...), nil)
@@ -121,7 +119,6 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// label returns the value of the label tenant.
 func (m *tenantMetrics) label(tenant string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,9 +165,8 @@ func (m *Metrics) tenantRefused(p jobs.Pool, tenant, reason string) {
 	t.refusals[refusedTenant{p, t.labelLocked(tenant), reason}]++
 }
 
-// tenantState is the state of a tenant in one worker.
 type tenantState struct {
-	quota   quota.Quota
+	quota   wire.Quota
 	running int    // jobs in this worker
 	queued  uint64 // jobs in the pool, as they were last counted
 }

@@ -41,7 +41,7 @@ func gathered(t *testing.T, r *prometheus.Registry, name string, labels ...strin
 // TestTenantMetrics: what a tenant may have, has, and was refused.
 func TestTenantMetrics(t *testing.T) {
 	t.Parallel()
-	c, _, ctx := queueOf(t, 0)
+	c, ctx := connected(t)
 	r := prometheus.NewRegistry()
 	m, err := NewMetrics(r)
 	if err != nil {
@@ -56,7 +56,7 @@ func TestTenantMetrics(t *testing.T) {
 	}
 	// of a tenant without limits: they wait when the worker begins to count
 	for i, p := range []string{"u0", "u1", "u2"} {
-		j := simpleJob(p)
+		j := plain(p)
 		j.Kind, j.Tenant = fmt.Sprint("none", i), "u"
 		if err := c.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestTenantMetrics(t *testing.T) {
 	}
 	defer w.Stop()
 	for i := range 3 {
-		j := simpleJob(fmt.Sprint("t", i))
+		j := plain(fmt.Sprint("t", i))
 		j.Tenant = "t"
 		if err := c.Queue.Submit(ctx, j); i < 2 && err != nil || i == 2 && !errors.Is(err, jobs.ErrFull) {
 			t.Fatalf("job %d: %v", i, err)

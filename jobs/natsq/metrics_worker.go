@@ -28,8 +28,6 @@ type slots struct {
 	oldest func() time.Duration // since the start of the job that has been running for the longest
 }
 
-// newWorkerMetrics returns metrics without workers. Workers add themselves with
-// Metrics.followWorker.
 func newWorkerMetrics() *workerMetrics {
 	return &workerMetrics{
 		slots: prometheus.NewDesc("exoswarm_jobs_slots", "Jobs and batches that the worker runs at most at the same "+

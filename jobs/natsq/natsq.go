@@ -4,16 +4,11 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
-	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -24,22 +19,22 @@ import (
 // goroutines.
 type Conn struct {
 	*natsconn.Conn
-	Registry  *registry.Registry
+	Registry  *telemetry.Registry
 	Queue     *queue.Queue
 	Control   *control.Control
 	Results   *queue.Results
 	Letters   *queue.DeadLetters
 	Schedules *queue.Schedules
-	Logs      *joblog.Logs
+	Logs      *queue.Logs
 	Swarms    *swarmlog.Swarms
 	Streams   *Streams
 	Objects   *objects.Store
 	Telemetry *telemetry.Telemetry
 	Servers   *telemetry.Servers
-	Audit     *audit.Log
-	Emissions *rules.Emissions
+	Audit     *control.Audit
+	Emissions *gateway.Emissions
 	// Submissions submits the jobs of rules itself, and Rules asks a gateway to do so.
-	Submissions *rules.Submissions
+	Submissions *gateway.Submissions
 	Rules       *gateway.Rules
 
 	resultsMode wire.PublishMode
@@ -66,21 +61,18 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		Conn: k, Control: control.New(k), Results: queue.NewResults(k), Registry: registry.New(k),
+		Conn: k, Control: control.New(k), Results: queue.NewResults(k), Registry: telemetry.NewRegistry(k),
 		Streams: newStreams(k), Telemetry: telemetry.New(k), Servers: telemetry.NewServers(k),
-		Audit: audit.New(k), Emissions: rules.NewEmissions(k), Rules: gateway.NewRules(k),
+		Audit: control.NewAudit(k), Emissions: gateway.NewEmissions(k), Rules: gateway.NewRules(k),
 	}
-	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Letters = queue.NewDeadLetters(k, func(
-		ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64,
-	) error {
-		return c.Queue.Resubmit(ctx, d, j, forgiven)
-	})
-	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results, c.Letters)
+	// Each part gets parts that exist already.
+	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return queue.Known(ctx, k, job) })
+	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results)
+	c.Letters = queue.NewDeadLetters(k, c.Queue)
 	c.Schedules = queue.NewSchedules(k, c.Queue)
-	c.Logs = joblog.New(k, c.Queue, c.Results)
+	c.Logs = queue.NewLogs(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
-	c.Submissions = rules.NewSubmissions(k, c.Queue, c.Swarms)
+	c.Submissions = gateway.NewSubmissions(k, c.Queue, c.Swarms)
 	return c, nil
 }
 

@@ -10,14 +10,11 @@ import (
 
 	natsd "github.com/nats-io/nats-server/v2/server"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -29,8 +26,15 @@ const maxParallel = 8
 const fewChecks = 25
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, maxParallel)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, maxParallel)
+}
+
+// work starts a worker of pool cpu without a log. The end of the test drains it.
+func work(t testing.TB, c *natsq.Conn, o natsq.WorkerOptions) *natsq.Worker {
+	t.Helper()
+	o.Pool, o.Logger = jobs.PoolCPU, jobstest.Quiet
+	return jobstest.Work(t, c.Work, o)
 }
 
 // client returns the parts of a connection that the suite tests.
@@ -42,7 +46,7 @@ func client(c *natsq.Conn) jobstest.Client {
 }
 
 func TestConformance(t *testing.T) {
-	testlong.Checks(t, fewChecks)
+	testkit.Checks(t, fewChecks)
 	t.Parallel()
 	conformance(t, client)
 }
@@ -71,7 +75,7 @@ func (q inMemory) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
 
 // TestConformanceInMemory: jobs of another level than the default keep the whole contract.
 func TestConformanceInMemory(t *testing.T) {
-	testlong.Checks(t, fewChecks)
+	testkit.Checks(t, fewChecks)
 	t.Parallel()
 	conformance(t, func(c *natsq.Conn) jobstest.Client {
 		parts := client(c)
@@ -82,9 +86,9 @@ func TestConformanceInMemory(t *testing.T) {
 
 func conformance(t *testing.T, client func(c *natsq.Conn) jobstest.Client) {
 	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
-		s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+		s := jobstest.Start(t, server.Options{Port: server.InProcess})
 		return jobstest.Queue{
-			Connect: func(t *testing.T) jobstest.Client { return client(natsqtest.Connect(t, s)) },
+			Connect: func(t *testing.T) jobstest.Client { return client(jobstest.Open(t, s, natsq.Connect)) },
 			Start: func(t *testing.T, c jobstest.Client, l jobstest.Workload) func() {
 				o := natsq.WorkerOptions{
 					Name: "w", Pool: jobs.PoolCPU, Handlers: l.Handlers,
@@ -116,7 +120,7 @@ func TestConnectErrors(t *testing.T) {
 		"nats://127.0.0.1:1") {
 		t.Errorf("unreachable: %v", err)
 	}
-	s := natsqtest.Start(t, server.Options{Token: "secret"})
+	s := jobstest.Start(t, server.Options{Token: "secret"})
 	if _, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()}); err == nil {
 		t.Error("connected without the token")
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -34,7 +33,7 @@ type operatorState struct {
 	running map[string][]*attached  // by job id; two attempts at a job may run after a server was killed
 	pauses  map[string]bool         // by control.PauseKey
 	limits  map[string]jobs.Limits
-	quotas  map[string]quota.Quota // computed since the limits last changed
+	quotas  map[string]wire.Quota // computed since the limits last changed
 }
 
 // attached is an attempt at a job that is told of cancellations.
@@ -67,7 +66,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, wake func(),
 	w := &operatorState{
 		pool: pool, wake: wake, log: log, stop: stop,
 		cancels: map[string]cancellation{}, running: map[string][]*attached{}, pauses: map[string]bool{},
-		limits: map[string]jobs.Limits{}, quotas: map[string]quota.Quota{},
+		limits: map[string]jobs.Limits{}, quotas: map[string]wire.Quota{},
 	}
 	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){
 		wire.CancelBucket: w.cancelled, wire.ControlBucket: w.controlled,
@@ -159,13 +158,13 @@ func (w *operatorState) controlled(u jetstream.KeyValueEntry) {
 	w.wake()
 }
 
-// quota returns what a tenant may use: its own limits, and those of every tenant where it has none.
-func (w *operatorState) quota(tenant string) quota.Quota {
+// quota returns what a tenant may use: its own limits, else the limits of jobs.EveryTenant.
+func (w *operatorState) quota(tenant string) wire.Quota {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q, ok := w.quotas[tenant]
 	if !ok {
-		q = quota.Of(w.limits[tenant].Or(w.limits[jobs.EveryTenant]))
+		q = wire.QuotaOf(w.limits[tenant].Or(w.limits[jobs.EveryTenant]))
 		w.quotas[tenant] = q
 	}
 	return q
@@ -178,7 +177,7 @@ func (w *operatorState) paused(kind string) bool {
 	return w.pauses[control.PauseKey(w.pool, "")] || w.pauses[control.PauseKey(w.pool, kind)]
 }
 
-// limited returns the tenants that have limits of their own.
+// limited returns the tenants with their own limits.
 func (w *operatorState) limited() (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,7 +27,7 @@ type WorkerOptions struct {
 	// keep its jobs for ever. Nil means always healthy.
 	Healthy func() error
 	// Ready is called before jobs are taken. While it returns an error the worker takes no jobs;
-	// its running jobs go on. Nil means always ready.
+	// its running jobs continue. Nil means always ready.
 	Ready func() error
 	// JobsOnly makes a worker that executes jobs and nothing else: it leaves delayed jobs, jobs that
 	// wait for others, and schedules to other workers of the cluster. It needs fewer permissions.

@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -18,7 +17,7 @@ import (
 // what may lose data refused, with nothing else changed.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
+	s := jobstest.Start(t, server.Options{})
 	bare, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Bare: true})
 	if err != nil {
 		t.Fatal(err)
@@ -41,15 +40,7 @@ func TestPlan(t *testing.T) {
 	if p := plan(); len(p) != 0 {
 		t.Fatalf("changes right after they were applied: %+v", p)
 	}
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	change := func(name string, fn func(*jetstream.StreamConfig)) {
 		t.Helper()
 		st, err := js.Stream(t.Context(), name)

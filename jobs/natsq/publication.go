@@ -60,7 +60,7 @@ func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 }
 
 // Published returns the id of the last message of a subject in a stream, or "" if there is none. A
-// job that starts again uses it to find the message with which to go on.
+// job that starts again uses it to find the message from which to continue.
 func (u *Streams) Published(ctx context.Context, stream, subject string) (id string, err error) {
 	err = u.conn.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
 		s, err := u.conn.JS.Stream(ctx, stream)

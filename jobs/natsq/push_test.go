@@ -6,13 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -20,21 +19,9 @@ import (
 // until somebody has read; other names are not.
 func TestPush(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	stream, err := js.Stream(t.Context(), "EXO_PUSH")
 	if err != nil {
 		t.Fatal(err)
@@ -105,21 +92,9 @@ func TestPush(t *testing.T) {
 
 // TestPublish: what is not the queue's own is published to, once for an id, and nothing else.
 func TestPublish(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}})
 	if err != nil {
 		t.Fatal(err)

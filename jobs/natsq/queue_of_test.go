@@ -7,56 +7,46 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// queueOf is a connection to a server of its own, with n jobs waiting at the source that is
-// returned.
-func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
+// connected returns a connection to a new server, and a context for two minutes.
+func connected(t *testing.T) (*Conn, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	s, err := server.Start(ctx, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
+	return jobstest.Connected(t, Connect), ctx
+}
+
+// queueOf is connected with n jobs at the source that it returns, without the parts.
+func queueOf(t *testing.T, n int) (*natsconn.Conn, wire.Source, context.Context) {
+	t.Helper()
+	c, ctx := connected(t)
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint("j", i)
 	}
-	t.Cleanup(s.Close)
-	c, err := Connect(ctx, natsconn.Options{InProcess: s, Name: t.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	batch := make([]jobs.Job, n)
-	for i := range batch {
-		batch[i] = simpleJob(fmt.Sprint("j", i))
-	}
-	if n == 0 {
-		return c, wire.Source{}, ctx
-	}
-	if err := c.Queue.SubmitBatch(ctx, batch); err != nil {
-		t.Fatal(err)
-	}
-	src := wire.SourceOf(batch[0])
-	for { // its consumer hears of what was stored some microseconds after it was
+	src := submit(ctx, t, c.Conn, ids...)
+	testkit.Until(t, "the consumer knows the stored jobs", func() bool {
 		cons, err := c.JS.Consumer(ctx, src.Stream(), src.Consumer())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cons.CachedInfo().NumPending == uint64(n) {
-			return c, src, ctx
-		}
-	}
-}
-
-func simpleJob(id string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}
+		return cons.CachedInfo().NumPending == uint64(n)
+	})
+	return c.Conn, src, ctx
 }
 
 // queued lists the ids of the jobs of a source that are in the queue.
-func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []string) {
+func queued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source) (ids []string) {
 	t.Helper()
 	for seq := uint64(1); ; seq++ {
 		m, err := c.NextOnce(ctx, s.Stream(), s.Job("*"), seq)
@@ -69,15 +59,24 @@ func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []st
 }
 
 // awaitQueued waits until exactly these jobs are in the queue: acknowledgements are not waited for.
-func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s wire.Source, want ...string) {
+func awaitQueued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source, want ...string) {
 	t.Helper()
-	for {
-		got := queued(ctx, t, c, s)
-		if slices.Equal(got, want) {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("queued: %v, want %v", got, want)
-		}
+	testkit.Until(t, fmt.Sprintf("jobs %v are queued", want), func() bool {
+		return slices.Equal(queued(ctx, t, c, s), want)
+	})
+}
+
+// submit queues jobs of one source, which it returns.
+func submit(ctx context.Context, t *testing.T, c *natsconn.Conn, ids ...string) wire.Source {
+	t.Helper()
+	o := objects.New(c, func(context.Context, string) (bool, error) { return true, nil })
+	q := queue.New(c, telemetry.NewRegistry(c), o, control.New(c), queue.NewResults(c))
+	batch := make([]jobs.Job, len(ids))
+	for i, id := range ids {
+		batch[i] = plain(id)
 	}
+	if err := q.SubmitBatch(ctx, batch); err != nil {
+		t.Fatal(err)
+	}
+	return wire.SourceOf(batch[0])
 }

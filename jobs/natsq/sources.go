@@ -33,7 +33,6 @@ type sourceState struct {
 	away        bool // its stream does not answer; no poll makes it ready
 }
 
-// newSourceTable returns a table without sources. wake must not call the table.
 func newSourceTable(wake func()) *sourceTable {
 	return &sourceTable{wake: wake, sources: map[wire.Source]*sourceState{}}
 }
@@ -50,7 +49,7 @@ const (
 	firstWait = 2 * time.Millisecond
 )
 
-// add makes a source ready; hasConsumer says that its consumer exists.
+// add makes a source ready; hasConsumer reports whether its consumer exists.
 func (t *sourceTable) add(s wire.Source, hasConsumer bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +72,7 @@ func (t *sourceTable) announce(s wire.Source) {
 	t.wake()
 }
 
-// pollAll makes all sources ready, and one of them wait at the server at its next fetch. It returns
+// pollAll makes all sources ready. The next fetch of one source waits at the server. It returns
 // their number.
 func (t *sourceTable) pollAll() int {
 	t.mu.Lock()
@@ -124,8 +123,8 @@ func (t *sourceTable) wait(s wire.Source, ready int) time.Duration {
 	return 0
 }
 
-// begin returns the state of a source at the begin of a fetch: its news, for noJobs and fetched,
-// and whether its consumer exists.
+// begin returns the state of a source when a fetch begins: its news, for noJobs and drained, and
+// whether its consumer exists.
 func (t *sourceTable) begin(s wire.Source) (news uint64, hasConsumer bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +132,7 @@ func (t *sourceTable) begin(s wire.Source) (news uint64, hasConsumer bool) {
 	return st.news, st.hasConsumer
 }
 
-// consumer takes note that the consumer of a source exists, or that it is gone.
+// consumer records whether the consumer of a source exists.
 func (t *sourceTable) consumer(s wire.Source, exists bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,15 +170,14 @@ func (t *sourceTable) drained(s wire.Source, news uint64) {
 	}
 }
 
-// keepOpen takes note that a batch begins to keep a request open at a source. Another fetch of the
-// source would take jobs from the batch.
+// keepOpen records that a batch keeps a request open at a source, until closed. Another fetch of
+// the source would take jobs from the batch.
 func (t *sourceTable) keepOpen(s wire.Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sources[s].open++
 }
 
-// closed ends what keepOpen began.
 func (t *sourceTable) closed(s wire.Source) {
 	t.mu.Lock()
 	t.sources[s].open--

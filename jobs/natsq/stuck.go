@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// maxStuck bounds how many jobs of a source one look removes.
+// maxStuck bounds how many jobs of a source one call of look removes.
 const maxStuck = 1000
 
 // stuckJobs removes jobs that the server delivers to no worker any more: the consumer of their
@@ -22,16 +22,15 @@ const maxStuck = 1000
 type stuckJobs struct {
 	c   *Conn
 	log *slog.Logger
-	// first is the sequence number of the first job of a source that looked stuck at the last look.
+	// first is the sequence number of the first job of a source that seemed stuck at the last call.
 	first map[wire.Source]uint64
 }
 
-// newStuckJobs returns a value that has seen no jobs yet.
 func newStuckJobs(c *Conn, log *slog.Logger) *stuckJobs {
 	return &stuckJobs{c: c, log: log, first: map[wire.Source]uint64{}}
 }
 
-// look examines a source, whose consumer has the state i. A job is stuck when two looks find it,
+// look examines a source, whose consumer has the state i. A job is stuck when two calls find it,
 // because a job whose acknowledgement is in progress looks the same.
 func (w *stuckJobs) look(ctx context.Context, s wire.Source, i *jetstream.ConsumerInfo) error {
 	if i.NumPending > 0 || i.NumAckPending > 0 {

@@ -11,13 +11,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestStuckJobs: what the consumer is past and has its result leaves the queue at the second look,
-// and nothing else does.
+// TestStuckJobs: a job that the consumer is past and that has its result leaves the queue at the
+// second call of look. Nothing else does.
 func TestStuckJobs(t *testing.T) {
-	c, _, ctx := queueOf(t, 0)
+	c, ctx := connected(t)
 	ids := []string{"over", "open", "later"}
 	for _, id := range ids {
-		if err := c.Queue.Submit(ctx, simpleJob(id)); err != nil {
+		if err := c.Queue.Submit(ctx, plain(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -27,7 +27,7 @@ func TestStuckJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := wire.SourceOf(simpleJob("over"))
+	s := wire.SourceOf(plain("over"))
 	stuck := newStuckJobs(c, jobstest.Quiet)
 	past := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}} // "later" is yet to come
 	busy := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}, NumAckPending: 1}
@@ -36,7 +36,7 @@ func TestStuckJobs(t *testing.T) {
 		left []string
 	}{
 		{past, ids},
-		{busy, ids}, // somebody has a job again: the next look is a first one
+		{busy, ids}, // a worker has a job again: the next call counts as the first
 		{past, ids},
 		{past, ids[1:]},
 		{past, ids[1:]},

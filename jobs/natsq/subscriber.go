@@ -47,7 +47,7 @@ const (
 	// ackPatience is how long the server waits for an acknowledgement. A later attempt does not
 	// wait for that, because it makes a new consumer.
 	ackPatience = 5 * time.Minute
-	// forgotten is how long the server keeps the consumer of a job that nobody reads.
+	// forgotten is how long the server keeps the consumer of a job that is not read.
 	forgotten = 24 * time.Hour
 	// leastPull is the smallest number of messages per request. The client drops messages beyond
 	// twice that number, and counts status messages of the server too. The limit of the consumer
@@ -76,7 +76,6 @@ func (u *Streams) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subs
 	return r, nil
 }
 
-// ownStream reports whether a stream belongs to the queue, or to a bucket.
 func ownStream(name string) bool {
 	for _, own := range []string{"EXO_", "KV_", "OBJ_", "$"} {
 		if strings.HasPrefix(name, own) {
@@ -136,7 +135,7 @@ func (u *Streams) Unsubscribe(ctx context.Context, stream, consumer string) erro
 	})
 }
 
-// open opens the consumer, so that it goes on after the last message that was returned.
+// open opens the consumer, so that it continues after the last message that was returned.
 func (r *subscriber) open(ctx context.Context) error {
 	what := "subscribe to " + r.s.Subject + " of stream " + r.s.Stream
 	err := r.c.Retry(ctx, what, func(ctx context.Context) error {
@@ -192,7 +191,7 @@ func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queu
 	}
 	if !r.s.Keep {
 		config.InactiveThreshold = forgotten
-		config.MemoryStorage = !r.s.New // the position of the source is enough to go on
+		config.MemoryStorage = !r.s.New // the position of the source is enough to continue
 	}
 	from := r.last
 	old, err := stream.Consumer(ctx, r.s.Consumer)
@@ -340,7 +339,7 @@ func (r *subscriber) Close() {
 	r.it.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for { // those that have come and were not returned
+	for { // messages that have come and were not returned
 		m, err := r.it.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			break

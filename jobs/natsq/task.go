@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/tracing"
@@ -29,7 +28,7 @@ type task struct {
 	id      string // the last token of the subject, which identifies the job; empty if it is not valid
 	job     jobs.Job
 	attempt int       // the first is 1
-	began   time.Time // of the handler, before that of the task
+	began   time.Time // when the handler began; before that, when the task began
 	queued  time.Time // when the server stored the job, by its clock
 	log     *slog.Logger
 	span    trace.Span    // of this attempt
@@ -37,7 +36,7 @@ type task struct {
 
 	logOnce sync.Once
 	logger  *slog.Logger // see Worker.logger
-	lines   *joblog.Lines
+	lines   *queue.LogLines
 
 	forgiven uint64 // cancellations up to this revision were before a redrive, and do not count
 }
@@ -141,7 +140,7 @@ func (w *Worker) mustRun(t *task) error {
 // because workers that drain, or cannot execute jobs for now, give jobs back without an attempt.
 func mostDeliveries(j jobs.Job) int { return 2 * j.MaxAttempts }
 
-// do runs one job and ends its delivery. ctx is that of the worker, which ends at Drain.
+// do runs one job and ends its delivery. ctx is the context of the worker, which ends at Drain.
 func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	defer w.release(m)
 	base := context.WithoutCancel(ctx)
@@ -194,8 +193,8 @@ func withDeadline(ctx context.Context, at time.Time) (context.Context, context.C
 }
 
 // conclude decides how a task ends after its handler returned: settle, retry, give back, or leave
-// it to its lease. cause is why the context of the handler ended, nil if it did not. ending says
-// that the worker drains.
+// it to its lease. cause is why the context of the handler ended, nil if it did not. ending reports
+// whether the worker drains.
 func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause error, ending bool) {
 	switch {
 	case err == nil:
@@ -238,7 +237,6 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	w.settle(ctx, t, output, err)
 }
 
-// retry gives a job back for another attempt after a back-off.
 func (w *Worker) retry(t *task, err error) {
 	pause := queue.Backoff(t.attempt)
 	w.lastLine(t).Warn(jobs.LogNextAttempt, "error", err, "pause", pause)
@@ -295,7 +293,6 @@ func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
 	return r
 }
 
-// maxMessage bounds the text of an error in a result, in bytes.
 const maxMessage = 64 << 10
 
 // settle stores the result of a job, unless it has one, and removes the job from the queue.
@@ -306,7 +303,6 @@ func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
 	w.settleResult(ctx, t, w.makeResult(t, output, err))
 }
 
-// settleResult is settle for a finished result.
 func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 	ctx = w.c.WithSpan(ctx, t.span)
 	if t.id == "" {

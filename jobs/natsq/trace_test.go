@@ -19,7 +19,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
@@ -64,24 +63,24 @@ func until(t *testing.T, ok func() bool) {
 
 func none(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }
 
-// TestTrace: submitter, worker and waiter have connections of their own, and their spans are one
+// TestTrace: submitter, worker and waiter have different connections, and their spans are one
 // trace.
 func TestTrace(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracingTo(t)
 	seen := make(chan trace.SpanContext, 1)
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
+	work(t, traced(t, s, p), natsq.WorkerOptions{
 		Name: "w",
 		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 			seen <- trace.SpanContextFromContext(ctx)
 			return 1, nil
 		}},
 	})
-	j := natsqtest.Job("t1", "k")
+	j := jobstest.Job("t1", "k")
 	if err := traced(t, s, p).Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Await(t, traced(t, s, p), "t1")
+	jobstest.Await(t, traced(t, s, p).Results, "t1")
 	submit := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	process := spans.Wait(t, "process EXO_JOBS_CPU", 1)[0]
 	publish := spans.Wait(t, "publish EXO_RESULTS", 1)[0]
@@ -112,19 +111,20 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceParts: the trace of a job passes through the places where it waits, also when who moves
-// it on traces nothing.
+// TestTraceParts: the trace of a job passes through the places where it waits, even if the process
+// that moves it traces nothing.
 func TestTraceParts(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracingTo(t)
 	// A worker of another pool moves delayed and waiting jobs too.
-	mover, err := natsqtest.Connect(t, s).Work(t.Context(), natsq.WorkerOptions{Name: "mover", Pool: jobs.PoolGPU})
+	conn := jobstest.Open(t, s, natsq.Connect)
+	mover, err := conn.Work(t.Context(), natsq.WorkerOptions{Name: "mover", Pool: jobs.PoolGPU})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mover.Stop)
 	c := traced(t, s, p)
-	delayed, parent, child := natsqtest.Job("delayed", "k"), natsqtest.Job("parent", "k"), natsqtest.Job("child", "k")
+	delayed, parent, child := jobstest.Job("delayed", "k"), jobstest.Job("parent", "k"), jobstest.Job("child", "k")
 	delayed.NotBefore = time.Now().Add(time.Second)
 	child.After = []string{"parent"}
 	ctx := tracing.With(t.Context(), jobs.Trace{
@@ -144,9 +144,9 @@ func TestTraceParts(t *testing.T) {
 		}
 		return st.Jobs == 2
 	})
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
+	work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
 	for _, id := range []string{"delayed", "parent", "child"} {
-		natsqtest.Await(t, natsqtest.Connect(t, s), id)
+		jobstest.Await(t, jobstest.Open(t, s, natsq.Connect).Results, id)
 	}
 	for _, got := range spans.Wait(t, "process EXO_JOBS_CPU", 3) {
 		if got.Trace != "0123456789abcdef0123456789abcdef" || got.State != "vendor=x" {
@@ -158,9 +158,9 @@ func TestTraceParts(t *testing.T) {
 // TestTraceBatch: each job of a batch has its attempt in the trace of its submission, and a link to
 // the run of the batch.
 func TestTraceBatch(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracingTo(t)
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
+	work(t, traced(t, s, p), natsq.WorkerOptions{
 		Name: "w",
 		Batches: map[string]natsq.Batch{"k": {
 			Max: 10,
@@ -172,13 +172,13 @@ func TestTraceBatch(t *testing.T) {
 	c := traced(t, s, p)
 	var batch []jobs.Job
 	for i := range 10 {
-		batch = append(batch, natsqtest.Job(fmt.Sprint("b", i), "k"))
+		batch = append(batch, jobstest.Job(fmt.Sprint("b", i), "k"))
 	}
 	if err := c.Queue.SubmitBatch(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range batch {
-		natsqtest.Await(t, c, j.ID)
+		jobstest.Await(t, c.Results, j.ID)
 	}
 	submit := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	if submit.Number["messaging.batch.message_count"] != 10 {
@@ -186,7 +186,7 @@ func TestTraceBatch(t *testing.T) {
 	}
 	runs, linked := map[string]int64{}, 0
 	var attempts []otlptest.Span
-	want := 10 // and the runs of batches, of which there may be several
+	want := 10 // and one or more runs of batches
 	for len(attempts) < 10 || linked < 10 {
 		attempts, linked = nil, 0
 		for _, got := range spans.Wait(t, "process EXO_JOBS_CPU", want) {
@@ -213,9 +213,9 @@ func TestTraceBatch(t *testing.T) {
 
 // TestTraceAttempts: every attempt is a span of the one trace and says what became of it.
 func TestTraceAttempts(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracingTo(t)
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
+	work(t, traced(t, s, p), natsq.WorkerOptions{
 		Name: "w",
 		Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
 			if j.LastAttempt {
@@ -225,12 +225,12 @@ func TestTraceAttempts(t *testing.T) {
 		}},
 	})
 	c := traced(t, s, p)
-	j := natsqtest.Job("r1", "k")
+	j := jobstest.Job("r1", "k")
 	j.MaxAttempts = 2
 	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Await(t, c, "r1")
+	jobstest.Await(t, c.Results, "r1")
 	submit := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	both := map[int64]otlptest.Span{}
 	for _, got := range spans.Wait(t, "process EXO_JOBS_CPU", 2) {
@@ -248,15 +248,11 @@ func TestTraceAttempts(t *testing.T) {
 // TestTraceStrangers: a client of any language takes part by its headers, and headers that make no
 // sense change nothing.
 func TestTraceStrangers(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
+	s := jobstest.Start(t, server.Options{})
 	spans, p := tracingTo(t)
 	c := traced(t, s, p)
-	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
+	nc := jobstest.Raw(t, natsconn.Options{InProcess: s}).NC
 	const good = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 	for i, h := range []nats.Header{
 		{"traceparent": {good}, "tracestate": {"vendor=x"}},
@@ -267,7 +263,7 @@ func TestTraceStrangers(t *testing.T) {
 		{"traceparent": {good[:54] + "\u00e9"}},
 		{"traceparent": {}, "tracestate": {"vendor=x"}},
 	} {
-		j := natsqtest.Job(fmt.Sprint("s", i), "k")
+		j := jobstest.Job(fmt.Sprint("s", i), "k")
 		data, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
@@ -277,7 +273,7 @@ func TestTraceStrangers(t *testing.T) {
 		if err != nil || strings.Contains(string(ack.Data), "error") { // the server takes headers of up to 64 KiB
 			t.Fatal(err, string(ack.Data))
 		}
-		if r := natsqtest.Await(t, natsqtest.Connect(t, s), j.ID); r.Status != jobs.Done {
+		if r := jobstest.Await(t, jobstest.Open(t, s, natsq.Connect).Results, j.ID); r.Status != jobs.Done {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
@@ -293,7 +289,7 @@ func TestTraceStrangers(t *testing.T) {
 	if m, err := nc.RequestMsgWithContext(t.Context(), req); err != nil || string(m.Data) != `{"v":1,"job":"asked"}` {
 		t.Fatalf("%v, %v", m, err)
 	}
-	natsqtest.Await(t, natsqtest.Connect(t, s), "asked")
+	jobstest.Await(t, jobstest.Open(t, s, natsq.Connect).Results, "asked")
 	asked := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	if asked.Parent != "0123456789abcdef" {
 		t.Errorf("%+v", asked)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -19,13 +19,13 @@ import (
 // otherwise fails with the last reason after twice its attempts.
 func TestUnfitAgents(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	unfit := fmt.Errorf("scratch folder /s is full: %w", jobs.ErrUnfit)
 	var tries, never atomic.Int64
-	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"later": func(context.Context, jobs.Job, func(any)) (any, error) {
 			if tries.Add(1) < 4 {
 				return nil, unfit

@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -26,7 +26,7 @@ type remade struct {
 
 func newRemade(t *testing.T) *remade {
 	t.Helper()
-	r := &remade{dir: t.TempDir(), port: natsqtest.Port(t)}
+	r := &remade{dir: t.TempDir(), port: jobstest.Port(t)}
 	r.up(t)
 	t.Cleanup(func() { r.Close() })
 	return r
@@ -106,18 +106,18 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		n := make(first, id)
-		natsqtest.Eventually(t, "record "+id, know(id, n))
+		testkit.Until(t, "record "+id, know(id, n))
 	}
 	s.again(t, false)
-	natsqtest.Eventually(t, "a record after a restart", know("e", make(s.connect(t), "e")))
+	testkit.Until(t, "a record after a restart", know("e", make(s.connect(t), "e")))
 	s.again(t, true)
 	c := s.connect(t) // which makes the buckets
 	n := make(c, "b")
-	natsqtest.Eventually(t, "a record of the new bucket", know("b", n))
+	testkit.Until(t, "a record of the new bucket", know("b", n))
 	for _, id := range []string{"a", "c", "d", "e"} {
-		natsqtest.Eventually(t, "the end of "+id, know(id, ""))
+		testkit.Until(t, "the end of "+id, know(id, ""))
 	}
-	natsqtest.Eventually(t, "a later record", know("f", make(c, "f")))
+	testkit.Until(t, "a later record", know("f", make(c, "f")))
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 5 { // so that the numbers of the bucket are higher than those of the next
+	for range 5 { // so that the sequence numbers are higher than in the next bucket
 		if err := c.Control.Pause(t.Context(), jobs.PoolCPU, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -168,14 +168,14 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	}
 	s.again(t, false)
 	c = s.connect(t)
-	natsqtest.Eventually(t, "the worker hears of the pause", func() bool { return w.Paused("k") })
+	testkit.Until(t, "the worker hears of the pause", func() bool { return w.Paused("k") })
 	submit("held")
 	if n := done.Load(); n > 0 {
 		t.Fatalf("%d jobs of a paused kind were done", n)
 	}
 	s.again(t, true)
 	c = s.connect(t)
-	natsqtest.Eventually(t, "the pause is forgotten with its bucket", func() bool { return !w.Paused("k") })
+	testkit.Until(t, "the pause is forgotten with its bucket", func() bool { return !w.Paused("k") })
 	submit("free")
 	if _, err := c.Results.Result(t.Context(), "free"); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Eventually(t, "a pause in the new bucket", func() bool { return w.Paused("k") })
+	testkit.Until(t, "a pause in the new bucket", func() bool { return w.Paused("k") })
 	submit("late") // A request that was under way when the worker heard of the pause may still bring one job.
 	before := done.Load()
 	if before > 2 {

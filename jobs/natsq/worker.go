@@ -13,7 +13,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -27,7 +26,7 @@ type Worker struct {
 	puller     *natsconn.Puller
 	heartbeats *control.Keeper
 	acks       *ackBatcher
-	logs       *joblog.Writer
+	logs       *queue.LogWriter
 	ctl        *operatorState
 	limits     *control.Limiter
 	deps       *queue.Resolver
@@ -76,7 +75,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	ends = append(ends, w.heartbeats.Close)
 	w.acks = startAcks(c.Conn, o.Logger)
 	ends = append(ends, w.acks.Close)
-	w.logs = joblog.NewWriter(c.Conn, o.Logger, o.Metrics.logLine(o.Pool))
+	w.logs = queue.NewLogWriter(c.Conn, o.Logger, o.Metrics.logLine(o.Pool))
 	ends = append(ends, w.logs.Close)
 	if w.ctl, err = c.watchControl(ctx, o.Pool, w.wakeLoop, o.Logger); err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	ends = append(ends, w.limits.Close)
-	// The subscription comes before the first discovery, so that each job is found by one of them.
+	// The subscription comes before the first discovery, so that one or the other finds each job.
 	sub, err := c.NC.Subscribe("exo.wake."+string(o.Pool)+".>", w.announced)
 	if err != nil {
 		return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
@@ -158,7 +157,7 @@ func (w *Worker) Closed() <-chan struct{} { return w.closed }
 // Running returns the number of jobs and batches in progress.
 func (w *Worker) Running() int { return max(0, len(w.slots)-int(w.asking.Load())) }
 
-// wakeLoop makes the loop look at the sources again. It never waits.
+// wakeLoop makes the loop check the sources again. It never waits.
 func (w *Worker) wakeLoop() {
 	select {
 	case w.wake <- struct{}{}:
@@ -166,8 +165,8 @@ func (w *Worker) wakeLoop() {
 	}
 }
 
-// announced handles the announcement of a stored job. Its subject is exo.wake and that of the job
-// without the id.
+// announced handles the announcement of a stored job. Its subject is exo.wake and the subject of
+// the job without the id.
 func (w *Worker) announced(m *nats.Msg) {
 	s, ok := wire.ParseWake(m.Subject)
 	if ok && s.Pool == w.Pool && w.serves(s.Kind) {
@@ -190,8 +189,8 @@ func (w *Worker) ready() (all []wire.Source) {
 	return all
 }
 
-// poll makes all sources ready from time to time. Every half a minute it looks for new sources, and
-// for jobs past their deadline that no worker would take.
+// poll makes all sources ready from time to time. Every half a minute it also finds new sources,
+// and jobs past their deadline that no worker would take.
 func (w *Worker) poll(ctx context.Context) {
 	const period = 30 * time.Second
 	looked := time.Now()
@@ -218,8 +217,8 @@ func (w *Worker) poll(ctx context.Context) {
 	}
 }
 
-// tenants returns the state of the tenants that have limits of their own, have jobs queued or had
-// jobs in this worker.
+// tenants returns the state of the tenants that have their own limits, have jobs queued or had jobs
+// in this worker.
 func (w *Worker) tenants() map[string]tenantState {
 	all := map[string]tenantState{}
 	for _, name := range w.ctl.limited() {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -39,11 +37,21 @@ func value(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 	return sum
 }
 
+// healthUnless returns the health of a worker, whose watchdog fires when sick is set.
+func healthUnless(sick *atomic.Bool) func() error {
+	return func() error {
+		if sick.Load() {
+			return errors.New("the watchdog of the device has fired")
+		}
+		return nil
+	}
+}
+
 // TestZombie: a worker that is not healthy loses its job to another; when it wakes up and answers
 // after all, its result is refused, and the refusal is counted.
 func TestZombie(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	reg := prometheus.NewRegistry()
 	metrics, err := natsq.NewMetrics(reg)
 	if err != nil {
@@ -56,22 +64,17 @@ func TestZombie(t *testing.T) {
 	}
 	hung, release := make(chan struct{}), make(chan struct{})
 	var sick atomic.Bool
-	zombie := natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{
+	zombie := work(t, jobstest.Leased(t, s, time.Second, natsq.Connect), natsq.WorkerOptions{
 		Name: "zombie", Metrics: metrics,
-		Healthy: func() error {
-			if sick.Load() {
-				return errors.New("the watchdog of the device has fired")
-			}
-			return nil
-		},
+		Healthy: healthUnless(&sick),
 		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			close(hung)
-			<-release // a kernel that hangs does not look at a context
+			<-release // a kernel that hangs does not check a context
 			return "zombie", nil
 		}},
 	})
-	c := natsqtest.Leased(t, s, time.Second)
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("z", "k")); err != nil {
+	c := jobstest.Leased(t, s, time.Second, natsq.Connect)
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("z", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-hung
@@ -80,11 +83,11 @@ func TestZombie(t *testing.T) {
 		t.Errorf("%v slots, the oldest job runs for %v s", slots, age)
 	}
 	sick.Store(true)
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+	work(t, jobstest.Leased(t, s, time.Second, natsq.Connect),
 		natsq.WorkerOptions{Name: "other", Metrics: counts, Handlers: map[string]jobs.Handler{
 			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "other", nil },
 		}})
-	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
+	if r := jobstest.Await(t, c.Results, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
 		t.Errorf("%+v", r)
 	}
 	close(release)
@@ -102,7 +105,7 @@ func TestZombie(t *testing.T) {
 	if slots := value(t, reg, "exoswarm_jobs_slots"); slots != 0 {
 		t.Errorf("a worker that has ended has %v slots", slots)
 	}
-	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" {
+	if r := jobstest.Await(t, c.Results, "z"); r.Worker != "other" {
 		t.Errorf("the zombie's result stands: %+v", r)
 	}
 }
@@ -111,7 +114,7 @@ func TestZombie(t *testing.T) {
 func TestLeaseKept(t *testing.T) {
 	t.Parallel()                  // it mostly waits
 	const lease = 3 * time.Second // a renewal is due after a second, so a busy machine may be two late
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	var runs atomic.Int32
 	h := map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 		runs.Add(1)
@@ -123,28 +126,24 @@ func TestLeaseKept(t *testing.T) {
 		}
 	}}
 	for range 2 {
-		natsqtest.Work(t, natsqtest.Leased(t, s, lease), natsq.WorkerOptions{Name: "w", Handlers: h})
+		work(t, jobstest.Leased(t, s, lease, natsq.Connect), natsq.WorkerOptions{Name: "w", Handlers: h})
 	}
-	c := natsqtest.Leased(t, s, lease)
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("l", "k")); err != nil {
+	c := jobstest.Leased(t, s, lease, natsq.Connect)
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("l", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := natsqtest.Await(t, c, "l"); r.Status != jobs.Done || runs.Load() != 1 {
+	if r := jobstest.Await(t, c.Results, "l"); r.Status != jobs.Done || runs.Load() != 1 {
 		t.Errorf("%d runs: %+v", runs.Load(), r)
 	}
 }
 
-// TestHostile: whatever is published to a queue's subjects becomes a dead letter, and the worker
-// goes on.
+// TestHostile: a hostile message on a subject of the queue becomes a dead letter, and the worker
+// continues.
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	nc := jobstest.Raw(t, natsconn.Options{InProcess: s}).NC
+	c := jobstest.Open(t, s, natsq.Connect)
 	// A kind that no client of ours has submitted, so no consumer waits for it: the worker must
 	// find it.
 	raw := map[string]string{
@@ -169,13 +168,13 @@ func TestHostile(t *testing.T) {
 			t.Fatalf("%s: %v", subject, err)
 		}
 	}
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "fine", nil },
 	}})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("good", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("good", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := natsqtest.Await(t, c, "good"); r.Status != jobs.Done {
+	if r := jobstest.Await(t, c.Results, "good"); r.Status != jobs.Done {
 		t.Errorf("%+v", r)
 	}
 	for id, want := range map[string]string{
@@ -183,7 +182,7 @@ func TestHostile(t *testing.T) {
 		"h5": "the subject must be exo.job.cpu.k.normal.default.h5",
 		"h6": "not in the object store", "h7": "not valid JSON", "h10": `no field "surprise"`, "h11": "yesterday",
 	} {
-		r := natsqtest.Await(t, c, id)
+		r := jobstest.Await(t, c.Results, id)
 		if r.Status != jobs.Failed || !strings.Contains(r.Error.Message, want) {
 			t.Errorf("%s: %+v, want %s", id, r, want)
 		}
@@ -213,13 +212,13 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestForgedSpec: a spec in the object store that is not the one that its job names is refused,
-// also when it is as long and as valid.
+// TestForgedSpec: a spec in the object store that differs from what its job names is refused, even
+// if it is valid and has the same length.
 func TestForgedSpec(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
 	}})
 	for id, stored := range map[string]string{
@@ -231,10 +230,10 @@ func TestForgedSpec(t *testing.T) {
 		if _, err := c.Objects.PutObject(t.Context(), name, jobs.Owner{}, strings.NewReader(stored)); err != nil {
 			t.Fatal(err)
 		}
-		natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id,
+		jobstest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id,
 			fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`,
 				id, name, sum))
-		r := natsqtest.Await(t, c, id)
+		r := jobstest.Await(t, c.Results, id)
 		switch {
 		case id == "ours" && (r.Status != jobs.Done || string(r.Output) != `"ours"`):
 			t.Errorf("the spec that was put: %+v", r)
@@ -247,19 +246,11 @@ func TestForgedSpec(t *testing.T) {
 
 var tooBig = strings.Repeat("x", 65)
 
-// TestQueueFull: a queue without room says so in a way that a submitter can act on.
+// TestQueueFull: a queue without room returns an error that a submitter can act on.
 func TestQueueFull(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	st, err := js.Stream(t.Context(), "EXO_JOBS_CPU")
 	if err != nil {
 		t.Fatal(err)
@@ -270,17 +261,17 @@ func TestQueueFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []error{nil, nil, jobs.ErrFull} {
-		if err := c.Queue.Submit(t.Context(), natsqtest.Job([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
+		if err := c.Queue.Submit(t.Context(), jobstest.Job([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
 			t.Fatalf("job %d: %v, want %v", i, err, want)
 		}
 	}
 	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{
-		natsqtest.Job("d", "k"),
-		natsqtest.Job("e", "k"),
+		jobstest.Job("d", "k"),
+		jobstest.Job("e", "k"),
 	}); !errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("batch: %v", err)
 	}
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) &&
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) &&
 		!errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("a job twice: %v", err)
 	}
@@ -290,14 +281,10 @@ func TestQueueFull(t *testing.T) {
 // end.
 func TestCrashLoop(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	j := natsqtest.Job("crash", "k")
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	nc := jobstest.Raw(t, natsconn.Options{InProcess: s}).NC
+	j := jobstest.Job("crash", "k")
 	j.MaxAttempts = 1
 	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
@@ -320,10 +307,10 @@ func TestCrashLoop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	work(t, jobstest.Open(t, s, natsq.Connect), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { t.Error("it ran"); return nil, nil },
 	}})
-	if r := natsqtest.Await(t, c, "crash"); r.Status != jobs.Failed ||
+	if r := jobstest.Await(t, c.Results, "crash"); r.Status != jobs.Failed ||
 		!strings.Contains(r.Error.Message, "no worker has lived to end it") {
 		t.Errorf("%+v", r)
 	}
@@ -333,14 +320,14 @@ func TestCrashLoop(t *testing.T) {
 // runs out: the next attempt's outcome counts.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
+	s := jobstest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Lease: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	var attempts atomic.Int32
-	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			if attempts.Add(1) == 1 {
 				return nil, errors.Join(errors.New("append"), jobs.ErrFenced)
@@ -348,19 +335,19 @@ func TestOvertaken(t *testing.T) {
 			return "second", nil
 		},
 	}})
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("overtaken", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobstest.Job("overtaken", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := natsqtest.Await(t, c, "overtaken"); r.Status != jobs.Done || string(r.Output) != `"second"` {
+	if r := jobstest.Await(t, c.Results, "overtaken"); r.Status != jobs.Done || string(r.Output) != `"second"` {
 		t.Errorf("%+v after %d attempts", r, attempts.Load())
 	}
 }
 
 // TestAgents: an agent is in the registry while it announces itself, and not after.
 func TestAgents(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
-	a, err := natsqtest.Connect(t, s).Registry.Announce(t.Context(), func() jobs.Agent {
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
+	a, err := jobstest.Open(t, s, natsq.Connect).Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{
 			Name: "host.example a1", Pool: jobs.PoolGPU, Kinds: []string{"k"}, Memory: 1 << 30,
 			State: "serving", Started: time.Now(),

@@ -61,8 +61,8 @@ func Text(n Name) []byte {
 	return data
 }
 
-// compiled is made once, at the first use; the schemas are part of the program, so a failure is a
-// defect of it.
+// compiled is made at the first use. The schemas are part of the program, so a failure is a defect
+// of the program.
 var compiled = sync.OnceValues(func() (map[Name]*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
@@ -140,11 +140,11 @@ func Validate(n Name, data []byte) error {
 	return err
 }
 
-// kindStream is the kind of job that CPU agents do without a handler of their own.
+// kindStream is the kind of job that CPU agents do without a user's handler.
 const kindStream = "stream"
 
-// CheckSpec returns an *Error when the spec of a job of a built-in kind is not valid. Specs of
-// other kinds, and those that are objects, are their handlers' business.
+// CheckSpec returns an *Error when the spec of a job of a built-in kind is not valid. Handlers
+// check specs of other kinds and specs that are objects.
 func CheckSpec(j jobs.Job) error {
 	var err error
 	switch {
@@ -155,7 +155,7 @@ func CheckSpec(j jobs.Job) error {
 			err = checkCSV(j.Spec)
 		}
 	case j.Pool == jobs.PoolGPU && gpujob.NewSpec(j.Kind) != nil && len(j.Spec) <= jobs.MaxInline:
-		// The agent checks larger ones, of which most bytes are those of arrays.
+		// The agent checks larger specs, which are mostly arrays.
 		err = Validate(Name(j.Kind), j.Spec)
 	}
 	var e *Error
@@ -198,7 +198,7 @@ var printer = message.NewPrinter(language.English)
 // explain turns the first of the deepest complaints into an Error.
 func explain(s *jsonschema.Schema, doc any, v *jsonschema.ValidationError) *Error {
 	for len(v.Causes) > 0 {
-		// The order of a map's members is not that of the text; make it the same every time.
+		// The order of a map is random; make it the same every time.
 		sort.SliceStable(v.Causes, func(i, j int) bool {
 			return strings.Join(v.Causes[i].InstanceLocation, "/") < strings.Join(v.Causes[j].InstanceLocation, "/")
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestCheckSpec: specs of the kind stream are checked, those of others are not.
+// TestCheckSpec: specs of the kind stream are checked, specs of other kinds are not.
 func TestCheckSpec(t *testing.T) {
 	const good = `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"]},` +
 		`"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
@@ -182,8 +182,8 @@ func TestAgrees(t *testing.T) {
 	}
 }
 
-// TestDocumented: docs/protocol.md names every field of a job, and docs/gpu-jobs.md those of jobs of
-// pool gpu.
+// TestDocumented: docs/protocol.md names every field of a job, and docs/gpu-jobs.md every field of
+// jobs of pool gpu.
 func TestDocumented(t *testing.T) {
 	var doc []byte
 	for _, name := range []string{"protocol.md", "gpu-jobs.md"} {

@@ -15,7 +15,7 @@ type Compute struct {
 }
 
 // Computed is the answer of a shard to a Compute. Merging the results of all shards in their order
-// gives that of the swarm.
+// gives the result of the swarm.
 type Computed struct {
 	Version int `json:"v"`
 	// By is group, vote, or empty for one node of all agents.
@@ -33,14 +33,15 @@ type ComputedOutput struct {
 	Fold string `json:"fold"` // sum, mean, min, max, count, any or all
 	Type string `json:"type"` // of the elements: f32, bf16, i32, u32, u8 or bool
 	// N and Bits have a little-endian uint64 for each node: how many elements were folded, and
-	// their fold. That is the bits of a float64 for sum, mean, min and max of f32 and bf16, an int64
-	// for those of i32, and a uint64 else. It is the sum for a mean, and the number of elements that
-	// are true for count, any and all.
+	// their fold. The fold is the bits of a float64 for sum, mean, min and max of f32 and bf16, an
+	// int64 for i32, and else a uint64. It is the sum for a mean, and the number of true elements
+	// for count, any and all.
 	N    []byte `json:"n"`
 	Bits []byte `json:"bits"`
 }
 
-// MaxResults is the most results of a Computed: nodes times outputs. JSON has 22 bytes for each.
+// MaxResults is the largest number of results of a Computed: nodes times outputs. JSON has 22 bytes
+// for each.
 const MaxResults = 40_000
 
 // DecodeCompute reads the data of an EntryCompute, as DecodeTick does.

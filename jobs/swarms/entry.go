@@ -20,7 +20,7 @@ type Entry struct {
 	// characters. A position in an input is committed with its batch so. Others take an entry with a
 	// note for the entry of such a writer, and do not read the text.
 	Note string
-	// Trace is the trace of the writer. If it is empty, Append uses that of its context.
+	// Trace is the trace of the writer. If it is empty, Append uses the trace of its context.
 	Trace jobs.Trace
 	// Behind is the number of entries after this one in the log, at the time when a Reader got it.
 	// It is not stored.
@@ -87,7 +87,7 @@ type EndOfInput struct {
 // Limits of the entries of a swarm whose agents are addressed.
 const (
 	// MaxTicks is the largest number of ticks of one entry. An agent process that ends within an
-	// entry repeats it from its begin.
+	// entry repeats the whole entry.
 	MaxTicks = 10_000
 	// MaxAddressed is the largest number of agents or groups of one entry. It bounds the size of
 	// the answer.
@@ -101,8 +101,8 @@ const (
 type Tick struct {
 	Version int `json:"v"`
 	Count   int `json:"count"` // steps, 1 to MaxTicks
-	// Sums are those of the knowledge nodes of all shards, for one step of a swarm whose nodes have agents
-	// of several; see NodeSums. Other swarms take none.
+	// Sums are the sums of the knowledge nodes of all shards, for one step of a swarm whose nodes
+	// have agents of several shards; see NodeSums. Other swarms take none.
 	Sums []byte `json:"sums,omitempty"`
 }
 
@@ -115,7 +115,7 @@ type Ticked struct {
 	Decided []uint64 `json:"decided"` // groups that have decided for each candidate
 	// Undecided is the number of groups that have not met the rule.
 	Undecided uint64 `json:"undecided"`
-	// Sums are those of the knowledge nodes behind a step that took some; see NodeSums.Words.
+	// Sums are the sums of the knowledge nodes behind a step that took sums; see NodeSums.Words.
 	Sums []byte `json:"sums,omitempty"`
 }
 
@@ -129,10 +129,10 @@ type Query struct {
 	// Outcome asks for the outcome; the answer is an EntryOutcome, with round 0 before the first
 	// round.
 	Outcome bool `json:"outcome,omitempty"`
-	// Knowledge asks for knowledge nodes, and Groups has their numbers: those of groups, unless a
+	// Knowledge asks for knowledge nodes, and Groups has their numbers: numbers of groups, unless a
 	// swarm has a number of nodes. The answer is an EntryKnown.
 	Knowledge bool `json:"knowledge,omitempty"`
-	// Sums asks for the sums of all knowledge nodes, of which the next tick makes them. The answer is an
+	// Sums asks for the sums from which the next tick makes all knowledge nodes. The answer is an
 	// EntrySums.
 	Sums bool `json:"sums,omitempty"`
 }

@@ -167,8 +167,8 @@ func TestDecodeVotes(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEntries: whatever a stranger writes into a log, a decoder answers with what is within
-// its limits, or with an error of a class.
+// FuzzDecodeEntries: for any bytes in a log, a decoder returns a value within its limits, or an
+// error of a class.
 func FuzzDecodeEntries(f *testing.F) {
 	for _, data := range []string{
 		`{"v":1,"count":3}`, `{"v":1,"agents":[0,4294967295]}`,

@@ -22,7 +22,6 @@ func (e *TrimmedError) Error() string {
 	return fmt.Sprintf("entry %d is the first there is, %d is wanted: the log was trimmed", e.First, e.Wanted)
 }
 
-// invalid returns an error of jobs.CodeInvalid.
 func invalid(format string, args ...any) *jobs.Error {
 	return jobs.Errorf(jobs.CodeInvalid, format, args...)
 }

@@ -6,13 +6,15 @@ import "math"
 // than the largest message.
 const MaxLearned = 4096
 
-// Learn merges values into knowledge nodes of a swarm, as the swarm merges them: a mean becomes that of
-// the node and the values, an ema moves to them by its rate, and a max becomes the larger of each. A node
-// that was never updated takes the values. The next tick has agents hear the node as it is then.
+// Learn merges values into knowledge nodes of a swarm, as the swarm merges them: a mean becomes the
+// mean of the node and the values, an ema moves to them by its rate, and a max becomes the larger
+// of each. A node that was never updated takes the values. The next tick has agents hear the node
+// as it is then.
 type Learn struct {
 	Version int      `json:"v"`
 	Nodes   []uint32 `json:"nodes"` // numbers, each once
-	// Values are those of all nodes, in their order, from -1 to 1: the same number for each.
+	// Values are the values of all nodes, in their order, from -1 to 1: the same number for each
+	// node.
 	Values []float32 `json:"values"`
 	// Replace has the values replace the nodes.
 	Replace bool `json:"replace,omitempty"`

@@ -13,10 +13,10 @@ type Log interface {
 	Delete(ctx context.Context) error
 	// Append adds entries in their order, the first one right after entry number after (0 for an
 	// empty log), and returns when all are stored. It fails with jobs.ErrFenced if another writer
-	// has appended since. After any error the first few entries may be stored, but never one
-	// without those before it. The same call may be repeated after jobs.ErrUnavailable: entries
-	// that were stored are found and not stored twice. The log does not keep the slices. An entry
-	// is stored in its own Trace, or in that of ctx if it has none.
+	// has appended since. After any error the first few entries may be stored, but never an entry
+	// without the entries before it. The same call may be repeated after jobs.ErrUnavailable:
+	// entries that were stored are found and not stored twice. The log does not keep the slices. An
+	// entry is stored with its own Trace, or with the trace of ctx if it has none.
 	Append(ctx context.Context, after uint64, entries ...Entry) error
 	// Last returns the last entry, or one with Seq 0 if the log is empty. It fails with
 	// jobs.ErrNotFound if there is no such log. In a cluster the entry may be older than one that a
@@ -24,7 +24,7 @@ type Log interface {
 	// entries that it has applied, and a replica may be ahead of it for a moment. A caller that
 	// concludes something from a log that is too short must ask again for some seconds.
 	Last(ctx context.Context) (Entry, error)
-	// Read starts at entry number from, of which 1 is the first, and goes on with entries that are
+	// Read starts at entry number from (the first entry is 1), and continues with entries that are
 	// appended later. The caller closes the reader.
 	Read(ctx context.Context, from uint64) (Reader, error)
 	// Trim removes the entries before number first.
@@ -50,9 +50,8 @@ const (
 	Out Direction = "out"
 )
 
-// Wakes reports logs to which another process has appended, to readers without a consumer of their
-// own. A report is a hint: the log may be unchanged. The methods may be called from several
-// goroutines.
+// Wakes reports logs to which another process has appended, to readers without a consumer. A report
+// is a hint: the log may be unchanged. The methods may be called from several goroutines.
 type Wakes interface {
 	// Add watches a log under a key until Next has returned the key, or Remove is called. If the
 	// last entry of the log is not number last, Next returns the key at once.

@@ -7,8 +7,8 @@ func DecodeConclude(data []byte) (v Voted, err error) {
 	return v, decodeEntry("conclude", data, &v, &v.Version)
 }
 
-// Check reports whether the decision can be that of a swarm with so many agents and candidates. The
-// error is a *jobs.Error that names the field, its value and the cure.
+// Check returns an error unless a swarm with this number of agents and candidates can have made the
+// decision. It is a *jobs.Error that names the field, its value and the cure.
 func (v Voted) Check(agents int64, candidates int) error {
 	if v.Round == 0 {
 		return invalid("conclude: round 0: rounds count from 1: use the round of the merged answers")

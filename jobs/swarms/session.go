@@ -14,8 +14,8 @@ type Session interface {
 	Freed() <-chan struct{}
 	// Peers returns all sessions as they were last read, with this one.
 	Peers() []Peer
-	// Offers returns the leases that this session offers and those that are offered to it, as they
-	// were last read.
+	// Offers returns the leases that this session offers and the leases offered to it, as last
+	// read.
 	Offers() []Offer
 	// Ask says, or with false takes back, that the agent of this session has little work and asks
 	// others for shards. It returns before they see that.
@@ -54,7 +54,7 @@ type Lease interface {
 type Peer struct {
 	Session string `json:"session"`
 	Holder  string `json:"holder"` // the name of its agent
-	Leases  int    `json:"leases"` // leases that it holds and does not offer, and those that are offered to it
+	Leases  int    `json:"leases"` // leases that it holds and does not offer, and leases offered to it
 	Takes   bool   `json:"takes"`  // it takes part in hand-overs
 	Asks    bool   `json:"asks"`   // its agent has little work and asks for shards
 	Own     bool   `json:"own"`    // it is the session that was asked

@@ -10,9 +10,9 @@ const MaxShards = 64
 // ShardCount returns the number of shards; 1 if the record has none.
 func (s Swarm) ShardCount() int { return max(1, s.Shards) }
 
-// ShardGroups returns the groups of shard k: those from first on and before end. With G groups and
-// S shards, first is floor(k*G/S). So the sizes of two shards differ by at most one group, and no
-// shard is empty if there are at least as many groups as shards.
+// ShardGroups returns the groups of shard k: [first, end). With G groups and S shards, first is
+// floor(k*G/S). So the sizes of two shards differ by at most one group, and no shard is empty if
+// there are at least as many groups as shards.
 func (s Swarm) ShardGroups(k int) (first, end int) {
 	return int(int64(k) * int64(s.Groups) / int64(s.ShardCount())),
 		int(int64(k+1) * int64(s.Groups) / int64(s.ShardCount()))

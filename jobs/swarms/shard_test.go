@@ -33,8 +33,8 @@ func TestShardGroups(t *testing.T) {
 	}
 }
 
-// TestEntityGroup: each entity has a group of its own, with one shard its number, and the entities go
-// around the shards.
+// TestEntityGroup: each entity has its own group. With one shard it is the number of the entity;
+// with several, entities are dealt to the shards in turn.
 func TestEntityGroup(t *testing.T) {
 	for groups := 1; groups < 40; groups++ {
 		for shards := 1; shards <= min(groups, 7); shards++ {
@@ -58,8 +58,7 @@ func TestEntityGroup(t *testing.T) {
 	}
 }
 
-// TestSwarmShards: a record says how many shards there are and what of their logs is gone, or is
-// refused.
+// TestSwarmShards: a record has the number of shards and what their logs have lost, or is refused.
 func TestSwarmShards(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	base := Base{SnapshotRef{"a", sum}, 3}

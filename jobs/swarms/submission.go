@@ -73,7 +73,7 @@ func (s Swarm) JobsOf() (map[string]jobs.Job, error) {
 	return spec.Jobs, nil
 }
 
-// Job returns the job that an emission asks for: the one with its name in the specification of the
+// Job returns the job that an emission asks for: the job of its name in the specification of the
 // swarm, with the decision in its texts.
 func (s Swarm) Job(e Emission) (jobs.Job, error) {
 	all, err := s.JobsOf()
@@ -99,8 +99,8 @@ func (s Swarm) Job(e Emission) (jobs.Job, error) {
 	return j, nil
 }
 
-// checkWinner returns an error unless a name is that of a candidate of the swarm, or none. Names
-// stand in the texts of jobs, so those of other origin are refused.
+// checkWinner returns an error unless a name is a candidate of the swarm, or none. Names are put
+// into the texts of jobs, so other names are refused.
 func (s Swarm) checkWinner(name string) error {
 	var spec struct {
 		Vote struct {

@@ -9,20 +9,19 @@ import (
 // largest message.
 const MaxNodeSums = 512 << 10
 
-// NodeSums are the sums of the knowledge nodes of a shard, of which its next tick makes the nodes. They are
-// integers, so those of several shards add up to the same bits in any order.
+// NodeSums are the sums from which the next tick of a shard makes its knowledge nodes. They are
+// integers, so the sums of several shards add up to the same bits in any order.
 type NodeSums struct {
 	Version int `json:"v"`
 	Nodes   int `json:"nodes"`
 	Units   int `json:"units"` // of a node
-	// Words are uint64[Nodes][Units+1], little endian: for each unit the sum of that of its agents as integers
-	// of 2^-14, by the merge max the largest of them plus 2^14, and behind them the number of agents. By
-	// the merge attention a unit is multiplied by the weight of its agent, and the last word is the sum of
-	// weights.
+	// Words are uint64[Nodes][Units+1], little endian: for each unit the sum over the agents in
+	// units of 2^-14 (by the merge max, the largest plus 2^14), and then the number of agents. By
+	// the merge attention a unit is multiplied by the weight of its agent, and the last word is the
+	// sum of weights.
 	Words []byte `json:"words"`
 }
 
-// unitOne is a unit of 1 as an integer.
 const unitOne = 1 << 14
 
 // DecodeNodeSums reads the data of an EntrySums.
@@ -38,8 +37,8 @@ func DecodeNodeSums(data []byte) (n NodeSums, err error) {
 	return n, nil
 }
 
-// CheckSums returns a *jobs.Error unless words are sums that nodes of so many agents may have: of each node
-// units sums, of agents that weigh at most heaviest.
+// CheckSums returns a *jobs.Error unless words are sums that nodes of this number of agents may
+// have: units sums for each node, over agents that weigh at most heaviest.
 func CheckSums(words []uint64, nodes, units int, agents, heaviest uint64, merge string) error {
 	if len(words) != nodes*(units+1) {
 		return invalid("tick: sums of %d words: the swarm has %d nodes of %d units: use %d for each", len(words),
@@ -76,8 +75,8 @@ func unitFits(w, count uint64, merge string) bool {
 // MergeMax is the merge whose sums are the largest units.
 const MergeMax = "max"
 
-// AddSums adds the sums of nodes with so many units to others of the same length, as nodes with that merge
-// are merged. It changes to alone.
+// AddSums adds the sums from to the sums to, which have the same length, by the rule of the merge.
+// units is the number of units of a node.
 func AddSums(to, words []uint64, units int, merge string) {
 	for i, w := range words {
 		if merge == MergeMax && i%(units+1) < units {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSums: the sums of shards of random agents are those of all of them, and a swarm takes them. The twin
-// adds up the agents.
+// TestSums: the sums of shards of random agents add up to the sums of all agents, and a swarm takes
+// them. The twin adds up the agents.
 func TestSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(25, 41))
 	for range 300 {
@@ -56,7 +56,7 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestNodeSumsRefused: sums whose size is not that of their nodes are refused.
+// TestNodeSumsRefused: sums whose size does not match their nodes are refused.
 func TestNodeSumsRefused(t *testing.T) {
 	for _, data := range []string{
 		`{"v":1,"nodes":0,"units":1,"words":""}`, `{"v":1,"nodes":1,"units":0,"words":"AAAAAAAAAAA="}`,

@@ -30,14 +30,14 @@ type SwapGroup struct {
 	State []byte `json:"state,omitempty"`
 }
 
-// Swapped has the states that the groups of a Swap had, those with a tag, in their order.
+// Swapped has the states of the tagged groups of a Swap, in their order.
 type Swapped struct {
 	Version int           `json:"v"`
 	States  []TaggedState `json:"states"`
 }
 
-// TaggedState is the state of a group of one cell with one specification. Its bytes are those of
-// the variables in the order of the layout of a page, and mean nothing for another specification.
+// TaggedState is the state of a group of one cell with one specification. Its bytes are the
+// variables in the order of the layout of a page, and mean nothing for another specification.
 type TaggedState struct {
 	Tag   string `json:"tag"`
 	State []byte `json:"state"`

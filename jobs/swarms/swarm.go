@@ -36,8 +36,8 @@ type Swarm struct {
 	// Owner is the id of the job to which the swarm belongs, and with which it ends. A swarm
 	// without an owner lasts until it is deleted.
 	Owner string `json:"owner,omitempty"`
-	// Ending says that the swarm is being removed. No agent serves it any more, and its logs are
-	// removed before the record.
+	// Ending reports whether the swarm is being removed. No agent serves it any more, and its logs
+	// are removed before the record.
 	Ending bool `json:"ending,omitempty"`
 	// From is the snapshot with which its agents begin; nil for agents in their initial state.
 	From *SnapshotRef `json:"from,omitempty"`
@@ -59,7 +59,7 @@ type Base struct {
 // snapshots.
 type SnapshotRef struct {
 	Name   string `json:"name"`   // an id
-	SHA256 string `json:"sha256"` // of its manifest, 64 hexadecimal digits; the manifest has those of its files
+	SHA256 string `json:"sha256"` // of its manifest, 64 hexadecimal digits; the manifest has the digests of files
 }
 
 var shaPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)

@@ -9,9 +9,9 @@ import (
 )
 
 // Vote asks for the ballots of all agents of a swarm, each after its last step, and for their
-// decision. It changes no agent. The swarm goes on to the round of the vote. The decision of a
-// swarm with one shard is its outcome from then on; that of several shards becomes the outcome by
-// an EntryConclude.
+// decision. It changes no agent. The swarm advances to the round of the vote. The decision of a
+// swarm with one shard is its outcome from then on; the decision of several shards becomes the
+// outcome by an EntryConclude.
 type Vote struct {
 	Version int `json:"v"`
 	// Round is the number of the round; 0 means the next one. It must be larger than the rounds of
@@ -27,8 +27,8 @@ type Vote struct {
 	// Of is the whole for majority, quorum and unanimous: the ballots that were cast, or all
 	// agents. Empty means the ballots that were cast.
 	Of string `json:"of,omitempty"`
-	// Priority says who leads: elected, uniform or seeded. Empty means uniform, as in the logs of earlier
-	// versions; package swarmclient writes elected in its place.
+	// Priority is how the leader is chosen: elected, uniform or seeded. Empty means uniform, as in
+	// the logs of earlier versions; package swarmclient writes elected in its place.
 	Priority string `json:"priority,omitempty"`
 }
 
@@ -42,8 +42,9 @@ const (
 	OfCast = "cast"
 	OfAll  = "all"
 
-	// PriorityElected has the voters for the winner elect one of them: the leader of the last outcome if it
-	// is one of them, else the one that has the highest priority by the swarm's seed, the round and the agent.
+	// PriorityElected has the voters for the winner elect one of them: the leader of the last
+	// outcome if it is among them, else the voter with the highest priority by the swarm's seed,
+	// the round and the agent.
 	PriorityElected = "elected"
 	PriorityUniform = "uniform" // any agent leads; all have priority 0, so it is agent 0
 	PrioritySeeded  = "seeded"  // any agent leads, by the swarm's seed and the round: see docs/protocol.md
@@ -59,13 +60,14 @@ type Voted struct {
 	Counts []uint64 `json:"counts"`
 	// Abstentions are the agents that have never stepped.
 	Abstentions uint64 `json:"abstentions"`
-	// QuorumMet says whether the strongest candidate meets the rule.
+	// QuorumMet reports whether the strongest candidate satisfies the rule.
 	QuorumMet bool `json:"quorum_met"`
-	// Leader is nil in an elected round that nobody wins, and in the answer of one of several shards.
+	// Leader is nil in an elected round without a winner, and in the answer of one of several
+	// shards.
 	Leader *Leader `json:"leader,omitempty"`
 	// Term is the round in which the present leader was elected. It grows with each change of the
-	// leader, so a term has one leader. 0: there is no leader, the decision is that of a part of the
-	// swarm, or it is not concluded yet.
+	// leader, so a term has one leader. It is 0 if there is no leader, if the decision is of a part
+	// of the swarm, or if it is not concluded yet.
 	Term uint64 `json:"term,omitempty"`
 	// Bids are the best bids of the agents of one of several shards for each candidate, of an elected
 	// round; nil where no agent votes for it.
@@ -74,8 +76,8 @@ type Voted struct {
 	Reactions []Reaction `json:"reactions,omitempty"`
 }
 
-// Leader is the agent that leads a round; see Vote.Priority. Of several with the highest priority it is
-// the one with the smallest id.
+// Leader is the agent that leads a round; see Vote.Priority. Of several agents with the highest
+// priority it is the agent with the smallest id.
 type Leader struct {
 	Agent    uint32 `json:"agent"`
 	Priority uint32 `json:"priority"`

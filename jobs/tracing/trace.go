@@ -27,8 +27,8 @@ func Of(ctx context.Context) (t jobs.Trace) {
 	return t
 }
 
-// With returns ctx with the sender's trace context, whose spans are children of the sender's. What
-// is no trace context is ignored: then it is ctx; so is a tracestate that is too long.
+// With returns ctx with the sender's trace context, whose spans are children of the sender's.
+// Without a valid trace context it returns ctx. A tracestate that is too long is ignored.
 func With(ctx context.Context, t jobs.Trace) context.Context {
 	if t.Parent == "" {
 		return ctx
@@ -50,7 +50,6 @@ func Tracer(p trace.TracerProvider, name string) trace.Tracer {
 // NoSpan is a span that records nothing.
 var NoSpan trace.Span = noop.Span{}
 
-// carrier is a propagation.TextMapCarrier.
 type carrier jobs.Trace
 
 // Get implements propagation.TextMapCarrier.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,11 +16,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// The benchmarks of a GPU; rates are in GB/s (10^9) of what crosses the bus, latencies are those of
-// Pin:
+// The benchmarks of a GPU; rates are in GB/s (10^9) of what crosses the bus, latencies are of Pin:
 //
 //	go test -tags cuda ./tiers/gpuframes -run '^$' -bench . -benchtime 2s -device cuda:0
 //	EXOSWARM_BENCH_DIR=/disk go test -tags cuda ./tiers/gpuframes \
@@ -31,7 +30,6 @@ const (
 	benchPages = 256
 )
 
-// reportTimes reports the median and the 99th percentile in microseconds.
 func reportTimes(b *testing.B, prefix string, took []time.Duration) {
 	b.Helper()
 	if len(took) == 0 {
@@ -42,7 +40,7 @@ func reportTimes(b *testing.B, prefix string, took []time.Duration) {
 	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1e3, prefix+"p99-us")
 }
 
-// reportRate reports GB/s, of the median time for so many bytes.
+// reportRate reports GB/s from the median time of a transfer of bytes.
 func reportRate(b *testing.B, bytes int64, took []time.Duration) {
 	b.Helper()
 	slices.Sort(took)
@@ -196,7 +194,7 @@ func BenchmarkDemand(b *testing.B) {
 							b.Error(err)
 							return
 						}
-						time.Sleep(100 * time.Microsecond)
+						<-time.After(100 * time.Microsecond) // a pause between sets
 					}
 				})
 			}
@@ -239,16 +237,7 @@ func BenchmarkDemand(b *testing.B) {
 // BenchmarkDiskMiss pins single pages that lie on a disk, in EXOSWARM_BENCH_DIR, and reads pages of
 // the same length from a plain file there, in turn.
 func BenchmarkDiskMiss(b *testing.B) {
-	dir := os.Getenv("EXOSWARM_BENCH_DIR")
-	if dir == "" {
-		dir = b.TempDir()
-	}
-	dir = filepath.Join(dir, "exoswarm-bench-miss")
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	fs := vfs.OS{}
-	if err := fs.MkdirAll(dir); err != nil {
-		b.Fatal(err)
-	}
+	dir, f := tierstest.Disk(b, "exoswarm-bench-miss", benchPages*benchPage)
 	store, err := pagestore.Open(pagestore.Options{
 		PageSize: benchPage, Tiers: []pagestore.Tier{{
 			Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30,
@@ -263,14 +252,6 @@ func BenchmarkDiskMiss(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	f, err := fs.Open(filepath.Join(dir, "raw"), vfs.Create|vfs.Direct)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	if err := f.Allocate(benchPages * benchPage); err != nil {
-		b.Fatal(err)
-	}
 	ctx := context.Background()
 	page := vfs.Buffer(benchPage)
 	rng := rand.New(rand.NewPCG(1, 1))

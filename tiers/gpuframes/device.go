@@ -1,11 +1,10 @@
-// Package gpuframes are the frames of a page manager in the memory of a device (Device) and in
-// pinned memory of its host (Pinned). A Device copies pages between the two by itself: many at
-// once, double-buffered on streams of its own, with demands ahead of what moves in the background.
-// It knows device.Device only, so the host device stands in for a GPU.
+// Package gpuframes has the frames of a page manager in the memory of a device (Device) and in
+// pinned memory of its host (Pinned). A Device copies pages between them: many at once,
+// double-buffered on its own streams, with demands ahead of background moves. It uses only
+// device.Device, so the host device can take the place of a GPU.
 //
-// Who pins a page in a Device gets its buffer and offset from Buffer and may launch on it until the
-// unpin. The work on it must be done by then: sync the stream first, since nothing orders it with
-// the copies that come after.
+// The holder of a pin gets buffer and offset of the page from Buffer and may launch on it until the
+// unpin. Sync the stream before the unpin: nothing orders its work with later copies.
 package gpuframes
 
 import (
@@ -21,7 +20,7 @@ import (
 )
 
 // Device are frames of device memory. Their methods may be called from several goroutines at once;
-// accesses to one frame are ordered by the callers.
+// callers order accesses to one frame.
 type Device struct {
 	dev device.Device
 	slabs[device.Buffer]
@@ -30,8 +29,8 @@ type Device struct {
 	mu     sync.RWMutex
 	stages map[*byte]device.HostBuffer // by their first byte
 	closed atomic.Bool
-	// stuck: a copy did not end within the device's watchdog, so it may still write where it was
-	// to.
+	// stuck: a copy did not end within the watchdog of the device, so it may still write to its
+	// destination.
 	stuck atomic.Bool
 }
 
@@ -90,7 +89,6 @@ func (d *Device) Stage() ([]byte, error) {
 	return b, nil
 }
 
-// staged is the pinned memory that begins with b, or nil.
 func (d *Device) staged(b []byte) device.HostBuffer {
 	if len(b) == 0 {
 		return nil
@@ -139,8 +137,8 @@ func (d *Device) Zero(frame int) error {
 	return b.Fill(at, d.pageSize, 0)
 }
 
-// Resize implements tiers.Resizer. Buffer returns other memory afterwards. A device.ErrOutOfMemory
-// says that the device has no room for both.
+// Resize implements tiers.Resizer. Buffer returns other memory afterwards. It fails with
+// device.ErrOutOfMemory if the device has no room for both.
 func (d *Device) Resize(count int, moves []tiers.Move) error {
 	if err := d.usable(); err != nil {
 		return err
@@ -212,7 +210,6 @@ func (d *Device) copy(ctx context.Context, dir int, other tiers.Frames, moves []
 	return d.run(ctx, dir, l, u)
 }
 
-// one copies a piece at once.
 func (d *Device) one(dir int, piece device.Piece) error {
 	l, err := d.dirs[dir].take(context.Background(), tiers.Demand)
 	if err != nil {
@@ -256,10 +253,11 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// yield is how long a background copy lets demands go first between two of its halves: as long as a
-// demand of a dozen pages takes. A steady stream of demands slows it down and does not stop it.
+// yield is the time for which a background copy lets demands go first between two of its halves:
+// the time of a demand of a dozen pages. A steady stream of demands slows a background copy down,
+// but does not stop it.
 const yield = time.Millisecond
 
-// calm is how long after a demand the background goes on copying page by page. A process whose
-// demands are further apart loses less than a page's time to what is under way, now and then.
+// calm is the time after a demand in which background copies go page by page. A process whose
+// demands are further apart waits, now and then, for less than one background page.
 const calm = 10 * time.Millisecond

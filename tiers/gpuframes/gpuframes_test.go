@@ -17,12 +17,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/framestest"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 var deviceName = flag.String("device", "host", "the device to test: host, cuda:N, auto")
@@ -50,7 +48,6 @@ func opened(t testing.TB) device.Device {
 	return d
 }
 
-// made opens frames of both kinds on a device.
 func made(t testing.TB, d device.Device, o gpuframes.Options, pinned int) (*gpuframes.Device, *gpuframes.Pinned) {
 	t.Helper()
 	o.Device = d
@@ -75,15 +72,15 @@ func TestConformance(t *testing.T) {
 	d := opened(t)
 	for _, o := range []gpuframes.Options{
 		{},
-		{SlabBytes: 3 * framestest.PageSize, Depth: 1, Lanes: 1},
-		{SlabBytes: 5*framestest.PageSize + 1, Depth: 7, Lanes: 2},
+		{SlabBytes: 3 * tierstest.PageSize, Depth: 1, Lanes: 1},
+		{SlabBytes: 5*tierstest.PageSize + 1, Depth: 7, Lanes: 2},
 	} {
 		t.Run(fmt.Sprintf("slabs of %d, depth %d", o.SlabBytes, o.Depth), func(t *testing.T) {
-			o.Count, o.PageSize = framestest.Count, framestest.PageSize
+			o.Count, o.PageSize = tierstest.Count, tierstest.PageSize
 			gpu, host := made(t, d, o, o.Count)
-			t.Run("device", func(t *testing.T) { framestest.Frames(t, gpu) })
-			t.Run("pinned", func(t *testing.T) { framestest.Frames(t, host) })
-			t.Run("copier", func(t *testing.T) { framestest.Copier(t, gpu, host) })
+			t.Run("device", func(t *testing.T) { tierstest.Frames(t, gpu) })
+			t.Run("pinned", func(t *testing.T) { tierstest.Frames(t, host) })
+			t.Run("copier", func(t *testing.T) { tierstest.Copier(t, gpu, host) })
 		})
 	}
 }
@@ -145,9 +142,9 @@ func TestLaunchOnPins(t *testing.T) {
 		t.Fatal(err)
 	}
 	gpu, host := made(t, d, gpuframes.Options{Count: 12, PageSize: pageSize, SlabBytes: 5 * pageSize}, 16)
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	store, err := pagestore.Open(pagestore.Options{
-		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize,
+		FS: fs, Tables: tierstest.Backend{FS: fs}, PageSize: pageSize,
 		Tiers: []pagestore.Tier{
 			{Dir: "/nvme", Capacity: 16 << 20}, {Dir: "/ssd", Capacity: 16 << 20},
 		},

@@ -10,29 +10,29 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// direction has the lanes for copies one way. A bus carries both ways at once, so the two do not
-// meet.
+// direction has the lanes for copies one way. A bus carries both ways at once, so the directions do
+// not compete.
 type direction struct {
-	lanes  [2]chan *lane // by urgency; a lane is whoever takes it's
+	lanes  [2]chan *lane // by urgency; a lane belongs to its receiver
 	counts [2]int
 	depth  int
-	// demands that run, when the last of them ended, and a hint that it did.
+	// running demands, the time at which the last one ended, and a hint that it ended.
 	demands atomic.Int32
 	last    atomic.Int64 // nanoseconds since started
 	idle    chan struct{}
-	slow    chan struct{} // held by the one lane of the background that copies while demands come
+	slow    chan struct{} // held by the one background lane that copies while demands come
 }
 
-// started is what times of demands are counted from.
+// started is the origin of the times of demands.
 var started = time.Now()
 
-// busy says that demands come these days, so that another one will want the bus soon.
+// busy reports whether demands came recently, so that another one will want the bus soon.
 func (d *direction) busy() bool {
 	last := d.last.Load()
 	return d.demands.Load() > 0 || last != 0 && time.Since(started)-time.Duration(last) < calm
 }
 
-// lane is two streams, so that one copies while the other is waited for and filled again. A stream is
+// lane is two streams: one copies while the other is waited for and filled again. A stream is
 // opened by the first copy that needs it: pages that all fit on the device need none.
 type lane struct {
 	dev     device.Device
@@ -41,7 +41,7 @@ type lane struct {
 	timer   *time.Timer
 }
 
-// backgroundLanes are two, so that the bus does not rest between a group of pages and the next.
+// backgroundLanes is 2, so that the bus is not idle between two groups of pages.
 const backgroundLanes = 2
 
 // newDirection makes the lanes: two for the background, several for demands.
@@ -61,7 +61,7 @@ func newDirection(o Options) *direction {
 	return d
 }
 
-// open makes the missing ones of the first n streams.
+// open makes the first n streams, if they are missing.
 func (l *lane) open(n int) (err error) {
 	for i := range n {
 		if l.streams[i] == nil {
@@ -74,7 +74,6 @@ func (l *lane) open(n int) (err error) {
 	return nil
 }
 
-// close closes the streams.
 func (l *lane) close() error {
 	if l.timer != nil {
 		l.timer.Stop()
@@ -89,7 +88,6 @@ func (l *lane) close() error {
 	return errors.Join(errs...)
 }
 
-// take waits for a lane.
 func (d *direction) take(ctx context.Context, u tiers.Urgency) (*lane, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -106,13 +104,11 @@ func (d *direction) take(ctx context.Context, u tiers.Urgency) (*lane, error) {
 	}
 }
 
-// give gives a lane back.
 func (d *direction) give(l *lane, u tiers.Urgency) {
 	d.lanes[u] <- l
 	d.end(u)
 }
 
-// end counts a demand out.
 func (d *direction) end(u tiers.Urgency) {
 	if u != tiers.Demand {
 		return
@@ -146,7 +142,6 @@ func (d *direction) giveWay(ctx context.Context, l *lane) {
 	}
 }
 
-// close waits for every lane and closes it.
 func (d *direction) close() error {
 	var errs []error
 	for u, n := range d.counts {
@@ -158,10 +153,10 @@ func (d *direction) close() error {
 	return errors.Join(errs...)
 }
 
-// copy copies the pieces: a demand's all at once, those of the background in halves of the depth on
-// the two streams in turn, or page by page while demands come, since what is under way goes before
-// a demand: with four pages there, a demand took 101 us in place of 48 on an H200. When it returns,
-// nothing is under way.
+// copy copies the pieces: the pieces of a demand all at once, background pieces in halves of the
+// depth on the two streams in turn, or page by page while demands come, since what is under way
+// goes before a demand: with four pages there, a demand took 101 us in place of 48 on an H200. When
+// it returns, nothing is under way.
 func (l *lane) copy(ctx context.Context, dir int, d *direction, u tiers.Urgency) error {
 	n := len(l.streams)
 	if u == tiers.Demand {
@@ -214,7 +209,6 @@ func (l *lane) copy(ctx context.Context, dir int, d *direction, u tiers.Urgency)
 	return first
 }
 
-// start puts copies into a stream.
 func (l *lane) start(dir, turn int, pieces []device.Piece) error {
 	if dir == up {
 		return l.streams[turn].UploadAll(pieces)
@@ -233,14 +227,14 @@ func (l *lane) slowly(ctx context.Context, dir int, d *direction, pieces []devic
 	return errors.Join(l.start(dir, 0, pieces), l.sync(0))
 }
 
-// sync waits for one stream, whatever its caller's context says: a copy that is under way writes to
+// sync waits for one stream, whatever the context of the caller: a copy that is under way writes to
 // a frame. The device's watchdog bounds it. A stream with an error is closed.
 func (l *lane) sync(turn int) error {
 	s := l.streams[turn]
 	err := s.Sync(context.Background())
 	if err != nil {
 		l.streams[turn] = nil
-		_ = s.Close() // It has said what is wrong.
+		_ = s.Close() // It has reported its error.
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Pinned are frames of host memory that a device copies from and to at its full rate. Their methods
-// may be called from several goroutines at once; accesses to one frame are ordered by the callers.
+// may be called from several goroutines at once; callers order accesses to one frame.
 type Pinned struct {
 	dev device.Device
 	slabs[device.HostBuffer]

@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// slabs are frames in a few equal pieces of memory, of which only the last may be shorter.
+// slabs are frames in a few pieces of memory. All have the same length; the last may be shorter.
 type slabs[M interface {
 	comparable
 	Size() int64
@@ -73,17 +73,14 @@ func (s *slabs[M]) resize(
 	return before.close()
 }
 
-// at is where a frame lies.
 func (s *slabs[M]) at(frame int) (M, int64) {
 	return s.mem[frame/s.perSlab], int64(frame%s.perSlab) * s.pageSize
 }
 
-// check refuses a range outside of a frame.
 func (s *slabs[M]) check(frame int, off int64, n int) error {
 	return tiers.CheckFrame(frame, off, n, s.count, s.pageSize)
 }
 
-// close gives the memory back.
 func (s *slabs[M]) close() error {
 	var errs []error
 	for _, m := range s.mem {
@@ -95,22 +92,22 @@ func (s *slabs[M]) close() error {
 
 // Options describe frames of either kind.
 type Options struct {
-	// Device is where they lie, or what reaches them. It outlives them.
+	// Device has the frames, or copies to them. It must outlive them.
 	Device device.Device
 	// Count is the number of frames to begin with, which may be 0, PageSize the length of each in
 	// bytes, a multiple of device.RangeAlign.
 	Count, PageSize int
-	// Purpose is what the device's accounting calls them; empty means "pages".
+	// Purpose is their name in the accounting of the device; empty means "pages".
 	Purpose string
-	// SlabBytes is how much memory is taken at a time; 0 means 1 GiB, which pins in 0.2 s and
+	// SlabBytes is the memory that is allocated at a time; 0 means 1 GiB, which pins in 0.2 s and
 	// leaves no large hole.
 	SlabBytes int64
-	// Depth is how many pages of a background copy are under way at once in each direction, in two
+	// Depth is the number of pages that a background copy has under way in each direction, in two
 	// halves; 0 means 8. On an H200 (2 MiB pages, GB/s up, down, both): 2 gives 51.2, 51.8, 93.3; 4
 	// gives 53.2, 53.4, 95.8; 8 gives 54.2, 54.4, 97.8; 16 gives 54.6, 54.6, 99.4. While demands
 	// come, it is one.
 	Depth int
-	// Lanes is how many demands copy at once in each direction; 0 means 4.
+	// Lanes is the number of demands that copy at once in each direction; 0 means 4.
 	Lanes int
 }
 

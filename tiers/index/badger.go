@@ -25,8 +25,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Badger keeps tables in BadgerDB, each in a directory of its own. A database has a dozen goroutines
-// and memory for its memtables, so one that nobody has used for a while is closed, and is opened
+// Badger keeps tables in BadgerDB, each in a directory of its own. A database has a dozen
+// goroutines and memory for its memtables, so an unused one is closed after a while, and opened
 // again by the next Apply.
 type Badger struct {
 	// Rest is the time without use after which a database is closed; 0 means 15 s: a shard that
@@ -44,7 +44,7 @@ const (
 	mostMemTable   = 8 << 20
 	memTableEntry  = 640 // bytes of a memtable for each entry, so that a transaction holds them all
 	memTables      = 1
-	logBytes       = 1 << 20 // of the value log, which is the least that BadgerDB takes; nothing is in it
+	logBytes       = 1 << 20 // of the value log, the least that BadgerDB takes; it is empty
 	discardBytes   = 1 << 20 // of the file DISCARD, which BadgerDB makes
 	otherBytes     = 48 << 10
 	entryBytesDisk = 250      // of an entry in sorted tables, while they are merged
@@ -133,8 +133,8 @@ func (b Badger) Open(path string, create bool, entries int64) (Table, error) {
 	return t, nil
 }
 
-// guard turns a panic into an error: Badger has some for bytes that it did not expect.
-func guard[T any](f func() (T, error)) (v T, err error) {
+// guard turns a panic of Badger, which unexpected bytes cause, into an error.
+func guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("badger: %v: %w", r, tiers.ErrCorrupt)
@@ -190,14 +190,14 @@ func checkSorted(path string) error {
 		}
 		at -= n
 	}
-	_, err = guard(func() (struct{}, error) {
+	err = guard(func() error {
 		t, err := badgertable.OpenTable(f, badgertable.Options{
 			ReadOnly: true, BlockSize: 4 << 10, ChkMode: options.OnTableAndBlockRead, Compression: options.None,
 		})
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
-		return struct{}{}, t.VerifyChecksum()
+		return t.VerifyChecksum()
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: %w", tiers.ErrCorrupt, err)
@@ -205,15 +205,14 @@ func checkSorted(path string) error {
 	return errors.Join(err, keep())
 }
 
-// badgerTable is one database, which is open while it is in use and some time after that. failed is
-// the error of the first Apply that failed, or says that a mapped file found no room; later calls
-// return it.
+// badgerTable is one database. It is open while it is used and for some time after. failed is the
+// error of the first failed Apply, or of a mapped file without room; later calls return it.
 type badgerTable struct {
 	path string
 	idle time.Duration
 
 	mu       sync.Mutex
-	db       *badger.DB // nil: it is at rest
+	db       *badger.DB // nil: closed while idle
 	memTable int64      // of the open database
 	rest     *time.Timer
 	used     time.Time
@@ -223,12 +222,12 @@ type badgerTable struct {
 }
 
 // checked returns the error of a call, or the table's failure if a write to a mapped file found no
-// room since the database was opened. Such a write may be one of Badger's goroutines, or of another
-// table: nobody knows which page is lost, so no table that was open then is believed. A full disk is
-// tiers.ErrFull. mu is held.
+// room since the database was opened. The write may come from a goroutine of Badger, or from
+// another table. The lost page is unknown, so no table that was open then is trusted. A full disk
+// is tiers.ErrFull. mu is held.
 func (t *badgerTable) checked(call string, err error) error {
 	if n := MapFaults() - t.faults; n > 0 {
-		// What Badger says, as that its files are corrupt, it says of pages that are not in them.
+		// Errors of Badger, such as corrupt files, come from pages that were never written.
 		err = fmt.Errorf("the disk had no room for %d pages of mapped files: %w", n, tiers.ErrFull)
 	}
 	if err == nil {
@@ -247,8 +246,8 @@ func (t *badgerTable) checked(call string, err error) error {
 	return err
 }
 
-// wake opens the database with memtables of at least memTable bytes. mu is held, or nobody else has
-// the table.
+// wake opens the database with memtables of at least memTable bytes. mu is held, or no other
+// goroutine has the table.
 func (t *badgerTable) wake(memTable int64) error {
 	if t.closed {
 		return tiers.ErrClosed
@@ -269,7 +268,7 @@ func (t *badgerTable) wake(memTable int64) error {
 	if err := t.checked("read", checkFiles(t.path)); err != nil {
 		return err
 	}
-	// A database that was killed has a log as long as twice its memtable, which must hold it all.
+	// After a kill the log is up to twice as long as its memtable, which must hold all of it.
 	logs, err := filepath.Glob(filepath.Join(t.path, "*.mem"))
 	if err != nil {
 		return err
@@ -279,7 +278,11 @@ func (t *badgerTable) wake(memTable int64) error {
 			memTable = max(memTable, min(info.Size()/2, mostMemTable))
 		}
 	}
-	db, err := guard(func() (*badger.DB, error) { return badger.Open(badgerOptions(t.path, memTable)) })
+	var db *badger.DB
+	err = guard(func() (err error) {
+		db, err = badger.Open(badgerOptions(t.path, memTable))
+		return err
+	})
 	if err != nil {
 		return t.checked("open", err)
 	}
@@ -296,7 +299,7 @@ func (t *badgerTable) wake(memTable int64) error {
 	return nil
 }
 
-// tire puts the table to rest if nobody has used it for some time.
+// tire closes the database if it was not used for some time.
 func (t *badgerTable) tire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -312,41 +315,37 @@ func (t *badgerTable) tire() {
 	}
 }
 
-// sleep closes the database. mu is held.
 func (t *badgerTable) sleep() error {
 	if t.db == nil {
 		return nil
 	}
 	db := t.db
 	t.db = nil
-	_, err := guard(func() (struct{}, error) { return struct{}{}, db.Close() })
-	if err := t.checked("close", err); err != nil {
+	if err := t.checked("close", guard(db.Close)); err != nil {
 		return err
 	}
-	// It says how much of the value log is of no use, which is nothing.
+	// It has the garbage of the value log, which is empty.
 	if err := os.Remove(filepath.Join(t.path, "DISCARD")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// Rest implements Table.
 func (t *badgerTable) Rest() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sleep()
 }
 
-// loadBatch is how many keys Load hands over at a time.
+// loadBatch is the number of keys that Load passes on at a time.
 const loadBatch = 4096
 
-// batchOfKeys are keys and values, one after the other.
 type batchOfKeys struct {
 	bytes []byte
 	ends  []int // of a key, of its value, and so on
 }
 
-// Load implements Table. Several of BadgerDB's iterators run beside f, each over a range of the
+// Load implements Table. Several iterators of BadgerDB run while f runs, each over a range of the
 // keys.
 func (t *badgerTable) Load(f func(key, value []byte) error) error {
 	t.mu.Lock()
@@ -371,7 +370,7 @@ func (t *badgerTable) Load(f func(key, value []byte) error) error {
 			to = bounds[i+1]
 		}
 		readers.Go(func() {
-			_, readErrs[i] = guard(func() (struct{}, error) { return struct{}{}, t.read(from, to, full, empty, stop) })
+			readErrs[i] = guard(func() error { return t.read(from, to, full, empty, stop) })
 		})
 	}
 	go func() {
@@ -394,8 +393,8 @@ func (t *badgerTable) Load(f func(key, value []byte) error) error {
 	return t.checked("read", errors.Join(append(readErrs, err)...))
 }
 
-// bounds are the keys at which up to n ranges of about as many sorted tables begin; the first is
-// nil, the beginning.
+// bounds returns the first keys of up to n ranges with about equally many sorted tables; the first
+// is nil.
 func (t *badgerTable) bounds(n int) [][]byte {
 	var starts [][]byte
 	for _, info := range t.db.Tables() {
@@ -418,7 +417,7 @@ func (t *badgerTable) bounds(n int) [][]byte {
 func (t *badgerTable) read(from, to []byte, full, empty chan *batchOfKeys, stop chan struct{}) error {
 	return t.db.View(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions
-		o.PrefetchValues = false // They are in the tables, beside the keys.
+		o.PrefetchValues = false // They are in the tables, with the keys.
 		it := txn.NewIterator(o)
 		defer it.Close()
 		b := <-empty
@@ -450,7 +449,6 @@ func (t *badgerTable) read(from, to []byte, full, empty chan *batchOfKeys, stop 
 	})
 }
 
-// Apply implements Table.
 func (t *badgerTable) Apply(ops []Op, entries int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -467,8 +465,7 @@ func (t *badgerTable) Apply(ops []Op, entries int64) error {
 	if err := t.checked("use", nil); err != nil { // in the background, after the last call
 		return err
 	}
-	_, err := guard(func() (struct{}, error) { return struct{}{}, t.apply(ops) })
-	t.failed = t.checked("write", err)
+	t.failed = t.checked("write", guard(func() error { return t.apply(ops) }))
 	return t.failed
 }
 
@@ -498,14 +495,12 @@ func (t *badgerTable) apply(ops []Op) error {
 	return txn.Commit()
 }
 
-// Bytes implements Table.
 func (t *badgerTable) Bytes() (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.bytes()
 }
 
-// bytes is Bytes. mu is held.
 func (t *badgerTable) bytes() (n int64) {
 	entries, err := os.ReadDir(t.path)
 	if err != nil {

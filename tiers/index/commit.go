@@ -19,8 +19,9 @@ type Commit struct {
 	Voids   []Void
 }
 
-// room fails with tiers.ErrFull if the medium of a directory has no room for changes of a table of so
-// many entries. Somebody may fill it right after, which the table itself must notice.
+// room fails with tiers.ErrFull if the medium of a directory has no room for changes of a table
+// with a number of entries. The medium may become full right after, which the table itself must
+// notice.
 func (x *Index) room(dir string, entries int64) error {
 	free, err := x.opts.FS.Free(dir)
 	if err != nil {
@@ -91,7 +92,7 @@ func (x *Index) Commit(c Commit) error {
 	}
 	if len(x.tombs) > len(gone) {
 		for ch := range c.Changes {
-			if ch.HasNew { // Its record is newer than all that the tombstone hides.
+			if ch.HasNew { // Its record is newer than the records that the tombstone hides.
 				delete(x.tombs, ch.Page)
 			}
 		}

@@ -12,8 +12,8 @@ type Entry struct {
 	Blocks        uint16
 	Tier          uint8
 	// Check is Stamp.Check of the record that holds the content. It tells the last of several
-	// records of a page in one epoch from those before it. It is 0 where the index is of a version
-	// that did not keep it.
+	// records of a page in one epoch from the earlier ones. It is 0 in an index of a version that
+	// did not keep it.
 	Check uint32
 }
 
@@ -37,7 +37,6 @@ type sums struct {
 	pages, places uint64
 }
 
-// mix spreads a word over all bits.
 func mix(v uint64) uint64 {
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
 	v = (v ^ v>>27) * 0x94d049bb133111eb
@@ -66,10 +65,9 @@ const (
 	hasPlace   = 1
 )
 
-// storeKey names the key that says whose table it is; a page's key has 8 bytes.
+// storeKey is the key of the identity of the store; the key of a page has 8 bytes.
 var storeKey = []byte("store")
 
-// encodePlace writes an entry without its page.
 func encodePlace(b []byte, e Entry, has bool) {
 	if !has {
 		return

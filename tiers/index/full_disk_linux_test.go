@@ -16,7 +16,6 @@ import (
 // roomy is a file system that says that it has room, so that only the writes meet a full disk.
 type roomy struct{ vfs.OS }
 
-// Free implements vfs.FS.
 func (roomy) Free(string) (int64, error) { return 1 << 40, nil }
 
 // commitOf is a commit of pages 0..last-1 that follows the epoch before, or none.

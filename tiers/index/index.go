@@ -1,15 +1,14 @@
 // Package index maps every page to the record of a segment with its current content, durably. The
-// table is in BadgerDB. A superblock beside it, two identical files of one block or more a commit,
-// holds which state of the table is valid.
+// table is in BadgerDB. A superblock, two identical files of one block or more a commit, says which
+// state of the table is valid.
 //
 // A commit writes its entries to the table in as many synced transactions as they need, each entry
-// together with the one that it takes the place of, and then seals them in the superblock: epoch,
-// note, number of the commit, and two sums over all entries. Until the seal is durable on both
-// copies, the entries that came before are the ones that count. So a commit is atomic whatever its
-// size, and a table that lost, kept or changed anything does not match its seal. The index is then
-// rebuilt from the records of the segments, which the superblock says how to tell from stale ones,
-// and which must give the sealed number and sum of pages: the result is the sealed state, or
-// ErrCorrupt.
+// together with the entry that it replaces, and then seals them in the superblock: epoch, note,
+// number of the commit, and two sums over all entries. Until the seal is durable on both copies,
+// the entries that came before are the ones that count. So a commit is atomic whatever its size,
+// and a table that lost, kept or changed anything does not match its seal. The index is then
+// rebuilt from the records of the segments, whose stale ones the marks of the superblock exclude.
+// They must have the sealed number and sum of pages: the result is the sealed state, or ErrCorrupt.
 package index
 
 import (
@@ -60,7 +59,7 @@ type Index struct {
 	number uint64
 	// gone are pages whose keys say that they are deleted: the next commit removes them.
 	gone []uint64
-	// What a rebuild must know beside the records, as the superblock holds it.
+	// The marks of the superblock.
 	tombs map[uint64]uint64
 	voids map[Void]struct{}
 	lives map[uint64]uint64

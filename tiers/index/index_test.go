@@ -16,13 +16,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// entry is the entry of a page in an epoch.
 func entry(page, epoch uint64) index.Entry {
 	return index.Entry{
 		Page: page, Epoch: epoch, Segment: uint32(page), Slot: uint32(epoch), Blocks: uint16(page%7 + 1),
@@ -57,17 +56,14 @@ func changes(first, last, epoch, before uint64) iter.Seq[index.Change] {
 	}
 }
 
-// memOptions are an index on a file system in memory.
 func memOptions(fsys vfs.FS) index.Options {
-	return index.Options{FS: fsys, Tables: tabletest.Backend{FS: fsys}, Dirs: []string{"/a", "/b"}}
+	return index.Options{FS: fsys, Tables: tierstest.Backend{FS: fsys}, Dirs: []string{"/a", "/b"}}
 }
 
-// diskOptions are an index in BadgerDB.
 func diskOptions(dir string) index.Options {
 	return index.Options{FS: vfs.OS{}, Tables: index.Badger{}, Dirs: []string{dir}}
 }
 
-// load opens an index and returns its table.
 func load(opts index.Options) (*index.Index, index.State, map[uint64]index.Entry, error) {
 	table := map[uint64]index.Entry{}
 	x, st, err := index.Open(opts, func(m index.Meta) { table = make(map[uint64]index.Entry, m.Pages) },
@@ -75,7 +71,7 @@ func load(opts index.Options) (*index.Index, index.State, map[uint64]index.Entry
 	return x, st, table, err
 }
 
-// note is that of an epoch; the empty index has none.
+// note returns the note of an epoch; the empty index has none.
 func note(epoch uint64) string {
 	if epoch == 0 {
 		return ""
@@ -83,10 +79,9 @@ func note(epoch uint64) string {
 	return fmt.Sprint("epoch ", epoch)
 }
 
-// newMem is a file system with the directories of memOptions.
-func newMem(t *testing.T) *vfs.Mem {
+func newMem(t *testing.T) *tierstest.Mem {
 	t.Helper()
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	for _, d := range []string{"/a", "/b"} {
 		if err := mem.MkdirAll(d); err != nil {
 			t.Fatal(err)
@@ -101,13 +96,13 @@ func TestCommitOfManyTransactions(t *testing.T) {
 	mem := newMem(t)
 	rng := rand.New(rand.NewPCG(1, 1))
 	acked, making := uint64(0), uint64(0)
-	inject := &vfs.Inject{FS: mem}
+	inject := &tierstest.Inject{FS: mem}
 	crashes := 0
 	x, err := index.Create(memOptions(inject), index.Meta{PageSize: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inject.After = func(op vfs.Op) {
+	inject.After = func(op tierstest.Op) {
 		if !op.Kind.Mutates() || t.Failed() {
 			return
 		}
@@ -250,7 +245,6 @@ func TestBadgerSplitsCommits(t *testing.T) {
 	}
 }
 
-// tables are the directories of BadgerDB under a directory.
 func tables(t *testing.T, dir string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*"+index.TableExt))

@@ -10,7 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// tableName is the name of a table by its number.
 func tableName(number uint64) string { return fmt.Sprintf("%016x%s", number, TableExt) }
 
 // openTable opens the table that the seal names and reads it as of the seal. It returns the changes

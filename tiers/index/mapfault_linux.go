@@ -43,7 +43,6 @@ var (
 	saved sigaction // of the Go runtime
 )
 
-// handlerPC returns the address of the handler.
 func handlerPC() uintptr
 
 // InstallMapFault installs the handler if it is not. It is cheap to call again, and does away with a handler

@@ -18,7 +18,6 @@ import (
 	"unsafe"
 )
 
-// mapped maps a new file of a number of pages.
 func mapped(t *testing.T, name string, pages int) (*os.File, []byte) {
 	t.Helper()
 	f, err := os.Create(name)
@@ -42,7 +41,6 @@ func mapped(t *testing.T, name string, pages int) (*os.File, []byte) {
 	return f, b
 }
 
-// install installs the handler.
 func install(t *testing.T) {
 	t.Helper()
 	if err := InstallMapFault(); err != nil {

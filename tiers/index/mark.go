@@ -17,8 +17,8 @@ const (
 	batchMagic  = 0x42505845 // "EXPB"
 	batchHeader = 128
 	entryBytes  = 32
-	// partEntries is how many entries a part holds at most: 1 MiB, so that recovery needs no more
-	// memory than that for a snapshot of any size.
+	// partEntries is the most entries of a part: 1 MiB, so that recovery needs no more memory than
+	// that for a snapshot of any size.
 	partEntries = 1 << 15
 
 	kindPart   = 1 // marks of the commit that follows
@@ -31,7 +31,7 @@ const MaxNote = 64 << 10
 // castagnoli is the polynomial of CRC32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// mark is what a rebuild must know of the past beside the records themselves.
+// mark is something that a rebuild must know and that records do not tell.
 type mark struct {
 	kind markKind
 	// id is a page, or for markLife a life.
@@ -65,17 +65,16 @@ func decodeMark(b []byte) mark {
 	return mark{kind: markKind(b[24]), id: le.Uint64(b[0:]), epoch: le.Uint64(b[8:]), seq: le.Uint64(b[16:])}
 }
 
-// seal is what a commit says.
 type seal struct {
 	Epoch uint64
 	Note  []byte
 	// stamp numbers the commits of a store; the entries of the table carry it.
 	stamp uint64
-	// sums are those of the table.
+	// sums are over all entries of the table.
 	sums
-	// life is that in which the records of this commit were written.
+	// life is the life in which the records of this commit were written.
 	life uint64
-	// base is an epoch up to which every record counts, whichever its life.
+	// Every record with an epoch <= base counts, whatever its life.
 	base uint64
 	// table is the number of the table.
 	table uint64
@@ -104,7 +103,6 @@ type batch struct {
 	length  int64  // on the medium, from a decode
 }
 
-// roundUp rounds to whole blocks.
 func roundUp(n int) int { return (n + vfs.BlockSize - 1) / vfs.BlockSize * vfs.BlockSize }
 
 // size is the length of the batch on the medium: whole blocks, so that no append touches a block of
@@ -113,7 +111,6 @@ func (b *batch) size() int {
 	return roundUp(batchHeader + (len(b.Note)+7)/8*8 + len(b.entries))
 }
 
-// encode appends the batch to buf.
 func (b *batch) encode(buf []byte) []byte {
 	at := len(buf)
 	buf = append(buf, make([]byte, b.size())...)
@@ -190,13 +187,12 @@ func decodeBatch(p []byte) (*batch, bool) {
 type Meta struct {
 	Store    [16]byte
 	PageSize int
-	// Pages is how many pages the last commit sealed; Open fills it in.
+	// Pages is the number of pages that the last commit sealed; Open fills it in.
 	Pages int
 	// KeyCheck is 0, or tells a wrong key from the right one.
 	KeyCheck [32]byte
 }
 
-// encodeFileHeader fills a block.
 func encodeFileHeader(p []byte, m Meta, gen uint64) {
 	clear(p)
 	le := binary.LittleEndian

@@ -8,7 +8,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// reader replays one generation from its copies.
 type reader struct {
 	x     *superblock
 	sizes [2]int64
@@ -19,7 +18,7 @@ type reader struct {
 }
 
 // run applies every complete commit. Entries of the snapshot are applied as they come, since an
-// incomplete snapshot discards all of them; those of later commits once their commit is read.
+// incomplete snapshot discards all of them; entries of later commits once their commit is read.
 func (r *reader) run(apply func(mark)) (st seal, err error) {
 	x := r.x
 	var pending []mark
@@ -121,7 +120,6 @@ func (r *reader) readBatch(c *file, size, off int64) (*batch, error) {
 	return b, nil
 }
 
-// grow returns b with length n.
 func grow(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -129,8 +127,10 @@ func grow(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// scanTail looks at what follows the last commit. A batch of a later number there means that the
-// log was longer: an append starts only after the one before was durable, so this is damage to both
+var zeros [vfs.BlockSize]byte
+
+// scanTail reads what follows the last commit. A batch of a later number there means that the log
+// was longer: an append starts only after the one before was durable, so this is damage to both
 // copies and not a torn write.
 func (r *reader) scanTail() (zero bool, err error) {
 	x := r.x
@@ -144,7 +144,7 @@ func (r *reader) scanTail() (zero bool, err error) {
 			if _, err := c.ReadAt(block, off); err != nil {
 				return false, fmt.Errorf("read %s: %w", c.path, err)
 			}
-			if allZero(block) {
+			if bytes.Equal(block, zeros[:]) {
 				continue
 			}
 			zero = false
@@ -165,17 +165,16 @@ func (r *reader) scanTail() (zero bool, err error) {
 	return zero, nil
 }
 
-// afterCommit says whether a batch at off can only have been written after a commit that should
-// stand at the end of the log was acknowledged. Within one commit all batches but the last hold
-// partEntries, so those of the commit that was being appended lie at multiples of a full part from
-// the end of the log.
+// afterCommit reports whether a batch at off was written after a commit at the end of the log was
+// acknowledged. All batches of a commit but the last hold partEntries, so the batches of a commit
+// that was cut short start at multiples of a full part from the end of the log.
 func (r *reader) afterCommit(off int64, seq uint64) bool {
 	part := int64(roundUp(batchHeader + partEntries*entryBytes))
 	return off-r.x.end != int64(seq-r.x.seq)*part
 }
 
-// compare says whether both copies hold the same bytes in a range that one of them holds rightly.
-// It returns false if a copy is missing or too short.
+// compare reports whether both copies hold the same bytes in a range that one of them holds
+// rightly. It returns false if a copy is missing or too short.
 func (r *reader) compare(from, to int64) (bool, error) {
 	a, b := r.x.copies[0], r.x.copies[1]
 	if a == nil || b == nil || to > r.sizes[0] || to > r.sizes[1] {
@@ -195,14 +194,4 @@ func (r *reader) compare(from, to int64) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// allZero says whether a block holds nothing.
-func allZero(b []byte) bool {
-	for _, v := range b {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -66,7 +66,6 @@ func (x *Index) renew(st seal, all iter.Seq[Entry], news []mark) error {
 	return errors.Join(errs...)
 }
 
-// concat yields two sequences, one after the other.
 func concat(a, b iter.Seq[mark]) iter.Seq[mark] {
 	return func(yield func(mark) bool) {
 		for _, seq := range []iter.Seq[mark]{a, b} {
@@ -99,7 +98,7 @@ func (x *Index) freshTable() uint64 {
 	return x.number
 }
 
-// fillBatch is how many entries a table is filled with at a time.
+// fillBatch is the number of entries that are written to a new table at a time.
 const fillBatch = 1 << 15
 
 // fill makes a table with all entries.

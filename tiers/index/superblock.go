@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,9 +17,9 @@ import (
 // only here, and fdatasync rarely has a new length to write.
 const growBytes = 32 << 10
 
-// superblock is two identical files of one block a commit, of which either alone is
-// enough. Its last commit says which state of the table counts and what its sums are, and with its
-// marks, which records of the segments count should the table be lost.
+// superblock is two identical files of one block a commit; one of them is enough. The last commit
+// says which state of the table counts and what its sums are. With the marks it says which records
+// of the segments count if the table is lost.
 //
 // A commit is atomic: it counts once its last batch is on either copy, and it is acknowledged once
 // it is on both. Every batch carries its generation, its number and a CRC32C, so a torn tail ends
@@ -38,7 +39,6 @@ type superblock struct {
 	buf      []byte
 }
 
-// file is one copy.
 type file struct {
 	vfs.File
 	path      string
@@ -75,7 +75,6 @@ func createSuperblock(fsys vfs.FS, dirs []string, meta Meta, st seal) (*superblo
 	return x, nil
 }
 
-// found is a file of a directory.
 type found struct {
 	gen   uint64
 	which int
@@ -97,13 +96,7 @@ func (x *superblock) list() ([]found, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b found) int {
-		switch {
-		case a.gen != b.gen && a.gen > b.gen:
-			return -1
-		case a.gen != b.gen:
-			return 1
-		}
-		return a.which - b.which
+		return cmp.Or(cmp.Compare(b.gen, a.gen), cmp.Compare(a.which, b.which))
 	})
 	return all, nil
 }
@@ -196,8 +189,8 @@ func (x *superblock) load(copies []found, reset func(Meta), apply func(mark)) (s
 // pays off.
 func (x *superblock) wantsRenewal() bool { return x.end > max(2*x.snapshot, 2*growBytes) }
 
-// superblockReserve is the most bytes that a superblock with so many marks takes for a moment, in
-// one directory: two generations of two copies, the old one up to twice a snapshot and a
+// superblockReserve returns the most bytes that a superblock with a number of marks takes at any
+// moment, in one directory: two generations of two copies, the old one up to twice a snapshot and a
 // commit of every mark longer, the new one a snapshot. Each snapshot and commit has a note.
 func superblockReserve(marks int64) int64 {
 	return 2*(2+1+1)*(MaxNote+vfs.BlockSize) + 3*growBytes + marks*2*(2+1+1)*entryBytes
@@ -374,7 +367,6 @@ func (x *superblock) removeOld() {
 	}
 }
 
-// bytes is the length of both copies together, as allocated.
 func (x *superblock) bytes() int64 {
 	var n int64
 	for _, c := range x.copies {

@@ -3,7 +3,8 @@ package index
 // Op is one change of a table: a value for a key, or with a nil value the key's removal.
 type Op struct{ Key, Value []byte }
 
-// Table is an ordered store of small keys and values in a place of its own, as BadgerDB is one.
+// Table is an ordered store of small keys and values in its own directory or file, such as
+// BadgerDB.
 //
 // Apply runs changes in one synced transaction, or in several, in order, when they are too many for
 // one. Each is all or nothing: what Apply returned for survives a power loss, what was cut short
@@ -15,8 +16,8 @@ type Table interface {
 	Load(f func(key, value []byte) error) error
 	// Apply runs changes. The table has about entries entries then, which size its memory.
 	Apply(ops []Op, entries int64) error
-	// Rest gives up what an open table has beside its files; the next call takes it again. Another
-	// goroutine may call it.
+	// Rest releases the resources of an open table, but for its files; the next call acquires them
+	// again. Another goroutine may call it.
 	Rest() error
 	// Bytes is the length of its files.
 	Bytes() int64
@@ -32,11 +33,11 @@ type Backend interface {
 	List(dir string) ([]string, error)
 	// Remove deletes a table that is not open.
 	Remove(path string) error
-	// Reserve is the most bytes that a table of so many entries takes for a moment.
+	// Reserve returns the most bytes that a table with a number of entries takes at any moment.
 	Reserve(entries int64) int64
 	// AtRest is the most bytes that such a table takes at rest.
 	AtRest(entries int64) int64
-	// Headroom is how many bytes the medium must have free before Apply is tried.
+	// Headroom returns the bytes that the medium must have free before Apply is tried.
 	Headroom(entries int64) int64
 }
 

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -24,8 +25,8 @@ func (x *superblock) verify() error {
 	return errors.Join(errs...)
 }
 
-// verifyCopy checks one copy. The error is tiers.ErrCorrupt for damage, and that of the medium for
-// a failed read.
+// verifyCopy checks one copy. The error is tiers.ErrCorrupt for damage, or the error of the medium
+// for a failed read.
 func (x *superblock) verifyCopy(c *file, which int) error {
 	size, err := c.Size()
 	if err != nil {
@@ -58,7 +59,7 @@ func (x *superblock) verifyCopy(c *file, which int) error {
 		if _, err := c.ReadAt(block, off); err != nil {
 			return err
 		}
-		if !allZero(block) {
+		if !bytes.Equal(block, zeros[:]) {
 			return fmt.Errorf("bytes after the end at %d: %w", off, tiers.ErrCorrupt)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -23,7 +23,7 @@ import (
 // tier of the store.
 func five(t *testing.T, fs vfs.FS, capacity int64, opts pager.Options) stack {
 	t.Helper()
-	so := pagestore.Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize}
+	so := pagestore.Options{FS: fs, Tables: tierstest.Backend{FS: fs}, PageSize: pageSize}
 	for _, dir := range []string{"/nvme", "/ssd", "/hdd"} {
 		so.Tiers = append(so.Tiers, pagestore.Tier{Dir: dir, Capacity: capacity, SegmentBytes: 128 << 10})
 	}
@@ -42,7 +42,6 @@ func five(t *testing.T, fs vfs.FS, capacity int64, opts pager.Options) stack {
 	return stack{p, s}
 }
 
-// census counts pages by tier, from the top down.
 func (s stack) census() (n [5]int) {
 	st := s.Stats()
 	for i, m := range st.Memory {
@@ -56,7 +55,6 @@ func (s stack) census() (n [5]int) {
 	return n
 }
 
-// moves sums migrations.
 func (s stack) moves(from, to string, why pager.Reason) (n uint64) {
 	for _, m := range s.Stats().Migrations {
 		if m.From == from && m.To == to && m.Reason == why.String() {
@@ -70,22 +68,14 @@ func (s stack) moves(from, to string, why pager.Reason) (n uint64) {
 // and not before.
 func TestAging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		s := five(t, vfs.NewMem(0), 8<<20, pager.Options{Aging: true})
+		s := five(t, tierstest.NewMem(0), 8<<20, pager.Options{Aging: true})
 		defer s.close(t)
 		const pages = 20
-		for page := range uint64(pages) {
-			if err := s.Create(ctx, page, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Write(ctx, page, 0, stamp(page, 5)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.create(t, pages, 0, 5)
 		idle := time.Duration(0)
 		at := func(age time.Duration, want [5]int) {
 			t.Helper()
-			time.Sleep(age - idle)
+			pass(age - idle)
 			idle = age
 			synctest.Wait()
 			if got := s.census(); got != want {
@@ -96,7 +86,7 @@ func TestAging(t *testing.T) {
 		at(1200*time.Millisecond, [5]int{0, pages})
 		at(9900*time.Millisecond, [5]int{0, pages})
 		at(10200*time.Millisecond, [5]int{0, 0, pages})
-		// A tier of the store looks at its pages every eighth of its threshold, 5 s at most.
+		// A tier of the store checks its pages every eighth of its threshold, 5 s at most.
 		at(59*time.Second, [5]int{0, 0, pages})
 		at(76*time.Second, [5]int{0, 0, 0, pages})
 		at(299*time.Second, [5]int{0, 0, 0, pages})
@@ -107,15 +97,7 @@ func TestAging(t *testing.T) {
 				t.Errorf("%d moves from %s to %s by age, want %d", n, from, name, pages)
 			}
 		}
-		b := make([]byte, pageSize)
-		for page := range uint64(pages) {
-			if err := s.Read(ctx, page, 0, b); err != nil {
-				t.Fatal(err)
-			}
-			if v, err := versionOf(page, b); err != nil || v != 5 {
-				t.Fatalf("page %d: version %d, %v", page, v, err)
-			}
-		}
+		s.holds(t, pages, 5)
 	})
 }
 
@@ -124,14 +106,14 @@ func TestAging(t *testing.T) {
 func TestHeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		s := five(t, vfs.NewMem(0), 8<<20, pager.Options{Aging: true, NoPrefetch: true})
+		s := five(t, tierstest.NewMem(0), 8<<20, pager.Options{Aging: true, NoPrefetch: true})
 		defer s.close(t)
 		for page := range uint64(20) {
 			if err := s.Create(ctx, page, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(400 * time.Second)
+		pass(400 * time.Second)
 		if got := s.census(); got != [5]int{0, 0, 0, 0, 20} {
 			t.Fatalf("pages by tier %v, want all in the last", got)
 		}
@@ -143,9 +125,8 @@ func TestHeat(t *testing.T) {
 				}
 				h.Unpin()
 			}
-			time.Sleep(20 * time.Second)
+			pass(20 * time.Second)
 		}
-		synctest.Wait()
 		n := s.census()
 		if n[2] != 4 || n[4] != 16 {
 			t.Errorf("pages by tier %v, want the 4 that are in use in the first of the store and 16 in the last", n)
@@ -163,7 +144,7 @@ func TestPromotion(t *testing.T) {
 		ctx := t.Context()
 		top := frames(16)
 		top.Promote = true
-		s := five(t, vfs.NewMem(0), 8<<20, pager.Options{Memory: []pager.Memory{top, frames(64)}})
+		s := five(t, tierstest.NewMem(0), 8<<20, pager.Options{Memory: []pager.Memory{top, frames(64)}})
 		defer s.close(t)
 		for page := range uint64(40) {
 			if err := s.Create(ctx, page, 1); err != nil {
@@ -176,9 +157,8 @@ func TestPromotion(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(20 * time.Millisecond)
+			pass(20 * time.Millisecond)
 		}
-		synctest.Wait()
 		if n := s.moves("memory1", "memory0", pager.ByHeat); n != 6 {
 			t.Errorf("%d pages moved up, want 6", n)
 		}
@@ -189,7 +169,7 @@ func TestPromotion(t *testing.T) {
 func TestRoomInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		s := five(t, vfs.NewMem(0), 8<<20, pager.Options{Memory: []pager.Memory{frames(16)}})
+		s := five(t, tierstest.NewMem(0), 8<<20, pager.Options{Memory: []pager.Memory{frames(16)}})
 		defer s.close(t)
 		for page := range uint64(900) {
 			if err := s.Create(ctx, page, 0); err != nil {
@@ -198,7 +178,7 @@ func TestRoomInTheStore(t *testing.T) {
 			if err := s.Write(ctx, page, 0, stamp(page, page)); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(200 * time.Millisecond)
+			pass(200 * time.Millisecond)
 			if page%50 == 49 {
 				if _, err := s.Checkpoint(ctx, nil); err != nil {
 					t.Fatal(err)
@@ -233,8 +213,8 @@ func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		var stall atomic.Pointer[chan struct{}]
-		fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
-			if c := stall.Load(); c != nil && op.Kind == vfs.OpWrite && op.Len == 2*vfs.BlockSize &&
+		fs := &tierstest.Inject{FS: tierstest.NewMem(0), Before: func(op tierstest.Op) error {
+			if c := stall.Load(); c != nil && op.Kind == tierstest.OpWrite && op.Len == 2*vfs.BlockSize &&
 				filepath.Dir(op.Name) == "/nvme" {
 				<-*c
 			}
@@ -287,7 +267,7 @@ func TestStall(t *testing.T) {
 		stall.Store(nil)
 		release()
 		synctest.Wait()
-		time.Sleep(5 * time.Minute)
+		pass(5 * time.Minute)
 		write(30, 40, 2)
 		if st := s.Stats().Store[0]; st.Open || st.Queue != 0 {
 			t.Errorf("the tier that answers again: %+v", st)
@@ -317,22 +297,15 @@ func TestStallOfReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		var stall atomic.Pointer[chan struct{}]
-		fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
-			if c := stall.Load(); c != nil && op.Kind == vfs.OpRead {
+		fs := &tierstest.Inject{FS: tierstest.NewMem(0), Before: func(op tierstest.Op) error {
+			if c := stall.Load(); c != nil && op.Kind == tierstest.OpRead {
 				<-*c
 			}
 			return nil
 		}}
 		s := five(t, fs, 8<<20, pager.Options{Memory: []pager.Memory{frames(4)}, NoPrefetch: true})
 		defer s.close(t)
-		for page := range uint64(8) {
-			if err := s.Create(ctx, page, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Write(ctx, page, 0, stamp(page, 1)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.create(t, 8, 0, 1)
 		if err := s.DoneWith(ctx, 0, 0, 1, 2, 3, 4, 5, 6, 7); err != nil {
 			t.Fatal(err)
 		}
@@ -357,19 +330,11 @@ func TestStallOfReads(t *testing.T) {
 		}
 		stall.Store(nil)
 		release()
-		time.Sleep(time.Minute)
-		for page := range uint64(8) {
-			if err := s.Read(ctx, page, 0, b); err != nil {
-				t.Fatal(err)
-			}
-			if v, err := versionOf(page, b); err != nil || v != 1 {
-				t.Errorf("page %d: version %d, %v", page, v, err)
-			}
-		}
+		pass(time.Minute)
+		s.holds(t, 8, 1)
 	})
 }
 
-// brokenFrames fail while they are broken.
 type brokenFrames struct {
 	*tiers.HostFrames
 	broken atomic.Bool
@@ -399,16 +364,14 @@ func TestBrokenFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		dev := &brokenFrames{HostFrames: tiers.NewHostFrames(8, pageSize)}
-		s := five(t, vfs.NewMem(0), 8<<20, pager.Options{Memory: []pager.Memory{{Name: "gpu", Frames: dev}, frames(8)}})
+		s := five(
+			t,
+			tierstest.NewMem(0),
+			8<<20,
+			pager.Options{Memory: []pager.Memory{{Name: "gpu", Frames: dev}, frames(8)}},
+		)
 		defer s.close(t)
-		for page := range uint64(6) {
-			if err := s.Create(ctx, page, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Write(ctx, page, 0, stamp(page, 1)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.create(t, 6, 0, 1)
 		if _, err := s.Checkpoint(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +413,7 @@ func TestBrokenFrames(t *testing.T) {
 			t.Error("the breaker of the device is closed")
 		}
 		dev.broken.Store(false)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		check(5, 2)
 		if s.Stats().Memory[0].Open || len(s.Lost()) != 0 {
 			t.Errorf("the device is back: %+v", s.Stats().Memory[0])
@@ -463,7 +426,7 @@ func TestBrokenFrames(t *testing.T) {
 	})
 }
 
-// overtaken is a store of which the first move of every page is overtaken by a commit: it succeeds,
+// overtaken is a store in which a commit overtakes the first move of every page: the move succeeds,
 // and the page is where it was.
 type overtaken struct {
 	*pagestore.Store
@@ -471,7 +434,6 @@ type overtaken struct {
 	seen map[uint64]bool
 }
 
-// Move implements tiers.Store.
 func (s *overtaken) Move(ctx context.Context, page uint64, tier int) error {
 	s.mu.Lock()
 	seen := s.seen[page]
@@ -486,7 +448,7 @@ func (s *overtaken) Move(ctx context.Context, page uint64, tier int) error {
 // TestMoveOvertaken: a page that a move has left where it was goes with the next one.
 func TestMoveOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem(0)
+		fs := tierstest.NewMem(0)
 		s := five(t, fs, 8<<20, pager.Options{})
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -506,8 +468,7 @@ func TestMoveOvertaken(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		st := p.Stats()
 		for page := range uint64(4) {
 			if tier, err := s.store.Where(page); tier != 2 {

@@ -45,13 +45,11 @@ func newMark(tier int, hot bool, at uint32) ageMark {
 // Tier returns the tier of the store in which the page was last seen, from 0 to 15.
 func (m ageMark) Tier() int { return int(m >> 28) }
 
-// Hot reports whether the page was read again soon after it had left memory.
 func (m ageMark) Hot() bool { return m&hotBit != 0 }
 
 // At returns the time of the last use; 0 is unknown.
 func (m ageMark) At() uint32 { return uint32(m) & MaxTime }
 
-// ageShard returns the part of the table that has a page.
 func (t *ageTable) shard(page uint64) *ageShard { return &t.shards[page*0x9e3779b97f4a7c15>>58] }
 
 // home returns the slot of a page if no other page has it.
@@ -71,7 +69,7 @@ func (s *ageShard) find(page uint64) (slot int, here bool) {
 	return slot, false
 }
 
-// next returns the slot after another one; the first follows the last.
+// The first slot follows the last.
 func (s *ageShard) next(slot int) int {
 	if slot++; slot < len(s.pages) {
 		return slot
@@ -79,7 +77,6 @@ func (s *ageShard) next(slot int) int {
 	return 0
 }
 
-// set stores the mark of a page. The caller holds mu.
 func (s *ageShard) set(page uint64, m ageMark) {
 	if 5*(s.n+1) > 4*len(s.pages) {
 		s.grow()

@@ -51,7 +51,6 @@ type aging struct {
 	quota   []int     // by tier: the number of pages that are to make room
 }
 
-// agingMove is the move of a page to a tier of the store.
 type agingMove struct {
 	page uint64
 	to   int
@@ -95,7 +94,7 @@ func newAging(p *Pager) *aging {
 	return a
 }
 
-// next makes a round; the first one only looks at what is there.
+// next makes a round; the first one only records the pages that are there.
 func (a *aging) next(ctx context.Context) {
 	if !a.seeded {
 		a.seeded = true
@@ -119,7 +118,7 @@ func (a *aging) seed(ctx context.Context) {
 	}
 }
 
-// round looks at every page once and moves the pages that are in the wrong tier.
+// round visits every page once and moves the pages that are in the wrong tier.
 func (a *aging) round(ctx context.Context) {
 	now := a.clock.stamp()
 	clear(a.classes)
@@ -157,7 +156,6 @@ func (a *aging) round(ctx context.Context) {
 	}
 }
 
-// bitLen returns the length of a number in bits: the class of an age.
 func bitLen(v uint32) int {
 	n := 0
 	for ; v > 0; v >>= 1 {

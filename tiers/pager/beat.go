@@ -17,10 +17,8 @@ type beat struct {
 	ended  chan struct{} // closed by it
 }
 
-// heart is the heartbeat of the process.
 var heart = beat{pagers: map[*Pager]struct{}{}}
 
-// join adds a Pager.
 func (b *beat) join(p *Pager) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +44,6 @@ func (b *beat) leave(p *Pager) {
 	}
 }
 
-// run beats until stop is closed.
 func (b *beat) run(stop, ended chan struct{}) {
 	defer close(ended)
 	t := time.NewTicker(tick)
@@ -65,7 +62,6 @@ func (b *beat) run(stop, ended chan struct{}) {
 	}
 }
 
-// beat sets the clock and begins the rounds that are due.
 func (p *Pager) beat(now time.Time) {
 	p.clock.ticks.Store(int64(now.Sub(p.opened) / tick)) // A ticker drops ticks on a busy machine.
 	at := p.clock.now()
@@ -115,7 +111,7 @@ func (r *rounds) kick() {
 	}
 }
 
-// run makes rounds until nobody wants another one.
+// run makes rounds until no further one is requested.
 func (r *rounds) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.round(ctx)

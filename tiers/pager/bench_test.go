@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -22,21 +22,8 @@ import (
 //	EXOSWARM_BENCH_DIR=/disk go test ./tiers/pager -run '^$' -bench Disk -benchtime 512x
 func BenchmarkDisk(b *testing.B) {
 	const page, frames, pages, group = 2 << 20, 256, 512, 64
-	dir := os.Getenv("EXOSWARM_BENCH_DIR")
-	if dir == "" {
-		dir = b.TempDir()
-	}
-	dir = filepath.Join(dir, "exoswarm-bench-pager")
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	fs, ctx := vfs.OS{}, context.Background()
-	if err := fs.MkdirAll(dir); err != nil {
-		b.Fatal(err)
-	}
-	f, err := fs.Open(filepath.Join(dir, "raw"), vfs.Create|vfs.Direct)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
+	ctx := context.Background()
+	dir, f := tierstest.Disk(b, "exoswarm-bench-pager", pages*page)
 	s, err := pagestore.Open(pagestore.Options{
 		PageSize: page, Tiers: []pagestore.Tier{{
 			Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30,
@@ -59,7 +46,6 @@ func BenchmarkDisk(b *testing.B) {
 	for i := 0; i < page; i += 8 {
 		binary.LittleEndian.PutUint64(buf[i:], rng.Uint64())
 	}
-	err = f.Allocate(pages * page)
 	for id := range uint64(pages) {
 		_, writeErr := f.WriteAt(buf, int64(id)*page)
 		err = errors.Join(err, writeErr, p.Create(ctx, id, 0), p.Write(ctx, id, 0, buf))

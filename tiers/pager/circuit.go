@@ -17,12 +17,12 @@ import (
 type BreakerOptions struct {
 	// Failures is the number of failures in a row that open it; 0 means 3.
 	Failures int
-	// Pause is how long it stays open the first time. Each failed probe doubles it, up to MaxPause;
-	// 0 means 5 s and 300 s.
+	// Pause is the time for which it stays open at first. Each failed probe doubles it, up to
+	// MaxPause; 0 means 5 s and 300 s.
 	Pause, MaxPause time.Duration
-	// Stall is how long one call may take. A call that takes longer opens the breaker at once, and
-	// its caller goes on without it; 0 means 10 s, which no disk that works takes for a page, and a
-	// caller can still wait for.
+	// Stall is the most time of one call. A call that takes longer opens the breaker at once, and
+	// its caller abandons it; 0 means 10 s: no working disk takes that long for a page, and a
+	// caller can still wait for it.
 	Stall time.Duration
 }
 
@@ -135,14 +135,13 @@ func (b *breaker) Open(now time.Time) bool {
 }
 
 // Tripped reports whether the breaker has opened and no call has succeeded since. Unlike Open it
-// stays true after the pause, while nobody makes the call that would be the probe.
+// stays true after the pause, until a call is made as the probe.
 func (b *breaker) Tripped() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failures >= b.opts.Failures
 }
 
-// Trips returns how often the breaker opened.
 func (b *breaker) Trips() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,6 @@ func (c *clock) now() int64 { return c.ticks.Load() }
 // demand counts the page faults that are being served. Background work waits for them.
 type demand struct{ n atomic.Int64 }
 
-// begin counts a page fault, until end.
 func (d *demand) begin() { d.n.Add(1) }
 
 func (d *demand) end() { d.n.Add(-1) }
@@ -57,7 +56,7 @@ func (d *demand) giveWay(ctx context.Context) bool {
 }
 
 // bounded calls f, which may wait for a medium, and returns at the end of ctx with
-// tiers.ErrUnavailable if f has not returned. f then goes on in its goroutine.
+// tiers.ErrUnavailable if f has not returned. f then continues in its goroutine.
 func bounded(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }() // It ends when the medium answers.

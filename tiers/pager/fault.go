@@ -7,10 +7,11 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
-// pinner pins pages, and serves the page faults of those that are not in their tier. Locks: try
-// takes a shard shared for a few instructions; a page fault holds a claim while its page moves.
+// pinner pins pages and serves page faults. Locks: try takes a shard shared for a few instructions;
+// a page fault holds a claim while its page moves.
 type pinner struct {
 	table       *table
 	memory      []*memory
@@ -104,7 +105,7 @@ func (pn *pinner) slow(ctx context.Context, page uint64, m *memory, access Acces
 			if !missed {
 				missed = true
 				m.misses.Add(1)
-				m.note(page)
+				m.tell((*policy.Adaptive).Access, page)
 			}
 			g := pn.groups.take()
 			g.add(page, f, ByDemand)
@@ -146,7 +147,7 @@ func (pn *pinner) anywhere(ctx context.Context, page uint64, access Access) (Pin
 	}
 }
 
-// all pins pages in a tier, nil for any; those that are not there come into tier m.
+// all pins pages in a tier, nil for any; absent pages come into tier m.
 func (pn *pinner) all(ctx context.Context, pages []uint64, in, m *memory, access Access, pins []Pin) ([]Pin, error) {
 	if len(pages) > len(m.frames) {
 		return pins, fmt.Errorf("pin %d pages in the %d frames of %s: %w", len(pages), len(m.frames), m.Name,
@@ -195,7 +196,7 @@ func (pn *pinner) missing(ctx context.Context, pages []uint64, in, m *memory, ac
 			if page := pages[at]; pins[at].f == nil {
 				if f, claimed := pn.table.claimAbove(page, m); claimed {
 					m.misses.Add(1)
-					m.note(page)
+					m.tell((*policy.Adaptive).Access, page)
 					g.add(page, f, ByDemand)
 					if m.predictor != nil {
 						missed = append(missed, page)
@@ -207,8 +208,8 @@ func (pn *pinner) missing(ctx context.Context, pages []uint64, in, m *memory, ac
 	}, func(g *group) {
 		pn.move.bring(ctx, g, m, true)
 	}, func(g *group) error {
-		// Pinned at once, before the frames of the batch after next are wanted: those of the next
-		// may take them away again, and they are pinned below then.
+		// Pinned at once, before the batch after next wants frames: the next batch may take these
+		// away again, and they are pinned below then.
 		for _, page := range g.pages {
 			for ; pinned < at && pages[pinned] != page; pinned++ {
 			}
@@ -224,7 +225,7 @@ func (pn *pinner) missing(ctx context.Context, pages []uint64, in, m *memory, ac
 	if err != nil {
 		return err
 	}
-	// Those that were on their way, came back, or are to be saved first.
+	// Pages that were on their way, came back, or must be saved first.
 	for i, page := range pages {
 		if pins[i].f != nil {
 			continue

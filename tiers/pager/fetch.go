@@ -18,7 +18,7 @@ type fetcher struct {
 	clock    *clock
 	demand   *demand
 	rounds   rounds
-	sweeping atomic.Bool // a sweep was announced and goes on
+	sweeping atomic.Bool // an announced sweep is not over
 	batch    int
 	stall    time.Duration
 	still    *sync.RWMutex // Pager.still
@@ -94,9 +94,9 @@ func (ft *fetcher) bring(ctx context.Context, wants []want) bool {
 	return all
 }
 
-// recently is how long a page is not evicted for a guess after its last pin. It is a few ticks of a
-// swarm and the time in which a bus of 55 GB/s fetches 2,700 pages of 2 MiB: an older page that the
-// policy chooses would be evicted by the next page fault anyhow.
+// recently is the time after its last pin in which a page is not evicted for a guess. It is a few
+// ticks of a swarm and the time in which a bus of 55 GB/s fetches 2,700 pages of 2 MiB: an older
+// page that the policy chooses would be evicted by the next page fault anyhow.
 const recently = 100 * time.Millisecond
 
 // spareFrame returns a frame for a page that was not pinned yet, or nil. It takes a free frame

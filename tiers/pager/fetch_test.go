@@ -9,10 +9,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pager"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
-// stored makes pages and moves all of them into the store.
 func stored(t *testing.T, s stack, pages uint64) {
 	t.Helper()
 	ctx := t.Context()
@@ -31,7 +30,7 @@ func stored(t *testing.T, s stack, pages uint64) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(2 * time.Second) // Nothing is recent any more.
+	pass(2 * time.Second) // Nothing is recent any more.
 }
 
 // pin pins a page in the first tier and gives it back a little later.
@@ -41,7 +40,7 @@ func (s stack) pin(t *testing.T, page uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(10 * time.Millisecond)
+	pass(10 * time.Millisecond)
 	h.Unpin()
 }
 
@@ -49,7 +48,7 @@ func (s stack) pin(t *testing.T, page uint64) {
 // asked for.
 func TestPrefetchRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, vfs.NewMem(0), frames(64), frames(64))
+		s := open(t, tierstest.NewMem(0), frames(64), frames(64))
 		defer s.close(t)
 		stored(t, s, 400)
 		before := s.Stats().Memory[0]
@@ -66,7 +65,6 @@ func TestPrefetchRuns(t *testing.T) {
 	})
 }
 
-// runs counts the pages that were fetched as the next of a run.
 func runs(s stack) int {
 	g := s.Stats().Memory[0].Guesses["run"]
 	return int(g.Used + g.Wasted)
@@ -75,7 +73,7 @@ func runs(s stack) int {
 // TestPrefetchThrottle pins pages in short runs that break off: guesses stop costing transfers.
 func TestPrefetchThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, vfs.NewMem(0), frames(32))
+		s := open(t, tierstest.NewMem(0), frames(32))
 		defer s.close(t)
 		stored(t, s, 1500)
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -105,7 +103,7 @@ func TestPrefetchThrottle(t *testing.T) {
 func TestGuessesEvictNothingRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		s := open(t, vfs.NewMem(0), frames(7), frames(16))
+		s := open(t, tierstest.NewMem(0), frames(7), frames(16))
 		defer s.close(t)
 		stored(t, s, 20)
 		pinned, err := s.Pin(ctx, 0, 0, pager.ForReading)
@@ -122,14 +120,14 @@ func TestGuessesEvictNothingRecent(t *testing.T) {
 			if err := s.WillNeed(0, 12, 13, 14, 15, 16, 17, 18, 19); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(20 * time.Millisecond)
+			pass(20 * time.Millisecond)
 		}
 		before := s.Stats().Memory[0]
 		hint()
 		if m := s.Stats().Memory[0]; m.Out != before.Out || m.Prefetched != before.Prefetched {
 			t.Errorf("%d pages left and %d came for a hint", m.Out-before.Out, m.Prefetched-before.Prefetched)
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		hint()
 		hint()
 		m := s.Stats().Memory[0]
@@ -152,7 +150,7 @@ func TestGuessesEvictNothingRecent(t *testing.T) {
 func TestSweepHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		top := frames(64)
-		s := open(t, vfs.NewMem(0), top, frames(128))
+		s := open(t, tierstest.NewMem(0), top, frames(128))
 		defer s.close(t)
 		const pages = 500
 		stored(t, s, pages)
@@ -160,7 +158,7 @@ func TestSweepHint(t *testing.T) {
 			if err := s.WillSweep(0, 0, pages-1); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(50 * time.Millisecond)
+			pass(50 * time.Millisecond)
 			before := s.Stats().Memory[0]
 			for page := range uint64(pages) {
 				s.pin(t, page)

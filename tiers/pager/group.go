@@ -6,7 +6,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// newGroups returns the groups of a Pager, which have at most batch pages.
 func newGroups(batch int) *groups { return &groups{batch: batch} }
 
 // groups keeps the groups that are free, so that steady migration does not allocate.
@@ -41,7 +40,6 @@ func (g *group) add(page uint64, from *frame, why Reason) {
 	g.clean = append(g.clean, from != nil && !from.dirty.Load() && !from.saving.Load())
 }
 
-// take returns an empty group. The caller gives it back with put.
 func (gs *groups) take() *group {
 	g, _ := gs.pool.Get().(*group)
 	if g == nil {

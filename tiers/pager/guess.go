@@ -21,7 +21,6 @@ type guesser struct {
 	off       atomic.Bool // see Pager.Guess
 }
 
-// want is a page to be fetched into a tier.
 type want struct {
 	page uint64
 	m    *memory
@@ -116,7 +115,7 @@ func (p *Pager) WillSweep(tier int, first, last uint64) error {
 func (p *Pager) Guess(on bool) { p.guesses.off.Store(!on) }
 
 // DoneWith announces that pages will not be needed soon. Pages that are in a tier and not pinned
-// move down now, in batches. The error joins those of the pages that no medium takes, which stay.
+// move down now, in batches. Pages that no medium takes stay, and the error joins one for each.
 func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {

@@ -9,8 +9,8 @@ const NoTier = -1
 
 // Place is where a page is.
 type Place struct {
-	// Tier is the number of the memory tier, or that of the store's tier behind the last memory
-	// tier; NoTier for a page that does not exist.
+	// Tier is the number of the page's tier; tiers of the store follow the last memory tier. It is
+	// NoTier for a page that does not exist.
 	Tier int
 	// Idle is the time since the last access, in steps of 5 ms in memory and 250 ms in the store;
 	// negative: not known.
@@ -42,7 +42,7 @@ func (p *Pager) Places(first uint64, to []Place) {
 	}
 }
 
-// PinPresent holds those of the pages first, first+1, ... that are in a frame of a memory tier, for
+// PinPresent holds each of the pages first, first+1, ... that is in a frame of a memory tier, for
 // reading, until they are unpinned, and calls held with each. It moves no page, and counts as no
 // access, so it changes neither the order in which pages are evicted nor the hits. It does not
 // wait: a page that moves is left out.

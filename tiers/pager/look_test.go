@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers/pager"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 // TestPlaces: a look finds each page in its tier with its age, and changes neither the ages nor the
 // order of eviction.
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := open(t, vfs.NewMem(0), named("gpu", 4), named("cpu", 4))
+		p := open(t, tierstest.NewMem(0), named("gpu", 4), named("cpu", 4))
 		defer p.close(t)
 		if names := p.Tiers(); !slices.Equal(names, []string{"gpu", "cpu", "store0", "store1"}) {
 			t.Fatalf("tiers %q", names)
@@ -39,10 +39,9 @@ func TestPlaces(t *testing.T) {
 			h.Unpin()
 		}
 		touch(0, 0)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		touch(1, 0)
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
+		pass(100 * time.Millisecond)
 		hits := p.Stats().Memory[0].Hits
 		for range 2 {
 			places := make([]pager.Place, 6)
@@ -79,7 +78,7 @@ func TestPlaces(t *testing.T) {
 
 // TestPlacesInStore: pages that left memory are found in their tier of the store.
 func TestPlacesInStore(t *testing.T) {
-	p := open(t, vfs.NewMem(0), named("cpu", 2))
+	p := open(t, tierstest.NewMem(0), named("cpu", 2))
 	defer p.close(t)
 	for page := range uint64(6) {
 		if err := p.Create(t.Context(), page, 0); err != nil {
@@ -98,7 +97,6 @@ func TestPlacesInStore(t *testing.T) {
 	}
 }
 
-// named is frames with the name of a tier.
 func named(name string, n int) pager.Memory {
 	m := frames(n)
 	m.Name = name

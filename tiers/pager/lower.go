@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
 // evict moves one page of a tier down and returns its frame, which is the caller's. The policy
@@ -59,8 +60,8 @@ func (mo *mover) claimVictims(g *group, m *memory, n int, why Reason, may func(*
 	return len(g.pages)
 }
 
-// untried is how long a guessed page without a use is spared as long as other pages can be evicted:
-// the first threshold of the design.
+// untried is the time for which a guessed page without a use is spared while other pages can be
+// evicted: the first threshold of the design.
 const untried = time.Second
 
 // lower moves the claimed pages of a group down and ends their claims. A page moves into a frame of
@@ -154,13 +155,13 @@ func (mo *mover) leave(g *group, i int) {
 	}
 	m := f.memory
 	mo.discard(f)
-	m.evicted(page)
+	m.tell((*policy.Adaptive).Evicted, page)
 	m.out.Add(1)
 	if to != nil {
 		to.touched.Store(f.touched.Load())
 		to.heat.Store(0)
 		to.fetched.Store(0)
-		to.memory.added(page)
+		to.memory.tell((*policy.Adaptive).Added, page)
 		to.memory.in.Add(1)
 		mo.moved.count(m.level, to.memory.level, g.reasons[i])
 	} else {

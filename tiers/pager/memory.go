@@ -136,20 +136,17 @@ func (m *memory) hint() {
 	}
 }
 
-// kickKeeper has the keeper make a round now.
 func (m *memory) kickKeeper() {
 	if m.keeps.begun != nil {
 		m.keeps.kick()
 	}
 }
 
-// freeFrames returns the number of free frames.
 func (m *memory) freeFrames() int {
 	_, free := m.size()
 	return free
 }
 
-// size returns the number of frames, and of free frames.
 func (m *memory) size() (frames, free int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,35 +180,14 @@ func (m *memory) outcomeOfAccess(err error) error {
 	return m.outcome(context.Background(), err)
 }
 
-// down reports whether the circuit of the tier is open.
 func (m *memory) down() bool { return m.failing.Load() && m.breaker.Open(time.Now()) }
 
-// note tells the policy of a page fault.
-func (m *memory) note(page uint64) {
+// tell reports a page to the policy: call is Access of a page fault, Added, Evicted when the page left
+// for another tier or the store, or Removed of a deleted page.
+func (m *memory) tell(call func(*policy.Adaptive, uint64), page uint64) {
 	m.policyMu.Lock()
 	defer m.policyMu.Unlock()
-	m.policy.Access(page)
-}
-
-// added tells the policy that a page came into the tier.
-func (m *memory) added(page uint64) {
-	m.policyMu.Lock()
-	defer m.policyMu.Unlock()
-	m.policy.Added(page)
-}
-
-// evicted tells the policy that a page left the tier for another one or for the store.
-func (m *memory) evicted(page uint64) {
-	m.policyMu.Lock()
-	defer m.policyMu.Unlock()
-	m.policy.Evicted(page)
-}
-
-// removed tells the policy that a page was deleted.
-func (m *memory) removed(page uint64) {
-	m.policyMu.Lock()
-	defer m.policyMu.Unlock()
-	m.policy.Removed(page)
+	call(m.policy, page)
 }
 
 // sweepState returns the first page of the announced sweep and the next one to be pinned.
@@ -242,12 +218,10 @@ func (m *memory) outcomeOf(why Reason, used bool) {
 	m.predictor.Outcome(source, used)
 }
 
-// errGone returns the error of a page whose only content is in a frame that cannot be read.
 func errGone(m *memory, err error) error {
 	return fmt.Errorf("its newest content is in %s, which fails: %w", m.Name, errors.Join(tiers.ErrLost, err))
 }
 
-// counters are the counters of a memory tier, see MemoryStats.
 type counters struct {
 	misses, in, out, idle, prefetched, used, wasted, failed atomic.Uint64
 	wait, copies                                            tiers.Histogram

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
 // mover moves groups of claimed pages: up with bring, down with lower. It counts the moves and
@@ -94,11 +95,11 @@ func (mo *mover) arrive(g *group, i int, m *memory) {
 	if g.reasons[i].guessed() {
 		to.fetched.Store(uint32(g.reasons[i]) + 1)
 	}
-	m.added(page)
+	m.tell((*policy.Adaptive).Added, page)
 	m.in.Add(1)
 	place := 0
 	if from != nil {
-		from.memory.evicted(page)
+		from.memory.tell((*policy.Adaptive).Evicted, page)
 		from.memory.out.Add(1)
 		place = from.memory.level
 	} else if g.disks[i] != nil {

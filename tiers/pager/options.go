@@ -187,5 +187,5 @@ func (o Options) validate() error {
 // MaxMemory is the greatest number of memory tiers.
 const MaxMemory = 8
 
-// putsAtOnce is how many puts of one group are under way together: each holds a staging buffer.
+// putsAtOnce is the number of puts of one group under way together: each holds a staging buffer.
 const putsAtOnce = 4

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
 // noPage is the one number that no page may have, since the tables store numbers plus one.
@@ -48,13 +49,12 @@ func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	f.dirty.Store(true)
 	f.touched.Store(p.clock.now())
 	f.heat.Store(0)
-	m.note(page)
-	m.added(page)
+	m.tell((*policy.Adaptive).Access, page)
+	m.tell((*policy.Adaptive).Added, page)
 	p.table.settle(page, nil, f)
 	return nil
 }
 
-// clear fills a frame with zeros.
 func (p *Pager) clear(f *frame) error {
 	if z, ok := f.memory.Frames.(tiers.Zeroer); ok {
 		return z.Zero(f.number)
@@ -118,7 +118,7 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 		}
 	}
 	if f != nil {
-		f.memory.removed(page)
+		f.memory.tell((*policy.Adaptive).Removed, page)
 		f.fetched.Store(0)
 	}
 	p.ages.Forget(page)
@@ -129,8 +129,8 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 	return nil
 }
 
-// Lost returns the pages that cannot be served at the moment, in ascending order: those whose only
-// content is in a tier of frames that fails, and those that the store reports.
+// Lost returns the pages that cannot be served at the moment, in ascending order: pages whose only
+// content is in a tier of frames that fails, and the lost pages of the store.
 func (p *Pager) Lost() []uint64 {
 	var ids []uint64
 	if s, ok := p.store.(interface{ Lost() []uint64 }); ok {

@@ -5,12 +5,12 @@
 // then use the frame, launch kernels on it included, until Unpin. Pages that are not pinned move
 // down in the background, by watermark and idle time; package policy chooses the page to evict.
 //
-// The promises in addition to those of the store:
+// The promises beyond the promises of the store:
 //   - A pinned page does not move, and no other page uses its frame.
-//   - A page that was written is in a frame or in the store at any time; when neither medium can hold
-//     it, the call that would have to drop it fails, and nothing is dropped.
-//   - Checkpoint makes one consistent epoch: exactly the writes whose pins were given back before it
-//     was called.
+//   - A page that was written is in a frame or in the store at any time; when neither medium can
+//     hold it, the call that would have to drop it fails, and nothing is dropped.
+//   - Checkpoint makes one consistent epoch: exactly the writes whose pins were given back before
+//     it was called.
 //   - After three failures in a row the circuit of a directory is open: other directories take its
 //     pages, and a probe closes the circuit again.
 //
@@ -126,7 +126,6 @@ func (p *Pager) openStore() {
 	p.calls = newCaller(calls)
 }
 
-// connect gives every part those that it calls.
 func (p *Pager) connect() {
 	frames := 0
 	for _, m := range p.memory {
@@ -183,7 +182,6 @@ func zeroPage(size int) []byte {
 	return page.([]byte)
 }
 
-// tier finds a memory tier by number.
 func (p *Pager) tier(n int) (*memory, error) {
 	if p.closed.Load() {
 		return nil, tiers.ErrClosed
@@ -220,8 +218,8 @@ func (p *Pager) Note() []byte {
 }
 
 // Close stops the background work and reports pages that are still pinned as tiers.ErrLeak. It does
-// not checkpoint: what was written since the last Checkpoint is dropped, and the store goes on from
-// there. A second call does nothing.
+// not checkpoint: what was written since the last Checkpoint is dropped, and the store continues
+// from there. A second call does nothing.
 func (p *Pager) Close() error {
 	if p.closed.Swap(true) {
 		return nil

@@ -19,11 +19,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/policy"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -31,7 +30,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const pageSize = 4096
 
-// stack is a pager over a store.
 type stack struct {
 	*pager.Pager
 	store *pagestore.Store
@@ -41,9 +39,9 @@ type stack struct {
 func open(t tester, fs vfs.FS, memory ...pager.Memory) stack {
 	t.Helper()
 	s, err := pagestore.Open(pagestore.Options{
-		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize,
+		FS: fs, Tables: tierstest.Backend{FS: fs}, PageSize: pageSize,
 		Tiers: []pagestore.Tier{
-			{Dir: "/nvme", Capacity: 16 << 20, SegmentBytes: 256 << 10, Codec: codec.Spec{ID: codec.LZ4}},
+			{Dir: "/nvme", Capacity: 16 << 20, SegmentBytes: 256 << 10, Codec: pagestore.Codec{ID: pagestore.LZ4}},
 			{Dir: "/ssd", Capacity: 16 << 20, SegmentBytes: 256 << 10},
 		},
 	})
@@ -61,7 +59,6 @@ func open(t tester, fs vfs.FS, memory ...pager.Memory) stack {
 	return stack{p, s}
 }
 
-// close closes both.
 func (s stack) close(t tester) {
 	t.Helper()
 	if err := errors.Join(s.Close(), s.store.Close()); err != nil {
@@ -69,12 +66,37 @@ func (s stack) close(t tester) {
 	}
 }
 
-// frames is a memory tier of n frames of plain memory.
 func frames(n int) pager.Memory {
 	return pager.Memory{Frames: tiers.NewHostFrames(n, pageSize)}
 }
 
-// stamp is a page's content for a version.
+// create makes the pages 0 up to n in a tier, with the content of a version.
+func (s stack) create(t *testing.T, n uint64, tier int, version uint64) {
+	t.Helper()
+	for page := range n {
+		if err := s.Create(t.Context(), page, tier); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(t.Context(), page, 0, stamp(page, version)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// holds fails unless the pages 0 up to n have the content of a version.
+func (s stack) holds(t *testing.T, n, version uint64) {
+	t.Helper()
+	b := make([]byte, pageSize)
+	for page := range n {
+		if err := s.Read(t.Context(), page, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := versionOf(page, b); err != nil || v != version {
+			t.Fatalf("page %d: version %d, want %d: %v", page, v, version, err)
+		}
+	}
+}
+
 func stamp(page, version uint64) []byte {
 	b := make([]byte, pageSize)
 	for i := 0; i < pageSize; i += 16 {
@@ -84,7 +106,6 @@ func stamp(page, version uint64) []byte {
 	return b
 }
 
-// versionOf checks a page's content and reads its version.
 func versionOf(page uint64, b []byte) (uint64, error) {
 	version := binary.LittleEndian.Uint64(b[8:])
 	if version == 0 && bytes.Equal(b, make([]byte, pageSize)) {
@@ -101,7 +122,7 @@ func versionOf(page uint64, b []byte) (uint64, error) {
 func TestAgainstMap(t *testing.T) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
-		fs := vfs.NewMem(0)
+		fs := tierstest.NewMem(0)
 		var experts []policy.New
 		if rapid.Bool().Draw(t, "lru") {
 			experts = []policy.New{func(n int, f func(uint64)) policy.Expert { return policy.NewLRU(n, f) }}
@@ -247,24 +268,6 @@ func TestAgainstMap(t *testing.T) {
 					}
 				}
 			},
-			"scan": func(t *rapid.T) {
-				n := uint64(0)
-				err := s.Scan(ctx, 3, 12, func(page uint64, b []byte) error {
-					if got, err := versionOf(page, b); err != nil || got != now[page] || page < 3 || page > 12 {
-						return fmt.Errorf("version %d, want %d: %w", got, now[page], errors.Join(err, tiers.ErrCorrupt))
-					}
-					n++
-					return nil
-				})
-				for page := range now {
-					if page >= 3 && page <= 12 {
-						n--
-					}
-				}
-				if err != nil || n != 0 {
-					t.Fatalf("scan: %v, %d pages too many", err, n)
-				}
-			},
 			"done": func(t *rapid.T) {
 				pages := rapid.SliceOfN(anyPage, 1, 16).Draw(t, "pages")
 				if err := s.DoneWith(ctx, anyTier.Draw(t, "tier"), pages...); err != nil {
@@ -324,7 +327,7 @@ func TestAgainstMap(t *testing.T) {
 // without frames takes none until it has some, and what cannot be is refused.
 func TestResizeKeepsTheHottest(t *testing.T) {
 	ctx := t.Context()
-	s := open(t, vfs.NewMem(0), frames(12), frames(0))
+	s := open(t, tierstest.NewMem(0), frames(12), frames(0))
 	defer s.close(t)
 	const pages = 12
 	used := map[uint64]int64{}
@@ -403,7 +406,7 @@ type tester interface {
 func TestEpochsAreConsistent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := open(t, fs, frames(8), frames(9))
 	const pairs = 12
 	for page := range uint64(2 * pairs) {
@@ -437,7 +440,7 @@ func TestEpochsAreConsistent(t *testing.T) {
 				mu.Lock()
 				finished[pair] = n
 				mu.Unlock()
-				time.Sleep(200 * time.Microsecond) // Leaves checkpoints a moment without pins.
+				<-time.After(200 * time.Microsecond) // A checkpoint needs a moment without pins.
 			}
 		})
 	}
@@ -490,7 +493,7 @@ func TestCheckpointAndMoveDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the bubble's clock
 		defer cancel()
-		s := open(t, vfs.NewMem(0), frames(1))
+		s := open(t, tierstest.NewMem(0), frames(1))
 		store := &heldStore{Store: s.store}
 		p, err := pager.Open(pager.Options{Memory: []pager.Memory{frames(1), frames(5)}, Store: store})
 		if err = errors.Join(err, s.Close()); err != nil {
@@ -538,12 +541,18 @@ func TestCheckpointAndMoveDoNotWaitForEachOther(t *testing.T) {
 			}
 			h.Unpin()
 		})
-		time.Sleep(time.Second) // The pin waits for its frame.
+		pass(time.Second) // The pin waits for its frame.
 		store.hold.Store(nil)
 		close(hold)
 		all.Wait()
 		pager.UnpinAll(stay)
 	})
+}
+
+// pass advances the clock of a synctest bubble, and waits for the background work that is due.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // writePair writes one version into both pages of a pair while both are pinned.
@@ -598,9 +607,11 @@ func checkPairs(t *testing.T, fs vfs.FS, least []uint64, note string) {
 	}
 }
 
-func TestPins(t *testing.T) {
-	ctx := context.Background()
-	s := open(t, vfs.NewMem(0), frames(2), frames(2))
+func TestPins(t *testing.T) { synctest.Test(t, testPins) }
+
+func testPins(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, tierstest.NewMem(0), frames(2), frames(2))
 	for page := range uint64(4) {
 		if err := s.Create(ctx, page, 1); err != nil {
 			t.Fatal(err)
@@ -644,7 +655,7 @@ func TestPins(t *testing.T) {
 		t.Errorf("pin where all frames are pinned: %v, want ErrFull at the deadline", err)
 	}
 	go func() {
-		time.Sleep(10 * time.Millisecond)
+		synctest.Wait() // The pin below waits for a frame.
 		b.Unpin()
 	}()
 	c, err := s.Pin(ctx, 2, 0, pager.ForReading)
@@ -671,10 +682,10 @@ func testBreaker(t *testing.T) {
 	ctx := t.Context()
 	var mu sync.Mutex
 	broken, calls := false, 0
-	fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
+	fs := &tierstest.Inject{FS: tierstest.NewMem(0), Before: func(op tierstest.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if broken && op.Kind == vfs.OpWrite && filepath.Dir(op.Name) == "/nvme" {
+		if broken && op.Kind == tierstest.OpWrite && filepath.Dir(op.Name) == "/nvme" {
 			calls++
 			return syscall.EIO
 		}
@@ -707,7 +718,7 @@ func testBreaker(t *testing.T) {
 	}
 	mu.Unlock()
 	set(false)
-	time.Sleep(50 * time.Millisecond)
+	pass(50 * time.Millisecond)
 	write(60, 80)
 	if _, err := s.Checkpoint(ctx, nil); err != nil {
 		t.Fatal(err)
@@ -716,15 +727,7 @@ func testBreaker(t *testing.T) {
 	if st.Tiers[0].Pages < 10 || st.Tiers[1].Pages < 30 {
 		t.Errorf("%d and %d pages, want some in both tiers", st.Tiers[0].Pages, st.Tiers[1].Pages)
 	}
-	b := make([]byte, pageSize)
-	for page := range uint64(80) {
-		if err := s.Read(ctx, page, 0, b); err != nil {
-			t.Fatal(err)
-		}
-		if v, err := versionOf(page, b); err != nil || v != 7 {
-			t.Errorf("page %d: version %d, %v", page, v, err)
-		}
-	}
+	s.holds(t, 80, 7)
 }
 
 func TestBackground(t *testing.T) {
@@ -732,30 +735,27 @@ func TestBackground(t *testing.T) {
 		ctx := t.Context()
 		top := frames(32)
 		top.Low, top.High, top.MaxIdle = 4, 8, 150*time.Millisecond
-		s := open(t, vfs.NewMem(0), top, frames(64))
+		s := open(t, tierstest.NewMem(0), top, frames(64))
 		defer s.close(t)
 		for page := range uint64(31) {
 			if err := s.Create(ctx, page, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
-		synctest.Wait()
-		// Room is made up to the high watermark once, at the latest when all pages are there; those
-		// that come behind take of it.
+		pass(20 * time.Millisecond)
+		// Room is made up to the high watermark once, at the latest when all pages are there; later
+		// pages take some of it.
 		if m := s.Stats().Memory[0]; m.Free < top.Low || m.Free > top.High {
 			t.Errorf("%d frames free, want between the watermarks %d and %d", m.Free, top.Low, top.High)
 		}
-		time.Sleep(300 * time.Millisecond)
-		synctest.Wait()
+		pass(300 * time.Millisecond)
 		if m := s.Stats().Memory[0]; m.Free != 32 || m.Idle == 0 {
 			t.Errorf("%d frames free and %d pages gone for their age, want all", m.Free, m.Idle)
 		}
 		if err := s.WillNeed(0, 3, 5, 7); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
-		synctest.Wait()
+		pass(20 * time.Millisecond)
 		if n := s.Stats().Memory[0].Prefetched; n != 3 {
 			t.Errorf("%d pages prefetched, want 3", n)
 		}
@@ -765,7 +765,7 @@ func TestBackground(t *testing.T) {
 // TestPinDoesNotAllocate holds pins of resident pages and steady migration to no allocation.
 func TestPinDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	s := open(t, vfs.NewMem(0), frames(1), frames(4))
+	s := open(t, tierstest.NewMem(0), frames(1), frames(4))
 	defer s.close(t)
 	for page := range uint64(2) {
 		if err := s.Create(ctx, page, 1); err != nil {
@@ -792,7 +792,7 @@ func TestPinDoesNotAllocate(t *testing.T) {
 func BenchmarkPin(b *testing.B) {
 	ctx := context.Background()
 	const pages = 4096
-	s := open(b, vfs.NewMem(0), frames(pages+512))
+	s := open(b, tierstest.NewMem(0), frames(pages+512))
 	defer s.close(b)
 	for page := range uint64(pages) {
 		if err := s.Create(ctx, page, 0); err != nil {
@@ -817,7 +817,7 @@ func BenchmarkPin(b *testing.B) {
 
 func BenchmarkMigrate(b *testing.B) {
 	ctx := context.Background()
-	s := open(b, vfs.NewMem(0), frames(64), frames(1024))
+	s := open(b, tierstest.NewMem(0), frames(64), frames(1024))
 	defer s.close(b)
 	for page := range uint64(512) {
 		if err := s.Create(ctx, page, 1); err != nil {
@@ -841,25 +841,18 @@ func BenchmarkMigrate(b *testing.B) {
 // called.
 func TestWriteDuringCheckpoint(t *testing.T) {
 	ctx := context.Background()
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var armed atomic.Bool // The first page write after it is set waits, and no other.
-	fs := &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-		if op.Kind == vfs.OpWrite && filepath.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
+	fs := &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+		if op.Kind == tierstest.OpWrite && filepath.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
 			close(entered)
 			<-leave
 		}
 		return nil
 	}}
 	s := open(t, fs, frames(6))
-	for page := range uint64(4) {
-		if err := s.Create(ctx, page, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Write(ctx, page, 0, stamp(page, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.create(t, 4, 0, 1)
 	if _, err := s.Checkpoint(ctx, nil); err != nil { // Makes the segment, so that the next write is a page's.
 		t.Fatal(err)
 	}
@@ -910,7 +903,7 @@ func TestWriteDuringCheckpoint(t *testing.T) {
 // are and are not moved while they are held, the others come into the last tier.
 func TestPinInPlace(t *testing.T) {
 	ctx := t.Context()
-	s := open(t, vfs.NewMem(0), frames(2), frames(3))
+	s := open(t, tierstest.NewMem(0), frames(2), frames(3))
 	defer s.close(t)
 	ok := func(err error) {
 		t.Helper()

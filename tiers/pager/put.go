@@ -8,7 +8,7 @@ import (
 )
 
 // putter copies pages from frames into the store, through staging buffers. A tier of the store that
-// fails or whose circuit is open is skipped for the next one. It has no state of its own.
+// fails or whose circuit is open is skipped for the next one. It has no state.
 type putter struct {
 	calls   *storeCaller
 	staging *stagingBuffers
@@ -81,7 +81,6 @@ func (pt *putter) put(ctx context.Context, f *frame) (*storeQueue, error) {
 	return pt.end(ctx, f, c, err)
 }
 
-// readFrame copies the page of a frame into a buffer of the same size.
 func (pt *putter) readFrame(f *frame, b []byte) error {
 	return f.memory.outcome(context.Background(), f.memory.Frames.Read(f.number, 0, b))
 }

@@ -141,7 +141,6 @@ func (p *Pager) refit(m *memory, frames tiers.Resizer, to Size) error {
 	return nil
 }
 
-// lowest returns the last tier with frames.
 func lowest(all []*memory) *memory {
 	for i := len(all) - 1; i > 0; i-- {
 		if len(all[i].frames) > 0 {

@@ -14,8 +14,8 @@ type Stats struct {
 	Store  []StoreStats
 	// Migrations counts the moves by tiers and reason; pairs without a move are left out.
 	Migrations []Migration
-	// Queue is the number of pages that wait to be fetched, Forgotten the number of those that
-	// found the queue full.
+	// Queue is the number of pages that wait to be fetched. Forgotten counts pages that found the
+	// queue full.
 	Queue     int
 	Forgotten uint64
 	// AgeBytes is the memory that the ages of the pages in the store take.
@@ -40,18 +40,18 @@ type MemoryStats struct {
 	Frames, Free int
 	// Hits and Misses count pins by whether the page was there.
 	Hits, Misses uint64
-	// In and Out count pages moved into and out of the tier; Idle those of Out that left because of
-	// their age, and Prefetched those of In that came before a pin.
+	// In and Out count pages moved into and out of the tier; Idle is the part of Out that left
+	// because of age, and Prefetched the part of In that came before a pin.
 	In, Out, Idle, Prefetched uint64
 	// Used and Wasted count the prefetched pages that were pinned, and that left before.
 	Used, Wasted uint64
 	// Guesses are the measures of the predictor, by the source of the guesses.
 	Guesses map[string]policy.PredictorStats
-	// Errors counts copies that failed, Trips how often the breaker opened, and Open says that it
-	// is.
+	// Errors counts copies that failed, Trips how often the breaker opened, and Open reports
+	// whether it is open.
 	Errors, Trips uint64
 	Open          bool
-	// Wait is how long pins took that were not served at once, Copy how long a page took to be
+	// Wait has the times of pins that were not served at once, Copy the times in which a page was
 	// copied into the tier from another memory tier, as a share of its batch.
 	Wait, Copy tiers.Counts
 	// WaitTime and CopyTime are the sums of the durations of Wait and Copy.
@@ -63,11 +63,11 @@ type StoreStats struct {
 	Name string
 	// Queue is the number of calls that run or wait.
 	Queue int
-	// Errors counts calls that failed or stalled, Trips how often the breaker opened, and Open says
-	// that no call has succeeded since, also after the pause of the breaker.
+	// Errors counts calls that failed or stalled, Trips how often the breaker opened, and Open
+	// reports whether no call has succeeded since, also after the pause of the breaker.
 	Errors, Trips uint64
 	Open          bool
-	// Read is how long reads took, Write how long writes and moves into the tier did.
+	// Read has the times of reads, Write of writes and moves into the tier.
 	Read, Write tiers.Counts
 	// ReadTime and WriteTime are the sums of the durations of Read and Write.
 	ReadTime, WriteTime time.Duration
@@ -105,7 +105,6 @@ func (p *Pager) Stats() Stats {
 	return st
 }
 
-// memoryStats returns the counters of one memory tier.
 func (p *Pager) memoryStats(m *memory, now time.Time) MemoryStats {
 	frames, free := m.size()
 	ms := MemoryStats{
@@ -159,11 +158,10 @@ func (r Reason) String() string {
 // guessed reports whether the page moved without a call of the user that needs it now.
 func (r Reason) guessed() bool { return r >= ByHeat }
 
-// maxPlaces is the greatest number of tiers: of memory tiers and those of a pagestore.
+// maxPlaces is the most tiers of memory and store together.
 const maxPlaces = MaxMemory + 16
 
 // migrations counts moves between tiers, all numbered from the top down, by reason.
 type migrations [maxPlaces][maxPlaces][reasons]atomic.Uint64
 
-// count counts the move of a page from one tier to another.
 func (m *migrations) count(from, to int, why Reason) { m[from][to][why].Add(1) }

@@ -4,10 +4,10 @@ package pager
 // hold up.
 //
 // Each tier of the store has a queue, up to four workers and a circuit breaker. Begin hands a call
-// to a worker, which ends when the queue is empty, and End waits for it. A medium that stalls keeps
-// the worker that runs the call, but not the goroutine in End: that abandons the call after Stall
-// and goes on. What an abandoned call may still touch, a staging buffer or a frame, stays the
-// call's own until the medium has answered; the worker gives it back then.
+// to a worker, which ends when the queue is empty, and End waits for it. A medium that stalls
+// blocks the worker that runs the call, but not the goroutine in End, which abandons the call after
+// Stall. What an abandoned call may still touch, a staging buffer or a frame, stays the call's own
+// until the medium has answered; the worker gives it back then.
 //
 // No lock is held while the store is called. A worker takes no lock of its caller but the one that
 // Frame.Release takes, so a caller may hold any other lock in End.
@@ -23,7 +23,6 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// storeOp is what a call asks of the store.
 type storeOp uint8
 
 // The operations: to read a page into a buffer, to write a page from one, and to move a page to
@@ -43,8 +42,8 @@ const (
 	stateAbandoned
 )
 
-// workers is how many calls run at once on each tier of the store: package pagestore's benchmarks
-// reach the rate of a disk with two, and codecs take a core each.
+// workers is the number of calls that run at once on each tier of the store: package pagestore's
+// benchmarks reach the rate of a disk with two, and codecs take a core each.
 const workers = 4
 
 // callFrame is a frame that a call fills.
@@ -65,20 +64,19 @@ type storeCall struct {
 	page  uint64
 	buf   []byte
 	state atomic.Int32
-	begun atomic.Int64 // when a worker took it, by Nanotime
+	begun atomic.Int64 // when a worker took it, by nanotime
 	err   error
 	done  chan struct{} // has room for one
 	timer *time.Timer
 }
 
-// workContext is the context of the work of a call: that of its caller, and over as soon as the
-// call is abandoned.
+// workContext is the context in which a call works: the context of its caller, canceled also when
+// the call is abandoned.
 type workContext struct {
 	context.Context //nolint:containedctx // it is a context itself
 	state           *atomic.Int32
 }
 
-// Err implements context.Context.
 func (w workContext) Err() error {
 	if w.state.Load() == stateAbandoned {
 		return context.DeadlineExceeded
@@ -102,12 +100,10 @@ type storeQueue struct {
 	ended   atomic.Uint64 // calls that came to an end: a queue that moves has not stalled
 }
 
-// CircuitOpen returns the error of a call that the open breaker of the tier refuses.
 func (d *storeQueue) CircuitOpen() error {
 	return fmt.Errorf("%s: %w: %w", d.Name, tiers.ErrUnavailable, tiers.ErrMedium)
 }
 
-// callOptions describe a Caller.
 type callOptions struct {
 	Store   tiers.Store
 	Names   []string                // of the tiers of Store, all of them
@@ -129,8 +125,8 @@ type storeCaller struct {
 	work sync.WaitGroup
 }
 
-// newCaller returns a Caller of a store's tiers. Its calls end when opts.Ended is closed, see Wait. With a
-// nil store there are no Disks, and no call may be made.
+// Its calls end when opts.Ended is closed, see Wait. With a nil store there are no Disks, and no
+// call may be made.
 func newCaller(opts callOptions) *storeCaller {
 	c := &storeCaller{opts: opts}
 	for level, name := range opts.Names {
@@ -172,7 +168,7 @@ func (d *storeQueue) hire() bool {
 	return false
 }
 
-// serve runs calls of a tier until there is none, or the Caller ends.
+// serve runs calls of a tier until there is none, or Ended is closed.
 func (c *storeCaller) serve(d *storeQueue) {
 	for {
 		select {
@@ -194,7 +190,6 @@ func (c *storeCaller) serve(d *storeQueue) {
 	}
 }
 
-// run makes a call, unless it was abandoned before it began.
 func (c *storeCaller) run(ctx context.Context, call *storeCall) {
 	if !call.state.CompareAndSwap(stateQueued, stateRunning) {
 		c.reclaim(call)
@@ -218,7 +213,6 @@ func (c *storeCaller) run(ctx context.Context, call *storeCall) {
 	c.reclaim(call)
 }
 
-// perform does what a call asks for.
 func (c *storeCaller) perform(ctx context.Context, call *storeCall) error {
 	switch call.op {
 	case opGet:
@@ -246,7 +240,7 @@ func (c *storeCaller) reclaim(call *storeCall) {
 // Begin hands a call to a tier of the store: to read a page into buf, to write it from buf to the
 // tier, or to move it there. buf belongs to the call until End, and longer if End abandons it.
 // Begin waits for a place in the queue. It fails without a call if the breaker is open, if no call
-// of the tier ends for Stall, or when ctx or the Caller ends.
+// of the tier ends for Stall, or when ctx ends or Ended is closed.
 func (c *storeCaller) Begin(
 	ctx context.Context, op storeOp, d *storeQueue, page uint64, buf []byte,
 ) (*storeCall, error) {
@@ -290,7 +284,7 @@ func (c *storeCaller) Begin(
 	return nil, tiers.ErrClosed
 }
 
-// End waits for a call, for the end of ctx, which is the one of its Begin, or until the medium has
+// End waits for a call, for the end of ctx, the context that Begin had, or until the medium has
 // stalled for too long. It reports the outcome to the tier's breaker. abandoned reports whether the
 // call keeps its buffers: its Stage is to be replaced, and its Frame is lost to the caller.
 func (c *storeCaller) End(ctx context.Context, call *storeCall) (abandoned bool, err error) {
@@ -362,10 +356,9 @@ func (d *storeQueue) report(ctx context.Context, err error) {
 	d.Breaker.Report(fine, time.Now())
 }
 
-// start is the origin of Nanotime.
+// start is the origin of nanotime.
 var start = time.Now()
 
-// nanotime returns a monotonic time in nanoseconds.
 func nanotime() int64 { return int64(time.Since(start)) }
 
 // stagingBuffers is a fixed number of staging buffers of one page, which bounds how much moves at once.
@@ -411,7 +404,6 @@ func (s *stagingBuffers) Take(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-// create makes a buffer.
 func (s *stagingBuffers) create() ([]byte, error) {
 	if s.stager != nil {
 		return s.stager.Stage()
@@ -419,7 +411,7 @@ func (s *stagingBuffers) create() ([]byte, error) {
 	return make([]byte, s.pageSize), nil
 }
 
-// opPut gives a buffer back.
+// Put gives a buffer back.
 func (s *stagingBuffers) Put(b []byte) {
 	select {
 	case s.free <- b:

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// store is a tiers.Store whose calls f answers.
 type store struct {
 	tiers.Store
 	f func(ctx context.Context, page uint64) error
@@ -41,7 +41,6 @@ func openCaller(t *testing.T, stall time.Duration, f func(ctx context.Context, p
 	return c, c.Disks[0], staging
 }
 
-// testFrame records its release.
 type testFrame chan struct{}
 
 func (f testFrame) Release() { close(f) }
@@ -133,15 +132,23 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// TestQueue: the time that a call waits in the queue does not count for its stall.
-func TestQueue(t *testing.T) {
-	c, d, _ := openCaller(t, 500*time.Millisecond, func(context.Context, uint64) error {
-		time.Sleep(300 * time.Millisecond)
-		return nil
-	})
-	const calls = 8 // each of the four workers makes two
-	ended := make(chan error, calls)
-	for page := range uint64(calls) {
+// slow simulates a directory that takes some time for a call.
+func slow(d time.Duration) func(context.Context, uint64) error {
+	return func(ctx context.Context, _ uint64) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// calls makes n calls at once and returns a channel with their results.
+func calls(t *testing.T, c *storeCaller, d *storeQueue, n uint64) <-chan error {
+	t.Helper()
+	ended := make(chan error, n)
+	for page := range n {
 		go func() {
 			call, err := c.Begin(t.Context(), opMove, d, page, nil)
 			if err == nil {
@@ -153,7 +160,17 @@ func TestQueue(t *testing.T) {
 			ended <- err
 		}()
 	}
-	for range calls {
+	return ended
+}
+
+// TestQueue: the time that a call waits in the queue does not count for its stall.
+func TestQueue(t *testing.T) { synctest.Test(t, testQueue) }
+
+func testQueue(t *testing.T) {
+	c, d, _ := openCaller(t, 500*time.Millisecond, slow(300*time.Millisecond))
+	const n = 8 // each of the four workers makes two
+	ended := calls(t, c, d, n)
+	for range n {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -162,23 +179,13 @@ func TestQueue(t *testing.T) {
 
 // TestWaitForPlace: the time that a call waits for a place in the queue is not its stall either, and a
 // queue that does not move at all fails a call after the stall, and not when its caller gives up.
-func TestWaitForPlace(t *testing.T) {
-	c, d, _ := openCaller(t, 250*time.Millisecond, func(context.Context, uint64) error {
-		time.Sleep(60 * time.Millisecond)
-		return nil
-	})
-	const calls = 40 // the last one waits for half a second
-	ended := make(chan error, calls)
-	for page := range uint64(calls) {
-		go func() {
-			call, err := c.Begin(t.Context(), opMove, d, page, nil)
-			if err == nil {
-				_, err = c.End(t.Context(), call)
-			}
-			ended <- err
-		}()
-	}
-	for range calls {
+func TestWaitForPlace(t *testing.T) { synctest.Test(t, testWaitForPlace) }
+
+func testWaitForPlace(t *testing.T) {
+	c, d, _ := openCaller(t, 250*time.Millisecond, slow(60*time.Millisecond))
+	const n = 40 // the last one waits for half a second
+	ended := calls(t, c, d, n)
+	for range n {
 		if err := <-ended; err != nil {
 			t.Errorf("a call of a queue that moves: %v", err)
 		}

@@ -26,7 +26,6 @@ type table struct {
 // that the pins of a few hundred cores seldom meet. A table of few frames has fewer.
 const shardBits = 8
 
-// shard is a part of the page table.
 type shard struct {
 	mu sync.RWMutex
 	// pages has the resident pages. moving has the claimed ones, resident or not; changed is
@@ -73,12 +72,10 @@ func (s *shard) await(ctx context.Context, page uint64, done func() bool) error 
 	}
 }
 
-// shard returns the part of the table that has a page.
 func (t *table) shard(page uint64) *shard {
 	return &t.shards[page*0x9e3779b97f4a7c15>>t.shift]
 }
 
-// frameOf returns the frame of a page, or nil if the page is in none.
 func (t *table) frameOf(page uint64) *frame {
 	s := t.shard(page)
 	s.mu.RLock()
@@ -95,7 +92,6 @@ func (t *table) pageOf(f *frame) (page uint64, resident bool) {
 	return page, s.pages[page] == f
 }
 
-// resident reports whether a page is in a frame or claimed.
 func (t *table) resident(page uint64) bool {
 	s := t.shard(page)
 	s.mu.RLock()

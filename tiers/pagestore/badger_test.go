@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
@@ -29,7 +29,7 @@ import (
 const checkEnv = "EXOSWARM_PAGESTORE_CHECK"
 
 // checkMain opens a store of childMain, compares it with the version that it says it holds, works
-// with it, and prints that version. It says whether this process is to do so.
+// with it, and prints that version. It reports whether this process is to do so.
 func checkMain() bool {
 	dir := os.Getenv(checkEnv)
 	if dir == "" {
@@ -44,7 +44,6 @@ func checkMain() bool {
 	return true
 }
 
-// checkStore opens a store twice.
 func checkStore(dir string) (version uint64, healed bool, err error) {
 	for round := range 2 {
 		s, err := pagestore.Open(diskOptions(dir))
@@ -164,7 +163,7 @@ func TestBadgerDamage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("its processes are built like the test: they would take minutes with the race detector")
 	}
-	cases := scale(t, "EXOSWARM_BADGER_DAMAGE", testlong.Of(16, 6))
+	cases := scale(t, "EXOSWARM_BADGER_DAMAGE", testkit.Of(16, 6))
 	dir := filepath.Join(t.TempDir(), "store")
 	rng := rand.New(rand.NewPCG(8, 8))
 	healed := 0
@@ -199,11 +198,9 @@ func TestBadgerDamage(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, out)
 		}()
-		for deadline := time.Now().Add(2 * time.Minute); acked.Load() == 0 && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Until(t, "a commit", func() bool { return acked.Load() > 0 })
 		for range 8 {
-			time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
+			<-time.After(time.Duration(rng.IntN(30)) * time.Millisecond) // any moment of a commit
 			least := acked.Load()
 			freeze(t, cmd.Process)
 			left := filepath.Join(t.TempDir(), "left")

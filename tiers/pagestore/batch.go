@@ -6,29 +6,25 @@ import (
 	"sync"
 )
 
-// lanes is how many pages of a batch are under way at once: one is on its way to or from the medium
-// while the other is encoded or checked, which takes less. 512 pages of 2 MiB on two cores, in
-// percent of a loop of raw writes of the same run: 107 with two lanes, 99 with three, 84 with four;
-// reads do not differ by more than their noise.
+// lanes is the number of pages of a batch under way at once: one is on its way to or from the
+// medium while the other is encoded or checked, which takes less. 512 pages of 2 MiB on two cores,
+// in percent of a loop of raw writes of the same run: 107 with two lanes, 99 with three, 84 with
+// four; reads do not differ by more than their noise.
 const lanes = 2
 
 // PutAll is Put of many pages into a tier, each of them once: while some are written, the next are
 // encoded and checksummed. content returns the content of pages[i], one page long, either in buf,
-// an aligned page that it may fill, or in memory of its own, which must not change before PutAll
-// returns. It is called in order, one call at a time, and reading a page there from where it is
-// goes on beside the writes too.
+// an aligned page that it may fill, or in other memory, which must not change before PutAll
+// returns. It is called in order, one call at a time, while writes run.
 //
-// PutAll stops at the first error, of a Put or of content. It returns how many of the front were
-// put; of those behind the first one that failed, some may have been as well. It needs no more
-// memory than a few pages, however many there are.
+// PutAll stops at the first error, of a Put or of content. It returns the number of pages before
+// the first failed page; all these were put, and later pages may have been put too. It needs memory
+// for a few pages, however many there are.
 func (s *Store) PutAll(ctx context.Context, tier int, pages []uint64, kind Kind,
 	content func(i int, buf []byte) ([]byte, error),
 ) (put int, err error) {
 	b := newBatch(len(pages))
-	b.run(func() {
-		buf := s.records.takeBuffer()
-		defer s.records.freeBuffer(buf)
-		room := buf.room(s.opts.PageSize)[:s.opts.PageSize]
+	s.run(b, func(room []byte) {
 		for {
 			b.mu.Lock()
 			i, ok := b.take()
@@ -54,13 +50,10 @@ func (s *Store) PutAll(ctx context.Context, tier int, pages []uint64, kind Kind,
 // GetAll is Get of many pages: while f has one, the next are read and checked. f is called in the
 // order of pages, one call at a time, with an index into pages and the content, which is f's until
 // it returns. GetAll stops at the first error, of a Get or of f, and returns how many pages f took.
-// It needs no more memory than a few pages.
+// It needs memory for a few pages.
 func (s *Store) GetAll(ctx context.Context, pages []uint64, f func(i int, content []byte) error) (got int, err error) {
 	b := newBatch(len(pages))
-	b.run(func() {
-		buf := s.records.takeBuffer()
-		defer s.records.freeBuffer(buf)
-		room := buf.room(s.opts.PageSize)[:s.opts.PageSize]
+	s.run(b, func(room []byte) {
 		for {
 			b.mu.Lock()
 			i, ok := b.take()
@@ -84,14 +77,26 @@ func (s *Store) GetAll(ctx context.Context, pages []uint64, f func(i int, conten
 	return b.end, b.err
 }
 
-// batch is the pages 0 up to end that several lanes work on: they take them in order, and end them
-// in any.
+// run runs the lanes of a batch, each with room for a page, and waits for them.
+func (s *Store) run(b *batch, lane func(room []byte)) {
+	var wg sync.WaitGroup
+	for range min(lanes, b.end) {
+		wg.Go(func() {
+			buf := s.records.takeBuffer()
+			defer s.records.freeBuffer(buf)
+			lane(buf.room(s.opts.PageSize)[:s.opts.PageSize])
+		})
+	}
+	wg.Wait()
+}
+
+// batch is the pages 0 up to end. Several lanes take them in order, and end them in any order.
 type batch struct {
 	mu   sync.Mutex
 	next int // to take
-	end  int // falls to the first page that failed
+	end  int // lowered to the first page that failed
 	err  error
-	// turn is the page whose lane may hand it on, where they are handed on in order.
+	// turn is the page that GetAll passes on next.
 	turn   int
 	passed sync.Cond
 }
@@ -100,15 +105,6 @@ func newBatch(n int) *batch {
 	b := &batch{end: n}
 	b.passed.L = &b.mu
 	return b
-}
-
-// run runs the lanes and waits for them.
-func (b *batch) run(lane func()) {
-	var wg sync.WaitGroup
-	for range min(lanes, b.end) {
-		wg.Go(lane)
-	}
-	wg.Wait()
 }
 
 // take returns the next page, if there is one. The caller holds mu.
@@ -130,7 +126,7 @@ func (b *batch) stop(i int, err error) {
 	b.passed.Broadcast()
 }
 
-// await waits for the turn of a page, and says whether it comes. The lanes before it end their
+// await waits for the turn of a page, and reports whether it comes. The lanes before it end their
 // pages by themselves.
 func (b *batch) await(i int) bool {
 	b.mu.Lock()

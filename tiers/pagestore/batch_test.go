@@ -17,10 +17,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// idsUpTo are the pages 0 up to n.
 func idsUpTo(n int) []uint64 {
 	ids := make([]uint64, n)
 	for i := range ids {
@@ -41,7 +41,6 @@ func versionOf(pages []uint64, version uint64) func(i int, buf []byte) ([]byte, 
 	}
 }
 
-// copyAll copies a page.
 func copyAll(dst, src []byte) error {
 	if len(dst) != len(src) {
 		return fmt.Errorf("%d bytes for a page of %d", len(dst), len(src))
@@ -54,7 +53,7 @@ func copyAll(dst, src []byte) error {
 // their order.
 func TestBatch(t *testing.T) {
 	for _, key := range [][]byte{nil, []byte("0123456789abcdef")} {
-		opts := memOptions(vfs.NewMem(0))
+		opts := memOptions(tierstest.NewMem(0))
 		opts.Key = key
 		s := mustOpen(t, opts)
 		w := newWorld()
@@ -95,7 +94,7 @@ func TestBatch(t *testing.T) {
 			}
 		}
 	}
-	s := mustOpen(t, memOptions(vfs.NewMem(0)))
+	s := mustOpen(t, memOptions(tierstest.NewMem(0)))
 	put, err := s.PutAll(t.Context(), 0, nil, pagestore.Kind{}, nil)
 	got, err2 := s.GetAll(t.Context(), nil, nil)
 	if err := errors.Join(err, err2); err != nil || put != 0 || got != 0 {
@@ -123,8 +122,8 @@ func TestBatchStops(t *testing.T) {
 		for at := range pages {
 			var writes atomic.Int64
 			writes.Store(-1)
-			fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
-				if op.Kind != vfs.OpWrite || filepath.Ext(op.Name) != ".seg" || op.Len < pageSize ||
+			fs := &tierstest.Inject{FS: tierstest.NewMem(0), Before: func(op tierstest.Op) error {
+				if op.Kind != tierstest.OpWrite || filepath.Ext(op.Name) != ".seg" || op.Len < pageSize ||
 					writes.Load() < 0 || writes.Add(1) != int64(at+1) {
 					return nil
 				}
@@ -243,24 +242,24 @@ func TestBatchOverlaps(t *testing.T) {
 		}
 	}
 	var writes, reads, written atomic.Int64
-	fs := &vfs.Inject{FS: vfs.NewMem(0)}
-	counts := func(op vfs.Op, kind vfs.Kind) bool {
+	fs := &tierstest.Inject{FS: tierstest.NewMem(0)}
+	counts := func(op tierstest.Op, kind tierstest.OpKind) bool {
 		return op.Kind == kind && filepath.Ext(op.Name) == ".seg" && op.Len > pageSize
 	}
-	fs.Before = func(op vfs.Op) error {
+	fs.Before = func(op tierstest.Op) error {
 		switch {
-		case counts(op, vfs.OpWrite):
+		case counts(op, tierstest.OpWrite):
 			for range 1000 { // So that a lane too many would be seen.
 				runtime.Gosched()
 			}
 			return await(min(int(writes.Add(1)), n)) // The first write waits for the second page.
-		case counts(op, vfs.OpRead):
+		case counts(op, tierstest.OpRead):
 			arrive(int(reads.Add(1)) - 1)
 		}
 		return nil
 	}
-	fs.After = func(op vfs.Op) {
-		if counts(op, vfs.OpWrite) {
+	fs.After = func(op tierstest.Op) {
+		if counts(op, tierstest.OpWrite) {
 			written.Add(1)
 		}
 	}
@@ -289,7 +288,7 @@ func TestBatchOverlaps(t *testing.T) {
 // TestAlignment puts and gets pages in memory of any alignment.
 func TestAlignment(t *testing.T) {
 	for _, key := range [][]byte{nil, []byte("0123456789abcdef")} {
-		opts := memOptions(vfs.NewMem(0))
+		opts := memOptions(tierstest.NewMem(0))
 		opts.Key = key
 		s := mustOpen(t, opts)
 		for i, skip := range []int{0, 1, 512, vfs.BlockSize} {
@@ -325,7 +324,7 @@ func TestAlignment(t *testing.T) {
 // TestPadding: behind the stored bytes of a record that is shorter than its blocks there is nothing
 // of what went through the same memory before.
 func TestPadding(t *testing.T) {
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	full := vfs.Buffer(pageSize + vfs.BlockSize)[1:][:pageSize] // Not aligned, so it passes through a buffer.
 	for i := range full {

@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -26,29 +26,11 @@ import (
 // are the raw loop with as many. What is put ends with a commit.
 const benchPage = 2 << 20
 
-// benchPages is how many pages a benchmark goes over: 1 GiB.
+// benchPages is the number of pages of a benchmark: 1 GiB.
 const benchPages = 512
 
 func BenchmarkDisk(b *testing.B) {
-	dir := os.Getenv("EXOSWARM_BENCH_DIR")
-	if dir == "" {
-		dir = b.TempDir()
-	} else {
-		dir = filepath.Join(dir, "exoswarm-bench")
-		b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	}
-	fs := vfs.OS{}
-	if err := fs.MkdirAll(dir); err != nil {
-		b.Fatal(err)
-	}
-	f, err := fs.Open(filepath.Join(dir, "raw"), vfs.Create|vfs.Direct)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	if err := f.Allocate(benchPages * benchPage); err != nil {
-		b.Fatal(err)
-	}
+	dir, f := tierstest.Disk(b, "exoswarm-bench", benchPages*benchPage)
 	page := vfs.Buffer(benchPage)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := 0; i < len(page); i += 8 {

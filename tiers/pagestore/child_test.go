@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
-	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
@@ -31,7 +30,7 @@ func diskOptions(dir string) pagestore.Options {
 			{Name: "nvme", Dir: filepath.Join(dir, "nvme"), Capacity: 256 << 20, SegmentBytes: 1 << 20},
 			{
 				Name: "ssd", Dir: filepath.Join(dir, "ssd"), Capacity: 256 << 20, SegmentBytes: 1 << 20,
-				Codec: codec.Spec{ID: codec.LZ4},
+				Codec: pagestore.Codec{ID: pagestore.LZ4},
 			},
 		},
 	}
@@ -39,7 +38,7 @@ func diskOptions(dir string) pagestore.Options {
 
 // childMain works on a store until it is killed, when this process is the child of TestKill: each
 // commit writes a few pages of the version that the note says, and is acknowledged on standard
-// output. It says whether it was the child.
+// output. It reports whether it was the child.
 func childMain() bool {
 	dir := os.Getenv(childEnv)
 	if dir == "" {
@@ -95,10 +94,8 @@ func (w world) write(version uint64) {
 	delete(w.pages, goneWith(version))
 }
 
-// goneWith is the page that a version deletes.
 func goneWith(version uint64) uint64 { return rand.New(rand.NewPCG(version, 78)).Uint64N(120) }
 
-// pagesOf are the pages that a version writes.
 func pagesOf(version uint64) []uint64 {
 	rng := rand.New(rand.NewPCG(version, 77))
 	return []uint64{rng.Uint64N(40), 40 + rng.Uint64N(40), 80 + rng.Uint64N(40)}
@@ -108,7 +105,7 @@ func pagesOf(version uint64) []uint64 {
 // acknowledged commit is there, byte for byte, and of the one that ran all or nothing. See scale
 // for the full campaign.
 func TestKill(t *testing.T) {
-	kills := scale(t, "EXOSWARM_KILLS", testlong.Of(20, 8))
+	kills := scale(t, "EXOSWARM_KILLS", testkit.Of(20, 8))
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(5, 5))
 	var acked uint64

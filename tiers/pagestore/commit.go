@@ -14,14 +14,12 @@ import (
 const MaxNote = index.MaxNote
 
 // Commit makes every Put, Delete and Move that returned before it durable, together with a note, as
-// one epoch, and returns the epoch's number. Calls that run beside it go into this epoch or the
-// next.
+// one epoch, and returns the epoch's number. Concurrent calls go into this epoch or the next one.
 //
-// After an error nothing is committed and the changes are still pending; whether a crash at this
-// moment would bring back the old epoch or the new one is not known, but it is one of them, whole.
-// When a sync failed, the error is a *tiers.LostError that lists the pages whose bytes are in
-// doubt: they read as lost, and no commit succeeds until each of them was put again or deleted, or
-// Rollback was called.
+// After an error nothing is committed and the changes are still pending; a crash at this moment
+// would bring back either the old epoch or the new one, whole. When a sync failed, the error is a
+// *tiers.LostError that lists the pages whose bytes are in doubt: they read as lost, and no commit
+// succeeds until each of them was put again or deleted, or Rollback was called.
 func (s *Store) Commit(ctx context.Context, note []byte) (epoch uint64, err error) {
 	if len(note) > MaxNote {
 		return 0, fmt.Errorf("commit: note of %d bytes, at most %d: %w", len(note), MaxNote, tiers.ErrInvalid)
@@ -34,8 +32,8 @@ func (s *Store) Commit(ctx context.Context, note []byte) (epoch uint64, err erro
 }
 
 // Settle makes moves of committed pages durable without a new epoch, so that their old slots come
-// free. What was written or deleted since the last commit stays pending. When a sync fails, pages
-// among that may be lost, which the error lists as that of Commit does.
+// free. What was written or deleted since the last commit stays pending. When a sync fails, some of
+// these pages may be lost; the error lists them, as the error of Commit does.
 func (s *Store) Settle(ctx context.Context) error {
 	if err := s.enter(ctx, 0); err != nil {
 		return err
@@ -70,7 +68,7 @@ func (s *Store) commit(ctx context.Context, note []byte, movesOnly bool) (uint64
 			return epoch, &tiers.LostError{Pages: gone, Cause: tiers.ErrSync}
 		}
 	}
-	for i, d := range s.records.dirs { // Files that stay for now take room, and cost nobody a page.
+	for i, d := range s.records.dirs { // Files that stay for now take room, but no page is lost.
 		if err := d.Trim(); err != nil {
 			s.records.fail(i, err)
 		}
@@ -82,7 +80,6 @@ func (s *Store) commit(ctx context.Context, note []byte, movesOnly bool) (uint64
 	return epoch, nil
 }
 
-// lostPages lists the lost ones among changes.
 func lostPages(m map[uint64]change) []uint64 {
 	var ids []uint64
 	for page, c := range m {
@@ -119,7 +116,7 @@ func (s *Store) makeDurable(ctx context.Context, epoch uint64, note []byte) erro
 		slices.Sort(doubt)
 		return &tiers.LostError{Pages: doubt, Cause: errors.Join(syncErr, tiers.ErrSync)}
 	}
-	// A sync that failed and concerns no page of this commit is its tier's affair.
+	// A failed sync that concerns no page of this commit does not fail it.
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -130,8 +127,8 @@ func (s *Store) makeDurable(ctx context.Context, epoch uint64, note []byte) erro
 	return s.index.Renew(c, s.table.entries(s.table.committing))
 }
 
-// sweep removes what is left of stale records from the segments, so that the index need not
-// remember it any more. The caller holds commitMu.
+// sweep removes stale records from the segments, so that the index can drop its marks. The caller
+// holds commitMu.
 func (s *Store) sweep() error {
 	all := true
 	for i, d := range s.records.dirs {
@@ -197,7 +194,7 @@ func (s *Store) Rollback(ctx context.Context) error {
 		s.table.drop(c)
 	}
 	clear(s.table.pending)
-	// What was written with the epoch that comes next does not count, should it ever be found.
+	// Records with the next epoch that are on the medium already must not count.
 	if err := s.index.NewLife(); err != nil {
 		return err
 	}

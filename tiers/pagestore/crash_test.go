@@ -13,17 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// scale reads how much of a campaign to run: the number in an environment variable, or what CI
-// runs.
-//
-// The full bars are those of make crash.
+// scale returns the size of a campaign: the number in an environment variable, or ci. make crash
+// sets the full sizes.
 func scale(t testing.TB, name string, ci int) int {
 	s := os.Getenv(name)
 	if s == "" {
@@ -49,7 +47,6 @@ type script struct {
 	version uint64
 }
 
-// step does one random thing.
 func (sc *script) step() error {
 	ctx := context.Background()
 	page := sc.rng.Uint64N(10)
@@ -161,19 +158,19 @@ func anyOf(fs vfs.FS, may []world) (_ world, err error) {
 }
 
 // TestCrashAfterEveryCall cuts the power after every mutating call of random workloads, keeping
-// none, half and all of the unsynced blocks, cuts the recovery of each once more, and looks at what
+// none, half and all of the unsynced blocks, cuts the recovery of each once more, and checks what
 // is left. See scale for the full campaign.
 func TestCrashAfterEveryCall(t *testing.T) {
 	runs := scale(t, "EXOSWARM_CRASHES", 1)
 	crashes, rebuilt := 0, 0
 	for seed := range uint64(runs) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		mem := vfs.NewMem(0)
+		mem := tierstest.NewMem(0)
 		sc := &script{rng: rng, now: newWorld(), last: newWorld()}
 		sc.may = []world{sc.now.clone()}
-		inject := &vfs.Inject{FS: mem}
+		inject := &tierstest.Inject{FS: mem}
 		var mu sync.Mutex // Batches call from several goroutines.
-		inject.After = func(op vfs.Op) {
+		inject.After = func(op tierstest.Op) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !op.Kind.Mutates() || t.Failed() {
@@ -213,7 +210,7 @@ func TestCrashAfterEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		sc.s = s
-		for range testlong.Of(400, 120) {
+		for range testkit.Of(400, 120) {
 			if err := sc.step(); err != nil {
 				t.Fatal(err)
 			}
@@ -232,9 +229,8 @@ func TestCrashAfterEveryCall(t *testing.T) {
 	t.Logf("%d crashes, %d with the index rebuilt, 0 acknowledged bytes lost", crashes, rebuilt)
 }
 
-// dropTables deletes all tables of the index.
 func dropTables(fs vfs.FS) error {
-	b := tabletest.Backend{FS: fs}
+	b := tierstest.Backend{FS: fs}
 	for _, dir := range []string{"/nvme", "/ssd", "/hdd"} {
 		names, err := b.List(dir)
 		if errors.Is(err, iofs.ErrNotExist) {
@@ -251,10 +247,10 @@ func dropTables(fs vfs.FS) error {
 }
 
 // crashRecovery opens a store and cuts the power after the nth mutating call of that.
-func crashRecovery(fs *vfs.Mem, n int, keep float64, rng *rand.Rand) *vfs.Mem {
+func crashRecovery(fs *tierstest.Mem, n int, keep float64, rng *rand.Rand) *tierstest.Mem {
 	left := fs
 	calls := 0
-	inject := &vfs.Inject{FS: fs, After: func(op vfs.Op) {
+	inject := &tierstest.Inject{FS: fs, After: func(op tierstest.Op) {
 		if op.Kind.Mutates() {
 			if calls == n {
 				left = fs.Crash(keep, rng)
@@ -270,7 +266,7 @@ func crashRecovery(fs *vfs.Mem, n int, keep float64, rng *rand.Rand) *vfs.Mem {
 }
 
 // goesOn works with a recovered store and opens it once more.
-func goesOn(fs *vfs.Mem, w world, rng *rand.Rand) error {
+func goesOn(fs *tierstest.Mem, w world, rng *rand.Rand) error {
 	s, err := pagestore.Open(memOptions(fs))
 	if err != nil {
 		return err
@@ -293,9 +289,9 @@ func goesOn(fs *vfs.Mem, w world, rng *rand.Rand) error {
 // every flip in bytes that mean something is noticed, the index loses nothing, and at most one page
 // is lost. See scale for the full campaign.
 func TestFlip(t *testing.T) {
-	flips := scale(t, "EXOSWARM_FLIPS", testlong.Of(2000, 500))
+	flips := scale(t, "EXOSWARM_FLIPS", testkit.Of(2000, 500))
 	rng := rand.New(rand.NewPCG(9, 9))
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	s, err := pagestore.Open(memOptions(mem))
 	if err != nil {
 		t.Fatal(err)
@@ -387,7 +383,7 @@ func TestFlip(t *testing.T) {
 	}
 }
 
-// checkFlipped opens a damaged store, reads everything and says whether the damage was noticed.
+// checkFlipped opens a damaged store, reads everything and reports whether the damage was noticed.
 func checkFlipped(fs vfs.FS, w world) (noticed bool, err error) {
 	ctx := context.Background()
 	s, err := pagestore.Open(memOptions(fs))
@@ -430,7 +426,7 @@ func checkFlipped(fs vfs.FS, w world) (noticed bool, err error) {
 // other bytes, what a commit acknowledged is there after a power loss, and once the medium works
 // again so does the store.
 func TestFault(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	seeds := scale(t, "EXOSWARM_FAULTS", 1)
 	start := time.Now()
 	cases := 0
@@ -452,15 +448,15 @@ func TestFault(t *testing.T) {
 		time.Since(start).Round(time.Millisecond))
 }
 
-// runFault runs one workload with one fault from its nth call on, and says whether there was such a
-// call.
+// runFault runs one workload with one fault from its nth call on, and reports whether there was
+// such a call.
 func runFault(seed uint64, f fault, n int) (hit bool, err error) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	calls, armed := 0, true
 	var failedTier string
 	var mu sync.Mutex // Batches call from several goroutines.
-	inject := &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+	inject := &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if !armed || !f.applies(op) {
@@ -476,7 +472,7 @@ func runFault(seed uint64, f fault, n int) (hit bool, err error) {
 		case tierOf(op.Name) != failedTier:
 			return nil
 		}
-		if op.Kind == vfs.OpSync {
+		if op.Kind == tierstest.OpSync {
 			mem.DropUnsynced(op.Name)
 		}
 		return f.err

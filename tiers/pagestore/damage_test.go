@@ -10,12 +10,11 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// record reads the bytes of a page's record.
 func record(t *testing.T, fs vfs.FS, s *pagestore.Store, page uint64) (in pagestore.Info, rec []byte) {
 	t.Helper()
 	in, err := s.Stat(page)
@@ -25,7 +24,6 @@ func record(t *testing.T, fs vfs.FS, s *pagestore.Store, page uint64) (in pagest
 	return in, slurp(t, fs, in.File)[in.Offset : in.Offset+in.Bytes]
 }
 
-// overwrite puts bytes where a record is.
 func overwrite(t *testing.T, fs vfs.FS, in pagestore.Info, rec []byte) {
 	t.Helper()
 	f, err := fs.Open(in.File, 0)
@@ -41,7 +39,7 @@ func overwrite(t *testing.T, fs vfs.FS, in pagestore.Info, rec []byte) {
 // the wrong place or forgets a write: each is refused, though every checksum in it is right.
 func TestMisplacedWrites(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	opts := memOptions(fs)
 	opts.Tiers = opts.Tiers[2:]
 	opts.Tiers[0].SegmentBytes = 8 << 20
@@ -97,10 +95,10 @@ func TestMisplacedWrites(t *testing.T) {
 // and then it must be whole.
 func TestSlotsOfAFailedCommitRest(t *testing.T) {
 	ctx := context.Background()
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	failing := false
-	opts := memOptions(&vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-		if failing && op.Kind == vfs.OpSync && strings.HasPrefix(filepath.Ext(op.Name), ".super") {
+	opts := memOptions(&tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+		if failing && op.Kind == tierstest.OpSync && strings.HasPrefix(filepath.Ext(op.Name), ".super") {
 			return syscall.EIO
 		}
 		return nil
@@ -132,7 +130,7 @@ func TestSlotsOfAFailedCommitRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := mem.Crash(1, anyRand())
-	opts.FS, opts.Tables = left, tabletest.Backend{FS: left}
+	opts.FS, opts.Tables = left, tierstest.Backend{FS: left}
 	again := mustOpen(t, opts)
 	if string(again.Note()) != "new" {
 		t.Fatalf("note %q: the failed commit did not reach the medium, so the test shows nothing", again.Note())
@@ -150,7 +148,7 @@ func TestSlotsOfAFailedCommitRest(t *testing.T) {
 // TestLostSegment deletes a segment file: its pages are reported by id, and nothing else suffers.
 func TestLostSegment(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	for page := range uint64(6) {
 		if err := put(s, int(page%2), page, page); err != nil {
@@ -198,7 +196,7 @@ func TestLostSegment(t *testing.T) {
 // TestCompact empties sparse segments and loses nothing.
 func TestCompact(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	w := world{pages: map[uint64]uint64{}, note: "n"}
 	for page := range uint64(200) {
@@ -245,7 +243,7 @@ func TestCompact(t *testing.T) {
 // and finds every page that is there and none that is not.
 func TestSweep(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	opts := memOptions(fs)
 	opts.Tiers[2].Capacity = 32 << 20
 	s := mustOpen(t, opts)
@@ -304,7 +302,7 @@ func TestSweep(t *testing.T) {
 	if err := dropTables(left); err != nil {
 		t.Fatal(err)
 	}
-	opts.FS, opts.Tables = left, tabletest.Backend{FS: left}
+	opts.FS, opts.Tables = left, tierstest.Backend{FS: left}
 	s = mustOpen(t, opts)
 	if err := w.compare(s); err != nil {
 		t.Error(err)
@@ -319,7 +317,7 @@ func TestSweep(t *testing.T) {
 // the newer one.
 func TestNewestOfEpochLost(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s, err := pagestore.Open(memOptions(fs))
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -27,13 +26,13 @@ func TestDefaults(t *testing.T) {
 	if unset.Tiers[0].Dir != "/a/../b/" {
 		t.Error("the caller's tiers were changed")
 	}
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	set := Options{
-		FS: mem, Tables: tabletest.Backend{FS: mem}, PageSize: vfs.BlockSize, Key: make([]byte, 16),
+		FS: mem, Tables: tierstest.Backend{FS: mem}, PageSize: vfs.BlockSize, Key: make([]byte, 16),
 		New: true, Tiers: []Tier{
 			{
 				Name: "fast", Dir: "/a", Capacity: 1 << 30, SegmentBytes: 1, DiskReserve: 1,
-				Codec: codec.Spec{ID: codec.LZ4},
+				Codec: Codec{ID: LZ4},
 			},
 			{Name: "slow", Dir: "/b", Capacity: 1 << 30, SegmentBytes: -1, DiskReserve: 2, Quota: NewQuota(5)},
 		},
@@ -89,7 +88,7 @@ func TestSegmentBytes(t *testing.T) {
 // TestMinCapacity: the least capacity is a segment of two records, which are its header, the records
 // and its end, and the index of one page and one mark. For pages of 2 MiB that is less than 8 MiB.
 func TestMinCapacity(t *testing.T) {
-	tables := tabletest.Backend{FS: vfs.NewMem(0)}
+	tables := tierstest.Backend{FS: tierstest.NewMem(0)}
 	for size, blocks := range map[int]int64{vfs.BlockSize: 6, 4 * vfs.BlockSize: 12, 0: 1028} {
 		if got, want := (Options{PageSize: size, Tables: tables}).MinCapacity(),
 			blocks*vfs.BlockSize+index.Reserve(tables, 1, 1); got != want {
@@ -109,9 +108,9 @@ func TestMinCapacity(t *testing.T) {
 // TestComplaints: validate names every fault of the options with its place and its bound, all of
 // them at once.
 func TestComplaints(t *testing.T) {
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	good := func() Options {
-		return Options{FS: mem, Tables: tabletest.Backend{FS: mem}, PageSize: vfs.BlockSize, Tiers: []Tier{
+		return Options{FS: mem, Tables: tierstest.Backend{FS: mem}, PageSize: vfs.BlockSize, Tiers: []Tier{
 			{Name: "a", Dir: "/a", Capacity: 8 << 20}, {Name: "b", Dir: "/b", Capacity: 8 << 20},
 		}}.withDefaults()
 	}
@@ -133,7 +132,7 @@ func TestComplaints(t *testing.T) {
 		"tiers a and b overlap in /a and /":                        func(o *Options) { o.Tiers[1].Dir = "/" },
 		"tiers a and b overlap in /a and /a":                       func(o *Options) { o.Tiers[1].Dir = "/a" },
 
-		"tier b: " + (codec.Spec{ID: 99}).Validate().Error(): func(o *Options) { o.Tiers[1].Codec.ID = 99 },
+		"tier b: " + (Codec{ID: 99}).Validate().Error(): func(o *Options) { o.Tiers[1].Codec.ID = 99 },
 		"tier a: capacity 1, want at least " + fmt.Sprint(least) + " for pages of 4096": func(o *Options) {
 			o.Tiers[0].Capacity = 1
 		},
@@ -180,7 +179,6 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// first is the first line of an error.
 func first(err error) string {
 	if err == nil {
 		return ""

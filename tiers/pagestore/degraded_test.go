@@ -9,12 +9,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// unreadable fails every call on a directory and what is in it.
 func unreadable(fs vfs.FS, dir string) vfs.FS {
-	return &vfs.Inject{FS: fs, Before: func(op vfs.Op) error {
+	return &tierstest.Inject{FS: fs, Before: func(op tierstest.Op) error {
 		if op.Name == dir || filepath.Dir(op.Name) == dir {
 			return syscall.EIO
 		}
@@ -22,13 +22,13 @@ func unreadable(fs vfs.FS, dir string) vfs.FS {
 	}}
 }
 
-// TestOpenDegraded opens a store of which one directory cannot be read: its pages are reported by
-// id, the others are served and written as ever, and a later opening with the directory in order
-// has everything again.
+// TestOpenDegraded opens a store with an unreadable directory: its pages are reported by id, other
+// pages are served and written, and a later opening with the directory in order has everything
+// again.
 func TestOpenDegraded(t *testing.T) {
 	ctx := context.Background()
 	for _, dir := range []string{"/ssd", "/hdd"} {
-		fs := vfs.NewMem(0)
+		fs := tierstest.NewMem(0)
 		s := mustOpen(t, memOptions(fs))
 		w := newWorld()
 		for page := range uint64(30) {
@@ -110,7 +110,7 @@ func TestOpenDegraded(t *testing.T) {
 // TestOpenWithoutIndex cannot read the directory of the index: the store is not opened, and nothing
 // is made in its place.
 func TestOpenWithoutIndex(t *testing.T) {
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	w := newWorld()
 	if err := put(s, 1, 5, 5); err != nil {
@@ -133,12 +133,12 @@ func TestOpenWithoutIndex(t *testing.T) {
 	}
 }
 
-// TestEmptyDirectory opens a store of which one directory is empty, as a disk that is not mounted
-// leaves it, writes there, and opens it again: what is new is not taken for what is missing, nor
-// the other way round.
+// TestEmptyDirectory opens a store with an empty directory, as a disk that is not mounted leaves
+// it, writes there, and opens it again: new pages are not taken for missing ones, nor the other way
+// round.
 func TestEmptyDirectory(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	for page := range uint64(20) {
 		if err := put(s, int(page%2), page, page); err != nil {

@@ -1,9 +1,9 @@
 package pagestore
 
 // This file keeps the records of one tier in one directory of segment files: fixed-size slots of
-// one length a file, written whole with direct I/O, found by segment and slot number. It knows
-// nothing of which record is current: that is the index's business. A slot is written only while no
-// durable index entry points to it, so a torn write can only hit bytes that nobody needs.
+// one length a file, written whole with direct I/O, found by segment and slot number. It does not
+// know which record is current; the index does. A slot is written only while no durable index entry
+// points to it, so a torn write can only hit unused bytes.
 
 import (
 	"errors"
@@ -28,7 +28,6 @@ type loc struct {
 // maxSegment is the largest segment number; the index packs it into 28 bits.
 const maxSegment = 1<<28 - 1
 
-// dirOptions describe a directory of segments.
 type dirOptions struct {
 	FS    vfs.FS
 	Path  string
@@ -38,14 +37,13 @@ type dirOptions struct {
 	PageSize int
 	// SegmentBytes is the length of a segment file, rounded down to whole slots and at least one.
 	SegmentBytes int64
-	// Capacity is the cap in bytes on the segment files together. It is never passed.
+	// Capacity is the most bytes of all segment files together.
 	Capacity int64
 	// Reserve returns the bytes of Capacity that segments leave to the index at this moment.
 	Reserve func() int64
 	// Quota is what other directories on the same medium share with this one; nil for none.
 	Quota *Quota
-	// DiskReserve is how many bytes of the medium stay free: a segment is not made when it would
-	// take them.
+	// DiskReserve is the number of bytes of the medium that stay free: no new segment takes them.
 	DiskReserve int64
 }
 
@@ -90,8 +88,8 @@ func openDir(opts dirOptions) (*dir, error) {
 	return d, nil
 }
 
-// downDir returns a directory that cannot be read at the moment, for the reason why. It has no record
-// and takes none. Alloc and Scan fail with tiers.ErrUnavailable.
+// downDir returns an unreadable directory; why is the reason. It has no record and takes none.
+// Alloc and Scan fail with tiers.ErrUnavailable.
 func downDir(opts dirOptions, why error) *dir {
 	return &dir{
 		opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1,
@@ -106,8 +104,8 @@ func (d *dir) Unavailable() error { return d.down }
 type Usage struct {
 	// Segments, Slots and Used count files, slots and slots with a record.
 	Segments, Slots, Used int
-	// FileBytes is the length of all files, SlotBytes that of the slots in use, LiveBytes that of
-	// the records in them.
+	// FileBytes is the length of all files, SlotBytes of the slots in use, LiveBytes of the records
+	// in them.
 	FileBytes, SlotBytes, LiveBytes int64
 	// Retired counts segments that take no more records after a failed sync.
 	Retired int
@@ -115,8 +113,8 @@ type Usage struct {
 	Healed int
 }
 
-// Usage reports the directory's accounting, which Open and Claim rebuild after a crash. The numbers
-// are those of one moment.
+// Usage reports the directory's accounting, which Open and Claim rebuild after a crash. All numbers
+// are from one moment.
 func (d *dir) Usage() Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()

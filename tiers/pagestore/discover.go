@@ -14,10 +14,9 @@ import (
 
 // Discover returns options for a store that exists, from its directories, in the order of its
 // tiers: the page size, and as the capacity of each tier what its segments take now, one segment
-// more, and what the index may need. That is enough to look at a store and to compact it; who
-// writes to it knows more. A nil fs means the operating system's. It changes nothing. Open fails
-// for want of an index where the directories have none, so Discover fails then with
-// tiers.ErrInvalid.
+// more, and what the index may need. That is enough to read a store and to compact it; a writer
+// knows the real options. A nil fs means the file system of the operating system. It changes
+// nothing. It fails with tiers.ErrInvalid if the directories have no index.
 func Discover(fs vfs.FS, dirs []string) (Options, error) {
 	if fs == nil {
 		fs = vfs.OS{}
@@ -49,7 +48,7 @@ func Discover(fs vfs.FS, dirs []string) (Options, error) {
 			files += size
 			longest = max(longest, size)
 		}
-		// Segments as long as those that are there: one more is what compaction needs to move pages
+		// New segments are as long as the present ones; compaction needs one more to move pages
 		// into.
 		o.Tiers = append(o.Tiers, Tier{Dir: dir, Capacity: files + longest, SegmentBytes: longest})
 	}

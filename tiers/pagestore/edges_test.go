@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -17,7 +18,7 @@ import (
 // refused one beyond.
 func TestOptionsAtTheirBounds(t *testing.T) {
 	least := func(pageSize int) int64 {
-		return pagestore.Options{PageSize: pageSize, Tables: memOptions(vfs.NewMem(0)).Tables}.MinCapacity()
+		return pagestore.Options{PageSize: pageSize, Tables: memOptions(tierstest.NewMem(0)).Tables}.MinCapacity()
 	}
 	sized := func(pageSize int, capacity int64) func(*pagestore.Options) {
 		return func(o *pagestore.Options) {
@@ -64,7 +65,7 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 		{"a folder around another", func(o *pagestore.Options) { o.Tiers[1].Dir = "/" }, false},
 		{"no directory in the last tier", func(o *pagestore.Options) { o.Tiers[2].Dir = "" }, false},
 	} {
-		opts := memOptions(vfs.NewMem(0))
+		opts := memOptions(tierstest.NewMem(0))
 		c.change(&opts)
 		before := slices.Clone(opts.Tiers)
 		s, err := pagestore.Open(opts)
@@ -89,7 +90,7 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 // than a page, or on a closed store fail without effect.
 func TestCallsAreRefused(t *testing.T) {
 	ctx := context.Background()
-	opts := memOptions(vfs.NewMem(0))
+	opts := memOptions(tierstest.NewMem(0))
 	s := mustOpen(t, opts)
 	if err := put(s, 0, 1, 1); err != nil {
 		t.Fatal(err)

@@ -6,18 +6,22 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // TestElementBounds: elements up to the codec's largest are taken, and read back in every size.
 func TestElementBounds(t *testing.T) {
 	ctx := t.Context()
-	for _, id := range []codec.ID{codec.Raw, codec.LZ4, codec.Zstd} {
-		s := smallStore(t, vfs.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = 4*vfs.BlockSize, id })
-		for elem := range uint8(codec.MaxElem + 1) {
+	for _, id := range []CodecID{Raw, LZ4, Zstd} {
+		s := smallStore(
+			t,
+			tierstest.NewMem(0),
+			func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = 4*vfs.BlockSize, id },
+		)
+		for elem := range uint8(MaxElem + 1) {
 			page, got := make([]byte, 4*vfs.BlockSize), make([]byte, 4*vfs.BlockSize)
 			rng := rand.New(rand.NewPCG(1, uint64(elem)))
 			for i := range page { // It shrinks once its bytes are transposed.
@@ -33,9 +37,9 @@ func TestElementBounds(t *testing.T) {
 		}
 		want := fmt.Sprintf("put page 99: %d bytes of elements of 17, want %d: %v", 4*vfs.BlockSize, 4*vfs.BlockSize,
 			tiers.ErrInvalid)
-		if err := s.Put(ctx, 0, 99, make([]byte, 4*vfs.BlockSize), Kind{Elem: codec.MaxElem + 1}); !errors.Is(err,
+		if err := s.Put(ctx, 0, 99, make([]byte, 4*vfs.BlockSize), Kind{Elem: MaxElem + 1}); !errors.Is(err,
 			tiers.ErrInvalid) || err.Error() != want || s.Has(99) {
-			t.Errorf("%v, elements of %d: %v", id, codec.MaxElem+1, err)
+			t.Errorf("%v, elements of %d: %v", id, MaxElem+1, err)
 		}
 	}
 }
@@ -49,28 +53,27 @@ func TestSaving(t *testing.T) {
 		step, tries  int // bytes from one page to the next, around the bound
 	}{
 		{1, 0, 64, 4},
-		{2, 1, 1, testlong.Of(200, 60)},
-		{4, 3, 1, testlong.Of(200, 60)},
-		{16, 15, 16, testlong.Of(60, 20)},
-		{32, 30, 64, testlong.Of(60, 20)},
-		{512, 480, 512, testlong.Of(40, 10)},
-		{4416, 4140, 1024, testlong.Of(10, 4)},
+		{2, 1, 1, testkit.Of(200, 60)},
+		{4, 3, 1, testkit.Of(200, 60)},
+		{16, 15, 16, testkit.Of(60, 20)},
+		{32, 30, 64, testkit.Of(60, 20)},
+		{512, 480, 512, testkit.Of(40, 10)},
+		{4416, 4140, 1024, testkit.Of(10, 4)},
 	} {
 		if testing.Short() && c.blocks > 16 {
 			continue // pages of megabytes take seconds with the race detector
 		}
 		size := c.blocks * vfs.BlockSize
-		s := smallStore(t, vfs.NewMem(0), func(o *Options) {
-			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].Codec.ID = size, 1<<30, codec.LZ4
+		s := smallStore(t, tierstest.NewMem(0), func(o *Options) {
+			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].Codec.ID = size, 1<<30, LZ4
 			o.Tiers[0].SegmentBytes = int64(2*size + 1<<20) // the file system in memory clears each segment
 		})
-		coder, err := codec.NewCoder(size, codec.Spec{ID: codec.LZ4})
+		coder, err := newCoder(size, Codec{ID: LZ4})
 		if err != nil {
 			t.Fatal(err)
 		}
 		random, room := filled(size, size), make([]byte, c.most*vfs.BlockSize)
-		// Random bytes do not shrink: their length is that of the encoded page but for 1 part in
-		// 255.
+		// Random bytes do not shrink: the encoded page is as long, but for 1 part in 255.
 		from := max(c.most*vfs.BlockSize-size/255-c.step*c.tries/2, 0)
 		raws := 0
 		for i := range c.tries + 2 {
@@ -118,7 +121,7 @@ func TestSaving(t *testing.T) {
 func TestCopyKeepsEncoding(t *testing.T) {
 	ctx := t.Context()
 	const size = 4 * vfs.BlockSize
-	s := smallStore(t, vfs.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, codec.LZ4 })
+	s := smallStore(t, tierstest.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, LZ4 })
 	kind := Kind{Elem: 1, Class: 7}
 	if err := s.Put(ctx, 0, 1, filled(size, 9), kind); err != nil {
 		t.Fatal(err)
@@ -154,8 +157,8 @@ func TestCopyKeepsEncoding(t *testing.T) {
 func TestHopelessClass(t *testing.T) {
 	ctx := t.Context()
 	const size = 4 * vfs.BlockSize
-	for _, id := range []codec.ID{codec.LZ4, codec.Raw} {
-		s := smallStore(t, vfs.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, id })
+	for _, id := range []CodecID{LZ4, Raw} {
+		s := smallStore(t, tierstest.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, id })
 		stored := func(page uint64, class uint8, random int) int64 {
 			if err := s.Put(ctx, 0, page, filled(size, random), Kind{Elem: 1, Class: class}); err != nil {
 				t.Fatal(err)
@@ -176,7 +179,7 @@ func TestHopelessClass(t *testing.T) {
 			}
 		}
 		want := int64(1)
-		if id == codec.Raw {
+		if id == Raw {
 			want = 4
 		}
 		if got := stored(9, 8, 0); got != want {
@@ -190,10 +193,10 @@ func TestHopelessClass(t *testing.T) {
 func TestReadOfOtherRecords(t *testing.T) {
 	ctx := t.Context()
 	const size = 4 * vfs.BlockSize
-	s := smallStore(t, vfs.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, codec.LZ4 })
+	s := smallStore(t, tierstest.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, LZ4 })
 	page := filled(size, size-2000)
 	encoded := vfs.Buffer(size)
-	coder, err := codec.NewCoder(size, codec.Spec{ID: codec.LZ4})
+	coder, err := newCoder(size, Codec{ID: LZ4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,14 +205,14 @@ func TestReadOfOtherRecords(t *testing.T) {
 		t.Fatalf("%d bytes: %v", n, err)
 	}
 	shuffled, raw := vfs.Buffer(size), vfs.Buffer(size)
-	codec.Shuffle(shuffled, page, 4)
+	shuffleBytes(shuffled, page, 4)
 	copy(raw, page)
 	for name, c := range map[string]struct {
 		h    recordHeader
 		body []byte
 		err  error
 	}{
-		"encoded":      {recordHeader{Stored: n, Codec: codec.LZ4, Elem: 1}, encoded, nil},
+		"encoded":      {recordHeader{Stored: n, Codec: LZ4, Elem: 1}, encoded, nil},
 		"shuffled":     {recordHeader{Stored: size, Shuffled: true, Elem: 4}, shuffled, nil},
 		"raw":          {recordHeader{Stored: size, Elem: 4}, raw, nil},
 		"raw, cut off": {recordHeader{Stored: size - 1, Elem: 4}, raw, tiers.ErrCorrupt},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 // TestPutDuringAFailedCommit: content that was put while a commit was under way is the page's,
@@ -22,9 +22,9 @@ func TestPutDuringAFailedCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var s *pagestore.Store
 			var armed, failing atomic.Bool
-			fs := vfs.NewMem(0)
-			opts := memOptions(&vfs.Inject{FS: fs, Before: func(op vfs.Op) error {
-				if op.Kind != vfs.OpSync || !strings.HasPrefix(filepath.Ext(op.Name), ".super") {
+			fs := tierstest.NewMem(0)
+			opts := memOptions(&tierstest.Inject{FS: fs, Before: func(op tierstest.Op) error {
+				if op.Kind != tierstest.OpSync || !strings.HasPrefix(filepath.Ext(op.Name), ".super") {
 					return nil
 				}
 				if armed.CompareAndSwap(true, false) {
@@ -81,10 +81,10 @@ func TestPutDuringAFailedCommit(t *testing.T) {
 func TestFailuresAreCounted(t *testing.T) {
 	ctx := context.Background()
 	var broken atomic.Bool
-	fs := vfs.NewMem(0)
-	s := mustOpen(t, memOptions(&vfs.Inject{FS: fs, Before: func(op vfs.Op) error {
+	fs := tierstest.NewMem(0)
+	s := mustOpen(t, memOptions(&tierstest.Inject{FS: fs, Before: func(op tierstest.Op) error {
 		if broken.Load() && filepath.Ext(op.Name) == ".seg" && strings.HasPrefix(op.Name, "/ssd") &&
-			(op.Kind == vfs.OpRead || op.Kind == vfs.OpSync) {
+			(op.Kind == tierstest.OpRead || op.Kind == tierstest.OpSync) {
 			return syscall.EIO
 		}
 		return nil

@@ -4,33 +4,43 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
-// fault is a way for a medium to fail.
 type fault struct {
 	name    string
-	kinds   []vfs.Kind
+	kinds   []tierstest.OpKind
 	err     error
 	forever bool // the tier of the failing call stays broken
 }
 
 var faults = []fault{
-	{"EIO once", []vfs.Kind{
-		vfs.OpRead, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpOpen, vfs.OpSyncDir, vfs.OpRemove,
-		vfs.OpAllocate,
+	{"EIO once", []tierstest.OpKind{
+		tierstest.OpRead, tierstest.OpWrite, tierstest.OpSync, tierstest.OpCreate, tierstest.OpOpen,
+		tierstest.OpSyncDir, tierstest.OpRemove,
+		tierstest.OpAllocate,
 	}, syscall.EIO, false},
-	{"EIO for good", []vfs.Kind{
-		vfs.OpRead, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpOpen, vfs.OpSyncDir,
-		vfs.OpRemove, vfs.OpAllocate,
+	{"EIO for good", []tierstest.OpKind{
+		tierstest.OpRead, tierstest.OpWrite, tierstest.OpSync, tierstest.OpCreate, tierstest.OpOpen,
+		tierstest.OpSyncDir,
+		tierstest.OpRemove, tierstest.OpAllocate,
 	}, syscall.EIO, true},
-	{"failed sync for good", []vfs.Kind{vfs.OpSync}, syscall.EIO, true},
-	{"ENOSPC once", []vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpAllocate}, syscall.ENOSPC, false},
-	{"ENOSPC for good", []vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpAllocate}, syscall.ENOSPC, true},
+	{"failed sync for good", []tierstest.OpKind{tierstest.OpSync}, syscall.EIO, true},
+	{
+		"ENOSPC once",
+		[]tierstest.OpKind{tierstest.OpWrite, tierstest.OpCreate, tierstest.OpAllocate},
+		syscall.ENOSPC,
+		false,
+	},
+	{
+		"ENOSPC for good",
+		[]tierstest.OpKind{tierstest.OpWrite, tierstest.OpCreate, tierstest.OpAllocate},
+		syscall.ENOSPC,
+		true,
+	},
 }
 
-// applies says whether a call can fail this way.
-func (f fault) applies(op vfs.Op) bool {
+func (f fault) applies(op tierstest.Op) bool {
 	for _, k := range f.kinds {
 		if k == op.Kind {
 			return true
@@ -39,7 +49,6 @@ func (f fault) applies(op vfs.Op) bool {
 	return false
 }
 
-// tierOf is the directory of a call.
 func tierOf(name string) string {
 	if filepath.Ext(name) == "" {
 		return name

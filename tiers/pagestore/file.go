@@ -18,16 +18,15 @@ type segment struct {
 	// used has a bit for every slot that holds or is about to hold a record.
 	used []uint64
 	free int
-	// from is where the search for a free slot goes on, so that a fresh segment is written in
-	// order.
+	// The search for a free slot starts at from, so that a fresh segment is written in order.
 	from int
-	// written and synced number the writes: those up to synced are durable.
+	// written and synced are numbers of writes: writes up to synced are durable.
 	written, synced uint64
-	// retired segments take no further record, after a failed sync.
+	// retired: the segment takes no further record after a failed sync.
 	retired bool
-	// draining segments take no further record until Undrain: compaction is emptying them.
+	// draining: the segment takes no further record until Undrain, since compaction empties it.
 	draining bool
-	// missed is set by a Claim that the file could not satisfy: it is kept as evidence.
+	// missed is set by a Claim that the file could not satisfy: the file is kept as evidence.
 	missed bool
 	listed bool // in Dir.classes
 }
@@ -129,17 +128,15 @@ func (d *dir) readFileHeader(f vfs.File, size int64) (h fileHeader, err error) {
 	return h, nil
 }
 
-// newSegment is a segment whose slots are all free. It owns the file.
 func newSegment(h fileHeader, f vfs.File) *segment {
 	return &segment{fileHeader: h, file: f, used: make([]uint64, (h.slots+63)/64), free: h.slots}
 }
 
-// length is that of the whole file in bytes: a header, the slots, and a copy of the header.
+// length returns the length of the file in bytes: a header, the slots, and a copy of the header.
 func (h fileHeader) length() int64 {
 	return 2*vfs.BlockSize + int64(h.slots)*int64(h.blocks)*vfs.BlockSize
 }
 
-// offset returns where a slot begins in the file, in bytes.
 func (h fileHeader) offset(slot uint32) int64 {
 	return vfs.BlockSize + int64(slot)*int64(h.blocks)*vfs.BlockSize
 }

@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -49,11 +48,10 @@ func smallDisk(t *testing.T, kind, size string) string {
 // roomy is a file system that says that it has room, so that only the writes meet a full disk.
 type roomy struct{ vfs.OS }
 
-// Free implements vfs.FS.
 func (roomy) Free(string) (int64, error) { return 1 << 40, nil }
 
-// TestFullDisk: somebody else fills the disk of a store and frees it again, at any moment of its
-// writes. The store fails with an error and goes on, no write ends the process, and what was
+// TestFullDisk: another program fills the disk of a store and frees it again, at any moment of its
+// writes. The store fails with an error and stays usable, no write ends the process, and what was
 // committed is there.
 func TestFullDisk(t *testing.T) {
 	for _, kind := range []string{"tmpfs", "ext4"} {
@@ -70,12 +68,14 @@ func TestFullDisk(t *testing.T) {
 func fullDisk(t *testing.T, dir string, fs vfs.FS) (mapped int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var round atomic.Int64
+	waitRounds := func(n int64) {
+		end := round.Load() + n
+		testkit.Until(t, "rounds", func() bool { return round.Load() >= end || ctx.Err() != nil })
+	}
 	var filling sync.WaitGroup
 	filling.Go(func() {
 		for rest := int64(0); ctx.Err() == nil; rest = 4 - rest { // Every other time the disk stays free for a while.
-			for was := round.Load(); round.Load() < was+rest && ctx.Err() == nil; {
-				time.Sleep(time.Millisecond)
-			}
+			waitRounds(rest)
 			f, err := os.Create(filepath.Join(dir, "filler"))
 			for part := make([]byte, 1<<16); err == nil && ctx.Err() == nil; {
 				_, err = f.Write(part)
@@ -87,9 +87,7 @@ func fullDisk(t *testing.T, dir string, fs vfs.FS) (mapped int) {
 				t.Errorf("fill the disk: %v", err)
 				return
 			}
-			for was := round.Load(); round.Load() < was+3 && ctx.Err() == nil; {
-				time.Sleep(time.Millisecond)
-			}
+			waitRounds(3)
 			if err := os.Remove(filepath.Join(dir, "filler")); err != nil {
 				t.Error(err)
 			}
@@ -100,7 +98,7 @@ func fullDisk(t *testing.T, dir string, fs vfs.FS) (mapped int) {
 	opts := pagestore.Options{FS: fs, PageSize: 4096, New: true, Tiers: []pagestore.Tier{{
 		Name: "disk", Dir: filepath.Join(dir, "store"), Capacity: 16 << 20, SegmentBytes: 1 << 20, DiskReserve: -1,
 	}}}
-	rounds, full, commits, committed := testlong.Of(2000, 200), 0, 0, uint64(0)
+	rounds, full, commits, committed := testkit.Of(2000, 200), 0, 0, uint64(0)
 	var content [50]byte // the first byte of each of the 20 pages of a row, as committed
 	var s *pagestore.Store
 	defer func() {
@@ -170,14 +168,7 @@ func fullDisk(t *testing.T, dir string, fs vfs.FS) (mapped int) {
 	}
 	cancel()
 	filling.Wait()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // ext4 frees blocks later
-		err := one(rounds + 1)
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("with a free disk: %v", err)
-		}
-	}
+	// ext4 frees blocks later.
+	testkit.Until(t, "a commit on a free disk", func() bool { return one(rounds+1) == nil })
 	return mapped
 }

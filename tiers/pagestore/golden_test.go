@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
@@ -19,7 +18,6 @@ import (
 // forever.
 const goldenV1 = "testdata/v1.tar.gz"
 
-// goldenOptions are those that it was made with.
 func goldenOptions(dir string) pagestore.Options {
 	return pagestore.Options{
 		PageSize: pageSize,
@@ -28,17 +26,16 @@ func goldenOptions(dir string) pagestore.Options {
 			{Dir: filepath.Join(dir, "raw"), Capacity: 256 << 20, SegmentBytes: 64 << 10},
 			{
 				Dir: filepath.Join(dir, "lz4"), Capacity: 256 << 20, SegmentBytes: 64 << 10,
-				Codec: codec.Spec{ID: codec.LZ4},
+				Codec: pagestore.Codec{ID: pagestore.LZ4},
 			},
 			{
 				Dir: filepath.Join(dir, "zstd"), Capacity: 256 << 20, SegmentBytes: 64 << 10,
-				Codec: codec.Spec{ID: codec.Zstd, Level: 9},
+				Codec: pagestore.Codec{ID: pagestore.Zstd, Level: 9},
 			},
 		},
 	}
 }
 
-// goldenWorld is what it holds.
 func goldenWorld() world {
 	w := world{pages: map[uint64]uint64{}, note: "position 42"}
 	for page := range uint64(9) {
@@ -89,7 +86,6 @@ func TestGoldenStore(t *testing.T) {
 	}
 }
 
-// pack writes the files under a directory into an archive.
 func pack(t *testing.T, dir, name string) {
 	t.Helper()
 	var buf bytes.Buffer
@@ -104,7 +100,6 @@ func pack(t *testing.T, dir, name string) {
 	}
 }
 
-// unpack undoes pack.
 func unpack(t *testing.T, name, dir string) {
 	t.Helper()
 	f, err := os.Open(name)

@@ -13,9 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -40,12 +39,18 @@ const pageSize = 16 << 10
 func memOptions(fs vfs.FS) pagestore.Options {
 	const room = 8 << 20
 	return pagestore.Options{
-		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize,
+		FS: fs, Tables: tierstest.Backend{FS: fs}, PageSize: pageSize,
 		Tiers: []pagestore.Tier{
-			{Name: "nvme", Dir: "/nvme", Capacity: room, SegmentBytes: 128 << 10, Codec: codec.Spec{ID: codec.LZ4}},
+			{
+				Name:         "nvme",
+				Dir:          "/nvme",
+				Capacity:     room,
+				SegmentBytes: 128 << 10,
+				Codec:        pagestore.Codec{ID: pagestore.LZ4},
+			},
 			{
 				Name: "ssd", Dir: "/ssd", Capacity: room, SegmentBytes: 128 << 10,
-				Codec: codec.Spec{ID: codec.Zstd, Level: 3},
+				Codec: pagestore.Codec{ID: pagestore.Zstd, Level: 3},
 			},
 			{Name: "hdd", Dir: "/hdd", Capacity: room, SegmentBytes: 128 << 10},
 		},
@@ -75,10 +80,8 @@ type world struct {
 	epoch uint64
 }
 
-// newWorld is empty.
 func newWorld() world { return world{pages: map[uint64]uint64{}} }
 
-// clone copies a world.
 func (w world) clone() world {
 	c := world{pages: map[uint64]uint64{}, note: w.note, epoch: w.epoch}
 	for p, v := range w.pages {
@@ -114,7 +117,6 @@ func (w world) compare(s *pagestore.Store) error {
 	return nil
 }
 
-// mustOpen opens a store and closes it with the test.
 func mustOpen(t testing.TB, opts pagestore.Options) *pagestore.Store {
 	t.Helper()
 	s, err := pagestore.Open(opts)
@@ -129,12 +131,11 @@ func mustOpen(t testing.TB, opts pagestore.Options) *pagestore.Store {
 	return s
 }
 
-// put puts a version of a page into a tier.
 func put(s *pagestore.Store, tier int, page, version uint64) error {
 	return s.Put(context.Background(), tier, page, content(page, version), pagestore.Kind{Elem: 4})
 }
 
-// acceptable says whether an error of a read is an honest one.
+// acceptable reports whether an error of a read is an honest one.
 func acceptable(err error) bool {
 	return errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, tiers.ErrLost) || errors.Is(err, tiers.ErrMismatch) ||
 		errors.Is(err, tiers.ErrVersion)

@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// find returns a segment with slots, or fs.ErrNotExist.
 func (d *dir) find(number uint32) (*segment, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *dir) Sync() error {
 			d.unlist(j.s)
 			errs = append(errs, fmt.Errorf("segment %d: %w: %w", j.s.number, tiers.ErrSync, err))
 		case j.s.retired:
-			// A sync beside this one failed, and may have taken the error that was ours.
+			// A concurrent sync failed, and may have consumed the error of this one.
 			errs = append(errs, fmt.Errorf("segment %d: %w", j.s.number, tiers.ErrSync))
 		default:
 			j.s.synced = max(j.s.synced, j.to)
@@ -113,4 +113,26 @@ func (d *dir) Sync() error {
 		d.mu.Unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// buffer has the block of the header of a record, and room for its body. The room is made when the
+// body cannot go directly between the medium and the memory of the caller.
+type buffer struct {
+	head []byte
+	body []byte
+	rec  [2][]byte // header and body, as the medium takes them
+}
+
+func newBuffer() *buffer { return &buffer{head: vfs.Buffer(HeaderBytes)} }
+
+func (b *buffer) room(pageSize int) []byte {
+	if b.body == nil {
+		b.body = vfs.Buffer(bodyBuffer(pageSize))
+	}
+	return b.body
+}
+
+func (b *buffer) record(body []byte) [][]byte {
+	b.rec = [2][]byte{b.head, body}
+	return b.rec[:]
 }

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // smallStore is a store of raw pages of one block in one tier.
 func smallStore(t *testing.T, fs vfs.FS, change func(*Options)) *Store {
 	t.Helper()
-	o := Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: vfs.BlockSize, Tiers: []Tier{{
+	o := Options{FS: fs, Tables: tierstest.Backend{FS: fs}, PageSize: vfs.BlockSize, Tiers: []Tier{{
 		Name: "one",
 		Dir:  "/one", Capacity: 8 << 20, SegmentBytes: 64 << 10,
 	}}}
@@ -37,7 +37,6 @@ func smallStore(t *testing.T, fs vfs.FS, change func(*Options)) *Store {
 	return s
 }
 
-// filled is a page of n random bytes and then zeros.
 func filled(size, n int) []byte {
 	b, rng := make([]byte, size), rand.New(rand.NewPCG(uint64(n), 1))
 	for i := range n {
@@ -49,7 +48,7 @@ func filled(size, n int) []byte {
 // TestOneTier: every call works on a store of a single tier, whose number is 0.
 func TestOneTier(t *testing.T) {
 	ctx := t.Context()
-	s := smallStore(t, vfs.NewMem(0), nil)
+	s := smallStore(t, tierstest.NewMem(0), nil)
 	page, got := filled(vfs.BlockSize, 9), make([]byte, vfs.BlockSize)
 	commit := func() error {
 		epoch, err := s.Commit(ctx, nil)
@@ -82,7 +81,7 @@ func TestOneTier(t *testing.T) {
 
 // TestLastEpoch: the last epoch that an entry holds is committed and read back, and none follows.
 func TestLastEpoch(t *testing.T) {
-	ctx, fs := t.Context(), vfs.NewMem(0)
+	ctx, fs := t.Context(), tierstest.NewMem(0)
 	s := smallStore(t, fs, nil)
 	s.table.mu.Lock()
 	s.table.next = maxEpoch
@@ -109,7 +108,7 @@ func TestLastEpoch(t *testing.T) {
 // TestNoteBounds: the longest note is committed and read back, one that is longer is refused, with
 // the bound.
 func TestNoteBounds(t *testing.T) {
-	ctx, fs := t.Context(), vfs.NewMem(0)
+	ctx, fs := t.Context(), tierstest.NewMem(0)
 	s := smallStore(t, fs, nil)
 	for _, n := range []int{0, 1, MaxNote - 1, MaxNote} {
 		note := filled(n, n)
@@ -134,7 +133,7 @@ func TestNoteBounds(t *testing.T) {
 // TestOpenWithOtherOptions: a store whose pages have another size is refused, also before it has a
 // page, and pages of a tier that is left out are lost until it is there again.
 func TestOpenWithOtherOptions(t *testing.T) {
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	s := smallStore(t, mem, nil)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -177,11 +176,11 @@ func TestOpenWithOtherOptions(t *testing.T) {
 // TestReadAgain: a record that does not check is read three times, since its slot may have been
 // written again meanwhile, and counts as one failure. What the medium refuses is not read again.
 func TestReadAgain(t *testing.T) {
-	ctx, mem := t.Context(), vfs.NewMem(0)
+	ctx, mem := t.Context(), tierstest.NewMem(0)
 	var reads, healAt, fails atomic.Int64
 	var heal func()
-	s := smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-		if op.Kind != vfs.OpRead || filepath.Ext(op.Name) != ".seg" {
+	s := smallStore(t, &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+		if op.Kind != tierstest.OpRead || filepath.Ext(op.Name) != ".seg" {
 			return nil
 		}
 		if n := reads.Add(1); n == healAt.Load() {
@@ -242,7 +241,7 @@ func TestReadAgain(t *testing.T) {
 // TestLockOfADirectoryFails: a directory whose lock cannot be taken is not used, even where its
 // files can be read by now: another process may have it.
 func TestLockOfADirectoryFails(t *testing.T) {
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	two := func(o *Options) {
 		second := o.Tiers[0]
 		second.Name, second.Dir = "two", "/two"
@@ -260,8 +259,8 @@ func TestLockOfADirectoryFails(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-		if op.Kind == vfs.OpLock && strings.HasPrefix(op.Name, "/two") {
+	s = smallStore(t, &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+		if op.Kind == tierstest.OpLock && strings.HasPrefix(op.Name, "/two") {
 			return syscall.EACCES
 		}
 		return nil

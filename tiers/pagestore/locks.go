@@ -55,7 +55,6 @@ func (ds *locks) lockDir(dir string) (io.Closer, error) {
 	return l, nil
 }
 
-// unreadable joins the errors of the directories that cannot be used.
 func (ds *locks) unreadable() error {
 	var errs []error
 	for i := range ds.tiers {
@@ -66,7 +65,6 @@ func (ds *locks) unreadable() error {
 	return errors.Join(errs...)
 }
 
-// paths returns the directories that can be used, in order.
 func (ds *locks) paths() []string {
 	var p []string
 	for i, t := range ds.tiers {
@@ -77,7 +75,6 @@ func (ds *locks) paths() []string {
 	return p
 }
 
-// release gives the locks back.
 func (ds *locks) release() error {
 	var errs []error
 	for _, l := range ds.held {

@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// MaxTiers is how many directories a store may have; the index packs the number into four bits.
+// MaxTiers is the largest number of directories of a store; the index packs the number into four
+// bits.
 const MaxTiers = 16
 
 // MaxPageSize is the largest page in bytes.
@@ -22,8 +22,8 @@ const MaxPageSize = 128 << 20
 type Options struct {
 	// FS is the file system; nil means the operating system's.
 	FS vfs.FS
-	// Tables is what the index keeps its entries in; nil means BadgerDB, which needs the operating
-	// system's file system.
+	// Tables keeps the entries of the index; nil means BadgerDB, which needs the operating system's
+	// file system.
 	Tables index.Backend
 	// PageSize is the length of every page in bytes, a multiple of vfs.BlockSize up to MaxPageSize.
 	// It is fixed when the store is made; 0 means 2 MiB.
@@ -34,32 +34,30 @@ type Options struct {
 	// Key encrypts pages at rest with AES-GCM: 16, 24 or 32 bytes, or nil for none. It is fixed
 	// when the store is made. Page ids, epochs and the note are not encrypted.
 	Key []byte
-	// New says that no store is expected, or none that counts any more: where no index is found one
-	// is made, also while a directory cannot be read. Else Open refuses then, since the index may
-	// be there.
+	// New makes a store if no index is found, even while a directory cannot be read. Otherwise Open
+	// fails in this case, since the index may be in that directory.
 	New bool
 }
 
 // Tier is one directory of a store.
 type Tier struct {
-	// Name is what errors and statistics call the tier ("nvme"); empty means its directory.
+	// Name is the name in errors and statistics ("nvme"); empty means its directory.
 	Name string
-	// Dir is where its files go; it is made if need be. No two tiers share one, or lie inside each
-	// other.
+	// Dir is the directory of its files; Open makes it if it is missing. The directories of two
+	// tiers are neither equal nor nested.
 	Dir string
-	// Capacity is the cap in bytes on all files of the tier together. It is never passed. At least
-	// Options.MinCapacity.
+	// Capacity is the most bytes of all files of the tier together, at least Options.MinCapacity.
 	Capacity int64
-	// Codec is how pages are encoded; the zero Spec stores them raw.
-	Codec codec.Spec
+	// Codec is how pages are encoded; the zero Codec stores them raw.
+	Codec Codec
 	// SegmentBytes is the length of a segment file; 0 means a 64th of Capacity within 16 MiB and 1
 	// GiB, and at least 8 pages where Capacity has room for them.
 	SegmentBytes int64
-	// DiskReserve is how many bytes of the medium stay free for others and for the index: a full
-	// disk refuses pages before it is full. 0 means 64 MiB, below 0 means none.
+	// DiskReserve is the number of bytes of the medium that stay free for others and for the index:
+	// a full disk refuses pages before it is full. 0 means 64 MiB, below 0 means none.
 	DiskReserve int64
-	// Quota is what the tier shares with tiers of other stores on the same medium, beside its own
-	// Capacity; nil for nothing. Files count from Open until Close, the index does not.
+	// Quota is shared with tiers of other stores on the same medium, in addition to Capacity; nil
+	// for none. Files count from Open until Close; the index does not count.
 	Quota *Quota
 }
 
@@ -150,7 +148,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// overlap says whether one directory is the other or lies inside it.
+// overlap reports whether one directory is the other or lies inside it.
 func overlap(a, b string) bool {
 	inside := func(in, out string) bool {
 		rel, err := filepath.Rel(out, in)

@@ -13,27 +13,28 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // moment is a point in a call of the store at which a test does something else: the next call of
 // the medium that matches.
 type moment struct {
-	at   atomic.Pointer[func(vfs.Op) bool]
+	at   atomic.Pointer[func(tierstest.Op) bool]
 	do   func() error
-	fail atomic.Pointer[func(vfs.Op) bool] // fails every call that matches
+	fail atomic.Pointer[func(tierstest.Op) bool] // fails every call that matches
 }
 
 // next has do run inside the next call of the medium that matches, once. The call fails with what
 // do returns.
-func (m *moment) next(matches func(vfs.Op) bool, do func() error) {
+func (m *moment) next(matches func(tierstest.Op) bool, do func() error) {
 	m.do = do
 	m.at.Store(&matches)
 }
 
 // over is a file system whose calls have the moment.
 func (m *moment) over(fs vfs.FS) vfs.FS {
-	return &vfs.Inject{FS: fs, Before: func(op vfs.Op) error {
+	return &tierstest.Inject{FS: fs, Before: func(op tierstest.Op) error {
 		if matches := m.at.Load(); matches != nil && (*matches)(op) && m.at.CompareAndSwap(matches, nil) {
 			if err := m.do(); err != nil {
 				return err
@@ -47,34 +48,30 @@ func (m *moment) over(fs vfs.FS) vfs.FS {
 }
 
 // failing has every call of the medium fail that matches, until mend.
-func (m *moment) failing(matches func(vfs.Op) bool) { m.fail.Store(&matches) }
+func (m *moment) failing(matches func(tierstest.Op) bool) { m.fail.Store(&matches) }
 
 func (m *moment) mend() { m.fail.Store(nil) }
 
-// came reports whether the moment has been.
 func (m *moment) came() bool { return m.at.Load() == nil }
 
-// recordIn matches the write of a record into a tier's segments.
-func recordIn(dir string) func(vfs.Op) bool {
-	return func(op vfs.Op) bool {
-		return op.Kind == vfs.OpWrite && filepath.Dir(op.Name) == dir && filepath.Ext(op.Name) == ".seg" &&
+func recordIn(dir string) func(tierstest.Op) bool {
+	return func(op tierstest.Op) bool {
+		return op.Kind == tierstest.OpWrite && filepath.Dir(op.Name) == dir && filepath.Ext(op.Name) == ".seg" &&
 			op.Len > 2*vfs.BlockSize
 	}
 }
 
 // superblock matches the sync that makes a commit durable.
-func superblock(op vfs.Op) bool {
-	return op.Kind == vfs.OpSync && strings.HasPrefix(filepath.Ext(op.Name), ".super")
+func superblock(op tierstest.Op) bool {
+	return op.Kind == tierstest.OpSync && strings.HasPrefix(filepath.Ext(op.Name), ".super")
 }
 
-// segmentSync matches the sync of a segment of a tier.
-func segmentSync(dir string) func(vfs.Op) bool {
-	return func(op vfs.Op) bool {
-		return op.Kind == vfs.OpSync && filepath.Dir(op.Name) == dir && filepath.Ext(op.Name) == ".seg"
+func segmentSync(dir string) func(tierstest.Op) bool {
+	return func(op tierstest.Op) bool {
+		return op.Kind == tierstest.OpSync && filepath.Dir(op.Name) == dir && filepath.Ext(op.Name) == ".seg"
 	}
 }
 
-// slots is how many slots of all tiers are in use.
 func slots(s *pagestore.Store) (n int) {
 	for _, tier := range s.Stats().Tiers {
 		n += tier.Used
@@ -84,7 +81,7 @@ func slots(s *pagestore.Store) (n int) {
 
 // settled commits and holds the store to a world: what it reads, that every slot in use has a page,
 // and what is there after a power cut, with the index and without.
-func settled(t *testing.T, s *pagestore.Store, mem *vfs.Mem, w world) {
+func settled(t *testing.T, s *pagestore.Store, mem *tierstest.Mem, w world) {
 	t.Helper()
 	w.note = "settled"
 	if _, err := s.Commit(t.Context(), []byte(w.note)); err != nil {
@@ -159,7 +156,7 @@ func TestMoveOverlapped(t *testing.T) {
 			}, nil, 0, 0},
 		} {
 			t.Run(fmt.Sprintf("%s, pending %v", name, pending), func(t *testing.T) {
-				mem, during := vfs.NewMem(0), &moment{}
+				mem, during := tierstest.NewMem(0), &moment{}
 				s := mustOpen(t, memOptions(during.over(mem)))
 				if err := errors.Join(put(s, 0, 1, 3), put(s, 0, 2, 3)); err != nil {
 					t.Fatal(err)
@@ -218,7 +215,7 @@ func TestPutOverlapped(t *testing.T) {
 		}, context.Canceled, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mem, during := vfs.NewMem(0), &moment{}
+			mem, during := tierstest.NewMem(0), &moment{}
 			s := mustOpen(t, memOptions(during.over(mem)))
 			if err := errors.Join(put(s, 0, 1, 3), put(s, 0, 2, 3)); err != nil {
 				t.Fatal(err)
@@ -252,7 +249,7 @@ func TestPutOverlapped(t *testing.T) {
 // sees the newest state of each page.
 func TestReadDuringACommit(t *testing.T) {
 	for _, fails := range []bool{false, true} {
-		mem, during := vfs.NewMem(0), &moment{}
+		mem, during := tierstest.NewMem(0), &moment{}
 		s := mustOpen(t, memOptions(during.over(mem)))
 		for page := range uint64(4) {
 			if err := put(s, 0, page, 3); err != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
@@ -19,17 +18,17 @@ const minSaving = 16
 // Kind says what a page holds, for the codec.
 type Kind = tiers.Kind
 
-// Put writes a page's content into a tier, durable with the next Commit. It replaces what was put
-// since the last commit; what is committed stays until then. content is not kept, and must not
-// change before Put returns; aligned as vfs.Buffer is, it goes to the medium without a copy where
-// it is stored raw. Put fails with tiers.ErrFull when the tier has no room, and then the page is as
-// it was.
+// Put writes a page's content into a tier, durable with the next Commit. It replaces content that
+// was put since the last commit; committed content stays until the next one. Put does not keep
+// content, which must not change before Put returns. Aligned content (vfs.Buffer) that is stored
+// raw goes to the medium without a copy. Put fails with tiers.ErrFull when the tier has no room,
+// and then the page is as it was.
 func (s *Store) Put(ctx context.Context, tier int, page uint64, content []byte, kind Kind) error {
 	if err := s.enter(ctx, tier); err != nil {
 		return err
 	}
 	defer s.life.RUnlock()
-	if len(content) != s.opts.PageSize || kind.Elem > codec.MaxElem {
+	if len(content) != s.opts.PageSize || kind.Elem > MaxElem {
 		return fmt.Errorf("put page %d: %d bytes of elements of %d, want %d: %w",
 			page, len(content), kind.Elem, s.opts.PageSize, tiers.ErrInvalid)
 	}
@@ -136,14 +135,13 @@ func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 	if err != nil {
 		return fmt.Errorf("move page %d: %w", page, err)
 	}
-	// The copy says of when it was written what the original says: whichever is found counts the
-	// same.
+	// The copy has the time of the original, so a rebuild may find either.
 	w := writing{epoch: e.epoch(), Stamp: index.Stamp{Life: h.Life, Seq: h.Seq}}
 	var c change
 	if e.tier() == tier {
 		c, err = s.records.copyRecord(page, e)
 		if now, lookupErr := s.table.lookup(page); err != nil && (lookupErr != nil || now != e) {
-			return nil // Written or deleted meanwhile, and its slot with something else: there is nothing to copy.
+			return nil // Written or deleted meanwhile, and its slot reused: there is nothing to copy.
 		}
 	} else {
 		c, _, err = s.records.write(tier, page, w, content, Kind{Elem: h.Elem, Class: h.Class})
@@ -161,15 +159,14 @@ func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 		s.records.dirs[tier].Free(c.loc())
 		return fmt.Errorf("move page %d: %w", page, ctx.Err())
 	case changed && old.holds() && old.entry == e && old.write == before.write && before.entry == e:
-		// The same write, and not a newer one of this epoch that came back to the slot.
+		// The same write, not a newer one of this epoch in the same slot.
 		c.state = old.state
 	case e.epoch() >= open:
-		// Its epoch was not closed, so a newer write may lie in the same slot by now, and may have
-		// been committed.
+		// Its epoch was not closed, so a newer write may be in the same slot by now, and committed.
 		s.records.dirs[tier].Free(c.loc())
 		return nil
 	case changed, running, s.table.committedEntry(page) != e:
-		// Written, deleted or committed meanwhile: the copy is of no use.
+		// Written, deleted or committed meanwhile: the copy is not needed.
 		s.records.dirs[tier].Free(c.loc())
 		return nil
 	}
@@ -187,7 +184,7 @@ func (s *Store) Where(page uint64) (tier int, err error) {
 	return e.tier(), nil
 }
 
-// Has says whether a page is there, lost or not.
+// Has reports whether a page is there, lost or not.
 func (s *Store) Has(page uint64) bool {
 	_, err := s.table.lookup(page)
 	return err == nil || errors.Is(err, tiers.ErrLost)
@@ -197,11 +194,11 @@ func (s *Store) Has(page uint64) bool {
 type Info struct {
 	// Tier is the tier's number.
 	Tier int
-	// Epoch is the one in which the content was written.
+	// Epoch is the epoch in which the content was written.
 	Epoch uint64
 	// Bytes is what the record takes on the medium, in whole blocks.
 	Bytes int64
-	// File and Offset say where it begins.
+	// The record starts at Offset in File.
 	File   string
 	Offset int64
 }
@@ -245,8 +242,8 @@ func (s *Store) Pages() []uint64 {
 	return slices.Compact(ids)
 }
 
-// Lost returns the ids of pages that cannot be served, in ascending order: those whose segment is
-// gone, and those whose sync failed since the last commit.
+// Lost returns the ids of pages that cannot be served, in ascending order: pages whose segment is
+// gone, or whose sync failed since the last commit.
 func (s *Store) Lost() []uint64 {
 	s.table.mu.RLock()
 	defer s.table.mu.RUnlock()

@@ -16,7 +16,7 @@ type pageMap struct {
 	n     int
 }
 
-// pagePart is a part of the slots, of which n are taken.
+// pagePart is a part of the slots; n are taken.
 type pagePart struct {
 	slots []pageSlot
 	n     int
@@ -33,7 +33,6 @@ func spread(page uint64) uint64 { return page * 0x9e3779b97f4a7c15 }
 
 func (m *pageMap) part(page uint64) *pagePart { return &m.parts[spread(page)>>56] }
 
-// home is the slot of a page in its part.
 func (p *pagePart) home(page uint64) int {
 	at, _ := bits.Mul64(spread(page)<<8, uint64(len(p.slots)))
 	return int(at)
@@ -52,10 +51,8 @@ func (p *pagePart) find(page uint64) *pageSlot {
 	}
 }
 
-// len is the number of pages.
 func (m *pageMap) len() int { return m.n }
 
-// get is the entry of a page.
 func (m *pageMap) get(page uint64) (entry, bool) {
 	p := m.part(page)
 	if p.n == 0 {
@@ -79,7 +76,6 @@ func (m *pageMap) set(page uint64, e entry) {
 	*s = pageSlot{page, e}
 }
 
-// resize moves the pages of a part into so many slots.
 func (p *pagePart) resize(slots int) {
 	old := p.slots
 	p.slots = make([]pageSlot, slots)
@@ -90,7 +86,7 @@ func (p *pagePart) resize(slots int) {
 	}
 }
 
-// remove forgets a page: those behind it move up, so that no search breaks off.
+// remove forgets a page. Later pages move up, so that no search ends too early.
 func (m *pageMap) remove(page uint64) {
 	p := m.part(page)
 	if p.n == 0 || p.find(page).entry == (entry{}) {
@@ -114,7 +110,6 @@ func (m *pageMap) remove(page uint64) {
 	m.n--
 }
 
-// reset forgets everything and makes room for n pages.
 func (m *pageMap) reset(n int) {
 	*m = pageMap{}
 	for i := range m.parts {
@@ -136,7 +131,6 @@ func (m *pageMap) all() iter.Seq2[uint64, entry] {
 	}
 }
 
-// bytes is the length of the slots.
 func (m *pageMap) bytes() (n int64) {
 	for i := range m.parts {
 		n += slotBytes * int64(len(m.parts[i].slots))

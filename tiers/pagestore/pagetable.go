@@ -29,19 +29,19 @@ type pageTable struct {
 	// quarantined are slots that a failed commit may have made durable.
 	quarantined []entry
 	epoch       uint64 // committed
-	next        uint64 // of what is written now
+	next        uint64 // of present writes
 	note        []byte
-	// seq numbers the records that are written in this life of the index, and running are those
-	// that are being written.
+	// seq numbers the records that are written in this life of the index, and running has the
+	// records that are being written.
 	seq     uint64
 	lifeID  uint64
 	running map[uint64]index.Void
-	// voids are records that must not count in the epoch that comes next, committingVoids in that
-	// which is committed.
+	// voids are records that must not count in the next epoch, committingVoids in the one that is
+	// being committed.
 	voids, committingVoids []index.Void
 
-	// pages is about how many pages there are, for indexReserve, which is called under a
-	// dir's lock and so cannot take mu.
+	// pages is about the number of pages, for indexReserve, which runs under the lock of a dir and
+	// so cannot take mu.
 	pages atomic.Int64
 }
 
@@ -198,11 +198,11 @@ func (t *pageTable) startWrite(page uint64) writing {
 }
 
 // endWrite makes what was written the page's pending content. A record whose epoch a commit has
-// closed meanwhile is not part of that commit, so it must not look as if it were: it was made void
-// by the commit, and is written again.
+// closed meanwhile is not part of that commit: the commit has made it void, and it is written
+// again.
 //
-// The end of ctx counts up to here: a caller that gave up on a medium that stalls may have put the
-// page elsewhere since, and what comes late must not take the place of that.
+// The end of ctx counts up to here: a caller that gave up on a stalled medium may have put the page
+// elsewhere since, and a late write must not replace that.
 func (t *pageTable) endWrite(ctx context.Context, page uint64, w writing, c change, tried bool, err error) (done bool,
 	_ error,
 ) {

@@ -11,18 +11,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // TestParallel runs writers, readers, movers, commits, compaction and verification at once: every
 // reader sees a version that its writer wrote, not older than the last it had seen.
 func TestParallel(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(testlong.Of(2000, 700))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(testkit.Of(2000, 700))*time.Millisecond)
 	defer cancel()
-	opts := memOptions(vfs.NewMem(0))
+	opts := memOptions(tierstest.NewMem(0))
 	s := mustOpen(t, opts)
 	const pages = 30
 	for page := range uint64(pages) {
@@ -42,7 +43,9 @@ func TestParallel(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 					cancel()
 				}
-				time.Sleep(pause)
+				if pause > 0 {
+					<-time.After(pause)
+				}
 			}
 		})
 	}
@@ -95,11 +98,11 @@ func TestPutsThatWereGivenUp(t *testing.T) {
 		{false, false},
 		{true, false},
 	} {
-		mem := vfs.NewMem(0)
+		mem := tierstest.NewMem(0)
 		var armed atomic.Bool
 		entered, leave := make(chan struct{}), make(chan struct{})
-		fs := &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-			if op.Kind == vfs.OpWrite && filepath.Ext(op.Name) == ".seg" && op.Len > 2*vfs.BlockSize &&
+		fs := &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+			if op.Kind == tierstest.OpWrite && filepath.Ext(op.Name) == ".seg" && op.Len > 2*vfs.BlockSize &&
 				armed.CompareAndSwap(true, false) {
 				close(entered)
 				<-leave

@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // TestSweepOfACommit: a commit sweeps stale records away when the index remembers more of them than
 // its limit and than there are pages, and not before.
 func TestSweepOfACommit(t *testing.T) {
-	ctx, mem := t.Context(), vfs.NewMem(0)
+	ctx, mem := t.Context(), tierstest.NewMem(0)
 	s := smallStore(t, mem, nil)
 	page := filled(vfs.BlockSize, 9)
 	const limit = 6
@@ -71,11 +71,11 @@ func TestSweepOfACommit(t *testing.T) {
 // TestTrimFails: a file that cannot be removed after a commit is a failure of its tier, and none of
 // the commit.
 func TestTrimFails(t *testing.T) {
-	ctx, mem := t.Context(), vfs.NewMem(0)
+	ctx, mem := t.Context(), tierstest.NewMem(0)
 	var failing atomic.Bool
 	quota := NewQuota(2 << 20)
-	s := smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-		if failing.Load() && op.Kind == vfs.OpRemove && filepath.Ext(op.Name) == ".seg" {
+	s := smallStore(t, &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+		if failing.Load() && op.Kind == tierstest.OpRemove && filepath.Ext(op.Name) == ".seg" {
 			return syscall.EIO
 		}
 		return nil
@@ -115,10 +115,10 @@ func TestTrimFails(t *testing.T) {
 func TestBuffersComeBack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // A collection empties the pool.
 	ctx := t.Context()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := smallStore(t, fs, func(o *Options) {
 		second := o.Tiers[0]
-		second.Dir, second.Codec.ID = "/two", codec.LZ4
+		second.Dir, second.Codec.ID = "/two", LZ4
 		o.PageSize, o.Tiers = 4*vfs.BlockSize, append(o.Tiers, second)
 	})
 	var made atomic.Int64
@@ -185,10 +185,10 @@ func TestBuffersComeBack(t *testing.T) {
 // TestSweepFails: a sweep that fails is a failure of its tier and none of the commit, and is tried
 // again after the next one.
 func TestSweepFails(t *testing.T) {
-	ctx, mem := t.Context(), vfs.NewMem(0)
+	ctx, mem := t.Context(), tierstest.NewMem(0)
 	var failing atomic.Bool
-	s := smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-		if failing.Load() && filepath.Ext(op.Name) == ".seg" && op.Kind != vfs.OpSync {
+	s := smallStore(t, &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
+		if failing.Load() && filepath.Ext(op.Name) == ".seg" && op.Kind != tierstest.OpSync {
 			return syscall.EIO
 		}
 		return nil
@@ -220,7 +220,7 @@ func TestSweepFails(t *testing.T) {
 // TestSlotsAfterOpen: a store that is opened again writes into the free slots of its segments
 // before it makes another.
 func TestSlotsAfterOpen(t *testing.T) {
-	ctx, mem := t.Context(), vfs.NewMem(0)
+	ctx, mem := t.Context(), tierstest.NewMem(0)
 	put := func(s *Store, from, to uint64) {
 		t.Helper()
 		for page := from; page < to; page++ {
@@ -255,9 +255,9 @@ func TestSlotsAfterOpen(t *testing.T) {
 }
 
 // TestSweepNeedsEveryTier: while a directory cannot be read the index remembers every stale record,
-// also over an open, since those that lie there would count in a rebuild.
+// also over an open, since records there would count in a rebuild.
 func TestSweepNeedsEveryTier(t *testing.T) {
-	ctx, mem := t.Context(), vfs.NewMem(0)
+	ctx, mem := t.Context(), tierstest.NewMem(0)
 	two := func(o *Options) {
 		second := o.Tiers[0]
 		second.Name, second.Dir = "two", "/two"
@@ -283,7 +283,7 @@ func TestSweepNeedsEveryTier(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s = smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+		s = smallStore(t, &tierstest.Inject{FS: mem, Before: func(op tierstest.Op) error {
 			if !whole && strings.HasPrefix(op.Name, "/two") {
 				return syscall.EIO
 			}

@@ -2,9 +2,9 @@ package pagestore
 
 import "sync"
 
-// Quota is a number of bytes on one medium that several directories share, those of the shards of a
-// process: what one of them does not take another may. A nil one has no end. Its methods may be
-// called from several goroutines.
+// Quota is a number of bytes on one medium that the directories of several stores share: bytes that
+// one does not use are free for the others. A nil Quota is unlimited. Its methods may be called
+// from several goroutines.
 type Quota struct {
 	mu       sync.Mutex
 	capacity int64
@@ -74,9 +74,8 @@ func (q *Quota) short() bool {
 	return q.used > q.capacity/4*3
 }
 
-// Fill is the part of the quota that is in use for a directory whose files are so long and whose
-// slots in use take so much of them, 0 to 1: its own free slots are room to it, and those of others
-// are not.
+// Fill returns the part of the quota that is in use, 0 to 1, for a directory with usage u: its own
+// free slots are room, free slots of other directories are not.
 func (q *Quota) Fill(u Usage) float64 {
 	if q == nil {
 		return 0

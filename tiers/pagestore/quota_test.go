@@ -9,14 +9,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 // TestQuota: two stores share 2 MiB of a medium. Their files never take more together, what one
 // gives up the other may have, and all is given back in the end.
 func TestQuota(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	const capacity = 2 << 20
 	quota := pagestore.NewQuota(capacity)
 	open := func(name string) *pagestore.Store {
@@ -79,7 +79,7 @@ func TestQuota(t *testing.T) {
 // TestNew: a store is made beside a directory that cannot be read when the caller says that none is
 // expected there, and is found again with the directory in order.
 func TestNew(t *testing.T) {
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	o := memOptions(unreadable(fs, "/hdd"))
 	if s, err := pagestore.Open(o); !errors.Is(err, syscall.EIO) {
 		t.Fatal(fmt.Errorf("made without being told to: %v, %w", s, err))

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -32,25 +31,23 @@ const (
 // castagnoli is the polynomial of CRC32C, for which processors have an instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// noSum stands for a checksum field while the checksum is computed.
 var noSum [4]byte
 
-// recordHeader is what a record says about itself.
 type recordHeader struct {
 	// Page and Epoch are the page's id and the epoch in which its content was written.
 	Page, Epoch uint64
 	// Stored is the number of bytes after the header, without padding.
 	Stored int
 	// Codec and Shuffled say how they decode.
-	Codec    codec.ID
+	Codec    CodecID
 	Shuffled bool
 	// Elem is the page's element size in bytes and Class its class, as the caller declared them.
 	Elem  uint8
 	Class uint8
-	// Sealed says that they are encrypted.
+	// Sealed reports whether they are encrypted.
 	Sealed bool
 	// Life and Seq tell when the content was first written: the opening of the store, and a number
-	// that grows within it. They decide which record counts should the index have to be rebuilt.
+	// that grows within it. They decide which record counts when the index is rebuilt.
 	Life, Seq uint64
 
 	payloadCRC uint32
@@ -67,14 +64,12 @@ func (h recordHeader) Shuffle() int {
 // Blocks is the length of the record in blocks, header included.
 func (h recordHeader) Blocks() int { return blocksFor(h.Stored) }
 
-// bodyBytes is the length in bytes of the whole blocks of the stored bytes.
 func (h recordHeader) bodyBytes() int { return (h.Blocks() - 1) * vfs.BlockSize }
 
-// blocksFor is the number of blocks of a record of stored bytes.
 func blocksFor(stored int) int { return 1 + (stored+vfs.BlockSize-1)/vfs.BlockSize }
 
-// recordIdentity is what a record must match to be the one that is looked for: a record of another store,
-// of another place (a misdirected write), of another page or of another time is refused.
+// recordIdentity is what a record must match: a record of another store, place (a misdirected
+// write), page or time is refused.
 type recordIdentity struct {
 	Store    [16]byte
 	PageSize int
@@ -129,8 +124,8 @@ func sealRecord(head, body []byte, h recordHeader, id recordIdentity, aead ciphe
 	return body, nil
 }
 
-// associated is the part of the header that the cipher authenticates: all that is fixed before
-// encryption.
+// associated returns the part of the header that the cipher authenticates: all fields that are
+// fixed before encryption.
 func associated(head []byte) []byte { return head[4:64] }
 
 // parseRecord checks a record's header block on its own and returns it, with the identity that it claims.
@@ -155,7 +150,7 @@ func parseRecord(head []byte) (recordHeader, recordIdentity, error) {
 	}
 	h = recordHeader{
 		Page: le.Uint64(head[8:]), Epoch: le.Uint64(head[16:]), Stored: int(le.Uint32(head[28:])),
-		Codec: codec.ID(head[6]), Elem: head[7], Class: head[38],
+		Codec: CodecID(head[6]), Elem: head[7], Class: head[38],
 		Sealed: le.Uint16(head[36:])&flagSealed != 0, Shuffled: le.Uint16(head[36:])&flagShuffled != 0,
 		Life: le.Uint64(head[104:]), Seq: le.Uint64(head[112:]),
 		payloadCRC: le.Uint32(head[100:]),
@@ -198,7 +193,7 @@ func unsealRecord(head, body []byte, want recordIdentity, aead cipher.AEAD) (rec
 	if aead == nil {
 		return h, nil, fmt.Errorf("record is encrypted and no key was given: %w", tiers.ErrMismatch)
 	}
-	// openDir wants the tag behind the text; the caller left room for it there.
+	// Open wants the tag behind the text; the caller left room for it there.
 	room := body[:h.Stored+tagBytes]
 	copy(room[h.Stored:], head[80:80+tagBytes])
 	plain, err := aead.Open(room[:0], head[64:64+nonceBytes], room, associated(head))

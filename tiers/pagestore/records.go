@@ -11,16 +11,15 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // records writes and reads the records of pages in the directories of the tiers: a slot, a header
 // that says which page and epoch it holds, and the encoded and perhaps encrypted content. It counts
-// the failures of the tiers. It knows nothing of which record of a page is current; that is the
-// pageTable's. Its fields are constant once the store is open, so all methods may be called from
-// several goroutines at once.
+// the failures of the tiers. It does not know which record of a page is current; the pageTable
+// does. Its fields are constant once the store is open, so all methods may be called from several
+// goroutines at once.
 type records struct {
 	pageSize int
 	id       [16]byte    // of the store, in every header
@@ -126,9 +125,8 @@ func (r *records) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []by
 // copied; else it is in buf.
 func (r *records) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (recordHeader, []byte, error) {
 	h := recordHeader{Elem: kind.Elem, Class: kind.Class}
-	if d.spec.ID != codec.Raw && d.chooser.Try(kind.Class) {
-		// What does not save a sixteenth, and at least a block, is given up as soon as the room is
-		// used up.
+	if d.spec.ID != Raw && d.chooser.Try(kind.Class) {
+		// The room is what pays: a sixteenth of the page less, and at least a block.
 		room := (len(content) - max(len(content)/minSaving, vfs.BlockSize)) / vfs.BlockSize * vfs.BlockSize
 		body := buf.room(r.pageSize)
 		c := d.coders.Get()
@@ -152,7 +150,6 @@ func (r *records) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (re
 	return h, body, nil
 }
 
-// identity returns what the header of the record of a page at a place must say.
 func (r *records) identity(l loc, page, epoch uint64) recordIdentity {
 	return recordIdentity{
 		Store: r.id, PageSize: r.pageSize, Segment: l.Segment, Slot: l.Slot, Page: page, Epoch: epoch,
@@ -172,9 +169,9 @@ func (r *records) readAt(page uint64, e entry, dst []byte) (recordHeader, error)
 	buf := r.takeBuffer()
 	defer r.freeBuffer(buf)
 	if r.aead == nil && dst != nil && int(e.loc().Blocks) == blocksFor(len(dst)) && vfs.Aligned(dst) {
-		// As long as a raw page, so most likely one: it needs no room but its own.
+		// As long as a raw page, so most likely one, which is read into dst.
 		h, stored, err := r.fetch(d, page, e, buf, dst)
-		if err != nil || h.Codec == codec.Raw && h.Shuffle() == 1 && len(stored) == len(dst) {
+		if err != nil || h.Codec == Raw && h.Shuffle() == 1 && len(stored) == len(dst) {
 			return h, err
 		}
 	}

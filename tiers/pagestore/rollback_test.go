@@ -6,13 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
 // TestDeleteDuringACommit: a page that goes while its content is being committed is gone, and its
 // slots are free with the next commit.
 func TestDeleteDuringACommit(t *testing.T) {
-	mem, during := vfs.NewMem(0), &moment{}
+	mem, during := tierstest.NewMem(0), &moment{}
 	s := mustOpen(t, memOptions(during.over(mem)))
 	if err := errors.Join(put(s, 0, 1, 3), put(s, 0, 2, 3), put(s, 1, 3, 3)); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestDeleteDuringACommit(t *testing.T) {
 // TestRollback drops every kind of change: pages are what and where they were, and a record that
 // was dropped does not come back with a rebuild.
 func TestRollback(t *testing.T) {
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(mem))
 	for page := range uint64(5) {
 		if err := put(s, 0, page, 3); err != nil {
@@ -76,7 +76,7 @@ func TestRollback(t *testing.T) {
 // TestSettle: moves become durable without an epoch or another note, their old slots come free, and
 // what was put or deleted stays pending.
 func TestSettle(t *testing.T) {
-	mem := vfs.NewMem(0)
+	mem := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(mem))
 	for page := range uint64(4) {
 		if err := put(s, 0, page, 3); err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// scanners is how many segments Scan reads at once: it waits for the medium, one block a slot.
+// scanners is the number of segments that Scan reads at once: it waits for the medium, one block a
+// slot.
 const scanners = 8
 
 // Scan reads the header of every slot and calls f, one call at a time, for every record of this
@@ -86,7 +87,7 @@ func (d *dir) scanSegment(s *segment, mu *sync.Mutex, f func(recordHeader, loc))
 
 // Sweep overwrites the header of every free slot, so that no stale record is left, and makes that
 // durable. It reports whether these are all free slots: segments that take no writes keep their
-// stale records. Reads, writes and allocations may run beside it.
+// stale records. Reads, writes and allocations may run at the same time.
 func (d *dir) Sweep() (all bool, err error) {
 	if d.down != nil {
 		return false, nil

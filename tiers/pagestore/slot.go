@@ -1,6 +1,7 @@
 package pagestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -19,8 +20,7 @@ func (d *dir) Claim(l loc) error {
 	s := d.segments[l.Segment]
 	switch {
 	case s == nil:
-		// Its number is not given out again: what the index holds of it must not be found in
-		// another file.
+		// Its number is not used again: entries of the index for it must not lead to another file.
 		d.next = max(d.next, l.Segment+1)
 		return fmt.Errorf("segment %d is missing: %w", l.Segment, tiers.ErrCorrupt)
 	case s.slots == 0:
@@ -62,7 +62,8 @@ func (d *dir) Prune() error {
 	return nil
 }
 
-// list offers a segment to Alloc if it has a free slot and takes records. The caller holds mu.
+// list makes a segment available to Alloc if it has a free slot and takes records. The caller holds
+// mu.
 func (d *dir) list(s *segment) {
 	if !s.listed && !s.retired && !s.draining && s.free > 0 {
 		s.listed = true
@@ -70,7 +71,7 @@ func (d *dir) list(s *segment) {
 	}
 }
 
-// unlist takes a segment out of the offer. The caller holds mu.
+// unlist undoes list. The caller holds mu.
 func (d *dir) unlist(s *segment) {
 	if s.listed {
 		s.listed = false
@@ -78,9 +79,9 @@ func (d *dir) unlist(s *segment) {
 	}
 }
 
-// Class is the slot length in blocks for a record of that many: exact up to 8, then in steps of an
-// eighth, and never more than a raw page needs. So at most an eighth of a slot is lost, and raw
-// pages lose nothing.
+// Class returns the length in blocks of a slot for a record of blocks: exact up to 8, then in steps
+// of an eighth, and never more than a raw page needs. So at most an eighth of a slot is lost, and
+// raw pages lose nothing.
 func (d *dir) Class(blocks int) int {
 	if blocks > 8 {
 		step := 1 << (bits.Len(uint(blocks-1)) - 4)
@@ -89,8 +90,8 @@ func (d *dir) Class(blocks int) int {
 	return min(blocks, blocksFor(d.opts.PageSize))
 }
 
-// Alloc reserves a slot for a record of that many blocks. It fails with ErrFull when the cap or the
-// disk has no room.
+// Alloc reserves a slot for a record of blocks. It fails with ErrFull when the cap or the disk has
+// no room.
 func (d *dir) Alloc(blocks int) (loc, error) {
 	if blocks < 1 || blocks > blocksFor(d.opts.PageSize) {
 		return loc{}, fmt.Errorf("allocate %d blocks for pages of %d bytes: %w", blocks, d.opts.PageSize,
@@ -237,8 +238,8 @@ func (d *dir) Free(l loc) {
 	d.list(s)
 }
 
-// Drain takes the segments of which less than a part is in use, and those retired, out of the offer
-// and returns their numbers. The caller moves what they hold elsewhere and then calls Undrain.
+// Drain stops allocation from segments that are retired or used for less than a part, and returns
+// their numbers. The caller moves their records elsewhere and then calls Undrain.
 func (d *dir) Drain(part float64) map[uint32]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -253,8 +254,8 @@ func (d *dir) Drain(part float64) map[uint32]bool {
 	return numbers
 }
 
-// Undrain removes the drained segments that are empty by now and puts the others back into the
-// offer. It is called after the index has made the moves durable.
+// Undrain removes the drained segments that are empty by now and makes the others available again.
+// It is called after the index has made the moves durable.
 func (d *dir) Undrain() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -271,4 +272,55 @@ func (d *dir) Undrain() error {
 		d.list(s)
 	}
 	return errors.Join(errs...)
+}
+
+// sparse is the part of its slots in use under which Compact empties a segment: moving a page then
+// frees more than it writes.
+const sparse = 0.5
+
+// fewMarks is the number of marks in the index up to which Compact does not sweep stale records.
+const fewMarks = 256
+
+// Compact moves pages out of segments that are less than half in use or retired after a failed
+// sync, and deletes the files. It returns the number of bytes that the files are shorter. Pages
+// whose medium does not read them, or for which there is no room, stay. Any other call may run at
+// the same time.
+func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
+	if err := s.enter(ctx, 0); err != nil {
+		return 0, err
+	}
+	defer s.life.RUnlock()
+	var errs []error
+	drained := make([]map[uint32]bool, len(s.records.dirs))
+	for i, d := range s.records.dirs {
+		freed += d.Usage().FileBytes
+		drained[i] = d.Drain(sparse)
+	}
+	for _, page := range s.Pages() {
+		if ctx.Err() != nil {
+			errs = append(errs, ctx.Err())
+			break
+		}
+		e, err := s.table.lookup(page)
+		if err != nil || !drained[e.tier()][e.loc().Segment] {
+			continue
+		}
+		err = s.rewrite(ctx, page, e.tier())
+		if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) {
+			errs = append(errs, err)
+		}
+	}
+	if _, err := s.commit(ctx, nil, true); err != nil {
+		errs = append(errs, fmt.Errorf("compact: %w", err))
+	}
+	for _, d := range s.records.dirs {
+		errs = append(errs, d.Undrain())
+		freed -= d.Usage().FileBytes
+	}
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	if err := errors.Join(errs...); err != nil || s.index.Broken() || s.index.Marks() < fewMarks {
+		return freed, err
+	}
+	return freed, s.sweep()
 }

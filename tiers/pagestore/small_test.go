@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
-// sizeOf returns the length of all files below a folder.
 func sizeOf(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -40,9 +40,9 @@ func sizeOf(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// TestSmallestStore: a tier of 8 MiB holds a page of 2 MiB that does not shrink, or hundreds of small
-// ones, takes a commit after the other of them, and its files never take more, whether BadgerDB rests
-// between commits or not.
+// TestSmallestStore: a tier of 8 MiB holds a page of 2 MiB that does not shrink, or hundreds of
+// small pages, through many commits. Its files never exceed it, whether BadgerDB is closed between
+// commits or not.
 func TestSmallestStore(t *testing.T) {
 	const capacity = 8 << 20
 	for _, c := range []struct {
@@ -126,11 +126,6 @@ func TestIndexRests(t *testing.T) {
 			}
 			return names
 		}
-		for len(locks()) > 0 {
-			if t.Context().Err() != nil {
-				t.Fatal("the database stays open")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Until(t, "the database to be closed", func() bool { return len(locks()) == 0 })
 	}
 }

@@ -2,7 +2,7 @@ package pagestore
 
 // Stats is what a store holds, at one moment.
 type Stats struct {
-	// Epoch is the last committed one.
+	// Epoch is the last committed epoch.
 	Epoch uint64
 	// Pages counts committed pages, Pending the changes since.
 	Pages, Pending int
@@ -10,8 +10,8 @@ type Stats struct {
 	Lost int
 	// IndexBytes is the length of the index's files.
 	IndexBytes int64
-	// Healed says that Open rebuilt the index, or made good damage to one copy of its superblock or
-	// of a segment header, or a commit cut short.
+	// Healed reports whether Open rebuilt the index, repaired one copy of its superblock or of a
+	// segment header, or undid a commit that was cut short.
 	Healed bool
 	Tiers  []TierStats
 }
@@ -55,8 +55,8 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Usage is what the files of a tier hold, those of no tier nothing. It takes time in proportion to
-// the number of files.
+// Usage returns what the files of a tier hold; a tier that does not exist has none. It takes time
+// in proportion to the number of files.
 func (s *Store) Usage(tier int) Usage {
 	if tier < 0 || tier >= len(s.records.dirs) {
 		return Usage{}

@@ -33,12 +33,11 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
 )
 
-// Store is an open store. All methods may be called from several goroutines at once; calls that
-// write or delete one page are ordered by the caller.
+// Store is an open store. All methods may be called from several goroutines at once; the caller
+// orders calls that write or delete the same page.
 type Store struct {
 	opts    Options
 	locks   locks
@@ -53,7 +52,7 @@ type Store struct {
 	// number.
 	sweepAt, marks atomic.Int64
 
-	// life is held shared by every call and exclusively by Close, which so waits for them.
+	// Every call holds life shared; Close holds it exclusively, so it waits for all calls.
 	life   sync.RWMutex
 	closed bool
 
@@ -62,21 +61,21 @@ type Store struct {
 
 var _ tiers.Store = (*Store)(nil)
 
-// tierDir is a tier's directory with its codec.
 type tierDir struct {
 	*dir
 	name    string
-	coders  *codec.Pool
-	chooser codec.Chooser
-	spec    codec.Spec
+	coders  *coderPool
+	chooser chooser
+	spec    Codec
 }
 
 // Open opens a store or makes a new one. It fails with tiers.ErrLocked while another process has it
 // open, and with tiers.ErrMismatch when a directory belongs to something else or the key is
-// another. Pages whose segments are gone do not make it fail: Lost lists them, and reading one
-// returns tiers.ErrLost. A directory that cannot be read does not either, as long as another one
-// holds the index: its pages are lost until the store is opened again with the directory in order,
-// and it takes none. The index lies in the first directory, unless that failed before.
+// another. It opens although segments are gone: Lost lists their pages, and reading one returns
+// tiers.ErrLost. It also opens without a directory that cannot be read, as long as another one has
+// the index: the pages of that directory are lost until the store is opened again with the
+// directory in order, and it takes no page. The index is in the first directory, unless that failed
+// before.
 func Open(opts Options) (s *Store, err error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -115,17 +114,16 @@ func Open(opts Options) (s *Store, err error) {
 	return st, nil
 }
 
-// minMarks is how much the index remembers of stale records before a sweep is worth its writes: 2
-// MiB.
+// minMarks is the number of marks from which a sweep of stale records is worth its writes: 2 MiB.
 const minMarks = 1 << 16
 
-// openIndex reads the index, or makes that of a new store. damage says why it must be rebuilt.
+// openIndex reads the index, or makes a new one. damage is the reason to rebuild it, or nil.
 func (s *Store) openIndex() (damage, err error) {
 	reset, apply := s.takeIn()
 	x, st, err := index.Open(s.indexOptions(), reset, apply)
 	switch {
 	case errors.Is(err, index.ErrNone) && len(s.locks.unread) > 0 && !s.opts.New:
-		// It may lie there: a new one would hide it.
+		// The index may be there: a new one would hide it.
 		return nil, fmt.Errorf("no index in the directories that can be read: %w", s.locks.unreadable())
 	case errors.Is(err, index.ErrNone):
 		return nil, s.create()
@@ -156,7 +154,6 @@ func (s *Store) takeIn() (reset func(index.Meta), apply func(index.Entry)) {
 	return reset, apply
 }
 
-// indexOptions say where the index is.
 func (s *Store) indexOptions() index.Options {
 	return index.Options{FS: s.opts.FS, Tables: s.opts.Tables, Dirs: s.locks.paths()}
 }
@@ -188,7 +185,7 @@ func (s *Store) create() error {
 // their accounting from the index.
 func (s *Store) openSegments(damage error) error {
 	for i, t := range s.opts.Tiers {
-		pool, err := codec.NewPool(s.opts.PageSize, t.Codec)
+		pool, err := newCoderPool(s.opts.PageSize, t.Codec)
 		if err != nil {
 			return err
 		}
@@ -213,7 +210,7 @@ func (s *Store) openSegments(damage error) error {
 		s.records.dirs = append(s.records.dirs, &tierDir{dir: d, name: t.Name, coders: pool, spec: t.Codec})
 	}
 	if damage != nil && len(s.locks.unread) > 0 {
-		// What the records of the other directories say may be older than what is sealed.
+		// The records of the other directories may be older than the seal.
 		return fmt.Errorf("%w; it cannot be rebuilt without every directory: %w", damage, s.locks.unreadable())
 	}
 	if damage != nil {
@@ -234,7 +231,7 @@ func (s *Store) openSegments(damage error) error {
 	return nil
 }
 
-// indexReserve is how many bytes of a tier's capacity segments leave to the index.
+// indexReserve returns the bytes of the capacity of a tier that segments leave to the index.
 func (s *Store) indexReserve() int64 {
 	return index.Reserve(s.opts.Tables, s.table.pages.Load(), s.marks.Load())
 }
@@ -272,8 +269,8 @@ func (s *Store) Close() error {
 	return s.release()
 }
 
-// enter is what every call on a tier begins with; without an error it holds life, which the caller
-// gives back.
+// Every call on a tier starts with enter; without an error it holds life, which the caller
+// releases.
 func (s *Store) enter(ctx context.Context, tier int) error {
 	if tier < 0 || tier >= len(s.records.dirs) {
 		return fmt.Errorf("tier %d of %d: %w", tier, len(s.records.dirs), tiers.ErrInvalid)

@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 func TestCommitAndReopen(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	if s.Epoch() != 0 || len(s.Note()) != 0 || len(s.Pages()) != 0 {
 		t.Fatalf("a new store is at epoch %d with note %q and %d pages", s.Epoch(), s.Note(), len(s.Pages()))
@@ -62,10 +62,10 @@ func TestCommitAndReopen(t *testing.T) {
 }
 
 func TestCommitIsIncremental(t *testing.T) {
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	var bytesWritten int
-	inject := &vfs.Inject{FS: fs, After: func(op vfs.Op) {
-		if op.Kind == vfs.OpWrite && filepath.Ext(op.Name) == ".seg" {
+	inject := &tierstest.Inject{FS: fs, After: func(op tierstest.Op) {
+		if op.Kind == tierstest.OpWrite && filepath.Ext(op.Name) == ".seg" {
 			bytesWritten += op.Len
 		}
 	}}
@@ -92,7 +92,7 @@ func TestCommitIsIncremental(t *testing.T) {
 
 func TestOneProcess(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
-		opts := memOptions(vfs.NewMem(0))
+		opts := memOptions(tierstest.NewMem(0))
 		if dir != "" {
 			opts.FS, opts.Tables = vfs.OS{}, nil
 			for i := range opts.Tiers {
@@ -127,7 +127,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"key":           func(o *pagestore.Options) { o.Key = make([]byte, 5) },
 		"codec":         func(o *pagestore.Options) { o.Tiers[0].Codec.ID = 9 },
 	} {
-		opts := memOptions(vfs.NewMem(0))
+		opts := memOptions(tierstest.NewMem(0))
 		change(&opts)
 		if s, err := pagestore.Open(opts); !errors.Is(err, tiers.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
@@ -140,7 +140,7 @@ func TestOptionsAreRefused(t *testing.T) {
 
 func TestForeignDirectoriesAreRefused(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
 	for tier := range 3 {
 		if err := put(s, tier, uint64(tier), 1); err != nil {
@@ -180,7 +180,7 @@ func TestForeignDirectoriesAreRefused(t *testing.T) {
 
 func TestEncryption(t *testing.T) {
 	ctx := context.Background()
-	fs := vfs.NewMem(0)
+	fs := tierstest.NewMem(0)
 	opts := memOptions(fs)
 	opts.Key = bytes.Repeat([]byte{7}, 32)
 	s := mustOpen(t, opts)
@@ -219,7 +219,6 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// slurp reads a file.
 func slurp(t *testing.T, fs vfs.FS, name string) []byte {
 	t.Helper()
 	f, err := fs.Open(name, 0)
@@ -241,11 +240,11 @@ func slurp(t *testing.T, fs vfs.FS, name string) []byte {
 
 func TestCapacityIsNeverPassed(t *testing.T) {
 	ctx := context.Background()
-	opts := memOptions(vfs.NewMem(0))
+	opts := memOptions(tierstest.NewMem(0))
 	opts.Tiers = opts.Tiers[2:]
 	opts.Tiers[0].Capacity = 2 << 20
-	fs := vfs.NewMem(opts.Tiers[0].Capacity) // The medium itself enforces the cap.
-	opts.FS, opts.Tables = fs, tabletest.Backend{FS: fs}
+	fs := tierstest.NewMem(opts.Tiers[0].Capacity) // The medium itself enforces the cap.
+	opts.FS, opts.Tables = fs, tierstest.Backend{FS: fs}
 	opts.Tiers[0].DiskReserve = -1
 	s := mustOpen(t, opts)
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -290,7 +289,7 @@ func TestCapacityIsNeverPassed(t *testing.T) {
 func TestAgainstMap(t *testing.T) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
-		fs := vfs.NewMem(0)
+		fs := tierstest.NewMem(0)
 		opts := memOptions(fs)
 		opts.Tiers = opts.Tiers[:rapid.IntRange(1, 3).Draw(t, "tiers")]
 		for i := range opts.Tiers {

@@ -10,10 +10,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
 
-// lostBy are the pages that an error lists as lost.
 func lostBy(err error) []uint64 {
 	var lost *tiers.LostError
 	if !errors.As(err, &lost) {
@@ -24,9 +23,9 @@ func lostBy(err error) []uint64 {
 
 // halfSynced is a store of four committed pages of version 3, the first three in the first tier and
 // the last in the second, whose next syncs may fail.
-func halfSynced(t *testing.T) (*pagestore.Store, *vfs.Mem, *moment) {
+func halfSynced(t *testing.T) (*pagestore.Store, *tierstest.Mem, *moment) {
 	t.Helper()
-	mem, sync := vfs.NewMem(0), &moment{}
+	mem, sync := tierstest.NewMem(0), &moment{}
 	s := mustOpen(t, memOptions(sync.over(mem)))
 	if err := errors.Join(put(s, 0, 0, 3), put(s, 0, 1, 3), put(s, 0, 2, 3), put(s, 1, 3, 3)); err != nil {
 		t.Fatal(err)

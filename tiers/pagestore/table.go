@@ -4,8 +4,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/index"
 )
 
-// entry is where a page's content lies, from which epoch it is and which record of that epoch holds
-// it, in 24 bytes. The zero entry is no place.
+// entry is the place of the content of a page, its epoch, and the check of its record, in 24 bytes.
+// The zero entry is no place.
 type entry struct {
 	where uint64 // tier<<60 | segment<<32 | slot
 	when  uint64 // epoch<<16 | blocks
@@ -16,7 +16,6 @@ type entry struct {
 // 8,900 years.
 const maxEpoch = 1<<48 - 1
 
-// pack makes an entry.
 func pack(tier int, l loc, epoch uint64, check uint32) entry {
 	return entry{
 		where: uint64(tier)<<60 | uint64(l.Segment)<<32 | uint64(l.Slot),
@@ -34,7 +33,6 @@ func (e entry) loc() loc {
 
 func (e entry) epoch() uint64 { return e.when >> 16 }
 
-// indexEntry is the form that the index stores.
 func (e entry) indexEntry(page uint64) index.Entry {
 	l := e.loc()
 	return index.Entry{
@@ -43,7 +41,6 @@ func (e entry) indexEntry(page uint64) index.Entry {
 	}
 }
 
-// state is what a pending change means.
 type state uint8
 
 const (
@@ -64,5 +61,4 @@ type change struct {
 	tried bool
 }
 
-// holds says whether the change has a slot.
 func (c change) holds() bool { return c.state == written || c.state == moved }

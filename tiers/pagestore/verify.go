@@ -26,8 +26,8 @@ type Report struct {
 
 // Verify reads every record of every page and checks it as Get would, the index, and both copies of
 // its superblock and of the segment headers. bytesPerSecond bounds its reading, 0 for no bound: a
-// background scrub runs it slowly, again and again. Damage is reported, not an error; pages that
-// are written meanwhile are checked as they are then.
+// background scrub runs it slowly, again and again. Damage is in the report and no error. Pages
+// that are written meanwhile are checked with their new content.
 func (s *Store) Verify(ctx context.Context, bytesPerSecond int64) (Report, error) {
 	return s.VerifyWith(ctx, bytesPerSecond, nil)
 }

@@ -6,17 +6,17 @@ import "math"
 // sequences of loops, zigzags, scans, Zipf draws, drifting sets and stack distances, for the least
 // worst case and not for any one row.
 const (
-	// memory is after how many capacities of accesses a lead counts half. Shorter, and a load that
-	// comes back to a pattern once in 20 capacities is forgotten between; longer, and a change of
-	// phase is followed late.
+	// memory is the half-life of a lead, in accesses of a capacity. If it is shorter, a pattern
+	// that returns every 20 capacities is forgotten; if it is longer, a change of phase is followed
+	// late.
 	memory = 32
-	// switchCost is the part of the pages to be fetched again that a lead in hits must make up for
-	// before the tier follows another expert, and floor is the part of the capacity that counts as
-	// to be fetched in any case, so that chance does not decide between equals.
+	// The tier follows another expert once its lead in hits exceeds switchCost times the number of
+	// pages that must be fetched for it. floor of the capacity counts as to be fetched in any case,
+	// so that chance does not decide between equal experts.
 	switchCost = 0.15
 	floor      = 0.3
-	// Every switch doubles the cost of the next, up to eightfold, and caution fades like a lead
-	// does: two experts that overtake each other in turns are not followed to and fro.
+	// Every switch doubles the cost of the next one, up to eightfold, and this caution decays like
+	// a lead. So two experts that overtake each other are not followed back and forth.
 	backoff    = 2
 	maxCaution = 8
 	// Until there is evidence, this part of the tier goes by the second expert: a mistake of the
@@ -31,7 +31,7 @@ const (
 // evicted, and so comes to hold what the leader holds. Another expert takes over when its lead in
 // hits would pay for fetching the pages that it holds and the tier does not.
 //
-// The six shadows take about 600 bytes a page of capacity: nothing beside a 2 MiB page. One
+// The four shadows take about 400 bytes a page of capacity: nothing beside a 2 MiB page. One
 // goroutine uses it at a time.
 type Adaptive struct {
 	capacity int
@@ -44,13 +44,13 @@ type Adaptive struct {
 	sweep    sweep
 }
 
-// shadow is an expert with its account.
+// shadow is an expert with its account of hits.
 type shadow struct {
 	Expert
 	hit bool
-	// lead is by how many hits it is ahead of the leader, recent ones counting more.
+	// lead is the number of hits by which it is ahead of the leader; recent hits count more.
 	lead float64
-	// missing is how many of its pages the tier does not hold.
+	// missing is the number of its pages that the tier does not hold.
 	missing int
 	// listed: the resident pages that it does not hold are kept in order, the first to go first.
 	listed bool
@@ -65,14 +65,12 @@ func (s *shadow) give(page uint64) {
 	}
 }
 
-// keep takes a page off that list.
 func (s *shadow) keep(page uint64) {
 	if i := s.spare.find[page]; i != 0 {
 		s.spare.drop(&s.order, i)
 	}
 }
 
-// unlist gives the list up.
 func (s *shadow) unlist() { s.listed, s.spare, s.order = false, newArena(0), list{} }
 
 // NewAdaptive returns an empty policy for a tier of capacity pages that follows one of some
@@ -99,10 +97,9 @@ func NewAdaptive(capacity int, experts []New) *Adaptive {
 	return a
 }
 
-// Name is that of the expert that the tier follows now.
+// Name returns the name of the expert that the tier follows now.
 func (a *Adaptive) Name() string { return a.experts[a.leader].Name() }
 
-// evicted hears that a shadow gave up a page.
 func (a *Adaptive) evicted(i int, page uint64) {
 	if _, here := a.resident[page]; !here {
 		a.experts[i].missing--
@@ -111,9 +108,8 @@ func (a *Adaptive) evicted(i int, page uint64) {
 	a.experts[i].give(page)
 }
 
-// Access records that a page was used, resident or not. What an announced sweep does was known
-// before and says nothing of what else is used, so the experts do not see it: they go by all the
-// other accesses.
+// Access records that a page was used, resident or not. Experts do not see the accesses of an
+// announced sweep, which was known before and predicts nothing of other accesses.
 func (a *Adaptive) Access(page uint64) {
 	if a.sweep.pass(page) {
 		return
@@ -122,7 +118,7 @@ func (a *Adaptive) Access(page uint64) {
 	for _, s := range a.experts {
 		s.hit = s.Contains(page)
 		if !s.hit && !here {
-			s.missing++ // Until evicted says otherwise.
+			s.missing++ // Until evicted is called.
 		}
 		s.Access(page)
 		if s.listed && s.Contains(page) {
@@ -153,7 +149,6 @@ func (a *Adaptive) Access(page uint64) {
 	}
 }
 
-// settle ends the hedge.
 func (a *Adaptive) settle() {
 	if a.rival >= 0 {
 		a.experts[a.rival].unlist()
@@ -161,7 +156,6 @@ func (a *Adaptive) settle() {
 	}
 }
 
-// follow makes another expert the leader.
 func (a *Adaptive) follow(i int) {
 	a.settle()
 	a.experts[a.leader].unlist()
@@ -180,7 +174,7 @@ func (a *Adaptive) follow(i int) {
 	}
 }
 
-// Added says that a page is resident now.
+// Added records that a page is resident now.
 func (a *Adaptive) Added(page uint64) {
 	if _, here := a.resident[page]; here {
 		return
@@ -195,7 +189,7 @@ func (a *Adaptive) Added(page uint64) {
 	}
 }
 
-// Evicted says that a page left the tier and still exists.
+// Evicted records that a page left the tier and still exists.
 func (a *Adaptive) Evicted(page uint64) {
 	if _, here := a.resident[page]; !here {
 		return
@@ -209,7 +203,7 @@ func (a *Adaptive) Evicted(page uint64) {
 	}
 }
 
-// Removed says that a page was deleted.
+// Removed records that a page was deleted.
 func (a *Adaptive) Removed(page uint64) {
 	_, here := a.resident[page]
 	delete(a.resident, page)
@@ -222,9 +216,9 @@ func (a *Adaptive) Removed(page uint64) {
 	}
 }
 
-// Victim proposes the page to evict next among those that may says yes to. It does not evict it. ok
-// is false when no resident page may go. The first choice is the page that the leader gave up
-// longest ago; a sweep that was announced comes before the leader.
+// Victim proposes the next page to evict, without evicting it. may reports whether a page may go;
+// ok is false if no resident page may. The first choice is the page that the leader gave up longest
+// ago; a sweep that was announced comes before the leader.
 func (a *Adaptive) Victim(may func(uint64) bool) (page uint64, ok bool) {
 	s := a.experts[a.leader]
 	if a.rival >= 0 && float64(s.order.n) <= hedge*float64(a.capacity) {

@@ -2,7 +2,7 @@ package policy
 
 // LIRS is the policy of Jiang and Zhang (SIGMETRICS 2002): pages whose last two accesses lie close
 // together (LIR) keep 99 % of the room; the others pass through a queue of 1 %. A stack of recency,
-// bounded here to three capacities, finds those that earn a place.
+// bounded here to three capacities, finds the pages that earn a place.
 type LIRS struct {
 	capacity, lir int
 	// stack has LIR pages, and HIR pages resident or not, least recent first; queue has the
@@ -50,7 +50,7 @@ func (c *LIRS) Access(page uint64) bool {
 		return true
 	}
 	if q != 0 { // A resident HIR page.
-		if i != 0 { // Its reuse distance is shorter than that of the oldest LIR page.
+		if i != 0 { // Its reuse distance is shorter than the distance of the oldest LIR page.
 			c.queue.drop(&c.hir, q)
 			c.promote(i)
 		} else {

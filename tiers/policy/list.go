@@ -23,7 +23,6 @@ type list struct {
 	n          int
 }
 
-// newArena makes room for about n pages.
 func newArena(n int) arena {
 	return arena{nodes: make([]node, 1, n+1), find: make(map[uint64]int32, n)}
 }
@@ -63,7 +62,6 @@ func (a *arena) push(l *list, i int32) {
 	l.n++
 }
 
-// cut takes a node out of its list.
 func (a *arena) cut(l *list, i int32) {
 	n := &a.nodes[i]
 	if n.prev != 0 {
@@ -80,7 +78,6 @@ func (a *arena) cut(l *list, i int32) {
 	l.n--
 }
 
-// touch moves a node to the tail of its list.
 func (a *arena) touch(l *list, i int32) {
 	a.cut(l, i)
 	a.push(l, i)

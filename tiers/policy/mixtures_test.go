@@ -2,7 +2,6 @@ package policy
 
 import "math/rand/v2"
 
-// mixtures are random sequences of phases of random kinds and sizes.
 func mixtures(seed uint64, count int) []row {
 	var rows []row
 	for i := range count {

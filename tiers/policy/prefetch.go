@@ -1,10 +1,10 @@
 package policy
 
-// This file guesses which pages will be asked for next, from those that were: runs at a constant
-// stride, and pages that followed another one nearly every time. It measures how often each kind of
-// guess was right and guesses less while it is not.
+// This file guesses the next page faults from earlier ones: runs at a constant stride, and pages
+// that followed another one nearly every time. It measures how often each kind of guess was right
+// and guesses less while it is not.
 //
-// It only guesses. Whether a guess may take a frame is the page manager's affair.
+// It only guesses. The page manager decides whether a guess may take a frame.
 
 // GuessSource is where a guess comes from.
 type GuessSource uint8
@@ -16,7 +16,7 @@ const (
 	sources
 )
 
-// GuessSources is how many there are.
+// GuessSources is the number of sources.
 const GuessSources = int(sources)
 
 // String is the name that statistics use.
@@ -33,8 +33,8 @@ type PredictorOptions struct {
 	// Depth is the most pages ahead of a run; 0 means 32, which at 2 MiB a page is 1.2 ms of the
 	// bus and 30 ms of a disk.
 	Depth int
-	// Entries is how many pages the correlation remembers the followers of, 72 bytes each; 0 means
-	// 16,384.
+	// Entries is the number of pages whose followers the correlation remembers, 72 bytes each; 0
+	// means 16,384.
 	Entries int
 }
 
@@ -43,7 +43,7 @@ const DefaultPredictorEntries = 1 << 14
 
 // Numbers of the throttle.
 const (
-	// weight is how much one outcome counts: a change of load shows after about 32 outcomes.
+	// weight is the weight of one outcome: a change of load shows after about 32 outcomes.
 	weight = 1.0 / 32
 	// full, half and none are the accuracies from which guesses are made to their full depth, to
 	// half of it, and at all. A page that is fetched in vain costs one transfer and one frame for a
@@ -54,14 +54,14 @@ const (
 	probeEvery = 64
 )
 
-// account is what a source's guesses came to.
+// account counts the outcomes of the guesses of a source.
 type account struct {
 	accuracy     float64
 	used, wasted uint64
 	demands      uint64
 }
 
-// depth is how far a source may guess now, at most n.
+// depth returns how many pages ahead a source may guess now, at most n.
 func (a *account) depth(n int) int {
 	switch {
 	case a.accuracy >= full:
@@ -84,7 +84,7 @@ type Predictor struct {
 	accounts [sources]account
 }
 
-// NewPredictor returns a Predictor that knows nothing yet and is trusted until it errs.
+// NewPredictor returns an empty Predictor, whose guesses are trusted until they fail.
 func NewPredictor(opts PredictorOptions) *Predictor {
 	if opts.Depth <= 0 {
 		opts.Depth = 32
@@ -114,7 +114,7 @@ func (p *Predictor) Demand(page uint64, out []Guess) []Guess {
 	return out
 }
 
-// Outcome says of a guess that was acted on whether its page was asked for while it was there.
+// Outcome records whether the page of a guess was asked for while it was in the tier.
 func (p *Predictor) Outcome(s GuessSource, used bool) {
 	a := &p.accounts[s]
 	hit := 0.0
@@ -127,11 +127,11 @@ func (p *Predictor) Outcome(s GuessSource, used bool) {
 	a.accuracy += (hit - a.accuracy) * weight
 }
 
-// PredictorStats are what one source's guesses came to.
+// PredictorStats are the outcomes of the guesses of one source.
 type PredictorStats struct {
 	// Used and Wasted count pages that were fetched, by whether they were asked for.
 	Used, Wasted uint64
-	// Accuracy is the recent share of those that were, 1 before the first.
+	// Accuracy is the recent share of fetched pages that were asked for, 1 before the first.
 	Accuracy float64
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // play asks for pages in order, with guesses acted on at once and kept for keep further demands. It
@@ -210,7 +210,7 @@ func BenchmarkDemand(b *testing.B) {
 // TestPredictorTable prints how many of the page faults of an LRU are left with guesses, on recorded
 // traces, which are no part of the repository.
 func TestPredictorTable(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	dir := os.Getenv("EXOSWARM_TRACES")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "shared", "traces")
@@ -229,7 +229,6 @@ func TestPredictorTable(t *testing.T) {
 	}
 }
 
-// readTrace reads page numbers, one a line.
 func readTrace(t *testing.T, name string) (trace []uint64) {
 	t.Helper()
 	f, err := os.Open(name)

@@ -2,11 +2,12 @@ package policy
 
 // Numbers of the runs.
 const (
-	// streams is how many runs are followed at once: a few scans and the sweeps of a few groups.
+	// streams is the number of runs that are followed at once: a few scans and the sweeps of a few
+	// groups.
 	streams = 16
-	// maxStride is how far apart the pages of a run may be.
+	// maxStride is the largest distance of two pages of a run.
 	maxStride = 8
-	// proven is how many pages in a row make a run.
+	// proven is the number of pages in a row that make a run.
 	proven = 3
 )
 
@@ -19,14 +20,13 @@ type stream struct {
 	used   uint64 // when it was last advanced
 }
 
-// runs follows several streams.
 type runs struct {
 	streams [streams]stream
 	clock   uint64
 }
 
 // demand advances the run that a page belongs to, and guesses up to depth pages ahead once it is
-// proven. running says that the page was of a proven run.
+// proven. running reports whether the page belongs to a proven run.
 func (r *runs) demand(page uint64, depth int, out []Guess) (_ []Guess, running bool) {
 	r.clock++
 	s := r.find(page)
@@ -88,8 +88,8 @@ func (r *runs) find(page uint64) *stream {
 	return oldest
 }
 
-// continues says whether a step of d goes on with the run: by one stride, or over pages that were
-// there anyhow.
+// continues reports whether a step of d continues the run: by one stride, or over pages that were
+// there already.
 func (s *stream) continues(d int64) bool {
 	n := d / s.stride
 	if n*s.stride != d || n < 1 {

@@ -1,8 +1,8 @@
 package policy
 
 // S3FIFO is the policy of Yang and others (SOSP 2023): a small queue that most pages leave unseen,
-// a main queue with reinsertion, and a ghost that lets those that come back go to the main one
-// directly.
+// a main queue with reinsertion, and a ghost queue: a page that comes back while it is there goes
+// to the main queue directly.
 type S3FIFO struct {
 	arena
 	capacity, small int

@@ -7,7 +7,6 @@ import (
 	"sort"
 )
 
-// hits runs a trace over an expert.
 func hits(create New, capacity int, trace []uint64) int {
 	n := 0
 	x := create(capacity, func(uint64) {})
@@ -78,7 +77,6 @@ func optimum(capacity int, trace []uint64) int {
 	return n
 }
 
-// use is the next use of a page.
 type use struct {
 	page uint64
 	at   int

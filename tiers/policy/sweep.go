@@ -4,8 +4,8 @@ package policy
 type sweep struct {
 	first, next, last uint64
 	on                bool
-	// slack is how far ahead of next an access may be and still be the sweep's: those of a moment
-	// may come in any order, and one that is far ahead has nothing to do with it.
+	// slack is how far ahead of next an access may be and still belong to the sweep: concurrent
+	// accesses come in any order, and one that is farther ahead belongs to something else.
 	slack uint64
 	seen  []uint64 // a bit for each page of first..last that was passed
 }
@@ -25,10 +25,10 @@ func (a *Adaptive) Sweep(first, last uint64) {
 	}
 }
 
-// active says whether a sweep is announced and not over.
 func (s *sweep) active() bool { return s.on }
 
-// pass notes an access and says whether it is the sweep's own: the first one to a page that is due.
+// pass notes an access and reports whether it is the sweep's own: the first one to a page that is
+// due.
 func (s *sweep) pass(page uint64) bool {
 	if !s.on || page < s.first || page > s.last || page > s.next && page-s.next > s.slack {
 		return false
@@ -45,7 +45,6 @@ func (s *sweep) pass(page uint64) bool {
 	return true
 }
 
-// ahead says whether a page is still to come.
 func (s *sweep) ahead(page uint64) bool { return s.on && page >= s.next && page <= s.last }
 
 // sweepVictim picks a page while a sweep runs. Every page ahead is a certain hit, so none of them

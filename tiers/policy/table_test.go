@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,7 +67,7 @@ func traces(t testing.TB) []row {
 	return rows
 }
 
-// tolerance is how far from the best expert of a row the adaptive policy may be.
+// tolerance is the least share of the hits of the best expert that the adaptive policy may have.
 const tolerance = 0.97
 
 // table runs the experts and Adaptive over rows, prints what they hit, and returns Adaptive's share
@@ -103,7 +103,7 @@ func table(t *testing.T, rows []row) map[string]float64 {
 
 // TestTable holds the adaptive policy to within 3 % of the best expert on every generated row.
 func TestTable(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	for name, share := range table(t, generated(1)) {
 		if share < tolerance {
 			t.Errorf("%s: %.3f of the best expert, want %.2f", name, share, tolerance)
@@ -113,7 +113,7 @@ func TestTable(t *testing.T) {
 
 // TestTableOfTraces does so on the recorded traces. They are no part of the repository.
 func TestTableOfTraces(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	rows := traces(t)
 	if len(rows) == 0 {
 		t.Skip("no access traces: set EXOSWARM_TRACES to a directory of *.txt.gz, one page number a line")
@@ -129,7 +129,7 @@ func TestTableOfTraces(t *testing.T) {
 // abrupt changes cost more than 3 %: following a change takes evidence, and evidence takes misses.
 func TestMixtures(t *testing.T) {
 	sum, worst, under := 0.0, 1.0, 0
-	rows := mixtures(2026, testlong.Of(30, 12))
+	rows := mixtures(2026, testkit.Of(30, 12))
 	for _, r := range rows {
 		capacity, best := r.at[0], 0
 		for _, create := range Experts() {
@@ -159,7 +159,7 @@ func TestMixtures(t *testing.T) {
 // fits, which pages the sparse accesses want must be learned from a few of them: 90 % there, where
 // the best set that never changes, chosen with hindsight, has 97 to 100 %.
 func TestSweep(t *testing.T) {
-	for _, pages := range []int{5000, 10000}[:testlong.Of(2, 1)] {
+	for _, pages := range []int{5000, 10000}[:testkit.Of(2, 1)] {
 		for _, capacity := range []int{pages / 10, pages / 2, pages * 8 / 10, pages * 95 / 100} {
 			for _, sparse := range []int{0, pages / 10, pages / 2} {
 				trace, sweeps := ticks(pages, sparse, 12)
@@ -187,9 +187,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepInAnyOrder announces a sweep whose accesses come in a little disorder, as those of
-// several goroutines do, with others strewn in that are far ahead: it is followed to its end, and
-// what is strewn in does not drag it along.
+// TestSweepInAnyOrder announces a sweep whose accesses come in a little disorder, as several
+// goroutines make them, mixed with accesses that are far ahead: it is followed to its end, and
+// accesses far ahead do not move it.
 func TestSweepInAnyOrder(t *testing.T) {
 	const pages, capacity = 4000, 1000
 	rng := rand.New(rand.NewPCG(4, 4))

@@ -2,11 +2,11 @@ package policy
 
 // Numbers of the temporal correlation. They were chosen on recorded traces; see docs/performance.md.
 const (
-	// chain is how many steps ahead it guesses, and how many pages, at most.
+	// chain is the most steps ahead, and the most pages, that it guesses.
 	chain = 4
-	// window is how many demands after a page another one follows it.
+	// window is the number of demands within which another page follows.
 	window = 4
-	// followers is how many pages that follow a page are remembered.
+	// followers is the number of followers remembered for a page.
 	followers = 6
 	// A page is guessed when its score is above scoreOver/scoreOf: in more than four fifths of the
 	// times that the other page was demanded it followed within the window. leastSeen times are
@@ -27,8 +27,9 @@ type history struct {
 	here  uint8            // bits: next has followed in the open window
 }
 
-// temporal is the temporal correlation of pages: in which part of the times one was demanded another
-// followed soon. The table has a fixed size and two places a page; whoever came less gives way.
+// temporal is the temporal correlation of pages: the share of demands of a page after which another
+// one followed soon. The table has a fixed size and two places for a page; the page with fewer
+// demands gives way.
 type temporal struct {
 	room   int       // the length of the table
 	table  []history // nil before the first page
@@ -36,10 +37,8 @@ type temporal struct {
 	demand int // number of demands that were learnt
 }
 
-// newTemporal has room for n pages, at least two.
 func newTemporal(n int) temporal { return temporal{room: max(n, 2)} }
 
-// at is one of the two places of a page.
 func (t *temporal) at(page uint64, which uint) *history {
 	h := (page + 1) * 0x9e3779b97f4a7c15
 	h ^= h >> 29
@@ -49,7 +48,6 @@ func (t *temporal) at(page uint64, which uint) *history {
 	return &t.table[h>>16%uint64(len(t.table))]
 }
 
-// find is the history of a page, or nil.
 func (t *temporal) find(page uint64) *history {
 	for which := range uint(2) {
 		if t.table == nil {
@@ -103,7 +101,6 @@ func (t *temporal) learn(page uint64) {
 	e.open = true
 }
 
-// close ends the window of a page.
 func (e *history) close() {
 	e.open, e.here = false, 0
 	if e.seen++; e.seen < mostSeen {
@@ -169,7 +166,6 @@ func (t *temporal) guess(page uint64, most int, out []Guess) []Guess {
 	return out
 }
 
-// guessed reports whether a page is among guesses.
 func guessed(all []Guess, page uint64) bool {
 	for _, g := range all {
 		if g.Page == page {

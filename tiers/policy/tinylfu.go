@@ -77,7 +77,6 @@ func (c *TinyLFU) admit(candidate int32) {
 	c.evict(gone)
 }
 
-// move puts a node at the recent end of another list.
 func (c *TinyLFU) move(i int32, to uint8) {
 	c.cut(&c.lists[c.nodes[i].list], i)
 	c.nodes[i].list = to
@@ -113,7 +112,6 @@ func newSketch(capacity int) sketch {
 // seeds spread a page differently in each row.
 var seeds = [4]uint64{0xc3a5c85c97cb3127, 0xb492b66fbe98f273, 0x9ae16a3b2f90404f, 0xcbf29ce484222325}
 
-// slot is a page's counter in a row.
 func (s *sketch) slot(row int, page uint64) (word int, bit uint) {
 	h := (page + 0x9e3779b97f4a7c15) * seeds[row]
 	h ^= h >> 32
@@ -122,7 +120,6 @@ func (s *sketch) slot(row int, page uint64) (word int, bit uint) {
 	return int(i / 16), uint(i%16) * 4
 }
 
-// add counts an access.
 func (s *sketch) add(page uint64) {
 	for r := range s.rows {
 		w, b := s.slot(r, page)
@@ -140,7 +137,7 @@ func (s *sketch) add(page uint64) {
 	}
 }
 
-// estimate is how often a page was seen lately, up to 15.
+// estimate returns the number of recent accesses of a page, up to 15.
 func (s *sketch) estimate(page uint64) uint64 {
 	least := uint64(15)
 	for r := range s.rows {

@@ -89,14 +89,12 @@ func (OS) SyncDir(dir string) (err error) {
 // Free implements FS.
 func (OS) Free(dir string) (int64, error) { return freeBytes(dir) }
 
-// osFile is a file of the operating system.
 type osFile struct {
 	*os.File
 	direct bool
 	raw    syscall.RawConn // of File, for calls that os does not have
 }
 
-// newOSFile takes over a file.
 func newOSFile(f *os.File, direct bool) (File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -105,31 +103,26 @@ func newOSFile(f *os.File, direct bool) (File, error) {
 	return &osFile{File: f, direct: direct, raw: raw}, nil
 }
 
-// ReadPartsAt implements File.
 func (f *osFile) ReadPartsAt(parts [][]byte, off int64) (int, error) {
 	n, err := readParts(f.raw, parts, off)
 	if err != nil {
 		return n, &os.PathError{Op: "preadv", Path: f.Name(), Err: err}
 	}
-	return eachPart(parts, off, n, f.ReadAt)
+	return EachPart(parts, off, n, f.ReadAt)
 }
 
-// WritePartsAt implements File.
 func (f *osFile) WritePartsAt(parts [][]byte, off int64) (int, error) {
 	n, err := writeParts(f.raw, parts, off)
 	if err != nil {
 		return n, &os.PathError{Op: "pwritev", Path: f.Name(), Err: err}
 	}
-	return eachPart(parts, off, n, f.WriteAt)
+	return EachPart(parts, off, n, f.WriteAt)
 }
 
-// Sync implements File.
 func (f *osFile) Sync() error { return dataSync(f.File) }
 
-// Allocate implements File.
 func (f *osFile) Allocate(size int64) error { return allocate(f.File, size) }
 
-// Size implements File.
 func (f *osFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -138,5 +131,4 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// Direct implements File.
 func (f *osFile) Direct() bool { return f.direct }

@@ -10,8 +10,8 @@ import (
 // directFlag opens a file for I/O past the page cache.
 const directFlag = syscall.O_DIRECT
 
-// refusesDirect says whether opening failed because the file system has no O_DIRECT (tmpfs and some
-// FUSE mounts say so with EINVAL).
+// refusesDirect reports whether opening failed because the file system has no O_DIRECT (tmpfs and
+// some FUSE mounts say so with EINVAL).
 func refusesDirect(err error) bool { return errors.Is(err, syscall.EINVAL) }
 
 // dataSync is fdatasync(2).

@@ -14,7 +14,7 @@ const directFlag = 0
 // refusesDirect is never asked without directFlag.
 func refusesDirect(error) bool { return false }
 
-// readParts and writeParts transfer nothing: the caller goes on part by part.
+// readParts and writeParts transfer nothing: the caller transfers part by part.
 func readParts(syscall.RawConn, [][]byte, int64) (int, error) { return 0, nil }
 
 func writeParts(syscall.RawConn, [][]byte, int64) (int, error) { return 0, nil }

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// maxParts is how many parts one request takes; those behind go part by part. A record has two.
+// maxParts is the most parts of one request; further parts go one by one. A record has two.
 const maxParts = 64
 
 // request is one preadv(2) or pwritev(2). It is used again, since a closure for each would be an
@@ -28,11 +28,10 @@ var requests = sync.Pool{New: func() any {
 	return r
 }}
 
-// call runs the request on a descriptor.
 func (r *request) call(fd uintptr) {
 	for {
-		// The kernel takes the offset in two words, the low one first, and a 64-bit one looks at
-		// that only.
+		// The kernel takes the offset in two words, the low one first, and a 64-bit kernel reads
+		// only that.
 		r.n, _, r.errno = syscall.Syscall6(r.trap, fd, uintptr(unsafe.Pointer(&r.parts[0])), uintptr(r.count),
 			uintptr(r.off), uintptr(uint64(r.off)>>32), 0)
 		if r.errno != syscall.EINTR {

@@ -1,9 +1,8 @@
 // Package vfs is the seam between the page store and the operating system: the few calls that a
-// store of pages makes on files, each of which a test can fail, delay or cut by a crash.
+// store of pages makes on files. A test can fail, delay, or cut each of them by a crash.
 //
-// Three file systems implement it: OS is the real one, with O_DIRECT where the medium has it; Mem
-// lives in memory and can be cloned as a power loss would leave it; Inject wraps another one and
-// runs a hook before and after every call.
+// OS is the file system of the operating system, with O_DIRECT where the medium has it. Package
+// tierstest has a file system in memory that can lose power, and one that injects faults.
 package vfs
 
 import (
@@ -28,9 +27,9 @@ const (
 	Direct
 )
 
-// FS is a file system. All methods may be called from several goroutines at once. Errors are those
-// of the operating system, wrapped, so that errors.Is finds fs.ErrNotExist, fs.ErrExist,
-// syscall.ENOSPC and syscall.EIO.
+// FS is a file system. All methods may be called from several goroutines at once. Errors of the
+// operating system are wrapped, so that errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC
+// and syscall.EIO.
 type FS interface {
 	// Open opens a file for reading and writing.
 	Open(name string, mode Mode) (File, error)
@@ -69,7 +68,7 @@ type File interface {
 	Allocate(size int64) error
 	// Size is the length of the file in bytes.
 	Size() (int64, error)
-	// Direct says whether I/O goes past the page cache.
+	// Direct reports whether I/O goes past the page cache.
 	Direct() bool
 	// Close releases the file without syncing it.
 	Close() error
@@ -83,15 +82,15 @@ func Buffer(n int) []byte {
 	return b[skip : skip+n : skip+n]
 }
 
-// Aligned says whether p is fit for a transfer on files opened with Direct: its address and its
+// Aligned reports whether p is fit for a transfer on files opened with Direct: its address and its
 // length are multiples of BlockSize.
 func Aligned(p []byte) bool {
 	return (len(p)|int(uintptr(unsafe.Pointer(unsafe.SliceData(p)))))%BlockSize == 0
 }
 
-// eachPart transfers parts one after the other, from the byte skip of them on, and returns how many
+// EachPart transfers parts one after the other, from the byte skip of them on, and returns how many
 // bytes of all were transferred, those skipped included.
-func eachPart(parts [][]byte, off int64, skip int, transfer func([]byte, int64) (int, error)) (int, error) {
+func EachPart(parts [][]byte, off int64, skip int, transfer func([]byte, int64) (int, error)) (int, error) {
 	done := skip
 	for _, p := range parts {
 		if skip >= len(p) {
@@ -109,8 +108,8 @@ func eachPart(parts [][]byte, off int64, skip int, transfer func([]byte, int64) 
 }
 
 // CheckAligned returns an error that wraps ErrAlignment unless a transfer of p at off is fit for a
-// file opened with Direct. Mem and Inject use it so that tests on any medium find what only
-// O_DIRECT would refuse.
+// file opened with Direct. The file systems of tests use it, so that tests on any medium find what
+// only O_DIRECT would refuse.
 func CheckAligned(p []byte, off int64) error {
 	addr := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
 	if off%BlockSize != 0 || len(p)%BlockSize != 0 || addr%BlockSize != 0 {

@@ -16,12 +16,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fill returns aligned blocks of one byte.
 func fill(blocks int, b byte) []byte {
 	p := vfs.Buffer(blocks * vfs.BlockSize)
 	for i := range p {
@@ -33,8 +33,8 @@ func fill(blocks int, b byte) []byte {
 // TestSame runs one script on the real file system and on the one in memory.
 func TestSame(t *testing.T) {
 	for name, f := range map[string]vfs.FS{
-		"os": vfs.OS{}, "mem": vfs.NewMem(0),
-		"inject": &vfs.Inject{FS: vfs.NewMem(0)},
+		"os": vfs.OS{}, "mem": tierstest.NewMem(0),
+		"inject": &tierstest.Inject{FS: tierstest.NewMem(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a", "b")
@@ -126,7 +126,7 @@ func TestSame(t *testing.T) {
 // TestCrash holds Mem to what it says of a power loss.
 func TestCrash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	m := vfs.NewMem(0)
+	m := tierstest.NewMem(0)
 	if err := m.MkdirAll("/d"); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read := func(c *vfs.Mem) []byte {
+	read := func(c *tierstest.Mem) []byte {
 		t.Helper()
 		g, err := c.Open("/d/f", 0)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -199,13 +199,13 @@ func TestCrash(t *testing.T) {
 // TestLimits holds Mem to its capacity and to the alignment of direct files, and Inject to half a
 // failed write.
 func TestLimits(t *testing.T) {
-	m := vfs.NewMem(2 * vfs.BlockSize)
+	m := tierstest.NewMem(2 * vfs.BlockSize)
 	if err := m.MkdirAll("/d"); err != nil {
 		t.Fatal(err)
 	}
 	fail := false
-	inject := &vfs.Inject{FS: m, Before: func(op vfs.Op) error {
-		if fail && op.Kind == vfs.OpWrite {
+	inject := &tierstest.Inject{FS: m, Before: func(op tierstest.Op) error {
+		if fail && op.Kind == tierstest.OpWrite {
 			return syscall.EIO
 		}
 		return nil
@@ -248,8 +248,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestManyParts transfers more parts at once than one request takes, and parts of which the last
-// ones are short.
+// TestManyParts transfers more parts at once than one request takes, with short ones at the end.
 func TestManyParts(t *testing.T) {
 	file, err := vfs.OS{}.Open(filepath.Join(t.TempDir(), "file"), vfs.Create|vfs.Direct)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 // generated is the line by which Go tells generated files.
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// linesOf counts the lines of a file; 0 if it is generated.
 func linesOf(file string) (int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil || generated.Match(text) {
@@ -24,8 +23,8 @@ func linesOf(file string) (int, error) {
 	return bytes.Count(text, []byte("\n")), nil
 }
 
-// count prints the size of the product and of all modules. Lines are those of Go files, without tests
-// and generated files.
+// count prints the size of the product and of all modules. Lines are of Go files, without tests and
+// generated files.
 func (t *tree) count(out io.Writer) error {
 	levels, built, lines := 0, 0, 0
 	for _, p := range t.pkgs {

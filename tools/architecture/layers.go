@@ -50,11 +50,7 @@ var layers = []layer{
 	{base, "Helpers that import nothing of ours outside this layer.", 6, nil},
 }
 
-// layerOf returns the layer of a package; nil for packages that are not of the product.
 func (t *tree) layerOf(p *pkg) *layer {
-	if strings.HasPrefix(p.path, "examples/") {
-		return nil
-	}
 	for i := range layers {
 		l := &layers[i]
 		if l.name == application && t.helper(p) {
@@ -90,7 +86,6 @@ func (t *tree) helper(p *pkg) bool {
 	return !slices.ContainsFunc(p.imports, func(i string) bool { return !t.helper(t.pkgs[i]) })
 }
 
-// upward returns the imports of the product that do not lead downward.
 func (t *tree) upward() (all []string) {
 	for _, p := range t.sorted(func(p *pkg) bool { return p.built }) {
 		from := t.layerOf(p)
@@ -104,7 +99,6 @@ func (t *tree) upward() (all []string) {
 	return all
 }
 
-// document returns the generated part of the document.
 func (t *tree) document() string {
 	const header = "\n| package | is or does |\n|---|---|\n"
 	var b strings.Builder
@@ -119,7 +113,7 @@ func (t *tree) document() string {
 		fmt.Fprintf(&b, "\n### %s\n%s\n%s", capital(l.name), l.doc, header)
 		t.table(&b, all)
 	}
-	b.WriteString("\n### Not in the commands\nExamples, and the suites, fixtures and fakes of tests.\n" + header)
+	b.WriteString("\n### Not in the commands\nThe suites, fixtures and fakes of tests.\n" + header)
 	t.table(&b, t.sorted(func(p *pkg) bool { return (!p.built || t.layerOf(p) == nil) && p.doc != "" }))
 	return b.String()
 }
@@ -132,10 +126,9 @@ func (t *tree) table(b *strings.Builder, all []*pkg) {
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// width is the number of columns of the picture.
 const width = 96
 
-// picture draws a box for each layer, those of a row side by side.
+// picture draws a box for each layer, the layers of a row side by side.
 func (t *tree) picture() string {
 	var b strings.Builder
 	for row := 0; ; row++ {

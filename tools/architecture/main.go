@@ -156,7 +156,7 @@ func sentence(synopsis string) string {
 	return strings.TrimSuffix(synopsis, ".")
 }
 
-// levelOf computes the level of a package and of those that it imports.
+// levelOf computes the level of a package and of the packages that it imports.
 func (t *tree) levelOf(p *pkg) int {
 	if p.level == 0 {
 		p.level = 1

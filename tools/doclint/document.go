@@ -99,14 +99,12 @@ func parse(text string) document {
 	return d
 }
 
-// plain removes the markup of links, emphasis and code spans.
 func plain(text string) string {
 	text = codeSpan.ReplaceAllString(text, "code")
 	text = link.ReplaceAllString(text, "$1")
 	return strings.NewReplacer("**", "", "*", "", "\\", "").Replace(text)
 }
 
-// cells returns the cells of a line of a table.
 func cells(text string) []string {
 	var out []string
 	var code bool
@@ -146,7 +144,6 @@ func sentences(text string) []string {
 	return out
 }
 
-// ends reports whether a sentence may end with a word.
 func ends(word string) bool {
 	for _, a := range abbreviations {
 		if strings.TrimLeft(word, `("`) == a {
@@ -157,7 +154,6 @@ func ends(word string) bool {
 	return strings.HasSuffix(word, ".") || strings.HasSuffix(word, "?") || strings.HasSuffix(word, "!")
 }
 
-// first returns the first letter or digit of a word, or a full stop if it has none.
 func first(word string) rune {
 	for _, r := range word {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {

@@ -30,7 +30,7 @@ type phrase struct {
 	instead string
 }
 
-// banned phrases are those that had a plainer form wherever they were used.
+// banned phrases had a plainer form wherever they were used.
 var banned = []phrase{
 	ban(`such as (have|are|has|were)`, "those that, or the noun"),
 	ban(`whoever|whomever`, "the noun: the client, the process"),
@@ -71,15 +71,12 @@ var anyBanned = func() *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(all, "|"))
 }()
 
-// statistics are the lengths of the sentences of a document.
 type statistics struct {
 	Sentences, Words, Long int
 }
 
-// mean returns the words a sentence.
 func (s statistics) mean() float64 { return ratio(s.Words, s.Sentences) }
 
-// long returns the share of long sentences in percent.
 func (s statistics) long() float64 { return 100 * ratio(s.Long, s.Sentences) }
 
 func ratio(a, b int) float64 {
@@ -150,7 +147,6 @@ func check(path, text string) []string {
 	return faults
 }
 
-// phrases returns the banned phrases of a text.
 func phrases(path string, number int, text string) []string {
 	text = strings.ToLower(text)
 	if !anyBanned.MatchString(text) {
@@ -165,7 +161,6 @@ func phrases(path string, number int, text string) []string {
 	return faults
 }
 
-// longest returns the line at which the block of the longest sentence begins.
 func longest(d document) int {
 	number, most := 0, 0
 	for _, b := range d.blocks {
@@ -186,7 +181,6 @@ var (
 
 func isRFC(path string) bool { return rfcPath.MatchString(path) }
 
-// checkRFC returns the faults in the form of an RFC.
 func checkRFC(path string, d document) []string {
 	var faults []string
 	var status, date bool

@@ -37,7 +37,7 @@ type Dashboard struct {
 	Rows      []Row
 }
 
-// Variable is a label of which a reader chooses values.
+// Variable is a label whose values a reader chooses.
 type Variable struct{ Label, Metric string }
 
 // Row is a titled row of panels, which are as wide as each other.
@@ -65,15 +65,12 @@ type Query struct{ Expr, Legend string }
 // Dashboards returns all dashboards.
 func Dashboards() []Dashboard { return []Dashboard{overview(), devices(), storage()} }
 
-// q is a Query.
 func q(expr, legend string) Query { return Query{expr, legend} }
 
-// rate is the rate of a counter, summed by labels.
 func rate(metric, by string) string {
 	return fmt.Sprintf("sum by (%s) (rate(%s[$__rate_interval]))", by, metric)
 }
 
-// quantile is a quantile of a histogram by labels.
 func quantile(of float64, metric, by string) string {
 	labels := "le"
 	if by != "" {
@@ -218,7 +215,6 @@ func (d Dashboard) JSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// panel returns the document of a panel, without its place.
 func (p Panel) panel() panel {
 	out := panel{
 		Type: p.Kind, Title: p.Title, Description: p.Description, Datasource: &prometheus, FieldConfig: &fieldConfig{},

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestCurrent: the dashboards of the repository are those that the code writes.
+// TestCurrent: the code writes the dashboards of the repository.
 func TestCurrent(t *testing.T) {
 	for _, d := range Dashboards() {
 		want, err := d.JSON()

@@ -3,7 +3,7 @@
 //
 //	exoswarm nats --data-dir nats &
 //	gpuagent --nats nats://127.0.0.1:4222 --device cuda:0 --allow-kernels &
-//	go run ./examples/handler &
+//	go run -C examples ./handler &
 //	go run -C tools ./joblatency
 package main
 
@@ -45,7 +45,6 @@ func main() {
 	}
 }
 
-// run measures and prints.
 func run(ctx context.Context, url string, count, values int) error {
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: url, Name: "joblatency"})
 	if err != nil {
@@ -83,7 +82,6 @@ func run(ctx context.Context, url string, count, values int) error {
 	return nil
 }
 
-// newJob returns job i of a pool.
 func newJob(pool string, i, values int) (jobs.Job, error) {
 	of := make([]float32, values)
 	for k := range of {
@@ -106,7 +104,6 @@ func newJob(pool string, i, values int) (jobs.Job, error) {
 	}, err
 }
 
-// measure submits a job and waits for its result.
 func measure(ctx context.Context, conn *natsq.Conn, job jobs.Job) (time.Duration, error) {
 	began := time.Now()
 	if err := conn.Queue.Submit(ctx, job); err != nil {

@@ -103,7 +103,6 @@ var stationary = []*Family{
 	},
 }
 
-// discrete are the families with few values.
 var discrete = []*Family{
 	{
 		Name: "alarm-bit", Doc: "0, and 1 for short times", traits: events | random | binary | floor | rare,

@@ -226,5 +226,4 @@ var cycles = []*Family{
 	},
 }
 
-// whole rounds a count.
 func whole(v float64) float64 { return max(math.Round(v), 0) }

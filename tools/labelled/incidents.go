@@ -11,7 +11,7 @@ type Incident struct {
 	// Name is part of the names of series; Doc describes what happens.
 	Name, Doc string
 
-	// needs are the traits that a family must have, and not those that it must not have.
+	// needs are the traits that a family must have, not the traits that it must not have.
 	needs, not trait
 	// lasting incidents stay to the end of the series, and the window is their begin.
 	lasting bool
@@ -20,7 +20,7 @@ type Incident struct {
 	subtle bool
 	// sparse incidents change few rows of their window.
 	sparse bool
-	// rows draws the length; period is that of the season in rows, or 0.
+	// rows draws the length; period is the period of the season in rows, or 0.
 	rows func(r *rand.Rand, period int) int
 	// effect returns the control of row k out of n.
 	effect func(d *drawn) func(k, n int) control
@@ -35,7 +35,6 @@ type drawn struct {
 	features int
 }
 
-// sign is 1 or -1.
 func (d *drawn) sign() float64 { return float64(2*d.r.IntN(2) - 1) }
 
 // fits reports whether a family can have incidents of the kind.
@@ -46,7 +45,7 @@ func (i *Incident) fits(f *Family) bool { return f.traits&i.needs == i.needs && 
 type control struct {
 	// The process reads these.
 	season float64       // factor of the seasonal part above its lowest point
-	phase  time.Duration // the season is that of so much later
+	phase  time.Duration // the season is shifted by this time
 	spread float64       // factor of the noise
 	events float64       // factor of the rate of events
 	burst  float64       // factor of the size of events
@@ -56,7 +55,7 @@ type control struct {
 	feature int
 	shift   float64 // in spans of the feature, see usual
 	noise   float64 // in deviations of the noise
-	beyond  float64 // if not 0, the value is so many reaches above the usual top, or below the bottom
+	beyond  float64 // if not 0, the value is this many reaches above the usual top, or below the bottom
 	top     float64 // highest value, in spans above the low one; 0 for none
 	flat    bool    // the low value alone
 	frozen  bool    // the value of the row before
@@ -64,7 +63,6 @@ type control struct {
 
 var idle = control{season: 1, spread: 1, events: 1, burst: 1, apart: -1, feature: -1}
 
-// output applies the second half of the fields to a raw value.
 func (c *control) output(v float64, u usual) float64 {
 	if c.flat {
 		return u.low
@@ -82,7 +80,6 @@ func (c *control) output(v float64, u usual) float64 {
 	return v
 }
 
-// lookupIncident returns the incident of a name, or nil.
 func lookupIncident(name string) *Incident {
 	for _, i := range incidents {
 		if i.Name == name {
@@ -95,7 +92,6 @@ func lookupIncident(name string) *Incident {
 // Incidents returns all kinds, in the order of their names.
 func Incidents() []*Incident { return append([]*Incident(nil), incidents...) }
 
-// between draws a length from a to b rows.
 func between(a, b int) func(*rand.Rand, int) int {
 	return func(r *rand.Rand, _ int) int { return a + r.IntN(b-a+1) }
 }
@@ -105,7 +101,6 @@ func parts(share float64) func(*rand.Rand, int) int {
 	return func(_ *rand.Rand, period int) int { return int(share * float64(period)) }
 }
 
-// steady returns an effect that is the same in all rows.
 func steady(change func(c *control, d *drawn)) func(*drawn) func(int, int) control {
 	return func(d *drawn) func(int, int) control {
 		c := idle

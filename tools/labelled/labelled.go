@@ -96,7 +96,6 @@ func Make(seed uint64, p Pair, n int) (Series, error) {
 	return s, err
 }
 
-// attempts is the number of draws of the parameters of a series.
 const attempts = 20
 
 // makeSeries is Make. It returns the maker too, which knows the usual series.
@@ -201,7 +200,6 @@ func source(seed uint64, name string, use uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()+use))
 }
 
-// start is a Monday.
 var start = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 
 // makeTimes returns the timestamps: at a fixed step, from a random day of the week on, unless the
@@ -224,7 +222,6 @@ func (k *maker) makeTimes(rows int) []int64 {
 	return times
 }
 
-// describe measures a column of raw values.
 func describe(column []float64) usual {
 	sorted, steps := slices.Clone(column), make([]float64, len(column)-1)
 	for i := range steps {
@@ -284,7 +281,6 @@ func (k *maker) runRaw(controls map[int]control, raw *[][]float64) [][]float64 {
 	return columns
 }
 
-// series wraps columns.
 func (k *maker) series(columns [][]float64) Series {
 	return Series{
 		Stream: quality.Stream{Name: k.name, Times: k.times, Values: columns[0]}, More: columns[1:],
@@ -315,7 +311,6 @@ func (k *maker) incident(kind *Incident) (Series, error) {
 	return s, nil
 }
 
-// tries is how often a place is drawn for an incident.
 const tries = 40
 
 // one places an incident between two rows, adds its controls, and returns the rows in which it

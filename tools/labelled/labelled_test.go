@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestSize: there are enough families and kinds, and the rule holds five families back.
@@ -31,10 +31,10 @@ func TestSize(t *testing.T) {
 }
 
 // TestEveryPair: every pair has series; each window lies where the incident is, values before it
-// are those of the usual series, and all values are finite.
+// are from the usual series, and all values are finite.
 func TestEveryPair(t *testing.T) {
 	for _, p := range Pairs() {
-		for n := range testlong.Of(10, 1) {
+		for n := range testkit.Of(10, 1) {
 			s, k, err := makeSeries(1, p, n)
 			if err != nil {
 				t.Error(err)

@@ -31,7 +31,7 @@ const (
 type Family struct {
 	// Name is part of the names of series; Doc describes the values.
 	Name, Doc string
-	// HeldBack says that no choice may depend on the family.
+	// HeldBack reports whether no choice may depend on the family.
 	HeldBack bool
 
 	traits trait
@@ -45,7 +45,6 @@ type Family struct {
 
 func (f *Family) has(t trait) bool { return f.traits&t != 0 }
 
-// period returns the rows of a season, or 0.
 func (f *Family) period(k *maker) int {
 	if f.season > 0 {
 		return int(f.season / k.step)
@@ -61,7 +60,6 @@ type process struct {
 	finish func(v float64) float64
 }
 
-// draws are the random numbers of a series: of its parameters and of its rows.
 type draws struct {
 	parameter, row *rand.Rand
 	step           time.Duration
@@ -144,7 +142,6 @@ func poisson(mean, u, z float64) float64 {
 	return n
 }
 
-// single adapts a function of one value.
 func single(next func(m *moment) float64) func(m *moment) []float64 {
 	out := make([]float64, 1)
 	return func(m *moment) []float64 {
@@ -153,7 +150,6 @@ func single(next func(m *moment) float64) func(m *moment) []float64 {
 	}
 }
 
-// lookupFamily returns the family of a name, or nil.
 func lookupFamily(name string) *Family {
 	for _, f := range families {
 		if f.Name == name {

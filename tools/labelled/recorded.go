@@ -10,7 +10,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
@@ -50,7 +50,7 @@ func Recorded(step time.Duration) ([]Series, error) {
 			if err != nil {
 				return nil, err
 			}
-			v, err := number.Float(row[column+1], 64)
+			v, err := dialect.Float(row[column+1], 64)
 			if err != nil {
 				return nil, fmt.Errorf("read the recording: %w", err)
 			}

@@ -24,7 +24,6 @@ type longTest struct {
 
 func (t longTest) key() string { return filepath.ToSlash(t.dir) + "." + t.name }
 
-// listed is what go list prints of a package.
 type listed struct {
 	ImportPath, Dir                              string
 	Module                                       struct{ Path, Dir string }
@@ -35,7 +34,6 @@ type listed struct {
 // are one node, as the types of expressions are not known.
 type node struct{ pkg, name string }
 
-// sources are the declarations of a module.
 type sources struct {
 	edges map[node][]node
 	found []longTest // every test, long or not, in the order of packages and files
@@ -43,9 +41,8 @@ type sources struct {
 }
 
 // longPackage is the package whose callers differ in a long run.
-const longPackage = "github.com/exoswarm/exoswarm/internal/base/testlong"
+const longPackage = "github.com/exoswarm/exoswarm/internal/base/testkit"
 
-// load reads the packages of modules. The first module is the root of the repository.
 func load(modules ...string) (*sources, error) {
 	s := &sources{edges: map[node][]node{}, pkgs: map[string]string{}}
 	for _, dir := range modules {
@@ -93,7 +90,6 @@ func (s *sources) module(dir, below string) error {
 	}
 }
 
-// file adds the declarations of a file.
 func (s *sources) file(pkg, dir, path string) error {
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -133,7 +129,6 @@ func (s *sources) file(pkg, dir, path string) error {
 	return nil
 }
 
-// add adds what a declaration refers to.
 func (s *sources) add(of node, decl ast.Node, imports map[string]string) {
 	ast.Inspect(decl, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -149,10 +144,11 @@ func (s *sources) add(of node, decl ast.Node, imports map[string]string) {
 	})
 }
 
-// tests returns the tests that differ in a long run, sorted by package.
 func (s *sources) tests() (long []longTest) {
-	only := s.reaching(func(function string) bool { return function == "Only" })
-	sample := s.reaching(func(function string) bool { return function != "Only" && function != "Env" })
+	only := s.reaching(func(function string) bool { return function == "OnlyLong" })
+	sample := s.reaching(func(function string) bool {
+		return slices.Contains([]string{"Long", "Of", "Few", "Checks"}, function)
+	})
 	for _, t := range s.found {
 		of := node{s.pkgs[t.dir+"."+t.name], t.name}
 		if t.only = only[of]; t.only || sample[of] {
@@ -163,7 +159,7 @@ func (s *sources) tests() (long []longTest) {
 	return long
 }
 
-// reaching returns the declarations that refer to some functions of testlong, themselves or through
+// reaching returns the declarations that refer to some functions of testkit, themselves or through
 // others.
 func (s *sources) reaching(function func(name string) bool) map[node]bool {
 	users := map[node][]node{}

@@ -1,12 +1,9 @@
 // Command longtests runs the tests in which a long run differs from a plain one. It finds them in
-// the sources: a test differs if it calls package testlong, itself or through functions of the two
-// modules, the product and tools. It runs at the root of the repository.
+// the sources: a test differs if it calls package testkit, itself or through functions of the
+// modules, which are the product, tools and examples. It runs at the root of the repository.
 //
-// Tests take turns: one slice of them runs a day. A test that only a long run has (testlong.Only) is
-// in one of 28 slices, so it runs once in four weeks. A test with a larger sample (testlong.Of,
-// Checks, Enabled) runs once a week, with all such tests of its package. Those of the list
-// always are in every slice. EXOSWARM_SLICE names another slice than that of the day, and "all"
-// names all of them.
+// Each test is in one of four slices, and one slice runs a day. Tests of the list always are in every
+// slice. EXOSWARM_SLICE names another slice than that day's, and "all" names all slices.
 //
 // usage: longtests [-list] [-jobs N]
 package main
@@ -24,15 +21,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-const (
-	// parts is in how many parts the tests that only a long run has are divided.
-	parts = 28
-	// weekly is in how many parts the packages with larger samples are divided; it divides parts.
-	weekly = 7
-)
+// parts is the number of slices.
+const parts = 4
+
+// modules are the folders of the modules. The first is the root.
+var modules = []string{".", "tools", "examples"}
 
 // sliceEnv is the environment variable that names a slice: a number below parts, or "all".
 const sliceEnv = "EXOSWARM_SLICE"
@@ -57,7 +53,7 @@ func run(list bool, jobs int) error {
 	if err != nil {
 		return err
 	}
-	m, err := load(".", "tools")
+	m, err := load(modules...)
 	if err != nil {
 		return err
 	}
@@ -69,7 +65,7 @@ func run(list bool, jobs int) error {
 		}
 		return nil
 	}
-	if err := os.Setenv(testlong.Env, "1"); err != nil {
+	if err := os.Setenv(testkit.LongEnv, "1"); err != nil {
 		return err
 	}
 	return runAll(commands, jobs)
@@ -85,7 +81,7 @@ func name(slice int) string {
 	return strconv.Itoa(slice)
 }
 
-// sliceOf returns the slice that the environment names, or that of the day in UTC.
+// sliceOf returns the slice that the environment names, or the slice of the day in UTC.
 func sliceOf(env string, now time.Time) (int, error) {
 	switch n, err := strconv.Atoi(env); {
 	case env == "":
@@ -103,19 +99,12 @@ func sliceOf(env string, now time.Time) (int, error) {
 func selected(tests []longTest, slice int) (commands [][]string) {
 	var packages []string
 	names := map[string][]string{}
-	turn, turns := 0, map[string]int{} // of packages with larger samples
+	turn := 0
 	for _, t := range tests {
-		mine := true
-		switch {
-		case always[t.key()]:
-		case t.only:
+		mine := always[t.key()]
+		if !mine {
 			turn++
 			mine = turn%parts == slice
-		default:
-			if _, ok := turns[t.dir]; !ok {
-				turns[t.dir] = len(turns)
-			}
-			mine = turns[t.dir]%weekly == slice%weekly
 		}
 		if !mine && slice != allSlices {
 			continue
@@ -127,8 +116,10 @@ func selected(tests []longTest, slice int) (commands [][]string) {
 	}
 	for _, dir := range packages {
 		module, below := ".", filepath.ToSlash(dir)
-		if rest, ok := strings.CutPrefix(below, "tools/"); ok {
-			module, below = "tools", rest
+		for _, m := range modules[1:] {
+			if rest, ok := strings.CutPrefix(below, m+"/"); ok {
+				module, below = m, rest
+			}
 		}
 		commands = append(commands, []string{
 			"go", "test", "-C", module, "-count=1", "-timeout", "20m", "-run",

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// module loads the sources once.
-var module = sync.OnceValues(func() (*sources, error) { return load("../..", "../../tools") })
+var module = sync.OnceValues(func() (*sources, error) { return load("../..", "../../tools", "../../examples") })
 
-// TestFound: tests that reach testlong are found, whatever the way, and others are not.
+// TestFound: tests that reach testkit are found, whatever the way, and others are not.
 func TestFound(t *testing.T) {
 	m, err := module()
 	if err != nil {
@@ -45,8 +44,8 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestSlices: each test runs in the slice of all, those of always in every slice, those with larger
-// samples in every second one, and each of the others in one.
+// TestSlices: each test is in one slice and in the slice of all. Tests of the list always are in every
+// slice.
 func TestSlices(t *testing.T) {
 	m, err := module()
 	if err != nil {
@@ -64,11 +63,8 @@ func TestSlices(t *testing.T) {
 	}
 	for _, l := range tests {
 		want := 1
-		switch {
-		case always[l.key()]:
+		if always[l.key()] {
 			want = parts
-		case !l.only:
-			want = parts / weekly
 		}
 		got := 0
 		for slice := range parts {
@@ -89,12 +85,12 @@ func TestSliceOf(t *testing.T) {
 	if err != nil || nerr != nil || next != (first+1)%parts {
 		t.Errorf("slice %d of a day, %d of the next: %v, %v", first, next, err, nerr)
 	}
-	for env, want := range map[string]int{"0": 0, "27": 27, "all": allSlices} {
+	for env, want := range map[string]int{"0": 0, "3": 3, "all": allSlices} {
 		if got, err := sliceOf(env, day); err != nil || got != want {
 			t.Errorf("%s: slice %d: %v", env, got, err)
 		}
 	}
-	for _, env := range []string{"28", "-1", "x"} {
+	for _, env := range []string{"4", "-1", "x"} {
 		if got, err := sliceOf(env, day); err == nil {
 			t.Errorf("%s: slice %d", env, got)
 		}

@@ -15,7 +15,6 @@ import (
 	"strings"
 )
 
-// binary is the tests of a package with its mutants in them.
 type binary struct {
 	p     *pkg
 	sites []*site // by number, from 1
@@ -24,7 +23,7 @@ type binary struct {
 }
 
 // switches is the file that is added to a package. Environment variables say which mutant is on,
-// and where to write those that were reached.
+// and where to write the mutants that were reached.
 const switches = `package %s
 
 import (
@@ -157,7 +156,6 @@ func build(ctx context.Context, p *pkg, sites []*site, next func() *site, dir st
 	return nil, errors.New("build the mutants: too many of them do not compile")
 }
 
-// lines returns how many line breaks a site spans.
 func (s *site) lines() int { return strings.Count(string(s.pkg.text[s.file][s.start:s.end]), "\n") }
 
 // rewrite puts the mutants into the sources, whose lines stay where they are. The number of a
@@ -207,7 +205,6 @@ func (p *pkg) rewrite(sites []*site) map[string]string {
 	return out
 }
 
-// numbers reads the numbers that a pass has recorded.
 func numbers(path string) (ids []int, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

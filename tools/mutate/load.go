@@ -19,7 +19,6 @@ import (
 	"slices"
 )
 
-// pkg is a package whose mutants are made.
 type pkg struct {
 	dir   string // relative to the module
 	name  string
@@ -30,13 +29,11 @@ type pkg struct {
 	sites []*site
 }
 
-// listed is what go list says of a package.
 type listed struct {
 	ImportPath, Name, Export string
 	GoFiles                  []string
 }
 
-// load parses and checks the package in dir, and finds its mutants.
 func load(ctx context.Context, dir string) (*pkg, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Name,Export,GoFiles", "./"+dir)
 	var stderr bytes.Buffer

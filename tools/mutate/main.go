@@ -23,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func main() {
@@ -35,9 +35,8 @@ func main() {
 	}
 }
 
-// options are the command's flags.
 type options struct {
-	n         int // mutants; in measure, those of one area
+	n         int // mutants; in measure, of one area
 	seed      uint64
 	threshold float64
 	jobs      int
@@ -61,7 +60,7 @@ func run(ctx context.Context) error {
 	equivalent := flag.String("equivalent", "tools/mutate/equivalent.txt", "mutants that change no behaviour, "+
 		"each with its reason")
 	flag.Parse()
-	if err := os.Setenv(testlong.Env, "1"); err != nil { // a test that does not run kills nothing
+	if err := os.Setenv(testkit.LongEnv, "1"); err != nil { // a test that does not run kills nothing
 		return err
 	}
 	var err error
@@ -104,7 +103,6 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// score counts mutants.
 type score struct {
 	killed, survived, unreached, timeouts, equivalent int
 }

@@ -12,7 +12,7 @@ type area struct {
 var scope = []area{
 	{"jobs/natsq", []string{
 		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/gateway",
-		"jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota", "jobs/natsq/server", "jobs/natsq/swarmlog",
+		"jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/server", "jobs/natsq/swarmlog", "jobs/natsq/wire",
 	}},
 	{"gpuagents", []string{
 		"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
@@ -25,8 +25,8 @@ var scope = []area{
 	{"consensus", []string{"consensus"}},
 }
 
-// files are those of a package that guard, fence, commit or limit; all files of a package that is
-// not named here.
+// files are the files of a package that guard, fence, commit or limit; a package that is not named
+// has all files in scope.
 var files = map[string][]string{
 	"jobs/natsq":          {"task.go"},
 	"jobs/natsq/control":  {"heartbeat.go", "limiter.go", "limits.go"},
@@ -34,6 +34,7 @@ var files = map[string][]string{
 	"jobs/natsq/natsconn": {"login.go", "message.go", "violation.go"},
 	"jobs/natsq/queue":    {"cancel.go", "deadletters.go", "results.go", "submit.go"},
 	"jobs/natsq/swarmlog": {"log.go", "swarms.go"},
+	"jobs/natsq/wire":     {"fair_queue.go", "quota.go", "quota_record.go"},
 	"jobs/natsq/auth":     {"account.go", "role.go", "user.go", "init.go"},
 	"gpuagents":           {"agent.go"},
 	"gpuagents/pages":     {"budget.go"},

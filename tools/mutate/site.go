@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// site is a place in the code and a change to it.
 type site struct {
 	pkg    *pkg
 	file   string
@@ -26,12 +25,11 @@ func (s *site) String() string { return fmt.Sprintf("%s:%d: %s: %s", s.file, s.l
 // key names a site without its line, which changes with every edit of the file.
 func (s *site) key() string { return fmt.Sprintf("%s %s: %s", s.file, s.fn, s.change) }
 
-// finder finds the mutants of a file.
 type finder struct {
 	p    *pkg
 	file string
 	fn   string
-	// results are those of the innermost function.
+	// results are the results of the innermost function.
 	results []*ast.FieldList
 }
 
@@ -49,7 +47,6 @@ func (p *pkg) find(f *ast.File, path string) {
 	}
 }
 
-// add makes a site of a node.
 func (x *finder) add(n ast.Node, change, prefix, suffix string) {
 	at := x.p.fset.Position(n.Pos())
 	x.p.sites = append(x.p.sites, &site{
@@ -58,7 +55,6 @@ func (x *finder) add(n ast.Node, change, prefix, suffix string) {
 	})
 }
 
-// text returns a node's source on one line.
 func (x *finder) text(n ast.Node) string {
 	src := x.p.text[x.file][x.p.fset.Position(n.Pos()).Offset:x.p.fset.Position(n.End()).Offset]
 	t := strings.Join(strings.Fields(string(src)), " ")
@@ -146,7 +142,6 @@ func (x *finder) statements(list []ast.Stmt) {
 	}
 }
 
-// isError reports whether an expression compares an error with nil.
 func (x *finder) isError(e ast.Expr) bool {
 	b, ok := e.(*ast.BinaryExpr)
 	if !ok || b.Op != token.NEQ && b.Op != token.EQL {
@@ -177,7 +172,7 @@ func (x *finder) condition(e ast.Expr) {
 	x.bounds(e)
 }
 
-// terms leaves out terms of a condition, of which op is the operator around them.
+// terms leaves out terms of a condition; op is the operator around them.
 func (x *finder) terms(e ast.Expr, op token.Token) {
 	switch b := e.(type) {
 	case *ast.ParenExpr:
@@ -232,7 +227,6 @@ func (x *finder) raw(n ast.Node) string {
 	return "(" + strings.ReplaceAll(text, "%", "%%") + ")"
 }
 
-// pure reports whether an expression may be evaluated twice.
 func pure(e ast.Expr) bool {
 	ok := true
 	ast.Inspect(e, func(n ast.Node) bool {

@@ -15,7 +15,6 @@ import (
 	"time"
 )
 
-// unit is what runs by itself: a test, or a subtest of a slow one.
 type unit struct {
 	name    string // the pattern that selects it
 	took    time.Duration
@@ -23,7 +22,7 @@ type unit struct {
 }
 
 const (
-	// slow is how long a test takes whose subtests run by themselves.
+	// slow is the time from which the subtests of a test run by themselves.
 	slow = 2 * time.Second
 	// patience is added to three times a test's usual time: other work on the machine is no reason
 	// to kill a mutant.
@@ -92,7 +91,6 @@ func (b *binary) record(ctx context.Context, o options) ([]unit, error) {
 	return units, err
 }
 
-// recorded is a unit that ran, and its subtests as units.
 type recorded struct {
 	unit
 	subtests []string
@@ -132,7 +130,6 @@ func (b *binary) recordAll(ctx context.Context, names []string, o options) ([]re
 	return all, err
 }
 
-// pattern selects a test and its subtests by its name.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

@@ -51,7 +51,6 @@ func run(w io.Writer, args []string) error {
 	return errUsage
 }
 
-// open reads a file of times.
 func open(name string) (*times.File, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/simulate/cluster"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
@@ -25,7 +25,7 @@ func TestPredictions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !testlong.Enabled() {
+	if !testkit.Long() {
 		kept := runs.Series[:0]
 		for _, s := range runs.Series {
 			if s.Name == "run" && s.Keys["rows"] == 60_000 && s.Keys["shards"] < 4 && s.Keys["offered"] > 0 {
@@ -49,7 +49,7 @@ func TestPredictions(t *testing.T) {
 		rates, tails = rates+btoi(okRate), tails+btoi(okTail)
 	}
 	wantRates, wantTails := len(all), len(all)
-	if testlong.Enabled() {
+	if testkit.Long() {
 		wantRates, wantTails = 14, 12
 	}
 	if len(all) < 2 || rates < wantRates || tails < wantTails {
@@ -58,7 +58,8 @@ func TestPredictions(t *testing.T) {
 	}
 }
 
-// TestScenarios: all configurations are valid, and those of a test are simulated and drawn.
+// TestScenarios: all configurations are valid, and the configurations of a test are simulated and
+// drawn.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("scenarios/*.yaml")
 	if err != nil || len(files) < 10 {

@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
-// simulate runs a configuration, prints a table in Markdown and draws the chart of its sweep.
 func simulate(w io.Writer, name, charts string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -50,7 +49,6 @@ func simulate(w io.Writer, name, charts string) error {
 	return os.WriteFile(filepath.Join(charts, "scale-"+base+".svg"), []byte(svg), 0o644)
 }
 
-// table prints a row for each simulation.
 func table(w io.Writer, c *cluster.Config, points []cluster.Point) {
 	fmt.Fprintf(w, "### %s\n\n", c.Name)
 	var names []string
@@ -103,7 +101,6 @@ func axis(c *cluster.Config) string {
 	return c.Sweep.Key
 }
 
-// chart draws the rate over the values of the sweep.
 func chart(c *cluster.Config, points []cluster.Point) (string, error) {
 	of, unit := func(r *cluster.Report) float64 { return r.Rows / 1e3 }, "thousand rows/s"
 	if c.Sweep.Chart == "bits" {

@@ -19,7 +19,6 @@ const (
 	bound99   = 0.25
 )
 
-// prediction is a run beside what the simulator says about it.
 type prediction struct {
 	shards, rows int
 	offered      float64 // entries a second; 0: saturating
@@ -29,12 +28,10 @@ type prediction struct {
 
 type figures struct{ rate, p50, p99 float64 } // entries a second, nanoseconds
 
-// off returns the relative errors.
 func (p *prediction) off() (rate, p50, p99 float64) {
 	return p.model.rate/p.run.rate - 1, p.model.p50/p.run.p50 - 1, p.model.p99/p.run.p99 - 1
 }
 
-// within reports whether throughput and p99 are within their bounds.
 func (p *prediction) within() (rate, p99 bool) {
 	r, _, l := p.off()
 	return math.Abs(r) <= boundRate, math.Abs(l) <= bound99
@@ -90,7 +87,6 @@ func configOf(s *times.Series, cores int) (*cluster.Config, error) {
 	return cluster.Parse("run", text)
 }
 
-// validate prints a table of predictions in Markdown.
 func validate(w io.Writer, stagesFile, runsFile string) error {
 	stages, err := open(stagesFile)
 	if err != nil {
@@ -134,7 +130,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// mark prints an error, in bold beyond its bound.
 func mark(off float64, ok bool) string {
 	if ok {
 		return fmt.Sprintf("%+.0f %%", 100*off)
@@ -142,7 +137,6 @@ func mark(off float64, ok bool) string {
 	return fmt.Sprintf("**%+.0f %%**", 100*off)
 }
 
-// busiest names the stations with the most use.
 func busiest(r *cluster.Report, n int) string {
 	var all []string
 	for _, u := range r.Use[:min(n, len(r.Use))] {

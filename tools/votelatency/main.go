@@ -1,5 +1,5 @@
-// Command votelatency measures the time of votes of a swarm over a running cluster, from the call to
-// the decision, and that of a question beside it, in turns:
+// Command votelatency measures the time of votes of a swarm over a running cluster, from the call
+// to the decision, and of a question in turns with it:
 //
 //	exoswarm nats --data-dir nats &
 //	gpuagent --nats nats://127.0.0.1:4222 --device cuda:0 &

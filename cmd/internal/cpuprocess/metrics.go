@@ -45,7 +45,7 @@ func Families() ([]command.Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard, err := access.New(nil)
+	guard, err := access.NewGuard(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/push"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -25,9 +24,9 @@ import (
 )
 
 // Command returns the command cpuagent, which serves until a signal. It fails at once if its
-// program holds GPU code. Each call returns a command with flags of its own. By default jobs may
-// reach nothing: no folder, no host, no stream and no secret. The operator names each of them, and
-// an entry with tenant= is for the jobs of that tenant only.
+// program holds GPU code. Each call returns a command with new flags. By default jobs may reach
+// nothing: no folder, no host, no stream and no secret. The operator names each of them, and an
+// entry with tenant= is for the jobs of that tenant only.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpuagent --nats URL",
@@ -70,15 +69,14 @@ func Command() *cobra.Command {
 		"job are gone")
 	f.Int("concurrency", 4, "most jobs that run at the same time")
 	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two "+
-		"searches in "+
-		"turn find are removed; 0: never")
+		"searches in turn find are removed; 0: never")
 	command.Lists(f, "root", "egress", "stream", "secret", "push-token")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
 	return cmd
 }
 
-// Shared returns Command for a process that holds a GPU agent too, such as that of exoswarm serve. It
-// does not look for GPU code.
+// Shared returns Command for a process that holds a GPU agent too, such as exoswarm serve. It does
+// not check for GPU code.
 func Shared() *cobra.Command {
 	cmd := Command()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -92,10 +90,9 @@ func Shared() *cobra.Command {
 }
 
 // checkWall returns command.ErrGPUCode if this program holds GPU code, because a CPU agent must not
-// be able to reach a GPU. It looks at the functions and libraries of the program and at its open
-// devices. If the system does not allow the check, it logs that and returns nil. The check at the
-// start cannot see a library that is mapped later, so the health of the process repeats a part of
-// it.
+// be able to reach a GPU. It reads the functions and libraries of the program and its open devices.
+// If the system does not allow the check, it logs that and returns nil. The check at the start
+// cannot see a library that is mapped later, so the health of the process repeats a part of it.
 func checkWall(log *slog.Logger) error {
 	program, err := os.Executable()
 	if err == nil {
@@ -145,12 +142,12 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		return err
 	}
 	// Each job keeps a fixed part for itself; the rest is shared by the sources of all jobs.
-	inputs, err := inputmem.New(limit, concurrency)
+	inputs, err := access.NewMemory(limit, concurrency)
 	if err != nil {
 		return err
 	}
 	// The collector must know the limit before the first source is read.
-	command.LimitHeap(inputmem.HeapLimit(limit), log)
+	command.LimitHeap(access.HeapLimit(limit), log)
 	roots, err := files.ParseRoots(rootFlags)
 	if err != nil {
 		return command.Usage("%v", err)
@@ -166,12 +163,12 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		}
 	}
 	allow, _ := f.GetStringArray("egress")
-	guard, err := access.New(allow)
+	guard, err := access.NewGuard(allow)
 	if err != nil {
 		return command.Usage("%v", err)
 	}
 	secretDir, _ := f.GetString("secrets")
-	secrets, err := access.Open(secretDir)
+	secrets, err := access.OpenSecrets(secretDir)
 	if err != nil {
 		return command.Usage("--secrets: %v", err)
 	}
@@ -186,7 +183,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if err != nil {
 		return command.Usage("%v", err)
 	}
-	// An empty folder is that of the system, which exists.
+	// An empty name is the folder of the system, which exists.
 	if data != "" {
 		if err := os.MkdirAll(data, 0o755); err != nil {
 			return command.Usage("--data-dir: %v", err)
@@ -327,7 +324,7 @@ func leave(p *command.AgentProcess) {
 // The caller calls closePush with the result. Errors of these flags, and of an address that cannot
 // be opened, are errors of usage. Rows that are received before the worker starts wait in their
 // stream.
-func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *access.Store,
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *access.Memory, secrets *access.Store,
 	metrics *command.Metrics, log *slog.Logger,
 ) (*push.Server, error) {
 	f := cmd.Flags()
@@ -371,7 +368,7 @@ func closePush(p *push.Server) {
 	p.Close(ctx)
 }
 
-// drain ends a worker: it takes no new job, and gives those that run back to the queue within a
+// drain ends a worker: it takes no new job, and gives running jobs back to the queue within a
 // minute. A stream job stops at a position in its log from which another agent continues. A job
 // whose handler does not end in that time is given out again when its lease ends; its late writes
 // are fenced off.

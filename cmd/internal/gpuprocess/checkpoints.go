@@ -27,10 +27,10 @@ import (
 // tier, where KEY is swarms.Swarm.Key. It implements gpuagents.Checkpoints, and its methods may be
 // called from several goroutines.
 type checkpoints struct {
-	fs    vfs.FS        // nil: that of the operating system
+	fs    vfs.FS        // nil: the file system of the operating system
 	keys  *keyring.Ring // nil: stores are not encrypted
 	tiers []*storeTier
-	rests time.Duration // after which the index of a store rests; 0: the default of index.Badger
+	rests time.Duration // idle time after which the index of a store is closed; 0: the default of index.Badger
 
 	mu   sync.Mutex         // guards idle
 	idle map[string][]int64 // bytes of the folders of shards that are not open, by shard and tier
@@ -55,7 +55,7 @@ const (
 	// maxSegment bounds a segment file in bytes, unless a tier is so large that it would have too
 	// many open files.
 	maxSegment = 64 << 20
-	// mostSegments is the approximate number of files of a full tier, all of which are open.
+	// mostSegments is the approximate number of files of a full tier. All are open.
 	mostSegments = 4096
 	// spareBytes is room for what the index remembers of former records, where no capacity is set.
 	spareBytes = 64 << 20
@@ -117,8 +117,8 @@ func (c *checkpoints) reserve(dir string) int64 {
 }
 
 // store is the open store of a shard. It implements pages.Layered: pages may be read from the tiers
-// in which they are. Its bytes count against the quotas of the tiers, and those of its index
-// against the first one.
+// in which they are. Its bytes count against the quotas of the tiers, and the bytes of its index
+// against the first quota.
 type store struct {
 	*pagestore.Store
 	of    *checkpoints
@@ -130,7 +130,7 @@ type store struct {
 
 var _ pages.Layered = (*store)(nil)
 
-// Disks implements pages.Layered. The order is that of the tiers, the fastest first.
+// Disks implements pages.Layered. They are in the order of the tiers, the fastest first.
 func (s *store) Disks() []pager.Disk {
 	var disks []pager.Disk
 	for _, t := range s.of.tiers {
@@ -139,8 +139,8 @@ func (s *store) Disks() []pager.Disk {
 	return disks
 }
 
-// Holds implements pages.Layered. tier is an index of Disks. The numbers are those of the moment;
-// another goroutine may change them.
+// Holds implements pages.Layered. tier is an index of Disks. Another goroutine may change the
+// numbers meanwhile.
 func (s *store) Holds(tier int) pages.TierUsage {
 	u, t := s.Usage(tier), s.of.tiers[tier]
 	fill := s.Fill(tier)
@@ -209,8 +209,8 @@ func (c *checkpoints) wake(name string) {
 	delete(c.idle, name)
 }
 
-// length returns the sum of the sizes of the files below a folder in bytes, without those that
-// cannot be read.
+// length returns the sum of the sizes of the files below a folder in bytes, without unreadable
+// files.
 func length(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -245,8 +245,8 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 }
 
 // Shards implements gpuagents.Checkpoints: the shards with a folder in any tier, in the order of
-// their names. The error names the tiers that could not be listed. Folders whose names are not
-// those of shards are left out.
+// their names. The error names the tiers that could not be listed. Folders whose names are no names
+// of shards are left out.
 func (c *checkpoints) Shards() ([]shard.ID, error) {
 	found := map[string]shard.ID{}
 	var errs []error

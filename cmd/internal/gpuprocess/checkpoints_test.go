@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
@@ -28,9 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -43,12 +40,12 @@ import (
 const maxParallel = 6
 
 func TestMain(m *testing.M) {
-	kernelprocess.Main()
-	tempdir.InMemory()
+	kernelMain(openKernelTest)
+	testkit.TempInMemory()
 	if os.Getenv(childAgent) != "" {
 		command.Main(Command())
 	}
-	leak.CheckParallel(m, maxParallel)
+	testkit.CheckLeaksParallel(m, maxParallel)
 }
 
 // checkpointsIn are checkpoints in a folder.
@@ -243,7 +240,7 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 	}
 }
 
-// answered waits until a swarm has answered so many entries.
+// answered waits until a swarm has answered a number of entries.
 func (r *rig) answered(tb testing.TB, id string, n int) {
 	tb.Helper()
 	r.wait(tb, fmt.Sprintf("%d answers of %s", n, id), func() bool {
@@ -325,10 +322,10 @@ func flipPages(t *testing.T, dir string) {
 }
 
 // TestResume stops an agent behind the half of a log, does something to what it left, and starts
-// another: the answers to the second half are those of an agent that was never stopped, whether the
-// checkpoint could be used or not.
+// another: the answers to the second half are the same as of an agent that was never stopped,
+// whether the checkpoint could be used or not.
 func TestResume(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	const half, whole = 9, 18
 	r := newRig(t)
 	all := observations(whole, 7)
@@ -552,9 +549,9 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 }
 
 // TestPagedSwarm serves a swarm of twelve pages with three of them on the device, and one or none
-// in host memory: its answers are those of an agent that has all of them there. It is stopped in
-// between; the second agent goes on from the checkpoint, or finds it damaged when it needs a page,
-// and starts from the log.
+// in host memory: its answers are the same as of an agent that has all pages there. It is stopped
+// in between; the second agent continues from the checkpoint, or finds it damaged when it needs a
+// page, and starts from the log.
 func TestPagedSwarm(t *testing.T) {
 	t.Parallel()
 	const half, whole, page = 9, 18, 64 << 10
@@ -625,7 +622,7 @@ func TestNoRoom(t *testing.T) {
 }
 
 // BenchmarkRecover is the time from the start of an agent to the answer of the last entry, behind a
-// log of 512 entries of 200 rows, 256 agents a row, of which the last has no answer.
+// log of 512 entries of 200 rows, 256 agents a row. The last entry has no answer.
 func BenchmarkRecover(b *testing.B) {
 	const entries = 512
 	all := observations(entries+1, 7)

@@ -16,15 +16,15 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
 var (
-	damageCount = flag.Int("damage.n", testlong.Of(16, 6), "damaged checkpoints in TestDamage")
+	damageCount = flag.Int("damage.n", testkit.Of(16, 6), "damaged checkpoints in TestDamage")
 	damageSeed  = flag.Uint64("damage.seed", 0, "seed of the damages; 0 takes one of the clock and logs it")
 	damageJobs  = flag.Int("damage.jobs", 1, "damaged checkpoints at a time in TestDamage; -test.parallel bounds it "+
 		"too")
@@ -102,7 +102,7 @@ func newDamagedScene(t *testing.T, r *rig, id string, tiered bool) *damagedScene
 	if tiered {
 		s.tiers = func(dir string) *checkpoints {
 			disks := newTiers(dir)
-			disks[0].codec, disks[2].codec = codec.Spec{ID: codec.LZ4}, codec.Spec{ID: codec.Zstd}
+			disks[0].codec, disks[2].codec = pagestore.Codec{ID: pagestore.LZ4}, pagestore.Codec{ID: pagestore.Zstd}
 			disks[0].age, disks[1].age = time.Millisecond, time.Millisecond // pages sink to the last one
 			return newCheckpoints(disks...)
 		}
@@ -241,8 +241,8 @@ func (s *damagedScene) damage(t *testing.T, r *rand.Rand, dir string) string {
 
 // TestDamage damages what an agent has kept, in one folder and over three tiers, and starts an
 // agent with it. It resumes or starts from the log; the state of every agent of the swarm at the
-// end of the log, and the pages that it stores, are those of an agent that was not disturbed. The
-// slice that runs with all tests is small; make damage is the campaign.
+// end of the log, and the pages that it stores, are the same as of an agent that was not disturbed.
+// The slice that runs with all tests is small; make damage is the campaign.
 func TestDamage(t *testing.T) {
 	seed := *damageSeed
 	if seed == 0 {

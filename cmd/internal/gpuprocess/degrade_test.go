@@ -21,7 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// sick is an agent on devices of which calls fail, with its checkpoints in a folder.
+// sick is an agent on devices whose calls fail, with its checkpoints in a folder.
 type sick struct {
 	*rig
 	clock
@@ -96,7 +96,7 @@ func newSick(tb testing.TB) *sick {
 	tb.Cleanup(func() {
 		s.agent.Stop()
 		for i, d := range s.devices {
-			if err := d.Close(); err != nil { // those that were opened by the agent are closed
+			if err := d.Close(); err != nil { // the devices that the agent opened are closed
 				tb.Errorf("device %d: %v", i, err)
 			}
 			if h := d.Health(context.Background()); h.InUse != 0 {
@@ -195,7 +195,7 @@ func TestFaults(t *testing.T) {
 }
 
 // TestLevels: the agent goes through all levels and back while its device fails and mends, its
-// metrics and its health say so, and its answers are those of one whose device does not fail.
+// metrics and its health say so, and its answers are the same as with a device that does not fail.
 func TestLevels(t *testing.T) {
 	const n = 40
 	want, all := undisturbed(t, n), observations(n, 7)
@@ -204,7 +204,7 @@ func TestLevels(t *testing.T) {
 	s.answered(t, "x", 5)
 	d := s.current()
 
-	d.Fail(faults.Launch, 0, 1<<30, device.ErrTransient) // every launch, also those of probes
+	d.Fail(faults.Launch, 0, 1<<30, device.ErrTransient) // every launch, also launches of probes
 	s.append(t, "x", 5, all[5:20])
 	s.answered(t, "x", 20) // by the host
 	s.level(t, pool.OnHost)

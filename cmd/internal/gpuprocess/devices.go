@@ -38,7 +38,7 @@ func deviceNames(list string) ([]string, error) {
 
 // openDevices opens the devices of --device, in the order of the list. requireGPU refuses the host
 // device, also when auto has chosen it. On an error no device stays open. The error for a device
-// that does not exist names those that do. The caller closes the devices with closeDevices.
+// that does not exist names the devices that do. The caller closes the devices with closeDevices.
 func openDevices(ctx context.Context, list string, requireGPU bool,
 	opts cuda.Options,
 ) (all []device.Device, err error) {
@@ -140,8 +140,8 @@ func models(all []device.Device) string {
 }
 
 // levels returns the state for the registry when a device is not at its normal level: the level of
-// the only device, or the levels and names of those that are not normal. names and at have the same
-// length and order. The result is empty if all levels are normal.
+// the only device, or the levels and names of the devices that are not normal. names and at have
+// the same length and order. The result is empty if all levels are normal.
 func levels(names []string, at []pool.Level) string {
 	if len(at) == 1 {
 		return at[0].String()

@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 )
 
-// named is a host device with a name of its own.
+// named is a host device with another name.
 type named struct {
 	*faults.Device
 	name string
@@ -32,7 +32,7 @@ func (n named) Properties() device.Properties {
 	return p
 }
 
-// several is an agent on several devices of which calls fail.
+// several is an agent on several devices whose calls fail.
 type several struct {
 	*rig
 	clock
@@ -44,7 +44,7 @@ type several struct {
 // pageBytes is what the pages of a swarm of text take, which has two.
 const pageBytes = 2 * 64 << 10
 
-// newSeveral starts an agent on devices with room for so many pages each.
+// newSeveral starts an agent on devices with room for a number of pages each.
 func newSeveral(tb testing.TB, pages ...int64) *several {
 	tb.Helper()
 	s := &several{rig: newRig(tb), reg: prometheus.NewRegistry()}

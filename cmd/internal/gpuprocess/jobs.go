@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
@@ -15,11 +14,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// jobTaker takes jobs of pool gpu for an agent, beside its shards. A nil jobTaker takes none. drain
-// ends it; after that only kinds may be called.
+// jobTaker takes jobs of pool gpu for an agent that also serves shards. A nil jobTaker takes none.
+// drain ends it; after that only kinds may be called.
 type jobTaker struct {
 	handlers *gpujobs.Handlers
-	kernels  *kernelprocess.Launcher
+	kernels  *kernelLauncher
 	worker   *natsq.Worker
 	most     int // jobs and batches at once
 }
@@ -45,21 +44,21 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if s.jobSlots == 0 {
 		return nil, nil
 	}
-	kernels, err := kernelprocess.New(s.kernelCache(), p.Log)
+	kernels, err := newKernelLauncher(s.kernelCache(), p.Log)
 	if err != nil {
 		return nil, err
 	}
 	handlers, err := gpujobs.New(gpujobs.Options{
 		Kernels: kernels.Run,
-		Place: func(ctx context.Context, bytes int64) (gpujobs.Place, error) {
-			place, err := agent.Place(ctx, bytes)
+		Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
+			place, err := agent.TakeSlot(ctx, bytes)
 			if err != nil {
 				return nil, err
 			}
 			return place, nil
 		},
-		PlaceAll: func(ctx context.Context, bytes int64) (all []gpujobs.Place, err error) {
-			places, err := agent.PlaceAll(ctx, bytes)
+		AllSlots: func(ctx context.Context, bytes int64) (all []gpujobs.Slot, err error) {
+			places, err := agent.TakeSlots(ctx, bytes)
 			for _, p := range places {
 				all = append(all, p)
 			}

@@ -72,7 +72,7 @@ func workOnCPU(b *testing.B, r *rig) {
 	b.Cleanup(func() { _ = dev.Close() })
 	devices := pool.New(pool.Options{Devices: []pool.Accelerator{{Device: dev}}})
 	b.Cleanup(devices.Close)
-	handlers, err := gpujobs.New(gpujobs.Options{Place: func(ctx context.Context, bytes int64) (gpujobs.Place, error) {
+	handlers, err := gpujobs.New(gpujobs.Options{Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
 		return devices.Take(ctx, func() int64 { return bytes })
 	}})
 	if err != nil {

@@ -14,6 +14,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
+// submit submits a job of pool gpu.
+func (r *rig) submit(ctx context.Context, t *testing.T, id string, s gpujob.Spec) {
+	t.Helper()
+	j, err := gpujob.NewJob(id, s)
+	if err != nil {
+		t.Fatalf("NewJob: %v", err)
+	}
+	if err := r.conn.Queue.Submit(ctx, j); err != nil {
+		t.Fatalf("submit %s: %v", id, err)
+	}
+}
+
 // TestJobs submits jobs of pool gpu, lets the process of a GPU agent execute them, and gets the
 // results. It runs on the device of the flag -device.
 func TestJobs(t *testing.T) {
@@ -21,16 +33,7 @@ func TestJobs(t *testing.T) {
 	r := newRigAt(t, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	submit := func(id string, s gpujob.Spec) {
-		t.Helper()
-		j, err := gpujob.NewJob(id, s)
-		if err != nil {
-			t.Fatalf("NewJob: %v", err)
-		}
-		if err := r.conn.Queue.Submit(ctx, j); err != nil {
-			t.Fatalf("submit %s: %v", id, err)
-		}
-	}
+	submit := func(id string, s gpujob.Spec) { r.submit(ctx, t, id, s) }
 	result := func(id string, out any) jobs.Result {
 		t.Helper()
 		got, err := r.conn.Results.Result(ctx, id)
@@ -109,16 +112,7 @@ func TestFaultyJob(t *testing.T) {
 	r := newRigAt(t, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	submit := func(id string, s gpujob.Spec) {
-		t.Helper()
-		j, err := gpujob.NewJob(id, s)
-		if err != nil {
-			t.Fatalf("NewJob: %v", err)
-		}
-		if err := r.conn.Queue.Submit(ctx, j); err != nil {
-			t.Fatalf("submit %s: %v", id, err)
-		}
-	}
+	submit := func(id string, s gpujob.Spec) { r.submit(ctx, t, id, s) }
 	x := gpujob.From([]float32{1, 2, 3})
 	const others = 40
 	for i := range others {

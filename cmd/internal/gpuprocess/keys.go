@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/keyring"
 )
 
-// The store of a shard is encrypted with a key of its own. A file in each of its folders has that
-// key, encrypted with the operator's key (RFC 0026), so that a rotation writes these files again
-// and no page. The file is the magic, the id of the operator's key, a nonce, and the sealed key.
+// Each shard has a key for its store. A file in each of its folders has that key, encrypted with
+// the operator's key (RFC 0026), so that a rotation writes these files again and no page. The file
+// is the magic, the id of the operator's key, a nonce, and the sealed key.
 const (
 	keyFile  = "KEY"
 	keyMagic = "EXOKEY1\n"

@@ -10,9 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestKnowledgeGoesOn: knowledge nodes of several groups, with what they have learned and their ages, are the
-// same when one agent process serves the swarm and when several come one after another, and so are the
-// agents that hear them. So are nodes by vote and by key, and those of attention.
+// TestKnowledgeGoesOn: knowledge nodes of several groups, with what they have learned and their
+// ages, are the same when one agent process serves the swarm and when several come one after
+// another, and so are the agents that hear them. So are nodes by vote, by key and by attention.
 func TestKnowledgeGoesOn(t *testing.T) {
 	for _, knowledge := range []string{
 		"nodes: 3, merge: ema", "by: vote, merge: ema", "by: key, nodes: 3, merge: attention",

@@ -12,19 +12,20 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestCustomCellOnGrid: an agent that allows custom cells, on a device that compiles for the processor, serves
-// a forest of three dimensions from its log: its answers are those of the plain one.
+// TestCustomCellOnGrid: an agent that allows custom cells, on a device that compiles for the
+// processor, serves a forest of three dimensions from its log: its answers are the same as of the
+// built-in cell.
 func TestCustomCellOnGrid(t *testing.T) {
-	forest := latticetest.Grid{Width: 16, Height: 12, Depth: 9, Faces: true}
+	forest := celltest.Grid{Width: 16, Height: 12, Depth: 9, Faces: true}
 	text := "name: x\naddressed: agent\nseed: 5\npage_size: 64KiB\ncell:\n  kind: custom\n  state: {state: u8}\n" +
 		"  params: {growth: 0.25, lightning: 0.0625}\n  hear: {max: [state]}\n  step: |\n    " +
-		strings.ReplaceAll(strings.TrimSpace(latticetest.FireStep), "\n", "\n    ") + "\n" +
+		strings.ReplaceAll(strings.TrimSpace(celltest.FireStep), "\n", "\n    ") + "\n" +
 		"neighbours: {width: 16, height: 12, depth: 9, faces: true}\nvote: {candidates: [empty, tree, fire]}\n"
 	host, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {

@@ -144,10 +144,11 @@ func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapsh
 		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(t.Context(), uint64(i), e); err != nil {
 			t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 		}
-		for end := time.Now().Add(10 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		for end, look := time.Now().Add(10*time.Minute), time.NewTicker(2*time.Millisecond); ; <-look.C {
 			last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(t.Context())
 			if err == nil && last.Ref >= e.Ref {
 				answers = append(answers, last)
+				look.Stop()
 				break
 			}
 			if time.Now().After(end) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -28,7 +28,9 @@ func (l *cycle) kept(s *cycleSwarm) (dirs []string) {
 // until waits for a condition.
 func (l *cycle) until(what string, met func() bool) {
 	l.t.Helper()
-	for end := time.Now().Add(cycleDeaf); !met(); time.Sleep(5 * time.Millisecond) { // between two looks
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(cycleDeaf); !met(); <-look.C {
 		if time.Now().After(end) {
 			l.t.Fatalf("%s has not come\n%s", what, l.logged())
 		}
@@ -39,7 +41,7 @@ func (l *cycle) until(what string, met func() bool) {
 // record: it is of use when the logs are restored, and one that does not belong to the logs that
 // come is not used. It goes with the record, and when an agent starts and there is still no log.
 func TestLogsDeleted(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	l := newCycle(t)
 	ctx := context.WithoutCancel(t.Context())
 	lose := func(s *cycleSwarm) {
@@ -63,8 +65,8 @@ func TestLogsDeleted(t *testing.T) {
 	if len(l.kept(x)) == 0 {
 		t.Error("the checkpoint went with the logs")
 	}
-	// Logs under the same key with another history, of which an entry with the number of the
-	// checkpoint's is different.
+	// Logs under the same key with another history: the entry with the number of the checkpoint
+	// differs.
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := l.conn.Swarms.Log(x.record.Key(), 0, d).Create(ctx); err != nil {
 			t.Fatalf("l.conn.Swarms.Log().Create: %v", err)

@@ -23,7 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -491,10 +491,10 @@ func (l *cycle) run(t fataler, steps []string) {
 	l.check()
 }
 
-// TestLifecycleScripts: findings of an audit as sequences, each of which served wrong state or none
-// at all before a swarm had an identity beyond its name.
+// TestLifecycleScripts: findings of an audit as sequences. Each served wrong state or no state
+// before a swarm had an identity beyond its name.
 func TestLifecycleScripts(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	l := newCycle(t)
 	for name, script := range map[string]string{
 		// Two logs with equal last entries, and the checkpoint of the first.
@@ -508,7 +508,7 @@ func TestLifecycleScripts(t *testing.T) {
 			"heal a",
 		"made anew behind a restart": "start a, start b, create x, tick x, answered x, restart, delete x, create " +
 			"x, observe x",
-		// The agents have seen records with higher numbers than those of the new store.
+		// The agents have seen records with higher numbers than the new store has.
 		"empty store": "kill b, start a, create x, create y, tick x, answered x, answered y, cut " +
 			"a, empty, create y, heal a",
 		"empty store while all are near": "start a, start b, create x, create y, answered x, answered y, empty, " +
@@ -526,7 +526,7 @@ const cycleSlice = "15"
 // order, every swarm that there is is served, with the state of one that was left alone, and none
 // that is gone.
 func TestLifecycle(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		if err := f.Value.Set(cycleSlice); err != nil {
 			t.Fatalf("f.Value.Set: %v", err)

@@ -29,7 +29,6 @@ type listed struct {
 	Error       string `json:"error,omitempty"` // why it cannot be used
 }
 
-// devicesCommand returns the command gpuagent devices.
 func devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
@@ -43,7 +42,7 @@ func devicesCommand() *cobra.Command {
 
 // listDevices prints all GPUs and the host device as a table or JSON. A device that cannot be
 // opened has an error in place of its memory; that there is no GPU is a line on stderr, and no
-// failure. It may run beside an agent.
+// failure. It may run while an agent runs.
 func listDevices(cmd *cobra.Command) error {
 	if err := command.CheckOutput(cmd.Flags()); err != nil {
 		return err

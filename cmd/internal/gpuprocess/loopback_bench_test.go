@@ -162,7 +162,7 @@ func (l *loopback) answers(b *testing.B, n int) {
 			case last.Ref >= uint64(n):
 				return nil
 			}
-			time.Sleep(50 * time.Millisecond) // an answer is as large as its entry
+			<-time.After(50 * time.Millisecond) // a look reads an answer, and an answer is as large as its entry
 		}
 	})
 }

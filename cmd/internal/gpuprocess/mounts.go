@@ -16,17 +16,16 @@ import (
 // mountsFile is the file of the data folder that tells which tiers were on disks of their own.
 const mountsFile = "tiers.json"
 
-// mounts is the content of mountsFile.
 type mounts struct {
 	Version int `json:"v"`
 	// Mounted are the folders of tiers that were on another file system than the root folder.
 	Mounted []string `json:"mounted"`
 }
 
-// checkMounts returns an error of usage for a tier whose folder was on a disk of its own at an earlier
-// start and is on the root disk now: the disk is not mounted, and its pages would fill the root disk.
-// It notes the disks of this start. Without a data folder there is nothing to compare with. device
-// returns the file system of a folder; a folder that cannot be read is left as it was.
+// checkMounts returns an error of usage for a tier whose folder was on a separate disk at an
+// earlier start and is on the root disk now: the disk is not mounted, and its pages would fill the
+// root disk. It notes the disks of this start. Without a data folder there is nothing to compare
+// with. device returns the file system of a folder; a folder that cannot be read is left as it was.
 func checkMounts(dataDir string, all []*storeTier, device func(path string) (uint64, error)) error {
 	if dataDir == "" || len(all) == 0 {
 		return nil
@@ -92,7 +91,6 @@ func writeMounts(file string, m mounts) error {
 	return nil
 }
 
-// deviceOf returns the file system of a folder.
 func deviceOf(path string) (uint64, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -55,7 +55,8 @@ func TestOutcomeGoesOn(t *testing.T) {
 	goesOn(t, text, all, want)
 }
 
-// goesOn compares answers with those of several processes that serve a swarm one after another.
+// goesOn compares answers with the answers of several processes that serve a swarm one after
+// another.
 func goesOn(t *testing.T, text string, all []swarms.Entry, want []string) {
 	t.Helper()
 	if d := cmp.Diff(want, serveHearing(t, text, all, true, false, 7)); d != "" {
@@ -72,9 +73,9 @@ func goesOn(t *testing.T, text string, all []swarms.Entry, want []string) {
 	}
 }
 
-// serveHearing returns the answers to entries of a swarm of 900 agents that hear something. Processes serve it
-// one after another, each so many entries: with checkpoints if keep is set, and parked between entries if
-// park is.
+// serveHearing returns the answers to entries of a swarm of 900 agents that hear something.
+// Processes serve it one after another, each a number of entries: with checkpoints if keep is set,
+// and parked between entries if park is.
 func serveHearing(t *testing.T, text string, all []swarms.Entry, keep, park bool, each int) (said []string) {
 	t.Helper()
 	rig, dir := newRig(t), t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -35,7 +35,7 @@ func (r *rig) remove(tb testing.TB, id string) {
 	}
 }
 
-// crowd waits until an agent has so many shards open at most.
+// crowd waits until an agent has at most a number of shards open.
 func (r *rig) crowd(tb testing.TB, a *gpuagents.Agent, open int) {
 	tb.Helper()
 	r.wait(tb, "idle shards to be parked", func() bool { return a.Shards()-a.Parked() <= open })
@@ -45,7 +45,7 @@ func (r *rig) crowd(tb testing.TB, a *gpuagents.Agent, open int) {
 // open, with and without a data folder and over other agents, answer as one of an agent that never
 // parks.
 func TestParked(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	const n, swarms = 20, 3
 	for name, text := range kindsOfSwarm {
 		for _, kept := range []bool{false, true} {
@@ -101,7 +101,7 @@ func TestParked(t *testing.T) {
 
 // TestParkedCost: shards that are parked have no goroutines and no store open.
 func TestParkedCost(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	r := newRig(t)
 	const n = 40
 	for k := range n {

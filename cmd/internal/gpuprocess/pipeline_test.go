@@ -29,7 +29,7 @@ const byAgent = "name: x\naddressed: agent\nagents: 300\nagents_per_group: 30\np
 	"seed: 3\ncell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: " +
 	"{interval: 1h, entries: 7}\n"
 
-// mixed are entries of every kind that a swarm takes, mostly observations, of which some are
+// mixed are entries of every kind that a swarm takes, mostly observations. Some observations are
 // refused.
 func mixed(tb testing.TB, n int, agents bool) (all []swarms.Entry) {
 	tb.Helper()
@@ -219,7 +219,7 @@ func (l watched) Append(ctx context.Context, after uint64, all ...swarms.Entry) 
 }
 
 // TestFenced: an agent that another one has overtaken while it had several answers in hand appends
-// none of them, and goes on behind those of the other.
+// none of them, and continues after the answers of the other agent.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -274,7 +274,7 @@ func TestAppendFails(t *testing.T) {
 	r.logged(t, "shard failed, starting again")
 }
 
-// failing is a connection of which the second Append of answers fails.
+// failing is a connection whose second Append of answers fails.
 type failing struct {
 	*swarmlog.Swarms
 	calls *atomic.Int64
@@ -344,7 +344,10 @@ func TestCheckpointBehindAnswers(t *testing.T) {
 			r.logs(t, "x", mixed(t, n, name == "agents"))
 			r.put(t, "x", strings.Replace(text, "entries: 7", "entries: 1", 1))
 			var commits atomic.Int64
-			slow := queue{r.conn.Swarms, func(uint64, []swarms.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
+			slow := queue{
+				r.conn.Swarms,
+				func(uint64, []swarms.Entry) { <-time.After(5 * time.Millisecond) },
+			} // a slow disk
 			a := r.start(t, gpuagents.Options{
 				Queue: slow,
 				Checkpoints: committing{checkpointsIn(t.TempDir()), func(entry uint64) {

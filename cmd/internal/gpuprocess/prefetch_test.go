@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestPrefetchOfProcess: an agent that fetches pages ahead, of a swarm that fits neither on its
 // device nor in its host memory, gives the answers of one that has room for all, in order and not,
 // and over kills.
 func TestPrefetchOfProcess(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	r := newRigAt(t, 0)
 	var ranges [][2]int
@@ -44,7 +44,9 @@ func TestPrefetchOfProcess(t *testing.T) {
 	a = r.spawn(t, flags...)
 	for n := 20; n < len(all); n++ {
 		if n >= 41 {
-			time.Sleep(150 * time.Millisecond) // a page that was used in the last 100 ms keeps its frame
+			<-time.After(
+				150 * time.Millisecond,
+			) // the load of the test: a page that was used in the last 100 ms keeps its frame
 		}
 		r.append(t, "cold", n, all[n:n+1])
 		r.answered(t, "cold", n+1)

@@ -19,8 +19,8 @@ import (
 )
 
 // Command returns the command gpuagent. Without a sub-command it serves until a signal. Each call
-// returns a command with flags of its own, so exoswarm serve may run it beside others. readSettings
-// checks the values; the devices and the memory decide whether they fit.
+// returns a command with new flags, so exoswarm serve may run several. readSettings checks the
+// values; the devices and the memory decide whether they fit.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpuagent --nats URL --data-dir DIR",

@@ -16,7 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -108,7 +108,7 @@ func TestReactsOnce(t *testing.T) {
 			}
 			a.Stop()
 		}
-		if err := rig.conn.Emissions.List(t.Context(), "x", "", 0, func(e rules.Stored) bool {
+		if err := rig.conn.Emissions.List(t.Context(), "x", "", 0, func(e gateway.StoredEmission) bool {
 			e.Time, e.Identity = time.Time{}, ""
 			data, err := json.Marshal(e) // as text, an emission has the address of its leader
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
@@ -81,7 +81,7 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []swarms.Entry,
 // TestRebalance: an agent that joins gets its share while entries come. Every entry has one answer,
 // the same as without a hand-over, and none waits long; nothing moves back.
 func TestRebalance(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	const swarmCount, most = 6, 4000
 	r := newRig(t)
 	all := mixed(t, most, true)
@@ -213,7 +213,7 @@ func (r *rig) offer(t *testing.T, state string) {
 // TestHandoverKills: agents that give shards and an agent that takes some are cut off for good in
 // the middle of hand-overs. Every entry has one answer, the same as without.
 func TestHandoverKills(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Run("offered", func(t *testing.T) { handoverKills(t, 0) })
 	t.Run("asked", func(t *testing.T) { handoverKills(t, time.Hour) })
 }

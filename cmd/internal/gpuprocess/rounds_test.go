@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -74,7 +74,7 @@ func checkVotes(tb testing.TB, asked, answers []swarms.Entry, last uint64) uint6
 // the checkpoint of the first, one without, one that has parked the swarm, and one that begins with
 // the snapshot that the log was trimmed to.
 func TestRoundsGoOn(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	const agents, each = 5, 8
 	for _, kind := range []string{"checkpoints", "replays", "parked", "parked with checkpoints"} {
 		t.Run(kind, func(t *testing.T) {

@@ -186,7 +186,6 @@ func (s *settings) kernelCache() string {
 	return filepath.Join(s.dataDir, kernelsFolder)
 }
 
-// kernelsFolder is the folder of compiled kernels in the data folder.
 const kernelsFolder = "kernels"
 
 // folders are the folders that this process owns, by name: two agents on one folder would remove each
@@ -218,9 +217,9 @@ func (f folders) Close() error {
 	return errors.Join(errs...)
 }
 
-// openDataDir makes the data folder with the folder of compiled kernels, and takes it for this process.
-// An agent with an unwritable volume would otherwise serve until its first checkpoint. An empty name
-// is that of no folder.
+// openDataDir makes the data folder with the folder of compiled kernels, and takes it for this
+// process. An agent with an unwritable volume would otherwise serve until its first checkpoint. An
+// empty name is no folder.
 func openDataDir(dir string, owned folders) error {
 	if dir == "" {
 		return nil

@@ -18,7 +18,8 @@ type settings struct {
 	snapshots string // place of snapshots; empty: they are refused
 	// keys encrypt checkpoints, tiers and snapshots; nil: nothing is encrypted.
 	keys *keyring.Ring
-	// tiers are those of --tier, the fastest first; openTiers has not checked their folders yet.
+	// tiers are the values of --tier, the fastest first; openTiers has not checked their folders
+	// yet.
 	tiers []*storeTier
 
 	memoryLimit    int64 // bytes of each device; 0: all
@@ -32,7 +33,7 @@ type settings struct {
 	customCells bool
 	// prefetch reads pages from disks before an entry needs them.
 	prefetch bool
-	// maxShards bounds the shards of the agent, and openShards those that are idle and not parked.
+	// maxShards bounds the shards of the agent, and openShards the idle shards that are not parked.
 	maxShards, openShards int
 
 	// jobSlots is the number of jobs of pool gpu that run at once; 0: none is taken.

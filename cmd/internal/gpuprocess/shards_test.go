@@ -13,9 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -29,7 +29,7 @@ type shards struct {
 	last []uint64 // entry by shard
 }
 
-// openShards announces a swarm of so many shards: 900 agents in groups of 10.
+// openShards announces a swarm of a number of shards: 900 agents in groups of 10.
 func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 	tb.Helper()
 	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: 900\n"+
@@ -108,7 +108,7 @@ func (s *shards) round(tb testing.TB, o *batch.AgentObservations, number uint64)
 		must(err)
 		s.tell(tb, kind, slices.Repeat([][]byte{data}, len(s.last)))
 	}
-	split, err := partition.Agents(s.of, 10, o.Agent)
+	split, err := swarmclient.SplitAgents(s.of, 10, o.Agent)
 	must(err)
 	data := make([][]byte, len(s.last))
 	for k := range data {
@@ -134,7 +134,7 @@ func (s *shards) round(tb testing.TB, o *batch.AgentObservations, number uint64)
 		must(err)
 		ticks = append(ticks, t)
 	}
-	ticked, err := partition.Ticked(s.of, 10, 3, 2, ticks)
+	ticked, err := swarmclient.MergeTicked(s.of, 10, 3, 2, ticks)
 	must(err)
 	want := swarms.Vote{
 		Version: jobs.Version, Round: number, Rule: swarms.RuleMajority, Of: swarms.OfAll,
@@ -147,13 +147,13 @@ func (s *shards) round(tb testing.TB, o *batch.AgentObservations, number uint64)
 		must(err)
 		votes = append(votes, v)
 	}
-	voted, err := partition.Voted(s.of, 10, 3, want, votes)
+	voted, err := swarmclient.MergeVotes(s.of, 10, 3, want, votes)
 	must(err)
 	ids := make([]uint32, 900)
 	for i := range ids {
 		ids[i] = uint32(i)
 	}
-	everybody, err := partition.Agents(s.of, 10, ids)
+	everybody, err := swarmclient.SplitAgents(s.of, 10, ids)
 	must(err)
 	for k := range data {
 		data[k], err = json.Marshal(swarms.Query{Version: jobs.Version, Agents: everybody.IDs(k)})

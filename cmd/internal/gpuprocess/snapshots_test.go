@@ -106,7 +106,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	n := whole - half
 	r.answered(t, "second", n-2)
 	a.Stop()
-	// Its checkpoint has all of it: it goes on when the snapshot is out of reach.
+	// Its checkpoint has all of it: it continues when the snapshot is out of reach.
 	away := dir + "-away"
 	if err := os.Rename(filepath.Join(dir, "half"), away); err != nil {
 		t.Fatalf("os.Rename: %v", err)
@@ -117,7 +117,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=second entry=%d", n-2))
 	r.answered(t, "second", n-1)
 	a.Stop()
-	// Without a checkpoint the agent waits for it, and goes on when it is back. The first swarm's
+	// Without a checkpoint the agent waits for it, and continues when it is back. The first swarm's
 	// entry has its answer: a replay does not write it again.
 	r.reset()
 	r.append(t, "second", n-1, all[whole-1:])

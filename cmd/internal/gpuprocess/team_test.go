@@ -90,9 +90,9 @@ func (r *rig) on(t *testing.T, id, text string, agents int, entries []swarms.Ent
 	return answers
 }
 
-// TestTeam: an agent with three devices makes the ticks of a swarm with devices: 3 on all of them, shows
-// them, and answers as an agent with one. When a member fails, the failure counts at that device, the
-// shard starts again from its log, and goes on with the devices that work.
+// TestTeam: an agent with three devices makes the ticks of a swarm with devices: 3 on all of them,
+// shows them, and answers as an agent with one. When a member fails, the failure counts at that
+// device, the shard starts again from its log, and continues with the devices that work.
 func TestTeam(t *testing.T) {
 	t.Parallel()
 	for name, c := range teamTexts {
@@ -159,7 +159,7 @@ func (s *several) opened() (all []device.Device) {
 	return all
 }
 
-// putAll writes the record of a swarm of so many agents.
+// putAll writes the record of a swarm of a number of agents.
 func (r *rig) putAll(t *testing.T, id, text string, agents int) {
 	t.Helper()
 	spec, err := swarm.Parse("team.yaml", []byte(text))

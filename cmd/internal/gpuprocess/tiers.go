@@ -14,7 +14,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/memory"
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -25,7 +24,7 @@ import (
 type storeTier struct {
 	name  string
 	dir   string
-	codec codec.Spec
+	codec pagestore.Codec
 	// age is the time without use after which a page moves to the next tier; 0: when this tier is
 	// full.
 	age time.Duration
@@ -41,9 +40,9 @@ type storeTier struct {
 func folderTier(dir string) *storeTier { return &storeTier{name: "checkpoint", dir: dir} }
 
 // codecs are the default codecs by the names of tiers. Tiers of other names are raw.
-var codecs = map[string]codec.Spec{
-	"nvme": {ID: codec.LZ4}, "ssd": {ID: codec.Zstd, Level: 3},
-	"hdd": {ID: codec.Zstd, Level: 9},
+var codecs = map[string]pagestore.Codec{
+	"nvme": {ID: pagestore.LZ4}, "ssd": {ID: pagestore.Zstd, Level: 3},
+	"hdd": {ID: pagestore.Zstd, Level: 9},
 }
 
 // tierName is the form of the name of a tier, which is part of metrics and logs.
@@ -105,7 +104,7 @@ func parseTier(value string, place int) (*storeTier, error) {
 	if err != nil {
 		return nil, command.Usage("--tier %q: %v", value, err)
 	}
-	// The first two thresholds of the pager are those of memory.
+	// The first two thresholds of the pager are for memory.
 	t := &storeTier{
 		name: name, dir: abs, codec: codecs[name],
 		age: pager.AgingThresholds[min(2+place, len(pager.AgingThresholds)-1)],
@@ -114,7 +113,7 @@ func parseTier(value string, place int) (*storeTier, error) {
 		key, text, _ := strings.Cut(part, "=")
 		switch key {
 		case "codec":
-			t.codec, err = codec.ParseSpec(text)
+			t.codec, err = pagestore.ParseCodec(text)
 		case "capacity":
 			t.capacity, err = strictyaml.ParseSize(text)
 			if err == nil && t.capacity < leastTier {

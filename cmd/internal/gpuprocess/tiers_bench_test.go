@@ -22,7 +22,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -70,7 +69,7 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 	record := swarms.Swarm{Version: jobs.Version, ID: cell, Name: spec.Name, Spec: data, Groups: grownGroups}
 	rng := rand.New(rand.NewPCG(1, 1))
 	var entries []swarms.Entry
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		record.Groups = spec.Groups()
 		for range 16 {
 			o := &batch.AgentObservations{Width: 2}
@@ -139,7 +138,7 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 
 // BenchmarkCheckpointCodec stores pages of swarms as a checkpoint does, four at a time and with a
 // commit: MB/s of state and how many times shorter it is on the medium, then how fast it is read.
-// The pages are those of the swarm, again and again up to 32.
+// The pages of the swarm are stored again and again, up to 32.
 func BenchmarkCheckpointCodec(b *testing.B) {
 	for _, cell := range []string{"leaky", "gru", "predictor"} {
 		pages := grown(b, cell)
@@ -147,12 +146,12 @@ func BenchmarkCheckpointCodec(b *testing.B) {
 			pages = append(pages, pages[i])
 		}
 		size := len(pages[0])
-		for _, spec := range []codec.Spec{
+		for _, spec := range []pagestore.Codec{
 			{},
-			{ID: codec.LZ4},
-			{ID: codec.Zstd, Level: 1},
-			{ID: codec.Zstd, Level: 3},
-			{ID: codec.Zstd, Level: 9},
+			{ID: pagestore.LZ4},
+			{ID: pagestore.Zstd, Level: 1},
+			{ID: pagestore.Zstd, Level: 3},
+			{ID: pagestore.Zstd, Level: 9},
 		} {
 			b.Run(cell+"/"+spec.String(), func(b *testing.B) {
 				s, err := pagestore.Open(pagestore.Options{
@@ -251,7 +250,7 @@ func BenchmarkTierZipf(b *testing.B) {
 						quota: pagestore.NewQuota(8 << 30), age: time.Second / 2,
 					}
 					if strings.HasSuffix(setup, "raw") {
-						t.codec = codec.Spec{}
+						t.codec = pagestore.Codec{}
 					}
 					if err := os.MkdirAll(t.dir, 0o700); err != nil {
 						b.Fatalf("os.MkdirAll: %v", err)
@@ -315,10 +314,11 @@ func BenchmarkTierZipf(b *testing.B) {
 	}
 }
 
-// BenchmarkTierDefaults is observations of agents of groups by zipf over three tiers, the first of
-// which has room for a third of the pages, with the defaults of --tier and with aging and prefetch
-// off: of a hot part that fits on the device, as fast as it goes, and of all pages, most of which
-// do not fit into memory, with a pause before each entry. obs/s are without the pauses.
+// BenchmarkTierDefaults is observations of agents of groups by zipf over three tiers, with the
+// defaults of --tier and with aging and prefetch off. The first tier has room for a third of the
+// pages. The observations are of a hot part that fits on the device, as fast as possible, and of
+// all pages, with a pause before each entry. Most pages do not fit into memory. obs/s are without
+// the pauses.
 func BenchmarkTierDefaults(b *testing.B) {
 	const page, pages = 64 << 10, 256
 	text := "name: x\naddressed: agent\nagents: 300000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, " +
@@ -424,7 +424,7 @@ func BenchmarkTierDefaults(b *testing.B) {
 					r.answered(b, id, 1)
 					for i, body := range entries {
 						if load == "zipf" {
-							time.Sleep(*defaultsPause)
+							<-time.After(*defaultsPause) // the rate of the load
 						}
 						if i == len(entries)/3 {
 							cpu -= cpuTime(b)

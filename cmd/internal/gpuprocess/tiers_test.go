@@ -24,12 +24,12 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/tierstest"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -43,8 +43,8 @@ const (
 	coldText = "name: cold\nagents_per_group: 600\npage_size: 64KiB\nseed: 3\ncheckpoint: {interval: 1h, entries: 2}\n"
 )
 
-// observationsOf are batches of which each is for groups in a range, and has one row at least for
-// every one of them.
+// observationsOf are batches. Each is for the groups of a range, and has at least one row for every
+// group.
 func observationsOf(ranges ...[2]int) (all []*batch.Observations) {
 	r := rand.New(rand.NewPCG(5, 1))
 	var rows [cold]uint64
@@ -104,8 +104,7 @@ func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers 
 	return answers, pages
 }
 
-// same compares the answers of a swarm, and the pages that it left, with those of an undisturbed
-// one.
+// same compares the answers of a swarm, and the pages that it left, with an undisturbed swarm.
 func (r *rig) same(t *testing.T, id string, c *checkpoints, answers [][]byte, pages map[uint64][]byte) {
 	t.Helper()
 	for i, got := range r.decisions(t, id, 1, len(answers)) {
@@ -227,10 +226,10 @@ func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 }
 
 // TestFiveTiers serves a swarm of 24 pages with five in memory, whose others sink over three disks.
-// The agent is killed again and again, while it stores checkpoints too. Answers and pages are those
-// of one that has all pages on the device and was not disturbed.
+// The agent is killed again and again, while it stores checkpoints too. Answers and pages are the
+// same as of an agent that has all pages on the device and was not disturbed.
 func TestFiveTiers(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	r := newRigAt(t, 0)
 	ranges := [][2]int{{0, cold}, {0, cold}, {cold / 2, cold}, {cold / 2, cold}}
@@ -288,9 +287,9 @@ func TestFiveTiers(t *testing.T) {
 
 // TestAges: with ages for memory too, pages that nobody uses sink through all five tiers, though
 // memory has room for most of them. They come back when their groups are observed again, and the
-// answers are those of an agent that keeps them on the device. Without the ages they stay.
+// answers are the same as of an agent that keeps them on the device. Without the ages they stay.
 func TestAges(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	r := newRigAt(t, 0)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
@@ -390,27 +389,12 @@ func TestFullTiers(t *testing.T) {
 	}
 }
 
-// TestUnreadTier: a shard goes back to its checkpoint when a disk does not read a page, and the
-// third time to its log.
-func TestUnreadTier(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
-	answers, pages := r.undisturbed(t, all)
-	disks := newTiers(t.TempDir())
-	disks[0].age, disks[1].age = 250*time.Millisecond, 250*time.Millisecond
-	c := newCheckpoints(disks...)
-	const thrownAway = "checkpoint not used, the shard starts from its log"
-	var failing atomic.Bool
-	c.fs = &vfs.Inject{FS: vfs.OS{}, Before: func(op vfs.Op) error {
-		// What is longer than a block is a record; headers of files are read when the store is
-		// opened.
-		if failing.Load() && op.Kind == vfs.OpRead && op.Len > vfs.BlockSize && within(op.Name, disks[2].dir) &&
-			!strings.Contains(r.log(), thrownAway) {
-			return syscall.EIO
-		}
-		return nil
-	}}
+// coldUntilFailing starts an agent over tiers, waits until pages of two batches are on the last disk,
+// lets the disk fail and has the agent answer the others.
+func (r *rig) coldUntilFailing(
+	t *testing.T, c *checkpoints, all []*batch.Observations, failing *atomic.Bool,
+) *gpuagents.Agent {
+	t.Helper()
 	reg := prometheus.NewRegistry()
 	a := r.start(t, gpuagents.Options{
 		Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage,
@@ -424,6 +408,31 @@ func TestUnreadTier(t *testing.T) {
 	failing.Store(true)
 	r.append(t, "cold", 2, all[2:])
 	r.answered(t, "cold", len(all))
+	return a
+}
+
+// TestUnreadTier: a shard goes back to its checkpoint when a disk does not read a page, and the
+// third time to its log.
+func TestUnreadTier(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
+	answers, pages := r.undisturbed(t, all)
+	disks := newTiers(t.TempDir())
+	disks[0].age, disks[1].age = 250*time.Millisecond, 250*time.Millisecond
+	c := newCheckpoints(disks...)
+	const thrownAway = "checkpoint not used, the shard starts from its log"
+	var failing atomic.Bool
+	c.fs = &tierstest.Inject{FS: vfs.OS{}, Before: func(op tierstest.Op) error {
+		// What is longer than a block is a record; headers of files are read when the store is
+		// opened.
+		if failing.Load() && op.Kind == tierstest.OpRead && op.Len > vfs.BlockSize && within(op.Name, disks[2].dir) &&
+			!strings.Contains(r.log(), thrownAway) {
+			return syscall.EIO
+		}
+		return nil
+	}}
+	a := r.coldUntilFailing(t, c, all, &failing)
 	a.Stop()
 	if n := strings.Count(r.log(), "shard failed, starting again"); n != 3 || !strings.Contains(r.log(), thrownAway) {
 		t.Errorf("the shard failed %d times, want 3:\n%s", n, r.log())
@@ -440,30 +449,18 @@ func TestFailingTier(t *testing.T) {
 	answers, pages := r.undisturbed(t, all)
 	disks := newTiers(t.TempDir())
 	disks[0].age, disks[1].age = 250*time.Millisecond, 250*time.Millisecond
-	disks[0].codec, disks[2].codec = codec.Spec{ID: codec.LZ4}, codec.Spec{ID: codec.Zstd}
+	disks[0].codec, disks[2].codec = pagestore.Codec{ID: pagestore.LZ4}, pagestore.Codec{ID: pagestore.Zstd}
 	c := newCheckpoints(disks...)
 	var failing atomic.Bool
 	var failed atomic.Int64
-	c.fs = &vfs.Inject{FS: vfs.OS{}, Before: func(op vfs.Op) error {
+	c.fs = &tierstest.Inject{FS: vfs.OS{}, Before: func(op tierstest.Op) error {
 		if failing.Load() && within(op.Name, disks[2].dir) {
 			failed.Add(1)
 			return syscall.EIO
 		}
 		return nil
 	}}
-	reg := prometheus.NewRegistry()
-	a := r.start(t, gpuagents.Options{
-		Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage,
-		Metrics: metricsOf(t, reg),
-	})
-	r.announceCold(t, "cold", all[:2])
-	r.answered(t, "cold", 2)
-	r.wait(t, "pages on the last disk", func() bool {
-		return gauge(t, reg, "exoswarm_swarm_stored_pages", "hdd") >= cold-4
-	})
-	failing.Store(true)
-	r.append(t, "cold", 2, all[2:])
-	r.answered(t, "cold", len(all))
+	a := r.coldUntilFailing(t, c, all, &failing)
 	r.logged(t, "checkpoint not used, the shard starts from its log")
 	r.logged(t, "a tier cannot be used, the shard does without it")
 	a.Stop()

@@ -25,7 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/ops/travel"
 	"github.com/exoswarm/exoswarm/internal/base/keyring"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -168,8 +168,9 @@ func openSnapshots(ctx context.Context, place, keyFile string) (bucket.Bucket, e
 
 // open starts to observe the cluster that c reaches, and makes the dashboard. c must stay open
 // until the site is closed. Options that the dashboard refuses, such as an exposed address without
-// TLS, are errors of usage; the watcher is closed then. snapshots stays the caller's; nil: there are
-// none. The metrics of the cluster go to m. With --actions it checks that the login of c is that of an operator.
+// TLS, are errors of usage; the watcher is closed then. snapshots stays the caller's; nil: there
+// are none. The metrics of the cluster go to m. With --actions it checks that the login of c
+// belongs to an operator.
 func (l *listener) open(
 	ctx context.Context, c *natsq.Conn, m *command.Metrics, snapshots bucket.Bucket,
 ) (*site, error) {
@@ -183,8 +184,8 @@ func (l *listener) open(
 		}
 		l.options.Actions = o
 	}
-	l.options.Audit = func(ctx context.Context, since time.Time, limit int) (all []audit.Entry, err error) {
-		err = c.Audit.List(ctx, since, func(e audit.Entry) bool {
+	l.options.Audit = func(ctx context.Context, since time.Time, limit int) (all []control.AuditEntry, err error) {
+		err = c.Audit.List(ctx, since, func(e control.AuditEntry) bool {
 			all = append(all, e)
 			return len(all) < limit
 		})
@@ -208,7 +209,7 @@ func (l *listener) open(
 		w.Close()
 		return nil, errors.Join(fmt.Errorf("metrics of the cluster: %w", err), guide.Close())
 	}
-	l.options.Cluster, l.options.Past, l.options.Compute = w, guide, folds.Compute
+	l.options.Cluster, l.options.Past, l.options.Compute = dashboard.Observe(w, c), guide, folds.Compute
 	// The doctor uses the looks of the watcher and does not read this machine: a browser is on
 	// another one.
 	l.options.Doctor = func(ctx context.Context) ([]doctor.Result, error) {

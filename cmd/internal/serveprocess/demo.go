@@ -18,9 +18,9 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/app/runjob"
+	"github.com/exoswarm/exoswarm/internal/base/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -38,7 +38,7 @@ const (
 	maxDemoSpeed = 100
 )
 
-// demoSeries are the series of the example that the demo replays, each as a run of its own.
+// demoSeries are the series of the example that the demo replays, each as a separate run.
 var demoSeries = []string{"cpu_load_percent.csv", "latency_p99_ms.csv", "pump_power_w.csv"}
 
 // demo replays the example data into the cluster of this process. Its owner sets all fields but
@@ -54,11 +54,11 @@ type demo struct {
 	jobs map[string]string // the job of each series, by its file
 }
 
-// replay replays the example data until ctx ends. Each series has a job of its own, which reads
-// rows as they come, with the present time, and a new job after demoLength. A run that fails is
-// logged and followed by the next one. Jobs of an earlier process, to which nobody sends rows any
-// more, are cancelled first. It returns an error only if it cannot begin, and nil when ctx has
-// ended and all runs with it.
+// replay replays the example data until ctx ends. Each series has its own job, which reads rows as
+// they come, with the present time, and a new job after demoLength. A run that fails is logged and
+// followed by the next one. Jobs of an earlier process, to which nobody sends rows any more, are
+// cancelled first. It returns an error only if it cannot begin, and nil when ctx has ended and all
+// runs with it.
 func (d *demo) replay(ctx context.Context) error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return fmt.Errorf("folder of the demo: %w", err)

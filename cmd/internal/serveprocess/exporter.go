@@ -289,7 +289,6 @@ type kinds struct {
 	known map[string]bool
 }
 
-// label returns the value of the label kind.
 func (k *kinds) label(kind string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -305,7 +304,6 @@ func (k *kinds) label(kind string) string {
 	return kind
 }
 
-// gauges sends gauges to a scrape.
 type gauges struct{ out chan<- prometheus.Metric }
 
 func (g gauges) set(d *prometheus.Desc, v float64, labels ...string) {

@@ -10,18 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
-
-func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 8)
-}
 
 // series returns the values of a registry by name and labels, as NAME{A,B}: the values of the labels
 // in the order of their names.
@@ -49,15 +44,15 @@ func series(t *testing.T, r *prometheus.Registry) map[string]float64 {
 // When the server is gone they say so, and the numbers of before are absent.
 func TestExporter(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
-	w := cluster.Start(cluster.Options{Conn: natsqtest.Connect(t, s), Every: 50 * time.Millisecond})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
+	w := cluster.Start(cluster.Options{Conn: jobstest.Open(t, s, natsq.Connect), Every: 50 * time.Millisecond})
 	defer w.Close()
 	r := prometheus.NewRegistry()
 	r.MustRegister(newExporter(w))
 	becomes := func(what string, want map[string]float64) {
 		t.Helper()
-		natsqtest.Eventually(t, what, func() bool {
+		testkit.Until(t, what, func() bool {
 			got := series(t, r)
 			for name, v := range want {
 				if have, ok := got[name]; !ok || have != v {
@@ -73,7 +68,7 @@ func TestExporter(t *testing.T) {
 		"queue_paused{*,cpu}": 0, "jetstream_messages{EXO_JOBS_CPU}": 0, "ui_viewers{}": 0,
 	})
 	for i := range 3 {
-		if err := c.Queue.Submit(t.Context(), natsqtest.Job(fmt.Sprint("j", i), "nosuch")); err != nil {
+		if err := c.Queue.Submit(t.Context(), jobstest.Job(fmt.Sprint("j", i), "nosuch")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,10 +120,10 @@ func TestExporter(t *testing.T) {
 // TestKinds: at most 32 kinds have a label of their own; the sums stay right.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	for i := range 40 {
-		if err := c.Queue.Submit(t.Context(), natsqtest.Job(fmt.Sprint("j", i), fmt.Sprint("kind", i))); err != nil {
+		if err := c.Queue.Submit(t.Context(), jobstest.Job(fmt.Sprint("j", i), fmt.Sprint("kind", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +131,7 @@ func TestKinds(t *testing.T) {
 	defer w.Close()
 	r := prometheus.NewRegistry()
 	r.MustRegister(newExporter(w))
-	natsqtest.Eventually(t, "all jobs are counted", func() bool {
+	testkit.Until(t, "all jobs are counted", func() bool {
 		return series(t, r)["scale_demand{cpu}"] == 40
 	})
 	names, sum := 0, 0.0

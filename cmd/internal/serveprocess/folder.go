@@ -16,8 +16,8 @@ import (
 )
 
 // folderFormat is the version of the layout of a data folder: a file exoswarm.json, a file lock,
-// and the folders nats, gpu, cpu and demo, each of which belongs to one part of the process. A
-// change of the layout that an older program cannot read needs the next number.
+// and the folders nats, gpu, cpu and demo. Each folder belongs to one part of the process. A change
+// of the layout that an older program cannot read needs the next number.
 const folderFormat = 1
 
 // marker describes a data folder, in its file exoswarm.json.

@@ -31,8 +31,8 @@ type Process struct {
 	Families []command.Family
 }
 
-// Processes returns the processes that serve metrics. Families that all of them have are those of the
-// first Process alone, whose Job is empty.
+// Processes returns the processes that serve metrics. Families that all processes have are listed
+// for the first Process alone, whose Job is empty.
 func Processes() ([]Process, error) {
 	list := []struct {
 		job, title string

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMetricsCommand: the command describes each family of each process once, or those that one asks
-// for.
+// TestMetricsCommand: the command describes each family of each process once, or the families that
+// it is asked for.
 func TestMetricsCommand(t *testing.T) {
 	t.Parallel()
 	describe := func(args ...string) string {

@@ -18,7 +18,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// programFlags adds the flags of programs.
 func programFlags(f *pflag.FlagSet) {
 	f.Bool("programs", false, "let programs create and feed swarms and take jobs over HTTP, such as those of the "+
 		"Python package exoswarm")

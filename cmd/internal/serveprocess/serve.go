@@ -23,7 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// Command returns exoswarm serve. Each call returns a command with flags of its own.
+// Command returns exoswarm serve. Each call returns a command with new flags.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run everything in one process, with the dashboard, until SIGTERM", Args: cobra.NoArgs,
@@ -184,7 +184,6 @@ type parts struct {
 	running []*part
 }
 
-// part is one goroutine of the process.
 type part struct {
 	name string
 	done chan struct{}
@@ -262,10 +261,8 @@ func (p *parts) common(name, url string) []string {
 	}
 }
 
-// snapshotFolder is the place of snapshots below the data folder.
 func snapshotFolder(dir string) string { return filepath.Join(dir, "gpu", "snapshots") }
 
-// gpuArguments returns the arguments of gpuagent for the flags of this command.
 func (p *parts) gpuArguments(url, dir string) []string {
 	device, _ := p.cmd.Flags().GetString("device")
 	args := append(p.common("gpuagent", url), "--device", device, "--data-dir", filepath.Join(dir, "gpu"),
@@ -297,7 +294,6 @@ func memoryOf(cmd *cobra.Command) (int64, error) {
 	return command.Memory(cmd, 0, 0)
 }
 
-// cpuArguments returns the arguments of cpuagent for the flags of this command.
 func (p *parts) cpuArguments(url, dir string) []string {
 	// Roots and hosts are passed on as they were given; cpuagent checks them.
 	args := append(p.common("cpuagent", url), "--data-dir", filepath.Join(dir, "cpu"))

@@ -1,9 +1,14 @@
-// Package drivers registers the drivers of all object stores and databases that sources and sinks
-// reach. A program that needs fewer imports their packages instead, and is smaller.
+// Package drivers registers the drivers of object stores and databases when it is imported: s3://, gs://,
+// postgres:// and sqlite:. Commands import it, and the tests that need a driver. Any other program
+// that did would link the clients of the clouds and databases.
 package drivers
 
 import (
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/cloud"    // s3:// and gs://
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/postgres" // postgres://
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/sqlite"   // sqlite:
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	_ "github.com/exoswarm/exoswarm/internal/base/objectstore/cloud" // s3:// and gs://
 )
+
+func init() {
+	remote.RegisterDatabase("postgres", postgresDriver{})
+	remote.RegisterDatabase("sqlite", sqliteDriver{})
+}

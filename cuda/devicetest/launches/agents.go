@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -46,8 +45,8 @@ type agentSwarm struct {
 // agents have never stepped. Launches of steps name some agents that do not exist, and have inputs
 // that are huge, NaN or infinite.
 //
-// The wanted content of memory that the kernel writes is empty: the caller compares it with that of
-// another device.
+// The wanted content of memory that the kernel writes is empty: the caller compares it with the
+// memory of another device.
 func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	c := &agentSwarm{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
 	leaky := strings.HasPrefix(kernel, "leaky")
@@ -154,8 +153,8 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host, recorded)
 }
 
-// told returns the arguments of ToldParams after those of TickParams. The inputs that are heard are any,
-// and do not overlap.
+// told returns the arguments of ToldParams after the arguments of TickParams. The heard inputs are
+// random and do not overlap.
 func (c *agentSwarm) told() []Param {
 	r := c.r
 	decision, node := r.IntN(2)*(1+r.IntN(c.class)), r.IntN(4)
@@ -186,7 +185,7 @@ func (c *agentSwarm) told() []Param {
 		if by = r.IntN(kernels.AgentByKey + 1); by == kernels.AgentByVote {
 			nodes = c.candidates
 		} else if by == kernels.AgentByKey {
-			// those that have several lines, one, one of the pool, and none
+			// several lines, one, one of the pool, and none
 			nodes = []int{1 + r.IntN(20), 1 + r.IntN(130), 129 + r.IntN(200), 2100 + r.IntN(900)}[r.IntN(4)]
 		}
 	}
@@ -208,7 +207,6 @@ func (c *agentSwarm) told() []Param {
 	}
 }
 
-// updates returns the arguments of agent_nodes.
 func (c *agentSwarm) updates() []Param {
 	r, nodes := c.r, 1+c.r.IntN(400)
 	merge := r.IntN(kernels.AgentMergeAttention + 1)
@@ -227,7 +225,7 @@ func (c *agentSwarm) updates() []Param {
 	}
 }
 
-// totals returns sums of so many nodes, some of which have no agents, and the node of each group.
+// totals returns sums of n nodes, some without agents, and the node of each group.
 func (c *agentSwarm) totals(nodes, merge int) (totals []uint64, nodeOf []uint32) {
 	r, width := c.r, c.node+1
 	totals, nodeOf = make([]uint64, max(1, 3*nodes*width)), make([]uint32, c.groups)
@@ -249,8 +247,8 @@ func (c *agentSwarm) totals(nodes, merge int) (totals []uint64, nodeOf []uint32)
 	return totals, nodeOf
 }
 
-// learns returns the arguments of agent_learn after those that all kernels share, without the memory of
-// the host: runs of groups that do not overlap.
+// learns returns the arguments of agent_learn after the arguments that all kernels share, without
+// the memory of the host: runs of groups that do not overlap.
 func (c *agentSwarm) learns() []Param {
 	r := c.r
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
@@ -274,8 +272,8 @@ func (c *agentSwarm) learns() []Param {
 	}
 }
 
-// sums returns the arguments of agent_sums after those that all kernels share: random runs of
-// agents in random order.
+// sums returns the arguments of agent_sums after the arguments that all kernels share: random runs
+// of agents in random order.
 func (c *agentSwarm) sums() []Param {
 	r, all := c.r, c.groups*c.layout.Agents
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
@@ -314,7 +312,7 @@ func (c *agentSwarm) sums() []Param {
 func (c *agentSwarm) scatter(two bool) (arena, host []byte, frames []uint32) {
 	size := c.layout.PageBytes
 	pages := len(c.pages) / size
-	empty := func() []byte { return bytes.Repeat([]byte{fixture.Poison}, (pages+c.r.IntN(3))*size) }
+	empty := func() []byte { return bytes.Repeat([]byte{Poison}, (pages+c.r.IntN(3))*size) }
 	arena, host = empty(), empty()
 	inHost := c.r.Perm(len(host) / size)
 	for page, frame := range c.r.Perm(len(arena) / size)[:pages] {
@@ -334,7 +332,6 @@ func changed(mem []byte) Param {
 	return Param{Mem: append([]byte{}, mem...), Want: []byte{}}
 }
 
-// swarm makes the layout, the parameters, the weights and the pages of about n agents.
 func (c *agentSwarm) swarm(n int) {
 	r := c.r
 	sizes := []int{1, 2, 3, 5, 31, 32, 33, 64, 100, 257, 300, 1500, 4100}
@@ -412,7 +409,7 @@ func (c *agentSwarm) state() {
 	l := c.layout
 	c.pages = make([]byte, (c.groups+l.Slots-1)/l.Slots*l.PageBytes)
 	for i := range c.pages {
-		c.pages[i] = fixture.Poison
+		c.pages[i] = Poison
 	}
 	c.alike = c.r.IntN(2) == 0
 	for g := range c.groups {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 )
@@ -30,10 +29,8 @@ type Arrays struct {
 	Out []bool
 }
 
-// in adds memory that the kernel reads.
 func (a *Arrays) in(mem []byte) *Arrays { return a.memory(mem, false) }
 
-// out adds memory that the kernel writes.
 func (a *Arrays) out(mem []byte) *Arrays { return a.memory(mem, true) }
 
 func (a *Arrays) memory(mem []byte, out bool) *Arrays {
@@ -44,7 +41,6 @@ func (a *Arrays) memory(mem []byte, out bool) *Arrays {
 	return a
 }
 
-// scalar adds a scalar.
 func (a *Arrays) scalar(v device.Arg) *Arrays {
 	a.Params, a.Out = append(a.Params, Param{Arg: v}), append(a.Out, false)
 	return a
@@ -70,12 +66,12 @@ func On(t testing.TB, d device.Device, kernel string, params []Param) [][]byte {
 			args[i] = device.Ptr(buffers[i])
 		}
 	}
-	ok(s.Launch(fixture.FindKernel(t, d, kernel), device.Geometry{Grid: 5, Block: 64}, args...))
-	fixture.Wait(t, s)
+	ok(s.Launch(FindKernel(t, d, kernel), device.Geometry{Grid: 5, Block: 64}, args...))
+	Wait(t, s)
 	after := make([][]byte, len(buffers))
 	for i, b := range buffers {
 		if b != nil {
-			after[i] = fixture.Download(t, b)
+			after[i] = Download(t, b)
 			ok(b.Close())
 		}
 	}
@@ -113,17 +109,17 @@ func RandomArrays(r *rand.Rand, kernel string, n int) *Arrays {
 	case "array_stats":
 		s := cut(r, n, n+1)
 		return a.in(Elements(r, e, n)).in(spansOf(s, nil)).scalar(device.Uint32(uint32(len(s)))).
-			out(fixture.Poisoned(8 * arrayset.StatsWords * len(s)))
+			out(Poisoned(8 * arrayset.StatsWords * len(s)))
 	case "array_sum":
 		s := cut(r, n, arrayset.SumSpan)
 		return a.in(Elements(r, e, n)).in(spansOf(s, nil)).scalar(device.Uint32(uint32(len(s)))).
-			out(fixture.Poisoned(8 * len(s)))
+			out(Poisoned(8 * len(s)))
 	case "array_histogram":
 		return randomHistogram(r, a, e, n)
 	case "array_keys":
 		s := cut(r, n, n+1)
 		return a.in(Elements(r, e, n)).in(spansOf(s, arrayOf(r, s))).scalar(device.Uint32(uint32(len(s)))).
-			out(fixture.Poisoned(size * n)).out(fixture.Poisoned(4 * n)).out(words(0, math.MaxUint64))
+			out(Poisoned(size * n)).out(Poisoned(4 * n)).out(words(0, math.MaxUint64))
 	case "array_sort_spans":
 		s := cut(r, n, arrayset.SortSpan)
 		return a.out(few(r, size, n)).out(places(n)).in(spansOf(s, nil)).scalar(device.Uint32(uint32(len(s))))
@@ -132,7 +128,7 @@ func RandomArrays(r *rand.Rand, kernel string, n int) *Arrays {
 		shift := 8 * r.Uint32N(uint32(size))
 		return a.in(few(r, size, n)).scalar(device.Uint64(uint64(n))).scalar(device.Uint32(shift)).
 			scalar(device.Uint64(share)).scalar(device.Uint32(tiles)).
-			out(fixture.Poisoned(4 * arrayset.Digits * int(tiles)))
+			out(Poisoned(4 * arrayset.Digits * int(tiles)))
 	case "array_scatter":
 		return randomScatter(r, a, size, n)
 	case "array_gather":
@@ -145,13 +141,13 @@ func RandomArrays(r *rand.Rand, kernel string, n int) *Arrays {
 		}
 		return a.in(few(r, size, n)).in(own(order)).in(spansOf(s, func(i int) (uint64, uint64) {
 			return uint64(s[i][0]), 0
-		})).scalar(device.Uint32(uint32(len(s)))).out(fixture.Poisoned(size * n))
+		})).scalar(device.Uint32(uint32(len(s)))).out(Poisoned(size * n))
 	case "array_fold":
 		arrays := 1 + r.IntN(5)
 		stride := n + r.IntN(3)
 		return a.in(Elements(r, e, arrays*stride)).scalar(device.Uint64(uint64(n))).
 			scalar(device.Uint64(uint64(stride))).scalar(device.Uint32(uint32(arrays))).
-			out(fixture.Poisoned(int(e.Bytes()) * n))
+			out(Poisoned(int(e.Bytes()) * n))
 	}
 	counts := make([]uint32, 4*(n/4)) // array_starts
 	for i := range counts {
@@ -160,7 +156,6 @@ func RandomArrays(r *rand.Rand, kernel string, n int) *Arrays {
 	return a.out(own(counts)).scalar(device.Uint32(uint32(len(counts))))
 }
 
-// randomHistogram makes a launch with histograms of several arrays.
 func randomHistogram(r *rand.Rand, a *Arrays, e arrayset.Element, n int) *Arrays {
 	s := cut(r, n, n+1)
 	table := make([]uint64, 0, arrayset.HistogramWords*len(s))
@@ -182,7 +177,7 @@ func randomHistogram(r *rand.Rand, a *Arrays, e arrayset.Element, n int) *Arrays
 		out(make([]byte, 8*bins)).out(make([]byte, 8*3*len(s)))
 }
 
-// randomScatter makes a launch whose starts are those of its keys.
+// randomScatter makes a launch whose starts match its keys.
 func randomScatter(r *rand.Rand, a *Arrays, size, n int) *Arrays {
 	share, tiles := tiles(r, n)
 	keys := few(r, size, n)
@@ -198,7 +193,7 @@ func randomScatter(r *rand.Rand, a *Arrays, size, n int) *Arrays {
 	}
 	return a.in(keys).in(places(n)).scalar(device.Uint64(uint64(n))).scalar(device.Uint32(uint32(shift))).
 		scalar(device.Uint64(share)).scalar(device.Uint32(tiles)).in(own(counts)).
-		out(fixture.Poisoned(size * n)).out(fixture.Poisoned(4 * n))
+		out(Poisoned(size * n)).out(Poisoned(4 * n))
 }
 
 // Elements returns n random elements as bytes: of all magnitudes, with both zeros, infinities and
@@ -224,7 +219,6 @@ func Elements(r *rand.Rand, e arrayset.Element, n int) []byte {
 	return mem
 }
 
-// special returns a random float.
 func special(r *rand.Rand) float64 {
 	switch r.IntN(20) {
 	case 0:
@@ -239,7 +233,6 @@ func special(r *rand.Rand) float64 {
 	return r.NormFloat64() * math.Exp(float64(r.IntN(40)-20))
 }
 
-// fill returns n values of fn.
 func fill[T any](n int, fn func() T) []T {
 	all := make([]T, n)
 	for i := range all {
@@ -251,10 +244,9 @@ func fill[T any](n int, fn func() T) []T {
 // own returns the bytes of a slice that nobody else has.
 func own[T device.Scalar](s []T) []byte { return device.Bytes(s) }
 
-// words returns words of 64 bits as bytes.
 func words(v ...uint64) []byte { return own(v) }
 
-// few returns keys of so many bytes as bytes, in which digits are often equal.
+// few returns keys of a size as bytes, in which digits are often equal.
 func few(r *rand.Rand, size, n int) []byte {
 	mem := make([]byte, size*n)
 	for i := range mem {
@@ -265,13 +257,11 @@ func few(r *rand.Rand, size, n int) []byte {
 	return mem
 }
 
-// places returns the numbers from 0 to n-1 as bytes.
 func places(n int) []byte {
 	i := uint32(0)
 	return own(fill(n, func() uint32 { i++; return i - 1 }))
 }
 
-// tiles returns the keys of a tile, and the number of tiles of n keys.
 func tiles(r *rand.Rand, n int) (share uint64, count uint32) {
 	share = uint64(1 + r.IntN(max(1, n)))
 	if n > 2000 {
@@ -280,8 +270,7 @@ func tiles(r *rand.Rand, n int) (share uint64, count uint32) {
 	return share, uint32((uint64(n) + share - 1) / share)
 }
 
-// cut divides n elements into spans {first, elements} of at most so many elements, which may be
-// none.
+// cut divides n elements into spans {first, elements} of bounded length. Spans may be empty.
 func cut(r *rand.Rand, n, most int) (spans [][2]int) {
 	for at := 0; at < n; {
 		size := min(r.IntN(min(most, n)+1), n-at)

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
@@ -64,5 +63,5 @@ func (a *Arrays) history(r *rand.Rand, kernel string, agents, per int, frames []
 	if kernel == graphset.Remember {
 		return a.scalar(device.Uint32(math.MaxUint32 >> age)).word(first)
 	}
-	return a.word(age).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+	return a.word(age).out(Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -30,7 +29,7 @@ var FuseKernels = []string{
 	"fuse_walk_bf16_wide",
 }
 
-// fuseDims returns numbers of columns that a kernel is for: those that fill the lanes of a team,
+// fuseDims returns numbers of columns that a kernel is for: numbers that fill the lanes of a team,
 // that leave lanes idle, and that take several vectors a lane.
 func fuseDims(kernel string) []int {
 	bf16, wide := strings.Contains(kernel, "bf16"), strings.Contains(kernel, "wide")
@@ -184,7 +183,7 @@ func (f *fusion) ends(old [kernels.FuseWords]uint64) []Param {
 	for i := range f.words {
 		f.words[i] += old[i]
 	}
-	after, result := f.words, fixture.Poisoned(8*kernels.FuseWords)
+	after, result := f.words, Poisoned(8*kernels.FuseWords)
 	want := bytes.Clone(result)
 	if f.flags&kernels.FuseLast != 0 {
 		f.words[kernels.FuseTicket] = uint64(f.sequence)
@@ -206,16 +205,15 @@ func (f *fusion) earlier() (old [kernels.FuseWords]uint64) {
 	return old
 }
 
-// constant returns memory that the kernel must not change.
 func constant(mem []byte) Param {
 	return Param{Mem: append([]byte{}, mem...), Want: append([]byte{}, mem...)}
 }
 
-// count returns a scalar that counts something.
 func count(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 
 // sorted returns the parameters of a launch over runs of many lengths. The sums of some runs go to
-// nodes, those of others are parts, which a later launch fuses; some launches fuse such parts.
+// nodes, the sums of other runs are parts, which a later launch fuses; some launches fuse such
+// parts.
 func (f *fusion) sorted() []Param {
 	r := f.r
 	parts := !f.bf16 && r.IntN(3) == 0
@@ -393,7 +391,6 @@ func (f *fusion) unsorted() []Param {
 	return append(params, f.ends(f.earlier())...)
 }
 
-// means returns the parameters of a launch that divides sums by weights of all magnitudes.
 func (f *fusion) means() []Param {
 	sums, _ := f.before(func() float32 { return float32(f.r.NormFloat64()) * float32(int64(1)<<f.r.IntN(40)) })
 	means := make([]float32, len(f.sums))
@@ -406,6 +403,6 @@ func (f *fusion) means() []Param {
 	}
 	return []Param{
 		constant(sums), constant(device.Bytes(f.tallies)), count(f.nodes), count(f.dim),
-		{Mem: fixture.Poisoned(len(sums)), Want: device.Bytes(means)},
+		{Mem: Poisoned(len(sums)), Want: device.Bytes(means)},
 	}
 }

@@ -74,7 +74,6 @@ func settleStarts(counts []uint32, mem []byte) {
 	}
 }
 
-// words32 returns a copy of memory as words.
 func words32(mem []byte) []uint32 { return slices.Clone(device.Of[uint32](bytes.Clone(mem))) }
 
 // count returns the parameters of a launch that counts the agents of each node and numbers them.
@@ -140,7 +139,6 @@ func (f *fusion) places(members []uint32) (order, starts, numbers []uint32) {
 	return order, starts, numbers
 }
 
-// place returns the parameters of a launch that writes agents to their places.
 func (f *fusion) place() []Param {
 	members := f.members()
 	order, starts, numbers := f.places(members)

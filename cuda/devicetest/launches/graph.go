@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
@@ -20,7 +19,7 @@ func GraphKernels() []string {
 
 // RandomGraph returns a random launch of a kernel of package graphset over about n agents, at least
 // one, whose pages are in frames in random order. Some graphs have rows of one length, and others
-// rows of all lengths, of which some have several parts. Chances are 0 and 1 too.
+// rows of all lengths, some in several parts. Chances are 0 and 1 too.
 func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	a, agents := &Arrays{}, 1+n/4
 	key := func() *Arrays { return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())) }
@@ -39,11 +38,11 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		id, states := r.IntN(agents), make([]byte, count*pageBytes)
 		states[int(frames[id/per])*pageBytes+id%per] = 1
 		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
-			out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+			out(Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
 	case graphset.Pick: // one agent, for the same reason
 		id, bits := r.IntN(agents), make([]uint32, (agents+31)/32)
 		bits[id/32] = 1 << (id % 32)
-		return a.in(own(bits)).word(agents).out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+		return a.in(own(bits)).word(agents).out(Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
 	case graphset.Count, graphset.Split:
 		return a.split(r, kernel, agents)
 	case graphset.Send:
@@ -56,12 +55,12 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		return a.spiking(r, kernel, agents, per, frames)
 	case graphset.Links:
 		degree := 1 + r.IntN(9)
-		a.out(fixture.Poisoned(4 * agents * degree)).word(agents).word(degree).scalar(device.Uint64(rewire(r, agents)))
+		a.out(Poisoned(4 * agents * degree)).word(agents).word(degree).scalar(device.Uint64(rewire(r, agents)))
 		return key()
 	case graphset.Rounds:
 		slots := 1 + r.IntN(60)
 		groups := 1 + r.IntN(count*slots)
-		return a.out(fixture.Poisoned(count * 512)).in(own(frames)).scalar(device.Uint64(512)).word(slots).word(groups).
+		return a.out(Poisoned(count * 512)).in(own(frames)).scalar(device.Uint64(512)).word(slots).word(groups).
 			word(256).word(r.IntN(1000))
 	}
 	states := make([]byte, count*pageBytes)
@@ -84,7 +83,7 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		word(agents)
 	bits := func() int { return (agents + 31) / 32 * 4 }
 	if kernel == graphset.Mark {
-		return a.word(r.IntN(graphset.States)).out(fixture.Poisoned(bits()))
+		return a.word(r.IntN(graphset.States)).out(Poisoned(bits()))
 	}
 	first, all := 0, agents // of several devices, each has a part of all agents
 	if r.IntN(2) == 0 {
@@ -123,7 +122,7 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	for i := range columns {
 		columns[i], weights[i] = r.Uint32N(uint32(all)), r.Uint32N(1<<16+1)
 	}
-	a.in(own(infected)).out(fixture.Poisoned(bits())).in(own(offsets)).in(own(columns)).in(own(weights)).word(degree).
+	a.in(own(infected)).out(Poisoned(bits())).in(own(offsets)).in(own(columns)).in(own(weights)).word(degree).
 		word(r.IntN(2)).in(own(missed(r))).scalar(device.Uint32(chanceOf(r))).word(r.IntN(1000))
 	return key().word(r.IntN(2)).out(words(1, 2, r.Uint64N(1<<40))).word(first)
 }
@@ -188,7 +187,7 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		return a.memory(own(values), kernel == graphset.Take)
 	}
 	marked, first := ofDevice(r, agents)
-	threshold := float32(2.5) // of neurons of which one spikes at the most
+	threshold := float32(2.5) // at most one of these neurons spikes
 	if r.IntN(2) == 0 {
 		threshold = 100
 	}
@@ -214,7 +213,7 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		noise = 0.01
 	}
 	a.word(agents - first).word(resting).word(potentials).word(currents).out(own(sums)).
-		out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2)).scalar(device.Float32(r.Float32())).
+		out(Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2)).scalar(device.Float32(r.Float32())).
 		scalar(device.Float32(threshold)).word(r.IntN(4)).scalar(device.Float32(noise)).word(r.IntN(100))
 	a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
 	return a.marks(marked, agents-first, first)
@@ -251,14 +250,13 @@ func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arr
 		types = append(types, r.Float32(), r.Float32()-0.5, -50-50*r.Float32(), 20*r.Float32()-10, 2*r.Float32())
 	}
 	a.out(content).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents - first).
-		word(potentials).word(recoveries).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).
+		word(potentials).word(recoveries).word(currents).out(own(sums)).out(Poisoned(4 * agents)).
 		out(own([]uint32{0, 0})).
 		word(r.IntN(2)).in(own(types)).word(r.IntN(agents + 1)).word(r.IntN(2)).word(tick)
 	a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
 	return a.marks(marked, agents-first, first)
 }
 
-// trace adds the rows and columns of a launch of Trace.
 func (a *Arrays) trace(r *rand.Rand, agents int) *Arrays {
 	perRow := 1 + r.IntN(agents)
 	if r.IntN(2) == 0 {
@@ -285,12 +283,11 @@ func rewire(r *rand.Rand, agents int) uint64 {
 	return r.Uint64N(1 << 32)
 }
 
-// chanceOf returns a chance as a word, of which the largest is 1.
+// chanceOf returns a chance as a word. The largest word is the chance 1.
 func chanceOf(r *rand.Rand) uint32 {
 	return []uint32{0, math.MaxUint32, r.Uint32(), r.Uint32()}[r.IntN(4)]
 }
 
-// missed returns the chances that trials fail, for a random chance of success.
 func missed(r *rand.Rand) []uint32 {
 	all, left := make([]uint32, graphset.Gaps), 1.0
 	fails := []float64{0, 1, 1 - 0.1*r.Float64(), r.Float64()}[r.IntN(4)]

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 )
 
@@ -45,7 +44,7 @@ func RandomGrid(r *rand.Rand, kernel string, n int) *Arrays {
 	}
 	switch kernel {
 	case gridset.LifeRows, gridset.LifeCells:
-		a.in(alive).in(frames()).out(fixture.Poisoned(len(alive))).in(frames())
+		a.in(alive).in(frames()).out(Poisoned(len(alive))).in(frames())
 		a.scalar(device.Uint64(uint64(pageBytes))).word(per).word(width).word(height).word(r.IntN(2)).word(r.IntN(2))
 		return a.out(words(r.Uint64N(1 << 40)))
 	}
@@ -60,5 +59,5 @@ func RandomGrid(r *rand.Rand, kernel string, n int) *Arrays {
 	if a.memory(alive, kernel == gridset.Set); kernel == gridset.Set {
 		return list().in(values)
 	}
-	return list().out(fixture.Poisoned(len(ids)))
+	return list().out(Poisoned(len(ids)))
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -28,7 +27,7 @@ type Param struct {
 }
 
 // fresh returns memory that the kernel must write as a whole: all of it is poison before.
-func fresh(want []byte) Param { return Param{Mem: fixture.Poisoned(len(want)), Want: want} }
+func fresh(want []byte) Param { return Param{Mem: Poisoned(len(want)), Want: want} }
 
 // Launch is a launch of a kernel. Its String describes it in failures.
 type Launch interface {
@@ -39,8 +38,8 @@ type Launch interface {
 	Params() []Param
 }
 
-// Kernels returns the kernels that RandomLaunch knows, in a fixed order: those of weighted tallies,
-// of merges and of rasters.
+// Kernels returns the kernels that RandomLaunch knows, in a fixed order: weighted tallies, merges,
+// rasters.
 func Kernels() []string {
 	return append(slices.Sorted(maps.Keys(kernels.WeightedKernels())), mergeKernel, rasterKernel)
 }

@@ -95,7 +95,7 @@ func (c *Raster) reduce(cell int) {
 			}
 			return sum, least, most
 		}
-		// The tree adds lanes that are 16 apart first, and last those that are one apart.
+		// The tree adds lanes at a distance of 16 first, and neighbours last.
 		sum, least, most = tree(lane, 2*step)
 		s, l, m := tree(lane+step, 2*step)
 		if sum += s; l < least {

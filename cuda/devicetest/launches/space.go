@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
 
@@ -28,17 +27,17 @@ func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
 	switch kernel {
 	case spaceset.Place, spaceset.Load, spaceset.Store, spaceset.Dots, spaceset.Flags, spaceset.Gather, spaceset.Born:
 		return a.boxPages(r, kernel, agents, dims)
-	case spaceset.Count: // each agent in a bin of its own, since numbers in a bin are in any order
+	case spaceset.Count: // one agent in each bin, since numbers in a bin are in any order
 		agents = min(agents, bins.all())
 		positions := make([]uint32, 4*agents)
 		for i, bin := range r.Perm(bins.all())[:agents] {
 			bins.inside(r, bin, positions[4*i:])
 		}
 		return a.in(own(positions)).word(agents).three(bins).out(own(make([]uint32, bins.all()))).
-			out(fixture.Poisoned(4 * agents))
+			out(Poisoned(4 * agents))
 	case spaceset.Slots:
 		places := randomPlaces(r, agents)
-		return a.word(agents).in(own(places)).out(fixture.Poisoned(4 * int(places[agents])))
+		return a.word(agents).in(own(places)).out(Poisoned(4 * int(places[agents])))
 	case spaceset.Sum, spaceset.Start:
 		return a.counts(r, kernel, 1+n/4)
 	case spaceset.Sort:
@@ -57,7 +56,7 @@ func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
 			next[bin]++
 		}
 		return a.in(own(positions)).in(own(velocities)).word(agents).word(moving).three(bins).in(own(all.starts)).
-			in(own(ranks)).out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(len(velocities) * 4))
+			in(own(ranks)).out(Poisoned(16 * agents)).out(Poisoned(len(velocities) * 4))
 	}
 	return a.step(r, kernel, agents, dims, bins)
 }
@@ -77,7 +76,6 @@ func randomBins(r *rand.Rand, dims int) (n boxBins) {
 
 func (n boxBins) all() int { return n[0] * n[1] * n[2] }
 
-// of returns the bin of a position.
 func (n boxBins) of(position []uint32) (bin int) {
 	for k := 2; k >= 0; k-- {
 		bin = bin*n[k] + int(uint64(position[k])*uint64(n[k])>>32)
@@ -85,7 +83,6 @@ func (n boxBins) of(position []uint32) (bin int) {
 	return bin
 }
 
-// inside puts a random position of a bin into to.
 func (n boxBins) inside(r *rand.Rand, bin int, to []uint32) {
 	for k, all := range n {
 		at := uint64(bin % all)
@@ -97,7 +94,6 @@ func (n boxBins) inside(r *rand.Rand, bin int, to []uint32) {
 	}
 }
 
-// three adds the bins.
 func (a *Arrays) three(n boxBins) *Arrays { return a.word(n[0]).word(n[1]).word(n[2]) }
 
 // randomPlaces returns the places of some agents in a list, and behind them their number.
@@ -113,7 +109,6 @@ func randomPlaces(r *rand.Rand, agents int) []uint32 {
 	return places
 }
 
-// counts makes a launch of Sum or Start.
 func (a *Arrays) counts(r *rand.Rand, kernel string, bins int) *Arrays {
 	part := 32 * (1 + r.IntN(20))
 	counts := make([]uint32, bins)
@@ -124,9 +119,9 @@ func (a *Arrays) counts(r *rand.Rand, kernel string, bins int) *Arrays {
 	}
 	a.memory(own(counts), kernel == spaceset.Start).word(bins).word(part)
 	if kernel == spaceset.Sum {
-		return a.out(fixture.Poisoned(4 * len(sums)))
+		return a.out(Poisoned(4 * len(sums)))
 	}
-	return a.in(own(sums)).out(fixture.Poisoned(4 * (bins + 1)))
+	return a.in(own(sums)).out(Poisoned(4 * (bins + 1)))
 }
 
 // boxPages makes a launch of a kernel of pages, but for Colony.
@@ -158,10 +153,10 @@ func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays
 	}
 	switch kernel {
 	case spaceset.Flags:
-		return a.word(agents).word(r.IntN(2)).out(fixture.Poisoned(4 * agents))
+		return a.word(agents).word(r.IntN(2)).out(Poisoned(4 * agents))
 	case spaceset.Gather:
 		places := randomPlaces(r, agents)
-		return a.word(agents).in(own(places)).out(fixture.Poisoned(16 * int(places[agents])))
+		return a.word(agents).in(own(places)).out(Poisoned(16 * int(places[agents])))
 	case spaceset.Born:
 		births, empty := randomPlaces(r, agents), randomPlaces(r, agents)
 		slots, children := make([]uint32, empty[agents]), make([]uint32, 4*agents)
@@ -190,7 +185,7 @@ func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays
 	}
 	a.word(agents).word(moving)
 	if kernel == spaceset.Load {
-		return a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(16 * agents * moving))
+		return a.out(Poisoned(16 * agents)).out(Poisoned(16 * agents * moving))
 	}
 	positions, velocities, states := make([]uint32, 4*agents), make([]uint32, 4*agents*moving), make([]byte, agents)
 	for i, id := range r.Perm(agents) {
@@ -204,12 +199,10 @@ func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays
 	return a.in(own(positions)).in(own(velocities)).in(states)
 }
 
-// box is a sorted list of agents.
 type box struct {
 	positions, starts []uint32
 }
 
-// randomBox returns a list of agents that are in bins.
 func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 	var places [][4]uint32
 	few := r.IntN(2) == 0     // some are close to each other, or at the same place
@@ -284,7 +277,7 @@ func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBin
 		}
 		a.out(states).in(own(own32)).scalar(device.Uint64(uint64(page))).word(per).word(0).word(0).word(dims)
 	}
-	a.in(append(own(all.positions), fixture.Poisoned(3*16)...)) // it reads behind the last
+	a.in(append(own(all.positions), Poisoned(3*16)...)) // it reads behind the last
 	speeds := make([]uint32, 4*agents)
 	for i := range agents {
 		for k := range dims {
@@ -308,7 +301,7 @@ func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBin
 	if !boids {
 		push := r.Float64()
 		each(func(k int) float64 { return -push / spaceset.One * (1 << 32) / radii(k) })
-		return a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(agents)).word(r.IntN(2)).out(words(2, 5))
+		return a.out(Poisoned(16 * agents)).out(Poisoned(agents)).word(r.IntN(2)).out(words(2, 5))
 	}
 	within := r.Float64() * float64(r.IntN(3))
 	float(within)
@@ -321,7 +314,7 @@ func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBin
 	float(slowest * spaceset.Units)
 	float((slowest + (1-slowest)*r.Float64()) * spaceset.Units)
 	each(func(k int) float64 { return (1 << 32) / radii(k) / spaceset.Units })
-	a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(agents)).
+	a.out(Poisoned(16 * agents)).out(Poisoned(16 * agents)).out(Poisoned(agents)).
 		word(r.IntN(2)).out(words(2, 5))
 	switch kernel {
 	case spaceset.Nearest8:

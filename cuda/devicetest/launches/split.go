@@ -4,12 +4,11 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// ofDevice returns whether the neurons of a launch are those of one of several devices, which mark
-// who spikes, and the first of them, which is below agents. Those before it are of other devices.
+// ofDevice returns whether the neurons of a launch belong to one of several devices, which mark
+// spikes, and the first neuron, which is below agents. Other devices have the neurons before it.
 func ofDevice(r *rand.Rand, agents int) (marked bool, first int) {
 	if r.IntN(2) == 0 {
 		return false, 0
@@ -17,12 +16,11 @@ func ofDevice(r *rand.Rand, agents int) (marked bool, first int) {
 	return true, r.IntN((agents-1)/128+1) * 128
 }
 
-// marks adds the last parameters of a launch of neurons.
 func (a *Arrays) marks(marked bool, agents, first int) *Arrays {
 	if !marked {
 		return a.word(0).in(own([]uint32{0})).word(first)
 	}
-	return a.word(1).out(fixture.Poisoned((agents + 31) / 32 * 4)).word(first)
+	return a.word(1).out(Poisoned((agents + 31) / 32 * 4)).word(first)
 }
 
 // partial adds the last parameters of a launch that carries spikes: rows have all links or the
@@ -35,8 +33,8 @@ func (a *Arrays) partial(r *rand.Rand, offsets []uint64) *Arrays {
 	return a.word(r.IntN(2)).in(own(lengths))
 }
 
-// split makes a launch of Count or of Split, whose places are those of links behind one another,
-// with and without the rest of each row.
+// split makes a launch of Count or of Split, whose places are consecutive links, with and without
+// the rest of each row.
 func (a *Arrays) split(r *rand.Rand, kernel string, agents int) *Arrays {
 	degree, offsets := rowsOf(r, agents, 300)
 	columns, weights := make([]uint32, offsets[agents]), make([]uint32, offsets[agents])
@@ -48,12 +46,12 @@ func (a *Arrays) split(r *rand.Rand, kernel string, agents int) *Arrays {
 	size := 1 + r.IntN(agents-low)
 	if kernel == graphset.Count {
 		return a.in(own(columns)).in(own(offsets)).word(degree).word(agents).word(low).word(size).
-			out(fixture.Poisoned(4 * agents))
+			out(Poisoned(4 * agents))
 	}
 	first, rest := r.IntN(agents), r.IntN(2)
 	rows := 1 + r.IntN(agents-first)
 	if rest == 1 {
-		low = 0 // so that columns of the rest are those of other agents too
+		low = 0 // so that columns of the rest belong to other agents too
 	}
 	places, links := make([]uint32, rows), 0
 	for i := range places {
@@ -68,5 +66,5 @@ func (a *Arrays) split(r *rand.Rand, kernel string, agents int) *Arrays {
 	a.in(own(columns)).in(own(weights)).in(delays).in(own(offsets)).word(degree).word(r.IntN(2)).word(r.IntN(2)).
 		word(r.IntN(2)).word(least).word(1 + r.IntN(33-least)).scalar(device.Uint32(r.Uint32())).
 		scalar(device.Uint32(r.Uint32())).word(first).word(rows).word(low).word(size).word(rest).in(own(places))
-	return a.out(fixture.Poisoned(4 * links)).out(fixture.Poisoned(4 * links)).out(fixture.Poisoned(links))
+	return a.out(Poisoned(4 * links)).out(Poisoned(4 * links)).out(Poisoned(links))
 }

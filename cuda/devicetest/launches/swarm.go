@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 )
@@ -25,7 +24,7 @@ func SwarmKernels() (all []string) {
 // swarmPages are the pages of a random swarm, in frames in random order.
 type swarmPages struct {
 	r           *rand.Rand
-	n, per      int // agents, and those of a page
+	n, per      int // agents, and agents of a page
 	votes, rows int // offsets in a page
 	pageBytes   int
 	frames      []uint32
@@ -49,8 +48,8 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 		for i := range counts {
 			counts[i] = r.Uint32N(swarmset.VoteTile + 1)
 		}
-		return a.out(own(counts)).word(tiles).word(candidates).word(levels).out(fixture.Poisoned(8 * candidates)).
-			out(fixture.Poisoned(4 * levels * swarmset.TableWords(candidates))).out(make([]byte, 8))
+		return a.out(own(counts)).word(tiles).word(candidates).word(levels).out(Poisoned(8 * candidates)).
+			out(Poisoned(4 * levels * swarmset.TableWords(candidates))).out(make([]byte, 8))
 	}
 	if kernel == swarmset.Gather {
 		return randomGather(r, a, n)
@@ -67,17 +66,17 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 	s := randomPages(r, n, 1, false, 2+r.IntN(number-1))
 	tiles := (n + swarmset.VoteTile - 1) / swarmset.VoteTile
 	if s.head(a); kernel == swarmset.Votes(number) {
-		return a.word(n).word(s.candidates).word(tiles).out(fixture.Poisoned(4 * s.candidates * tiles))
+		return a.word(n).word(s.candidates).word(tiles).out(Poisoned(4 * s.candidates * tiles))
 	}
 	before, nodes, places := s.places(tiles)
 	return a.word(s.rows).word(r.IntN(2)).word(n).word(s.candidates).word(tiles).in(own(before)).in(own(nodes)).
 		out(make([]byte, 4*places))
 }
 
-// word adds a scalar of 32 bits.
 func (a *Arrays) word(v int) *Arrays { return a.scalar(device.Uint32(uint32(v))) }
 
-// randomMarks makes a launch of Mark or Clear for n ids, some of which are equal or not of an agent.
+// randomMarks makes a launch of Mark or Clear for n ids. Some are equal, and some belong to no
+// agent.
 func randomMarks(r *rand.Rand, a *Arrays, kernel string, n int) *Arrays {
 	agents, per := 1+r.IntN(4*n+1), 1+r.IntN(300)
 	pages := (agents + per - 1) / per
@@ -99,7 +98,7 @@ func randomMarks(r *rand.Rand, a *Arrays, kernel string, n int) *Arrays {
 		return a.out(own(seen))
 	}
 	return a.word(per).word(pages).out(own(seen)).out(make([]byte, 4*(pages+1))).out(make([]byte, 8)).
-		word(1 + r.IntN(1000)).out(fixture.Poisoned(4 * (swarmset.MarkTouched + pages)))
+		word(1 + r.IntN(1000)).out(Poisoned(4 * (swarmset.MarkTouched + pages)))
 }
 
 // table returns the first item of each node and the number of all items.
@@ -112,7 +111,6 @@ func table(sizes []int) (firsts []uint32) {
 	return append(firsts, uint32(sum))
 }
 
-// sizes returns the sizes of random nodes of about n members in all, some of them without any.
 func sizes(r *rand.Rand, n int) (all []int) {
 	for n > 0 || len(all) == 0 {
 		size := min(n, []int{0, 1, r.IntN(64), swarmset.RunRows, r.IntN(1000), r.IntN(50_000)}[r.IntN(6)])
@@ -122,7 +120,6 @@ func sizes(r *rand.Rand, n int) (all []int) {
 	return all
 }
 
-// randomFold makes a launch that folds n items.
 func randomFold(r *rand.Rand, a *Arrays, n int) *Arrays {
 	width := swarmset.Widths[r.IntN(len(swarmset.Widths))]
 	n /= width
@@ -147,7 +144,7 @@ func randomFold(r *rand.Rand, a *Arrays, n int) *Arrays {
 	}
 	items := int(firsts[len(all)])
 	return a.in(own(in)).in(own(counts)).in(own(table(all))).in(own(firsts)).word(len(all)).word(width).
-		out(fixture.Poisoned(4 * items * width)).out(fixture.Poisoned(4 * items))
+		out(Poisoned(4 * items * width)).out(Poisoned(4 * items))
 }
 
 // randomRuns makes a launch that adds up runs of agents: of consecutive ones, or of a random order.
@@ -186,11 +183,10 @@ func randomRuns(r *rand.Rand, a *Arrays, n, width int, ordering bool) *Arrays {
 	if s.head(a).word(s.rows).word(bf16); ordering {
 		a.in(own(order)).word(ordered)
 	}
-	return a.in(own(nodes)).in(own(firsts)).word(len(all)).out(fixture.Poisoned(4 * items * width)).
-		out(fixture.Poisoned(4 * items))
+	return a.in(own(nodes)).in(own(firsts)).word(len(all)).out(Poisoned(4 * items * width)).
+		out(Poisoned(4 * items))
 }
 
-// randomGather makes a launch that reads agents, some of them several times.
 func randomGather(r *rand.Rand, a *Arrays, n int) *Arrays {
 	class, bf16 := swarmset.Widths[r.IntN(len(swarmset.Widths))], 0
 	if class > 1 {
@@ -211,7 +207,7 @@ func randomGather(r *rand.Rand, a *Arrays, n int) *Arrays {
 		ids[i] = r.Uint32N(uint32(n))
 	}
 	return s.head(a).word(s.rows).word(s.rows).word(width).word(stride).word(bf16).in(own(ids)).word(n).word(values).
-		out(fixture.Poisoned(n)).out(fixture.Poisoned(4 * n * values))
+		out(Poisoned(n)).out(Poisoned(4 * n * values))
 }
 
 // randomBids makes a launch over the votes of some of the pages of n agents, often with an incumbent and
@@ -241,10 +237,9 @@ func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
 	return s.head(a).word(first).word(pages - first).word(n).word(int(r.Uint32N(1 << 31))).word(int(r.Uint32())).
 		word(int(r.Uint32())).word(int(incumbent)).word(s.candidates).word(only).
 		word(r.IntN(2)).out(own(board)).out(own(scratch)).word(1 + r.IntN(1000)).
-		out(fixture.Poisoned(8 * swarmset.BidsWords))
+		out(Poisoned(8 * swarmset.BidsWords))
 }
 
-// randomPages makes the pages of n agents with embeddings of a width.
 func randomPages(r *rand.Rand, n, width int, bf16 bool, candidates int) *swarmPages {
 	s := &swarmPages{r: r, n: n, per: []int{1, 3, 64, 100, 160, 5000}[r.IntN(6)], candidates: candidates}
 	if n > 1000 {

@@ -29,17 +29,14 @@ type Tally struct {
 	Record           bool // the result is a record, and not a reply
 }
 
-// packed reports whether the kernel gets two ballots a byte.
 func (t *Tally) packed() bool { return strings.Contains(t.Kernel, "_u4") }
 
-// grouped reports whether the kernel decides each of many groups.
 func (t *Tally) grouped() bool { return strings.HasPrefix(t.Kernel, "tally_groups_") }
 
 // Resident reports whether the kernel stays on the device for many rounds. Its grid is fixed, see
 // kernels.ResidentBlocks.
 func (t *Tally) Resident() bool { return strings.HasPrefix(t.Kernel, "tally_resident_") }
 
-// most returns the greatest number of candidates that the kernel serves.
 func (t *Tally) most() int {
 	n, err := strconv.Atoi(t.Kernel[strings.LastIndex(t.Kernel, "_")+1:])
 	if err != nil {
@@ -73,7 +70,7 @@ func RandomTally(r *rand.Rand, kernel string, n int) Tally {
 	case 0: // stale
 		t.Seen--
 	case 1: // back; the request of a resident kernel has a number of steps, which is never negative
-		if !t.Resident() { // whose rounds are so many steps further
+		if !t.Resident() { // the rounds are this many steps further
 			t.Round = t.Word - min(t.Word, 1)
 		}
 	}
@@ -105,12 +102,13 @@ func RandomTally(r *rand.Rand, kernel string, n int) Tally {
 	return t
 }
 
-// group divides n ballots into groups: of one size, of which the last may be smaller, or of many
+// group divides n ballots into groups: of one size, except for a smaller last group, or of many
 // sizes.
 func (t *Tally) group(r *rand.Rand, n int) {
 	if r.IntN(2) == 0 {
-		t.Size = 1 + n/50_000 + r.IntN(1<<(1+r.IntN(12))) // not so many that the expected rows fill the memory
-		// Sizes that stand in whole vectors, and sizes of which 32 groups do: neither ends within a group.
+		t.Size = 1 + n/50_000 + r.IntN(1<<(1+r.IntN(12))) // a bound on the expected rows
+		// Sizes whose group fills whole vectors, and sizes whose 32 groups do: neither ends within
+		// a group.
 		if whole := r.IntN(3); whole > 0 && n <= 50_000*64 {
 			if t.Size = max(16*(1+r.IntN(5)), (1+n/50_000+15)/16*16); whole == 2 {
 				t.Size = max(1+r.IntN(63), 1+n/50_000)

@@ -56,7 +56,7 @@ func smallFloat(r *rand.Rand) float32 {
 }
 
 // RandomWeighted returns a launch over n ballots with weights that are small, large, all equal or
-// zero; those of floats may have any bits, or be any below 128.
+// zero. Weights of floats have any bits, or any value below 128.
 func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
 	t := WeightedTally{
 		Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel,
@@ -127,7 +127,8 @@ func (t *WeightedTally) weigh() consensus.Tally {
 	return sum
 }
 
-// Params returns the parameters of the launch: those of the tally without weights, and the weights.
+// Params returns the parameters of the launch: the parameters of the tally without weights, and the
+// weights.
 func (t *WeightedTally) Params() []Param {
 	params := t.Tally.Params()
 	const scratch, result = 13, 15 // numbers of parameters that differ from those without weights

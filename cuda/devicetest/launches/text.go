@@ -7,10 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // Texts is a comparison of the CUDA text of kernels, compiled for the processor, with their twins.
@@ -29,9 +28,9 @@ func (c Texts) Test(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
-	ref := fixture.Reference(t)
+	ref := Reference(t)
 	// The compiler takes about a second for each, which is minutes on a busy machine.
-	for _, kernel := range testlong.Few(c.Kernels, 3) {
+	for _, kernel := range testkit.Few(c.Kernels, 3) {
 		t.Run(kernel, func(t *testing.T) {
 			source, _ := kernels.Lookup(kernel)
 			source.Code = c.Shims + source.Code

@@ -47,71 +47,6 @@ func (t Type) Bytes() int64 {
 // Float reports whether values of the type are float32 in registers.
 func (t Type) Float() bool { return t == F32 || t == BF16 }
 
-// Op is the operation of a node.
-type Op uint8
-
-// The operations. Their order has a meaning: Inlined compares with OpReduce. The operands are the
-// arguments of the node, in the order of the operator or of the function.
-const (
-	OpInput  Op = iota + 1 // its place in Graph.Inputs in Imm
-	OpConst                // its bits in Imm
-	OpIota                 // the index of the row, as u32
-	OpRandom               // Philox: a u32 of the row index, with Imm is stream << 32 | seed
-	OpLength               // the length of the symbol in Imm, as f32; the argument is the filter that it waits for
-	OpCast
-	OpNeg
-	OpAbs
-	OpSqrt
-	OpExp
-	OpLog
-	OpTanh
-	OpFloor
-	OpNot // of bool
-	OpInv // bits
-	OpAdd
-	OpSub
-	OpMul
-	OpDiv
-	OpRem
-	OpMin
-	OpMax
-	OpAnd // bits, and bool
-	OpOr
-	OpXor
-	OpShl
-	OpShr
-	OpLess
-	OpLessEqual
-	OpEqual
-	OpNotEqual
-	OpSelect
-	OpGather  // table, index
-	OpReduce  // over all elements; the Fold in Imm
-	OpRows    // over the elements of each row; the Fold in Imm
-	OpScan    // inclusive sum along the leading dimension
-	OpCompact // value, predicate
-	OpMatMul
-)
-
-// opNames are the operations in messages; those of infix operators are the operators.
-var opNames = map[Op]string{
-	OpInput: "input", OpConst: "constant", OpIota: "index", OpRandom: "random", OpLength: "length", OpCast: "cast",
-	OpNeg: "neg", OpAbs: "abs", OpSqrt: "sqrt", OpExp: "exp", OpLog: "log", OpTanh: "tanh", OpFloor: "floor",
-	OpNot: "!", OpInv: "~", OpAdd: "+", OpSub: "-", OpMul: "*", OpDiv: "/", OpRem: "%", OpMin: "min", OpMax: "max",
-	OpAnd: "&", OpOr: "|", OpXor: "^", OpShl: "<<", OpShr: ">>", OpLess: "<", OpLessEqual: "<=", OpEqual: "==",
-	OpNotEqual: "!=", OpSelect: "select", OpGather: "gather", OpReduce: "reduce", OpRows: "rows", OpScan: "cumsum",
-	OpCompact: "filter", OpMatMul: "matmul",
-}
-
-// String returns the name of the operation in messages.
-func (o Op) String() string { return opNames[o] }
-
-// Leaf reports whether a node of the operation has a value that nothing computes beforehand.
-func (o Op) Leaf() bool { return o == OpInput || o == OpConst || o == OpIota || o == OpLength }
-
-// Inlined reports whether the operation can be computed inside the kernel that uses its result.
-func (o Op) Inlined() bool { return o < OpReduce }
-
 // Fold is the operation of a reduction.
 type Fold uint8
 
@@ -128,20 +63,20 @@ func (f Fold) String() string { return [...]string{"sum", "min", "max"}[f] }
 
 // Symbol is a leading length: the number of rows of all values that have it. Two values are
 // combined element by element only if they have one symbol, so that no length is compared when a
-// plan runs. Symbol 0 is that of values without a leading dimension.
+// plan runs. Values without a leading dimension have symbol 0.
 type Symbol struct {
 	Name  string // of the input or the filter that it is the length of
 	Fixed int64  // -1: an argument of a run
 	Of    *Node  // the predicate of a filter, nil for others
 }
 
-// FreeLength is the symbol of all inputs without a length of their own.
+// FreeLength is the symbol of all inputs that share the length of the run.
 const FreeLength = 1
 
 // Node is one operation of a program. It is immutable, and equal nodes of a program are one, so
 // that pointers compare as values do. A node is an array of rows: Lead says how many, Width how
-// long they are. An argument without a leading dimension meets every row, and one of width 1 every
-// element of its row.
+// long they are. An argument without a leading dimension is repeated for every row, and an argument
+// of width 1 for every element of its row.
 type Node struct {
 	ID    int // place in Graph.Nodes: arguments come before their users
 	Op    Op
@@ -199,16 +134,16 @@ type Output struct {
 // may read one graph. Nodes may have some that no output needs.
 type Graph struct {
 	Nodes   []*Node  // arguments before their users
-	Symbols []Symbol // those of lengths; the first two are 0 and FreeLength
+	Symbols []Symbol // of lengths; the first two are 0 and FreeLength
 	Inputs  []Input
 	Outputs []Output
 }
 
-// smallInner is the most columns of the factors of a small product.
+// smallInner is the maximum of columns of the factors of a small product.
 const smallInner = 64
 
 // SmallProduct reports whether the sums of a product are added one by one, from the first. The
-// order of the sums of larger products is that of the library of the device.
+// device's library decides the order of larger products.
 func (n *Node) SmallProduct() bool {
 	return n.Args[0].Width <= smallInner && n.Width <= smallInner && n.Args[1].Op == OpInput
 }

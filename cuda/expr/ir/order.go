@@ -20,10 +20,10 @@ const (
 // added one by one.
 //
 // The sum of the tiles before a tile has levels. Level 0 has the sum of each tile, and each level
-// above the sums of 32 in a row of the level below. On each level, those of the tile's group of 32
-// that are before it are added by distances, as lanes are; the result is added to the left of that
-// of the level below. Then the warps of the tile before, and then the element are added to the
-// right.
+// above the sums of 32 in a row of the level below. On each level, the sums of the tile's group of
+// 32 that are before it are added by distances, as lanes are. The result is added to the left of
+// the result of the level below. Then the warps of the tile before, and then the element are added
+// to the right.
 const (
 	ScanRows   = 8
 	ScanWarps  = 20
@@ -33,7 +33,7 @@ const (
 )
 
 // Identity returns the bits of the element that changes nothing when it is folded: for sums of
-// floats -0, because 0 would change a sum of -0. The sum of no element is 0 all the same.
+// floats -0, because 0 would change a sum of -0. The sum of no element is 0 nevertheless.
 func Identity(t Type, f Fold) uint32 {
 	switch {
 	case f == FoldSum && t.Float():

@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
-	"github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // The twins of the kernels of agent-addressed swarms: a tick and a step of each cell, and the
@@ -19,24 +18,26 @@ func init() {
 	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
 		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
 			open := func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }
-			twin.Register(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block, a *kernels.TickBound) {
+			twins.Register(kernels.AgentGRUName("tick", class, elem), func(b *twins.Block, a *kernels.TickBound) {
 				agentTick(b, &a.TickingBound, open, nil)
 			})
-			twin.Register(kernels.AgentGRUName("told", class, elem), func(b *twin.Block, a *kernels.ToldBound) {
+			twins.Register(kernels.AgentGRUName("told", class, elem), func(b *twins.Block, a *kernels.ToldBound) {
 				agentTold(b, a, class, elem)
 			})
-			twin.Register(kernels.AgentGRUName("step", class, elem), func(b *twin.Block, a *kernels.StepBound) {
+			twins.Register(kernels.AgentGRUName("step", class, elem), func(b *twins.Block, a *kernels.StepBound) {
 				agentStep(b, a, open)
 			})
 		}
 	}
 	open := func(s *agentSwarm, _ []uint32) agentCell { return newAgentLeaky(s) }
-	twin.Register("leaky_tick", func(b *twin.Block, a *kernels.TickBound) { agentTick(b, &a.TickingBound, open, nil) })
-	twin.Register("leaky_step", func(b *twin.Block, a *kernels.StepBound) { agentStep(b, a, open) })
-	twin.Register("step_decide", stepDecide)
-	twin.Register("agent_sums", agentSums)
-	twin.Register("agent_learn", agentLearn)
-	twin.Register("agent_nodes", agentNodes)
+	twins.Register("leaky_tick", func(b *twins.Block, a *kernels.TickBound) {
+		agentTick(b, &a.TickingBound, open, nil)
+	})
+	twins.Register("leaky_step", func(b *twins.Block, a *kernels.StepBound) { agentStep(b, a, open) })
+	twins.Register("step_decide", stepDecide)
+	twins.Register("agent_sums", agentSums)
+	twins.Register("agent_learn", agentLearn)
+	twins.Register("agent_nodes", agentNodes)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.
@@ -46,11 +47,11 @@ type agentSwarm struct {
 	frames      []uint32 // by page
 	offsets     []uint32 // by variable, in bytes from the start of a page
 	words       []uint32 // the parameters, by kernels.AgentCandidates and so on
-	// agents is the number of agents of a group, slots that of groups of a page.
+	// agents is the number of agents of a group, slots the number of groups of a page.
 	agents, slots, groups, candidates int
 }
 
-// openAgents reads the arguments that all kernels of agents share, of so many groups.
+// openAgents reads the arguments that all kernels of agents share.
 func openAgents(a *kernels.PagedBound, groups uint32, host []byte) *agentSwarm {
 	return &agentSwarm{
 		arena: a.Pages, host: host, pageBytes: a.PageBytes, frames: a.Frames, offsets: a.Layout[2:], words: a.Params,
@@ -68,16 +69,13 @@ func (s *agentSwarm) variable(page, v int) []byte {
 	return arena[frame*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
 }
 
-// counts returns the counts of the votes of a group, by candidate.
 func (s *agentSwarm) counts(group int) []uint32 {
 	at := group % s.slots * s.candidates * 4
 	return device.Of[uint32](s.variable(group/s.slots, kernels.AgentVarCounts)[at : at+4*s.candidates])
 }
 
-// round returns the round word of a group.
 func (s *agentSwarm) round(group int) *uint64 { return s.word(group, kernels.AgentVarRound) }
 
-// word returns a variable of a group that is a uint64.
 func (s *agentSwarm) word(group, v int) *uint64 {
 	return &device.Of[uint64](s.variable(group/s.slots, v)[:8*s.slots])[group%s.slots]
 }
@@ -107,7 +105,7 @@ type agentCell interface {
 // agentTick is the twin of tick in agents.cuh: each block steps all agents of its share of the
 // groups, and the last one publishes the sums. Agents hear their group by told if it is not nil, and
 // make one step.
-func agentTick(b *twin.Block, a *kernels.TickingBound, open func(*agentSwarm, []uint32) agentCell, told *telling) {
+func agentTick(b *twins.Block, a *kernels.TickingBound, open func(*agentSwarm, []uint32) agentCell, told *telling) {
 	s := openAgents(&a.PagedBound, a.Groups, nil)
 	cell, steps, scratch, result := open(s, a.Table), a.Steps, a.Scratch, a.Result
 	sums, best := make([]uint64, s.candidates), make([]byte, s.agents)
@@ -163,7 +161,7 @@ func agentTick(b *twin.Block, a *kernels.TickingBound, open func(*agentSwarm, []
 			atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
 		}
 	}
-	if !twin.LastBlock(b, scratch) {
+	if !twins.LastBlock(b, scratch) {
 		return
 	}
 	for c := 0; c < s.candidates && a.Tally == kernels.AgentTickPublish; c++ {
@@ -179,7 +177,7 @@ func agentTick(b *twin.Block, a *kernels.TickingBound, open func(*agentSwarm, []
 // agentStep is the twin of gru_step.cu and leaky_step.cu: each block steps its share of the
 // observed agents. An agent that does not exist, or inputs that are not finite, are counted and
 // left out.
-func agentStep(b *twin.Block, a *kernels.StepBound, open func(*agentSwarm, []uint32) agentCell) {
+func agentStep(b *twins.Block, a *kernels.StepBound, open func(*agentSwarm, []uint32) agentCell) {
 	s := openAgents(&a.PagedBound, a.Groups, a.Host)
 	cell, agents, votes, scratch := open(s, a.Table), a.Agents, a.Votes, a.Scratch
 	features := int(s.words[kernels.AgentFeatures])
@@ -229,7 +227,7 @@ func (s *agentSwarm) revote(scratch []uint64, group int, vote *byte, best int) {
 
 // stepDecide is the twin of step_decide.cu: it decides the groups of the observed agents after
 // their steps, and advances the round of each such group once.
-func stepDecide(b *twin.Block, a *kernels.StepDecideBound) {
+func stepDecide(b *twins.Block, a *kernels.StepDecideBound) {
 	s := openAgents(&a.PagedBound, a.Groups, a.Host)
 	n, sequence, scratch, result := a.Count, a.Number, a.Scratch, a.Result
 	if n == kernels.AgentHeaded {
@@ -247,7 +245,7 @@ func stepDecide(b *twin.Block, a *kernels.StepDecideBound) {
 			*s.round(group)++
 		}
 	}
-	if !twin.LastBlock(b, scratch) {
+	if !twins.LastBlock(b, scratch) {
 		return
 	}
 	copy(result[kernels.AgentResultTally:], scratch[kernels.AgentTally:][:s.candidates])
@@ -261,7 +259,7 @@ func stepDecide(b *twin.Block, a *kernels.StepDecideBound) {
 // agentSums is the twin of agent_sums.cu: it adds a variable of the agents of each run, in their
 // order. Agents that never stepped, whose page is in host memory, or whose row is not finite are
 // left out.
-func agentSums(b *twin.Block, a *kernels.AgentSumsBound) {
+func agentSums(b *twins.Block, a *kernels.AgentSumsBound) {
 	s := openAgents(&a.PagedBound, a.Groups, nil)
 	variable, width, runs := int(a.Variable), int(a.Width), a.Runs
 	stride := width
@@ -283,11 +281,11 @@ func agentSums(b *twin.Block, a *kernels.AgentSumsBound) {
 			}
 			row := memory
 			if a.BF16 != 0 {
-				fusiontwin.Widened(device.Of[uint16](s.variable(page, variable)[2*at*stride:][:2*width]), row)
+				twins.Widened(device.Of[uint16](s.variable(page, variable)[2*at*stride:][:2*width]), row)
 			} else {
 				row = s.floats(page, variable, at*stride, width)
 			}
-			if !fusiontwin.WholeRow(row) {
+			if !twins.WholeRow(row) {
 				continue
 			}
 			for d, v := range row {
@@ -306,7 +304,6 @@ type agentLeaky struct {
 	lanes                  *lanes.Leaky
 }
 
-// newAgentLeaky reads the parameters of the cell.
 func newAgentLeaky(s *agentSwarm) agentCell {
 	word := func(i int) float32 { return math.Float32frombits(s.words[i]) }
 	c := &agentLeaky{
@@ -317,7 +314,6 @@ func newAgentLeaky(s *agentSwarm) agentCell {
 	return c
 }
 
-// floats returns n float32 of a variable from element at on.
 func (s *agentSwarm) floats(page, v, at, n int) []float32 {
 	return device.Of[float32](s.variable(page, v)[4*at : 4*(at+n)])
 }
@@ -331,7 +327,6 @@ func (c *agentLeaky) hold(page, at int, inputs []float32) {
 	}
 }
 
-// stepMany implements agentCell.
 func (c *agentLeaky) stepMany(page, at, steps int, best []byte) int {
 	n := len(best)
 	return c.lanes.Step(

@@ -13,12 +13,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestAgentKernelsOnTheCPU runs the CUDA text of the kernels of agent-addressed swarms, compiled
-// for the CPU, beside their Go twins: pages, votes, decisions, tallies and counters must be the
-// same bits, whatever the swarm and the launch shape.
+// for the CPU, and their Go twins: pages, votes, decisions, tallies and counters must be the same
+// bits, whatever the swarm and the launch shape.
 func TestAgentKernelsOnTheCPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -32,11 +32,11 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, kernel := range testlong.Few(launches.AgentKernels, 6) { // the compiler takes seconds for each
+	for _, kernel := range testkit.Few(launches.AgentKernels, 6) { // the compiler takes seconds for each
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			program := compileAgents(t, kernel, "-DEMULATED_MMA")
-			sizes := testlong.Of(6, 3)
+			sizes := testkit.Of(6, 3)
 			if strings.Contains(kernel, "_told_h8") { // groups of a part of a warp and of several warps
 				sizes = 6
 			}
@@ -49,12 +49,12 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 					checkAgents(t, dev, kernel, program, r, 250)
 				}
 			}
-			for i := range 12 { // agents that add themselves, some of which do not count
+			for i := range 12 { // agents that add themselves; some do not count
 				if strings.Contains(kernel, "_told_h8") || i < 3 && strings.Contains(kernel, "_told") {
 					compareAgents(t, dev, kernel, program, r, addingAgents(r, kernel, i))
 				}
 			}
-			for range testlong.Of(12, 0) { // some of large groups, whose sums are kept
+			for range testkit.Of(12, 0) { // some of large groups, whose sums are kept
 				if strings.Contains(kernel, "_told_h8") {
 					checkAgents(t, dev, kernel, program, r, 3000)
 				}
@@ -68,26 +68,21 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 	}
 }
 
-// compileAgents compiles a kernel for the CPU with more options.
 func compileAgents(t *testing.T, kernel string, options ...string) string {
 	t.Helper()
 	source, _ := kernels.Lookup(kernel)
-	options = append(options, fmt.Sprintf("-DARGS=%d", len(source.Params)))
-	return emulation.Compile(
-		t,
-		"emulate_fuse.cpp",
-		source,
+	options = append(options, fmt.Sprintf("-DPARAMS=%d", len(source.Params)))
+	return emulation.Compile(t, "emulate_fuse.cpp", source,
 		slices.Concat(options, emulation.Exact, emulation.Sanitized)...)
 }
 
-// checkAgents compares a launch over about n agents with the twin's.
 func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, n int) {
 	t.Helper()
 	compareAgents(t, dev, kernel, program, r, launches.RandomAgents(r, kernel, n))
 }
 
-// addingAgents returns a launch in which agents add themselves to nodes: to one of all groups by attention,
-// to those of up to 8 candidates, or otherwise. In some, units of agents are not finite.
+// addingAgents returns a launch in which agents add themselves to nodes: to one of all groups by
+// attention, to nodes of up to 8 candidates, or otherwise. In some, units of agents are not finite.
 func addingAgents(r *rand.Rand, kernel string, i int) []launches.Param {
 	for {
 		p := launches.RandomAgents(r, kernel, 300)
@@ -108,7 +103,7 @@ func addingAgents(r *rand.Rand, kernel string, i int) []launches.Param {
 		spoil(r, kernel, a)
 		source, _ := kernels.Lookup(kernel)
 		steps := slices.IndexFunc(source.Params, func(p device.Param) bool { return p.Name == "steps" })
-		p[steps].Arg = device.Uint32(0) // those of such units have no bits that are promised
+		p[steps].Arg = device.Uint32(0) // sums of such units have no promised bits
 		return p
 	}
 }
@@ -133,7 +128,6 @@ func spoil(r *rand.Rand, kernel string, a *kernels.ToldBound) {
 	}
 }
 
-// compareAgents compares a launch with the twin's.
 func compareAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, params []launches.Param) {
 	t.Helper()
 	for i, want := range launches.On(t, dev, kernel, params) {

@@ -13,11 +13,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	spec "github.com/exoswarm/exoswarm/gpuagents/swarm"
 )
 
-func bindCustom(t testing.TB, of customtest.Cell, agents, features int, v cells.Voting) *cells.Bound {
+func bindCustom(t testing.TB, of celltest.Cell, agents, features int, v cells.Voting) *cells.Bound {
 	t.Helper()
 	c, err := cells.Custom(of.State, of.Params, of.Step, of.Candidates)
 	if err != nil {
@@ -30,7 +30,6 @@ func bindCustom(t testing.TB, of customtest.Cell, agents, features int, v cells.
 	return b
 }
 
-// customEmulator compiles the kernel of a custom cell for the CPU.
 func customEmulator(t *testing.T, c *cells.Cell) string {
 	t.Helper()
 	return emulatorOf(t, kernels.Source{
@@ -78,13 +77,13 @@ func (s *swarm) values(name string) (out []byte) {
 	return out
 }
 
-// TestCustomEqualsBuiltIn runs built-in cells, written as custom ones and compiled for the CPU,
-// beside the built-in ones: the same outputs and the same state, to the bit.
+// TestCustomEqualsBuiltIn runs built-in cells, written as custom ones and compiled for the CPU, and
+// the built-in cells: the same outputs and the same state, to the bit.
 func TestCustomEqualsBuiltIn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
-	for name, own := range map[string]customtest.Cell{"leaky": customtest.Leaky(20), "lif": customtest.Lif(20)} {
+	for name, own := range map[string]celltest.Cell{"leaky": celltest.Leaky(20), "lif": celltest.Lif(20)} {
 		t.Run(name, func(t *testing.T) {
 			program, loud := "", 0
 			for i, size := range []struct{ agents, threads, features int }{
@@ -128,8 +127,8 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 	}
 }
 
-// TestCustomEqualsTwin runs a cell with variables of every type beside its Go twin, in one batch
-// and in single observations.
+// TestCustomEqualsTwin runs a cell with variables of every type and its Go twin, in one batch and
+// in single observations.
 func TestCustomEqualsTwin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -139,7 +138,7 @@ func TestCustomEqualsTwin(t *testing.T) {
 		agents, threads, features int
 		rule                      kernels.Rule
 	}{{1, 32, 1, kernels.RuleWeighted}, {40, 7, 2, kernels.RuleWeighted}, {33, 64, 1, kernels.RuleQuorum}} {
-		b := bindCustom(t, customtest.Oscillator(), size.agents, size.features,
+		b := bindCustom(t, celltest.Oscillator(), size.agents, size.features,
 			cells.Voting{Rule: size.rule, Quorum: 0.5})
 		if program == "" {
 			program = customEmulator(t, b.Cell)
@@ -147,9 +146,9 @@ func TestCustomEqualsTwin(t *testing.T) {
 		s := newSwarm(t, b, 1<<18)
 		const seed = 0xFEDCBA9876543210
 		s.table = b.Weights(seed)
-		twins := [3]*customtest.OscillatorTwin{}
+		twins := [3]*celltest.OscillatorTwin{}
 		for i := range twins {
-			twins[i] = customtest.NewOscillator(size.agents, seed, size.rule, 1<<15)
+			twins[i] = celltest.NewOscillator(size.agents, seed, size.rule, 1<<15)
 		}
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 4))
 		decided := map[uint32]bool{}
@@ -159,7 +158,7 @@ func TestCustomEqualsTwin(t *testing.T) {
 			for _, r := range runs {
 				for n := int(r.First); n < int(r.First+r.Count); n++ {
 					want := twins[r.Slot].Observe(times[n], x[n*size.features:][:size.features])
-					have := customtest.Outcome{
+					have := celltest.Outcome{
 						Score: got.scores[n], Decision: got.decisions[n], Leader: got.leaders[n],
 						Counts: [4]uint32(got.counts[4*n:]), Round: got.rounds[n],
 					}

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // emulator compiles a cell's CUDA source for the CPU and returns the program; see
@@ -81,7 +81,7 @@ func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernel
 	return out
 }
 
-// TestKernelsEqualTwins runs the CUDA text of every cell, compiled for the CPU, beside its Go twin:
+// TestKernelsEqualTwins runs the CUDA text of every cell, compiled for the CPU, and its Go twin:
 // outputs and pages must be the same to the bit, whatever the number of agents, of threads, and of
 // features.
 func TestKernelsEqualTwins(t *testing.T) {
@@ -109,12 +109,12 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
 		const pageBytes = 1 << 18
 		twin, kernel := newSwarm(t, b, pageBytes), newSwarm(t, b, pageBytes)
-		for batch := range testlong.Of(3, 1) {
+		for batch := range testkit.Of(3, 1) {
 			var runs []kernels.Run
 			var times []int64
 			var x []float64
 			for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
-				n := testlong.Of(30, 22) + rng.IntN(testlong.Of(30, 6))
+				n := testkit.Of(30, 22) + rng.IntN(testkit.Of(30, 6))
 				if cell == "predictor" { // its first scores take two blocks behind the first 20 rows
 					n += 60
 				}

@@ -4,8 +4,8 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 const (
@@ -69,7 +69,6 @@ func offsetOf(v float64) int64 {
 	return 0
 }
 
-// part returns the features from one to another, in the same memory.
 func (f *front) part(from, to int) front {
 	return front{
 		level: f.level[from:to:to], spread: f.spread[from:to:to], last: f.last[from:to:to], now: f.now[from:to:to],
@@ -166,8 +165,8 @@ func projectViews(to *[views][]float32, directions []float32, of *[views][]float
 type habits struct {
 	day, week         []float32 // [I*slots]
 	daySeen, weekSeen []uint32  // [slots]: finished visits
-	// Of day and daySeen, and of week and weekSeen, only the slots of these sets are those of the
-	// page: a run needs few of them, and each is a line of the cache.
+	// Of day and daySeen, and of week and weekSeen, only the slots of these sets are loaded from
+	// the page: a run needs few of them, and each is a cache line.
 	dayLoaded  uint64
 	weekLoaded [(kernels.WeekSlots + 63) / 64]uint64
 	// The present visits: their half hour, the number of their observations and their means.
@@ -187,8 +186,8 @@ const (
 	halfHour  = 86_400_000_000_000 / kernels.DaySlots
 	// A habit is worth by how much it is nearer to an observation than the level, in spreads. It
 	// begins with worthStart and is averaged over some 200 observations. Agents see all of a habit
-	// whose worth is 1/worthGain or more, and nothing of one that is worth nothing: that of a cycle
-	// that does not divide the day changes with each visit.
+	// whose worth is 1/worthGain or more, and nothing of one that is worth nothing: the habit of a
+	// cycle that does not divide the day changes with each visit.
 	worthStart = 0.4
 	worthRate  = 1.0 / 200
 	worthGain  = 10

@@ -1,14 +1,14 @@
 package celltwin
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// Groups with weights of their own have a variable more, so the latest time is one further.
+// Groups with their own weights have one more variable, so the latest time is one further.
 func init() {
-	twin.Register("gru_observe", func(b *twin.Block, a *kernels.ObserveBound) {
+	twins.Register("gru_observe", func(b *twins.Block, a *kernels.ObserveBound) {
 		observeByRatio(b, a, kernels.GruVarWeights+int(a.Params[kernels.GruOwn]), gruStep)
 	})
 }
@@ -19,7 +19,6 @@ func sigmoid32(x float32) float32 { return 0.5 + float32(0.5*fmath.Tanh(float32(
 // gruRow is one gate of one unit: the weights of the units and of the input, and the bias.
 type gruRow []float32
 
-// units returns the sum of the units by their weights.
 func (r gruRow) units(h []float32) float32 {
 	sum := float32(0)
 	for k, v := range h {
@@ -28,12 +27,11 @@ func (r gruRow) units(h []float32) float32 {
 	return sum
 }
 
-// input returns the bias plus the input by its weight.
 func (r gruRow) input(H int, x float32) float32 { return r[H+1] + float32(r[H]*x) }
 
 // gruStep is the Go twin of Gru::step: every agent is a gated recurrent unit (Cho et al. 2014, in
 // the form in which the reset gate acts on the units' part of the sum) with weights that all agents
-// of a group share, and reads its next view out of it by a readout of its own, which learns by
+// of a group share, and reads its next view out of it by its own readout, which learns by
 // normalised least mean squares. Its ratio is its error over its usual one.
 func gruStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	A, H := o.agents, int(o.words[kernels.GruHidden])
@@ -99,7 +97,6 @@ func gruStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	}
 }
 
-// drawGru draws the weights of a group that has its own.
 func drawGru(o *observation, to []float32, H int) {
 	part := func(i int) uint32 { return uint32(o.weights[i]) | uint32(o.weights[i+1])<<16 }
 	key := [2]uint32{part(0), part(2)}

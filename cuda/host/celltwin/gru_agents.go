@@ -4,9 +4,9 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // agentGRU is the twin of gru_agents.cuh: torch.nn.GRUCell with weights that all agents share, and
@@ -88,7 +88,6 @@ func (c *agentGRU) openLanes() {
 	}
 }
 
-// stepMany implements agentCell.
 func (c *agentGRU) stepMany(page, at, steps int, best []byte) int {
 	if c.lanes == nil {
 		return 0
@@ -137,7 +136,6 @@ func (c *agentGRU) load(to []float32, page, at, from int) {
 	}
 }
 
-// store is the inverse of load.
 func (c *agentGRU) store(values []float32, page, at, from int) {
 	if c.elem == kernels.F32 {
 		copy(c.s.floats(page, kernels.AgentVarRow, 2*at*c.class+from, len(values)), values)
@@ -148,12 +146,10 @@ func (c *agentGRU) store(values []float32, page, at, from int) {
 	}
 }
 
-// halves returns n bf16 elements of the row of an agent.
 func (c *agentGRU) halves(page, at, from, n int) []uint16 {
 	return device.Of[uint16](c.s.variable(page, kernels.AgentVarRow)[2*(2*at*c.class+from):][:2*n])
 }
 
-// hold implements agentCell.
 func (c *agentGRU) hold(page, at int, inputs []float32) {
 	clear(c.y)
 	for k, v := range inputs {
@@ -189,7 +185,7 @@ func (c *agentGRU) step(page, at int) int {
 		n = fmath.FMA(2, c.logistic.At(fmath.FMA(r, m, n)), -1)
 		c.y[j] = fmath.FMA(z, c.row[j]-n, n)
 		if c.elem == kernels.BF16 {
-			c.y[j] = fmath.RoundBF16(c.y[j])
+			c.y[j] = device.RoundBF16(c.y[j])
 		}
 	}
 	c.store(c.y, page, at, 0)

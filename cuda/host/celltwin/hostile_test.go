@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // hostileValue is a finite float32 of a kind that breaks careless arithmetic.
@@ -59,7 +59,7 @@ func (s *swarm) check(t *testing.T, what string, out columns) {
 // floats are the float32 words of the page. Words of integer variables read as tiny numbers and do
 // no harm here.
 func (s *swarm) floats() []float32 {
-	o := openObservation(&twin.Block{}, &kernels.ObserveBound{
+	o := openObservation(&twins.Block{}, &kernels.ObserveBound{
 		Pages: s.page, PageBytes: uint64(len(s.page)), Layout: []uint32{1, 1, 0},
 		Runs: device.Bytes(make([]uint32, kernels.RunWords)),
 	})
@@ -67,7 +67,7 @@ func (s *swarm) floats() []float32 {
 }
 
 func TestHostileSeries(t *testing.T) {
-	n := testlong.Of(3000, 2000) // the late giants are at 999 and 1,999
+	n := testkit.Of(3000, 2000) // the late giants are at 999 and 1,999
 	series := map[string]func(rng *rand.Rand, i int) float32{
 		"anything":      func(rng *rand.Rand, _ int) float32 { return hostileValue(rng) },
 		"zeros":         func(*rand.Rand, int) float32 { return 0 },
@@ -110,7 +110,7 @@ func TestHostileSeries(t *testing.T) {
 func TestScaleRecovers(t *testing.T) {
 	s := newSwarm(t, bind(t, "predictor", nil, 32, 1, cells.Weighted), 1<<16)
 	rng := rand.New(rand.NewPCG(1, 1))
-	n := testlong.Of(3000, 2000) // the late giants are at 999 and 1,999
+	n := testkit.Of(3000, 2000) // the late giants are at 999 and 1,999
 	times, x := make([]int64, n), make([]float32, n)
 	for i := range x {
 		times[i] = int64(i) * 300e9

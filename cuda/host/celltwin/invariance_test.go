@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // arrival is one observation of one group.
@@ -80,7 +80,6 @@ func (s *swarm) play(events []arrival, cuts []int) columns {
 	return all
 }
 
-// equal compares outputs bit for bit.
 func (c columns) equal(d columns) bool {
 	return bytes.Equal(device.Bytes(c.scores), device.Bytes(d.scores)) && slices.Equal(c.decisions, d.decisions) &&
 		slices.Equal(c.counts, d.counts) && slices.Equal(c.leaders, d.leaders) && slices.Equal(c.rounds, d.rounds)
@@ -98,7 +97,7 @@ func TestBatchesDoNotMatter(t *testing.T) {
 					const pageBytes = 1 << 16
 					whole := newSwarm(t, b, pageBytes)
 					slots := min(whole.layout.Slots, 3)
-					events := randomEvents(rng, testlong.Of(1500, 600), slots, features)
+					events := randomEvents(rng, testkit.Of(1500, 600), slots, features)
 					want := whole.play(events, nil)
 					for trial := range 4 {
 						var cuts []int
@@ -121,7 +120,8 @@ func TestBatchesDoNotMatter(t *testing.T) {
 	}
 }
 
-// TestNeighboursDoNotMatter runs a series alone and beside others: its outputs must be the same.
+// TestNeighboursDoNotMatter runs a series alone and together with others: its outputs must be the
+// same.
 func TestNeighboursDoNotMatter(t *testing.T) {
 	for _, cell := range cells.Names() {
 		rng := rand.New(rand.NewPCG(5, 6))

@@ -11,8 +11,8 @@ import (
 )
 
 // TestLatest holds every cell under every policy to one that is given only what is not dropped: the
-// same outputs and the same pages, but for the latest time, which is that of the observations it
-// was given. What is dropped is answered with the reason.
+// same outputs and the same pages, but for the latest time, which is the latest time of its
+// observations. What is dropped is answered with the reason.
 func TestLatest(t *testing.T) {
 	for _, cell := range cells.Names() {
 		for drop := range kernels.Drop(4) {

@@ -1,22 +1,21 @@
 package celltwin
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// The latest time is a variable after those of the cell.
+// The latest time is a variable after the variables of the cell.
 func init() {
-	twin.Register("leaky_observe", func(b *twin.Block, a *kernels.ObserveBound) {
+	twins.Register("leaky_observe", func(b *twins.Block, a *kernels.ObserveBound) {
 		observeByRatio(b, a, kernels.LeakyVarLatest, leakyStep)
 	})
 }
 
-// leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with a
-// leak of its own. Its ratio is how far, in its usual distances, the present view lies from the
-// integral.
+// leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with its
+// own leak. Its ratio is how far, in its usual distances, the present view lies from the integral.
 func leakyStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	potential, usually := o.each(kernels.LeakyVarPotential, 0), o.each(kernels.LeakyVarUsual, 0)
 	A, from := o.agents, 0

@@ -3,13 +3,13 @@ package celltwin
 import (
 	"math"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // agentLearn is the twin of agent_learn.cu: it merges values into the copies of nodes that groups have.
-func agentLearn(b *twin.Block, a *kernels.AgentLearnBound) {
+func agentLearn(b *twins.Block, a *kernels.AgentLearnBound) {
 	s := openAgents(&a.PagedBound, a.Groups, a.Host)
 	width, merge, rate := int(a.Width), a.Merge, math.Float32frombits(a.Rate)
 	if merge != kernels.AgentMergeEMA {

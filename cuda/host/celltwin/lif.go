@@ -1,15 +1,15 @@
 package celltwin
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// The latest time is a variable after those of the cell.
+// The latest time is a variable after the variables of the cell.
 func init() {
-	twin.Register("lif_observe", func(b *twin.Block, a *kernels.ObserveBound) {
+	twins.Register("lif_observe", func(b *twins.Block, a *kernels.ObserveBound) {
 		observeByRatio(b, a, kernels.LifVarLatest, lifStep)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func loadStreams(t testing.TB) []quality.Stream {
@@ -27,7 +27,7 @@ func loadStreams(t testing.TB) []quality.Stream {
 	return streams
 }
 
-// detect scores every stream with a group of its own, all with the same spec.
+// detect scores every stream with its own group, all with the same spec.
 func detect(t testing.TB, streams []quality.Stream, values map[string]float64, agents int) (scores [][]float32,
 	alarms int,
 ) {
@@ -53,7 +53,7 @@ func detect(t testing.TB, streams []quality.Stream, values map[string]float64, a
 // celldetector shows what it is worth on generated series.
 func TestStreams(t *testing.T) {
 	streams := loadStreams(t)
-	agents := testlong.Of(256, 48)
+	agents := testkit.Of(256, 48)
 	if testing.Short() {
 		agents = 48
 	}

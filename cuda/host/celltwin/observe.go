@@ -1,5 +1,5 @@
-// Package celltwin has the Go twins of the kernels of cells: those that observe for groups, and
-// those of agent-addressed swarms.
+// Package celltwin has the Go twins of the kernels of cells: kernels that observe for groups, and
+// kernels of agent-addressed swarms.
 //
 // A twin has the same bits as its kernel, page for page. So it does its arithmetic in float32 with
 // package fmath, in the order of the kernel, and converts each product before it adds it.
@@ -9,7 +9,7 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -43,7 +43,7 @@ type outputs struct {
 
 // openObservation reads the arguments of a block. The page is in device memory or in host memory,
 // as the run says.
-func openObservation(b *twin.Block, a *kernels.ObserveBound) observation {
+func openObservation(b *twins.Block, a *kernels.ObserveBound) observation {
 	runs := device.Of[uint32](a.Runs)[b.Index*kernels.RunWords:]
 	run := kernels.Run{Frame: runs[0], Slot: runs[1], First: runs[2], Count: runs[3], Group: runs[4]}
 	frames, frame := a.Pages, run.Frame&^(1<<kernels.RunHostBit)
@@ -67,7 +67,6 @@ func openObservation(b *twin.Block, a *kernels.ObserveBound) observation {
 	}
 }
 
-// float returns word i of the parameter block as a float32.
 func (o *observation) float(i int) float32 { return math.Float32frombits(o.words[i]) }
 
 // group returns the index, in elements of 4 bytes, of component c of a group variable.
@@ -105,7 +104,6 @@ func (o *observation) loadGroup(v int, to []float32) {
 	}
 }
 
-// storeGroup is the inverse of loadGroup.
 func (o *observation) storeGroup(v int, from []float32) {
 	for c := range from {
 		o.f32[o.group(v, c)] = from[c]
@@ -119,7 +117,6 @@ func (o *observation) loadGroup32(v int, to []uint32) {
 	}
 }
 
-// storeGroup32 is the inverse of loadGroup32.
 func (o *observation) storeGroup32(v int, from []uint32) {
 	for c := range from {
 		o.u32[o.group(v, c)] = from[c]

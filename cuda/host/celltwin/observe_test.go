@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
@@ -74,7 +74,7 @@ func (s *swarm) observe64(runs []kernels.Run, times []int64, features []float64)
 	for _, r := range runs {
 		flat = r.Words(flat)
 	}
-	twin.Run(s.bound.Cell.Kernel, len(runs), &kernels.ObserveBound{
+	twins.Run(s.bound.Cell.Kernel, len(runs), &kernels.ObserveBound{
 		Pages: s.page, PageBytes: uint64(s.layout.PageBytes), Layout: s.layout.Table(), Params: s.bound.ParamBlock(),
 		Weights: s.table, Runs: device.Bytes(flat), Times: times, Features: features, Scores: out.scores,
 		Decisions: out.decisions, Counts: out.counts, Leaders: out.leaders, Rounds: out.rounds, Host: s.page,

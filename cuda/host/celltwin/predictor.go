@@ -3,13 +3,13 @@ package celltwin
 import (
 	"sync"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-func init() { twin.Register("predictor_observe", predictorObserve) }
+func init() { twins.Register("predictor_observe", predictorObserve) }
 
 const (
 	hidden  = kernels.PredictorHidden
@@ -23,8 +23,8 @@ const (
 	// stream that is predicted to the last digit must not call rounding a surprise.
 	errorFloor = 0.01
 	driftFloor = 0.005
-	// A gradient and a lasting error take in at most so many usual errors of one observation, and a
-	// usual size takes in at most usualClip usual sizes. So a lone spike is over when it is over.
+	// A gradient and a lasting error take in at most this many usual errors of one observation, and
+	// a usual size takes in at most usualClip usual sizes. So a lone spike is over when it is over.
 	gradientClip = 4
 	usualClip    = 8
 	// roughReach bounds what one step from row to row adds to the roughness, in octaves from the
@@ -41,9 +41,9 @@ const (
 	weightGain = kernels.MaxVoteWeight - weightBase
 	// leastBlocks is the number of blocks that a history has before the first score.
 	leastBlocks = 2
-	// A score reaches the alarm's only where an incident opens. That of a surprise from nearPart of
-	// the alarm on comes close to it, so that a lower threshold can be set on scores. All others are
-	// in the order of their surprise below quietPart of the alarm's score.
+	// A score reaches the alarm's only where an incident opens. The score of a surprise from
+	// nearPart of the alarm on comes close to it, so that a lower threshold can be set on scores.
+	// All others are in the order of their surprise below quietPart of the alarm's score.
 	nearPart  = 0.85
 	quietPart = 0.83
 )
@@ -59,7 +59,8 @@ type predictorAgent struct {
 	driftUsual float32
 	naive      float32 // the usual size of the error of the mean alone
 	unrest     float32 // the mean size of the error of late
-	// rough is the mean log2 of the step from row to row of late, and roughUsual that of always.
+	// rough is the mean log2 of the step from row to row of late, and roughUsual the mean of all
+	// time.
 	rough, roughUsual float32
 	// away is the mean value of late, with its sign, and awayUsual its usual size.
 	away, awayUsual float32
@@ -76,8 +77,8 @@ type predictorGroup struct {
 	history [kinds]history
 	hold    float32 // negative while an incident lasts
 	block   [kinds]uint32
-	fitted  bool // the tails are those of the histories
-	learnt  bool // the histories differ from those of the page
+	fitted  bool // the tails belong to the histories
+	learnt  bool // the histories differ from the page
 	// Of the agents, the first ones are stepped where they are in the page, several at a time. The
 	// others are in agents.
 	lanes   *lanes.Group
@@ -99,8 +100,8 @@ var predictorPool = sync.Pool{New: func() any { return &predictorGroup{lanes: la
 // views is the number of what an agent sees of an observation; see lanes.ViewValue.
 const views = lanes.ViewWeek + 1
 
-// size makes the slices long enough for a number of features, of which related ones have a
-// residual, and agents. It keeps their memory.
+// size makes the slices long enough for a number of features, related of them with a residual, and
+// agents. It keeps their memory.
 func (g *predictorGroup) size(features, related, agents int) {
 	if len(g.weights) == agents && len(g.agents) == agents-manyOf(agents) && len(g.plain.now) == features &&
 		len(g.rest.now) == related {
@@ -146,7 +147,7 @@ func (g *predictorGroup) size(features, related, agents int) {
 	}
 }
 
-// manyOf returns how many of so many agents are stepped several at a time.
+// manyOf returns how many of n agents are stepped several at a time.
 func manyOf(agents int) int {
 	if !several {
 		return 0
@@ -161,7 +162,7 @@ var several = lanes.Available()
 func (g *predictorGroup) histories() []uint32 { return g.words[kernels.DaySlots+kernels.WeekSlots:] }
 
 // predictorObserve is the Go twin of predictor_observe: it steps one group through its run.
-func predictorObserve(b *twin.Block, a *kernels.ObserveBound) {
+func predictorObserve(b *twins.Block, a *kernels.ObserveBound) {
 	o := openObservation(b, a)
 	if o.run.Count == 0 {
 		return
@@ -271,10 +272,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 			score = float32(float32(quietPart*(alarm/(alarm+kernels.ScoreHalf))) * score)
 		}
 		opens = !inside && surprisal >= alarm && surprisal > level
-		level = fmath.Max(
-			float32(level*o.float(kernels.PredictorHold)),
-			float32(surprisal*o.float(kernels.PredictorMargin)),
-		)
+		level = fmath.Max(float32(level*o.float(kernels.PredictorHold)),
+			float32(surprisal*o.float(kernels.PredictorMargin)))
 	}
 	// The decision: an observation that opens no incident is suspicious at most.
 	if !opens {
@@ -424,15 +423,15 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		size := fmath.Abs(e)
 		usual := a.err + errorFloor
 
-		// The surprises: the error, its drift and its unrest, each beside its usual size.
+		// The surprises: the error, its drift and its unrest, each relative to its usual size.
 		fast, held := fmath.Max(inverse, c[kernels.PredictorFast*A]), fmath.Clamp(e, float32(gradientClip*usual))
 		a.drift += float32(fast * (held - a.drift))
 		drift := fmath.Abs(a.drift)
 		limit := float32(usualClip * usual)
 		a.unrest += float32(fmath.Max(inverse, c[kernels.PredictorUnrest*A]) * (fmath.Min(size, limit) - a.unrest))
 
-		// The step from row to row, and the distance from the group's level, beside their usual
-		// sizes.
+		// The step from row to row, and the distance from the group's level, relative to their
+		// usual sizes.
 		step := fmath.Log2Rough(fmath.Abs(value-last) + errorFloor)
 		near := a.roughUsual + fmath.Clamp(step-a.roughUsual, roughReach)
 		a.rough += float32(fmath.Max(inverse, c[kernels.PredictorRoughRate*A]) * (near - a.rough))
@@ -467,15 +466,14 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 	}
 }
 
-// voteWeight is what an agent's vote counts: the more, the smaller its usual error is beside what
-// it would err without a readout. It is in [weightBase, MaxVoteWeight].
+// voteWeight is what an agent's vote counts: the more, the smaller its usual error is compared with
+// what it would err without a readout. It is in [weightBase, MaxVoteWeight].
 func voteWeight(usual, naive float32) uint32 {
 	skill := 1 - usual/(naive+2*errorFloor)
 	skill = fmath.Max(0, fmath.Min(1, skill))
 	return weightBase + uint32(float32(weightGain*skill))
 }
 
-// load reads the state of the group from its page.
 func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarLevel, g.front.level)
 	o.loadGroup(kernels.PredictorVarSpread, g.front.spread)
@@ -499,7 +497,7 @@ func (g *predictorGroup) load(o *observation) {
 	}
 }
 
-// open tells the lanes where the state of the group and its table are.
+// open passes the state of the group and its table to the lanes.
 func (g *predictorGroup) open(o *observation) {
 	row := 0
 	for _, v := range predictorRows {
@@ -533,7 +531,6 @@ var predictorRows = []struct{ name, components int }{
 	{kernels.PredictorVarAwayUsual, 1},
 }
 
-// store writes the state of the group back to its page.
 func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarLevel, g.front.level)
 	o.storeGroup(kernels.PredictorVarSpread, g.front.spread)

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // slowGroup is the predictor as its description reads, without pages, bins of weight or pools: what
@@ -83,8 +83,7 @@ func toward(old, target, rate float32) float32 {
 	return old + times(rate, target-old)
 }
 
-// times is a product that is rounded before it meets a sum, whatever the processor could do at
-// once.
+// times is a product that is rounded before it is added, although the processor could fuse the two.
 func times(a, b float32) float32 { return float32(a * b) }
 
 func limited(x, limit float32) float32 { return max(-limit, min(limit, x)) }
@@ -304,7 +303,6 @@ func newSlowHabit(views int) *slowHabit {
 	}
 }
 
-// of returns the habit of a slot.
 func (h *slowHabit) of(slot int) []float32 {
 	if h.habits[slot] == nil {
 		h.habits[slot] = make([]float32, len(h.mean))
@@ -492,7 +490,7 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
 			"relations": float64(min(1, trial%8)),
 		}, agents, features, voting)
-		events := randomEvents(rng, testlong.Of(900, 500), 1, features)
+		events := randomEvents(rng, testkit.Of(900, 500), 1, features)
 		fast, slow := newSwarm(t, b, 1<<18).play(events, nil), newSlowGroup(b)
 		equalOneByOne(t, b, events)
 		alarms := 0

@@ -3,10 +3,10 @@ package celltwin
 import (
 	"sync"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // ratioGroup is what leaky, lif and gru keep of a group while its run is stepped, pooled like
@@ -47,12 +47,12 @@ var ratioPool = sync.Pool{New: func() any {
 }}
 
 // ratioStep moves every agent of a group by the observation in g.front.now and fills g.bins.
-// inverse is one over the number of observations with this one, rate that of what is usual.
+// inverse is one over the number of observations with this one, rate the rate of the usual.
 type ratioStep func(o *observation, g *ratioGroup, inverse, rate float32)
 
 // observeByRatio steps one group through its run; it is the twin of observe_by_ratio. latestVar is
 // the number of kernels.VarLatest.
-func observeByRatio(b *twin.Block, a *kernels.ObserveBound, latestVar int, step ratioStep) {
+func observeByRatio(b *twins.Block, a *kernels.ObserveBound, latestVar int, step ratioStep) {
 	o := openObservation(b, a)
 	if o.run.Count == 0 {
 		return

@@ -26,7 +26,6 @@ type exactAgents struct {
 
 func (g *exactAgents) p(i int) float64 { return float64(math.Float32frombits(g.words[i])) }
 
-// take reads the state of the group in slot 0.
 func (g *exactAgents) take(s *swarm, vars []kernels.Var) {
 	page := s.floats()
 	at := func(v, c, a int) float64 {

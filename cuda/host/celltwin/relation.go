@@ -1,15 +1,15 @@
 package celltwin
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 const (
-	// relationReach bounds what a feature tells of another one, in spreads.
+	// relationReach bounds the influence of a feature on another one, in spreads.
 	relationReach = 8
-	// relationRate is the step of the weights, and relationStart that of the first observations,
-	// over their number. RFC 0049: steps from 0.002 to 0.01 are equally good.
+	// relationRate is the step of the weights, and relationStart the step of the first
+	// observations, over their number. RFC 0049: steps from 0.002 to 0.01 are equally good.
 	relationRate  = 0.005
 	relationStart = 0.5
 )
@@ -25,7 +25,7 @@ type relation struct {
 }
 
 // see sets now to the residuals of the features in spreads, and learns. inverse is one over the
-// number of observations, and rate that of the usual residual.
+// number of observations, and rate the rate of the usual residual.
 func (r *relation) see(now, last []float32, inverse, rate float32) {
 	I := len(now)
 	for j := range now {
@@ -55,7 +55,6 @@ func (r *relation) see(now, last []float32, inverse, rate float32) {
 	}
 }
 
-// load reads the relations from the page of the group.
 func (r *relation) load(o *observation) {
 	if len(r.now) > 0 {
 		o.loadGroup(kernels.PredictorVarRelation, r.weights)
@@ -63,7 +62,6 @@ func (r *relation) load(o *observation) {
 	}
 }
 
-// store writes them back.
 func (r *relation) store(o *observation) {
 	if len(r.now) > 0 {
 		o.storeGroup(kernels.PredictorVarRelation, r.weights)

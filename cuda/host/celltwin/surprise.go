@@ -3,8 +3,8 @@ package celltwin
 import (
 	"math"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // surpriseBin returns the bin of a ratio >= 0; see kernels.SurpriseBins.
@@ -14,7 +14,7 @@ func surpriseBin(ratio float32) uint32 {
 	return uint32(min(max(bin, 0), kernels.SurpriseBins-1))
 }
 
-// octaveBin returns the bin of 2^x: that of a ratio whose logarithm is known.
+// octaveBin returns the bin of 2^x, for a ratio whose logarithm is known.
 func octaveBin(x float32) uint32 {
 	const one = -kernels.SurpriseMinOctave * kernels.SurpriseFine
 	return uint32(fmath.Max(0, fmath.Min(kernels.SurpriseBins-1, float32(x*kernels.SurpriseFine)+one)))
@@ -62,7 +62,6 @@ type history struct {
 	evidence [kernels.SurpriseBins]float32
 }
 
-// tailShape are the parameters of the tail.
 type tailShape struct {
 	share, expected, trust, rankMix float32
 }

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // telling is what agents hear of their group, as a kernel of kernels.ToldArgs gets it.
@@ -30,7 +30,7 @@ type telling struct {
 
 // agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the inputs
 // that are heard are put into the rows of agents, and after which the rows have again what they held.
-func agentTold(b *twin.Block, a *kernels.ToldBound, class int, elem kernels.Elem) {
+func agentTold(b *twins.Block, a *kernels.ToldBound, class int, elem kernels.Elem) {
 	t := telling{
 		s: openAgents(&a.PagedBound, a.Groups, nil), decision: int(a.Decision), node: int(a.Node), width: int(a.Width),
 		merge: a.Merge, rate: math.Float32frombits(a.Rate), hidden: class, bf16: elem == kernels.BF16,
@@ -130,7 +130,7 @@ func mergeNode(node []float32, sums []int64, n uint64, merge uint32, rate float3
 }
 
 // agentNodes is the twin of agent_nodes.cu: it updates the values of nodes by vote and by key.
-func agentNodes(b *twin.Block, a *kernels.AgentNodesBound) {
+func agentNodes(b *twins.Block, a *kernels.AgentNodesBound) {
 	nodes, width, turn, flags := int(a.Nodes), int(a.Width), int(a.Turn), a.Flags
 	first, end := b.Part(uint64(nodes))
 	sums := make([]int64, width)
@@ -184,12 +184,12 @@ func (t *telling) hears(g, node int) []float32 {
 	return held
 }
 
-// numberOf returns a unit, or that of a node, as an integer of 2^-bits.
+// numberOf returns a unit of an agent or a node as an integer of 2^-bits.
 func numberOf(v float32, bits int) int32 {
 	return int32(math.RoundToEven(float64(fmath.Clamp(v, 1)) * float64(int(1)<<bits)))
 }
 
-// weight returns the weight of an agent with these units among those of a node that it has heard.
+// weight returns the weight of an agent with these units in the node that it has heard.
 func (t *telling) weight(units, node []float32) int64 {
 	if t.merge != kernels.AgentMergeAttention {
 		return 1
@@ -267,7 +267,7 @@ func (t *telling) total(g, behind int) []uint64 {
 }
 
 // begin clears the sums that the step after this one adds to. Each block clears its share.
-func (t *telling) begin(b *twin.Block) {
+func (t *telling) begin(b *twins.Block) {
 	if t.nodes == 0 {
 		return
 	}
@@ -337,7 +337,7 @@ func (t *telling) place(g int) []int32 {
 	return t.kept[g*n:][:n]
 }
 
-// keep keeps the sums of a group, all agents of which have stepped.
+// keep stores the sums of a group whose agents have all stepped.
 func (t *telling) keep(g int) {
 	if t.nodes > 0 {
 		t.addTotal(g, 1)
@@ -356,7 +356,6 @@ func (t *telling) keep(g int) {
 	to[kernels.AgentMostNode] = n
 }
 
-// get returns an element of the row of an agent.
 func (t *telling) get(page, at, k int) float32 {
 	i := 2*at*t.hidden + k
 	if t.bf16 {
@@ -365,7 +364,6 @@ func (t *telling) get(page, at, k int) float32 {
 	return t.s.floats(page, kernels.AgentVarRow, i, 1)[0]
 }
 
-// put sets an element of the row of an agent.
 func (t *telling) put(page, at, k int, v float32) {
 	i := 2*at*t.hidden + k
 	if t.bf16 {

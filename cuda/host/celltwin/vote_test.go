@@ -39,8 +39,8 @@ func consensusOf(t *testing.T, rule kernels.Rule, quorum uint32, counts []uint32
 }
 
 // TestCellsVoteIsConsensus compares the decisions of the cells, of the Go twin and of the kernels'
-// text compiled for the CPU, with those of consensus: all rules, ties, no votes, the largest
-// counts, quorums from the least to all.
+// text compiled for the CPU, with package consensus: all rules, ties, no votes, the largest counts,
+// quorums from the least to all.
 func TestCellsVoteIsConsensus(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 52))
 	const cases = 50_000
@@ -91,9 +91,8 @@ func TestCellsVoteIsConsensus(t *testing.T) {
 	}
 }
 
-// TestObserveDecidesByConsensus: the decision that an observe kernel emits is that of consensus
-// over the votes that it emits with it, and under the rules that do not weigh every agent has one
-// vote.
+// TestObserveDecidesByConsensus: the decision that an observe kernel emits is the decision of
+// package consensus over the emitted votes. Under rules without weights every agent has one vote.
 func TestObserveDecidesByConsensus(t *testing.T) {
 	const agents, observations = 33, 400
 	for _, cell := range cells.Names() {

@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/internal/base/testcache"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// Device is a device for tests of generated kernels: it is the host device, but its kernels are
-// those of a caller, which the compiler of the machine compiles for the CPU. All kernels that were
-// made before a launch are compiled together.
+// Device is a device for tests of generated kernels: the host device with a caller's kernels, which
+// the compiler of the machine compiles for the CPU. All kernels that were made before a launch are
+// compiled together.
 type Device struct {
 	device.Device
 	t        testing.TB
@@ -113,15 +113,14 @@ func (d *Device) Build() error {
 	if strings.Contains(cpuFlags(), " fma ") {
 		args = append(args, "-mfma")
 	}
-	parts := append([]string{"emulated", testcache.Version(d.t, d.compiler), runner, all}, args...)
-	program := testcache.File(d.t, func(path string) error {
+	parts := append([]string{"emulated", testkit.CompilerVersion(d.t, d.compiler), runner, all}, args...)
+	program := testkit.CachedFile(d.t, func(path string) error {
 		for file, content := range map[string]string{path + ".cu": all, path + ".cpp": runner} {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				return err
 			}
 		}
-		cmd := exec.Command(
-			d.compiler,
+		cmd := exec.Command(d.compiler,
 			append(args, fmt.Sprintf("-DKERNELS=%q", path+".cu"), "-o", path, path+".cpp")...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w\n%.4000s", err, out)

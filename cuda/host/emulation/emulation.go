@@ -11,10 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testcache"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // programs are the sources that include the text of a kernel and run it.
@@ -31,7 +32,7 @@ var (
 
 // Compile compiles a kernel with a program of testdata, named without its folder, and returns the
 // path of the executable. It skips the test if there is no g++. Executables are kept across runs
-// (internal/base/testcache), because the compiler takes most of the time of these tests.
+// (internal/base/testkit), because the compiler takes most of the time of these tests.
 func Compile(t testing.TB, program string, source kernels.Source, options ...string) string {
 	t.Helper()
 	compiler, err := exec.LookPath("g++")
@@ -43,8 +44,8 @@ func Compile(t testing.TB, program string, source kernels.Source, options ...str
 		"-std=c++17", "-O1", "-Wno-unknown-pragmas", "-Werror",
 		"-DKERNEL=" + source.Name,
 	}, options...)
-	parts := append([]string{"emulation", testcache.Version(t, compiler), runner, source.Code}, args...)
-	return testcache.File(t, func(path string) error {
+	parts := append([]string{"emulation", testkit.CompilerVersion(t, compiler), runner, source.Code}, args...)
+	return testkit.CachedFile(t, func(path string) error {
 		text, main := path+".cu", path+".cpp"
 		if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
 			return err
@@ -60,10 +61,13 @@ func Compile(t testing.TB, program string, source kernels.Source, options ...str
 	}, parts...)
 }
 
-// sourceOf returns the text of a program of testdata, with that of the fibers before it.
+// sourceOf returns the text of a program of testdata, with the text of the fibers before it and the texts
+// that it includes.
 func sourceOf(t testing.TB, program string) string {
 	t.Helper()
-	return testcache.Read(t, programs, "testdata/fibers.hpp") + testcache.Read(t, programs, "testdata/"+program)
+	text := strings.ReplaceAll(testkit.ReadFile(t, programs, "testdata/"+program), "#include \"launch.hpp\"\n",
+		testkit.ReadFile(t, programs, "testdata/launch.hpp"))
+	return testkit.ReadFile(t, programs, "testdata/fibers.hpp") + text
 }
 
 // Param is one parameter of a launch: memory, or a scalar.
@@ -74,7 +78,7 @@ type Param struct {
 }
 
 // Launch runs an executable of emulate_fuse.cpp or emulate_tally.cpp and returns the memory of each
-// parameter after it; that of scalars is empty. It returns an error with the output of the
+// parameter after it, which is empty for scalars. It returns an error with the output of the
 // executable if that fails, for example because a sanitizer has found something.
 func Launch(t testing.TB, program string, params []Param, threads, blocks int) (after [][]byte, err error) {
 	t.Helper()

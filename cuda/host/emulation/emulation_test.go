@@ -17,11 +17,7 @@ func TestLaunch(t *testing.T) {
 	if !ok {
 		t.Fatal("no kernel fuse_place")
 	}
-	program := emulation.Compile(
-		t,
-		"emulate_fuse.cpp",
-		source,
-		append(emulation.Sanitized, "-DARGS=6")...)
+	program := emulation.Compile(t, "emulate_fuse.cpp", source, append(emulation.Sanitized, "-DPARAMS=6")...)
 	memory := func(words ...uint32) emulation.Param { return emulation.Param{Mem: device.Bytes(words)} }
 	count := func(n uint64) emulation.Param { return emulation.Param{Scalar: true, Bits: n} }
 	params := []emulation.Param{ // the agents 0 and 2 are of node 1, agent 1 is of node 0
@@ -60,11 +56,8 @@ extern "C" __global__ void %s(unsigned *out, unsigned add) {
 		want[i] = uint32(threads-1-i) + 5
 	}
 	run := func(name, barrier string) ([]byte, error) {
-		program := emulation.Compile(
-			t,
-			"emulate_fuse.cpp",
-			source(name, barrier),
-			append(emulation.Sanitized, "-DARGS=2")...)
+		program := emulation.Compile(t, "emulate_fuse.cpp", source(name, barrier),
+			append(emulation.Sanitized, "-DPARAMS=2")...)
 		after, err := emulation.Launch(t, program, []emulation.Param{
 			{Mem: make([]byte, 4*threads)}, {Scalar: true, Bits: 5},
 		}, threads, 1)

@@ -1,7 +1,7 @@
 package lanes
 
-// Arguments of Group.Step: one over the number of observations, the rate of usual sizes, and those of
-// the cell.
+// Arguments of Group.Step: one over the number of observations, the rate of usual sizes, and the
+// arguments of the cell.
 const (
 	ArgInverse = iota
 	ArgUsual

@@ -65,10 +65,10 @@ func (g *Group) Word(row int, values []uint32) {
 	g.rows[row] = unsafe.Pointer(unsafe.SliceData(values))
 }
 
-// Step steps the first agents of so many. arguments are those of the cell, and a view has an element
-// for each agent, or all views have one element for all of them. It returns how many agents it has
-// stepped: a multiple of 8, 0 where the processor has not the instructions. The others are as they
-// were.
+// Step steps the first of n agents. arguments are the arguments of the cell. A view has an element
+// for each agent, or all views have one element for all agents. Step returns the number of stepped
+// agents: a multiple of 8, and 0 where the processor lacks the instructions. Other agents do not
+// change.
 func (g *Group) Step(agents int, arguments []float32, views [][]float32) int {
 	if !Available() {
 		return 0

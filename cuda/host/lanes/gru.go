@@ -4,7 +4,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // Number is a number of fixed point of 16 bits, 256*High + Low, with the bytes as signed numbers.
@@ -14,7 +14,7 @@ type Number struct{ High, Low int32 }
 // and its high byte by the other's low one. Products of low bytes are left out.
 func (n Number) pair() int32 { return int32(uint16(256*n.High+n.Low)) | n.High<<16 }
 
-// Weights are those of New.
+// Weights are made by New.
 type Weights struct {
 	Hidden   int  // units of an agent, and as many inputs; a multiple of 8
 	BF16     bool // units are rounded to bf16 after each step
@@ -83,7 +83,6 @@ func (g *GRU) Load(rows []float32) {
 	g.fix(g.units[g.hidden*Width:], g.hidden*Width, inputScale)
 }
 
-// fix makes the pairs of values.
 func (g *GRU) fix(values []float32, at, scale int) {
 	fixPairs(&call{
 		from: unsafe.Pointer(&values[0]), to: unsafe.Pointer(&g.pairs[at]), table: unsafe.Pointer(&g.table),

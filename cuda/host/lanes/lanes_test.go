@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// random returns weights of so many units and candidates.
 func random(r *rand.Rand, hidden, candidates int, bf16 bool) *Weights {
 	w := &Weights{
 		Hidden: hidden, BF16: bf16, UnitBits: 14, InputBits: 11,
@@ -38,7 +38,7 @@ func fixed(v float32, bits int) Number {
 	return Number{int32(int8((n + 128) >> 8)), int32(int8(n))}
 }
 
-// sum returns the bias plus the products, without those of low bytes.
+// sum returns the bias plus the products, without the products of low bytes.
 func sum(bias int32, a, w []Number) int32 {
 	for i, x := range a {
 		bias += x.High*(256*w[i].High+w[i].Low) + x.Low*w[i].High
@@ -69,7 +69,7 @@ func step(w *Weights, row []float32) int {
 		n = fmath.FMA(2, w.Logistic.At(fmath.FMA(r, m, n)), -1)
 		next[j] = fmath.FMA(z, row[j]-n, n)
 		if w.BF16 {
-			next[j] = fmath.RoundBF16(next[j])
+			next[j] = device.RoundBF16(next[j])
 		}
 	}
 	copy(row, next)
@@ -96,7 +96,7 @@ func TestGRU(t *testing.T) {
 		for k := range rows {
 			rows[k] = fmath.Clamp(8*float32(r.NormFloat64()), 15.875)
 			if bf16 {
-				rows[k] = fmath.RoundBF16(rows[k])
+				rows[k] = device.RoundBF16(rows[k])
 			}
 			if k%(2*hidden) < hidden {
 				rows[k] = fmath.Clamp(rows[k], 1)

@@ -1,4 +1,3 @@
-// Package twins has the Go twins of the kernels of arrays, grids, graphs, boxes, swarms and tallies.
 package twins
 
 import (
@@ -8,11 +7,9 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 )
 
-// number is an element of an array.
 type number interface {
 	float32 | float64 | int32 | int64 | uint32 | uint64
 }
@@ -27,27 +24,25 @@ func init() {
 	register(arrayset.I64, func(v int64) uint64 { return uint64(v) ^ 1<<63 })
 	register(arrayset.U32, func(v uint32) uint32 { return v })
 	register(arrayset.U64, func(v uint64) uint64 { return v })
-	twin.Register(arrayset.Sum(arrayset.F32), sumArray[float32])
-	twin.Register(arrayset.Sum(arrayset.F64), sumArray[float64])
+	Register(arrayset.Sum(arrayset.F32), sumArray[float32])
+	Register(arrayset.Sum(arrayset.F64), sumArray[float64])
 	registerKeys[uint32](arrayset.U32)
 	registerKeys[uint64](arrayset.U64)
-	twin.Register(arrayset.Starts, arrayStarts)
+	Register(arrayset.Starts, arrayStarts)
 }
 
-// register adds the twins of the kernels of one type of element.
 func register[T number, K key](e arrayset.Element, keyOf func(T) K) {
-	twin.Register(arrayset.Stats(e), func(b *twin.Block, a *arrayset.StatsBound) { stats(b, a, keyOf) })
-	twin.Register(arrayset.Histogram(e), histogram[T])
-	twin.Register(arrayset.Keys(e), func(b *twin.Block, a *arrayset.KeysBound) { keys(b, a, keyOf) })
-	twin.Register(arrayset.Fold(e), foldArray[T])
+	Register(arrayset.Stats(e), func(b *Block, a *arrayset.StatsBound) { stats(b, a, keyOf) })
+	Register(arrayset.Histogram(e), histogram[T])
+	Register(arrayset.Keys(e), func(b *Block, a *arrayset.KeysBound) { keys(b, a, keyOf) })
+	Register(arrayset.Fold(e), foldArray[T])
 }
 
-// registerKeys adds the twins of the kernels of one size of keys.
 func registerKeys[K key](e arrayset.Element) {
-	twin.Register(arrayset.SortSpans(e), sortSpans[K])
-	twin.Register(arrayset.CountDigits(e), digits[K])
-	twin.Register(arrayset.Scatter(e), scatter[K])
-	twin.Register(arrayset.Gather(e), gatherArray[K])
+	Register(arrayset.SortSpans(e), sortSpans[K])
+	Register(arrayset.CountDigits(e), digits[K])
+	Register(arrayset.Scatter(e), scatter[K])
+	Register(arrayset.Gather(e), gatherArray[K])
 }
 
 // floatKey32 returns the key of the bits of a float32 that is not NaN.
@@ -66,22 +61,20 @@ func floatKey64(v uint64) uint64 {
 	return v | 1<<63
 }
 
-// spans calls fn with each span of the block: the words of a table of n spans, each of so many
-// words.
-func spans(b *twin.Block, table []uint64, n uint32, words int, fn func(s int, span []uint64)) {
+// spans calls fn with each span of the block: the words of a table of n spans, each of width words.
+func spans(b *Block, table []uint64, n uint32, words int, fn func(s int, span []uint64)) {
 	for s := b.Index; s < int(n); s += b.Grid {
 		fn(s, table[words*s:][:words:words])
 	}
 }
 
-// part returns the elements of a span.
 func part[T any](all []T, span []uint64) []T {
 	return all[span[arrayset.SpanFirst]:][:span[arrayset.SpanCount]]
 }
 
 // stats is the twin of stats.cu. The type of the elements decides what the third and the fourth word
 // of a result are; the switch is on constants of the instance.
-func stats[T number, K key](b *twin.Block, a *arrayset.StatsBound, keyOf func(T) K) {
+func stats[T number, K key](b *Block, a *arrayset.StatsBound, keyOf func(T) K) {
 	in := device.Of[T](a.In)
 	var zero T
 	_, f32 := any(zero).(float32)
@@ -118,7 +111,7 @@ const nan = 0x7ff8000000000001
 
 // sumArray is the twin of sum.cu. Its order of additions is the one that the kernel documents, so the bits
 // are the same.
-func sumArray[T float32 | float64](b *twin.Block, a *arrayset.SumBound) {
+func sumArray[T float32 | float64](b *Block, a *arrayset.SumBound) {
 	in, out := device.Of[T](a.In), device.Of[uint64](device.Bytes(a.Out))
 	spans(b, a.Spans, a.N, arrayset.SpanWords, func(s int, span []uint64) {
 		var lanes [arrayset.SumLanes]float64
@@ -146,7 +139,7 @@ func sumArray[T float32 | float64](b *twin.Block, a *arrayset.SumBound) {
 
 // histogram is the twin of histogram.cu. It counts a span by itself and adds the counts atomically,
 // because spans of other blocks may have the same bins.
-func histogram[T number](b *twin.Block, a *arrayset.HistogramBound) {
+func histogram[T number](b *Block, a *arrayset.HistogramBound) {
 	in := device.Of[T](a.In)
 	spans(b, a.Spans, a.N, arrayset.HistogramWords, func(_ int, span []uint64) {
 		least, most := math.Float64frombits(span[arrayset.SpanLeast]), math.Float64frombits(span[arrayset.SpanMost])
@@ -179,7 +172,7 @@ func histogram[T number](b *twin.Block, a *arrayset.HistogramBound) {
 
 // keys is the twin of keys.cu. The two words of the bits are shared by all blocks, so they are
 // combined atomically once for each block.
-func keys[T number, K key](b *twin.Block, a *arrayset.KeysBound, keyOf func(T) K) {
+func keys[T number, K key](b *Block, a *arrayset.KeysBound, keyOf func(T) K) {
 	in, out := device.Of[T](a.In), device.Of[K](a.Keys)
 	set, always := uint64(0), uint64(math.MaxUint64)
 	spans(b, a.Spans, a.N, arrayset.KeySpanWords, func(_ int, span []uint64) {
@@ -205,7 +198,7 @@ func keys[T number, K key](b *twin.Block, a *arrayset.KeysBound, keyOf func(T) K
 
 // sortSpans is the twin of sort_spans.cu. No two pairs are equal, because places differ, so every
 // sort gives the order of the bitonic one.
-func sortSpans[K key](b *twin.Block, a *arrayset.SortSpansBound) {
+func sortSpans[K key](b *Block, a *arrayset.SortSpansBound) {
 	keys := device.Of[K](a.Keys)
 	type pair struct {
 		key   K
@@ -228,7 +221,7 @@ func sortSpans[K key](b *twin.Block, a *arrayset.SortSpansBound) {
 }
 
 // digits is the twin of digits.cu. The last tiles may be empty.
-func digits[K key](b *twin.Block, a *arrayset.DigitsBound) {
+func digits[K key](b *Block, a *arrayset.DigitsBound) {
 	keys, n, share, tiles := device.Of[K](a.Keys), a.N, a.Share, uint64(a.Tiles)
 	for t := uint64(b.Index); t < tiles; t += uint64(b.Grid) {
 		var local [arrayset.Digits]uint32
@@ -242,7 +235,7 @@ func digits[K key](b *twin.Block, a *arrayset.DigitsBound) {
 }
 
 // arrayStarts is the twin of starts.cu. Only the first block works, as on a GPU.
-func arrayStarts(b *twin.Block, a *arrayset.StartsBound) {
+func arrayStarts(b *Block, a *arrayset.StartsBound) {
 	if b.Index > 0 {
 		return
 	}
@@ -255,7 +248,7 @@ func arrayStarts(b *twin.Block, a *arrayset.StartsBound) {
 
 // scatter is the twin of scatter.cu. It moves the keys of a tile one after the other, so keys of one
 // digit keep their order, for which the kernel ranks them.
-func scatter[K key](b *twin.Block, a *arrayset.ScatterBound) {
+func scatter[K key](b *Block, a *arrayset.ScatterBound) {
 	keys, keysOut, n, share, tiles := device.Of[K](a.Keys), device.Of[K](a.KeysOut), a.N, a.Share, uint64(a.Tiles)
 	for t := uint64(b.Index); t < tiles; t += uint64(b.Grid) {
 		var at [arrayset.Digits]uint32
@@ -271,7 +264,7 @@ func scatter[K key](b *twin.Block, a *arrayset.ScatterBound) {
 }
 
 // gatherArray is the twin of gather.cu. Elements are moved as keys of their size.
-func gatherArray[K key](b *twin.Block, a *arrayset.GatherBound) {
+func gatherArray[K key](b *Block, a *arrayset.GatherBound) {
 	in, out := device.Of[K](a.In), device.Of[K](a.Out)
 	spans(b, a.Spans, a.N, arrayset.KeySpanWords, func(_ int, span []uint64) {
 		to, from := part(out, span), in[span[arrayset.SpanBase]:]
@@ -283,7 +276,7 @@ func gatherArray[K key](b *twin.Block, a *arrayset.GatherBound) {
 
 // foldArray is the twin of fold.cu. The sum is stored when all arrays are read, because out may be the
 // first of them.
-func foldArray[T number](b *twin.Block, a *arrayset.FoldBound) {
+func foldArray[T number](b *Block, a *arrayset.FoldBound) {
 	in, out, stride, arrays := device.Of[T](a.In), device.Of[T](a.Out), a.Stride, uint64(a.Arrays)
 	var zero T
 	lo, hi := b.Part(a.N)

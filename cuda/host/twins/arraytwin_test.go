@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // shims are the functions of CUDA that the emulation of tallies does not have.
@@ -27,9 +27,9 @@ template <class T> static inline T atomicAnd(T *p, T v) { return __atomic_fetch_
 
 // TestArrayKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestArrayKernelsOnTheCPU(t *testing.T) {
-	sizes := []int{0, 1, 31, 64, 300, 1025, 5000}[:testlong.Of(7, 6)]
+	sizes := []int{0, 1, 31, 64, 300, 1025, 5000}[:testkit.Of(7, 6)]
 	launches.Texts{
-		Kernels: launches.ArrayKernels(), Random: launches.RandomArrays, Count: testlong.Of(12, 3), Shims: arrayShims,
+		Kernels: launches.ArrayKernels(), Random: launches.RandomArrays, Count: testkit.Of(12, 3), Shims: arrayShims,
 		Size: func(r *rand.Rand) int { return sizes[r.IntN(len(sizes))] },
 	}.Test(t)
 }

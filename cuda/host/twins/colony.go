@@ -4,24 +4,21 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
 
 func init() {
-	twin.Register(spaceset.Flags, flags)
-	twin.Register(spaceset.Gather, gatherSpace)
-	twin.Register(spaceset.Colony, colony)
-	twin.Register(spaceset.Slots, slots)
-	twin.Register(spaceset.Born, born)
+	Register(spaceset.Flags, flags)
+	Register(spaceset.Gather, gatherSpace)
+	Register(spaceset.Colony, colony)
+	Register(spaceset.Slots, slots)
+	Register(spaceset.Born, born)
 }
 
-// state returns the place of the state of an agent.
 func (p spacePages) state(id uint32) *byte { return &p.Pages[p.page(id)+uint64(id%p.Per)] }
 
-// flags is the twin of flags.cu.
-func flags(b *twin.Block, a *spaceset.FlagsBound) {
+func flags(b *Block, a *spaceset.FlagsBound) {
 	all := spacePagesOf(&a.PagesBound)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -31,8 +28,7 @@ func flags(b *twin.Block, a *spaceset.FlagsBound) {
 	}
 }
 
-// gatherSpace is the twin of gather.cu.
-func gatherSpace(b *twin.Block, a *spaceset.GatherBound) {
+func gatherSpace(b *Block, a *spaceset.GatherBound) {
 	all := spacePagesOf(&a.PagesBound)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -52,8 +48,7 @@ func spaceBelow(draw uint32, chance uint64) bool {
 	return uint64(draw) < chance || chance >= math.MaxUint32
 }
 
-// colony is the twin of colony.cu.
-func colony(b *twin.Block, a *spaceset.ColonyBound) {
+func colony(b *Block, a *spaceset.ColonyBound) {
 	pages, all := spacePagesOf(&a.PagesBound), nearOf(a.Sorted, &a.NearBound)
 	most := [3]int64{int64(a.Mx), int64(a.My), int64(a.Mz)}
 	first, end := b.Part(uint64(a.Agents))
@@ -81,8 +76,7 @@ func colony(b *twin.Block, a *spaceset.ColonyBound) {
 	}
 }
 
-// slots is the twin of slots.cu.
-func slots(b *twin.Block, a *spaceset.SlotsBound) {
+func slots(b *Block, a *spaceset.SlotsBound) {
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
 		if a.Places[i+1] != a.Places[i] {
@@ -91,8 +85,7 @@ func slots(b *twin.Block, a *spaceset.SlotsBound) {
 	}
 }
 
-// born is the twin of born.cu.
-func born(b *twin.Block, a *spaceset.BornBound) {
+func born(b *Block, a *spaceset.BornBound) {
 	all := spacePagesOf(&a.PagesBound)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {

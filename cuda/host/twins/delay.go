@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
@@ -18,7 +17,6 @@ type drawn struct {
 	some       bool
 }
 
-// of returns the delay of link k of a neuron.
 func (d *drawn) of(id uint32, k uint64) uint32 {
 	if d.Span <= 1 {
 		return d.Least
@@ -30,8 +28,7 @@ func (d *drawn) of(id uint32, k uint64) uint32 {
 	return d.Least + uint32(uint64(d.block[k/32%4])*uint64(d.Span)>>32)
 }
 
-// send is the twin of send.cu.
-func send(b *twin.Block, a *graphset.SendBound) {
+func send(b *Block, a *graphset.SendBound) {
 	all, draws := rowsOf(a.Offsets, a.Degree, &a.CarriedBound), &drawn{DrawnBound: &a.DrawnBound}
 	for _, id := range spiked(b, &a.ActiveBound) {
 		from, to := all.of(id)
@@ -58,8 +55,7 @@ func send(b *twin.Block, a *graphset.SendBound) {
 	}
 }
 
-// recall is the twin of recall.cu.
-func recall(b *twin.Block, a *graphset.RecallBound) {
+func recall(b *Block, a *graphset.RecallBound) {
 	all, words := graphPagesOf(&a.PagesBound), device.Of[uint32](a.Pages)
 	first, end := b.Part(uint64(a.Agents))
 	for id := first; id < end; id++ {
@@ -69,8 +65,7 @@ func recall(b *twin.Block, a *graphset.RecallBound) {
 	}
 }
 
-// remember is the twin of remember.cu.
-func remember(b *twin.Block, a *graphset.RememberBound) {
+func remember(b *Block, a *graphset.RememberBound) {
 	all, words := graphPagesOf(&a.PagesBound), device.Of[uint32](a.Pages)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {

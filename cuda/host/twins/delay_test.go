@@ -6,11 +6,10 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // delayOf returns the delay of link k of a neuron that is drawn.
@@ -22,9 +21,9 @@ func delayOf(a *graphset.DrawnBound, id uint32, k int) uint32 {
 
 // TestSend compares random launches with links one by one, as a reader of RFC 0059 would have them.
 func TestSend(t *testing.T) {
-	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 59))
+	ref, r := launches.Reference(t), rand.New(rand.NewPCG(5, 59))
 	var used [33]int // links with each delay
-	for i := range testlong.Of(200, 60) {
+	for i := range testkit.Of(200, 60) {
 		launch := launches.RandomGraph(r, graphset.Send, r.IntN(3000))
 		a := launches.Named[graphset.SendBound](launch.Params, nil)
 		want := slices.Clone(a.Sums)
@@ -72,31 +71,32 @@ func TestSend(t *testing.T) {
 
 // TestDelays: delays that are drawn are alike, and another seed gives others.
 func TestDelays(t *testing.T) {
-	ref := fixture.Reference(t)
+	ref := launches.Reference(t)
 	const agents, degree, least, span = 500, 200, 3, 6
 	send := func(seed uint32) (seen [16]int, delays []int) {
-		s, kernel := fixture.NewStream(t, ref), fixture.FindKernel(t, ref, graphset.Send)
-		sums, counts, active := fixture.Alloc(t, ref, 16*4*degree), fixture.Alloc(t, ref, 8), fixture.Alloc(t, ref, 4)
-		columns := fixture.Alloc(t, ref, 4*agents*degree)
+		s, kernel := launches.NewStream(t, ref), launches.FindKernel(t, ref, graphset.Send)
+		sums := launches.Alloc(t, ref, 16*4*degree)
+		counts, active := launches.Alloc(t, ref, 8), launches.Alloc(t, ref, 4)
+		columns := launches.Alloc(t, ref, 4*agents*degree)
 		to := make([]uint32, agents*degree)
 		for i := range to { // each neuron has the same targets, so that each sum is of one link
 			to[i] = uint32(i % degree)
 		}
-		fixture.Write(t, columns, 0, device.Bytes(to))
+		launches.Write(t, columns, 0, device.Bytes(to))
 		for id := range uint32(agents) {
-			fixture.Write(t, sums, 0, make([]byte, 16*4*degree))
-			fixture.Write(t, counts, 0, device.Bytes([]uint32{1, 0}))
-			fixture.Write(t, active, 0, device.Bytes([]uint32{id}))
+			launches.Write(t, sums, 0, make([]byte, 16*4*degree))
+			launches.Write(t, counts, 0, device.Bytes([]uint32{1, 0}))
+			launches.Write(t, active, 0, device.Bytes([]uint32{id}))
 			links := device.Ptr(columns)
-			fixture.Launch(t, s, kernel, device.Geometry{Grid: 1, Block: 32}, graphset.SendArgs{
+			launches.Start(t, s, kernel, device.Geometry{Grid: 1, Block: 32}, graphset.SendArgs{
 				ActiveArgs: graphset.ActiveArgs{Active: device.Ptr(active), Counts: device.Ptr(counts)},
 				Sums:       device.Ptr(sums), Stride: degree, Slots: 16, Offsets: links, Columns: links, Weights: links,
 				Delays: links, Degree: degree,
 				DrawnArgs:   graphset.DrawnArgs{Least: least, Span: span, Key0: seed, Key1: 1},
 				CarriedArgs: graphset.CarriedArgs{Exciting: agents, Excitation: 1, Inhibition: 1, Lengths: links},
 			}.Args()...)
-			fixture.Wait(t, s)
-			for i, n := range device.Of[int32](fixture.Download(t, sums)) {
+			launches.Wait(t, s)
+			for i, n := range device.Of[int32](launches.Download(t, sums)) {
 				if seen[i/degree] += int(n); n == 1 {
 					delays = append(delays, i)
 				}

@@ -5,26 +5,23 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
 func init() {
-	twin.Register(graphset.Links, links)
-	twin.Register(graphset.Mark, markNode)
-	twin.Register(graphset.SIR, sir)
-	twin.Register(graphset.Rounds, rounds)
-	twin.Register(graphset.Trace, trace)
+	Register(graphset.Links, links)
+	Register(graphset.Mark, markNode)
+	Register(graphset.SIR, sir)
+	Register(graphset.Rounds, rounds)
+	Register(graphset.Trace, trace)
 }
 
 // graphPages are the states of the agents; see graphset.
 type graphPages graphset.PagesBound
 
-// graphPagesOf returns the pages of a launch.
 func graphPagesOf(a *graphset.PagesBound) *graphPages { return (*graphPages)(a) }
 
-// state returns the place of the state of an agent.
 func (p *graphPages) state(id uint32) *byte {
 	return &p.Pages[uint64(p.Frames[id/p.Per])*p.PageBytes+uint64(id%p.Per)]
 }
@@ -32,8 +29,7 @@ func (p *graphPages) state(id uint32) *byte {
 // graphBelow reports whether a draw is a success of a chance.
 func graphBelow(draw, chance uint32) bool { return draw < chance || chance == math.MaxUint32 }
 
-// links is the twin of links.cu.
-func links(b *twin.Block, a *graphset.LinksBound) {
+func links(b *Block, a *graphset.LinksBound) {
 	first, end := b.Part(uint64(a.Agents))
 	for id := first; id < end; id++ {
 		for k := range a.Degree {
@@ -49,7 +45,6 @@ func links(b *twin.Block, a *graphset.LinksBound) {
 	}
 }
 
-// ring returns link k of an agent on the ring of all.
 func ring(id, k, agents uint64) uint64 {
 	if distance := (k/2 + 1) % agents; k%2 == 0 {
 		return (id + distance) % agents
@@ -59,7 +54,7 @@ func ring(id, k, agents uint64) uint64 {
 }
 
 // markNode is the twin of mark.cu. A block makes some words.
-func markNode(b *twin.Block, a *graphset.MarkBound) {
+func markNode(b *Block, a *graphset.MarkBound) {
 	all := graphPagesOf(&a.PagesBound)
 	first, end := b.Part((uint64(a.Agents) + 31) / 32)
 	for w := first; w < end; w++ {
@@ -72,8 +67,7 @@ func markNode(b *twin.Block, a *graphset.MarkBound) {
 	}
 }
 
-// trace is the twin of trace.cu.
-func trace(b *twin.Block, a *graphset.TraceBound) {
+func trace(b *Block, a *graphset.TraceBound) {
 	all, perRow := graphPagesOf(&a.PagesBound), uint64(a.PerRow)
 	if b.Index == 0 {
 		next := (a.Column + 1) % a.Columns
@@ -96,8 +90,7 @@ func trace(b *twin.Block, a *graphset.TraceBound) {
 	}
 }
 
-// rounds is the twin of rounds.cu.
-func rounds(b *twin.Block, a *graphset.RoundsBound) {
+func rounds(b *Block, a *graphset.RoundsBound) {
 	words := device.Of[uint32](a.Pages)
 	first, end := b.Part(uint64(a.Groups))
 	for i := uint32(first); i < uint32(end); i++ {
@@ -114,7 +107,7 @@ type contacts struct {
 	tick              uint32
 }
 
-// draws are those of an agent for a part of its row.
+// draws are the draws of an agent for a part of its row.
 type draws struct {
 	*contacts
 	id, part uint32
@@ -122,7 +115,6 @@ type draws struct {
 	block    [4]uint32
 }
 
-// next returns the next draw.
 func (d *draws) next() uint32 {
 	k := d.drawn % 4
 	if k == 0 {
@@ -159,7 +151,7 @@ func (c *contacts) exposed(from, end uint64, draw uint32, d *draws) bool {
 
 // sir is the twin of sir.cu: it goes from agent to agent, and from part to part of their rows. A
 // block makes some words of the bits.
-func sir(b *twin.Block, a *graphset.SIRBound) {
+func sir(b *Block, a *graphset.SIRBound) {
 	all, agents, base := graphPagesOf(&a.PagesBound), uint64(a.Agents), uint64(a.FirstID)
 	c := &contacts{
 		infected: a.Infected, columns: a.Columns, misses: a.Misses, tick: a.Tick, key: [2]uint32{a.Key0, a.Key1},

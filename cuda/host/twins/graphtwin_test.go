@@ -7,11 +7,10 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // people is the agents of a launch of SIR, as a reader of RFC 0053 would have them.
@@ -30,7 +29,6 @@ type people struct {
 // success reports whether a draw is a success of a chance.
 func success(draw, chance uint32) bool { return draw < chance || chance == 1<<32-1 }
 
-// word returns a draw of an agent for a part of its row.
 func (p *people) word(id, part, n int) uint32 {
 	return kernels.Philox(p.key, [4]uint32{uint32(n / 4), uint32(p.first + id), p.tick, uint32(part + 1)})[n%4]
 }
@@ -91,14 +89,13 @@ func (p *people) step() []byte {
 	return next
 }
 
-// peopleOf returns the agents of a launch of SIR.
 func peopleOf(a *graphset.SIRBound) *people {
 	p := &people{
 		states: statesOf(&a.AgentsBound), misses: a.Misses, recover: a.Recovery, tick: a.Tick,
 		key: [2]uint32{a.Key0, a.Key1}, first: int(a.FirstID), ill: a.Infected,
 	}
 	for id := range p.states {
-		from, to := a.Offsets[id], a.Offsets[id+1] // those of rows of one length fit too
+		from, to := a.Offsets[id], a.Offsets[id+1] // graphs with rows of one length fit too
 		p.met = append(p.met, a.Columns[from:to])
 		if a.Weighted != 0 {
 			p.weights = append(p.weights, device.Of[uint32](device.Bytes(a.Weights))[from:to])
@@ -107,7 +104,6 @@ func peopleOf(a *graphset.SIRBound) *people {
 	return p
 }
 
-// statesOf returns the states of agents.
 func statesOf(a *graphset.AgentsBound) (states []byte) {
 	for id := range a.Agents {
 		states = append(states, a.Pages[uint64(a.Frames[id/a.Per])*a.PageBytes+uint64(id%a.Per)])
@@ -115,12 +111,12 @@ func statesOf(a *graphset.AgentsBound) (states []byte) {
 	return states
 }
 
-// TestSIR compares random ticks with those of agents one by one. Nobody is lost, and bytes of no
+// TestSIR compares random ticks with ticks of agents one by one. Nobody is lost, and bytes of no
 // agent stay as they are.
 func TestSIR(t *testing.T) {
-	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 3))
+	ref, r := launches.Reference(t), rand.New(rand.NewPCG(5, 3))
 	infections := 0
-	for i := range testlong.Of(300, 80) {
+	for i := range testkit.Of(300, 80) {
 		a := launches.RandomGraph(r, graphset.SIR, r.IntN(6000))
 		before := launches.Named[graphset.SIRBound](a.Params, nil)
 		after := launches.Named[graphset.SIRBound](a.Params, launches.On(t, ref, graphset.SIR, a.Params))
@@ -167,20 +163,20 @@ func TestSIR(t *testing.T) {
 	}
 }
 
-// TestLinks: generated links are those of a ring where no draw replaces them, random ones go to all
-// other agents alike and never to the agent itself, and the share of them is the chance.
+// TestLinks: generated links are a ring where no draw replaces them, random ones go to all other
+// agents alike and never to the agent itself, and the share of them is the chance.
 func TestLinks(t *testing.T) {
-	ref := fixture.Reference(t)
+	ref := launches.Reference(t)
 	generate := func(agents, degree int, rewire uint64, seed uint32) []uint32 {
-		columns := fixture.Alloc(t, ref, int64(4*agents*degree))
-		s := fixture.NewStream(t, ref)
-		fixture.Launch(t, s, fixture.FindKernel(t, ref, graphset.Links), device.Geometry{Grid: 3, Block: 32},
+		columns := launches.Alloc(t, ref, int64(4*agents*degree))
+		s := launches.NewStream(t, ref)
+		launches.Start(t, s, launches.FindKernel(t, ref, graphset.Links), device.Geometry{Grid: 3, Block: 32},
 			graphset.LinksArgs{
 				Columns: device.Ptr(columns), Agents: uint32(agents), Degree: uint32(degree), Rewire: rewire,
 				Key0: seed, Key1: 1,
 			}.Args()...)
-		fixture.Wait(t, s)
-		return device.Of[uint32](fixture.Download(t, columns))
+		launches.Wait(t, s)
+		return device.Of[uint32](launches.Download(t, columns))
 	}
 	if got := generate(5, 4, 0, 1); !slices.Equal(got, []uint32{
 		1, 4, 2, 3,
@@ -222,7 +218,7 @@ func TestLinks(t *testing.T) {
 // TestGraphKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestGraphKernelsOnTheCPU(t *testing.T) {
 	launches.Texts{
-		Kernels: launches.GraphKernels(), Random: launches.RandomGraph, Count: testlong.Of(40, 8),
+		Kernels: launches.GraphKernels(), Random: launches.RandomGraph, Count: testkit.Of(40, 8),
 		Size: func(r *rand.Rand) int { return r.IntN(5000) },
 	}.Test(t)
 }

@@ -3,15 +3,14 @@ package twins
 import (
 	"sync/atomic"
 
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 )
 
 func init() {
-	twin.Register(gridset.LifeRows, life)
-	twin.Register(gridset.LifeCells, life)
-	twin.Register(gridset.Set, set)
-	twin.Register(gridset.Get, get)
+	Register(gridset.LifeRows, life)
+	Register(gridset.LifeCells, life)
+	Register(gridset.Set, set)
+	Register(gridset.Get, get)
 }
 
 // grid is the pages of a grid; see gridset.
@@ -22,22 +21,21 @@ type grid struct {
 	per       uint32 // cells of a page
 }
 
-// cell returns the place of a cell in the pages.
 func (g *grid) cell(id uint32) uint64 {
 	return uint64(g.frames[id/g.per])*g.pageBytes + uint64(id%g.per)
 }
 
-// load copies a row, of which parts may be in several pages.
+// load copies a row, whose parts may be in several pages.
 func (g *grid) load(row []byte, id uint32) {
 	g.move(row, id, func(page, part []byte) { copy(part, page) })
 }
 
-// store copies a row into the pages.
 func (g *grid) store(row []byte, id uint32) {
 	g.move(row, id, func(page, part []byte) { copy(page, part) })
 }
 
-// move calls f for each part of a row that is in one page, with that of the page and that of the row.
+// move calls f for each part of a row that is in one page, with the part of the page and the part
+// of the row.
 func (g *grid) move(row []byte, id uint32, f func(page, part []byte)) {
 	for len(row) > 0 {
 		n := min(len(row), int(g.per-id%g.per))
@@ -47,9 +45,9 @@ func (g *grid) move(row []byte, id uint32, f func(page, part []byte)) {
 }
 
 // life is the twin of life_rows.cu and life_cells.cu: a generation does not depend on the order in
-// which it is made. A block makes some rows. It reads each row once, into a row of its own with a
-// cell before the first and one behind the last.
-func life(b *twin.Block, a *gridset.LifeBound) {
+// which it is made. A block makes some rows. It reads each row once, into its own row with a cell
+// before the first and one behind the last.
+func life(b *Block, a *gridset.LifeBound) {
 	old := grid{a.From, a.FromFrames, a.PageBytes, a.Per}
 	made := grid{a.To, a.ToFrames, a.PageBytes, a.Per}
 	width, height, periodic := a.Width, a.Height, a.Periodic != 0
@@ -96,8 +94,7 @@ func life(b *twin.Block, a *gridset.LifeBound) {
 // lives has the next state of a cell by its state and the sum of its own and its neighbours' states.
 var lives = [2][16]byte{0: {3: 1}, 1: {3: 1, 4: 1}}
 
-// set is the twin of set.cu.
-func set(b *twin.Block, a *gridset.CellsBound) {
+func set(b *Block, a *gridset.CellsBound) {
 	g := grid{a.Pages, a.Frames, a.PageBytes, a.Per}
 	first, end := b.Part(uint64(a.N))
 	for i := first; i < end; i++ {
@@ -105,8 +102,7 @@ func set(b *twin.Block, a *gridset.CellsBound) {
 	}
 }
 
-// get is the twin of get.cu.
-func get(b *twin.Block, a *gridset.CellsBound) {
+func get(b *Block, a *gridset.CellsBound) {
 	g := grid{a.Pages, a.Frames, a.PageBytes, a.Per}
 	first, end := b.Part(uint64(a.N))
 	for i := first; i < end; i++ {

@@ -6,13 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// plainLife is Life as its rules are told.
+// plainLife is Life, written as its rules.
 func plainLife(old [][]byte, periodic bool) (next [][]byte, alive uint64) {
 	height, width := len(old), len(old[0])
 	at := func(x, y int) int {
@@ -36,7 +35,6 @@ func plainLife(old [][]byte, periodic bool) (next [][]byte, alive uint64) {
 	return next, alive
 }
 
-// cells returns the cells of a launch of Life, from one of its generations.
 func cells(a *gridset.LifeBound, content []byte, frames []uint32) (rows [][]byte) {
 	for y := range a.Height {
 		row := make([]byte, a.Width)
@@ -51,8 +49,8 @@ func cells(a *gridset.LifeBound, content []byte, frames []uint32) (rows [][]byte
 
 // TestLife compares random generations with the plain ones. Bytes of no cell stay as they are.
 func TestLife(t *testing.T) {
-	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(42, 1))
-	for i := range testlong.Of(400, 100) {
+	ref, r := launches.Reference(t), rand.New(rand.NewPCG(42, 1))
+	for i := range testkit.Of(400, 100) {
 		kernel := []string{gridset.LifeRows, gridset.LifeCells}[i%2]
 		a := launches.RandomGrid(r, kernel, r.IntN(6000))
 		before := launches.Named[gridset.LifeBound](a.Params, nil)
@@ -61,7 +59,7 @@ func TestLife(t *testing.T) {
 		if !slices.EqualFunc(cells(after, after.To, after.ToFrames), want, bytes.Equal) {
 			t.Fatalf("%s, launch %d: the generation differs from the plain one", kernel, i)
 		}
-		written := fixture.CountOther(after.To)
+		written := launches.CountOther(after.To)
 		if n := len(want) * len(want[0]); written > n {
 			t.Fatalf("%s, launch %d: %d bytes were written for %d cells", kernel, i, written, n)
 		}
@@ -90,7 +88,7 @@ static inline unsigned grid_shfl_down(unsigned v, unsigned d) {
 // TestGridKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestGridKernelsOnTheCPU(t *testing.T) {
 	launches.Texts{
-		Kernels: launches.GridKernels(), Random: launches.RandomGrid, Count: testlong.Of(40, 8), Shims: gridShims,
+		Kernels: launches.GridKernels(), Random: launches.RandomGrid, Count: testkit.Of(40, 8), Shims: gridShims,
 		Size: func(r *rand.Rand) int { return r.IntN(9000) },
 	}.Test(t)
 }

@@ -2,12 +2,11 @@ package twins
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-func init() { twin.Register(graphset.Izhikevich, izhikevich) }
+func init() { Register(graphset.Izhikevich, izhikevich) }
 
 // neuronType is what neurons of a type have in common.
 type neuronType struct{ a, b, c, d, noise float32 }
@@ -38,8 +37,7 @@ func (t neuronType) step(v, u, input float32) (potential, recovery float32, spik
 	return v, u, false
 }
 
-// izhikevich is the twin of izhikevich.cu.
-func izhikevich(b *twin.Block, a *graphset.IzhikevichBound) {
+func izhikevich(b *Block, a *graphset.IzhikevichBound) {
 	all, floats, agents := graphPagesOf(&a.PagesBound), device.Of[float32](a.Pages), uint64(a.Agents)
 	excitatory, inhibitory := typeOf(a.Types), typeOf(a.Types[graphset.TypeWords:])
 	found := marks(&a.TickedBound, &a.ActiveBound)

@@ -5,19 +5,18 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
 
 func init() {
-	twin.Register(spaceset.Place, place)
-	twin.Register(spaceset.Load, load)
-	twin.Register(spaceset.Store, store)
-	twin.Register(spaceset.Count, countBins)
-	twin.Register(spaceset.Sum, sumBins)
-	twin.Register(spaceset.Start, start)
-	twin.Register(spaceset.Sort, sorted)
-	twin.Register(spaceset.Dots, dots)
+	Register(spaceset.Place, place)
+	Register(spaceset.Load, load)
+	Register(spaceset.Store, store)
+	Register(spaceset.Count, countBins)
+	Register(spaceset.Sum, sumBins)
+	Register(spaceset.Start, start)
+	Register(spaceset.Sort, sorted)
+	Register(spaceset.Dots, dots)
 }
 
 // spacePages are the pages of a launch; see spaceset.
@@ -30,16 +29,13 @@ func spacePagesOf(a *spaceset.PagesBound) spacePages {
 	return spacePages{a, device.Of[uint32](a.Pages)}
 }
 
-// page returns the place of the page of an agent.
 func (p spacePages) page(id uint32) uint64 { return uint64(p.Frames[id/p.Per]) * p.PageBytes }
 
-// word returns variable k of the agent.
 func (p spacePages) word(id, k uint32) *uint32 {
 	return &p.words[(p.page(id)+uint64(p.At)+uint64(k)*uint64(p.Stride))/4+uint64(id%p.Per)]
 }
 
-// place is the twin of place.cu.
-func place(b *twin.Block, a *spaceset.PlaceBound) {
+func place(b *Block, a *spaceset.PlaceBound) {
 	all, from, seed := spacePagesOf(&a.PagesBound), uint64(a.First), uint64(a.Key0)|uint64(a.Key1)<<32
 	first, end := b.Part(uint64(a.End) - from)
 	for i := from + first; i < from+end; i++ {
@@ -54,8 +50,7 @@ func place(b *twin.Block, a *spaceset.PlaceBound) {
 	}
 }
 
-// load is the twin of load.cu.
-func load(b *twin.Block, a *spaceset.LoadBound) {
+func load(b *Block, a *spaceset.LoadBound) {
 	all, velocities := spacePagesOf(&a.PagesBound), signed(a.Velocities)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -76,8 +71,7 @@ func load(b *twin.Block, a *spaceset.LoadBound) {
 	}
 }
 
-// store is the twin of store.cu.
-func store(b *twin.Block, a *spaceset.StoreBound) {
+func store(b *Block, a *spaceset.StoreBound) {
 	all, velocities := spacePagesOf(&a.PagesBound), signed(a.Velocities)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -92,8 +86,7 @@ func store(b *twin.Block, a *spaceset.StoreBound) {
 	}
 }
 
-// dots is the twin of dots.cu.
-func dots(b *twin.Block, a *spaceset.DotsBound) {
+func dots(b *Block, a *spaceset.DotsBound) {
 	all, columns, rows := spacePagesOf(&a.PagesBound), uint64(a.Columns), uint64(a.Rows)
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -105,10 +98,8 @@ func dots(b *twin.Block, a *spaceset.DotsBound) {
 	}
 }
 
-// bins are those of a box on each axis.
 type bins [3]uint32
 
-// of returns the bin of a position on each axis.
 func (n bins) of(position []uint32) (at bins) {
 	for k := range at {
 		at[k] = uint32(uint64(position[k]) * uint64(n[k]) >> 32)
@@ -116,11 +107,9 @@ func (n bins) of(position []uint32) (at bins) {
 	return at
 }
 
-// number returns the number of a bin.
 func (n bins) number(at bins) uint32 { return (at[2]*n[1]+at[1])*n[0] + at[0] }
 
-// countBins is the twin of count.cu.
-func countBins(b *twin.Block, a *spaceset.CountBound) {
+func countBins(b *Block, a *spaceset.CountBound) {
 	n := bins{a.Nx, a.Ny, a.Nz}
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -128,8 +117,8 @@ func countBins(b *twin.Block, a *spaceset.CountBound) {
 	}
 }
 
-// parts calls f for the parts of the bins of this block, each of so many bins, with the bins of each.
-func parts(b *twin.Block, bins, each uint32, f func(part int, first, end uint64)) {
+// parts calls f for the parts of the bins of this block, with the bins of each part.
+func parts(b *Block, bins, each uint32, f func(part int, first, end uint64)) {
 	all, size := uint64(bins), uint64(each)
 	from, to := b.Part((all + size - 1) / size)
 	for part := from; part < to; part++ {
@@ -137,8 +126,7 @@ func parts(b *twin.Block, bins, each uint32, f func(part int, first, end uint64)
 	}
 }
 
-// sumBins is the twin of sum.cu.
-func sumBins(b *twin.Block, a *spaceset.SumBound) {
+func sumBins(b *Block, a *spaceset.SumBound) {
 	parts(b, a.Bins, a.Part, func(part int, first, end uint64) {
 		a.Sums[part] = 0
 		for _, n := range a.Counts[first:end] {
@@ -147,8 +135,7 @@ func sumBins(b *twin.Block, a *spaceset.SumBound) {
 	})
 }
 
-// start is the twin of start.cu.
-func start(b *twin.Block, a *spaceset.StartBound) {
+func start(b *Block, a *spaceset.StartBound) {
 	parts(b, a.Bins, a.Part, func(part int, first, end uint64) {
 		before := uint32(0)
 		for _, n := range a.Sums[:part] {
@@ -164,8 +151,7 @@ func start(b *twin.Block, a *spaceset.StartBound) {
 	})
 }
 
-// sorted is the twin of sort.cu.
-func sorted(b *twin.Block, a *spaceset.SortBound) {
+func sorted(b *Block, a *spaceset.SortBound) {
 	n := bins{a.Nx, a.Ny, a.Nz}
 	first, end := b.Part(uint64(a.Agents))
 	for i := first; i < end; i++ {
@@ -178,7 +164,6 @@ func sorted(b *twin.Block, a *spaceset.SortBound) {
 	}
 }
 
-// signed returns velocities as signed words.
 func signed(words []uint32) []int32 { return device.Of[int32](device.Bytes(words)) }
 
 // rounded returns the nearest integer, an even one of two.

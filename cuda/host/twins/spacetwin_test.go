@@ -9,10 +9,9 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // launch is what a reader of RFC 0051 sees of a launch of a step: agents without bins.
@@ -198,7 +197,6 @@ func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) 
 	return positions, speeds, near
 }
 
-// flat returns the elements behind one another.
 func flat[T any](of [][4]T) (all []T) {
 	for _, four := range of {
 		all = append(all, four[:]...)
@@ -206,13 +204,13 @@ func flat[T any](of [][4]T) (all []T) {
 	return all
 }
 
-// TestSteps compares random steps with those of agents that look at all others, without bins.
+// TestSteps compares random steps with agents that examine all others, without bins.
 func TestSteps(t *testing.T) {
-	ref, r, met, ties := fixture.Reference(t), rand.New(rand.NewPCG(5, 51)), 0, 0
+	ref, r, met, ties := launches.Reference(t), rand.New(rand.NewPCG(5, 51)), 0, 0
 	steps := []string{
 		spaceset.Boids, spaceset.Circles, spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32,
 	}
-	for i := range testlong.Of(1000, 120) {
+	for i := range testkit.Of(1000, 120) {
 		kernel := steps[i%len(steps)]
 		a := launches.RandomSpace(r, kernel, r.IntN(6000))
 		l, before := launchOf(a, kernel, nil)
@@ -284,21 +282,21 @@ func TestSine(t *testing.T) {
 // TestPlace: first positions are uniform in the box, velocities within their bounds on both sides of 0,
 // and another seed gives others.
 func TestPlace(t *testing.T) {
-	ref := fixture.Reference(t)
+	ref := launches.Reference(t)
 	const agents, most = 20_000, 1000
 	place := func(seed uint32) []byte {
-		content := fixture.Alloc(t, ref, 28*agents+256)
-		frames := fixture.Alloc(t, ref, 4)
-		fixture.Write(t, frames, 0, make([]byte, 4))
-		fixture.Write(t, content, 0, make([]byte, 28*agents+256))
-		s := fixture.NewStream(t, ref)
-		fixture.Launch(t, s, fixture.FindKernel(t, ref, spaceset.Place), device.Geometry{Grid: 3, Block: 32},
+		content := launches.Alloc(t, ref, 28*agents+256)
+		frames := launches.Alloc(t, ref, 4)
+		launches.Write(t, frames, 0, make([]byte, 4))
+		launches.Write(t, content, 0, make([]byte, 28*agents+256))
+		s := launches.NewStream(t, ref)
+		launches.Start(t, s, launches.FindKernel(t, ref, spaceset.Place), device.Geometry{Grid: 3, Block: 32},
 			spaceset.PlaceArgs{PagesArgs: spaceset.PagesArgs{
 				Pages: device.Ptr(content), Frames: device.Ptr(frames), PageBytes: 28*agents + 256, Per: agents,
 				At: 256, Stride: 4 * agents, Dims: 3,
 			}, End: agents, Most: most, Key0: seed}.Args()...)
-		fixture.Wait(t, s)
-		return fixture.Download(t, content)[256:]
+		launches.Wait(t, s)
+		return launches.Download(t, content)[256:]
 	}
 	got := place(1)
 	for k := range 3 {
@@ -329,7 +327,7 @@ func TestPlace(t *testing.T) {
 // TestSpaceKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
 func TestSpaceKernelsOnTheCPU(t *testing.T) {
 	launches.Texts{
-		Kernels: launches.SpaceKernels(), Random: launches.RandomSpace, Count: testlong.Of(60, 12),
+		Kernels: launches.SpaceKernels(), Random: launches.RandomSpace, Count: testkit.Of(60, 12),
 		Size: func(r *rand.Rand) int { return r.IntN(8000) },
 	}.Test(t)
 }

@@ -4,25 +4,23 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
 func init() {
-	twin.Register(graphset.List, list)
-	twin.Register(graphset.Pick, pick)
-	twin.Register(graphset.Push, push)
-	twin.Register(graphset.Send, send)
-	twin.Register(graphset.Recall, recall)
-	twin.Register(graphset.Remember, remember)
-	twin.Register(graphset.LIF, lif)
-	twin.Register(graphset.Put, put)
-	twin.Register(graphset.Take, take)
+	Register(graphset.List, list)
+	Register(graphset.Pick, pick)
+	Register(graphset.Push, push)
+	Register(graphset.Send, send)
+	Register(graphset.Recall, recall)
+	Register(graphset.Remember, remember)
+	Register(graphset.LIF, lif)
+	Register(graphset.Put, put)
+	Register(graphset.Take, take)
 }
 
-// list is the twin of list.cu.
-func list(b *twin.Block, a *graphset.ListBound) {
+func list(b *Block, a *graphset.ListBound) {
 	all := graphPagesOf(&a.PagesBound)
 	first, end := b.Part(uint64(a.Agents))
 	for id := first; id < end; id++ {
@@ -32,8 +30,7 @@ func list(b *twin.Block, a *graphset.ListBound) {
 	}
 }
 
-// pick is the twin of pick.cu.
-func pick(b *twin.Block, a *graphset.PickBound) {
+func pick(b *Block, a *graphset.PickBound) {
 	first, end := b.Part(uint64(a.Agents))
 	for id := first; id < end; id++ {
 		if a.Bits[id/32]>>(id%32)&1 == 1 {
@@ -49,7 +46,6 @@ type rows struct {
 	lengths []uint32 // nil: rows have all links
 }
 
-// rowsOf returns the rows of a launch.
 func rowsOf(offsets []uint64, degree uint32, a *graphset.CarriedBound) rows {
 	r := rows{offsets: offsets, degree: uint64(degree)}
 	if a.Partial != 0 {
@@ -59,7 +55,7 @@ func rowsOf(offsets []uint64, degree uint32, a *graphset.CarriedBound) rows {
 }
 
 // spiked returns the share of a block in a list of neurons. The first block empties the other list.
-func spiked(b *twin.Block, a *graphset.ActiveBound) []uint32 {
+func spiked(b *Block, a *graphset.ActiveBound) []uint32 {
 	if b.Index == 0 {
 		a.Counts[1-a.Which] = 0
 	}
@@ -67,7 +63,7 @@ func spiked(b *twin.Block, a *graphset.ActiveBound) []uint32 {
 	return a.Active[first:end]
 }
 
-// weightOf returns the weight of the links of a neuron, unless they have weights of their own.
+// weightOf returns the weight of the links of a neuron, unless each link has a weight.
 func weightOf(id uint32, a *graphset.CarriedBound) int32 {
 	if id < a.Exciting {
 		return int32(a.Excitation)
@@ -75,7 +71,6 @@ func weightOf(id uint32, a *graphset.CarriedBound) int32 {
 	return int32(a.Inhibition)
 }
 
-// of returns the place of the links of an agent.
 func (r *rows) of(id uint32) (from, to uint64) {
 	from, to = uint64(id)*r.degree, (uint64(id)+1)*r.degree
 	if r.degree == 0 {
@@ -87,8 +82,7 @@ func (r *rows) of(id uint32) (from, to uint64) {
 	return from, to
 }
 
-// push is the twin of push.cu.
-func push(b *twin.Block, a *graphset.PushBound) {
+func push(b *Block, a *graphset.PushBound) {
 	all := rowsOf(a.Offsets, a.Degree, &a.CarriedBound)
 	for _, id := range spiked(b, &a.ActiveBound) {
 		from, to := all.of(id)
@@ -102,13 +96,11 @@ func push(b *twin.Block, a *graphset.PushBound) {
 	}
 }
 
-// word returns the place of a variable of an agent, whose elements have 4 bytes.
 func word[T device.Scalar](p *graphPages, words []T, offset, id uint32) *T {
 	return &words[(uint64(p.Frames[id/p.Per])*p.PageBytes+uint64(offset))/4+uint64(id%p.Per)]
 }
 
-// lif is the twin of lif.cu.
-func lif(b *twin.Block, a *graphset.LIFBound) {
+func lif(b *Block, a *graphset.LIFBound) {
 	all, floats, agents := graphPagesOf(&a.PagesBound), device.Of[float32](a.Pages), uint64(a.Agents)
 	found := marks(&a.TickedBound, &a.ActiveBound)
 	var spikes, seen uint64
@@ -153,8 +145,8 @@ func talliedNodes(a *graphset.TickedBound, seen, spikes uint64) {
 	}
 }
 
-// marks returns what takes the neurons of a launch, in words of 32. If marked is 1, it writes the
-// bits of those that spike. Else it appends them to a list.
+// marks returns what takes the neurons of a launch, in words of 32. If marked is 1, it writes a bit
+// for each neuron that spikes. Otherwise it appends these neurons to a list.
 func marks(a *graphset.TickedBound, list *graphset.ActiveBound) func(at, id uint32, spike bool) {
 	if a.Marked == 0 {
 		return func(_, id uint32, spike bool) {
@@ -173,18 +165,16 @@ func marks(a *graphset.TickedBound, list *graphset.ActiveBound) func(at, id uint
 	}
 }
 
-// put is the twin of put.cu.
-func put(b *twin.Block, a *graphset.WordsBound) {
+func put(b *Block, a *graphset.WordsBound) {
 	each(b, a, func(place *uint32, value *uint32) { *place = *value })
 }
 
-// take is the twin of take.cu.
-func take(b *twin.Block, a *graphset.WordsBound) {
+func take(b *Block, a *graphset.WordsBound) {
 	each(b, a, func(place *uint32, value *uint32) { *value = *place })
 }
 
 // each calls f for the word of each agent of a list and its value.
-func each(b *twin.Block, a *graphset.WordsBound, f func(place, value *uint32)) {
+func each(b *Block, a *graphset.WordsBound, f func(place, value *uint32)) {
 	all, words := graphPagesOf(&a.PagesBound), device.Of[uint32](a.Pages)
 	first, end := b.Part(uint64(a.N))
 	for i := first; i < end; i++ {

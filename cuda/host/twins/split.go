@@ -1,17 +1,15 @@
 package twins
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
 func init() {
-	twin.Register(graphset.Count, countLinks)
-	twin.Register(graphset.Split, split)
+	Register(graphset.Count, countLinks)
+	Register(graphset.Split, split)
 }
 
-// countLinks is the twin of count.cu.
-func countLinks(b *twin.Block, a *graphset.CountBound) {
+func countLinks(b *Block, a *graphset.CountBound) {
 	all := rows{offsets: a.Offsets, degree: uint64(a.Degree)}
 	first, end := b.Part(uint64(a.Rows))
 	for row := uint32(first); row < uint32(end); row++ {
@@ -26,7 +24,7 @@ func countLinks(b *twin.Block, a *graphset.CountBound) {
 }
 
 // split is the twin of split.cu: it goes from row to row, and from link to link.
-func split(b *twin.Block, a *graphset.SplitBound) {
+func split(b *Block, a *graphset.SplitBound) {
 	all, draws := rows{offsets: a.Offsets, degree: uint64(a.Degree)}, &drawn{DrawnBound: &a.DrawnBound}
 	first, end := b.Part(uint64(a.Rows))
 	for row := first; row < end; row++ {

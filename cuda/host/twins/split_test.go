@@ -7,20 +7,19 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestSplit compares random launches with links one by one: those of the agents follow one another,
-// and the others of a row stand behind them from its end on. Nothing else is written.
+// TestSplit compares random launches with links one by one: links to the agents follow one another,
+// and other links of a row follow from its end on. Nothing else is written.
 func TestSplit(t *testing.T) {
-	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 62))
+	ref, r := launches.Reference(t), rand.New(rand.NewPCG(5, 62))
 	copied, rest := 0, 0
-	for i := range testlong.Of(300, 80) {
+	for i := range testkit.Of(300, 80) {
 		launch := launches.RandomGraph(r, graphset.Split, r.IntN(3000))
 		a := launches.Named[graphset.SplitBound](launch.Params, nil)
 		toColumns, toWeights := slices.Clone(a.ToColumns), slices.Clone(a.ToWeights)
@@ -67,8 +66,8 @@ func TestSplit(t *testing.T) {
 
 // TestCount compares random launches with links one by one.
 func TestCount(t *testing.T) {
-	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 63))
-	for i := range testlong.Of(100, 30) {
+	ref, r := launches.Reference(t), rand.New(rand.NewPCG(5, 63))
+	for i := range testkit.Of(100, 30) {
 		launch := launches.RandomGraph(r, graphset.Count, r.IntN(3000))
 		a := launches.Named[graphset.CountBound](launch.Params, nil)
 		var want []uint32
@@ -90,7 +89,7 @@ func TestCount(t *testing.T) {
 
 // TestPick: a list has each agent whose bit is 1 once.
 func TestPick(t *testing.T) {
-	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 64))
+	ref, r := launches.Reference(t), rand.New(rand.NewPCG(5, 64))
 	for range 30 {
 		agents := 1 + r.IntN(9000)
 		bits, want := make([]uint32, (agents+31)/32), []uint32{}
@@ -103,7 +102,7 @@ func TestPick(t *testing.T) {
 		a := &launches.Arrays{Params: []launches.Param{
 			{Mem: device.Bytes(bits)},
 			{Arg: device.Uint32(uint32(agents))},
-			{Mem: fixture.Poisoned(4 * agents)},
+			{Mem: launches.Poisoned(4 * agents)},
 			{Mem: device.Bytes([]uint32{7, 0})},
 			{Arg: device.Uint32(1)},
 		}}
@@ -127,7 +126,7 @@ func TestPickOnTheCPU(t *testing.T) {
 	program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact, emulation.Sanitized,
 		[]string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
 	r := rand.New(rand.NewPCG(53, 62))
-	for range testlong.Of(40, 8) {
+	for range testkit.Of(40, 8) {
 		agents, in := 1+r.IntN(40_000), 1+r.IntN(40)
 		bits, want := make([]uint32, (agents+31)/32), []uint32{}
 		for id := range agents {
@@ -139,7 +138,7 @@ func TestPickOnTheCPU(t *testing.T) {
 		params := []launches.Param{
 			{Mem: device.Bytes(bits)},
 			{Arg: device.Uint32(uint32(agents))},
-			{Mem: fixture.Poisoned(4 * agents)},
+			{Mem: launches.Poisoned(4 * agents)},
 			{Mem: device.Bytes([]uint32{0, 7})},
 			{Arg: device.Uint32(0)},
 		}

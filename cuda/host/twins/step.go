@@ -5,24 +5,23 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
 
 func init() {
-	twin.Register(spaceset.Boids, func(b *twin.Block, a *spaceset.BoidsBound) {
+	Register(spaceset.Boids, func(b *Block, a *spaceset.BoidsBound) {
 		boids(b, &a.SteeredBound, (*near).each)
 	})
 	for _, kernel := range []string{spaceset.Nearest8, spaceset.Nearest16, spaceset.Nearest32} {
-		twin.Register(kernel, func(b *twin.Block, a *spaceset.NearestBound) {
+		Register(kernel, func(b *Block, a *spaceset.NearestBound) {
 			nearest := &nearest{most: int(a.Most)}
 			boids(b, &a.SteeredBound, nearest.each)
 		})
 	}
-	twin.Register(spaceset.Circles, circles)
+	Register(spaceset.Circles, circles)
 }
 
-// near is the twin of near.cuh: a sorted list of agents, and where those of each bin are in it.
+// near is the twin of near.cuh: a sorted list of agents, and the index of each bin in it.
 type near struct {
 	positions, starts []uint32
 	bins              bins
@@ -31,7 +30,6 @@ type near struct {
 	scale             [3]float32 // steps of a position in radii
 }
 
-// nearOf returns the list of a launch.
 func nearOf(sorted []uint32, a *spaceset.NearBound) *near {
 	return &near{
 		positions: sorted, starts: a.Starts, bins: bins{a.Nx, a.Ny, a.Nz}, reach: int(a.Reach),
@@ -50,7 +48,6 @@ func (n *near) offset(p *[3]uint32, j uint32) (steps [3]int32, radii [3]float32,
 	return steps, radii, squared(radii[0], radii[1], radii[2])
 }
 
-// squared returns the square of a length.
 func squared(x, y, z float32) float32 {
 	xy := float32(x*x) + float32(y*y)
 	return xy + float32(z*z)
@@ -102,7 +99,7 @@ func (n *near) in(p *[3]uint32, first, end uint32, f func(j uint32)) {
 	}
 }
 
-// nearest is the twin of struct Nearest in nearest.cu: it finds the nearest agents of those that are near.
+// nearest is the twin of struct Nearest in nearest.cu: it finds the nearest of the near agents.
 type nearest struct {
 	most  int
 	found []neighbour // in their order
@@ -120,7 +117,6 @@ func (n neighbour) before(o neighbour) bool {
 	return n.square < o.square || n.square == o.square && n.id < o.id
 }
 
-// each calls f for the nearest agents.
 func (l *nearest) each(n *near, p *[3]uint32, own uint32, f func(j uint32)) {
 	l.found = l.found[:0]
 	n.each(p, own, func(j uint32) {
@@ -167,7 +163,7 @@ func talliedAgents(count uint32, tally []uint64, states [spaceset.States]uint64)
 	}
 }
 
-// seen is what a boid adds up over those that are near.
+// seen is what a boid adds up over the agents that are near.
 type seen struct {
 	count                      uint32
 	offsets, speeds, separates [3]int64
@@ -175,7 +171,7 @@ type seen struct {
 
 // boids is the twin of boids.cu and nearest.cu. each calls f for the agents that agent own of the list
 // hears, and perhaps for itself.
-func boids(b *twin.Block, a *spaceset.SteeredBound,
+func boids(b *Block, a *spaceset.SteeredBound,
 	each func(n *near, p *[3]uint32, own uint32, f func(j uint32)),
 ) {
 	all, speeds, velocities := nearOf(a.Sorted, &a.NearBound), signed(a.SortedVelocities), signed(a.Velocities)
@@ -244,8 +240,7 @@ func sine(q float32) float32 {
 	return g
 }
 
-// circles is the twin of circles.cu.
-func circles(b *twin.Block, a *spaceset.CirclesBound) {
+func circles(b *Block, a *spaceset.CirclesBound) {
 	all, move := nearOf(a.Sorted, &a.NearBound), [3]float32{a.Mx, a.My, a.Mz}
 	var tally [spaceset.States]uint64
 	first, end := b.Part(uint64(a.Agents))

@@ -7,37 +7,36 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 )
 
 func init() {
-	twin.Register(swarmset.Mark, markObservation)
-	twin.Register(swarmset.Clear, clearMarks)
+	Register(swarmset.Mark, markObservation)
+	Register(swarmset.Clear, clearMarks)
 	for _, width := range swarmset.Widths {
-		twin.Register(swarmset.Runs(width), func(b *twin.Block, a *swarmset.RunsBound) {
+		Register(swarmset.Runs(width), func(b *Block, a *swarmset.RunsBound) {
 			runs(b, width, swarm{&a.SwarmBound}, a.Rows, a.BF16, a.Order, a.Ordered, &a.LevelBound)
 		})
 		if width > 1 {
-			twin.Register(swarmset.Teams(width), func(b *twin.Block, a *swarmset.TeamsBound) {
+			Register(swarmset.Teams(width), func(b *Block, a *swarmset.TeamsBound) {
 				runs(b, width, swarm{&a.SwarmBound}, a.Rows, a.BF16, nil, swarmset.OrderedNot, &a.LevelBound)
 			})
 		}
 	}
-	twin.Register(swarmset.Fold, foldSwarm)
+	Register(swarmset.Fold, foldSwarm)
 	for _, candidates := range []int{2, 6, kernels.AgentMostCandidates} {
-		twin.Register(swarmset.Votes(candidates), votes)
-		twin.Register(swarmset.Order(candidates), order)
+		Register(swarmset.Votes(candidates), votes)
+		Register(swarmset.Order(candidates), order)
 	}
-	twin.Register(swarmset.Starts, swarmStarts)
-	twin.Register(swarmset.Gather, gatherSwarm)
-	twin.Register(swarmset.Bids, bids)
+	Register(swarmset.Starts, swarmStarts)
+	Register(swarmset.Gather, gatherSwarm)
+	Register(swarmset.Bids, bids)
 }
 
 // markObservation is the twin of mark.cu. An atomic operation decides which observation of an agent is the
 // first, as on a GPU; the number of the others does not depend on it.
-func markObservation(b *twin.Block, a *swarmset.MarkBound) {
+func markObservation(b *Block, a *swarmset.MarkBound) {
 	first, end := b.Part(uint64(a.N))
 	for _, id := range a.IDs[first:end] {
 		if id >= a.Agents {
@@ -49,7 +48,7 @@ func markObservation(b *twin.Block, a *swarmset.MarkBound) {
 		}
 		atomic.StoreUint32(&a.Touched[id/a.Per], 1)
 	}
-	if !twin.LastBlock(b, a.Scratch) {
+	if !LastBlock(b, a.Scratch) {
 		return
 	}
 	copy(a.Result[swarmset.MarkTouched:], a.Touched[:a.Pages])
@@ -59,7 +58,7 @@ func markObservation(b *twin.Block, a *swarmset.MarkBound) {
 }
 
 // clearMarks is the twin of clear.cu. Several blocks may clear the same word.
-func clearMarks(b *twin.Block, a *swarmset.ClearBound) {
+func clearMarks(b *Block, a *swarmset.ClearBound) {
 	first, end := b.Part(uint64(a.N))
 	for _, id := range a.IDs[first:end] {
 		if id < a.Agents {
@@ -68,7 +67,6 @@ func clearMarks(b *twin.Block, a *swarmset.ClearBound) {
 	}
 }
 
-// swarm is the agents of a launch.
 type swarm struct{ *swarmset.SwarmBound }
 
 // page returns the page of an agent and the index of the agent in it; nil: the page is not there.
@@ -113,7 +111,6 @@ func (s swarm) embedding(agent int, rows uint32, bf16 bool, to []float32) bool {
 	return true
 }
 
-// finite reports whether a value is neither infinite nor NaN.
 func finite(v float32) bool { return math.Float32bits(v)&0x7f800000 != 0x7f800000 }
 
 // nodeOf returns the node of an item by the table of its level.
@@ -122,7 +119,7 @@ func nodeOf(firsts []uint32, count int, item uint32) int {
 }
 
 // runs is the twin of runs.cu and, without an order, of teams.cu.
-func runs(b *twin.Block, width int, s swarm, rows, bf16 uint32, order []uint32, ordered uint32,
+func runs(b *Block, width int, s swarm, rows, bf16 uint32, order []uint32, ordered uint32,
 	l *swarmset.LevelBound,
 ) {
 	row := make([]float32, width)
@@ -154,8 +151,7 @@ func runs(b *twin.Block, width int, s swarm, rows, bf16 uint32, order []uint32, 
 	}
 }
 
-// foldSwarm is the twin of fold.cu.
-func foldSwarm(b *twin.Block, a *swarmset.FoldBound) {
+func foldSwarm(b *Block, a *swarmset.FoldBound) {
 	width := int(a.Width)
 	begin, end := b.Part(uint64(a.Firsts[a.Count]))
 	for i := int(begin); i < int(end); i++ {
@@ -174,8 +170,7 @@ func foldSwarm(b *twin.Block, a *swarmset.FoldBound) {
 	}
 }
 
-// votes is the twin of votes.cu.
-func votes(b *twin.Block, a *swarmset.VotesBound) {
+func votes(b *Block, a *swarmset.VotesBound) {
 	s, n, candidates, tiles, counts := swarm{&a.SwarmBound}, int(a.N), int(a.Candidates), int(a.Tiles), a.Counts
 	begin, end := b.Part(uint64(tiles))
 	for tile := int(begin); tile < int(end); tile++ {
@@ -190,8 +185,7 @@ func votes(b *twin.Block, a *swarmset.VotesBound) {
 	}
 }
 
-// swarmStarts is the twin of starts.cu.
-func swarmStarts(b *twin.Block, a *swarmset.StartsBound) {
+func swarmStarts(b *Block, a *swarmset.StartsBound) {
 	counts, tiles, candidates, levels, nodes := a.Counts, int(a.Tiles), int(a.Candidates), int(a.Levels), a.Nodes
 	begin, end := b.Part(uint64(candidates))
 	for c := int(begin); c < int(end); c++ {
@@ -202,7 +196,7 @@ func swarmStarts(b *twin.Block, a *swarmset.StartsBound) {
 		}
 		nodes[2*c+1] = sum
 	}
-	if !twin.LastBlock(b, a.Scratch) {
+	if !LastBlock(b, a.Scratch) {
 		return
 	}
 	for level := range levels {
@@ -224,8 +218,7 @@ func swarmStarts(b *twin.Block, a *swarmset.StartsBound) {
 	}
 }
 
-// order is the twin of order.cu.
-func order(b *twin.Block, a *swarmset.OrderBound) {
+func order(b *Block, a *swarmset.OrderBound) {
 	s, n, candidates, tiles := swarm{&a.SwarmBound}, int(a.N), int(a.Candidates), int(a.Tiles)
 	next := make([]uint32, candidates)
 	begin, end := b.Part(uint64(tiles))
@@ -246,8 +239,7 @@ func order(b *twin.Block, a *swarmset.OrderBound) {
 	}
 }
 
-// gatherSwarm is the twin of gather.cu.
-func gatherSwarm(b *twin.Block, a *swarmset.GatherBound) {
+func gatherSwarm(b *Block, a *swarmset.GatherBound) {
 	s, offsets, width, values := swarm{&a.SwarmBound}, [2]uint32{a.First, a.Second}, int(a.Width), int(a.Values)
 	begin, end := b.Part(uint64(a.N))
 	for i := int(begin); i < int(end); i++ {
@@ -267,8 +259,7 @@ func gatherSwarm(b *twin.Block, a *swarmset.GatherBound) {
 	}
 }
 
-// bids is the twin of bids.cu.
-func bids(b *twin.Block, a *swarmset.BidsBound) {
+func bids(b *Block, a *swarmset.BidsBound) {
 	s, first, per, n, draw := swarm{&a.SwarmBound}, int(a.First), int(a.Per), int(a.N), consensus.DrawOf(a.Key, a.Salt)
 	lowest, highest := 1, int(a.Candidates) // vote bytes
 	if only := int(a.Only); only != 0 {
@@ -303,7 +294,7 @@ func bids(b *twin.Block, a *swarmset.BidsBound) {
 			}
 		}
 	}
-	if !twin.LastBlock(b, a.Scratch) {
+	if !LastBlock(b, a.Scratch) {
 		return
 	}
 	if a.Publish != 0 {

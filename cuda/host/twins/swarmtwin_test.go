@@ -7,7 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // shims are the functions of CUDA that the emulation of tallies does not have.
@@ -41,7 +41,7 @@ func TestSwarmKernelsOnTheCPU(t *testing.T) {
 		}.Test(t)
 	}
 	all := slices.DeleteFunc(launches.SwarmKernels(), func(kernel string) bool { return kernel == swarmset.Bids })
-	test(testlong.Of(12, 3), []int{0, 1, 31, 64, 300, 1025, 5000}[:testlong.Of(7, 6)], all...)
+	test(testkit.Of(12, 3), []int{0, 1, 31, 64, 300, 1025, 5000}[:testkit.Of(7, 6)], all...)
 	// Bids passes over most agents only where a block has many.
-	test(testlong.Of(40, 10), []int{1025, 20_000, 20_000, 20_000}, swarmset.Bids)
+	test(testkit.Of(40, 10), []int{1025, 20_000, 20_000, 20_000}, swarmset.Bids)
 }

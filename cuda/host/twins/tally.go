@@ -4,28 +4,27 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/consensus"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // One twin serves the kernels for all numbers of candidates: a kernel for fewer is only faster.
 func init() {
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates, kernels.MaxCandidates} {
-		twin.Register(kernels.TallyName(candidates, false), func(b *twin.Block, a *kernels.TallyBound) {
+		Register(kernels.TallyName(candidates, false), func(b *Block, a *kernels.TallyBound) {
 			tallyBallots(b, a, false)
 		})
-		twin.Register(kernels.TallyGroupsName(candidates, false), func(b *twin.Block, a *kernels.TallyGroupsBound) {
+		Register(kernels.TallyGroupsName(candidates, false), func(b *Block, a *kernels.TallyGroupsBound) {
 			tallyGroups(b, a, false)
 		})
 	}
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates} {
-		twin.Register(kernels.TallyName(candidates, true), func(b *twin.Block, a *kernels.TallyBound) {
+		Register(kernels.TallyName(candidates, true), func(b *Block, a *kernels.TallyBound) {
 			tallyBallots(b, a, true)
 		})
-		twin.Register(kernels.TallyGroupsName(candidates, true), func(b *twin.Block, a *kernels.TallyGroupsBound) {
+		Register(kernels.TallyGroupsName(candidates, true), func(b *Block, a *kernels.TallyGroupsBound) {
 			tallyGroups(b, a, true)
 		})
-		twin.Register(kernels.TallyResidentName(candidates), tallyResident)
+		Register(kernels.TallyResidentName(candidates), tallyResident)
 	}
 }
 
@@ -37,7 +36,6 @@ type ask struct {
 	sequence    uint32 // of the launch, in every word of its reply
 }
 
-// ruleOf and askOf read arguments.
 func ruleOf(a *kernels.RuleBound) consensus.Rule {
 	return consensus.Rule{
 		Kind: consensus.Kind(a.Rule), Of: consensus.Base(a.OfAll),
@@ -51,7 +49,7 @@ func askOf(rule *kernels.RuleBound, a *kernels.ClosedBound) ask {
 
 // tallyBallots is the twin of tally_planes.cu: each block counts its share of the
 // ballots, and the last one decides.
-func tallyBallots(b *twin.Block, a *kernels.TallyBound, packed bool) {
+func tallyBallots(b *Block, a *kernels.TallyBound, packed bool) {
 	ballots, first, n, flags, scratch := a.Ballots, a.First, a.N, a.Flags, a.Scratch
 	part, err := consensus.NewTally(int(a.Candidates))
 	if err != nil {
@@ -80,7 +78,7 @@ func tallyBallots(b *twin.Block, a *kernels.TallyBound, packed bool) {
 		part.Nominate(lo, a.Priorities[lo:hi])
 		raise(&scratch[kernels.TallyLeader], leaderKey(part.Leader))
 	}
-	if twin.LastBlock(b, scratch) {
+	if LastBlock(b, scratch) {
 		sum := consensus.Tally{
 			Counts: part.Counts, Total: n, Abstentions: scratch[kernels.TallyAbstain],
 			Leader: leaderOf(scratch[kernels.TallyLeader]),
@@ -94,7 +92,7 @@ func tallyBallots(b *twin.Block, a *kernels.TallyBound, packed bool) {
 // tallyResident is the twin of tally_resident_u8.cu. It serves requests until it finds no next one,
 // and does not wait for any: launches on the host are cheap, so staying saves nothing. Block 0 does
 // all the work.
-func tallyResident(b *twin.Block, of *kernels.TallyResidentBound) {
+func tallyResident(b *Block, of *kernels.TallyResidentBound) {
 	if b.Index > 0 {
 		return
 	}
@@ -129,8 +127,8 @@ func tallyResident(b *twin.Block, of *kernels.TallyResidentBound) {
 	}
 }
 
-// leaderKey returns a word of which the greatest leads: the higher priority, then the smaller
-// agent. 0 means no leader.
+// leaderKey returns a word. The agent with the greatest word leads: the higher priority, then the
+// smaller agent. 0 means no leader.
 func leaderKey(l consensus.Leader) uint64 {
 	if !l.Elected {
 		return 0
@@ -219,7 +217,7 @@ func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool,
 }
 
 // reply stores values, each with the sequence number of the launch, so that a reader can tell them
-// from those of an earlier launch.
+// from values of an earlier launch.
 func (a ask) reply(result []uint64, values []uint32) {
 	for i, v := range values {
 		result[i] = uint64(v)<<32 | uint64(a.sequence)

@@ -4,14 +4,13 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/consensus"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // tallyGroups is the twin of tally_groups_u8.cu and tally_groups_u4.cu: each block decides its
 // share of the groups, and the last one closes the round and replies with the number of decided
 // groups.
-func tallyGroups(b *twin.Block, of *kernels.TallyGroupsBound, packed bool) {
+func tallyGroups(b *Block, of *kernels.TallyGroupsBound, packed bool) {
 	candidates, size, flags, a := of.Candidates, of.Size, of.Flags, askOf(&of.RuleBound, &of.ClosedBound)
 	ballots, scratch, winners, leaders := of.Ballots[of.First:], of.Scratch, of.Winners, of.Leaders
 	t, err := consensus.NewTally(int(candidates))
@@ -69,7 +68,7 @@ func tallyGroups(b *twin.Block, of *kernels.TallyGroupsBound, packed bool) {
 	}
 	// The slot of abstentions is free here: rows have the abstentions of each group.
 	atomic.AddUint64(&scratch[kernels.TallyAbstain], decided)
-	if !twin.LastBlock(b, scratch) {
+	if !LastBlock(b, scratch) {
 		return
 	}
 	won, now := a.elect(&of.Word[0])

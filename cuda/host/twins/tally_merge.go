@@ -4,15 +4,14 @@ import (
 	"errors"
 
 	"github.com/exoswarm/exoswarm/consensus"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { twin.Register("tally_merge", tallyMerge) }
+func init() { Register("tally_merge", tallyMerge) }
 
 // tallyMerge is the twin of tally_merge.cu. Block 0 merges all records of the round. A record whose
 // sums do not add up, or a sum that overflows, makes the result refuse the round.
-func tallyMerge(b *twin.Block, of *kernels.TallyMergeBound) {
+func tallyMerge(b *Block, of *kernels.TallyMergeBound) {
 	if b.Index != 0 {
 		return
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestTallyKernelsOnTheCPU runs the CUDA text of the tally kernels, compiled for the CPU: counts,
-// decisions, rounds and scratch memory must be those of the plainest way to count, whatever the
-// ballots and the launch shape.
+// decisions, rounds and scratch memory must equal the plainest way to count, whatever the ballots
+// and the launch shape.
 func TestTallyKernelsOnTheCPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -28,10 +28,10 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 			names = append(names, kernel)
 		}
 	}
-	for _, kernel := range testlong.Few(names, 3) { // the compiler takes a second or two for each
+	for _, kernel := range testkit.Few(names, 3) { // the compiler takes a second or two for each
 		source, _ := kernels.Lookup(kernel)
 		t.Run(kernel, func(t *testing.T) {
-			if kernel == "tally_resident_u8_16" && !testlong.Enabled() {
+			if kernel == "tally_resident_u8_16" && !testkit.Long() {
 				t.Skip("seconds of waiting for a request, as tally_resident_u8_8 of the same text has them")
 			}
 			t.Parallel()
@@ -39,17 +39,17 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 			program := emulation.Compile(t, "emulate_tally.cpp", source,
 				slices.Concat(emulation.Sanitized, []string{params})...)
 			r := rand.New(rand.NewPCG(13, 14))
-			samples := testlong.Of(8, 2) // emulated threads are slow
+			samples := testkit.Of(8, 2) // emulated threads are slow
 			if source.Grid > 0 {
-				samples = testlong.Of(8, 1) // a resident kernel has many blocks
+				samples = testkit.Of(8, 1) // a resident kernel has many blocks
 			}
 			for range samples {
 				c := launches.RandomTally(r, kernel,
-					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testlong.Of(9, 7))])
+					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testkit.Of(9, 7))])
 				threads, blocks := 32*(1+r.IntN(2)), max(source.Grid, 1+r.IntN(3))
 				emulateTally(t, program, &c, threads, blocks)
 			}
-			for range testlong.Of(60, 30) { // groups of all kinds of sizes
+			for range testkit.Of(60, 30) { // groups of all kinds of sizes
 				if !strings.HasPrefix(kernel, "tally_groups_") {
 					break
 				}

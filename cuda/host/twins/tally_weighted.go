@@ -7,7 +7,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -15,13 +14,13 @@ import (
 func init() {
 	for name, kind := range kernels.WeightedKernels() {
 		packed := strings.HasPrefix(name, "tally_weighted_u4")
-		twin.Register(name, func(b *twin.Block, a *kernels.TallyWeightedBound) { tallyWeighted(b, a, packed, kind) })
+		Register(name, func(b *Block, a *kernels.TallyWeightedBound) { tallyWeighted(b, a, packed, kind) })
 	}
 }
 
 // tallyWeighted is the twin of tally_weighted.cu and tally_weighted_rows.cu: each block adds the
 // weights of its share of the ballots, and the last one decides.
-func tallyWeighted(b *twin.Block, a *kernels.TallyWeightedBound, packed bool, kind int) {
+func tallyWeighted(b *Block, a *kernels.TallyWeightedBound, packed bool, kind int) {
 	ballots, n, flags, scratch := a.Ballots[a.First:], a.N, a.Flags, a.Scratch
 	part, err := consensus.NewTally(int(a.Candidates))
 	if err != nil {
@@ -53,7 +52,7 @@ func tallyWeighted(b *twin.Block, a *kernels.TallyWeightedBound, packed bool, ki
 		part.Nominate(lo, a.Priorities[lo:hi])
 		raise(&scratch[kernels.TallyLeader], leaderKey(part.Leader))
 	}
-	if !twin.LastBlock(b, scratch) {
+	if !LastBlock(b, scratch) {
 		return
 	}
 	t := consensus.Tally{

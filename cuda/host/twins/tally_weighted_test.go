@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestWideKernelsOnTheCPU is TestTallyKernelsOnTheCPU for the other tally kernels. Those with
@@ -22,7 +22,7 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 		t.Skip("emulated threads are slow")
 	}
 	names := slices.Sorted(maps.Keys(kernels.WeightedKernels()))
-	for _, kernel := range append(testlong.Few(names, 3), "tally_merge") {
+	for _, kernel := range append(testkit.Few(names, 3), "tally_merge") {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			source, _ := kernels.Lookup(kernel)
@@ -31,14 +31,14 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 				"-DCARRY_ROUNDS=2",
 			})...)
 			r := rand.New(rand.NewPCG(23, 24))
-			cases, blocks := testlong.Of(12, 3), []int{32, 64, 96, 128}
+			cases, blocks := testkit.Of(12, 3), []int{32, 64, 96, 128}
 			if kernel == "tally_merge" {
-				cases = testlong.Of(150, 12)              // sums that wrap between blocks and not inside one are rare
+				cases = testkit.Of(150, 12)               // sums that wrap between blocks and not inside one are rare
 				blocks = []int{1, 7, 31, 32, 33, 64, 100} // it has no whole warps
 			}
 			for range cases {
 				l := launches.RandomLaunch(r, kernel,
-					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(testlong.Of(9, 7))])
+					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(testkit.Of(9, 7))])
 				emulateTally(t, program, l, blocks[r.IntN(len(blocks))], 1+r.IntN(3))
 			}
 		})

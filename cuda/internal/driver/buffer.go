@@ -21,7 +21,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// buffer is device memory.
 type buffer struct {
 	dev     *Device
 	purpose string

@@ -16,7 +16,7 @@ import (
 )
 
 // TestCompileAtOnce: sources that are compiled at the same time become the kernels that they become
-// alone, one source becomes one kernel, and an error is that of its source.
+// alone, one source becomes one kernel, and an error belongs to its source.
 func TestCompileAtOnce(t *testing.T) {
 	d := openGPU(t, Options{})
 	defer closeGPU(t, d)
@@ -114,13 +114,8 @@ func TestCompileTimes(t *testing.T) {
 					_, err = d.compiler.compile(src, options)
 					times = append(times, time.Since(begin))
 				}
-				fmt.Printf(
-					"compile %-28s %-14s %v %v\n",
-					text,
-					what,
-					slices.Min(times).Round(time.Millisecond),
-					err != nil,
-				)
+				fmt.Printf("compile %-28s %-14s %v %v\n", text, what,
+					slices.Min(times).Round(time.Millisecond), err != nil)
 			}
 		}
 	}

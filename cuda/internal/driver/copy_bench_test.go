@@ -102,7 +102,6 @@ func newBenchCopy(b *testing.B, n int64, host bool) *benchCopy {
 	return c
 }
 
-// sum is the checksum of a buffer, computed on the device.
 func (c *benchCopy) sum(b testing.TB, m device.Buffer) uint64 {
 	b.Helper()
 	out, err := c.d.Alloc(8, "bench")
@@ -138,28 +137,27 @@ const pinnedBytes = 512 << 20
 
 func BenchmarkPinned(b *testing.B) {
 	ctx := context.Background()
-	b.Run("upload", func(b *testing.B) {
-		c := newBenchCopy(b, pinnedBytes, true)
-		took := medians(b, func() error {
-			return errors.Join(c.streams[0].Upload(c.bufs[0], 0, c.hosts[0], 0, pinnedBytes), c.streams[0].Sync(ctx))
+	for name, way := range map[string]struct {
+		copy func(c *benchCopy) error
+		bare int
+	}{
+		"upload": {func(c *benchCopy) error {
+			return c.streams[0].Upload(c.bufs[0], 0, c.hosts[0], 0, pinnedBytes)
+		}, bare.HostToDevice},
+		"download": {func(c *benchCopy) error {
+			return c.streams[0].Download(c.hosts[0], 0, c.bufs[0], 0, pinnedBytes)
+		}, bare.DeviceToHost},
+	} {
+		b.Run(name, func(b *testing.B) {
+			c := newBenchCopy(b, pinnedBytes, true)
+			took := medians(b, func() error { return errors.Join(way.copy(c), c.streams[0].Sync(ctx)) })
+			reportRate(b, pinnedBytes, took)
+			if c.sum(b, c.bufs[0]) != devicetest.Checksum(c.hosts[0].Bytes()) {
+				b.Error("other bytes have arrived")
+			}
+			c.bare(b, way.bare, pinnedBytes, pinnedBytes)
 		})
-		reportRate(b, pinnedBytes, took)
-		if c.sum(b, c.bufs[0]) != devicetest.Checksum(c.hosts[0].Bytes()) {
-			b.Error("other bytes have arrived")
-		}
-		c.bare(b, bare.HostToDevice, pinnedBytes, pinnedBytes)
-	})
-	b.Run("download", func(b *testing.B) {
-		c := newBenchCopy(b, pinnedBytes, true)
-		took := medians(b, func() error {
-			return errors.Join(c.streams[0].Download(c.hosts[0], 0, c.bufs[0], 0, pinnedBytes), c.streams[0].Sync(ctx))
-		})
-		reportRate(b, pinnedBytes, took)
-		if c.sum(b, c.bufs[0]) != devicetest.Checksum(c.hosts[0].Bytes()) {
-			b.Error("other bytes have arrived")
-		}
-		c.bare(b, bare.DeviceToHost, pinnedBytes, pinnedBytes)
-	})
+	}
 	b.Run("both", func(b *testing.B) {
 		c := newBenchCopy(b, pinnedBytes, true)
 		took := medians(b, func() error {

@@ -11,11 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 )
 
 // compileCustom compiles a custom cell with the NVRTC of this machine, which needs no GPU.
-func compileCustom(t *testing.T, of customtest.Cell) error {
+func compileCustom(t *testing.T, of celltest.Cell) error {
 	t.Helper()
 	compiler := findNVRTC(nvrtcNames)
 	if compiler == nil {
@@ -52,9 +52,9 @@ func compileCustom(t *testing.T, of customtest.Cell) error {
 
 // TestCustomCellsCompile: cells with every type of state are CUDA C++ to NVRTC.
 func TestCustomCellsCompile(t *testing.T) {
-	for name, c := range map[string]customtest.Cell{
-		"leaky": customtest.Leaky(20), "lif": customtest.Lif(20),
-		"oscillator": customtest.Oscillator(),
+	for name, c := range map[string]celltest.Cell{
+		"leaky": celltest.Leaky(20), "lif": celltest.Lif(20),
+		"oscillator": celltest.Oscillator(),
 	} {
 		if err := compileCustom(t, c); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -78,7 +78,7 @@ func TestCustomCellsThatDoNotCompile(t *testing.T) {
 		"nothing returned": {"\n  return 5;", `^step\(3\): error`},
 		"no semicolon":     {"\n  a.v = 1\n  return {0};", `^step\(4\): error: expected a ";"`},
 	} {
-		err := compileCustom(t, customtest.Cell{
+		err := compileCustom(t, celltest.Cell{
 			State: map[string]string{"v": "f32"}, Candidates: []string{"a", "b"},
 			Step: "// a comment\n" + kernels.StepSignature + " {" + c.body + "}\n",
 		})

@@ -23,10 +23,9 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 )
 
-// Device is one GPU with a context of its own. Make it with Open.
+// Device is one GPU with its own context. Open makes it.
 type Device struct {
 	props       device.Properties
 	index       int
@@ -35,7 +34,7 @@ type Device struct {
 	watchdog    time.Duration // how long a wait may last; 0: for ever
 	log         *slog.Logger
 	compiler    *nvrtc // nil: embedded PTX
-	cache       *cubin.Cache
+	cache       *cubinCache
 
 	// broken holds the first sticky error; from then on every call answers with it.
 	broken atomic.Pointer[error]
@@ -114,7 +113,7 @@ func (d *Device) enter(fn func() error) error {
 	return fn()
 }
 
-// Memory asks the driver. Within a limit, free is what is left of it, where that is less.
+// Memory queries the driver. Free is at most the rest of the limit.
 func (d *Device) Memory() (free, total int64, err error) {
 	if err := d.acquire("memory"); err != nil {
 		return 0, 0, err

@@ -24,7 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/internal/driver/bare"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// needGPU fails a test on a machine without a GPU, unless the environment says that this is meant
-// to be.
+// needGPU fails a test on a machine without a GPU, unless the environment allows that.
 func needGPU(t testing.TB) {
 	t.Helper()
 	n, err := Init()
@@ -113,7 +112,6 @@ func kernelSource(name, code string, params []device.Param) kernels.Source {
 	return kernels.Source{Name: name, File: name + ".cu", Code: code, Params: params}
 }
 
-// loadTest compiles a kernel that is not in the set.
 func loadTest(t testing.TB, d *Device, name, code string, params ...device.Param) *kernel {
 	t.Helper()
 	k, err := d.load(kernelSource(name, code, params))
@@ -357,7 +355,7 @@ func TestCompileSet(t *testing.T) {
 		t.Run(chip, func(t *testing.T) {
 			t.Parallel()
 			for i, name := range kernels.Names() {
-				if !testlong.Enabled() && i%4 != 2*c {
+				if !testkit.Long() && i%4 != 2*c {
 					continue
 				}
 				src, _ := kernels.Lookup(name)
@@ -391,7 +389,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// Without a driver, and without a device, the process starts, says what is missing, and goes on.
+// Without a driver, and without a device, the process starts, says what is missing, and continues.
 func TestNoDriver(t *testing.T) {
 	if os.Getenv("DRIVER_TEST_CHILD") == "1" {
 		_, err := Open(context.Background(), 0, Options{Logger: quiet()})

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestEntries looks at the linked binary: where entries.h lacks an entry that something calls, the
+// TestEntries examines the linked binary: where entries.h lacks an entry that something calls, the
 // linker takes it from libcuda, and the binary no longer starts without a driver.
 func TestEntries(t *testing.T) {
 	path, err := os.Executable()

@@ -127,7 +127,7 @@ func (s *stream) Wait(ev device.Event) error {
 	return nil
 }
 
-// Done asks the driver.
+// Done queries the driver.
 func (e *event) Done() (bool, error) {
 	r, err := e.poll(0, 0)
 	return r == C.CUDA_SUCCESS && err == nil, err
@@ -163,7 +163,7 @@ func (e *event) poll(spin, limit time.Duration) (C.CUresult, error) {
 	return r, e.dev.fail(r, "cuEventQuery")
 }
 
-// Since asks the driver for the time between two events.
+// Since queries the driver for the time between two events.
 func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(*event)
 	if !ok || from == nil || from.dev != e.dev {

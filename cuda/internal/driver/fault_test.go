@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/internal/driver/faultlab"
+	"github.com/exoswarm/exoswarm/cuda/internal/driver/bare"
 )
 
-// alone runs the calling test in a process of its own, because a fault of a kernel may take the GPU
-// from its whole process. It returns true in that process; in the other one it reports the child's
-// outcome and the test is over.
+// alone runs the calling test in a new process, because a fault of a kernel may take the GPU from
+// its whole process. It returns true in that process; in the parent it reports the child's outcome
+// and the test is over.
 func alone(t *testing.T) bool {
 	t.Helper()
 	const key = "DRIVER_TEST_ALONE"
@@ -55,8 +55,8 @@ var faults = map[string]string{
 }
 
 // Each kind of fault in a kernel breaks its device, is told by every call, and leaves the process
-// able to go on: with a new opening of the GPU, or with the word that only a new process can have
-// one.
+// able to continue: with a new opening of the GPU, or with the word that only a new process can
+// have one.
 func TestFaultsAreSticky(t *testing.T) {
 	for name, body := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -171,11 +171,11 @@ func TestFaultLaboratory(t *testing.T) {
 	}
 	const key, sound = "DRIVER_TEST_FAULT", "DRIVER_TEST_SOUND"
 	if os.Getenv(sound) != "" {
-		t.Logf("FAULTLAB another process: %v", faultlab.Sound(library))
+		t.Logf("FAULTLAB another process: %v", bare.Sound(library))
 		return
 	}
 	if kind, strategy, ok := strings.Cut(os.Getenv(key), "/"); ok {
-		t.Logf("FAULTLAB %s %s:%s", kind, strategy, faultlab.Run(library, kind, strategy))
+		t.Logf("FAULTLAB %s %s:%s", kind, strategy, bare.RunFault(library, kind, strategy))
 		if strategy == "alive" { // while this process holds a broken context
 			out, err := child(t, t.Name(), sound+"=1")
 			t.Logf("FAULTLAB %s another process while this one is broken: %v\n%s", kind, err, out)
@@ -193,10 +193,10 @@ func TestFaultLaboratory(t *testing.T) {
 			t.Logf("FAULTLAB %s %s: the process ended with %v\n%s", kind, strategy, err, out)
 		}
 	}
-	for _, strategy := range faultlab.Strategies {
+	for _, strategy := range bare.FaultStrategies {
 		try("illegal", strategy)
 	}
-	for _, kind := range faultlab.Kinds[1:] {
+	for _, kind := range bare.FaultKinds[1:] {
 		for _, strategy := range []string{"one", "two", "namespace"} {
 			try(kind, strategy)
 		}

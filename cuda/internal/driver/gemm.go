@@ -67,7 +67,7 @@ func findBlas(names []string) *C.exo_cublas {
 	return nil
 }
 
-// openBlas opens the library once a device and says whether there is one. d.life is held.
+// openBlas opens the library once for a device and reports whether there is one. d.life is held.
 func (d *Device) openBlas() bool {
 	d.blas.mu.Lock()
 	defer d.blas.mu.Unlock()
@@ -100,7 +100,6 @@ func (d *Device) closeBlas() error {
 	return d.failBlas(C.exo_cublas_destroy(lib, d.raw, d.blas.handle), "cublasDestroy")
 }
 
-// failBlas turns a status into an error.
 func (d *Device) failBlas(status C.int, format string, args ...any) error {
 	if status == 0 {
 		return nil
@@ -183,8 +182,8 @@ func flag(v bool) C.int {
 	return 0
 }
 
-// workspace is the stream's, or within a capture the graph's, whose replays may run beside the
-// stream's work. Without room it is empty, and the library uses its own. s.mu is held.
+// workspace is the stream's, or within a capture the graph's, whose replays may run concurrently
+// with the stream's work. Without room it is empty, and the library uses its own. s.mu is held.
 func (s *stream) workspace() block {
 	at := &s.work
 	if s.recording != nil {

@@ -56,7 +56,7 @@ func (s *stream) use(closed ...*atomic.Bool) {
 	}
 }
 
-// note is the recording's, where there is one.
+// note uses the recording, if there is one.
 func (s *stream) note(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -159,7 +159,6 @@ type shape struct {
 	plain   bool // three calls, no graph
 }
 
-// put puts the three nodes into the stream.
 func (v *voting) put(b *testing.B, sh shape) func() error {
 	b.Helper()
 	code := roundCode

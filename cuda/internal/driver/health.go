@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// throttles are the reasons of NVML that say that a chip is slower than it could be, and how the
-// chip is then. Idle clocks, clocks set by the operator and the display's are none.
+// throttles are the reasons of NVML for a chip that is slower than it could be, and how the chip is
+// then. Idle clocks, clocks set by the operator and the display's are none.
 var throttles = []struct {
 	bit   int64
 	state device.State
@@ -32,10 +32,10 @@ var throttles = []struct {
 }
 
 // contextBytes is more than the driver takes for the contexts, the code and the libraries of a
-// process beside its buffers.
+// process in addition to its buffers.
 const contextBytes = 4 << 30
 
-// Health asks the device, its memory and NVML.
+// Health queries the device, its memory and NVML.
 func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
 	var h device.Health
 	h.Sensors = d.sensors()
@@ -128,7 +128,7 @@ func (d *Device) management() *C.exo_nvml {
 	return d.nvml
 }
 
-// askLink asks NVML for the link to the host.
+// askLink queries NVML for the link to the host.
 func (d *Device) askLink() {
 	d.nvmlMu.Lock()
 	defer d.nvmlMu.Unlock()
@@ -139,7 +139,7 @@ func (d *Device) askLink() {
 	}
 }
 
-// sensors asks NVML; nil without it.
+// sensors queries NVML; nil without it.
 func (d *Device) sensors() *device.Sensors {
 	d.nvmlMu.Lock()
 	defer d.nvmlMu.Unlock()

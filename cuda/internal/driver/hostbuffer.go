@@ -59,7 +59,6 @@ func (b *hostBuffer) Bytes() []byte {
 	return unsafe.Slice((*byte)(b.host), b.size)
 }
 
-// at is the address of a byte, for copies.
 func (b *hostBuffer) at(off int64) C.uint64_t {
 	return C.uint64_t(uintptr(b.host)) + C.uint64_t(off)
 }

@@ -15,7 +15,6 @@ import (
 	"unsafe"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
@@ -34,7 +33,7 @@ type kernel struct {
 	maxThreads, maxShared int
 	// block is the size of block that fills the chip best; 0 where the driver does not say.
 	block int
-	// own says that it is a caller's kernel, which may have more than one dimension.
+	// own reports whether it is a caller's kernel, which may have more than one dimension.
 	own bool
 	// registers and local are a thread's: what a launch is tuned by, and the bytes it spills.
 	registers, local int
@@ -109,7 +108,7 @@ func (d *Device) compileOwn(src kernels.Source, params []device.Param) (device.K
 		return nil, fmt.Errorf("compile %s on %s: no NVRTC on this machine; install libnvrtc of a CUDA toolkit: %w",
 			name, d.props.Name, device.ErrNotSupported)
 	}
-	key := cubin.Key(append(src.Options(), "own", name, code)...)
+	key := cubinKey(append(src.Options(), "own", name, code)...)
 	src.Params, src.File, src.Code = found, name+".cu", code
 	k, err := d.compileOnce(key, src)
 	if err != nil {
@@ -174,7 +173,7 @@ func (d *Device) CompilePTX(name, text string, params ...device.Param) (device.K
 	}
 	d.loading.Lock()
 	defer d.loading.Unlock()
-	key := cubin.Key("ptx", name, text, fmt.Sprint(params)) // two declarations may fit one text
+	key := cubinKey("ptx", name, text, fmt.Sprint(params)) // two declarations may fit one text
 	if k := d.kernels[key]; k != nil {
 		return k, nil
 	}
@@ -243,7 +242,7 @@ func (d *Device) image(src kernels.Source) (image []byte, fresh bool, err error)
 	if err == nil {
 		return image, false, nil
 	}
-	if !errors.Is(err, cubin.ErrMissing) {
+	if !errors.Is(err, errMissing) {
 		d.log.Warn("cached kernel is compiled again", "kernel", src.Name, "err", err)
 	}
 	image, err = d.compiler.compile(src, options)
@@ -288,10 +287,9 @@ func (d *Device) compilerOptions(src kernels.Source) []string {
 // the key.
 func (d *Device) cacheKey(src kernels.Source, options []string) string {
 	parts := []string{src.Name, src.Code, fmt.Sprint(d.props.CompilerVersion), fmt.Sprint(d.props.DriverVersion)}
-	return cubin.Key(append(parts, options...)...)
+	return cubinKey(append(parts, options...)...)
 }
 
-// ptx returns the embedded PTX of a kernel.
 func ptx(name string) (text string, ok bool) {
 	for _, of := range []func(string) (string, bool){
 		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, spaceset.PTX, swarmset.PTX,

@@ -21,17 +21,16 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// moveLanes is how many copies of one UploadAll or DownloadAll are under way at once where the
-// driver has no batches. Between two copies of 2 MiB in one stream the bus rests for about 2 us of
-// 40, which a second stream does not fill on every driver: see BenchmarkPage in
-// docs/performance.md.
+// moveLanes is the number of concurrent copies of one UploadAll or DownloadAll where the driver has
+// no batches. Between two copies of 2 MiB in one stream the bus idles for about 2 us of 40, which a
+// second stream does not fill on every driver: see BenchmarkPage in docs/performance.md.
 var moveLanes = 2
 
-// batches is whether the driver's own call for many copies is used where there is one; a benchmark
+// batches reports whether the driver's call for many copies is used where it exists; a benchmark
 // compares.
 var batches = true
 
-// sides are the streams beside a stream that its pieces go over, and the events that keep them in
+// sides are further streams for the pieces of a stream's copies, and the events that keep them in
 // its order.
 type sides struct {
 	streams [C.EXO_MAX_LANES]C.CUstream // streams[0] is the stream itself

@@ -26,7 +26,7 @@ import (
 var ncclNames = []string{"libnccl.so.2", "libnccl.so"}
 
 // ncclStaging is the memory of a rank in the primary context: large enough that a call of the
-// library, some 20 us, is short beside moving it, and one in a thousand of what a GPU has.
+// library, some 20 us, is short compared with moving it, and a thousandth of a GPU's memory.
 const ncclStaging = 32 << 20
 
 // librariesOfNCCL holds the opened library; it stays open for the life of the process.
@@ -35,7 +35,6 @@ var librariesOfNCCL struct {
 	by map[string]*nccl
 }
 
-// nccl is the opened library.
 type nccl struct {
 	lib     *C.exo_nccl
 	version int // 22803 for 2.28.3
@@ -85,7 +84,7 @@ var _ device.Collective = (*Collective)(nil)
 // against its limit, and what NCCL takes. names are where the library is looked for, in order; nil:
 // the installed ones, or what EXOSWARM_LIBNCCL names. What NCCL cannot serve is ErrNotSupported:
 // other devices, one GPU twice, no library, or one that does not start. It takes seconds; where ctx
-// ends before, what has begun goes on and is then given up.
+// ends before, started work continues and is then abandoned.
 func OpenNCCL(ctx context.Context, devices []device.Device, names []string) (_ *Collective, err error) {
 	if err := device.CheckRanks(devices); err != nil {
 		return nil, err
@@ -316,7 +315,7 @@ func (c *Collective) fail(what string, code C.int) error {
 	return c.broken
 }
 
-// abort gives the communicators up, with the work under way.
+// abort ends the communicators with their work.
 func (c *Collective) abort() {
 	for rank := range c.ranks {
 		if r := &c.ranks[rank]; r.comm != nil {
@@ -326,8 +325,8 @@ func (c *Collective) abort() {
 	}
 }
 
-// wait waits for a rank's stream, and looks at the connection between glances: a rank that has lost
-// its peers waits for ever.
+// wait waits for a rank's stream, and checks the connection between polls: a rank that has lost its
+// peers waits for ever.
 func (c *Collective) wait(ctx context.Context, what string, s *stream) error {
 	pause, start := spin, time.Now()
 	for {
@@ -372,7 +371,7 @@ func (c *Collective) Close() error {
 	return c.release(c.settle())
 }
 
-// settle waits for the work of the ranks, and says whether it has ended.
+// settle waits for the work of the ranks, and reports whether it has ended.
 func (c *Collective) settle() bool {
 	if c.broken != nil {
 		return false
@@ -392,8 +391,8 @@ func (c *Collective) settle() bool {
 	return true
 }
 
-// release gives everything up; clean says that no work is under way. The devices are held open, if
-// they are open.
+// release frees everything; clean reports whether no work is in progress. The devices are held
+// open, if they are open.
 func (c *Collective) release(clean bool) error {
 	var errs []error
 	if clean {

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest/collectivetest"
-	"github.com/exoswarm/exoswarm/cuda/relay"
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
 var ranks = flags.Int("ranks", 2, "GPUs of the collectives of tests and benchmarks")
@@ -47,20 +47,20 @@ func openNCCL(t testing.TB) device.Collective {
 }
 
 func openRelay(t testing.TB) device.Collective {
-	c, err := relay.New(openRanks(t), "a test")
+	c, err := host.NewRelay(openRanks(t), "a test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func TestNCCL(t *testing.T) { collectivetest.Run(t, openNCCL) }
+func TestNCCL(t *testing.T) { devicetest.RunCollective(t, openNCCL) }
 
 // TestRelay: GPUs meet in host memory as host devices do.
-func TestRelay(t *testing.T) { collectivetest.Run(t, openRelay) }
+func TestRelay(t *testing.T) { devicetest.RunCollective(t, openRelay) }
 
-func BenchmarkNCCL(b *testing.B)  { collectivetest.Bench(b, openNCCL) }
-func BenchmarkRelay(b *testing.B) { collectivetest.Bench(b, openRelay) }
+func BenchmarkNCCL(b *testing.B)  { devicetest.BenchCollective(b, openNCCL) }
+func BenchmarkRelay(b *testing.B) { devicetest.BenchCollective(b, openRelay) }
 
 // TestNCCLRefusals: what NCCL does not serve is ErrNotSupported, and nothing is left of it.
 func TestNCCLRefusals(t *testing.T) {

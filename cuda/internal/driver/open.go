@@ -21,12 +21,11 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 )
 
 // Options configure Open.
 type Options struct {
-	// MemoryLimit is the most bytes that Alloc hands out at a time; 0: what the device has.
+	// MemoryLimit is the maximum of bytes that Alloc holds allocated; 0: what the device has.
 	MemoryLimit int64
 	// CacheDir is the directory of compiled kernels; empty: none.
 	CacheDir string
@@ -45,7 +44,7 @@ type Options struct {
 	Requested, Reason string
 }
 
-// Init starts the driver, once in the process, and says how many devices it has.
+// Init starts the driver, once in the process, and returns the number of its devices.
 func Init() (int, error) {
 	switch r := C.exo_driver_init(); {
 	case r == -1:
@@ -64,8 +63,8 @@ func Init() (int, error) {
 	return n, nil
 }
 
-// Open makes a context on the GPU of that index. The caller closes the device. ctx is looked at
-// before the slow steps, each of which takes well under a second.
+// Open makes a context on the GPU of that index. The caller closes the device. ctx is checked
+// before the slow steps, which take well under a second each.
 func Open(ctx context.Context, index int, opts Options) (*Device, error) {
 	name := fmt.Sprintf("cuda:%d", index)
 	if opts.Logger == nil {
@@ -126,7 +125,7 @@ func Open(ctx context.Context, index int, opts Options) (*Device, error) {
 		d.props.CompilerVersion = d.compiler.version
 	}
 	if opts.CacheDir != "" {
-		if d.cache, err = cubin.Open(opts.CacheDir); err != nil {
+		if d.cache, err = openCache(opts.CacheDir); err != nil {
 			d.log.Warn("kernels are compiled at each start", "device", name, "err", err)
 		}
 	}
@@ -141,7 +140,7 @@ func Open(ctx context.Context, index int, opts Options) (*Device, error) {
 	return d, nil
 }
 
-// peers asks how the chip sees the others.
+// peers queries the links from the chip to the other chips.
 func peers(chip cu.Device, index, count int) ([]device.Peer, error) {
 	var all []device.Peer
 	for i := range count {

@@ -106,7 +106,7 @@ func TestPeers(t *testing.T) {
 
 // A fault on one GPU leaves another of the same process as it is, or every call on that one says
 // that it is broken too: driver 580.159 does the latter (DESIGN.md). Nothing hangs, and the process
-// goes on.
+// continues.
 func TestPeerFault(t *testing.T) {
 	needGPU(t)
 	if n, _ := Init(); n < 2 {

@@ -35,7 +35,7 @@ type pool struct {
 	pending  []released        // blocks that work of a stream may still use
 	events   []C.CUevent       // for the next release
 	reserved int64             // bytes from the driver
-	cached   int64             // those of free and pending
+	cached   int64             // blocks of free and pending
 }
 
 // block is memory from the driver.
@@ -73,7 +73,7 @@ func classSize(n int64) int64 {
 	return (n + step - 1) / step * step
 }
 
-// sizes are the bytes that came from the driver, and those of them that no buffer has.
+// sizes are the bytes that came from the driver, and the part of them that no buffer has.
 func (p *pool) sizes() (reserved, cached int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,6 @@ func (p *pool) take(n int64, s *stream) (block, error) {
 	return b, err
 }
 
-// reuse finds a cached block of that size.
 func (p *pool) reuse(size int64, s *stream) (block, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +265,7 @@ func (p *pool) drain() error {
 		if event == nil {
 			return nil
 		}
-		// The event may be recorded anew meanwhile: then there is one wait more.
+		// The event may be recorded again meanwhile: then there is one more wait.
 		r := C.exo_event_poll(p.dev.raw, event, C.int64_t(spin), C.int64_t(glance))
 		if r != C.CUDA_ERROR_NOT_READY {
 			if err := p.dev.fail(r, "cuEventQuery"); err != nil {
@@ -318,8 +317,8 @@ func (d *Device) Trim() (int64, error) {
 	return d.pool.trim()
 }
 
-// trimOthers gives back what the other openings of the GPU keep. An opening that is being closed
-// does so itself.
+// trimOthers releases what other openings of the GPU keep. An opening that is being closed does so
+// itself.
 func (d *Device) trimOthers() {
 	openings.Lock()
 	var others []*Device

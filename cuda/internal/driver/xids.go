@@ -19,7 +19,6 @@ type xidLog struct {
 	last   map[int]time.Time // when each was reported last
 }
 
-// add counts one event.
 func (x *xidLog) add(xid int, at time.Time) {
 	if x.counts == nil {
 		x.counts, x.last = map[int]int64{}, map[int]time.Time{}

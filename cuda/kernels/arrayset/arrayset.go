@@ -57,13 +57,13 @@ const (
 	SumLanes = 256  // lanes of a sum: element i is added to lane i modulo SumLanes
 	SortSpan = 2048 // most keys of a span of array_sort_spans_*
 	Digits   = 256  // values of a digit of a sort, which has 8 bits
-	// MaxSpan is the most elements of a span of array_histogram_* and the most keys of a sort.
+	// MaxSpan is the maximum of elements of a span of array_histogram_* and of keys of a sort.
 	MaxSpan = 1<<32 - 1
 )
 
 // Words of 64 bits of a span, which is the part of an array that a block works on.
 const (
-	SpanFirst = 0 // the first element, counted from the begin of the buffer
+	SpanFirst = 0 // the first element, counted from the start of the buffer
 	SpanCount = 1 // elements
 	SpanWords = 2 // of array_stats_*, array_sum_* and array_sort_spans_*
 
@@ -128,8 +128,7 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
-//go:generate go run ../internal/argsgen arrayset
-//go:generate go run ../internal/ptxgen arrayset
+//go:generate go run ../internal/gen arrayset
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }

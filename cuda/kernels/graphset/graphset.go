@@ -4,8 +4,8 @@
 // twins.
 //
 // The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one
-// another in columns, which has the number of the other agent of each link: those of agent id from
-// offsets[id] to offsets[id+1] or, if degree is not 0, from id*degree to (id+1)*degree.
+// another in columns, which has the number of the other agent of each link: from offsets[id] to
+// offsets[id+1] for agent id or, if degree is not 0, from id*degree to (id+1)*degree.
 //
 // Chances are words: a draw below the chance is a success. The largest word is the chance 1.
 package graphset
@@ -39,13 +39,13 @@ const (
 	// and slots is the groups of a page.
 	Rounds = "graph_rounds"
 	// List lists the neurons that have spiked. active is a list of neurons in any order, of
-	// counts[which]. counts has two lengths, for lists in turns. List, Pick and LIF append neurons to a
-	// list whose length is 0 before. Bits behind those of the agents are 0.
+	// counts[which]. counts has two lengths, for lists in turns. List, Pick and LIF append neurons
+	// to a list whose length is 0 before. Bits beyond the agents are 0.
 	List = "graph_list"
-	// Push adds the weights of the links of neurons that have spiked to the sums of their targets, and
-	// makes counts[1-which] 0. Links without weights of their own have the weight excitation of a neuron
-	// below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap. If partial
-	// is 1, a row has as many first links as lengths says.
+	// Push adds the weights of the links of neurons that have spiked to the sums of their targets,
+	// and makes counts[1-which] 0. Links without weights have the weight excitation of a neuron
+	// below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap. If
+	// partial is 1, a row has as many first links as lengths says.
 	Push = "graph_push"
 	// Send is Push for links with delays: it adds weights to the sums of the tick in which they arrive.
 	// sums are slots arrays, stride words from each other, for as many ticks in turns; slot is the next
@@ -58,32 +58,33 @@ const (
 	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked k
 	// ticks before the last one.
 	Recall = "graph_recall"
-	// Remember makes the state bit 0 of the history, each bit the next one, and those that are not in
-	// keep 0, of the neurons from first_id on.
+	// Remember makes the state bit 0 of the history, each bit the next one, and bits outside of
+	// keep 0, for the neurons from first_id on.
 	Remember = "graph_remember"
 	// Pick lists the agents whose bit is 1.
 	Pick = "graph_pick"
 	// Count counts the links of the rows from 0 on that go to the size agents from low on.
 	Count = "graph_count"
-	// Split copies the links of the rows from first_row on that go to the size agents from low on: those
-	// of row first_row+i to the place places[i] and behind it, with low less in their columns. If rest is
-	// 1, the other links of the row follow from the last one on, in the reverse order. If weighted is 1,
-	// links have weights, and if delayed is 1, delays: those of delays if listed is 1, else those that
-	// Send draws.
+	// Split copies the links of the rows from first_row on that go to the size agents from low on:
+	// row first_row+i to the place places[i] and behind it, with low less in their columns. If rest
+	// is 1, the other links of the row follow from the last one on, in the reverse order. If
+	// weighted is 1, links have weights, and if delayed is 1, delays: from delays if listed is 1,
+	// else as Send draws them.
 	Split = "graph_split"
-	// LIF makes a tick of leaky integrate-and-fire neurons. A neuron that does not rest decays, and adds
-	// its current, a draw in [-1, 1) times noise, and its sum. If it reaches the threshold it spikes, is
-	// 0, and rests for the ticks refractory, up to 255. resting is the place in a page of the ticks that
-	// are left, a byte for each neuron. potentials and currents are the places of float32. Sums become 0.
-	// A launch is about the neurons from first_id on, a multiple of 128: sums and bits are theirs, pages
-	// are those of all. If marked is 1, bits gets those that spike, and active none.
+	// LIF makes a tick of leaky integrate-and-fire neurons. A neuron that is not refractory decays,
+	// and adds its current, a draw in [-1, 1) times noise, and its sum. If it reaches the threshold
+	// it spikes, is 0, and is refractory for as many ticks as refractory says, up to 255. resting
+	// is the place in a page of the ticks that are left, a byte for each neuron. potentials and
+	// currents are the places of float32. Sums become 0. A launch is about the neurons from
+	// first_id on, a multiple of 128: sums and bits are theirs, pages hold all neurons. If marked
+	// is 1, spikes go to bits, and none to active.
 	LIF = "graph_lif"
 	// Izhikevich makes a tick of neurons of Izhikevich. types has the numbers of the neurons below
-	// exciting, and then those of the others. At tick 0 a neuron has the potential c and the recovery
-	// b*c. Its input is its current, a draw in [-1, 1) times noise if noisy is 1, and its sum. The
-	// potential moves by two half ticks, and then the recovery by a*(b*potential - recovery). If the
-	// potential is at Peak, the neuron spikes: it becomes c, and d is added to the recovery. Sums become
-	// 0. marked, bits and first_id are as in LIF.
+	// exciting, and then the numbers of the other neurons. At tick 0 a neuron has the potential c
+	// and the recovery b*c. Its input is its current, a draw in [-1, 1) times noise if noisy is 1,
+	// and its sum. The potential moves by two half ticks, and then the recovery by a*(b*potential -
+	// recovery). If the potential is at Peak, the neuron spikes: it becomes c, and d is added to
+	// the recovery. Sums become 0. marked, bits and first_id are as in LIF.
 	Izhikevich = "graph_izhikevich"
 	// Trace counts the agents in a state, for a picture over ticks. Column of counts, of rows words, has 0
 	// before, and the next of columns becomes 0. Row i has the agents from i*per_row on. There are as many
@@ -97,7 +98,7 @@ const (
 
 // Numbers that kernels and their callers agree on.
 const (
-	Block = 128 // the most threads of a block
+	Block = 128 // maximum of threads of a block
 	Gaps  = 32  // trials that a draw can miss
 	Part  = 256 // links of a row that are tried with the same draws
 )
@@ -122,7 +123,7 @@ const (
 // noise.
 const TypeWords = 5
 
-// Spike is the state of a neuron that has spiked in the last tick. That of the others is 0.
+// Spike is the state of a neuron that has spiked in the last tick. Other neurons have state 0.
 const Spike = 1
 
 //go:embed *.cu *.cuh
@@ -133,8 +134,7 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
-//go:generate go run ../internal/argsgen graphset Words=put.cu,take.cu Pages=pages,frames,page_bytes,per Agents=pages,frames,page_bytes,per,agents Active=active,counts,which Drawn=least,span,key0,key1 Carried=exciting,excitation,inhibition,partial,lengths Ticked=tick,key0,key1,count,tally,marked,bits,first_id
-//go:generate go run ../internal/ptxgen graphset
+//go:generate go run ../internal/gen graphset Words=put.cu,take.cu Pages=pages,frames,page_bytes,per Agents=pages,frames,page_bytes,per,agents Active=active,counts,which Drawn=least,span,key0,key1 Carried=exciting,excitation,inhibition,partial,lengths Ticked=tick,key0,key1,count,tally,marked,bits,first_id
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }

@@ -31,9 +31,9 @@ const (
 
 // Numbers that kernels and their callers agree on.
 const (
-	Block = 128 // the most threads of a block
+	Block = 128 // maximum of threads of a block
 	Chunk = 16  // cells that a thread of LifeRows makes in each row
-	Band  = 8   // the most rows of a page that it makes, one below the other
+	Band  = 8   // maximum of consecutive rows of a page that it makes
 )
 
 // Chunked reports whether LifeRows makes the generations of a grid: rows are whole chunks, and none
@@ -58,8 +58,7 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
-//go:generate go run ../internal/argsgen gridset Life=life_rows.cu,life_cells.cu Cells=set.cu,get.cu
-//go:generate go run ../internal/ptxgen gridset
+//go:generate go run ../internal/gen gridset Life=life_rows.cu,life_cells.cu Cells=set.cu,get.cu
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }

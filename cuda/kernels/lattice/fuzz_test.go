@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 )
 
-// FuzzStep: whatever step, variable and reduction are, they are refused in words, or the frame before the step is
-// that of any other step, and the braces of the step close inside of it.
+// FuzzStep: whatever step, variable and reduction are, they are refused in words, or the frame
+// before the step is the same as for any other step, and the braces of the step close inside of it.
 func FuzzStep(f *testing.F) {
 	const plain = lattice.StepSignature + " { self.v += around.sum.v; }\n"
 	cell := func(step, name, op string, dimensions int) (string, error) {

@@ -20,7 +20,7 @@ const (
 	LinksKernel = "links_step"
 )
 
-// Block is the threads of a block. MostBand is the most layers that a thread makes.
+// Block is the threads of a block. MostBand is the maximum of layers of a thread.
 const (
 	Block    = 128
 	MostBand = 64
@@ -55,7 +55,7 @@ const (
 	Mean  Op = "mean"
 	Max   Op = "max"
 	Min   Op = "min"
-	Count Op = "count" // of those that are not 0
+	Count Op = "count" // of the values that are not 0
 	// Weighted is the sum of values times the weights of links, as a float. It is for graphs.
 	Weighted Op = "weighted"
 )
@@ -90,14 +90,11 @@ type Cell struct {
 	Step string
 }
 
-// Layout returns the variables as pages have them: those of agents, and the ticks of a group.
+// Layout returns the variables as pages have them: variables of agents, and the ticks of a group.
 func (c Cell) Layout() []kernels.Var { return append(slices.Clone(c.Vars), Ticks) }
 
-// Params are the parameters of the kernel. A tick reads the generation from and writes the generation to. The
-// two share no page. Pages have whole rows, each of them each, and magic and shift divide by that: see
-// Divide. A thread makes band layers, up to MostBand. Agents have made tick ticks before. If count is 1, the
-// agents that vote for each candidate are added to tally, 16 numbers of 64 bits.
-var Params = []device.Param{
+// pageParams are the first parameters of both kernels.
+var pageParams = []device.Param{
 	{Name: "from", Kind: device.KindBuffer},
 	{Name: "from_frames", Kind: device.KindBuffer},
 	{Name: "to", Kind: device.KindBuffer},
@@ -105,6 +102,13 @@ var Params = []device.Param{
 	{Name: "page_bytes", Kind: device.KindUint32},
 	{Name: "layout", Kind: device.KindBuffer},
 	{Name: "params", Kind: device.KindBuffer},
+}
+
+// Params are the parameters of the kernel. A tick reads the generation from and writes the generation to. The
+// two share no page. Pages have whole rows, each of them each, and magic and shift divide by that: see
+// Divide. A thread makes band layers, up to MostBand. Agents have made tick ticks before. If count is 1, the
+// agents that vote for each candidate are added to tally, 16 numbers of 64 bits.
+var Params = append(slices.Clone(pageParams), []device.Param{
 	{Name: "width", Kind: device.KindUint32},
 	{Name: "height", Kind: device.KindUint32},
 	{Name: "depth", Kind: device.KindUint32},
@@ -115,19 +119,12 @@ var Params = []device.Param{
 	{Name: "tick", Kind: device.KindUint64},
 	{Name: "count", Kind: device.KindUint32},
 	{Name: "tally", Kind: device.KindBuffer},
-}
+}...)
 
-// LinksParams are those of the kernel of a graph. Agents are in pages of each. offsets, columns and weights are
-// as package graphset has them, and rows have degree links unless that is 0. Weights are read if weighted
-// is 1. The others are as in Params.
-var LinksParams = []device.Param{
-	{Name: "from", Kind: device.KindBuffer},
-	{Name: "from_frames", Kind: device.KindBuffer},
-	{Name: "to", Kind: device.KindBuffer},
-	{Name: "to_frames", Kind: device.KindBuffer},
-	{Name: "page_bytes", Kind: device.KindUint32},
-	{Name: "layout", Kind: device.KindBuffer},
-	{Name: "params", Kind: device.KindBuffer},
+// LinksParams are the parameters of the kernel of a graph. Agents are in pages of each. offsets,
+// columns and weights are as package graphset has them, and rows have degree links unless that is
+// 0. Weights are read if weighted is 1. The others are as in Params.
+var LinksParams = append(slices.Clone(pageParams), []device.Param{
 	{Name: "agents", Kind: device.KindUint32},
 	{Name: "each", Kind: device.KindUint32},
 	{Name: "magic", Kind: device.KindUint32},
@@ -140,7 +137,7 @@ var LinksParams = []device.Param{
 	{Name: "tick", Kind: device.KindUint64},
 	{Name: "count", Kind: device.KindUint32},
 	{Name: "tally", Kind: device.KindBuffer},
-}
+}...)
 
 // Signature returns the name of the kernel of the cell, and its parameters.
 func (c Cell) Signature() (name string, params []device.Param) {
@@ -183,7 +180,7 @@ func frame(file string) (text string) {
 		Replace(text)
 }
 
-// The kernel of a grid, and that of a graph.
+// The kernels of a grid and of a graph.
 const (
 	head = `extern "C" __global__ void __launch_bounds__(128)
 lattice_step(const unsigned char *from, const unsigned *from_frames, unsigned char *to, const unsigned *to_frames,

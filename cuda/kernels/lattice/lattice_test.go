@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice/latticetest"
-	"github.com/exoswarm/exoswarm/internal/base/testcache"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // sources returns the texts of the test cells, in all forms of grids.
@@ -21,8 +21,8 @@ func sources(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for name, of := range map[string]cells.Lattice{
-		"gray_scott": latticetest.GrayScott(), "life": latticetest.Life3D(), "fire": latticetest.Fire(),
-		"diffusion": latticetest.Diffusion(), "mix": latticetest.Mix(),
+		"gray_scott": celltest.GrayScott(), "life": celltest.Life3D(), "fire": celltest.Fire(),
+		"diffusion": celltest.Diffusion(), "mix": celltest.Mix(),
 	} {
 		for _, form := range []struct {
 			dimensions      int
@@ -36,7 +36,7 @@ func sources(t *testing.T) map[string]string {
 			all[fmt.Sprintf("%s, %+v", name, form)] = c.Cell.Source
 		}
 	}
-	of := latticetest.Opinion()
+	of := celltest.Opinion()
 	of.Agents = 1
 	c, err := cells.AddressLattice(of)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestCompile(t *testing.T) {
 			name != "opinion" && !strings.HasSuffix(name, form) {
 			continue
 		}
-		testcache.File(t, func(path string) error {
+		testkit.CachedFile(t, func(path string) error {
 			text := path + ".cu"
 			if err := os.WriteFile(text, []byte(code), 0o600); err != nil {
 				return err
@@ -109,7 +109,7 @@ func TestCompile(t *testing.T) {
 				return fmt.Errorf("%s: nvcc: %w\n%.3000s", name, err, out)
 			}
 			return os.WriteFile(path, nil, 0o600)
-		}, append([]string{"nvcc", testcache.Version(t, nvcc), code}, args...)...)
+		}, append([]string{"nvcc", testkit.CompilerVersion(t, nvcc), code}, args...)...)
 	}
 }
 

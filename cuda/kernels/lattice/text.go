@@ -16,7 +16,6 @@ type term struct {
 	own Op // Sum for a mean
 }
 
-// name is that of the member of a Part.
 func (t term) name() string { return string(t.own) + "_" + t.of.Name }
 
 // float reports whether a variable is a float to a step.
@@ -189,7 +188,6 @@ func (c Cell) structs(b *strings.Builder, terms []term) {
 	fmt.Fprintf(b, "    return %s;\n  }\n};\n} // namespace exoswarm_cell\n", c.candidate())
 }
 
-// writeAround writes what the step sees of the neighbours.
 func (c Cell) writeAround(b *strings.Builder, terms []term) {
 	place := ", x, y, z"
 	if c.Dimensions == 0 {
@@ -219,7 +217,6 @@ func (c Cell) writeAround(b *strings.Builder, terms []term) {
 	b.WriteString("};\n")
 }
 
-// writePart writes the reduction of some neighbours.
 func (c Cell) writePart(b *strings.Builder, all []term) {
 	heard := "const Heard &h"
 	if c.Dimensions == 0 {
@@ -284,7 +281,6 @@ func (c Cell) accesses(b *strings.Builder, heard []int) {
 	b.WriteString("  }\n")
 }
 
-// candidate returns the expression of the candidate that an agent votes for.
 func (c Cell) candidate() string {
 	at := slices.IndexFunc(c.Vars, func(v kernels.Var) bool { return v.Name == c.Vote })
 	if at < 0 {

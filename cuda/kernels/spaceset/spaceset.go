@@ -20,16 +20,18 @@ import (
 
 // The names of the kernels.
 //
-// The first variable of a page is the states, a byte for each agent. From at on, each stride bytes, there
-// are dims positions, 2 or 3, and dims velocities behind them. An element of positions is the three words
-// of the position, of which the third is 0 in two dimensions, and the number of the agent. An element of
-// velocities is three words in units and a 0. Where moving is 0 there are no velocities.
+// The first variable of a page is the states, a byte for each agent. From at on, each stride bytes,
+// there are dims positions, 2 or 3, and dims velocities behind them. An element of positions is the
+// three words of the position, with a third word of 0 in two dimensions, and the number of the
+// agent. An element of velocities is three words in units and a 0. Where moving is 0 there are no
+// velocities.
 //
-// A step has in sorted the sorted list, with room for 3 more elements behind the last. Agents that are
-// near are in the reach bins on both sides on the first axis, and in the bin beside on the others. An axis
-// has more than twice as many. sx, sy and sz are the steps of a position in radii, rounded up so that no
-// agent is near that is not in those bins. positions, velocities and states get what the agents are after
-// the step, in the order of the sorted list. If count is 1, the agents in each state are added to tally.
+// A step has in sorted the sorted list, with room for 3 more elements behind the last. Agents that
+// are near are in the reach bins on both sides on the first axis, and in the next bin on the other
+// axes. An axis has more than twice as many. sx, sy and sz are the steps of a position in radii,
+// rounded up so that all near agents are in these bins. positions, velocities and states get what
+// the agents are after the step, in the order of the sorted list. If count is 1, the agents in each
+// state are added to tally.
 const (
 	// Place makes the first positions of the agents from first on, up to end, and if most is not 0 random
 	// velocities up to most units on each axis.
@@ -51,8 +53,8 @@ const (
 	// position, and separation is in units for 1/One. slowest and fastest are speeds in units, and mx, my
 	// and mz the steps of a position in a unit.
 	Boids = "space_boids"
-	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear the most others that are nearest,
-	// of those within a radius. Of agents at the same distance, the one with the smallest number comes
+	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear the nearest others, of those
+	// within a radius. Of agents at the same distance, the one with the smallest number comes
 	// first. The square of a distance is a float32.
 	Nearest8  = "space_nearest_8"
 	Nearest16 = "space_nearest_16"
@@ -61,37 +63,37 @@ const (
 	Circles = "space_circles"
 	// Store writes a list of agents into the pages.
 	Store = "space_store"
-	// Dots counts the agents in each cell of a picture. Cells are on the first two axes, in rows, of which
-	// the first is at the far end of the second axis. counts are added to. If living is 1, agents whose
-	// state is 0 are left out.
+	// Dots counts the agents in each cell of a picture. Cells are on the first two axes, in rows.
+	// The first row is at the far end of the second axis. counts are added to. If living is 1,
+	// agents whose state is 0 are left out.
 	Dots = "space_dots"
 	// Flags makes flags 1 for the agents in a state, and 0 for others. Start turns them into places.
 	Flags = "space_flags"
 	// Gather makes a list of the agents whose place differs from the next one.
 	Gather = "space_gather"
-	// Colony makes agents die and give birth. birth, death and hunger are chances in 2^-32, of which the
-	// largest word is 1. An agent dies with the chance death + hunger for each agent that is near. Else,
-	// if fewer than room are near, it gives birth with the chance birth: births of it becomes 1, and
-	// children the place of the child, up to mx, my and mz steps away. Draws depend on the keys, the tick
-	// and the agent.
+	// Colony makes agents die and give birth. birth, death and hunger are chances in 2^-32; the
+	// largest word is 1. An agent dies with the chance death + hunger for each agent that is near.
+	// Else, if fewer than room are near, it gives birth with the chance birth: births of it becomes
+	// 1, and children the place of the child, up to mx, my and mz steps away. Draws depend on the
+	// keys, the tick and the agent.
 	Colony = "space_colony"
 	// Slots lists the agents whose place differs from the next one.
 	Slots = "space_slots"
-	// Born makes agents of births. births and empty are places that Start has made of births and of the
-	// agents of state 0. The child with number k becomes agent slots[k]. Where there is none, the word at
-	// lost of the group of the parent grows by 1, and group is the agents of one.
+	// Born makes agents of births. births and empty are places that Start has made of births and of
+	// the agents of state 0. The child with number k becomes agent slots[k]. If there is none, the
+	// word at lost of the group of the parent grows by 1, and group is the agents of one.
 	Born = "space_born"
 )
 
 // Numbers that kernels and their callers agree on.
 const (
-	Block = 128     // the most threads of a block
+	Block = 128     // maximum of threads of a block
 	Units = 1 << 22 // of a velocity, in a radius
 	One   = 1 << 24 // what a share of a force is in the sums
 	Least = 4       // bins of an axis at the least, and radii of a side
-	// MostRadii is the most radii of a side: a radius has many steps of a position.
+	// MostRadii is the maximum of radii of a side: a radius has many steps of a position.
 	MostRadii = 1e6
-	// MostNearest is the most agents that a boid hears if it hears the nearest alone.
+	// MostNearest is the maximum of agents that a boid hears if it hears only the nearest.
 	MostNearest = 32
 )
 
@@ -116,7 +118,7 @@ const (
 	States // how many there are
 )
 
-// Alive is the state of an agent of a colony that is there. That of the others is 0.
+// Alive is the state of a living agent of a colony. Other agents have state 0.
 const Alive = 1
 
 // Sine is the polynomial in 2q-1 of sin(2 pi d)/d, where q is the square of d, from 0 to 1. The highest
@@ -145,8 +147,7 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
-//go:generate go run ../internal/argsgen spaceset Pages=pages,frames,page_bytes,per,at,stride,dims Near=agents,nx,ny,nz,reach,periodic,starts,sx,sy,sz Steered=sorted,sorted_velocities,agents,nx,ny,nz,reach,periodic,starts,sx,sy,sz,within,inverse,cx,cy,cz,alignment,separation,slowest,fastest,mx,my,mz,positions,velocities,states,count,tally
-//go:generate go run ../internal/ptxgen spaceset
+//go:generate go run ../internal/gen spaceset Pages=pages,frames,page_bytes,per,at,stride,dims Near=agents,nx,ny,nz,reach,periodic,starts,sx,sy,sz Steered=sorted,sorted_velocities,agents,nx,ny,nz,reach,periodic,starts,sx,sy,sz,within,inverse,cx,cy,cz,alignment,separation,slowest,fastest,mx,my,mz,positions,velocities,states,count,tally
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }

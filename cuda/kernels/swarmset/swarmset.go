@@ -3,9 +3,9 @@
 // agents launches them, and cuda/host/twins has their twins.
 //
 // A fusion adds the embeddings of the agents of each node in the order of fusion.Nodes. The agents
-// of a node are cut into runs of RunRows, the sums of which are cut again, level by level, until
-// one sum is left. A table of a level has for each node its first item, and behind them the number
-// of all items. In the table of the last level each node has one item, also a node without agents.
+// of a node are cut into runs of RunRows, and their sums are cut again, level by level, until one
+// sum is left. A table of a level has for each node its first item, and behind them the number of
+// all items. In the table of the last level each node has one item, also a node without agents.
 package swarmset
 
 import (
@@ -22,26 +22,27 @@ import (
 // has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is the number of
 // agents of a page and votes the offset of their votes in it.
 const (
-	// Mark finds the pages of observations, and counts those that repeat an agent. seen has a bit for
-	// each of so many agents, and touched a word for each page and one more; all of them and scratch are
-	// zeros before the launch. touched and scratch are zeros after it.
+	// Mark finds the pages of observations, and counts those that repeat an agent. seen has a bit
+	// for each agent, and touched a word for each page and one more; these and scratch are zeros
+	// before the launch. touched and scratch are zeros after it.
 	Mark = "swarm_mark"
 	// Clear clears the bits that Mark has set.
 	Clear = "swarm_clear"
-	// Fold adds up the items of a level to those of the next.
+	// Fold adds up the items of a level to the items of the next level.
 	Fold = "swarm_fold"
-	// Bids finds the best bid for each candidate in an election of a leader. The agents are those of count
-	// pages from number first on, of n agents of the shard. base is the id of the first of these in the
-	// swarm, key and salt are of a consensus.Draw, and incumbent is an agent of the shard or NoIncumbent.
-	// only is the vote byte of the one candidate whose voters bid; 0 for all candidates. board has the
-	// best bids of the launches so far, zeros at first, and scratch is kernels.AgentScratch words. Where
-	// its tally has no vote for a candidate, bids for it may be left out. A launch with publish 1 writes
-	// the result and clears the board; others write its sequence number alone.
+	// Bids finds the best bid for each candidate in an election of a leader. The agents are in
+	// count pages from number first on, of n agents of the shard. base is the id of the first of
+	// these in the swarm, key and salt are of a consensus.Draw, and incumbent is an agent of the
+	// shard or NoIncumbent. only is the vote byte of the one candidate whose voters bid; 0 for all
+	// candidates. board has the best bids of the launches so far, zeros at first, and scratch is
+	// kernels.AgentScratch words. Where its tally has no vote for a candidate, bids for it may be
+	// left out. A launch with publish 1 writes the result and clears the board; others write its
+	// sequence number alone.
 	Bids = "swarm_bids"
-	// Gather reads the votes and values of agents. values of each are width elements of the variable at
-	// offset first of a page, and behind them those of the one at offset second; both have stride
-	// elements of each agent, of bf16 or float32. Of an agent without a vote, or whose page is not there,
-	// the vote is 255.
+	// Gather reads the votes and values of agents. values of each are width elements of the
+	// variable at offset first of a page, and behind them the elements of the variable at offset
+	// second; both have stride elements of each agent, of bf16 or float32. Of an agent without a
+	// vote, or whose page is not there, the vote is 255.
 	Gather = "swarm_gather"
 	// Starts makes the tables of the nodes of a fusion by vote. A node is the agents that vote for a
 	// candidate. Its first place in the order is a multiple of RunRows. firsts has the tables of all
@@ -73,7 +74,7 @@ func most(candidates int) int {
 	panic(fmt.Sprintf("swarmset: %d candidates", candidates))
 }
 
-// voteMost is the most candidates of the kernels of Votes and Order.
+// voteMost has the maximum of candidates of the kernels of Votes and Order.
 var voteMost = []int{2, 6, kernels.AgentMostCandidates}
 
 // Votes returns the name of the kernel that counts the votes of tiles of VoteTile agents. counts is
@@ -113,14 +114,14 @@ const (
 // BidsBoard is the words of 64 bits of the board of Bids.
 const BidsBoard = BidsTally - BidsResult
 
-// NoIncumbent in place of an agent says that nobody leads.
+// NoIncumbent in place of an agent means that no agent leads.
 const NoIncumbent = 1<<32 - 1
 
 // Numbers that kernels and their callers agree on.
 const (
 	RunRows  = 128   // fusion.RunRows
 	VoteTile = 16384 // agents of a tile of Votes and Order
-	// MostLevels is the most levels of a fusion: 128^5 is above the number of agents.
+	// MostLevels is the maximum of levels of a fusion: 128^5 is above the number of agents.
 	MostLevels = 5
 )
 
@@ -133,8 +134,8 @@ func Levels(n int64) int {
 	return levels
 }
 
-// TableWords returns the words of 32 bits from the begin of a table of so many nodes to that of the
-// next level: tables begin at multiples of device.RangeAlign.
+// TableWords returns the words of 32 bits from the start of a table of nodes to the start of the
+// table of the next level: tables begin at multiples of device.RangeAlign.
 func TableWords(nodes int) int { return (nodes + 4) / 4 * 4 }
 
 // items returns the number of runs of n items.
@@ -148,8 +149,7 @@ var ptxFile string
 
 var ptxTexts kernels.Archive
 
-//go:generate go run ../internal/argsgen swarmset Swarm=pages,page_bytes,frames,per,votes Level=nodes,firsts,count,sums,counts Tiled=n,candidates,tiles
-//go:generate go run ../internal/ptxgen swarmset
+//go:generate go run ../internal/gen swarmset Swarm=pages,page_bytes,frames,per,votes Level=nodes,firsts,count,sums,counts Tiled=n,candidates,tiles
 
 // PTX is kernels.PTX for the kernels of this package.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
@@ -191,7 +191,6 @@ func init() {
 		"votes.cuh")
 }
 
-// head returns the numbers that Go and the kernels share.
 func head() string {
 	return fmt.Sprintf("#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
 		kernels.AgentHostBit) +

@@ -9,10 +9,9 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
@@ -20,11 +19,18 @@ import (
 // maxTimeline is the length of a timeline in seconds.
 const maxTimeline = 600
 
+// Agent is the part of a GPU agent that shows its inside. gpuagents.Views implements it.
+type Agent interface {
+	Picture(ctx context.Context, id shard.ID, variable string, cells int) (*raster.Picture, error)
+	PageMap(ctx context.Context, id shard.ID, cells int) (*shard.PageMap, error)
+	Spans(since time.Time) []gpubatch.Span
+}
+
 // Answer answers a question to the agent of a name: with a *telemetry.Picture, a *telemetry.PageMap or
 // a *telemetry.Timeline. It does not wake parked shards, and moves no page. A question that is wrong
 // is a *jobs.Error, a shard that the agent does not serve jobs.ErrNotFound, and one that was looked
 // at a moment ago jobs.ErrUnavailable.
-func Answer(ctx context.Context, name string, a gpuagents.Views, v telemetry.View) (any, error) {
+func Answer(ctx context.Context, name string, a Agent, v telemetry.View) (any, error) {
 	id := shard.ID{Swarm: v.Swarm, Shard: v.Shard}
 	if v.What != telemetry.ViewTimeline && (v.Cells < 1 || v.Cells > raster.MaxCells) {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %d cells: use 1 to %d", v.Cells, raster.MaxCells)
@@ -94,7 +100,6 @@ func picture(p *raster.Picture, value string) (*telemetry.Picture, error) {
 	return out, nil
 }
 
-// pageMap returns a map of pages with runs of equal cells.
 func pageMap(m *shard.PageMap) *telemetry.PageMap {
 	out := &telemetry.PageMap{
 		Pages: m.Pages, Per: m.Per, PageBytes: m.PageBytes, Tiers: m.Tiers, Counts: m.Counts, At: m.At,
@@ -130,9 +135,8 @@ func power(idle time.Duration) int {
 	return bits.Len64(uint64(idle / time.Second))
 }
 
-// spans returns the stages of batches as an agent of a name shows them.
-func spans(name string, all []timeline.Span) *telemetry.Timeline {
-	out := &telemetry.Timeline{Agent: name, At: time.Now(), Stages: timeline.Stages(), Spans: []telemetry.Span{}}
+func spans(name string, all []gpubatch.Span) *telemetry.Timeline {
+	out := &telemetry.Timeline{Agent: name, At: time.Now(), Stages: gpubatch.Stages(), Spans: []telemetry.Span{}}
 	for _, s := range all {
 		out.Spans = append(out.Spans, telemetry.Span{
 			Stage: int(s.Stage), Swarm: s.Swarm, Shard: s.Shard, First: s.First, Last: s.Last, Bytes: s.Bytes,

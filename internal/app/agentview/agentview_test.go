@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
@@ -66,16 +66,17 @@ func TestPageMap(t *testing.T) {
 
 // TestSpans: a full timeline fits into a message.
 func TestSpans(t *testing.T) {
-	all := make([]timeline.Span, timeline.Length)
+	all := make([]gpubatch.Span, gpubatch.MaxSpans)
 	for i := range all {
-		all[i] = timeline.Span{
-			Stage: timeline.Kernel, Swarm: "a-swarm-with-a-name.0123456789abcdef", Shard: 1000, First: 1e12 + uint64(i),
-			Last: 1e12 + uint64(i) + 200, Bytes: 1e9, Begin: time.Now(), Took: time.Duration(i) * time.Microsecond,
+		all[i] = gpubatch.Span{
+			Stage: gpubatch.StageKernel, Swarm: "a-swarm-with-a-name.0123456789abcdef", Shard: 1000,
+			First: 1e12 + uint64(i),
+			Last:  1e12 + uint64(i) + 200, Bytes: 1e9, Begin: time.Now(), Took: time.Duration(i) * time.Microsecond,
 		}
 	}
 	got := spans("a", all)
 	text, err := json.Marshal(got)
-	if err != nil || len(got.Spans) != timeline.Length || got.Stages[got.Spans[9].Stage] != "kernel" ||
+	if err != nil || len(got.Spans) != gpubatch.MaxSpans || got.Stages[got.Spans[9].Stage] != "kernel" ||
 		got.Spans[9].Took != 9000 || len(text) > 1<<20 {
 		t.Errorf("%d spans in %d bytes: %v", len(got.Spans), len(text), err)
 	}

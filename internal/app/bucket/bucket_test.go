@@ -20,15 +20,14 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
-	"github.com/exoswarm/exoswarm/internal/app/bucket/cloud"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/objectstore"
+	"github.com/exoswarm/exoswarm/internal/base/objectstore/cloud"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-// buckets are one of each kind; that of an object store is one in memory behind the same interface,
-// below a prefix.
+// buckets returns one bucket of each kind. The object store is in memory, behind the same interface
+// and below a prefix.
 func buckets(t *testing.T) map[string]bucket.Bucket {
 	t.Helper()
 	dir := t.TempDir()
@@ -42,7 +41,7 @@ func buckets(t *testing.T) map[string]bucket.Bucket {
 	}
 	all := map[string]bucket.Bucket{
 		"folder": plain, "file URL": byURL,
-		"object store": cloud.Below(objectstore.Blob(memblob.OpenBucket(nil)), "below/", 1), "Google's": googles(t),
+		"object store": bucket.Below(cloud.Blob(memblob.OpenBucket(nil)), "below/", 1), "Google's": googles(t),
 	}
 	t.Cleanup(func() {
 		for name, b := range all {
@@ -200,8 +199,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestGoogleAnswers: a list is asked for again while the store is busy, and a list that is none is
-// an error at once.
+// TestGoogleAnswers: a list is asked for again while the store is busy, and an answer that is no
+// list is an error at once.
 func TestGoogleAnswers(t *testing.T) {
 	const good = `{"items":[{"name":"below/a/x","size":"1","generation":"7"}]}`
 	for name, c := range map[string]struct {

@@ -18,9 +18,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// Folder is a bucket on this machine's file systems, for snapshots too. An object is written beside its place, synced,
-// renamed, and its folder synced: the file driver of gocloud.dev syncs neither, and sums up every
-// byte a second time.
+// Folder is a bucket on this machine's file systems, for snapshots too. An object is written under
+// a temporary name, synced and renamed, and its folder is synced. The file driver of gocloud.dev
+// syncs neither, and sums up every byte a second time.
 type Folder struct{ root *os.Root }
 
 // partial ends the names of objects that are being written.
@@ -53,8 +53,8 @@ func (d *Folder) Create(ctx context.Context, name string) (snapshot.Object, erro
 		if o.f, err = d.root.OpenFile(o.beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
 			return nil, err
 		}
-		// The lock says that it is being written, and ends with the process. A sweep that was
-		// faster has it, and removes the file.
+		// The lock marks a file that is being written, and ends with the process. A faster sweep
+		// has the lock, and removes the file.
 		err = lock(o.f)
 		if err == nil {
 			return o, nil
@@ -87,15 +87,13 @@ func (d *Folder) sync(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// object is a file being written.
 type object struct {
-	ended        func() error // why writing ends, by the context of Create; nil: it goes on
+	ended        func() error // why writing ends, by the context of Create; nil: it continues
 	in           *Folder
 	f            *os.File // nil: it has ended
 	name, beside string
 }
 
-// Write implements io.Writer.
 func (o *object) Write(p []byte) (int, error) {
 	if err := o.ended(); err != nil {
 		return 0, err
@@ -103,7 +101,6 @@ func (o *object) Write(p []byte) (int, error) {
 	return o.f.Write(p)
 }
 
-// Commit implements snapshot.Object.
 func (o *object) Commit() error {
 	err := o.ended()
 	if err == nil {
@@ -115,13 +112,12 @@ func (o *object) Commit() error {
 		err = o.in.root.Rename(o.beside, o.name)
 	}
 	if err != nil {
-		_ = o.in.root.Remove(o.beside) // the error to tell is the first
+		_ = o.in.root.Remove(o.beside) // the first error is the one to report
 		return err
 	}
 	return errors.Join(o.in.sync(path.Dir(o.name)), o.in.sync(".")) // the folder may be new
 }
 
-// Abort implements snapshot.Object.
 func (o *object) Abort() {
 	if o.f != nil {
 		_ = o.f.Close()
@@ -152,7 +148,7 @@ func (d *Folder) Sweep(_ context.Context, dir string) error {
 	return err
 }
 
-// sweep removes a file that nobody writes; errLocked says that somebody does.
+// sweep removes a file that nobody writes. errLocked means that a writer has it.
 func (d *Folder) sweep(name string) error {
 	f, err := d.root.Open(name)
 	if err != nil {

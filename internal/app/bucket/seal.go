@@ -31,9 +31,9 @@ const (
 // ErrKey is an object that is encrypted with a key that is not there, or that was changed.
 var ErrKey = errors.New("encrypted object cannot be read")
 
-// Seal returns a bucket whose objects are encrypted with the current key of a ring and read with
-// whichever key of it they have; those that are not encrypted are read as they are. Without a ring,
-// which is nil, objects are written as they are, and encrypted ones are an ErrKey.
+// Seal returns a bucket whose objects are encrypted with the current key of a ring. Each object is
+// decrypted with the key it was written with, and a plain object is read as it is. With a nil ring
+// objects are written as they are, and an encrypted object is an ErrKey.
 func Seal(b Bucket, ring *keyring.Ring) Bucket { return sealed{b, ring} }
 
 type sealed struct {
@@ -66,7 +66,6 @@ func last(yes bool) []byte {
 	return []byte{0}
 }
 
-// Create implements snapshot.Store.
 func (s sealed) Create(ctx context.Context, name string) (snapshot.Object, error) {
 	key := s.ring.Current()
 	if key == nil {
@@ -95,8 +94,8 @@ func (s sealed) Create(ctx context.Context, name string) (snapshot.Object, error
 	return &sealedObject{Object: o, aead: c, plain: make([]byte, 0, chunkLen)}, nil
 }
 
-// sealedObject is an object that is being written. Full chunks are held back until more comes,
-// since the last one is sealed as such.
+// sealedObject is an object that is being written. A full chunk is held back until more bytes
+// arrive, since the last chunk is sealed as the last.
 type sealedObject struct {
 	snapshot.Object
 	aead  cipher.AEAD
@@ -105,7 +104,6 @@ type sealedObject struct {
 	out   []byte
 }
 
-// Write implements io.Writer.
 func (o *sealedObject) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		if len(o.plain) == chunkLen {
@@ -128,7 +126,6 @@ func (o *sealedObject) flush(end bool) error {
 	return err
 }
 
-// Commit implements snapshot.Object.
 func (o *sealedObject) Commit() error {
 	if err := o.flush(true); err != nil {
 		o.Abort()
@@ -137,7 +134,6 @@ func (o *sealedObject) Commit() error {
 	return o.Object.Commit()
 }
 
-// Open implements snapshot.Store.
 func (s sealed) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	r, err := s.Bucket.Open(ctx, name)
 	if err != nil {
@@ -187,7 +183,6 @@ type sealedReader struct {
 	end   bool
 }
 
-// Read implements io.Reader.
 func (r *sealedReader) Read(p []byte) (int, error) {
 	for len(r.plain) == 0 {
 		if r.raw {
@@ -205,7 +200,6 @@ func (r *sealedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next decrypts the next chunk.
 func (r *sealedReader) next() error {
 	const whole = chunkLen + tagLen
 	have := len(r.in)
@@ -224,8 +218,8 @@ func (r *sealedReader) next() error {
 		return fmt.Errorf("%s: %w: chunk %d was changed, or the object was cut", r.name, ErrKey, r.at)
 	}
 	r.at++
-	// What is decrypted lies in the first bytes of the buffer until it is read; the byte behind it
-	// is kept where the next chunk begins.
+	// Decrypted bytes lie at the start of the buffer until they are read. The byte behind them is
+	// the first byte of the next chunk, and is kept.
 	next := make([]byte, 0, whole+1)
 	if !r.end {
 		next = append(next, rest)
@@ -234,5 +228,4 @@ func (r *sealedReader) next() error {
 	return nil
 }
 
-// Close implements io.Closer.
 func (r *sealedReader) Close() error { return r.from.Close() }

@@ -15,11 +15,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// AgentFlags adds the flags that the processes of agents have in common: those of the connection,
-// the name, metrics and the log. kind begins the default name; uses says where the name appears.
+// AgentFlags adds the flags that the processes of agents have in common: for the connection, the
+// name, metrics and the log. The default name starts with kind; uses says where the name appears.
 func AgentFlags(f *pflag.FlagSet, kind, uses string) {
 	NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
@@ -46,7 +46,7 @@ type AgentProcess struct {
 	// ctx ends when the process must drain; Context hands it out.
 	ctx   context.Context //nolint:containedctx // the process has one, as cobra.Command has
 	end   context.CancelCauseFunc
-	entry *registry.Announcement
+	entry *telemetry.Announcement
 	// silent ends the answers to questions of operators; nil before Announce.
 	silent []func()
 }
@@ -84,16 +84,16 @@ func (p *AgentProcess) Connect(service string) (err error) {
 	return p.alike()
 }
 
-// alike returns an error if an agent of another version of the protocol is in the cluster. Each of the
-// two would end jobs and entries of the other as failed. Programs of different versions with the same
-// protocol work beside each other.
+// alike returns an error if an agent of another version of the protocol is in the cluster. Each of
+// the two would end jobs and entries of the other as failed. Programs of different versions with
+// the same protocol work at the same time.
 func (p *AgentProcess) alike() error {
 	all, err := p.Conn.Registry.Agents(p.cmd.Context())
 	if err != nil {
 		return fmt.Errorf("look for agents of other versions: %w", err)
 	}
 	for _, a := range all {
-		if a.State == registry.OtherVersion {
+		if a.State == telemetry.OtherVersion {
 			return jobs.Errorf(jobs.CodeVersion, "agent %s in this cluster speaks another version of the protocol "+
 				"than this program, which speaks %d: end the older agents before the newer ones start", a.Name,
 				jobs.Version)
@@ -102,8 +102,8 @@ func (p *AgentProcess) alike() error {
 	return nil
 }
 
-// URL returns the address of the server without a password, for the log. It is that of the flags:
-// the server may have named others of its cluster.
+// URL returns the address of the server without a password, for the log. It is the address in the
+// flags: the server may have named other servers of its cluster.
 func (p *AgentProcess) URL() string {
 	url, _ := NATS(p.cmd)
 	return natsconn.Redact(url)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
@@ -64,15 +65,10 @@ func TestNoStreams(t *testing.T) {
 	defer p.Close()
 	connected := make(chan error, 1)
 	go func() { connected <- p.Connect("test") }()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, "a readiness that says who makes the streams", func() bool {
 		err := p.Metrics.Ready(t.Context())
-		if err != nil && strings.Contains(err.Error(), "an operator makes them with exoswarm init --yes") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the readiness is %v, want who makes the streams", err)
-		}
-	}
+		return err != nil && strings.Contains(err.Error(), "an operator makes them with exoswarm init --yes")
+	})
 	operator, err := natsq.Connect(t.Context(), natsconn.Options{
 		URL: s.URL(), Login: natsconn.Login{Credentials: f.CredsFile(auth.Operator)},
 	})
@@ -90,8 +86,8 @@ func TestNoStreams(t *testing.T) {
 	}
 }
 
-// TestOtherVersion: an agent does not start beside one that speaks another version of the protocol,
-// and says which one. Beside one of its own it does.
+// TestOtherVersion: an agent does not start in a cluster whose agents speak another version of the
+// protocol, and says which version. With agents of its version it does.
 func TestOtherVersion(t *testing.T) {
 	t.Parallel()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})

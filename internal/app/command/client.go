@@ -36,8 +36,8 @@ func DirectClient(conn *natsq.Conn) JobClient {
 	return direct{conn.Queue, conn.Results, conn.Schedules, conn.Logs, conn}
 }
 
-// JobClient submits jobs and follows them. Its methods may be called from several goroutines. Errors
-// wrap those of package jobs, such as jobs.ErrNotFound for an id of which nothing is known.
+// JobClient submits jobs and follows them. Its methods may be called from several goroutines.
+// Errors wrap errors of package jobs, such as jobs.ErrNotFound for an unknown id.
 type JobClient interface {
 	// Submit submits a job and returns its id, which the gateway of a tenant may choose.
 	Submit(ctx context.Context, j jobs.Job) (id string, err error)
@@ -61,7 +61,6 @@ type JobClient interface {
 	scheduler
 }
 
-// resultReader looks up the result of a job, or waits for it.
 type resultReader interface {
 	// Lookup returns the result of a job that is over; jobs.ErrNotFound for other ids.
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
@@ -69,14 +68,12 @@ type resultReader interface {
 	Result(ctx context.Context, id string) (jobs.Result, error)
 }
 
-// logReader reads the log lines of a job.
 type logReader interface {
 	// Logs calls fn with the lines of a job, attempt by attempt. With follow it returns when the
 	// job is over.
 	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
 }
 
-// scheduler adds, lists, pauses and removes schedules.
 type scheduler interface {
 	AddSchedule(ctx context.Context, s jobs.Schedule) error
 	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)

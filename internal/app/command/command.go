@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/internal/base/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -212,7 +212,7 @@ func AgentName(kind string) string {
 	return fmt.Sprintf("%s-%s-%d", kind, host, os.Getpid())
 }
 
-// exitStatus ends a command with a status of its own.
+// exitStatus ends a command with a status of its choice.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -245,7 +245,7 @@ type plainValue struct{ pflag.Value }
 
 // Set implements pflag.Value.
 func (v plainValue) Set(text string) error {
-	if !number.Plain(text) {
+	if !dialect.Plain(text) {
 		return errors.New("write a number with decimal digits, without leading zeros")
 	}
 	return v.Value.Set(text)

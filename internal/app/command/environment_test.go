@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestLists: a variable of a list has several values, that of another flag has one with semicolons in
-// it, and the command line comes before both.
+// TestLists: the variable of a list has several values, the variable of another flag has one value
+// with semicolons in it, and the command line comes before both.
 func TestLists(t *testing.T) {
 	for _, x := range []struct {
 		env, line string

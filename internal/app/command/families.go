@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MetricPrefix begins the names of the families of Exoswarm. Those of the Go runtime and of the process have
-// the names that the client library gives them.
+// MetricPrefix begins the names of the families of Exoswarm. The client library names the families
+// of the Go runtime and of the process.
 const MetricPrefix = "exoswarm_"
 
 // Types of families, as in the text format of Prometheus.
@@ -84,7 +84,7 @@ func (r *FamilyRegistry) MustRegister(all ...prometheus.Collector) {
 	}
 }
 
-// Families returns the families of Exoswarm among those that were registered, by name.
+// Families returns the registered families of Exoswarm, by name.
 func (r *FamilyRegistry) Families() []Family {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,18 +102,17 @@ func (r *FamilyRegistry) Families() []Family {
 var description = regexp.MustCompile(
 	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
-// constant is one constant label in the text of a prometheus.Desc.
 var constant = regexp.MustCompile(`([a-zA-Z_][a-zA-Z0-9_]*)="`)
 
-// withHistograms is a collector of its own kind that has histograms.
+// withHistograms is a custom collector that has histograms.
 type withHistograms interface {
 	// Histograms returns the names of the families that are histograms.
 	Histograms() []string
 }
 
-// FamiliesOf returns the families of a collector, by name. The type of a collector of its own kind follows
-// from the name: a counter ends with _total, the others are gauges but those that the collector's
-// method Histograms names.
+// FamiliesOf returns the families of a collector, by name. The type of a custom collector follows
+// from the name: a counter ends with _total, the collector's method Histograms names histograms,
+// and all others are gauges.
 func FamiliesOf(c prometheus.Collector) []Family {
 	descs := make(chan *prometheus.Desc)
 	go func() {
@@ -133,7 +132,6 @@ func FamiliesOf(c prometheus.Collector) []Family {
 	return all
 }
 
-// parse returns the family of the text of a description, without its type.
 func parse(text string) (Family, error) {
 	m := description.FindStringSubmatch(text)
 	if m == nil {
@@ -159,7 +157,6 @@ func parse(text string) (Family, error) {
 	return f, nil
 }
 
-// typeOf returns the type of a family of a collector.
 func typeOf(c prometheus.Collector, name string) string {
 	switch c := c.(type) {
 	case *prometheus.HistogramVec, prometheus.Histogram:

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // build makes a program of this module.
@@ -24,10 +24,10 @@ func build(t *testing.T, pkg string, flags ...string) string {
 	return program
 }
 
-// TestGPUFree looks at the real programs: cpuagent holds no GPU code, with symbols or without, and
+// TestGPUFree checks the real programs: cpuagent holds no GPU code, with symbols or without, and
 // gpuagent does.
 func TestGPUFree(t *testing.T) {
-	testlong.Only(t) // it builds three programs
+	testkit.OnlyLong(t) // it builds three programs
 	const module = "github.com/exoswarm/exoswarm/cmd/"
 	for _, flags := range [][]string{nil, {"-ldflags=-s -w"}} {
 		if err := command.GPUFree(build(t, module+"cpuagent", flags...), "/proc/self"); err != nil {
@@ -40,7 +40,7 @@ func TestGPUFree(t *testing.T) {
 	}
 }
 
-// TestGPUFreeProcess looks at what a process has open, and at files that are no programs.
+// TestGPUFreeProcess checks what a process has open, and files that are no programs.
 func TestGPUFreeProcess(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Holdings are what a process has open, read from its folder in /proc at each scrape. A GPU agent
-// has device handles, and no listener but that of its metrics; a CPU agent has no device handle and
+// has device handles, and no listener except for its metrics; a CPU agent has no device handle and
 // maps no library of NVIDIA's. Alerts watch that this stays so.
 type Holdings struct{ proc string }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
-// gather reads the metrics of holdings: those of things that are open by kind, and the number of
-// libraries as "libraries".
+// gather reads the metrics of holdings: the number of things that are open by kind, and the number
+// of libraries as "libraries".
 func gather(t *testing.T, h command.Holdings) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()

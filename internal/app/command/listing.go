@@ -121,7 +121,7 @@ func (p *Printer) Flush() error {
 	return nil
 }
 
-// yaml writes an item by its JSON, so that the names of fields are those of the protocol.
+// yaml writes an item by its JSON, so that fields have the names of the protocol.
 func (p *Printer) yaml(data []byte) error {
 	var node yaml.Node // keeps the order of the fields
 	if err := yaml.Unmarshal(data, &node); err != nil {

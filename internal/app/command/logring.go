@@ -44,7 +44,6 @@ func (r *LogRing) Lines() []byte {
 	return bytes.Join(r.lines, nil)
 }
 
-// logRing is that of this process, which has one log.
 var logRing LogRing
 
 // ringed is a handler that writes what another one writes to the ring too, as JSON.

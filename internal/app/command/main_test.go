@@ -3,8 +3,9 @@ package command
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestMain leaves temporary folders on disk: TestHoldings counts open files, and not those of /dev.
-func TestMain(m *testing.M) { leak.Check(m) }
+// TestMain leaves temporary folders on disk: TestHoldings counts open files, and leaves files in
+// /dev out.
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }

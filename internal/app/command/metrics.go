@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -48,8 +49,8 @@ type Metrics struct {
 	// questions of a dashboard, one a second, do not.
 	slow   *FamilyRegistry
 	addr   string
-	server *http.Server
-	ended  chan struct{}
+	server *httpapi.Server // nil: it is not served
+	watch  sync.WaitGroup  // logs the end of the server
 
 	mu     sync.Mutex
 	checks map[string]Check
@@ -83,17 +84,13 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	mux.HandleFunc("GET /readyz", ready)
 	mux.HandleFunc("GET /healthz", ready)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	m.addr, m.ended = l.Addr().String(), make(chan struct{})
-	m.server = &http.Server{
-		Handler: mux, ErrorLog: errorLog, ReadHeaderTimeout: 5 * time.Second,
-		WriteTimeout: 30 * time.Second,
-	}
-	go func() {
-		defer close(m.ended)
-		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	m.addr = l.Addr().String()
+	m.server = httpapi.Start(l, httpapi.Config{Handler: mux, ErrorLog: errorLog, Write: 30 * time.Second})
+	m.watch.Go(func() {
+		if err := m.server.Err(); err != nil {
 			log.Error("metrics are not served any more", "error", err)
 		}
-	}()
+	})
 	log.Info("serving metrics", "url", "http://"+m.addr+"/metrics")
 	return m, nil
 }
@@ -107,8 +104,8 @@ func newMetrics(program string) *Metrics {
 	return m
 }
 
-// Describe returns the families that the processes of a program have before they add their own,
-// and those of a connection to NATS.
+// Describe returns the families that the processes of a program have before they add their own, and
+// the families of a connection to NATS.
 func Describe(program string) (*FamilyRegistry, error) {
 	m := newMetrics(program)
 	var none *natsconn.Conn
@@ -136,15 +133,15 @@ func (r readiness) Collect(out chan<- prometheus.Metric) {
 // all returns every metric of the process.
 func (m *Metrics) all() prometheus.Gatherer { return prometheus.Gatherers{m.FamilyRegistry, m.slow} }
 
-// Require adds a check to those of /readyz, or replaces the one of that name.
+// Require adds a check to /readyz, or replaces the check of that name.
 func (m *Metrics) Require(name string, check Check) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.checks[name] = check
 }
 
-// Ready returns nil when every check passes within 2 s, and otherwise the reasons of those that do
-// not, a line each.
+// Ready returns nil when every check passes within 2 s, and otherwise the reasons of the checks
+// that do not, a line each.
 func (m *Metrics) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -180,10 +177,6 @@ func (m *Metrics) Close() {
 	if m.server == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if m.server.Shutdown(ctx) != nil {
-		_ = m.server.Close()
-	}
-	<-m.ended
+	m.server.CloseWithin(2 * time.Second)
+	m.watch.Wait()
 }

@@ -67,7 +67,7 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 const connectEvery = time.Second
 
 // Connect connects an agent. A server that does not answer, or has no streams that the agent may
-// not make, is waited for until the command's context ends: the log has one line at the begin and
+// not make, is waited for until the command's context ends: the log has one line at the start and
 // one at the end, and /readyz and the service say so meanwhile. Afterwards /readyz asks for a
 // working connection, and the metrics show it. service may be nil.
 func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Service) (*natsq.Conn, error) {
@@ -108,7 +108,7 @@ func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Servic
 	}
 }
 
-// Link is a connection that may lose its server for good, as those of jobs/natsq.
+// Link is a connection that may lose its server for good, as a connection of jobs/natsq may.
 type Link interface {
 	// Lost is closed when the server has not answered for the time that the connection allows.
 	Lost() <-chan struct{}

@@ -16,7 +16,7 @@ func OutputFlag(f *pflag.FlagSet, formats ...string) {
 	_ = f.SetAnnotation("output", outputFormats, formats) // the flag exists
 }
 
-// CheckOutput returns an error of usage when -o has another value than those of OutputFlag. It
+// CheckOutput returns an error of usage when -o has a value that OutputFlag does not list. It
 // returns nil for a command whose -o is something else, and for one without.
 func CheckOutput(f *pflag.FlagSet) error {
 	flag := f.Lookup("output")

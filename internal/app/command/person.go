@@ -4,12 +4,12 @@ import (
 	"os"
 	"os/user"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
 
 // Person returns who runs this command, for the audit: the user of the NATS login where that has a
 // name, else the user of the operating system. From has the latter, and the name of the machine.
-func Person(login, via string) audit.By {
+func Person(login, via string) control.Actor {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -18,7 +18,7 @@ func Person(login, via string) audit.By {
 	if err != nil {
 		host = "unknown"
 	}
-	by := audit.By{User: login, From: name + "@" + host, Via: via}
+	by := control.Actor{User: login, From: name + "@" + host, Via: via}
 	if login == "" {
 		by.User = name
 	}

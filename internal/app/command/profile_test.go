@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestSharedProfile: callers at the same time get the same CPU profile, one that leaves does not end
@@ -24,7 +26,11 @@ func TestSharedProfile(t *testing.T) {
 		}
 		all.Go(func() { got[i], errs[i] = s.take(ctx, 600*time.Millisecond) })
 	}
-	time.Sleep(100 * time.Millisecond)
+	testkit.Until(t, "all three callers", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.now != nil && s.now.waiters == 3
+	})
 	leave()
 	all.Wait()
 	if !errors.Is(errs[0], context.Canceled) {
@@ -38,14 +44,9 @@ func TestSharedProfile(t *testing.T) {
 	if _, err := s.take(short, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want %v", err, context.DeadlineExceeded)
 	}
-	for end := time.Now().Add(2 * time.Minute); ; { // the one of an hour has ended with its last caller
+	// The profile of an hour has ended with its last caller.
+	testkit.Until(t, "a later profile", func() bool {
 		data, err := s.take(t.Context(), 10*time.Millisecond)
-		if err == nil && len(data) > 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("a later profile: %d bytes, %v", len(data), err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err == nil && len(data) > 0
+	})
 }

@@ -17,7 +17,7 @@ func (m *Metrics) Samples(names []string) []jobs.Sample { return Samples(m.Famil
 
 // Samples returns the values of the metrics of a registry by these names, ordered by name.
 func Samples(g prometheus.Gatherer, names []string) (all []jobs.Sample) {
-	families, _ := g.Gather() // what can be collected is returned beside an error
+	families, _ := g.Gather() // what can be collected is returned also with an error
 	for _, f := range families {
 		if !slices.Contains(names, f.GetName()) {
 			continue

@@ -14,7 +14,7 @@ import (
 
 // Service tells the service manager about the state of the process, by the protocol of systemd's
 // units with Type=notify. Without a manager (no NOTIFY_SOCKET in the environment) its methods do
-// nothing, and so do those of a nil Service. One goroutine calls the methods, except Waiting.
+// nothing, and a nil Service does nothing either. One goroutine calls the methods, except Waiting.
 type Service struct {
 	log *slog.Logger
 	// owner is false for a Service that was made while another one of the process was open.
@@ -90,7 +90,7 @@ func (s *Service) Ready(alive func()) {
 	}()
 }
 
-// Stopping reports that the process ends, and why; nil: its work has ended. The watchdog goes on
+// Stopping reports that the process ends, and why; nil: its work has ended. The watchdog continues
 // until Close.
 func (s *Service) Stopping(reason error) {
 	text := "stopping"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/otlptest"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestTracing(t *testing.T) {
@@ -82,7 +82,7 @@ func TestTracingEnd(t *testing.T) {
 	if got := spans.Named("one"); len(got) != 1 || got[0].Parent != "0123456789abcdef" || got[0].Service != "s" {
 		t.Errorf("%+v", got)
 	}
-	if !testlong.Enabled() {
+	if !testkit.Long() {
 		return // the rest waits for the time limit of Close
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing

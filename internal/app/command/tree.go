@@ -51,7 +51,6 @@ func tend(cmd *cobra.Command) {
 	}
 }
 
-// known refuses a command that is none.
 func known(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

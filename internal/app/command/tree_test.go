@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestTree: commands that are not known are answered with the nearest, those that are missing are
-// errors of usage, flags complete their values, and every program says its version.
+// TestTree: commands that are not known are answered with the nearest, missing commands are errors
+// of usage, flags complete their values, and every program says its version.
 func TestTree(t *testing.T) {
 	tree := func() *cobra.Command {
 		leaf := &cobra.Command{Use: "run", RunE: func(cmd *cobra.Command,

@@ -13,8 +13,8 @@ import (
 // github.com/exoswarm/exoswarm/internal/app/command.version=v1.2.3".
 var version string
 
-// Version is that of this build: what the linker set, else that of the module, else the revision
-// that it was built from.
+// Version is the version of this build: what the linker set, else the version of the module, else
+// the revision that it was built from.
 func Version() (number, revision string) {
 	number, revision = version, "unknown"
 	info, ok := debug.ReadBuildInfo()
@@ -45,7 +45,6 @@ func Version() (number, revision string) {
 	return number, revision
 }
 
-// versionText is what --version prints.
 func versionText() string {
 	number, revision := Version()
 	return fmt.Sprintf("%s (revision %s, %s, %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -52,15 +52,15 @@ type Detector struct {
 	Spec    cpuagents.DetectorSpec      `json:"-"`
 }
 
-// Spec makes the specification of a detector from that of its swarm, which it changes: late rows
-// are dropped where they would be rejected, since a source cannot be sorted.
+// Spec makes the specification of a detector from the specification of its swarm, which it changes:
+// late rows are dropped where they would be rejected, since a source cannot be sorted.
 func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink.WebhookSpec,
 ) (s cpuagents.DetectorSpec, err error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "detector %s: %s", of.Name, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case of.ByAgent():
+	case of.Topology().ByAgent:
 		return s, bad("its swarm addresses agents, and rows are for groups: make it with exoswarm swarm create")
 	case of.GroupCount != 0:
 		return s, bad("groups: %d: a detector has max_entities of them, or one for each source: leave groups out",
@@ -74,7 +74,7 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 		return s, fmt.Errorf("detector %s: %w", of.Name, err)
 	}
 	s = cpuagents.DetectorSpec{
-		Name: of.Name, Explain: of.Explain, Fleet: (*fleet.Options)(limits), Candidates: of.Vote.Candidates,
+		Name: of.Name, Explain: of.Explain, Fleet: (*explain.FleetLimits)(limits), Candidates: of.Vote.Candidates,
 		Sources: sources, Sinks: sinks, Webhook: hook,
 		Columns: rows.ColumnSpec{
 			Timestamp: of.Timestamp, Features: of.Features, AnyOrder: true, Key: of.Key, MaxEntities: of.MaxEntities,
@@ -107,15 +107,15 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	return s, nil
 }
 
-// jobAttempts is the number of attempts of a job of a detector. An attempt counts when an agent
-// ends, so a job of a detector uses up many.
+// jobAttempts is the number of attempts of a job of a detector. Each end of an agent uses up an
+// attempt, so it is large.
 const jobAttempts = 100
 
-// jobResultTTL is how long the result of a job of a detector is kept, in seconds. While it is kept
-// the detector does not begin a job again that failed for good.
+// jobResultTTL is how long the result of a job of a detector is kept, in seconds. While it is kept,
+// a detector whose job failed for good does not start another job.
 const jobResultTTL = 7 * 24 * 3600
 
-// Create stores a detector. The CPU agents begin with it within seconds. It fails with
+// Create stores a detector. The CPU agents start its job within seconds. It fails with
 // jobs.ErrExists if there is a detector or a schedule of that name, and with jobs.CodeInvalid if
 // there is a swarm of that name.
 func (d *Detectors) Create(ctx context.Context, spec cpuagents.DetectorSpec) error {
@@ -178,7 +178,6 @@ func (d *Detectors) Get(ctx context.Context, name string) (Detector, error) {
 		jobs.ErrNotFound)
 }
 
-// describe returns the state of a detector from its schedule and its last job.
 func (d *Detectors) describe(ctx context.Context, s jobs.ScheduleState) (one Detector, err error) {
 	one = Detector{
 		Name: s.Name, State: StateWaiting, Job: s.LastJob, Since: s.Last, Created: s.From, Error: s.Error,
@@ -253,12 +252,12 @@ func countsOf(data json.RawMessage) *cpuagents.DetectorProgress {
 	return &p
 }
 
-// lookEvery is the time between two looks of a call that waits.
+// lookEvery is the poll interval of a call that waits.
 const lookEvery = 200 * time.Millisecond
 
-// Pause stops the reading, and returns when the rows that were read are decided and the sinks have
-// the decisions. Offsets and state stay. After ctx the detector stops all the same, as soon as its
-// agent can.
+// Pause stops the reading, and returns when all rows that were read are decided and the sinks have
+// the decisions. Offsets and state stay. If ctx ends first, the detector still stops, as soon as
+// its agent can.
 func (d *Detectors) Pause(ctx context.Context, name string) error {
 	one, err := d.Get(ctx, name)
 	if err != nil {
@@ -294,7 +293,6 @@ func (d *Detectors) Pause(ctx context.Context, name string) error {
 	}
 }
 
-// over reports whether a job is over.
 func (d *Detectors) over(ctx context.Context, job string) (bool, error) {
 	_, err := d.conn.Results.Lookup(ctx, job)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -317,7 +315,7 @@ func (d *Detectors) Resume(ctx context.Context, name string) error {
 	return d.conn.Schedules.PauseSchedule(ctx, name, false)
 }
 
-// Delete removes a detector with its swarm, its positions and what it keeps on streams. It pauses
+// Delete removes a detector with its swarm, its positions and its consumers on streams. It pauses
 // the detector first, and waits for its job until ctx ends.
 func (d *Detectors) Delete(ctx context.Context, name string) error {
 	one, err := d.Get(ctx, name)

@@ -20,16 +20,15 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/detectors"
-	ops "github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, 4) }
+func TestMain(m *testing.M) { testkit.CheckLeaksParallel(m, 4) }
 
 // cluster is a server with a GPU agent, and CPU agents that a test starts.
 type cluster struct {
@@ -64,7 +63,6 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// connect makes a connection of its own.
 func (c *cluster) connect(t *testing.T) *natsq.Conn {
 	t.Helper()
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{
@@ -117,7 +115,6 @@ func (c *cluster) cpuAgent(t *testing.T, name string) (end func()) {
 	return end
 }
 
-// spec is that of a detector over pushed rows whose decisions go to a subject.
 func spec(t *testing.T, name, sinkURI string) cpuagents.DetectorSpec {
 	t.Helper()
 	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+name+"\nagents_per_group: 16\nkey: id\nmax_entities: 8\n"))
@@ -132,7 +129,6 @@ func spec(t *testing.T, name, sinkURI string) cpuagents.DetectorSpec {
 	return s
 }
 
-// push pushes rows number from to to-1.
 func (c *cluster) push(t *testing.T, name string, from, to int) {
 	t.Helper()
 	var b strings.Builder
@@ -147,24 +143,26 @@ func (c *cluster) push(t *testing.T, name string, from, to int) {
 // await waits until the detector is as fn wants it.
 func (c *cluster) await(t *testing.T, name, what string, fn func(detectors.Detector) bool) detectors.Detector {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		d, err := c.all.Get(t.Context(), name)
-		if err != nil {
+	var d detectors.Detector
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s: the detector is %+v, counts %+v", what, d, d.Counts)
+		}
+	})
+	testkit.Until(t, what, func() bool {
+		var err error
+		if d, err = c.all.Get(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
-		if fn(d) {
-			return d
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: the detector is %+v, counts %+v", what, d, d.Counts)
-		}
-	}
+		return fn(d)
+	})
+	return d
 }
 
 // explained checks why a detector does not progress.
-func (c *cluster) explained(t *testing.T, name string, want explain.Cause) {
+func (c *cluster) explained(t *testing.T, name string, want doctor.Cause) {
 	t.Helper()
-	r, err := ops.ExplainDetector(t.Context(), c.conn, name)
+	r, err := detectors.Explain(t.Context(), c.conn, name)
 	if err != nil || r.Cause != want {
 		t.Errorf("the reason of detector %s is %+v, %v, want %s", name, r, err, want)
 	}
@@ -174,8 +172,8 @@ func counted(n uint64) func(detectors.Detector) bool {
 	return func(d detectors.Detector) bool { return d.Counts != nil && d.Counts.Decisions >= n }
 }
 
-// TestDetector: a detector begins after it is created, continues with another agent and after a
-// pause where it stopped, sends each decision once, and leaves nothing when it is deleted.
+// TestDetector: a detector starts after it is created. After a pause, or with another agent, it
+// continues where it stopped. It sends each decision once, and leaves nothing when it is deleted.
 func TestDetector(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -198,8 +196,8 @@ func TestDetector(t *testing.T) {
 	if d.State != detectors.StateRunning || d.Worker != "one" || d.Counts.Entities != 4 {
 		t.Errorf("the detector is %+v, %+v", d, d.Counts)
 	}
-	c.explained(t, "plant", explain.Serving)
-	c.explained(t, "other", explain.NoDetector)
+	c.explained(t, "plant", doctor.Serving)
+	c.explained(t, "other", doctor.NoDetector)
 	first := d.Job
 	c.cpuAgent(t, "two")
 	end()
@@ -214,9 +212,8 @@ func TestDetector(t *testing.T) {
 	if d.Counts == nil || d.Counts.Rows != 200 || d.Counts.Decisions != 200 {
 		t.Errorf("the paused detector has %+v", d.Counts)
 	}
-	c.explained(t, "plant", explain.DetectorPaused)
+	c.explained(t, "plant", doctor.DetectorPaused)
 	c.push(t, "plant", 200, 300)
-	time.Sleep(time.Second)
 	d, err = c.all.Get(t.Context(), "plant")
 	if err != nil || d.State != detectors.StatePaused || d.Counts.Rows != 200 {
 		t.Errorf("the paused detector has read: %+v, %v", d, err)
@@ -269,7 +266,7 @@ func TestDetector(t *testing.T) {
 			t.Errorf("the log %s is left", name)
 		}
 	}
-	// A later one of the same name begins anew, also on the same subject.
+	// A later detector of the same name starts with an empty state, also on the same subject.
 	if err := c.all.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +288,7 @@ func TestFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := c.await(t, "bad", "failed", func(d detectors.Detector) bool { return d.State == detectors.StateFailed })
-	c.explained(t, "bad", explain.DetectorFailed)
+	c.explained(t, "bad", doctor.DetectorFailed)
 	first := d.Job
 	if !strings.Contains(d.Error, "nowhere") {
 		t.Errorf("the detector is %+v", d)

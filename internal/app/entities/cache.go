@@ -11,8 +11,8 @@ import (
 // maxCached bounds the directories of a Cache. A directory takes some hundred bytes for an entity.
 const maxCached = 8
 
-// Cache keeps the directories of the swarms that were asked for last, so that each question reads
-// only the entities that are new. Its methods may be called from several goroutines.
+// Cache keeps the directories of recently searched swarms, so that each question reads only new
+// entities. Its methods may be called from several goroutines.
 type Cache struct {
 	logs  Logs
 	mu    sync.Mutex

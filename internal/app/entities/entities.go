@@ -16,14 +16,14 @@ import (
 
 // Logs holds the logs of swarms. The field Swarms of a connection is one.
 type Logs interface {
-	// Log returns the log of a shard. key is that of the record of the swarm.
+	// Log returns the log of a shard. key is swarms.Swarm.Key.
 	Log(key string, shard int, d swarms.Direction) swarms.Log
 }
 
 // Entity is an entity of a swarm.
 type Entity struct {
-	// Name is the value of the key column, or the values of several with ", " between them, as in
-	// tables and reports.
+	// Name is the value of the key column, or the values of several columns separated by ", ", as
+	// in tables and reports.
 	Name string `json:"name"`
 	// Key has the values by key column.
 	Key   map[string]string `json:"key"`
@@ -31,7 +31,7 @@ type Entity struct {
 	Shard int               `json:"shard"` // that has the group
 }
 
-// Directory is the entities of one swarm. It reads their keys from the log in which a job or a
+// Directory is the entities of one swarm. It reads their keys from the log where a job or a
 // detector stores them. Its methods may be called from several goroutines.
 type Directory struct {
 	record  swarms.Swarm
@@ -102,7 +102,7 @@ func (d *Directory) Update(ctx context.Context) error {
 		return fmt.Errorf("entities of swarm %s: %w", d.record.ID, err)
 	}
 	keys := d.known.Keys()
-	if first < d.size { // groups were given to others
+	if first < d.size { // groups were given to other entities
 		clear(d.groups)
 		first = 0
 	}
@@ -136,7 +136,6 @@ func (d *Directory) Values(to []string, group int) ([]string, bool) {
 	return to, false
 }
 
-// entity describes the entity with a group. mu is held.
 func (d *Directory) entity(group int) Entity {
 	key := d.known.Keys()[group]
 	e := Entity{
@@ -180,13 +179,8 @@ func (d *Directory) Find(text string) (Entity, error) {
 	name := text
 	if err == nil {
 		if name = rows.EntityName(key); d.known.Had(key) {
-			return Entity{}, fmt.Errorf(
-				"entity %q of swarm %s: %w: %w",
-				text,
-				d.record.ID,
-				ErrEvicted,
-				jobs.ErrNotFound,
-			)
+			return Entity{}, fmt.Errorf("entity %q of swarm %s: %w: %w", text, d.record.ID, ErrEvicted,
+				jobs.ErrNotFound)
 		}
 	}
 	return Entity{}, d.missing(text, name)
@@ -214,9 +208,10 @@ type Page struct {
 	Entities []Entity `json:"entities"`
 }
 
-// Search returns up to limit entities whose name has a text, in any case: first the one with the
-// name, then those whose names begin with it, then the others, each in the order of their first
-// rows. An empty text matches all. If none matches, Entities has the nearest, and Matches is 0.
+// Search returns up to limit entities whose name has a text, in any case: first the entity with
+// exactly this name, then names that begin with it, then all other matches, each in the order of
+// their first rows. An empty text matches all. If none matches, Entities has the nearest names, and
+// Matches is 0.
 func (d *Directory) Search(text string, limit int) Page {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,20 +12,18 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/entities"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// connect starts a NATS server and connects to it.
 func connect(t *testing.T) *natsq.Conn {
 	t.Helper()
-	return natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}))
+	return jobstest.Open(t, jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}), natsq.Connect)
 }
 
-// record returns the record of a swarm with a key.
 func record(t *testing.T, id, key string, groups int) swarms.Swarm {
 	t.Helper()
 	spec, err := swarm.Parse("swarm.yaml", []byte("name: "+id+"\nagents_per_group: 16\n"+key))
@@ -121,7 +119,6 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// names returns the names of entities.
 func names(all []entities.Entity) (list []string) {
 	for _, e := range all {
 		list = append(list, e.Name)
@@ -158,8 +155,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestUpdate: a directory that is asked again knows new entities, and those that replace keys of a
-// batch that was not stored. A cache forgets the swarm that was used least lately.
+// TestUpdate: a directory that is asked again knows new entities, and the entities that replace the
+// keys of a batch that was not stored. A cache forgets the least recently used swarm.
 func TestUpdate(t *testing.T) {
 	conn := connect(t)
 	s := record(t, "s", "key: id\n", 100)
@@ -173,14 +170,8 @@ func TestUpdate(t *testing.T) {
 		}
 		for g, key := range want {
 			if e, err := d.Find(key); err != nil || e.Group != g || d.Name(g) != key {
-				t.Errorf(
-					"Directory.Find(%s) returns %+v, %v, and the name of group %d is %s",
-					key,
-					e,
-					err,
-					g,
-					d.Name(g),
-				)
+				t.Errorf("Directory.Find(%s) returns %+v, %v, and the name of group %d is %s", key, e, err, g,
+					d.Name(g))
 			}
 		}
 		if _, err := d.Find("lost"); !errors.Is(err, jobs.ErrNotFound) {

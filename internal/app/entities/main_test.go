@@ -3,11 +3,10 @@ package entities_test
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.Check(m)
+	testkit.TempInMemory()
+	testkit.CheckLeaks(m)
 }

@@ -13,8 +13,8 @@ import (
 // nearKeys is the number of keys that are named where one is missing.
 const nearKeys = 3
 
-// parseKey returns the key that a text of the form COLUMN=VALUE,... names. The columns may come in
-// any order, and each must come once. Of a single column the text may be the value alone.
+// parseKey returns the key that a text of the form COLUMN=VALUE,... names. The columns may be in
+// any order, and each must be there once. For a single column the text may be the value alone.
 func parseKey(text string, columns []string) (string, error) {
 	values := make([]string, len(columns))
 	given := make([]bool, len(columns))
@@ -58,7 +58,6 @@ func parseKey(text string, columns []string) (string, error) {
 	return rows.JoinKey(values), nil
 }
 
-// quote returns a name for a message. Names of several columns contain quotes where they need them.
 func quote(name string, several bool) string {
 	if several {
 		return "(" + name + ")"
@@ -94,9 +93,8 @@ func (d *Directory) matching(text string, limit int, n *int) []int {
 // longName bounds the bytes of a name that are compared for a distance.
 const longName = 64
 
-// nearest returns the groups of up to limit entities whose names need the fewest changes of a
-// letter to become a text, nearest first. Names that need more changes than half of the longer text
-// has letters are not near.
+// nearest returns the groups of up to limit entities by the edit distance of their names to a text,
+// the nearest first. A name whose distance exceeds half of the longer text is not near.
 func (d *Directory) nearest(text string, limit int) []int {
 	type near struct{ group, distance int }
 	var best []near
@@ -130,8 +128,8 @@ func (d *Directory) nearest(text string, limit int) []int {
 	return groups
 }
 
-// changes returns how many bytes must be inserted, removed or replaced to make b of a; any number
-// above most if they are more than most. row is memory of an earlier call, which it returns.
+// changes returns the edit distance of a and b in bytes, or any number above most if it exceeds
+// most. row is memory of an earlier call, which it returns.
 func changes(a, b []byte, most int, row []int) (int, []int) {
 	if diff := len(a) - len(b); most < 0 || diff > most || -diff > most {
 		return most + 1, row

@@ -41,9 +41,9 @@ func StatesOf(ctx context.Context, s *swarmclient.Swarm, of []Entity) ([]State, 
 // length.
 const LongVariable = 16
 
-// Row returns row i of variables by name, those with one number as a number and others as a list,
-// and the same as a text for a table. The text has the variables in the order of the layout. state
-// shares the memory of vars.
+// Row returns row i of variables by name: a single number as a number, several as a list. text has
+// the same for a table, with the variables in the order of the layout. state shares the memory of
+// vars.
 func Row(vars []batch.Variable, i int) (state map[string]any, text string) {
 	state = map[string]any{}
 	var parts []string

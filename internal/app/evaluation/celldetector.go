@@ -6,7 +6,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin" // registers the twins of the cells
-	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
@@ -25,7 +25,7 @@ type CellOptions struct {
 	Values map[string]float64
 	// Agents is the size of the group; 0 is the default of the cell.
 	Agents int
-	// Seed is that of the swarm.
+	// Seed is the seed of the swarm.
 	Seed uint64
 }
 
@@ -42,7 +42,7 @@ func NewCellDetector(o CellOptions) (*CellDetector, error) {
 		o.Cell = "predictor"
 	}
 	c, ok := cells.Lookup(o.Cell)
-	if !ok || twin.Lookup(c.Kernel) == nil {
+	if !ok || twins.Lookup(c.Kernel) == nil {
 		return nil, fmt.Errorf("%w: %q", ErrCell, o.Cell)
 	}
 	if o.Agents == 0 {
@@ -99,7 +99,7 @@ func (d *CellDetector) Run(times []int64, rows []float32, features int) (CellOut
 		doubles[i] = float64(v)
 	}
 	page := device.Bytes(make([]uint64, pageBytes/8))
-	twin.Run(d.cell.Kernel, 1, &kernels.ObserveBound{
+	twins.Run(d.cell.Kernel, 1, &kernels.ObserveBound{
 		Pages: page, PageBytes: uint64(layout.PageBytes), Layout: layout.Table(), Params: b.ParamBlock(),
 		Weights: b.Weights(d.options.Seed), Runs: device.Bytes(kernels.Run{Count: uint32(n)}.Words(nil)), Times: times,
 		Features: doubles, Scores: out.Scores, Decisions: out.Decisions,

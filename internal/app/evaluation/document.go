@@ -50,7 +50,6 @@ func index(m *yaml.Node, key string) int {
 	return -1
 }
 
-// mapping returns the mapping of a key, which is made if there is none.
 func mapping(m *yaml.Node, key string) *yaml.Node {
 	if i := index(m, key); i >= 0 && m.Content[i+1].Kind == yaml.MappingNode {
 		return m.Content[i+1]
@@ -60,7 +59,6 @@ func mapping(m *yaml.Node, key string) *yaml.Node {
 	return n
 }
 
-// set sets a key to a number.
 func set(m *yaml.Node, key, number string) {
 	put(m, key, &yaml.Node{Kind: yaml.ScalarNode, Value: number})
 }

@@ -64,18 +64,20 @@ type Entity struct {
 type Result struct {
 	All      Counts   `json:"all"`
 	Entities []Entity `json:"entities"` // in the order of their first rows
-	// Precision, Recall and F1 are those of All; 0 where there are no alarms or no incidents.
+	// Precision, Recall and F1 are the measures of All; 0 where there are no alarms or no
+	// incidents.
 	Precision float64 `json:"precision"`
 	Recall    float64 `json:"recall"`
 	F1        float64 `json:"f1"`
 	// Days is the time that the rows cover, of all entities together, in days.
 	Days float64 `json:"entity_days"`
-	// Delay is the median time from the begin of a found incident to its first alarm, in seconds,
+	// Delay is the median time from the start of a found incident to its first alarm, in seconds,
 	// and DelayRows the median number of rows.
 	Delay     float64 `json:"delay_s"`
 	DelayRows float64 `json:"delay_rows"`
 	// Ranges compares the rows of predicted incidents, from an alarm to the next normal row, with
-	// those of labelled ones (Tatbul et al., NeurIPS 2018): mean over entities with incidents.
+	// the rows of labelled incidents (Tatbul et al., NeurIPS 2018): mean over entities with
+	// incidents.
 	Ranges Ranges `json:"ranges"`
 	// VUSPR is the mean over entities with incidents of the volume under the surface of precision
 	// and recall of the scores (Paparrizos et al., PVLDB 2022), which depends on no threshold.
@@ -100,7 +102,7 @@ type Series struct {
 	Name   string
 	Times  []int64 // unix nanoseconds
 	Scores []float32
-	// Alarms marks the rows that are alarms, and Normal those that end an incident.
+	// Alarms marks the rows that are alarms, and Normal the rows that end an incident.
 	Alarms, Normal []bool
 	// From is the number of rows at the beginning that count for nothing.
 	From int

@@ -68,7 +68,7 @@ func labels(t interface{ Fatal(...any) }, series string, minutes ...int) []repor
 	return all
 }
 
-// TestEvaluate: counts, delays and ranges of small runs are those that a person counts.
+// TestEvaluate: counts, delays and ranges of small runs are as a person counts them.
 func TestEvaluate(t *testing.T) {
 	text := decisions(map[string]string{
 		"a": "nnnnnaassnnnnannnnnn",
@@ -99,7 +99,7 @@ func TestEvaluate(t *testing.T) {
 	if math.Abs(r.Days-2*19.0/1440) > 1e-9 {
 		t.Errorf("%v days", r.Days)
 	}
-	// Of a: rows 5 to 8 and 13 are predicted, of which one range is within the incident.
+	// Of a: rows 5 to 8 and 13 are predicted. One range is within the incident.
 	if want := 0.5 / 2; math.Abs(r.Ranges.Precision-want) > 1e-9 {
 		t.Errorf("precision of ranges %v, want %v", r.Ranges.Precision, want)
 	}

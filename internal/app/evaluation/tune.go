@@ -35,7 +35,7 @@ const (
 type TuneOptions struct {
 	// Setting is the present one, to which others are compared.
 	Setting Setting
-	// Params are the parameters of the predictor; those of the Setting replace them.
+	// Params are the parameters of the predictor; parameters of the Setting replace them.
 	Params   map[string]float64
 	Features int
 	Seed     uint64
@@ -145,7 +145,6 @@ func Tune(ctx context.Context, series []TuneSeries, o TuneOptions) (*TuneResult,
 // fewIncidents is a number of incidents with which a choice is often chance.
 const fewIncidents = 10
 
-// warn sets the warning.
 func (r *TuneResult) warn(o *TuneOptions) {
 	switch n := r.Tried[0].Incidents; {
 	case o.AlarmsPerDay > 0 && r.After.AlarmsPerDay > 2*o.AlarmsPerDay:
@@ -162,7 +161,6 @@ func (r *TuneResult) warn(o *TuneOptions) {
 	}
 }
 
-// check checks the options.
 func (o *TuneOptions) check(series []TuneSeries) error {
 	switch {
 	case len(series) == 0:
@@ -281,7 +279,6 @@ func (p *part) finish() {
 	p.days = float64(last-first) / float64(24*time.Hour)
 }
 
-// bounds returns the first and the last time.
 func bounds(series []TuneSeries) (first, last int64) {
 	first, last = math.MaxInt64, math.MinInt64
 	for _, s := range series {
@@ -290,7 +287,6 @@ func bounds(series []TuneSeries) (first, last int64) {
 	return first, last
 }
 
-// names returns the names of some series, for people.
 func names(series []TuneSeries) string {
 	const most = 5
 	var all []string
@@ -327,7 +323,6 @@ func (c *chooser) try(ctx context.Context, p part, s Setting) (Measured, error) 
 	return m, nil
 }
 
-// choose returns the best setting on a part.
 func (c *chooser) choose(ctx context.Context, p part) (Setting, error) {
 	if c.o.AlarmsPerDay > 0 {
 		return c.byRate(ctx, p)
@@ -482,7 +477,6 @@ func (o *TuneOptions) measure(ctx context.Context, p part, s Setting) (Measured,
 // replaced are the parameters from which the alarm would follow instead.
 var replaced = []string{"false_alarm_rate", "alarms_per_day", "entities"}
 
-// runDetector scores a series.
 func runDetector(d *CellDetector, s TuneSeries, features int) (*Series, error) {
 	o, err := d.Run(s.Times, s.Rows, features)
 	if err != nil {

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -18,9 +17,8 @@ import (
 // summaryShard is the number of the log of the summaries of entities among the logs of a swarm.
 const summaryShard = statelog.KeyShard + 3
 
-// layout is that of the decisions of a feed.
-func (f *feeder) layout() encode.Layout {
-	l := encode.Layout{
+func (f *feeder) layout() rows.Layout {
+	l := rows.Layout{
 		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key,
 		Entities: f.entities,
 		Explain:  f.spec.Explain,
@@ -33,30 +31,27 @@ func (f *feeder) layout() encode.Layout {
 
 // explains reports whether the decisions of a swarm go through an explainer.
 func explains(spec *swarm.Spec) bool {
-	return !spec.ByAgent() && (spec.Explain || spec.Fleet != swarm.Fleet{})
+	return !spec.Topology().ByAgent && (spec.Explain || spec.Fleet != swarm.Fleet{})
 }
 
-// explainer returns an explainer that has seen nothing.
-func (f *feeder) explainer() (*explain.Explainer, error) {
+// explainer returns an explainer in its initial state, and the newest answer.
+func (f *feeder) explainer(ctx context.Context) (x *explain.Explainer, last swarms.Entry, err error) {
 	limits, err := f.spec.FleetLimits()
 	if err != nil {
-		return nil, err
+		return nil, last, err
 	}
-	return explain.New(f.layout(), (*fleet.Options)(limits)), nil
+	last, err = f.out.Last(ctx)
+	return explain.New(f.layout(), (*explain.FleetLimits)(limits)), last, err
 }
 
-// openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet. The next
-// batch reads the answers behind them first. Those that were removed from the log before they were in stored summaries
-// are left out.
+// openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet.
+// The next batch first reads the answers behind the summaries. An answer that was trimmed before a
+// stored summary covered it is left out.
 func (f *feeder) openSummaries(ctx context.Context, l swarms.Log) error {
 	if !explains(f.spec) {
 		return nil
 	}
-	x, err := f.explainer()
-	if err != nil {
-		return err
-	}
-	end, err := f.out.Last(ctx)
+	x, end, err := f.explainer(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,8 +76,8 @@ func (f *feeder) decided(e swarms.Entry) (*batch.Decisions, error) {
 	return d, err
 }
 
-// storeSummaries stores the summaries after a request, if that is due. Those that are not stored are
-// made again from the log when the feed is opened.
+// storeSummaries stores the summaries after a request, if that is due. Summaries that are not
+// stored are made again from the log when the feed is opened.
 func (f *feeder) storeSummaries(ctx context.Context) error {
 	if f.summaries == nil || f.broken {
 		return nil
@@ -100,11 +95,7 @@ func (f *feeder) resetSummaries(ctx context.Context) error {
 		return nil
 	}
 	f.broken = true // the next request opens the feed again
-	x, err := f.explainer()
-	if err != nil {
-		return err
-	}
-	end, err := f.out.Last(ctx)
+	x, end, err := f.explainer(ctx)
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// feeder gives rows of entities to a swarm whose groups are addressed, and reads its decisions in their
-// order. The dictionary of the entities is in a log beside that of the swarm, so it lasts as long as
-// the swarm. One request at a time uses a feeder, between lock and unlock.
+// feeder gives rows of entities to a swarm whose groups are addressed, and reads its decisions in
+// their order. The dictionary of the entities is in a log of the swarm, so it lasts as long as the
+// swarm. One request at a time uses a feeder, between lock and unlock.
 type feeder struct {
 	swarm   *swarmclient.Swarm
 	spec    *swarm.Spec
@@ -38,7 +38,6 @@ type feeder struct {
 	broken    bool // another request opens the feed again
 }
 
-// columnsOf returns the columns of the rows of a swarm.
 func columnsOf(spec *swarm.Spec) rows.ColumnSpec {
 	c := rows.ColumnSpec{
 		Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: true, Key: spec.Key,
@@ -50,10 +49,10 @@ func columnsOf(spec *swarm.Spec) rows.ColumnSpec {
 	return c
 }
 
-// feedable changes the specification of a swarm that lasts to one that takes rows: it has as many
-// groups as entities, and late rows are dropped where they would end a run.
+// feedable prepares the specification of a swarm that lasts for rows: it has as many groups as
+// entities, and late rows are dropped where they would end a run.
 func feedable(spec *swarm.Spec) {
-	if spec.ByAgent() || spec.GroupCount != 0 {
+	if spec.Topology().ByAgent || spec.GroupCount != 0 {
 		return
 	}
 	c := columnsOf(spec)
@@ -100,8 +99,8 @@ func (s *Server) forget(f *feeder) {
 	f.close()
 }
 
-// openFeed returns the feed of a swarm that may be in use. A swarm that was deleted and created again
-// gets a new one.
+// openFeed returns the feed of a swarm that may be in use. A swarm that was deleted and created
+// again gets a new feed.
 func (s *Server) openFeed(ctx context.Context, name string) (*feeder, error) {
 	sw, err := s.client.Open(ctx, name)
 	if err != nil {
@@ -125,27 +124,19 @@ func (s *Server) openFeed(ctx context.Context, name string) (*feeder, error) {
 	return f, nil
 }
 
-// newFeed opens the feed of a swarm.
 func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, shard int, d swarms.Direction) swarms.Log,
 ) (*feeder, error) {
 	spec, record := sw.Spec(), sw.Record()
 	switch {
-	case spec.ByAgent():
-		return nil, jobs.Errorf(
-			jobs.CodeInvalid,
-			"swarm %s: its agents are addressed, and rows are for groups: use observe",
-			record.ID,
-		)
+	case spec.Topology().ByAgent:
+		return nil, jobs.Errorf(jobs.CodeInvalid,
+			"swarm %s: its agents are addressed, and rows are for groups: use observe", record.ID)
 	case record.ShardCount() > 1:
 		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it has %d shards, and one that takes rows has one: leave "+
 			"shards out of its specification", record.ID, record.ShardCount())
 	case spec.EvictAfter != 0:
-		return nil, jobs.Errorf(
-			jobs.CodeInvalid,
-			"swarm %s: evict_after is for detectors of the cluster: leave it out of "+
-				"its specification",
-			record.ID,
-		)
+		return nil, jobs.Errorf(jobs.CodeInvalid,
+			"swarm %s: evict_after is for detectors of the cluster: leave it out of "+"its specification", record.ID)
 	}
 	if err := sw.CanObserveGroups(); err != nil {
 		return nil, err
@@ -168,7 +159,6 @@ func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, sh
 	return f, f.openSummaries(ctx, log(record.Key(), summaryShard, swarms.In))
 }
 
-// loadKeys reads the entities of the feed.
 func (f *feeder) loadKeys(ctx context.Context) error {
 	if err := f.keys.Open(ctx); err != nil {
 		return err
@@ -190,7 +180,6 @@ func (f *feeder) loadKeys(ctx context.Context) error {
 	return f.entities.Restore(all)
 }
 
-// close ends the reader of answers.
 func (f *feeder) close() {
 	if f.answers != nil {
 		f.answers.Close()
@@ -253,7 +242,6 @@ func (f *feeder) run(ctx context.Context, from source, take func(*batch.Decision
 	return sent, nil
 }
 
-// errEnd is that of a source after its last row.
 var errEnd = errors.New("no more rows")
 
 // send appends a batch, after the keys that are new in it, and returns the number of its entry.
@@ -278,7 +266,7 @@ func (f *feeder) send(ctx context.Context, b *feed.Batch) (uint64, error) {
 			return 0, err
 		}
 	}
-	// Another writer may have asked something meanwhile.
+	// Another writer may have appended a question meanwhile.
 	e := swarms.Entry{Kind: swarms.EntryObserve, Ref: f.last + 1, Data: data}
 	if err := statelog.Append(ctx, f.in, &f.last, e, func(other swarms.Entry) error {
 		if other.Kind == swarms.EntryEnd {

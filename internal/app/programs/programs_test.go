@@ -19,15 +19,17 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
-	"github.com/exoswarm/exoswarm/internal/app/localcluster"
+	"github.com/exoswarm/exoswarm/internal/app/runjob"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // cluster starts a cluster without the sync of each message.
 func cluster(t *testing.T) *natsq.Conn {
 	t.Helper()
-	c, err := localcluster.Start(t.Context(), localcluster.Options{Log: slog.New(slog.DiscardHandler)})
+	c, err := runjob.StartCluster(t.Context(), runjob.ClusterOptions{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatalf("Start: %v", err)
 	}
@@ -39,20 +41,9 @@ func cluster(t *testing.T) *natsq.Conn {
 	return c.Conn()
 }
 
-// client calls a server as the dashboard does.
 type client struct {
 	base string
 	http *http.Client
-}
-
-// routes are those of the tests. The dashboard has all.
-var routes = map[string]string{
-	"POST /swarms": "createSwarm", "DELETE /swarms/{name}": "deleteSwarm", "POST /swarms/{name}/rows": "feedRows",
-	"POST /swarms/{name}/tick": "tickSwarm", "POST /swarms/{name}/reset": "resetSwarm",
-	"POST /workers": "beginWork", "POST /workers/{worker}/take": "takeJob",
-	"POST /workers/{worker}/jobs/{job}": "extendJob", "POST /workers/{worker}/jobs/{job}/end": "endJob",
-	"DELETE /workers/{worker}": "endWork", "POST /jobs": "submitProgramJob",
-	"POST /jobs/{id}/result": "awaitProgramJob",
 }
 
 func serving(t *testing.T, o Options) (*Server, *client) {
@@ -62,13 +53,9 @@ func serving(t *testing.T, o Options) (*Server, *client) {
 		t.Fatalf("New: %v", err)
 	}
 	mux := http.NewServeMux()
-	for pattern, name := range routes {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := s.Serve(name, w, r); err != nil {
-				http.Error(w, err.Error(), Status(err))
-			}
-		})
-	}
+	httpapi.Register(mux, "/", s.Routes(), func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, err.Error(), httpapi.StatusOf(err, nil))
+	})
 	h := httptest.NewServer(mux)
 	t.Cleanup(func() {
 		h.Close()
@@ -105,7 +92,7 @@ func (c *client) post(t *testing.T, path string, in, out any) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, data := c.do(t, "POST", path, mediaJSON, body, mediaJSON)
+	status, data := c.do(t, "POST", path, httpapi.JSON, body, httpapi.JSON)
 	if status == http.StatusOK && out != nil {
 		if err := json.Unmarshal(data, out); err != nil {
 			t.Fatalf("%s: %v: %s", path, err, data)
@@ -232,22 +219,22 @@ func TestRefusals(t *testing.T) {
 		want                string
 	}{
 		{"POST", "/swarms/nobody/rows", MediaCSV, text, 404, "nobody"},
-		{"POST", "/swarms/devices/rows", mediaJSON, text, 415, "text/csv"},
+		{"POST", "/swarms/devices/rows", httpapi.JSON, text, 415, "text/csv"},
 		{"POST", "/swarms/devices/rows", MediaArrays, text, 400, "archive"},
 		{"POST", "/swarms/devices/rows", MediaArrays, short.Bytes(), 400, "index 7"},
 		{"POST", "/swarms/devices/rows", MediaCSV, []byte("timestamp,device,temp\n"), 400, "value"},
-		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: devices\nagents_per_group: 8"}`), 409, "devices"},
+		{"POST", "/swarms", httpapi.JSON, []byte(`{"spec":"name: devices\nagents_per_group: 8"}`), 409, "devices"},
 		{
-			"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: devices\nagents_per_group: 8","open":true}`), 409,
+			"POST", "/swarms", httpapi.JSON, []byte(`{"spec":"name: devices\nagents_per_group: 8","open":true}`), 409,
 			"agents_per_group",
 		},
-		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: x\nkeys: y"}`), 400, "keys"},
-		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: x","more":1}`), 400, "more"},
-		{"POST", "/swarms", mediaJSON, nil, 400, "empty"},
-		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"` + strings.Repeat("x", maxJSON) + `"}`), 413, "large"},
-		{"POST", "/jobs", mediaJSON, []byte(`{"kind":"detector"}`), 400, "agents of the cluster"},
-		{"POST", "/workers", mediaJSON, []byte(`{"kinds":["kernel"]}`), 400, "agents of the cluster"},
-		{"POST", "/workers/none/take", mediaJSON, []byte(`{"wait_s":0}`), 404, "begin again"},
+		{"POST", "/swarms", httpapi.JSON, []byte(`{"spec":"name: x\nkeys: y"}`), 400, "keys"},
+		{"POST", "/swarms", httpapi.JSON, []byte(`{"spec":"name: x","more":1}`), 400, "more"},
+		{"POST", "/swarms", httpapi.JSON, nil, 400, "empty"},
+		{"POST", "/swarms", httpapi.JSON, []byte(`{"spec":"` + strings.Repeat("x", maxJSON) + `"}`), 413, "large"},
+		{"POST", "/jobs", httpapi.JSON, []byte(`{"kind":"detector"}`), 400, "agents of the cluster"},
+		{"POST", "/workers", httpapi.JSON, []byte(`{"kinds":["kernel"]}`), 400, "agents of the cluster"},
+		{"POST", "/workers/none/take", httpapi.JSON, []byte(`{"wait_s":0}`), 404, "begin again"},
 	} {
 		status, data := c.do(t, r.method, r.path, r.media, r.body, MediaNDJSON)
 		if status != r.status || !strings.Contains(string(data), r.want) {
@@ -266,16 +253,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: bodies that come slowly, far more than there are places, hold up nobody, and are cut
-// off. A body that comes in pieces is read.
+// TestSlowBodies: slow bodies, far more than there are places, delay no other request, and are cut
+// off. A body that arrives in pieces is read.
 func TestSlowBodies(t *testing.T) {
 	s, c := serving(t, Options{Conn: cluster(t)})
-	s.pause = time.Second
+	s.bodies.Wait, s.bodies.Pause = time.Second, time.Second
 	var stalled sync.WaitGroup
 	for i := range 3 * maxRequests {
 		path, media := "/swarms/devices/rows", MediaCSV
 		if i%2 == 0 {
-			path, media = "/swarms", mediaJSON
+			path, media = "/swarms", httpapi.JSON
 		}
 		conn, err := net.Dial("tcp", strings.TrimPrefix(c.base, "http://"))
 		if err != nil {
@@ -309,15 +296,15 @@ func TestSlowBodies(t *testing.T) {
 		}
 		_ = to.Close()
 	}()
-	res, err := c.http.Post(c.base+"/jobs", mediaJSON, from)
+	res, err := c.http.Post(c.base+"/jobs", httpapi.JSON, from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _ = res.Body.Close(); res.StatusCode != http.StatusOK {
 		t.Errorf("a body in pieces: status %d", res.StatusCode)
 	}
-	if !s.memory.TryAcquire(maxBodies) {
-		t.Error("memory of bodies is not given back")
+	if err := s.bodies.Reserve(maxBodies); err != nil {
+		t.Errorf("memory of bodies is not given back: %v", err)
 	}
 }
 
@@ -343,17 +330,11 @@ func TestWorkerGone(t *testing.T) {
 		return w, got
 	}
 	first, _ := take()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, "the end of the silent worker", func() bool {
 		s.workers.mu.Lock()
-		_, there := s.workers.all[first.ID]
-		s.workers.mu.Unlock()
-		if !there {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the silent worker is still there")
-		}
-	}
+		defer s.workers.mu.Unlock()
+		return s.workers.all[first.ID] == nil
+	})
 	second, _ := take()
 	var on JobGoesOn
 	if c.post(t, "/workers/"+second.ID+"/jobs/"+job.ID, JobProgress{Progress: json.RawMessage(`1`)}, &on); !on.GoOn {
@@ -373,8 +354,8 @@ func TestWorkerGone(t *testing.T) {
 	}
 }
 
-// TestExplained: decisions have explanations, which a server that has started meanwhile continues,
-// with and without stored summaries, and which begin again after a reset.
+// TestExplained: decisions have explanations. Another server continues them, with and without
+// stored summaries. After a reset they start anew.
 func TestExplained(t *testing.T) {
 	explain.SummaryEvery = time.Nanosecond
 	defer func() { explain.SummaryEvery = 5 * time.Second }()

@@ -14,15 +14,15 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// maxRejects bounds the rejected rows that an answer describes. It counts the others.
+// maxRejects bounds the rejected rows that an answer describes. Further ones are counted.
 const maxRejects = 100
 
 // maxText bounds a timestamp as it is written, in bytes.
@@ -67,7 +67,6 @@ type FedRows struct {
 	Kinds []string `json:"kinds,omitempty"`
 }
 
-// reject notes a rejected row.
 func (d *FedRows) reject(row uint64, reason string) {
 	d.Rejected++
 	if len(d.Rejects) < maxRejects {
@@ -75,13 +74,13 @@ func (d *FedRows) reject(row uint64, reason string) {
 	}
 }
 
-// rows feeds the rows of a request and answers with their decisions. The body is CSV or NDJSON with the
-// columns of the specification, or arrays. The answer is NDJSON, as run writes it but in the order of
-// the rows, for a request that accepts that, and otherwise arrays.
-func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	m := media(r)
+// rows feeds the rows of a request and answers with their decisions. The body is CSV or NDJSON with
+// the columns of the specification, or arrays. The answer is arrays, or NDJSON for a request that
+// accepts it: as exoswarm run writes it, but in the order of the rows.
+func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *request) error {
+	m := httpapi.Media(r.Request.Request)
 	if m != MediaArrays && m != MediaNDJSON && m != MediaCSV {
-		return fmt.Errorf("%w %q: rows are %s, %s or %s", ErrMedia, m, MediaArrays, MediaNDJSON, MediaCSV)
+		return mediaError(m, fmt.Sprintf("rows are %s, %s or %s", MediaArrays, MediaNDJSON, MediaCSV))
 	}
 	text := strings.Contains(r.Header.Get("Accept"), MediaNDJSON)
 	f, done, err := s.feed(ctx, r.PathValue("name"))
@@ -94,9 +93,9 @@ func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 	var from source
 	if m == MediaArrays {
-		from, err = arraysOf(f, body(r), about)
+		from, err = arraysOf(f, r.body, about)
 	} else {
-		from, err = textOf(f, body(r), m, about)
+		from, err = textOf(f, r.body, m, about)
 	}
 	if err != nil {
 		return err
@@ -124,9 +123,9 @@ func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	return to.write(w, about)
 }
 
-// arraySource is rows as arrays: time, the nanoseconds of each since 1970; x0, x1 and so on, the
-// features in the order of the specification; and with a key, key with indices of the document keys,
-// whose elements are the values of each entity.
+// arraySource is rows as arrays. time has the nanoseconds of each row since 1970. x0, x1 and so on
+// are the features in the order of the specification. With a key, the array key has indices into
+// the document keys, whose elements are the values of each entity.
 type arraySource struct {
 	f        *feeder
 	about    *FedRows
@@ -141,7 +140,6 @@ type arraySource struct {
 	row      rows.Row // the last one
 }
 
-// arraysOf returns the rows of a body of arrays.
 func arraysOf(f *feeder, body []byte, about *FedRows) (source, error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInput, "rows: %s", fmt.Sprintf(format, args...))
@@ -221,7 +219,6 @@ func keyProblem(columns, values []string, key string) string {
 	return ""
 }
 
-// next implements source.
 func (s *arraySource) next(b *feed.Batch) error {
 	read := time.Now()
 	for s.at < len(s.times) {
@@ -263,14 +260,12 @@ func (s *arraySource) next(b *feed.Batch) error {
 	return errEnd
 }
 
-// textSource is rows of a text.
 type textSource struct {
 	f      *feeder
 	about  *FedRows
 	reader rows.Reader
 }
 
-// textOf returns the rows of a body of CSV or NDJSON.
 func textOf(f *feeder, body []byte, media string, about *FedRows) (source, error) {
 	r, err := rows.OpenText("the body", io.NopCloser(bytes.NewReader(body)), rows.FormatOfMedia(media), f.columns)
 	if err != nil {
@@ -279,7 +274,6 @@ func textOf(f *feeder, body []byte, media string, about *FedRows) (source, error
 	return &textSource{f, about, r}, nil
 }
 
-// next implements source.
 func (s *textSource) next(b *feed.Batch) error {
 	read := time.Now()
 	for {
@@ -320,19 +314,17 @@ type decisions interface {
 	write(w io.Writer, about *FedRows) error
 }
 
-// lines are decisions as NDJSON.
 type lines struct {
-	encoder encode.Encoder
+	encoder rows.Encoder
 	text    []byte
 	most    uint32 // candidates
 }
 
 func newLines(f *feeder) *lines {
 	layout := f.layout()
-	return &lines{encoder: encode.NewNDJSON(layout), most: uint32(len(layout.Candidates))}
+	return &lines{encoder: rows.NewNDJSONEncoder(layout), most: uint32(len(layout.Candidates))}
 }
 
-// take implements decisions.
 func (l *lines) take(d *batch.Decisions) error {
 	for i := range d.Len() {
 		if c := d.Decision[i]; c != batch.NoDecision && c >= l.most {
@@ -343,7 +335,6 @@ func (l *lines) take(d *batch.Decisions) error {
 	return nil
 }
 
-// write implements decisions.
 func (l *lines) write(w io.Writer, _ *FedRows) error {
 	_, _ = w.Write(l.text) // the client is gone
 	return nil
@@ -355,7 +346,6 @@ type arrays struct {
 	why *batch.Explained // nil without explanations
 }
 
-// take implements decisions.
 func (a *arrays) take(d *batch.Decisions) error {
 	a.all.Row = append(a.all.Row, d.Row...)
 	a.all.Score = append(a.all.Score, d.Score...)
@@ -383,7 +373,6 @@ func (a *arrays) take(d *batch.Decisions) error {
 	return nil
 }
 
-// write implements decisions.
 func (a *arrays) write(w io.Writer, about *FedRows) error {
 	about.Rows = len(a.all.Row)
 	if a.why != nil {

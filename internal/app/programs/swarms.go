@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -26,7 +27,7 @@ type NewSwarm struct {
 	Spec string `json:"spec"`
 	// Name replaces the name in the specification; empty: that counts.
 	Name string `json:"name,omitempty"`
-	// From is the name of the snapshot with which its agents begin; empty: they begin with nothing.
+	// From is the name of the snapshot of its first state; empty: the initial state.
 	From string `json:"from,omitempty"`
 	// Open takes a swarm of that name with the same specification, if there is one.
 	Open bool `json:"open,omitempty"`
@@ -47,7 +48,6 @@ type MadeSwarm struct {
 	Features  []string `json:"features"`
 }
 
-// madeSwarm describes a swarm.
 func madeSwarm(s *swarmclient.Swarm, created bool) MadeSwarm {
 	spec := s.Spec()
 	m := MadeSwarm{
@@ -55,25 +55,20 @@ func madeSwarm(s *swarmclient.Swarm, created bool) MadeSwarm {
 		Agents: int64(s.Record().Groups) * int64(spec.AgentsPerGroup), Candidates: spec.Vote.Candidates,
 		Timestamp: spec.Timestamp, Key: append([]string{}, spec.Key...), Features: spec.Features,
 	}
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		m.Addressed = "agent"
 	}
 	return m
 }
 
-// create makes a swarm that lasts.
-func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in NewSwarm
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (s *Server) create(ctx context.Context, _ *request, in NewSwarm) (any, error) {
 	spec, err := swarm.Parse("spec", []byte(in.Spec))
 	if err != nil {
-		return invalid(err)
+		return nil, invalid(err)
 	}
 	if in.Name != "" {
 		if err := jobs.CheckID("swarm", in.Name); err != nil {
-			return err
+			return nil, err
 		}
 		spec.Name = in.Name
 	}
@@ -82,26 +77,26 @@ func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		was, err := s.client.Open(ctx, spec.Name)
 		if err == nil {
 			if err := sameSpec(was, spec); err != nil {
-				return err
+				return nil, err
 			}
-			return answer(w, madeSwarm(was, false))
+			return madeSwarm(was, false), nil
 		}
 		if !errors.Is(err, jobs.ErrNotFound) {
-			return err
+			return nil, err
 		}
 	}
 	var from *swarms.SnapshotRef
 	if in.From != "" {
 		if from, err = s.snapshotRef(ctx, in.From); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	made, err := s.client.Create(ctx, spec, from)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.o.Log.Info("a program has created a swarm", "swarm", made.ID())
-	return answer(w, madeSwarm(made, true))
+	return madeSwarm(made, true), nil
 }
 
 // invalid makes an error of a specification one of the request.
@@ -112,7 +107,6 @@ func invalid(err error) error {
 	return jobs.Errorf(jobs.CodeInvalid, "%v", err)
 }
 
-// sameSpec returns an error if a swarm has another specification.
 func sameSpec(was *swarmclient.Swarm, spec *swarm.Spec) error {
 	now, err := json.Marshal(spec)
 	if err != nil {
@@ -163,8 +157,7 @@ func (s *Server) snapshotRef(ctx context.Context, name string) (*swarms.Snapshot
 	return &swarms.SnapshotRef{Name: name, SHA256: digest}, nil
 }
 
-// remove deletes a swarm with its logs and its state.
-func (s *Server) remove(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) remove(ctx context.Context, w http.ResponseWriter, r *request) error {
 	id := r.PathValue("name")
 	if err := s.client.Delete(ctx, id, nil); err != nil {
 		return err
@@ -183,24 +176,23 @@ func (s *Server) remove(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		}
 	}
 	s.o.Log.Info("a program has deleted a swarm", "swarm", id)
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return write(w, nil)
 }
 
-// observe gives inputs to agents, and answers with their votes and the decisions of their groups. The
-// arrays of the request are agent and features; those of the answer agent, vote and decision.
-func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	if m := media(r); m != MediaArrays {
-		return fmt.Errorf("%w %q: inputs are %s", ErrMedia, m, MediaArrays)
+// observe gives inputs to agents, and answers with their votes and the decisions of their groups.
+// The request has the arrays agent and features, the answer agent, vote and decision.
+func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *request) error {
+	if m := httpapi.Media(r.Request.Request); m != MediaArrays {
+		return mediaError(m, "inputs are "+MediaArrays)
 	}
 	sw, err := s.client.Open(ctx, r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	if !sw.Spec().ByAgent() {
+	if !sw.Spec().Topology().ByAgent {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its groups are addressed: feed it rows", sw.ID())
 	}
-	a, err := numpy.ReadArchive(body(r), maxUnpacked)
+	a, err := numpy.ReadArchive(r.body, maxUnpacked)
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInput, "observe: %v", err)
 	}
@@ -223,20 +215,11 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}); err != nil {
 		return err
 	}
-	return archive(w, func(z *numpy.ArchiveWriter) {
+	return write(w, archive(func(z *numpy.ArchiveWriter) {
 		z.Array("agent", all.Agent, 0)
 		z.Array("vote", all.Vote, 0)
 		z.Array("decision", all.Decision, 0)
-	})
-}
-
-// archive writes an answer of arrays.
-func archive(w http.ResponseWriter, fill func(*numpy.ArchiveWriter)) error {
-	w.Header().Set("Content-Type", MediaArrays)
-	z := numpy.NewArchive(w)
-	fill(z)
-	_ = z.Close() // the client is gone
-	return nil
+	}))
 }
 
 // Ticks is the body of a request for steps.
@@ -255,24 +238,16 @@ type TickedAll struct {
 	Tally []uint64 `json:"tally"`
 }
 
-// tick steps all agents.
-func (s *Server) tick(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in Ticks
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (in Ticks) valid() error {
 	if in.Count < 1 || in.Count > MaxTickCount {
 		return jobs.Errorf(jobs.CodeInvalid, "tick: count %d: use 1 to %d", in.Count, MaxTickCount)
 	}
-	sw, err := s.client.Open(ctx, r.PathValue("name"))
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+func tick(ctx context.Context, sw *swarmclient.Swarm, in Ticks) (any, error) {
 	t, err := sw.Tick(ctx, in.Count)
-	if err != nil {
-		return err
-	}
-	return answer(w, TickedAll{Stepped: t.Stepped, Tally: t.Tally})
+	return TickedAll{Stepped: t.Stepped, Tally: t.Tally}, err
 }
 
 // Queried is the body of a question: ids of agents or of groups, or numbers of knowledge nodes.
@@ -282,32 +257,19 @@ type Queried struct {
 	Nodes  []uint32 `json:"nodes,omitempty"`
 }
 
-// query answers with the states of agents or groups as arrays: agent or group first, and then vote and
-// state, or decision, round and counts; of a swarm that addresses groups the variables of its cell, as
-// state.NAME, and embedding. Of knowledge nodes they are node, updates, age and units.
-func (s *Server) query(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in Queried
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (in Queried) valid() error {
 	most := max(len(in.Agents), len(in.Groups), len(in.Nodes))
 	if most == 0 || most > swarms.MaxAddressed || most < len(in.Agents)+len(in.Groups)+len(in.Nodes) {
 		return jobs.Errorf(jobs.CodeInvalid, "query: %d agents, %d groups and %d nodes: ask for 1 to %d of one of them",
 			len(in.Agents), len(in.Groups), len(in.Nodes), swarms.MaxAddressed)
 	}
-	sw, err := s.client.Open(ctx, r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	fill, err := ask(ctx, sw, in)
-	if err != nil {
-		return err
-	}
-	return archive(w, fill)
+	return nil
 }
 
-// ask returns what fills the answer to a question.
-func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*numpy.ArchiveWriter), error) {
+// query answers with the states of agents or groups as arrays: agent or group first, and then vote and
+// state, or decision, round and counts. A swarm that addresses groups has the variables of its cell, as
+// state.NAME, and embedding. Knowledge nodes have node, updates, age and units.
+func query(ctx context.Context, sw *swarmclient.Swarm, in Queried) (any, error) {
 	agents := len(in.Agents) > 0
 	variables := func(z *numpy.ArchiveWriter, all []batch.Variable) {
 		for _, v := range all {
@@ -317,36 +279,36 @@ func ask(ctx context.Context, sw *swarmclient.Swarm, in Queried) (func(*numpy.Ar
 	switch {
 	case len(in.Nodes) > 0:
 		return knowledge(ctx, sw, in.Nodes)
-	case sw.Spec().ByAgent() && agents:
+	case sw.Spec().Topology().ByAgent && agents:
 		a, err := sw.AgentStates(ctx, in.Agents)
-		return func(z *numpy.ArchiveWriter) {
+		return archive(func(z *numpy.ArchiveWriter) {
 			z.Array("agent", a.Agent, 0)
 			z.Array("vote", a.Vote, 0)
 			z.Array("state", a.State, a.Width)
-		}, err
-	case sw.Spec().ByAgent():
+		}), err
+	case sw.Spec().Topology().ByAgent:
 		g, err := sw.GroupStates(ctx, in.Groups)
-		return func(z *numpy.ArchiveWriter) {
+		return archive(func(z *numpy.ArchiveWriter) {
 			z.Array("group", g.Group, 0)
 			z.Array("decision", g.Decision, 0)
 			z.Array("round", g.Round, 0)
 			z.Array("counts", g.Counts, g.Candidates)
-		}, err
+		}), err
 	case agents:
 		a, err := sw.AgentVariables(ctx, in.Agents)
-		return func(z *numpy.ArchiveWriter) {
+		return archive(func(z *numpy.ArchiveWriter) {
 			z.Array("agent", a.Agent, 0)
 			if a.Width > 0 {
 				z.Array("embedding", a.Embedding, a.Width)
 			}
 			variables(z, a.Vars)
-		}, err
+		}), err
 	}
 	g, err := sw.GroupVariables(ctx, in.Groups)
-	return func(z *numpy.ArchiveWriter) {
+	return archive(func(z *numpy.ArchiveWriter) {
 		z.Array("group", g.Group, 0)
 		variables(z, g.Vars)
-	}, err
+	}), err
 }
 
 // VotedAll is the answer to a vote.
@@ -356,59 +318,36 @@ type VotedAll struct {
 	Decision string `json:"decision"`
 }
 
-// vote lets all agents decide together.
-func (s *Server) vote(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in swarms.Vote
-	if err := decode(r, &in); err != nil {
-		return err
-	}
-	if err := in.Validate(); err != nil {
-		return err
-	}
-	sw, err := s.client.Open(ctx, r.PathValue("name"))
-	if err != nil {
-		return err
-	}
+func vote(ctx context.Context, sw *swarmclient.Swarm, in swarms.Vote) (any, error) {
 	v, err := sw.Vote(ctx, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := VotedAll{Voted: v, Decision: swarmclient.None}
 	if v.Winner != nil {
 		out.Decision = sw.Candidate(*v.Winner)
 	}
-	return answer(w, out)
+	return out, nil
 }
 
-// fuse answers with the knowledge nodes of a swarm as arrays: node, count and mean.
-func (s *Server) fuse(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in swarms.Fuse
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func validFuse(in swarms.Fuse) error {
 	if in.Sums {
 		return jobs.Errorf(jobs.CodeInvalid, "fuse: sums: nodes have means: leave it out")
 	}
-	if err := in.Validate(); err != nil {
-		return err
-	}
-	sw, err := s.client.Open(ctx, r.PathValue("name"))
-	if err != nil {
-		return err
-	}
+	return in.Validate()
+}
+
+// fuse answers with the knowledge nodes of a swarm as arrays: node, count and mean.
+func fuse(ctx context.Context, sw *swarmclient.Swarm, in swarms.Fuse) (any, error) {
 	f, err := sw.Fuse(ctx, in)
-	if err != nil {
-		return err
-	}
-	return archive(w, func(z *numpy.ArchiveWriter) {
+	return archive(func(z *numpy.ArchiveWriter) {
 		z.Array("node", f.Node, 0)
 		z.Array("count", f.Count, 0)
 		z.Array("mean", f.Mean, f.Width)
-	})
+	}), err
 }
 
-// reset returns all agents to their initial state.
-func (s *Server) reset(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) reset(ctx context.Context, w http.ResponseWriter, r *request) error {
 	sw, err := s.client.Open(ctx, r.PathValue("name"))
 	if err != nil {
 		return err
@@ -429,8 +368,7 @@ func (s *Server) reset(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			return err
 		}
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return write(w, nil)
 }
 
 // NewSnapshot is the body of a request for a snapshot.
@@ -445,18 +383,9 @@ type MadeSnapshot struct {
 	Parts []string `json:"parts"`
 }
 
-// snapshot stores the state of all agents.
-func (s *Server) snapshot(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in NewSnapshot
-	if err := decode(r, &in); err != nil {
-		return err
-	}
-	sw, err := s.client.Open(ctx, r.PathValue("name"))
-	if err != nil {
-		return err
-	}
+func takeSnapshot(ctx context.Context, sw *swarmclient.Swarm, in NewSnapshot) (any, error) {
 	if _, err := sw.Snapshot(ctx, in.Name); err != nil {
-		return err
+		return nil, err
 	}
 	out := MadeSnapshot{Name: in.Name, Parts: []string{in.Name}}
 	if n := sw.Record().ShardCount(); n > 1 {
@@ -465,15 +394,15 @@ func (s *Server) snapshot(ctx context.Context, w http.ResponseWriter, r *http.Re
 			out.Parts = append(out.Parts, snapshot.PartName(in.Name, k))
 		}
 	}
-	return answer(w, out)
+	return out, nil
 }
 
 // maxSnapshot bounds the arrays of a snapshot that an answer has, in bytes.
 const maxSnapshot = 4 << 30
 
-// readSnapshot answers with the arrays of a snapshot: VARIABLE-00000 and so on, and its manifest. The
-// files are checked against the manifest before the answer begins.
-func (s *Server) readSnapshot(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+// readSnapshot answers with the arrays of a snapshot: VARIABLE-00000 and so on, and its manifest.
+// The files are checked against the manifest before the first byte of the answer.
+func (s *Server) readSnapshot(ctx context.Context, w http.ResponseWriter, r *request) error {
 	name := r.PathValue("snapshot")
 	if s.o.Snapshots == nil {
 		return jobs.Errorf(jobs.CodeInvalid, "snapshot %s: this server has no place of snapshots", name)
@@ -486,19 +415,20 @@ func (s *Server) readSnapshot(ctx context.Context, w http.ResponseWriter, r *htt
 		return fmt.Errorf("snapshot %s: %w", name, err)
 	}
 	if n := m.Bytes(); n > maxSnapshot {
-		return fmt.Errorf(
-			"%w: snapshot %s has %d bytes, and an answer has at most %d: read its files",
-			ErrTooLarge,
+		return httpapi.Errorf(
+			http.StatusRequestEntityTooLarge,
+			"the body is too large: snapshot %s has %d bytes, and an "+
+				"answer has at most %d: read its files",
 			name,
 			n,
-			maxSnapshot,
+			int64(maxSnapshot),
 		)
 	}
 	if err := snapshot.Verify(ctx, s.o.Snapshots, m, nil); err != nil {
 		return fmt.Errorf("snapshot %s: %w", name, err)
 	}
 	c := http.NewResponseController(w)
-	return archive(w, func(z *numpy.ArchiveWriter) {
+	return write(w, archive(func(z *numpy.ArchiveWriter) {
 		z.JSON("manifest", m)
 		for _, v := range m.Variables {
 			for _, file := range v.Files {
@@ -513,5 +443,5 @@ func (s *Server) readSnapshot(ctx context.Context, w http.ResponseWriter, r *htt
 				_ = from.Close()
 			}
 		}
-	})
+	}))
 }

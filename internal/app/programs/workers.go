@@ -15,7 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // Bounds of workers.
@@ -65,7 +65,7 @@ type TakenJob struct {
 	LastAttempt bool            `json:"last_attempt"`
 }
 
-// JobProgress is the body of a request that says that a job goes on.
+// JobProgress is the body of a request that keeps a job, with its progress.
 type JobProgress struct {
 	Progress json.RawMessage `json:"progress,omitempty"` // any value, for whoever watches the job
 }
@@ -85,7 +85,6 @@ type JobEnd struct {
 	Retry bool `json:"retry,omitempty"`
 }
 
-// workers are the workers of programs, by their ids.
 type workers struct {
 	o Options
 
@@ -99,7 +98,7 @@ type workers struct {
 type worker struct {
 	id       string
 	conn     *natsq.Worker
-	announce *registry.Announcement
+	announce *telemetry.Announcement
 	offers   chan *doing     // to a request that waits for a job
 	gone     context.Context //nolint:containedctx // of the worker, which outlives the requests
 	end      context.CancelFunc
@@ -110,7 +109,6 @@ type worker struct {
 	job   *doing      // that the program has
 }
 
-// doing is a job in progress.
 type doing struct {
 	job      jobs.Job
 	ctx      context.Context //nolint:containedctx // of the job, which outlives the requests
@@ -163,29 +161,23 @@ func (ws *workers) find(id string) (*worker, error) {
 	return w, nil
 }
 
-// beginWork makes a worker.
-func (s *Server) beginWork(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in NewWorker
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (s *Server) beginWork(ctx context.Context, _ *request, in NewWorker) (any, error) {
 	if n := len(in.Kinds); n < 1 || n > maxKinds {
-		return jobs.Errorf(jobs.CodeInvalid, "worker: %d kinds: use 1 to %d", n, maxKinds)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "worker: %d kinds: use 1 to %d", n, maxKinds)
 	}
 	if in.Name == "" {
 		in.Name = "program"
 	}
 	if err := jobs.CheckID("name", in.Name); err != nil {
-		return err
+		return nil, err
 	}
 	made, err := s.workers.begin(ctx, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return answer(w, Worker{ID: made.id, TTL: s.o.WorkerTTL.Seconds()})
+	return Worker{ID: made.id, TTL: s.o.WorkerTTL.Seconds()}, nil
 }
 
-// begin starts a worker.
 func (ws *workers) begin(ctx context.Context, in NewWorker) (*worker, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -257,7 +249,6 @@ type Wait struct {
 	Seconds float64 `json:"wait_s"` // 0 to 30
 }
 
-// duration returns the time to wait.
 func (w Wait) duration() (time.Duration, error) {
 	if !(w.Seconds >= 0 && w.Seconds <= maxWait) {
 		return 0, jobs.Errorf(jobs.CodeInvalid, "wait_s %v: use 0 to %d", w.Seconds, maxWait)
@@ -266,24 +257,20 @@ func (w Wait) duration() (time.Duration, error) {
 }
 
 // takeJob answers with a job, or with nothing when the time of the request is over.
-func (s *Server) takeJob(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in Wait
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (s *Server) takeJob(ctx context.Context, r *request, in Wait) (any, error) {
 	wait, err := in.duration()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	worker, err := s.workers.find(r.PathValue("worker"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	worker.mu.Lock()
 	busy := worker.job != nil && worker.job.ctx.Err() == nil
 	worker.mu.Unlock()
 	if busy {
-		return jobs.Errorf(jobs.CodeInvalid, "worker: it has job %s: end that first", worker.job.job.ID)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "worker: it has job %s: end that first", worker.job.job.ID)
 	}
 	over := time.NewTimer(min(wait, s.o.WorkerTTL/2))
 	defer over.Stop()
@@ -297,26 +284,25 @@ func (s *Server) takeJob(ctx context.Context, w http.ResponseWriter, r *http.Req
 			worker.job = d
 			worker.mu.Unlock()
 			if _, err := s.workers.find(worker.id); err != nil {
-				return err
+				return nil, err
 			}
 			spec := d.job.Spec
 			if len(spec) == 0 {
 				spec = json.RawMessage("null")
 			}
-			return answer(w, TakenJob{ID: d.job.ID, Kind: d.job.Kind, Spec: spec, LastAttempt: d.job.LastAttempt})
+			return TakenJob{ID: d.job.ID, Kind: d.job.Kind, Spec: spec, LastAttempt: d.job.LastAttempt}, nil
 		case <-over.C:
-			w.WriteHeader(http.StatusNoContent)
-			return nil
+			return nil, nil
 		case <-worker.gone.Done():
-			return fmt.Errorf("worker: %w: it has ended", jobs.ErrNotFound)
+			return nil, fmt.Errorf("worker: %w: it has ended", jobs.ErrNotFound)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
 // doing returns the job of a request if its worker has it.
-func (s *Server) doing(r *http.Request) (*worker, *doing, error) {
+func (s *Server) doing(r *request) (*worker, *doing, error) {
 	w, err := s.workers.find(r.PathValue("worker"))
 	if err != nil {
 		return nil, nil, err
@@ -329,15 +315,11 @@ func (s *Server) doing(r *http.Request) (*worker, *doing, error) {
 	return w, w.job, nil
 }
 
-// extendJob keeps a job with its worker, and answers whether it goes on.
-func (s *Server) extendJob(_ context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in JobProgress
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+// extendJob keeps a job with its worker, and answers whether the job continues.
+func (s *Server) extendJob(_ context.Context, r *request, in JobProgress) (any, error) {
 	_, d, err := s.doing(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(in.Progress) > 0 {
 		d.progress(in.Progress)
@@ -346,21 +328,17 @@ func (s *Server) extendJob(_ context.Context, w http.ResponseWriter, r *http.Req
 	if !out.GoOn {
 		out.Reason = context.Cause(d.ctx).Error()
 	}
-	return answer(w, out)
+	return out, nil
 }
 
 // endJob ends a job. Its worker may take the next one.
-func (s *Server) endJob(_ context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in JobEnd
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (s *Server) endJob(_ context.Context, r *request, in JobEnd) (any, error) {
 	if in.Error != "" && len(in.Output) > 0 {
-		return jobs.Errorf(jobs.CodeInvalid, "the end of a job: it has an output and an error: leave one out")
+		return nil, jobs.Errorf(jobs.CodeInvalid, "the end of a job: it has an output and an error: leave one out")
 	}
 	worker, d, err := s.doing(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := JobGoesOn{GoOn: d.ctx.Err() == nil}
 	if !out.GoOn {
@@ -375,11 +353,11 @@ func (s *Server) endJob(_ context.Context, w http.ResponseWriter, r *http.Reques
 		worker.job = nil
 	}
 	worker.mu.Unlock()
-	return answer(w, out)
+	return out, nil
 }
 
 // endWork ends a worker. The job that it has goes back to the queue.
-func (s *Server) endWork(_ context.Context, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) endWork(_ context.Context, w http.ResponseWriter, r *request) error {
 	worker, err := s.workers.find(r.PathValue("worker"))
 	if err != nil {
 		return err
@@ -387,8 +365,7 @@ func (s *Server) endWork(_ context.Context, w http.ResponseWriter, r *http.Reque
 	s.workers.mu.Lock()
 	s.workers.drain(worker)
 	s.workers.mu.Unlock()
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return write(w, nil)
 }
 
 // NewJob is the body of a request for a job.
@@ -397,7 +374,7 @@ type NewJob struct {
 	// Spec is any value, for the worker.
 	Spec json.RawMessage `json:"spec,omitempty"`
 	// ID is an id of the submitter, with which a repeated request makes no second job; empty: the
-	// server chooses one.
+	// server chooses an id.
 	ID string `json:"id,omitempty"`
 }
 
@@ -406,14 +383,9 @@ type SubmittedJob struct {
 	ID string `json:"id"`
 }
 
-// submit stores a job for a worker of programs.
-func (s *Server) submit(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in NewJob
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (s *Server) submit(ctx context.Context, _ *request, in NewJob) (any, error) {
 	if err := ownKind(in.Kind); err != nil {
-		return err
+		return nil, err
 	}
 	if in.ID == "" {
 		in.ID = rand.Text()
@@ -422,42 +394,37 @@ func (s *Server) submit(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		Version: jobs.Version, ID: in.ID, Pool: jobs.PoolCPU, Kind: in.Kind, Spec: in.Spec, Submitted: time.Now().UTC(),
 	})
 	if err != nil && !errors.Is(err, jobs.ErrExists) { // a repeated request finds the job of the first one
-		return err
+		return nil, err
 	}
-	return answer(w, SubmittedJob{ID: in.ID})
+	return SubmittedJob{ID: in.ID}, nil
 }
 
 // await answers with the result of a job, or with nothing when the time of the request is over.
-func (s *Server) await(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	var in Wait
-	if err := decode(r, &in); err != nil {
-		return err
-	}
+func (s *Server) await(ctx context.Context, r *request, in Wait) (any, error) {
 	wait, err := in.duration()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id := r.PathValue("id")
 	if err := jobs.CheckID("job", id); err != nil {
-		return err
+		return nil, err
 	}
 	for end := time.Now().Add(wait); ; {
 		result, err := s.o.Conn.Results.Lookup(ctx, id)
 		if err == nil {
-			return answer(w, result)
+			return result, nil
 		}
 		if !errors.Is(err, jobs.ErrNotFound) {
-			return err
+			return nil, err
 		}
 		pause := min(100*time.Millisecond, time.Until(end))
 		if pause <= 0 {
-			w.WriteHeader(http.StatusNoContent)
-			return nil
+			return nil, nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Attach waits for the job of a run that another process has submitted, and writes its output. When
-// ctx ends, the job goes on.
+// ctx ends, the job continues.
 func Attach(ctx context.Context, o Options) (err error) {
 	switch {
 	case o.Output == "" && o.Anomalies == "":
@@ -95,7 +95,6 @@ func (r *runRecord) checkPlaces(d *userfile.Destination) error {
 	return nil
 }
 
-// recordOn reads the record of a run.
 func recordOn(ctx context.Context, conn *natsq.Conn, id string) (rec runRecord, err error) {
 	err = getJSON(ctx, conn, "run-"+id, &rec)
 	if errors.Is(err, jobs.ErrNotFound) {

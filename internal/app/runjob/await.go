@@ -175,7 +175,7 @@ type swarmReader interface {
 // hints finds what a run waits for. One goroutine uses it.
 type hints struct {
 	swarms  swarmReader
-	job     string // its id, which is that of the swarm
+	job     string // its id, which is also the id of the swarm
 	began   time.Time
 	taken   bool      // told of a missing CPU agent
 	decided uint64    // decisions when they were last seen to become more

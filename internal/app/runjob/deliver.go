@@ -15,7 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// runRecord describes a run to the processes that fetch its output later. It is an object beside
+// runRecord describes a run to the processes that fetch its output later. It is an object next to
 // the output, and is removed with it.
 type runRecord struct {
 	Name    string      `json:"name"`    // of the specification
@@ -29,7 +29,6 @@ type runRecord struct {
 	NoOutput  bool        `json:"no_output,omitempty"`
 }
 
-// recordOf returns the record of a run with a specification.
 func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
 	stream := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{
 		Features: spec.Features, Key: spec.Key,

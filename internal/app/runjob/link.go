@@ -5,15 +5,13 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/app/localcluster"
 	"github.com/exoswarm/exoswarm/internal/app/userfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// link is the connection of a run to the queue that does its job: one in this process, or that of a
-// cluster.
+// link is the connection of a run to the queue that does its job: in this process, or in a cluster.
 type link struct {
 	conn    *natsq.Conn
 	carrier carrier
@@ -25,8 +23,8 @@ type link struct {
 	close func(err error) error
 }
 
-// connect connects a run to its queue. ctx bounds the connection to a cluster alone; id is that of
-// the job.
+// connect connects a run to its queue. ctx bounds the connection to a cluster alone; id is the id
+// of the job.
 func connect(ctx context.Context, o *Options, in *input, dest *userfile.Destination,
 	tracing *command.Tracing, id string,
 ) (*link, error) {
@@ -50,7 +48,7 @@ func startLocal(base context.Context, o *Options, in *input, dest *userfile.Dest
 		}
 		roots[name] = dir
 	}
-	c, err := localcluster.Start(base, localcluster.Options{
+	c, err := StartCluster(base, ClusterOptions{
 		DataDir: o.DataDir, Roots: roots, Egress: o.Egress,
 		Secrets: o.Secrets, Log: o.Log, Tracing: tracing.Provider(),
 	})

@@ -32,8 +32,8 @@ type progress struct {
 // plainEvery is the time between two plain lines.
 const plainEvery = 5 * time.Second
 
-// rateOver is the time over which the rate of decisions is measured, which is not that of the whole
-// run.
+// rateOver is the time over which the rate of decisions is measured. It is not the rate of the
+// whole run.
 const rateOver = 5 * time.Second
 
 // rateSample is the number of decisions at a time.
@@ -72,7 +72,6 @@ func newProgress(mode string, w io.Writer) (*progress, error) {
 	return &progress{w: w, mode: mode, rates: []rateSample{{at: time.Now()}}}, nil
 }
 
-// update shows news of the CPU agent.
 func (p *progress) update(s cpuagents.StreamProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +127,7 @@ func (p *progress) show(atOnce bool) {
 	}
 }
 
-// note writes a line of its own.
+// note writes a separate line.
 func (p *progress) note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package runjob is the job of one run of a swarm over inputs: it submits the job, in this process
-// or to a cluster, shows its progress, and brings its output to the user.
+// Package runjob is the job of one run of a swarm over inputs: it submits the job to a cluster, or to
+// a cluster in this process (Cluster), shows its progress, and brings its output to the user.
 package runjob
 
 import (
@@ -42,7 +42,7 @@ type Options struct {
 	Inputs []string
 	// Sources is the file with a list of sources that are not files; empty for none.
 	Sources string
-	// CSV has settings KEY=VALUE of the dialect of CSV files, which replace those of the
+	// CSV has settings KEY=VALUE of the dialect of CSV files. They replace settings of the
 	// specification.
 	CSV []string
 	// Strict ends the run at the first row that is not valid.
@@ -53,7 +53,7 @@ type Options struct {
 	// BatchRows is the most rows of a message, 1 to 4096; 0 leaves it to the agent.
 	BatchRows int
 
-	// Output, Rejects and Report are those of userfile.Paths.
+	// Output, Rejects and Report are as in userfile.Paths.
 	Output, Rejects, Report string
 	// Anomalies is the place of the incidents; empty for none.
 	Anomalies string
@@ -74,7 +74,7 @@ type Options struct {
 	// Detach submits the job, prints its id and ends.
 	Detach bool
 
-	// DataDir, Roots, Egress and Secrets are those of a cluster in this process.
+	// DataDir, Roots, Egress and Secrets are settings of a cluster in this process.
 	DataDir string
 	Roots   map[files.Root]string
 	Egress  []string
@@ -84,7 +84,6 @@ type Options struct {
 // OnCluster reports whether the run is a job of a cluster, and not of this process.
 func (o *Options) OnCluster() bool { return o.NATS != "" || o.Login.Context != "" }
 
-// paths returns the places of the output.
 func (o *Options) paths() userfile.Paths {
 	return userfile.Paths{Output: o.Output, Anomalies: o.Anomalies, Rejects: o.Rejects, Report: o.Report}
 }
@@ -160,13 +159,12 @@ func (in *input) names() []string {
 	return names
 }
 
-// readSpec reads the specification of a run.
 func readSpec(o *Options) (*swarm.Spec, error) {
 	spec, err := userfile.ReadSpec(o.SpecFile)
 	if err != nil {
 		return nil, err
 	}
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		return nil, command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm "+
 			"create", o.SpecFile)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -17,7 +17,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// submission submits the job of a run.
 type submission struct {
 	conn    *natsq.Conn
 	carrier carrier
@@ -80,7 +79,7 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 		Name: s.spec.Name, Spec: specJSON, Candidates: s.spec.Vote.Candidates,
 		Columns: columns,
 		Drops:   s.spec.Observations.Drops(),
-		Explain: s.spec.Explain, Fleet: (*fleet.Options)(limits),
+		Explain: s.spec.Explain, Fleet: (*explain.FleetLimits)(limits),
 		Anomalies: incidents, AnomaliesFormat: s.record.Incidents,
 		Manifest: "object:manifest-" + s.id, Output: output, Rejects: rejects, Summary: "object:summary-" + s.id,
 		BatchRows: o.BatchRows, Strict: o.Strict, OutputFormat: s.record.Format, Webhook: o.Webhook, Sinks: o.Sinks,

@@ -10,7 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/app/sample"
 	"github.com/exoswarm/exoswarm/internal/app/userfile"
 )
 
@@ -54,19 +53,17 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	}
 	if r.Early > 0 {
 		fmt.Fprintf(w, "warning: %d rows have numbers for timestamps that mean times before 1990, as seconds since "+
-			"1970: if "+
-			"they are none, set csv.time, as in csv.time: excel for the days of spreadsheets\n", r.Early)
+			"1970: if they are none, set csv.time, as in csv.time: excel for the days of spreadsheets\n", r.Early)
 	}
 	short := 0
 	for _, s := range series {
-		if s.Observations < sample.MinRows {
+		if s.Observations < userfile.SampleMinRows {
 			short++
 		}
 	}
 	if 2*short >= len(series) && short > 0 {
 		fmt.Fprintf(w, "warning: %d of %d %s have fewer than %d rows, too few to learn what is normal: check key "+
-			"in the "+
-			"specification, or give more rows\n", short, len(series), what, sample.MinRows)
+			"in the specification, or give more rows\n", short, len(series), what, userfile.SampleMinRows)
 	}
 	if h.Labels != nil {
 		fmt.Fprintln(w, h.Labels)

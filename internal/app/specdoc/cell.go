@@ -4,8 +4,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// cell is one cell as a specification can choose it: its parameters depend on whom observations are
-// for.
+// cell is a cell that a specification can choose. Its parameters depend on whether groups or agents
+// are observed.
 type cell struct {
 	kind   string
 	agents bool // addressed: agent
@@ -14,7 +14,6 @@ type cell struct {
 	names  []string // of the candidates; nil if the specification names them
 }
 
-// allCells returns the cells in the order of the document.
 func allCells() []cell {
 	var all []cell
 	for _, name := range []string{"predictor", "gru", "leaky", "lif"} {

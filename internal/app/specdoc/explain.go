@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
@@ -44,11 +44,12 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		}
 		field := fieldOf(v, name)
 		switch {
-		case k.Path == "cell.params" && spec.OnGrid() && !spec.Custom(): // life has none
+		case k.Path == "cell.params" && spec.Cell.Kind == cells.LifeName: // it has none
 		case k.Path == "cell.params":
 			e.params(indent, spec)
 		case k.Kind == Section:
-			if k.Path == "observations" && spec.ByAgent() || field.IsZero() && slices.Contains(optional, k.Path) {
+			if k.Path == "observations" && spec.Topology().ByAgent ||
+				field.IsZero() && slices.Contains(optional, k.Path) {
 				continue
 			}
 			fmt.Fprintf(&e.b, "%s%s:\n", indent, name)
@@ -66,7 +67,6 @@ var optional = []string{
 	"csv", "cell.hear", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet",
 }
 
-// line writes a key and its value.
 func (e *explainer) line(indent string, k *Key, field reflect.Value) {
 	if k.Kind == Types || k.Kind == Code {
 		fmt.Fprintf(&e.b, "%s%s:", indent, k.Name())
@@ -118,7 +118,7 @@ func (e *explainer) params(indent string, spec *swarm.Spec) {
 	fmt.Fprintf(&e.b, "%sparams:\n", indent)
 	done := map[string]bool{}
 	for _, c := range allCells() {
-		if c.kind != spec.Cell.Kind || c.agents != spec.ByAgent() {
+		if c.kind != spec.Cell.Kind || c.agents != spec.Topology().ByAgent {
 			continue
 		}
 		for _, p := range c.params {
@@ -139,15 +139,7 @@ func (e *explainer) params(indent string, spec *swarm.Spec) {
 
 // memory writes how much state the swarm has.
 func (e *explainer) memory(spec *swarm.Spec) error {
-	var bound interface {
-		Layout(pageBytes int) (kernels.Layout, error)
-	}
-	var err error
-	if spec.ByAgent() {
-		bound, err = spec.Address()
-	} else {
-		bound, err = spec.Bind()
-	}
+	bound, err := spec.Fit()
 	if err != nil {
 		return fmt.Errorf("cell of a specification: %w", err)
 	}
@@ -172,7 +164,6 @@ func (e *explainer) memory(spec *swarm.Spec) error {
 	return nil
 }
 
-// bytesText returns a number of bytes for people.
 func bytesText(n int64) string {
 	v, unit := float64(n), 0
 	for v >= 1024 && unit < 4 {

@@ -26,9 +26,9 @@ const (
 	OneOrAll Kind = "text or list"                // a text, or a YAML sequence of texts
 	Numbers  Kind = "map of numbers"              // names to numbers
 	Lengths  Kind = "list of numbers"             // a YAML sequence
-	Ticks    Kind = "whole number or list of two" // a YAML sequence of the least and the most
+	Ticks    Kind = "whole number or list of two" // a YAML sequence of a minimum and a maximum
 	Types    Kind = "map of types"                // names to types of state variables
-	Jobs     Kind = "map of jobs"                 // names to jobs, with keys of their own
+	Jobs     Kind = "map of jobs"                 // names to jobs, which have keys themselves
 	Section  Kind = "map"                         // further keys below it
 	Code     Kind = "text of several"             // lines of CUDA C++
 )
@@ -54,7 +54,7 @@ type Key struct {
 	// Path is the key with the sections above it, as in vote.rule.
 	Path string
 	Kind Kind
-	// Values are the only values that are valid; nil means that there are others.
+	// Values are the only valid values; nil: any value of the kind.
 	Values []string
 	// Min and Max are the bounds of a Number, an Integer, a Duration or a Size, and of the number
 	// of elements of a list, both valid. They are written as in YAML; empty for no bound.

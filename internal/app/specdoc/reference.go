@@ -104,8 +104,8 @@ func bounds(p cells.Param) string {
 	return text
 }
 
-// wrap writes a paragraph in lines of at most width characters. The first one keeps its indent, and
-// the others begin with indent.
+// wrap writes a paragraph in lines of at most width characters. The first line keeps its indent,
+// and each further line begins with indent.
 func wrap(b *strings.Builder, text, indent string) {
 	words := strings.Fields(text)
 	line := text[:len(text)-len(strings.TrimLeft(text, " "))] + words[0]

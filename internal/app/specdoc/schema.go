@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Patterns of texts that stand for numbers. They are those of package strictyaml.
+// Patterns of texts that stand for numbers, as package strictyaml reads them.
 const (
 	durationUnit    = `(ns|us|µs|μs|ms|s|m|h)`
 	durationPattern = `^\s*[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)` + durationUnit + `([0-9.]+` + durationUnit + `)*\s*$`
@@ -17,7 +17,6 @@ const (
 	typePattern     = `^(f32|bf16|u32|u8|u64)(\[[0-9]{1,4}\])?$`
 )
 
-// schema is a part of a JSON schema.
 type schema map[string]any
 
 // Schema returns the JSON schema of a specification, draft 2020-12, with two spaces a level. Editors
@@ -150,7 +149,6 @@ func (k *Key) values() []any {
 	return values
 }
 
-// value returns the default of a key as JSON.
 func value(k *Key) any {
 	switch k.Kind {
 	case Integer, Number:
@@ -226,8 +224,8 @@ func conditions() []schema {
 	return all
 }
 
-// chosen returns the condition that a specification chooses the cell. A cell that is the default is
-// also chosen by no kind.
+// chosen returns the condition that a specification chooses the cell. The default cell is also
+// chosen without a kind.
 func (c *cell) chosen(agent schema) schema {
 	kind := schema{"properties": schema{"cell": schema{"properties": schema{"kind": schema{"const": c.kind}}}}}
 	if standard := slices.Contains([]string{"predictor", "gru"}, c.kind) && c.agents == (c.kind == "gru"); !standard {

@@ -21,7 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
-// TestReference: it describes every key and every parameter, or those that one asks for.
+// TestReference: it describes every key and every parameter, or the ones that are asked for.
 func TestReference(t *testing.T) {
 	all, _ := Reference("")
 	for _, k := range Keys() {
@@ -167,8 +167,8 @@ var bases = map[string]map[string]any{
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
 
-// hearing returns a specification of a swarm whose agents hear a node of up to eight units, of which keys
-// and values of knowledge say more.
+// hearing returns a specification of a swarm whose agents hear a node of up to eight units. keys
+// and values say more of the knowledge.
 func hearing(pairs ...any) map[string]any {
 	knowledge := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -181,14 +181,12 @@ func hearing(pairs ...any) map[string]any {
 	}
 }
 
-// onGrid returns a specification of a swarm of life.
 func onGrid(neighbours map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "cell": map[string]any{"kind": "life"}, "neighbours": neighbours,
 	}
 }
 
-// onLattice returns a specification of a swarm with a custom cell on a grid.
 func onLattice() map[string]any {
 	spec := onGrid(map[string]any{"width": 1, "height": 1})
 	spec["cell"] = map[string]any{
@@ -197,7 +195,6 @@ func onLattice() map[string]any {
 	return spec
 }
 
-// onGraph returns a specification of a swarm of sir.
 func onGraph(neighbours map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "agents": 1 << 21, "cell": map[string]any{"kind": "sir"},
@@ -205,17 +202,14 @@ func onGraph(neighbours map[string]any) map[string]any {
 	}
 }
 
-// neurons returns a specification of a swarm of izhikevich.
 func neurons() map[string]any { return spiking(map[string]any{"random": map[string]any{"degree": 1}}) }
 
-// spiking returns a specification of a swarm of izhikevich on a graph.
 func spiking(neighbours map[string]any) map[string]any {
 	spec := onGraph(neighbours)
 	spec["cell"] = map[string]any{"kind": "izhikevich"}
 	return spec
 }
 
-// inBox returns a specification of a swarm in a box.
 func inBox(kind string, space map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "agents": 100, "cell": map[string]any{"kind": kind},

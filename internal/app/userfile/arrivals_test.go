@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
-// TestArrivals: the parts of a document have the times at which they were read, also those that
+// TestArrivals: the parts of a document have the times at which they were read, also parts that
 // wait for the end of their record, and the header that a document repeats belongs to its first.
 func TestArrivals(t *testing.T) {
 	r, w := io.Pipe()
@@ -48,7 +48,7 @@ func TestArrivals(t *testing.T) {
 	put("h\n1\n2\n")
 	check(1, "h\n1\n2\n", []int{6}, []time.Time{began})
 	half := put("3")
-	time.Sleep(2 * time.Millisecond)
+	<-time.After(2 * time.Millisecond) // the halves arrive at different times
 	rest := put("4\n5")
 	check(2, "h\n34\n", []int{3, 5}, []time.Time{half, rest})
 	if a := l.Arrivals(nil)[0].At; !a.Before(rest) {

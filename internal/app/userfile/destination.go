@@ -45,7 +45,7 @@ type Paths struct {
 	Output string
 	// Anomalies is for the records of incidents, as NDJSON or CSV.
 	Anomalies string
-	// Rejects is for invalid rows; empty: beside a regular output.
+	// Rejects is for invalid rows; empty: in the folder of a regular output.
 	Rejects string
 	// Report is for the page.
 	Report string
@@ -146,8 +146,8 @@ func (d *Destination) Incidents() (file string, format rows.Format) {
 // AnomaliesPath returns the path of the incidents as the user wrote it; empty for none.
 func (d *Destination) AnomaliesPath() string { return d.anomalies.name }
 
-// rejectsOf returns the default path of rejects: beside the output, under a name that the outputs
-// of other runs do not have.
+// rejectsOf returns the default path of rejects: in the folder of the output, under a name that the
+// outputs of other runs do not have.
 func rejectsOf(output string) string {
 	base := filepath.Base(output)
 	if stem, ok := rows.CutFormat(base); ok {
@@ -281,7 +281,7 @@ func (d *Destination) ReportPath() string {
 }
 
 // CheckFormat returns an error of usage when decisions in a format do not fit the destination, as
-// those of a job that was submitted for another one.
+// with a job that was submitted for another destination.
 func (d *Destination) CheckFormat(format rows.Format) error {
 	if d.format != format && !d.output.stream() {
 		return command.Usage("--output %s: the decisions of the job are %s: name a file that ends with .%s",

@@ -2,8 +2,6 @@ package userfile
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -11,15 +9,12 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
-	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/number"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // ObservationColumns returns the columns of a file of observations for a swarm.
 func ObservationColumns(spec *swarm.Spec) []string {
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		return append([]string{swarm.AgentColumn}, spec.Features...)
 	}
 	return append([]string{swarm.GroupColumn, spec.Timestamp}, spec.Features...)
@@ -30,11 +25,6 @@ func ObservationColumns(spec *swarm.Spec) []string {
 // times, unless the specification takes late ones. It reads and checks the whole file. Read of the
 // result is the time of the call.
 func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, command.Usage("--input: %v", err)
-	}
-	defer f.Close()
 	o := &batch.Observations{Width: len(spec.Features)}
 	d := dialectOf(path, spec)
 	clock, err := rows.NewClock(d)
@@ -47,17 +37,12 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	})
 	latest := map[uint32]int64{}  // time of the last row in ns, by group
 	read := time.Now().UnixNano() // one time for all rows: the file is complete
-	add := func(line int, get func(column string) (string, bool)) error {
-		bad := func(column, text, want string) error {
-			return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", path, line, column, text, want)
+	return o, eachRow(path, spec, ObservationColumns(spec), func(r row) error {
+		group, err := r.id(swarm.GroupColumn, int64(spec.Groups()), "a group")
+		if err != nil {
+			return err
 		}
-		text, ok := get(swarm.GroupColumn)
-		id, err := strconv.ParseUint(text, 10, 32)
-		if !ok || err != nil || id >= uint64(spec.Groups()) {
-			return bad(swarm.GroupColumn, text, fmt.Sprintf("a group, 0 to %d", spec.Groups()-1))
-		}
-		group := uint32(id)
-		text, _ = get(spec.Timestamp)
+		text, _ := r.get(spec.Timestamp)
 		// The text of a member of a JSON object is a JSON string.
 		if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
 			text = unquoted
@@ -68,30 +53,28 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 			if d != nil && len(d.Time) > 0 {
 				want = "of the form of csv.time, " + strings.Join(d.Time, " or ")
 			}
-			return bad(spec.Timestamp, text, want)
+			return r.bad(spec.Timestamp, text, want)
 		}
 		values := make([]float64, len(spec.Features))
 		for i, name := range spec.Features {
-			text, ok := get(name)
-			written, problem := d.Number(text)
-			if problem != "" {
-				return bad(name, text, "a number: it "+problem)
+			values[i], err = r.number(
+				name,
+				64,
+				"a number",
+				func(v float64) bool { return rows.CheckFeature(name, v) == "" },
+			)
+			if err != nil {
+				return err
 			}
-			v, err := number.Float(written, 64)
-			if !ok || err != nil || rows.CheckFeature(name, v) != "" {
-				return bad(name, text, "a number")
-			}
-			values[i] = v
 		}
-		at, ok := local.Choose(strconv.FormatUint(id, 10), first, second, values)
+		at, ok := local.Choose(strconv.FormatUint(uint64(group), 10), first, second, values)
 		if !ok {
-			return bad(spec.Timestamp, text, "one time: it comes twice in csv.zone "+d.Zone+", and the rows before "+
-				"it do "+
-				"not tell which it is: write timestamps with their offset from UTC, or in UTC without csv.zone")
+			return r.bad(spec.Timestamp, text, "one time: it comes twice in csv.zone "+d.Zone+", and the rows before "+
+				"it do not tell which it is: write timestamps with their offset from UTC, or in UTC without csv.zone")
 		}
 		text = clock.Text(at, text)
 		if before, seen := latest[group]; seen && at < before && spec.Observations.Late == swarm.Reject {
-			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the "+
+			return r.bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the "+
 				"file by time, or write observations: {late: apply} or drop into the spec")
 		}
 		latest[group] = at
@@ -101,11 +84,5 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 			o.Features, o.Value = append(o.Features, float32(v)), append(o.Value, v)
 		}
 		return nil
-	}
-	if d == nil {
-		err = eachObject(path, f, add)
-	} else {
-		err = eachRecord(path, f, d, ObservationColumns(spec), add)
-	}
-	return o, err
+	})
 }

@@ -21,8 +21,8 @@ type Input struct {
 	From int
 }
 
-// SetCSV changes a dialect by settings of the form KEY=VALUE, as those of the flag --csv. The error
-// for a wrong setting is one of usage.
+// SetCSV changes a dialect by settings of the form KEY=VALUE, as --csv has them. A wrong setting is
+// an error of usage.
 func SetCSV(d *dialect.CSV, settings []string) error {
 	if len(settings) == 0 {
 		return nil
@@ -40,9 +40,9 @@ func SetCSV(d *dialect.CSV, settings []string) error {
 	return nil
 }
 
-// Expand replaces each path with *, ? or [ that is no file by those that match it, in their order,
-// as a shell does: the pattern may come from a file or a service that has none. A pattern without a
-// match is an error of usage.
+// Expand replaces each path with *, ? or [ that is no file by the paths that match it, in their
+// order, as a shell does: the pattern may come from a file or a service that has none. A pattern
+// without a match is an error of usage.
 func Expand(paths []string) ([]string, error) {
 	var all []string
 	for _, p := range paths {
@@ -62,9 +62,9 @@ func Expand(paths []string) ([]string, error) {
 	return all, nil
 }
 
-// Find returns the files at and below paths, by their names, each of which is a series. It leaves
-// the outputs of the run out: a run that writes into the folder that it reads would otherwise read
-// its own decisions the next time. Two files of one name are an error of usage.
+// Find returns the files at and below paths, by their names. Each file is a series. It leaves the
+// outputs of the run out: a run that writes into the folder that it reads would otherwise read its
+// own decisions the next time. Two files of one name are an error of usage.
 func Find(paths []string, outputs ...string) ([]Input, error) {
 	own := map[string]bool{}
 	for _, p := range outputs {

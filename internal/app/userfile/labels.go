@@ -45,7 +45,8 @@ func (d *Destination) CheckLabels(series []string) error {
 }
 
 // Compare compares the collected decisions with the labels. anomaly is the name of the candidate
-// that counts as an alarm, and keys those of report.Header. The result is nil for a run without labels.
+// that counts as an alarm, and keys are the keys of report.Header. The result is nil for a run
+// without labels.
 func (d *Destination) Compare(anomaly string, keys []string) (*report.Outcome, error) {
 	if len(d.labels) == 0 {
 		return nil, nil

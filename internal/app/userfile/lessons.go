@@ -3,13 +3,9 @@ package userfile
 import (
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/app/command"
-	"github.com/exoswarm/exoswarm/internal/base/number"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -28,46 +24,27 @@ func LessonColumns(spec *swarm.Spec) []string {
 // ReadLessons reads a file of values for knowledge nodes, with LessonColumns. It reads and checks the
 // whole file. A node is in one row. Errors of the rows are of the input.
 func ReadLessons(path string, spec *swarm.Spec) (l swarms.Learn, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return l, command.Usage("--input: %v", err)
-	}
-	defer f.Close()
-	columns, d := LessonColumns(spec), dialectOf(path, spec)
-	nodes, rows := spec.KnowledgeNodes(), map[uint32]int{}
-	add := func(line int, get func(column string) (string, bool)) error {
-		bad := func(column, text, want string) error {
-			return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", path, line, column, text, want)
+	columns, lines := LessonColumns(spec), map[uint32]int{}
+	err = eachRow(path, spec, columns, func(r row) error {
+		node, err := r.id(NodeColumn, int64(spec.KnowledgeNodes()), "a node")
+		if err != nil {
+			return err
 		}
-		text, ok := get(NodeColumn)
-		id, err := strconv.ParseUint(text, 10, 32)
-		if !ok || err != nil || id >= uint64(nodes) {
-			return bad(NodeColumn, text, fmt.Sprintf("a node, 0 to %d", nodes-1))
+		if before, twice := lines[node]; twice {
+			text, _ := r.get(NodeColumn)
+			return r.bad(NodeColumn, text, fmt.Sprintf("another node than that of line %d: use a row for each", before))
 		}
-		node := uint32(id)
-		if before, twice := rows[node]; twice {
-			return bad(NodeColumn, text, fmt.Sprintf("another node than that of line %d: use a row for each", before))
-		}
-		rows[node] = line
+		lines[node] = r.line
 		l.Nodes = append(l.Nodes, node)
 		for _, name := range columns[1:] {
-			text, ok := get(name)
-			written, problem := d.Number(text)
-			if problem != "" {
-				return bad(name, text, "a number: it "+problem)
-			}
-			v, err := number.Float(written, 32)
-			if !ok || err != nil || !(math.Abs(v) <= 1) {
-				return bad(name, text, "a number from -1 to 1, which units hold")
+			v, err := r.number(name, 32, "a number from -1 to 1, which units hold",
+				func(v float64) bool { return math.Abs(v) <= 1 })
+			if err != nil {
+				return err
 			}
 			l.Values = append(l.Values, float32(v))
 		}
 		return nil
-	}
-	if d == nil {
-		err = eachObject(path, f, add)
-	} else {
-		err = eachRecord(path, f, d, columns, add)
-	}
+	})
 	return l, err
 }

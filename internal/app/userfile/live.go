@@ -19,9 +19,9 @@ import (
 )
 
 // Live hands standard input or a FIFO to the CPU agent of a run while it is being written. A
-// document has the complete records since the last request: the delay of a row is that of a request
-// when rows are rare, and documents are large when they are not. Its methods may be called from
-// several goroutines.
+// document has the complete records since the last request: the delay of a row is the delay of a
+// request when rows are rare, and documents are large when they are not. Its methods may be called
+// from several goroutines.
 type Live struct {
 	source source.Series
 	name   string // as the user wrote it, for errors
@@ -165,7 +165,6 @@ func peek(ctx context.Context, in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// read moves the stream into pending.
 func (l *Live) read(in io.Reader) {
 	// It holds the mutex only between reads, so that answers do not wait for the stream.
 	buf := make([]byte, 64<<10)

@@ -96,7 +96,8 @@ func openRecords(piece int, stream []byte) (*Live, error) {
 	return l, err
 }
 
-// TestLongRecord: a record that is longer than a document is cut, and the stream goes on behind it.
+// TestLongRecord: a record that is longer than a document is cut, and the stream continues behind
+// it.
 func TestLongRecord(t *testing.T) {
 	long := strings.Repeat("x", 3*source.MaxInputDocument)
 	l, err := openRecords(64<<10, []byte("timestamp,value\n1,"+long+"\n2,5\n"))

@@ -3,7 +3,7 @@ package userfile
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }

@@ -90,7 +90,6 @@ func (p place) stream() bool { return p.file == "" }
 
 func (p place) stdout() bool { return IsStdout(p.name) }
 
-// title returns the name of the place in messages.
 func (p place) title() string {
 	if p.stdout() {
 		return "standard output"

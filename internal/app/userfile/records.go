@@ -39,7 +39,6 @@ const (
 // endEvery is how many bytes apart the ends of records are kept.
 const endEvery = 4 << 10
 
-// scan takes the next bytes of the stream.
 func (r *records) scan(data []byte) {
 	for _, c := range data {
 		r.read++

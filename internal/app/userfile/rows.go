@@ -8,22 +8,77 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A row is passed to add as a function from a column to its text. ok is false for a column that a
-// JSON object does not have; in CSV every column of Columns exists.
+// row is a row of a file. get returns the text of a column; ok is false for a column that a JSON
+// object does not have. In CSV every column exists.
+type row struct {
+	path string
+	line int
+	csv  *dialect.CSV // nil for JSON lines
+	get  func(column string) (text string, ok bool)
+}
 
-// dialectOf returns the dialect of a CSV file, that of the specification; nil for JSON lines, which
-// the extension .ndjson or .jsonl says.
+// bad returns the error of a column, which says what it should have.
+func (r row) bad(column, text, want string) error {
+	return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", r.path, r.line, column, text, want)
+}
+
+// id returns the number in a column, from 0 to n-1, of a thing such as "an agent".
+func (r row) id(column string, n int64, what string) (uint32, error) {
+	text, ok := r.get(column)
+	id, err := strconv.ParseUint(text, 10, 32)
+	if !ok || err != nil || int64(id) >= n {
+		return 0, r.bad(column, text, fmt.Sprintf("%s, 0 to %d", what, n-1))
+	}
+	return uint32(id), nil
+}
+
+// number returns the number in a column, which good accepts. want says which numbers these are.
+func (r row) number(column string, bits int, want string, good func(v float64) bool) (float64, error) {
+	text, ok := r.get(column)
+	written, problem := r.csv.Number(text)
+	if problem != "" {
+		return 0, r.bad(column, text, "a number: it "+problem)
+	}
+	v, err := dialect.Float(written, bits)
+	if !ok || err != nil || !good(v) {
+		return 0, r.bad(column, text, want)
+	}
+	return v, nil
+}
+
+// eachRow calls add with the rows of a file of CSV, which has the columns, or of JSON lines. It stops
+// at the first error of add.
+func eachRow(path string, spec *swarm.Spec, columns []string, add func(r row) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return command.Usage("--input: %v", err)
+	}
+	defer f.Close()
+	d := dialectOf(path, spec)
+	read := func(line int, get func(string) (string, bool)) error { return add(row{path, line, d, get}) }
+	if d == nil {
+		return eachObject(path, f, read)
+	}
+	return eachRecord(path, f, d, columns, read)
+}
+
+// dialectOf returns the dialect of the specification for a CSV file; nil for JSON lines, which have
+// the extension .ndjson or .jsonl.
 func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
 		return nil

@@ -46,7 +46,6 @@ func newLiveOutput(w io.Writer, closed func()) *live {
 	return &live{w: w, closed: closed, done: done, wrote: map[string]uint64{}}
 }
 
-// take answers a message of rows.
 func (l *live) take(message []byte) []byte {
 	head, rows, _ := bytes.Cut(message, []byte{'\n'})
 	var at piece

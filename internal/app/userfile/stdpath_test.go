@@ -22,16 +22,8 @@ func TestPaths(t *testing.T) {
 	} {
 		if in, out, d := IsStdin(c.path), IsStdout(c.path), IsDescriptor(c.path); in != c.in || out != c.out ||
 			d != c.descriptor {
-			t.Errorf(
-				"%q: standard input %v, standard output %v, descriptor %v; want %v, %v, %v",
-				c.path,
-				in,
-				out,
-				d,
-				c.in,
-				c.out,
-				c.descriptor,
-			)
+			t.Errorf("%q: standard input %v, standard output %v, descriptor %v; want %v, %v, %v", c.path, in, out, d,
+				c.in, c.out, c.descriptor)
 		}
 	}
 }

@@ -6,11 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/exoswarm/exoswarm/internal/base/number"
 )
 
-// Advice is what of a dialect is wrong, and what to set.
+// Advice says which part of a dialect is wrong, and what to set.
 type Advice struct{ found, set []string }
 
 // String returns a sentence, or nothing where there is nothing to set.
@@ -27,7 +25,7 @@ func (a Advice) String() string {
 
 func (a *Advice) add(found, set string) { a.found, a.set = append(a.found, found), append(a.set, set) }
 
-// delimiters are those that are looked for, the more likely first.
+// delimiters are the delimiters that are tried, the more likely first.
 var delimiters = []rune{',', ';', '\t', '|'}
 
 // common are the forms of timestamps that are looked for. Those that read a text differently are
@@ -49,11 +47,11 @@ var common = []string{
 	"Mon, 02 Jan 2006 15:04:05 GMT", "excel",
 }
 
-// Common returns the forms of timestamps that are looked for where the default ones do not fit, the
+// Common returns the forms of timestamps that are tried where the default forms do not fit, the
 // more likely first. The caller owns the slice.
 func Common() []string { return slices.Clone(common) }
 
-// Advise looks at the first records of a file whose rows d does not read, and says what to set.
+// Advise examines the first records of a file whose rows d does not read, and says what to set.
 // columns are the timestamp and the features. It changes nothing: a dialect is never guessed.
 // isTime reports whether the dialect reads a timestamp.
 func (d *CSV) Advise(records []string, columns []string, isTime func(string) bool) (a Advice) {
@@ -145,10 +143,11 @@ func (d *CSV) adviseTimes(a *Advice, times []string, isTime func(string) bool) {
 			continue
 		}
 		first, _, _ := form.Parse(times[0], time.UTC)
-		if slices.ContainsFunc(
-			times,
-			func(t string) bool { _, _, err := form.Parse(t, time.UTC); return err != nil },
-		) ||
+		if slices.ContainsFunc(times, func(t string) bool {
+			_, _, err := form.Parse(t,
+				time.UTC)
+			return err != nil
+		}) ||
 			slices.Contains(read, first) {
 			continue
 		}
@@ -193,6 +192,6 @@ func looksLikeData(names []string, d *CSV, isTime func(string) bool) bool {
 }
 
 func isNumber(text string) bool {
-	_, err := number.Float(text, 64)
+	_, err := Float(text, 64)
 	return err == nil && text != ""
 }

@@ -1,5 +1,5 @@
 // Package dialect describes how CSV files are written: the delimiter, the decimal separator, the
-// header, and the form of timestamps.
+// header, and the form of timestamps and numbers.
 package dialect
 
 import (
@@ -87,8 +87,8 @@ func (d *CSV) Columns(width int) []string {
 	return names
 }
 
-// Number returns a number as strconv.ParseFloat reads it, or why it is not written as the dialect
-// says. Its text is not checked further.
+// Number returns a number in the form of strconv.ParseFloat, or why it is not written as the
+// dialect says. Its text is not checked further.
 func (d *CSV) Number(text string) (number, problem string) {
 	if !d.DecimalComma() {
 		return text, ""

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/exoswarm/exoswarm/internal/base/number"
 )
 
 // Form is a form of timestamps.
@@ -26,7 +24,7 @@ var named = map[string]Form{
 	"excel": {days: true},
 }
 
-// directives are those of strptime and what package time calls them.
+// directives are the directives of strptime, and what package time calls them.
 var directives = map[byte]string{
 	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM",
 	'z': "-0700", 'j': "002",
@@ -125,14 +123,14 @@ var (
 // NoTime reports whether err says that a text has the form and is no time all the same.
 func NoTime(err error) bool { return errors.Is(err, errYears) || errors.Is(err, errNoSuch) }
 
-// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the clocks
-// go back an hour comes twice: first and second are the two times that the timestamp may mean. They
-// are equal for every other timestamp.
+// Parse returns the unix nanoseconds of a timestamp. A timestamp without a zone is in zone. Where
+// the clocks go back an hour is repeated: first and second are the two times that the timestamp may
+// mean. They are equal for every other timestamp.
 func (f Form) Parse(text string, zone *time.Location) (first, second int64, err error) {
 	var t time.Time
 	switch {
 	case f.days:
-		days, err := number.Float(text, 64)
+		days, err := Float(text, 64)
 		if err != nil || !(math.Abs(days) < 1e6) {
 			return 0, 0, errForm
 		}
@@ -161,7 +159,7 @@ func IsDays(text string) bool {
 	if !strings.Contains(text, ".") {
 		return false
 	}
-	v, err := number.Float(text, 64)
+	v, err := Float(text, 64)
 	return err == nil && v > 25_569 && v < 80_000 && v != math.Floor(v)
 }
 
@@ -173,7 +171,7 @@ func (f Form) number(text string) (int64, error) {
 		}
 		return n * int64(f.unit), nil
 	}
-	v, err := number.Float(text, 64)
+	v, err := Float(text, 64)
 	switch {
 	case err != nil || math.IsNaN(v):
 		return 0, errForm

@@ -20,16 +20,16 @@ const KeyBytes = 32
 // ErrInvalid is a file that cannot be used as a key file.
 var ErrInvalid = errors.New("invalid key file")
 
-// Ring is a key to encrypt with and those that data may still be encrypted with. A nil Ring
+// Ring is a key to encrypt with, and former keys that data may still be encrypted with. A nil Ring
 // encrypts nothing.
 type Ring struct {
 	keys [][]byte // the first encrypts
 }
 
 // Read reads a key file: a key a line, as 64 hexadecimal digits. The first encrypts; the others are
-// former keys that only decrypt, which is how keys are rotated. Empty lines and those that begin
-// with # are skipped. Only the file's owner may have any access to it (mode 0600 or 0400), or the
-// file is refused.
+// former keys that only decrypt, which is how keys are rotated. Empty lines and comments, which
+// begin with #, are skipped. Only the file's owner may have any access to it (mode 0600 or 0400),
+// or the file is refused.
 func Read(path string) (*Ring, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -80,8 +80,8 @@ func (r *Ring) Former() [][]byte {
 	return r.keys[1:]
 }
 
-// ID tells keys apart without a hint at what they are: the first eight bytes of a hash over the key
-// and a text of its own.
+// ID distinguishes keys without revealing them: the first eight bytes of a hash over the key and a
+// fixed text.
 func ID(key []byte) [8]byte {
 	sum := sha256.Sum256(append([]byte("exoswarm key id\x00"), key...))
 	return [8]byte(sum[:8])

@@ -55,8 +55,8 @@ func (b *Budget) Try(n int64) bool {
 	return true
 }
 
-// Take takes n bytes as soon as they are there. It returns ErrTooLarge where n is more than the
-// whole budget, and the cause of ctx when that ends first.
+// Take takes n bytes as soon as they are free. It returns ErrTooLarge if n is more than the whole
+// budget, and the cause of ctx when that ends first.
 func (b *Budget) Take(ctx context.Context, n int64) error {
 	if b == nil || b.Try(n) {
 		return nil

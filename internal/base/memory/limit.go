@@ -16,17 +16,17 @@ import (
 // Limit is the most memory that a process may use.
 type Limit struct {
 	Bytes int64
-	// Container reports whether the limit is that of a container: the process need not share it.
+	// Container reports whether the limit is a limit of a container: the process need not share it.
 	// Else Bytes is what the machine has available now.
 	Container bool
 }
 
-// unlimited is the least value that cgroup v1 writes where there is no limit: 2^63-1 rounded down
-// to a page of 64 KiB.
+// unlimited is the smallest value that cgroup v1 writes without a limit: 2^63-1 rounded down to a
+// page of 64 KiB.
 const unlimited = math.MaxInt64 - 64<<10
 
 // Detect returns the limit of the process that reads root, the root of the file system. It is the
-// least of memory.max in the process's control group and those above it (version 2),
+// smallest of memory.max in the process's control group and its parents (version 2),
 // memory.limit_in_bytes (version 1), and what the machine has available.
 func Detect(root fs.FS) (Limit, error) {
 	available, err := meminfo(root)
@@ -94,9 +94,9 @@ func hasController(list string) bool {
 	return false
 }
 
-// leastAbove returns the least limit of a group and those above it. In a container the path of the
-// group may be that of the host, whose folders are not there: the walk then ends at the root of the
-// file system of groups, where the container's own limit stands.
+// leastAbove returns the least limit of a group and its parents. In a container the path of the
+// group may be a path of the host, whose folders are not there: the walk then ends at the root of
+// the file system of groups, which has the container's own limit.
 func leastAbove(root fs.FS, base, group, name string) int64 {
 	least := int64(math.MaxInt64)
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {

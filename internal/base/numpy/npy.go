@@ -1,6 +1,6 @@
 // Package numpy reads and writes the files of NumPy. A .npy file has an array of numbers, here in
-// little-endian order and C order. A .npz archive is a ZIP file that has a .npy file for each
-// array, and here JSON documents beside them.
+// little-endian order and C order. A .npz archive is a ZIP file with a .npy file for each array,
+// and here also JSON documents.
 package numpy
 
 import (
@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// ErrFormat is wrapped by the errors for input that is not a .npy file, or one that is not
-// supported. The text says what to do.
+// ErrFormat is wrapped by the errors for input that is no .npy file, or an unsupported one. The
+// text says what to do.
 var ErrFormat = errors.New("not a .npy file that can be read")
 
 // Array is an array of a .npy file.
@@ -112,7 +112,6 @@ func ReadHeader(r io.Reader) (*Array, error) {
 	return parseHeader(string(text))
 }
 
-// readFull fills b with bytes of a header.
 func readFull(r io.Reader, b []byte) error {
 	_, err := io.ReadFull(r, b)
 	switch {
@@ -175,7 +174,7 @@ var descrs = map[string]string{
 }
 
 // Descr returns the name of NumPy for a type of numbers of Go, such as <f4 for float32; empty for a
-// type that files have not.
+// type that files do not have.
 func Descr(kind string) string { return descrs[kind] }
 
 // WriteHeader writes the header of a file as Write does. The caller writes the elements behind it.

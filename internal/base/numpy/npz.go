@@ -16,7 +16,6 @@ import (
 // array or has one of another type or length. The text names the array.
 var ErrArchive = errors.New("not a .npz archive that can be read")
 
-// maxMembers bounds the members of an archive.
 const maxMembers = 256
 
 // Archive is the members of a .npz file. The caller does not change the data.
@@ -123,7 +122,7 @@ func Values[T Number](a *Archive, name string) (values []T, width int, err error
 	return values, width, nil
 }
 
-// ArchiveWriter writes an archive. After an error the other calls do nothing. One goroutine uses
+// ArchiveWriter writes an archive. After an error all further calls do nothing. One goroutine uses
 // it.
 type ArchiveWriter struct {
 	zip *zip.Writer
@@ -168,7 +167,7 @@ func (w *ArchiveWriter) JSON(name string, v any) {
 	}
 }
 
-// member begins a member; nil after an error. Members are not packed: arrays of floats pack badly,
+// member starts a member; nil after an error. Members are not packed: arrays of floats pack badly,
 // and the two ends are on one network.
 func (w *ArchiveWriter) member(name string) (to io.Writer) {
 	if w.err == nil {

@@ -1,22 +1,19 @@
-// Package objectstore reads and writes the buckets of object stores with the protocol S3 and of
-// Google's object store.
+// Package objectstore is the contract of the buckets of object stores. Package cloud registers the
+// drivers of the protocol S3 and of Google's object store.
 //
-// It has two users. Package cpuagents/remote/cloud opens the buckets of sources and sinks: its
-// clients pass the egress guard, bound each answer and repeat nothing. Package
-// internal/app/bucket/cloud opens the buckets of snapshots, with the login of the process.
+// It has two users. Sources and sinks of CPU agents (package cpuagents/remote) hand in a client that
+// passes the egress guard and bounds each answer. Snapshots (package internal/app/bucket) use the login
+// of the process.
 package objectstore
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
-
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/smithy-go"
-	"gocloud.dev/gcerrors"
-	"golang.org/x/oauth2"
-	"google.golang.org/api/googleapi"
+	"net/url"
+	"sync"
 )
 
 // Bucket is a bucket of an object store. An object is there as a whole or not at all. Methods may
@@ -25,8 +22,8 @@ import (
 type Bucket interface {
 	// Page adds up to size objects below a prefix in the order of their keys, and returns the token
 	// of the next page; empty for none. The first token is empty. With a delimiter, the keys up to
-	// the next one behind the prefix are added once, as folders. They end in it. Other contents of
-	// an object have another tag.
+	// the next delimiter behind the prefix are added once, as folders. They end in it. Another version
+	// of an object has another tag.
 	Page(
 		ctx context.Context, prefix, delimiter, token string, size int, add func(key string, size int64, tag string),
 	) (next string, err error)
@@ -39,8 +36,8 @@ type Bucket interface {
 	Create(ctx context.Context, key string) (Upload, error)
 	// Delete removes an object. It fails with status 404 if there is none, or succeeds.
 	Delete(ctx context.Context, key string) error
-	// Status returns the answer of a store to a call that failed with err; 0 for an error of
-	// another kind. It is 200 for an answer that no object store gives.
+	// Status returns the status of HTTP and the code of the answer to a call that failed with err; 0
+	// for an error of another kind. It is 200 for an answer that no object store gives.
 	Status(err error) (status int, code string)
 	// Close releases the connections.
 	Close() error
@@ -55,40 +52,79 @@ type Upload interface {
 	Abort()
 }
 
-var errAnswer = errors.New("its answer is not that of an object store")
+// Options say which bucket a driver opens, and as whom.
+type Options struct {
+	Bucket string
+	// Client sends all requests. The login is then what the fields below say, or none: nothing is
+	// taken from the environment, the files or the cloud of the process, and nothing is repeated.
+	// nil: the login of the process, and Query has further settings.
+	Client *http.Client
+	Query  url.Values // endpoint and more, see the drivers
 
-// answers implements Bucket.Status.
-type answers struct{}
+	Endpoint string // URL of another store of the same protocol; empty: Amazon's or Google's
+	Region   string // of S3
+	// AccessKey, SecretKey and SessionToken log in to S3. Account is for Google's store: the key of a
+	// service account as JSON.
+	AccessKey, SecretKey, SessionToken string
+	Account                            []byte
+	// TokenURL checks the address at which an account gets its tokens.
+	TokenURL func(address string) error
+}
 
-// Status implements Bucket.
-func (answers) Status(err error) (status int, code string) {
-	var google *googleapi.Error
-	var token *oauth2.RetrieveError
-	var amazon *awshttp.ResponseError
-	var api smithy.APIError
-	switch {
-	case errors.Is(err, errAnswer):
-		return http.StatusOK, ""
-	case errors.As(err, &google):
-		if len(google.Errors) > 0 {
-			code = google.Errors[0].Reason
-		}
-		return google.Code, code
-	case errors.As(err, &token) && token.Response != nil:
-		return token.Response.StatusCode, token.ErrorCode
+// Driver opens a bucket. It makes no connection.
+type Driver func(ctx context.Context, o Options) (Bucket, error)
+
+// Errors of Open and of buckets.
+var (
+	// ErrNoDriver: the program has no driver for the scheme.
+	ErrNoDriver = errors.New("this program has no driver for it")
+	// ErrAccount: Options.Account is no key, or TokenURL refuses its address.
+	ErrAccount = errors.New("this is no key of a service account")
+	// ErrAnswer: the answer is not of the protocol.
+	ErrAnswer = errors.New("its answer is not that of an object store")
+)
+
+var drivers struct {
+	sync.RWMutex
+	of map[string]Driver // by scheme
+}
+
+// Register registers the driver of a scheme when a package is imported, as drivers of database/sql do.
+// So only a program that imports package cloud links the clients of the stores. It panics if the scheme
+// has a driver already.
+func Register(scheme string, d Driver) {
+	drivers.Lock()
+	defer drivers.Unlock()
+	if _, is := drivers.of[scheme]; is {
+		panic("objectstore: two drivers for " + scheme)
 	}
-	if errors.As(err, &api) {
-		code = api.ErrorCode()
+	if drivers.of == nil {
+		drivers.of = map[string]Driver{}
 	}
-	// An answer of success that was cut off may come whole the next time.
-	if errors.As(err, &amazon) && amazon.HTTPStatusCode() >= http.StatusMultipleChoices {
-		return amazon.HTTPStatusCode(), code
+	drivers.of[scheme] = d
+}
+
+// Open opens a bucket with the driver of a scheme.
+func Open(ctx context.Context, scheme string, o Options) (Bucket, error) {
+	drivers.RLock()
+	d, is := drivers.of[scheme]
+	drivers.RUnlock()
+	if !is {
+		return nil, fmt.Errorf(
+			"%s: %w: import github.com/exoswarm/exoswarm/internal/base/objectstore/cloud in package "+
+				"main",
+			scheme,
+			ErrNoDriver,
+		)
 	}
-	switch gcerrors.Code(err) { // of a bucket in memory
-	case gcerrors.NotFound:
-		return http.StatusNotFound, code
-	case gcerrors.FailedPrecondition:
-		return http.StatusPreconditionFailed, code
-	}
-	return 0, code
+	return d(ctx, o)
+}
+
+// Missing reports whether a status says that there is no such object.
+func Missing(status int) bool { return status == http.StatusNotFound }
+
+// Transient reports whether a repetition may repair a call that failed with a status: it had no answer,
+// or 408, 429 or 5xx, as Google's documents say.
+func Transient(status int) bool {
+	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
 }

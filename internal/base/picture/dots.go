@@ -9,11 +9,11 @@ import (
 // Directions is how many colours there are for directions.
 const Directions = 12
 
-// palette is the background, a colour for each direction, and those of Plain and Pale.
+// palette is the background, a colour for each direction, and the colours of Plain and Pale.
 var palette = append(append(color.Palette{color.RGBA{0xf6, 0xf4, 0xee, 0xff}}, hues()...),
 	color.RGBA{0x1d, 0x4e, 0x89, 0xff}, color.RGBA{0xd9, 0x9a, 0x5b, 0xff})
 
-// Colour is one of a dot: a direction from 0 on, Plain or Pale.
+// Colour is the colour of a dot: a direction from 0 on, Plain or Pale.
 type Colour byte
 
 // The colours of dots without a direction.
@@ -34,26 +34,27 @@ func hues() (all color.Palette) {
 	return all
 }
 
-// Direction returns the colour of a way that is not 0. Colour 0 is that of ways to the right, and others
-// follow counter-clockwise.
+// Direction returns the colour of a direction that is not 0. Colour 0 means to the right; further
+// colours follow counter-clockwise.
 func Direction(x, y float64) Colour {
 	turn := math.Atan2(y, x)/(2*math.Pi)*Directions + Directions + 0.5
 	return Colour(int(turn) % Directions)
 }
 
-// Dot is an agent: its place from 0 to 1 on both axes, of which the second goes upwards.
+// Dot is an agent: its place from 0 to 1 on both axes. The second axis goes upwards.
 type Dot struct {
 	X, Y   float64
 	Colour Colour
 }
 
-// DotSize is that of a picture, in pixels, with dots that are squares of Side pixels.
+// DotSize is the size of a picture in pixels, with dots that are squares of Side pixels.
 type DotSize struct {
 	Width, Height int64
 	Side          int
 }
 
-// Check returns an ErrInvalid unless a film of so many frames is within the limits of a GridSize.
+// Check returns an ErrInvalid unless a film of a number of frames is within the limits of a
+// GridSize.
 func (s DotSize) Check(frames int) error {
 	return GridSize{Width: s.Width, Height: s.Height, Scale: 1}.Check(frames)
 }

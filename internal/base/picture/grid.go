@@ -1,5 +1,5 @@
-// Package picture draws the agents of swarms: those of a grid and of a box as PNG and GIF (GridSize,
-// DotSize), and counts over ticks as SVG (Chart).
+// Package picture draws agents on a grid and in a box as PNG and GIF (GridSize, DotSize), counts over
+// ticks as SVG (Chart), and has the library of charts for pages (UPlotJS).
 package picture
 
 import (
@@ -20,12 +20,13 @@ const (
 	MaxRate   = 50        // frames a second
 )
 
-// gridColours are those of the states: dead and alive cells, or susceptible, infected and recovered agents.
+// gridColours are the colours of states: dead and alive cells, or susceptible, infected and
+// recovered agents.
 var gridColours = color.Palette{
 	color.RGBA{0xf6, 0xf4, 0xee, 0xff}, color.RGBA{0x1d, 0x4e, 0x89, 0xff}, color.RGBA{0xd9, 0x9a, 0x5b, 0xff},
 }
 
-// MaxStates is the most states of an agent that a picture tells apart.
+// MaxStates is the largest number of states that a picture distinguishes.
 const MaxStates = 16
 
 // shades are the colours of more states than those: from light to dark, in even steps.
@@ -43,7 +44,7 @@ var shades = func() (all color.Palette) {
 	return all
 }()
 
-// GridSize is the cells of a picture, each of which is a square of Scale times Scale pixels.
+// GridSize is the size of a picture in cells. Each cell is a square of Scale times Scale pixels.
 type GridSize struct {
 	Width, Height int64 // cells
 	Scale         int   // 1 to MaxScale
@@ -51,7 +52,6 @@ type GridSize struct {
 	States int
 }
 
-// palette returns the colours of the states.
 func (s GridSize) palette() color.Palette {
 	if s.States <= len(gridColours) {
 		return gridColours
@@ -63,7 +63,7 @@ func (s GridSize) palette() color.Palette {
 	return all
 }
 
-// Check returns an ErrInvalid unless a film of so many frames is within the limits.
+// Check returns an ErrInvalid unless a film of a number of frames is within the limits.
 func (s GridSize) Check(frames int) error {
 	switch {
 	case s.Scale < 1 || s.Scale > MaxScale:
@@ -71,13 +71,8 @@ func (s GridSize) Check(frames int) error {
 	case s.States < 0 || s.States > MaxStates:
 		return fmt.Errorf("%w: %d states: use up to %d", ErrInvalid, s.States, MaxStates)
 	case s.Width < 1 || s.Height < 1 || frames < 1:
-		return fmt.Errorf(
-			"%w: %d frames of %d x %d cells: use 1 or more of each",
-			ErrInvalid,
-			frames,
-			s.Width,
-			s.Height,
-		)
+		return fmt.Errorf("%w: %d frames of %d x %d cells: use 1 or more of each", ErrInvalid, frames, s.Width,
+			s.Height)
 	}
 	most := int64(MaxPixels / (s.Scale * s.Scale))
 	if s.Width > most/s.Height {
@@ -85,13 +80,8 @@ func (s GridSize) Check(frames int) error {
 			s.Height, s.Scale, most)
 	}
 	if each := s.Width * s.Height * int64(s.Scale*s.Scale); frames > 1 && int64(frames) > MaxFilm/each {
-		return fmt.Errorf(
-			"%w: %d frames of %d pixels: use at most %d frames, fewer cells, or a smaller scale",
-			ErrInvalid,
-			frames,
-			each,
-			MaxFilm/each,
-		)
+		return fmt.Errorf("%w: %d frames of %d pixels: use at most %d frames, fewer cells, or a smaller scale",
+			ErrInvalid, frames, each, MaxFilm/each)
 	}
 	return nil
 }
@@ -127,17 +117,12 @@ func (s GridSize) Frame(states []byte) (*image.Paletted, error) {
 // PNG writes one frame.
 func PNG(w io.Writer, frame *image.Paletted) error { return png.Encode(w, frame) }
 
-// GIF writes frames as an animation without an end, at a rate in frames a second, 1 to MaxRate. The
-// delays of a GIF are hundredths of a second, and the rate is rounded to these.
+// GIF writes frames as an endless animation, at a rate in frames a second, 1 to MaxRate. The delays
+// of a GIF are hundredths of a second, so the rate is rounded.
 func GIF(w io.Writer, frames []*image.Paletted, rate int) error {
 	if rate < 1 || rate > MaxRate || len(frames) == 0 {
-		return fmt.Errorf(
-			"%w: %d frames at %d a second: use 1 or more at 1 to %d",
-			ErrInvalid,
-			len(frames),
-			rate,
-			MaxRate,
-		)
+		return fmt.Errorf("%w: %d frames at %d a second: use 1 or more at 1 to %d", ErrInvalid, len(frames), rate,
+			MaxRate)
 	}
 	return gif.EncodeAll(w, &gif.GIF{Image: frames, Delay: slices.Repeat([]int{(100 + rate/2) / rate}, len(frames))})
 }

@@ -67,7 +67,7 @@ func TestInvalidChart(t *testing.T) {
 	}
 }
 
-// TestAxis: the name of the axis is that of the chart, escaped, and ticks without one.
+// TestAxis: the axis has the name that the chart gives it, escaped, and ticks without one.
 func TestAxis(t *testing.T) {
 	for axis, want := range map[string]string{"": ">tick<", "cores & flows": ">cores &amp; flows<"} {
 		c := &Chart{Names: []string{"a"}, Axis: axis, Ticks: []int{1, 2}, Count: [][]uint64{{1}, {2}}}

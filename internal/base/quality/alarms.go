@@ -8,9 +8,9 @@ import (
 // Quiet is the number of rows after an alarm in which further rows above the threshold belong to it.
 const Quiet = 30
 
-// Alarms returns the rows at which an alarm begins: those with at least a score, unless an alarm
-// began less than quiet rows before. A score that stays high is an alarm again and again, so that a
-// detector gains nothing by one alarm without end.
+// Alarms returns the rows at which an alarm begins: rows with at least the score threshold, at
+// least quiet rows after the alarm before. A score that stays high raises further alarms, so that a
+// detector gains nothing by one endless alarm.
 func Alarms(scores []float32, threshold float32, quiet int) []int {
 	var alarms []int
 	last := math.MinInt / 2
@@ -23,8 +23,8 @@ func Alarms(scores []float32, threshold float32, quiet int) []int {
 	return alarms
 }
 
-// Found is what alarms are worth: the windows in which a row reaches the threshold, all windows,
-// and the alarms that begin outside of all of them.
+// Found counts the windows in which a row reaches the threshold, all windows, and the alarms that
+// begin outside of the windows.
 type Found struct{ Windows, Of, Outside int }
 
 // Add adds the counts of another series.
@@ -96,7 +96,7 @@ func Thresholds(scores [][]float32, n int) []float32 {
 }
 
 // At returns the point of a curve with the most detections at no more than a rate of alarms
-// outside, and false if there is none.
+// outside. ok is false if there is none.
 func At(curve []Point, outside float64) (best Point, ok bool) {
 	for _, p := range curve {
 		if p.Outside <= outside && (!ok || p.Found > best.Found) {
@@ -107,7 +107,7 @@ func At(curve []Point, outside float64) (best Point, ok bool) {
 }
 
 // Rate is the number of alarms on series without incidents, and the days of all these series
-// together; or their observations, for a rate an observation.
+// together. For a rate per observation it has their observations in place of days.
 type Rate struct {
 	Alarms int
 	Days   float64

@@ -1,9 +1,9 @@
 package quality
 
-// Copies returns a stream in four other orders of its rows: reversed in time, every second row, every
-// third one, and every second one reversed. A detector that fits how incidents follow each other in one
-// order does worse in another one, so copies show part of what streams do that nobody chose on. Names
-// end in the order. A window without a row in a copy is left out there.
+// Copies returns a stream in four other orders of its rows: reversed in time, every second row,
+// every third row, and every second row reversed. A detector that fits how incidents follow each
+// other in one order does worse in another order. So copies show how it does on streams that nobody
+// chose it on. Names end in the order. A window without a row in a copy is left out there.
 func Copies(s Stream) []Stream {
 	named := func(c Stream, order string) Stream {
 		c.Name = s.Name + "~" + order
@@ -33,7 +33,7 @@ func reversed(s Stream) Stream {
 	return r
 }
 
-// thinned returns every so many rows, beginning with row from.
+// thinned returns each row whose distance from row from is a multiple of every.
 func thinned(s Stream, every, from int) Stream {
 	var t Stream
 	for i := from; i < len(s.Times); i += every {

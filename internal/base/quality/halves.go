@@ -9,8 +9,8 @@ import (
 // Kind returns the kind of a stream: the folder of its file.
 func (s *Stream) Kind() string { return path.Dir(s.Name) }
 
-// Halves splits streams into two halves, of which one may be used to choose parameters and the other
-// not (docs/quality.md). The rule is fixed and knows names only: the streams of each kind are sorted by
+// Halves splits streams into a half for choosing parameters and a half for measuring
+// (docs/quality.md). The rule is fixed and knows names only: the streams of each kind are sorted by
 // name, and belong to the first and the second half in turn.
 func Halves(streams []Stream) (first, second []Stream) {
 	sorted := slices.Clone(streams)

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // NABEnv names the environment variable that overrides where the data is looked for.
@@ -42,9 +42,8 @@ type Stream struct {
 // Window is a labelled anomaly: rows First to Last, both inside.
 type Window struct{ First, Last int }
 
-// NABDir finds the folder with data/ and windows.json: $EXOSWARM_NAB, or shared/nab beside the
-// repository, which is in a folder above the working directory. It returns ErrNoData when there is
-// none.
+// NABDir finds the folder with data/ and windows.json: $EXOSWARM_NAB, or shared/nab next to the
+// repository, in a folder above the working directory. It returns ErrNoData when there is none.
 func NABDir() (string, error) {
 	if dir := os.Getenv(NABEnv); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "windows.json")); err != nil {
@@ -110,7 +109,7 @@ func readStream(path string, edges [][2]string) (Stream, error) {
 		if err != nil {
 			return Stream{}, err
 		}
-		v, err := number.Float(r[1], 64)
+		v, err := dialect.Float(r[1], 64)
 		if err != nil {
 			return Stream{}, err
 		}

@@ -11,7 +11,7 @@ import (
 	"fmt"
 )
 
-// ErrScores is a number of scores that is not that of the rows, or a score out of [0, 1].
+// ErrScores says that the number of scores differs from the number of rows, or a score is out of [0, 1].
 var ErrScores = errors.New("invalid scores")
 
 // Check returns an ErrScores unless there is one score in [0, 1] for each row.
@@ -27,8 +27,8 @@ func Check(scores []float32, rows int) error {
 	return nil
 }
 
-// Behind returns the scores and windows from a row on, with row 0 for it. Windows that end before
-// it are left out, and one around it begins with it.
+// Behind returns the scores and windows from a row on, which becomes row 0. A window that ends
+// before the row is left out, and a window around the row is cut to begin with it.
 func Behind(scores []float32, windows []Window, from int) ([]float32, []Window) {
 	var kept []Window
 	for _, w := range windows {
@@ -39,6 +39,6 @@ func Behind(scores []float32, windows []Window, from int) ([]float32, []Window) 
 	return scores[from:], kept
 }
 
-// Probation is the number of rows at the start of a series that do not count: 15 % and 750 at most,
-// as in package nab.
+// Probation is the number of rows at the start of a series that do not count: 15 % and at most 750,
+// as in NAB.
 func Probation(rows int) int { return min(rows*15/100, 750) }

@@ -60,7 +60,7 @@ func TestRangeAUCByHand(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	// Two windows, one of which is found with the first two rows: recall 1/2 times the share 1/2.
+	// Two windows. The first two rows find one window: recall 1/2 times the share 1/2.
 	two := []Window{{First: 0, Last: 1}, {First: 3, Last: 4}}
 	if got, want := RangeAUCPR([]float32{1, 1, 0, 0, 0}, two, 0), 0.25*1+0.75*0.8; !near(got, want) {
 		t.Errorf("one window of two: %v, want %v", got, want)

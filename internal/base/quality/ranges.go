@@ -26,7 +26,8 @@ func Ranges(predicted, windows []Window) Range {
 	return Range{mean(predicted, windows, 0), mean(windows, predicted, existence)}
 }
 
-// mean is the mean reward of ranges by others: weight for an overlap, and the rest for its share.
+// mean is the mean reward of ranges by other ranges: weight for an overlap, and the rest for its
+// share.
 func mean(ranges, others []Window, weight float64) float64 {
 	if len(ranges) == 0 {
 		return 0
@@ -67,8 +68,8 @@ func Above(scores []float32, threshold float32) []Window {
 // cuts is the number of thresholds that BestF1 tries.
 const cuts = 60
 
-// BestF1 returns the largest F1 of Ranges over thresholds that are scores of the series: those of
-// 1, 2, 3, ... of n rows, in steps that grow.
+// BestF1 returns the largest F1 of Ranges over thresholds that are scores of the series: the scores
+// of rank 1, 2, 3, ... of n rows, in steps that grow.
 func BestF1(scores []float32, windows []Window) (f1 float64, threshold float32) {
 	sorted := slices.Clone(scores)
 	slices.Sort(sorted)

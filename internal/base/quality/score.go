@@ -20,8 +20,8 @@ var (
 type Result struct {
 	// NABScore is 100 for a perfect detector and 0 for one that never fires; it has no lower bound.
 	Score float64
-	// Threshold is the one at which the score is reached: a row fires when its anomaly score is at
-	// least that.
+	// Threshold is the threshold of the score: a row fires when its anomaly score is at least
+	// Threshold.
 	Threshold float64
 	// Windows is the number of labelled windows that counted.
 	Windows int

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // load returns the streams, or skips the test where they are not on the machine.
@@ -37,7 +37,7 @@ func load(t *testing.T) (string, []Stream) {
 // TestScoreEqualsScript holds Score to the scorer that comes with the data: random scores, and
 // scores that find some windows, must get the same grade in all profiles.
 func TestScoreEqualsScript(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	dir, streams := load(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -25,8 +25,8 @@ type Policy struct {
 }
 
 // Do calls once until it succeeds, fails with a Permanent error, or has been called p.Tries times.
-// The parameter once returns the least pause before the next call, and an error. Do returns the
-// cause of the context if that ends first, and the inner error of a Permanent one.
+// once returns the minimum pause before the next call, and an error. Do returns the cause of the
+// context if that ends first, and the inner error of a Permanent one.
 func (p Policy) Do(ctx context.Context, once func() (least time.Duration, err error)) error {
 	pause := p.Base
 	for n := 1; ; n++ {
@@ -54,7 +54,6 @@ func (p Policy) Do(ctx context.Context, once func() (least time.Duration, err er
 // permanent marks an error that no further call repairs.
 type permanent struct{ error }
 
-// Unwrap returns the error.
 func (p permanent) Unwrap() error { return p.error }
 
 // Permanent marks err as one that no further call repairs. Policy.Do returns it at once.

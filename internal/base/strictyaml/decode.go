@@ -1,5 +1,5 @@
-// Package strictyaml decodes YAML into structs and refuses what the structs do not know, with the
-// line and the nearest name that they do.
+// Package strictyaml decodes YAML into structs. It refuses keys that the structs do not have, with
+// the line and the nearest key.
 package strictyaml
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 // Decode reads the one document in data into out, a pointer to a struct with yaml tags. file is the
@@ -55,8 +55,8 @@ func message(err error) string {
 	return lineInText.ReplaceAllString(text, "line $1: ")
 }
 
-// scalar refuses a value that the library would take for another one than its author: none at all, an
-// octal number, and for an integer one with a fraction, an exponent, or beyond 2^63, which is cut.
+// scalar refuses a value that the library reads in another way than its author means: no value, an
+// octal number, and for an integer a fraction, an exponent, or a value beyond 2^63, which is cut.
 func scalar(n *yaml.Node, t reflect.Type, path string) error {
 	name, tag := strings.TrimSuffix(path, "."), n.ShortTag()
 	if tag == "!!null" && t.Kind() != reflect.Interface {
@@ -65,14 +65,14 @@ func scalar(n *yaml.Node, t reflect.Type, path string) error {
 	if t.Kind() == reflect.String || tag != "!!int" && tag != "!!float" {
 		return nil
 	}
-	if !number.Plain(n.Value) {
+	if !dialect.Plain(n.Value) {
 		return fmt.Errorf("%d: %s is %s: write it with decimal digits, without leading zeros", n.Line, name, n.Value)
 	}
 	if k := t.Kind(); k < reflect.Int || k > reflect.Uint64 || tag != "!!float" ||
 		reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
 		return nil
 	}
-	if v, err := number.Float(n.Value, 64); err != nil || v != math.Trunc(v) || math.Abs(v) >= 1<<63 {
+	if v, err := dialect.Float(n.Value, 64); err != nil || v != math.Trunc(v) || math.Abs(v) >= 1<<63 {
 		return fmt.Errorf("%d: %s is %s: write a whole number", n.Line, name, n.Value)
 	} else if strings.ContainsAny(n.Value, "eE") {
 		return fmt.Errorf("%d: %s is %s: write a whole number without an exponent, as in %.0f",
@@ -100,8 +100,8 @@ func elements(t reflect.Type) reflect.Type {
 	return reflect.TypeFor[any]()
 }
 
-// check walks a node beside the type that it will fill. A field with the tag zero:"default" refuses the
-// number 0, which would silently be the default.
+// check compares a node with the type that it will fill. A field with the tag zero:"default"
+// refuses the number 0, which would silently be the default.
 func check(n *yaml.Node, t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -194,7 +194,7 @@ func Nearest(name string, valid []string) string {
 }
 
 // Line finds the line of a key, given as names from the outside in, for errors that are found after
-// decoding. 0 when it is not there.
+// decoding. It is 0 if the key is not there.
 func Line(data []byte, path ...string) int {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
@@ -267,7 +267,7 @@ func ParseSize(text string) (int64, error) {
 	}
 	digits = strings.TrimSuffix(digits, "B")
 	v, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || !number.Plain(digits) || v < 0 || v > (1<<62)/unit {
+	if err != nil || !dialect.Plain(digits) || v < 0 || v > (1<<62)/unit {
 		return 0, fmt.Errorf("size %q: write a number with KiB, MiB or GiB, as in 2MiB", text)
 	}
 	return v * unit, nil

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// accounts returns the names of the accounts of a cluster with these tenants.
 func accounts(tenants []string) []string {
 	all := []string{systemAccount, clusterAccount, viewerAccount}
 	for _, t := range tenants {
@@ -18,7 +17,6 @@ func accounts(tenants []string) []string {
 	return all
 }
 
-// rolesOf returns the roles whose users are in an account.
 func rolesOf(account string) (all []Role) {
 	for _, r := range Roles() {
 		if accountOf(r, tenantOf(account)) == account {
@@ -36,7 +34,6 @@ func accountOf(r Role, tenant string) string {
 	return r.Account
 }
 
-// tenantOf returns the tenant of an account, or "" for an account of the cluster.
 func tenantOf(account string) string {
 	if len(account) > len(tenantPrefix) && account[:len(tenantPrefix)] == tenantPrefix {
 		return account[len(tenantPrefix):]
@@ -44,7 +41,6 @@ func tenantOf(account string) string {
 	return ""
 }
 
-// roleKey returns the name of the key that signs the users of a role.
 func roleKey(account, role string) string { return account + "." + role }
 
 // gatewayOf returns the subject on which agents get the requests of a tenant. The server puts the
@@ -107,8 +103,8 @@ func connectAccounts(c *jwt.AccountClaims, account, cluster string) {
 	}
 }
 
-// wanted returns the claims that an account must have. They are new but for the revocations of
-// have, which may be nil.
+// wanted returns the claims that an account must have. They are new, except the revocations, which
+// come from have; have may be nil.
 func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[string]string) *jwt.AccountClaims {
 	c := jwt.NewAccountClaims(key)
 	if have != nil {
@@ -178,7 +174,7 @@ func (f *Folder) sign(c *jwt.AccountClaims, operator nkeys.KeyPair) error {
 	return write(f.accountFile(c.Name), []byte(text+"\n"), 0o600)
 }
 
-// sorted sorts accounts in place: first those of the cluster, then those of the tenants.
+// sorted sorts accounts in place: accounts of the cluster before accounts of tenants.
 func sorted(names []string) []string {
 	first := accounts(nil)
 	slices.SortStableFunc(names, func(a, b string) int {

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// BenchmarkRoundTrip is a job from its submission to its result, by an operator, who reaches the
-// queue, and by a submitter, who asks an agent.
+// BenchmarkRoundTrip measures a job from its submission to its result: for an operator, which
+// reaches the queue, and for a submitter, which asks a gateway.
 func BenchmarkRoundTrip(b *testing.B) {
 	c := start(b)
 	c.agent(b)

@@ -15,8 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -27,8 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 8)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, 8)
 }
 
 // cluster is a server with accounts, and the folder that they are from.
@@ -178,9 +177,8 @@ func job(kind, id string) jobs.Job {
 	}
 }
 
-// refusals publishes or subscribes as a user and returns the subjects that the server refuses. What
-// it says about the last, which no role but the operator's may, comes after what it says about the
-// others.
+// refusals publishes or subscribes as a user and returns the subjects that the server refuses. The
+// refusal of the last subject, which only operators may use, comes after the other refusals.
 func refusals(t *testing.T, nc *nats.Conn, said chan error, subjects []string,
 	do func(subject string) error,
 ) (all []string) {

@@ -19,8 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// TestDenied asks the server itself, by a client that keeps to no rule: every subject is refused,
-// or there is nobody at it.
+// TestDenied uses a client of the NATS library: the server refuses every subject, or the subject
+// has no subscriber.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -130,7 +130,8 @@ func TestDenied(t *testing.T) {
 			}
 		})
 	}
-	// An operator may use any name, and those of the system account are nobody's in its own.
+	// An operator may use any name. The names of the system account belong to nobody in the
+	// operator's account.
 	nc, said := c.raw(t, auth.Operator)
 	for _, s := range []string{
 		"$JS.API.STREAM.PURGE.EXO_AUDIT", "$JS.API.STREAM.MSG.DELETE.EXO_AUDIT", "$JS.API.STREAM.DELETE.EXO_AUDIT",
@@ -158,8 +159,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestNobody: who shows no credentials, or those of another cluster, is not let in, and the
-// sentence says what to do.
+// TestNobody: a client without credentials, or with the credentials of another cluster, is refused,
+// and the error says what to do.
 func TestNobody(t *testing.T) {
 	t.Parallel()
 	c, other := start(t), start(t)
@@ -179,10 +180,10 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestAnswerElsewhere: the server sends an answer wherever the request says, whoever may publish
-// there. From the accounts of tenants and viewers that leads nowhere; the last case shows that the
-// same request of an agent, which is in the account with the streams, would be stored, so that this
-// test is of something.
+// TestAnswerElsewhere: the server sends an answer to the subject that the request names, even if
+// the client may not publish there. From the accounts of tenants and viewers that leads nowhere;
+// the last case shows that the same request of an agent, which is in the account with the streams,
+// would be stored, so that this test is of something.
 func TestAnswerElsewhere(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -204,7 +205,7 @@ func TestAnswerElsewhere(t *testing.T) {
 		if err := nc.PublishRequest(subject, "$KV.EXO_CONTROL.pause.gpu", nil); err != nil {
 			t.Fatal(err)
 		}
-		for range 10 { // answers that come through behind that one
+		for range 10 { // answers that come through after it
 			if _, err := nc.RequestWithContext(ctx, subject, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -227,8 +228,8 @@ func TestAnswerElsewhere(t *testing.T) {
 	}
 }
 
-// TestExpired: the server ends the connection when the credentials end, and says so to who comes
-// again.
+// TestExpired: the server ends the connection when the credentials expire, and a new connection
+// gets that reason.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -50,7 +50,6 @@ func Open(dir string, make bool) (*Folder, error) {
 // Close releases the lock. A second call does nothing.
 func (f *Folder) Close() { _ = f.lock.Close() }
 
-// path returns the path of a file in the folder.
 func (f *Folder) path(parts ...string) string {
 	return filepath.Join(append([]string{f.dir}, parts...)...)
 }
@@ -90,7 +89,6 @@ func write(file string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// key reads a key. It returns nil if there is none.
 func (f *Folder) key(name string) (nkeys.KeyPair, error) {
 	seed, err := os.ReadFile(f.keyFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +104,6 @@ func (f *Folder) key(name string) (nkeys.KeyPair, error) {
 	return k, nil
 }
 
-// mustKey is key for a key that must exist.
 func (f *Folder) mustKey(name string) (nkeys.KeyPair, error) {
 	k, err := f.key(name)
 	if err == nil && k == nil {
@@ -132,7 +129,6 @@ func (f *Folder) newKey(name string, prefix nkeys.PrefixByte) (nkeys.KeyPair, er
 	return k, write(f.keyFile(name), append(seed, '\n'), 0o600)
 }
 
-// accountClaims reads the claims of an account. It returns nil if there are none.
 func (f *Folder) accountClaims(name string) (*jwt.AccountClaims, error) {
 	text, err := readToken(f.accountFile(name))
 	if err != nil || text == "" {
@@ -145,7 +141,6 @@ func (f *Folder) accountClaims(name string) (*jwt.AccountClaims, error) {
 	return c, nil
 }
 
-// readToken reads a signed token. It returns "" if there is no file.
 func readToken(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -192,7 +192,7 @@ func TestDamaged(t *testing.T) {
 			}
 		})
 	}
-	// A call that was cut off goes on where it was.
+	// A call that was cut off continues where it was.
 	dir := filepath.Join(t.TempDir(), "auth")
 	f := open(t, dir)
 	if _, err := f.Apply(auth.Options{}); err != nil {

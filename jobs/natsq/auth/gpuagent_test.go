@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/rules"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -175,8 +175,8 @@ func TestGPUAgentEmits(t *testing.T) {
 		t.Errorf("a CPU agent emits: error %v, want ErrDenied", err)
 	}
 	n := 0
-	if err := operator.Emissions.List(ctx, "s", "", 0, func(rules.Stored) bool { n++; return true }); err != nil ||
-		n != 1 {
+	count := func(gateway.StoredEmission) bool { n++; return true }
+	if err := operator.Emissions.List(ctx, "s", "", 0, count); err != nil || n != 1 {
 		t.Errorf("List: %d emissions, error %v, want 1", n, err)
 	}
 }

@@ -20,8 +20,8 @@ type Options struct {
 	Tenants []string
 }
 
-// Change is a difference between a folder and its Options. Each change but those of users and files
-// must reach the running servers, see Folder.Accounts.
+// Change is a difference between a folder and its Options. Each change must reach the running
+// servers, unless it is of users or files, see Folder.Accounts.
 type Change struct {
 	What string `json:"what"` // operator, key, account, role, user or file
 	Name string `json:"name"`
@@ -38,7 +38,6 @@ type state struct {
 	accounts map[string]*jwt.AccountClaims // nil if an account is missing
 }
 
-// keysOf returns the names of the keys of a cluster with these tenants.
 func keysOf(tenants []string) []string {
 	all := []string{operatorKey}
 	for _, a := range accounts(tenants) {
@@ -50,7 +49,6 @@ func keysOf(tenants []string) []string {
 	return all
 }
 
-// read reads and checks the folder.
 func (f *Folder) read(o Options) (*state, error) {
 	s := &state{keys: map[string]string{}, accounts: map[string]*jwt.AccountClaims{}}
 	var err error
@@ -184,7 +182,6 @@ func (f *Folder) Plan(o Options) ([]Change, error) {
 	return all, nil
 }
 
-// want returns the claims that an account must have.
 func (s *state) want(name string) *jwt.AccountClaims {
 	roleKeys := map[string]string{}
 	for _, r := range rolesOf(name) {

@@ -9,10 +9,8 @@ import (
 // maxOthers bounds the names of streams that a folded subject leaves out, so that it fits a line.
 const maxOthers = 4
 
-// markdownColumns bounds a line of Markdown.
 const markdownColumns = 118
 
-// pageHead is the head of docs/roles.md.
 const pageHead = `# Roles
 
 The subjects of each role of [accounts](operations.md#accounts-and-roles). This page is generated:
@@ -64,7 +62,7 @@ func writeSubjects(b *strings.Builder, name string, subjects []string) {
 	}
 }
 
-// writeLines writes words in lines. Those after the first are indented by the width of head.
+// writeLines writes words in lines. Lines after the first are indented by the width of head.
 func writeLines(b *strings.Builder, head string, words []string) {
 	line := head + words[0]
 	for _, w := range words[1:] {

@@ -38,7 +38,7 @@ type Role struct {
 	// Publish and Subscribe are the allowed subjects. Deny are the subjects that Publish would
 	// allow and that are not. {{name()}} stands for the name of the user.
 	Publish, Deny, Subscribe []string
-	// Answers says that a user may answer each request that it gets once.
+	// Answers reports whether a user may answer each request that it gets once.
 	Answers bool
 }
 
@@ -80,8 +80,8 @@ var served = slices.Concat(levelsGPU, []string{
 	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 })
 
-// fetched are the fixed streams of which GPU agents get single messages: also the results, because
-// the first result of a job is final, and the last decision that a swarm has emitted.
+// fetched are the fixed streams from which GPU agents get single messages: also the results,
+// because the first result of a job is final, and the last decision that a swarm has emitted.
 var fetched = append([]string{"EXO_RESULTS", "EXO_DECISIONS"}, served...)
 
 // each returns a pattern with each of the names, but without some.
@@ -150,7 +150,7 @@ func Roles() []Role {
 		// their results and objects. It reads no other fixed stream: the requests for a message, a
 		// direct get and a consumer are denied for each of them. Its worker leaves schedules,
 		// delayed jobs and jobs that wait for others to CPU agents, so it submits no job. It asks a
-		// gateway for those of rules of swarms, which are in the records of the swarms.
+		// gateway to submit the jobs of rules of swarms, which are in the records of the swarms.
 		Name: GPUAgent, Account: clusterAccount,
 		Does: "for GPU agents: serves swarms and keeps their leases and logs; executes jobs of pool gpu, with " +
 			"their results and objects; asks for the jobs of rules of swarms; reads no jobs of pool cpu, dead " +

@@ -30,8 +30,8 @@ func folder(t *testing.T, tenants ...string) (*Folder, string) {
 	return f, dir
 }
 
-// TestUsers: who may be made a user, who is listed and in which order, and what is left of one that
-// is revoked.
+// TestUsers: which users can be made, which are listed and in which order, and what is left of a
+// revoked user.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	f, dir := folder(t, "acme", "beta")

@@ -8,13 +8,16 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestTenantRecords: a record that is not valid limits nothing, is listed with its error, and is
-// replaced; the limits of everybody are those of a tenant that has none of its own.
+// replaced; a tenant without limits has the limits of every tenant.
 func TestTenantRecords(t *testing.T) {
-	_, c := inside(t)
+	_, k := jobstest.InProcess(t, natsconn.Open)
+	c := submitter{New(k)}
 	ctx := t.Context()
 	kv, err := c.conn.JS.KeyValue(ctx, wire.ControlBucket)
 	if err != nil {
@@ -75,7 +78,8 @@ func TestTenantRecords(t *testing.T) {
 // TestTenantRoom: when the jobs of a tenant are counted anew, when its own submissions are enough,
 // and how long a caller is told to wait.
 func TestTenantRoom(t *testing.T) {
-	_, c := inside(t)
+	_, k := jobstest.InProcess(t, natsconn.Open)
+	c := submitter{New(k)}
 	ctx := t.Context()
 	if err := c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3), Rate: ptr(2.0)}); err != nil {
 		t.Fatal(err)
@@ -153,7 +157,8 @@ func ptr[T any](v T) *T { return &v }
 // TestTenantLimits: limits are set part by part, listed in order, and taken away; what is no tenant
 // or no limit is refused.
 func TestTenantLimits(t *testing.T) {
-	_, c := inside(t)
+	_, k := jobstest.InProcess(t, natsconn.Open)
+	c := submitter{New(k)}
 	ctx := t.Context()
 	if err := errors.Join(c.LimitTenant(ctx, "b", jobs.Limits{Rate: ptr(2.0)}),
 		c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3)}),

@@ -10,8 +10,8 @@ type serverClock struct {
 	at    time.Duration // elapsed when ahead was last measured
 }
 
-// maxDrift is how far two clocks part at most: 1 in 5,000 (200 ppm), which is more than that of a
-// quartz.
+// maxDrift is the largest relative drift of two clocks: 1 in 5,000 (200 ppm), more than a quartz
+// has.
 const maxDrift = 5000
 
 // elapsed is the local time since the start. It does not depend on changes of the wall clock.

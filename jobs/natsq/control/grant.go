@@ -12,7 +12,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -51,8 +50,8 @@ func (l *Limiter) loop(ctx context.Context) {
 }
 
 // serve brings the record of one tenant up to date: it gets what the worker wants and gives back
-// what the worker does not use. tick says that a grantTick has passed. pause is the time until
-// tokens may be there; with 0 the next tick is early enough.
+// what the worker does not use. tick reports whether a grantTick has passed. pause is the time
+// until tokens may be available; with 0 the next tick is early enough.
 func (l *Limiter) serve(ctx context.Context, name string, t *tenant, tick bool) (pause time.Duration, err error) {
 	if l.Heartbeats.Unhealthy() { // other workers get its slots when its heartbeat has stood still for a lease
 		return 0, nil
@@ -84,7 +83,7 @@ func (l *Limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 
 // plan is the change that a record needs.
 type plan struct {
-	quota.Demand
+	wire.Demand
 	write     bool          // the record must be written, whether or not more is wanted
 	wanted    []wire.Source // sources for which more is wanted
 	lookFirst bool          // ask whether those have jobs
@@ -92,7 +91,7 @@ type plan struct {
 
 // plan decides what to demand of a record and what to give back. It removes the latter from the
 // tenant at once.
-func (l *Limiter) plan(name string, t *tenant, q quota.Quota, tick bool) (p plan) {
+func (l *Limiter) plan(name string, t *tenant, q wire.Quota, tick bool) (p plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	here := l.clock.elapsed()
@@ -135,7 +134,7 @@ func (l *Limiter) plan(name string, t *tenant, q quota.Quota, tick bool) (p plan
 
 // returnUnused gives back what was not used since the last tick, and reports whether that is
 // anything. It must be called with mu held.
-func (t *tenant) returnUnused(q quota.Quota, d *quota.Demand) bool {
+func (t *tenant) returnUnused(q wire.Quota, d *wire.Demand) bool {
 	idle := min(t.lowSpare, t.spare)
 	t.spare -= idle
 	d.ReturnTokens = min(t.lowTokens, t.tokens)
@@ -149,9 +148,9 @@ func (t *tenant) returnUnused(q quota.Quota, d *quota.Demand) bool {
 	return unused
 }
 
-// granted tells the worker of the outcome of a demand; got says that it got some of it. pause is
-// the time until tokens may be there, or 0.
-func (l *Limiter) granted(name string, t *tenant, q quota.Quota, d quota.Demand, got bool) (pause time.Duration) {
+// granted applies the result of a demand; got reports whether any of it was granted. pause is the
+// time until tokens may be available, or 0.
+func (l *Limiter) granted(name string, t *tenant, q wire.Quota, d wire.Demand, got bool) (pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if waiting := !got && d.MoreSlots+d.MoreTokens > 0; waiting != t.waiting {
@@ -247,7 +246,7 @@ func (l *Limiter) read(ctx context.Context, name string, t *tenant) error {
 		l.learn(name, t, m.Data, m.Seq)
 		return nil
 	}
-	if t.record = (quota.Record{}); t.granted > 0 {
+	if t.record = (wire.QuotaRecord{}); t.granted > 0 {
 		l.lose(name, t)
 	}
 	return nil
@@ -255,7 +254,7 @@ func (l *Limiter) read(ctx context.Context, name string, t *tenant) error {
 
 // write brings a record to what the worker has and demands. got reports whether the worker got some
 // of its demand. A record that another worker changed is read and tried again.
-func (l *Limiter) write(ctx context.Context, name string, t *tenant, d quota.Demand) (got bool, err error) {
+func (l *Limiter) write(ctx context.Context, name string, t *tenant, d wire.Demand) (got bool, err error) {
 	d.Worker = l.id
 	for {
 		l.mu.Lock()

@@ -9,7 +9,7 @@ import (
 )
 
 // Keeper renews the leases of jobs. The server gives a job that is not renewed within the lease to
-// another worker. One goroutine serves all jobs of a worker, so a job needs none of its own.
+// another worker. One goroutine serves all jobs of a worker.
 //
 // While the worker is unhealthy the keeper renews nothing. The jobs learn of that once, when the
 // worker becomes unhealthy. The methods may be called from several goroutines.
@@ -28,7 +28,7 @@ type Keeper struct {
 }
 
 // StartKeeper returns a keeper that renews every period until Close. A third of the lease is a good
-// period. It calls healthy before each renewal, from a goroutine of its own.
+// period. It calls healthy before each renewal, from its own goroutine.
 func StartKeeper(every time.Duration, healthy func() error, log *slog.Logger) *Keeper {
 	k := &Keeper{
 		every: every, healthy: healthy, log: log, msgs: map[*nats.Msg]func(error){}, stop: make(chan struct{}),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -60,7 +61,7 @@ func said(t *testing.T, c *natsconn.Conn, replies *nats.Subscription) (all []str
 // TestKeeper: the leases of jobs are renewed until the jobs are dropped or lost, or the worker is
 // unhealthy. Each job is told of that once.
 func TestKeeper(t *testing.T) {
-	c := connect(t)
+	c := jobstest.Connected(t, natsconn.Open)
 	msgs, replies := deliveries(t, c, 4)
 	var log bytes.Buffer // the keeper's own goroutine never renews here
 	k := StartKeeper(time.Hour, func() error { return nil }, slog.New(slog.NewTextHandler(&log, nil)))
@@ -129,7 +130,7 @@ func TestKeeper(t *testing.T) {
 // TestKeeperLoop: a keeper asks for the health of its worker by itself, renews each time, and does
 // neither after Close.
 func TestKeeperLoop(t *testing.T) {
-	c := connect(t)
+	c := jobstest.Connected(t, natsconn.Open)
 	msgs, replies := deliveries(t, c, 1)
 	asked := make(chan struct{}, 1000)
 	healthy := func() error { asked <- struct{}{}; return nil }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -28,7 +27,7 @@ const (
 type LimiterOptions struct {
 	Pool jobs.Pool
 	// Quota returns what a tenant may use now. It must not wait.
-	Quota func(tenant string) quota.Quota
+	Quota func(tenant string) wire.Quota
 	// Heartbeats keeps the leases of the worker's jobs. It is a *Keeper.
 	Heartbeats Heartbeats
 	// Freed is called when more jobs of a tenant may begin. It must not wait, or call the limiter.
@@ -77,7 +76,7 @@ type tenant struct {
 	wanted            map[wire.Source]int // ready sources without a slot or token, and the jobs that they may have
 	lookFirst         bool                // the last grant was not used, so ask for jobs before the next
 	waiting           bool                // the last demand was refused
-	record            quota.Record
+	record            wire.QuotaRecord
 	revision          uint64
 	stale             bool          // the record must be read before it is written
 	unsure            bool          // the last write has no answer
@@ -96,15 +95,15 @@ type sighting struct {
 // grantTick is the period of the loop. What is not used for one to two ticks is given back.
 const grantTick = 100 * time.Millisecond
 
-// recordKey returns the key of the record of a tenant in wire.TenantBucket. Each pool has a record
-// of its own.
+// recordKey returns the key of the record of a tenant in wire.TenantBucket. Each pool has its own
+// record.
 func recordKey(p jobs.Pool, tenant string) string { return string(p) + "." + tenant }
 
 // StartLimiter returns a limiter that follows the records of a pool until Close. ctx bounds the start
 // only.
 func StartLimiter(ctx context.Context, c *natsconn.Conn, o LimiterOptions) (*Limiter, error) {
 	l := newLimiter(c, o)
-	// Records may have been written long ago, so the first stamp is that of an answer.
+	// Records may have been written long ago, so the first stamp is the time of an answer.
 	err := c.Retry(ctx, "read the clock of the server", func(ctx context.Context) error {
 		s, err := c.JS.Stream(ctx, "KV_"+wire.TenantBucket)
 		if err == nil {
@@ -140,7 +139,7 @@ func (l *Limiter) Close() {
 	defer cancel()
 	for name, t := range l.all() {
 		l.mu.Lock()
-		d := quota.Demand{ReturnTokens: t.tokens}
+		d := wire.Demand{ReturnTokens: t.tokens}
 		t.spare, t.tokens, t.running = 0, 0, 0
 		has := t.granted > 0 || d.ReturnTokens > 0
 		l.mu.Unlock()
@@ -170,7 +169,7 @@ func (l *Limiter) tenant(name string) *tenant {
 	return t
 }
 
-// wakeLoop makes the loop look at all tenants now.
+// wakeLoop makes the loop check all tenants now.
 func (l *Limiter) wakeLoop() {
 	select {
 	case l.wake <- struct{}{}:
@@ -179,7 +178,7 @@ func (l *Limiter) wakeLoop() {
 }
 
 // free returns how many jobs may begin now, at most n.
-func (t *tenant) free(q quota.Quota, n int) int {
+func (t *tenant) free(q wire.Quota, n int) int {
 	if q.Concurrency > 0 {
 		if t.record.Slots() > q.Concurrency { // the limit was lowered
 			return 0
@@ -211,7 +210,7 @@ func (l *Limiter) Open(s wire.Source, n int) bool {
 }
 
 // Reserve takes slots and tokens for at most n jobs and returns for how many. The caller then
-// fetches so many jobs and calls Began.
+// fetches that number of jobs and calls Began.
 func (l *Limiter) Reserve(s wire.Source, n int) int {
 	q := l.Quota(s.Tenant)
 	l.mu.Lock()
@@ -231,7 +230,7 @@ func (l *Limiter) Reserve(s wire.Source, n int) int {
 }
 
 // Began ends a reservation of n jobs with the jobs that were fetched. The slots and tokens of the
-// others are free again.
+// other jobs are free again.
 func (l *Limiter) Began(s wire.Source, n int, msgs []*nats.Msg) {
 	q := l.Quota(s.Tenant)
 	l.mu.Lock()
@@ -301,7 +300,7 @@ func (l *Limiter) learn(name string, t *tenant, data []byte, revision uint64) {
 	if revision <= t.revision {
 		return
 	}
-	record, err := quota.ParseRecord(data)
+	record, err := wire.ParseQuotaRecord(data)
 	if err != nil {
 		l.Log.Error("the record of a tenant is not valid and is made again", "tenant", name, "error", err)
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // bench is a limiter without a server, and what it has told.
 type bench struct {
 	*Limiter
-	quotas map[string]quota.Quota
+	quotas map[string]wire.Quota
 	held   *Keeper
 	freed  int
 }
@@ -31,11 +31,11 @@ func newBench(t *testing.T) *bench { return benchOn(t, &natsconn.Conn{}) }
 func benchOn(t *testing.T, c *natsconn.Conn) *bench {
 	quiet := slog.New(slog.DiscardHandler)
 	b := &bench{
-		quotas: map[string]quota.Quota{}, held: StartKeeper(time.Hour, func() error { return nil }, quiet),
+		quotas: map[string]wire.Quota{}, held: StartKeeper(time.Hour, func() error { return nil }, quiet),
 	}
 	b.Limiter = newLimiter(c, LimiterOptions{
 		Pool: jobs.PoolCPU, Heartbeats: b.held, Log: quiet, Freed: func() { b.freed++ },
-		Quota: func(name string) quota.Quota { return b.quotas[name] },
+		Quota: func(name string) wire.Quota { return b.quotas[name] },
 	})
 	b.id = "me"
 	t.Cleanup(b.held.Close)
@@ -55,25 +55,27 @@ func (b *bench) woken() bool {
 // TestLimiterFree: how many jobs may begin is the least of what is asked for, the slots and the
 // tokens, and none while too many slots are out.
 func TestLimiterFree(t *testing.T) {
-	slots := func(n int) quota.Record { return quota.Record{Holders: map[string]quota.Holder{"me": {Slots: n}}} }
+	slots := func(n int) wire.QuotaRecord {
+		return wire.QuotaRecord{Holders: map[string]wire.Holder{"me": {Slots: n}}}
+	}
 	for name, c := range map[string]struct {
 		t       tenant
-		q       quota.Quota
+		q       wire.Quota
 		n, want int
 	}{
-		"no limit":           {tenant{}, quota.Quota{}, 5, 5},
-		"slots":              {tenant{spare: 3, record: slots(3)}, quota.Quota{Concurrency: 3}, 5, 3},
-		"fewer wanted":       {tenant{spare: 3, record: slots(3)}, quota.Quota{Concurrency: 3}, 2, 2},
-		"no slot":            {tenant{record: slots(3)}, quota.Quota{Concurrency: 3}, 5, 0},
-		"the limit is lower": {tenant{spare: 3, record: slots(4)}, quota.Quota{Concurrency: 3}, 5, 0},
-		"tokens":             {tenant{tokens: 4}, quota.Quota{Rate: 1}, 5, 4},
-		"no token":           {tenant{spare: 4}, quota.Quota{Rate: 1}, 5, 0},
+		"no limit":           {tenant{}, wire.Quota{}, 5, 5},
+		"slots":              {tenant{spare: 3, record: slots(3)}, wire.Quota{Concurrency: 3}, 5, 3},
+		"fewer wanted":       {tenant{spare: 3, record: slots(3)}, wire.Quota{Concurrency: 3}, 2, 2},
+		"no slot":            {tenant{record: slots(3)}, wire.Quota{Concurrency: 3}, 5, 0},
+		"the limit is lower": {tenant{spare: 3, record: slots(4)}, wire.Quota{Concurrency: 3}, 5, 0},
+		"tokens":             {tenant{tokens: 4}, wire.Quota{Rate: 1}, 5, 4},
+		"no token":           {tenant{spare: 4}, wire.Quota{Rate: 1}, 5, 0},
 
-		"both, slots": {tenant{spare: 2, tokens: 4, record: slots(2)}, quota.Quota{Rate: 1, Concurrency: 3}, 5, 2},
+		"both, slots": {tenant{spare: 2, tokens: 4, record: slots(2)}, wire.Quota{Rate: 1, Concurrency: 3}, 5, 2},
 
-		"both, tokens": {tenant{spare: 4, tokens: 1, record: slots(4)}, quota.Quota{Rate: 1, Concurrency: 4}, 5, 1},
+		"both, tokens": {tenant{spare: 4, tokens: 1, record: slots(4)}, wire.Quota{Rate: 1, Concurrency: 4}, 5, 1},
 
-		"tokens, no rate": {tenant{tokens: 1}, quota.Quota{}, 5, 5},
+		"tokens, no rate": {tenant{tokens: 1}, wire.Quota{}, 5, 5},
 	} {
 		if got := c.t.free(c.q, c.n); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -89,7 +91,7 @@ func TestLimiterOpen(t *testing.T) {
 	if !b.Open(s, 3) || b.woken() || len(b.tenants) != 0 {
 		t.Error("a tenant without limits is held up")
 	}
-	b.quotas["a"] = quota.Quota{Concurrency: 2}
+	b.quotas["a"] = wire.Quota{Concurrency: 2}
 	if b.Open(s, 3) || !b.woken() || b.tenants["a"].wanted[s] != 3 {
 		t.Errorf("a tenant without a slot: %+v", b.tenants["a"])
 	}
@@ -115,7 +117,7 @@ func TestLimiterOpen(t *testing.T) {
 func TestLimiterReserve(t *testing.T) {
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for name, c := range map[string]struct {
-		q                              quota.Quota
+		q                              wire.Quota
 		spare, tokens, n, got          int
 		jobs                           int
 		spareMid, tokenMid             int // while it is asked
@@ -123,13 +125,13 @@ func TestLimiterReserve(t *testing.T) {
 		running, lowSpare, lowToken    int
 		afterSpare, afterRun, freedEnd int // when the jobs have ended
 	}{
-		"no limit":        {quota.Quota{}, 0, 0, 5, 5, 2, 0, 0, 0, 0, 2, 9, 9, 0, 0, 0},
-		"slots":           {quota.Quota{Concurrency: 9}, 4, 0, 3, 3, 2, 1, 0, 2, 0, 2, 1, 9, 4, 0, 2},
-		"more than slots": {quota.Quota{Concurrency: 9}, 4, 0, 7, 4, 4, 0, 0, 0, 0, 4, 0, 9, 4, 0, 4},
-		"none came":       {quota.Quota{Concurrency: 9, Rate: 1}, 4, 3, 7, 3, 0, 1, 0, 4, 3, 0, 1, 0, 4, 0, 0},
-		"tokens":          {quota.Quota{Rate: 1}, 0, 5, 3, 3, 1, 0, 2, 0, 4, 1, 9, 2, 0, 0, 0},
-		"both":            {quota.Quota{Concurrency: 9, Rate: 1}, 6, 5, 4, 4, 3, 2, 1, 3, 2, 3, 2, 1, 6, 0, 3},
-		"nothing there":   {quota.Quota{Concurrency: 9, Rate: 1}, 0, 5, 4, 0, 0, 0, 5, 0, 5, 0, 0, 5, 0, 0, 0},
+		"no limit":        {wire.Quota{}, 0, 0, 5, 5, 2, 0, 0, 0, 0, 2, 9, 9, 0, 0, 0},
+		"slots":           {wire.Quota{Concurrency: 9}, 4, 0, 3, 3, 2, 1, 0, 2, 0, 2, 1, 9, 4, 0, 2},
+		"more than slots": {wire.Quota{Concurrency: 9}, 4, 0, 7, 4, 4, 0, 0, 0, 0, 4, 0, 9, 4, 0, 4},
+		"none came":       {wire.Quota{Concurrency: 9, Rate: 1}, 4, 3, 7, 3, 0, 1, 0, 4, 3, 0, 1, 0, 4, 0, 0},
+		"tokens":          {wire.Quota{Rate: 1}, 0, 5, 3, 3, 1, 0, 2, 0, 4, 1, 9, 2, 0, 0, 0},
+		"both":            {wire.Quota{Concurrency: 9, Rate: 1}, 6, 5, 4, 4, 3, 2, 1, 3, 2, 3, 2, 1, 6, 0, 3},
+		"nothing there":   {wire.Quota{Concurrency: 9, Rate: 1}, 0, 5, 4, 0, 0, 0, 5, 0, 5, 0, 0, 5, 0, 0, 0},
 	} {
 		b := newBench(t)
 		b.quotas["a"] = c.q
@@ -160,7 +162,7 @@ func TestLimiterReserve(t *testing.T) {
 	}
 	// The slot of a job that ends is not free when the account has it no more.
 	b := newBench(t)
-	b.quotas["a"] = quota.Quota{Concurrency: 2}
+	b.quotas["a"] = wire.Quota{Concurrency: 2}
 	x := b.tenant("a")
 	x.spare, x.granted = 2, 2
 	one, two := &nats.Msg{}, &nats.Msg{}
@@ -174,13 +176,13 @@ func TestLimiterReserve(t *testing.T) {
 	}
 }
 
-// TestLimiterSlots: whatever is reserved, comes and ends, in any order: slots are used or spare,
-// never both and never more than the worker has.
+// TestLimiterSlots: after reservations, deliveries and ends in any order, a slot is used or spare,
+// never both, and the worker has no more slots than it was granted.
 func TestLimiterSlots(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBench(t)
-		b.quotas["a"] = quota.Quota{Concurrency: 1 + r.IntN(6), Rate: 1}
+		b.quotas["a"] = wire.Quota{Concurrency: 1 + r.IntN(6), Rate: 1}
 		s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 		x := b.tenant("a")
 		x.spare, x.granted, x.tokens = b.quotas["a"].Concurrency, b.quotas["a"].Concurrency, 100
@@ -225,7 +227,7 @@ func (c change) Created() time.Time { return c.at }
 // their stamps, and gives up the jobs whose slots are gone.
 func TestLimiterChanged(t *testing.T) {
 	b := newBench(t)
-	b.quotas["a"] = quota.Quota{Concurrency: 3}
+	b.quotas["a"] = wire.Quota{Concurrency: 3}
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for _, key := range []string{"gpu.a", "cpu.", "cpu", "other"} {
 		if b.changed(change{key: key, revision: 9, at: time.Now()}); len(b.tenants) != 0 {
@@ -303,32 +305,32 @@ func TestLimiterClock(t *testing.T) {
 // TestLimiterClose: slots and tokens of a limiter that ends are on the account again, and one that
 // has none writes nothing.
 func TestLimiterClose(t *testing.T) {
-	c := connectLimiter(t)
+	c := jobstest.Connected(t, natsconn.Open)
 	ctx := t.Context()
 	kv, err := c.JS.KeyValue(ctx, wire.TenantBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := benchOn(t, c)
-	b.quotas["a"], b.quotas["b"] = quota.Quota{Concurrency: 2, Rate: 0.001, Burst: 5},
-		quota.Quota{Rate: 0.001, Burst: 5}
+	b.quotas["a"], b.quotas["b"] = wire.Quota{Concurrency: 2, Rate: 0.001, Burst: 5},
+		wire.Quota{Rate: 0.001, Burst: 5}
 	b.quotas["c"] = b.quotas["a"]
-	for name, d := range map[string]quota.Demand{"a": {MoreSlots: 2, MoreTokens: 2}, "b": {MoreTokens: 3}} {
+	for name, d := range map[string]wire.Demand{"a": {MoreSlots: 2, MoreTokens: 2}, "b": {MoreTokens: 3}} {
 		if got, err := b.write(ctx, name, b.tenant(name), d); !got || err != nil {
 			t.Fatalf("%s: %v, %v", name, got, err)
 		}
 	}
 	b.tenant("c")
-	read := func(name string) quota.Record {
+	read := func(name string) wire.QuotaRecord {
 		t.Helper()
 		e, err := kv.Get(ctx, "cpu."+name)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return quota.Record{}
+			return wire.QuotaRecord{}
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := quota.ParseRecord(e.Value())
+		a, err := wire.ParseQuotaRecord(e.Value())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 // Package control stores what operators tell the workers of a pool: which kinds are paused, and the
 // limits of tenants. It applies the limits of submissions, holds a worker to the limits of running
-// jobs (Limiter), and renews the leases of its jobs (Keeper).
+// jobs (Limiter), and renews the leases of its jobs (Keeper). Audit stores who did what: an intent
+// before each action of an operator, and its outcome after it.
 //
 // A limit of queued jobs is approximate. Each connection counts its own submissions, and asks the
 // server for the number of jobs once per second at most, so several submitters together can exceed
@@ -22,7 +23,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -41,7 +41,6 @@ func New(c *natsconn.Conn) *Control { return &Control{conn: c} }
 // limit of queued jobs. A later call replaces fn. fn must not wait.
 func (ct *Control) OnRefused(fn func(p jobs.Pool, tenant string)) { ct.refused.Store(&fn) }
 
-// tenantRefused calls the function of OnRefused.
 func (ct *Control) tenantRefused(p jobs.Pool, tenant string) {
 	if fn := ct.refused.Load(); fn != nil {
 		(*fn)(p, tenant)
@@ -65,7 +64,6 @@ func ParseTenantKey(key string) (tenant string, ok bool) {
 	return strings.CutPrefix(key, "tenant.")
 }
 
-// checkTenant returns an error unless tenant is an id or jobs.EveryTenant.
 func checkTenant(tenant string) error {
 	if tenant == jobs.EveryTenant {
 		return nil
@@ -75,7 +73,7 @@ func checkTenant(tenant string) error {
 
 // LimitTenant sets the limits in l for a tenant, or for jobs.EveryTenant, and leaves its other
 // limits as they are. Workers learn of it at once, and connections that submit within a second.
-// Running jobs go on, and count.
+// Running jobs continue, and count.
 func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -107,8 +105,9 @@ func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits
 	}
 }
 
-// UnlimitTenant removes the limits of a tenant, which then has those of jobs.EveryTenant, or the
-// limits of jobs.EveryTenant. It fails with jobs.ErrNotFound if there are none.
+// UnlimitTenant removes the limits of a tenant, which then has the limits of jobs.EveryTenant. It
+// also removes the limits of jobs.EveryTenant itself. It fails with jobs.ErrNotFound if there are
+// none.
 func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -126,8 +125,8 @@ func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	})
 }
 
-// Tenants returns the limits that are set: first those of jobs.EveryTenant, then in the order of
-// names. A record that is not valid has TenantLimits.Error.
+// Tenants returns the limits that are set: first the limits of jobs.EveryTenant, then the tenants
+// in the order of their names. A record that is not valid has TenantLimits.Error.
 func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
 	err := ct.conn.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
@@ -215,7 +214,6 @@ func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	return nil
 }
 
-// admit is Admit for n jobs of one pool and tenant.
 func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant string, n int) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -257,7 +255,7 @@ func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant s
 }
 
 // read reads the limits. While no leader of the bucket answers, the known limits stay, so that a
-// submission does not wait for this leader in addition to that of its own stream.
+// submission waits for the leader of its own stream only.
 func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
@@ -272,7 +270,7 @@ func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	}
 	switch {
 	case err == nil, jobs.AsError(err).Code == jobs.CodeInvalid: // a record that is not valid limits nothing
-		q := quota.Of(l.Or(every))
+		q := wire.QuotaOf(l.Or(every))
 		s.limit, s.rate = q.Queued, q.Rate
 	case s.known.IsZero() || try.Err() == nil || ctx.Err() != nil:
 		return err
@@ -298,7 +296,7 @@ func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) 
 			if err != nil {
 				return err
 			}
-			n += len(info.State.Subjects) // a job is one message on a subject of its own
+			n += len(info.State.Subjects) // a job is one message on its own subject
 			return nil
 		})
 		if err != nil && (l == "" || !errors.Is(err, jobs.ErrNotFound) && !errors.Is(err, jobs.ErrUnavailable)) {

@@ -23,7 +23,7 @@ func PauseKey(p jobs.Pool, kind string) string {
 }
 
 // Pause stops the workers of a pool from taking new jobs of a kind, or of all kinds if kind is
-// empty. Running jobs go on. It holds until Resume, also for workers that start later. A worker
+// empty. Running jobs continue. It holds until Resume, also for workers that start later. A worker
 // that asked the server before it learned of the pause takes the jobs of that request, up to two
 // seconds later, because to give a job back would cost it an attempt.
 func (ct *Control) Pause(ctx context.Context, p jobs.Pool, kind string) error {
@@ -35,7 +35,6 @@ func (ct *Control) Resume(ctx context.Context, p jobs.Pool, kind string) error {
 	return ct.setPause(ctx, p, kind, false)
 }
 
-// setPause writes or removes the key of a pause.
 func (ct *Control) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
 	if p != jobs.PoolCPU && p != jobs.PoolGPU {
 		return jobs.Errorf(jobs.CodeInvalid, "pool %q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)

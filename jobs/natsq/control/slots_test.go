@@ -7,16 +7,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestSlots: slots and tokens of a tenant are taken and given back once, within its limits.
 func TestSlots(t *testing.T) {
 	freed := 0
-	q := quota.Quota{Weight: 1, Concurrency: 3}
+	q := wire.Quota{Weight: 1, Concurrency: 3}
 	l := newLimiter(&natsconn.Conn{}, LimiterOptions{
-		Quota: func(string) quota.Quota { return q }, Freed: func() { freed++ },
+		Quota: func(string) wire.Quota { return q }, Freed: func() { freed++ },
 	})
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "a"}
 	a := l.tenant("a")
@@ -63,11 +62,11 @@ func TestSlots(t *testing.T) {
 	}
 	// An account that holds more slots than a lowered limit gives none.
 	q.Concurrency, a.spare = 2, 2
-	a.record.Holders = map[string]quota.Holder{"other": {Slots: 3}}
+	a.record.Holders = map[string]wire.Holder{"other": {Slots: 3}}
 	if n := a.free(q, 1); n != 0 {
 		t.Errorf("%d slots beyond a lowered limit", n)
 	}
-	a.record.Holders = map[string]quota.Holder{"other": {Slots: 2}}
+	a.record.Holders = map[string]wire.Holder{"other": {Slots: 2}}
 	if n := a.free(q, 1); n != 1 {
 		t.Errorf("%d slots of an account at its limit with 2 spare", n)
 	}

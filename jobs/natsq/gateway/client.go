@@ -81,9 +81,9 @@ func (e *apiError) failure() error {
 }
 
 // ask sends a request and returns the answer of a gateway. It repeats the request while no gateway
-// answers, or the one that answers ends, for the patience of the connection. unsure reports that an
-// earlier try may have had its effect. wait is how long a gateway may take in addition to a round
-// trip.
+// answers, or the one that answers ends, for the patience of the connection. unsure reports whether
+// an earlier try may have had its effect. wait is how long a gateway may take in addition to a
+// round trip.
 func (c *Client) ask(ctx context.Context, subject string, body any,
 	wait time.Duration,
 ) (r apiReply, unsure bool, err error) {
@@ -151,7 +151,7 @@ func submission(j jobs.Job) jobs.Job {
 }
 
 // Submit stores a job with an id of the caller, and returns its id with the prefix of the tenant.
-// Errors are those of queue.Queue.Submit. A job without a tenant gets that of the login.
+// It returns the errors of queue.Queue.Submit. A job without a tenant gets the tenant of the login.
 func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) {
 	r, unsure, err := c.ask(ctx, apiSubmit, submission(j), 0)
 	if unsure && errors.Is(err, jobs.ErrExists) { // an earlier try stored it, and its answer was lost
@@ -255,7 +255,7 @@ func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
 	return c.change(ctx, "remove", name)
 }
 
-// PauseSchedule stops a schedule if on is true, and otherwise lets it go on.
+// PauseSchedule stops a schedule if on is true, and otherwise resumes it.
 func (c *Client) PauseSchedule(ctx context.Context, name string, on bool) error {
 	if on {
 		return c.change(ctx, "pause", name)
@@ -263,7 +263,6 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, on bool) error 
 	return c.change(ctx, "resume", name)
 }
 
-// change sends a request about one schedule.
 func (c *Client) change(ctx context.Context, verb, name string) error {
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return err

@@ -1,5 +1,7 @@
 // Package gateway lets clients submit jobs and follow them with plain NATS messages and JSON. It
-// has the service, Gateway, and a client of it, Client.
+// has the service, Gateway, and a client of it, Client. It also executes the rules of swarms:
+// Submissions submits their jobs, and Emissions stores what they emit, each once for a rule and a
+// round. Rules asks a gateway to submit a job, for processes that may not do so themselves.
 //
 // # Who may ask for what
 //

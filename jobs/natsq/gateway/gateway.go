@@ -18,7 +18,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Subjects of requests. A client without a tenant publishes below apiPrefix. A client with an
@@ -53,7 +52,6 @@ type Gateway struct {
 	once sync.Once
 }
 
-// longestWait bounds how long a request may wait for a result.
 const longestWait = 5 * time.Minute
 
 // apiReply is the answer to every request. The fields that are set depend on the request; Error
@@ -69,7 +67,7 @@ type apiReply struct {
 	Listed   *[]queue.ListedJob `json:"listed,omitempty"`
 	Ended    *[]jobs.Result     `json:"ended,omitempty"` // without their outputs
 	Logs     *[]jobs.LogLines   `json:"logs,omitempty"`
-	Next     string             `json:"next,omitempty"` // the begin of the next page; empty on the last page
+	Next     string             `json:"next,omitempty"` // where the next page begins; empty on the last page
 	Over     bool               `json:"over,omitempty"` // the job whose log this is has ended
 
 	Schedule  string                `json:"schedule,omitempty"`
@@ -78,7 +76,6 @@ type apiReply struct {
 	Error *apiError `json:"error,omitempty"`
 }
 
-// apiError is the error of a request.
 type apiError struct {
 	Code    string `json:"code"`            // a jobs.Code, or exists, full, not_found, unavailable
 	Message string `json:"message"`         // a sentence for people
@@ -89,67 +86,15 @@ type apiError struct {
 	RetryAfter float64 `json:"retry_after_s,omitempty"` // seconds until the same request may succeed
 }
 
-// Parts are the parts of the queue that a gateway offers to its clients. All are required.
+// Parts are the parts of the queue that a gateway offers to its clients. All are required. The gateway
+// passes ids as the queue knows them, with the prefix of the tenant.
 type Parts struct {
-	Jobs      Queue       // a *queue.Queue
-	Results   Results     // a *queue.Results
-	Letters   DeadLetters // a *queue.DeadLetters
-	Schedules Schedules   // a *queue.Schedules
-	Logs      Logs        // a *joblog.Logs
-	Rules     Submissions // a *rules.Submissions
-}
-
-// Queue submits jobs and finds them. The gateway passes ids as the queue knows them, with the
-// prefix of the tenant.
-type Queue interface {
-	// SubmitNew stores a job; made says that the gateway has made its id.
-	SubmitNew(ctx context.Context, j jobs.Job, made bool) error
-	SubmitBatch(ctx context.Context, batch []jobs.Job) error
-	Locate(ctx context.Context, id string) (queue.ListedJob, error)
-	Find(ctx context.Context, id string) (jobs.Job, error)
-	Cancel(ctx context.Context, j jobs.Job, finish bool) error
-	Overview(ctx context.Context, p jobs.Pool, id string) (*queue.Overview, error)
-	JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from queue.Place,
-		fn func(at queue.Place, j jobs.Job) bool) error
-	Missing(ctx context.Context, j jobs.Job) ([]string, error)
-}
-
-// DeadLetters lists the jobs that failed for good and queues them again. List calls fn until it
-// returns false. Redrive may be repeated after an error.
-type DeadLetters interface {
-	List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
-	Redrive(ctx context.Context, d jobs.DeadLetter) error
-}
-
-// Results reads the results of jobs and follows their progress. Lookup fails with jobs.ErrNotFound
-// while a job has no result, and Result waits for it. Progress calls fn, one call at a time, until
-// stop is called.
-type Results interface {
-	Lookup(ctx context.Context, id string) (jobs.Result, error)
-	Result(ctx context.Context, id string) (jobs.Result, error)
-	List(ctx context.Context, prefix string, fn func(jobs.Result) bool) error
-	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
-}
-
-// Schedules keeps schedules.
-type Schedules interface {
-	AddSchedule(ctx context.Context, s jobs.Schedule) error
-	RemoveSchedule(ctx context.Context, name string) error
-	PauseSchedule(ctx context.Context, name string, on bool) error
-	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
-	// Read returns a schedule with its revision, or fails with jobs.ErrNotFound.
-	Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error)
-}
-
-// Submissions submits the jobs that rules of swarms ask for, each once.
-type Submissions interface {
-	Submit(ctx context.Context, e swarms.Emission) error
-}
-
-// Logs reads the log lines of a job from a sequence number on. fn gets the number after each
-// message. With follow the call waits for more lines until the job has ended.
-type Logs interface {
-	LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error
+	Jobs      *queue.Queue
+	Results   *queue.Results
+	Letters   *queue.DeadLetters
+	Schedules *queue.Schedules
+	Logs      *queue.Logs
+	Rules     *Submissions
 }
 
 // Serve starts a gateway, which runs until Close. When Serve returns the gateway answers requests.
@@ -432,7 +377,6 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 	return &r, nil, nil
 }
 
-// seconds returns a number of seconds of a request as a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // readRequest decodes the body of a request into o. An empty body leaves o as it is.
@@ -446,7 +390,6 @@ func readRequest(data []byte, o any) error {
 	return json.Unmarshal(data, o)
 }
 
-// find returns a job that has not ended, with its state.
 func (g *Gateway) find(ctx context.Context, from owner, id string) (*queue.ListedJob, error) {
 	l, err := g.parts.Jobs.Locate(ctx, id)
 	if err == nil {

@@ -16,8 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/schema"
@@ -25,20 +23,22 @@ import (
 
 // TestGateway: a client that has nothing but NATS submits, waits, reads and cancels.
 func TestGateway(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
+	s := jobstest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	g, err := natsqtest.Connect(t, s).Serve(jobstest.Quiet)
+	g, err := jobstest.Open(t, s, natsq.Connect).Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
-		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
-	}})
+	jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w", Handlers: map[string]jobs.Handler{
+			"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
+		},
+	})
 	ask := func(subject, data string) (text string, job string) {
 		t.Helper()
 		m, err := nc.Request(subject, []byte(data), time.Minute)
@@ -179,21 +179,17 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayPages: what does not fit one answer comes in several, in order and whole, and news
-// comes to who waits for it.
+// TestGatewayPages: a list that does not fit one answer comes in several, in order and whole, and a
+// waiting client gets news.
 func TestGatewayPages(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	conn := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	conn := jobstest.Open(t, s, natsq.Connect)
 	g, err := conn.Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c, err := gateway.Connect(t.Context(), natsconn.Options{URL: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := jobstest.Open(t, s, gateway.Connect)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	// More than a page by number, two that are one each by size, and letters that JSON may write as
@@ -212,7 +208,7 @@ func TestGatewayPages(t *testing.T) {
 	}
 	big := `"` + strings.Repeat("<", jobs.MaxInline-2) + `"`
 	for _, id := range []string{"big1", "big2"} {
-		natsqtest.Publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id,
+		jobstest.Publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id,
 			[]byte(`{"v":1,"id":"`+id+`","pool":"cpu","kind":"big","submitted":"2026-01-31T12:00:00Z","spec":`+big+`}`))
 		want = append(want, id)
 	}
@@ -244,8 +240,8 @@ func TestGatewayPages(t *testing.T) {
 	// A job that says more than an answer holds, and ends while it is followed and watched.
 	const messages, lines = 20, 200
 	begun, release := make(chan struct{}), make(chan struct{})
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
-		Name: "w", Concurrency: 1,
+	jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w", Concurrency: 1,
 		Handlers: map[string]jobs.Handler{
 			"talk": func(ctx context.Context, j jobs.Job, progress func(any)) (any, error) {
 				if j.ID != "talker" {
@@ -286,7 +282,7 @@ func TestGatewayPages(t *testing.T) {
 			text[i] = fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"%s","n":%d}`,
 				strings.Repeat("<", 200), n+i)
 		}
-		natsqtest.Publish(ctx, t, s, "exo.joblog.talker",
+		jobstest.Publish(ctx, t, s, "exo.joblog.talker",
 			[]byte(`{"v":1,"job":"talker","attempt":1,"worker":"w","lines":[`+strings.Join(text, ",")+`]}`))
 	}
 	for i := range messages {
@@ -341,8 +337,8 @@ func TestGatewayPages(t *testing.T) {
 // TestForeignJob: a job whose id is of one tenant and whose tenant is another, which only an
 // operator can make, is the latter's alone.
 func TestForeignJob(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	conn := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	conn := jobstest.Open(t, s, natsq.Connect)
 	g, err := conn.Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +358,7 @@ func TestForeignJob(t *testing.T) {
 		return string(m.Data)
 	}
 	for _, tenant := range []string{"umbrella", jobs.DefaultTenant} {
-		j := natsqtest.Job("acme--"+tenant, "k")
+		j := jobstest.Job("acme--"+tenant, "k")
 		j.Tenant = tenant
 		if err := conn.Queue.Submit(t.Context(), j); err != nil {
 			t.Fatal(err)
@@ -378,12 +374,14 @@ func TestForeignJob(t *testing.T) {
 	}
 	// A dead letter on a subject of acme's that holds a job of another tenant is not queued again
 	// at acme's word.
-	natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead",
+	jobstest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead",
 		[]byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
-	}})
-	if r := natsqtest.Await(t, conn, "acme--dead"); r.Status != jobs.Failed {
+	jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w", Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
+		},
+	})
+	if r := jobstest.Await(t, conn.Results, "acme--dead"); r.Status != jobs.Failed {
 		t.Fatalf("a job on another tenant's subject: %+v", r)
 	}
 	letters := func() (n int) {

@@ -16,8 +16,8 @@ import (
 const (
 	pageJobs  = 100                 // jobs or results
 	pageBytes = jobs.MaxMessage / 2 // bytes of jobs or lines
-	pageTime  = 2 * time.Second     // time in which a worker of the gateway looks for more
-	// pageRoom is the part of an answer besides one job. A job that leaves less room in a message
+	pageTime  = 2 * time.Second     // time that a worker of the gateway spends on a page
+	// pageRoom is the part of an answer that is not jobs. A job that leaves less room in a message
 	// is listed without its specification.
 	pageRoom = 8 << 10
 )
@@ -147,7 +147,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 	if err != nil && !errors.Is(err, errPage) {
 		return err
 	}
-	// A client that waits goes on until the job has ended. A client that does not wait goes on
+	// A client that waits continues until the job has ended. A client that does not wait continues
 	// while there are more lines.
 	if full || o.Wait > 0 && !r.Over {
 		r.Next = strconv.FormatUint(seq, 10)

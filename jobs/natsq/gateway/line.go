@@ -14,7 +14,7 @@ import (
 // result or a log gives its worker back, so requests that wait delay no others.
 const (
 	allWorkers    = 64
-	tenantWorkers = 16   // for one tenant, so that many requests of one leave workers for the others
+	tenantWorkers = 16   // for one tenant, so that many requests of one tenant leave workers for other tenants
 	gatewayLine   = 1024 // requests without a worker
 	ownerLine     = 512  // of one tenant
 	gatewayWaits  = 8192 // requests that wait for a result or a log, about 16 KiB each
@@ -24,7 +24,7 @@ const (
 // requestLine keeps the requests of each tenant in their order, and serves the tenants in turn. Its
 // methods never wait.
 type requestLine struct {
-	serve func(m *nats.Msg, from owner) // on a goroutine of its own
+	serve func(m *nats.Msg, from owner) // on a new goroutine
 
 	mu     sync.Mutex
 	of     map[owner]*ownerLineState
@@ -43,8 +43,8 @@ type ownerLineState struct {
 	waits    int
 }
 
-// newRequestLine returns an empty line. It calls serve for each request on a goroutine of its own.
-// serve must call requestPlace.leave at its end.
+// newRequestLine returns an empty line. It calls serve for each request on a new goroutine. serve
+// must call requestPlace.leave at its end.
 func newRequestLine(serve func(m *nats.Msg, from owner)) *requestLine {
 	return &requestLine{serve: serve, of: map[owner]*ownerLineState{}}
 }
@@ -55,7 +55,6 @@ func (o owner) workers() int { return o.limit(tenantWorkers, allWorkers) }
 func (o owner) room() int    { return o.limit(ownerLine, gatewayLine) }
 func (o owner) waits() int   { return o.limit(ownerWaits, gatewayWaits) }
 
-// limit returns the limit of a tenant, or that of the whole gateway.
 func (o owner) limit(tenant, all int) int {
 	if o == "" {
 		return all
@@ -74,7 +73,6 @@ func (l *requestLine) state(from owner) *ownerLineState {
 	return s
 }
 
-// forget removes the state of an owner without requests. It must be called with mu held.
 func (l *requestLine) forget(from owner, s *ownerLineState) {
 	if s.busy == 0 && s.waits == 0 && len(s.standing) == 0 {
 		delete(l.of, from)
@@ -173,8 +171,8 @@ func (p *requestPlace) leave() {
 	l.dispatch()
 }
 
-// close ends the line and returns the requests in it, which the caller answers. Running requests go
-// on.
+// close ends the line and returns the requests in it, which the caller answers. Running requests
+// continue.
 func (l *requestLine) close() (left []*nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,15 +11,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestGatewayOpenQuestions: 70 questions of one tenant that wait delay those of another by less
-// than 100 ms, while the first is connected and after it has gone. What is too much is refused.
+// TestGatewayOpenQuestions: 70 waiting requests of one tenant delay the requests of another tenant
+// by less than 100 ms, while the first is connected and after it has gone. Requests beyond the
+// bound are refused.
 func TestGatewayOpenQuestions(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	g, err := natsqtest.Connect(t, s).Serve(jobstest.Quiet)
+	s := jobstest.Start(t, server.Options{})
+	g, err := jobstest.Open(t, s, natsq.Connect).Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestGatewayOpenQuestions(t *testing.T) {
 	if open > time.Minute { // the questions wait for five minutes
 		t.Errorf("70 open questions delay another tenant: %v, quiet %v", open, quiet)
 	}
-	// More than a tenant may have are refused, and the others go on.
+	// Requests beyond the limit of a tenant are refused, and the admitted ones continue.
 	ask(512, "300")
 	refused := 0
 	for refused < 70 {

@@ -15,7 +15,6 @@ type metrics struct {
 	line     *requestLine // nil: a description without a gateway
 }
 
-// newMetrics returns the metrics of a gateway with a line.
 func newMetrics(line *requestLine) *metrics {
 	return &metrics{
 		line: line,
@@ -43,7 +42,7 @@ func (g *Gateway) Collector() prometheus.Collector {
 	return g.metrics
 }
 
-// ops are the operations that have a label of their own.
+// ops are the operations with their own label. All other operations share a label.
 var ops = map[string]bool{
 	"submit": true, "result": true, "find": true, "cancel": true, "cron": true, "list": true,
 	"logs": true, "retry": true, "react": true,
@@ -59,7 +58,6 @@ func opOf(subject string) string {
 	return "other"
 }
 
-// answered counts an answer to a request that began at a time.
 func (m *metrics) answered(subject string, r apiReply, began time.Time) {
 	op, code := opOf(subject), "ok"
 	if r.Error != nil {

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// TestOwner: a tenant's requests are about its own jobs and schedules alone, whatever they say
-// themselves.
+// TestOwner: a tenant's requests reach its own jobs and schedules only, whatever tenant they name.
 func TestOwner(t *testing.T) {
 	for subject, want := range map[string]string{
 		"exo.api.submit": "|submit", "exo.api.result.a": "|result.a", "exo.tenant.acme.submit": "acme|submit",
@@ -166,7 +167,8 @@ func TestSubmission(t *testing.T) {
 // TestGatewayBounds: a request is answered within its bounds and refused beyond them, over the
 // queue.
 func TestGatewayBounds(t *testing.T) {
-	s, c := inside(t)
+	s, k := jobstest.InProcess(t, natsconn.Open)
+	c := reach(k)
 	g, err := c.Serve(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +176,7 @@ func TestGatewayBounds(t *testing.T) {
 	defer g.Close()
 	ask := func(subject, text string) (r apiReply) {
 		t.Helper()
-		m, err := another(t, s).NC.Request(subject, []byte(text), 20*time.Second)
+		m, err := jobstest.Open(t, s, natsconn.Open).NC.Request(subject, []byte(text), 20*time.Second)
 		if err != nil {
 			t.Fatal(subject, err)
 		}

@@ -12,13 +12,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestReply: an answer of the largest size is sent as it is, a larger one becomes an error that
 // says where the result is, and what was published without a question gets none.
 func TestReply(t *testing.T) {
-	_, c := inside(t)
+	_, k := jobstest.InProcess(t, natsconn.Open)
+	c := reach(k)
 	answers, err := c.NC.SubscribeSync("answers")
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +76,13 @@ func TestReply(t *testing.T) {
 // TestGatewayVerbs: every verb reaches what it names, and a question without a wait is not one with
 // a short wait.
 func TestGatewayVerbs(t *testing.T) {
-	s, c := inside(t)
+	s, k := jobstest.InProcess(t, natsconn.Open)
+	c := reach(k)
 	g, err := c.Serve(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	asker := another(t, s)
+	asker := jobstest.Open(t, s, natsconn.Open)
 	ask := func(subject, text string) (r apiReply) {
 		t.Helper()
 		m, err := asker.NC.Request(subject, []byte(text), 20*time.Second)

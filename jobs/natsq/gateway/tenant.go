@@ -74,7 +74,6 @@ func (o owner) schedule(s jobs.Schedule) (jobs.Schedule, error) {
 	return s, s.Validate()
 }
 
-// mine reports whether a schedule is of the owner.
 func (o owner) mine(s jobs.Schedule) bool {
 	return o == "" || s.Job.Tenant == string(o) && strings.HasPrefix(s.Name, string(o)+"--")
 }

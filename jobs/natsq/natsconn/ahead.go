@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// aheadMost is the most messages that Ahead asks for at a time.
 const aheadMost = 32
 
 // Ahead reads the messages of a stream in turn. It is Next that asks for several at a time where their
@@ -18,7 +17,7 @@ type Ahead struct {
 	answers []aheadAnswer // in the order of the numbers
 }
 
-// aheadAnswer says which message is the first one from a number on.
+// aheadAnswer is the first message from a sequence number on.
 type aheadAnswer struct {
 	from uint64
 	m    *Message

@@ -95,21 +95,13 @@ func (c *Conn) Values(ctx context.Context, what, bucket string, fn func(key stri
 func (c *Conn) LastPerKey(ctx context.Context, what, bucket string) (map[string]*Message, error) {
 	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
 	all := map[string]*Message{}
-	for seq := uint64(1); ; seq++ {
-		var m *Message
-		err := c.Retry(ctx, what, func(ctx context.Context) (err error) {
-			m, err = c.NextOnce(ctx, stream, prefix+">", seq)
-			return err
-		})
-		if errors.Is(err, jobs.ErrNotFound) {
-			return all, nil
-		}
+	for m, err := range c.Each(ctx, what, stream, prefix+">", 1) {
 		if err != nil {
 			return nil, err
 		}
-		seq = m.Seq
 		all[strings.TrimPrefix(m.Subject, prefix)] = m
 	}
+	return all, nil
 }
 
 // IsTombstone reports whether the header of a bucket's message marks the key as removed.

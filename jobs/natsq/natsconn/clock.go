@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// clockPeriod is the minimum time between two looks at the clock of the server.
+	// clockPeriod is the minimum time between two readings of the server's clock.
 	clockPeriod = 15 * time.Second
-	// clockPatience bounds a look, for which a scrape of the metrics waits.
+	// clockPatience bounds a reading of the clock, for which a scrape of the metrics waits.
 	clockPatience = time.Second
 )
 
-// clock is the clock of this machine compared with that of the server. Its zero value was never
-// compared.
+// clock compares the clock of this machine with the server's clock. The zero value has not compared
+// yet.
 type clock struct {
 	now func() time.Time // nil: time.Now
 
 	mu    sync.Mutex
-	next  time.Time // when to look again
+	next  time.Time // when to read the clock again
 	ahead time.Duration
-	known bool // the last look had an answer
+	known bool // the last reading had an answer
 }
 
-// offset returns how far the clock of this machine is ahead of that of the server, to half of the
+// offset returns how far the clock of this machine is ahead of the server's clock, to half of the
 // time of a round trip. It asks the server at most once in clockPeriod. ok is false if the last
 // question had no answer.
 func (k *clock) offset(ctx context.Context, c *Conn) (ahead time.Duration, ok bool) {

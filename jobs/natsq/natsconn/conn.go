@@ -5,8 +5,8 @@
 // repeats its request as its verb tells: Retry has long tries, for reads and for requests that must
 // not be sent often; RetryIdempotent has short tries, for requests that may be sent twice;
 // RetryUnlessFull is RetryIdempotent without a wait for space on the disk of the server; and Once
-// in a name means a single try. So the caller must choose a request of which a repetition has no
-// second effect: a read, a compare-and-set, or a message whose subject or id the server takes once.
+// in a name means a single try. So the caller must choose a request whose repetition has no second
+// effect: a read, a compare-and-set, or a message whose subject or id the server takes once.
 package natsconn
 
 import (
@@ -52,8 +52,8 @@ type Options struct {
 	// Logger gets a line when the connection is lost, when it is back, and for each message that
 	// the server refuses in the background; nil for none.
 	Logger *slog.Logger
-	// NoSpace is called when calls begin to wait because the server stores nothing more, once until one
-	// of them succeeds; nil for none. It must not block.
+	// NoSpace is called when calls begin to wait because the server stores nothing more. It is
+	// called again only after a waiting call has succeeded. nil for none. It must not block.
 	NoSpace func()
 	// GiveUp ends a connection for good after so long without a server: Lost is closed, and every
 	// call fails with jobs.ErrUnavailable. It is for commands, for which a person waits. 0 means
@@ -114,8 +114,8 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 		c.NC.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
-	// A server without JetStream says so at once. One whose cluster has no leader yet drops the
-	// request, so the try has a limit of its own: provision retries until the leader is there.
+	// A server without JetStream says so at once. A server whose cluster has no leader yet drops
+	// the request, so each try has a limit: provision retries until there is a leader.
 	err = c.refused.do(ctx, func(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, LongTry)
 		defer cancel()
@@ -145,9 +145,9 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// A server that stands still is noticed after so many pings and one, 5 s: elections take 4 to 9. It
-// was 8 s, and they were what submissions waited for when the leader stopped that they were
-// connected to.
+// A server that stands still is noticed after this number of pings and one more, 5 s: elections
+// take 4 to 9. With 8 s, submissions to a stopped leader waited longer for this than for the
+// election.
 const (
 	clientPing  = time.Second
 	clientPings = 4
@@ -184,7 +184,7 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, whe
 		err error
 	}
 	done := make(chan dialed, 1)
-	go func(r *violations) { // the client's own call knows no context, and may go on when r has been returned as nil
+	go func(r *violations) { // the client's call takes no context, and may continue after r was returned as nil
 		nc, err := o.dial(o.URL, r, opts...)
 		done <- dialed{nc, err}
 	}(r)
@@ -285,7 +285,7 @@ const (
 )
 
 // errCodeInProcess is the error of a try with the message id of an earlier try that the servers of
-// a cluster have not settled yet. A later one is told what became of it.
+// a cluster have not settled yet. A later try is told what became of the earlier one.
 const errCodeInProcess = 10158
 
 // ErrCodeTooFast is the error of a message that comes while more than 128 MiB wait for the disk of
@@ -324,8 +324,8 @@ func (c *Conn) RetryIdempotent(ctx context.Context, what string, size int, fn fu
 	return c.retryIn(ctx, what, shortPause, limit, func(ctx context.Context) error { return c.elected.try(ctx, fn) })
 }
 
-// tryLimit returns the time limit of a try that begins so long after the call, and sends size
-// bytes.
+// tryLimit returns the time limit of a try that begins since after the start of the call, and sends
+// size bytes.
 func tryLimit(since time.Duration, size int) time.Duration {
 	const slowest = 4 << 20 // bytes per second of the slowest connection that is supported
 	return min(max(since/6, ShortTry), LongTry) + time.Duration(size)*time.Second/slowest

@@ -8,7 +8,7 @@ import (
 )
 
 // TestElections: a try that waits for a leader that is gone ends with the election, and the call
-// goes on with the next.
+// continues with the next leader.
 func TestElections(t *testing.T) {
 	c := &Conn{elected: &elections{}, refused: newViolations(nil), Patience: time.Hour}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -42,7 +42,7 @@ func TestElections(t *testing.T) {
 	if err := <-done; err != nil || tries != 3 {
 		t.Fatalf("%d tries, %v", tries, err)
 	}
-	// One that has an answer keeps it, and one whose caller gives up says so.
+	// A try that has an answer keeps it, and a try whose caller gives up returns that cause.
 	boom := errors.New("boom")
 	if err := c.elected.try(ctx, func(context.Context) error { return boom }); !errors.Is(err, boom) ||
 		IsTransient(err) {

@@ -11,14 +11,14 @@ import (
 var errElected = errors.New("a stream has another leader")
 
 // errRemade ends a watch of a bucket that was made again or lost its last records. The client's
-// watch continues after the last record that it has seen, so it would miss those of the new bucket.
+// watch continues after the last record that it has seen, so it would miss the records of the new
+// bucket.
 var errRemade = errors.New("the bucket was made anew, or put back to an earlier state")
 
 // errReconnected ends a watch whose connection was down. The server may have replaced its last
 // records in that time.
 var errReconnected = errors.New("the connection was away")
 
-// errLags ends a watch of a bucket whose consumer is on a server that lags behind.
 var errLags = errors.New("the replica of the bucket lags behind")
 
 // errLost tells what to do about a server that was lost.
@@ -29,5 +29,7 @@ var errLost = errors.New("start it again, or wait longer for it with --patience"
 var ErrNoStreams = fmt.Errorf("the streams are not made yet: an operator makes them with exoswarm init --yes: %w",
 	jobs.ErrDenied)
 
-// errNoSpace ends the tries of RetryUnlessFull.
 var errNoSpace = errors.New("the server has no room")
+
+// ErrNoConsumer is the error of a pull from a consumer that does not exist, or has been deleted.
+var ErrNoConsumer = errors.New("no consumer answers")

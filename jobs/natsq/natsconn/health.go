@@ -33,7 +33,6 @@ func (r *violations) onDisconnect(nc *nats.Conn, err error) {
 	}
 }
 
-// onReconnect is the client's handler of a connection that was broken and is good again.
 func (r *violations) onReconnect(nc *nats.Conn) {
 	r.mu.Lock()
 	since := r.lost

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// identity is what credentials say of their user. It makes sentences better and says where the user
-// gets answers; what the user may is the server's to know.
+// identity is what credentials say of their user. It serves error texts and the inbox of the user.
+// The server decides what the user may do.
 type identity struct {
 	name, role, tenant string // empty when the login is not one of exoswarm auth
 	expires            time.Time
@@ -89,7 +89,7 @@ func (i identity) String() string {
 	return fmt.Sprintf("user %s (%s)", i.name, i.role)
 }
 
-// cure says how to be allowed what is not.
+// cure returns how the user gets the missing permission.
 func (i identity) cure() string {
 	if i.name == "" {
 		return "use one with more rights"
@@ -97,7 +97,7 @@ func (i identity) cure() string {
 	return "use a login of another role (exoswarm auth list; docs/roles.md says who may do what)"
 }
 
-// renewal says how to get in again.
+// renewal returns how the user can log in again.
 func (i identity) renewal() string {
 	switch {
 	case i.name == "":

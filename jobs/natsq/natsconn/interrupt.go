@@ -43,7 +43,6 @@ func (i *interrupts) interrupt(cause error) {
 	i.end(cause)
 }
 
-// end is called with mu held.
 func (i *interrupts) end(cause error) {
 	for cancel := range i.calls {
 		(*cancel)(cause)

@@ -19,13 +19,12 @@ import (
 // LevelsAge is how long a submitter believes what it has read about the levels of a pool.
 const LevelsAge = 5 * time.Second
 
-// levels is what a connection knows of the streams of levels. Its zero value knows nothing.
+// levels caches the streams of levels for a connection. The zero value is empty.
 type levels struct {
 	mu    sync.Mutex
 	pools map[jobs.Pool]poolLevels
 }
 
-// poolLevels is what is known of the levels of one pool.
 type poolLevels struct {
 	exist    []jobs.Level // in the order of jobs.Levels
 	read     time.Time    // when exist was read
@@ -49,8 +48,8 @@ func (c *Conn) levelsOf(p jobs.Pool) poolLevels {
 	return poolLevels{reconnects: n}
 }
 
-// learn changes what is known of the levels of a pool, unless the connection was made again since was
-// was known.
+// learn changes the cached levels of a pool, unless the connection was made again since was was
+// read.
 func (c *Conn) learn(p jobs.Pool, was poolLevels, fn func(*poolLevels)) {
 	known := c.levelsOf(p)
 	if known.reconnects != was.reconnects {
@@ -65,10 +64,10 @@ func (c *Conn) learn(p jobs.Pool, was poolLevels, fn func(*poolLevels)) {
 	c.levels.pools[p] = known
 }
 
-// AtLevel is Retry for a request to the stream of a pool and level. A level other than the default is
-// asked once, and briefly, so that one whose only server is away stops nobody who looks at all levels.
-// The call fails with jobs.ErrUnavailable then, at once for the next LevelsAge, and with
-// jobs.ErrNotFound if there is no such stream any more.
+// AtLevel is Retry for a request to the stream of a pool and level. A level other than the default
+// is asked once, and briefly, so that a level whose only server is away does not stop the readers
+// of all levels. The call fails with jobs.ErrUnavailable then, at once for the next LevelsAge, and
+// with jobs.ErrNotFound if there is no such stream any more.
 func (c *Conn) AtLevel(ctx context.Context, p jobs.Pool, l jobs.Level, what string,
 	fn func(ctx context.Context) error,
 ) error {
@@ -105,8 +104,8 @@ func (c *Conn) AtLevel(ctx context.Context, p jobs.Pool, l jobs.Level, what stri
 	return silent
 }
 
-// JobLevels returns the levels of a pool, besides the default, whose streams exist. The answer is at
-// most maxAge old; with 0 the server is asked. Most clusters have none.
+// JobLevels returns the levels of a pool, without the default, whose streams exist. The answer is
+// at most maxAge old; with 0 the server is asked. Most clusters have none.
 func (c *Conn) JobLevels(ctx context.Context, p jobs.Pool, maxAge time.Duration) (all []jobs.Level, err error) {
 	was := c.levelsOf(p)
 	if time.Since(was.read) < maxAge {
@@ -133,10 +132,11 @@ func (c *Conn) JobLevels(ctx context.Context, p jobs.Pool, maxAge time.Duration)
 	return all, nil
 }
 
-// GrantLevel returns the level at which the cluster stores jobs of a pool that ask for l, and makes the
-// stream of the level. The default level, which is empty, is granted for as many replicas as it has.
-// More are refused with jobs.CodeInvalid and the cure: results, waiting and delayed jobs and dead
-// letters have the replicas of the default level, so it is the most that holds for all of a job's way.
+// GrantLevel returns the level at which the cluster stores jobs of a pool that ask for l, and makes
+// the stream of the level. The default level, which is empty, is granted for as many replicas as it
+// has. More are refused with jobs.CodeInvalid and the cure: results, waiting and delayed jobs and
+// dead letters have the replicas of the default level, so no higher number would hold everywhere on
+// a job's way.
 func (c *Conn) GrantLevel(ctx context.Context, p jobs.Pool, l jobs.Level) (jobs.Level, error) {
 	if l == "" {
 		return "", nil
@@ -156,7 +156,6 @@ func (c *Conn) GrantLevel(ctx context.Context, p jobs.Pool, l jobs.Level) (jobs.
 		l.Replicas(), n, l.Replicas())
 }
 
-// defaultReplicas returns the number of replicas of the default level of a pool.
 func (c *Conn) defaultReplicas(ctx context.Context, p jobs.Pool) (n int, err error) {
 	was := c.levelsOf(p)
 	if was.replicas > 0 && time.Since(was.counted) < LevelsAge {
@@ -176,7 +175,6 @@ func (c *Conn) defaultReplicas(ctx context.Context, p jobs.Pool) (n int, err err
 	return n, err
 }
 
-// makeLevel makes the stream of a level unless it exists.
 func (c *Conn) makeLevel(ctx context.Context, p jobs.Pool, l jobs.Level) error {
 	all, err := c.JobLevels(ctx, p, LevelsAge)
 	if err != nil || slices.Contains(all, l) {
@@ -213,7 +211,7 @@ func (c *Conn) makeLevel(ctx context.Context, p jobs.Pool, l jobs.Level) error {
 // errCodeNoMemory is the error of a server whose limit of memory is reached.
 const errCodeNoMemory = 10028
 
-// settled is how long a cluster may say during an election that it has too few servers.
+// settled is how long a cluster may report too few servers during an election.
 const settled = 10 * time.Second
 
 // errCodeNoCluster is the error of a single server for more than one replica. A cluster with too

@@ -14,9 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Login is how a connection proves who it is and how it knows the server. Everything in it may be
-// empty; a user or token may stand in the URL too. Secrets are in files or in the environment of
-// whoever fills this, and never in a log or an error.
+// Login is how a connection authenticates itself and the server. Everything in it may be empty; a
+// user or token may stand in the URL too. Secrets are in files or in the environment of whoever
+// fills this, and never in a log or an error.
 type Login struct {
 	// Context is the name of a context of the nats tool, or the absolute path of one: a file with a
 	// server and how to log in to it. It gives the URL where there is none, and what is set below
@@ -135,7 +135,7 @@ func (o Options) scrub(err error) error {
 	return err
 }
 
-// dialError says what is in the way of a connection, and what to do.
+// dialError returns why there is no connection, and what to do.
 func dialError(where string, who identity, err error) error {
 	var known *jobs.Error
 	var op *net.OpError

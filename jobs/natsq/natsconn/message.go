@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -206,6 +207,37 @@ func (c *Conn) Next(ctx context.Context, stream, subject string, seq uint64) (m 
 	return m, err
 }
 
+// Each reads the messages on a subject, which may have wildcards, from the sequence number seq on. It reads
+// one at a time with retries, and ends behind the last message or with an error. what names the caller's
+// work in errors.
+func (c *Conn) Each(ctx context.Context, what, stream, subject string, seq uint64) iter.Seq2[*Message, error] {
+	return func(yield func(*Message, error) bool) {
+		for {
+			var m *Message
+			err := c.Retry(ctx, what, func(ctx context.Context) (err error) {
+				m, err = c.NextOnce(ctx, stream, subject, seq)
+				return err
+			})
+			if errors.Is(err, jobs.ErrNotFound) || !yield(m, err) || err != nil {
+				return
+			}
+			seq = m.Seq + 1
+		}
+	}
+}
+
+// Bounds returns the sequence numbers of the first and the last message of a stream.
+func (c *Conn) Bounds(ctx context.Context, what, stream string) (first, last uint64, err error) {
+	err = c.Retry(ctx, what, func(ctx context.Context) error {
+		s, err := c.JS.Stream(ctx, stream)
+		if err == nil {
+			first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
+		}
+		return err
+	})
+	return first, last, err
+}
+
 // Remove removes one message of a stream. It succeeds if the message does not exist.
 func (c *Conn) Remove(ctx context.Context, stream string, seq uint64) error {
 	return c.Retry(ctx, fmt.Sprintf("remove message %d of %s", seq, stream), func(ctx context.Context) error {
@@ -217,7 +249,7 @@ func (c *Conn) Remove(ctx context.Context, stream string, seq uint64) error {
 		err = s.DeleteMsg(ctx, seq)
 		answered(err)
 		if err != nil && !IsTransient(err) {
-			// The server's refusal says in words only that there is no such message, so look.
+			// The server's refusal has no code for a missing message, so ask for the message.
 			if _, gerr := c.GetOnce(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
 				return nil
 			}
@@ -281,10 +313,10 @@ func SetHeader(m *nats.Msg, key, value string) {
 	m.Header[key] = []string{value}
 }
 
-// PublishMany stores messages of one stream, each or not whatever becomes of the others, and says
-// of each what publish would. They are jobs.MaxBatch at most. Whoever cannot have a message refused
-// because an earlier try of it was stored names them first; the server remembers every name for two
-// minutes.
+// PublishMany stores messages of one stream independently of one another, and returns for each the
+// error that PublishMsg would return. They are jobs.MaxBatch at most. Whoever cannot have a message
+// refused because an earlier try of it was stored names them first; the server remembers every name
+// for two minutes.
 func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *wire.PublishMode, what string,
 	msgs []*nats.Msg,
 ) []error {
@@ -314,8 +346,8 @@ func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *wire.PublishM
 	return errs
 }
 
-// publishEach stores messages side by side. They are stored in their order, but for those that have
-// to be tried again.
+// publishEach stores messages concurrently. They are stored in their order, except messages that
+// are tried again.
 func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs []*nats.Msg) []error {
 	errs := make([]error, len(msgs))
 	if len(msgs) == 1 {

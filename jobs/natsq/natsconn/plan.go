@@ -21,7 +21,7 @@ type Change struct {
 	Field  string `json:"field"` // of its configuration, as the server names it; empty when the stream is missing
 	Have   string `json:"have"`  // as JSON
 	Want   string `json:"want"`  // as JSON
-	// Drops says that the change can lose messages or copies of them. Apply refuses it.
+	// Drops reports whether the change can lose messages or copies of them. Apply refuses it.
 	Drops bool `json:"drops"`
 }
 
@@ -46,14 +46,14 @@ func fields(cfg jetstream.StreamConfig) (map[string]any, error) {
 	return m, json.Unmarshal(data, &m)
 }
 
-// compared are the fields that the protocol rests on; what else an operator sets is the operator's.
+// compared are the fields that the protocol needs. The other fields are the operator's to set.
 var compared = []string{
 	"subjects", "retention", "storage", "discard", "discard_new_per_subject", "max_msgs", "max_bytes",
 	"max_msgs_per_subject", "max_msg_size",
 	"max_age", "num_replicas", "allow_msg_ttl", "allow_atomic", "allow_msg_schedules", "allow_direct", "republish",
 }
 
-// ofBucket are those of them that are compared for a bucket.
+// ofBucket are the compared fields of a bucket.
 var ofBucket = []string{"max_age", "num_replicas"}
 
 // Plan lists what Apply would change, and what it would refuse, by stream. It changes nothing.
@@ -124,8 +124,8 @@ func asJSON(v any) string {
 	return string(data)
 }
 
-// normal makes values that mean the same equal: of limits 0, -1 and absent mean none, which is -1
-// here.
+// normal maps values with the same meaning to one value: limits of 0, -1 and absent mean no limit,
+// which is -1 here.
 func normal(field string, v any) any {
 	switch {
 	case strings.HasPrefix(field, "max_"):
@@ -153,7 +153,7 @@ func normal(field string, v any) any {
 	return v
 }
 
-// drops says whether a change of a normalised field can lose messages or copies.
+// drops reports whether a change of a normalised field can lose messages or copies.
 func drops(field string, have, want any) bool {
 	switch field {
 	case "max_msgs", "max_bytes", "max_msgs_per_subject", "max_age":

@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// How long the server keeps what nobody asked for.
+// How long the server keeps things for which no retention was given.
 const (
 	ResultTTL = 24 * 3600 // seconds, unless the job says otherwise
 	resultAge = 7 * 24 * time.Hour
@@ -53,7 +53,7 @@ const (
 	pushMemory = 10 * time.Minute
 )
 
-// streams lists the streams of the protocol; those of logs are made with each swarm.
+// streams lists the streams of the protocol. The streams of logs are made with each swarm.
 func (c *Conn) streams() []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
 		Name:      wire.ResultStream,
@@ -154,7 +154,6 @@ func queued(p jobs.Pool, l jobs.Level) jetstream.StreamConfig {
 	return s
 }
 
-// buckets lists the key-value buckets of the protocol.
 func (c *Conn) buckets() []jetstream.KeyValueConfig {
 	all := []jetstream.KeyValueConfig{
 		{Bucket: wire.LeaseBucket},
@@ -171,14 +170,14 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 	return all
 }
 
-// objectsOf has no age: an object stays as long as its job (object_life.go). That of an earlier
-// version's store goes with Apply.
+// objectsOf has no age: an object stays as long as its job (objects.Store). Apply removes the age
+// of an earlier version's store.
 func objectsOf(c *Conn) jetstream.ObjectStoreConfig {
 	return jetstream.ObjectStoreConfig{Bucket: wire.ObjectBucket, Replicas: c.Replicas}
 }
 
 // provision creates what does not exist. What exists stays as it is: several versions of a program
-// may share a server, and the one that connects last must not undo what an operator has set.
+// may share a server, and the last to connect must not undo what an operator has set.
 func (c *Conn) provision(ctx context.Context) error {
 	for _, s := range c.streams() {
 		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
@@ -212,8 +211,8 @@ func (c *Conn) provision(ctx context.Context) error {
 // operators write to the audit, and only rules of swarms emit decisions.
 func byOperators(name string) bool { return name == wire.AuditStream || name == wire.EmissionStream }
 
-// missing makes something unless it is there. Two that make it at once are no error when it is
-// there afterwards.
+// missing makes something unless it exists. Two processes may make it at the same time: it must
+// only exist afterwards.
 func (c *Conn) missing(ctx context.Context, name string, notFound error, look,
 	create func(context.Context) error,
 ) error {
@@ -265,7 +264,6 @@ const (
 	emittedAge   = 14 * 24 * time.Hour
 )
 
-// emitted returns the stream of the decisions that rules of swarms emit.
 func emitted() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              wire.EmissionStream,
@@ -279,8 +277,8 @@ func emitted() jetstream.StreamConfig {
 	}
 }
 
-// pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes
-// no room any more, and a full one refuses.
+// pushed is the stream of pushes. It is a work queue: what a job has in its journal takes no room,
+// and a full stream refuses.
 func pushed() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 wire.PushStream,

@@ -34,7 +34,7 @@ type PullTimed func() (answered func(err error))
 func NewPuller(nc *nats.Conn, timed PullTimed) *Puller { return &Puller{nc: nc, timed: timed} }
 
 // pullPatience is how long a call waits for the server. A consumer with too many unacknowledged
-// messages does not answer at all, so such a call takes as long.
+// messages does not answer at all, so such a call takes this long.
 const pullPatience = 2 * time.Second
 
 // ReadWait is a wait for the first message that is long enough for a server that has to read a
@@ -46,7 +46,7 @@ type PullRequest struct {
 	Messages int           // messages at most
 	MaxBytes int           // of them together; 0 for no bound
 	Wait     time.Duration // how long for the first one, if there is none; 0 for not at all
-	KeepOpen bool          // go on for that time, and take more as they come
+	KeepOpen bool          // wait for that time, and take more messages as they come
 }
 
 // Pull returns the messages that a consumer has now, and none if it has none. Messages that came
@@ -69,7 +69,6 @@ func (p *Puller) Pull(ctx context.Context, stream, consumer string, r PullReques
 	return p.once(ctx, stream, consumer, r)
 }
 
-// once makes one request and returns its messages.
 func (p *Puller) once(ctx context.Context, stream, consumer string, r PullRequest) (got []*nats.Msg, err error) {
 	err = p.each(ctx, stream, consumer, r, true, func(m *nats.Msg) { got = append(got, m) })
 	return got, err

@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -18,16 +20,16 @@ import (
 func TestPullFull(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, c := natsqtest.InProcess(t)
+	_, c := jobstest.InProcess(t, natsq.Connect)
 	var batch []jobs.Job
 	for i := range 60 {
-		batch = append(batch, natsqtest.Job(fmt.Sprint("j", i), "k"))
+		batch = append(batch, jobstest.Job(fmt.Sprint("j", i), "k"))
 	}
 	if err := c.Queue.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
 	s := wire.SourceOf(batch[0])
-	natsqtest.Eventually(t, "the consumer knows of the jobs", func() bool { // some microseconds after they are stored
+	testkit.Until(t, "the consumer knows of the jobs", func() bool { // some microseconds after they are stored
 		cons, err := c.JS.Consumer(ctx, s.Stream(), s.Consumer())
 		return err == nil && cons.CachedInfo().NumPending == uint64(len(batch))
 	})

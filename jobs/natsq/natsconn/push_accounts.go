@@ -10,7 +10,7 @@ import (
 
 // PushAccounts hands the signed claims of accounts to running servers, which follow them at once:
 // users that are revoked lose their connections. The login must be one of the system account. A
-// server that is away gets them from the others when it is back.
+// server that is away gets them from the other servers when it is back.
 func PushAccounts(ctx context.Context, o Options, claims []string) error {
 	nc, refused, where, err := o.connect(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // Op is a kind of request to the server, the label op of its metrics.
 type Op string
 
-// The kinds of requests. A request that waits for messages is none of them: its time is that of
-// the queue.
+// The kinds of requests. A request that waits for messages is not counted: its time depends on the
+// queue.
 const (
 	OpPublish Op = "publish" // stores messages
 	OpFetch   Op = "fetch"   // asks a consumer for the messages that it has now
@@ -33,13 +33,12 @@ const (
 	reasonUnreachable  = "unreachable"
 )
 
-// requests counts the requests of one connection. A nil requests counts nothing.
 type requests struct {
 	seconds  *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 }
 
-// newRequests returns the metrics of requests. All series exist from the begin, at 0.
+// newRequests returns the metrics of requests. All series exist from the start, at 0.
 func newRequests() *requests {
 	r := &requests{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{

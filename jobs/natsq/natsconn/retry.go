@@ -19,8 +19,8 @@ const (
 	errCodeStoreFull   = 10047
 )
 
-// noSpaceRetry is the pause that a caller is told when the server has no space: somebody must free
-// some.
+// noSpaceRetry is the pause that a caller is told when the server has no space until an operator
+// frees some.
 const noSpaceRetry = 10 * time.Second
 
 // IsNoSpace reports whether the server has no space for any message.
@@ -56,7 +56,7 @@ func NoSpaceError(what string) error {
 		"free some of it, and try again", what, jobs.ErrFull), noSpaceRetry)
 }
 
-// spaceNotice is how long a call waits for space before somebody is told.
+// spaceNotice is how long a call waits for space before the owner of the connection is told.
 const spaceNotice = time.Second
 
 // space tells the owner of a connection that its calls wait because the server stores nothing more.

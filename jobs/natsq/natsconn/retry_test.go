@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestNoSpace: a call to a server without space waits, says so once, and ends with the reason; after
-// a call has succeeded the next wait is told again.
+// TestNoSpace: a call to a server without space waits, reports that once, and ends with the reason.
+// After a successful call the next wait is reported again.
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
 	told := 0

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// openSiblings opens Options.Siblings further connections, which share the writer and the metrics of
-// c. A server that takes fewer connections leaves c with those that it has taken.
+// openSiblings opens Options.Siblings further connections, which share the writer and the metrics
+// of c. If the server takes fewer connections, c has only these.
 func openSiblings(ctx context.Context, c *Conn, o Options) {
 	name := o.Name
 	for i := range o.Siblings {
@@ -33,7 +33,6 @@ func openSiblings(ctx context.Context, c *Conn, o Options) {
 	}
 }
 
-// newJetStream returns the client of JetStream with the time limits of this package.
 func newJetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 	return jetstream.New(nc, jetstream.WithDefaultTimeout(apiTimeout), jetstream.WithPublishAsyncTimeout(2*LongTry))
 }

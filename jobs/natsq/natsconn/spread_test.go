@@ -80,7 +80,7 @@ func TestSpreadDenied(t *testing.T) {
 }
 
 // firstOnly returns the URL of a listener that passes its first connection to an address and closes
-// the others.
+// all later ones.
 func firstOnly(t *testing.T, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,9 +23,9 @@ const (
 
 // Sure calls look, and repeats it before it believes that something is not stored, which look says
 // with jobs.ErrNotFound. look asks the leader of a stream. A leader that was stopped or cut off
-// answers with what it had then, until it hears of the new one. So Sure believes the answer only when
-// the leader has a quorum of followers that it has heard of a moment ago, before the last look and
-// after it. It fails with jobs.ErrUnavailable if there is no such leader.
+// answers with what it had then, until it hears of the new one. So Sure accepts the answer only
+// when the leader has recently heard from a quorum of followers, both before and after the last
+// read. It fails with jobs.ErrUnavailable if there is no such leader.
 func (c *Conn) Sure(ctx context.Context, stream string, look func() error) error {
 	err := look()
 	if !errors.Is(err, jobs.ErrNotFound) || c.NC.ConnectedClusterName() == "" { // a server on its own is right

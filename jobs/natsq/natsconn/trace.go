@@ -14,7 +14,7 @@ import (
 
 // A job's trace: its submission is a producer's span, each attempt at it a consumer's span below
 // that one, and the storing of the result a producer's span below the attempt. What joins them are
-// the headers of the messages. Names and attributes are those of OpenTelemetry's conventions for
+// the headers of the messages. Names and attributes follow OpenTelemetry's conventions for
 // messaging.
 //
 // Without a tracer nothing is looked up, made or kept: the functions below return what they got.

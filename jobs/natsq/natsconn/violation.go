@@ -61,7 +61,6 @@ func newViolations(log *slog.Logger) *violations {
 
 var violationText = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to ("\S+")`)
 
-// onError is the client's handler of asynchronous errors.
 func (r *violations) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if refusesLogin(err) { // the client gives up when it is reported a second time
 		r.mu.Lock()
@@ -123,14 +122,13 @@ func (r *violations) denied(by Violation) error {
 	return fmt.Errorf("%s may not %s: %s: %w", r.who, by.what, r.who.cure(), jobs.ErrDenied)
 }
 
-// explain adds the reason to an error of a connection that the server has closed.
 func (r *violations) explain(err error) error {
 	if errors.Is(err, nats.ErrConnectionClosed) {
 		<-r.over // the client fails calls before it calls onClose
 	}
 	select {
 	case <-r.gone:
-		// The second error is that of a call in progress.
+		// The second error comes from a call in progress.
 		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, context.Canceled) {
 			return fmt.Errorf("the NATS server does not let %s in any more: %s: %w", r.who, r.who.renewal(),
 				jobs.ErrDenied)

@@ -12,15 +12,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// watchPoll is how often a watch asks whether its bucket is still the one that it began with. It is
-// well below the life of a lease, 10 s, and a question takes the server some 50 µs.
+// watchPoll is how often a watch checks that its bucket was not replaced. It is well below the life
+// of a lease, 10 s, and a question takes the server some 50 µs.
 const watchPoll = time.Second
 
 // watchLag is the number of polls after which a watch whose replica does not follow begins anew. The
 // next consumer may be on another server.
 const watchLag = 3
 
-// removed is the entry of a key that is not in its bucket any more.
 type removed struct{ bucket, key string }
 
 var _ jetstream.KeyValueEntry = removed{}
@@ -142,7 +141,6 @@ func (w *watch) newest(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// info asks the leader of the bucket's stream.
 func (w *watch) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, LongTry)
 	defer cancel()
@@ -171,7 +169,7 @@ func (c *Conn) FollowBucket(ctx context.Context, bucket string, synced chan stru
 		if ctx.Err() != nil {
 			return
 		}
-		level := slog.LevelDebug // the connection has a line of its own
+		level := slog.LevelDebug // the connection logs this itself
 		if errors.Is(err, errRemade) {
 			level = slog.LevelInfo
 		}
@@ -197,7 +195,7 @@ func (c *Conn) WatchBucket(ctx context.Context, bucket string, fn func(jetstream
 	}
 }
 
-// rest waits before the next try: not at all where the reason is no failure.
+// rest waits before the next try, unless the reason for it is no failure.
 func (w *watch) rest(ctx context.Context, err error) {
 	if errors.Is(err, errReconnected) {
 		return
@@ -208,8 +206,7 @@ func (w *watch) rest(ctx context.Context, err error) {
 	}
 }
 
-// CheckFollow fails when this login may not follow buckets: who follows one goes on trying whatever
-// happens.
+// CheckFollow fails when this login may not follow buckets. FollowBucket itself never stops trying.
 func (c *Conn) CheckFollow(ctx context.Context, bucket string) error {
 	return c.InBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		watch, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())

@@ -1,10 +1,10 @@
 // Package objects stores files that travel between submitters and agents, and removes those that no
 // job needs any more.
 //
-// An object belongs to a job (jobs.Owner in its metadata), and has no age of its own. A sweeper in
+// An object belongs to a job (jobs.Owner in its metadata), and does not expire by age. A sweeper in
 // each CPU agent asks the streams whether anything is known of the job, and removes the object when
-// nothing was known for a grace time. There are no counters, so a process that is killed leaves
-// none that are wrong.
+// nothing was known for a grace time. There are no counters, so a killed process leaves no wrong
+// counter.
 package objects
 
 import (
@@ -71,7 +71,7 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 		attempt, end := st.conn.Attempt(ctx)
 		n, err := u.put(attempt, r)
 		by, cut := end(err)
-		if cut && (by == before || try == 3 || !again) { // each try has chunks of its own subject
+		if cut && (by == before || try == 3 || !again) { // the chunks of each try have another subject
 			return 0, fmt.Errorf("%s: %w", what, st.conn.Denied(by))
 		}
 		before = by

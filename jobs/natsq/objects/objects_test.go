@@ -10,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -33,7 +34,7 @@ func (b *breaking) Read(p []byte) (int, error) {
 // stood, when the reader can go back; and not for ever.
 func TestPutObjectAgain(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	for passes, want := range map[int]error{0: nil, 2: nil, 100: jobs.ErrUnavailable} {
 		r := &breaking{bytes.NewReader(data), len(data) / 2, passes}
@@ -68,7 +69,7 @@ func TestPutObjectAgain(t *testing.T) {
 // description of the next try. It does not replace it: its content may be gone.
 func TestLateDescription(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	data := bytes.Repeat([]byte("x"), 300<<10)
 	for _, version := range []string{"first", "second"} {
 		sub, err := c.NC.SubscribeSync("$O.EXO_OBJECTS.M.>")

@@ -78,7 +78,6 @@ const (
 	consumedWait = 2 * time.Second
 )
 
-// reader reads the chunks of an object in turn.
 type reader struct {
 	ctx     context.Context //nolint:containedctx // an io.Reader has no other
 	conn    *natsconn.Conn

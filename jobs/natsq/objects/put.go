@@ -31,16 +31,15 @@ const (
 
 // upload stores one object, in one or more tries. The client's own Put removes the chunks of a try
 // whose description got no answer. The description may be stored all the same, also after the
-// description of the next try, and then has no content. So an upload removes no chunks of its own
-// before the end, and each description is stored only behind the one that was there as the try
-// began.
+// description of the next try, and then has no content. So an upload removes none of its chunks
+// before the end, and stores its description only if the description that existed when the try
+// began is still the last.
 type upload struct {
 	st    *Store
 	meta  jetstream.ObjectMeta
 	tried []string // ids of the contents, one for each try
 }
 
-// put is one try. It returns the size.
 func (u *upload) put(ctx context.Context, r io.Reader) (int64, error) {
 	c := u.st.conn
 	subject := metaSubject(u.meta.Name)

@@ -73,7 +73,6 @@ func ownerOf(info jetstream.ObjectInfo) jobs.Owner {
 	return jobs.Owner{Job: rest}
 }
 
-// metaSubject returns the subject of the description of an object.
 func metaSubject(name string) string {
 	return objectMeta + base64.URLEncoding.EncodeToString([]byte(name))
 }
@@ -105,19 +104,10 @@ func (st *Store) Objects(ctx context.Context, fn func(Object) bool) error {
 
 // eachObject calls fn with every object, in the state Unowned, until fn returns false or an error.
 func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) error {
-	for seq := uint64(1); ; seq++ {
-		var m *natsconn.Message
-		err := st.conn.Retry(ctx, "list objects", func(ctx context.Context) (err error) {
-			m, err = st.conn.NextOnce(ctx, objectStream, objectMeta+">", seq)
-			return err
-		})
-		if errors.Is(err, jobs.ErrNotFound) {
-			return nil
-		}
+	for m, err := range st.conn.Each(ctx, "list objects", objectStream, objectMeta+">", 1) {
 		if err != nil {
 			return err
 		}
-		seq = m.Seq
 		var info jetstream.ObjectInfo
 		if json.Unmarshal(m.Data, &info) != nil || info.Deleted {
 			continue
@@ -131,6 +121,7 @@ func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) 
 			return err
 		}
 	}
+	return nil
 }
 
 // referred reports whether a job may still need its objects: it has not ended, or its result, its
@@ -184,7 +175,7 @@ type objectSweep struct {
 	rest time.Duration // pause between two jobs, which limits the load of the servers
 }
 
-// pass looks at all objects once, and removes those that may go.
+// pass reads all objects once, and removes the objects that may go.
 func (s *objectSweep) pass(ctx context.Context) error {
 	began := time.Now()
 	// The chunks are listed before the descriptions, so an upload that ends meanwhile has a

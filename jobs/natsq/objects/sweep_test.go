@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -39,8 +39,8 @@ func states(t *testing.T, c *natsq.Conn) map[string]objects.State {
 // when the last is gone. What belongs to no job stays.
 func TestObjectsLive(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	ctx := t.Context()
 	put := func(name string, of jobs.Owner) {
 		t.Helper()
@@ -73,12 +73,14 @@ func TestObjectsLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
-		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
-		"fail": func(context.Context, jobs.Job, func(any)) (any, error) {
-			return nil, jobs.Errorf(jobs.CodeInput, "as meant")
+	w := jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w", Handlers: map[string]jobs.Handler{
+			"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
+			"fail": func(context.Context, jobs.Job, func(any)) (any, error) {
+				return nil, jobs.Errorf(jobs.CodeInput, "as meant")
+			},
 		},
-	}})
+	})
 	for _, id := range []string{"letter", "result"} {
 		if _, err := c.Results.Result(ctx, id); err != nil {
 			t.Fatal(err)
@@ -109,15 +111,7 @@ func TestObjectsLive(t *testing.T) {
 		}
 	}
 	// A broken upload has contents and no description.
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	if _, err := js.Publish(ctx, "$O.EXO_OBJECTS.C.broken", []byte("half")); err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +131,8 @@ func TestObjectsLive(t *testing.T) {
 	if got := sweep(0, true); !strings.Contains(got, "of-gone") || len(states(t, c)) != 11 {
 		t.Errorf("a dry sweep shows %s, and leaves %v", got, states(t, c))
 	}
-	// The swarm, the dead letter and the result go, and so do their objects; agents that sweep side
-	// by side do not stumble over each other.
+	// When the swarm, the dead letter and the result go, their objects go too. Agents may sweep
+	// concurrently.
 	if err := c.Swarms.RemoveSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
@@ -148,22 +142,15 @@ func TestObjectsLive(t *testing.T) {
 	run, end := context.WithCancel(ctx)
 	ended := make(chan struct{}, 2)
 	for range 2 {
-		agent := natsqtest.Connect(t, s)
+		agent := jobstest.Open(t, s, natsq.Connect)
 		go func() {
 			agent.Objects.KeepObjects(run, 300*time.Millisecond, slog.New(slog.DiscardHandler))
 			ended <- struct{}{}
 		}()
 	}
-	for limit := time.Now().Add(time.Minute); ; {
-		left := states(t, c)
-		if len(left) == 6 { // the failed result of letter is there for a day
-			break
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("left: %v", left)
-		}
-		time.Sleep(50 * time.Millisecond) // between two looks
-	}
+	testkit.Until(t, "six objects are left", func() bool { // the failed result of letter is there for a day
+		return len(states(t, c)) == 6
+	})
 	end()
 	<-ended
 	<-ended
@@ -184,7 +171,7 @@ func TestObjectsLive(t *testing.T) {
 // TestObjectsOfTenants: objects of tenants are apart.
 func TestObjectsOfTenants(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	ctx := t.Context()
 	of := jobs.Owner{Tenant: "acme", Job: "j"}
 	if _, err := c.Objects.PutObject(ctx, "o", of, strings.NewReader("mine")); err != nil {
@@ -216,21 +203,13 @@ func TestObjectsOfTenants(t *testing.T) {
 // its spec. An age of an earlier version goes with init.
 func TestSpecOutlives(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := jobstest.Start(t, server.Options{})
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	if _, err := js.CreateObjectStore(t.Context(),
 		jetstream.ObjectStoreConfig{Bucket: "EXO_OBJECTS", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	c := natsqtest.Connect(t, s)
+	c := jobstest.Open(t, s, natsq.Connect)
 	if _, err := c.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -245,8 +224,8 @@ func TestSpecOutlives(t *testing.T) {
 	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
-		Name: "w", Logger: jobstest.Quiet,
+	jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w",
 		Handlers: map[string]jobs.Handler{
 			"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
 		},

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// keepTick is the time between two looks at the job of a schedule with jobs.Always.
+	// keepTick is the time between two checks of the job of a schedule with jobs.Always.
 	keepTick = 5 * time.Second
 	// unknownJob is how long a job that is neither queued nor over is waited for. A worker may move
-	// it from one stream to another at the moment of the look.
+	// it from one stream to another at the moment of the check.
 	unknownJob = time.Minute
 )
 
@@ -85,7 +85,7 @@ func (w *scheduler) keep(ctx context.Context, e *plan, now time.Time) error {
 	}
 	if n++; n == 1 {
 		// The results of a removed schedule of the same name may still be there, so the first
-		// number is that of a time.
+		// number is a time.
 		n = uint64(max(e.From.Unix(), 1))
 	}
 	mark := wire.FiredSubject(e.Name, "r"+strconv.FormatUint(n, 10))

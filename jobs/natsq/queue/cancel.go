@@ -58,9 +58,9 @@ func (q *Queue) Withdraw(ctx context.Context, j jobs.Job) error {
 	return err
 }
 
-// Reclaim is Withdraw, and reports whether it removed the job: false means that a worker has had it,
-// or that it has ended. It looks in the streams in the order in which a job moves through them, so a
-// job that moves meanwhile is still found.
+// Reclaim is Withdraw, and reports whether it removed the job: false means that a worker has had
+// it, or that it has ended. It searches the streams in the order in which a job moves through them,
+// so a job that moves meanwhile is still found.
 func (q *Queue) Reclaim(ctx context.Context, j jobs.Job) (waiting bool, err error) {
 	s := wire.SourceOf(j)
 	if !s.Valid() {

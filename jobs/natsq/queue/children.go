@@ -2,11 +2,9 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -16,20 +14,17 @@ func (q *Queue) Children(ctx context.Context, id string, limit int) (all []strin
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
-	for seq := uint64(1); len(all) < limit; seq++ {
-		var m *natsconn.Message
-		err := q.conn.Retry(ctx, "list the jobs that wait for "+id, func(ctx context.Context) (err error) {
-			m, err = q.conn.NextOnce(ctx, wire.WaitStream, wire.EdgeSubject(id, "*"), seq)
-			return err
-		})
-		if errors.Is(err, jobs.ErrNotFound) {
-			return all, nil
-		}
+	if limit <= 0 {
+		return nil, nil
+	}
+	for m, err := range q.conn.Each(ctx, "list the jobs that wait for "+id, wire.WaitStream,
+		wire.EdgeSubject(id, "*"), 1) {
 		if err != nil {
 			return nil, err
 		}
-		seq = m.Seq
-		all = append(all, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
+		if all = append(all, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]); len(all) == limit {
+			break
+		}
 	}
 	return all, nil
 }

@@ -27,21 +27,12 @@ const (
 // tenant and id; a later letter of the same job replaces it. The methods may be called from several
 // goroutines.
 type DeadLetters struct {
-	conn     *natsconn.Conn
-	resubmit Resubmit
+	conn  *natsconn.Conn
+	queue *Queue // for Redrive alone
 }
-
-// Resubmit queues the job of a letter once more, with the changes that j has. Cancellations of the
-// job up to the revision forgiven do not count for it. The error is jobs.ErrExists when the job is
-// queued, and not with the copy from which the letter was made: the process that stored the letter
-// is about to remove that copy.
-type Resubmit func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error
 
 // NewDeadLetters returns the dead letters that a connection reaches. The connection stays the caller's.
-// Redrive alone calls resubmit.
-func NewDeadLetters(c *natsconn.Conn, resubmit Resubmit) *DeadLetters {
-	return &DeadLetters{conn: c, resubmit: resubmit}
-}
+func NewDeadLetters(c *natsconn.Conn, q *Queue) *DeadLetters { return &DeadLetters{c, q} }
 
 // StoredLetter is a dead letter before it is stored.
 type StoredLetter struct {
@@ -65,6 +56,11 @@ func NeedsLetter(r jobs.Result) bool {
 // retry decides how often the server is asked. The reason is cut to natsconn.MaxReason bytes,
 // because it is a header.
 func (s *DeadLetters) Put(ctx context.Context, retry natsconn.RetryFunc, l StoredLetter) error {
+	return putLetter(ctx, s.conn, retry, l)
+}
+
+// putLetter is DeadLetters.Put. The queue calls it for children of failed jobs.
+func putLetter(ctx context.Context, c *natsconn.Conn, retry natsconn.RetryFunc, l StoredLetter) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {
 			return ' '
@@ -81,8 +77,8 @@ func (s *DeadLetters) Put(ctx context.Context, retry natsconn.RetryFunc, l Store
 	if l.Level != "" {
 		m.Header.Set(wire.HeaderLevel, string(l.Level))
 	}
-	s.conn.Inject(ctx, m)
-	return s.conn.PublishMsg(ctx, retry, "store the dead letter of job "+l.ID, m)
+	c.Inject(ctx, m)
+	return c.PublishMsg(ctx, retry, "store the dead letter of job "+l.ID, m)
 }
 
 // decodeLetter reads a stored letter. Any client with the permission may have written it, so a number
@@ -111,20 +107,11 @@ func (s *DeadLetters) List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.
 	if err != nil {
 		return err
 	}
-	for seq := uint64(1); ; seq++ {
-		var m *natsconn.Message
-		err := s.conn.Retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
-			m, err = s.conn.NextOnce(ctx, wire.DeadStream, subject, seq)
-			return err
-		})
-		if errors.Is(err, jobs.ErrNotFound) {
-			return nil
+	for m, err := range s.conn.Each(ctx, "read dead letters", wire.DeadStream, subject, 1) {
+		var d jobs.DeadLetter
+		if err == nil {
+			d, err = decodeLetter(m)
 		}
-		if err != nil {
-			return err
-		}
-		seq = m.Seq
-		d, err := decodeLetter(m)
 		if err != nil {
 			return err
 		}
@@ -132,6 +119,7 @@ func (s *DeadLetters) List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.
 			return nil
 		}
 	}
+	return nil
 }
 
 // subjectOf returns the subject of the letters that a filter selects. An empty field selects all
@@ -189,7 +177,7 @@ func (s *DeadLetters) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
 		j.After, j.OnFailedParent = nil, "" // it began, so its parents had ended
 	}
-	if err := s.resubmit(ctx, d, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
+	if err := s.queue.resubmit(ctx, d, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
 		return err
 	}
 	return s.remove(ctx, d)

@@ -11,10 +11,27 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
+
+// parts are a store of dead letters, and the parts that its tests use to make letters.
+type parts struct {
+	*queue.DeadLetters
+	conn    *natsconn.Conn
+	queue   *queue.Queue
+	results *queue.Results
+}
+
+// connect starts a server without a port, and connects to it.
+func connect(t testing.TB) parts {
+	t.Helper()
+	_, c := jobstest.InProcess(t, natsq.Connect)
+	return parts{c.Letters, c.Conn, c.Queue, c.Results}
+}
 
 // TestLetters: what a letter says, which a filter selects, how long its reason may be, and that a
 // redrive gives a job a second life.
@@ -25,7 +42,7 @@ func TestLetters(t *testing.T) {
 		"short", "two\r\nlines", strings.Repeat("x", natsconn.MaxReason),
 		strings.Repeat("x", natsconn.MaxReason+1), strings.Repeat("ü", natsconn.MaxReason),
 	} {
-		j := plain(fmt.Sprint("a", i)).WithDefaults()
+		j := jobstest.Job(fmt.Sprint("a", i), "k").WithDefaults()
 		data, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +168,7 @@ func TestSecondLife(t *testing.T) {
 		"a": {jobs.CodeInput, true, "a\fb\vc\x0ed\te"}, "b": {jobs.CodeParent, false, "x"},
 		"c": {jobs.CodeInput, false, "x"},
 	} {
-		j := plain(id).WithDefaults()
+		j := jobstest.Job(id, "k").WithDefaults()
 		j.After = []string{"parent-" + id}
 		j.Deadline, j.NotBefore, j.OnFailedParent = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour),
 			jobs.SkipChild
@@ -165,7 +182,7 @@ func TestSecondLife(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.queue.Submit(ctx, plain("parent-"+id)); err != nil {
+		if err := c.queue.Submit(ctx, jobstest.Job("parent-"+id, "k")); err != nil {
 			t.Fatal(err)
 		}
 		if k.cancelled {

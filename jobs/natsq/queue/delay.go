@@ -25,8 +25,9 @@ const (
 // promoter is the consumer that the movers of all workers share.
 const promoter = "promoter"
 
-// schedule stores a job that must not begin yet. Such jobs are in a stream of their own, because
-// the server takes schedules only in a stream that may also drop messages, which a queue must not.
+// schedule stores a job that must not begin yet. Such jobs are in another stream than queued jobs,
+// because the server takes schedules only in a stream that may also drop messages, which a queue
+// must not.
 func (q *Queue) schedule(ctx context.Context, j jobs.Job, s wire.Source, m *nats.Msg) error {
 	what := "schedule job " + j.ID
 	if _, err := q.conn.Last(ctx, s.Stream(), s.Job(j.ID)); err == nil {

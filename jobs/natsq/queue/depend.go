@@ -148,41 +148,18 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	})
 }
 
-// Known reports whether the server has anything of a job: that it waits, is delayed, queued or has
-// ended, or is a dead letter. A job moves forwards through these places, and is written to the next
-// one before it leaves the present one, so one look in their order finds it. Only a redrive moves
-// back; the second look finds that job.
-func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
-	all, err := q.places(ctx, id)
-	if err != nil {
-		return false, err
-	}
-	all = append(all, placeOf{stream: wire.ResultStream, subject: wire.ResultSubject(id)},
-		placeOf{stream: wire.DeadStream, subject: "exo.dead.*.*.*." + id})
-	var away error // a level that does not answer
-	for range 2 {
-		for _, at := range all {
-			_, err := q.lastIn(ctx, at)
-			switch {
-			case err == nil:
-				return true, nil
-			case errors.Is(err, jobs.ErrNotFound):
-			case absent(at.source.Level, err):
-				away = err
-			default:
-				return false, err
-			}
-		}
-	}
-	return false, away
-}
-
 // present counts the jobs that are known, and returns the id of the first of them in the batch.
 func (q *Queue) present(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
+	return count(batch, func(j jobs.Job) (bool, error) { return q.Known(ctx, j.ID) })
+}
+
+// count calls is for the jobs of a batch, several at a time. It counts the jobs for which is reports
+// true, and returns the id of the first of them in the batch.
+func count(batch []jobs.Job, is func(jobs.Job) (bool, error)) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
 	err = each(batch, func(j jobs.Job) error {
-		ok, err := q.Known(ctx, j.ID)
+		ok, err := is(j)
 		mu.Lock()
 		there[j.ID] = ok
 		mu.Unlock()

@@ -1,5 +1,5 @@
 // Package queue submits jobs and follows them until they end: dependencies, delays, cancellations,
-// lists, schedules, results and dead letters. It executes none.
+// lists, schedules, results, dead letters and log lines. It executes none.
 //
 // # The way of a job
 //
@@ -12,8 +12,8 @@
 //   - ended: in wire.ResultStream, for as long as the result is kept.
 //
 // The message is written to the next place before it is removed from the present one. So a process
-// may die between the two, another process repeats the move, and a reader that looks at the places
-// in this order finds the job. Only a redrive of a dead letter moves a job back.
+// may die between the two, another process repeats the move, and a reader that checks the places in
+// this order finds the job. Only a redrive of a dead letter moves a job back.
 //
 // # What makes a repeated call safe
 //
@@ -41,6 +41,6 @@
 //
 // A cancellation is marked first, then the job is withdrawn, and then it gets its result: a worker
 // that receives the job in between sees the mark. A job with parents is stored in one atomic batch
-// with its edges. A removal takes the job first and the edges afterwards, so an edge without a job
-// is left over, and never a job without its edges that must still wait.
+// with its edges. A removal takes the job first and the edges afterwards. So an edge may be left
+// without its job, but a job that must wait always has its edges.
 package queue

@@ -41,25 +41,10 @@ func copyLevel(to *nats.Msg, from nats.Header) {
 	}
 }
 
-// levels returns the levels of a pool that have a stream now, the default first.
-func (q *Queue) levels(ctx context.Context, p jobs.Pool) ([]jobs.Level, error) {
-	all, err := q.conn.JobLevels(ctx, p, 0)
-	return append([]jobs.Level{""}, all...), err
-}
-
 // absent reports whether an error of natsconn.Conn.AtLevel says that a level other than the default is
 // gone, or that its server is away.
 func absent(l jobs.Level, err error) bool {
 	return l != "" && (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrUnavailable))
-}
-
-// lastAt returns the last message of a source on the subject of a job, which may have wildcards.
-func (q *Queue) lastAt(ctx context.Context, s wire.Source, subject string) (m *natsconn.Message, err error) {
-	err = q.conn.AtLevel(ctx, s.Pool, s.Level, "read "+subject, func(ctx context.Context) (err error) {
-		m, err = q.conn.LastOnce(ctx, s.Stream(), subject)
-		return err
-	})
-	return m, err
 }
 
 // moveTo returns the source into which a waiting or delayed job moves. If the cluster does not give its
@@ -97,7 +82,7 @@ type readers struct {
 // swarms of jobs that it does not find.
 const kindStream = "stream"
 
-// check fails if agents serve the kind of a job and none of them reads its level. An agent of an
+// check fails if agents serve the kind of a job, but no such agent reads its level. An agent of an
 // earlier version reads none. If no agent serves the kind, the job waits for one as any other.
 func (r *readers) check(ctx context.Context, agents Agents, j jobs.Job, l jobs.Level) error {
 	key := wire.Source{Pool: j.Pool, Kind: j.Kind, Level: l}

@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -69,7 +69,7 @@ func (at Place) after(levels []jobs.Level) Place {
 	return Place{part: at.part + 1}
 }
 
-// ParsePlace is the inverse of String. The empty text is the begin of the list.
+// ParsePlace is the inverse of String. The empty text is the start of the list.
 func ParsePlace(text string) (at Place, ok bool) {
 	if text == "" {
 		return Place{Seq: 1}, true
@@ -151,7 +151,7 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 	case o.paused[control.PauseKey(j.Pool, j.Kind)]:
 		l.Note = fmt.Sprintf("kind %s is paused: exoswarm queue resume %s --kind %s", j.Kind, j.Pool, j.Kind)
 	case o.served[j.Kind] == 0:
-		l.Note = registry.Unserved(j.Pool, j.Kind, o.served)
+		l.Note = telemetry.Unserved(j.Pool, j.Kind, o.served)
 	}
 	return l
 }
@@ -180,7 +180,7 @@ func (q *Queue) LocateIn(ctx context.Context, id string) (ListedJob, *Overview, 
 	return o.Describe(j, stream, seq, waits), o, nil
 }
 
-// List is Jobs with the state of each job. The states are of the begin of the call.
+// List is Jobs with the state of each job. The states are read when the call begins.
 func (q *Queue) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
 	o, err := q.Overview(ctx, p, "")
 	if err != nil {
@@ -206,10 +206,9 @@ func (at Place) Stream(p jobs.Pool) string {
 	return wire.SchedStream
 }
 
-// Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued,
-// running or waiting for a retry, then jobs that wait for others, then jobs that wait for their
-// time, each oldest first. Messages that are not jobs are skipped. It reads up to 32 messages
-// at a time.
+// Jobs calls fn with the jobs of a pool until fn returns false: first jobs that are queued, running
+// or waiting for a retry, then jobs that wait for other jobs, then jobs that wait for their time,
+// each oldest first. Messages that are not jobs are skipped. It reads up to 32 messages at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
 	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }

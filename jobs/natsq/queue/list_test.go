@@ -15,7 +15,7 @@ import (
 func TestListAll(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, q := inside(t)
+	q := inside(t)
 	late := func(id string, p jobs.Pool, after ...string) jobs.Job {
 		j := plain(id, after...)
 		j.Pool, j.NotBefore = p, time.Now().Add(time.Hour)

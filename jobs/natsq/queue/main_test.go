@@ -2,57 +2,46 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.Check(m)
+	testkit.TempInMemory()
+	testkit.CheckLeaks(m)
+}
+
+// newQueue returns the queue that a connection reaches.
+func newQueue(c *natsconn.Conn) *Queue {
+	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return Known(ctx, c, job) })
+	return New(c, telemetry.NewRegistry(c), o, control.New(c), NewResults(c))
 }
 
 // inside starts a server without a port, and connects to it.
-func inside(t testing.TB) (*server.Server, *Queue) {
+func inside(t testing.TB) *Queue {
 	t.Helper()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s, another(t, s)
+	_, c := jobstest.InProcess(t, natsconn.Open)
+	return newQueue(c)
 }
 
-// another connects to a server once more.
-func another(t testing.TB, s *server.Server) *Queue {
-	t.Helper()
-	c, err := natsconn.Open(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	var q *Queue
-	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = New(c, registry.New(c), o, control.New(c), NewResults(c), NewDeadLetters(c, nil))
-	return q
-}
+func plain(id string, after ...string) jobs.Job { return jobstest.Job(id, "k", after...) }
 
-func plain(id string, after ...string) jobs.Job {
-	return jobs.Job{
-		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"),
-		After: after,
+// numbered returns n jobs whose ids are a name and a number.
+func numbered(name string, n int) (all []jobs.Job) {
+	for i := range n {
+		all = append(all, plain(fmt.Sprint(name, i)))
 	}
+	return all
 }
 
 // queueOf returns a queue with n jobs at the source that it returns.
@@ -60,14 +49,11 @@ func queueOf(t testing.TB, n int) (*Queue, wire.Source, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	_, q := inside(t)
+	q := inside(t)
 	if n == 0 {
 		return q, wire.Source{}, ctx
 	}
-	var batch []jobs.Job
-	for i := range n {
-		batch = append(batch, plain(fmt.Sprint("j", i)))
-	}
+	batch := numbered("j", n)
 	if err := q.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
 	}

@@ -15,12 +15,11 @@ import (
 // methods may be called from several goroutines. Each call ends with its context, or with the
 // patience of the connection.
 type Queue struct {
-	conn    *natsconn.Conn
+	finder
 	agents  Agents
 	objects Objects
 	control *control.Control
 	results *Results
-	letters *DeadLetters
 
 	sources sync.Map // wire.Source: this connection has seen its consumer
 	counts  sync.Map // stream and pool: counted
@@ -28,7 +27,7 @@ type Queue struct {
 	readers readers
 }
 
-// Agents lists the agents and the kinds that they serve. It is a *registry.Registry. Its answers
+// Agents lists the agents and the kinds that they serve. It is a *telemetry.Registry. Its answers
 // are hints: an agent may have ended some seconds ago.
 type Agents interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
@@ -49,12 +48,16 @@ type Objects interface {
 }
 
 // New returns the queue that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *Results, d *DeadLetters) *Queue {
-	q := &Queue{conn: c, agents: a, objects: o, control: l, results: r, letters: d}
+func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *Results) *Queue {
+	q := &Queue{finder: finder{c}, agents: a, objects: o, control: l, results: r}
 	q.batcher.q = q
 	return q
 }
 
-// Forget makes the next submission to a source look for its consumer again. A worker calls it when
+// Forget makes the next submission to a source check for its consumer again. A worker calls it when
 // it has found that the consumer is gone.
 func (q *Queue) Forget(s wire.Source) { q.sources.Delete(s) }
+
+// Admit fails with jobs.ErrFull if the tenant of a job may have no more in the queue. Otherwise the
+// job counts as submitted: the caller stores it.
+func (q *Queue) Admit(ctx context.Context, j jobs.Job) error { return q.control.Admit(ctx, j) }

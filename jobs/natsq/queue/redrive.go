@@ -37,14 +37,14 @@ func (r redrive) mark(m *nats.Msg) {
 	}
 }
 
-// Resubmit queues j, the job of a dead letter. It does not count the job against the limits of its
-// tenant. Cancellations up to the revision forgiven do not count for it.
+// resubmit queues j, the job of a dead letter, with the changes that j has. It does not count the
+// job against the limits of its tenant. Cancellations up to the revision forgiven do not count for it.
 //
 // A process that ends a job stores the letter before it removes the job from its queue. In between,
-// the subject of the job is taken. Resubmit then removes that copy itself. The process removes it
+// the subject of the job is taken. resubmit then removes that copy itself. The process removes it
 // by its sequence number, so it does not touch the new one. A process that dies after the removal
 // of a waiting job leaves its edges, which take the subjects of the new ones.
-func (q *Queue) Resubmit(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+func (q *Queue) resubmit(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
 	again := redrive{forgiven: forgiven, letter: d.Seq}
 	err := q.submit(ctx, j, again, false)
 	if !errors.Is(err, jobs.ErrExists) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -16,7 +17,7 @@ func TestRedriveBeforeRemoval(t *testing.T) {
 	c := connect(t)
 	ctx := t.Context()
 	for _, kind := range []string{"queued", "waits", "edges"} {
-		parent, j := plain(kind+"-parent"), plain(kind)
+		parent, j := jobstest.Job(kind+"-parent", "k"), jobstest.Job(kind, "k")
 		code := jobs.CodeInput
 		stream, subject := wire.JobStream(j.Pool), wire.SourceOf(j.WithDefaults()).Job(j.ID)
 		if kind != "queued" {
@@ -71,7 +72,7 @@ func TestRedriveBeforeRemoval(t *testing.T) {
 			if err := c.conn.Remove(ctx, stream, again.Seq); err != nil {
 				t.Fatal(err)
 			}
-			newer := plain(kind)
+			newer := jobstest.Job(kind, "k")
 			newer.Spec = []byte("2")
 			if err := c.queue.Submit(ctx, newer); err != nil {
 				t.Fatal(err)

@@ -19,18 +19,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Resolution is the outcome of a look at a waiting job.
+// Resolution is the outcome of Resolve.
 type Resolution int
 
 const (
 	waits Resolution = iota // some parents have not ended
 	moved                   // the job does not wait any more
-	ended                   // this look gave the job its result, so its own children may move
+	ended                   // this call gave the job its result, so its own children may move
 )
 
-// Resolve looks at the job that waits on a subject, and moves it on if its parents allow. Any
-// number of processes may do so at the same time. over is the result of one parent, and the only
-// parent that is looked at; with nil all parents are.
+// Resolve checks the job that waits on a subject, and moves it on if its parents allow. Any number
+// of processes may do so at the same time. over is the result of one parent, the only one that is
+// checked; with nil all parents are checked.
 func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (Resolution, error) {
 	m, err := q.conn.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -104,9 +104,9 @@ func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job,
 	if over == nil && (!left || !removed) {
 		return left, nil, nil
 	}
-	// A process that removes an edge must look at all edges afterwards. Then of several processes
-	// that remove one each, the last sees that none is left. The look begins at a random edge: from
-	// a fixed one it could read all edges each time, if the parents end in the same order.
+	// A process that removes an edge must check all edges afterwards. Then of several processes
+	// that remove one each, the last sees that none is left. The check begins at a random edge:
+	// from a fixed edge it could read all edges each time, if the parents end in the same order.
 	from := rand.IntN(len(j.After))
 	for k := range j.After {
 		i := (from + k) % len(j.After)
@@ -145,7 +145,7 @@ func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known
 }
 
 // end gives a waiting job its result, because a parent has failed with why. In this order: result,
-// dead letter, removal of the job. Each step may be repeated, so a later look finishes the work of
+// dead letter, removal of the job. Each step may be repeated, so a later call finishes the work of
 // a process that dies in between.
 func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job,
 	why error,
@@ -167,7 +167,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 		r, err = q.results.Lookup(ctx, j.ID)
 	}
 	if err == nil && NeedsLetter(r) {
-		err = q.letters.Put(ctx, q.conn.RetryIdempotent, StoredLetter{
+		err = putLetter(ctx, q.conn, q.conn.RetryIdempotent, StoredLetter{
 			Source: s, ID: j.ID, Data: m.Data, Reason: r.Error, Level: j.Level(),
 		})
 	}
@@ -229,15 +229,11 @@ func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source,
 func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
-		for seq := uint64(1); ; {
-			e, err := q.conn.Next(ctx, wire.WaitStream, wire.EdgeSubject(over[0], "*"), seq)
-			if errors.Is(err, jobs.ErrNotFound) {
-				break
-			}
+		edges := wire.EdgeSubject(over[0], "*")
+		for e, err := range q.conn.Each(ctx, "read "+edges, wire.WaitStream, edges, 1) {
 			if err != nil {
 				return err
 			}
-			seq = e.Seq + 1
 			if r == nil {
 				found, err := q.results.Lookup(ctx, over[0])
 				if err != nil {
@@ -270,18 +266,18 @@ func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 // resolver is the consumer that the resolvers of all workers share.
 const resolver = "resolver"
 
-// Resolver moves waiting jobs on, for one worker: those that wait for a job that the worker has
-// ended, and from time to time all others. Every worker runs one. Its methods may be called from
+// Resolver moves waiting jobs on, for one worker: the children of a job that the worker has ended,
+// and from time to time all waiting jobs. Every worker runs one. Its methods may be called from
 // several goroutines.
 type Resolver struct {
 	c       *Queue
 	log     *slog.Logger
-	waiting atomic.Bool // jobs wait, as of the last look
+	waiting atomic.Bool // jobs wait, as of the last count
 	over    chan string // ids of jobs that the worker has ended
 }
 
-// maxEnded bounds the ids that wait for a look. A later look at all waiting jobs finds the children
-// of the others.
+// maxEnded bounds the ids whose children are still to be resolved. A later pass over all waiting
+// jobs finds the children of dropped ids.
 const maxEnded = 4096
 
 // NewResolver returns the resolver of one worker. It does nothing before Run.
@@ -303,7 +299,7 @@ func (d *Resolver) JobEnded(id string) {
 
 // Run resolves jobs until ctx ends. Errors are logged and tried again.
 func (d *Resolver) Run(ctx context.Context) {
-	const workers = 4 // concurrent looks, because each waits for the server
+	const workers = 4 // concurrent calls of Resolve, because each waits for the server
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
@@ -366,7 +362,7 @@ func (d *Resolver) look(ctx context.Context) {
 			cons = nil
 			d.pause(ctx, "read", err)
 		case again:
-			// Jobs that wait for long cost each worker at most 256 looks per second.
+			// Jobs that wait for long cost each worker at most 256 reads per second.
 			select {
 			case <-time.After(250*time.Millisecond - time.Since(began)):
 			case <-ctx.Done():
@@ -399,7 +395,7 @@ func (d *Resolver) open(ctx context.Context) (cons jetstream.Consumer, err error
 	return cons, err
 }
 
-// count learns whether any job waits. It looks for a message, because the stream has other messages
+// count learns whether any job waits. It reads a message, because the stream has other messages
 // too, and the count of the consumer is not reliable.
 func (d *Resolver) count(ctx context.Context) error {
 	_, err := d.c.conn.Next(ctx, wire.WaitStream, "exo.wait.>", 1)
@@ -422,7 +418,7 @@ func (d *Resolver) one(ctx context.Context, m jetstream.Msg) {
 		d.log.Warn("waiting job is looked at later", "subject", subject, "error", err)
 	}
 	if err == nil && f != waits {
-		_ = m.Ack() // the job is gone from the stream; if the message is lost, the next look finds that
+		_ = m.Ack() // the job is gone from the stream; if the message is lost, the next pass finds that
 		return
 	}
 	pause := lastPause

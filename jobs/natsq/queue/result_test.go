@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -13,14 +12,8 @@ import (
 // TestNoneAtOnce: the shortcut says that no job of a batch has a result only when that is so, and
 // without it the batch is refused all the same.
 func TestNoneAtOnce(t *testing.T) {
-	_, c := inside(t)
+	c := inside(t)
 	ctx := t.Context()
-	batch := func(name string, n int) (all []jobs.Job) {
-		for i := range n {
-			all = append(all, plain(fmt.Sprint(name, i)))
-		}
-		return all
-	}
 	store := func(id string) {
 		t.Helper()
 		if _, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done},
@@ -41,16 +34,16 @@ func TestNoneAtOnce(t *testing.T) {
 			t.Errorf("%v, want that job %s exists", err, id)
 		}
 	}
-	check("without any result nothing is sure", batch("a", 8), false)
+	check("without any result nothing is sure", numbered("a", 8), false)
 	store("x")
-	check("none of them", batch("a", 8), true)
-	check("none of a whole batch", batch("a", jobs.MaxBatch), true)
+	check("none of them", numbered("a", 8), true)
+	check("none of a whole batch", numbered("a", jobs.MaxBatch), true)
 	store("a3")
-	check("the last of all results is of one", batch("a", 8), false)
+	check("the last of all results is of one", numbered("a", 8), false)
 	store("y")
-	check("an older one is", batch("a", 8), false)
-	refuse(batch("a", 8), "a3")
-	check("none of others", batch("b", 8), true)
+	check("an older one is", numbered("a", 8), false)
+	refuse(numbered("a", 8), "a3")
+	check("none of others", numbered("b", 8), true)
 	store("b0")
 	m, err := c.conn.LastOnce(ctx, wire.ResultStream, wire.ResultSubject("b0"))
 	if err != nil {
@@ -59,8 +52,8 @@ func TestNoneAtOnce(t *testing.T) {
 	if err := c.conn.Remove(ctx, wire.ResultStream, m.Seq); err != nil {
 		t.Fatal(err)
 	}
-	check("the last of all results is gone", batch("b", 8), false)
-	if err := c.SubmitBatch(ctx, batch("b", 8)); err != nil {
+	check("the last of all results is gone", numbered("b", 8), false)
+	if err := c.SubmitBatch(ctx, numbered("b", 8)); err != nil {
 		t.Error(err)
 	}
 
@@ -75,9 +68,9 @@ func TestNoneAtOnce(t *testing.T) {
 	if _, err := c.conn.JS.UpdateStream(ctx, old); err != nil {
 		t.Fatal(err)
 	}
-	check("nobody answers", batch("c", 8), false)
-	refuse(batch("a", 8), "a3")
-	if err := c.SubmitBatch(ctx, batch("c", 8)); err != nil {
+	check("nobody answers", numbered("c", 8), false)
+	refuse(numbered("a", 8), "a3")
+	if err := c.SubmitBatch(ctx, numbered("c", 8)); err != nil {
 		t.Error(err)
 	}
 }

@@ -54,8 +54,8 @@ func (rs *Results) readResult(ctx context.Context, id string) (r jobs.Result, h 
 	return r, m.Header, err
 }
 
-// MinTogether is the fewest jobs that are asked for together: fewer questions side by side take
-// less than three in turn.
+// MinTogether is the fewest jobs that are asked for together: fewer concurrent questions take less
+// time than the three requests of one batch.
 const MinTogether = 4
 
 // NoneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is
@@ -63,8 +63,8 @@ const MinTogether = 4
 // processor time from its submission to its results; this is three.
 //
 // Any replica may answer the question for many subjects, and one that lags is no base for a
-// decision. So it is asked for the last result too that the leader had a moment before: a replica
-// that has that one has all that came before it.
+// decision. So it is also asked for the last result that the leader had a moment before: a replica
+// that has this result has all earlier ones.
 func (rs *Results) NoneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	if len(batch) < MinTogether || time.Now().UnixNano() < rs.askEach.Load() {
 		return false
@@ -111,7 +111,7 @@ func (rs *Results) Result(ctx context.Context, id string) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
 	}
-	// A push as the usual case, and a look now and then in case the push was lost with a
+	// Usually a push brings the result. A periodic read finds it if the push was lost with a
 	// connection. The push itself is not believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
 	sub, err := rs.conn.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
@@ -202,9 +202,9 @@ func (rs *Results) Progress(id string, fn func(json.RawMessage)) (stop func(), e
 }
 
 // Rows answers every message that a job of kind stream sends to its submitter, until stop is
-// called: rows, and requests for input. answer is called in a goroutine of its own, several at a
-// time, and may take a second; a message whose answer is lost comes again. Calls that run when stop
-// is called go on.
+// called: rows, and requests for input. answer is called in a new goroutine, several at a time, and
+// may take a second. A message whose answer is lost comes again. Calls that run when stop is called
+// continue.
 func (rs *Results) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err

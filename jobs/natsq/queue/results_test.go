@@ -5,22 +5,13 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestFirstStands: the first result of a job is final, and a job without one is not found.
 func TestFirstStands(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	c, err := natsconn.Open(t.Context(), natsconn.Options{InProcess: s, Name: t.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	_, c := jobstest.InProcess(t, natsconn.Open)
 	rs := NewResults(c)
 	if _, err := rs.Lookup(t.Context(), "a"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 )
 
 // runningWait is how long Running waits for workers that do not answer. It then returns the answers
-// of the others.
+// of the other workers.
 const runningWait = 500 * time.Millisecond
 
 // RunningQuestion is the message that asks workers for one job, or for all if Job is empty.
@@ -31,8 +31,8 @@ type RunningAnswer struct {
 }
 
 // Running asks the workers of a pool which of its jobs they run now; id limits the question to one
-// job. It waits for the workers that are in the registry, and at most runningWait for those that do
-// not answer. The result is ordered by id.
+// job. It waits for the workers that are in the registry, and at most runningWait for workers that
+// do not answer. The result is ordered by id.
 func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) ([]jobs.Running, error) {
 	all, _, err := q.running(ctx, p, id)
 	return all, err

@@ -6,7 +6,7 @@ package queue
 // batch of two messages in wire.WaitStream: the mark of its time, which can be stored once, and the
 // job, which waits for no parent. So however many workers reach a time, one of them submits the
 // job, and any worker moves the job on. A worker that starts reads the last mark of a schedule, and
-// goes on from there.
+// continues from there.
 //
 // A time that no worker has reached within the grace time is missed. The schedule says whether the
 // last missed time is made up for (jobs.OnceMissed). A clock that is ahead submits early by as
@@ -148,8 +148,8 @@ func due(at cron.Schedule, missed jobs.MissedPolicy, cursor, now time.Time) (run
 	return run
 }
 
-// latest returns the last time after cursor and up to now, or zero. It doubles the period in which
-// it looks, so that it does not step through a whole year of missed minutes.
+// latest returns the last time after cursor and up to now, or zero. It doubles the period that it
+// searches, so that it does not step through a whole year of missed minutes.
 func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	for back := time.Minute; ; back *= 2 {
 		from := now.Add(-back)
@@ -193,8 +193,8 @@ func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	return err
 }
 
-// RemoveSchedule removes a schedule and its marks. Jobs that it has submitted go on. It fails with
-// jobs.ErrNotFound if there is no schedule of that name.
+// RemoveSchedule removes a schedule and its marks. Jobs that it has submitted continue. It fails
+// with jobs.ErrNotFound if there is no schedule of that name.
 func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	if _, _, err := sc.Read(ctx, name); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	return err
 }
 
-// PauseSchedule stops a schedule if on is true, and otherwise lets it go on. Then the times of the
+// PauseSchedule stops a schedule if on is true, and otherwise resumes it. Then the times of the
 // pause are skipped, or made up for once, as the schedule's Missed says.
 func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) error {
 	for {
@@ -365,7 +365,7 @@ type plan struct {
 	jobs.Schedule
 	at     *cron.SpecSchedule // nil for jobs.Always
 	cursor time.Time          // the times up to this one have run or are skipped; zero if not known yet
-	next   time.Time          // the next time, or the next look at a schedule that is jobs.Always
+	next   time.Time          // the next time, or the next check of a schedule that is jobs.Always
 	asked  string             // the job that was asked to finish
 }
 
@@ -391,8 +391,8 @@ func readSchedule(key string, value []byte) (*plan, error) {
 }
 
 // Run follows the schedules and submits their jobs until ctx ends. Any number of workers may run
-// it. Errors are logged and tried again. pool is that of the worker: a schedule that is jobs.Always
-// is followed by the workers that may execute its jobs.
+// it. Errors are logged and tried again. pool is the worker's: only workers that may execute the
+// jobs of a schedule that is jobs.Always follow it.
 func (sc *Schedules) Run(ctx context.Context, pool jobs.Pool, log *slog.Logger) {
 	w := &scheduler{c: sc, log: log, pool: pool, all: map[string]*plan{}}
 	var watch sync.WaitGroup

@@ -14,8 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
-	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 func scheduleOf(name, fields string) jobs.Schedule {
@@ -69,6 +71,20 @@ func TestCronTimes(t *testing.T) {
 			t.Errorf("%q in %q: %v, want %q", c.fields, c.zone, err, c.want)
 		}
 	}
+}
+
+// insideSchedules starts a server without a port, and connects to it.
+func insideSchedules(t testing.TB) (*server.Server, *Schedules) {
+	t.Helper()
+	s, c := jobstest.InProcess(t, natsconn.Open)
+	return s, NewSchedules(c, newQueue(c))
+}
+
+// anotherSchedules connects to a server once more.
+func anotherSchedules(t testing.TB, s *server.Server) *Schedules {
+	t.Helper()
+	c := jobstest.Leased(t, s, 2*time.Second, natsconn.Open)
+	return NewSchedules(c, newQueue(c))
 }
 
 // TestCronNext: times up to From do not count.
@@ -189,7 +205,7 @@ func TestCronOnce(t *testing.T) {
 		var turns sync.WaitGroup
 		for i, w := range all {
 			turns.Go(func() {
-				// Agents look at a time a few seconds apart; the last one dies now and then, and
+				// Agents check the time a few seconds apart. The last agent dies now and then, and
 				// forgets.
 				w.evaluate(t.Context(), come.Add(time.Duration(i)*time.Second))
 				if i == 4 {
@@ -271,7 +287,7 @@ func FuzzSchedule(f *testing.F) {
 	f.Add([]byte(`{"v":1,"name":"n","cron":"*/99999999999 1-0 31 2 ?","job":{}}`), int64(4e9))
 	f.Fuzz(func(t *testing.T, data []byte, now int64) {
 		e, err := readSchedule("n", data)
-		typed(t, err)
+		jobstest.Typed(t, err)
 		if err != nil {
 			return
 		}
@@ -289,15 +305,4 @@ func FuzzSchedule(f *testing.F) {
 			}
 		}
 	})
-}
-
-// typed fails unless err is nil or of a class that its receiver can act on.
-func typed(t *testing.T, err error) {
-	t.Helper()
-	var e *jobs.Error
-	var s *schema.Error
-	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid &&
-		e.Code != jobs.CodeVersion) {
-		t.Fatalf("an error of no class: %v", err)
-	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -227,40 +226,6 @@ func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string,
 		return j, "", 0, fmt.Errorf("look for job %s: %w", id, away)
 	}
 	return j, "", 0, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
-}
-
-// placeOf is where the job with an id may be.
-type placeOf struct {
-	stream, subject string
-	source          wire.Source // with a pool for the streams of queued jobs
-}
-
-// places returns where a job that has not ended may be, in the order in which it moves.
-func (q *Queue) places(ctx context.Context, id string) ([]placeOf, error) {
-	all := []placeOf{
-		{stream: wire.WaitStream, subject: "exo.wait.*.*.*.*." + id},
-		{stream: wire.SchedStream, subject: "exo.sched.*.*.*.*." + id},
-		{stream: wire.SchedStream, subject: "exo.due.*.*.*.*." + id},
-	}
-	for _, p := range wire.Pools() {
-		levels, err := q.levels(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range levels {
-			s := wire.Source{Pool: p, Level: l}
-			all = append(all, placeOf{s.Stream(), wire.AnyJob(p, l, "*", id), s})
-		}
-	}
-	return all, nil
-}
-
-// lastIn returns the message of a job in a place.
-func (q *Queue) lastIn(ctx context.Context, at placeOf) (*natsconn.Message, error) {
-	if at.source.Level != "" {
-		return q.lastAt(ctx, at.source, at.subject)
-	}
-	return q.conn.Last(ctx, at.stream, at.subject)
 }
 
 // Over reports whether a job has ended, or is not known.

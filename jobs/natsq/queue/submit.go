@@ -25,8 +25,8 @@ import (
 // id is queued, running or has ended, and with jobs.ErrFull if the queue or the tenant has no room;
 // jobs.RetryAfter returns when to try again. The call may be repeated after jobs.ErrUnavailable.
 //
-// A queued job is compared with those of its kind, lane and tenant only. A second job of its id
-// with another kind, lane or tenant runs too, and so does one without parents while a job of its id
+// A queued job is compared with jobs of its kind, lane and tenant only. A second job of its id with
+// another kind, lane or tenant runs too, and so does one without parents while a job of its id
 // waits for others. The first result of the id is final.
 func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitNew(ctx, j, false) }
 
@@ -79,7 +79,8 @@ func SubmitError(what string, err error) error {
 }
 
 // SubmitBatch stores at most jobs.MaxBatch jobs of one pool, all or none, and returns when they are
-// stored. If one of them exists, none is stored, and the error is jobs.ErrExists with its id.
+// stored. If a job of the batch exists, none is stored, and the error is jobs.ErrExists with its
+// id.
 //
 // A batch may contain jobs with parents, in any order. Then its jobs may be of both pools and
 // delayed, and the jobs and their parents together are at most jobs.MaxBatch. In a batch without
@@ -212,37 +213,24 @@ func (q *Queue) noResults(ctx context.Context, batch []jobs.Job, sources []wire.
 func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job,
 	sources []wire.Source,
 ) (n int, first string, err error) {
-	var mu sync.Mutex
-	there := map[string]bool{}
 	at := make(map[string]wire.Source, len(batch))
 	for i, j := range batch {
 		at[j.ID] = sources[i]
 	}
-	err = each(batch, func(j jobs.Job) error {
+	return count(batch, func(j jobs.Job) (bool, error) {
 		err := q.fresh(ctx, jobs.Job{ID: j.ID})
 		if err == nil {
-			if _, lerr := q.conn.Last(ctx, at[j.ID].Stream(), at[j.ID].Job(j.ID)); lerr == nil {
-				err = jobs.ErrExists
-			} else if !errors.Is(lerr, jobs.ErrNotFound) {
-				return lerr
+			_, err = q.conn.Last(ctx, at[j.ID].Stream(), at[j.ID].Job(j.ID))
+			if errors.Is(err, jobs.ErrNotFound) {
+				return false, nil
 			}
+			return err == nil, err
 		}
 		if errors.Is(err, jobs.ErrExists) {
-			mu.Lock()
-			there[j.ID] = true
-			mu.Unlock()
-			return nil
+			return true, nil
 		}
-		return err
+		return false, err
 	})
-	for _, j := range batch {
-		if there[j.ID] {
-			if n++; n == 1 {
-				first = j.ID
-			}
-		}
-	}
-	return n, first, err
 }
 
 // unknown fails with jobs.ErrExists if a job has a result, is delayed, or is queued at another level
@@ -288,7 +276,7 @@ func sourceOf(j jobs.Job, m *nats.Msg) wire.Source {
 }
 
 // Prepare returns the message of a job and the job with its defaults. The subject of the message is
-// that of the queue, of the level that the cluster gives the job; a level that it cannot give is
+// in the queue, at the level that the cluster gives the job; a level that it cannot give is
 // refused. A specification of more than jobs.MaxInline bytes is stored as an object. The caller
 // publishes the message.
 func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {

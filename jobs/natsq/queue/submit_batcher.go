@@ -18,7 +18,7 @@ import (
 // submitBatcher groups the jobs that callers of one connection submit concurrently. Jobs that come
 // while others are in progress form a group. A group needs one request for earlier results instead
 // of one per job, and is stored as one atomic batch if that is faster. A job that comes alone is
-// sent at once. Each caller gets the answer of its own job, whatever happens to the others.
+// sent at once. Each caller gets the answer of its own job, whatever happens to other jobs.
 type submitBatcher struct {
 	q    *Queue
 	mode wire.PublishMode
@@ -163,7 +163,8 @@ func groupContext(group []*submission) (context.Context, func()) {
 	}
 }
 
-// unknownOf answers the submissions whose job has a result or is delayed, and returns the others.
+// unknownOf answers the submissions whose job has a result or is delayed, and returns the remaining
+// ones.
 func (s *submitBatcher) unknownOf(ctx context.Context, group []*submission) []*submission {
 	q := s.q
 	var asked []jobs.Job

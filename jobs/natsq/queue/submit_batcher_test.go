@@ -19,8 +19,8 @@ import (
 func asBatch(m *wire.PublishMode)  { m.Fix(true, time.Hour) }
 func asSingle(m *wire.PublishMode) { m.Fix(false, time.Hour) }
 
-// TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the
-// jobs of others are queued, delayed, over, not valid, or handed in twice.
+// TestIntake: each of many concurrent submitters gets the answer of its own job, also if other jobs
+// are queued, delayed, over, not valid, or submitted twice.
 func TestIntake(t *testing.T) {
 	for name, choose := range map[string]func(*wire.PublishMode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {

@@ -15,19 +15,13 @@ import (
 // TestSubmitBounds: batches of 1 to the most jobs, all or none, and specs that stay in the message
 // or go into the object store.
 func TestSubmitBounds(t *testing.T) {
-	_, c := inside(t)
+	c := inside(t)
 	ctx := t.Context()
-	batch := func(name string, n int) (all []jobs.Job) {
-		for i := range n {
-			all = append(all, plain(fmt.Sprint(name, i)))
-		}
-		return all
-	}
-	if err := c.SubmitBatch(ctx, batch("a", jobs.MaxBatch)); err != nil {
+	if err := c.SubmitBatch(ctx, numbered("a", jobs.MaxBatch)); err != nil {
 		t.Error(err)
 	}
 	var e *jobs.Error
-	if err := c.SubmitBatch(ctx, batch("b", jobs.MaxBatch+1)); !errors.As(err, &e) || e.Code != jobs.CodeInvalid {
+	if err := c.SubmitBatch(ctx, numbered("b", jobs.MaxBatch+1)); !errors.As(err, &e) || e.Code != jobs.CodeInvalid {
 		t.Errorf("%d jobs: %v", jobs.MaxBatch+1, err)
 	}
 	for name, all := range map[string][]jobs.Job{

@@ -14,10 +14,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestCancel: the mark of a cancellation says how, a job that no worker has had gets its result at
-// once and so do its children, and one that a worker has had gets none.
+// TestCancel: the mark of a cancellation says whether the job finishes. A job that no worker has
+// received gets its result at once, with its children. A job that a worker has received gets none.
 func TestCancel(t *testing.T) {
-	_, c := inside(t)
+	c := inside(t)
 	ctx := t.Context()
 	for _, j := range []jobs.Job{plain("a"), plain("b"), plain("child", "a"), plain("given")} {
 		if err := c.Submit(ctx, j); err != nil {
@@ -111,7 +111,7 @@ func TestCancel(t *testing.T) {
 
 // TestBatchRules: what a batch may not have, and that it is all or none with parents in it too.
 func TestBatchRules(t *testing.T) {
-	_, c := inside(t)
+	c := inside(t)
 	ctx := t.Context()
 	with := func(id string, change func(j *jobs.Job)) jobs.Job {
 		j := plain(id)
@@ -168,7 +168,7 @@ func TestBatchRules(t *testing.T) {
 // TestResultsAtOnce: that none of several jobs has a result is known by one question, when there
 // are enough of them and one result to go by.
 func TestResultsAtOnce(t *testing.T) {
-	_, c := inside(t)
+	c := inside(t)
 	ctx := t.Context()
 	four := []jobs.Job{plain("a"), plain("b"), plain("c"), plain("d")}
 	if c.results.NoneAtOnce(ctx, four) {

@@ -16,7 +16,7 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
@@ -42,8 +42,8 @@ func newSite(t *testing.T) *site {
 	return &site{t, f}
 }
 
-// start starts a server with a file of deploy/nats and these variables, on ports of its own. The
-// other files are included at its end. It returns the URL for clients.
+// start starts a server with a file of deploy/nats and these variables, on free ports. The other
+// files are included at its end. It returns the URL for clients.
 func (s *site) start(file string, ports map[string]int, env map[string]string, others ...string) string {
 	t := s.t
 	t.Helper()
@@ -96,12 +96,9 @@ func (s *site) start(file string, ports map[string]int, env map[string]string, o
 	if !ns.ReadyForConnections(30 * time.Second) {
 		t.Fatalf("%s: the server does not accept connections", file)
 	}
-	for deadline := time.Now().Add(2 * time.Minute); len(o.LeafNode.Remotes) > ns.NumLeafNodes(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %d leaf node connections", file, ns.NumLeafNodes())
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Until(t, "the leaf node connections of "+file, func() bool {
+		return len(o.LeafNode.Remotes) <= ns.NumLeafNodes()
+	})
 	return ns.ClientURL()
 }
 
@@ -119,7 +116,7 @@ func (s *site) connect(ctx context.Context, url, user string, replicas int) *nat
 	return c
 }
 
-// works has an agent do a job that an operator submits, each at a server of its own.
+// works has an agent do a job that an operator submits; the two use different servers.
 func (s *site) works(operatorAt, agentAt string, agent string, replicas int) {
 	t := s.t
 	t.Helper()
@@ -210,7 +207,7 @@ func TestDeployedLeaf(t *testing.T) {
 // TestDeployedCluster: three servers with the file for three elect leaders, and the queue works with
 // three replicas, at any of them.
 func TestDeployedCluster(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	s := newSite(t)
 	ports := freePorts(t, 3)
 	env := map[string]string{"NATS_ROUTE_PASSWORD": "secret"}

@@ -19,7 +19,7 @@ import (
 const keyIDFile = "exoswarm.key-id"
 
 // encrypt sets the options of a server that encrypts its streams, and refuses keys that cannot read
-// those that there are.
+// the existing streams.
 func (o Options) encrypt(opts *natsd.Options) error {
 	stored, err := os.ReadFile(filepath.Join(o.Dir, keyIDFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

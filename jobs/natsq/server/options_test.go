@@ -223,7 +223,7 @@ func TestOptions(t *testing.T) {
 	defer fast.Close()
 	v = varz(t, fast)
 	if js := v.JetStream.Config; v.Name != "n7" || v.Port != own || !v.AuthRequired || js.SyncAlways ||
-		js.SyncInterval != 100*time.Millisecond {
+		js.SyncInterval != fastSync {
 		t.Errorf("%+v, %+v", v, js)
 	}
 	if nc, err := nats.Connect(fast.URL()); err == nil {

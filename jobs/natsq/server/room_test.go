@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRoom: the looks at a disk that fills up and is emptied, and what the server does after each.
+// TestRoom: a disk fills up and is emptied; each check is followed by what the server does.
 func TestRoom(t *testing.T) {
 	type look struct {
 		n    int64
@@ -96,7 +96,7 @@ func TestRefuseAccount(t *testing.T) {
 	a := s.ns.GlobalAccount()
 	before := a.JetStreamUsage().Limits
 	held := limits{}
-	for range 2 { // as the watch does with each look
+	for range 2 { // as the watch does with each check
 		s.refuse(held)
 		now := a.JetStreamUsage().Limits
 		want := before

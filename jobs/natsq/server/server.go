@@ -49,8 +49,8 @@ type Options struct {
 	Auth string
 	// Cert and Key are files, in PEM, with the server's certificate; with them clients and the
 	// other servers of a cluster speak TLS or are refused. CA is a file with the certificates that
-	// those of clients and servers must be signed by; empty asks clients for none, and servers of a
-	// cluster for one of the system's.
+	// sign the certificates of clients and servers. If it is empty, clients need none, and servers
+	// of a cluster one that the system trusts.
 	Cert, Key, CA string
 	// Keys encrypts the streams at rest, with AES-GCM; nil does not. Streams of another key of it,
 	// or of none, are encrypted anew with the current one as the server starts. A server without
@@ -65,7 +65,7 @@ type Options struct {
 	// ClusterPort is where the other servers of a cluster connect, on Host; 0 for a server on its
 	// own. All of a cluster have the same Token.
 	ClusterPort int
-	// Routes are host:port of the cluster ports of the others.
+	// Routes are host:port of the cluster ports of the other servers.
 	Routes []string
 	// Monitor is the HOST:PORT of the monitoring endpoints of NATS over HTTP, such as /varz, /jsz and
 	// /healthz; empty for none, port 0 for a free one. They need no login and change nothing.
@@ -87,18 +87,18 @@ type Server struct {
 	full  chan struct{}
 }
 
-// A client or another server that is gone without a word is noticed after so many pings and one:
-// clients so that their jobs go to others, and servers as soon as another leader may be elected. A
-// route that goes nowhere takes a third of all questions that any server may answer with it: with
-// the server's own half minute and more, a leader that was cut off for 15 s stopped submissions for
-// 16.5.
+// A client or server that is gone without a word is noticed after this number of pings and one
+// more: clients so that their jobs go to others, and servers as soon as another leader may be
+// elected. A route that goes nowhere takes a third of all questions that any server may answer with
+// it: with the server's own half minute and more, a leader that was cut off for 15 s stopped
+// submissions for 16.5.
 const (
 	clientPing = 2 * time.Second
 	routePing  = time.Second
 	pings      = 3
 )
 
-// invalid is an error of the options: whoever gave them must change them.
+// invalid is an error of the options.
 func invalid(format string, args ...any) error { return jobs.Errorf(jobs.CodeInvalid, format, args...) }
 
 // settle keeps the descriptions of streams durable. A disk that fails shows itself in the server's
@@ -117,8 +117,8 @@ func (s *Server) settle(dir string) {
 }
 
 // Start runs a server and returns when it accepts connections and JetStream is ready, or with an
-// error that says what is in the way. The folder has one server: Start takes its lock, which Close and
-// the end of the process give back.
+// error that names the cause. The folder has one server: Start takes its lock, which Close and the
+// end of the process give back.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
@@ -208,13 +208,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		opts.Port = natsd.RANDOM_PORT
 	}
 	if o.Fast {
-		opts.SyncInterval = 100 * time.Millisecond
+		opts.SyncInterval = fastSync
 	}
 	if err := o.monitor(opts); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
 	if o.Port > 0 {
-		// The server reports a busy port only to its own log, so look first.
+		// The server reports a busy port only to its own log, so check first.
 		l, err := net.Listen("tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
 		if err != nil {
 			return nil, fmt.Errorf("nats server: cannot listen on port %d: %w", o.Port, err)
@@ -294,7 +294,7 @@ func loopback(host string) bool {
 }
 
 // accounts makes the options of a server whose clients are the users of accounts. Accounts that
-// were handed to it later are kept beside the store and go before those of the file.
+// were pushed to it later are kept next to the store and take precedence over accounts of the file.
 func (o Options) accounts() (*natsd.Options, error) {
 	opts, err := natsd.ProcessConfigFile(o.Auth)
 	if err != nil {
@@ -312,8 +312,8 @@ func (o Options) accounts() (*natsd.Options, error) {
 	return opts, nil
 }
 
-// resolverSync is how often servers of a cluster compare their accounts, for one that was away
-// while they changed.
+// resolverSync is how often servers of a cluster compare their accounts, for a server that was away
+// while accounts changed.
 const resolverSync = time.Minute
 
 // secure turns on TLS where there is a certificate.
@@ -356,7 +356,8 @@ func (o Options) secure(opts *natsd.Options) error {
 			return err
 		}
 		opts.Cluster.TLSTimeout = 5
-		// A server of the cluster is a client of the others too: it checks them by the same CA.
+		// A server of the cluster is a client of the other servers too: it checks them by the same
+		// CA.
 		opts.Cluster.TLSConfig.RootCAs = opts.Cluster.TLSConfig.ClientCAs
 	}
 	return nil

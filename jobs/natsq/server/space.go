@@ -11,9 +11,9 @@ import (
 // A server whose disk is full stops answering without a word, so the space is watched. A server on
 // its own refuses what it would have to store when less than tightFree bytes are left, which
 // callers are told at once, and takes it again when more than easyFree are. When less than minFree
-// are left, because others write to the disk too, or in a cluster, whose other servers go on when
-// this one is away, Full says so. A message, its index and a block of the file system fit into
-// minFree.
+// are left, because other programs write to the disk too, or in a cluster, whose other servers
+// continue without this one, Full says so. A message, its index and a block of the file system fit
+// into minFree.
 const (
 	startFree  = 12 << 20
 	easyFree   = 12 << 20
@@ -34,7 +34,7 @@ func free(dir string) (int64, error) {
 // Full is closed when the disk of the store has no more room. The server must be stopped then.
 func (s *Server) Full() <-chan struct{} { return s.full }
 
-// room is what a look at the disk tells of it and of the looks before.
+// room is the state of the disk after a check, with what earlier checks found.
 type room struct {
 	refuses bool // the server may refuse messages
 	tight   bool // there was too little, and there is not enough since
@@ -44,7 +44,7 @@ type room struct {
 	low int64
 }
 
-// verdict is what is to be done after a look.
+// verdict is what to do after a check.
 type verdict int
 
 const (
@@ -56,7 +56,7 @@ const (
 
 // look takes the number of bytes that are free now.
 func (r *room) look(n int64) verdict {
-	// What the last turn took the next may take twice, before anybody looks again.
+	// The next period may take twice as much as the last one before the next check.
 	soon := n - 2*max(r.before-n, 0)
 	r.before = n
 	switch {
@@ -77,8 +77,8 @@ func (r *room) look(n int64) verdict {
 	return diskGoOn
 }
 
-// watch follows the space on the disk of a folder until the server is closed or Full. refuses says
-// that the server may refuse messages.
+// watch follows the space on the disk of a folder until the server is closed or Full. refuses
+// reports whether the server may refuse messages.
 func (s *Server) watch(dir string, refuses bool) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -115,9 +115,9 @@ func (s *Server) watch(dir string, refuses bool) {
 // limits are what accounts may store where nothing is refused, by account and tier.
 type limits map[string]map[string]natsd.JetStreamAccountLimits
 
-// refuse lets no account store anything, and keeps in held what they might. The limit is that of
-// accounts because that of the server cannot be lowered while it runs. Messages are acknowledged
-// and removed as before.
+// refuse lets no account store anything, and keeps in held what they might. The accounts are
+// limited because the limit of the server cannot be lowered while it runs. Messages are
+// acknowledged and removed as before.
 func (s *Server) refuse(held limits) {
 	s.accounts(func(a *natsd.Account) {
 		usage := a.JetStreamUsage()

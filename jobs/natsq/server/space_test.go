@@ -36,8 +36,9 @@ func (h heard) Enabled(context.Context, slog.Level) bool { return true }
 func (h heard) WithAttrs([]slog.Attr) slog.Handler       { return h }
 func (h heard) WithGroup(string) slog.Handler            { return h }
 
-// TestRefuse: while a server takes nothing, who submits hears so, others wait for their patience,
-// and a result that is there waits for room in its first attempt. Then all goes on.
+// TestRefuse: while a server stores nothing, submissions fail with that reason, other calls wait
+// for their patience, and a finished job keeps its result until there is room, in its first
+// attempt. Then everything continues.
 func TestRefuse(t *testing.T) {
 	t.Run("open", func(t *testing.T) { refuse(t, "", natsconn.Login{}) })
 	t.Run("accounts", func(t *testing.T) {

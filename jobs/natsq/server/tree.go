@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// tree syncs what the server writes beside its messages, the descriptions of streams and consumers
-// and the folders that they are in. The server syncs those only when it syncs every message;
-// without them a power cut in the first half minute of a stream takes all of it.
+// tree syncs the files that the server writes in addition to messages: the descriptions of streams
+// and consumers, and their folders. The server syncs these files only when it syncs every message.
+// Without them a power cut in the first half minute of a stream loses all of it.
 type tree struct {
 	dir  string
 	seen map[string]time.Time // when what is on the disk was changed, by path

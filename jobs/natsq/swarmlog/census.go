@@ -11,7 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -38,8 +38,8 @@ func markLost(o sessionState) ([]byte, error) {
 // Census lists the agents of the cluster and the holders of shards at one moment. It does not
 // change.
 type Census struct {
-	// Agents are the agents that have announced themselves and those that are lost, in the order of
-	// their names. A lost agent has State jobs.AgentLost and a Lost.
+	// Agents are the announced and the lost agents, in the order of their names. A lost agent has
+	// State jobs.AgentLost and a Lost.
 	Agents []jobs.Agent
 	// Holders are the live holders of leases, by lease key.
 	Holders map[string]string
@@ -146,7 +146,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 	}
 	for _, a := range agents {
 		// The registry still lists the agent for a while.
-		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) {
+		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(telemetry.AnnounceEvery)) {
 			a.State, a.Lost, a.Running = jobs.AgentLost, o.lost(), len(o.shards)
 			a.Recovering, a.Teams = nil, nil
 			delete(gone, a.Name)
@@ -170,5 +170,4 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 	return out
 }
 
-// lost returns the public form.
 func (o *absent) lost() *jobs.Lost { return &jobs.Lost{Since: o.since, Shards: o.shards} }

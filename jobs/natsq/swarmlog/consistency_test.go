@@ -8,14 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -23,15 +20,7 @@ import (
 // keptAs is how the stream of a log is kept.
 func keptAs(t *testing.T, url, stream string) string {
 	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{URL: url}).JS
 	s, err := js.Stream(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +33,7 @@ func keptAs(t *testing.T, url, stream string) string {
 // take and give entries with each, and what no server can give is refused with what to do.
 func TestConsistencyOfLogs(t *testing.T) {
 	t.Parallel()
-	servers := natsqtest.Cluster(t)
+	servers := jobstest.Cluster(t)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: servers[0].URL(), Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +76,7 @@ func TestConsistencyOfLogs(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			if c.want.Replicas == 5 {
-				testlong.Only(t) // a refusal by a cluster takes 10 s
+				testkit.OnlyLong(t) // a refusal by a cluster takes 10 s
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()

@@ -27,7 +27,6 @@ type leaseTable struct {
 	sessions map[string]sessionState // by key; those whose record exists
 }
 
-// leaseState is a lease in the table.
 type leaseState struct {
 	rev uint64
 	// Both are empty for a free lease. A holder without a session renews the lease itself, as
@@ -50,7 +49,6 @@ type sessionState struct {
 	renewed time.Time // when this revision was written, by the server's clock
 }
 
-// newLeaseTable returns an empty table.
 func newLeaseTable() leaseTable {
 	return leaseTable{read: time.Now(), leases: map[string]leaseState{}, sessions: map[string]sessionState{}}
 }
@@ -116,7 +114,6 @@ func readLease(value []byte) leaseState {
 	return leaseState{session: r.Session, holder: r.Holder, next: r.Next, ready: r.Ready}
 }
 
-// leaseChange is a message of the bucket.
 type leaseChange struct {
 	key   string
 	seq   uint64
@@ -154,7 +151,6 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	return r.Asks && !was.asks
 }
 
-// readMost is the number of messages per request.
 const readMost = 1024
 
 // readLeases returns the messages of the bucket after a sequence number. The bucket keeps the last
@@ -282,7 +278,6 @@ func (s *Session) poll(ctx context.Context) error {
 	return err
 }
 
-// forgive adds a gap to the times at which other sessions and leases were seen.
 func (t *leaseTable) forgive(gap time.Duration) {
 	for id, o := range t.sessions {
 		o.seen = o.seen.Add(gap)
@@ -295,7 +290,7 @@ func (t *leaseTable) forgive(gap time.Duration) {
 }
 
 // removeDead removes the records of sessions that were not renewed for their ttl. Of several
-// sessions that do so, one succeeds, and the others see a wrong revision.
+// sessions that do so, one succeeds, and the other sessions see a wrong revision.
 func (s *Session) removeDead(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	late := map[string]sessionState{}

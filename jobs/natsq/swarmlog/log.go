@@ -33,10 +33,9 @@ type Log struct {
 
 	template string // the name of the stream with placeholders, for traces
 
-	single atomic.Bool // the stream takes no atomic batches, as those of earlier programs
+	single atomic.Bool // the stream takes no atomic batches: an earlier version made it
 }
 
-// logPrefix begins the names of the streams of logs.
 const logPrefix = "EXO_LOG_"
 
 // Log returns a log of a shard without a request to the server. swarm is the key of the swarm

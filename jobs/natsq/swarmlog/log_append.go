@@ -218,7 +218,6 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 	return 0, errShort{after, last.Seq}
 }
 
-// same reports whether a stored entry is one that was to be appended.
 func same(stored, e swarms.Entry) bool {
 	return stored.Kind == e.Kind && stored.Ref == e.Ref && stored.Note == e.Note && bytes.Equal(stored.Data, e.Data)
 }

@@ -2,17 +2,19 @@ package swarmlog_test
 
 import (
 	"testing"
-	"time"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestClosedReaders: readers that are closed leave no consumers behind, and one that is open stays.
+// TestClosedReaders: closed readers leave no consumers, and the consumer of an open reader stays.
 func TestClosedReaders(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir()})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir()})
+	c := jobstest.Open(t, s, natsq.Connect)
 	l := c.Swarms.Log("x", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatalf("Create: %v", err)
@@ -36,21 +38,14 @@ func TestClosedReaders(t *testing.T) {
 		r.Close()
 		r.Close()
 	}
-	js, end := natsqtest.JetStream(t, s), time.Now().Add(30*time.Second)
-	for {
+	js := jobstest.Open(t, s, natsconn.Open).JS
+	testkit.Until(t, "one consumer is left", func() bool {
 		of, err := js.Stream(t.Context(), "EXO_LOG_x_0_in")
 		if err != nil {
 			t.Fatalf("Stream: %v", err)
 		}
-		n := of.CachedInfo().State.Consumers
-		if n == 1 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d consumers, want 1", n)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return of.CachedInfo().State.Consumers == 1
+	})
 	if e, err := open.Next(t.Context()); err != nil || e.Seq != 1 {
 		t.Errorf("Next: entry %d, error %v", e.Seq, err)
 	}

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -134,7 +134,7 @@ func (r *replication) listen(t *testing.T, to string) net.Listener {
 	return l
 }
 
-// laggingCluster starts three servers, each of which the others reach through r alone.
+// laggingCluster starts three servers that reach one another through r alone.
 func laggingCluster(t *testing.T) (r *replication, urls map[string]string) {
 	t.Helper()
 	r = &replication{routes: map[*route]bool{}}
@@ -189,21 +189,35 @@ func laggingCluster(t *testing.T) (r *replication, urls map[string]string) {
 		}
 		urls[s.Name()] = s.ClientURL()
 	}
-	// between two looks
-	for deadline := time.Now().Add(time.Minute); slices.ContainsFunc(servers,
-		func(s *natsd.Server) bool { return !s.JetStreamIsCurrent() }); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the servers are no cluster")
-		}
-	}
+	testkit.Until(t, "the servers are a cluster", func() bool {
+		return !slices.ContainsFunc(servers, func(s *natsd.Server) bool { return !s.JetStreamIsCurrent() })
+	})
 	return r, urls
+}
+
+// currentReplica returns the name of a server with a replica of the log that has all entries.
+func currentReplica(ctx context.Context, t *testing.T, js jetstream.JetStream) (name string) {
+	t.Helper()
+	testkit.Until(t, "a replica is current", func() bool {
+		stream, err := js.Stream(ctx, "EXO_LOG_s_0_in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range stream.CachedInfo().Cluster.Replicas {
+			if p.Current {
+				name = p.Name
+			}
+		}
+		return name != ""
+	})
+	return name
 }
 
 // TestLogOfLaggingReplica: a writer whose server has a replica that lags behind is not fenced by
 // it, and hears of the end of the log as it is. It was: the replica answered the direct get of
 // Last, and an append that was sent again, because its acknowledgement was lost, was refused.
 func TestLogOfLaggingReplica(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -214,36 +228,9 @@ func TestLogOfLaggingReplica(t *testing.T) {
 	}
 	defer setup.Close()
 	directLog(t, urls["s0"], "s", 3)
-	nc, err := nats.Connect(urls["s0"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(ctx, "EXO_LOG_s_0_in")
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind := ""
-	for behind == "" {
-		info, err := stream.Info(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range info.Cluster.Replicas {
-			if p.Current {
-				behind = p.Name
-			}
-		}
-	}
-	near, err := nats.Connect(urls[behind])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer near.Close()
+	js := jobstest.Raw(t, natsconn.Options{URL: urls["s0"]}).JS
+	behind := currentReplica(ctx, t, js)
+	near := jobstest.Raw(t, natsconn.Options{URL: urls[behind]}).NC
 	c, err := natsq.Connect(ctx, natsconn.Options{URL: urls[behind], Replicas: 3, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -267,20 +254,21 @@ func TestLogOfLaggingReplica(t *testing.T) {
 		last++
 	}
 	add()
-	// A replica answers direct gets some time after it has caught up. Until then another one does,
+	// A replica answers direct gets some time after it has caught up. Until then another replica does,
 	// which has the entries.
-	for held := strconv.FormatUint(last, 10); ; held = strconv.FormatUint(last, 10) {
+	testkit.Until(t, "the replica that lags behind answers", func() bool {
+		held := strconv.FormatUint(last, 10)
 		for end() != held {
 		}
 		r.hold(behind)
 		add()
 		add()
 		if end() == held {
-			break
+			return true
 		}
 		r.hold("")
-		time.Sleep(20 * time.Millisecond) // between two tries
-	}
+		return false
+	})
 	if e, err := log.Last(ctx); err != nil || e.Seq != last {
 		t.Errorf("the log of %d entries ends at %d: %v", last, e.Seq, err)
 	}
@@ -296,7 +284,7 @@ func TestLogOfLaggingReplica(t *testing.T) {
 // TestReadersOfLaggingReplica: readers whose consumers are on a server with a replica that lags
 // behind get what the leader has. Twelve consumers are on that server with a probability of 99 %.
 func TestReadersOfLaggingReplica(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -310,27 +298,8 @@ func TestReadersOfLaggingReplica(t *testing.T) {
 	if err := log.Create(ctx, swarms.Consistency{}); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(urls["s0"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind := ""
-	for behind == "" {
-		stream, err := js.Stream(ctx, "EXO_LOG_s_0_in")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range stream.CachedInfo().Cluster.Replicas {
-			if p.Current {
-				behind = p.Name
-			}
-		}
-	}
+	js := jobstest.Raw(t, natsconn.Options{URL: urls["s0"]}).JS
+	behind := currentReplica(ctx, t, js)
 	if err := log.Append(ctx, 0, swarms.Entry{Kind: swarms.EntryTick, Ref: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -66,12 +66,12 @@ type Reader struct {
 	name string                    // of the consumer
 	next uint64                    // number of the next entry
 	last uint64                    // digest of the entry before next; 0 before the first entry
-	late bool                      // at the last look the leader had entry next
+	late bool                      // at the last call of look the leader had entry next
 }
 
 // A reader without an entry for readerIdle asks the leader for the end of the log. If an entry is
 // there and does not come within readerLate, the consumer is on a server whose replica does not
-// follow, although its heartbeats go on. The reader then makes another consumer, which may be on
+// follow, although its heartbeats continue. The reader then makes another consumer, which may be on
 // another server.
 const (
 	readerIdle = 5 * time.Second
@@ -87,7 +87,6 @@ func (l *Log) Read(ctx context.Context, from uint64) (swarms.Reader, error) {
 	return r, nil
 }
 
-// open makes the consumer, from entry next on.
 func (r *Reader) open(ctx context.Context) error {
 	l := r.log
 	began := time.Now()
@@ -121,7 +120,7 @@ func (r *Reader) open(ctx context.Context) error {
 
 // check fails with jobs.ErrFenced if the log has another entry, or none, in the place of the last
 // one that was read: it was restored to an earlier state since, for example from a backup. The next
-// entry would not follow those that were read.
+// entry would not follow the entries that were read.
 func (r *Reader) check(ctx context.Context, began time.Time) error {
 	if r.last == 0 {
 		return nil
@@ -166,15 +165,15 @@ func digest(h nats.Header, data []byte) uint64 {
 	return max(1, d.Sum64())
 }
 
-// look asks the leader for the end of the log, and closes the consumer if entry next is there at
-// two looks in turn. Next then makes another consumer.
+// look asks the leader for the end of the log, and closes the consumer if two calls in a row find
+// entry next. Next then makes another consumer.
 func (r *Reader) look(ctx context.Context) {
 	l := r.log
 	try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 	defer cancel()
 	m, err := l.conn.LastOnce(try, l.stream, l.subject)
 	switch {
-	case err != nil: // missing heartbeats or the next look find a server that is gone
+	case err != nil: // missing heartbeats or the next call of look find a server that is gone
 	case m.Seq < r.next:
 		r.late = false
 	case r.late:

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestLogReader: a reader that begins anew goes on where it was, and only in the log that it has
-// read.
+// TestLogReader: a reader that reopens its consumer continues where it was, and only in the log
+// that it has read.
 func TestLogReader(t *testing.T) {
 	t.Parallel()
 	_, c := inside(t)
@@ -130,8 +130,8 @@ func TestLogRefused(t *testing.T) {
 	}
 }
 
-// TestSwarmLeases: with a lasting swarm go its leases, those of runs stay; and a record is written
-// only when it changes and can be stored.
+// TestSwarmLeases: the leases of a lasting swarm are removed with it, and leases of runs stay. A
+// record is written only when it changes and can be stored.
 func TestSwarmLeases(t *testing.T) {
 	t.Parallel()
 	_, c := inside(t)

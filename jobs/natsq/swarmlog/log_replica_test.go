@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -23,15 +22,7 @@ import (
 // directLog makes a log whose stream any replica may read from, as earlier versions made them.
 func directLog(t *testing.T, url, swarm string, replicas int) {
 	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{URL: url}).JS
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "EXO_LOG_" + swarm + "_0_in", Subjects: []string{"exo.log." + swarm + ".0.in"}, Replicas: replicas,
 		Discard: jetstream.DiscardNew, AllowDirect: true, AllowAtomicPublish: true,
@@ -40,22 +31,14 @@ func directLog(t *testing.T, url, swarm string, replicas int) {
 	}
 }
 
-// TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the
-// stream would let it answer.
+// TestLogEndIsTheLeaders: no call that decides by the end of a log asks a replica, even if the
+// stream lets replicas answer.
 func TestLogEndIsTheLeaders(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	directLog(t, s.URL(), "old", 1)
-	ear, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ear.Close()
+	ear := jobstest.Raw(t, natsconn.Options{InProcess: s}).NC
 	asked, err := ear.SubscribeSync("$JS.API.DIRECT.>")
 	if err != nil {
 		t.Fatal(err)
@@ -100,13 +83,12 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 	}
 }
 
-// TestLogOfThreeServers: an entry that is stored is the last one for whoever asks next, by whatever
-// server, and two writers on different servers that take turns are never fenced by what a replica
-// has not heard of.
+// TestLogOfThreeServers: a stored entry is the last one for the next reader at any server. Two
+// writers that take turns at different servers are never fenced because a replica lags.
 func TestLogOfThreeServers(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
-	servers := natsqtest.Cluster(t)
+	servers := jobstest.Cluster(t)
 	var conns []*natsq.Conn
 	for _, s := range servers {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Replicas: 3})
@@ -130,13 +112,14 @@ func TestLogOfThreeServers(t *testing.T) {
 	}
 }
 
-// TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not
-// wait behind the end of the log, or go on with what does not follow.
+// TestReaderOfLogPutBack: a reader whose log was put back to an earlier state returns an error. It
+// does not wait behind the end of the log, and does not continue with an entry that does not
+// follow.
 func TestReaderOfLogPutBack(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	fill := func(l swarms.Log, seed byte, n uint64) {

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -65,7 +67,7 @@ func TestLogStored(t *testing.T) {
 		!strings.Contains(err.Error(), "behind 5: the last entry is 3, which is before it") {
 		t.Errorf("%d, %v", n, err)
 	}
-	stranger := another(t, s).Log("stored", 0, swarms.In).(*Log)
+	stranger := New(jobstest.Open(t, s, natsconn.Open), c.agents, ended{}).Log("stored", 0, swarms.In).(*Log)
 	if n, err := stranger.stored(ctx, 0, own[:3]); n != 0 || !errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("another writer: %d, %v", n, err)
 	}

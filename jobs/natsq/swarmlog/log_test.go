@@ -12,7 +12,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -20,8 +21,8 @@ import (
 // TestLogLimits: an append that the server does not take says why at once, and stores nothing.
 func TestLogLimits(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
@@ -36,7 +37,7 @@ func TestLogLimits(t *testing.T) {
 		!strings.Contains(err.Error(), "bytes are more than the server takes") {
 		t.Errorf("a large entry: %v", err)
 	}
-	js := natsqtest.JetStream(t, s)
+	js := jobstest.Open(t, s, natsconn.Open).JS
 	st, err := js.Stream(t.Context(), "EXO_LOG_s_0_in")
 	if err != nil {
 		t.Fatal(err)
@@ -59,17 +60,17 @@ func TestLogLimits(t *testing.T) {
 	}
 }
 
-// TestLogForeign: an entry that another program has put into a log without the headers of one is an
-// error of whoever reads it, and fences whoever appends.
+// TestLogForeign: a message without the headers of an entry is an error for a reader, and fences
+// writers.
 func TestLogForeign(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
 	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Publish(t.Context(), t, s, "exo.log.s.0.in", []byte("theirs"))
+	jobstest.Publish(t.Context(), t, s, "exo.log.s.0.in", []byte("theirs"))
 	if _, err := l.Last(t.Context()); err == nil || jobs.AsError(err).Code != jobs.CodeInvalid {
 		t.Errorf("the last entry: %v", err)
 	}
@@ -83,12 +84,12 @@ func TestLogForeign(t *testing.T) {
 	}
 }
 
-// TestLogTrimmed: a reader that begins before the first entry that is left says so, and one at it
-// reads on; trimming and deleting twice is no error.
+// TestLogTrimmed: a reader that begins before the first remaining entry fails, and a reader that
+// begins at it reads. Trimming and deleting twice is no error.
 func TestLogTrimmed(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
@@ -132,12 +133,12 @@ func TestLogTrimmed(t *testing.T) {
 // number and by their size.
 func TestLogManyAtOnce(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
 	for name, c := range map[string]struct{ n, size int }{
 		"255": {255, 1}, "256": {256, 1}, "257": {257, 1},
 		"600": {600, 1}, "large": {40, 500 << 10},
 	} {
-		l := natsqtest.Connect(t, s).Swarms.Log("s"+name, 0, swarms.In)
+		l := jobstest.Open(t, s, natsq.Connect).Swarms.Log("s"+name, 0, swarms.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -170,11 +171,11 @@ func TestLogManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeases: the list of leases has who holds each, and those that were given back are not in it.
+// TestLeases: the list of leases names each holder, and has no lease that was given back.
 func TestLeases(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	held := func(want map[string]string) {
 		t.Helper()
 		got, err := c.Swarms.Leases(t.Context())

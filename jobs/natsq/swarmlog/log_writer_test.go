@@ -5,7 +5,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -14,7 +15,7 @@ import (
 // entries differ, in kind, number or bytes; the same entries count as stored by both.
 func TestLogOneWriter(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	ctx := t.Context()
 	a := swarms.Entry{Kind: "k", Ref: 1, Data: []byte("a")}
 	for name, k := range map[string]struct {

@@ -22,7 +22,6 @@ const (
 	eagerFor   = 10 * time.Second
 )
 
-// pause returns the time until the next poll of the bucket.
 func (s *Session) pause(every time.Duration) time.Duration {
 	if time.Now().UnixNano() < s.eager.Load() {
 		return min(every, eagerEvery)
@@ -105,7 +104,8 @@ func (s *Session) hasten() {
 	s.hurry()
 }
 
-// Offer implements swarms.Session. The session polls often then, to see that the other one is ready.
+// Offer implements swarms.Session. The session polls often then, to see that the other session is
+// ready.
 func (s *Session) Offer(ctx context.Context, key, to string) error {
 	defer s.hasten()
 	return s.rewrite(ctx, "offer", key, func(r *leaseRecord) bool {
@@ -228,7 +228,6 @@ func (sw *Swarms) PlanMoves(ctx context.Context) ([]Move, error) {
 	return t.moves(), nil
 }
 
-// leaseTable reads the bucket of leases once.
 func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 	t := newLeaseTable()
 	all, err := sw.conn.LastPerKey(ctx, "list leases", wire.LeaseBucket)
@@ -239,13 +238,12 @@ func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 	return t, err
 }
 
-// moves is PlanMoves for a table.
 func (t *leaseTable) moves() (all []Move) {
 	peers := slices.DeleteFunc(t.peers(""), func(p swarms.Peer) bool { return !p.Takes })
 	if len(peers) < 2 {
 		return nil
 	}
-	has := map[string][]string{} // keys by session, those that may move
+	has := map[string][]string{} // keys that may move, by session
 	for key, l := range t.leases {
 		if l.holder != "" && l.next == "" {
 			has[l.session] = append(has[l.session], key)

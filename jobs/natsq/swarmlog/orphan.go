@@ -125,12 +125,12 @@ func logKey(stream string) (key string, ok bool) {
 	return name[:cut], err == nil && swarms.CheckKey(name[:cut]) == nil
 }
 
-// SweepOrphans removes orphans until ctx ends. It looks once per period, at a random time in it, so
-// that sweeps of several agents do not come together. It removes an orphan that it has seen at two
-// looks in turn, because a swarm that is being made or removed looks the same. Several processes
+// SweepOrphans removes orphans until ctx ends. It makes one pass per period, at a random time in
+// it, so that sweeps of several agents do not coincide. It removes an orphan that two passes in a
+// row have seen, because a swarm that is being made or removed looks the same. Several processes
 // may sweep at the same time.
 func (sw *Swarms) SweepOrphans(ctx context.Context, every time.Duration, log *slog.Logger) {
-	before := map[string]bool{} // the orphans of the last look, by swarms.Swarm.Identity
+	before := map[string]bool{} // the orphans of the last pass, by swarms.Swarm.Identity
 	for {
 		t := time.NewTimer(every/2 + rand.N(every))
 		select {

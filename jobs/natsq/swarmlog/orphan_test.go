@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -42,7 +42,7 @@ func announced(t *testing.T, c *natsq.Conn, s swarms.Swarm) swarms.Swarm {
 // TestOrphans: what is left of ended runs is found and removed, and nothing else is.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	ctx := t.Context()
 	if err := c.Queue.Submit(ctx, jobs.Job{
 		Version: jobs.Version, ID: "queued", Pool: jobs.PoolCPU, Kind: "stream",
@@ -81,7 +81,7 @@ func TestOrphans(t *testing.T) {
 	for range 2 {
 		sweeping.Go(func() { c.Swarms.SweepOrphans(run, 20*time.Millisecond, jobstest.Quiet) })
 	}
-	natsqtest.Eventually(t, "orphans are left", func() bool {
+	testkit.Until(t, "orphans are left", func() bool {
 		all, err := c.Swarms.Orphans(ctx)
 		return err == nil && len(all) == 0
 	})
@@ -101,11 +101,10 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestRecordsAreTheirMakers: a record is neither replaced nor removed nor changed by whoever has
-// not read it.
+// TestRecordsAreTheirMakers: only a caller that has read a record can replace, remove or change it.
 func TestRecordsAreTheirMakers(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	ctx := t.Context()
 	first := announced(t, c, swarms.Swarm{ID: "s", Nonce: swarms.NewNonce()})
 	if err := c.Swarms.CreateSwarm(ctx, first); err != nil { // as when an answer was lost
@@ -153,7 +152,7 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 // earlier attempt.
 func TestAbandonedRun(t *testing.T) {
 	t.Parallel()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	ctx := t.Context()
 	announced(t, c, swarms.Swarm{ID: "other", Nonce: swarms.NewNonce()})
 	var attempts atomic.Int32

@@ -20,14 +20,7 @@ func (sw *Swarms) Bounds(ctx context.Context, swarm string, shard int, d swarms.
 ) {
 	l := sw.Log(swarm, shard, d).(*Log)
 	what := "read the bounds of " + l.stream
-	err = sw.conn.Retry(ctx, what, func(ctx context.Context) error {
-		s, err := sw.conn.JS.Stream(ctx, l.stream)
-		if err != nil {
-			return err
-		}
-		first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
-		return nil
-	})
+	first, last, err = sw.conn.Bounds(ctx, what, l.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
 	}
@@ -38,7 +31,6 @@ func (sw *Swarms) Bounds(ctx context.Context, swarm string, shard int, d swarms.
 // most 1 MiB.
 const scanAhead = 16
 
-// scanned is an entry that was asked for, or why it did not come.
 type scanned struct {
 	entry swarms.Entry
 	at    time.Time
@@ -62,11 +54,11 @@ type scanner struct {
 // scanShort is the number of entries up to which Scan makes no consumer.
 const scanShort = 64
 
-// Scan returns a reader of the entries from number first to number last of a log, both of which
-// exist. The caller reads none behind the last one. ctx bounds the whole reading. A reader that
-// follows a log uses Log.Read.
+// Scan returns a reader of the entries first to last of a log; both must exist. The caller reads
+// none behind the last one. ctx bounds the whole reading. A reader that follows a log uses
+// Log.Read.
 //
-// A long range is read by a consumer. A login that may make none, such as that of a viewer, gets the
+// A long range is read by a consumer. A login that may make none, such as a viewer's, gets the
 // entries one by one, at a tenth of the rate.
 func (sw *Swarms) Scan(ctx context.Context, swarm string, shard int, d swarms.Direction, first, last uint64) (
 	swarms.Reader, error,

@@ -54,25 +54,23 @@ type Session struct {
 // are never equal.
 const sessionPrefix = "session/"
 
-// leaseRecord is the value of a lease in the bucket.
 type leaseRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`  // for people
 	Session string `json:"session"` // the key of its record
 	// Next is the key of the session to which the lease is offered; empty if it is not offered.
-	// Ready says that the agent of Next has followed the shard up to the last answer.
+	// Ready reports whether the agent of Next has followed the shard up to the last answer.
 	Next  string `json:"next,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
 }
 
-// sessionRecord is the value of the record of a session.
 type sessionRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`
 	TTL     int64  `json:"ttl_ms"`
-	// Takes says that the session takes part in hand-overs. Earlier programs do not.
+	// Takes reports whether the session takes part in hand-overs. Earlier programs do not.
 	Takes bool `json:"takes,omitempty"`
-	// Asks says that the agent has little work and asks others for shards.
+	// Asks reports whether the agent has little work and asks other agents for shards.
 	Asks bool `json:"asks,omitempty"`
 }
 
@@ -115,7 +113,6 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 	return s, nil
 }
 
-// record returns the present value of the record of the session.
 func (s *Session) record() ([]byte, error) {
 	return json.Marshal(sessionRecord{
 		Version: jobs.Version, Holder: s.holder, TTL: s.ttl.Milliseconds(), Takes: true, Asks: s.asks.Load(),
@@ -128,12 +125,11 @@ func (sw *Swarms) putLease(ctx context.Context, key string, value []byte, rev ui
 	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
 }
 
-// removeLease is putLease that removes the key.
 func (sw *Swarms) removeLease(ctx context.Context, key string, rev uint64) (uint64, error) {
 	return sw.removeMarked(ctx, key, nil, rev)
 }
 
-// removeMarked is removeLease with a mark that says why the key is gone (lostMark).
+// removeMarked is removeLease with the reason of the removal as a mark (lostMark).
 func (sw *Swarms) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
 	return sw.writeLease(ctx, &nats.Msg{
 		Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}},
@@ -296,7 +292,7 @@ func (s *Session) Close(ctx context.Context) error {
 
 // renew writes the record each third of the ttl and when it changes, until ctx ends or the session
 // is lost. While the server is away it tries again: no other process can take a lease meanwhile,
-// and the session goes on unless another process has removed its record.
+// and the session continues unless another process has removed its record.
 func (s *Session) renew(ctx context.Context) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
@@ -344,7 +340,6 @@ func (s *Session) renew(ctx context.Context) {
 	}
 }
 
-// count returns the number of leases that the session holds.
 func (s *Session) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -394,7 +389,6 @@ type lease struct {
 // Lost implements swarms.Lease.
 func (l *lease) Lost() <-chan struct{} { return l.lost }
 
-// lose closes the channel of Lost. A second call does nothing.
 func (l *lease) lose() { l.over.Do(func() { close(l.lost) }) }
 
 // Release implements swarms.Lease. It removes the lease at its revision, so it never removes the
@@ -454,5 +448,4 @@ func (sw *Swarms) Leases(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// isSession reports whether a key is that of a session's record.
 func isSession(key string) bool { return strings.HasPrefix(key, sessionPrefix) }

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -21,15 +20,7 @@ import (
 // leases is the bucket of leases as an operator sees it.
 func leases(t *testing.T, s *server.Server) jetstream.KeyValue {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jobstest.Raw(t, natsconn.Options{InProcess: s}).JS
 	kv, err := js.KeyValue(t.Context(), "EXO_LEASES")
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +37,7 @@ func writes(t *testing.T, kv jetstream.KeyValue) uint64 {
 	return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State.LastSeq
 }
 
+// Dial connects by TCP, so the connection outlives a restart of the server.
 func Dial(t *testing.T, s *server.Server) *natsq.Conn {
 	t.Helper()
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: t.Name()})
@@ -77,8 +69,8 @@ func kept(t *testing.T, what string, ch <-chan struct{}) {
 // TestSessionWrites: renewing 300 leases costs as many writes as renewing one.
 func TestSessionWrites(t *testing.T) {
 	t.Parallel()
-	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c, kv := jobstest.Open(t, srv, natsq.Connect), leases(t, srv)
 	const ttl = 300 * time.Millisecond
 	s, err := c.Swarms.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
 	if err != nil {
@@ -90,9 +82,7 @@ func TestSessionWrites(t *testing.T) {
 		}
 	}
 	began, before := time.Now(), writes(t, kv)
-	for writes(t, kv) < before+6 { // two times the ttl
-		time.Sleep(ttl / 30)
-	}
+	testkit.Until(t, "six writes", func() bool { return writes(t, kv) >= before+6 }) // two times the ttl
 	// A renewal that was late, because the machine was busy, is followed by one in time. One write for
 	// each lease would be hundreds.
 	if n, most := writes(t, kv)-before, uint64(time.Since(began)/(ttl/3))+6; n > most {
@@ -108,8 +98,8 @@ func TestSessionWrites(t *testing.T) {
 // leases, and a lease that another took is lost alone.
 func TestSessionRemoved(t *testing.T) {
 	t.Parallel()
-	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c, kv := jobstest.Open(t, srv, natsq.Connect), leases(t, srv)
 	s, err := c.Swarms.OpenSession(t.Context(), "a", 300*time.Millisecond, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -156,11 +146,11 @@ func TestSessionRemoved(t *testing.T) {
 }
 
 // TestSessionOutlivesServer: a server that is away for longer than the ttl costs no session its
-// leases, whoever is back first.
+// leases, in whatever order the sessions reconnect.
 func TestSessionOutlivesServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	port := natsqtest.Port(t)
+	port := jobstest.Port(t)
 	srv, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
@@ -180,16 +170,15 @@ func TestSessionOutlivesServer(t *testing.T) {
 		all, held = append(all, s), append(held, l)
 	}
 	srv.Close()
-	time.Sleep(2 * ttl) // the time that it is away is what is tested
+	<-time.After(2 * ttl) // the time that it is away is what is tested
 	srv, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Close)
 	kv := leases(t, srv)
-	for before := writes(t, kv); writes(t, kv) < before+16; { // four renewals of each
-		time.Sleep(ttl / 10)
-	}
+	before := writes(t, kv)
+	testkit.Until(t, "four renewals of each session", func() bool { return writes(t, kv) >= before+16 })
 	for k := range all {
 		kept(t, fmt.Sprint("session ", k), all[k].Lost())
 		kept(t, fmt.Sprint("lease ", k), held[k].Lost())
@@ -204,12 +193,12 @@ func TestSessionOutlivesServer(t *testing.T) {
 	}
 }
 
-// TestLeaseOfEarlierProgram: a lease without a session is its holder's as long as its revision
-// moves.
+// TestLeaseOfEarlierProgram: a lease without a session belongs to its holder while its revision
+// changes.
 func TestLeaseOfEarlierProgram(t *testing.T) {
 	t.Parallel()
-	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
+	c, kv := jobstest.Open(t, srv, natsq.Connect), leases(t, srv)
 	const ttl = 2 * time.Second // a stall of the machine is shorter
 	if _, err := kv.Put(t.Context(), "k.0", []byte("old")); err != nil {
 		t.Fatal(err)
@@ -225,20 +214,15 @@ func TestLeaseOfEarlierProgram(t *testing.T) {
 		if held, err := c.Swarms.Leases(t.Context()); err != nil || held["k.0"] != "old" {
 			t.Fatal(held, err)
 		}
-		time.Sleep(ttl / 3)
+		<-time.After(ttl / 3) // the period of a holder of an earlier version
 		if _, err := kv.Put(t.Context(), "k.0", []byte("old")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(20 * ttl); ; time.Sleep(ttl / 40) { // it does not any more
+	testkit.Until(t, "the lease that nobody renews is free", func() bool {
 		_, err := s.Acquire(t.Context(), "k.0")
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+		return err == nil
+	})
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,11 @@ type Swarms struct {
 	agents Agents
 	jobs   Jobs
 	mode   wire.PublishMode // of appends
-	// noConsumers says that the login may make no consumers: Scan was denied one.
+	// noConsumers reports whether the login may make no consumers: Scan was denied one.
 	noConsumers atomic.Bool
 }
 
-// Agents lists the agents that are alive. It is a *registry.Registry. Its answers are hints, and
+// Agents lists the agents that are alive. It is a *telemetry.Registry. Its answers are hints, and
 // only Census uses them.
 type Agents interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
@@ -47,8 +47,8 @@ func New(c *natsconn.Conn, a Agents, j Jobs) *Swarms { return &Swarms{conn: c, a
 
 // CreateSwarm stores the record of a swarm and so claims its id. The caller creates the logs after
 // it, so that no log is without a record. It fails with jobs.ErrExists if another swarm has the id;
-// if that one is being removed, its removal is completed first. A repeated call with the same
-// record succeeds.
+// if the other swarm is being removed, its removal is completed first. A repeated call with the
+// same record succeeds.
 func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 				jobs.ErrExists, s.ID)
 		}
 		err = sw.conn.CreateKey(ctx, "announce swarm "+s.ID, wire.SwarmBucket, s.ID, data)
-		// Otherwise the next look tells whether another call stored a record, or this one.
+		// Otherwise the next read tells whether another call stored a record, or this one.
 		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return err
 		}
@@ -166,7 +166,6 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	}
 }
 
-// removeLogs removes all logs of the swarm with a key.
 func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 	var all []string
 	what := "list the logs of swarm " + key
@@ -203,7 +202,7 @@ func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 }
 
 // forgetSubmissions removes the marks of jobs that rules of the swarm have submitted. A submission
-// in progress names a mark that is gone then, so it looks at the record again, and finds the end of
+// in progress names a mark that is gone then, so it reads the record again, and finds the end of
 // the swarm.
 func (sw *Swarms) forgetSubmissions(ctx context.Context, s swarms.Swarm) error {
 	all, err := s.JobsOf()
@@ -222,7 +221,6 @@ func (sw *Swarms) forgetSubmissions(ctx context.Context, s swarms.Swarm) error {
 	return nil
 }
 
-// record is the record of a swarm as the leader of the bucket has it.
 type record struct {
 	swarm    swarms.Swarm
 	err      error // why it cannot be read
@@ -266,8 +264,8 @@ func (sw *Swarms) Swarm(ctx context.Context, id string) (swarms.Swarm, error) {
 	return r.swarm, cmp.Or(err, r.err)
 }
 
-// Swarms lists the swarms, ordered by id, with those that are being removed. A swarm whose record
-// cannot be read has an error. It needs no consumer, so a viewer may call it.
+// Swarms lists the swarms, ordered by id, including swarms that are being removed. A swarm whose
+// record cannot be read has an error. It needs no consumer, so a viewer may call it.
 func (sw *Swarms) Swarms(ctx context.Context) (all []swarms.Change, err error) {
 	err = sw.conn.Values(ctx, "list swarms", wire.SwarmBucket, func(key string, m *natsconn.Message) {
 		ch := swarms.Change{ID: key}
@@ -294,8 +292,8 @@ func readSwarm(key string, value []byte) (s swarms.Swarm, err error) {
 
 // WatchSwarms calls fn for every swarm and for every later change, one call at a time, until ctx
 // ends. If the bucket is restored to an earlier state or made again, fn gets the swarms that exist
-// then, and those that do not exist any more. It returns an error only if the bucket cannot be
-// watched at all.
+// then, and the removal of swarms that do not exist any more. It returns an error only if the
+// bucket cannot be watched at all.
 func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(swarms.Change)) error {
 	err := sw.conn.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
 		ch := swarms.Change{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}

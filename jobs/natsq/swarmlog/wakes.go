@@ -48,7 +48,7 @@ type asleep struct {
 // the server's list.
 const sweepEvery = 30 * time.Second
 
-// maxCopies is how many copies may wait. A sweep finds the logs of those that are dropped.
+// maxCopies is how many copies may wait. A sweep finds the logs of dropped copies.
 const maxCopies = 1 << 14
 
 // wakeSubject returns the subject on which the server republishes the headers of the entries of a
@@ -98,15 +98,8 @@ func (w *Wakes) Add(ctx context.Context, key string, log swarms.Log, last uint64
 	return nil
 }
 
-// end returns the number of the last entry of a stream.
 func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error) {
-	err = w.c.conn.Retry(ctx, "look at "+stream, func(ctx context.Context) error {
-		s, err := w.c.conn.JS.Stream(ctx, stream)
-		if err == nil {
-			last = s.CachedInfo().State.LastSeq
-		}
-		return err
-	})
+	_, last, err = w.c.conn.Bounds(ctx, "look at "+stream, stream)
 	return last, err
 }
 
@@ -188,7 +181,7 @@ func (w *Wakes) listen(ctx context.Context) {
 	}
 }
 
-// sweep looks at all watched logs every sweepEvery and after each reconnection, until ctx ends.
+// sweep checks all watched logs every sweepEvery and after each reconnection, until ctx ends.
 func (w *Wakes) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -210,7 +203,7 @@ func (w *Wakes) sweep(ctx context.Context) {
 }
 
 // look wakes every watched log whose last entry has changed, or that is gone. It ignores logs that
-// are added meanwhile, because Add looks by itself.
+// are added meanwhile, because Add checks them itself.
 func (w *Wakes) look(ctx context.Context) error {
 	w.mu.Lock()
 	before := make(map[string]*asleep, len(w.asks))

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -38,7 +37,7 @@ func quiet(t *testing.T, w swarms.Wakes) {
 // TestWakes: a log that is watched wakes its key once when something is appended, at once when it
 // was before, and when it is gone. Logs that are watched have no goroutines.
 func TestWakes(t *testing.T) {
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Port: server.InProcess}), natsq.Connect)
 	w := c.Swarms.OpenWakes()
 	defer w.Close()
 	const n = 50
@@ -87,12 +86,12 @@ func TestWakes(t *testing.T) {
 	woken(t, w, "9")
 }
 
-// TestWakesSweep: what was appended while the connection was away is found, and so is a log that
-// has no copies.
+// TestWakesSweep: a sweep finds what was appended while the connection was away, and the appends of
+// a log without copies.
 func TestWakesSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	port := natsqtest.Port(t)
+	port := jobstest.Port(t)
 	srv, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
@@ -109,14 +108,8 @@ func TestWakesSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other, err := nats.Connect(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := jobstest.Raw(t, natsconn.Options{InProcess: srv})
+	other, js := raw.NC, raw.JS
 	s, err := js.Stream(t.Context(), "EXO_LOG_s_280_in")
 	if err != nil {
 		t.Fatal(err)

@@ -14,20 +14,18 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 )
 
 // debugPrefix begins the subjects on which agents hand out what a bundle holds; the name of the agent
 // follows, as in the registry. Operators alone may publish there.
 const debugPrefix = "exo.agent.debug."
 
-// debugRequest asks an agent for a part of a document.
 type debugRequest struct {
 	Version int    `json:"v"`
 	What    string `json:"what"`
 	Seconds int    `json:"seconds,omitempty"` // of a profile
-	// Token is that of the answer to the first request, and Offset where to go on; empty and 0: the
-	// agent makes the document.
+	// Token comes from the answer to the first request, and Offset is where the next part begins.
+	// If they are empty and 0, the agent makes the document.
 	Token  string `json:"token,omitempty"`
 	Offset int    `json:"offset,omitempty"`
 }
@@ -52,7 +50,7 @@ const (
 
 // Documents of an agent. Profiles are in the format of pprof.
 const (
-	CPU        = "cpu"        // a profile of so many seconds
+	CPU        = "cpu"        // a profile of the given seconds
 	Heap       = "heap"       // a profile
 	Goroutines = "goroutines" // stacks as text
 	Metrics    = "metrics"    // all of them, in the text format of Prometheus
@@ -60,7 +58,7 @@ const (
 	Process    = "process"    // version, flags that hold no secret, machine: JSON
 )
 
-// ErrBusy is the answer of an agent that makes a document for somebody else.
+// ErrBusy is the answer of an agent that makes a document for another request.
 var ErrBusy = errors.New("the agent makes a document for somebody else")
 
 // AnswerDebug hands out documents of an agent until stop is called, which waits for one that is being
@@ -70,7 +68,7 @@ func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context,
 ) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &documents{of: document}
-	sub, err := t.conn.NC.Subscribe(debugPrefix+registry.AgentKey(agent), func(m *nats.Msg) { d.answer(ctx, m) })
+	sub, err := t.conn.NC.Subscribe(debugPrefix+AgentKey(agent), func(m *nats.Msg) { d.answer(ctx, m) })
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("hand out documents of agent %s: %w", agent, err)
@@ -169,7 +167,7 @@ func (t *Telemetry) Document(ctx context.Context, agent, what string, seconds in
 			patience += time.Duration(seconds) * time.Second
 		}
 		try, cancel := context.WithTimeout(ctx, patience)
-		request := &nats.Msg{Subject: debugPrefix + registry.AgentKey(agent), Data: data}
+		request := &nats.Msg{Subject: debugPrefix + AgentKey(agent), Data: data}
 		m, err := t.conn.NC.RequestMsgWithContext(try, request)
 		cancel()
 		switch {

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // TestDocument: a document larger than a message comes whole, an error of the agent is the asker's, a
 // second one at a time is refused, and an agent that is not there is named.
 func TestDocument(t *testing.T) {
-	s, c := natsqtest.InProcess(t)
+	s, c := jobstest.InProcess(t, natsq.Connect)
 	large := bytes.Repeat([]byte("0123456789abcdef"), 200_000)
 	hold := make(chan struct{})
 	held := make(chan struct{}, 1)
-	stop, err := natsqtest.Connect(t, s).Telemetry.AnswerDebug("host.a-1",
+	stop, err := jobstest.Open(t, s, natsq.Connect).Telemetry.AnswerDebug("host.a-1",
 		func(ctx context.Context, what string, seconds int) ([]byte, error) {
 			switch what {
 			case "large":

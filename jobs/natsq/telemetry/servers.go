@@ -31,12 +31,12 @@ type ServerReport struct {
 	MemoryLimit int64  `json:"memory_limit_bytes"`
 	Store       uint64 `json:"store_bytes"`
 	StoreLimit  int64  `json:"store_limit_bytes"`
-	// Refuses says that the account may store nothing: a server of exoswarm nats does so while its
-	// disk is nearly full.
+	// Refuses reports whether the account may store nothing: a server of exoswarm nats refuses
+	// while its disk is nearly full.
 	Refuses bool `json:"refuses,omitempty"`
-	// Streams are those of the protocol but the logs of swarms, by name.
+	// Streams are the streams of the protocol by name, without the logs of swarms.
 	Streams []ServerStream `json:"streams"`
-	// Logs are the logs of swarms, without those that could not be read.
+	// Logs are the logs of swarms that could be read.
 	Logs []SwarmLogs `json:"-"`
 }
 
@@ -55,7 +55,7 @@ type ServerStream struct {
 	Leaderless bool   `json:"leaderless,omitempty"`
 	// Behind are the replicas that are gone or not current.
 	Behind []string `json:"behind,omitempty"`
-	// Missing says that the server listed the stream and did not report it.
+	// Missing reports whether the server listed the stream and did not report it.
 	Missing bool `json:"missing,omitempty"`
 }
 

@@ -1,5 +1,6 @@
-// Package telemetry asks the agents and the NATS servers of a cluster for their numbers, and answers
-// for an agent.
+// Package telemetry knows the agents and the NATS servers of a cluster: which agents are alive
+// (Registry), and what they and the servers measure (Telemetry, Servers). It announces an agent and
+// answers for it.
 package telemetry
 
 import (
@@ -14,17 +15,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// subject is where all agents hear a question. A question reaches every agent, so one message a look
-// serves any number of them; nothing is stored.
+// subject is where all agents hear a question. A question reaches every agent, so one message
+// serves any number of agents. Nothing is stored.
 const subject = "exo.agent.telemetry"
 
-// question is the body of a question.
 type question struct {
 	Version int      `json:"v"`
 	Names   []string `json:"names"`
 }
 
-// maxNames bounds the metrics that one question names.
 const maxNames = 200
 
 // headroom is the part of the largest message that an answer leaves for its head.
@@ -36,8 +35,8 @@ type Telemetry struct{ conn *natsconn.Conn }
 // New returns the telemetry that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn) *Telemetry { return &Telemetry{c} }
 
-// Answer answers questions in the name of an agent until stop is called. samples returns the values of
-// the metrics of these names, and is called by one goroutine at a time, only when somebody asks.
+// Answer answers questions in the name of an agent until stop is called. samples returns the values
+// of the metrics of these names, and is called by one goroutine at a time, only for a question.
 func (t *Telemetry) Answer(agent string, samples func(names []string) []jobs.Sample) (stop func(), err error) {
 	limit := int(t.conn.NC.MaxPayload()) - headroom
 	sub, err := t.conn.NC.Subscribe(subject, func(m *nats.Msg) {
@@ -49,7 +48,7 @@ func (t *Telemetry) Answer(agent string, samples func(names []string) []jobs.Sam
 			Version: jobs.Version, Agent: agent, At: time.Now(), Samples: samples(q.Names),
 		}, limit)
 		if err == nil {
-			_ = m.Respond(data) // a lost answer is a missing row of one look
+			_ = m.Respond(data) // a lost answer is a missing row of one reading
 		}
 	})
 	if err != nil {
@@ -62,8 +61,8 @@ func (t *Telemetry) Answer(agent string, samples func(names []string) []jobs.Sam
 // settlePatience bounds the wait for the server to know a subscription.
 const settlePatience = 2 * time.Second
 
-// settle waits until the server knows of the subscriptions so far. One that learns of them later misses
-// a question, which is asked again.
+// settle waits until the server knows of the subscriptions so far. A server that learns of them
+// later misses a question, which is asked again.
 func (t *Telemetry) settle() { _ = t.conn.NC.FlushTimeout(settlePatience) }
 
 // encode returns the answer as JSON of at most limit bytes: without the last samples if need be.
@@ -79,10 +78,10 @@ func encode(a jobs.Telemetry, limit int) ([]byte, error) {
 	}
 }
 
-// Ask asks all agents for the metrics of these names, at most 200, and returns the answers by agent.
-// It returns a little after the agents that are expected have answered, or when ctx ends: what has
-// come until then is no error. agents are the names of those expected. An answer has the number of
-// other processes that answered under the name, as far as they were quick enough.
+// Ask asks all agents for the metrics of these names, at most 200, and returns the answers by
+// agent. It returns a little after the agents that are expected have answered, or when ctx ends:
+// what has come until then is no error. agents are the names of the expected agents. An answer has
+// the number of other processes that answered under the name, as far as they were quick enough.
 func (t *Telemetry) Ask(ctx context.Context, names, agents []string) (map[string]jobs.Telemetry, error) {
 	found := map[string]jobs.Telemetry{}
 	if len(agents) == 0 || len(names) == 0 {

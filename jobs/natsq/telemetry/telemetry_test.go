@@ -7,23 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.Check(m)
+	testkit.TempInMemory()
+	testkit.CheckLeaks(m)
 }
 
 // TestAsk: one question reaches all agents, an agent that does not answer holds up nobody longer than
 // the asker waits, and nothing that others publish stops an agent from answering.
 func TestAsk(t *testing.T) {
-	s, c := natsqtest.InProcess(t)
+	s, c := jobstest.InProcess(t, natsq.Connect)
 	for _, name := range []string{"a", "b"} {
-		stop, err := natsqtest.Connect(t, s).Telemetry.Answer(name, func(names []string) []jobs.Sample {
+		stop, err := jobstest.Open(t, s, natsq.Connect).Telemetry.Answer(name, func(names []string) []jobs.Sample {
 			var all []jobs.Sample
 			for _, n := range names {
 				all = append(all, jobs.Sample{Name: n, Labels: map[string]string{"of": name}, Value: 1.5})
@@ -70,7 +70,7 @@ func TestAsk(t *testing.T) {
 
 // TestLongAnswer: an answer that is larger than a message says how much it leaves out.
 func TestLongAnswer(t *testing.T) {
-	_, c := natsqtest.InProcess(t)
+	_, c := jobstest.InProcess(t, natsq.Connect)
 	const samples = 100_000
 	stop, err := c.Telemetry.Answer("a", func([]string) []jobs.Sample {
 		all := make([]jobs.Sample, samples)
@@ -97,15 +97,16 @@ func TestLongAnswer(t *testing.T) {
 
 // TestTwins: two processes of one name are noticed, and one alone is not.
 func TestTwins(t *testing.T) {
-	s, c := natsqtest.InProcess(t)
+	s, c := jobstest.InProcess(t, natsq.Connect)
 	for _, name := range []string{"twin", "alone", "twin"} {
-		stop, err := natsqtest.Connect(t, s).Telemetry.Answer(name, func([]string) []jobs.Sample { return nil })
+		c := jobstest.Open(t, s, natsq.Connect)
+		stop, err := c.Telemetry.Answer(name, func([]string) []jobs.Sample { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stop()
 	}
-	natsqtest.Eventually(t, "both processes answer in time", func() bool {
+	testkit.Until(t, "both processes answer in time", func() bool {
 		got, err := c.Telemetry.Ask(t.Context(), []string{"x"}, []string{"twin", "alone"})
 		if err != nil || len(got) != 2 || got["alone"].Twins != 0 || got["twin"].Twins > 1 {
 			t.Fatalf("%v, %v", got, err)

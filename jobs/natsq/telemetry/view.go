@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 )
 
 // viewPrefix begins the subjects on which GPU agents show pictures of their shards; the name of the
@@ -32,13 +31,13 @@ const (
 // States of a cell of a picture: whether its agents are on the device.
 const (
 	CellWhole   = iota // all of them
-	CellPartly         // some, and the value is that of these
-	CellKept           // none: the value is that of an earlier picture
+	CellPartly         // some, and the value is over these
+	CellKept           // none: the value is from an earlier picture
 	CellNowhere        // none, and no earlier picture has a value
-	CellNone           // none of them has a value
+	CellNone           // no unit has a value
 )
 
-// MaxCells is the most cells of a view.
+// MaxCells is the largest number of cells of a view.
 const MaxCells = 512 * 512
 
 // View is a question to an agent.
@@ -48,10 +47,11 @@ type View struct {
 	// Swarm is the key of a swarm, and Shard the number of one of its shards.
 	Swarm string `json:"swarm,omitempty"`
 	Shard int    `json:"shard,omitempty"`
-	// Variable is that of a picture, and Value which value of a cell it has: mean, least or most.
+	// Variable is what a picture shows, and Value how it combines the units of a cell: mean, least
+	// or most.
 	Variable string `json:"variable,omitempty"`
 	Value    string `json:"value,omitempty"`
-	// Cells is the most cells of a picture or a map.
+	// Cells is the largest number of cells of a picture or a map.
 	Cells int `json:"cells,omitempty"`
 	// Seconds is the length of a timeline.
 	Seconds int `json:"seconds,omitempty"`
@@ -60,14 +60,14 @@ type View struct {
 // Picture is a variable of the agents of a shard as cells.
 type Picture struct {
 	Variable string `json:"variable"`
-	// Variables are those that can be drawn.
+	// Variables can be drawn.
 	Variables []string `json:"variables"`
 	// Units is the number of agents, or of groups for a variable of groups; Each is how many agents a
 	// unit has. Cell i has the units from i*Per on.
 	Units int `json:"units"`
 	Each  int `json:"each"`
 	Per   int `json:"per"`
-	// Columns is set for pictures whose cells are in rows of so many, and not consecutive units.
+	// Columns is the width of pictures whose cells are in rows, and not consecutive units.
 	Columns int `json:"columns,omitempty"`
 	// Tick is the number of the tick that the last column of a picture over ticks shows, from 1 on.
 	Tick int64 `json:"tick,omitempty"`
@@ -144,14 +144,14 @@ type Span struct {
 const (
 	// maxViews is how many views an agent makes at a time; others are refused.
 	maxViews = 4
-	// viewPatience bounds a view: a shard may be in a batch, and rests between two looks.
+	// viewPatience bounds a view: a shard may be in a batch, and pauses between two views.
 	viewPatience = 5 * time.Second
 	// maxView bounds an unpacked answer.
 	maxView = 16 << 20
 )
 
-// AnswerView answers views in the name of an agent until stop is called, which waits for those that
-// are being made. view makes one, for at most the time of its context; several are made at a time. A
+// AnswerView answers views in the name of an agent until stop is called, which waits for views in
+// progress. view makes one, for at most the time of its context; several are made at a time. A
 // *jobs.Error, jobs.ErrNotFound and jobs.ErrUnavailable of it reach the asker.
 func (t *Telemetry) AnswerView(agent string, view func(ctx context.Context, v View) (any, error)) (stop func(),
 	err error,
@@ -160,7 +160,7 @@ func (t *Telemetry) AnswerView(agent string, view func(ctx context.Context, v Vi
 	limit := int(t.conn.NC.MaxPayload()) - headroom
 	var making sync.WaitGroup
 	free := make(chan struct{}, maxViews)
-	sub, err := t.conn.NC.Subscribe(viewPrefix+registry.AgentKey(agent), func(m *nats.Msg) {
+	sub, err := t.conn.NC.Subscribe(viewPrefix+AgentKey(agent), func(m *nats.Msg) {
 		var v View
 		if json.Unmarshal(m.Data, &v) != nil || m.Reply == "" {
 			return
@@ -222,7 +222,6 @@ const (
 	codeUnavailable = "unavailable"
 )
 
-// refuse answers with an error.
 func refuse(m *nats.Msg, why error) {
 	code := string(jobs.AsError(why).Code)
 	switch {
@@ -249,7 +248,7 @@ func (t *Telemetry) AskView(ctx context.Context, agent string, v View, to any) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*viewPatience)
 	defer cancel()
-	request := &nats.Msg{Subject: viewPrefix + registry.AgentKey(agent), Data: data}
+	request := &nats.Msg{Subject: viewPrefix + AgentKey(agent), Data: data}
 	m, err := t.conn.NC.RequestMsgWithContext(ctx, request)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):

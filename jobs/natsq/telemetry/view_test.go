@@ -10,20 +10,21 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // TestView: an answer comes as it was, errors keep their class, more than a few views at a time are
-// refused, and stop waits for those that are made.
+// refused, and stop waits for views in progress.
 func TestView(t *testing.T) {
-	s, c := natsqtest.InProcess(t)
+	s, c := jobstest.InProcess(t, natsq.Connect)
 	cells := make([]byte, 256<<10)
 	for i := range cells {
 		cells[i] = byte(rand.Uint32()) // which does not compress
 	}
 	hold, held := make(chan struct{}), make(chan struct{}, 10)
-	stop, err := natsqtest.Connect(t, s).Telemetry.AnswerView("host.a-1",
+	stop, err := jobstest.Open(t, s, natsq.Connect).Telemetry.AnswerView("host.a-1",
 		func(ctx context.Context, v telemetry.View) (any, error) {
 			switch v.Swarm {
 			case "parked":

@@ -24,7 +24,7 @@ type PublishMode struct {
 }
 
 // MinGroup is the smallest group that is measured or sent as an atomic batch. The time of smaller
-// groups is that of the round trip.
+// groups is the round trip.
 const MinGroup = 4
 
 const (
@@ -38,7 +38,8 @@ const (
 	firstRetry = time.Second
 	maxRetry   = time.Minute
 	maxRatio   = 4
-	// weight is that of a new measurement in the mean: one stall of a disk is forgotten after ten.
+	// weight is the weight of a new measurement in the mean: a stall of a disk is forgotten after
+	// ten measurements.
 	weight = 0.2
 )
 

@@ -1,8 +1,9 @@
-// Package wire names what the protocol keeps on the server: its streams, its buckets and its
-// subjects.
+// Package wire has the names and the rules of the protocol that need no server. It names streams,
+// buckets and subjects; docs/protocol.md lists the names with their meaning, and they are stable.
 //
-// It opens no connection, and decides from measured times how groups of messages are stored
-// (PublishMode). docs/protocol.md lists the names with their meaning; they are stable.
+// A Quota is what a tenant may use, and a QuotaRecord is how the workers of a pool share it. The
+// caller stores the record with compare-and-set. FairQueue chooses the next source of jobs.
+// PublishMode decides from measured times how groups of messages are stored. The package does no I/O.
 package wire
 
 import (
@@ -112,8 +113,8 @@ func (s Source) Job(id string) string {
 	return subject
 }
 
-// AnyJob returns the subjects of the jobs of a pool and level with an id and a tenant, each of which
-// may be "*".
+// AnyJob returns the subjects of the jobs of a pool and level with an id and a tenant; both may be
+// "*".
 func AnyJob(p jobs.Pool, l jobs.Level, tenant, id string) string {
 	return Source{p, "*", "*", tenant, l}.Job(id)
 }
@@ -138,8 +139,8 @@ func (s Source) Consumer() string {
 	return s.Kind + "+" + string(s.Lane) + "+" + s.Tenant
 }
 
-// ParseConsumer is the inverse of Source.Consumer, for a consumer of the stream of a pool and level.
-// ok is false for a consumer of somebody else.
+// ParseConsumer is the inverse of Source.Consumer, for a consumer of the stream of a pool and
+// level. ok is false for a consumer that is not the queue's.
 func ParseConsumer(p jobs.Pool, l jobs.Level, name string) (s Source, ok bool) {
 	parts := strings.Split(name, "+")
 	if len(parts) != 3 {
@@ -201,8 +202,8 @@ func EdgeSubject(parent, child string) string { return "exo.edge." + parent + ".
 func FiredSubject(name, stamp string) string { return "exo.fired." + name + "." + stamp }
 
 // SubmittedSubject returns the subject of the mark that a rule of the swarm with a key has
-// submitted the job with a name. place is ENTRY-RULE, or "*" for all. A key and a name, which have
-// no '=', tell such marks from those of schedules.
+// submitted the job with a name. place is ENTRY-RULE, or "*" for all. A key and a name have no '=',
+// which tells these marks from the marks of schedules.
 func SubmittedSubject(key, name, place string) string {
 	return "exo.fired." + key + "=" + name + "." + place
 }

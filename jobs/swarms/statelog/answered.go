@@ -13,7 +13,7 @@ type Answered struct {
 	changed chan struct{} // the entry has grown
 }
 
-// NewAnswered returns an Answered for a log of which all entries up to one have their answers.
+// NewAnswered returns an Answered for a log whose entries up to the given one have their answers.
 func NewAnswered(entry uint64) *Answered {
 	return &Answered{entry: entry, changed: make(chan struct{}, 1)}
 }

@@ -14,7 +14,6 @@ import (
 // detector (swarms.In). The journals of sources and the positions of sinks have lower numbers.
 const KeyShard = 82
 
-// entryKeys is the kind of the entries of a dictionary.
 const entryKeys = "keys"
 
 // keysBytes bounds the text of the keys of an entry in bytes. JSON needs up to six bytes for a byte
@@ -31,7 +30,7 @@ type Assignment struct {
 }
 
 // newKeys is an entry of the dictionary: the assignments from number First on, from 0. It replaces
-// those that were stored before, for a batch that the log of the swarm does not have.
+// assignments that were stored for a batch that the log of the swarm does not have.
 type newKeys struct {
 	First int      `json:"first"`
 	Keys  []string `json:"keys"`
@@ -54,7 +53,7 @@ func NewKeys(l swarms.Log) *Keys { return &Keys{Log: New(l, entryKeys)} }
 func (k *Keys) Stored() int { return k.stored }
 
 // Load returns the first n assignments; all if n is below 0. It fails with ErrDamaged if there are
-// fewer. The next Store or Assign replaces the others.
+// fewer. The next Store or Assign replaces the rest.
 func (k *Keys) Load(ctx context.Context, n int) ([]Assignment, error) {
 	var d Dictionary
 	if err := k.Read(ctx, 1, d.take); err != nil {
@@ -76,8 +75,8 @@ func (k *Keys) Store(ctx context.Context, keys []string, add func(ctx context.Co
 	return k.store(ctx, newKeys{Keys: keys}, add)
 }
 
-// Assign appends assignments, in as many entries as they need. after is their After. add is as that
-// of Store.
+// Assign appends assignments, in as many entries as they need. after is their After. add is used as
+// in Store.
 func (k *Keys) Assign(ctx context.Context, all []Assignment, after uint64, add func(ctx context.Context, v any) error,
 ) error {
 	e := newKeys{After: after}
@@ -145,7 +144,6 @@ func (d *Dictionary) Update(ctx context.Context, l swarms.Log) (changed int, err
 	return d.changed, nil
 }
 
-// take applies an entry.
 func (d *Dictionary) take(data []byte) error {
 	var k newKeys
 	if err := json.Unmarshal(data, &k); err != nil {
@@ -174,7 +172,6 @@ func (d *Dictionary) take(data []byte) error {
 	return nil
 }
 
-// assign applies an assignment.
 func (d *Dictionary) assign(a Assignment) {
 	d.assigned = append(d.assigned, a)
 	for len(d.keys) <= a.Group {

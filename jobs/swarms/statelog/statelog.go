@@ -1,4 +1,4 @@
-// Package statelog keeps the state of a detector in logs beside the log of its swarm: its
+// Package statelog keeps the state of a detector in logs next to the log of its swarm: its
 // positions, the dictionary of its entities, and how far its swarm has answered.
 package statelog
 
@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Log is a log of JSON beside that of a swarm. One goroutine uses it, which is the only writer
+// Log is a log of JSON next to the log of a swarm. One goroutine uses it, and is the only writer
 // unless another attempt takes the log over.
 type Log struct {
 	log  swarms.Log
@@ -61,7 +61,7 @@ func (l *Log) Add(ctx context.Context, v any) error {
 // Kept is the least number of entries that remain in a log after Trim.
 const Kept = 64
 
-// Trim removes all but the last Kept entries, once in Kept/2 calls of Add. It is for logs of which
+// Trim removes all but the last Kept entries, once in Kept/2 calls of Add. It is for logs in which
 // only the last entries count.
 func (l *Log) Trim(ctx context.Context) error {
 	if l.last%(Kept/2) != 0 || l.last <= Kept {

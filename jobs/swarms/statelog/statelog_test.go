@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -22,7 +23,7 @@ import (
 // logs starts a NATS server, and returns the logs of a swarm on it.
 func logs(t *testing.T) func(shard int) swarms.Log {
 	t.Helper()
-	conn := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}))
+	conn := jobstest.Open(t, jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}), natsq.Connect)
 	key := swarms.Swarm{ID: "d", Nonce: swarms.NewNonce()}.Key()
 	return func(shard int) swarms.Log { return conn.Swarms.Log(key, shard, swarms.In) }
 }
@@ -62,8 +63,8 @@ func TestKeysOfABatch(t *testing.T) {
 	}
 }
 
-// TestKeysAreReplaced: keys behind those of the last batch do not count, and the next ones replace
-// them.
+// TestKeysAreReplaced: keys behind the keys of the last batch do not count, and the next keys
+// replace them.
 func TestKeysAreReplaced(t *testing.T) {
 	l := logs(t)(1)
 	k := open(t, l)

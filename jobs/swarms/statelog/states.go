@@ -11,10 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// entryStates is the kind of the entries of States.
 const entryStates = "states"
 
-// storedStates is an entry of States.
 type storedStates struct {
 	// Answer is the last entry of the log of answers whose states are stored.
 	Answer uint64               `json:"answer"`
@@ -30,7 +28,7 @@ type States struct {
 	log     *Log
 	at      map[string]uint64          // by key: the entry with its state
 	keys    map[uint64]map[string]bool // by entry: the keys whose states count
-	sizes   map[uint64]int             // by entry: its states, those that do not count too
+	sizes   map[uint64]int             // by entry: all its states, also states that do not count
 	total   int                        // of sizes
 	first   uint64                     // the first entry that is needed
 	removed uint64                     // the entries before it were removed
@@ -64,7 +62,6 @@ func OpenStates(ctx context.Context, l swarms.Log) (*States, error) {
 // loadTries bounds how often the reading of all states begins again.
 const loadTries = 3
 
-// load reads all states.
 func (s *States) load(ctx context.Context) error {
 	s.clear()
 	if err := s.log.Open(ctx); err != nil {
@@ -77,14 +74,14 @@ func (s *States) load(ctx context.Context) error {
 	return s.each(ctx, s.first, s.note)
 }
 
-// clear forgets all states. mu is held, or nobody else has the States.
+// clear forgets all states. mu is held, or no other goroutine has the States.
 func (s *States) clear() {
 	s.at, s.keys, s.sizes, s.total = map[string]uint64{}, map[uint64]map[string]bool{}, map[uint64]int{}, 0
 	s.recent, s.recentBytes = map[uint64]storedStates{}, 0
 }
 
-// each calls fn for the entries from a number on, up to the last known one. mu is held, or nobody
-// else has the States.
+// each calls fn for the entries from a number on, up to the last known one. mu is held, or no other
+// goroutine has the States.
 func (s *States) each(ctx context.Context, from uint64, fn func(entry uint64, of storedStates)) error {
 	return Each(ctx, s.log.log, from, s.log.last, func(e swarms.Entry) error {
 		var one storedStates
@@ -96,7 +93,7 @@ func (s *States) each(ctx context.Context, from uint64, fn func(entry uint64, of
 	})
 }
 
-// note makes the states of an entry the ones that count. mu is held.
+// note makes the states of an entry current. mu is held.
 func (s *States) note(entry uint64, of storedStates) {
 	s.answer = max(s.answer, of.Answer)
 	keys := make(map[string]bool, len(of.States))
@@ -172,8 +169,8 @@ func (s *States) follow(ctx context.Context) error {
 	return s.each(ctx, from, s.note)
 }
 
-// append stores an entry, and removes those before the first one. The entry says which is the
-// first, so that a reader finds it. mu is held.
+// append stores an entry, and removes the entries before the first one that counts. The entry names
+// that one, so that a reader finds it. mu is held.
 func (s *States) append(ctx context.Context, e storedStates) error {
 	e.First = s.first
 	if err := s.log.Add(ctx, e); err != nil {
@@ -188,7 +185,6 @@ func (s *States) append(ctx context.Context, e storedStates) error {
 	return s.log.log.Trim(ctx, e.First)
 }
 
-// bytes returns the memory of the states of an entry.
 func (e storedStates) bytes() (n int) {
 	for _, one := range e.States {
 		n += len(one.Tag) + len(one.State) + 64
@@ -196,7 +192,7 @@ func (e storedStates) bytes() (n int) {
 	return n
 }
 
-// remember adds an entry to those in memory, and forgets the oldest. mu is held.
+// remember adds an entry to the entries in memory, and forgets the oldest. mu is held.
 func (s *States) remember(entry uint64, of storedStates) {
 	if len(s.recent) == 0 {
 		s.recentFirst = entry
@@ -208,11 +204,11 @@ func (s *States) remember(entry uint64, of storedStates) {
 	}
 }
 
-// slack is the number of states that do not count up to which none is removed.
+// slack is the largest number of outdated states for which none is removed.
 const slack = 16
 
-// compact removes the first entries of the log while more than half of the stored states do not
-// count. It stores the states of an entry that count again, at the end. mu is held.
+// compact removes the first entries of the log while more than half of the stored states are
+// outdated. It stores the current states of an entry again, at the end. mu is held.
 func (s *States) compact(ctx context.Context) error {
 	for range 4 { // entries that are stored again, at most
 		for s.first < s.log.last && len(s.keys[s.first]) == 0 {
@@ -270,7 +266,7 @@ func (s *States) read(ctx context.Context, entry uint64) (of storedStates, err e
 	return of, nil
 }
 
-// Get returns the states of entities, nil for those without one. The caller does not change
+// Get returns the states of entities, nil for entities without a state. The caller does not change
 // them.
 func (s *States) Get(ctx context.Context, keys []string) ([][]byte, error) {
 	s.mu.Lock()

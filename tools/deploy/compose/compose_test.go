@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/deploy/programs"
 )
 
@@ -43,10 +43,8 @@ type service struct {
 	Environment          map[string]string
 }
 
-// variable is ${NAME:-DEFAULT} or ${NAME:?MESSAGE}.
 var variable = regexp.MustCompile(`\$\{([A-Z_]+):([-?])([^}]*)\}`)
 
-// load reads compose.yaml with these variables, as docker compose does.
 func load(t *testing.T, variables map[string]string) (f file, err error) {
 	t.Helper()
 	data, err := os.ReadFile("compose.yaml")
@@ -100,7 +98,7 @@ func TestFile(t *testing.T) {
 // on them has its result. A volume that cannot be written and a missing device are errors that say
 // so.
 func TestCompose(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if os.Getuid() != 0 {
 		programs.Missing(t, "containers of runc need root")
 	}

@@ -20,7 +20,6 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// unpacked is an image as a folder, with its configuration.
 type unpacked struct {
 	root   string
 	config v1.ImageConfig
@@ -71,7 +70,6 @@ func unpack(t *testing.T, archive, root string) unpacked {
 	return unpacked{root, image.Config}
 }
 
-// each calls f for each file of an archive.
 func each(t *testing.T, r io.Reader, f func(h *tar.Header, content []byte) error) {
 	t.Helper()
 	for files := tar.NewReader(r); ; {
@@ -92,13 +90,11 @@ func each(t *testing.T, r io.Reader, f func(h *tar.Header, content []byte) error
 	}
 }
 
-// bind is a folder or file of the host in a container.
 type bind struct {
 	source, target string
 	readOnly       bool
 }
 
-// container is a container that runc runs.
 type container struct {
 	image   unpacked
 	command []string
@@ -121,7 +117,6 @@ type output struct {
 	buf bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,7 +175,6 @@ func (c *container) spec() any {
 
 var containers int
 
-// start starts the container. It ends with the test.
 func (c *container) start(t *testing.T) {
 	t.Helper()
 	c.t, c.done, c.out = t, make(chan struct{}), &output{}
@@ -211,7 +205,6 @@ func (c *container) start(t *testing.T) {
 	})
 }
 
-// ready waits until the output has a text.
 func (c *container) ready(text string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(c.out.String(), text); {
@@ -240,7 +233,6 @@ func (c *container) end(s syscall.Signal) int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// pid returns the process in the container, as the host numbers it.
 func (c *container) pid() string {
 	c.t.Helper()
 	out, err := exec.Command("runc", "--root", c.state, "state", c.id).Output()

@@ -73,7 +73,6 @@ func libraries(path string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// library finds a library, and returns the names of those that it needs.
 func library(name string) (path string, needed []string, err error) {
 	for _, dir := range libraryDirs {
 		path := filepath.Join(dir, name)
@@ -90,7 +89,6 @@ func library(name string) (path string, needed []string, err error) {
 	return "", nil, fmt.Errorf("none of %s has it: %w", strings.Join(libraryDirs, ", "), fs.ErrNotExist)
 }
 
-// shared writes the libraries of the image.
 func (i image) shared(t *tar.Writer) error {
 	made := map[string]bool{"etc": true, "usr": true}
 	for _, path := range slices.Sorted(maps.Keys(i.libraries)) {

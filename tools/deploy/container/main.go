@@ -87,7 +87,6 @@ func writeAll(commands, out, version, ca string) error {
 	return cuda.save(out)
 }
 
-// save writes the archive of an image into a folder, and prints its compressed size.
 func (i image) save(dir string) error {
 	path := filepath.Join(dir, i.name+".tar")
 	f, err := os.Create(path)
@@ -118,7 +117,6 @@ func readStatic(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// image is what an archive is made of.
 type image struct {
 	name, version string
 	// program is at /usr/local/bin/NAME, as in the units of deploy/systemd; certificates are in PEM.
@@ -127,7 +125,6 @@ type image struct {
 	libraries map[string][]byte
 }
 
-// write writes the archive, and returns the compressed bytes of the image.
 func (i image) write(to io.Writer) (size int64, err error) {
 	archive := tar.NewWriter(to)
 	blob := func(kind string, data []byte) (v1.Descriptor, error) {
@@ -182,7 +179,6 @@ func (i image) write(to io.Writer) (size int64, err error) {
 	return size, errors.Join(file(archive, v1.ImageIndexFile, 0o644, 0, encode(index)), archive.Close())
 }
 
-// config returns how a container starts: unprivileged, with its data in a volume.
 func (i image) config() v1.Image {
 	env := []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"}
 	if i.name != "exoswarm" { // whose commands have data folders of different kinds
@@ -220,7 +216,6 @@ func (i image) base(t *tar.Writer) error {
 		file(t, "etc/ssl/certs/ca-certificates.crt", 0o644, 0, i.certificates))...)
 }
 
-// commands writes the program.
 func (i image) commands(t *tar.Writer) error {
 	return file(t, "usr/local/bin/"+i.name, 0o755, 0, i.program)
 }
@@ -248,7 +243,6 @@ func file(t *tar.Writer, name string, mode int64, owner int, data []byte) error 
 	return err
 }
 
-// layerOf returns the archive that a function writes.
 func layerOf(write func(*tar.Writer) error) ([]byte, error) {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)

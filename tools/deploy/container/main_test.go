@@ -22,7 +22,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(programs.Run(m, ".")) }
 
-// entries returns the files of an archive by name.
 func entries(t *testing.T, data []byte) map[string]entry {
 	t.Helper()
 	all := map[string]entry{}
@@ -47,14 +46,12 @@ type entry struct {
 	data []byte
 }
 
-// opened is an image that was read from its archive.
 type opened struct {
 	config v1.Image
 	layers []map[string]entry
 	size   int64
 }
 
-// open reads an archive, and checks all sizes and digests in it.
 func open(t *testing.T, archive []byte) opened {
 	t.Helper()
 	files := entries(t, archive)

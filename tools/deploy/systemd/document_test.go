@@ -9,17 +9,16 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/deploy/programs"
 )
 
-// block is a block of code in Markdown: its language, and its lines.
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 // TestDocument executes the commands of docs/deploy.md, in order, on a system that has the programs
 // and the files of the repository and nothing else: its end is a monitored cluster.
 func TestDocument(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	root, err := programs.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +68,6 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// scraped returns the targets of a configuration of Prometheus.
 func scraped(t *testing.T, text string) (all []string) {
 	t.Helper()
 	var c struct {

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/deploy/programs"
 )
 
@@ -59,7 +59,7 @@ func TestUnits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The programs are not installed on every machine; verify looks for them.
+			// The programs are not installed on every machine, and verify requires them.
 			text = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/\w+`).
 				ReplaceAll(text, []byte("ExecStart="+program))
 			unit := filepath.Join(dir, name)
@@ -95,13 +95,11 @@ type system struct {
 	log *lockedBuffer
 }
 
-// lockedBuffer is a buffer that may be read while a process writes to it.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,7 +112,6 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// contents is what a system has at its start.
 type contents bool
 
 const (
@@ -215,7 +212,6 @@ func startSystem(t *testing.T, units, etc map[string]string, with contents) *sys
 	return s
 }
 
-// run runs a command in the system.
 func (s *system) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -226,7 +222,6 @@ func (s *system) run(args ...string) (string, error) {
 	return string(out), err
 }
 
-// property returns a property of a unit.
 func (s *system) property(unit, name string) string {
 	out, err := s.run("systemctl", "show", "--value", "-p", name, unit)
 	if err != nil {
@@ -235,19 +230,15 @@ func (s *system) property(unit, name string) string {
 	return strings.TrimSpace(out)
 }
 
-// until waits until a property of a unit matches, and fails the test after a minute.
+// until waits until a property of a unit matches, and fails the test if it does not.
 func (s *system) until(unit, name, pattern string) {
 	s.t.Helper()
-	re, last := regexp.MustCompile(pattern), ""
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if last = s.property(unit, name); re.MatchString(last) {
-			return
-		}
-	}
-	s.t.Fatalf("%s of %s is %q, want %s", name, unit, last, pattern)
+	re := regexp.MustCompile(pattern)
+	testkit.Until(s.t, fmt.Sprintf("%s of %s to match %s", name, unit, pattern), func() bool {
+		return re.MatchString(s.property(unit, name))
+	})
 }
 
-// must runs systemctl and fails the test on an error.
 func (s *system) must(args ...string) {
 	s.t.Helper()
 	if out, err := s.run(append([]string{"systemctl"}, args...)...); err != nil {
@@ -259,7 +250,7 @@ func (s *system) must(args ...string) {
 // they serve. An agent without its server waits and says so, one that hangs is restarted, and wrong
 // settings end a unit with the reason in its status instead of a loop.
 func TestStart(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	s := startSystem(t, map[string]string{
 		"test.target": "[Unit]\nDefaultDependencies=no\nWants=exoswarm-nats.service exoswarm-cpuagent.service " +
 			"exoswarm-gpuagent.service exoswarm-ui.service\n",

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
@@ -36,7 +36,7 @@ func entities() int {
 	if *fleetEntities > 0 {
 		return *fleetEntities
 	}
-	return testlong.Of(200, 40)
+	return testkit.Of(200, 40)
 }
 
 // member is an entity of a fleet: a series with the outputs of the predictor.
@@ -115,7 +115,6 @@ func makeMember(t *testing.T, d *evaluation.CellDetector, p labelled.Pair, n int
 	return m
 }
 
-// outcome is what a fleet was shown.
 type outcome struct {
 	opened, openedFalse, shown, shownFalse int
 	windows, opens, shows                  int // windows, with an incident that was opened or shown
@@ -123,8 +122,7 @@ type outcome struct {
 	rows                                   int
 }
 
-// watch runs a fleet through a control.
-func watch(all []*member, o fleet.Options) outcome {
+func watch(all []*member, o explain.FleetLimits) outcome {
 	type place struct{ entity, row int }
 	var rows []place
 	for e, m := range all {
@@ -135,7 +133,7 @@ func watch(all []*member, o fleet.Options) outcome {
 	slices.SortStableFunc(rows, func(a, b place) int {
 		return cmp.Compare(all[a.entity].Times[a.row], all[b.entity].Times[b.row])
 	})
-	c, entities := fleet.New(o), make([]fleet.Entity, len(all))
+	c, entities := explain.NewControl(o), make([]explain.FleetEntity, len(all))
 	r := outcome{byFamily: map[string]int{}, rows: len(rows)}
 	opens, shows := map[[2]int]bool{}, map[[2]int]bool{}
 	for _, p := range rows {
@@ -171,7 +169,7 @@ func watch(all []*member, o fleet.Options) outcome {
 }
 
 // limits returns the limits of a fleet as a specification with the defaults of the predictor has them.
-func limits(t *testing.T, q, perDay float64) fleet.Options {
+func limits(t *testing.T, q, perDay float64) explain.FleetLimits {
 	t.Helper()
 	s, err := swarm.Parse("fleet.yaml", []byte("name: fleet\nfleet: {false_discoveries: 0.1}\n"))
 	if err != nil {
@@ -182,7 +180,7 @@ func limits(t *testing.T, q, perDay float64) fleet.Options {
 		t.Fatal(err)
 	}
 	l.FalseDiscoveries, l.AlarmsPerDay = q, perDay
-	return fleet.Options(*l)
+	return explain.FleetLimits(*l)
 }
 
 // TestFleet: of the incidents that a fleet is shown, no more are false than was asked for, with the
@@ -198,7 +196,7 @@ func TestFleet(t *testing.T) {
 	for _, share := range []float64{0, 0.01, 0.05, 0.2, 0.4} {
 		with := min(int(share*float64(n)), len(sick))
 		all := append(slices.Clone(sick[:with]), quiet[:min(n-with, len(quiet))]...)
-		for _, o := range []fleet.Options{
+		for _, o := range []explain.FleetLimits{
 			limits(t, 0.05, 0), limits(t, 0.1, 0), limits(t, 0.2, 0), limits(t, 0, float64(n)/200),
 		} {
 			r := watch(all, o)
@@ -251,12 +249,12 @@ func TestFleetFamilies(t *testing.T) {
 	}
 }
 
-// TestFleetLine: the rates of incidents by surprise are those that set the alarm of the predictor.
+// TestFleetLine: the rates of incidents by surprise match the alarm setting of the predictor.
 func TestFleetLine(t *testing.T) {
 	for l := -0.5; l > -14; l -= 0.25 {
 		rare := max(0, kernels.RateBend-l)
 		nats := kernels.RateNats - kernels.RateSlope*l + kernels.RateRare*rare*rare
-		if got := fleet.Rarity(nats); math.Abs(got+l) > 1e-6 {
+		if got := explain.Rarity(nats); math.Abs(got+l) > 1e-6 {
 			t.Errorf("%v nats are of rarity %v, want %v", nats, got, -l)
 		}
 	}

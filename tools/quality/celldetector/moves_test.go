@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 )
@@ -16,15 +16,14 @@ var stormAt = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC).Add(17*24*time.Hour + 
 
 const stormFor = int64(2 * time.Hour)
 
-// moves is what a fleet was shown of moves.
 type moves struct {
 	found, members, shown  int // moves in the storm, entities that belong to them, and rows shown before they are found
 	outside, outsideOf     int // moves outside of the storm, and their members
 	opened, single, stormy int // incidents, those shown outside of the storm, and entities that opened one in it
 }
 
-// watchMoves runs a fleet through a control that looks for moves.
-func watchMoves(all []*member, o fleet.Options) (r moves) {
+// watchMoves runs a fleet through a control that detects moves.
+func watchMoves(all []*member, o explain.FleetLimits) (r moves) {
 	type place struct{ entity, row int }
 	var rows []place
 	for e, m := range all {
@@ -35,7 +34,7 @@ func watchMoves(all []*member, o fleet.Options) (r moves) {
 	slices.SortStableFunc(rows, func(a, b place) int {
 		return cmp.Compare(all[a.entity].Times[a.row], all[b.entity].Times[b.row])
 	})
-	c, entities := fleet.New(o), make([]fleet.Entity, len(all))
+	c, entities := explain.NewControl(o), make([]explain.FleetEntity, len(all))
 	opened := map[int]bool{}
 	for _, p := range rows {
 		m := all[p.entity]

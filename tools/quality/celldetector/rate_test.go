@@ -12,7 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
@@ -73,7 +73,7 @@ func TestAlarmsPerDay(t *testing.T) {
 		t.Skip("a month of each family is slow under the race detector")
 	}
 	families := len(labelled.Families())
-	n := testlong.Of(8, 1)
+	n := testkit.Of(8, 1)
 	if *rateSeries > 0 {
 		n = (*rateSeries + families - 1) / families
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
@@ -20,10 +20,9 @@ var (
 	relationSeed = flag.Uint64("relation.seed", 1000, "seed of TestRelations; below 1,000 for choices")
 )
 
-// jointSeries returns series of the families with several features.
 func jointSeries(t *testing.T) []labelled.Series {
 	t.Helper()
-	each := testlong.Of(3, 1)
+	each := testkit.Of(3, 1)
 	if *relationEach > 0 {
 		each = *relationEach
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // stationaryFleet returns the alarms in each hour of the first ten days of a fleet whose entities have
@@ -55,9 +55,9 @@ func stationaryFleet(
 	return hours
 }
 
-// TestStationaryFleets: no hour has the false alarms of many entities of a stationary fleet: three
-// times those that were asked for at most, and four deviations of chance. The habits of the time of
-// day are first seen after a day, those of the hour of the week after a week.
+// TestStationaryFleets: no hour has false alarms of many entities of a stationary fleet: at most
+// three times the rate asked for, plus four deviations of chance. Daily habits show after a day,
+// weekly habits after a week.
 func TestStationaryFleets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten days of fleets are slow under the race detector")
@@ -68,12 +68,12 @@ func TestStationaryFleets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entities := testlong.Of(40, 16)
+	entities := testkit.Of(40, 16)
 	asked := perDay * float64(entities) / 24
 	limit := int(3*asked + 4*math.Sqrt(3*asked))
-	steps := testlong.Of(4, 2)
+	steps := testkit.Of(4, 2)
 	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 2 * time.Minute, 15 * time.Minute}[:steps] {
-		for _, noise := range []float64{0, 0.02, 0.3}[:testlong.Of(3, 2)] {
+		for _, noise := range []float64{0, 0.02, 0.3}[:testkit.Of(3, 2)] {
 			for _, cycle := range []time.Duration{
 				10 * time.Minute, 20 * time.Minute, time.Hour, 3 * time.Hour, 7 * time.Hour, 24 * time.Hour,
 				48 * time.Hour,

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
@@ -33,7 +33,7 @@ func TestCauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	every := testlong.Of(1, 8)
+	every := testkit.Of(1, 8)
 	type count struct{ found, feature, kind int }
 	var all count
 	table := map[string]*[batch.FeatureSurprises]int{}
@@ -62,7 +62,7 @@ func TestCauses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := explain.New(encode.Layout{
+		x := explain.New(rows.Layout{
 			Series: []string{"s"}, Candidates: []string{"normal", "suspicious", "anomalous"},
 			Features: []string{"a", "b", "c"},
 		}, nil)

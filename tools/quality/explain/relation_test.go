@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
 // TestRelationCause: incidents in which a feature stops following the others have the kind
-// relation, and those of other kinds do not.
+// relation; other incidents do not.
 func TestRelationCause(t *testing.T) {
 	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 16, Seed: 1})
 	if err != nil {
@@ -24,9 +24,9 @@ func TestRelationCause(t *testing.T) {
 	for _, family := range []string{"joint-inverse", "joint-three"} {
 		for _, incident := range []string{"correlation", "level", "spike"} {
 			if family == "joint-inverse" && incident == "level" {
-				continue // a rise of both features, of which one mirrors the other, is a lost relation too
+				continue // a rise of two mirrored features is a lost relation too
 			}
-			for n := range testlong.Of(12, 4) {
+			for n := range testkit.Of(12, 4) {
 				s, err := labelled.Make(41, labelled.Pair{Family: family, Incident: incident}, n)
 				if err != nil {
 					t.Fatal(err)
@@ -53,14 +53,13 @@ func TestRelationCause(t *testing.T) {
 	}
 }
 
-// explained returns the records of a series.
 func explained(t *testing.T, d *evaluation.CellDetector, s *labelled.Series) []explain.Incident {
 	t.Helper()
 	out, err := d.Run(s.Times, s.Flat(), s.Features())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := encode.Layout{
+	l := rows.Layout{
 		Series: []string{"s"}, Candidates: []string{"normal", "suspicious", "anomalous"},
 		Features: []string{"a", "b", "c"}[:s.Features()],
 	}

@@ -34,7 +34,7 @@ func (d Discord) Score(rows []float32, features int) []float32 {
 			}
 			nearest[row] = min(nearest[row], distance/float64(features))
 		}
-		// The largest distance is that of two stretches with correlation -1.
+		// Two stretches with correlation -1 have the largest distance.
 		if row >= 2*m && !math.IsInf(nearest[row], 1) {
 			scores[row] = float32(min(nearest[row]/(2*math.Sqrt(float64(m))), 1))
 		}
@@ -68,8 +68,8 @@ func newProfile(rows []float32, features, f, length int) *profile {
 	return p
 }
 
-// add computes the squared distances of the stretch that ends at row to those that end at each
-// earlier one.
+// add computes the squared distances between the stretch that ends at row and all earlier
+// stretches.
 func (p *profile) add(row int, distances []float64) {
 	m := p.length
 	if row < m-1 {
@@ -80,7 +80,7 @@ func (p *profile) add(row int, distances []float64) {
 			p.products[end] = dot(p.values[row-m+1:row+1], p.values[end-m+1:end+1])
 			continue
 		}
-		// products[end-1] is still that of the row before.
+		// products[end-1] is still the product of the row before.
 		p.products[end] = p.products[end-1] - p.values[row-m]*p.values[end-m] + p.values[row]*p.values[end]
 	}
 	const flat = 0.000001 // the deviation of a stretch of one value, see moments

@@ -75,7 +75,6 @@ type cutTree struct {
 
 const none = -1
 
-// newCutTree returns an empty tree for size points at most.
 func newCutTree(dims, size int, rng *rand.Rand) *cutTree {
 	nodes := 2 * size
 	t := &cutTree{
@@ -96,7 +95,6 @@ func newCutTree(dims, size int, rng *rand.Rand) *cutTree {
 func (t *cutTree) lows(node int) []float64  { return t.low[node*t.dims:][:t.dims] }
 func (t *cutTree) highs(node int) []float64 { return t.high[node*t.dims:][:t.dims] }
 
-// take returns a node that is not used.
 func (t *cutTree) take() int {
 	node := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
@@ -104,7 +102,6 @@ func (t *cutTree) take() int {
 	return node
 }
 
-// insert adds the point of a slot and returns its leaf. Equal points share one.
 func (t *cutTree) insert(slot int, point []float64) int {
 	leaf := t.place(point)
 	t.leafOf[slot] = leaf
@@ -149,7 +146,6 @@ func (t *cutTree) place(point []float64) int {
 	}
 }
 
-// child returns the side of a node on which a point lies.
 func (t *cutTree) child(node int, point []float64) int {
 	if point[t.cutDim[node]] <= t.cut[node] {
 		return t.left[node]
@@ -182,7 +178,6 @@ func (t *cutTree) newLeaf(point []float64) int {
 	return leaf
 }
 
-// replace puts a node where another one is.
 func (t *cutTree) replace(old, by int) {
 	up := t.parent[old]
 	t.parent[by] = up
@@ -216,7 +211,6 @@ func (t *cutTree) box(node int) (changed bool) {
 	return changed
 }
 
-// remove takes the point of a slot out, if it has one.
 func (t *cutTree) remove(slot int) {
 	leaf := t.leafOf[slot]
 	if leaf == none {

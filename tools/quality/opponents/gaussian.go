@@ -6,8 +6,7 @@ import "math"
 // 2015): the tail probability of a value under the mean and deviation of the last rows. The largest
 // score of the features counts.
 type Gaussian struct {
-	// Window is the number of rows of which mean and deviation are taken. It moves on by Step rows
-	// at a time.
+	// Mean and deviation are over Window rows. The window moves by Step rows at a time.
 	Window, Step int
 }
 
@@ -38,8 +37,8 @@ func (g Gaussian) Score(rows []float32, features int) []float32 {
 	return scores
 }
 
-// tail is minus the logarithm of the probability that a normal value exceeds z deviations, less
-// that of 0 deviations. It keeps the order where the probability is 0 in float64.
+// tail is minus the logarithm of the probability that a normal value exceeds z deviations, minus
+// its value at 0 deviations. It keeps the order where the probability is 0 in float64.
 func tail(z float64) float64 {
 	if z < 30 {
 		return -math.Log(math.Erfc(z / math.Sqrt2))

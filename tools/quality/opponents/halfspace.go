@@ -120,7 +120,6 @@ func newMassTree(s *space) *massTree {
 	return &massTree{space: s, before: make([]int32, len(s.dim)), after: make([]int32, len(s.dim))}
 }
 
-// next is the child of a node on the side of a point.
 func (t *massTree) next(node int, point []float64) int {
 	if float32(point[t.dim[node]]) < t.cut[node] {
 		return 2*node + 1
@@ -140,7 +139,6 @@ func (t *massTree) score(point []float64, limit int) float64 {
 	}
 }
 
-// add counts a point of this window.
 func (t *massTree) add(point []float64) {
 	node := 0
 	for level := 0; ; level++ {
@@ -154,7 +152,6 @@ func (t *massTree) add(point []float64) {
 	}
 }
 
-// turn makes this window the last one.
 func (t *massTree) turn() {
 	for _, node := range t.touched {
 		t.before[node] = 0

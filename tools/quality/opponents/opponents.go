@@ -12,7 +12,7 @@ import "math"
 // Scores are in [0, 1], one a row; a higher score is more anomalous. A Detector keeps nothing from
 // one call to the next, and may be used by several goroutines.
 type Detector interface {
-	// Name is that of the method.
+	// Name returns the name of the method.
 	Name() string
 	// Score returns the scores.
 	Score(rows []float32, features int) []float32

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/base/quality"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // noise is rows of features: a sine of 50 rows with a little normal noise.
@@ -78,7 +78,7 @@ func TestForestBoxes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	tree := newCutTree(2, 16, rng)
 	points := make([][]float64, 16)
-	for row := range testlong.Of(20000, 3000) {
+	for row := range testkit.Of(20000, 3000) {
 		slot := row % 16
 		tree.remove(slot)
 		points[slot] = []float64{float64(rng.IntN(6)), float64(rng.IntN(6))} // equal ones are frequent
@@ -172,7 +172,6 @@ func stretch(rows []float32, f, end, length int) (values []float64) {
 	return values
 }
 
-// distance is that of two stretches, each with mean 0 and deviation 1.
 func distance(a, b []float64) float64 {
 	meanA, deviationA := moments(a)
 	meanB, deviationB := moments(b)
@@ -190,7 +189,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// TestHalfSpaceMass: the masses of the children of a node add up to that of the node.
+// TestHalfSpaceMass: the masses of the children of a node add up to its mass.
 func TestHalfSpaceMass(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	tree := newMassTree(drawSpace(2, 6, 1, 1))

@@ -9,7 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
-// line is a curve of a chart.
 type line struct {
 	name   string
 	points []quality.Point

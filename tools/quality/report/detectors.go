@@ -15,7 +15,6 @@ import (
 	"github.com/exoswarm/exoswarm/tools/quality/opponents"
 )
 
-// detector scores a series.
 type detector struct {
 	name string
 	// score returns the scores, and the rows at which the detector itself raises an alarm, if it
@@ -23,7 +22,6 @@ type detector struct {
 	score func(s *labelled.Series) (scores []float32, alarms []int, err error)
 }
 
-// measurement is a run of the command.
 type measurement struct {
 	ctx context.Context //nolint:containedctx // one command, one context
 	o   *options
@@ -111,7 +109,6 @@ func (m *measurement) each(n int, f func(i int) error) error {
 	return context.Cause(ctx)
 }
 
-// result is one detector on one series, behind the probation.
 type result struct {
 	series *labelled.Series
 	scores []float32

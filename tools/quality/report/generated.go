@@ -21,9 +21,8 @@ const (
 	asked = 1.0
 )
 
-// generated measures generated series with incidents: those of the families to choose on and, apart
-// from them, those of the families that are held back. The tables by family and by incident, and
-// the chart, are of both together.
+// generated measures generated series with incidents: the families to choose on and, separately,
+// the families that are held back. The tables by family and by incident and the chart cover both.
 func (m *measurement) generated() ([]block, error) {
 	usual, err := labelled.Of(m.o.seed, false, m.o.each)
 	if err != nil {
@@ -134,7 +133,6 @@ func guess() *detector {
 	}}
 }
 
-// summary is what several results have together.
 type summary struct {
 	vus, f1    float64 // means
 	windows    int
@@ -209,7 +207,6 @@ func byAlarms(r *result) (found, outside int) {
 	return found, outside
 }
 
-// curve is detection against alarms outside over results.
 func curve(results []result) []quality.Point {
 	var scores [][]float32
 	var windows [][]quality.Window

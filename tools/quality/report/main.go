@@ -23,7 +23,6 @@ import (
 	"time"
 )
 
-// options are the flags.
 type options struct {
 	doc, charts string
 	choose      bool
@@ -53,7 +52,6 @@ func main() {
 	}
 }
 
-// parse reads the flags.
 func parse(args []string) (*options, error) {
 	o := options{values: map[string]float64{}}
 	f := flag.NewFlagSet("report", flag.ContinueOnError)
@@ -132,7 +130,6 @@ func report(ctx context.Context, o *options, out, progress io.Writer) error {
 // block is a text with a place in the document: between the comments "NAME" and "end of NAME".
 type block struct{ name, text string }
 
-// errPlace is a place of the document without an end.
 var errPlace = errors.New("the place of a block has no end")
 
 // fill replaces the text of every block that has a place, and returns the other blocks.
@@ -153,12 +150,10 @@ func fill(doc string, blocks []block) (filled string, rest []block, err error) {
 	return doc, rest, nil
 }
 
-// table is a Markdown table.
 type table struct {
 	strings.Builder
 }
 
-// newTable returns a table with a head and no rows.
 func newTable(head ...string) *table {
 	var t table
 	t.row(head...)
@@ -166,15 +161,12 @@ func newTable(head ...string) *table {
 	return &t
 }
 
-// row adds a row; cells are as many as those of the head.
 func (t *table) row(cells ...string) { t.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
-// f1, f2 and f3 format a number with so many decimals.
 func f1(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 func f2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 func f3(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
-// percent formats a share.
 func percent(part, of int) string {
 	if of == 0 {
 		return "-"

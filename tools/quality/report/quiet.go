@@ -13,7 +13,6 @@ import (
 // early is the time at the start of a series in which alarms are counted apart.
 const early = 3 * 24 * time.Hour
 
-// month is the number of days of the figures.
 const month = 30
 
 // quiet counts the alarms, which are the decisions anomalous, of the predictor on quiet series of a

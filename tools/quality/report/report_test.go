@@ -13,13 +13,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/internal/base/quality"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// small measures little.
 func small() *options {
 	return &options{
 		agents: 8, each: 1, opponents: true, quiet: 1, seeds: 2, draws: 2, seed: 1000, values: map[string]float64{},
@@ -36,8 +35,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRun: every detector scores some series, and its measures are better than those of random
-// scores on a plain incident.
+// TestRun: every detector scores some series, and its measures are better than the measures of
+// random scores on a plain incident.
 func TestRun(t *testing.T) {
 	m, err := newMeasurement(t.Context(), small())
 	if err != nil {
@@ -140,7 +139,7 @@ func TestSpread(t *testing.T) {
 
 // TestReport fills the document of the repository with small measurements.
 func TestReport(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	text, err := os.ReadFile("../../../docs/quality.md")
 	if err != nil {
 		t.Fatal(err)

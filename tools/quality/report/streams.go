@@ -12,7 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
-// half is a part of the labelled streams.
 type half struct {
 	name    string
 	streams []quality.Stream
@@ -127,7 +126,7 @@ func leftOut(streams []quality.Stream, scores [][]float32) (float64, error) {
 	return sum / float64(windows), nil
 }
 
-// byKinds returns the streams of each kind, and those of all other kinds.
+// byKinds returns the streams of each kind, and for each kind all other streams.
 func byKinds(streams []quality.Stream) (kinds, others map[string][]quality.Stream) {
 	kinds, others = map[string][]quality.Stream{}, map[string][]quality.Stream{}
 	for _, s := range streams {
@@ -143,15 +142,14 @@ func byKinds(streams []quality.Stream) (kinds, others map[string][]quality.Strea
 	return kinds, others
 }
 
-// group is the same detector with several seeds or parameters.
 type group struct {
 	name      string
 	random    bool // show the range instead of the deviation
 	detectors []*detector
 }
 
-// row adds a row of the table, whose cells have a value for each half; scores are those of its
-// detectors on the streams of the first one, which has all streams.
+// row adds a row of the table, whose cells have a value for each half; scores are from its
+// detectors on the first half, which has all streams.
 func (g *group) row(t *table, halves []half, scores [][][]float32) error {
 	all := halves[0].streams
 	cells := []string{g.name}
@@ -231,7 +229,6 @@ func (m *measurement) variants() ([]group, error) {
 	return slices.DeleteFunc(groups, func(g group) bool { return len(g.detectors) == 0 }), nil
 }
 
-// scores runs a detector over streams.
 func (m *measurement) scores(d *detector, streams []quality.Stream) ([][]float32, error) {
 	scores := make([][]float32, len(streams))
 	return scores, m.each(len(streams), func(i int) (err error) {
@@ -240,7 +237,6 @@ func (m *measurement) scores(d *detector, streams []quality.Stream) ([][]float32
 	})
 }
 
-// pick returns the scores of some streams of all.
 func pick(all []quality.Stream, scores [][]float32, some []quality.Stream) [][]float32 {
 	picked := make([][]float32, len(some))
 	for i, s := range some {
@@ -249,8 +245,6 @@ func pick(all []quality.Stream, scores [][]float32, some []quality.Stream) [][]f
 	return picked
 }
 
-// spread formats mean and deviation, or mean and the range from the tenth to the ninetieth
-// percentile.
 func spread(values []float64, random bool) string {
 	mean, square := 0.0, 0.0
 	for _, v := range values {
@@ -270,8 +264,8 @@ func spread(values []float64, random bool) string {
 	return fmt.Sprintf("%.1f (%.1f to %.1f)", mean, at(0.1), at(0.9))
 }
 
-// byKind adds a row for each kind of stream with windows: the score at the best threshold of all
-// streams, and at that of the streams of all other kinds.
+// byKind adds a row for each kind of stream with windows: the score at the best threshold for all
+// streams, and at the best threshold for all other kinds.
 func byKind(t *table, streams []quality.Stream, own, off [][]float32) error {
 	kinds, others := byKinds(streams)
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
 )
 
@@ -74,7 +74,7 @@ func TestTuned(t *testing.T) {
 		t.Skip("cells are slow under the race detector")
 	}
 	sum, most := 0.0, 0.0
-	first, last := uint64(testlong.Of(510, 514)), uint64(testlong.Of(515, 514))
+	first, last := uint64(testkit.Of(510, 514)), uint64(testkit.Of(515, 514))
 	for seed := first; seed <= last; seed++ {
 		series, labels := streams(t, seed, chosen(t, seed, 16))
 		for _, way := range []string{evaluation.ByTime, evaluation.ByEntity} {

@@ -50,7 +50,6 @@ func (s stageTimes) file() *times.File {
 	return f
 }
 
-// configured returns a valid configuration with some further lines.
 func configured(tb testing.TB, lines string) *Config {
 	tb.Helper()
 	c, err := Parse("test.yaml", []byte("name: test\ntimes: [a.times]\nlength: 1s\nshards: 1\n"+lines))
@@ -91,7 +90,7 @@ func TestBottleneck(t *testing.T) {
 			s := base
 			test.change(&s)
 			r := simulated(t, configured(t, "load: {rows: 1, window: 400}\n"+oneHost), s)
-			if name == "observe" { // entries are merged, so the rate stays that of the writer
+			if name == "observe" { // entries are merged, so the writer sets the rate
 				test.want = 5000
 			}
 			if math.Abs(r.Entries/test.want-1) > 0.03 {

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
@@ -23,7 +23,7 @@ type Config struct {
 
 	Shards int  `yaml:"shards"`
 	Load   Load `yaml:"load"`
-	// Place is where the parts are: one host has all of them, and the counts and cores are those of the
+	// Place is where the parts are: one host has all of them, with the counts and cores of the
 	// brokers; pair has the agents on the hosts of the brokers; apart has hosts for each.
 	Place   string  `yaml:"place"`
 	Writers Hosts   `yaml:"writers"` // of entries, and readers of answers
@@ -52,8 +52,8 @@ type Load struct {
 	// DecodeRow is the nanoseconds of a row to decode; 0: as measured. Rows that come as they are in memory
 	// need less than packed ones.
 	DecodeRow float64 `yaml:"decode_row"`
-	// Encoders is how many entries of a shard a writer packs at the same time; 0 means 1. Ready entries
-	// wait for the append before them.
+	// Encoders is the number of entries of a shard that a writer packs at the same time; 0 means 1.
+	// Ready entries wait for the append before them.
 	Encoders int `yaml:"encoders"`
 	// Packed skips the packing: the entries come packed, as from a leaf node.
 	Packed bool `yaml:"packed"`
@@ -110,9 +110,9 @@ type Fault struct {
 	At   strictyaml.Duration `yaml:"at"`
 	Kind string              `yaml:"kind"` // agent, broker, writer
 	Host int                 `yaml:"host"`
-	// For is how long nothing happens there: an election takes 4 to 9 s, and the shards of a lost agent
-	// wait for the end of its lease and a replay. Until is the longest time, which is drawn between the
-	// two; 0: For.
+	// For is the time without service: an election takes 4 to 9 s, and the shards of a lost agent
+	// wait for the end of its lease and a replay. Until is the longest time, which is drawn between
+	// the two; 0: For.
 	For   strictyaml.Duration `yaml:"for"`
 	Until strictyaml.Duration `yaml:"until"`
 }
@@ -153,7 +153,6 @@ func (v *Number) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// units are the factors of Number, the longest first.
 var units = []struct {
 	name   string
 	factor float64
@@ -178,7 +177,7 @@ func ParseNumber(text string) (float64, error) {
 			break
 		}
 	}
-	v, err := number.Float(digits, 64)
+	v, err := dialect.Float(digits, 64)
 	if v *= factor; err != nil || !(v >= 0) || math.IsInf(v, 0) {
 		return 0, fmt.Errorf("%w: %.40q is no number: write one of at least 0, as in 12.5k, 4MiB or 100Gb/s", ErrConfig,
 			text)
@@ -249,7 +248,6 @@ const (
 	maxRows   = 10_000_000
 )
 
-// check returns an ErrConfig with everything that is wrong.
 func (c *Config) check() error {
 	var wrong []string
 	bad := func(is bool, format string, args ...any) {

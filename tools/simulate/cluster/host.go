@@ -56,8 +56,8 @@ func (n Network) cap() float64 {
 	return most
 }
 
-// wire passes bytes over a network: a time of propagation, then the bytes at the rate of the card and the
-// flows. A transfer of which a packet at its end is lost waits one more round trip.
+// wire passes bytes over a network: a time of propagation, then the bytes at the rate of the card
+// and the flows. A transfer that loses a packet at its end waits one more round trip.
 type wire struct {
 	clock *station.Clock
 	of    Network
@@ -76,7 +76,6 @@ func (w *wire) pass(from, to *host, bytes float64, done func()) {
 	to.in.Do(bytes, job, arrived)
 }
 
-// travel is the way of the last byte.
 func (w *wire) travel(bytes float64, done func()) {
 	late := int64(w.of.RTT) / 2
 	if w.of.Loss > 0 && w.rand.Float64() < w.of.Loss*min(3, math.Ceil(bytes/segment)) {

@@ -46,11 +46,10 @@ const (
 
 var partNames = [...]string{"writer", "append", "read", "wait", "device", "answer"}
 
-// entry is one entry of the log of a shard.
 type entry struct {
 	number int64
 	began  int64
-	at     int64 // the begin of the present part
+	at     int64 // the start of the present part
 	done   bool  // answered
 }
 
@@ -69,7 +68,6 @@ func newLane(m *model, k int) *lane {
 	return l
 }
 
-// pass ends a part of the way of an entry.
 func (l *lane) pass(e *entry, p int) {
 	now := l.m.clock.Now()
 	if now >= l.m.from {
@@ -104,7 +102,6 @@ func (l *lane) deliver(reader *station.Queue, to *host, process int, over *wire,
 	})
 }
 
-// stored brings an entry that is stored to the agent.
 func (l *lane) stored(e *entry) {
 	m := l.m
 	l.pass(e, partAppend)
@@ -112,7 +109,6 @@ func (l *lane) stored(e *entry) {
 	l.deliver(l.reads, l.agent, agentProcess, &m.local, m.entryBytes, func() { m.cross(m.entryBytes, there) })
 }
 
-// finish takes the answer to an entry.
 func (l *lane) finish(e *entry) {
 	if e.done {
 		l.m.failed = fmt.Errorf("%w: entry %d has two answers", ErrLost, e.number)
@@ -129,7 +125,6 @@ func (l *lane) finish(e *entry) {
 	l.writer.answered()
 }
 
-// audit checks the stations of the lane, and that its entries are somewhere.
 func (l *lane) audit() error {
 	now := l.m.clock.Now()
 	if err := l.whole.Check("entries of a shard", now); err != nil {

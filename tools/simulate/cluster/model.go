@@ -13,7 +13,6 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
-// model is a cluster during a simulation.
 type model struct {
 	config  *Config
 	clock   *station.Clock
@@ -74,7 +73,6 @@ func Simulate(c *Config, files []*times.File) (*Report, error) {
 	return m.report(events), nil
 }
 
-// hosts makes the machines and networks.
 func (m *model) hosts() {
 	c := m.config
 	hosts := func(of Hosts) (all []*host) {
@@ -108,7 +106,6 @@ func (m *model) hosts() {
 	}
 }
 
-// cross passes the gateway, if there is one.
 func (m *model) cross(bytes float64, done func()) {
 	if m.gateway == nil {
 		done()
@@ -135,12 +132,11 @@ func (m *model) run(h *host, job station.Job, ns, running float64, done func()) 
 	})
 }
 
-// group is entries that are appended in one call.
 type group struct {
 	broker  *host
 	entries int
 	bytes   float64 // of an entry
-	idle    float64 // how long the caller has waited before, in terms of its work; a process that rests is slower
+	idle    float64 // how long the caller has waited before, in terms of its work; an idle process is slower
 	stored  func(i int)
 	done    func()
 }
@@ -209,7 +205,6 @@ func (m *model) store(g group) {
 // leastAtomic is the smallest measured group that a lone server stores as an atomic batch.
 const leastAtomic = 16
 
-// chain stores entries one by one, from number i on.
 func (m *model) chain(g group, i int) {
 	if i == g.entries {
 		g.done()
@@ -223,7 +218,6 @@ func (m *model) chain(g group, i int) {
 	m.store(one)
 }
 
-// audit checks Little's law at all stations, and that each entry has at most one answer.
 func (m *model) audit() error {
 	var errs []error
 	now := m.clock.Now()

@@ -34,7 +34,6 @@ type Use struct {
 	Share float64
 }
 
-// report adds up what the stations have seen.
 func (m *model) report(events int64) *Report {
 	r := &Report{Events: events}
 	var parts [len(partNames)]part
@@ -60,7 +59,6 @@ func (m *model) report(events int64) *Report {
 	return r
 }
 
-// uses adds the shares of the busiest station of each kind.
 func (m *model) uses(r *Report) {
 	now := m.clock.Now()
 	add := func(name string, share float64) {
@@ -112,7 +110,6 @@ func (m *model) uses(r *Report) {
 	slices.SortStableFunc(r.Use, func(a, b Use) int { return cmp.Compare(b.Share, a.Share) })
 }
 
-// cost returns what the hosts and the written bytes cost in an hour at the prices of the configuration.
 func (m *model) cost() float64 {
 	c := m.config
 	of := func(h Hosts) float64 {

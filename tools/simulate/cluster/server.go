@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/tools/simulate/station"
 )
 
@@ -39,7 +39,7 @@ type server struct {
 	open    *batch
 	held    *entry // the first of the next batch
 	ready   bool   // the loop waits for a batch
-	size    timeline.BatchSize
+	size    gpubatch.Size
 
 	applying  int // entries on the device
 	answers   []*entry
@@ -49,7 +49,6 @@ type server struct {
 	read, merged, device, append meter
 }
 
-// batch is what the device applies at once.
 type batch struct {
 	entries []*entry
 	rows    int
@@ -57,7 +56,7 @@ type batch struct {
 }
 
 func newServer(l *lane) *server {
-	return &server{lane: l, ready: true, size: timeline.NewBatchSize(timeline.BatchLimits{
+	return &server{lane: l, ready: true, size: gpubatch.NewSize(gpubatch.Limits{
 		Least: leastBatch, Most: mostBatch, Bound: batchLatency,
 	}, l.now())}
 }
@@ -74,17 +73,14 @@ func (s *server) work(ns, parallel float64, done func()) {
 	})
 }
 
-// fetch takes an entry from the log.
 func (s *server) fetch(e *entry) {
 	s.unanswered = append(s.unanswered, e)
 	s.fetched = append(s.fetched, e)
 	s.decode()
 }
 
-// weightOf is what an entry counts in flight.
 func (s *server) weightOf() int { return max(leastWeight, rowBytes*s.lane.m.config.Load.Rows) }
 
-// decode decodes the next entry.
 func (s *server) decode() {
 	m := s.lane.m
 	w := s.weightOf()
@@ -113,7 +109,6 @@ func (s *server) decode() {
 	})
 }
 
-// take returns the next decoded entry and makes room for another one.
 func (s *server) take() *entry {
 	e := s.decoded[0]
 	s.decoded = s.decoded[1:]
@@ -161,7 +156,6 @@ func (s *server) merge() {
 	}
 }
 
-// add adds an entry to a batch, which is the open one then.
 func (s *server) add(b *batch, e *entry) {
 	m := s.lane.m
 	s.merging = true
@@ -231,7 +225,6 @@ func (s *server) launch(b *batch, done func()) {
 	})
 }
 
-// answer encodes the answers that are there, on all cores, and appends them in one call.
 func (s *server) answer() {
 	l, m := s.lane, s.lane.m
 	if s.appending || len(s.answers) == 0 {
@@ -269,7 +262,6 @@ func (s *server) answer() {
 	})
 }
 
-// store is the moment in which an answer is stored; it goes to the writer.
 func (s *server) store(e *entry) {
 	l, m := s.lane, s.lane.m
 	s.sending--

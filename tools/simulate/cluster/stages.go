@@ -6,7 +6,6 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
-// axes are the conditions of the measured stages.
 var axes = map[string][]string{
 	"encode": {"beside", "rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
 	"observe": {"together", "rows", "entries"}, "append": {"beside", "idle", "entries", "bytes", "together"},
@@ -15,12 +14,10 @@ var axes = map[string][]string{
 	"workers": {"workers", "rows"},
 }
 
-// stages are the measured stages.
 type stages struct {
 	encode, decode, answer, merge, observe, appends, raft, deliver, fetch, cores, workers *times.Curve
 }
 
-// newStages finds the stages of a table.
 func newStages(files []*times.File, c *Config) (*stages, error) {
 	t, err := times.NewTable(axes, files...)
 	if err != nil {

@@ -54,7 +54,6 @@ func (c *Config) Set(key string, v float64) error {
 	return c.check()
 }
 
-// maxSweep bounds the values of a sweep and its lines.
 const maxSweep = 64
 
 func (c *Config) checkSweep(bad func(is bool, format string, args ...any)) {
@@ -76,8 +75,8 @@ type Point struct {
 	Report      *Report
 }
 
-// Run simulates all values of the sweep of a configuration, those of a line together; one simulation
-// without a sweep.
+// Run simulates all values of the sweep of a configuration, the values of a line together; without
+// a sweep it makes one simulation.
 func Run(c *Config, files []*times.File) (all []Point, err error) {
 	values, lines := c.Sweep.Values, c.Sweep.Lines.Values
 	if len(values) == 0 {

@@ -6,7 +6,6 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/station"
 )
 
-// writer packs and appends the entries of a shard.
 type writer struct {
 	lane       *lane
 	arrivals   *rand.Rand
@@ -30,7 +29,6 @@ func (w *writer) start() {
 	w.next()
 }
 
-// later has the next entry arrive.
 func (w *writer) later() {
 	m := w.lane.m
 	rate := float64(m.config.Load.Rate) / float64(m.config.Shards)
@@ -41,7 +39,6 @@ func (w *writer) later() {
 	})
 }
 
-// arrive makes an entry.
 func (w *writer) arrive() *entry {
 	now := w.lane.m.clock.Now()
 	w.made++
@@ -49,7 +46,6 @@ func (w *writer) arrive() *entry {
 	return &entry{number: w.made, began: now, at: now}
 }
 
-// next packs the next entry, if there is one and the writer is free for it.
 func (w *writer) next() {
 	m := w.lane.m
 	load := m.config.Load
@@ -79,7 +75,6 @@ func (w *writer) next() {
 	}
 }
 
-// pack packs an entry and hands it on.
 func (w *writer) pack(e *entry) {
 	m := w.lane.m
 	ns := 0.0
@@ -99,7 +94,6 @@ func (w *writer) pack(e *entry) {
 	})
 }
 
-// append appends the next packed entry.
 func (w *writer) append() {
 	if w.appending || len(w.ready) == 0 {
 		return
@@ -125,7 +119,6 @@ func (w *writer) append() {
 	})
 }
 
-// answered makes room in the window.
 func (w *writer) answered() {
 	w.done++
 	w.next()
@@ -149,7 +142,6 @@ func (t *meter) end(now int64) {
 	}
 }
 
-// share returns the share of the time until now.
 func (t *meter) share(now int64) float64 {
 	sum := t.sum
 	if t.n > 0 {

@@ -14,7 +14,6 @@ import (
 // sizes are the bytes of appended entries: a message has less than 1 MiB.
 var sizes = []int{1 << 10, 6 << 10, 60 << 10, 360 << 10, 900 << 10}
 
-// mostStreams is how many logs are appended to at a time.
 const mostStreams = 8
 
 // connWith is a connection of this process and the logs that are appended to over it.
@@ -81,7 +80,6 @@ func (m *measurement) logs(c *cluster, id string) ([]connWith, error) {
 	return all, nil
 }
 
-// append measures calls that append entries to several logs at a time.
 func (m *measurement) append(c *cluster, name string, all []connWith, size, entries int) error {
 	data := random(size)
 	keys := map[string]float64{"bytes": float64(size), "entries": float64(entries)}
@@ -144,9 +142,9 @@ func (m *measurement) fetch(c *cluster, conn *natsq.Conn, all []connWith, size i
 	return err
 }
 
-// deliver measures entries that are appended while a reader waits for them: "pass" is the time from the
-// begin of the append until the reader has the entry, and "deliver" what of it is after the end of the
-// append.
+// deliver measures entries that are appended while a reader waits for them: "pass" is the time from
+// the start of the append until the reader has the entry, and "deliver" the part of it after the
+// end of the append.
 func (m *measurement) deliver(c *cluster, conn *natsq.Conn, l *connWith, size int, id string) error {
 	r, err := conn.Swarms.Log(id, 0, swarms.In).Read(m.ctx, l.end+1)
 	if err != nil {

@@ -62,7 +62,6 @@ func (m *measurement) beside() (err error) {
 	return nil
 }
 
-// besideOf measures beside a number of launches, which may be 0.
 func (m *measurement) besideOf(c *cluster, rows, shards int) (err error) {
 	if shards > 0 {
 		p, err := spawn(m.ctx, "burn", "-shards", fmt.Sprint(shards), "-rows", fmt.Sprint(rows))

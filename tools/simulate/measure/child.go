@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -79,16 +79,15 @@ func serveAgent(ctx context.Context, args []string) error {
 	return dev.Close()
 }
 
-// spans is how often a stage was made, for how many entries, and how long it took in all.
+// spans counts the runs of a stage and their entries, and sums their times.
 type spans struct {
 	n       int64
 	entries uint64
 	took    time.Duration
 }
 
-// spansOf adds up the last spans of an agent by stage.
-func spansOf(all []timeline.Span) map[timeline.Stage]spans {
-	sums := map[timeline.Stage]spans{}
+func spansOf(all []gpubatch.Span) map[gpubatch.Stage]spans {
+	sums := map[gpubatch.Stage]spans{}
 	for _, s := range all {
 		of := sums[s.Stage]
 		of.n, of.took, of.entries = of.n+1, of.took+s.Took, of.entries+s.Last-s.First+1
@@ -97,7 +96,6 @@ func spansOf(all []timeline.Span) map[timeline.Stage]spans {
 	return sums
 }
 
-// ended waits for the end of standard input or of ctx.
 func ended(ctx context.Context) {
 	over := make(chan struct{})
 	go func() {
@@ -110,7 +108,6 @@ func ended(ctx context.Context) {
 	}
 }
 
-// child is a process in a role.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -147,7 +144,6 @@ func spawn(ctx context.Context, role string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// close ends the process and waits for it.
 func (c *child) close() error {
 	_ = c.stdin.Close() // the process ends by that
 	slow := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })

@@ -23,7 +23,6 @@ type cluster struct {
 	conns         []*natsq.Conn
 }
 
-// openCluster starts a server and makes connections.
 func (m *measurement) openCluster(conns int) (_ *cluster, err error) {
 	c := &cluster{dir: filepath.Join(m.dir, "nats")}
 	if err := os.Mkdir(c.dir, 0o755); err != nil {
@@ -80,7 +79,6 @@ func (c *cluster) endAgent(keys map[string]float64) error {
 	return nil
 }
 
-// close ends the processes and removes the streams.
 func (c *cluster) close() error {
 	for _, conn := range c.conns {
 		conn.Close()
@@ -94,10 +92,8 @@ func (c *cluster) close() error {
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
-// spent is the processor time of each process.
 type spent struct{ client, server, agent time.Duration }
 
-// spent returns the processor time so far.
 func (c *cluster) spent() (s spent) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
@@ -122,7 +118,6 @@ func (s spent) keys(before spent, n int64, keys map[string]float64) {
 	}
 }
 
-// parallel calls f for 0 to n-1 at a time and returns all errors.
 func parallel(n int, f func(k int) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

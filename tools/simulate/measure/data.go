@@ -35,7 +35,6 @@ func swarmOf(shards int) (swarms.Swarm, *swarm.Spec, error) {
 	}, spec, nil
 }
 
-// observations returns random observations of the agents of a shard, with three decimal places.
 func observations(of swarms.Swarm, shard, rows int) []*batch.AgentObservations {
 	first, end := of.ShardGroups(shard)
 	r := rand.New(rand.NewPCG(uint64(shard), uint64(rows)))

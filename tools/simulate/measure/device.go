@@ -69,7 +69,6 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// decoded returns decoded entries of a state.
 func (b *bench) decoded(k int) ([]state.Observations, error) {
 	all := make([]state.Observations, kinds)
 	for i, data := range b.packed[k] {
@@ -105,7 +104,6 @@ func (m *measurement) device() error {
 	return nil
 }
 
-// observe measures the stages of one size of entries.
 func (m *measurement) observe(shards, rows int) (err error) {
 	b, err := openBench(m.ctx, shards, rows, 0)
 	if err != nil {
@@ -178,7 +176,6 @@ func (m *measurement) batches(b *bench, name string, entries int, keys map[strin
 	return err
 }
 
-// answers measures the encoding of an answer by one goroutine.
 func (m *measurement) answers(b *bench, rows int) error {
 	all, err := b.decoded(0)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// random returns bytes that do not compress.
 func random(n int) []byte {
 	r := rand.New(rand.NewPCG(1, uint64(n)))
 	data := make([]byte, n)
@@ -19,7 +18,6 @@ func random(n int) []byte {
 	return data
 }
 
-// syncs measures writes of several files at a time, each of which is synced.
 func (m *measurement) syncs() error {
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
 		data := random(size)

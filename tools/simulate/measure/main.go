@@ -29,7 +29,6 @@ func main() {
 	}
 }
 
-// run starts a role of a child, or measures.
 func run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -78,7 +77,6 @@ func run(ctx context.Context, args []string) error {
 	return err
 }
 
-// measurement is what the stages and runs share.
 type measurement struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as the command
 	dir    string          // scratch
@@ -90,7 +88,6 @@ type measurement struct {
 	series []times.Series
 }
 
-// add keeps a series and prints a line.
 func (m *measurement) add(name string, keys map[string]float64, h times.Histogram) {
 	m.series = append(m.series, times.Series{Name: name, Keys: keys, Times: h})
 	fmt.Printf("%-10s n=%-6d mean=%-12s p50=%-12s p99=%-12s %v\n", name, h.N(), time.Duration(h.Mean()),

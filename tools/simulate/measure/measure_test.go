@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // TestMeasure measures a small cluster: all series that the simulator needs are there, and the rates of a
 // run fit its latencies by Little's law.
 func TestMeasure(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	out := t.TempDir()
 	args := []string{"-out", out, "-rows", "600", "-shards", "1", "-each", "5ms", "-run", "500ms"}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

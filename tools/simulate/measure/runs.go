@@ -15,10 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
-// window is how many entries of a shard a saturating writer has without an answer.
+// window is the number of unanswered entries of a shard at a saturating writer.
 const window = 16
 
-// warmup comes before the measured time of a run.
 const warmup = 1500 * time.Millisecond
 
 // runs measures clusters of 1, 2, 4 ... shards with each size of entries: at their highest rate, and at
@@ -38,7 +37,6 @@ func (m *measurement) runs() error {
 	return nil
 }
 
-// load is one writer and one reader of a shard.
 type load struct {
 	in, out swarms.Log
 	data    []*batch.AgentObservations
@@ -57,7 +55,6 @@ type load struct {
 	packs, appends times.Histogram // of the writer, from the start on
 }
 
-// run measures one cluster. rate is of all shards, in entries a second.
 func (m *measurement) run(shards, rows int, rate float64) (answered float64, err error) {
 	c, err := m.openCluster(2 * shards)
 	if err != nil {
@@ -145,7 +142,6 @@ func (m *measurement) run(shards, rows int, rate float64) (answered float64, err
 	return answered, err
 }
 
-// first appends some entries and waits for their answers, so that the agent serves the shard.
 func (l *load) first(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -176,7 +172,7 @@ func (l *load) first(ctx context.Context) error {
 // sleep blocks the thread for some time, or less if a signal comes.
 func sleep(d time.Duration) {
 	t := syscall.NsecToTimespec(d.Nanoseconds())
-	_ = syscall.Nanosleep(&t, nil) // the caller looks at the clock again
+	_ = syscall.Nanosleep(&t, nil) // the caller reads the clock again
 }
 
 // arrive sends the time of each entry as it arrives, at random times, until ctx ends. It sleeps by the
@@ -195,7 +191,6 @@ func (l *load) arrive(ctx context.Context, start time.Time, to chan<- time.Time)
 	}
 }
 
-// write packs and appends entries until ctx ends.
 func (l *load) write(ctx context.Context, start time.Time) error {
 	arrived := make(chan time.Time, 1<<16) // more than arrive in a run at half of its rate
 	if l.rate > 0 {
@@ -239,7 +234,6 @@ func (l *load) write(ctx context.Context, start time.Time) error {
 	return nil
 }
 
-// read reads answers until ctx ends.
 func (l *load) read(ctx context.Context, from, to time.Time) error {
 	r, err := l.out.Read(ctx, kinds+1)
 	if err != nil {

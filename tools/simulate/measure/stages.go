@@ -10,11 +10,10 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
-// ballast is memory that is never used. It makes the heap of this process as large as that of an agent,
-// so that garbage is collected as rarely.
+// ballast is memory that is never used. It makes the heap of this process as large as the heap of
+// an agent, so that garbage is collected as rarely.
 const ballast = 64 << 20
 
-// stages measures each stage alone.
 func (m *measurement) stages() error {
 	held := make([]byte, ballast)
 	defer runtime.KeepAlive(held)
@@ -36,7 +35,6 @@ func (m *measurement) stages() error {
 	return nil
 }
 
-// ownTime returns the processor time of this process.
 func ownTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

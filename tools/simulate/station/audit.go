@@ -65,8 +65,8 @@ func (a *Audit) Mean(now int64) float64 {
 // Stayed returns the mean time of the jobs that have left, in nanoseconds.
 func (a *Audit) Stayed() float64 { return a.stayed.float() / float64(max(1, a.left)) }
 
-// Check returns an ErrAudit unless the jobs inside added up over time are the times of all jobs added
-// up: Little's law, of which no job is exempt.
+// Check returns an ErrAudit unless the number of jobs inside, summed over time, equals the sum of
+// the times of all jobs: Little's law.
 func (a *Audit) Check(name string, now int64) error {
 	area, want := a.area, a.stayed
 	area.add(a.Inside(), now-a.since)

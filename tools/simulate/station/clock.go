@@ -55,10 +55,8 @@ func (e events) Less(i, j int) bool {
 
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push implements heap.Interface.
 func (e *events) Push(x any) { *e = append(*e, x.(event)) }
 
-// Pop implements heap.Interface.
 func (e *events) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]

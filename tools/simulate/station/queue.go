@@ -45,7 +45,6 @@ func (q *Queue) Serve(ns int64, done func()) {
 	})
 }
 
-// next begins with the jobs for which a server is free.
 func (q *Queue) next() {
 	for q.busy < q.servers && len(q.line) > 0 {
 		begin := q.line[0]

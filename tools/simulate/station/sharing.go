@@ -100,7 +100,6 @@ func (s *Sharing) change() {
 	})
 }
 
-// end removes the jobs that are done and calls their functions.
 func (s *Sharing) end() {
 	s.advance()
 	now := s.clock.Now()
@@ -203,15 +202,13 @@ func (c *Cores) Share(jobs []*Job, set func(j *Job, rate float64)) {
 	}
 }
 
-// pace is the speed of each of some threads, as a share of that of one thread alone.
+// pace returns the speed of each of a number of threads, relative to one thread alone.
 func (c *Cores) pace(threads float64) float64 {
 	return min(1, float64(c.Count)/max(threads, 1e-9)) / c.slower(threads)
 }
 
-// part is the share of its threads that a group may run.
 func (c *Cores) part(threads float64) float64 { return min(1, float64(c.Count)/threads) }
 
-// slower returns how much slower a thread is while some threads run.
 func (c *Cores) slower(threads float64) float64 {
 	if len(c.Slower) == 0 {
 		return 1

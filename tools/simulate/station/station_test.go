@@ -214,7 +214,7 @@ func pour(bandwidth float64, limits []float64) []float64 {
 	return rates
 }
 
-// TestLink: the rates are those of bandwidth that is poured in drops.
+// TestLink: the rates match a simulation in which bandwidth is given out in small parts.
 func TestLink(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bandwidth := rapid.Float64Range(0.1, 10).Draw(t, "bandwidth")
@@ -328,7 +328,8 @@ func TestSharingEnds(t *testing.T) {
 	}
 }
 
-// TestClockOrder: events happen by time, and those of one time in the order in which they were made.
+// TestClockOrder: events happen by time, and events of one time in the order in which they were
+// made.
 func TestClockOrder(t *testing.T) {
 	c := &Clock{}
 	var got []string

@@ -22,7 +22,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/base/number"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
 const (
@@ -80,7 +80,6 @@ func (s *Series) check() error {
 	return nil
 }
 
-// line returns the series as a line of a file.
 func (s *Series) line() string {
 	var b strings.Builder
 	b.WriteString(s.Name)
@@ -140,7 +139,6 @@ func Read(name string, r io.Reader) (*File, error) {
 	return f, nil
 }
 
-// parse returns the series of a line.
 func parse(line string) (s Series, err error) {
 	head, tail, found := strings.Cut(line, " :")
 	words := strings.Fields(head)
@@ -150,7 +148,7 @@ func parse(line string) (s Series, err error) {
 	s = Series{Name: words[0], Keys: map[string]float64{}}
 	for _, w := range words[1:] {
 		key, value, _ := strings.Cut(w, "=")
-		v, err := number.Float(value, 64)
+		v, err := dialect.Float(value, 64)
 		if _, twice := s.Keys[key]; err != nil || twice || !word(key) || math.IsNaN(v) || math.IsInf(v, 0) {
 			return s, fmt.Errorf("key %.40q of series %s: write a new name, = and a number", w, s.Name)
 		}
@@ -172,7 +170,6 @@ func parse(line string) (s Series, err error) {
 	return s, nil
 }
 
-// word reports whether a name can be in a file.
 func word(name string) bool {
 	ok := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_'

@@ -16,12 +16,10 @@ type Bucket struct {
 	N  int64 // how many durations it has
 }
 
-// width returns the nanoseconds that the bucket covers.
 func (b Bucket) width() int64 {
 	return 1 << max(0, bits.Len64(uint64(b.NS))-shareBits)
 }
 
-// floor returns the shortest duration of the bucket of a duration.
 func floor(ns int64) int64 {
 	if ns <= 0 {
 		return 0

@@ -63,7 +63,6 @@ type Curve struct {
 	near   map[[maxAxes]float64][]term
 }
 
-// point is a series with its conditions.
 type point struct {
 	at    [maxAxes]float64
 	keys  map[string]float64
@@ -72,7 +71,6 @@ type point struct {
 	mean  float64
 }
 
-// term is a series and its weight in a sum.
 type term struct {
 	of     *point
 	weight float64
@@ -149,7 +147,6 @@ func (c *Curve) terms(at [maxAxes]float64) []term {
 	return terms
 }
 
-// with returns the points that have a value on an axis.
 func with(points []*point, axis int, value float64) (of []*point) {
 	for _, p := range points {
 		if p.at[axis] == value {

@@ -11,14 +11,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// durations draws durations of all sizes.
 func durations(t *rapid.T, most int) []int64 {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) int64 {
 		return rapid.Int64Range(0, 1<<rapid.IntRange(1, 40).Draw(t, "size")).Draw(t, "ns")
 	}), 1, most).Draw(t, "durations")
 }
 
-// TestHistogram: quantiles and the mean are those of the sorted durations, to the width of a bucket.
+// TestHistogram: quantiles and mean match the sorted durations, to the width of a bucket.
 func TestHistogram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := durations(t, 200)
@@ -134,7 +133,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// constant is a series of one duration.
 func constant(name string, ns int64, keys map[string]float64) Series {
 	s := Series{Name: name, Keys: keys}
 	for range 10 {
@@ -143,8 +141,8 @@ func constant(name string, ns int64, keys map[string]float64) Series {
 	return s
 }
 
-// TestCurve: between measured conditions, and beyond the last, times are on a straight line; below the
-// first they are those of the first.
+// TestCurve: between measured conditions, and beyond the last, times are on a straight line; below
+// the first they equal the first.
 func TestCurve(t *testing.T) {
 	f := &File{}
 	for _, bytes := range []float64{0, 1024, 4096} {

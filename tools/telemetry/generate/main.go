@@ -31,7 +31,6 @@ const (
 	form = "2006-01-02 15:04:05"
 )
 
-// start is a Monday.
 var start = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
 func main() {
@@ -104,7 +103,6 @@ type series struct {
 	incidents []incident
 }
 
-// incident replaces the usual values of an interval.
 type incident struct {
 	what   string
 	day    int // 0 is the first
@@ -116,7 +114,6 @@ type incident struct {
 func (e *incident) first() int { return int((time.Duration(e.day)*24*time.Hour + e.clock) / step) }
 func (e *incident) last() int  { return e.first() + int(e.lasts/step) - 1 }
 
-// moment is a row of an incident.
 type moment struct {
 	usual  float64 // value without the incident
 	before float64 // value of the last row before the incident
@@ -138,7 +135,6 @@ func (s *series) values(r *rand.Rand) []float64 {
 	return values
 }
 
-// hour returns the time of day in hours, and whether the day is of a weekend.
 func hour(row int) (h float64, weekend bool) {
 	t := time.Duration(row) * step
 	return math.Mod(t.Hours(), 24), int(t.Hours()/24)%7 >= 5

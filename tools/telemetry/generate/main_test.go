@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/examples/telemetry"
+	"github.com/exoswarm/exoswarm/internal/base/telemetry"
 )
 
-// TestGenerated: the files of the example are those that the generator makes, its labels are valid,
-// and no incident reaches into another of its series.
+// TestGenerated: the generator makes the files of the example, its labels are valid, and no
+// incident reaches into another of its series.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
 	if err := generate(dir, 1); err != nil {

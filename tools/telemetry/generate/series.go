@@ -24,7 +24,7 @@ var all = []series{
 				"the server is down", 4, 11 * hours, 50 * minute,
 				func(m moment) float64 { return 0.3 + 0.3*m.r.Float64() },
 			},
-			// Hard: the level is that of every afternoon.
+			// Hard: the level is the same as every afternoon.
 			{
 				"a job runs away in the night", 9, 1*hours + 20*minute, 3 * hours,
 				func(m moment) float64 { return m.usual + 38 },

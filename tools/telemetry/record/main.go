@@ -59,7 +59,7 @@ type label struct {
 	End    string `json:"end"`
 }
 
-// columns are the recorded series: what is read of which program.
+// columns are the recorded series: a program and what is read from it.
 var columns = []struct {
 	name, role string
 	read       func(usage) float64 // of a counter, the growth a second; else the value
@@ -71,7 +71,6 @@ var columns = []struct {
 	{"cache_memory_mib", "cache", func(u usage) float64 { return float64(u.memory) / (1 << 20) }, false},
 }
 
-// record samples until length has passed. It stops the programs before it returns.
 func record(ctx context.Context, self, out string, length, period time.Duration) (err error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -153,11 +152,10 @@ func record(ctx context.Context, self, out string, length, period time.Duration)
 	return nil
 }
 
-// stamp returns the timestamp of a row, which is at a time since the start.
 func stamp(start time.Time, row time.Duration) string { return start.Add(row).UTC().Format(form) }
 
-// provoke begins and ends the events that are due, and adds the labels of those that ended. The
-// first row of an incident is the sample after its begin.
+// provoke begins and ends the events that are due, and adds the labels of ended events. The first
+// row of an incident is the first sample after its start.
 func provoke(events []event, programs map[string]*program, start time.Time, row, period time.Duration,
 	labels []label,
 ) ([]label, error) {
@@ -182,7 +180,7 @@ func provoke(events []event, programs map[string]*program, start time.Time, row,
 	return labels, nil
 }
 
-// writeLabels writes all labels so far, so that a recording that is interrupted has those of its
+// writeLabels writes all labels so far, so that an interrupted recording has the labels of its
 // rows.
 func writeLabels(path string, labels []label) error {
 	text, err := json.MarshalIndent(labels, "", "  ")

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestMain is the program of a role where start runs this binary.
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // TestRecord records for six seconds: every incident of the plan has its label, the rows are there,
 // and the service uses next to nothing while it hangs.
 func TestRecord(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
@@ -105,12 +105,12 @@ func TestHang(t *testing.T) {
 		if err := p.do(command); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond) // until the signal has arrived
+		<-time.After(100 * time.Millisecond) // until the signal has arrived
 		before, err := p.usage()
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(500 * time.Millisecond)
+		<-time.After(500 * time.Millisecond) // the time that is measured
 		after, err := p.usage()
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,8 @@ func TestHang(t *testing.T) {
 	runs("CONT")
 }
 
-// TestPlan: incidents come after a quarter of the recording, and those of a series do not overlap.
+// TestPlan: incidents come after a quarter of the recording, and incidents of a series do not
+// overlap.
 func TestPlan(t *testing.T) {
 	ends := map[string]time.Duration{}
 	for _, e := range plan(fullPlan) {

@@ -18,8 +18,6 @@ type event struct {
 // fullPlan is the length of the recording for which plan states its times.
 const fullPlan = 64 * time.Minute
 
-// plan returns the incidents of a recording. Shorter recordings have the same incidents in
-// proportion.
 func plan(length time.Duration) []event {
 	cpu, wake := "service_cpu_percent", "service_wakeups_per_s"
 	written, memory := "writer_kib_per_s", "cache_memory_mib"

@@ -15,13 +15,11 @@ import (
 	"time"
 )
 
-// program is a running program of a role.
 type program struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 }
 
-// roleEnv is the environment variable that has this command run a role.
 const roleEnv = "EXOSWARM_RECORD_ROLE"
 
 // start starts this command in a role. The program ends when its standard input does, so it does
@@ -50,13 +48,11 @@ func (p *program) do(command string) error {
 	return err
 }
 
-// stop ends the program and waits for it.
 func (p *program) stop() error {
 	err := errors.Join(p.do("CONT"), p.stdin.Close())
 	return errors.Join(err, p.cmd.Wait())
 }
 
-// usage is what a program used since its start, and its memory at the moment.
 type usage struct {
 	cpu     time.Duration
 	wakeups uint64 // voluntary context switches of all threads
@@ -64,7 +60,6 @@ type usage struct {
 	memory  uint64 // resident bytes
 }
 
-// usage reads /proc.
 func (p *program) usage() (usage, error) {
 	var u usage
 	dir := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))

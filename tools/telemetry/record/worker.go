@@ -57,7 +57,6 @@ func work(role string, in io.Reader, dir string) {
 	}
 }
 
-// setting is a line of the standard input: a name and its value.
 type setting struct {
 	name  string
 	value float64
@@ -77,7 +76,6 @@ type worker struct {
 	leaks [][]byte
 }
 
-// pause is the time to the next step.
 func (w *worker) pause() time.Duration { return time.Duration(float64(pause) / w.set["poll"]) }
 
 // service does the requests since its last step. Their rate rises and falls with the cycle, with
@@ -126,7 +124,6 @@ func (w *worker) writer() {
 	}
 }
 
-// write adds n bytes to the file, which begins again at 4 MiB.
 func (w *worker) write(n int) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if info, err := os.Stat(w.file); err == nil && info.Size() > 4<<20 {
@@ -164,7 +161,6 @@ func (w *worker) cache() {
 	}
 }
 
-// touched returns n bytes that are resident.
 func touched(n int) []byte {
 	b := make([]byte, n)
 	for i := 0; i < n; i += 4096 {

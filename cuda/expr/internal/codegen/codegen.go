@@ -1,9 +1,9 @@
 // Package codegen writes the CUDA C++ of the parts of a plan.
 //
 // Each kind of part has one frame of text: loads of vectors, loops, folds and stores, written once
-// by hand. The expression of the part is filled into it, a statement for each node. The operations
-// are those of prelude.cuh. The results have the bits of package interpret: a change of a frame
-// that changes the order of a fold, or the rounding of an operation, is an error.
+// by hand. The expression of the part is filled into it, a statement for each node. Package ir and
+// prelude.cuh have the operations. The results have the bits of package interpret: a change of a
+// frame that changes the order of a fold, or the rounding of an operation, is an error.
 package codegen
 
 import (
@@ -67,14 +67,14 @@ type writer struct {
 	l      *plan.Plan
 	t      *plan.Part
 	indent int
-	// shared is the most bytes of dynamic shared memory of a block, and shape that of filters and
-	// scans.
+	// shared is the maximum of dynamic shared memory of a block in bytes. shape is the shape of
+	// filters and scans.
 	shared int
 	shape  plan.Shape
 	// flat, row and col are C expressions of the present element: its place in the domain, its row
 	// and its place in the row.
 	flat, row, col string
-	// suffix ends the names of values, where a kernel has those of several rows at once.
+	// suffix ends the names of values, where a kernel holds the values of several rows.
 	suffix string
 	// bound has the names of values that are computed already, innermost scope last.
 	bound map[*ir.Node]string
@@ -82,7 +82,8 @@ type writer struct {
 	source func(n *ir.Node) string
 	// arrays are the values of kernels of small products that are arrays of registers.
 	arrays map[*ir.Node]bool
-	// numbers are those of nodes in names: equal kernels of different programs have equal texts.
+	// numbers are the numbers of nodes in names: equal kernels of different programs have equal
+	// texts.
 	numbers map[*ir.Node]int
 }
 
@@ -98,7 +99,6 @@ func (w *writer) id(n *ir.Node) int {
 	return w.numbers[n]
 }
 
-// line writes a line of text, indented by the braces before it.
 func (w *writer) line(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if strings.HasPrefix(text, "}") {
@@ -136,10 +136,10 @@ func (w *writer) scope(f func()) {
 //
 // The parameters of the kernel are, in this order: for each of the part's Reads its scalar, or its
 // array with the number of the first element and, for a table of gather, the length; for each of
-// the Roots its array with the number of the first element; the value of each OpLength; and those
-// of the frame of its kind. The last parameter is the number of elements or of rows. A frame has
-// these parameters before it: maps and scans the scratch memory, and filters the count of kept
-// elements and the scratch memory.
+// the Roots its array with the number of the first element; the value of each OpLength; and the
+// parameters of the frame of its kind. The last parameter is the number of elements or of rows. A
+// frame has these parameters before it: maps and scans the scratch memory, and filters the count of
+// kept elements and the scratch memory.
 func Source(l *plan.Plan, t *plan.Part, shared int) (string, plan.Shape) {
 	if t.Kind == plan.KindGemm {
 		return "", plan.Shape{}
@@ -180,11 +180,8 @@ func (w *writer) begin(name string, reads, writes []*ir.Node, more ...string) {
 		}
 	}
 	for _, n := range writes {
-		params = append(
-			params,
-			fmt.Sprintf("%s *__restrict__ c%d", stored[n.Type], w.id(n)),
-			fmt.Sprintf("unsigned q%d", w.id(n)),
-		)
+		params = append(params, fmt.Sprintf("%s *__restrict__ c%d", stored[n.Type], w.id(n)),
+			fmt.Sprintf("unsigned q%d", w.id(n)))
 	}
 	for _, n := range w.t.Inside {
 		if n.Op == ir.OpLength {
@@ -192,12 +189,8 @@ func (w *writer) begin(name string, reads, writes []*ir.Node, more ...string) {
 		}
 	}
 	params = append(params, more...)
-	w.line(
-		`extern "C" __global__ void __launch_bounds__(%d) %s(%s) {`,
-		w.shape.Threads,
-		name,
-		strings.Join(params, ", "),
-	)
+	w.line(`extern "C" __global__ void __launch_bounds__(%d) %s(%s) {`, w.shape.Threads, name,
+		strings.Join(params, ", "))
 	for _, n := range reads {
 		if n.Op != ir.OpInput || !w.l.Graph.Inputs[n.Imm].Scalar {
 			w.line("const %s *const x%d = b%d + o%d;", stored[n.Type], w.id(n), w.id(n), w.id(n))
@@ -207,7 +200,7 @@ func (w *writer) begin(name string, reads, writes []*ir.Node, more ...string) {
 		w.line("%s *const y%d = c%d + q%d;", stored[n.Type], w.id(n), w.id(n), w.id(n))
 	}
 	w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
-	// What every element meets is loaded once, except for tables, which are read by index.
+	// Values that all elements share are loaded once, except for tables, which are read by index.
 	for _, n := range reads {
 		if !n.Scalar() || w.t.Gathers(n) {
 			continue
@@ -216,12 +209,8 @@ func (w *writer) begin(name string, reads, writes []*ir.Node, more ...string) {
 			w.bound[n] = fmt.Sprintf("s%d", w.id(n))
 			continue
 		}
-		w.line(
-			"const %s v%d = %s;",
-			inRegister[n.Type],
-			w.id(n),
-			fromStored(n.Type, fmt.Sprintf("x%d[0]", w.id(n))),
-		)
+		w.line("const %s v%d = %s;", inRegister[n.Type], w.id(n),
+			fromStored(n.Type, fmt.Sprintf("x%d[0]", w.id(n))))
 		w.bound[n] = fmt.Sprintf("v%d", w.id(n))
 	}
 }

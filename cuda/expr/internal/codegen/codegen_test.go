@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
@@ -29,7 +28,7 @@ func source(t *testing.T, shared int, name string, skip int, rows int64, ops ...
 		n = add(o, n)
 	}
 	g.Outputs = []ir.Output{{Name: "y", Node: n}}
-	l, err := plan.New(g, cost.Default, []int64{1, rows}, false, plan.MaxInside)
+	l, err := plan.New(g, plan.Default, []int64{1, rows}, false, plan.MaxInside)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 // their order. So the earliest tile that is not published is always in work, and no block waits
 // forever, however many blocks run at a time.
 
-// tileThreads is the number of threads of a block of a filter or a scan.
 const tileThreads = 32 * ir.ScanWarps
 
 // stagedBytes returns the shared memory of a block that keeps two tiles of each of some arrays.
@@ -94,8 +93,7 @@ func (w *writer) begins(size, vectors int, tile string) {
 
 // eachElement writes a loop over the elements of a thread that has loadTile's vectors, and calls f
 // for the text of one, with the index [u][k]. The text is executed for elements behind the end too,
-// for which k >= m, so that it has no branches; what else is loaded for them is that of the last
-// one.
+// for which k >= m, so that it has no branches; other loads for them read the last element.
 func (w *writer) eachElement(wide []*ir.Node, vectors int, f func()) {
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", vectors)
@@ -141,7 +139,8 @@ func (w *writer) compactKernel() {
 	w.line("unsigned kept = 0, kept_mid = 0, kept_old = 0;")
 	w.line("for (;; parity ^= 1u) {")
 	w.loadTile(wide, vectors)
-	// While the loads are in flight, the elements of old are stored: those of a warp to one range.
+	// While the loads are in flight, the elements of old are stored. A warp stores its elements to
+	// one range.
 	for i, r := range t.Roots {
 		w.line("for (unsigned i = threadIdx.x; i < kept_old; i += %du) {", tileThreads)
 		value := fmt.Sprintf("x_stage[(%du + parity) * %du + i]", 2*i, size)
@@ -212,8 +211,8 @@ func (w *writer) compactKernel() {
 
 // compactCounts adds the kept elements of the vectors of a warp: the counts of eight vectors are
 // bytes of two words, which are summed over the lanes, at most 128. low and high get the counts of
-// the lanes before, and x_counts those of the warps. The elements of old have been stored at its
-// end.
+// the lanes before, and x_counts the counts of the warps. The elements of old have been stored at
+// its end.
 const compactCounts = `    if (cur < tiles) {
 #pragma unroll
       for (int u = 0; u < 4; u++) {
@@ -233,7 +232,7 @@ const compactCounts = `    if (cur < tiles) {
 
 // scanKernel writes the sums of elements and all before them, in the order of ir.ScanTile. Without
 // enough shared memory for two tiles, a block waits for the tiles before its own and keeps its
-// elements in registers. The scratch memory is that of compactKernel.
+// elements in registers. The scratch memory is laid out as in compactKernel.
 func (w *writer) scanKernel() {
 	t := w.t
 	root := t.Roots[0]

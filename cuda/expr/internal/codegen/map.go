@@ -37,7 +37,7 @@ func unroll(arrays int) int {
 	return 1
 }
 
-// aligned writes the flag vec, which says whether all arrays are whole vectors of four elements
+// aligned writes the flag vec, which reports whether all arrays are whole vectors of four elements
 // from their start on. An array of a run may start at any element. Where vectors begin with each
 // row, rows must be whole vectors too.
 func (w *writer) aligned(arrays []*ir.Node, writes []*ir.Node, byRow bool) {
@@ -100,7 +100,7 @@ func (w *writer) placesOf() {
 
 // mapKernel writes element-wise results and folds of all elements. A warp has a tile, and a lane
 // vectors of four elements, in the order of ir.TileSize. Tiles that are not full, and arrays that
-// are not aligned, have a loop of their own.
+// are not aligned, have a separate loop.
 func (w *writer) mapKernel() {
 	t := w.t
 	all, stores := t.Folds(), w.stores()
@@ -134,14 +134,8 @@ func (w *writer) mapKernel() {
 	w.mapTile(wide, direct, all, 1, false)
 	w.line("}")
 	for _, f := range all {
-		w.line(
-			"const %s f%d = x_lanes<%s>(x_four<%s>(c_%d), 32);",
-			inRegister[f.Type],
-			w.id(f),
-			foldName(f),
-			foldName(f),
-			w.id(f),
-		)
+		w.line("const %s f%d = x_lanes<%s>(x_four<%s>(c_%d), 32);", inRegister[f.Type], w.id(f), foldName(f),
+			foldName(f), w.id(f))
 		w.line("if (lane == 0) part%d[t] = f%d;", w.id(f), w.id(f))
 	}
 	w.line("}")
@@ -151,9 +145,9 @@ func (w *writer) mapKernel() {
 	w.line("}")
 }
 
-// mapTile writes the computation of one tile, full or not, with so many vectors of each array in
-// flight. Elements behind the end are neither folded nor stored; in a full tile the compiler sees
-// that there are none.
+// mapTile writes the computation of one tile, full or not, with a number of vectors of each array
+// in flight. Elements behind the end are neither folded nor stored; in a full tile the compiler
+// sees that there are none.
 func (w *writer) mapTile(wide, stores, all []*ir.Node, vectors int, full bool) {
 	w.line("#pragma unroll 1")
 	w.line("for (int r = 0; r < 8; r += %d) {", vectors)

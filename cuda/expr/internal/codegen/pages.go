@@ -60,8 +60,8 @@ func WideRows(g *ir.Graph, l PageLayout) bool {
 	})
 }
 
-// PageLane returns the thread of a block that adds an agent, by its index in the page. wide is that
-// of WideRows.
+// PageLane returns the thread of a block that adds an agent, by its index in the page. wide is the
+// result of WideRows.
 func PageLane(i int, wide bool) int {
 	if wide {
 		return i % BlockThreads
@@ -69,7 +69,7 @@ func PageLane(i int, wide bool) int {
 	return i % pageRow / 4
 }
 
-// GroupLanes returns how many threads fold a group of so many agents.
+// GroupLanes returns how many threads fold a group of n agents.
 func GroupLanes(agents int) int {
 	switch {
 	case agents <= 64:
@@ -102,7 +102,7 @@ const Absent = 1 << 31
 
 // Flags of a launch by vote or of all agents.
 const (
-	PageResume = 1 // the sums begin with those that are stored
+	PageResume = 1 // the sums start with the stored sums
 	PageFinish = 2 // the sums are folded and written to out; else they are stored
 )
 
@@ -139,7 +139,6 @@ __device__ __forceinline__ long long x_fold5(long long a, long long b) { return 
 __device__ __forceinline__ u64 x_fold6(u64 a, u64 b) { return a + b; }
 `
 
-// pageWriter writes a kernel over pages.
 type pageWriter struct {
 	writer
 	layout PageLayout
@@ -147,21 +146,22 @@ type pageWriter struct {
 	inputs []ir.Input
 	nodes  int // of a fold by vote: the candidates; else 1
 	group  bool
-	// elements are those of an agent, and unroll is how many agents of a group a lane loads at once.
+	// elements is the number of elements of an agent, and unroll the number of agents of a group
+	// that a lane loads at once.
 	elements int64
 	unroll   int
 	fours    bool // the agents u, u+1, u+2 and u+3 follow one another, for u a multiple of 4
 }
 
 // Pages returns the text of the kernel that folds the agents of pages: into one node, into a node
-// for each of so many votes, or, with group, into one for each group. Its name is x_pages.
+// for each vote, or, with group, into a node for each group. Its name is x_pages.
 //
 // The parameters are the frames of all pages, the frame of each page of the launch, the stored
 // sums, the results, and numbers: the first page, the pages, the groups of the shard, the number of
 // the shard's first group in the swarm, and two more, which are the flags and 0, or by group the
 // first group of the launch and their number. A result has a word for the number of folded elements
-// and one for the sum, those of a node behind those of the node before; of the stored sums, and of
-// the results of blocks, word w of thread or block t is at w times their number plus t.
+// and a word for the sum, node by node; of the stored sums, and of the results of blocks, word w of
+// thread or block t is at w times their number plus t.
 func Pages(g *ir.Graph, l PageLayout, folds []PageFold, votes int, group bool) string {
 	w := &pageWriter{layout: l, folds: folds, inputs: g.Inputs, nodes: max(votes, 1), group: group}
 	w.writer = writer{
@@ -204,7 +204,6 @@ func Pages(g *ir.Graph, l PageLayout, folds []PageFold, votes int, group bool) s
 	return w.String()
 }
 
-// each calls f in a loop over the nodes.
 func (w *pageWriter) each(f func(k string)) {
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < %d; k++) {", w.nodes)
@@ -264,7 +263,6 @@ func (w *pageWriter) overAll(votes bool) {
 	}
 }
 
-// wideChunk writes the agents of a chunk, each of which has a thread.
 func (w *pageWriter) wideChunk(votes bool) {
 	const index = "chunk + (unsigned)(r + u) * 256u + threadIdx.x"
 	w.line("if (here && chunk + %du <= n) {", PageChunk)
@@ -280,7 +278,6 @@ func (w *pageWriter) wideChunk(votes bool) {
 	w.line("}")
 }
 
-// chunk writes the agents of a chunk, four of which have a thread.
 func (w *pageWriter) chunk(votes bool) {
 	index := fmt.Sprintf("chunk + (unsigned)(r + u / 4) * %du + threadIdx.x * 4u + (unsigned)(u %% 4)", pageRow)
 	rows := PageChunk / pageRow
@@ -380,7 +377,6 @@ func (w *pageWriter) address(v PageVar, c string) string {
 	return text + ")"
 }
 
-// cell is the text of a load of an input.
 func cell(v PageVar, kind, address string) string {
 	if v.Bytes == 8 {
 		return fmt.Sprintf("x_small(*(const u64 *)(%s))", address)
@@ -458,7 +454,6 @@ func follows(v PageVar, width int64) bool {
 	return width == 1 && !v.Group && v.Bytes <= 4 && v.Unit == int64(v.Bytes) && v.Off%(4*v.Unit) == 0
 }
 
-// four writes the load of the elements of four agents.
 func (w *pageWriter) four(kind string, v PageVar, to string) {
 	w.line("{")
 	w.line("const Four<%s> four = *(const Four<%s> *)(%s);", kind, kind, w.address(v, "0"))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
@@ -16,8 +15,8 @@ type rowLayout struct {
 	vectors int // of a thread
 }
 
-// layout returns the layout for rows of a width. The order of the fold of a row is that of
-// ir.TileSize in all of them: lanes that a short row does not have would fold the identity.
+// layout returns the layout for rows of a width. All layouts fold a row in the order of
+// ir.TileSize: lanes beyond a short row would fold the identity.
 func layout(width int64) rowLayout {
 	switch {
 	case width > ir.TileSize:
@@ -36,8 +35,7 @@ func layout(width int64) rowLayout {
 // RowsPerBlock is the number of rows that a block computes.
 func RowsPerBlock(width int64) int64 { return max(1, int64(layout(width).perWarp)*blockWarps) }
 
-// held is the most floats of a thread that arrays of a row may take, of the 255 registers that it
-// has.
+// held is the maximum of floats of a thread for arrays of a row, of the 255 registers that it has.
 const held = 72
 
 // rowsKernel writes folds of rows. The threads of a row keep its elements in registers, if there
@@ -183,7 +181,7 @@ func (w *writer) expensive(level map[*ir.Node]int, wide int, lay rowLayout, hold
 	}
 	room := held/4/lay.vectors - wide
 	for _, n := range w.t.Inside {
-		if plan.Weight(n.Op) < 12 || n.Width == 1 || room <= 0 {
+		if n.Op.Weight() < 12 || n.Width == 1 || room <= 0 {
 			continue
 		}
 		later := slices.ContainsFunc(w.t.Inside, func(u *ir.Node) bool {
@@ -218,12 +216,8 @@ func (w *writer) phase(p int, level map[*ir.Node]int, lay rowLayout, kept []*ir.
 		none := zeroNone(f)
 		if lay.perWarp == 0 {
 			w.line("%s c_%d[%d][4];", inRegister[f.Type], w.id(f), lay.vectors/8)
-			w.line(
-				"for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;",
-				lay.vectors/8,
-				w.id(f),
-				none,
-			)
+			w.line("for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;", lay.vectors/8,
+				w.id(f), none)
 		} else {
 			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.Type], w.id(f), none, none, none, none)
 		}
@@ -250,15 +244,8 @@ func (w *writer) phase(p int, level map[*ir.Node]int, lay rowLayout, kept []*ir.
 			}
 		}
 		for _, f := range all {
-			w.line(
-				"c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);",
-				w.id(f),
-				tileOf(lay),
-				foldName(f),
-				w.id(f),
-				tileOf(lay),
-				w.value(f.Args[0]),
-			)
+			w.line("c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);", w.id(f), tileOf(lay), foldName(f), w.id(f),
+				tileOf(lay), w.value(f.Args[0]))
 		}
 		for _, n := range stores {
 			w.line("z%d.v[k] = %s;", w.id(n), w.store(n))
@@ -310,16 +297,8 @@ func (w *writer) foldRow(f *ir.Node, lay rowLayout) {
 	w.line("#pragma unroll")
 	w.line("for (int j = 0; j < %d; j++) {", ir.SuperTiles/blockWarps)
 	none := zeroNone(f)
-	w.line(
-		"const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;",
-		t,
-		lay.vectors/8,
-		fn,
-		fn,
-		w.id(f),
-		lay.vectors/8,
-		none,
-	)
+	w.line("const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;", t, lay.vectors/8,
+		fn, fn, w.id(f), lay.vectors/8, none)
 	w.line("if (lane == 0) parts%d[warp + j * %d] = q;", w.id(f), blockWarps)
 	w.line("}")
 	w.line("__syncthreads();")

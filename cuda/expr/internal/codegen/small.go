@@ -50,8 +50,7 @@ func (w *writer) smallKernel() {
 	w.line("__syncthreads();")
 	w.line("const u64 begin = (u64)blockIdx.x * %du + threadIdx.x;", BlockThreads*count)
 	w.line("if (begin >= rows) return;")
-	// Each row has names of its own. A row behind the end is computed as the last one, and not
-	// stored.
+	// Each row has its own names. A row behind the end is computed as the last one, and not stored.
 	bound := make([]map[*ir.Node]string, count)
 	for r := range bound {
 		bound[r] = maps.Clone(w.bound)
@@ -94,7 +93,6 @@ func (w *writer) smallKernel() {
 	w.line("}")
 }
 
-// loadRow loads the present row of each input of rows.
 func (w *writer) loadRow() {
 	t := w.t
 	for _, n := range t.Reads {
@@ -121,7 +119,6 @@ func (w *writer) loadRow() {
 	}
 }
 
-// storeRow stores the present row of a root.
 func (w *writer) storeRow(n *ir.Node) {
 	w.line("{")
 	w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", n.Width, w.id(n), 4*n.Type.Bytes())
@@ -200,7 +197,6 @@ func (w *writer) productRow(n *ir.Node, each func(func(r int))) {
 	w.arrays[n] = true
 }
 
-// elementRow writes an element-wise operation on a row, element by element.
 func (w *writer) elementRow(n *ir.Node) {
 	v := make([]string, len(n.Args))
 	for i, a := range n.Args {
@@ -221,9 +217,6 @@ func (w *writer) elementRow(n *ir.Node) {
 		text = w.expression(n)
 	} else {
 		text = operation(n, names)
-		if n.Type == ir.U8 && n.Op != ir.OpSelect && n.Op != ir.OpCast {
-			text = "(" + text + ") & 0xffu"
-		}
 	}
 	w.line("%s[j] = %s;", name, text)
 	w.line("}")

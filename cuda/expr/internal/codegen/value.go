@@ -3,7 +3,6 @@ package codegen
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
@@ -21,7 +20,6 @@ func (w *writer) elementwise(n *ir.Node) bool {
 	})
 }
 
-// fromStored converts what is in memory to what is in registers.
 func fromStored(t ir.Type, text string) string {
 	switch t {
 	case ir.BF16:
@@ -60,11 +58,10 @@ func constant(t ir.Type, bits uint32) string {
 	return fmt.Sprintf("0x%08xu", bits)
 }
 
-// zeroNone is the text of the identity of a fold.
 func zeroNone(n *ir.Node) string { return constant(n.Type, ir.Identity(n.Type, ir.Fold(n.Imm))) }
 
-// at is the index of an array of the shape of n at the present element. A value of one row meets
-// all rows, and one element meets all elements of a row.
+// at is the index of an array of the shape of n at the present element. A value of one row is
+// repeated for all rows, and one element for all elements of a row.
 func (w *writer) at(n *ir.Node) string {
 	switch {
 	case n.Scalar():
@@ -116,12 +113,7 @@ func (w *writer) expression(n *ir.Node) string {
 	for i, a := range n.Args {
 		v[i] = w.value(a)
 	}
-	text := operation(n, v)
-	// Integers of 8 bits are computed in 32 and cut.
-	if n.Type == ir.U8 && n.Op != ir.OpSelect && n.Op != ir.OpCast {
-		text = "(" + text + ") & 0xffu"
-	}
-	return text
+	return operation(n, v)
 }
 
 // gather returns C++ for an element of a table. An index outside of it becomes the nearest one
@@ -139,93 +131,14 @@ func (w *writer) gather(n *ir.Node) string {
 	return fmt.Sprintf("n%d == 0 ? %s : %s", w.id(t), constant(t.Type, 0), load)
 }
 
-// operation is the text of an operation on values in registers. It must give the bits of package
-// interpret: intrinsics of one rounding keep the compiler from fusing, and signed additions are
-// those of unsigned numbers, because C++ does not define their overflow.
 func operation(n *ir.Node, v []string) string {
-	t := n.Args[0].Type
-	call := func(name string) string { return name + "(" + strings.Join(v, ", ") + ")" }
-	infix := func(o string) string { return v[0] + " " + o + " " + v[1] }
-	unsigned := func(o string) string { // wraps
-		if t == ir.I32 {
-			return fmt.Sprintf("(int)((unsigned)%s %s (unsigned)%s)", v[0], o, v[1])
-		}
-		return infix(o)
+	operands := make([]any, len(v))
+	for i, text := range v {
+		operands[i] = text
 	}
-	compare := func(o string) string { return "(unsigned)(" + infix(o) + ")" }
-	switch n.Op {
-	case ir.OpCast:
-		return cast(n.Type, t, v[0])
-	case ir.OpNeg:
-		if t == ir.F32 {
-			return call("x_neg")
-		}
-		return "(int)(0u - (unsigned)" + v[0] + ")"
-	case ir.OpAbs:
-		if t == ir.F32 {
-			return call("x_abs")
-		}
-		return fmt.Sprintf("%s < 0 ? (int)(0u - (unsigned)%s) : %s", v[0], v[0], v[0])
-	case ir.OpSqrt:
-		return call("__fsqrt_rn")
-	case ir.OpExp, ir.OpLog, ir.OpTanh, ir.OpFloor:
-		return call("x_" + n.Op.String())
-	case ir.OpNot:
-		return v[0] + " ^ 1u"
-	case ir.OpInv:
-		return "~" + v[0]
-	case ir.OpAdd, ir.OpSub, ir.OpMul:
-		if t == ir.F32 {
-			return call(map[ir.Op]string{ir.OpAdd: "__fadd_rn", ir.OpSub: "__fsub_rn", ir.OpMul: "__fmul_rn"}[n.Op])
-		}
-		return unsigned(n.Op.String())
-	case ir.OpDiv:
-		if t == ir.F32 {
-			return call("__fdiv_rn")
-		}
-		return call("x_div")
-	case ir.OpRem:
-		return call("x_rem")
-	case ir.OpMin, ir.OpMax:
-		return call("x_" + n.Op.String())
-	case ir.OpAnd, ir.OpOr, ir.OpXor:
-		return infix(n.Op.String())
-	case ir.OpShl:
-		if t == ir.I32 {
-			return fmt.Sprintf("(int)x_shl((unsigned)%s, (unsigned)%s)", v[0], v[1])
-		}
-		return call("x_shl")
-	case ir.OpShr:
-		return call("x_shr")
-	case ir.OpSelect:
-		return fmt.Sprintf("%s != 0u ? %s : %s", v[0], v[1], v[2])
+	text := fmt.Sprintf(n.Form().CUDA, operands...)
+	if n.Cut() {
+		text = "(" + text + ") & 0xffu"
 	}
-	return compare(n.Op.String())
-}
-
-// cast is the text of a conversion.
-func cast(to, from ir.Type, v string) string {
-	switch {
-	case from.Float() && to == ir.F32:
-		return v
-	case from.Float() && to == ir.BF16:
-		return "x_round_bf16(" + v + ")"
-	case from.Float() && to == ir.Bool:
-		return "(unsigned)(" + v + " != 0.0f)"
-	case from.Float():
-		return map[ir.Type]string{ir.I32: "x_int", ir.U32: "x_unsigned", ir.U8: "x_byte"}[to] + "(" + v + ")"
-	case to == ir.BF16:
-		return "x_round_bf16(" + cast(ir.F32, from, v) + ")"
-	case to == ir.F32 && from == ir.I32:
-		return "__int2float_rn(" + v + ")"
-	case to == ir.F32:
-		return "__uint2float_rn(" + v + ")"
-	case to == ir.Bool:
-		return "(unsigned)(" + v + " != 0)"
-	case to == ir.U8:
-		return "(unsigned)" + v + " & 0xffu"
-	case to == ir.I32:
-		return "(int)" + v
-	}
-	return "(unsigned)" + v
+	return text
 }

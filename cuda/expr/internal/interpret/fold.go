@@ -1,44 +1,20 @@
 package interpret
 
 import (
-	"math"
-
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// folder returns the function of a fold on the bits of two elements.
-func folder(t ir.Type, f ir.Fold) func(a, b uint32) uint32 {
-	bits, of := math.Float32bits, math.Float32frombits
-	switch {
-	case f == ir.FoldSum && t.Float():
-		return func(a, b uint32) uint32 { return bits(of(a) + of(b)) }
-	case f == ir.FoldSum:
-		return func(a, b uint32) uint32 { return a + b }
-	case t.Float() && f == ir.FoldMin:
-		return func(a, b uint32) uint32 { return bits(min32(of(a), of(b))) }
-	case t.Float():
-		return func(a, b uint32) uint32 { return bits(max32(of(a), of(b))) }
-	case t == ir.I32 && f == ir.FoldMin:
-		return func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) }
-	case t == ir.I32:
-		return func(a, b uint32) uint32 { return uint32(max(int32(a), int32(b))) }
-	case f == ir.FoldMin:
-		return func(a, b uint32) uint32 { return min(a, b) }
-	}
-	return func(a, b uint32) uint32 { return max(a, b) }
-}
-
-// foldTile folds at most ir.TileSize elements in the order of a warp (ir.TileSize says which). p
-// has the four results of each lane. Missing elements are the identity, which the sums of floats
-// leave out: adding -0 changes no bit.
+// foldTile folds at most ir.TileSize elements in the order of a warp (see ir.TileSize). p has the
+// four results of each lane. Missing elements are the identity, which the sums of floats leave out:
+// adding -0 changes no bit.
 func foldTile(t ir.Type, f ir.Fold, v []uint32) uint32 {
 	var p [128]uint32
 	none := ir.Identity(t, f)
 	for j := range p {
 		p[j] = none
 	}
-	fn := folder(t, f)
+	fn := f.Function(t)
 	// The sum of floats is by far the most frequent fold; its loop has no calls.
 	if f == ir.FoldSum && t.Float() {
 		sums, of := device.Of[float32](device.Bytes(p[:])), device.Of[float32](device.Bytes(v))
@@ -82,7 +58,7 @@ func foldSuper(t ir.Type, f ir.Fold, v []uint32) uint32 {
 
 // foldTiles folds the results of the tiles of a super tile: j with j + 8, then 4, 2 and 1.
 func foldTiles(t ir.Type, f ir.Fold, tiles [ir.SuperTiles]uint32) uint32 {
-	fn := folder(t, f)
+	fn := f.Function(t)
 	for d := ir.SuperTiles / 2; d > 0; d /= 2 {
 		for j := range d {
 			tiles[j] = fn(tiles[j], tiles[j+d])
@@ -106,9 +82,9 @@ func foldPartials(t ir.Type, f ir.Fold, v []uint32) uint32 {
 // scanSums puts the sums of elements and all before them into out, which may be v, in the order of
 // ir.ScanTile.
 func scanSums(t ir.Type, v, out []uint32) {
-	add := folder(t, ir.FoldSum)
+	add := ir.FoldSum.Function(t)
 	none := ir.Identity(t, ir.FoldSum)
-	// levels has the sums of tiles, then those of groups, up to one.
+	// levels has the sums of tiles, then the sums of groups, up to one sum.
 	levels := [][]uint32{nil}
 	before := make([]uint32, (len(v)+ir.ScanWarp-1)/ir.ScanWarp) // of the warps of the same tile before a warp
 	for from := 0; from < len(v); from += ir.ScanTile {
@@ -164,7 +140,6 @@ func scanLanes(add func(a, b uint32) uint32, sums [32]uint32) [32]uint32 {
 	return sums
 }
 
-// scanWarp scans the elements of a warp into out, and returns their sum.
 func scanWarp(add func(a, b uint32) uint32, none uint32, v, out []uint32) uint32 {
 	rows := none
 	for from := 0; from < ir.ScanWarp; from += 128 {

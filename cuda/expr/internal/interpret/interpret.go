@@ -15,15 +15,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
-	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // Run executes a graph and returns the stored form of its outputs, in their order. lengths has the
-// length of each symbol; those of filters are 0, and Run sets them. inputs has the stored form of
+// length of each symbol. Lengths of filters are 0, and Run sets them. inputs has the stored form of
 // each input, with at least as many bytes as its length says; scalars are stored as their type
-// says. Run does not change the inputs, and the outputs have memory of their own. It uses all
-// cores, and returns when its goroutines have ended. An error is the cause of the end of ctx, which
-// is checked between blocks.
+// says. Run does not change the inputs, and the outputs are new memory. It uses all cores, and
+// returns when its goroutines have ended. An error is the cause of the end of ctx, which is checked
+// between blocks.
 func Run(ctx context.Context, g *ir.Graph, lengths []int64, inputs [][]byte) ([][]byte, error) {
 	m := &machine{ctx: ctx, g: g, lengths: lengths, inputs: inputs, done: map[*ir.Node][]uint32{}}
 	out := make([][]byte, len(g.Outputs))
@@ -50,7 +50,7 @@ func store(t ir.Type, v []uint32) []byte {
 	case ir.BF16:
 		out := make([]uint16, len(v))
 		for i, x := range v {
-			out[i] = toBF16(math.Float32frombits(x))
+			out[i] = uint16(math.Float32bits(ir.RoundBF16(math.Float32frombits(x))) >> 16)
 		}
 		return device.Bytes(out)
 	case ir.F32:
@@ -74,7 +74,7 @@ type machine struct {
 	done    map[*ir.Node][]uint32 // nodes that are computed as a whole, in registers' form
 }
 
-// whole returns all elements of a node in a slice of its own. Only the goroutine of Run calls it.
+// whole returns all elements of a node in a new slice. Only the goroutine of Run calls it.
 func (m *machine) whole(n *ir.Node) []uint32 {
 	m.prepare(n)
 	if v, found := m.done[n]; found {
@@ -219,15 +219,11 @@ func (m *machine) compact(n *ir.Node) []uint32 {
 	return out
 }
 
-// product multiplies matrices. Sums are in order; those of small products are fused multiplications
-// and additions, which is what their kernels compute. Those of larger ones are the library's on a
-// device, so that results may differ from these in the last bits.
+// product multiplies matrices. Sums are in order. Small products are sums of fused multiplications
+// and additions, as in their kernels. On a device the library computes larger products, so results
+// may differ in the last bits.
 func (m *machine) product(n *ir.Node) []uint32 {
-	a, b := device.Of[float32](
-		device.Bytes(m.whole(n.Args[0])),
-	), device.Of[float32](
-		device.Bytes(m.whole(n.Args[1])),
-	)
+	a, b := device.Of[float32](device.Bytes(m.whole(n.Args[0]))), device.Of[float32](device.Bytes(m.whole(n.Args[1])))
 	rows, inner, width := m.lengths[n.Lead], n.Args[0].Width, n.Width
 	out := make([]float32, rows*width)
 	// The sums of a row are added factor by factor, so that the loop inside reads rows of b.
@@ -258,7 +254,6 @@ type block struct {
 	values   map[*ir.Node][]uint32 // of nodes in the block, each computed once
 }
 
-// block returns a block without values.
 func (m *machine) block(width, from, to int64) *block {
 	return &block{m: m, width: width, from: from, to: to, values: map[*ir.Node][]uint32{}}
 }
@@ -276,7 +271,8 @@ func (b *block) value(n *ir.Node) []uint32 {
 }
 
 // place calls f with the index of the node's element for each element of the block. Values without
-// a leading dimension meet every row, and those of one element a row every element of it.
+// a leading dimension are repeated for every row, and values of one element a row for every element
+// of it.
 func (b *block) place(n *ir.Node, f func(i int, at int64)) {
 	for i := range int(b.to - b.from) {
 		e := b.from + int64(i)
@@ -312,7 +308,7 @@ func (b *block) compute(n *ir.Node, out []uint32) {
 		b.place(n, func(i int, at int64) { out[i] = uint32(at) })
 		return
 	case ir.OpRandom:
-		b.place(n, func(i int, at int64) { out[i] = philox(uint64(at), uint32(n.Imm), uint32(n.Imm>>32)) })
+		b.place(n, func(i int, at int64) { out[i] = ir.Philox(uint64(at), uint32(n.Imm), uint32(n.Imm>>32)) })
 		return
 	case ir.OpLength:
 		for i := range out {
@@ -340,17 +336,10 @@ func (b *block) compute(n *ir.Node, out []uint32) {
 	for i, a := range n.Args {
 		v[i] = b.value(a)
 	}
-	switch len(n.Args) {
-	case 1:
-		one(n, v[0], out)
-	case 2:
-		two(n, v[0], v[1], out)
-	case 3: // a selection: both values are computed
-		for i, c := range v[0] {
-			out[i] = v[2][i]
-			if c != 0 {
-				out[i] = v[1][i]
-			}
+	n.Form().Compute(v, out)
+	if n.Cut() {
+		for i := range out {
+			out[i] &= 0xff
 		}
 	}
 }
@@ -379,220 +368,4 @@ func (b *block) load(n *ir.Node, out []uint32) {
 		}
 		b.place(n, func(i int, at int64) { copy(device.Bytes(out[i:i+1]), data[4*at:4*at+4]) })
 	}
-}
-
-// truth returns the register form of a bool.
-func truth(v bool) uint32 {
-	if v {
-		return 1
-	}
-	return 0
-}
-
-// one computes an operation of one operand. Signs are bits, so that those of NaN change as on a
-// device.
-func one(n *ir.Node, v, out []uint32) {
-	if n.Op == ir.OpCast {
-		convert(n.Type, n.Args[0].Type, v, out)
-		return
-	}
-	if n.Type == ir.F32 {
-		var fn func(float32) float32
-		switch n.Op {
-		case ir.OpSqrt:
-			fn = func(x float32) float32 { return float32(math.Sqrt(float64(x))) }
-		case ir.OpExp:
-			fn = exp32
-		case ir.OpLog:
-			fn = log32
-		case ir.OpTanh:
-			fn = tanh32
-		case ir.OpFloor:
-			fn = floor32
-		case ir.OpAbs:
-			for i, x := range v {
-				out[i] = x &^ (1 << 31)
-			}
-			return
-		case ir.OpNeg:
-			for i, x := range v {
-				out[i] = x ^ 1<<31
-			}
-			return
-		}
-		for i, x := range v {
-			out[i] = math.Float32bits(fn(math.Float32frombits(x)))
-		}
-		return
-	}
-	for i, x := range v {
-		switch n.Op {
-		case ir.OpNeg:
-			x = -x
-		case ir.OpAbs:
-			if int32(x) < 0 {
-				x = -x
-			}
-		case ir.OpNot:
-			x ^= 1
-		case ir.OpInv:
-			x = ^x
-		}
-		out[i] = narrow(n.Type, x)
-	}
-}
-
-// narrow cuts the bits that a type does not have. Integers of 8 bits wrap as those of 32.
-func narrow(t ir.Type, v uint32) uint32 {
-	if t == ir.U8 {
-		return v & 0xff
-	}
-	return v
-}
-
-// convert computes a cast.
-func convert(to, from ir.Type, v, out []uint32) {
-	of := math.Float32frombits
-	for i, x := range v {
-		switch {
-		case from.Float() && to == ir.F32:
-		case from.Float() && to == ir.BF16:
-			x = math.Float32bits(roundBF16(of(x)))
-		case from.Float() && to == ir.I32:
-			x = uint32(toInt(of(x)))
-		case from.Float() && to == ir.U32:
-			x = toUint(of(x))
-		case from.Float() && to == ir.U8:
-			x = toByte(of(x))
-		case from.Float():
-			x = truth(of(x) != 0)
-		case to == ir.Bool:
-			x = truth(x != 0)
-		case to.Float():
-			f := float32(x)
-			if from == ir.I32 {
-				f = float32(int32(x))
-			}
-			if to == ir.BF16 {
-				f = roundBF16(f)
-			}
-			x = math.Float32bits(f)
-		default:
-			x = narrow(to, x)
-		}
-		out[i] = x
-	}
-}
-
-// two computes an operation of two operands of one type.
-func two(n *ir.Node, a, b, out []uint32) {
-	switch t := n.Args[0].Type; t {
-	case ir.F32:
-		twoFloats(n.Op, device.Of[float32](device.Bytes(a)), device.Of[float32](device.Bytes(b)), out)
-	case ir.I32:
-		for i := range out {
-			out[i] = twoInts(n.Op, int32(a[i]), int32(b[i]))
-		}
-	default:
-		for i := range out {
-			out[i] = narrow(t, twoUints(n.Op, a[i], b[i]))
-		}
-	}
-}
-
-// twoFloats computes an operation of floats. Each has one rounding; the loops are apart so that the
-// compiler makes them of few instructions.
-func twoFloats(o ir.Op, a, b []float32, out []uint32) {
-	f := device.Of[float32](device.Bytes(out))
-	switch o {
-	case ir.OpAdd:
-		for i, x := range a {
-			f[i] = x + b[i]
-		}
-	case ir.OpSub:
-		for i, x := range a {
-			f[i] = x - b[i]
-		}
-	case ir.OpMul:
-		for i, x := range a {
-			f[i] = x * b[i]
-		}
-	case ir.OpDiv:
-		for i, x := range a {
-			f[i] = x / b[i]
-		}
-	case ir.OpMin:
-		for i, x := range a {
-			f[i] = min32(x, b[i])
-		}
-	case ir.OpMax:
-		for i, x := range a {
-			f[i] = max32(x, b[i])
-		}
-	default:
-		for i, x := range a {
-			y := b[i]
-			out[i] = truth(o == ir.OpLess && x < y || o == ir.OpLessEqual && x <= y || o == ir.OpEqual && x == y ||
-				o == ir.OpNotEqual && x != y)
-		}
-	}
-}
-
-// twoInts computes the operations in which a sign counts, and the others as twoUints.
-func twoInts(o ir.Op, a, b int32) uint32 {
-	switch o {
-	case ir.OpDiv:
-		return uint32(divInt(a, b))
-	case ir.OpRem:
-		return uint32(remInt(a, b))
-	case ir.OpMin:
-		return uint32(min(a, b))
-	case ir.OpMax:
-		return uint32(max(a, b))
-	case ir.OpShr:
-		return uint32(shrInt(a, b))
-	case ir.OpLess:
-		return truth(a < b)
-	case ir.OpLessEqual:
-		return truth(a <= b)
-	}
-	return twoUints(o, uint32(a), uint32(b))
-}
-
-// twoUints computes an operation of unsigned numbers, of bits or of bools. Sums wrap at 32 bits;
-// the caller cuts those of shorter types.
-func twoUints(o ir.Op, a, b uint32) uint32 {
-	switch o {
-	case ir.OpAdd:
-		return a + b
-	case ir.OpSub:
-		return a - b
-	case ir.OpMul:
-		return a * b
-	case ir.OpDiv:
-		return divUint(a, b)
-	case ir.OpRem:
-		return remUint(a, b)
-	case ir.OpMin:
-		return min(a, b)
-	case ir.OpMax:
-		return max(a, b)
-	case ir.OpAnd:
-		return a & b
-	case ir.OpOr:
-		return a | b
-	case ir.OpXor:
-		return a ^ b
-	case ir.OpShl:
-		return shl(a, b)
-	case ir.OpShr:
-		return shrUint(a, b)
-	case ir.OpLess:
-		return truth(a < b)
-	case ir.OpLessEqual:
-		return truth(a <= b)
-	case ir.OpEqual:
-		return truth(a == b)
-	}
-	return truth(a != b)
 }

@@ -10,19 +10,17 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/interpret"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-// symbols are those of graphs of these tests: the third one is the length of a filter.
+// symbols are the symbols of all graphs of these tests. The third one is the length of a filter.
 var symbols = []ir.Symbol{{Fixed: 1}, {Name: "n", Fixed: -1}, {Name: "filter", Fixed: -1}}
 
-// input returns the node of a vector of f32.
 func input() *ir.Node { return &ir.Node{Op: ir.OpInput, Type: ir.F32, Lead: ir.FreeLength, Width: 1} }
 
-// graph runs a graph of nodes, the last of which is the output, and the first one the input x if there
-// is one.
+// graph runs a graph. The last node is the output. The first node may be the input x.
 func graph(t *testing.T, lengths []int64, x []float32, nodes ...*ir.Node) [][]byte {
 	t.Helper()
 	last := nodes[len(nodes)-1]
@@ -42,7 +40,6 @@ func graph(t *testing.T, lengths []int64, x []float32, nodes ...*ir.Node) [][]by
 	return out
 }
 
-// run computes an operation of one operand.
 func run(t *testing.T, o ir.Op, x []float32) []float32 {
 	t.Helper()
 	in := input()
@@ -50,7 +47,6 @@ func run(t *testing.T, o ir.Op, x []float32) []float32 {
 	return device.Of[float32](graph(t, []int64{1, int64(len(x)), 0}, x, in, n)[0])
 }
 
-// reduce folds all elements.
 func reduce(t *testing.T, f ir.Fold, x []float32) float32 {
 	t.Helper()
 	in := input()
@@ -85,11 +81,8 @@ func TestFunctions(t *testing.T) {
 		worst := 0.0
 		for i, got := range out {
 			want := c.fn(float64(x[i]))
-			ulp := float64(
-				math.Nextafter32(float32(math.Abs(want)), float32(math.Inf(1))),
-			) - math.Abs(
-				float64(float32(want)),
-			)
+			size := float32(math.Abs(want))
+			ulp := float64(math.Nextafter32(size, float32(math.Inf(1)))) - float64(size)
 			worst = max(worst, math.Abs(float64(got)-want)/ulp)
 		}
 		if t.Logf("%s: %.2f units", c.op, worst); worst > c.ulps+0.01 || worst < 0.2 {

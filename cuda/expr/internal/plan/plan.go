@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
@@ -63,7 +62,7 @@ type Shape struct {
 // it; it is not changed afterwards, but for the names and texts of the parts.
 type Plan struct {
 	Graph *ir.Graph
-	model cost.Model
+	model Model
 	kept  []bool // by the ID of a node
 	Parts []*Part
 	Notes []string // why a pair was not fused
@@ -92,19 +91,19 @@ func (m *marks) has(n *ir.Node) bool { return m.of[n.ID] == m.now }
 // Limits of a part: arrays of a kernel and operations that one thread keeps in registers.
 const (
 	maxArrays = 18 // a launch has at most 64 arguments, up to 3 for each array
-	// MaxInside is the most operations that New is asked for first.
+	// MaxInside is the maximum of operations in the first call of New.
 	MaxInside = 160
 	maxNotes  = 20
 )
 
-// New returns a plan of a graph for lengths of its symbols, -1 for those that are not known. The
-// lengths only decide what is predicted to be faster: the plan is right for all others too. A part
-// has at most most operations, unless it is of one. Unfused plans have a part for each node, which
-// is what the benefit of fusion is measured against.
+// New returns a plan of a graph for the lengths of its symbols, -1 for unknown lengths. The lengths
+// only decide what is predicted to be faster: the plan is right for all others too. A part has at
+// most most operations, unless it is of one. Unfused plans have a part for each node, which is what
+// the benefit of fusion is measured against.
 //
 // An error says which node has no kernel and why. That depends on the limits of a kernel only, so
 // that all errors are of the class of limits; it has no class yet, because that is the caller's.
-func New(g *ir.Graph, m cost.Model, lengths []int64, unfused bool, most int) (*Plan, error) {
+func New(g *ir.Graph, m Model, lengths []int64, unfused bool, most int) (*Plan, error) {
 	nodes := len(g.Nodes)
 	l := &Plan{
 		Graph: g, model: m, most: most, kept: make([]bool, nodes),
@@ -158,7 +157,6 @@ func New(g *ir.Graph, m cost.Model, lengths []int64, unfused bool, most int) (*P
 	return l, nil
 }
 
-// isOutput reports whether a node is a result of the program.
 func (l *Plan) isOutput(n *ir.Node) bool {
 	return slices.ContainsFunc(l.Graph.Outputs, func(o ir.Output) bool { return o.Node == n })
 }
@@ -166,11 +164,10 @@ func (l *Plan) isOutput(n *ir.Node) bool {
 // choice is what becomes of the parts that read a node if they compute it themselves.
 type choice struct {
 	benefit float64 // seconds; it is positive if why is empty
-	parts   []*Part // those that read the node, as they would be
+	parts   []*Part // the readers of the node, as they would be
 	why     string  // the reason against it
 }
 
-// inlining is the state of inline.
 type inlining struct {
 	*Plan
 	lengths []int64
@@ -180,10 +177,9 @@ type inlining struct {
 }
 
 // inline computes nodes in the kernels that use them, the most useful ones first, as long as the
-// model predicts a benefit. The benefit of a node is the predicted time of its kernel and of those
-// that read it, less that of the readers when they compute it themselves. A choice changes the
-// benefit of its neighbours only, which are considered again. owner has the part of each node that
-// is kept.
+// model predicts a benefit. The benefit of a node is the predicted time of its kernel and its
+// readers, minus the time of the readers if they compute it themselves. A choice changes only the
+// benefit of neighbours, which are considered again. owner has the part of each kept node.
 func (l *Plan) inline(owner []*Part, lengths []int64) {
 	nodes := l.Graph.Nodes
 	s := &inlining{
@@ -305,8 +301,8 @@ func (l *Plan) note(why string) {
 }
 
 // merge makes one part of two that read the same, and gives scalars to the part whose folds they
-// are made of. Two parts with a third one between them stay apart: the third one would wait for the
-// part that waits for it.
+// are made of. Two parts with a third part between them stay apart: the third part would wait for
+// the part that waits for it.
 func (l *Plan) merge(lengths []int64) {
 	for again := true; again; {
 		again = false
@@ -322,10 +318,8 @@ func (l *Plan) merge(lengths []int64) {
 				if between && l.through(a, b, before) {
 					continue
 				}
-				shared := slices.ContainsFunc(
-					a.Reads,
-					func(n *ir.Node) bool { return slices.Contains(b.Reads, n) },
-				)
+				shared := slices.ContainsFunc(a.Reads,
+					func(n *ir.Node) bool { return slices.Contains(b.Reads, n) })
 				if !shared && !between {
 					continue
 				}
@@ -383,17 +377,15 @@ func (l *Plan) through(a, b *Part, before map[*Part]map[*Part]bool) bool {
 	})
 }
 
-// order sorts the parts so that each comes after those that it reads from. An index or a constant
-// that is an output is stored by a part, too, and read from there.
+// order sorts the parts topologically: a part comes after the parts that it reads. An index or a
+// constant that is an output is stored by a part, too, and read from there.
 func (l *Plan) order() {
 	var sorted []*Part
 	done := map[*ir.Node]bool{}
 	for len(l.Parts) > 0 {
 		i := slices.IndexFunc(l.Parts, func(p *Part) bool {
-			return !slices.ContainsFunc(
-				p.Reads,
-				func(n *ir.Node) bool { return l.kept[n.ID] && n.Op != ir.OpInput && !done[n] },
-			)
+			return !slices.ContainsFunc(p.Reads,
+				func(n *ir.Node) bool { return l.kept[n.ID] && n.Op != ir.OpInput && !done[n] })
 		})
 		part := l.Parts[i]
 		for _, r := range part.Roots {

@@ -4,12 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// vector adds an element-wise node, or an input without arguments, to a graph.
 func vector(g *ir.Graph, o ir.Op, args ...*ir.Node) *ir.Node {
 	n := &ir.Node{ID: len(g.Nodes), Op: o, Type: ir.F32, Lead: ir.FreeLength, Width: 1, Args: args}
 	if o == ir.OpInput {
@@ -34,7 +32,7 @@ func TestFuse(t *testing.T) {
 	sum := vector(g, ir.OpReduce, vector(g, ir.OpSqrt, vector(g, ir.OpMul, x, x)))
 	g.Outputs = []ir.Output{{Name: "s", Node: sum}}
 	for unfused, want := range map[bool]int{false: 1, true: 3} {
-		l, err := plan.New(g, cost.Default, []int64{1, 1 << 24}, unfused, plan.MaxInside)
+		l, err := plan.New(g, plan.Default, []int64{1, 1 << 24}, unfused, plan.MaxInside)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +49,8 @@ func TestFuse(t *testing.T) {
 	}
 }
 
-// TestOrder: a part comes after those that it reads from, and none has more operations than allowed.
+// TestOrder: a part comes after the parts that it reads, and no part has more operations than
+// allowed.
 func TestOrder(t *testing.T) {
 	g := graph()
 	n := vector(g, ir.OpInput)
@@ -59,7 +58,7 @@ func TestOrder(t *testing.T) {
 		n = vector(g, ir.OpSqrt, n)
 	}
 	g.Outputs = []ir.Output{{Name: "y", Node: n}}
-	l, err := plan.New(g, cost.Default, []int64{1, 1 << 24}, false, 6)
+	l, err := plan.New(g, plan.Default, []int64{1, 1 << 24}, false, 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +81,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestTable: the table of gather is in memory, so that its computation is a kernel of its own.
+// TestTable: the table of gather is in memory, so that a separate kernel computes it.
 func TestTable(t *testing.T) {
 	g := graph()
 	x := vector(g, ir.OpInput)
@@ -90,7 +89,7 @@ func TestTable(t *testing.T) {
 	index.Type = ir.U32
 	gather := vector(g, ir.OpGather, table, index)
 	g.Outputs = []ir.Output{{Name: "y", Node: gather}}
-	l, err := plan.New(g, cost.Default, []int64{1, 1 << 10}, false, plan.MaxInside)
+	l, err := plan.New(g, plan.Default, []int64{1, 1 << 10}, false, plan.MaxInside)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +108,7 @@ func TestIndexTable(t *testing.T) {
 	table, index := vector(g, ir.OpIota), vector(g, ir.OpInput)
 	table.Type, index.Type = ir.U32, ir.U32
 	g.Outputs = []ir.Output{{Name: "y", Node: vector(g, ir.OpGather, table, index)}}
-	l, err := plan.New(g, cost.Default, []int64{1, 1 << 10}, false, plan.MaxInside)
+	l, err := plan.New(g, plan.Default, []int64{1, 1 << 10}, false, plan.MaxInside)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +127,7 @@ func TestLargeProduct(t *testing.T) {
 		product := vector(g, ir.OpMatMul, a, b)
 		a.Width, b.Width, product.Width, b.Lead = width, width, width, 2
 		g.Outputs = []ir.Output{{Name: "y", Node: product}}
-		l, err := plan.New(g, cost.Default, []int64{1, 1 << 10, width}, false, plan.MaxInside)
+		l, err := plan.New(g, plan.Default, []int64{1, 1 << 10, width}, false, plan.MaxInside)
 		if err != nil {
 			t.Fatalf("%d columns: %v", width, err)
 		}
@@ -150,7 +149,7 @@ func TestTooManyArrays(t *testing.T) {
 		args = append(args, vector(g, ir.OpInput))
 	}
 	g.Outputs = []ir.Output{{Name: "y", Node: vector(g, ir.OpAdd, args...)}}
-	_, err := plan.New(g, cost.Default, []int64{1, 1}, false, plan.MaxInside)
+	_, err := plan.New(g, plan.Default, []int64{1, 1}, false, plan.MaxInside)
 	if err == nil || err.Error() != "+: 21 arrays, more than 18" {
 		t.Errorf("%v", err)
 	}

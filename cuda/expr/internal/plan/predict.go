@@ -3,7 +3,6 @@ package plan
 import (
 	"math"
 
-	"github.com/exoswarm/exoswarm/cuda/expr/cost"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
@@ -15,33 +14,18 @@ type Cost struct {
 	Seconds float64
 }
 
-// weights are the instructions of an operation on one element; others have 1. They are counted in
-// the text that nvcc makes, and not exact: they decide between memory and computation.
-var weights = [...]float64{
-	ir.OpSqrt: 12, ir.OpExp: 22, ir.OpLog: 28, ir.OpTanh: 40, ir.OpDiv: 12, ir.OpRem: 20, ir.OpRandom: 80, ir.OpCast: 2,
-	ir.OpFloor: 6, ir.OpMin: 4, ir.OpMax: 4, ir.OpGather: 8,
-}
-
-// Weight returns the instructions of an operation on one element.
-func Weight(o ir.Op) float64 {
-	if int(o) < len(weights) {
-		return max(weights[o], 1)
-	}
-	return 1
-}
-
 // length returns the length of a symbol, or a guess of it.
 func length(lengths []int64, symbol int) float64 {
 	if symbol < len(lengths) && lengths[symbol] >= 0 {
 		return float64(lengths[symbol])
 	}
-	return cost.Guess
+	return Guess
 }
 
 // predict returns the cost of a part for lengths of the symbols. The kind, the domain and all lists
 // of nodes of the part are set. Memory and computation overlap: the smaller one adds 5 % of its
 // time.
-func predict(m *cost.Model, t *Part, lengths []int64) Cost {
+func predict(m *Model, t *Part, lengths []int64) Cost {
 	size := func(n *ir.Node) float64 { return length(lengths, n.Lead) * float64(n.Width) * float64(n.Type.Bytes()) }
 	elements := length(lengths, t.Lead) * float64(t.Width)
 	var c Cost
@@ -56,7 +40,7 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 		c.Bytes += size(n)
 	}
 	for _, n := range t.Inside {
-		w := Weight(n.Op)
+		w := n.Op.Weight()
 		count := elements
 		if n.Scalar() {
 			count = 1
@@ -97,11 +81,11 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 	return c
 }
 
-// frame is what the frame of a kind costs: a time beside that of the launch, in launches, and the
+// frame is what the frame of a kind costs: a time in addition to the launch, in launches, and the
 // part of the rate of memory that it reaches.
 type frame struct{ start, rate float64 }
 
-// frames are fitted to measured kernels, as cost.Default is. The blocks of filters and scans wait for
+// frames are fitted to measured kernels, as Default is. The blocks of filters and scans wait for
 // each other, and the host waits for the length of a filter.
 var frames = [...]frame{
 	KindMap: {0, 1}, KindRows: {0.7, 0.9}, KindCompact: {4, 0.65}, KindScan: {1.2, 0.85}, KindSmall: {0, 1},

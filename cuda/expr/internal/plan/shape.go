@@ -8,9 +8,9 @@ import (
 )
 
 // shape finds out what kind of kernel computes the roots of a part, and what it reads. It returns
-// why there is none. It sets all fields of the part but the roots, which the caller sets, and the
-// name and the texts. It reads l.kept, so that inline changes kept for a moment to learn the cost
-// of a choice.
+// why there is none. It sets all fields of the part except the roots, which the caller sets, and
+// the name and the texts. It reads l.kept, so that inline changes kept for a moment to learn the
+// cost of a choice.
 func (l *Plan) shape(t *Part, lengths []int64) (why string) {
 	l.rooted.empty()
 	for _, r := range t.Roots {
@@ -198,7 +198,7 @@ func (l *Plan) kindMap(t *Part, folds int, domain func(*ir.Node) (int, int64)) (
 			t.After = append(t.After, n)
 		}
 	}
-	if len(t.After) > 0 { // what the scalars need beside the folds are scalars too, computed twice at most
+	if len(t.After) > 0 { // the scalars need only folds and other scalars, which are computed twice at most
 		var need func(n *ir.Node)
 		extra := map[*ir.Node]bool{}
 		need = func(n *ir.Node) {
@@ -220,13 +220,12 @@ func (l *Plan) kindMap(t *Part, folds int, domain func(*ir.Node) (int, int64)) (
 	return ""
 }
 
-// smallWeights is the most bytes of all matrices of a kernel of small products.
+// smallWeights is the maximum of bytes of all matrices of a kernel of small products.
 const smallWeights = 48 << 10
 
-// maxSmall is the most elements of a row that a thread keeps in registers.
+// maxSmall is the maximum of elements of a row that a thread keeps in registers.
 const maxSmall = 64
 
-// kindSmall checks a part with small products.
 func (l *Plan) kindSmall(t *Part, folds int, rowWidth int64) (why string) {
 	t.Kind = KindSmall
 	if folds > 0 || rowWidth > 0 {

@@ -24,16 +24,6 @@ static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 static inline float __ull2float_rn(unsigned long long a) { return (float)a; }
 static inline float __ll2float_rn(long long a) { return (float)a; }
-static inline unsigned __float_as_uint(float a) {
-  unsigned u;
-  memcpy(&u, &a, 4);
-  return u;
-}
-static inline float __uint_as_float(unsigned a) {
-  float f;
-  memcpy(&f, &a, 4);
-  return f;
-}
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
 static inline unsigned atomicAdd(unsigned *p, unsigned v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }

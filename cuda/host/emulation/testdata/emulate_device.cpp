@@ -28,16 +28,6 @@ static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
-static inline float __uint_as_float(unsigned v) {
-  float f;
-  memcpy(&f, &v, 4);
-  return f;
-}
-static inline unsigned __float_as_uint(float v) {
-  unsigned u;
-  memcpy(&u, &v, 4);
-  return u;
-}
 static inline double __longlong_as_double(long long v) {
   double d;
   memcpy(&d, &v, 8);

@@ -1,6 +1,6 @@
 // Runs a kernel of fusion or of agent-addressed swarms on the CPU: a fiber for each thread of a block, block after
 // block (fibers.hpp). It is for tests on machines without a GPU, as emulate_tally.cpp is for the tallies.
-// Compile with -DKERNEL_FILE="...", -DKERNEL=name and -DARGS=n, the number of its parameters.
+// Compile with -DKERNEL_FILE="...", -DKERNEL=name and -DPARAMS=n, the number of its parameters.
 //
 // usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes
 // or value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
@@ -34,16 +34,6 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-static inline float __uint_as_float(unsigned v) {
-  float f;
-  memcpy(&f, &v, 4);
-  return f;
-}
-static inline unsigned __float_as_uint(float f) {
-  unsigned v;
-  memcpy(&v, &f, 4);
-  return v;
-}
 static inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -168,39 +158,4 @@ static void emulated_mma(int *d, const int *c, unsigned a0, unsigned a1, unsigne
 
 #include KERNEL_FILE
 
-struct Param {
-  uint64_t memory, value;
-  std::unique_ptr<uint4[]> at; // of uint4, for the alignment
-  template <class T> operator T *() const { return (T *)at.get(); }
-  operator unsigned() const { return (unsigned)value; }
-};
-
-static std::vector<Param> p;
-
-template <size_t... I> static void launch(std::index_sequence<I...>) { KERNEL(p[I]...); }
-static void launch() { launch(std::make_index_sequence<ARGS>()); }
-
-int main(int, char **argv) {
-  FILE *f = fopen(argv[1], "r+b");
-  uint64_t head[3];
-  if (!f || fread(head, 8, 3, f) != 3) return 1;
-  p.resize(head[2]);
-  for (auto &a : p) {
-    uint64_t words[2];
-    if (fread(words, 8, 2, f) != 2) return 1;
-    a.memory = words[0], a.value = words[1];
-    if (!a.memory) continue;
-    a.at.reset(new uint4[(a.value + 15) / 16]);
-    if (a.value && fread(a.at.get(), 1, a.value, f) != a.value) return 1;
-  }
-  blockDim.x = head[0], gridDim.x = head[1];
-  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) fibers::run(blockDim.x, launch);
-  rewind(f);
-  fwrite(head, 8, 3, f);
-  for (auto &a : p) {
-    const uint64_t words[2] = {a.memory, a.value};
-    fwrite(words, 8, 2, f);
-    if (a.memory && a.value) fwrite(a.at.get(), 1, a.value, f);
-  }
-  return fclose(f);
-}
+#include "launch.hpp"

@@ -50,16 +50,6 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned s) {
   return (unsigned)(((unsigned long long)high << 32 | low) >> (s & 31));
 }
-static inline float __uint_as_float(unsigned v) {
-  float f;
-  memcpy(&f, &v, 4);
-  return f;
-}
-static inline unsigned __float_as_uint(float v) {
-  unsigned u;
-  memcpy(&u, &v, 4);
-  return u;
-}
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline unsigned __float2uint_rn(float v) { return (unsigned)std::nearbyint(v); }
 static inline int __float2int_rn(float v) { return (int)std::nearbyint(v); }
@@ -107,41 +97,4 @@ static inline unsigned __ballot_sync(unsigned mask, bool v) {
 
 #include KERNEL_FILE
 
-struct Param {
-  uint64_t memory, value;
-  std::unique_ptr<uint4[]> at; // of uint4, for the alignment
-  template <class T> operator T *() const { return (T *)at.get(); }
-  operator unsigned() const { return (unsigned)value; }
-  operator float() const { return __uint_as_float((unsigned)value); }
-  operator unsigned long long() const { return value; }
-};
-
-template <size_t... I> static void call(const std::vector<Param> &p, std::index_sequence<I...>) { KERNEL(p[I]...); }
-
-static std::vector<Param> p;
-
-int main(int, char **argv) {
-  FILE *f = fopen(argv[1], "r+b");
-  uint64_t head[3];
-  if (!f || fread(head, 8, 3, f) != 3) return 1;
-  p.resize(head[2]);
-  for (auto &a : p) {
-    uint64_t words[2];
-    if (fread(words, 8, 2, f) != 2) return 1;
-    a.memory = words[0], a.value = words[1];
-    if (!a.memory) continue;
-    a.at.reset(new uint4[a.value / 16 + 1]);
-    if (a.value && fread(a.at.get(), 1, a.value, f) != a.value) return 1;
-  }
-  blockDim.x = head[0], gridDim.x = head[1];
-  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
-    fibers::run(blockDim.x, [] { call(p, std::make_index_sequence<PARAMS>()); });
-  rewind(f);
-  fwrite(head, 8, 3, f);
-  for (auto &a : p) {
-    const uint64_t words[2] = {a.memory, a.value};
-    fwrite(words, 8, 2, f);
-    if (a.memory && a.value) fwrite(a.at.get(), 1, a.value, f);
-  }
-  return fclose(f);
-}
+#include "launch.hpp"

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #ifdef __SANITIZE_ADDRESS__
@@ -14,6 +15,17 @@ struct Index {
   unsigned x, y, z;
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
+
+static inline float __uint_as_float(unsigned v) {
+  float f;
+  memcpy(&f, &v, 4);
+  return f;
+}
+static inline unsigned __float_as_uint(float f) {
+  unsigned v;
+  memcpy(&v, &f, 4);
+  return v;
+}
 
 namespace fibers {
 enum { most = 1024, stack = 256 << 10 };

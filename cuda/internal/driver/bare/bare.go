@@ -1,7 +1,7 @@
 //go:build cuda
 
-// Package bare launches kernels from a loop in C: what the driver itself takes, to measure the CUDA
-// device against. Benchmarks alone import it.
+// Package bare calls the driver from C without the CUDA device: launches and copies in a loop, which
+// benchmarks compare the device with, and experiments with faults. Only tests import it.
 package bare
 
 /*
@@ -16,7 +16,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// launches returns the nanoseconds of so many launches, each followed by a synchronisation when sync is set, or -1.
+// launches returns the nanoseconds of times launches, each followed by a synchronisation when sync is set, or -1.
 static int64_t launches(uintptr_t ctx, uintptr_t fn, uintptr_t stream, unsigned grid, unsigned block,
                         const uint64_t *values, int n, int times, int sync)
 {
@@ -42,8 +42,8 @@ import (
 	"time"
 )
 
-// Launches is how long so many launches of one kernel take in C, with a synchronisation after each
-// if sync is set. The handles are those of CUDA.
+// Launches is how long a number of launches of one kernel takes in C, with a synchronisation after
+// each launch if sync is set. The handles are handles of CUDA.
 func Launches(ctx, fn, stream uintptr, grid, block int, values []uint64, times int, sync bool) (time.Duration, error) {
 	wait := C.int(0)
 	if sync {

@@ -1,5 +1,6 @@
 // Package action does what operators do to a cluster, for the commands of exoswarm and for the
-// dashboard: it shows before what an action affects, and writes each one to the audit.
+// dashboard. It shows what an action affects before the action is done, and writes each action to
+// the audit.
 package action
 
 import (
@@ -17,32 +18,31 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Request names an action and what it is done to. Fields that an action does not have are ignored.
+// Request names an action and its object. Fields that an action does not have are ignored.
 type Request struct {
 	// Action is one of Names.
 	Action string `json:"action"`
 	// Object is the id of a job or dead letter, a pool, a tenant, a swarm or an agent. It is empty for
 	// dead letters that the other fields select.
 	Object string `json:"object,omitempty"`
-	// Pool, Kind and Tenant select dead letters; Kind is also that of a pause.
+	// Pool, Kind and Tenant filter dead letters. For a pause, Kind is the kind to pause.
 	Pool   string `json:"pool,omitempty"`
 	Kind   string `json:"kind,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 	// Finish lets a cancelled job complete the work in hand.
 	Finish bool `json:"finish,omitempty"`
-	// Limits are those of a tenant that change; nil fields stay.
+	// Limits are the limits of a tenant to change; nil fields stay.
 	Limits *jobs.Limits `json:"limits,omitempty"`
-	// Name is that of a snapshot; a preview fills in an empty one.
+	// Name is the name of a snapshot; a preview fills in an empty one.
 	Name string `json:"name,omitempty"`
 	// Wait waits until a snapshot is complete.
 	Wait bool `json:"wait,omitempty"`
 }
 
-// filter returns the dead letters that a request selects.
 func (r Request) filter() jobs.DeadFilter {
 	return jobs.DeadFilter{ID: r.Object, Pool: jobs.Pool(r.Pool), Kind: r.Kind, Tenant: r.Tenant}
 }
@@ -78,22 +78,20 @@ type Effect struct {
 	Count int    `json:"count"`
 	// Names are the first of them, at most 20.
 	Names []string `json:"names,omitempty"`
-	// Live marks numbers of a busy cluster that change all the time: they are shown, and a change of
-	// them does not make the preview another one.
+	// Live marks numbers of a busy cluster that change all the time. They are shown, and their
+	// change does not change the preview.
 	Live bool `json:"live,omitempty"`
 }
 
-// maxNames bounds the names of an Effect.
 const maxNames = 20
 
-// effect returns an Effect with the first names.
 func effect(what string, names []string, live bool) Effect {
 	return Effect{What: what, Count: len(names), Names: slices.Clone(names[:min(len(names), maxNames)]), Live: live}
 }
 
 // Preview is what an action affects, as the cluster is now.
 type Preview struct {
-	// Request is the request with the fields that were empty filled in. It is what is confirmed.
+	// Request is the request to confirm, with its empty fields filled in.
 	Request  Request  `json:"request"`
 	Sentence string   `json:"sentence"` // what happens
 	Affects  []Effect `json:"affects"`
@@ -115,7 +113,6 @@ type Outcome struct {
 	Snapshots []swarms.Snapshotted `json:"-"`
 }
 
-// kind is one action.
 type kind struct {
 	// preview fills in the empty fields of the request and returns what the action affects. It changes
 	// nothing.
@@ -145,7 +142,7 @@ type Options struct {
 	// Conn is a connection with the login of an operator. It stays the caller's, who closes it after
 	// the last call. Required.
 	Conn *natsq.Conn
-	// Timeout bounds the wait for the answers of a swarm; 0: that of swarmclient.
+	// Timeout bounds the wait for the answers of a swarm; 0: the default of swarmclient.
 	Timeout time.Duration
 }
 
@@ -169,10 +166,10 @@ func New(o Options) (*Operator, error) {
 	return &Operator{conn: o.Conn, swarms: client, turn: make(chan struct{}, 1)}, nil
 }
 
-// Check asks the server whether this login is that of an operator: it writes to the audit, which no
+// Check asks the server whether this is the login of an operator: it writes to the audit, which no
 // other role may. It fails with ErrNoOperator.
-func (o *Operator) Check(ctx context.Context, by audit.By) error {
-	err := o.conn.Audit.Check(ctx, by, audit.What{
+func (o *Operator) Check(ctx context.Context, by control.Actor) error {
+	err := o.conn.Audit.Check(ctx, by, control.Action{
 		Action: "actions.open", Object: by.Via, Detail: "actions may be done here from now on",
 	})
 	if errors.Is(err, jobs.ErrDenied) {
@@ -181,8 +178,8 @@ func (o *Operator) Check(ctx context.Context, by audit.By) error {
 	return err
 }
 
-// Preview returns what an action affects. It changes nothing. A request that is wrong is a
-// jobs.Error of jobs.CodeInvalid; an object that does not exist is jobs.ErrNotFound.
+// Preview returns what an action affects. It changes nothing. An invalid request is a jobs.Error of
+// jobs.CodeInvalid; an object that does not exist is jobs.ErrNotFound.
 func (o *Operator) Preview(ctx context.Context, r Request) (Preview, error) {
 	k, ok := kinds[r.Action]
 	if !ok {
@@ -212,10 +209,10 @@ func (p Preview) digest() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Confirm does an action whose preview the user has seen. When the preview is another one now,
-// nothing is done, and the error is a *ChangedError with the new one. r must be the request of the
+// Confirm does an action whose preview the user has seen. If the preview has changed, nothing is
+// done, and the error is a *ChangedError with the new preview. r must be the request of the
 // preview.
-func (o *Operator) Confirm(ctx context.Context, by audit.By, r Request, digest string) (Outcome, error) {
+func (o *Operator) Confirm(ctx context.Context, by control.Actor, r Request, digest string) (Outcome, error) {
 	select {
 	case o.turn <- struct{}{}:
 		defer func() { <-o.turn }()
@@ -230,7 +227,7 @@ func (o *Operator) Confirm(ctx context.Context, by audit.By, r Request, digest s
 		return Outcome{}, &ChangedError{Preview: p}
 	}
 	var out Outcome
-	err = o.conn.Audit.Do(ctx, by, audit.What{
+	err = o.conn.Audit.Do(ctx, by, control.Action{
 		Action: r.Action, Object: p.Request.Target(), Detail: p.text(), Digest: digest,
 	}, func(ctx context.Context) (err error) {
 		out, err = o.Run(ctx, p.Request)

@@ -16,16 +16,17 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/ops/action"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-var me = audit.By{User: "bob", From: "127.0.0.1:1", Via: "dashboard"}
+var me = control.Actor{User: "bob", From: "127.0.0.1:1", Via: "dashboard"}
 
 // cluster is a real queue with a worker of the kinds hold, which waits, and bad, which fails for good.
 type cluster struct {
@@ -37,8 +38,8 @@ type cluster struct {
 
 func open(t *testing.T) *cluster {
 	t.Helper()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir()})
-	c := &cluster{t: t, server: s, conn: natsqtest.Connect(t, s)}
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir()})
+	c := &cluster{t: t, server: s, conn: jobstest.Open(t, s, natsq.Connect)}
 	var err error
 	if c.op, err = action.New(action.Options{Conn: c.conn}); err != nil {
 		t.Fatalf("action.New: %v", err)
@@ -46,11 +47,10 @@ func open(t *testing.T) *cluster {
 	return c
 }
 
-// work starts the worker.
 func (c *cluster) work() {
 	c.t.Helper()
-	w := natsqtest.Work(c.t, natsqtest.Connect(c.t, c.server), natsq.WorkerOptions{
-		Name: "w", Concurrency: 4, Handlers: map[string]jobs.Handler{
+	w := jobstest.Work(c.t, jobstest.Open(c.t, c.server, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w", Concurrency: 4, Handlers: map[string]jobs.Handler{
 			"hold": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
@@ -74,7 +74,7 @@ func (c *cluster) work() {
 
 func (c *cluster) submit(id, kind string, after ...string) {
 	c.t.Helper()
-	j := natsqtest.Job(id, kind)
+	j := jobstest.Job(id, kind)
 	j.Submitted, j.After = time.Now().UTC(), after
 	if err := c.conn.Queue.Submit(c.t.Context(), j); err != nil {
 		c.t.Fatalf("submit %s: %v", id, err)
@@ -102,7 +102,7 @@ func (c *cluster) confirm(p action.Preview) action.Outcome {
 		c.t.Fatalf("confirm %+v: %v", p.Request, err)
 	}
 	e := c.newest()
-	if e.Action != p.Request.Action || e.Outcome != audit.OutcomeDone || e.Digest != p.Digest || e.User != me.User ||
+	if e.Action != p.Request.Action || e.Outcome != control.OutcomeDone || e.Digest != p.Digest || e.User != me.User ||
 		e.From != me.From || !strings.Contains(e.Detail, p.Sentence) ||
 		!strings.Contains(e.Object, p.Request.Object) {
 		c.t.Errorf("the audit has %+v of %+v", e, p)
@@ -110,10 +110,9 @@ func (c *cluster) confirm(p action.Preview) action.Outcome {
 	return out
 }
 
-// newest returns the newest entry of the audit.
-func (c *cluster) newest() (e audit.Entry) {
+func (c *cluster) newest() (e control.AuditEntry) {
 	c.t.Helper()
-	if err := c.conn.Audit.List(c.t.Context(), time.Time{}, func(one audit.Entry) bool {
+	if err := c.conn.Audit.List(c.t.Context(), time.Time{}, func(one control.AuditEntry) bool {
 		e = one
 		return false
 	}); err != nil {
@@ -146,8 +145,8 @@ func names(p action.Preview, what string) string {
 	return "missing"
 }
 
-// TestCancel: the preview names the job, its children and who runs it; a job that begins meanwhile is
-// another preview; a confirmed one ends as cancelled.
+// TestCancel: the preview names the job, its children and its worker. A job that has started
+// meanwhile has another preview. A confirmed job ends as cancelled.
 func TestCancel(t *testing.T) {
 	c := open(t)
 	c.submit("a", "hold")
@@ -157,7 +156,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("jobs that wait for it: %s, want b", got)
 	}
 	c.work()
-	natsqtest.Eventually(t, "the job runs", func() bool {
+	testkit.Until(t, "the job runs", func() bool {
 		j, err := c.conn.Queue.Locate(t.Context(), "a")
 		return err == nil && j.Running != nil
 	})
@@ -167,7 +166,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the preview says %q, want who runs it", runs.Sentence)
 	}
 	c.confirm(runs)
-	if r := natsqtest.Await(t, c.conn, "a"); r.Error == nil || r.Error.Code != jobs.CodeCanceled {
+	if r := jobstest.Await(t, c.conn.Results, "a"); r.Error == nil || r.Error.Code != jobs.CodeCanceled {
 		t.Errorf("the job ended as %+v, want cancelled", r)
 	}
 	if _, err := c.op.Confirm(t.Context(), me, runs.Request, runs.Digest); err == nil {
@@ -179,20 +178,17 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestDeadLetters: one letter or those of a kind are queued again or dropped, and a new letter makes
-// the preview of a kind another one.
+// TestDeadLetters: a letter, or all letters of a kind, are queued again or dropped. A new letter
+// changes the preview of its kind.
 func TestDeadLetters(t *testing.T) {
 	c := open(t)
 	c.work()
 	bury := func(id string) {
 		c.submit(id, "bad")
-		natsqtest.Eventually(t, "a dead letter of "+id, func() bool {
+		testkit.Until(t, "a dead letter of "+id, func() bool {
 			n := 0
-			err := c.conn.Letters.List(
-				t.Context(),
-				jobs.DeadFilter{ID: id},
-				func(jobs.DeadLetter) bool { n++; return true },
-			)
+			err := c.conn.Letters.List(t.Context(), jobs.DeadFilter{ID: id},
+				func(jobs.DeadLetter) bool { n++; return true })
 			return err == nil && n == 1
 		})
 	}
@@ -204,7 +200,9 @@ func TestDeadLetters(t *testing.T) {
 	if err := c.conn.Control.Pause(t.Context(), jobs.PoolCPU, "bad"); err != nil { // they stay queued
 		t.Fatalf("Pause: %v", err)
 	}
-	time.Sleep(3 * time.Second) // workers take what they have asked for
+	<-time.After(
+		3 * time.Second,
+	) // an open fetch of a worker, which takes jobs of a paused kind, ends by its time alone
 	both := c.preview(of)
 	if got := names(both, "dead letters"); got != "2[a b]" {
 		t.Errorf("dead letters: %s, want a and b", got)
@@ -221,7 +219,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Fatalf("Resume: %v", err)
 	}
 	drop := action.Request{Action: "dlq.purge", Object: "a"}
-	natsqtest.Eventually(t, "both have failed again", func() bool {
+	testkit.Until(t, "both have failed again", func() bool {
 		_, err := c.op.Preview(t.Context(), drop)
 		_, other := c.op.Preview(t.Context(), action.Request{Action: "dlq.purge", Object: "b"})
 		return err == nil && other == nil
@@ -238,8 +236,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// TestPause: the preview shows the agents; jobs that come meanwhile do not make it another one, and a
-// pause by somebody else does.
+// TestPause: the preview shows the agents. Jobs that arrive meanwhile do not change it, and a pause
+// by another operator does.
 func TestPause(t *testing.T) {
 	c := open(t)
 	c.work()
@@ -266,8 +264,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestLimit: the preview has the limits before and after, and a change by somebody else makes it
-// another one.
+// TestLimit: the preview has the limits before and after. A change by another operator changes it.
 func TestLimit(t *testing.T) {
 	c := open(t)
 	r := action.Request{Action: "tenant.limit", Object: "acme", Limits: &jobs.Limits{Concurrency: new(4)}}
@@ -301,8 +298,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestSwarm: a snapshot is asked for under a name that the preview fixes; a deletion removes the swarm
-// that was shown, and no later one of the name; a drain reaches the agent and shows its shards.
+// TestSwarm: a snapshot has the name that the preview fixes. A deletion removes the swarm of the
+// preview, and no later swarm of the name. A drain reaches the agent and shows its shards.
 func TestSwarm(t *testing.T) {
 	c := open(t)
 	ctx := t.Context()
@@ -364,7 +361,7 @@ func TestSwarm(t *testing.T) {
 		t.Fatalf("delete the swarm: %v", err)
 	}
 	create() // of the same name and size
-	natsqtest.Eventually(t, "the new swarm is served", func() bool {
+	testkit.Until(t, "the new swarm is served", func() bool {
 		p, err := c.op.Preview(ctx, action.Request{Action: "swarm.delete", Object: "s"})
 		return err == nil && names(p, "GPU agents that serve it") == "1[g]"
 	})
@@ -373,7 +370,7 @@ func TestSwarm(t *testing.T) {
 	if _, err := client.Open(ctx, "s"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the swarm after its deletion: %v, want %v", err, jobs.ErrNotFound)
 	}
-	natsqtest.Eventually(t, "the shard is given back", func() bool {
+	testkit.Until(t, "the shard is given back", func() bool {
 		p, err := c.op.Preview(ctx, drain.Request)
 		return err == nil && names(p, "shards that move to other agents") == "0[]"
 	})
@@ -394,21 +391,22 @@ func TestSwarm(t *testing.T) {
 func TestNoAudit(t *testing.T) {
 	c := open(t)
 	p := c.preview(action.Request{Action: "queue.pause", Object: "gpu"})
-	if err := natsqtest.JetStream(t, c.server).DeleteStream(t.Context(), "EXO_AUDIT"); err != nil {
+	if err := jobstest.Raw(t, natsconn.Options{InProcess: c.server}).JS.DeleteStream(t.Context(),
+		"EXO_AUDIT"); err != nil {
 		t.Fatalf("DeleteStream: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if _, err := c.op.Confirm(ctx, me, p.Request, p.Digest); !errors.Is(err, audit.ErrNotWritten) {
-		t.Errorf("%v, want %v", err, audit.ErrNotWritten)
+	if _, err := c.op.Confirm(ctx, me, p.Request, p.Digest); !errors.Is(err, control.ErrNotWritten) {
+		t.Errorf("%v, want %v", err, control.ErrNotWritten)
 	}
 	if paused, err := c.conn.Control.PausedKeys(t.Context()); err != nil || len(paused) != 0 {
 		t.Errorf("paused: %v, %v: an action without an audit was done", paused, err)
 	}
 }
 
-// TestRoles: the server itself tells an operator from others. What an agent's login could do by its
-// permissions is not done either, because it may not write to the audit.
+// TestRoles: the server itself distinguishes operators. An action that the permissions of an
+// agent's login would allow is not done either, because an agent may not write to the audit.
 func TestRoles(t *testing.T) {
 	f, err := auth.Open(filepath.Join(t.TempDir(), "auth"), true)
 	if err != nil {
@@ -418,7 +416,7 @@ func TestRoles(t *testing.T) {
 	if _, err := f.Apply(auth.Options{Tenants: []string{"acme"}}); err != nil {
 		t.Fatalf("f.Apply: %v", err)
 	}
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Auth: f.ConfigFile()})
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Auth: f.ConfigFile()})
 	for _, role := range []string{auth.Operator, auth.Viewer, auth.Agent, auth.GPUAgent} {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{
 			URL: s.URL(), Login: natsconn.Login{Credentials: f.CredsFile(role)}, Name: role,
@@ -439,7 +437,7 @@ func TestRoles(t *testing.T) {
 			if err != nil {
 				t.Errorf("an operator may not act: %v", err)
 			}
-			j := natsqtest.Job("j", "none")
+			j := jobstest.Job("j", "none")
 			if err := c.Queue.Submit(t.Context(), j); err != nil {
 				t.Fatalf("submit: %v", err)
 			}
@@ -456,8 +454,8 @@ func TestRoles(t *testing.T) {
 		if err != nil {
 			t.Fatalf("preview: %v", err)
 		}
-		if _, err := op.Confirm(t.Context(), me, r, p.Digest); !errors.Is(err, audit.ErrNotWritten) {
-			t.Errorf("%s acts: %v, want %v", role, err, audit.ErrNotWritten)
+		if _, err := op.Confirm(t.Context(), me, r, p.Digest); !errors.Is(err, control.ErrNotWritten) {
+			t.Errorf("%s acts: %v, want %v", role, err, control.ErrNotWritten)
 		}
 		if _, err := c.Results.Lookup(t.Context(), "j"); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("the job of a refused action: %v, want that it is not over", err)

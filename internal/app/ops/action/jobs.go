@@ -56,13 +56,8 @@ func previewCancel(ctx context.Context, o *Operator, r *Request) (p Preview, err
 	}
 	p.mark = j.Submitted.String()
 	if j.Running != nil {
-		p.Sentence = fmt.Sprintf(
-			"Cancel job %s of kind %s, which %s runs in attempt %d.",
-			j.ID,
-			j.Kind,
-			j.Running.Worker,
-			j.Running.Attempt,
-		)
+		p.Sentence = fmt.Sprintf("Cancel job %s of kind %s, which %s runs in attempt %d.", j.ID, j.Kind,
+			j.Running.Worker, j.Running.Attempt)
 		p.mark += j.Running.Since.String()
 	}
 	return p, nil
@@ -271,7 +266,6 @@ func doUnlimit(ctx context.Context, o *Operator, r Request) (Outcome, error) {
 		o.conn.Control.UnlimitTenant(ctx, r.Object)
 }
 
-// several is a number with its noun.
 func several(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// errAllowed ends a removal that would begin now.
+// errAllowed aborts a removal that is allowed, before it starts.
 var errAllowed = errors.New("it may be removed")
 
 // swarmEffects are the effects that name a swarm, its shards and the agents that serve them.
@@ -86,7 +86,7 @@ func previewSnapshot(ctx context.Context, o *Operator, r *Request) (p Preview, e
 	return p, err
 }
 
-// SnapshotName returns the name of a snapshot that has none: that of the swarm, and a time.
+// SnapshotName returns the default name of a snapshot: the name of the swarm, and a time.
 func SnapshotName(id string, at time.Time) string {
 	const stamp = "-20060102T150405Z"
 	return id[:min(len(id), 64-len(stamp))] + at.UTC().Format(stamp)
@@ -124,11 +124,8 @@ func previewDrain(ctx context.Context, o *Operator, r *Request) (p Preview, err 
 			others++
 		}
 	}
-	p.Sentence = fmt.Sprintf(
-		"Drain agent %s of pool %s: it takes no more work, gives back what it has, and ends.",
-		a.Name,
-		a.Pool,
-	)
+	p.Sentence = fmt.Sprintf("Drain agent %s of pool %s: it takes no more work, gives back what it has, and ends.",
+		a.Name, a.Pool)
 	if others == 0 {
 		p.Sentence += " No other agent of its pool is connected: its work waits until one is."
 	}

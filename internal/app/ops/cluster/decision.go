@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Decision is an answer in the log of a shard. The log may be trimmed and anybody with rights to
-// the log may write to it, so readers check every field.
+// Decision is an answer in the log of a shard. The log may be trimmed, and every client with rights
+// to the log may write to it, so readers check every field.
 type Decision struct {
 	Seq  uint64    `json:"seq"`
 	Ref  uint64    `json:"ref"` // the entry that it answers
@@ -35,8 +35,8 @@ type DecisionRow struct {
 	Group uint32  `json:"group"`
 	Agent *uint32 `json:"agent,omitempty"` // of swarms whose agents are addressed
 	Row   uint64  `json:"row,omitempty"`
-	// Timestamp, Values and Score are those of the observation; of agents there are none. A value that
-	// is no finite number is null.
+	// Timestamp, Values and Score belong to the observation; agents have none. A value that is no
+	// finite number is null.
 	Timestamp string     `json:"timestamp,omitempty"`
 	Values    []*float64 `json:"values,omitempty"`
 	Score     float32    `json:"score"`
@@ -54,10 +54,10 @@ const (
 	mostRows      = 100
 )
 
-// Decisions returns answers of a shard of a swarm, by its name or id, newest first: those before
-// number before, or with 0 the newest, at most limit and 200. jobs.ErrNotFound where there is no
-// such swarm or shard. The shard is looked up in the newest State, so a swarm that was created after
-// the last look is not found.
+// Decisions returns answers of a shard of a swarm, by its name or id, newest first: at most limit
+// and 200 answers before number before, or with 0 the newest. It fails with jobs.ErrNotFound if the
+// newest State has no such swarm or shard, so a swarm that was created after the last poll is not
+// found.
 func (w *Watcher) Decisions(
 	ctx context.Context, swarm string, shard int, before uint64, limit int,
 ) ([]Decision, error) {
@@ -72,7 +72,7 @@ func (w *Watcher) Decisions(
 	return all, err
 }
 
-// GroupDecisions are what a group has decided, newest first.
+// GroupDecisions are the decisions of a group, newest first.
 type GroupDecisions struct {
 	// Decisions have the rows of the group alone.
 	Decisions []Decision `json:"decisions"`
@@ -86,8 +86,8 @@ const (
 	mostSearchedBytes = 16 << 20
 )
 
-// GroupDecisions returns the answers of a shard that decide for a group, as Decisions does. It reads
-// at most 300 answers, so it may return fewer than there are; Next goes on.
+// GroupDecisions returns the answers of a shard that decide for a group, as Decisions does. It
+// reads at most 300 answers, so it may return fewer than there are. The next call starts at Next.
 func (w *Watcher) GroupDecisions(
 	ctx context.Context, swarm string, shard, group int, before uint64, limit int,
 ) (GroupDecisions, error) {
@@ -146,8 +146,8 @@ func (w *Watcher) answers(
 	return nil
 }
 
-// decision decodes an answer, with its first rows or with those of some groups. One that cannot be
-// decoded has neither rows nor body: anybody may write to a log.
+// decision decodes an answer, with its first rows or with the rows of some groups. An answer that
+// cannot be decoded has neither rows nor body: anybody may write to a log.
 func decision(sw Swarm, e swarms.Entry, at time.Time, groups ...uint32) Decision {
 	d := Decision{Seq: e.Seq, Ref: e.Ref, At: at, Kind: e.Kind, Bytes: len(e.Data)}
 	switch {
@@ -177,8 +177,8 @@ func groupRows(g *batch.Decisions, groups []uint32) (rows []DecisionRow) {
 			Group: g.Group[i], Row: g.Row[i], Timestamp: g.Timestamp[i], Score: g.Score[i], Leader: g.Leader[i],
 			Round: g.Round[i], Decision: -1, Counts: g.Counts[i*g.Candidates : (i+1)*g.Candidates],
 		}
-		// The number of features differs by observation; Feature tells where a row ends. JSON has
-		// no NaN and no infinity.
+		// The number of features differs by observation; Feature has the end of a row. JSON has no
+		// NaN and no infinity.
 		for f := 0; ; f++ {
 			v, ok := g.Feature(i, f)
 			if !ok {
@@ -212,9 +212,9 @@ func agentRows(a *batch.AgentDecisions, size uint32, groups []uint32) (rows []De
 	return rows
 }
 
-// rejection returns the message of a rejected entry. The error is that of data which are no JSON;
-// the caller then does without a message.
-func rejection(data []byte) (string, error) {
+// Rejection returns the message of a rejected entry. It fails for data that is no JSON; the caller
+// then does without a message.
+func Rejection(data []byte) (string, error) {
 	var e jobs.Error
 	if err := json.Unmarshal(data, &e); err != nil {
 		return "", fmt.Errorf("rejected entry: %w", err)

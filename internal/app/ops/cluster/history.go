@@ -34,7 +34,7 @@ func SeriesNames() []string {
 // History is a part of the history. At and each series have the same length and are sorted by time.
 type History struct {
 	Step time.Duration `json:"step_ns"`
-	// At are Unix seconds, one a step; a step without a look is left out.
+	// At are Unix seconds, one a step; a step without a poll is left out.
 	At []int64 `json:"at"`
 	// Series are the values at these times; null: not known then.
 	Series map[string][]*float64 `json:"series"`
@@ -48,7 +48,7 @@ const (
 )
 
 // history keeps the series in two rings: one value a second, and the mean of a minute. The watcher
-// guards it with its mutex. Nothing is stored: a new process begins with an empty history.
+// guards it with its mutex. Nothing is stored: a new process has an empty history.
 type history struct {
 	fine, coarse ring
 	minute       time.Time // of sums
@@ -64,8 +64,8 @@ func newHistory() *history {
 	}
 }
 
-// add takes the numbers of a look. Names that are missing are not known at that time. Times do not
-// go backwards, except by a change of the clock, after which a minute may occur twice.
+// add takes the numbers of a poll. A missing name is unknown at that time. Times do not go
+// backwards, except by a change of the clock, after which a minute may occur twice.
 func (h *history) add(at time.Time, numbers map[string]float64) {
 	if m := at.Truncate(coarseStep); !m.Equal(h.minute) {
 		if len(h.counts) > 0 {
@@ -86,8 +86,8 @@ func (h *history) add(at time.Time, numbers map[string]float64) {
 	h.fine.add(at.Truncate(fineStep), numbers)
 }
 
-// since returns the series from the finer ring if it can reach back to from, otherwise from the
-// other one. The coarse ring lacks the minute that is not over yet.
+// since returns the series from the finer ring if it reaches back to from, otherwise from the
+// coarse ring. The coarse ring lacks the current minute.
 func (h *history) since(names []string, from time.Time) History {
 	if time.Since(from) <= fineSteps*fineStep {
 		return h.fine.since(names, from)

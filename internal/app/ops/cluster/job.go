@@ -2,11 +2,8 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"time"
 
-	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
@@ -101,47 +98,4 @@ func (w *Watcher) Dead(ctx context.Context, pool string, limit int) ([]jobs.Dead
 		return len(all) < limit
 	})
 	return all, err
-}
-
-// ExplainJob returns why a job does not progress. See the function of this name.
-func (w *Watcher) ExplainJob(ctx context.Context, id string) (explain.Reason, error) {
-	return ExplainJob(ctx, w.conn, id)
-}
-
-// explainPatience bounds the collection of facts: a server that does not answer is a fact too.
-const explainPatience = 3 * time.Second
-
-// endStored is how long after the end of an attempt its worker has stored that.
-const endStored = 600 * time.Millisecond
-
-// last adds to the facts what the log of the job tells about its newest attempt: who had it, and how it
-// ended. A job without a log leaves them empty.
-func last(ctx context.Context, logs func(context.Context, string, bool, func(jobs.LogLines) error) error,
-	f *explain.JobFacts,
-) {
-	f.Worker, f.Attempt, f.Ended = "", 0, nil
-	_ = logs(ctx, f.ID, false, func(l jobs.LogLines) error { // without a log the attempt is not known
-		if l.Attempt < f.Attempt || l.Worker == "" {
-			return nil
-		}
-		if l.Attempt > f.Attempt {
-			f.Ended = nil
-		}
-		f.Worker, f.Attempt = l.Worker, l.Attempt
-		for _, raw := range l.Lines {
-			var line struct {
-				jobs.LogLine
-				Pause time.Duration `json:"pause"`
-				Error string        `json:"error"`
-			}
-			if json.Unmarshal(raw, &line) != nil ||
-				line.Message != jobs.LogNextAttempt && line.Message != jobs.LogGivenBack {
-				continue
-			}
-			f.Ended = &explain.AttemptEnd{
-				Worker: l.Worker, Attempt: l.Attempt, At: line.Time, Pause: line.Pause, Error: line.Error,
-			}
-		}
-		return nil
-	})
 }

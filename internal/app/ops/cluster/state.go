@@ -1,5 +1,5 @@
-// Package cluster observes a running cluster: one look a second at queues, agents, swarms and the
-// NATS servers, however many people watch, with a history of the numbers.
+// Package cluster observes a running cluster: it polls queues, agents, swarms and the NATS servers
+// once a second, however many people watch, and keeps a history of the numbers.
 package cluster
 
 import (
@@ -10,14 +10,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// State is the cluster at one moment. Slices are sorted by name and must not be changed. Its JSON
-// is that of the HTTP API.
+// State is the cluster at one moment. Slices are sorted by name and must not be changed. The HTTP
+// API has the same JSON.
 type State struct {
-	// Frame counts the looks of this process, from 1 on.
+	// Frame counts the polls of this process, from 1 on.
 	Frame uint64    `json:"frame"`
 	At    time.Time `json:"at"`
-	// Error says why the last look failed; the rest is then what the look before it found, and
-	// Since is when that was.
+	// Error says why the last poll failed. The State then has what the last successful poll found,
+	// at time Since.
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 
@@ -43,8 +43,8 @@ type Agent struct {
 	jobs.Agent
 	// Telemetry is what the agent answered; nil: it did not answer this time.
 	Telemetry *jobs.Telemetry `json:"telemetry,omitempty"`
-	// Heard is the time on this machine at which the answers of that question were there. Agents
-	// are asked less often than the State is made.
+	// Heard is the time on this machine at which the answers to that question were there. Agents
+	// are asked less often than the cluster is polled.
 	Heard time.Time `json:"heard,omitzero"`
 }
 
@@ -56,7 +56,7 @@ type Swarm struct {
 	Cell      string `json:"cell"`
 	Addressed string `json:"addressed"` // agent or group
 	Agents    int64  `json:"agents"`
-	// Candidates are what its agents vote for, in the order of their numbers.
+	// Candidates are the candidates of votes, in the order of their numbers.
 	Candidates []string        `json:"candidates,omitempty"`
 	Groups     int             `json:"groups"`
 	Owner      string          `json:"owner,omitempty"` // the job that it ends with
@@ -78,10 +78,10 @@ type Shard struct {
 	// Entries is the number of the last entry of its log, Answered of the last one with an answer.
 	Entries  uint64 `json:"entries"`
 	Answered uint64 `json:"answered"`
-	// EntriesPerSecond is the rate at which entries were answered since the look before.
+	// EntriesPerSecond is the rate at which entries were answered since the previous poll.
 	EntriesPerSecond float64        `json:"entries_per_second"`
 	Recovering       *jobs.Recovery `json:"recovering,omitempty"`
-	// Devices are those of the agent that make the ticks of the shard, if they are several.
+	// Devices are the devices of the agent that step the shard, if there are several.
 	Devices []string `json:"devices,omitempty"`
 	// Leaderless names the log of the shard that has no leader.
 	Leaderless string    `json:"leaderless,omitempty"`

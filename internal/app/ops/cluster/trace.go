@@ -28,8 +28,8 @@ type TraceEvent struct {
 	Args    map[string]any `json:"args,omitempty"`
 }
 
-// Trace returns the timeline as a trace: a process for each shard, and in it a thread for each stage,
-// because stages overlap. Times count from the begin of the first span.
+// Trace returns the timeline as a trace: a process for each shard, and in it a thread for each
+// stage, because stages overlap. Times count from the start of the first span.
 func (t *Timeline) Trace() Trace {
 	out := Trace{
 		Events: []TraceEvent{}, Unit: "ms",
@@ -59,7 +59,6 @@ func (t *Timeline) Trace() Trace {
 	return out
 }
 
-// stage returns the name of the stage of a span.
 func (t *Timeline) stage(s telemetry.Span) string {
 	if s.Stage < 0 || s.Stage >= len(t.Stages) {
 		return fmt.Sprintf("stage %d", s.Stage)

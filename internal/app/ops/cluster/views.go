@@ -18,7 +18,7 @@ import (
 type Heat struct {
 	Swarm    string `json:"swarm"` // id
 	Variable string `json:"variable"`
-	// Variables are those that can be drawn; vote is the candidate of the last vote.
+	// Variables are the variables that can be drawn; vote is the candidate of the last vote.
 	Variables []string `json:"variables"`
 	Value     string   `json:"value"` // of a cell: mean, least or most
 	// Least and Most are the range of the cells. A cell with a value is Least + (Most-Least) *
@@ -27,9 +27,10 @@ type Heat struct {
 	Most  float32 `json:"most"`
 	// Cells has a byte for each cell.
 	Cells []byte `json:"cells"`
-	// States are runs of cells: how many, and 0: all of its agents are on the device; 1: a part of
-	// them, which the value is of; 2: none, the value is of an earlier moment; 3: none; 4: none has a
-	// value; 5: the shard does not answer.
+	// States are runs of cells: a length and a state. 0: all agents of the cell are on the device;
+	// 1: some of them are, and the value is over these; 2: none is, and the value is of an earlier
+	// moment; 3: none is, and there is no value; 4: no agent has a value; 5: the shard does not
+	// answer.
 	States [][2]int   `json:"states"`
 	Parts  []HeatPart `json:"parts"`
 	// Grid is set if the agents are on a grid. Each cell then has agents of one row of it, and all
@@ -57,7 +58,7 @@ func mapOf(sw Swarm, p telemetry.Picture) *Map {
 		return nil
 	}
 	m := &Map{Columns: p.Columns}
-	if spec.InBox() {
+	if spec.Topology().Picture == swarm.PictureBox {
 		sides := spec.Neighbours.Space.Sides()
 		m.Width, m.Height = sides[0], sides[1]
 	} else {
@@ -72,8 +73,8 @@ type Grid struct {
 	Height int64 `json:"height"`
 }
 
-// gridOf returns the grid of a swarm, and the agents of a cell, of which there are at most a number;
-// nil if its agents are on none, or a cell would have agents of several rows.
+// gridOf returns the grid of a swarm, and how many agents share one of at most cells cells. It is nil
+// if the agents are on no grid, or a cell would have agents of several rows.
 func gridOf(sw Swarm, cells int) (g *Grid, per int64) {
 	var spec swarm.Spec
 	if len(sw.Shards) != 1 || json.Unmarshal(sw.Spec, &spec) != nil || spec.Neighbours.Width < 1 {
@@ -93,8 +94,8 @@ type HeatPart struct {
 	Shard  int    `json:"shard"`
 	Holder string `json:"holder,omitempty"`
 	Error  string `json:"error,omitempty"` // why there is no picture of it
-	// First is its first cell and Cells how many it has. Cell First+i has the agents from
-	// Agent+i*Per up to those of the next cell; Agents are those of the shard.
+	// First is its first cell and Cells their number. Cell First+i has Per agents from Agent+i*Per
+	// on, and the last cell the rest. Agents is the number of agents of the shard.
 	First  int       `json:"first"`
 	Cells  int       `json:"cells"`
 	Agent  int64     `json:"agent"`
@@ -131,14 +132,15 @@ type Timeline struct {
 const (
 	// mostParts bounds the shards that a view of a swarm asks.
 	mostParts = 256
-	// viewFor bounds the answer of a shard. One that rests from earlier looks answers later.
+	// viewFor bounds the answer of a shard. A shard limits the share of its time for views, so it
+	// may answer late.
 	viewFor = 4 * time.Second
 )
 
 // Heat returns a variable of the agents of a swarm, by its name or id, as at most size times size
-// cells; of the variable that tells the most if variable is empty. value is mean, least or most. The
-// shards draw it, which takes two percent of their time at most. jobs.ErrNotFound where there is no
-// such swarm. A part whose shard does not answer says why.
+// cells. An empty variable stands for the one that shows most. value is mean, least or most. The
+// shards draw it, which takes at most two percent of their time. It fails with jobs.ErrNotFound if
+// there is no such swarm. A part whose shard does not answer says why.
 func (w *Watcher) Heat(ctx context.Context, name, variable, value string, size int) (Heat, error) {
 	sw, err := w.swarm(name)
 	if err != nil {
@@ -212,7 +214,6 @@ func (h *Heat) merge(sw Swarm, pictures []telemetry.Picture, errs []error) {
 	}
 }
 
-// shown reports whether a cell of a picture has a value.
 func shown(p telemetry.Picture) bool {
 	for _, s := range p.States {
 		if s <= telemetry.CellKept {
@@ -222,7 +223,6 @@ func shown(p telemetry.Picture) bool {
 	return false
 }
 
-// add appends the cells of a picture.
 func (h *Heat) add(p telemetry.Picture) {
 	span := float64(h.Most) - float64(h.Least)
 	for i, state := range p.States {
@@ -250,7 +250,7 @@ func (h *Heat) state(s int) {
 }
 
 // PageMaps returns where the pages of a swarm are, by its name or id, as at most size times size
-// cells. Errors are as those of Heat.
+// cells. It fails like Heat.
 func (w *Watcher) PageMaps(ctx context.Context, swarm string, size int) (PageMaps, error) {
 	sw, err := w.swarm(swarm)
 	if err != nil {
@@ -277,9 +277,9 @@ func (w *Watcher) PageMaps(ctx context.Context, swarm string, size int) (PageMap
 	return m, nil
 }
 
-// views asks the holders of all shards of a swarm for their part of so many cells: several holders
-// at a time, each for one shard at a time. It returns by shard why it has no part. A question that is
-// wrong is a *jobs.Error of CodeInvalid.
+// views asks the holders of all shards of a swarm for their part of the cells: several holders at a
+// time, each for one shard at a time. It returns by shard why it has no part. An invalid question
+// is a *jobs.Error of CodeInvalid.
 func (w *Watcher) views(ctx context.Context, sw Swarm, cells int, ask func(ctx context.Context, sh Shard,
 	cells int) error,
 ) ([]error, error) {
@@ -318,24 +318,26 @@ func (w *Watcher) views(ctx context.Context, sw Swarm, cells int, ask func(ctx c
 	return errs, nil
 }
 
-// swarm finds a swarm of the newest state by its id, else by its name.
-func (w *Watcher) swarm(name string) (Swarm, error) {
-	all := w.State().Swarms
-	for _, s := range all {
-		if s.ID == name {
-			return s, nil
+func (w *Watcher) swarm(name string) (Swarm, error) { return w.State().Swarm(name) }
+
+// Swarm finds a swarm by its id, else by its name: the swarms of several runs of one specification have
+// the same name. It fails with jobs.ErrNotFound.
+func (s *State) Swarm(name string) (Swarm, error) {
+	for _, sw := range s.Swarms {
+		if sw.ID == name {
+			return sw, nil
 		}
 	}
-	for _, s := range all {
-		if s.Name == name {
-			return s, nil
+	for _, sw := range s.Swarms {
+		if sw.Name == name {
+			return sw, nil
 		}
 	}
-	return Swarm{}, fmt.Errorf("swarm %s: %w", name, jobs.ErrNotFound)
+	return Swarm{}, fmt.Errorf("swarm %q: %w", name, jobs.ErrNotFound)
 }
 
-// Timeline returns the stages of the batches of a GPU agent that ended within so many seconds, at
-// most 4,096. jobs.ErrNotFound where no such agent answers.
+// Timeline returns the stages of the batches of a GPU agent that ended within a number of seconds,
+// at most 4,096. It fails with jobs.ErrNotFound if no such agent answers.
 func (w *Watcher) Timeline(ctx context.Context, agent string, seconds int) (Timeline, error) {
 	t, err := AskTimeline(ctx, w.conn, agent, seconds)
 	if err != nil {

@@ -6,28 +6,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/internal/app/entities"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // Options configure a Watcher.
 type Options struct {
-	// Conn stays the caller's, who closes it after the Watcher. Any login that may read will do:
-	// that of a viewer is enough.
+	// Conn stays the caller's, who closes it after the Watcher. The login of a viewer is enough.
 	Conn *natsq.Conn
-	// Every is the time between two looks; 0: a second.
+	// Every is the poll interval; 0: a second.
 	Every time.Duration
 	Log   *slog.Logger
 }
 
-// Watcher looks at a cluster at regular intervals, from one goroutine, however many read what it
-// found. Its methods may be called from several goroutines.
+// Watcher polls a cluster at regular intervals, from one goroutine, however many readers there are.
+// Its methods may be called from several goroutines.
 type Watcher struct {
 	conn  *natsq.Conn
 	every time.Duration
 	log   *slog.Logger
-	// entities are the directories of the swarms that were searched last.
-	entities *entities.Cache
 
 	mu      sync.Mutex
 	state   *State
@@ -40,13 +36,13 @@ type Watcher struct {
 }
 
 const (
-	// lookPatience bounds one look. A cluster that takes longer is shown as not reachable.
-	lookPatience = 5 * time.Second
-	// quietEvery is how many looks there are between two questions to agents while nobody watches.
-	quietEvery = 10
+	// pollTimeout bounds one poll. A slower cluster is shown as not reachable.
+	pollTimeout = 5 * time.Second
+	// idlePollRatio is the number of polls per question to agents while nobody watches.
+	idlePollRatio = 10
 )
 
-// Start starts a watcher, whose first look is under way when it returns. The caller closes it.
+// Start starts a watcher. Its first poll is in progress when Start returns. The caller closes it.
 func Start(o Options) *Watcher {
 	if o.Every <= 0 {
 		o.Every = time.Second
@@ -57,29 +53,29 @@ func Start(o Options) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &Watcher{
 		conn: o.Conn, every: o.Every, log: o.Log, state: &State{}, next: make(chan struct{}), history: newHistory(),
-		stop: stop, entities: entities.NewCache(o.Conn.Swarms),
+		stop: stop,
 	}
 	w.ended.Go(func() { w.run(ctx) })
 	return w
 }
 
-// Close ends the looks. A second call does nothing. Calls of Wait that are in progress end with
+// Close ends the polls. A second call does nothing. Calls of Wait that are in progress end with
 // their own context only.
 func (w *Watcher) Close() {
 	w.stop()
 	w.ended.Wait()
 }
 
-// State returns the newest state, which must not be changed. Frame is 0 before the first look.
+// State returns the newest state, which must not be changed. Frame is 0 before the first poll.
 func (w *Watcher) State() *State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state
 }
 
-// Wait returns the newest state as soon as its frame is later than after. The caller passes the
-// Frame that it has shown last; frames between may be skipped. The error is the cause of the end of
-// ctx.
+// Wait blocks until there is a state with a frame later than after, and returns the newest. The
+// caller passes the Frame that it has shown last; frames between may be skipped. The error is the
+// cause of the end of ctx.
 func (w *Watcher) Wait(ctx context.Context, after uint64) (*State, error) {
 	for {
 		w.mu.Lock()
@@ -96,8 +92,8 @@ func (w *Watcher) Wait(ctx context.Context, after uint64) (*State, error) {
 	}
 }
 
-// Watched has agents asked for their numbers at each look until done is called; otherwise they are
-// asked at each tenth one. done may be called several times.
+// Watched has agents asked for their metrics at each poll until done is called. Otherwise they are
+// asked at every idlePollRatio-th poll. done may be called several times.
 func (w *Watcher) Watched() (done func()) {
 	w.mu.Lock()
 	w.viewers++
@@ -116,19 +112,19 @@ func (w *Watcher) Viewers() int {
 	return w.viewers
 }
 
-// History returns the series of these names since a time, by second within the last 15 minutes and
-// by minute within the last 24 hours, whichever reaches as far back.
+// History returns the named series since a time: by second within the last 15 minutes, by minute
+// within the last 24 hours, from the finer ring that reaches as far back.
 func (w *Watcher) History(names []string, from time.Time) History {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.history.since(names, from)
 }
 
-// run looks until ctx ends. A look that fails publishes the last State again with the error, and
-// with no numbers, which leaves a gap in the history. It logs the first failure and the recovery,
+// run polls until ctx ends. A failed poll publishes the last State again with the error, and
+// without numbers, which leaves a gap in the history. It logs the first failure and the recovery,
 // not each failure.
 func (w *Watcher) run(ctx context.Context) {
-	l := &looker{conn: w.conn}
+	l := NewPoller(w.conn)
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	failed := false
@@ -136,8 +132,8 @@ func (w *Watcher) run(ctx context.Context) {
 		w.mu.Lock()
 		watched, before := w.viewers > 0, w.state
 		w.mu.Unlock()
-		try, cancel := context.WithTimeout(ctx, lookPatience)
-		s, err := l.look(try, watched || n%quietEvery == 0)
+		try, cancel := context.WithTimeout(ctx, pollTimeout)
+		s, err := l.Poll(try, watched || n%idlePollRatio == 0)
 		cancel()
 		if ctx.Err() != nil {
 			return

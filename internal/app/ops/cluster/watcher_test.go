@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,24 +14,20 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 8)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, 8)
 }
 
-// watch starts a watcher that looks every 100 ms.
 func watch(t *testing.T, c *natsq.Conn) *cluster.Watcher {
 	t.Helper()
 	w := cluster.Start(cluster.Options{Conn: c, Every: 100 * time.Millisecond})
@@ -68,7 +63,6 @@ func announce(t *testing.T, c *natsq.Conn, describe func() jobs.Agent) {
 	t.Cleanup(func() { _ = entry.Close(context.WithoutCancel(t.Context())) })
 }
 
-// simulation is the spec of a small swarm whose agents are addressed.
 const simulation = `name: crowd
 addressed: agent
 cell: {kind: gru, params: {hidden: 8}}
@@ -109,20 +103,21 @@ func create(t *testing.T, c *natsq.Conn) swarms.Swarm {
 // numbers of its agents and their history.
 func TestWatcher(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	w := watch(t, natsqtest.Connect(t, s))
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	conn := jobstest.Open(t, s, natsq.Connect)
+	w := watch(t, conn)
 	until(t, w, "an empty cluster", func(s *cluster.State) bool {
 		return s.Error == "" && len(s.Agents) == 0 && len(s.Swarms) == 0 && len(s.Pools) == 2 && s.NATS.Version != ""
 	})
-	c := natsqtest.Connect(t, s)
+	c := jobstest.Open(t, s, natsq.Connect)
 	record := create(t, c)
 	waits := until(t, w, "the swarm without an agent", func(s *cluster.State) bool { return len(s.Swarms) == 1 })
 	if sw := waits.Swarms[0]; sw.State != cluster.StateWaiting || sw.Agents != 1000 || sw.Cell != "gru" ||
 		sw.Addressed != "agent" || len(sw.Shards) != 1 || strings.Join(sw.Candidates, ",") != "x,y" {
 		t.Errorf("the swarm is shown as %+v", sw)
 	}
-	if r, err := w.ExplainSwarm(t.Context(), "crowd"); err != nil || r.Cause != explain.NoGPUAgent {
-		t.Errorf("without an agent: %+v, %v, want %s", r, err, explain.NoGPUAgent)
+	if r, err := doctor.ExplainSwarm(t.Context(), conn, "crowd"); err != nil || r.Cause != doctor.NoGPUAgent {
+		t.Errorf("without an agent: %+v, %v, want %s", r, err, doctor.NoGPUAgent)
 	}
 
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
@@ -189,8 +184,8 @@ func TestWatcher(t *testing.T) {
 	if _, err := w.Decisions(t.Context(), "crowd", 1, 0, 10); err == nil {
 		t.Error("the decisions of shard 1 of 1 are returned, want an error")
 	}
-	if r, err := w.ExplainSwarm(t.Context(), "crowd"); err != nil || r.Cause != explain.Idle {
-		t.Errorf("without entries: %+v, %v, want %s", r, err, explain.Idle)
+	if r, err := doctor.ExplainSwarm(t.Context(), conn, "crowd"); err != nil || r.Cause != doctor.Idle {
+		t.Errorf("without entries: %+v, %v, want %s", r, err, doctor.Idle)
 	}
 	h := w.History([]string{cluster.ShardCount, "nothing"}, time.Now().Add(-time.Minute))
 	if len(h.At) == 0 || len(h.Series) != 1 || len(h.Series[cluster.ShardCount]) != len(h.At) {
@@ -200,9 +195,9 @@ func TestWatcher(t *testing.T) {
 
 // TestLostServer: a server that goes away is shown with the last state, and named as the cause.
 func TestLostServer(t *testing.T) {
-	testlong.Only(t)
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	testkit.OnlyLong(t)
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	create(t, c)
 	w := watch(t, c)
 	until(t, w, "the swarm", func(s *cluster.State) bool { return len(s.Swarms) == 1 })
@@ -211,38 +206,30 @@ func TestLostServer(t *testing.T) {
 	if len(gone.Swarms) != 1 || gone.Since.IsZero() || gone.Numbers != nil {
 		t.Errorf("without a server the state is %+v, want the last one with its time", gone)
 	}
-	if r, err := w.ExplainSwarm(t.Context(), "crowd"); err != nil || r.Cause != explain.NoConnection {
-		t.Errorf("without a server: %+v, %v, want %s", r, err, explain.NoConnection)
+	if r, err := doctor.ExplainSwarm(t.Context(), c, "crowd"); err != nil || r.Cause != doctor.NoConnection {
+		t.Errorf("without a server: %+v, %v, want %s", r, err, doctor.NoConnection)
 	}
-	if r, err := w.ExplainJob(t.Context(), "any"); err != nil || r.Cause != explain.NoConnection {
-		t.Errorf("without a server: %+v, %v, want %s", r, err, explain.NoConnection)
+	if r, err := doctor.ExplainJob(t.Context(), c, "any"); err != nil || r.Cause != doctor.NoConnection {
+		t.Errorf("without a server: %+v, %v, want %s", r, err, doctor.NoConnection)
 	}
 }
 
 // TestExplainJob: each cause is planted in a real queue and named.
 func TestExplainJob(t *testing.T) {
 	t.Parallel()
-	s, c := natsqtest.InProcess(t)
-	w := watch(t, c)
+	s, c := jobstest.InProcess(t, natsq.Connect)
 	ctx := t.Context()
-	want := func(id string, cause explain.Cause, evidence string) {
+	want := func(id string, cause doctor.Cause, evidence string) {
 		t.Helper()
-		var r explain.Reason
-		for end := time.Now().Add(2 * time.Minute); ; { // the registry and the results follow what happens
+		var r doctor.Reason
+		testkit.Until(t, fmt.Sprintf("%s of job %s with %q", cause, id, evidence), func() bool {
 			var err error
-			if r, err = w.ExplainJob(ctx, id); err != nil {
+			if r, err = doctor.ExplainJob(ctx, c, id); err != nil {
 				t.Fatal(err)
 			}
 			text := r.Sentence + " " + strings.Join(r.Evidence, " ")
-			if r.Cause == cause && strings.Contains(text, evidence) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Errorf("job %s: %+v, want %s with %q", id, r, cause, evidence)
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+			return r.Cause == cause && strings.Contains(text, evidence)
+		})
 		if r.Stuck && r.Cure == "" {
 			t.Errorf("job %s: %+v: it is stuck, and there is no cure", id, r)
 		}
@@ -253,15 +240,15 @@ func TestExplainJob(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	job := natsqtest.Job
-	want("never", explain.Unknown, "never")
+	job := jobstest.Job
+	want("never", doctor.Unknown, "never")
 
 	submit(job("alone", "work"))
-	want("alone", explain.NoAgent, "0 agents")
+	want("alone", doctor.NoAgent, "0 agents")
 
 	release := make(chan struct{})
-	worker := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
-		Name: "worker", Concurrency: 1, Handlers: map[string]jobs.Handler{
+	worker := jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "worker", Concurrency: 1, Handlers: map[string]jobs.Handler{
 			"work": func(ctx context.Context, _ jobs.Job, progress func(any)) (any, error) {
 				progress(map[string]int{"rows": 12})
 				select {
@@ -286,28 +273,28 @@ func TestExplainJob(t *testing.T) {
 			Running: worker.Running(), State: state, Started: time.Now(),
 		}
 	})
-	want("alone", explain.Running, `"rows":12`)
+	want("alone", doctor.Running, `"rows":12`)
 	submit(job("second", "work"))
-	want("second", explain.AgentsFull, "runs 1 of 1 jobs")
+	want("second", doctor.AgentsFull, "runs 1 of 1 jobs")
 	submit(job("foreign", "other"))
-	want("foreign", explain.NoAgent, "fail, work")
+	want("foreign", doctor.NoAgent, "fail, work")
 
 	limit := 1
 	if err := c.Control.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Concurrency: &limit}); err != nil {
 		t.Fatal(err)
 	}
-	want("second", explain.TenantLimit, "may run 1")
+	want("second", doctor.TenantLimit, "may run 1")
 	if err := c.Control.UnlimitTenant(ctx, jobs.EveryTenant); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Control.Pause(ctx, jobs.PoolCPU, "work"); err != nil {
 		t.Fatal(err)
 	}
-	want("second", explain.KindPaused, "work")
+	want("second", doctor.KindPaused, "work")
 	if err := c.Control.Pause(ctx, jobs.PoolCPU, ""); err != nil {
 		t.Fatal(err)
 	}
-	want("second", explain.PoolPaused, "cpu")
+	want("second", doctor.PoolPaused, "cpu")
 	for _, kind := range []string{"", "work"} {
 		if err := c.Control.Resume(ctx, jobs.PoolCPU, kind); err != nil {
 			t.Fatal(err)
@@ -317,82 +304,50 @@ func TestExplainJob(t *testing.T) {
 	late := job("late", "work")
 	late.NotBefore = time.Now().Add(time.Hour)
 	submit(late)
-	want("late", explain.Delayed, "not_before")
+	want("late", doctor.Delayed, "not_before")
 	child := job("child", "work")
 	child.After = []string{"alone"}
 	submit(child)
-	want("child", explain.Parents, "alone")
+	want("child", doctor.Parents, "alone")
 	over := job("over", "work")
 	over.Deadline = time.Now().Add(-time.Second)
 
 	close(release)
-	want("alone", explain.Done, "attempt 1")
-	want("child", explain.Done, "")
+	want("alone", doctor.Done, "attempt 1")
+	want("child", doctor.Done, "")
 	submit(over)
-	want("over", explain.Expired, "")
+	want("over", doctor.Expired, "")
 	submit(job("again", "fail"))
-	want("again", explain.RetryBackoff, "on worker ended")
+	want("again", doctor.RetryBackoff, "on worker ended")
 	cancelled := job("cancelled", "other")
 	submit(cancelled)
 	if err := c.Queue.Cancel(ctx, cancelled, false); err != nil {
 		t.Fatal(err)
 	}
 	submit(job("bad", "fail"))
-	want("bad", explain.Poisoned, "row 7")
+	want("bad", doctor.Poisoned, "row 7")
 	after := job("after", "work")
 	after.After = []string{"bad"}
 	submit(after)
-	want("after", explain.Skipped, "bad")
+	want("after", doctor.Skipped, "bad")
 
-	// A delivery that nobody renews and nobody gives back is that of a dead worker. Its kind has a
-	// worker of its own, which is lost, so that no other one takes the job.
-	dead := natsqtest.Connect(t, s)
-	lost := natsqtest.Work(t, dead, natsq.WorkerOptions{Name: "lost", Concurrency: 1, Handlers: map[string]jobs.Handler{
-		"silent": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
+	// A delivery that nobody renews or gives back belongs to a dead worker. Only a lost worker has
+	// its kind, so that no other worker takes the job.
+	dead := jobstest.Open(t, s, natsq.Connect)
+	lost := jobstest.Work(t, dead.Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "lost", Concurrency: 1, Handlers: map[string]jobs.Handler{
+			"silent": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			},
 		},
-	}})
+	})
 	announce(t, c, func() jobs.Agent {
 		return jobs.Agent{Name: "lost", Pool: jobs.PoolCPU, Kinds: []string{"silent"}, State: "serving", Running: 1}
 	})
 	submit(job("held", "silent"))
-	want("held", explain.Running, "")
+	want("held", doctor.Running, "")
 	dead.Close()
-	want("held", explain.LeaseOfDead, "lost")
+	want("held", doctor.LeaseOfDead, "lost")
 	lost.Stop()
-}
-
-// TestEntities: the entities of a swarm are found by a part of their names, and a swarm without a
-// key has none.
-func TestEntities(t *testing.T) {
-	t.Parallel()
-	conn := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}))
-	keyed := swarms.Swarm{
-		Version: jobs.Version, ID: "keyed", Nonce: swarms.NewNonce(), Groups: 9, Created: time.Now(),
-		Spec: json.RawMessage(`{"name":"keyed","agents_per_group":16,"key":["id"],"groups":9}`),
-	}
-	if err := conn.Swarms.CreateSwarm(t.Context(), keyed); err != nil {
-		t.Fatalf("CreateSwarm: %v", err)
-	}
-	create(t, conn)
-	keys := statelog.NewKeys(conn.Swarms.Log(keyed.Key(), statelog.KeyShard, swarms.In))
-	if err := keys.Open(t.Context()); err != nil {
-		t.Fatalf("Keys.Open: %v", err)
-	}
-	if err := keys.Store(t.Context(), []string{"pump-1", "pump-2"}, nil); err != nil {
-		t.Fatalf("Keys.Store: %v", err)
-	}
-	w := watch(t, conn)
-	p, err := w.Entities(t.Context(), "keyed", "2", 10)
-	if err != nil || p.Matches != 1 || p.Entities[0].Group != 1 {
-		t.Errorf("Entities returns %+v, %v", p, err)
-	}
-	if _, err := w.Entities(t.Context(), "crowd", "2", 10); !errors.Is(err, jobs.ErrNotFound) ||
-		!strings.Contains(err.Error(), "has no key") {
-		t.Errorf("Entities of a swarm without a key: %v", err)
-	}
-	if _, err := w.Entities(t.Context(), "none", "2", 10); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("Entities of no swarm: %v", err)
-	}
 }

@@ -5,15 +5,14 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"mime"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/action"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
 
 // Actions changes the cluster. *action.Operator implements it. Its methods are safe for concurrent
@@ -22,8 +21,8 @@ type Actions interface {
 	// Preview returns what an action affects, and changes nothing.
 	Preview(ctx context.Context, r action.Request) (action.Preview, error)
 	// Confirm does the action of a preview between two records of the audit, or fails with an
-	// *action.ChangedError when the preview is another one now.
-	Confirm(ctx context.Context, by audit.By, r action.Request, digest string) (action.Outcome, error)
+	// *action.ChangedError if the preview has changed.
+	Confirm(ctx context.Context, by control.Actor, r action.Request, digest string) (action.Outcome, error)
 }
 
 // Bounds of actions.
@@ -54,48 +53,8 @@ type ActionConfirm struct {
 // ActionRefused is the body of an answer with status 409: nothing was done, and the preview is a new
 // one.
 type ActionRefused struct {
-	Failure
+	httpapi.Failure
 	Preview *ActionPreview `json:"preview,omitempty"`
-}
-
-// actionTable has the routes of actions and of the audit.
-var actionTable = []route{
-	{
-		method: http.MethodPost, path: "actions/preview", name: "previewAction", acts: true,
-		summary: "What an action affects; it changes nothing. Only with --actions.",
-		body:    action.Request{}, answer: ActionPreview{}, serve: (*Server).preview,
-	},
-	{
-		method: http.MethodPost, path: "actions/confirm", name: "confirmAction", acts: true,
-		summary: "Does the action of a preview; 409 with a new preview if that has changed. Only with --actions.",
-		body:    ActionConfirm{}, answer: action.Outcome{}, serve: (*Server).confirm,
-	},
-	{
-		method: http.MethodGet, path: "audit", name: "listAudit",
-		summary: "What operators did, newest first.",
-		params: []param{
-			{
-				name: "seconds", in: "query", kind: "integer", doc: "length of the past", initial: "604800", least: 1,
-				most: 90 * 86400,
-			},
-			limit("200", 1000),
-		},
-		answer: []audit.Entry{}, lasts: 2 * time.Second, ask: listAudit,
-	},
-}
-
-// listAudit answers with the newest actions.
-func listAudit(ctx context.Context, o *Options, p params) (any, error) {
-	if o.Audit == nil {
-		return []audit.Entry{}, nil
-	}
-	all, err := o.Audit(ctx, time.Now().Add(-time.Duration(p.num("seconds"))*time.Second), p.num("limit"))
-	return list(all), err
-}
-
-// readOnly answers requests for actions of a server that only reads.
-func readOnly(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotFound, "this dashboard only reads: start it with --actions and the login of an operator")
 }
 
 // actionToken returns the token that requests with effects of a login must have. It depends on the
@@ -111,108 +70,100 @@ func (s *Server) actionToken(r *http.Request) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// mayAct reports whether a request with an effect may go on, and answers it otherwise: the header and
-// the type of the body are such that no form and no page of another origin can send them.
-func (s *Server) mayAct(w http.ResponseWriter, r *http.Request) bool {
-	if !isJSON(w, r) {
-		return false
+// mayAct admits requests with an effect. The header and the type of the body are such that no form and
+// no page of another origin can send them.
+func (s *Server) mayAct(w http.ResponseWriter, r *http.Request) error {
+	if err := s.mayLook(w, r); err != nil {
+		return err
 	}
-	if !same(r.Header.Get(actionHeader), s.actionToken(r)) {
-		fail(w, http.StatusForbidden, "the header "+actionHeader+" is missing or of another login: GET login has it")
-		return false
+	if err := isJSON(r); err != nil {
+		return err
 	}
-	return true
+	if !httpapi.SameSecret(r.Header.Get(actionHeader), s.actionToken(r)) {
+		return httpapi.Errorf(http.StatusForbidden, "the header %s is missing or of another login: GET login has it",
+			actionHeader)
+	}
+	return nil
 }
 
-// isJSON reports whether the type of a body is JSON, and answers the request otherwise.
-func isJSON(w http.ResponseWriter, r *http.Request) bool {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, "the body of this request is application/json")
-		return false
+func isJSON(r *http.Request) error {
+	if httpapi.Media(r) != httpapi.JSON {
+		return httpapi.Errorf(http.StatusUnsupportedMediaType, "the body of this request is application/json")
 	}
-	return true
+	return nil
 }
 
-// preview answers with what an action affects.
-func (s *Server) preview(w http.ResponseWriter, r *http.Request) {
+func (s *Server) preview(w http.ResponseWriter, r *httpapi.Request) error {
 	var in action.Request
-	if !decodeBody(w, r, maxBody, &in) {
-		return
+	if err := decodeBody(w, r, maxBody, &in); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askFor)
 	defer cancel()
 	p, err := s.o.Actions.Preview(ctx, in)
 	if err != nil {
-		fail(w, statusOf(err), err.Error())
-		return
+		return err
 	}
-	writeJSON(w, s.ticketed(r, p))
+	httpapi.WriteJSON(w, http.StatusOK, s.ticketed(r.Request, p))
+	return nil
 }
 
-// ticketed returns a preview with a ticket.
 func (s *Server) ticketed(r *http.Request, p action.Preview) *ActionPreview {
 	name, _ := s.user(r)
 	return &ActionPreview{Preview: p, Ticket: s.tickets.issue(name+"\x00"+p.Digest, time.Now())}
 }
 
-// confirm does the action of a preview. It goes on when the browser leaves: the audit has its intent.
-func (s *Server) confirm(w http.ResponseWriter, r *http.Request) {
+// confirm does the action of a preview. It continues when the browser leaves: the audit has its
+// intent.
+func (s *Server) confirm(w http.ResponseWriter, r *httpapi.Request) error {
 	var in ActionConfirm
-	if !decodeBody(w, r, maxBody, &in) {
-		return
+	if err := decodeBody(w, r, maxBody, &in); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actFor)
 	defer cancel()
-	name, _ := s.user(r)
+	name, _ := s.user(r.Request)
 	if !s.tickets.use(in.Ticket, name+"\x00"+in.Digest, time.Now()) {
-		out := ActionRefused{Failure: Failure{Error: errTicket.Error()}}
+		out := ActionRefused{Failure: httpapi.Failure{Error: errTicket.Error()}}
 		if p, err := s.o.Actions.Preview(ctx, in.Request); err == nil {
-			out.Preview = s.ticketed(r, p)
+			out.Preview = s.ticketed(r.Request, p)
 		}
-		refuse(w, out)
-		return
+		httpapi.WriteJSON(w, http.StatusConflict, out)
+		return nil
 	}
-	got, err := s.o.Actions.Confirm(ctx, s.by(r), in.Request, in.Digest)
+	got, err := s.o.Actions.Confirm(ctx, s.by(r.Request), in.Request, in.Digest)
 	var changed *action.ChangedError
 	switch {
 	case errors.As(err, &changed):
-		refuse(w, ActionRefused{Failure: Failure{Error: err.Error()}, Preview: s.ticketed(r, changed.Preview)})
+		httpapi.WriteJSON(w, http.StatusConflict, ActionRefused{
+			Failure: httpapi.Failure{Error: err.Error()}, Preview: s.ticketed(r.Request, changed.Preview),
+		})
 	case err != nil:
 		s.log.Warn("dashboard: an action failed", "action", in.Request.Action, "user", name, "error", err)
-		fail(w, statusOf(err), err.Error())
+		return err
 	default:
 		s.log.Info("dashboard: an action", "action", in.Request.Action, "object", in.Request.Object, "user", name)
-		writeJSON(w, got)
+		httpapi.WriteJSON(w, http.StatusOK, got)
 	}
+	return nil
 }
 
 // by returns who sends a request, for the audit. The address of a trusted proxy comes with the one
 // that the proxy names.
-func (s *Server) by(r *http.Request) audit.By {
+func (s *Server) by(r *http.Request) control.Actor {
 	name, _ := s.user(r)
 	from := r.RemoteAddr
 	if client := r.Header.Get("X-Forwarded-For"); client != "" && s.fromProxy(r) {
 		from = client + " by " + from
 	}
-	return audit.By{User: name, From: from, Via: "dashboard"}
+	return control.Actor{User: name, From: from, Via: "dashboard"}
 }
 
-// decodeBody reads the JSON of a request, of at most so many bytes, or answers it.
-func decodeBody(w http.ResponseWriter, r *http.Request, most int64, v any) bool {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
-	d.DisallowUnknownFields() // a field of a later version must not be ignored by an action
-	if err := d.Decode(v); err != nil {
-		fail(w, http.StatusBadRequest, "the body is not what this request takes: "+err.Error())
-		return false
+func decodeBody(w http.ResponseWriter, r *httpapi.Request, limit int64, v any) error {
+	if err := httpapi.Decode(http.MaxBytesReader(w, r.Body, limit), v); err != nil {
+		return httpapi.Errorf(http.StatusBadRequest, "the body is not what this request takes: %v", err)
 	}
-	return true
-}
-
-// refuse answers with status 409.
-func refuse(w http.ResponseWriter, out ActionRefused) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusConflict)
-	_ = json.NewEncoder(w).Encode(out)
+	return nil
 }
 
 // tickets are the previews that may be confirmed, once each. A restart of the process ends all.

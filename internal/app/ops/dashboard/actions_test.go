@@ -12,20 +12,20 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/action"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // acting is a dashboard with actions over a real queue, and two jobs.
 func acting(t *testing.T, edit func(*Options)) (*running, *natsq.Conn) {
 	t.Helper()
-	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir()}))
+	c := jobstest.Open(t, jobstest.Start(t, server.Options{Dir: t.TempDir()}), natsq.Connect)
 	for _, id := range []string{"one", "two"} {
-		j := natsqtest.Job(id, "work")
+		j := jobstest.Job(id, "work")
 		j.Submitted = time.Now().UTC()
 		if err := c.Queue.Submit(t.Context(), j); err != nil {
 			t.Fatal(err)
@@ -37,10 +37,10 @@ func acting(t *testing.T, edit func(*Options)) (*running, *natsq.Conn) {
 	}
 	w := cluster.Start(cluster.Options{Conn: c})
 	t.Cleanup(w.Close)
-	return opened(t, w, func(o *Options) {
+	return opened(t, Observe(w, c), func(o *Options) {
 		o.Actions = op
-		o.Audit = func(ctx context.Context, since time.Time, limit int) (all []audit.Entry, err error) {
-			err = c.Audit.List(ctx, since, func(e audit.Entry) bool {
+		o.Audit = func(ctx context.Context, since time.Time, limit int) (all []control.AuditEntry, err error) {
+			err = c.Audit.List(ctx, since, func(e control.AuditEntry) bool {
 				all = append(all, e)
 				return len(all) < limit
 			})
@@ -52,7 +52,6 @@ func acting(t *testing.T, edit func(*Options)) (*running, *natsq.Conn) {
 	}), c
 }
 
-// token returns the token for actions of the login of r's cookie.
 func (r *running) token(t *testing.T, headers ...string) string {
 	t.Helper()
 	var who Who
@@ -79,7 +78,6 @@ func (r *running) post(t *testing.T, path string, body, into any, headers ...str
 	return res.status, text
 }
 
-// gone reports whether a job has left the queue.
 func gone(t *testing.T, c *natsq.Conn, id string) bool {
 	t.Helper()
 	_, err := c.Queue.Find(t.Context(), id)
@@ -122,7 +120,7 @@ func TestActions(t *testing.T) {
 		t.Errorf("the same confirmation again: %d %s, want 409", status, text)
 	}
 	old := look("two")
-	child := natsqtest.Job("child", "work")
+	child := jobstest.Job("child", "work")
 	child.After = []string{"two"}
 	if err := c.Queue.Submit(t.Context(), child); err != nil {
 		t.Fatal(err)
@@ -139,12 +137,12 @@ func TestActions(t *testing.T) {
 		t.Errorf("the new preview: %d %s", status, text)
 	}
 	_, body := r.get(t, "audit")
-	var all []audit.Entry
+	var all []control.AuditEntry
 	if err := json.Unmarshal([]byte(body), &all); err != nil || len(all) != 2 {
 		t.Fatalf("the audit is %s, %v, want two actions", body, err)
 	}
 	if e := all[1]; e.User != "operator" || !strings.HasPrefix(e.From, "127.0.0.1:") || e.Via != "dashboard" ||
-		e.Action != "job.cancel" || e.Object != "one" || e.Outcome != audit.OutcomeDone || e.Digest != first.Digest {
+		e.Action != "job.cancel" || e.Object != "one" || e.Outcome != control.OutcomeDone || e.Digest != first.Digest {
 		t.Errorf("the audit has %+v", e)
 	}
 	for name, text := range map[string]string{
@@ -234,7 +232,7 @@ func TestActionsUsers(t *testing.T) {
 		t.Fatalf("the confirmation: %d %s", status, text)
 	}
 	_, body := r.do(t, "GET", "api/v1/audit", "", ann...)
-	var all []audit.Entry
+	var all []control.AuditEntry
 	if err := json.Unmarshal([]byte(body), &all); err != nil || len(all) != 1 || all[0].User != "ann" ||
 		!strings.HasPrefix(all[0].From, "10.1.2.3 by 127.0.0.1:") {
 		t.Errorf("the audit is %s, %v, want ann from 10.1.2.3", body, err)
@@ -280,7 +278,7 @@ func TestTickets(t *testing.T) {
 // violate neither the policy nor a rule of axe-core in both schemes; without actions there is no
 // button.
 func TestActionPage(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	r, c := acting(t, nil)
 	b := openBrowser(t)
@@ -319,7 +317,7 @@ func TestActionPage(t *testing.T) {
 	b.until("the focus on the button", `document.activeElement.textContent === "Cancel job"`)
 	key("Enter", 13)
 	b.until("the focus on the confirmation", `document.activeElement.textContent === "Confirm"`)
-	child := natsqtest.Job("child", "work")
+	child := jobstest.Job("child", "work")
 	child.After = []string{"one"}
 	if err := c.Queue.Submit(t.Context(), child); err != nil {
 		t.Fatal(err)
@@ -331,7 +329,7 @@ func TestActionPage(t *testing.T) {
 	b.until("the focus on the confirmation", `document.activeElement.textContent === "Confirm"`)
 	key("Enter", 13)
 	b.until("the outcome", `document.querySelector("dialog[open]")?.innerText.includes("is asked to end")`)
-	eventually(t, "the job is cancelled", func() bool { return gone(t, c, "one") })
+	testkit.Until(t, "the job is cancelled", func() bool { return gone(t, c, "one") })
 	clean("the outcome")
 	key("Enter", 13)
 	b.until("no dialog", `!document.querySelector("dialog")`)

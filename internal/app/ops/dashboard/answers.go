@@ -3,8 +3,6 @@ package dashboard
 import (
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/travel"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -24,15 +23,15 @@ const (
 )
 
 // answers shares answers of the API: browsers that ask the same within the lifetime of an answer
-// get the same bytes, and one that is being computed is computed once. So the number of questions
-// to the cluster depends on what is asked, not on the number of browsers.
+// get the same bytes, and an answer in progress is computed once. So the number of questions to the
+// cluster depends on what is asked, not on the number of browsers.
 //
 // mu guards known and the start of goroutines, so that close does not miss one. It is never held
 // while a question is asked.
 type answers struct {
 	mu     sync.Mutex
-	known  map[string]*answer // by the key of route.read
-	asking chan struct{}      // one element for each question that is being asked
+	known  map[string]*answer // by httpapi.Request.Key
+	asking httpapi.Gate       // of the questions that are being asked
 	// ended ends with close; it is the parent of the contexts of all questions.
 	ended   context.Context //nolint:containedctx // the questions outlive the requests
 	end     context.CancelFunc
@@ -44,18 +43,15 @@ type answer struct {
 	done   chan struct{}
 	until  time.Time // guarded by answers.mu; zero: still being computed
 	status int
-	body   []byte
-	zipped []byte
-	tag    string // ETag
+	asset
 }
 
 func newAnswers() *answers {
-	a := &answers{known: map[string]*answer{}, asking: make(chan struct{}, maxAsking)}
+	a := &answers{known: map[string]*answer{}, asking: httpapi.NewGate(maxAsking)}
 	a.ended, a.end = context.WithCancel(context.Background())
 	return a
 }
 
-// close cancels questions and waits for them.
 func (a *answers) close() {
 	a.mu.Lock()
 	a.end()
@@ -63,10 +59,10 @@ func (a *answers) close() {
 	a.running.Wait()
 }
 
-// get returns the answer of a key. ask computes it unless one that is younger than lasts is there.
-// ask does not end with ctx, because others may wait for the same answer; it ends with close, and
-// after askFor. get fails with jobs.ErrUnavailable when maxAnswers are alive, and with the cause of
-// ctx when that ends first.
+// get returns the answer of a key. ask computes it unless there is an answer younger than lasts.
+// ask does not end with ctx, because other requests may wait for the same answer; it ends with
+// close, and after askFor. get fails with jobs.ErrUnavailable when maxAnswers are alive, and with
+// the cause of ctx when that ends first.
 func (a *answers) get(ctx context.Context, key string, lasts time.Duration, ask func(context.Context) (any, error)) (
 	*answer, error,
 ) {
@@ -101,8 +97,8 @@ func (a *answers) get(ctx context.Context, key string, lasts time.Duration, ask 
 	}
 }
 
-// fill asks the cluster and completes an answer. A failure is an answer too: it is shared as long,
-// so that a cluster in trouble is not asked more often than a healthy one.
+// fill asks the cluster and completes an answer. A failure is an answer with the same lifetime, so
+// that a cluster in trouble is not asked more often than a healthy one.
 func (a *answers) fill(got *answer, lasts time.Duration, ask func(context.Context) (any, error)) {
 	defer a.running.Done()
 	ctx, cancel := context.WithTimeout(a.ended, askFor)
@@ -112,7 +108,7 @@ func (a *answers) fill(got *answer, lasts time.Duration, ask func(context.Contex
 	select {
 	case a.asking <- struct{}{}:
 		v, err = ask(ctx)
-		<-a.asking
+		a.asking.Leave()
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -122,70 +118,56 @@ func (a *answers) fill(got *answer, lasts time.Duration, ask func(context.Contex
 	}
 	if err != nil {
 		got.status = statusOf(err)
-		got.body, _ = json.Marshal(Failure{Error: err.Error()}) // a string
+		got.body, _ = json.Marshal(httpapi.Failure{Error: err.Error()}) // a string
 	}
 	if len(got.body) > 1000 {
 		got.zipped = zipped(got.body, gzip.BestSpeed)
 	}
-	sum := sha256.Sum256(got.body)
-	got.tag = `"` + hex.EncodeToString(sum[:8]) + `"`
+	got.media, got.tag = httpapi.JSON, tagOf(got.body)
 	a.mu.Lock()
 	got.until = time.Now().Add(lasts)
 	a.mu.Unlock()
 	close(got.done)
 }
 
-// Failure is the body of an answer that is not 2xx.
-type Failure struct {
-	Error string `json:"error"`
+// classes are the statuses of errors of the cluster, in the order of precedence.
+var classes = []httpapi.Class{
+	{Status: http.StatusNotFound, Has: httpapi.Is(jobs.ErrNotFound)},
+	{Status: http.StatusForbidden, Has: httpapi.Is(jobs.ErrDenied)},
+	{Status: http.StatusGatewayTimeout, Has: httpapi.Is(context.DeadlineExceeded)},
+	{Status: http.StatusBadRequest, Has: func(err error) bool {
+		var e *jobs.Error
+		return errors.As(err, &e) && e.Code == jobs.CodeInvalid
+	}},
+	{Status: http.StatusGone, Has: httpapi.Is(travel.ErrTrimmed)},
+	{Status: http.StatusUnprocessableEntity, Has: httpapi.Is(travel.ErrTooLarge, travel.ErrTooFar)},
+	{
+		Status: http.StatusServiceUnavailable,
+		Has:    httpapi.Is(context.Canceled, jobs.ErrUnavailable, travel.ErrClosed),
+	},
 }
 
-// statusOf returns the HTTP status of an error of the cluster.
-func statusOf(err error) int {
-	var e *jobs.Error
-	switch {
-	case errors.Is(err, jobs.ErrNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, jobs.ErrDenied):
-		return http.StatusForbidden
-	case errors.Is(err, context.DeadlineExceeded):
-		return http.StatusGatewayTimeout
-	case errors.As(err, &e) && e.Code == jobs.CodeInvalid:
-		return http.StatusBadRequest
-	case errors.Is(err, travel.ErrTrimmed):
-		return http.StatusGone
-	case errors.Is(err, travel.ErrTooLarge), errors.Is(err, travel.ErrTooFar):
-		return http.StatusUnprocessableEntity
-	case errors.Is(err, context.Canceled), errors.Is(err, jobs.ErrUnavailable), errors.Is(err, travel.ErrClosed):
-		return http.StatusServiceUnavailable
+func statusOf(err error) int { return httpapi.StatusOf(err, classes) }
+
+func fail(w http.ResponseWriter, _ *http.Request, err error) {
+	var e *httpapi.Error
+	if !errors.As(err, &e) {
+		e = &httpapi.Error{Status: statusOf(err), Text: err.Error()}
 	}
-	return http.StatusBadGateway
+	e.Write(w)
 }
 
-// write sends an answer, or only that it has not changed. Browsers ask again with the ETag that
-// they have, so a page that polls an answer without changes receives headers only.
-func (got *answer) write(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Vary", "Accept-Encoding")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("ETag", got.tag)
-	if got.status == http.StatusOK && r.Header.Get("If-None-Match") == got.tag {
-		w.WriteHeader(http.StatusNotModified)
-		return
+// ask answers a request by a question to the cluster, or by the answer that another request got within
+// its lifetime.
+func (s *Server) ask(w http.ResponseWriter, r *httpapi.Request, lasts time.Duration, ask question) error {
+	got, err := s.answers.get(r.Context(), r.Key, lasts, func(ctx context.Context) (any, error) {
+		return ask(ctx, &s.o, r.Params)
+	})
+	if err != nil {
+		return httpapi.Errorf(http.StatusServiceUnavailable, "too many questions at a time: try again")
 	}
-	body := got.body
-	if got.zipped != nil && acceptsGzip(r) {
-		h.Set("Content-Encoding", "gzip")
-		body = got.zipped
-	}
-	w.WriteHeader(got.status)
-	_, _ = w.Write(body)
-}
-
-// fail answers with an error.
-func fail(w http.ResponseWriter, status int, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(Failure{Error: message})
+	// A page that polls an answer without changes names its tag and receives headers only.
+	w.Header().Set("Cache-Control", "no-cache")
+	got.write(w, r.Request, got.status)
+	return nil
 }

@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestAnswers: an answer is shared while it lasts, a failure too, and a caller that leaves does not
-// end the question of the others.
+// TestAnswers: an answer is shared while it lasts, a failure too. A caller that leaves does not end
+// the question of further callers.
 func TestAnswers(t *testing.T) {
 	a := newAnswers()
 	defer a.close()
@@ -41,7 +42,7 @@ func TestAnswers(t *testing.T) {
 		_, err := a.get(gone, "k", time.Hour, ask)
 		left <- err
 	}()
-	eventually(t, "the question", func() bool { return asked.Load() == 1 })
+	testkit.Until(t, "the question", func() bool { return asked.Load() == 1 })
 	why := errors.New("left")
 	leave(why)
 	if err := <-left; !errors.Is(err, why) {
@@ -64,7 +65,8 @@ func TestAnswers(t *testing.T) {
 		if err != nil || string(got.body) != fmt.Sprint(n) {
 			t.Errorf("%+v, %v", got, err)
 		}
-		time.Sleep(time.Millisecond) // longer than it lasts
+		at := time.Now()
+		testkit.Until(t, "the end of the answer", func() bool { return time.Since(at) > time.Microsecond })
 	}
 }
 
@@ -79,7 +81,7 @@ func TestAnswersBound(t *testing.T) {
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		time.Sleep(100 * time.Microsecond) // so that questions overlap
+		<-time.After(100 * time.Microsecond) // a question that takes its time, so that several overlap
 		return 1, nil
 	}
 	done := make(chan error)
@@ -158,7 +160,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestAcceptsGzip reads the header of browsers and of others.
+// TestAcceptsGzip reads the headers of browsers and of programs.
 func TestAcceptsGzip(t *testing.T) {
 	for header, want := range map[string]bool{
 		"": false, "gzip": true, "gzip, deflate, br, zstd": true, "br;q=1.0, gzip;q=0.8": true, "gzip;q=0": false,

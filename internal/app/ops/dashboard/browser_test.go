@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var pictures = flag.String("pictures", "", "write a picture of each page into this folder")
@@ -176,7 +176,7 @@ func (b *browser) eachScreen(t *testing.T, views []view, folder string) {
 	}
 	for i, v := range views {
 		some := screens
-		if !testlong.Enabled() {
+		if !testkit.Long() {
 			some = screens[i%2 : i%2+1] // light and dark by turns
 		}
 		for _, s := range some {
@@ -211,7 +211,6 @@ func (b *browser) eachScreen(t *testing.T, views []view, folder string) {
 	}
 }
 
-// with returns b for a sub-test.
 func (b *browser) with(t *testing.T) *browser {
 	b.t = t
 	return b
@@ -264,7 +263,7 @@ func TestFirstVisit(t *testing.T) {
 
 // TestEmptyPages: pages of a cluster with nothing in it say what to do next.
 func TestEmptyPages(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	f := newFake(&cluster.State{Frame: 1, At: time.Now()})
 	r := opened(t, f, nil)
@@ -321,7 +320,7 @@ func TestEntitySearch(t *testing.T) {
 // TestLoginPage: without a login the page asks for the token, a wrong one is refused with a
 // sentence, and the token does not stay in the address.
 func TestLoginPage(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	f := newFake(fakeState())
 	r := opened(t, f, func(o *Options) { o.Token = "" })
@@ -396,10 +395,10 @@ func TestKeyboard(t *testing.T) {
 	b.until("its votes", `document.querySelector("main").innerText.includes("Votes of shard 1")`)
 }
 
-// TestHiddenTab: a page that is not visible has no stream, so that the cluster is not watched; it
-// goes on with the newest state when it is visible again.
+// TestHiddenTab: a hidden page has no stream, so the cluster is not watched. It continues with the
+// newest state when it is visible again.
 func TestHiddenTab(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	f := newFake(fakeState())
 	r := opened(t, f, nil, func(s *Server) { s.events.beat = 50 * time.Millisecond })
@@ -409,9 +408,9 @@ func TestHiddenTab(t *testing.T) {
 		b.eval(`Object.defineProperty(document, "hidden", {configurable: true, get: () => !`+visible+`});
 			document.dispatchEvent(new Event("visibilitychange"))`, nil)
 	}
-	eventually(t, "one follower", func() bool { return f.watchers.Load() == 1 })
+	testkit.Until(t, "one follower", func() bool { return f.watchers.Load() == 1 })
 	show("false")
-	eventually(t, "nobody watches", func() bool { return f.watchers.Load() == 0 })
+	testkit.Until(t, "nobody watches", func() bool { return f.watchers.Load() == 0 })
 	f.next(func(s *cluster.State) { s.Agents, s.NATS.Refuses = nil, true })
 	show("true")
 	b.until("the new state", `document.querySelector("main").innerText.includes("No agent yet")`)
@@ -421,7 +420,7 @@ func TestHiddenTab(t *testing.T) {
 // TestLostServer: a page whose server ends says so, and asks for a login when another process
 // answers at its address.
 func TestLostServer(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	f := newFake(fakeState())
 	b := openBrowser(t)
@@ -448,7 +447,6 @@ func TestLostServer(t *testing.T) {
 	}
 }
 
-// listening returns a server and a listener for it.
 func listening(t *testing.T, f Cluster, addr string) (*Server, net.Listener) {
 	t.Helper()
 	s, err := New(Options{Cluster: f, Listen: addr, Token: testToken})
@@ -464,7 +462,7 @@ func listening(t *testing.T, f Cluster, addr string) (*Server, net.Listener) {
 
 // TestPrefixPage: the page works below a path.
 func TestPrefixPage(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	r := opened(t, newFake(fakeState()), func(o *Options) { o.Prefix = "/a/b" })
 	b := openBrowser(t)
@@ -473,9 +471,10 @@ func TestPrefixPage(t *testing.T) {
 	b.until("the charts", `document.querySelector(".plot canvas")`)
 }
 
-// TestVotes: the shares of candidates, their entropy and margin are those of the answers.
+// TestVotes: the page shows the shares of candidates, their entropy and their margin as the answers
+// have them.
 func TestVotes(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	r := opened(t, newFake(fakeState()), nil)
 	b := openBrowser(t)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // browser is a headless Chromium that a test drives over a pipe (Chrome DevTools Protocol).
@@ -29,7 +31,6 @@ type browser struct {
 	tab     string
 }
 
-// message is a message of the protocol.
 type message struct {
 	ID     int             `json:"id,omitempty"`
 	Tab    string          `json:"sessionId,omitempty"`
@@ -76,21 +77,10 @@ func openBrowser(t *testing.T) *browser {
 		t: t, in: in, wait: map[int]chan message{}, events: map[string][]json.RawMessage{},
 		changed: make(chan struct{}),
 	}
-	b.cmd = exec.Command(
-		bin,
-		"--headless",
-		"--no-sandbox",
-		"--disable-gpu",
-		"--disable-dev-shm-usage",
-		"--no-first-run",
-		"--disable-background-networking",
-		"--disable-component-update",
-		"--hide-scrollbars",
-		"--force-device-scale-factor=1",
-		"--user-data-dir="+filepath.Join(t.TempDir(), "profile"),
-		"--remote-debugging-pipe",
-		"about:blank",
-	)
+	b.cmd = exec.Command(bin, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+		"--force-device-scale-factor=1", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"),
+		"--remote-debugging-pipe", "about:blank")
 	b.cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // descriptors 3 and 4
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.cmd.Start(); err != nil {
@@ -157,7 +147,6 @@ func (b *browser) read(out *os.File) {
 	}
 }
 
-// call calls a method of the protocol and decodes its result.
 func (b *browser) call(method string, params, result any) {
 	b.t.Helper()
 	c := make(chan message, 1)
@@ -225,15 +214,15 @@ func (b *browser) eval(script string, into any) {
 	}
 }
 
-// until waits for a condition in JavaScript.
 func (b *browser) until(what, condition string) {
 	b.t.Helper()
 	end := time.Now().Add(2 * time.Minute)
-	for {
+	testkit.Until(b.t, what, func() bool {
+		b.t.Helper()
 		var ok bool
 		b.eval("Boolean("+condition+")", &ok)
 		if ok {
-			return
+			return true
 		}
 		if bad := b.seen("Runtime.exceptionThrown"); len(bad) > 0 {
 			b.t.Fatalf("%s does not come; the script has failed: %v", what, bad)
@@ -243,8 +232,8 @@ func (b *browser) until(what, condition string) {
 			b.eval("document.body.innerText.slice(0, 2000)", &body)
 			b.t.Fatalf("%s does not come; the page says:\n%s\nlog: %v", what, body, b.seen("Log.entryAdded"))
 		}
-		time.Sleep(30 * time.Millisecond) // the protocol has no event for it
-	}
+		return false
+	})
 }
 
 // open loads an address and waits until it is loaded.
@@ -255,7 +244,6 @@ func (b *browser) open(url string) {
 	b.until("the page "+url, `!window.__before && document.readyState === "complete"`)
 }
 
-// seen returns the events of a method so far.
 func (b *browser) seen(method string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,7 +254,6 @@ func (b *browser) seen(method string) []string {
 	return all
 }
 
-// forget drops the events so far.
 func (b *browser) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,7 +272,6 @@ func (b *browser) look(width, height int, scheme string, phone bool) {
 	}}, nil)
 }
 
-// picture returns the page as WebP.
 func (b *browser) picture() []byte {
 	b.t.Helper()
 	var got struct{ Data string }
@@ -297,5 +283,4 @@ func (b *browser) picture() []byte {
 	return data
 }
 
-// quote returns a text as a literal of JavaScript.
 func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -4,15 +4,14 @@
 // One cluster.Watcher serves all browsers. A state is encoded and compressed once, and every stream
 // sends the same bytes. Questions about one job or swarm are asked once for all browsers.
 //
-// The server only reads, unless Options.Actions is set (actions.go). Routes with effects need an
-// entry in a route table with another method than GET; the origin check, the login and the Host
-// check already cover them.
+// The API is a table of routes (routes.go) over package httpapi. It only reads, unless
+// Options.Actions is set (actions.go). The Host check, the origin check and the login cover every
+// route.
 package dashboard
 
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,15 +23,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
 
 // Programs does what programs ask for: it makes and feeds swarms, and hands out jobs.
 // *programs.Server implements it. Its methods are safe for concurrent use.
 type Programs interface {
-	// Serve answers a request for an operation, by its name in openapi.json, or fails before it has
-	// written anything.
-	Serve(operation string, w http.ResponseWriter, r *http.Request) error
+	// Routes returns the routes of programs, whose login the dashboard checks.
+	Routes() []httpapi.Route
 }
 
 // Options configure a Server. Cluster and Listen are required. New reads them once; the caller does
@@ -42,7 +41,7 @@ type Programs interface {
 // reverse proxy that does the login.
 type Options struct {
 	Cluster Cluster
-	// Doctor runs the checks of the cluster; nil: those that need the newest state alone.
+	// Doctor runs the checks of the cluster; nil: the checks that need the newest state alone.
 	Doctor func(ctx context.Context) ([]doctor.Result, error)
 	// Past replays logs; nil: the dashboard shows entries and moments of no swarm.
 	Past Past
@@ -52,21 +51,21 @@ type Options struct {
 	// exist.
 	Actions Actions
 	// Audit lists the newest actions of operators, at most limit of those since a time; nil: none.
-	Audit func(ctx context.Context, since time.Time, limit int) ([]audit.Entry, error)
+	Audit func(ctx context.Context, since time.Time, limit int) ([]control.AuditEntry, error)
 	// Programs serves programs; nil: their routes do not exist.
 	Programs Programs
-	// ProgramToken is a lasting secret of at least 20 characters with which programs use their routes
-	// and no other one; empty: they use Token.
+	// ProgramToken is a lasting secret of at least 20 characters that admits programs to their
+	// routes alone; empty: they use Token.
 	ProgramToken string
 	// Log receives failures of the cluster and refused logins; nil: none.
 	Log *slog.Logger
-	// Version is what the page shows as the version of the program.
+	// Version is the version of the program that the page shows.
 	Version string
 
 	// Listen is the HOST:PORT of the listener. It decides whether the server may run without TLS.
 	Listen string
 	// Hosts are the host names, without port, that browsers may use. Loopback names are always
-	// allowed on a loopback address, and every literal IP address on another one.
+	// allowed on a loopback address, and every literal IP address on any other address.
 	Hosts []string
 	// Prefix is the path at which a proxy that does not strip it presents the server, such as
 	// "/ops"; empty or "/": none.
@@ -86,9 +85,9 @@ type Options struct {
 	BehindProxy bool
 	// AuthHeader is the header with the user's name, such as "X-Forwarded-User".
 	AuthHeader string
-	// ProxySecret is what the proxy sends in the header ProxyHeader, at least 20 characters; required
-	// with BehindProxy. Every process of the proxy's machine has the proxy's address, so the address
-	// alone proves nothing.
+	// ProxySecret is at least 20 characters that the proxy sends in the header ProxyHeader;
+	// required with BehindProxy. Every process of the proxy's machine has the proxy's address, so
+	// the address alone proves nothing.
 	ProxySecret string
 	// Proxies are the addresses from which AuthHeader counts; empty: loopback.
 	Proxies []netip.Prefix
@@ -97,17 +96,18 @@ type Options struct {
 // Server serves the dashboard. It is an http.Handler, safe for concurrent use. The caller calls
 // Close when no more requests arrive.
 type Server struct {
-	o       Options
-	log     *slog.Logger
-	handler http.Handler
-	logins  *logins
-	tickets *tickets
-	answers *answers
-	events  *hub
-	hosts   map[string]bool
-	moments chan struct{} // has an element for each request that waits for a replay or runs one
-	local   bool
-	started time.Time
+	o           Options
+	log         *slog.Logger
+	handler     http.Handler
+	logins      *logins
+	tickets     *tickets
+	answers     *answers
+	events      *hub
+	description []byte // OpenAPI
+	hosts       map[string]bool
+	moments     httpapi.Gate // of requests that wait for a replay or run one
+	local       bool
+	started     time.Time
 }
 
 // New returns a server. It fails with ErrExposed, ErrToken or ErrOptions when the options are not
@@ -132,7 +132,7 @@ func New(o Options) (*Server, error) {
 	case o.Token != "" && len(o.Token) < minToken, o.ProgramToken != "" && len(o.ProgramToken) < minToken:
 		return nil, fmt.Errorf("%w: use at least %d characters", ErrToken, minToken)
 	}
-	local := isLoopback(host)
+	local := httpapi.Loopback(host)
 	if !local && o.TLS == nil && !o.BehindProxy {
 		return nil, fmt.Errorf("%w: %s: others could read the cluster and the login on the way; listen on 127.0.0.1, "+
 			"use TLS, or run it behind a proxy with a header that names the user", ErrExposed, o.Listen)
@@ -146,8 +146,9 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, local: local, started: time.Now(), hosts: map[string]bool{},
-		moments: make(chan struct{}, maxMoments), tickets: newTickets(),
+		moments: httpapi.NewGate(maxMoments), tickets: newTickets(),
 		logins: newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
+		description: OpenAPI(),
 	}
 	for _, h := range o.Hosts {
 		s.hosts[strings.ToLower(h)] = true
@@ -159,7 +160,7 @@ func New(o Options) (*Server, error) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// LoginURL returns the address that logs a browser in: the one-time token, or the lasting one, is
+// LoginURL returns the address that logs a browser in. The one-time token, or the lasting token, is
 // in the fragment, which browsers send to nobody. addr is the HOST:PORT of the listener; empty:
 // Options.Listen.
 func (s *Server) LoginURL(addr string) string {
@@ -178,42 +179,25 @@ func (s *Server) LoginURL(addr string) string {
 	return scheme + "://" + addr + s.o.Prefix + "/#t=" + url.PathEscape(s.logins.token())
 }
 
-// Serve accepts connections of ln until ctx ends, and closes ln and the server then. It returns nil
-// when ctx ended. Slow requests are cut off after 15 s and slow answers after 30 s; streams have
-// their own time for each write.
+// Serve accepts connections of ln until ctx ends, and then closes ln and the server. It returns nil
+// when ctx ended. Slow requests are cut off after 15 s and slow answers after 30 s. Streams have a
+// deadline for each write.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	s.logins.listensAt(ln.Addr().String())
-	h := &http.Server{
-		Handler: s, TLSConfig: s.o.TLS, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-	}
-	down := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(down)
-		s.Close() // ends the streams, which Shutdown would wait for
-		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if h.Shutdown(short) != nil {
-			_ = h.Close()
-		}
+	h := httpapi.Start(ln, httpapi.Config{
+		Handler: s, Serve: httpapi.TLS(s.o.TLS), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Read: 15 * time.Second, Write: 30 * time.Second, Idle: 2 * time.Minute, MaxHeader: 32 << 10,
 	})
-	defer func() {
-		if !stop() { // requests end within the time above
-			<-down
-		}
-	}()
-	var err error
-	if s.o.TLS != nil {
-		err = h.ServeTLS(ln, "", "")
-	} else {
-		err = h.Serve(ln)
+	select {
+	case <-ctx.Done():
+	case <-h.Done():
 	}
-	s.Close()
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+	s.Close() // ends the streams, which the drain would wait for
+	h.CloseWithin(2 * time.Second)
+	if err := h.Err(); err != nil {
+		return fmt.Errorf("dashboard: %w", err)
 	}
-	return fmt.Errorf("dashboard: %w", err)
+	return nil
 }
 
 // Close ends all streams and questions to the cluster and waits for their goroutines. A second call
@@ -221,13 +205,4 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 func (s *Server) Close() {
 	s.events.close()
 	s.answers.close()
-}
-
-// isLoopback reports whether only this machine reaches a listener on host.
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 )
 
 // Times of event streams.
@@ -17,11 +19,11 @@ const (
 )
 
 // hub follows the cluster while at least one stream is open, and keeps the newest frame for all
-// streams. A stream that is slow skips frames; it never delays another one, because the hub sends
+// streams. A slow stream skips frames. It never delays another stream, because the hub sends
 // nothing: each stream takes the newest frame when it is ready.
 //
-// The follower starts with the first stream and ends with the last one. So agents report telemetry
-// every second only while somebody looks. mu guards the fields below it.
+// The follower starts with the first stream and ends with the last one, so agents report telemetry
+// every second only while somebody watches. mu guards the fields below it.
 type hub struct {
 	cluster Cluster
 	log     *slog.Logger
@@ -45,7 +47,6 @@ func newHub(c Cluster, log *slog.Logger, every time.Duration) *hub {
 	return h
 }
 
-// close ends the follower and all streams, and waits for the follower.
 func (h *hub) close() {
 	h.mu.Lock()
 	h.end()
@@ -85,13 +86,13 @@ func (h *hub) leave() {
 	}
 }
 
-// follow publishes the states of the cluster until ctx ends: the present one at once, so that a
-// page has numbers without a wait, and then the newest one at the end of each interval.
+// follow publishes the states of the cluster until ctx ends: the current state at once, so that a
+// page has numbers without a wait, and then the newest state at the end of each interval.
 func (h *hub) follow(ctx context.Context) {
 	defer h.cluster.Watched()()
 	state := h.cluster.State()
 	for {
-		if state.Frame == 0 { // before the first look there is nothing to show
+		if state.Frame == 0 { // before the first poll there is nothing to show
 		} else if f, err := newFrame(state); err != nil {
 			h.log.Error("dashboard: a state cannot be encoded", "err", err)
 		} else {
@@ -149,19 +150,17 @@ func (h *hub) current() (*frame, error) {
 
 // stream sends frames to one browser until it leaves, stops reading, or loses its login.
 //
-// Each write has a deadline of its own. A browser that does not read fills the buffers of its
-// connection; the next write then blocks, fails at the deadline, and ends the stream. A browser
-// that was away names the last frame that it has (Last-Event-ID), and is not sent that one again.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+// Each write has a deadline. A browser that does not read fills the buffers of its connection; the
+// next write then blocks, fails at the deadline, and ends the stream. A browser that reconnects
+// names the last frame that it has (Last-Event-ID), and is not sent that frame again.
+func (s *Server) stream(w http.ResponseWriter, r *httpapi.Request) error {
 	h := s.events
 	if !h.join() {
-		w.Header().Set("Retry-After", "10")
-		fail(w, http.StatusServiceUnavailable, errBusy.Error())
-		return
+		return &httpapi.Error{Status: http.StatusServiceUnavailable, After: 10 * time.Second, Text: errBusy.Error()}
 	}
 	defer h.leave()
 	rc := http.NewResponseController(w)
-	packed := acceptsGzip(r)
+	packed := acceptsGzip(r.Request)
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream; charset=utf-8")
 	head.Set("Vary", "Accept-Encoding")
@@ -186,7 +185,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, written to or not
 	}
 	if send(opening) != nil {
-		return
+		return nil
 	}
 	beat := time.NewTicker(h.beat)
 	defer beat.Stop()
@@ -200,25 +199,24 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		// A browser that comes back may name a frame of an earlier process: it gets the newest one.
 		if f != nil && (first || f.state.Frame != sent) {
 			if send(f) != nil {
-				return
+				return nil
 			}
 			sent, first = f.state.Frame, false
 		}
 		select {
 		case <-changed:
 		case <-beat.C:
-			if _, ok := s.user(r); !ok || send(beating) != nil {
-				return
+			if _, ok := s.user(r.Request); !ok || send(beating) != nil {
+				return nil
 			}
 		case <-r.Context().Done():
-			return
+			return nil
 		case <-h.ended.Done():
-			return
+			return nil
 		}
 	}
 }
 
-// pause waits and reports whether ctx lasts.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -16,7 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/entities"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
-	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
 	"github.com/exoswarm/exoswarm/internal/app/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
@@ -39,7 +38,6 @@ func newFake(s *cluster.State) *fakeCluster {
 	return &fakeCluster{newest: s, changed: make(chan struct{})}
 }
 
-// next makes the next frame.
 func (f *fakeCluster) next(edit func(*cluster.State)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,27 +155,27 @@ func (f *fakeCluster) JobLogs(context.Context, string) ([]jobs.LogLines, error) 
 	}}}, f.ask()
 }
 
-func (f *fakeCluster) ExplainJob(context.Context, string) (explain.Reason, error) {
-	return explain.Reason{
+func (f *fakeCluster) ExplainJob(context.Context, string) (doctor.Reason, error) {
+	return doctor.Reason{
 		Cause: "parents", Sentence: "The job waits for job before-2.",
 		Evidence: []string{"before-2 is queued"}, Cure: "Wait, or cancel before-2.",
 	}, f.ask()
 }
 
-func (f *fakeCluster) ExplainSwarm(_ context.Context, id string) (explain.Reason, error) {
+func (f *fakeCluster) ExplainSwarm(_ context.Context, id string) (doctor.Reason, error) {
 	if id != "s1" {
-		return explain.Reason{}, fmt.Errorf("swarm %q: %w", id, jobs.ErrNotFound)
+		return doctor.Reason{}, fmt.Errorf("swarm %q: %w", id, jobs.ErrNotFound)
 	}
-	return explain.Reason{
+	return doctor.Reason{
 		Cause: "no_room", Sentence: "No GPU agent has room for shard 2.",
 		Evidence: []string{"g1 has 12 MiB"}, Cure: "Start a GPU agent.",
 	}, f.ask()
 }
 
 // Detectors implements Cluster: plant reads, late has failed, and idle waits for an agent.
-func (f *fakeCluster) Detectors(context.Context) ([]cluster.DetectorView, error) {
+func (f *fakeCluster) Detectors(context.Context) ([]detectors.View, error) {
 	now := time.Now()
-	return []cluster.DetectorView{
+	return []detectors.View{
 		{Detector: detectors.Detector{Name: "idle", State: detectors.StateWaiting}, Most: 10},
 		{
 			Detector: detectors.Detector{
@@ -202,19 +200,19 @@ func (f *fakeCluster) Detectors(context.Context) ([]cluster.DetectorView, error)
 	}, f.ask()
 }
 
-func (f *fakeCluster) Detector(ctx context.Context, name string) (cluster.DetectorView, error) {
+func (f *fakeCluster) Detector(ctx context.Context, name string) (detectors.View, error) {
 	all, err := f.Detectors(ctx)
 	for _, d := range all {
 		if d.Name == name {
 			return d, err
 		}
 	}
-	return cluster.DetectorView{}, fmt.Errorf("detector %q: %w", name, jobs.ErrNotFound)
+	return detectors.View{}, fmt.Errorf("detector %q: %w", name, jobs.ErrNotFound)
 }
 
-func (f *fakeCluster) ExplainDetector(_ context.Context, name string) (explain.Reason, error) {
-	return explain.Reason{
-		Cause: explain.SourceAway, Sentence: "A source of " + name + " cannot be read.", Evidence: []string{"refused"},
+func (f *fakeCluster) ExplainDetector(_ context.Context, name string) (doctor.Reason, error) {
+	return doctor.Reason{
+		Cause: doctor.SourceAway, Sentence: "A source of " + name + " cannot be read.", Evidence: []string{"refused"},
 		Cure: "Repair the source.",
 	}, f.ask()
 }
@@ -321,15 +319,12 @@ func (f *fakeCluster) Entities(_ context.Context, id, text string, limit int) (e
 		}
 	}
 	if p.Matches == 0 {
-		p.Entities = append(
-			p.Entities,
-			entities.Entity{Name: "pump-7", Key: map[string]string{"id": "pump-7"}, Group: 7},
-		)
+		p.Entities = append(p.Entities,
+			entities.Entity{Name: "pump-7", Key: map[string]string{"id": "pump-7"}, Group: 7})
 	}
 	return p, f.ask()
 }
 
-// Entry implements Past.
 func (f *fakeCluster) Entry(_ context.Context, _ string, _ int, entry uint64, group int) (travel.Entry, error) {
 	return travel.Entry{
 		Seq: entry, Kind: swarms.EntryObserve, Ref: 7, At: submitted, Bytes: 900, Count: 2, Answer: swarms.EntryDecide,
@@ -340,14 +335,13 @@ func (f *fakeCluster) Entry(_ context.Context, _ string, _ int, entry uint64, gr
 	}, f.ask()
 }
 
-// At implements Past.
 func (f *fakeCluster) At(_ context.Context, q travel.Question) (travel.View, error) {
 	return travel.View{Swarm: q.Swarm, Name: q.Swarm, Last: 43, First: 1, Progress: &travel.Progress{
 		Moment: 1, Entry: 20, Of: q.Entry,
 	}}, f.ask()
 }
 
-// fakeState is a cluster in which everything that pages show is there.
+// fakeState is a cluster with everything that pages show.
 func fakeState() *cluster.State {
 	now := time.Now()
 	sample := func(name string, v float64, labels ...string) jobs.Sample {
@@ -404,9 +398,7 @@ func fakeState() *cluster.State {
 		},
 		Swarms: []cluster.Swarm{{
 			ID: "s1", Name: "shops", Key: "s1.x", Cell: "predictor", Addressed: "group", Agents: 300_000, Groups: 300,
-			Created: now.Add(
-				-time.Hour,
-			), State: cluster.StateWaiting, Candidates: []string{"calm", "busy"},
+			Created: now.Add(-time.Hour), State: cluster.StateWaiting, Candidates: []string{"calm", "busy"},
 			Spec: json.RawMessage(`{"name":"shops","key":["id"],"token":"hunter6"}`),
 			Shards: []cluster.Shard{
 				{
@@ -453,7 +445,6 @@ func fakeState() *cluster.State {
 	}
 }
 
-// opened starts a server on a cluster.
 func opened(t *testing.T, f Cluster, edit func(*Options), edits ...func(*Server)) *running {
 	t.Helper()
 	o := Options{Cluster: f, Listen: "127.0.0.1:0", Version: "test", Token: testToken}

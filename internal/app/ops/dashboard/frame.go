@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 )
 
-// gzipHeader begins a gzip stream without a name or a time (RFC 1952).
+// gzipHeader is the header of a gzip stream without a name or a time (RFC 1952).
 const gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
 // frame is a state as all viewers receive it. It is immutable.
@@ -26,14 +26,14 @@ type frame struct {
 	packed []byte
 }
 
-// Constant parts of streams: the first bytes of each one, and the sign of life, which keeps proxies
+// Constant parts of streams: the first bytes of each stream, and the heartbeat, which keeps proxies
 // from closing a quiet connection.
 var (
 	opening = constant("retry: 2000\n\n", gzipHeader)
 	beating = constant(": alive\n\n", "")
 )
 
-// constant returns an event without a state, whose packed form begins with header.
+// constant returns an event without a state, with header in front of its packed form.
 func constant(event, header string) *frame {
 	packed, err := segment([]byte(event))
 	if err != nil {
@@ -42,8 +42,8 @@ func constant(event, header string) *frame {
 	return &frame{event: []byte(event), packed: append([]byte(header), packed...)}
 }
 
-// newFrame encodes a state, without the specifications of swarms, which swarms/{name} has: a swarm
-// with a cell of its own has a specification of many kilobytes, which does not change.
+// newFrame encodes a state without the specifications of swarms, which swarms/{name} has: the
+// specification of a custom cell has many kilobytes and does not change.
 func newFrame(state *cluster.State) (*frame, error) {
 	short := *state
 	short.Swarms = slices.Clone(state.Swarms)
@@ -77,7 +77,7 @@ func segment(data []byte) ([]byte, error) {
 	if _, err := w.Write(data); err != nil {
 		return nil, err
 	}
-	if err := w.Flush(); err != nil { // not Close: the stream goes on
+	if err := w.Flush(); err != nil { // not Close: the stream continues
 		return nil, err
 	}
 	return b.Bytes(), nil

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 )
 
 // policy is the content security policy of every answer. Scripts and styles come from this origin
@@ -14,9 +16,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard wraps the routes with the checks that hold for all of them: security headers, the path
-// prefix, the Host header and the origin of requests that change something. The headers come first,
-// because refusals need them too. The login is checked behind it, by the route.
+// guard wraps the routes with the checks of all requests: security headers, the path prefix, the
+// Host header and the origin of requests that change something. The headers come first, because
+// refusals need them too. The route checks the login afterwards.
 func (s *Server) guard(next http.Handler) http.Handler {
 	next = http.NewCrossOriginProtection().Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,11 +31,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 		h.Set("Cache-Control", "no-store")
 		if !s.hostAllowed(r.Host) {
-			fail(
-				w,
-				http.StatusMisdirectedRequest,
-				"the Host of the request is not allowed: add it to the hosts of the dashboard",
-			)
+			httpapi.Errorf(http.StatusMisdirectedRequest,
+				"the Host of the request is not allowed: add it to the hosts of "+
+					"the dashboard").
+				Write(w)
 			return
 		}
 		if p := s.o.Prefix; p != "" {
@@ -53,7 +54,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 
 // hostAllowed reports whether a browser may use a Host header. A page of another site that rebinds
 // its name to this machine sends its own name, which is not in the list. It cannot send a literal
-// address, because a browser looks up no address for one.
+// address, because a browser resolves no literal address.
 func (s *Server) hostAllowed(host string) bool {
 	name := host
 	if h, port, err := net.SplitHostPort(host); err == nil {
@@ -69,7 +70,7 @@ func (s *Server) hostAllowed(host string) bool {
 		return true
 	}
 	if s.local {
-		return isLoopback(name)
+		return httpapi.Loopback(name)
 	}
 	ip, err := netip.ParseAddr(name)
 	return err == nil && ip.Zone() == "" || name == "localhost"
@@ -78,10 +79,10 @@ func (s *Server) hostAllowed(host string) bool {
 // ProxyHeader is the header in which a proxy proves that it is the proxy.
 const ProxyHeader = "X-Exoswarm-Proxy"
 
-// fromProxy reports whether the other end of the connection is a trusted proxy that knows the secret,
-// whose headers about the browser count.
+// fromProxy reports whether the peer of the connection is a trusted proxy that knows the secret.
+// Only its headers about the browser count.
 func (s *Server) fromProxy(r *http.Request) bool {
-	if !s.o.BehindProxy || !same(r.Header.Get(ProxyHeader), s.o.ProxySecret) {
+	if !s.o.BehindProxy || !httpapi.SameSecret(r.Header.Get(ProxyHeader), s.o.ProxySecret) {
 		return false
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -96,7 +97,6 @@ func (s *Server) fromProxy(r *http.Request) bool {
 	return false
 }
 
-// encrypted reports whether the browser's side of the connection uses TLS.
 func (s *Server) encrypted(r *http.Request) bool {
 	return r.TLS != nil || s.fromProxy(r) && r.Header.Get("X-Forwarded-Proto") == "https"
 }

@@ -24,12 +24,12 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/app/ops/travel"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -102,8 +102,8 @@ var liveViews = []view{
 // swarms with entries and jobs in many states.
 func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	t.Helper()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	ctx := t.Context()
 	quiet, began := slog.New(slog.DiscardHandler), time.Now()
 	must := func(err error) {
@@ -138,10 +138,8 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 			MaxShards: 8, Memory: 256 << 20, Room: &jobs.Room{Shard: 256 << 20, All: 256 << 20},
 		}
 	})
-	silent, err := c.Telemetry.Answer(
-		"gpu-1",
-		func(names []string) []jobs.Sample { return command.Samples(registry, names) },
-	)
+	silent, err := c.Telemetry.Answer("gpu-1",
+		func(names []string) []jobs.Sample { return command.Samples(registry, names) })
 	must(err)
 	t.Cleanup(silent)
 	silent, err = c.Telemetry.AnswerView("gpu-1", func(ctx context.Context, v telemetry.View) (any, error) {
@@ -163,8 +161,8 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) }) // before the worker drains
-	worker := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
-		Name: "cpu-1", Concurrency: 2, Handlers: map[string]jobs.Handler{
+	worker := jobstest.Work(t, jobstest.Open(t, s, natsq.Connect).Work, natsq.WorkerOptions{
+		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "cpu-1", Concurrency: 2, Handlers: map[string]jobs.Handler{
 			"import": func(ctx context.Context, _ jobs.Job, progress func(any)) (any, error) {
 				jobs.Logger(ctx).Info("opened", "file", "shops.csv")
 				jobs.Logger(ctx).Warn("a row is wrong", "row", 7)
@@ -192,7 +190,7 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 		}
 	})
 	submit := func(id, kind string, edit func(*jobs.Job)) {
-		j := natsqtest.Job(id, kind)
+		j := jobstest.Job(id, kind)
 		j.Submitted = time.Now().UTC()
 		j.Spec = json.RawMessage(`{"input":"shops.csv","output":"https://user:hunter2@example/x"}`)
 		if edit != nil {
@@ -212,7 +210,6 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	return c, w
 }
 
-// createSwarm makes a swarm of some shards.
 func createSwarm(t *testing.T, c *natsq.Conn, text string, shards int) swarms.Swarm {
 	t.Helper()
 	spec, err := swarm.Parse("swarm.yaml", []byte(text))
@@ -240,8 +237,9 @@ func createSwarm(t *testing.T, c *natsq.Conn, text string, shards int) swarms.Sw
 	return s
 }
 
-// feed appends entries to the logs of swarms until ctx ends: ticks and votes for the first, rows for
-// the second, and ticks for others, of which the first is a grid with the gun of examples/life.
+// feed appends entries to the logs of swarms until ctx ends: ticks and votes for the first, rows
+// for the second, and ticks for the others. The first of the others is a grid with the gun of
+// examples/life.
 func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarms.Swarm, ticking []swarms.Swarm) {
 	seq := map[string]uint64{}
 	add := func(s swarms.Swarm, shard int, entries ...swarms.Entry) {
@@ -255,7 +253,7 @@ func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarm
 		}
 		seq[key] += uint64(len(entries))
 	}
-	gun, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "life", "gun.csv"))
+	gun, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "examples", "life", "gun.csv"))
 	if err != nil {
 		t.Error(err)
 		return
@@ -288,29 +286,17 @@ func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarm
 			row++
 			v := 10 + 3*math.Sin(float64(n)/9+float64(g))
 			at := time.Now()
-			o.Group, o.Row, o.Time, o.Read = append(
-				o.Group,
-				uint32(g),
-			), append(
+			o.Group, o.Row, o.Time, o.Read = append(o.Group, uint32(g)), append(
 				o.Row,
 				row,
-			), append(
-				o.Time,
-				at.UnixNano(),
-			), append(
+			), append(o.Time, at.UnixNano()), append(
 				o.Read,
 				at.UnixNano(),
 			)
-			o.Features, o.Timestamp, o.Value = append(
-				o.Features,
-				float32(v),
-			), append(
+			o.Features, o.Timestamp, o.Value = append(o.Features, float32(v)), append(
 				o.Timestamp,
 				at.UTC().Format(time.RFC3339),
-			), append(
-				o.Value,
-				v,
-			)
+			), append(o.Value, v)
 		}
 		data, err := o.Encode()
 		if err != nil {
@@ -324,7 +310,7 @@ func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarm
 
 // TestLive shows a real cluster in a browser, every page in both color schemes.
 func TestLive(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	if testing.Short() {
 		t.Skip("40 s: the pages of TestPages with another cluster")
 	}
@@ -342,16 +328,20 @@ func TestLive(t *testing.T) {
 	limit := action.Request{Action: "tenant.limit", Object: "acme", Limits: &jobs.Limits{Queued: new(500)}}
 	p, err := op.Preview(t.Context(), limit)
 	if err == nil {
-		_, err = op.Confirm(t.Context(), audit.By{User: "operator", From: "127.0.0.1:1", Via: "dashboard"}, p.Request,
-			p.Digest)
+		_, err = op.Confirm(
+			t.Context(),
+			control.Actor{User: "operator", From: "127.0.0.1:1", Via: "dashboard"},
+			p.Request,
+			p.Digest,
+		)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := opened(t, w, func(o *Options) {
+	r := opened(t, Observe(w, c), func(o *Options) {
 		o.Version, o.Actions, o.Past = "v0.1.0", op, guide
-		o.Audit = func(ctx context.Context, since time.Time, limit int) (all []audit.Entry, err error) {
-			err = c.Audit.List(ctx, since, func(e audit.Entry) bool {
+		o.Audit = func(ctx context.Context, since time.Time, limit int) (all []control.AuditEntry, err error) {
+			err = c.Audit.List(ctx, since, func(e control.AuditEntry) bool {
 				all = append(all, e)
 				return len(all) < limit
 			})
@@ -380,12 +370,12 @@ func TestLive(t *testing.T) {
 // TestLiveViewers: 50 browsers cost the cluster as much as one.
 func TestLiveViewers(t *testing.T) {
 	t.Parallel()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	w := cluster.Start(cluster.Options{Conn: c, Every: 100 * time.Millisecond})
 	t.Cleanup(w.Close)
-	r := opened(t, w, nil)
-	// sent returns the messages that the process sends to NATS for each look.
+	r := opened(t, Observe(w, c), nil)
+	// sent returns the messages that the process sends to NATS for each poll.
 	sent := func(viewers int) float64 {
 		for range viewers {
 			s := r.listen(t, true)

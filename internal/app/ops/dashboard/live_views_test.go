@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -11,16 +12,22 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // TestLiveViews asks a real GPU agent for its views through the API: a heat map of three shards, the
 // tiers of their pages, and the stages of their batches, also as a trace.
 func TestLiveViews(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
-	_, w := live(t)
-	r := opened(t, w, nil)
+	c, w := live(t)
+	r := opened(t, Observe(w, c), nil)
 	ask := func(path string, to any) {
 		t.Helper()
 		reply, body := r.get(t, path)
@@ -32,18 +39,13 @@ func TestLiveViews(t *testing.T) {
 		}
 	}
 	var h cluster.Heat
-	for begin := time.Now(); ; time.Sleep(300 * time.Millisecond) { // until all shards have stepped
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("no heat map: %+v", h.Parts)
-		}
+	testkit.Until(t, "the steps of all shards", func() bool {
 		if reply, _ := r.get(t, "swarms/crowd/heat?size=64"); reply.status != http.StatusOK {
-			continue
+			return false
 		}
 		ask("swarms/crowd/heat?size=64", &h)
-		if len(h.Parts) == 3 && len(h.States) == 1 && h.States[0][1] == 0 {
-			break
-		}
-	}
+		return len(h.Parts) == 3 && len(h.States) == 1 && h.States[0][1] == 0
+	})
 	if h.Variable != "hidden" || !strings.Contains(strings.Join(h.Variables, " "), "vote") || h.Least > h.Most ||
 		h.Least < -1 || h.Most > 1 {
 		t.Errorf("a heat map of %s, one of %v, from %v to %v", h.Variable, h.Variables, h.Least, h.Most)
@@ -89,15 +91,12 @@ func TestLiveViews(t *testing.T) {
 	if agents != 2000 || box.Least != 0 {
 		t.Errorf("%v agents are in the box, from %v to %v in a cell, want 2000", agents, box.Least, box.Most)
 	}
-	// The columns of a network are ticks, which are recorded after the first look.
+	// The columns of a network are ticks, which are recorded after the first view.
 	var spikes cluster.Heat
-	for begin := time.Now(); spikes.Map == nil || spikes.Map.Tick == 0 || spikes.Most == 0; {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("no spikes: %+v of %+v", spikes.Map, spikes.Parts)
-		}
-		time.Sleep(300 * time.Millisecond)
+	testkit.Until(t, "spikes", func() bool {
 		ask("swarms/cortex/heat", &spikes)
-	}
+		return spikes.Map != nil && spikes.Map.Tick > 0 && spikes.Most > 0
+	})
 	if m := spikes.Map; m.Columns != 256 || m.Per != 4 || m.Width != 0 || spikes.Variable != "spikes" ||
 		len(spikes.Cells) != 250*256 {
 		t.Errorf("%d cells of %s on %+v", len(spikes.Cells), spikes.Variable, m)
@@ -167,5 +166,41 @@ func TestLiveViews(t *testing.T) {
 	}
 	if spans < 20 || len(named) != 7 || trace.DisplayTimeUnit != "ms" {
 		t.Errorf("%d spans of %d shards in %s, want 20 or more of 7 in ms", spans, len(named), trace.DisplayTimeUnit)
+	}
+}
+
+// TestEntities: the entities of a swarm are found by a part of their names, and a swarm without a
+// key has none.
+func TestEntities(t *testing.T) {
+	t.Parallel()
+	conn := jobstest.Open(t, jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}), natsq.Connect)
+	keyed := swarms.Swarm{
+		Version: jobs.Version, ID: "keyed", Nonce: swarms.NewNonce(), Groups: 9, Created: time.Now(),
+		Spec: json.RawMessage(`{"name":"keyed","agents_per_group":16,"key":["id"],"groups":9}`),
+	}
+	if err := conn.Swarms.CreateSwarm(t.Context(), keyed); err != nil {
+		t.Fatalf("CreateSwarm: %v", err)
+	}
+	createSwarm(t, conn, crowd, 1)
+	keys := statelog.NewKeys(conn.Swarms.Log(keyed.Key(), statelog.KeyShard, swarms.In))
+	if err := keys.Open(t.Context()); err != nil {
+		t.Fatalf("Keys.Open: %v", err)
+	}
+	if err := keys.Store(t.Context(), []string{"pump-1", "pump-2"}, nil); err != nil {
+		t.Fatalf("Keys.Store: %v", err)
+	}
+	w := cluster.Start(cluster.Options{Conn: conn})
+	t.Cleanup(w.Close)
+	o := Observe(w, conn)
+	p, err := o.Entities(t.Context(), "keyed", "2", 10)
+	if err != nil || p.Matches != 1 || p.Entities[0].Group != 1 {
+		t.Errorf("Entities returns %+v, %v", p, err)
+	}
+	if _, err := o.Entities(t.Context(), "crowd", "2", 10); !errors.Is(err, jobs.ErrNotFound) ||
+		!strings.Contains(err.Error(), "has no key") {
+		t.Errorf("Entities of a swarm without a key: %v", err)
+	}
+	if _, err := o.Entities(t.Context(), "none", "2", 10); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("Entities of no swarm: %v", err)
 	}
 }

@@ -3,14 +3,16 @@ package dashboard
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
 	"net"
 	"net/http"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/app/programs"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 )
 
 // Bounds of logins.
@@ -41,14 +43,13 @@ func newLogins(port, lasting string) *logins {
 	return l
 }
 
-// secret returns 256 random bits as text.
 func secret() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// listensAt tells the address of the listener, whose port the options may leave open.
+// listensAt sets the address of the listener, whose port the options may leave open.
 func (l *logins) listensAt(addr string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,15 +69,15 @@ func (l *logins) token() string {
 	return l.once
 }
 
-// exchange returns the value of a new cookie for a token, and whether the token was a one-time one,
-// which is used up then. ok is false for a wrong token. Logins that have ended are forgotten here,
-// and the oldest one ends when there are maxLogins.
+// exchange returns the value of a new cookie for a token. once reports that the token was a
+// one-time token, which is used up then. ok is false for a wrong token. Expired logins are removed
+// here, and the oldest login ends when there are maxLogins.
 func (l *logins) exchange(token string, now time.Time) (value string, once, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.lasting != "" && same(token, l.lasting):
-	case l.lasting == "" && same(token, l.once):
+	case l.lasting != "" && httpapi.SameSecret(token, l.lasting):
+	case l.lasting == "" && httpapi.SameSecret(token, l.once):
 		l.once, once = secret(), true
 	default:
 		return "", false, false
@@ -106,17 +107,10 @@ func (l *logins) valid(value string, now time.Time) bool {
 	return found && now.Before(ends)
 }
 
-// end ends the login of a cookie.
 func (l *logins) end(value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, sha256.Sum256([]byte(value)))
-}
-
-// same compares secrets in constant time.
-func same(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // cookie returns the cookie of a request's login with a value. Under TLS its name makes browsers
@@ -136,22 +130,22 @@ func (s *Server) cookie(r *http.Request, value string, seconds int) *http.Cookie
 }
 
 // user returns who sends a request: the name that a proxy or a client certificate gives, else
-// "operator" for a login by token. ok is false without a login. A request with a bearer token is
-// judged by that alone, so that a program notices a wrong token although it keeps cookies.
+// "operator" for a login by token. ok is false without a login. A bearer token decides alone, so
+// that a program notices a wrong token although it keeps cookies.
 func (s *Server) user(r *http.Request) (name string, ok bool) {
 	if s.fromProxy(r) {
 		if name := r.Header.Get(s.o.AuthHeader); name != "" {
 			return name, true
 		}
 	}
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+	if verified(r) {
 		return r.TLS.PeerCertificates[0].Subject.CommonName, true
 	}
 	if s.isProgram(r) {
 		return "program", true
 	}
-	if token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); found {
-		return "operator", s.o.Token != "" && same(token, s.o.Token)
+	if token, found := httpapi.Bearer(r); found {
+		return "operator", s.o.Token != "" && httpapi.SameSecret(token, s.o.Token)
 	}
 	c, err := r.Cookie(s.cookie(r, "", 0).Name)
 	return "operator", err == nil && s.logins.valid(c.Value, time.Now())
@@ -177,22 +171,23 @@ type Token struct {
 	Token string `json:"token"`
 }
 
-// login exchanges the token of the body for a cookie. The token comes in the body of a POST, never
-// in a query: addresses are stored in logs and in the history of browsers.
-func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+// login exchanges the token of the body for a cookie. The token is in the body of a POST, never in
+// a query: addresses are stored in logs and in the history of browsers.
+func (s *Server) login(w http.ResponseWriter, r *httpapi.Request) error {
 	var in Token
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil {
-		fail(w, http.StatusBadRequest, `the body is not JSON of the form {"token":"..."}`)
-		return
+		return httpapi.Errorf(http.StatusBadRequest, `the body is not JSON of the form {"token":"..."}`)
 	}
 	value, once, ok := s.logins.exchange(in.Token, time.Now())
 	if !ok {
 		s.log.Warn("dashboard: login refused", "from", r.RemoteAddr)
-		fail(w, http.StatusUnauthorized, "the token is wrong or was used before: "+
-			"open the newest address that the program printed")
-		return
+		return httpapi.Errorf(
+			http.StatusUnauthorized,
+			"the token is wrong or was used before: open the newest address "+
+				"that the program printed",
+		)
 	}
-	http.SetCookie(w, s.cookie(r, value, int(loginFor/time.Second)))
+	http.SetCookie(w, s.cookie(r.Request, value, int(loginFor/time.Second)))
 	w.WriteHeader(http.StatusNoContent)
 	if once && s.o.Announce != nil {
 		s.logins.mu.Lock()
@@ -200,38 +195,57 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		s.logins.mu.Unlock()
 		s.o.Announce(s.LoginURL(addr))
 	}
+	return nil
 }
 
-// logout ends the login of a request.
-func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	if c, err := r.Cookie(s.cookie(r, "", 0).Name); err == nil {
+func (s *Server) logout(w http.ResponseWriter, r *httpapi.Request) error {
+	if c, err := r.Cookie(s.cookie(r.Request, "", 0).Name); err == nil {
 		s.logins.end(c.Value)
 	}
-	http.SetCookie(w, s.cookie(r, "", -1))
+	http.SetCookie(w, s.cookie(r.Request, "", -1))
 	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
-// isProgram reports whether a request has the token of programs, with which it may use the routes of
-// programs and no other one.
+// isProgram reports whether a request has the token of programs, which admits to the routes of
+// programs alone.
 func (s *Server) isProgram(r *http.Request) bool {
-	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return found && s.o.ProgramToken != "" && same(token, s.o.ProgramToken)
+	token, found := httpapi.Bearer(r)
+	return found && s.o.ProgramToken != "" && httpapi.SameSecret(token, s.o.ProgramToken)
 }
 
-// mayProgram reports whether a request may use the routes of programs, and answers it otherwise. A
-// cookie is not enough, because a browser sends it without the will of a program.
-func (s *Server) mayProgram(w http.ResponseWriter, r *http.Request) bool {
-	_, login := s.user(r)
-	if s.isProgram(r) || login && (r.Header.Get("Authorization") != "" || s.fromProxy(r) || r.TLS != nil &&
-		len(r.TLS.VerifiedChains) > 0) {
-		return true
+func (s *Server) hasLogin(_ http.ResponseWriter, r *http.Request) error {
+	if _, ok := s.user(r); !ok {
+		return httpapi.Errorf(http.StatusUnauthorized, "log in first: open the address that the program printed")
 	}
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	fail(
-		w,
-		http.StatusUnauthorized,
-		"the token is missing or wrong: send Authorization: Bearer TOKEN, with the token of "+
-			"--program-token-file, or of program.token in the data folder of exoswarm serve --programs",
-	)
-	return false
+	return nil
 }
+
+func (s *Server) mayLook(w http.ResponseWriter, r *http.Request) error {
+	if s.isProgram(r) {
+		return httpapi.Errorf(http.StatusForbidden, "the token of programs is for the routes of programs: use a login "+
+			"of the dashboard")
+	}
+	return s.hasLogin(w, r)
+}
+
+// programsHeader has the version of the protocol in each answer to a program.
+const programsHeader = "X-Exoswarm-Programs"
+
+// mayProgram admits requests of programs. A cookie is not enough: a browser sends it with requests
+// of other pages too.
+func (s *Server) mayProgram(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set(programsHeader, strconv.Itoa(programs.Version))
+	_, login := s.user(r)
+	if s.isProgram(r) || login && (r.Header.Get("Authorization") != "" || s.fromProxy(r) || verified(r)) {
+		return nil
+	}
+	return &httpapi.Error{
+		Status: http.StatusUnauthorized, Bearer: true,
+		Text: "the token is missing or wrong: send Authorization: Bearer TOKEN, with the token of " +
+			"--program-token-file, or of program.token in the data folder of exoswarm serve --programs",
+	}
+}
+
+// verified reports whether a request has a client certificate that counts as a login.
+func verified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }

@@ -3,11 +3,10 @@ package dashboard
 import (
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.CheckParallel(m, 4)
+	testkit.TempInMemory()
+	testkit.CheckLeaksParallel(m, 4)
 }

@@ -1,28 +1,31 @@
 package dashboard
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/internal/app/programs"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 )
 
-// fakePrograms counts requests.
 type fakePrograms struct {
 	served atomic.Int64
 	err    error
 }
 
-func (f *fakePrograms) Serve(name string, w http.ResponseWriter, _ *http.Request) error {
-	f.served.Add(1)
-	if f.err == nil {
-		_, _ = w.Write([]byte(name))
+func (f *fakePrograms) Routes() []httpapi.Route {
+	routes := programTable()
+	for i := range routes {
+		routes[i].Serve = func(w http.ResponseWriter, _ *httpapi.Request) error {
+			f.served.Add(1)
+			if f.err == nil {
+				_, _ = w.Write([]byte(routes[i].Name))
+			}
+			return f.err
+		}
 	}
-	return f.err
+	return routes
 }
 
 const programToken = "a token of programs, long enough"
@@ -35,33 +38,33 @@ func TestProgramRoles(t *testing.T) {
 	r := opened(t, newFake(fakeState()), func(o *Options) { o.Programs, o.ProgramToken = f, programToken })
 	bearer := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
 	paths := strings.NewReplacer("{name}", "shops", "{worker}", "w", "{job}", "j", "{id}", "j", "{snapshot}", "s")
-	for _, route := range programTable {
-		path := "api/v1/" + paths.Replace(route.path)
+	for _, route := range programTable() {
+		path := "api/v1/" + paths.Replace(route.Path)
 		before := f.served.Load()
 		for _, token := range []string{"", "wrong", testToken[1:]} {
-			res, body := r.do(t, route.method, path, "{}", bearer(token)...)
+			res, body := r.do(t, route.Method, path, "{}", bearer(token)...)
 			if res.status != http.StatusUnauthorized || !strings.Contains(body, "--program-token-file") {
-				t.Errorf("%s %s with the token %q: %d %s", route.method, path, token, res.status, body)
+				t.Errorf("%s %s with the token %q: %d %s", route.Method, path, token, res.status, body)
 			}
 		}
 		if f.served.Load() != before {
-			t.Fatalf("%s %s was served without a login", route.method, path)
+			t.Fatalf("%s %s was served without a login", route.Method, path)
 		}
 		for _, token := range []string{programToken, testToken} {
-			if res, body := r.do(t, route.method, path, "{}", bearer(token)...); res.status != http.StatusOK ||
-				body != route.name {
-				t.Errorf("%s %s with a token: %d %s", route.method, path, res.status, body)
+			if res, body := r.do(t, route.Method, path, "{}", bearer(token)...); res.status != http.StatusOK ||
+				body != route.Name {
+				t.Errorf("%s %s with a token: %d %s", route.Method, path, res.status, body)
 			}
 		}
 	}
-	for _, route := range table {
-		if route.public || route.name == "getLogin" || route.name == "streamEvents" {
+	for _, route := range r.s.table() {
+		if route.Public || route.Name == "getLogin" || route.Name == "streamEvents" {
 			continue
 		}
 		path := "api/v1/" + strings.NewReplacer("{id}", "j1", "{name}", "shops", "{shard}", "0", "{entry}", "1",
-			"{group}", "3").Replace(route.path)
-		if res, _ := r.do(t, route.method, path, "", bearer(programToken)...); res.status != http.StatusForbidden {
-			t.Errorf("%s %s with the token of programs: %d", route.method, path, res.status)
+			"{group}", "3").Replace(route.Path)
+		if res, _ := r.do(t, route.Method, path, "", bearer(programToken)...); res.status != http.StatusForbidden {
+			t.Errorf("%s %s with the token of programs: %d", route.Method, path, res.status)
 		}
 	}
 	if _, body := r.do(t, "GET", "api/v1/login", "", bearer(programToken)...); !strings.Contains(body,
@@ -78,7 +81,7 @@ func TestProgramRoles(t *testing.T) {
 // start one.
 func TestProgramErrors(t *testing.T) {
 	t.Parallel()
-	f := &fakePrograms{err: fmt.Errorf("swarm shops: %w", jobs.ErrExists)}
+	f := &fakePrograms{err: httpapi.Errorf(http.StatusConflict, "swarm shops: exists already")}
 	r := opened(t, newFake(fakeState()), func(o *Options) { o.Programs, o.ProgramToken = f, programToken })
 	res, body := r.do(t, "POST", "api/v1/swarms", "{}", "Authorization", "Bearer "+programToken)
 	if res.status != http.StatusConflict || !strings.Contains(body, "exists already") {
@@ -91,17 +94,5 @@ func TestProgramErrors(t *testing.T) {
 	}
 	if _, err := New(Options{Cluster: newFake(fakeState()), Listen: "127.0.0.1:0", ProgramToken: "short"}); err == nil {
 		t.Error("a short token of programs is taken")
-	}
-}
-
-// TestProgramTable: the server of programs knows the operations of the table, and no others.
-func TestProgramTable(t *testing.T) {
-	for _, route := range programTable {
-		if !(&programs.Server{}).Knows(route.name) {
-			t.Errorf("there is no operation %s", route.name)
-		}
-	}
-	if (&programs.Server{}).Knows("getState") {
-		t.Error("getState is one of programs")
 	}
 }

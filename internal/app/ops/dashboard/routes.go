@@ -1,540 +1,355 @@
 package dashboard
 
 import (
-	"context"
-	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/app/detectors"
 	"github.com/exoswarm/exoswarm/internal/app/entities"
+	"github.com/exoswarm/exoswarm/internal/app/ops/action"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
-	"github.com/exoswarm/exoswarm/internal/app/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/app/ops/travel"
 	"github.com/exoswarm/exoswarm/internal/app/programs"
+	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// route is one operation of the API. The handlers and openapi.json are made from the table of
-// routes, so that both agree. A route has ask, or serve, or neither (openapi.json itself).
-//
-// A route that changes the cluster has another method than GET, serve, and a check that the server
-// may act; it must not have ask, whose answers are shared.
-type route struct {
-	// method is that of HTTP. path is below /api/v1/, with {id} or {name} for parameters.
-	method, path string
-	// name is the operationId of openapi.json: unique and stable, because clients are made from it.
-	name    string
-	summary string // one sentence
-	params  []param
-	// answer is a value of the type of the answer; nil: the answer has no body.
-	answer any
-	// acts marks routes that change the cluster. They exist with Options.Actions only, and need the
-	// header of mayAct.
-	acts bool
-	// program marks routes of programs. They exist with Options.Programs only, and mayProgram checks
-	// their login.
-	program bool
-	// public routes need no login.
-	public bool
-	// lasts is how long an answer of ask is shared.
-	lasts time.Duration
-	// ask computes the answer. It may run for several requests at once, and after they have ended.
-	ask   func(ctx context.Context, o *Options, p params) (any, error)
-	serve func(s *Server, w http.ResponseWriter, r *http.Request)
-	media string // type of the answer of serve; empty: application/json
-	body  any    // a value of the type of the request's body; nil: none
-	takes string // type of the request's body, if that is not JSON
-}
+const prefix = "/api/v1/"
 
-// param is a parameter of a route. A request with a value that does not fit it is refused with
-// status 400; parameters that a route does not have are ignored.
-type param struct {
-	name, in, kind string // in: path or query; kind: string, integer or boolean
-	doc            string
-	initial        string // value of a query parameter that is absent
-	least, most    int    // of an integer
-	values         []string
-}
+// maxEntry is the largest number of an entry in a question. Browsers have no larger integers.
+const maxEntry = 1<<53 - 1
 
-// params are the checked parameters of a request, by name.
-type params map[string]string
-
-// num returns an integer parameter.
-func (p params) num(name string) int {
-	n, _ := strconv.Atoi(p[name]) // checked by read
-	return n
-}
-
-// Parameters that several routes have. Names in paths are those of the cluster, with any character;
-// a browser escapes them.
+// Parameters of routes. Names in paths are as the cluster has them, with any character; a browser
+// escapes them.
 var (
-	jobID     = param{name: "id", in: "path", kind: "string", doc: "id of a job"}
-	swarmName = param{
-		name: "name", in: "path", kind: "string", doc: "id of a swarm, or its name if no other one has it",
+	jobID     = inPath("id", "id of a job")
+	swarmName = inPath("name", "id of a swarm, or its name if no other one has it")
+	agentName = inPath("name", "name of an agent")
+	detector  = inPath("name", "name of a detector")
+	shard     = httpapi.Param{Name: "shard", In: "path", Kind: "integer", Doc: "number of the shard", Max: 1 << 20}
+	entry     = httpapi.Param{
+		Name: "entry", In: "path", Kind: "integer", Doc: "number of an entry of the log of the shard", Min: 1,
+		Max: maxEntry,
 	}
-	agentName = param{name: "name", in: "path", kind: "string", doc: "name of an agent"}
-	pool      = param{
-		name: "pool", in: "query", kind: "string", doc: "pool of agents; empty: all",
-		values: []string{"", string(jobs.PoolCPU), string(jobs.PoolGPU)},
+	group = httpapi.Param{
+		Name: "group", In: "path", Kind: "integer", Doc: "number of a group in the swarm", Max: 1 << 27,
 	}
+
+	pool   = text("pool", "", "pool of agents; empty: all", "", string(jobs.PoolCPU), string(jobs.PoolGPU))
+	before = integer("before", "number of the answer before which the others are; 0: the newest", 0, 0, maxEntry)
+	choice = integer("group", "number of a group in the swarm; -1: the first one", -1, -1, 1<<27)
+	cells  = integer("size", "the view has at most size times size cells", 256, 8, 512)
 )
 
-// limit is the parameter with the number of elements of an answer.
-func limit(initial string, most int) param {
-	return param{
-		name: "limit", in: "query", kind: "integer", doc: "largest number of elements", initial: initial, least: 1,
-		most: most,
+func inPath(name, doc string) httpapi.Param {
+	return httpapi.Param{Name: name, In: "path", Kind: "string", Doc: doc}
+}
+
+// text is a text in a query, one of values if there are some.
+func text(name, initial, doc string, values ...string) httpapi.Param {
+	return httpapi.Param{Name: name, In: "query", Kind: "string", Doc: doc, Default: initial, Values: values}
+}
+
+func integer(name, doc string, initial, least, most int) httpapi.Param {
+	return httpapi.Param{
+		Name: name, In: "query", Kind: "integer", Doc: doc, Default: strconv.Itoa(initial), Min: least, Max: most,
 	}
 }
 
-// programsHeader has the version of the protocol in each answer to a program.
-const programsHeader = "X-Exoswarm-Programs"
+func limit(initial, most int) httpapi.Param {
+	return integer("limit", "largest number of elements", initial, 1, most)
+}
 
-// programTable has the routes of programs, which exist with Options.Programs only. A token of programs
-// is enough for them, and a cookie is not. programs.go fills it: the routes below do not depend on it.
-var programTable []route
+// shared serves a question whose answer all requests of the same parameters share for a time.
+func (s *Server) shared(lasts time.Duration, ask question) func(http.ResponseWriter, *httpapi.Request) error {
+	return func(w http.ResponseWriter, r *httpapi.Request) error { return s.ask(w, r, lasts, ask) }
+}
 
-// table lists all operations of the API, in the order of openapi.json.
-var table = []route{
-	{
-		method: http.MethodGet, path: "state", name: "getState", summary: "The newest state of the cluster.",
-		answer: cluster.State{}, serve: (*Server).state,
-	},
-	{
-		method: http.MethodGet, path: "events", name: "streamEvents", media: "text/event-stream",
-		summary: "States of the cluster as server-sent events, at most one a second; a slow reader gets the newest.",
-		answer:  cluster.State{}, serve: (*Server).stream,
-	},
-	{
-		method: http.MethodGet, path: "history", name: "getHistory", summary: "The past of series of numbers.",
-		params: []param{
-			{name: "names", in: "query", kind: "string", doc: "names of series, with commas between them; empty: all"},
-			{
-				name: "seconds", in: "query", kind: "integer", doc: "length of the past", initial: "890", least: 10,
-				most: 86400,
+// table returns the routes of every server, in the order of openapi.json; actions and programs have
+// further tables. The routes of a nil server only describe themselves.
+func (s *Server) table() []httpapi.Route {
+	const get = http.MethodGet
+	type params = []httpapi.Param
+	return []httpapi.Route{
+		{
+			Method: get, Path: "state", Name: "getState", Summary: "The newest state of the cluster.",
+			Answer: cluster.State{}, Serve: s.state,
+		},
+		{
+			Method: get, Path: "events", Name: "streamEvents", Media: "text/event-stream", Answer: cluster.State{},
+			Summary: "States of the cluster as server-sent events, at most one a second; a slow reader gets the " +
+				"newest.",
+			Serve: s.stream,
+		},
+		{
+			Method: get, Path: "history", Name: "getHistory", Summary: "The past of series of numbers.",
+			Params: params{
+				text("names", "", "names of series, with commas between them; empty: all"),
+				integer("seconds", "length of the past", 890, 10, 86400),
 			},
+			Answer: cluster.History{}, Serve: s.shared(time.Second, history),
 		},
-		answer: cluster.History{}, lasts: time.Second, ask: history,
-	},
-	{
-		method: http.MethodGet, path: "jobs", name: "listJobs", summary: "Jobs of the queue.",
-		params: []param{
-			pool,
-			{
-				name:    "over",
-				in:      "query",
-				kind:    "boolean",
-				doc:     "the jobs of all pools that are over, newest first, instead of those that are not",
-				initial: "false",
+		{
+			Method: get, Path: "jobs", Name: "listJobs", Summary: "Jobs of the queue.",
+			Params: params{
+				pool,
+				{
+					Name: "over", In: "query", Kind: "boolean", Default: "false",
+					Doc: "the jobs of all pools that are over, newest first, instead of those that are not",
+				},
+				limit(200, 1000),
 			},
-			limit("200", 1000),
+			Answer: []cluster.JobView{}, Serve: s.shared(2*time.Second, listJobs),
 		},
-		answer: []cluster.JobView{}, lasts: 2 * time.Second, ask: listJobs,
-	},
-	{
-		method: http.MethodGet, path: "jobs/{id}", name: "getJob", summary: "One job, without the secrets of its " +
-			"specification.",
-		params: []param{jobID}, answer: cluster.JobView{}, lasts: time.Second, ask: getJob,
-	},
-	{
-		method: http.MethodGet, path: "jobs/{id}/logs", name: "getJobLogs", summary: "Lines that a job has logged.",
-		params: []param{jobID}, answer: []jobs.LogLines{}, lasts: 2 * time.Second,
-		ask: func(ctx context.Context, o *Options, p params) (any, error) {
-			lines, err := o.Cluster.JobLogs(ctx, p["id"])
-			return list(lines), err
+		{
+			Method: get, Path: "jobs/{id}", Name: "getJob", Params: params{jobID}, Answer: cluster.JobView{},
+			Summary: "One job, without the secrets of its specification.", Serve: s.shared(time.Second, getJob),
+		},
+		{
+			Method: get, Path: "jobs/{id}/logs", Name: "getJobLogs", Summary: "Lines that a job has logged.",
+			Params: params{jobID}, Answer: []jobs.LogLines{}, Serve: s.shared(2*time.Second, jobLogs),
+		},
+		{
+			Method: get, Path: "jobs/{id}/explain", Name: "explainJob", Summary: "Why a job does not progress.",
+			Params: params{jobID}, Answer: doctor.Reason{}, Serve: s.shared(3*time.Second, explainJob),
+		},
+		{
+			Method: get, Path: "swarms", Name: "listSwarms", Summary: "All swarms, without specifications.",
+			Answer: []cluster.Swarm{}, Serve: s.shared(time.Second/2, listSwarms),
+		},
+		{
+			Method: get, Path: "swarms/{name}", Name: "getSwarm", Summary: "One swarm with its specification.",
+			Params: params{swarmName}, Answer: cluster.Swarm{}, Serve: s.shared(time.Second/2, getSwarm),
+		},
+		{
+			Method: get, Path: "swarms/{name}/explain", Name: "explainSwarm", Summary: "Why a swarm does not progress.",
+			Params: params{swarmName}, Answer: doctor.Reason{},
+			Serve: s.shared(3*time.Second, onSwarm(explainSwarm)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/decisions", Name: "listDecisions",
+			Summary: "Answers of a shard, newest first.",
+			Params:  params{swarmName, integer("shard", "number of the shard", 0, 0, 1<<20), before, limit(60, 200)},
+			Answer:  []cluster.Decision{}, Serve: s.shared(2*time.Second, onSwarm(listDecisions)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/entities", Name: "findEntities",
+			Summary: "The entities of a swarm with a key whose names have a text, or the nearest ones if none has it.",
+			Params: params{
+				swarmName, text("key", "", "part of the name of an entity, in any case; empty: all"), limit(20, 200),
+			},
+			Answer: entities.Page{}, Serve: s.shared(2*time.Second, onSwarm(findEntities)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/heat", Name: "getHeat",
+			Summary: "A variable of the agents of a swarm, as cells of consecutive agents.",
+			Params: params{
+				swarmName, text("variable", "", "name of a variable; empty: the one that tells most"),
+				text("value", "mean", "value of a cell", "mean", "least", "most"), cells,
+			},
+			Answer: cluster.Heat{}, Serve: s.shared(time.Second, onSwarm(heat)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/pages", Name: "getPages",
+			Summary: "The tiers in which the pages of a swarm are.", Params: params{swarmName, cells},
+			Answer: cluster.PageMaps{}, Serve: s.shared(time.Second, onSwarm(pageMaps)),
+		},
+		{
+			Method: http.MethodPost, Path: "swarms/{name}/compute", Name: "computeSwarm",
+			Summary: "Folds expressions over the agents of a swarm where they are; it changes nothing.",
+			Params:  params{swarmName}, Body: swarmclient.ComputeRequest{}, Answer: swarmclient.ComputeAnswer{},
+			Serve: s.compute,
+		},
+		{
+			Method: get, Path: "detectors", Name: "listDetectors", Summary: "All detectors that last.",
+			Answer: []detectors.View{}, Serve: s.shared(2*time.Second, listDetectors),
+		},
+		{
+			Method: get, Path: "detectors/{name}", Name: "getDetector", Summary: "One detector.",
+			Params: params{detector}, Answer: detectors.View{}, Serve: s.shared(time.Second, getDetector),
+		},
+		{
+			Method: get, Path: "detectors/{name}/explain", Name: "explainDetector",
+			Summary: "Why a detector does not progress.", Params: params{detector}, Answer: doctor.Reason{},
+			Serve: s.shared(3*time.Second, explainDetector),
+		},
+		{
+			Method: get, Path: "swarms/{name}/shards/{shard}/groups/{group}/decisions", Name: "listGroupDecisions",
+			Summary: "What a group has decided, newest first. An answer may have fewer elements than there are: next " +
+				"goes on.",
+			Params: params{swarmName, shard, group, before, limit(20, 200)},
+			Answer: cluster.GroupDecisions{}, Serve: s.shared(2*time.Second, onSwarm(groupDecisions)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/shards/{shard}/entries/{entry}", Name: "getEntry",
+			Summary: "An entry of the log of a shard, with its first rows or those of a group.",
+			Params:  params{swarmName, shard, entry, choice}, Answer: travel.Entry{},
+			Serve: s.shared(10*time.Second, onSwarm(getEntry)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/shards/{shard}/at/{entry}", Name: "getMoment",
+			Summary: "The state of a shard after an entry, by a replay of its log. An answer with progress has no " +
+				"state: the same question goes on with the replay.",
+			Params: params{
+				swarmName, shard, entry, choice,
+				integer("and", "entry of a second moment; 0: there is none", 0, 0, maxEntry),
+				integer("first", "first agent of the group, from 0", 0, 0, 1<<16),
+				integer("agents", "number of agents of the group", 50, 0, travel.MaxAgents),
+			},
+			Answer: travel.View{}, Serve: s.moment,
+		},
+		{
+			Method: get, Path: "agents", Name: "listAgents", Summary: "All agents with their telemetry.",
+			Answer: []cluster.Agent{}, Serve: s.shared(time.Second/2, listAgents),
+		},
+		{
+			Method: get, Path: "agents/{name}", Name: "getAgent", Summary: "One agent.", Params: params{agentName},
+			Answer: cluster.Agent{}, Serve: s.shared(time.Second/2, getAgent),
+		},
+		{
+			Method: get, Path: "agents/{name}/timeline", Name: "getTimeline",
+			Summary: "The stages of the last batches of a GPU agent: the last 4,096.",
+			Params: params{
+				agentName, integer("seconds", "length of the past", 10, 1, 600),
+				text("format", "json", "chrome: the trace event format, which chrome://tracing and Perfetto open",
+					"json", "chrome"),
+			},
+			Answer: cluster.Timeline{}, Serve: s.shared(time.Second, timeline),
+		},
+		{
+			Method: get, Path: "tenants", Name: "listTenants", Summary: "Tenants with jobs or limits.",
+			Answer: []cluster.Tenant{}, Serve: s.shared(time.Second/2, listTenants),
+		},
+		{
+			Method: get, Path: "nats", Name: "getNATS", Summary: "The NATS servers and their streams.",
+			Answer: telemetry.ServerReport{}, Serve: s.shared(time.Second/2, getNATS),
+		},
+		{
+			Method: get, Path: "doctor", Name: "getDoctor", Summary: "The checks of the cluster.",
+			Answer: []doctor.Result{}, Serve: s.shared(10*time.Second, checks),
+		},
+		{
+			Method: get, Path: "dead", Name: "listDeadLetters", Params: params{pool, limit(100, 1000)},
+			Summary: "Dead letters, oldest first, without their messages.", Answer: []jobs.DeadLetter{},
+			Serve: s.shared(2*time.Second, listDead),
+		},
+		{
+			Method: get, Path: "audit", Name: "listAudit", Summary: "What operators did, newest first.",
+			Params: params{integer("seconds", "length of the past", 604800, 1, 90*86400), limit(200, 1000)},
+			Answer: []control.AuditEntry{}, Serve: s.shared(2*time.Second, listAudit),
+		},
+		{
+			Method: get, Path: "login", Name: "getLogin", Summary: "The login of the request.", Answer: Who{},
+			Serve: s.who,
+		},
+		{
+			Method: http.MethodPost, Path: "login", Name: "logIn", Summary: "Exchanges a token for a cookie.",
+			Public: true, Body: Token{}, Serve: s.login,
+		},
+		{
+			Method: http.MethodDelete, Path: "login", Name: "logOut", Summary: "Ends the login.", Public: true,
+			Serve: s.logout,
+		},
+		{
+			Method: get, Path: "openapi.json", Name: "getOpenAPI", Summary: "This description.",
+			Answer: map[string]any{}, Public: true, Serve: s.describe,
+		},
+	}
+}
+
+// actionTable returns the routes that change the cluster. They exist with Options.Actions only, and
+// mayAct admits their requests.
+func (s *Server) actionTable() []httpapi.Route {
+	return []httpapi.Route{
+		{
+			Method: http.MethodPost, Path: "actions/preview", Name: "previewAction",
+			Summary: "What an action affects; it changes nothing. Only with --actions.",
+			Body:    action.Request{}, Answer: ActionPreview{}, Serve: s.preview,
+		},
+		{
+			Method: http.MethodPost, Path: "actions/confirm", Name: "confirmAction",
+			Summary: "Does the action of a preview; 409 with a new preview if that has changed. Only with --actions.",
+			Body:    ActionConfirm{}, Answer: action.Outcome{}, Serve: s.confirm,
+		},
+	}
+}
+
+// programTable returns the routes of programs, which exist with Options.Programs only. mayProgram
+// admits their requests.
+func programTable() []httpapi.Route { return (*programs.Server)(nil).Routes() }
+
+// OpenAPI returns the description of the API. docs/openapi.json is a copy, which a test compares: a
+// change of a type that clients read shows up there in review.
+func OpenAPI() []byte {
+	s := (*Server)(nil)
+	return api.Describe(slices.Concat(s.table(), s.actionTable(), programTable()))
+}
+
+var api = httpapi.API{
+	Title: "Exoswarm dashboard", Version: "1", Server: "/api/v1",
+	Description: "Reads the state of a cluster, and serves programs with exoswarm serve --programs. " +
+		"Fields may be added; none are removed or renamed within v1.",
+	Security: map[string]any{
+		"token": map[string]any{"type": "http", "scheme": "bearer"},
+		"cookie": map[string]any{
+			"type": "apiKey", "in": "cookie", "name": "exoswarm-PORT",
+			"description": "set by POST /login; __Host-exoswarm-PORT under TLS",
 		},
 	},
-	{
-		method: http.MethodGet, path: "jobs/{id}/explain", name: "explainJob",
-		summary: "Why a job does not progress.", params: []param{jobID}, answer: explain.Reason{},
-		lasts: 3 * time.Second,
-		ask: func(ctx context.Context, o *Options, p params) (any, error) {
-			return o.Cluster.ExplainJob(ctx, p["id"])
-		},
-	},
-	{
-		method: http.MethodGet, path: "swarms", name: "listSwarms", summary: "All swarms, without specifications.",
-		answer: []cluster.Swarm{}, lasts: time.Second / 2, ask: listSwarms,
-	},
-	{
-		method: http.MethodGet, path: "swarms/{name}", name: "getSwarm", summary: "One swarm with its specification.",
-		params: []param{swarmName}, answer: cluster.Swarm{}, lasts: time.Second / 2, ask: getSwarm,
-	},
-	{
-		method: http.MethodGet, path: "swarms/{name}/explain", name: "explainSwarm",
-		summary: "Why a swarm does not progress.", params: []param{swarmName}, answer: explain.Reason{},
-		lasts: 3 * time.Second,
-		ask: func(ctx context.Context, o *Options, p params) (any, error) {
-			swarm, err := swarmOf(o.Cluster, p["name"])
-			if err != nil {
-				return nil, err
-			}
-			return o.Cluster.ExplainSwarm(ctx, swarm.ID)
-		},
-	},
-	{
-		method: http.MethodGet, path: "swarms/{name}/decisions", name: "listDecisions",
-		summary: "Answers of a shard, newest first.",
-		params: []param{
-			swarmName,
-			{name: "shard", in: "query", kind: "integer", doc: "number of the shard", initial: "0", most: 1 << 20},
-			before, limit("60", 200),
-		},
-		answer: []cluster.Decision{}, lasts: 2 * time.Second, ask: listDecisions,
-	},
-	{
-		method: http.MethodGet, path: "swarms/{name}/entities", name: "findEntities",
-		summary: "The entities of a swarm with a key whose names have a text, or the nearest ones if none has it.",
-		params: []param{
-			swarmName,
-			{name: "key", in: "query", kind: "string", doc: "part of the name of an entity, in any case; empty: all"},
-			limit("20", 200),
-		},
-		answer: entities.Page{}, lasts: 2 * time.Second,
-		ask: func(ctx context.Context, o *Options, p params) (any, error) {
-			swarm, err := swarmOf(o.Cluster, p["name"])
-			if err != nil {
-				return nil, err
-			}
-			return o.Cluster.Entities(ctx, swarm.ID, p["key"], p.num("limit"))
-		},
-	},
-	heatRoute, pagesRoute, computeRoute, // views.go
-	detectorsRoute, detectorRoute, explainDetectorRoute, // detectors.go
-	groupRoute, entryRoute, momentRoute, // travel.go
-	{
-		method: http.MethodGet, path: "agents", name: "listAgents", summary: "All agents with their telemetry.",
-		answer: []cluster.Agent{}, lasts: time.Second / 2,
-		ask: func(_ context.Context, o *Options, _ params) (any, error) { return list(o.Cluster.State().Agents), nil },
-	},
-	{
-		method: http.MethodGet, path: "agents/{name}", name: "getAgent", summary: "One agent.",
-		params: []param{agentName}, answer: cluster.Agent{}, lasts: time.Second / 2, ask: getAgent,
-	},
-	timelineRoute,
-	{
-		method: http.MethodGet, path: "tenants", name: "listTenants", summary: "Tenants with jobs or limits.",
-		answer: []cluster.Tenant{}, lasts: time.Second / 2,
-		ask: func(_ context.Context, o *Options, _ params) (any, error) {
-			return list(o.Cluster.State().Tenants), nil
-		},
-	},
-	{
-		method: http.MethodGet, path: "nats", name: "getNATS", summary: "The NATS servers and their streams.",
-		answer: telemetry.ServerReport{}, lasts: time.Second / 2,
-		ask: func(_ context.Context, o *Options, _ params) (any, error) { return o.Cluster.State().NATS, nil },
-	},
-	{
-		method: http.MethodGet, path: "doctor", name: "getDoctor", summary: "The checks of the cluster.",
-		answer: []doctor.Result{}, lasts: 10 * time.Second,
-		ask: checks,
-	},
-	{
-		method: http.MethodGet, path: "dead", name: "listDeadLetters", summary: "Dead letters, oldest first, without " +
-			"their messages.",
-		params: []param{pool, limit("100", 1000)}, answer: []jobs.DeadLetter{}, lasts: 2 * time.Second, ask: listDead,
-	},
-	{
-		method: http.MethodGet, path: "login", name: "getLogin", summary: "The login of the request.",
-		answer: Who{}, serve: (*Server).who,
-	},
-	{
-		method: http.MethodPost, path: "login", name: "logIn", summary: "Exchanges a token for a cookie.",
-		public: true, body: Token{}, serve: (*Server).login,
-	},
-	{
-		method: http.MethodDelete, path: "login", name: "logOut", summary: "Ends the login.", public: true,
-		serve: (*Server).logout,
-	},
-	{
-		method: http.MethodGet, path: "openapi.json", name: "getOpenAPI", summary: "This description.",
-		answer: map[string]any{},
-		public: true,
+	Names: map[string]string{
+		"httpapi.Failure": "dashboard.Failure", "doctor.Reason": "explain.Reason",
+		"detectors.View": "cluster.DetectorView", "feed.Keyless": "cpuagents.Keyless",
 	},
 }
 
-// routes returns the handler of the API and the pages. It checks the login of each route that is
-// not public, before anything of the request is read.
+func (s *Server) describe(w http.ResponseWriter, _ *httpapi.Request) error {
+	w.Header().Set("Content-Type", httpapi.JSON)
+	_, _ = w.Write(s.description)
+	return nil
+}
+
+// routes returns the handler of the API and the pages. The login of each route that is not public is
+// checked before anything of the request is read.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	description := OpenAPI()
-	for _, t := range slices.Concat(table, actionTable, programTable) {
-		if t.acts && s.o.Actions == nil {
-			continue
-		}
-		if t.program && s.o.Programs == nil {
-			mux.HandleFunc(t.method+" /api/v1/"+t.path, noPrograms)
-			continue
-		}
-		serve := func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(description)
-		}
-		switch {
-		case t.serve != nil:
-			serve = func(w http.ResponseWriter, r *http.Request) { t.serve(s, w, r) }
-		case t.ask != nil:
-			serve = func(w http.ResponseWriter, r *http.Request) { s.ask(t, w, r) }
-		}
-		mux.HandleFunc(t.method+" /api/v1/"+t.path, func(w http.ResponseWriter, r *http.Request) {
-			if t.program {
-				w.Header().Set(programsHeader, strconv.Itoa(programs.Version))
-				if s.mayProgram(w, r) {
-					serve(w, r)
-				}
-				return
+	add := func(routes []httpapi.Route, admit func(http.ResponseWriter, *http.Request) error) {
+		for i := range routes {
+			if routes[i].Admit = admit; routes[i].Public {
+				routes[i].Admit = nil
 			}
-			if !t.public {
-				if s.isProgram(r) && t.name != "getLogin" {
-					fail(
-						w,
-						http.StatusForbidden,
-						"the token of programs is for the routes of programs: use a login of the "+
-							"dashboard",
-					)
-					return
-				}
-				if _, ok := s.user(r); !ok {
-					fail(w, http.StatusUnauthorized, "log in first: open the address that the program printed")
-					return
-				}
+			if routes[i].Name == "getLogin" { // programs read the version of their routes there
+				routes[i].Admit = s.hasLogin
 			}
-			if t.acts && !s.mayAct(w, r) {
-				return
-			}
-			serve(w, r)
-		})
+		}
+		httpapi.Register(mux, prefix, routes, fail)
 	}
-	if s.o.Actions == nil {
-		mux.HandleFunc("/api/v1/actions/", readOnly)
+	add(s.table(), s.mayLook)
+	if s.o.Actions != nil {
+		add(s.actionTable(), s.mayAct)
+	} else {
+		mux.HandleFunc(prefix+"actions/", absent("this dashboard only reads: start it with --actions and the login of "+
+			"an operator"))
 	}
-	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusNotFound, "there is no such route: see /api/v1/openapi.json")
-	})
+	if s.o.Programs != nil {
+		add(s.o.Programs.Routes(), s.mayProgram)
+	} else {
+		for _, t := range programTable() {
+			mux.HandleFunc(t.Method+" "+prefix+t.Path, absent("this server has no routes for programs: start exoswarm "+
+				"serve with --programs"))
+		}
+	}
+	mux.HandleFunc("/api/", absent("there is no such route: see /api/v1/openapi.json"))
 	site().register(mux)
 	return mux
 }
 
-// ask answers a request by the route's question to the cluster, or by the answer that another
-// request got within the lifetime of the route.
-func (s *Server) ask(t route, w http.ResponseWriter, r *http.Request) {
-	p, key, err := t.read(r)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	got, err := s.answers.get(r.Context(), key, t.lasts, func(ctx context.Context) (any, error) {
-		return t.ask(ctx, &s.o, p)
-	})
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, "too many questions at a time: try again")
-		return
-	}
-	got.write(w, r)
-}
-
-// read returns the parameters of a request and the key under which its answer is shared. Requests
-// have the same key when all their parameters are the same, given or by default.
-func (t *route) read(r *http.Request) (params, string, error) {
-	p := params{}
-	key := t.name
-	query := r.URL.Query()
-	for _, q := range t.params {
-		v := r.PathValue(q.name)
-		if q.in == "query" {
-			if v = query.Get(q.name); v == "" {
-				v = q.initial
-			}
-		}
-		if len(v) > 256 {
-			return nil, "", fmt.Errorf("%s is longer than 256 bytes", q.name)
-		}
-		switch q.kind {
-		case "integer":
-			if n, err := strconv.Atoi(v); err != nil || n < q.least || n > q.most {
-				return nil, "", fmt.Errorf("%s=%q: use %d to %d", q.name, v, q.least, q.most)
-			}
-		case "boolean":
-			if v != "true" && v != "false" {
-				return nil, "", fmt.Errorf("%s=%q: use true or false", q.name, v)
-			}
-		default:
-			if q.values != nil && !slices.Contains(q.values, v) {
-				return nil, "", fmt.Errorf("%s=%q: use one of %q", q.name, v, q.values)
-			}
-		}
-		p[q.name] = v
-		key += "?" + url.QueryEscape(v)
-	}
-	return p, key, nil
-}
-
-// state answers with the newest state, from the bytes that the streams send too.
-func (s *Server) state(w http.ResponseWriter, r *http.Request) {
-	f, err := s.events.current()
-	if err != nil {
-		fail(w, http.StatusInternalServerError, err.Error())
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("ETag", `"`+strconv.FormatUint(f.state.Frame, 10)+`"`)
-	_, _ = w.Write(f.body)
-}
-
-// who answers with the login of a request.
-func (s *Server) who(w http.ResponseWriter, r *http.Request) {
-	name, _ := s.user(r)
-	who := Who{User: name, Version: s.o.Version, Started: s.started, Actions: s.o.Actions != nil}
-	if s.o.Programs != nil {
-		who.Programs = programs.Version
-	}
-	if who.Actions {
-		who.ActionToken = s.actionToken(r)
-	}
-	writeJSON(w, who)
-}
-
-// list returns s, or an empty slice for nil, so that its JSON is an array.
-func list[T any](s []T) []T {
-	if s == nil {
-		return []T{}
-	}
-	return s
-}
-
-// history answers with the series of some names, or of all that the newest state has. The past is a
-// length and not a time, so that all browsers share an answer.
-func history(_ context.Context, o *Options, p params) (any, error) {
-	var names []string
-	for name := range strings.SplitSeq(p["names"], ",") {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		for name := range o.Cluster.State().Numbers {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return o.Cluster.History(names, time.Now().Add(-time.Duration(p.num("seconds"))*time.Second)), nil
-}
-
-// listJobs answers with the jobs of one pool or of both. Specifications and outputs are left out:
-// they may be large, and the page of a job has them.
-func listJobs(ctx context.Context, o *Options, p params) (any, error) {
-	pools := []string{p["pool"]}
-	if p["pool"] == "" && p["over"] != "true" {
-		pools = []string{string(jobs.PoolCPU), string(jobs.PoolGPU)}
-	}
-	short := []cluster.JobView{}
-	for _, pool := range pools {
-		all, err := o.Cluster.Jobs(ctx, pool, p["over"] == "true", p.num("limit")-len(short))
-		if err != nil {
-			return nil, err
-		}
-		short = append(short, all...)
-	}
-	for i := range short {
-		short[i] = withoutSecrets(short[i])
-		if short[i].Job != nil {
-			short[i].Job.Spec = nil
-		}
-		if short[i].Result != nil {
-			short[i].Result.Output = nil
-		}
-	}
-	return short, nil
-}
-
-// checks asks the doctor. Without one it examines the newest state alone.
-func checks(ctx context.Context, o *Options, _ params) (any, error) {
-	if o.Doctor == nil {
-		return doctor.Examine(&doctor.Facts{At: time.Now(), State: o.Cluster.State(), Version: o.Version}), nil
-	}
-	all, err := o.Doctor(ctx)
-	return list(all), err
-}
-
-// getJob answers with one job.
-func getJob(ctx context.Context, o *Options, p params) (any, error) {
-	j, err := o.Cluster.Job(ctx, p["id"])
-	return withoutSecrets(j), err
-}
-
-// listDead answers with dead letters, without their messages.
-func listDead(ctx context.Context, o *Options, p params) (any, error) {
-	all, err := o.Cluster.Dead(ctx, p["pool"], p.num("limit"))
-	short := slices.Clone(list(all))
-	for i := range short {
-		short[i].Data = nil // a message with a specification
-	}
-	return short, err
-}
-
-// listSwarms answers with the swarms of the newest state, without their specifications.
-func listSwarms(_ context.Context, o *Options, _ params) (any, error) {
-	all := slices.Clone(list(o.Cluster.State().Swarms))
-	for i := range all {
-		all[i].Spec = nil
-	}
-	return all, nil
-}
-
-// getSwarm answers with one swarm and its specification.
-func getSwarm(_ context.Context, o *Options, p params) (any, error) {
-	swarm, err := swarmOf(o.Cluster, p["name"])
-	swarm.Spec = hideSecrets(swarm.Spec)
-	return swarm, err
-}
-
-// getAgent answers with one agent of the newest state.
-func getAgent(_ context.Context, o *Options, p params) (any, error) {
-	for _, a := range o.Cluster.State().Agents {
-		if a.Name == p["name"] {
-			return a, nil
-		}
-	}
-	return nil, fmt.Errorf("agent %q: %w", p["name"], jobs.ErrNotFound)
-}
-
-// listDecisions answers with the newest answers of a shard. It refuses a shard that the swarm does
-// not have before it asks the cluster.
-func listDecisions(ctx context.Context, o *Options, p params) (any, error) {
-	swarm, err := swarmOf(o.Cluster, p["name"])
-	if err != nil {
-		return nil, err
-	}
-	if shard := p.num("shard"); shard >= max(1, len(swarm.Shards)) {
-		return nil, fmt.Errorf("shard %d of swarm %q: %w", shard, p["name"], jobs.ErrNotFound)
-	}
-	all, err := o.Cluster.Decisions(ctx, swarm.ID, p.num("shard"), uint64(p.num("before")), p.num("limit"))
-	return list(all), err
-}
-
-// swarmOf finds a swarm by its id, else by its name: the swarms of several runs of one
-// specification have the same name.
-func swarmOf(c Cluster, name string) (cluster.Swarm, error) {
-	all := c.State().Swarms
-	for _, s := range all {
-		if s.ID == name {
-			return s, nil
-		}
-	}
-	for _, s := range all {
-		if s.Name == name {
-			return s, nil
-		}
-	}
-	return cluster.Swarm{}, fmt.Errorf("swarm %q: %w", name, jobs.ErrNotFound)
-}
-
-// noPrograms answers requests of programs to a server that has no routes for them.
-func noPrograms(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotFound, "this server has no routes for programs: start exoswarm serve with --programs")
+// absent answers requests for routes that the server does not have.
+func absent(cure string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { httpapi.Errorf(http.StatusNotFound, "%s", cure).Write(w) }
 }

@@ -49,9 +49,9 @@ func hideSecrets(raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-// hide returns v with its texts hidden: all of them, or those that are secrets. Numbers and truth
-// values stay, whatever their name is: they are settings such as token_bytes. It changes v, which
-// the caller has just decoded.
+// hide returns v with its texts hidden: all of them, or the secrets alone. Numbers and truth values
+// stay, whatever their name is: they are settings such as token_bytes. It changes v, which the
+// caller has just decoded.
 func hide(v any, all bool) any {
 	switch v := v.(type) {
 	case string:

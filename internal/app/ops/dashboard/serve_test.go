@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// running is a server of a test.
 type running struct {
 	s    *Server
 	base string // "http://127.0.0.1:PORT/"
@@ -61,13 +60,11 @@ func serve(t *testing.T, o Options, edits ...func(*Server)) *running {
 	return r
 }
 
-// reply is an answer without its body.
 type reply struct {
 	status int
 	header http.Header
 }
 
-// do sends a request and returns the answer with its body.
 func (r *running) do(t *testing.T, method, path, body string, headers ...string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.base+path, strings.NewReader(body))

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/internal/base/uplot"
+	"github.com/exoswarm/exoswarm/internal/base/picture"
 )
 
 //go:embed ui
@@ -42,18 +42,17 @@ var site = sync.OnceValue(newPages)
 // late are the modules that browsers load when a page needs them.
 var late = []string{"pages/maps.js", "pages/timeline.js", "raster.js"}
 
-// newPages reads the embedded files, compresses them, and completes the page with the links that
-// have the browser load all modules at once instead of one after the other. It panics when a file
-// is missing, which tests notice.
+// newPages reads the embedded files, compresses them, and completes the page with links, with which
+// the browser loads all modules at once. It panics when a file is missing, which tests notice.
 func newPages() *pages {
 	p := &pages{files: map[string]asset{}}
 	all := sha256.New()
 	var names []string
 	contents := map[string][]byte{
 		// The script is a classic one. The added line makes it a module.
-		"vendor/uplot.mjs":     []byte(uplot.JS + "\nexport default uPlot;\n"),
-		"vendor/uplot.css":     []byte(uplot.CSS),
-		"vendor/uPlot.LICENSE": []byte(uplot.License),
+		"vendor/uplot.mjs":     []byte(picture.UPlotJS + "\nexport default uPlot;\n"),
+		"vendor/uplot.css":     []byte(picture.UPlotCSS),
+		"vendor/uPlot.LICENSE": []byte(picture.UPlotLicense),
 	}
 	err := fs.WalkDir(ui, "ui", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -92,8 +91,8 @@ func newPages() *pages {
 	return p
 }
 
-// newAsset returns a file with its media type, which is that of its extension: the table of the
-// operating system may differ, and browsers run no module of another type.
+// newAsset returns a file. Its extension gives the media type: the table of the operating system
+// may differ, and browsers run no module of another type.
 func newAsset(name string, body []byte) asset {
 	a := asset{body: body}
 	switch path.Ext(name) {
@@ -111,16 +110,20 @@ func newAsset(name string, body []byte) asset {
 	if z := zipped(body, gzip.BestCompression); len(z) < len(body) {
 		a.zipped = z
 	}
-	sum := sha256.Sum256(body)
-	a.tag = `"` + hex.EncodeToString(sum[:8]) + `"`
+	a.tag = tagOf(body)
 	return a
+}
+
+func tagOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return `"` + hex.EncodeToString(sum[:8]) + `"`
 }
 
 // register adds the routes of the site. They need no login: the files have nothing of the cluster.
 func (p *pages) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
-		p.index.write(w, r)
+		p.index.write(w, r, http.StatusOK)
 	})
 	mux.HandleFunc("GET /assets/{hash}/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		a, found := p.files[r.PathValue("name")]
@@ -129,18 +132,18 @@ func (p *pages) register(mux *http.ServeMux) {
 			return
 		}
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-		a.write(w, r)
+		a.write(w, r, http.StatusOK)
 	})
 }
 
-// write sends a file, or only that it has not changed. The caller sets Cache-Control: the page itself
-// is asked for each time, because it names the folder of the others.
-func (a *asset) write(w http.ResponseWriter, r *http.Request) {
+// write sends a file, or only that it has not changed. The caller sets Cache-Control: browsers ask
+// for the page itself each time, because it names the folder of all other files.
+func (a *asset) write(w http.ResponseWriter, r *http.Request, status int) {
 	h := w.Header()
 	h.Set("Content-Type", a.media)
 	h.Set("Vary", "Accept-Encoding")
 	h.Set("ETag", a.tag)
-	if r.Header.Get("If-None-Match") == a.tag {
+	if status == http.StatusOK && r.Header.Get("If-None-Match") == a.tag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -149,5 +152,6 @@ func (a *asset) write(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 		body = a.zipped
 	}
+	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

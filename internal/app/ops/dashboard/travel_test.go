@@ -15,20 +15,20 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/travel"
-	"github.com/exoswarm/exoswarm/internal/base/testlong"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // past is a cluster whose swarms have a past: shops with n entries of all groups, crowd with at most
 // 15 ticks and votes of each shard, all answered by a GPU agent that is gone.
-func past(t *testing.T, n int) (*cluster.Watcher, *travel.Guide) {
+func past(t *testing.T, n int) (Cluster, *travel.Guide) {
 	t.Helper()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	c := natsqtest.Connect(t, s)
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	c := jobstest.Open(t, s, natsq.Connect)
 	people, series := createSwarm(t, c, strings.Replace(crowd, "90000", "3000", 1), 3), createSwarm(t, c, shops, 1)
 	add := func(of swarms.Swarm, shard int, at uint64, e swarms.Entry) {
 		t.Helper()
@@ -79,10 +79,11 @@ func past(t *testing.T, n int) (*cluster.Watcher, *travel.Guide) {
 			t.Fatal(err)
 		}
 	}
-	return w, guide
+	return Observe(w, c), guide
 }
 
-// replied has a GPU agent on the host device answer so many entries of each shard, by id of the swarm.
+// replied has a GPU agent on the host device answer a number of entries of each shard, by id of the
+// swarm.
 func replied(t *testing.T, c *natsq.Conn, n map[string]uint64, all ...swarms.Swarm) {
 	t.Helper()
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
@@ -99,7 +100,7 @@ func replied(t *testing.T, c *natsq.Conn, n map[string]uint64, all ...swarms.Swa
 	defer agent.Stop()
 	for _, s := range all {
 		for shard := range s.ShardCount() {
-			natsqtest.Eventually(t, "the answers of "+s.ID, func() bool {
+			testkit.Until(t, "the answers of "+s.ID, func() bool {
 				last, err := c.Swarms.Log(s.Key(), shard, swarms.Out).Last(t.Context())
 				return err == nil && last.Ref == n[s.ID]
 			})
@@ -118,7 +119,7 @@ var travelViews = []view{
 // TestTravel shows the past of a real cluster in a browser: the pages of moments and of old
 // decisions, what the buttons and links on them do, and what is refused.
 func TestTravel(t *testing.T) {
-	testlong.Only(t)
+	testkit.OnlyLong(t)
 	t.Parallel()
 	w, guide := past(t, 260)
 	r := opened(t, w, func(o *Options) { o.Past = guide })
@@ -268,7 +269,7 @@ func (slowPast) Entry(context.Context, string, int, uint64, int) (travel.Entry, 
 	return travel.Entry{}, errors.New("unused")
 }
 
-// TestTravelBound: a replay ends with its request, and only so many requests wait for one.
+// TestTravelBound: a replay ends with its request, and a bounded number of requests wait for one.
 func TestTravelBound(t *testing.T) {
 	p := slowPast{make(chan struct{}, maxMoments), make(chan struct{}, maxMoments)}
 	r := opened(t, newFake(fakeState()), func(o *Options) { o.Past = p })

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,26 +12,27 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// agentChecks compare the agents of the registry with each other and with this machine. They need
-// the State; agents-versions, agents-names and agents-clocks also need answers to the last question for metrics.
+// agentChecks compare the agents of the registry with each other and with this machine.
+// agents-versions, agents-names and agents-clocks also need answers to the last question for
+// metrics.
 var agentChecks = []check{
-	{"agents-present", "agents", present},
-	{"agents-lost", "agents", lost},
-	{"agents-state", "agents", states},
-	{"agents-versions", "agents", versions},
-	{"agents-names", "agents", names},
-	{"agents-clocks", "agents", clocks},
+	{"agents-present", "agents", ofState(present)},
+	{"agents-lost", "agents", ofState(lost)},
+	{"agents-state", "agents", ofState(states)},
+	{"agents-versions", "agents", ofState(versions)},
+	{"agents-names", "agents", ofState(names)},
+	{"agents-clocks", "agents", ofState(clocks)},
 }
 
-// deviceChecks read what GPU agents tell about their devices.
+// deviceChecks read the metrics of devices of GPU agents.
 var deviceChecks = []check{
-	{"device-state", "devices", deviceState},
-	{"device-fallback", "devices", fallback},
-	{"device-memory", "devices", deviceMemory},
+	{"device-state", "devices", ofState(deviceState)},
+	{"device-fallback", "devices", ofState(fallback)},
+	{"device-memory", "devices", ofState(deviceMemory)},
 }
 
 // alive returns the agents that are not lost. A lost agent is listed for some minutes after its
-// end, so the other checks must not count it.
+// end, so the checks must not count it.
 func alive(f *Facts) (all []cluster.Agent) {
 	for _, a := range f.State.Agents {
 		if a.Lost == nil {
@@ -43,9 +45,6 @@ func alive(f *Facts) (all []cluster.Agent) {
 // present requires an agent of each pool. A pool without agents is an error even while it has no
 // work: schedules and swarms of a user may need it at any time.
 func present(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	n := map[jobs.Pool]int{}
 	for _, a := range alive(f) {
 		n[a.Pool]++
@@ -67,12 +66,9 @@ func present(f *Facts) Result {
 	return ok("%d CPU agents and %d GPU agents are alive", n[jobs.PoolCPU], n[jobs.PoolGPU])
 }
 
-// lost reports agents that ended without a drain. It is an error if they held shards, because those
-// wait for a takeover, and a warning otherwise. An agent that was drained leaves no trace here.
+// lost reports agents that ended without a drain. It is an error if they held shards, because the
+// shards wait for a takeover, and a warning otherwise. A drained agent leaves no trace here.
 func lost(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var all []string
 	shards := 0
 	for _, a := range f.State.Agents {
@@ -87,7 +83,7 @@ func lost(f *Facts) Result {
 		return ok("no agent is lost")
 	}
 	r := Result{
-		Level: Warn, Summary: count(len(all)) + " agents ended without giving back what they held", Details: all,
+		Level: Warn, Summary: strconv.Itoa(len(all)) + " agents ended without giving back what they held", Details: all,
 		Cure: "start them again; others take their shards over meanwhile",
 	}
 	if shards > 0 {
@@ -100,9 +96,6 @@ func lost(f *Facts) Result {
 // it. Every other state is the agent's own finding: a device that fails, or a folder that it cannot
 // use.
 func states(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var bad, info []string
 	for _, a := range alive(f) {
 		switch a.State {
@@ -116,11 +109,11 @@ func states(f *Facts) Result {
 	switch {
 	case len(bad) > 0:
 		return Result{
-			Level: Failed, Summary: count(len(bad)) + " agents cannot work as they should", Details: bad,
+			Level: Failed, Summary: strconv.Itoa(len(bad)) + " agents cannot work as they should", Details: bad,
 			Cure: "see the log and /readyz of these agents",
 		}
 	case len(info) > 0:
-		return Result{Level: Info, Summary: count(len(info)) + " agents take nothing new", Details: info}
+		return Result{Level: Info, Summary: strconv.Itoa(len(info)) + " agents take nothing new", Details: info}
 	}
 	return ok("all agents serve")
 }
@@ -128,9 +121,6 @@ func states(f *Facts) Result {
 // versions warns of agents with different versions. Versions work together during an update, so it
 // is not an error. It skips agents that have not answered.
 func versions(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	by := map[string][]string{}
 	for _, a := range alive(f) {
 		if a.Telemetry == nil {
@@ -152,19 +142,16 @@ func versions(f *Facts) Result {
 			all = append(all, v+": "+strings.Join(by[v], ", "))
 		}
 		return Result{
-			Level: Warn, Summary: count(len(by)) + " versions run beside each other", Details: all,
+			Level: Warn, Summary: strconv.Itoa(len(by)) + " versions run beside each other", Details: all,
 			Cure: "update all agents to one version, GPU agents first",
 		}
 	}
 	return ok("all agents have one version")
 }
 
-// names reports agents that share a name. The registry keeps one record for each name, which its
-// processes overwrite in turn, so only their answers tell them apart.
+// names reports agents that share a name. The registry keeps one record for each name, and the
+// processes overwrite it in turn, so only their answers distinguish them.
 func names(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var twice []string
 	asked := 0
 	for _, a := range alive(f) {
@@ -178,26 +165,18 @@ func names(f *Facts) Result {
 	if asked == 0 {
 		return Result{Level: Skip, Summary: "no agent has answered"}
 	}
-	if len(twice) > 0 {
-		return Result{
-			Level: Failed, Summary: "agents share a name", Details: twice,
-			Cure: "give each agent a name of its own (--name)",
-		}
-	}
-	return ok("each agent has a name of its own")
+	return finding(Failed, twice, "agents share a name",
+		"give each agent a name of its own (--name)", "each agent has a name of its own")
 }
 
-// clockDrift is the largest accepted difference between the clock of an agent and that of this
-// machine. It includes the time of an answer.
+// clockDrift is the largest accepted difference between the clocks of an agent and of this machine.
+// It includes the time of an answer.
 const clockDrift = 3 * time.Second
 
-// clocks compares the time in the answer of each agent with the time at which the answers were
-// there. A State of an earlier version has the time of the State alone. The NATS server has a clock
-// too, which orders messages; it is not compared.
+// clocks compares the time in the answer of each agent with the time when the answer arrived. A
+// State of an earlier version has the time of the State alone. The clock of the NATS server, which
+// orders messages, is not compared.
 func clocks(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var off []string
 	asked := 0
 	for _, a := range alive(f) {
@@ -225,9 +204,9 @@ func clocks(f *Facts) Result {
 	return ok("the clocks of %d agents agree with this machine's", asked)
 }
 
-// samples calls fn with each sample of a metric of all agents that are alive, and returns how many
-// there were. 0 means that no agent has the metric, which is not the same as a value of 0: the
-// caller then skips its check.
+// samples calls fn with each sample of a metric of all agents that are alive, and returns their
+// number. 0 means that no agent has the metric, which differs from a value of 0: the caller then
+// skips its check.
 func samples(f *Facts, name string, fn func(agent string, s jobs.Sample)) (n int) {
 	for _, a := range alive(f) {
 		if a.Telemetry == nil {
@@ -244,12 +223,8 @@ func samples(f *Facts, name string, fn func(agent string, s jobs.Sample)) (n int
 }
 
 // deviceState reports devices in a state other than ok. The metric has a sample with the value 1
-// for the state that a device is in. A failed device is an error; one that is slowed down is a
-// warning.
+// for the state of a device. A failed device is an error; a throttled device is a warning.
 func deviceState(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	r := Result{Level: OK}
 	n := samples(f, "exoswarm_device_state", func(agent string, s jobs.Sample) {
 		// One sample for each possible state; 1 marks the present one.
@@ -269,7 +244,7 @@ func deviceState(f *Facts) Result {
 	case r.Level == OK:
 		return ok("all devices are ok")
 	}
-	r.Summary = count(len(r.Details)) + " devices are not ok"
+	r.Summary = strconv.Itoa(len(r.Details)) + " devices are not ok"
 	r.Cure = "see /readyz of the agent, and its log for the error; nvidia-smi -q shows Xids and throttling"
 	return r
 }
@@ -277,9 +252,6 @@ func deviceState(f *Facts) Result {
 // fallback reports GPU agents that chose the host device by themselves. It is a warning, since a
 // swarm is served but far slower, and information for a program that was built without CUDA.
 func fallback(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var all []string
 	// The text of Fallback comes from gpuagent, which chooses it.
 	level := Info // a binary without CUDA was built so
@@ -293,7 +265,8 @@ func fallback(f *Facts) Result {
 	}
 	if len(all) > 0 {
 		return Result{
-			Level: level, Summary: count(len(all)) + " GPU agents run on the host device, because no GPU can be used",
+			Level:   level,
+			Summary: strconv.Itoa(len(all)) + " GPU agents run on the host device, because no GPU can be used",
 			Details: all, Cure: "gpuagent devices shows what there is; --require-gpu makes it an error",
 		}
 	}
@@ -304,9 +277,6 @@ func fallback(f *Facts) Result {
 // counts, and pages that were not where the agent had put them. Corrected errors are normal and do
 // not count.
 func deviceMemory(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var bad []string
 	n := samples(f, "exoswarm_device_memory_errors_total", func(agent string, s jobs.Sample) {
 		if s.Labels["kind"] == "uncorrected" && s.Value > 0 {

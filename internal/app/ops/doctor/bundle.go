@@ -28,7 +28,7 @@ import (
 // BundleFormat is the version of the files of a bundle.
 const BundleFormat = 1
 
-// BundleCluster is what a bundle is made of. It is implemented over a connection.
+// BundleCluster is the cluster that a bundle describes. BundleOver makes one.
 type BundleCluster interface {
 	// BundleFacts returns what the doctor sees.
 	Facts(ctx context.Context) *Facts
@@ -44,11 +44,11 @@ type BundleOptions struct {
 	Profile time.Duration
 	// Max is the size of the bundle in bytes before compression; parts beyond it are left out.
 	Max int64
-	// Agents names those that are asked; empty: all.
+	// Agents names the agents to ask; empty: all.
 	Agents []string
 	// Lite leaves out profiles.
 	Lite bool
-	// Version is that of this program.
+	// Version is the version of this program.
 	Version string
 }
 
@@ -76,8 +76,8 @@ const (
 	deadLetters  = 100
 )
 
-// WriteBundle writes a bundle. A part that fails becomes NAME.err.txt beside the others, and never ends the
-// bundle. Profiles of all agents come first and at once, before the bundle itself disturbs them.
+// WriteBundle writes a bundle. A part that fails becomes NAME.err.txt and never ends the bundle.
+// Profiles of all agents come first and at once, before the bundle itself disturbs them.
 func WriteBundle(ctx context.Context, out io.Writer, c BundleCluster, o BundleOptions) (BundleManifest, error) {
 	if o.Max <= 0 {
 		o.Max = 64 << 20
@@ -144,7 +144,6 @@ func strip(f *Facts) {
 	f.State = &s
 }
 
-// builder collects the files of a bundle.
 type builder struct {
 	mu       sync.Mutex
 	left     int64
@@ -209,7 +208,6 @@ func (b *builder) add(name string, data []byte, err error) {
 
 func binary(name string) bool { return len(name) > 6 && name[len(name)-6:] == ".pprof" }
 
-// finish writes the manifest and the files.
 func (b *builder) finish(out io.Writer) (BundleManifest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 // mark is a secret that is planted in every place that may hold one.
 const mark = "hunter2-PLANTED"
 
-// fake is a cluster of two agents, one of which fails.
+// fake is a cluster of two agents. One of the agents fails.
 type fake struct {
 	mu    sync.Mutex
 	order []string
@@ -66,8 +66,8 @@ func (f *fake) Dead(context.Context, int) ([]jobs.DeadLetter, error) {
 	}}}, nil
 }
 
-// TestWrite: a bundle has its parts, an agent that fails leaves its reason beside the others, profiles
-// come first, nothing leaves the archive's folder, and no planted secret is in it.
+// TestWrite: a bundle has its parts, an agent that fails leaves its reason, profiles come first,
+// nothing leaves the archive's folder, and no planted secret is in it.
 func TestWrite(t *testing.T) {
 	var out bytes.Buffer
 	c := &fake{}

@@ -11,13 +11,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// collectPatience bounds Collect. It is less than a look may take, so a cluster that is too slow to
-// observe is reported as one that does not answer.
+// collectPatience bounds Collect. It is less than the timeout of a poll, so a cluster that is too
+// slow to observe is reported as one that does not answer.
 const collectPatience = 4 * time.Second
 
-// Collect asks a cluster for the facts, and takes at most collectPatience. It makes one look of its
-// own, with the metrics of the agents. It never fails: what cannot be had is missing in the Facts,
-// whose Error has the cause. The caller fills in URL, Local and Version.
+// Collect asks a cluster for the facts, and takes at most collectPatience. It polls the cluster
+// once, with the metrics of the agents. It never fails: the Facts lack what could not be read, and
+// Error has the cause. The caller fills in URL, Local and Version.
 func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	ctx, cancel := context.WithTimeout(ctx, collectPatience)
 	defer cancel()
@@ -26,8 +26,8 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	defer w.Watched()()
 	s, err := w.Wait(ctx, 0)
 	f := &Facts{At: time.Now().UTC()}
-	// Without a leader of JetStream, reading the streams would wait until the end of ctx. Drift
-	// that was read tells reachable that the server answers although the look has failed.
+	// Without a leader of JetStream, reading the streams would wait until the end of ctx. If Drift
+	// was read, the server answers although the poll has failed, and reachable says so.
 	if err == nil && !strings.Contains(s.Error, telemetry.ErrNoLeader.Error()) {
 		f.Drift = Drift(ctx, c)
 	}
@@ -35,7 +35,7 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	case err != nil:
 		f.Error = err.Error()
 		return f
-	// The look has failed: its State has nothing but the error.
+	// The poll has failed: its State has nothing but the error.
 	case s.Error != "":
 		f.Error = s.Error
 		return f

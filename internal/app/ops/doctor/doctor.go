@@ -1,14 +1,17 @@
 // Package doctor checks a cluster, names a cure for each thing that is wrong, and writes what it found
-// into one file for others (WriteBundle).
+// into one file for others (WriteBundle). It also names the one cause for which a job or a swarm does not
+// progress (ExplainJob, ExplainSwarm).
 //
-// A check is a pure function of Facts: it does no I/O and reads no clock. So the facts of a cluster
-// can be stored in a file and checked again elsewhere, by another version too. Collect and
-// ReadLocal gather the facts; Examine runs the checks; the Write functions print their results.
+// A check is a pure function of Facts, and a cause of its own facts: neither does I/O or reads a clock.
+// So the facts of a cluster can be stored in a file and checked again elsewhere, by another version too.
+// Collect and ReadLocal gather the facts; Examine runs the checks; the Write functions print their
+// results.
 package doctor
 
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
@@ -26,8 +29,8 @@ const (
 	Skip   Level = "skip" // the facts that the check needs are missing
 )
 
-// rank orders levels, the worst first. A check that was skipped ranks before one that is ok,
-// because nobody knows what it would have found.
+// rank orders levels, the worst first. A skipped check ranks before a check that is ok, because
+// nobody knows what it would have found.
 func (l Level) rank() int { return slices.Index([]Level{Failed, Warn, Info, Skip, OK}, l) }
 
 // Result is what a check found. Its JSON is part of the HTTP API.
@@ -48,16 +51,16 @@ type Result struct {
 	Unit  string   `json:"unit,omitempty"`
 }
 
-// Facts are what the checks see. A nil field is a fact that could not be had; checks that need it
-// return Skip. Checks must not change Facts.
+// Facts are the input of the checks. A nil field is an unknown fact; checks that need it return
+// Skip. Checks must not change Facts.
 type Facts struct {
 	// At is the time of the collection, by the clock of this machine.
 	At time.Time `json:"at"`
-	// State is one look at the cluster with the metrics of the agents. Checks of agents, queues and
+	// State is one poll of the cluster with the metrics of the agents. Checks of agents, queues and
 	// swarms need it.
 	State *cluster.State `json:"state,omitempty"`
-	// Error is the cause why the cluster could not be asked. State is then nil or the last one that
-	// was read.
+	// Error is the cause why the cluster could not be asked. State is then nil or the last State
+	// that was read.
 	Error string `json:"error,omitempty"`
 	// Drift has a line for each setting of a stream that differs from what this version wants. nil
 	// means that the settings could not be read, and an empty list that all agree.
@@ -67,7 +70,7 @@ type Facts struct {
 	URL string `json:"url,omitempty"`
 	// Local are the limits of the machine that the doctor runs on.
 	Local *Local `json:"local,omitempty"`
-	// Version is that of this program.
+	// Version is the version of this program.
 	Version string `json:"version,omitempty"`
 }
 
@@ -116,7 +119,7 @@ func Examine(f *Facts, only ...string) []Result {
 		r.ID, r.Category = c.id, c.category
 		// The full slice expression makes append copy: the array may belong to the Facts.
 		if n := len(r.Details); n > mostDetails {
-			r.Details = append(r.Details[:mostDetails:mostDetails], "and more: "+count(n-mostDetails))
+			r.Details = append(r.Details[:mostDetails:mostDetails], "and more: "+strconv.Itoa(n-mostDetails))
 		}
 		all = append(all, r)
 	}
@@ -124,7 +127,8 @@ func Examine(f *Facts, only ...string) []Result {
 	return all
 }
 
-// Worst returns the worst level of results. Skipped checks do not count; without others it is OK.
+// Worst returns the worst level of results. Skipped checks do not count. It is OK if no other check
+// is left.
 func Worst(all []Result) Level {
 	worst := OK
 	for _, r := range all {
@@ -135,7 +139,7 @@ func Worst(all []Result) Level {
 	return worst
 }
 
-// checks returns all checks, with those first whose failure explains the others.
+// checks returns all checks. A check whose failure explains others comes before them.
 func checks() []check {
 	return slices.Concat(natsChecks, agentChecks, deviceChecks, queueChecks, swarmChecks, securityChecks, machineChecks)
 }

@@ -10,15 +10,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-// healthy is a cluster that nothing is wrong with.
 func healthy() *doctor.Facts {
 	at := time.Now().UTC()
 	sample := func(name string, v float64, labels ...string) jobs.Sample {
@@ -257,7 +257,7 @@ func TestFormats(t *testing.T) {
 
 // TestFacts: what the checks see survives JSON, so they give the same results offline.
 func TestFacts(t *testing.T) {
-	_, c := natsqtest.InProcess(t)
+	_, c := jobstest.InProcess(t, natsq.Connect)
 	f := doctor.Collect(t.Context(), c)
 	f.Local = doctor.ReadLocal(t.TempDir())
 	data, err := json.Marshal(f)

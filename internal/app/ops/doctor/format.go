@@ -35,7 +35,7 @@ func WriteText(w io.Writer, all []Result, verbose bool) error {
 	return err
 }
 
-// WriteJSON writes the results as a JSON array. The order is that of all. Nothing is left out.
+// WriteJSON writes all results as a JSON array, in their order.
 func WriteJSON(w io.Writer, all []Result) error {
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {

@@ -90,7 +90,7 @@ func openFiles(f *Facts) Result {
 	return r
 }
 
-// lockedMemory tells of a limit of locked memory. It matters only to a GPU agent whose CUDA reports
+// lockedMemory reports a limit of locked memory. It matters only to a GPU agent whose CUDA reports
 // errors of pinned memory, so it is information and never a warning.
 func lockedMemory(f *Facts) Result {
 	if f.Local == nil {
@@ -106,8 +106,8 @@ func lockedMemory(f *Facts) Result {
 	}
 }
 
-// freeDisk warns of less than leastDisk free bytes on the disk of the working folder, which need
-// not be that of the NATS server; see store.
+// freeDisk warns of less than leastDisk free bytes on the disk of the working folder. The NATS
+// server may use another disk; see store.
 func freeDisk(f *Facts) Result {
 	if f.Local == nil || f.Local.FreeDisk == 0 {
 		return Result{Level: Skip, Summary: "the free space could not be read"}

@@ -10,16 +10,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// natsChecks come first: without the server the other checks have no facts.
+// natsChecks come first: without the server no later check has facts.
 var natsChecks = []check{
 	{"nats-reachable", "nats", reachable},
-	{"nats-version", "nats", natsVersion},
-	{"nats-rtt", "nats", roundTrip},
-	{"nats-store", "nats", store},
-	{"nats-leaders", "nats", leaders},
-	{"nats-replicas", "nats", replicas},
+	{"nats-version", "nats", ofState(natsVersion)},
+	{"nats-rtt", "nats", ofState(roundTrip)},
+	{"nats-store", "nats", ofState(store)},
+	{"nats-leaders", "nats", ofState(leaders)},
+	{"nats-replicas", "nats", ofState(replicas)},
 	{"nats-streams", "nats", drift},
-	{"nats-limits", "nats", limits},
+	{"nats-limits", "nats", ofState(limits)},
 }
 
 // leastVersion is the first version of the server with all that the protocol uses: delayed and
@@ -33,33 +33,30 @@ const (
 	fullBad  = 0.95
 )
 
-// ok returns a result without a finding.
 func ok(format string, args ...any) Result {
 	return Result{Level: OK, Summary: fmt.Sprintf(format, args...)}
 }
 
-// missing returns a skipped result and true if the State is missing. Every check that reads the
-// State calls it first.
-func missing(f *Facts) (Result, bool) {
-	if f.State == nil || f.State.Frame == 0 && f.State.NATS.Version == "" {
-		return Result{Level: Skip, Summary: "the cluster could not be asked"}, true
+// finding returns a result with details, or one without a finding if there are none.
+func finding(level Level, details []string, summary, cure, fine string) Result {
+	if len(details) == 0 {
+		return ok("%s", fine)
 	}
-	return Result{}, false
+	return Result{Level: level, Summary: summary, Details: details, Cure: cure}
 }
 
-// count is strconv.Itoa, for sentences.
-func count(n int) string { return strconv.Itoa(n) }
-
-// counted is a number with its noun, which ends in s for several.
-func counted[N int | float64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+// ofState skips a check without a State. Every check that reads the State has it.
+func ofState(run func(*Facts) Result) func(*Facts) Result {
+	return func(f *Facts) Result {
+		if f.State == nil || f.State.Frame == 0 && f.State.NATS.Version == "" {
+			return Result{Level: Skip, Summary: "the cluster could not be asked"}
+		}
+		return run(f)
 	}
-	return fmt.Sprintf("%.0f %ss", float64(n), noun)
 }
 
-// reachable tells four failures apart, since each has another cure: JetStream without a leader,
-// streams that are missing or unreadable, no answer, and no look yet. It is the only check that
+// reachable distinguishes four failures, since each has another cure: JetStream without a leader,
+// streams that are missing or unreadable, no answer, and no poll yet. It is the only check that
 // reads Error.
 func reachable(f *Facts) Result {
 	switch {
@@ -68,7 +65,7 @@ func reachable(f *Facts) Result {
 			Level: Failed, Summary: "the NATS servers answer, and JetStream has no leader", Details: []string{f.Error},
 			Cure: "start the NATS servers that are missing: a majority must run",
 		}
-	// A server without the streams of exoswarm: the connection works, the look does not.
+	// A server without the streams of exoswarm: the connection works, the poll does not.
 	case f.Error != "" && f.Drift != nil:
 		return Result{
 			Level: Failed, Summary: "the NATS server answers, and its streams cannot be read",
@@ -81,17 +78,13 @@ func reachable(f *Facts) Result {
 			Cure: "start the server (exoswarm nats), or check --nats, the network and the login",
 		}
 	}
-	if r, no := missing(f); no {
-		return r
-	}
-	return ok("the NATS server answers: %s, version %s", f.State.NATS.Server, f.State.NATS.Version)
+	return ofState(func(f *Facts) Result {
+		return ok("the NATS server answers: %s, version %s", f.State.NATS.Server, f.State.NATS.Version)
+	})(f)
 }
 
 // natsVersion requires leastVersion. A version that is not of the form MAJOR.MINOR is skipped.
 func natsVersion(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	// Releases are like 2.12.3, and builds like 2.12.0-RC.2.
 	parts := strings.SplitN(f.State.NATS.Version, ".", 3)
 	if len(parts) < 2 {
@@ -114,9 +107,6 @@ func natsVersion(f *Facts) Result {
 // roundTrip warns of a slow connection. One message is measured, so a single value above the limit
 // may be chance; a swarm is slow if it stays there.
 func roundTrip(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	rtt := f.State.NATS.RTT
 	ms := float64(rtt) / 1e6
 	r := ok("a message to the server and back takes %v", rtt.Round(time.Microsecond))
@@ -133,9 +123,6 @@ func roundTrip(f *Facts) Result {
 // store judges the used part of the storage of the account. A server that refuses to store is an
 // error whatever the numbers are.
 func store(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	n := f.State.NATS
 	if n.Refuses {
 		return Result{
@@ -167,12 +154,9 @@ func level(part float64, summary, cure string) Result {
 	return r
 }
 
-// leaders reports streams without a leader, those of the queue and the logs of shards. Nothing can
-// be written to such a stream or read from it, so this is an error.
+// leaders reports streams without a leader, both of the queue and of the logs of shards. Nothing
+// can be written to such a stream or read from it, so this is an error.
 func leaders(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var bad []string
 	for _, s := range f.State.NATS.Streams {
 		if s.Leaderless {
@@ -186,21 +170,13 @@ func leaders(f *Facts) Result {
 			}
 		}
 	}
-	if len(bad) > 0 {
-		return Result{
-			Level: Failed, Summary: count(len(bad)) + " streams have no leader", Details: bad,
-			Cure: "start the NATS servers that are missing: a majority of the replicas must run",
-		}
-	}
-	return ok("each stream has a leader")
+	return finding(Failed, bad, strconv.Itoa(len(bad))+" streams have no leader",
+		"start the NATS servers that are missing: a majority of the replicas must run", "each stream has a leader")
 }
 
 // replicas warns of replicas that are behind, and of streams with one replica in a cluster of
 // servers: both lose data or service with the next failure. One server alone is information.
 func replicas(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var behind, single []string
 	for _, s := range f.State.NATS.Streams {
 		// Both findings are collected; a replica that is behind is the more urgent one.
@@ -214,7 +190,7 @@ func replicas(f *Facts) Result {
 	switch {
 	case len(behind) > 0:
 		return Result{
-			Level: Warn, Summary: count(len(behind)) + " streams have replicas that are gone or behind",
+			Level: Warn, Summary: strconv.Itoa(len(behind)) + " streams have replicas that are gone or behind",
 			Details: behind,
 			Cure:    "start the servers that are missing; a replica that returns catches up by itself",
 		}
@@ -237,7 +213,7 @@ func drift(f *Facts) Result {
 	}
 	if d := *f.Drift; len(d) > 0 {
 		return Result{
-			Level: Warn, Summary: count(len(d)) + " settings of streams differ from what this version wants",
+			Level: Warn, Summary: strconv.Itoa(len(d)) + " settings of streams differ from what this version wants",
 			Details: d,
 			Cure:    "exoswarm init shows them, exoswarm init --yes applies them",
 		}
@@ -248,9 +224,6 @@ func drift(f *Facts) Result {
 // limits returns the worst of all streams with a limit of bytes or messages; streams without limits
 // do not count.
 func limits(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	worst := Result{Level: OK, Summary: "no stream is near its limit"}
 	for _, s := range f.State.NATS.Streams {
 		for _, c := range []struct {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
@@ -10,25 +11,22 @@ import (
 
 // queueChecks read the statistics of the pools.
 var queueChecks = []check{
-	{"queue-paused", "queues", paused},
-	{"queue-unserved", "queues", unservedKinds},
-	{"queue-oldest", "queues", oldest},
-	{"queue-dead", "queues", dead},
+	{"queue-paused", "queues", ofState(paused)},
+	{"queue-unserved", "queues", ofState(unservedKinds)},
+	{"queue-oldest", "queues", ofState(oldest)},
+	{"queue-dead", "queues", ofState(dead)},
 }
 
 // swarmChecks read the records of swarms, the leases of their shards and the tiers of GPU agents.
 var swarmChecks = []check{
-	{"swarm-served", "swarms", served},
-	{"swarm-records", "swarms", records},
-	{"swarm-tiers", "swarms", tiersFull},
-	{"swarm-disks", "swarms", tierFailures},
+	{"swarm-served", "swarms", ofState(served)},
+	{"swarm-records", "swarms", ofState(records)},
+	{"swarm-tiers", "swarms", ofState(tiersFull)},
+	{"swarm-disks", "swarms", ofState(tierFailures)},
 }
 
 // paused warns of pools and kinds that an operator has paused. The cure resumes the last of them.
 func paused(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var all []string
 	cure := ""
 	for _, p := range f.State.Pools {
@@ -45,7 +43,7 @@ func paused(f *Facts) Result {
 		}
 	}
 	if len(all) > 0 {
-		return Result{Level: Warn, Summary: count(len(all)) + " queues are paused", Details: all, Cure: cure}
+		return Result{Level: Warn, Summary: strconv.Itoa(len(all)) + " queues are paused", Details: all, Cure: cure}
 	}
 	return ok("no queue is paused")
 }
@@ -53,22 +51,19 @@ func paused(f *Facts) Result {
 // unservedKinds reports kinds with queued jobs that no agent handles. Such jobs wait until their
 // deadline, or for ever without one.
 func unservedKinds(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var all []string
 	for _, p := range f.State.Pools {
 		for _, k := range p.Unserved {
 			all = append(all, fmt.Sprintf("kind %s of pool %s", k, p.Pool))
 		}
 	}
-	if len(all) > 0 {
-		return Result{
-			Level: Failed, Summary: "no agent handles " + counted(len(all), "kind") + " of waiting jobs", Details: all,
-			Cure: "start an agent that handles the kind, or cancel its jobs (exoswarm job list)",
-		}
-	}
-	return ok("each kind with jobs has an agent")
+	return finding(
+		Failed,
+		all,
+		"no agent handles "+several(len(all), "kind", "kinds")+" of waiting jobs",
+		"start an agent that handles the kind, or cancel its jobs (exoswarm job list)",
+		"each kind with jobs has an agent",
+	)
 }
 
 // oldJob is the age from which the oldest job is reported. Jobs over live sources run for days, so
@@ -78,9 +73,6 @@ const oldJob = time.Hour
 // oldest reports the oldest job that is not over if it is older than oldJob. With several such
 // pools it reports the last one.
 func oldest(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	r := ok("no job is older than %v", oldJob)
 	for _, p := range f.State.Pools {
 		// An empty pool has no oldest job.
@@ -97,14 +89,11 @@ func oldest(f *Facts) Result {
 
 // dead warns of dead letters. They stay until somebody retries or purges them.
 func dead(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	n := f.State.Numbers[cluster.DeadLetters]
 	r := ok("there is no dead letter")
 	if n > 0 {
 		r = Result{
-			Level: Warn, Summary: counted(n, "job") + " failed for good",
+			Level: Warn, Summary: several(int(n), "job", "jobs") + " failed for good",
 			Cure: "exoswarm dlq list shows why; exoswarm job retry ID, or exoswarm dlq purge",
 		}
 	}
@@ -115,9 +104,6 @@ func dead(f *Facts) Result {
 // served reports shards that no GPU agent holds, an error, and those whose log is still replayed, a
 // warning. Swarms that are being removed do not count.
 func served(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	r := Result{Level: OK}
 	for _, sw := range f.State.Swarms {
 		for _, sh := range sw.Shards {
@@ -140,16 +126,13 @@ func served(f *Facts) Result {
 	if r.Level == OK {
 		return ok("all shards of %d swarms are served", len(f.State.Swarms))
 	}
-	r.Summary, r.Cure = count(len(r.Details))+" shards are not served", "exoswarm swarm explain NAME"
+	r.Summary, r.Cure = strconv.Itoa(len(r.Details))+" shards are not served", "exoswarm swarm explain NAME"
 	return r
 }
 
 // records reports swarms whose record this version cannot read. No agent of this version serves
 // them.
 func records(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var bad []string
 	for _, sw := range f.State.Swarms {
 		// The name of such a swarm is its id if the record does not tell it.
@@ -157,21 +140,13 @@ func records(f *Facts) Result {
 			bad = append(bad, sw.Name+": "+sw.Error)
 		}
 	}
-	if len(bad) > 0 {
-		return Result{
-			Level: Failed, Summary: count(len(bad)) + " records of swarms cannot be read", Details: bad,
-			Cure: "use the version that wrote them, or delete these swarms",
-		}
-	}
-	return ok("all records of swarms can be read")
+	return finding(Failed, bad, strconv.Itoa(len(bad))+" records of swarms cannot be read",
+		"use the version that wrote them, or delete these swarms", "all records of swarms can be read")
 }
 
 // tiersFull returns the fullest tier of all agents, judged by level. A full tier moves pages down;
 // the last tier has nowhere to move them.
 func tiersFull(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	worst := Result{Level: OK, Summary: "no tier is near its capacity"}
 	n := samples(f, "exoswarm_swarm_tier_fill_ratio", func(agent string, s jobs.Sample) {
 		r := level(s.Value, fmt.Sprintf("tier %s of %s is %.0f %% full", s.Labels["tier"], agent, 100*s.Value),
@@ -189,9 +164,6 @@ func tiersFull(f *Facts) Result {
 // tierFailures warns of tiers with failed operations since the start of their agent. A tier that
 // fails is not used until a probe succeeds, so swarms may still be served.
 func tierFailures(f *Facts) Result {
-	if r, no := missing(f); no {
-		return r
-	}
 	var bad []string
 	n := samples(f, "exoswarm_swarm_tier_failures_total", func(agent string, s jobs.Sample) {
 		if s.Value > 0 {

@@ -19,20 +19,19 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-	"github.com/exoswarm/exoswarm/internal/base/tempdir"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
 func TestMain(m *testing.M) {
-	tempdir.InMemory()
-	leak.Check(m)
+	testkit.TempInMemory()
+	testkit.CheckLeaks(m)
 }
 
 // The swarms of the tests, of several pages each.
@@ -84,14 +83,14 @@ type testCluster struct {
 
 func newCluster(t *testing.T) *testCluster {
 	t.Helper()
-	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	b, err := bucket.OpenFolder(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	return &testCluster{
-		t: t, server: s, conn: natsqtest.Connect(t, s), snapshots: b, seq: map[string]uint64{},
+		t: t, server: s, conn: jobstest.Open(t, s, natsq.Connect), snapshots: b, seq: map[string]uint64{},
 		rng: rand.New(rand.NewPCG(1, 2)),
 	}
 }
@@ -114,7 +113,7 @@ func openHost(t *testing.T) device.Device {
 func (c *testCluster) agent(name string, keep shard.Checkpoints) *gpuagents.Agent {
 	c.t.Helper()
 	a, err := gpuagents.Start(gpuagents.Options{
-		Name: name, Device: openHost(c.t), Queue: natsqtest.Connect(c.t, c.server).Swarms, Checkpoints: keep,
+		Name: name, Device: openHost(c.t), Queue: jobstest.Open(c.t, c.server, natsq.Connect).Swarms, Checkpoints: keep,
 		Logger: slog.New(slog.DiscardHandler), PageMemory: 64 << 20, Snapshots: c.snapshots, LeaseTTL: time.Second,
 	})
 	if err != nil {
@@ -124,10 +123,9 @@ func (c *testCluster) agent(name string, keep shard.Checkpoints) *gpuagents.Agen
 	return a
 }
 
-// folders are the checkpoints of an agent in a folder.
 type folders struct {
 	dir             string
-	opened, resumed *atomic.Int64 // stores, and those of them with pages
+	opened, resumed *atomic.Int64 // stores, and stores with pages
 }
 
 func (f folders) Open(swarm string, shard, pageSize, _ int) (pages.Store, error) {
@@ -152,7 +150,6 @@ func (folders) Remove(string, int) error { return nil }
 
 func (folders) Shards() ([]shard.ID, error) { return nil, nil }
 
-// create makes a swarm of a specification.
 func (c *testCluster) create(text string) swarms.Swarm {
 	c.t.Helper()
 	spec, err := swarm.Parse("swarm.yaml", []byte(text))
@@ -183,7 +180,6 @@ func (c *testCluster) create(text string) swarms.Swarm {
 	return s
 }
 
-// append appends an entry, and returns its number.
 func (c *testCluster) append(s swarms.Swarm, shard int, e swarms.Entry) uint64 {
 	c.t.Helper()
 	key := swarms.LeaseKey(s.Key(), shard)
@@ -195,7 +191,6 @@ func (c *testCluster) append(s swarms.Swarm, shard int, e swarms.Entry) uint64 {
 	return c.seq[key]
 }
 
-// answered waits for the answer to an entry.
 func (c *testCluster) answered(s swarms.Swarm, shard int, entry uint64) swarms.Entry {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
@@ -237,7 +232,7 @@ func (c *testCluster) fill(s swarms.Swarm, shard, n int) {
 
 func (c *testCluster) random(s swarms.Swarm, spec *swarm.Spec, shard int) swarms.Entry {
 	first, end := s.ShardGroups(shard)
-	if !spec.ByAgent() {
+	if !spec.Topology().ByAgent {
 		switch c.rng.IntN(12) {
 		case 0:
 			return swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"groups":[1,3]}`)}

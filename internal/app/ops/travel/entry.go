@@ -61,7 +61,7 @@ func (g *Guide) entry(
 	if e.Kind != swarms.EntryObserve {
 		return out, nil
 	}
-	if spec.ByAgent() {
+	if spec.Topology().ByAgent {
 		if o, err := batch.DecodeAgentObservations(e.Data); err == nil {
 			out.addAgents(o, spec.AgentsPerGroup, group)
 		}
@@ -127,7 +127,6 @@ func finite(v float64) *float64 {
 	return &v
 }
 
-// source is the source of a group.
 type source struct {
 	Name string `json:"name"`
 	URI  string `json:"uri"`
@@ -166,9 +165,9 @@ func (g *Guide) nameSources(ctx context.Context, s swarms.Swarm, rows []Row) {
 	}
 }
 
-// GroupOf returns the group of an entity by its key (entities.Directory.Find), or of a run without
-// a key that of a series by its name. swarm is an id. It fails with jobs.ErrNotFound if there is no
-// such entity or series, or the list of sources of the run cannot be read.
+// GroupOf returns the group of an entity by its key (entities.Directory.Find). In a run without a
+// key it returns the group of a series by its name. swarm is an id. It fails with jobs.ErrNotFound
+// if there is no such entity or series, or the list of sources of the run cannot be read.
 func (g *Guide) GroupOf(ctx context.Context, swarm, series string) (int, error) {
 	s, _, err := g.record(ctx, swarm, 0)
 	if err != nil {
@@ -222,8 +221,8 @@ func (g *Guide) sourcesOf(ctx context.Context, s swarms.Swarm) []source {
 // gets no answer.
 const sourcePatience = 3 * time.Second
 
-// readSources reads the sources of a job: those of the list that its specification names, in the
-// store of objects. It returns nil where that cannot be read.
+// readSources reads the list of sources that the specification of a job names, from the store of
+// objects. It returns nil if the list cannot be read.
 func (g *Guide) readSources(ctx context.Context, id string) []source {
 	ctx, cancel := context.WithTimeout(ctx, sourcePatience)
 	defer cancel()

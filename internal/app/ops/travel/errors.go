@@ -18,8 +18,8 @@ var (
 	ErrClosed = errors.New("the replayer is closed")
 )
 
-// Unfinished is the error of a replay whose time was over before it was complete. The Replayer has
-// kept the state that it had reached, so the next call goes on from there.
+// Unfinished is the error of a replay that was not complete within its time. The Replayer has kept
+// the state that it had reached, and the next call continues from there.
 type Unfinished struct {
 	Entry uint64 // the last entry that is applied
 	Of    uint64 // the entry that was asked for

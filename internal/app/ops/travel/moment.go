@@ -24,13 +24,6 @@ const (
 	StartMoment   = "moment"   // a moment that the Replayer had kept
 )
 
-// ReplayStart is the state with which a replay began.
-type ReplayStart struct {
-	Kind  string
-	Name  string // of a snapshot
-	Entry uint64 // the last entry that it has; 0: none
-}
-
 // ReplayMoment is the state of a shard after an entry. It does not change, and its methods may be called
 // from several goroutines.
 type ReplayMoment struct {
@@ -39,7 +32,7 @@ type ReplayMoment struct {
 	Round uint64
 	// Outcome is the decision of the last round that was concluded up to Entry; nil: there was none.
 	Outcome  *swarms.Voted
-	Start    ReplayStart
+	Start    Start
 	Replayed uint64 // entries between Start and Entry
 	Took     time.Duration
 	Groups   state.GroupRange
@@ -50,16 +43,16 @@ type ReplayMoment struct {
 	sum      [32]byte // of the entry; zeros: it was not read
 
 	once    sync.Once
-	summary []ReplaySummary
+	summary []Summary
 	err     error // of summary
 }
 
 // PerGroup returns the number of agents of a group.
 func (m *ReplayMoment) PerGroup() int { return m.layout.Agents }
 
-// Group returns the variables of a group, one row each, and those of n of its agents from number
-// first on, a row for each agent. The number of the group is that in the swarm; those of agents are
-// from 0 on. It fails with jobs.ErrNotFound if the shard does not have the group.
+// Group returns the variables of a group, one row each, and the variables of n of its agents from
+// number first on, a row for each agent. group is a number in the swarm; first counts from 0 in the
+// group. It fails with jobs.ErrNotFound if the shard does not have the group.
 func (m *ReplayMoment) Group(group, first, n int) (of, agents []batch.Variable, err error) {
 	if group < m.Groups.First || group >= m.Groups.First+m.Groups.Groups {
 		return nil, nil, fmt.Errorf("group %d: shard %d of %d has the groups %d to %d: %w", group, m.Groups.Shard,
@@ -83,7 +76,7 @@ func (m *ReplayMoment) Group(group, first, n int) (of, agents []batch.Variable, 
 	return of, agents, nil
 }
 
-// variable returns rows of a variable in a page, from row first on. The rows of a page are its
+// variable returns n rows of a variable in a page, from row first on. The rows of a page are its
 // agents, or its groups, in their order.
 func (m *ReplayMoment) variable(v int, page []byte, first, n int) batch.Variable {
 	of := m.layout.Vars[v]
@@ -110,7 +103,6 @@ func (m *ReplayMoment) variable(v int, page []byte, first, n int) batch.Variable
 	return out
 }
 
-// bytes returns the bytes of a variable in a page.
 func (m *ReplayMoment) bytes(v int, page []byte) []byte {
 	of := m.layout.Vars[v]
 	return page[m.layout.Offsets[v]:][:replayRowsOf(m.layout, of)*of.Width*of.Elem.Bytes()]
@@ -124,8 +116,8 @@ func replayRowsOf(l kernels.Layout, of kernels.Var) int {
 	return l.Slots * l.Agents
 }
 
-// rows copies n rows of a variable out of its part of a page, from row first on, with the elements
-// of a row together.
+// rows copies n rows of a variable out of its part of a page, from row first on, as an array of
+// rows.
 func rows[T any](l kernels.Layout, v int, page []T, first, n int) []T {
 	of, all := l.Vars[v], replayRowsOf(l, l.Vars[v])
 	if of.Together || of.Width == 1 {
@@ -140,30 +132,17 @@ func rows[T any](l kernels.Layout, v int, page []T, first, n int) []T {
 	return out
 }
 
-// ReplaySummary describes a variable over all agents, or all groups, of a shard.
-type ReplaySummary struct {
-	Name  string
-	Group bool // it is a variable of groups
-	Width int
-	// Mean, Min and Max are over all finite values, and Count is their number. They are 0 if there
-	// are none.
-	Mean, Min, Max float64
-	Count          int64
-	// Unusual is the number of values that are not finite.
-	Unusual int64
-}
-
 // Summary returns a description of each variable, in the order of the layout. It reads the whole
 // state at the first call.
-func (m *ReplayMoment) Summary() ([]ReplaySummary, error) {
+func (m *ReplayMoment) Summary() ([]Summary, error) {
 	m.once.Do(func() { m.summary, m.err = m.summarize() })
 	return m.summary, m.err
 }
 
-func (m *ReplayMoment) summarize() ([]ReplaySummary, error) {
-	all := make([]ReplaySummary, len(m.layout.Vars))
+func (m *ReplayMoment) summarize() ([]Summary, error) {
+	all := make([]Summary, len(m.layout.Vars))
 	for v, of := range m.layout.Vars {
-		all[v] = ReplaySummary{Name: of.Name, Group: of.Group, Width: of.Width, Min: math.Inf(1), Max: math.Inf(-1)}
+		all[v] = Summary{Name: of.Name, Per: per(of.Group), Width: of.Width, Min: math.Inf(1), Max: math.Inf(-1)}
 	}
 	page := make([]byte, m.layout.PageBytes)
 	for first := 0; first < m.Groups.Groups; first += m.layout.Slots {
@@ -180,17 +159,17 @@ func (m *ReplayMoment) summarize() ([]ReplaySummary, error) {
 		}
 	}
 	for v := range all {
-		if s := &all[v]; s.Count == 0 {
+		if s := &all[v]; s.Values == 0 {
 			s.Min, s.Max = 0, 0
 		} else {
-			s.Mean /= float64(s.Count)
+			s.Mean /= float64(s.Values)
 		}
 	}
 	return all, nil
 }
 
-// add adds values to Count, Unusual, Min and Max, and their sum to Mean.
-func (s *ReplaySummary) add(values any) {
+// add adds values to Values, Unusual, Min and Max, and their sum to Mean.
+func (s *Summary) add(values any) {
 	switch values := values.(type) {
 	case []float32:
 		sum(s, values)
@@ -205,14 +184,14 @@ func (s *ReplaySummary) add(values any) {
 	}
 }
 
-func sum[T float32 | uint32 | uint64 | int64 | uint8](s *ReplaySummary, values []T) {
+func sum[T float32 | uint32 | uint64 | int64 | uint8](s *Summary, values []T) {
 	for _, v := range values {
 		x := float64(v)
 		if math.IsNaN(x) || math.IsInf(x, 0) {
 			s.Unusual++
 			continue
 		}
-		s.Count++
+		s.Values++
 		s.Mean += x
 		s.Min, s.Max = min(s.Min, x), max(s.Max, x)
 	}
@@ -251,8 +230,8 @@ type moments struct {
 // maxMoments bounds the number of moments that are kept.
 const maxMoments = 64
 
-// add keeps a moment in the place of one of the same entry, and forgets those that were not used
-// for the longest time.
+// add keeps a moment in place of a moment of the same entry, and forgets the least recently used
+// ones.
 func (k *moments) add(m *ReplayMoment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -270,8 +249,8 @@ func (k *moments) add(m *ReplayMoment) {
 	}
 }
 
-// latest returns the latest moment of a shard up to an entry, and makes it the one that was used
-// last; nil: there is none.
+// latest returns the latest moment of a shard up to an entry, and marks it as the most recently
+// used; nil: there is none.
 func (k *moments) latest(identity string, shard int, entry uint64) *ReplayMoment {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -290,7 +269,6 @@ func (k *moments) latest(identity string, shard int, entry uint64) *ReplayMoment
 	return m
 }
 
-// drop forgets the moments of a shard.
 func (k *moments) drop(identity string, shard int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -299,7 +277,6 @@ func (k *moments) drop(identity string, shard int) {
 	})
 }
 
-// clear forgets all moments.
 func (k *moments) clear() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

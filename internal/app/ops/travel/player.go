@@ -26,7 +26,7 @@ type player struct {
 	began  time.Time
 
 	state *state.Snapshotter
-	start ReplayStart
+	start Start
 	at    uint64   // the last entry that the state has
 	sum   [32]byte // of that entry; zeros: it was not read
 	told  time.Time
@@ -36,13 +36,12 @@ type player struct {
 	rows    int         // observations in batch
 }
 
-// Bounds of a batch of observations: those of a GPU agent. Cuts change no bit.
+// Bounds of a batch of observations, as a GPU agent has them. Cuts change no bit.
 const (
 	maxBatchEntries = 256
 	maxBatchRows    = swarms.MaxAddressed
 )
 
-// play returns the state after the target.
 func (p *player) play(ctx context.Context) (m *ReplayMoment, err error) {
 	kept := p.r.kept.latest(p.swarm.Identity(), p.shard, p.target)
 	if kept != nil && kept.Entry+1 < p.first && kept.Entry != p.target {
@@ -84,7 +83,7 @@ func (p *player) play(ctx context.Context) (m *ReplayMoment, err error) {
 	return m, nil
 }
 
-// begin brings the state to the latest moment from which the log goes on. kept may be nil.
+// begin brings the state to the latest moment that the log continues. kept may be nil.
 func (p *player) begin(ctx context.Context, kept *ReplayMoment) error {
 	var tried error
 	for _, s := range p.snapshots(ctx) { // the latest first
@@ -96,7 +95,7 @@ func (p *player) begin(ctx context.Context, kept *ReplayMoment) error {
 		}
 		err := p.state.Load(ctx, s.ref)
 		if err == nil {
-			p.at, p.start = s.entry, ReplayStart{Kind: StartSnapshot, Name: s.ref.Name, Entry: s.entry}
+			p.at, p.start = s.entry, Start{Kind: StartSnapshot, Name: s.ref.Name, Entry: s.entry}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -112,14 +111,14 @@ func (p *player) begin(ctx context.Context, kept *ReplayMoment) error {
 			return err
 		}
 		p.state.Rounds().Restore(kept.Round, kept.Outcome)
-		p.at, p.sum, p.start = kept.Entry, kept.sum, ReplayStart{Kind: StartMoment, Entry: kept.Entry}
+		p.at, p.sum, p.start = kept.Entry, kept.sum, Start{Kind: StartMoment, Entry: kept.Entry}
 		return p.state.Restored(ctx)
 	}
 	return p.beginLog(ctx, tried)
 }
 
-// beginLog brings the state to that before the first entry of the log. tried is why no snapshot was
-// used; nil: there was none.
+// beginLog brings the state to the start of the log. tried is why no snapshot was used; nil: there
+// was none.
 func (p *player) beginLog(ctx context.Context, tried error) error {
 	if p.first > 1 {
 		err := fmt.Errorf("%w: its first entry is %d, and no snapshot of an entry from %d to %d is reachable",
@@ -134,7 +133,7 @@ func (p *player) beginLog(ctx context.Context, tried error) error {
 		}
 		return fmt.Errorf("%w: put the snapshot back that the log was trimmed to", err)
 	}
-	p.start = ReplayStart{Kind: StartLog}
+	p.start = Start{Kind: StartLog}
 	if p.swarm.From == nil {
 		return nil
 	}
@@ -146,11 +145,10 @@ func (p *player) beginLog(ctx context.Context, tried error) error {
 		return err
 	}
 	p.state.Rounds().Restore(0, nil) // rounds of another swarm do not count
-	p.start = ReplayStart{Kind: StartSnapshot, Name: p.swarm.From.Name}
+	p.start = Start{Kind: StartSnapshot, Name: p.swarm.From.Name}
 	return nil
 }
 
-// reset sets all agents to their initial state.
 func (p *player) reset(ctx context.Context) error {
 	if err := p.state.Memory().Open(ctx, nil); err != nil {
 		return err
@@ -159,17 +157,16 @@ func (p *player) reset(ctx context.Context) error {
 	return p.state.Reset(ctx)
 }
 
-// start is a snapshot of the shard.
 type start struct {
 	ref   swarms.SnapshotRef
 	entry uint64
 }
 
-// maxManifests bounds the snapshots of which a replay reads the manifest.
+// maxManifests bounds the snapshots whose manifest a replay reads.
 const maxManifests = 1000
 
 // snapshots returns the snapshots of the shard up to the target that the log continues, the latest
-// first. A snapshot that cannot be read is left out: it may be of somebody else.
+// first. An unreadable snapshot is left out: it may belong to another cluster.
 func (p *player) snapshots(ctx context.Context) (all []start) {
 	if p.r.o.Snapshots == nil {
 		return nil
@@ -238,7 +235,7 @@ func (p *player) read(ctx context.Context) error {
 	return p.flush(ctx)
 }
 
-// pause tells the progress, and reports whether the time of the replay is over.
+// pause reports the progress, and whether the time of the replay is over.
 func (p *player) pause() bool {
 	now := time.Now()
 	if p.bounds.Progress != nil && now.Sub(p.told) >= 100*time.Millisecond {
@@ -248,9 +245,9 @@ func (p *player) pause() bool {
 	return p.bounds.Within > 0 && now.Sub(p.began) > p.bounds.Within
 }
 
-// apply applies an entry, as a GPU agent applies one that is answered: it skips questions, and an
-// entry that is refused changes nothing. Observations wait in the batch until the next entry of
-// another kind, or until the batch is full.
+// apply applies an entry, as a GPU agent applies an answered entry: it skips questions, and a
+// refused entry changes nothing. Observations wait in the batch until the next entry of another
+// kind, or until the batch is full.
 func (p *player) apply(ctx context.Context, e swarms.Entry) error {
 	if e.Kind == swarms.EntryObserve {
 		o, err := p.state.Decode(e.Data)
@@ -288,7 +285,6 @@ func refused(err error) error {
 	return err
 }
 
-// flush applies the observations that wait.
 func (p *player) flush(ctx context.Context) error {
 	if p.batch == nil {
 		return nil
@@ -302,7 +298,6 @@ func (p *player) flush(ctx context.Context) error {
 	return err
 }
 
-// moment copies the state.
 func (p *player) moment(ctx context.Context) (*ReplayMoment, error) {
 	all, err := p.state.Memory().Pack(ctx)
 	if err != nil {
@@ -315,7 +310,6 @@ func (p *player) moment(ctx context.Context) (*ReplayMoment, error) {
 	}, nil
 }
 
-// sumOf returns the SHA-256 of an entry.
 func sumOf(e swarms.Entry) [32]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %s %d %d\n", e.Seq, e.Kind, e.Ref, len(e.Data))

@@ -30,8 +30,8 @@ type Logs interface {
 	// log. swarm is the key of its swarm, see swarms.Swarm.Key. It fails with jobs.ErrNotFound if
 	// there is no such log.
 	Bounds(ctx context.Context, swarm string, shard int, d swarms.Direction) (first, last uint64, err error)
-	// Scan reads the entries from number first to number last, both of which exist. The caller
-	// closes the reader.
+	// Scan reads the entries from number first to number last, which both exist. The caller closes
+	// the reader.
 	Scan(ctx context.Context, swarm string, shard int, d swarms.Direction, first, last uint64) (swarms.Reader, error)
 }
 
@@ -49,13 +49,13 @@ type ReplayOptions struct {
 	Logs   Logs
 	// Snapshots is the place where the GPU agents keep snapshots; nil: replays use none.
 	Snapshots snapshot.Store
-	// MaxBytes bounds the pages of a shard in bytes. A replay holds that much, and as much again for
-	// the moment that it returns. 0: DefaultMaxBytes.
+	// MaxBytes bounds the pages of a shard in bytes. A replay holds them twice: the state, and the
+	// moment that it returns. 0: DefaultMaxBytes.
 	MaxBytes int64
 	// MaxEntries bounds the entries of a replay. 0: DefaultMaxEntries.
 	MaxEntries uint64
-	// KeepBytes bounds the moments that are kept, in bytes. The newest is kept whatever it takes. 0:
-	// DefaultKeepBytes.
+	// KeepBytes bounds the moments that are kept, in bytes. The newest moment is kept even if it is
+	// larger. 0: DefaultKeepBytes.
 	KeepBytes int64
 }
 
@@ -87,8 +87,8 @@ func NewReplayer(o ReplayOptions) (*Replayer, error) {
 	return r, nil
 }
 
-// Close waits for the end of the replay that runs, and forgets all moments. The caller ends the
-// contexts of running calls before. Later calls of At fail with ErrClosed. A second call does
+// Close waits for the end of the replay in progress, and forgets all moments. The caller ends the
+// contexts of calls in progress before. Later calls of At fail with ErrClosed. A second call does
 // nothing.
 func (r *Replayer) Close() {
 	r.once.Do(func() {
@@ -103,7 +103,7 @@ type Bounds struct {
 	// Within is the time after which At returns an *Unfinished, between two entries; 0: none.
 	Within time.Duration
 	// Progress is called with the last applied entry, at most ten times a second, by the goroutine
-	// of At; nil: nobody is told.
+	// of At; nil: it is not called.
 	Progress func(entry, of uint64)
 }
 

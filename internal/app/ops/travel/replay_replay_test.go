@@ -104,19 +104,20 @@ func startReplayer(t *testing.T, n int, keep int64) (*Replayer, swarms.Swarm, *e
 	return r, s, l
 }
 
-// TestKept: a replay goes on from the latest moment that is kept, and reads only what follows.
+// TestKept: a replay starts at the latest moment that is kept, and reads only the entries behind
+// it.
 func TestKept(t *testing.T) {
 	r, s, l := startReplayer(t, 60, 1<<20)
 	for _, at := range []struct {
 		entry uint64
-		start ReplayStart
+		start Start
 		read  int
 	}{
-		{40, ReplayStart{Kind: StartLog}, 40},
-		{50, ReplayStart{Kind: StartMoment, Entry: 40}, 11}, // with entry 40, which is compared
-		{20, ReplayStart{Kind: StartLog}, 20},
-		{45, ReplayStart{Kind: StartMoment, Entry: 40}, 6},
-		{50, ReplayStart{Kind: StartMoment, Entry: 40}, 1}, // as it was kept
+		{40, Start{Kind: StartLog}, 40},
+		{50, Start{Kind: StartMoment, Entry: 40}, 11}, // with entry 40, which is compared
+		{20, Start{Kind: StartLog}, 20},
+		{45, Start{Kind: StartMoment, Entry: 40}, 6},
+		{50, Start{Kind: StartMoment, Entry: 40}, 1}, // as it was kept
 	} {
 		l.read = 0
 		m, err := r.At(t.Context(), s, 0, at.entry, Bounds{})
@@ -165,7 +166,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestSummary: the summary of a moment is that of its groups, one by one.
+// TestSummary: the summary of a moment equals a summary of its groups, one by one.
 func TestSummary(t *testing.T) {
 	r, s, _ := startReplayer(t, 60, 0)
 	m, err := r.At(t.Context(), s, 0, 59, Bounds{})
@@ -176,7 +177,7 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]*ReplaySummary{}
+	want := map[string]*Summary{}
 	for g := range 10 {
 		of, agents, err := m.Group(g, 0, 64)
 		if err != nil {
@@ -185,8 +186,8 @@ func TestSummary(t *testing.T) {
 		for i, v := range append(of, agents...) {
 			s := want[v.Name]
 			if s == nil {
-				s = &ReplaySummary{
-					Name: v.Name, Group: i < len(of), Width: v.Width, Min: math.Inf(1), Max: math.Inf(-1),
+				s = &Summary{
+					Name: v.Name, Per: per(i < len(of)), Width: v.Width, Min: math.Inf(1), Max: math.Inf(-1),
 				}
 				want[v.Name] = s
 			}
@@ -196,9 +197,11 @@ func TestSummary(t *testing.T) {
 	differs := 0
 	for _, s := range got {
 		w := want[s.Name]
-		w.Mean /= float64(w.Count)
-		if math.Abs(s.Mean-w.Mean) > 1e-9*math.Abs(w.Mean) || s.Min != w.Min || s.Max != w.Max || s.Count != w.Count ||
-			s.Group != w.Group || s.Width != w.Width {
+		w.Mean /= float64(w.Values)
+		if math.Abs(s.Mean-w.Mean) > 1e-9*math.Abs(w.Mean) || s.Min != w.Min || s.Max != w.Max ||
+			s.Values != w.Values ||
+			s.Per != w.Per ||
+			s.Width != w.Width {
 			t.Errorf("%+v, want %+v", s, *w)
 		}
 		if s.Max > s.Min {

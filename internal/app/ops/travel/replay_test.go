@@ -15,9 +15,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -133,8 +133,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayAnswers: the variables of a replay are those that the live swarm answers to a query at
-// that moment.
+// TestReplayAnswers: a replay has the variables that the live swarm answers to a query at that
+// moment.
 func TestReplayAnswers(t *testing.T) {
 	c := newCluster(t)
 	c.agent("a", nil)
@@ -261,7 +261,7 @@ func TestReplayTrimmed(t *testing.T) {
 // TestReplayBounds: what is not there, too large or too far is refused with a sentence and a cure.
 func TestReplayBounds(t *testing.T) {
 	c := newCluster(t)
-	s := c.create(shops) // nobody serves it: a replay needs no answers
+	s := c.create(shops) // no agent serves it: a replay needs no answers
 	c.fill(s, 0, 30)
 	for _, b := range []struct {
 		edit  func(*ReplayOptions)
@@ -294,8 +294,8 @@ func TestReplayBounds(t *testing.T) {
 	}
 }
 
-// TestReplayTime: a replay whose time is over goes on with the next call and ends with the bits of
-// one that was not interrupted. A call that is cancelled ends at once, and lets the next one run.
+// TestReplayTime: a replay whose time is over continues with the next call, and ends with the bits
+// of an uninterrupted replay. A cancelled call ends at once, and lets the next one run.
 func TestReplayTime(t *testing.T) {
 	c := newCluster(t)
 	s := c.create(cells)
@@ -384,7 +384,7 @@ func TestReplayRestored(t *testing.T) {
 	}
 	c.seq[swarms.LeaseKey(s.Key(), 0)] = 0
 	c.fill(s, 0, 20)
-	natsqtest.Eventually(t, "20 entries", func() bool {
+	testkit.Until(t, "20 entries", func() bool {
 		_, last, err := c.conn.Swarms.Bounds(t.Context(), s.Key(), 0, swarms.In)
 		return err == nil && last == 20
 	})

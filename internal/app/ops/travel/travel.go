@@ -25,11 +25,11 @@ import (
 type Options struct {
 	// Conn stays the caller's, who closes it after the Guide. The login of a viewer is enough.
 	Conn *natsq.Conn
-	// Snapshots is the place where the GPU agents keep snapshots. It stays the caller's. nil:
-	// replays begin with the first entry of a log.
+	// Snapshots is the store where the GPU agents keep snapshots. It stays the caller's. nil:
+	// replays start at the first entry of a log.
 	Snapshots snapshot.Store
-	// MaxBytes bounds the pages of a shard that is replayed, MaxEntries the entries of a replay. 0:
-	// the defaults of package replay.
+	// MaxBytes bounds the pages of a replayed shard, MaxEntries the entries of a replay. 0: the
+	// defaults of ReplayOptions.
 	MaxBytes   int64
 	MaxEntries uint64
 	Log        *slog.Logger
@@ -69,8 +69,8 @@ func New(o Options) (*Guide, error) {
 	return g, nil
 }
 
-// Close ends the replay that runs, and releases the memory of all moments. Calls that run fail with
-// context.Canceled. A second call returns the error of the first.
+// Close ends the replay in progress, and releases the memory of all moments. Calls in progress fail
+// with context.Canceled. A second call returns the error of the first.
 func (g *Guide) Close() error {
 	g.once.Do(func() {
 		g.stop()
@@ -87,7 +87,6 @@ func (g *Guide) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// record returns the record of a swarm by its id and its specification.
 func (g *Guide) record(ctx context.Context, id string, shard int) (swarms.Swarm, *swarm.Spec, error) {
 	s, err := g.conn.Swarms.Swarm(ctx, id)
 	if err != nil {
@@ -108,26 +107,26 @@ func (g *Guide) record(ctx context.Context, id string, shard int) (swarms.Swarm,
 type Question struct {
 	Swarm string // id
 	Shard int
-	// Entry is the last entry that the state has. And is that of the second moment; 0: there is
-	// one.
+	// Entry is the last entry that the state has. And is the last entry of a second moment; 0:
+	// there is one moment.
 	Entry, And uint64
-	// Group is the group of which the agents are returned, by its number in the swarm; below 0: the
-	// first group that Entry addresses in this shard, else the first of the shard.
+	// Group is the number of the group whose agents are returned; below 0: the first group that
+	// Entry addresses in this shard, else the first of the shard.
 	Group int
 	// First is the first agent of the group that is returned, from 0 on, and Agents how many are.
 	First, Agents int
 	// Within is the time after which the answer has Progress and no state; 0: none.
 	Within time.Duration
-	// Progress is called while entries are applied, at most ten times a second; nil: nobody is
-	// told.
+	// Progress is called while entries are applied, at most ten times a second; nil: it is not
+	// called.
 	Progress func(entry, of uint64)
 }
 
 // MaxAgents is the largest number of agents of a View.
 const MaxAgents = 1000
 
-// At returns the state of a shard at the moments of a question. It fails as Replayer.At, but
-// an *Unfinished is a View with Progress. Of several calls one replays at a time.
+// At returns the state of a shard at the moments of a question. It fails like Replayer.At, but an
+// *Unfinished becomes a View with Progress. One call replays at a time.
 func (g *Guide) At(ctx context.Context, q Question) (View, error) {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
@@ -203,23 +202,16 @@ func outcome(spec *swarm.Spec, v *swarms.Voted) *Outcome {
 	return out
 }
 
-// moment describes a moment.
 func (g *Guide) moment(
 	ctx context.Context, s swarms.Swarm, spec *swarm.Spec, shard int, m *ReplayMoment,
 ) (Moment, error) {
 	out := Moment{
 		Round: m.Round, Outcome: outcome(spec, m.Outcome), Replayed: m.Replayed, Seconds: m.Took.Seconds(),
-		Start: Start{Kind: m.Start.Kind, Name: m.Start.Name, Entry: m.Start.Entry},
+		Start: m.Start,
 	}
-	all, err := m.Summary()
-	if err != nil {
+	var err error
+	if out.Summary, err = m.Summary(); err != nil {
 		return out, err
-	}
-	for _, v := range all {
-		out.Summary = append(out.Summary, Summary{
-			Name: v.Name, Per: per(v.Group), Width: v.Width, Mean: v.Mean, Min: v.Min, Max: v.Max, Values: v.Count,
-			Unusual: v.Unusual,
-		})
 	}
 	out.Entry, err = g.entry(ctx, s, spec, shard, m.Entry, -1)
 	if errors.Is(err, jobs.ErrNotFound) { // a snapshot has it, and the log was trimmed behind it
@@ -229,7 +221,6 @@ func (g *Guide) moment(
 	return out, err
 }
 
-// groupOf returns a group at one moment or two.
 func groupOf(at []*ReplayMoment, group, first, n int) (*Group, error) {
 	m := at[0]
 	n = min(max(n, 0), max(0, m.PerGroup()-first))
@@ -256,7 +247,7 @@ func per(group bool) string {
 	return "agent"
 }
 
-// add adds the rows of a variable at moment i, and compares them with those of the first moment.
+// add adds the rows of a variable at moment i, and compares them with the rows of the first moment.
 func (v *Variable) add(i int, of batch.Variable) {
 	rows := rowsOf(of)
 	if i == 0 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -94,7 +94,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestProgress: a question whose time is over has a view with its progress, and goes on.
+// TestProgress: a question whose time is over has a view with its progress, and the next question
+// continues it.
 func TestProgress(t *testing.T) {
 	c := newCluster(t)
 	s := c.create(cells)
@@ -122,7 +123,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestClose: a guide that is closed ends the question that is asked, and answers no other.
+// TestClose: a closed guide ends the question in progress, and answers no further one.
 func TestClose(t *testing.T) {
 	c := newCluster(t)
 	s := c.create(cells)
@@ -156,7 +157,7 @@ func TestClose(t *testing.T) {
 // series is found by its name.
 func TestSources(t *testing.T) {
 	c := newCluster(t)
-	j := natsqtest.Job("watch", "stream")
+	j := jobstest.Job("watch", "stream")
 	j.Spec = json.RawMessage(`{"name":"shops","manifest":"object:watch.json"}`)
 	if err := c.conn.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)

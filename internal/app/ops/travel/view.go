@@ -7,7 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// View is the state of a shard at one moment or two. Its JSON is that of the HTTP API.
+// View is the state of a shard at one moment or two. The HTTP API has the same JSON.
 type View struct {
 	Swarm string `json:"swarm"` // id
 	Name  string `json:"name"`
@@ -19,7 +19,7 @@ type View struct {
 	FirstGroup int `json:"first_group"`
 	EndGroup   int `json:"end_group"`
 	PerGroup   int `json:"agents_per_group"`
-	// Progress says that the time was over: the same question again goes on. The fields below are
+	// Progress is set if the time was over: the same question again continues. The fields below are
 	// absent then.
 	Progress *Progress `json:"progress,omitempty"`
 	// Moments are the moments of the question, in its order.
@@ -52,16 +52,16 @@ type Moment struct {
 	Round uint64 `json:"round,omitempty"`
 	// Outcome is the decision of the last round that was concluded; nil: there was none.
 	Outcome *Outcome `json:"outcome,omitempty"`
-	// Start is the state with which the replay began. Replayed are the entries after it.
+	// Start is the initial state of the replay. Replayed are the entries after it.
 	Start    Start     `json:"start"`
 	Replayed uint64    `json:"replayed"`
 	Seconds  float64   `json:"seconds"` // of the replay
 	Summary  []Summary `json:"summary"`
 }
 
-// Start is the state with which a replay began.
+// Start is the initial state of a replay.
 type Start struct {
-	Kind  string `json:"kind"` // log, snapshot or moment: one that the process had kept
+	Kind  string `json:"kind"` // StartLog, StartSnapshot or StartMoment
 	Name  string `json:"name,omitempty"`
 	Entry uint64 `json:"entry"` // the last entry that it has; 0: none
 }
@@ -71,7 +71,7 @@ type Summary struct {
 	Name  string `json:"name"`
 	Per   string `json:"per"`   // agent or group
 	Width int    `json:"width"` // numbers of an agent or a group
-	// Mean, Min and Max are over all finite values.
+	// Mean, Min and Max are over all finite values; 0 if there are none.
 	Mean    float64 `json:"mean"`
 	Min     float64 `json:"min"`
 	Max     float64 `json:"max"`
@@ -84,14 +84,14 @@ type Group struct {
 	Group      int        `json:"group"`       // its number in the swarm
 	FirstAgent int64      `json:"first_agent"` // the id of the first agent here
 	Agents     int        `json:"agents"`      // how many are here
-	Variables  []Variable `json:"variables"`   // those of the group before those of its agents
+	Variables  []Variable `json:"variables"`   // the group's before the agents'
 }
 
 // Variable is a variable of a group, or of agents.
 type Variable struct {
 	Name  string `json:"name"`
 	Per   string `json:"per"`   // agent or group
-	Width int    `json:"width"` // numbers of a row, of which the first MaxWidth are here
+	Width int    `json:"width"` // numbers of a row; the first MaxWidth are here
 	// At and And are the values at the two moments: a row for each agent, or one for the group. A
 	// value that is not finite is null.
 	At  [][]any `json:"at"`
@@ -147,15 +147,15 @@ type Entry struct {
 	Count int `json:"count,omitempty"`
 	// Groups are the first groups that its rows are for, in the order of the rows.
 	Groups []int `json:"groups,omitempty"`
-	// Answer is the kind of its answer, which has the same number in the log of answers; empty: it
-	// has none yet, or it was trimmed.
+	// Answer is the kind of its answer, which has the same number in the log of answers; empty:
+	// there is none yet, or it was trimmed.
 	Answer string `json:"answer,omitempty"`
 	// Job is the job that writes the log; empty: the swarm lasts until it is deleted.
 	Job string `json:"job,omitempty"`
 	// Timestamp and Columns are the names of the columns of the time and of the features.
 	Timestamp string   `json:"timestamp,omitempty"`
 	Columns   []string `json:"columns,omitempty"`
-	// Rows are the first rows, or those of the group that was asked for.
+	// Rows are the first rows, or the rows of the group that was asked for.
 	Rows []Row `json:"rows,omitempty"`
 }
 

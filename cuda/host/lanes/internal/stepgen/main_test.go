@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGenerated: the files of package lanes are those of the present description.
+// TestGenerated: the files of package lanes are generated from the present description.
 func TestGenerated(t *testing.T) {
 	for name, want := range files() {
 		have, err := os.ReadFile(filepath.Join("..", "..", name))

@@ -32,7 +32,7 @@ const (
 type program struct {
 	ops       []op
 	constants map[uint32]int
-	table     []uint32 // the constants behind those of the caller
+	table     []uint32 // the constants after the caller's constants
 	callers   int      // constants of the caller
 }
 
@@ -50,7 +50,6 @@ func (p *program) view(at int) int     { return p.add(op{name: opView, at: at}) 
 func (p *program) argument(at int) int { return p.add(op{name: opConstant, at: at}) }
 func (p *program) store(at, v int)     { p.add(op{name: opStore, args: []int{v}, at: at}) }
 
-// word is a constant of 32 bits.
 func (p *program) word(w uint32) int {
 	at, ok := p.constants[w]
 	if !ok {
@@ -110,7 +109,7 @@ func (p *program) keep(v, x, limit int) int {
 	return p.add(op{name: opKeep, args: []int{v, x, limit}})
 }
 
-// wideNames has the instructions of AVX-512F that have another name than those of AVX2.
+// wideNames has the instructions of AVX-512F that have another name than in AVX2.
 var wideNames = map[string]string{"VANDPS": "VPANDD", "VXORPS": "VPXORD"}
 
 // A writer turns a program into instructions for registers of one size. Where it has too few

@@ -1,0 +1,11 @@
+package drivers_test
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+)
+
+func TestMain(m *testing.M) {
+	testkit.CheckLeaks(m)
+}

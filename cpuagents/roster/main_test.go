@@ -1,9 +1,0 @@
-package roster_test
-
-import (
-	"testing"
-
-	"github.com/exoswarm/exoswarm/internal/base/leak"
-)
-
-func TestMain(m *testing.M) { leak.Check(m) }

@@ -1,0 +1,222 @@
+package state
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/field"
+	"github.com/exoswarm/exoswarm/gpuagents/graph"
+	"github.com/exoswarm/exoswarm/gpuagents/grid"
+	"github.com/exoswarm/exoswarm/gpuagents/lattice"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
+	"github.com/exoswarm/exoswarm/gpuagents/space"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+type opening struct {
+	device device.Device
+	budget *pages.Budget
+	spec   *swarm.Spec
+	groups GroupRange
+	peers  []field.Peer // further devices that can share ticks
+}
+
+// openers make the State of a shard, by the name of the topology.
+var openers = map[string]func(opening) (State, error){
+	swarm.TopologyGroups: func(o opening) (State, error) {
+		return newGroupState(o.device, o.budget, o.spec, o.groups)
+	},
+	swarm.TopologyAgents: func(o opening) (State, error) {
+		return newAgentState(o.device, o.budget, o.spec, o.groups)
+	},
+	swarm.TopologyGrid:        withNeighbours(openGrid),
+	swarm.TopologyCustomGrid:  withNeighbours(openCustomGrid),
+	swarm.TopologyCustomGraph: withNeighbours(openCustomGraph),
+	swarm.TopologyGraph:       withNeighbours(openGraph),
+	swarm.TopologyBox:         withNeighbours(openBox),
+}
+
+// withNeighbours returns an opener of states whose topology open allocates. open also says what the state
+// takes and answers, and returns its digest.
+func withNeighbours(open func(s *neighbourState, o opening, cell *cells.Addressed) error) func(opening) (State, error) {
+	return func(o opening) (State, error) {
+		cell, err := o.spec.Address()
+		if err != nil {
+			return nil, err
+		}
+		s := &neighbourState{groups: o.groups, every: o.spec.Checkpoint}
+		if err := open(s, o, cell); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+}
+
+// gridAgents are the agents of a grid as a topology: values are states.
+type gridAgents struct{ *grid.Plane }
+
+func (g gridAgents) Set(ctx context.Context, ids []uint32, values []float32) error {
+	states := make([]byte, len(values))
+	for i, v := range values {
+		states[i] = byte(v)
+	}
+	return g.Plane.Set(ctx, ids, states)
+}
+
+func (g gridAgents) Get(ctx context.Context, ids []uint32) (states []byte, values []float32, err error) {
+	states, err = g.Plane.Get(ctx, ids)
+	for _, s := range states {
+		values = append(values, float32(s))
+	}
+	return states, values, err
+}
+
+func openGrid(s *neighbourState, o opening, cell *cells.Addressed) error {
+	options := o.spec.Grid()
+	options.Peers = o.peers
+	plane, err := grid.New(o.device, o.budget, cell, options)
+	if err != nil {
+		return err
+	}
+	s.topology = gridAgents{plane}
+	s.texts = texts{
+		cell: cells.LifeName, on: "on a grid", expr: "(alive)", votes: true,
+		columns: []input{{"state", "0 for dead or 1 for alive", stateUpTo(1)}},
+	}
+	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", o.spec.Neighbours, plane.Layout()), plane.Kernel())
+	return nil
+}
+
+func openCustomGrid(s *neighbourState, o opening, cell *cells.Addressed) error {
+	return openUserStep(s, o, cell, "on a grid", nil)
+}
+
+func openCustomGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
+	links, err := linksOf(o.spec)
+	if err != nil {
+		return err
+	}
+	return openUserStep(s, o, cell, "on a graph", &links)
+}
+
+// openUserStep opens agents with a step that a user has written, with the links of a graph, or without them on
+// a grid.
+func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string, links *graph.Links) error {
+	step, err := lattice.Compile(o.device, cell)
+	if err := refusedStep(o.device, err, o.spec.Cell.Step); err != nil {
+		return err
+	}
+	agents, err := lattice.New(o.device, o.budget, cell, step, o.spec.Lattice(links))
+	if err != nil {
+		return err
+	}
+	s.topology = agents
+	by := cell.Vars()[cell.Voted()].Name
+	s.texts = texts{cell: cells.CustomName, on: on, expr: "(" + by + ")"}
+	for _, at := range cell.Settable() {
+		v := cell.Vars()[at]
+		s.texts.columns = append(s.texts.columns, input{
+			v.Name, lattice.Use(v), func(value float32) bool { return lattice.Valid(v, value) },
+		})
+	}
+	s.digest = agentsDigest(fmt.Sprintf("custom %s, %v, voting by %s\n%s", on, o.spec.Neighbours, by,
+		cell.Cell.Source), o.spec, cell, agents.Layout(), nil)
+	return nil
+}
+
+func linksOf(spec *swarm.Spec) (graph.Links, error) {
+	rows, err := spec.Rows()
+	if err != nil {
+		return graph.Links{}, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+	}
+	return spec.Links(rows), nil
+}
+
+func openGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
+	links, err := linksOf(o.spec)
+	if err != nil {
+		return err
+	}
+	options := o.spec.Network(links)
+	options.Peers = o.peers
+	network, err := graph.New(o.device, o.budget, cell, options)
+	if err != nil {
+		return refusedRoom(err)
+	}
+	s.topology = network
+	s.texts = texts{
+		cell: cells.SIRName, on: "on a graph", expr: "(state == 1)", votes: true,
+		columns: []input{
+			{"state", "0 for susceptible, 1 for infected or 2 for recovered", stateUpTo(graphset.States - 1)},
+		},
+	}
+	s.pictures = []raster.Var{{Name: "infected", Draw: network.Picture}}
+	if cell.Spikes() {
+		s.pictures[0].Name = "spikes"
+		s.texts = texts{
+			cell: cell.Cell.Name, on: "on a graph", expr: "(spike)",
+			columns: []input{{
+				"current", "a number from -1e6 to 1e6",
+				func(v float32) bool { return v >= -graph.MaxCurrent && v <= graph.MaxCurrent }, // no NaN is
+			}},
+		}
+	}
+	s.digest = agentsDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, o.spec.Neighbours), o.spec, cell,
+		network.Layout(), network.Kernels())
+	return nil
+}
+
+func openBox(s *neighbourState, o opening, cell *cells.Addressed) error {
+	n := o.spec.Neighbours.Space
+	box, err := space.New(o.device, o.budget, cell, o.spec.Box())
+	if err != nil {
+		return refusedRoom(err)
+	}
+	s.topology = box
+	s.pictures = []raster.Var{{Name: "places", Draw: box.Picture}}
+	s.texts = texts{cell: cell.Cell.Name, on: "in a box", expr: "(state)"}
+	for k, name := range cells.BoxFeatures(cell.Cell.Name, len(n.Sides())) {
+		use := fmt.Sprintf("a speed from %v to %v, the radius", -n.Radius, n.Radius)
+		if k < len(n.Sides()) {
+			use = fmt.Sprintf("0 or more, below the side, %v", n.Sides()[k])
+		}
+		s.texts.columns = append(s.texts.columns, input{name, use, func(v float32) bool { return box.Valid(k, v) }})
+	}
+	s.digest = agentsDigest(fmt.Sprintf("%s in a %v", s.texts.cell, n), o.spec, cell, box.Layout(), box.Kernels())
+	return nil
+}
+
+// refusedRoom makes a *jobs.Error of a lack of room for what ticks need. It returns other errors as they are.
+func refusedRoom(err error) error {
+	if room := (*field.RoomError)(nil); errors.As(err, &room) {
+		return jobs.Errorf(jobs.CodeDevice, "%v", room)
+	}
+	return err
+}
+
+func agentsDigest(what string, spec *swarm.Spec, cell *cells.Addressed, l kernels.Layout, names []string) string {
+	what += fmt.Sprintf(", %d agents, seed %d", spec.Agents, spec.Seed)
+	for _, p := range cell.Cell.Params {
+		what += fmt.Sprintf(", %s %v", p.Name, cell.Value(p.Name))
+	}
+	return digestOf(fmt.Sprintf("%s\n%+v", what, l), names...)
+}
+
+func digestOf(what string, names ...string) string {
+	h := sha256.New()
+	fmt.Fprintln(h, what)
+	for _, name := range names {
+		src, _ := kernels.Lookup(name)
+		fmt.Fprintln(h, src.Code)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
