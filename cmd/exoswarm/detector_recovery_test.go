@@ -327,23 +327,17 @@ func (r *recovery) decided(ctx context.Context, name string) (all [3][]string, e
 // awaitTable waits until the table of a detector has n decisions.
 func (r *recovery) awaitTable(ctx context.Context, name string, n int) {
 	r.t.Helper()
-	moved, last := time.Now(), 0
-	testkit.Until(r.t, "the table of "+name, func() bool {
-		got, err := r.inTable(ctx, name)
-		if err != nil {
-			r.t.Fatalf("table of %s: %v", name, err)
-		}
-		if len(got) >= n {
-			return true
-		}
-		if len(got) > last {
-			moved, last = time.Now(), len(got)
-		}
-		if time.Since(moved) > *recoverStall {
-			r.t.Fatalf("the table of %s has %d decisions of %d\n%s", name, len(got), n, r.stalled(nil))
-		}
-		return false
-	})
+	for have := 0; have < n; {
+		r.until(fmt.Sprintf("decision %d of %d in the table of %s", have+1, n, name), func() bool {
+			got, err := r.inTable(ctx, name)
+			if err != nil {
+				r.t.Fatalf("table of %s: %v", name, err)
+			}
+			more := len(got) > have
+			have = len(got)
+			return more
+		})
+	}
 }
 
 // awaitRunning waits until an agent has reported that it reads the sources of a detector.

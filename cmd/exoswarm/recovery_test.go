@@ -39,7 +39,7 @@ var (
 		"other load has a seventh as many entries")
 	recoverBalance = flag.Duration("recover.rebalance", gpuagents.DefaultRebalance, "--rebalance of the GPU agents "+
 		"in TestRecovery: with 1s shards move all the time")
-	recoverStall = flag.Duration("recover.stall", 5*time.Minute, "how long no load may move on before "+
+	recoverStall = flag.Duration("recover.stall", 4*time.Minute, "how long no load may move on before "+
 		"TestRecovery fails, with the end of each process's log")
 	recoverAgents = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
 )
