@@ -179,6 +179,10 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, whe
 	if o.GiveUp > 0 {
 		r.patience, r.giveUp, r.where = o.GiveUp*3/8, o.GiveUp, where
 	}
+	ended := func() error { return fmt.Errorf("connect to the NATS server at %s: %w", where, context.Cause(ctx)) }
+	if ctx.Err() != nil {
+		return nil, nil, where, ended()
+	}
 	type dialed struct {
 		nc  *nats.Conn
 		err error
@@ -200,7 +204,7 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, whe
 				d.nc.Close()
 			}
 		}()
-		return nil, nil, where, fmt.Errorf("connect to the NATS server at %s: %w", where, context.Cause(ctx))
+		return nil, nil, where, ended()
 	}
 }
 
