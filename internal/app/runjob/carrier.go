@@ -187,9 +187,9 @@ const (
 )
 
 // objects are the objects of a job in the store of the cluster: inputs, output, record and summary.
-// This is the only place that decides whether a command removes them when it ends; cpuagents/DESIGN.md
-// has the table. What it keeps, the CPU agents remove when the result of the job is gone. One goroutine
-// uses it.
+// This is the only place that decides whether a command removes them when it ends; TestRemoved
+// has the table. The CPU agents remove the kept objects when the result of the job is gone. One
+// goroutine uses it.
 type objects struct {
 	carrier carrier
 	id      string // of the job

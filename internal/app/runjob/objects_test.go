@@ -17,7 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestRemoved: the table of cpuagents/DESIGN.md.
+// TestRemoved has the table of the ends of a command: which of them remove the objects of the job.
 func TestRemoved(t *testing.T) {
 	failed := error(&jobFailure{jobs.Errorf(jobs.CodeInput, "no valid row")})
 	refused := fmt.Errorf("submit: %w", jobs.Errorf(jobs.CodeInvalid, "no"))
