@@ -100,7 +100,7 @@ func fieldError(err error) error {
 		return Errorf(CodeInvalid, "job: field %s is a JSON %s, want %v", t.Field, t.Value, t.Type)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return Errorf(CodeInvalid, "job: there is no field %s: docs/protocol.md lists those of version %d", name,
+		return Errorf(CodeInvalid, "job: there is no field %s: docs/protocol.md lists the fields of version %d", name,
 			Version)
 	}
 	return Errorf(CodeInvalid, "job: %v", err)

@@ -26,7 +26,7 @@ func TestJobCommandErrors(t *testing.T) {
 		{2, []string{"submit", "--kind", "k", "--spec", "{"}, "--spec is not JSON"},
 		{2, []string{"submit", "--kind", "k", "--lane", "fast"}, `lane "fast": use "high", "normal" or "low"`},
 		{2, []string{"submit", "--kind", "k", "--spec", "@/does/not/exist"}, "no such file"},
-		{2, []string{"submit", "--kind", "k", "--after", "nobody"}, "waits for nobody, of which nothing is known"},
+		{2, []string{"submit", "--kind", "k", "--after", "nobody"}, "waits for nobody, which is not known"},
 		{2, []string{"submit", "--kind", "k", "--on-failed-parent", "skip"}, "on_failed_parent without after"},
 		{2, []string{"cron", "add", "n", "--cron", "0 0 * * *"}, "--cron and --kind say when and what"},
 		{2, []string{"cron", "add", "n", "--cron", "0 0 * *", "--kind", "k"}, "use five fields"},

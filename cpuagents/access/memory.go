@@ -151,7 +151,7 @@ func (h *Hold) Keep(n int64, what string) error {
 	if !h.of.side.Try(n) {
 		return jobs.Errorf(
 			jobs.CodeInput,
-			"%s: %s take %s of memory and more, and this agent has %s for all sources, of which %s are in use: "+
+			"%s: %s take %s of memory and more, and this agent has %s for all sources, and %s of it are in use: "+
 				"raise the agent's --memory, or make several jobs of it",
 			h.name,
 			what,

@@ -82,7 +82,7 @@ func (d *decoder) decode(
 		raw := data[:batchHead+size]
 		data = data[batchHead+size:]
 		if raw[magicPlace] != supportedFormat {
-			return behind, fmt.Errorf("format %d of its records is that of brokers before 0.11: convert the topic",
+			return behind, fmt.Errorf("format %d of its records is from brokers before 0.11: convert the topic",
 				raw[magicPlace])
 		}
 		if crc32.Checksum(raw[afterCRC:], castagnoli) != binary.BigEndian.Uint32(raw[crcPlace:]) {

@@ -179,7 +179,7 @@ func (d *decoder) start(encoding, values int, b []byte) (err error) {
 	case encSplit:
 		size := d.size()
 		if size == 0 || d.of == Int96 || len(b)%size != 0 {
-			return fmt.Errorf("a page of %d bytes splits those of %s", len(b), d.of)
+			return fmt.Errorf("a page of %d bytes splits the bytes of %s", len(b), d.of)
 		}
 		d.split = len(b) / size
 	default:

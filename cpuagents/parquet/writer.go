@@ -42,7 +42,7 @@ type writtenChunk struct {
 	bounds           bounds
 }
 
-var errTypes = errors.New("the values are not those of the columns")
+var errTypes = errors.New("the values have other types than the columns")
 
 // NewWriter returns a writer of columns, which are of these types: ByteArray that is Text, Int64 or
 // Int32 that is Unsigned, Double or Float that is None. creator names the program that writes.

@@ -364,7 +364,7 @@ func (o *Store) class(what, where string, err error) error {
 		))
 	case errors.Is(err, ErrLong), errors.Is(err, ErrNoAnswer), status == http.StatusOK:
 		return retry.Permanent(access.InputError(
-			"%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix",
+			"%s %s: its answer is too long, or not the answer of an object store: check endpoint, max_bytes and prefix",
 			what, where,
 		))
 	case status >= 300:

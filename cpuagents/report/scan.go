@@ -96,7 +96,7 @@ func members(text []byte) (keys, features []string, err error) {
 	row, stamp := slices.Index(names, "row"), slices.Index(names, "timestamp")
 	end := slices.IndexFunc(names, func(n string) bool { return n == "score" || n == "dropped" })
 	if row < 1 || stamp != row+1 || end <= stamp {
-		return nil, nil, errors.New("its members are not those of a decision: give the NDJSON of exoswarm run")
+		return nil, nil, errors.New("its members are not the members of a decision: give the NDJSON of exoswarm run")
 	}
 	if row > 1 || names[0] != "series" {
 		keys = names[:row]

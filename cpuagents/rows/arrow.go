@@ -301,7 +301,7 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 	}
 	if err != nil {
 		return nil, access.InputError(
-			"%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and "+
+			"%s: the footer does not describe a table of flat columns (%v): write it without dictionaries, views and "+
 				"nested columns",
 			name, err,
 		)

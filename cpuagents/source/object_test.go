@@ -169,7 +169,7 @@ func TestS3Hostile(t *testing.T) {
 		"down":    {status(500), nil, jobs.CodeIO, "answers 500"},
 		"no time": {
 			text("<ListBucketResult><Contents><Key>in/a.csv</Key></Contents></ListBucketResult>"), nil,
-			jobs.CodeInput, "not that of an object store",
+			jobs.CodeInput, "not the answer of an object store",
 		},
 		"disorder": {
 			text("<ListBucketResult><Contents><Key>in/b.csv</Key><LastModified>" +
@@ -177,8 +177,8 @@ func TestS3Hostile(t *testing.T) {
 				"2026-01-02T03:04:05Z</LastModified></Contents></ListBucketResult>"), nil, jobs.CodeInput,
 			"not in the order",
 		},
-		"no XML":  {text("hello"), nil, jobs.CodeInput, "not that of an object store"},
-		"nothing": {text(""), nil, jobs.CodeInput, "not that of an object store"},
+		"no XML":  {text("hello"), nil, jobs.CodeInput, "not the answer of an object store"},
+		"nothing": {text(""), nil, jobs.CodeInput, "not the answer of an object store"},
 		"empty":   {text("<ListBucketResult/>"), nil, "", ""},
 		"endless": {func(w http.ResponseWriter) bool {
 			_, _ = w.Write([]byte("<ListBucketResult>"))

@@ -25,7 +25,7 @@ CODES = {of: code for code, of in TYPES.items()}
 
 
 def from_values(code, values, *shape):
-    """The array of a specification: code is that of the module array."""
+    """The array of a specification: code is a type code of the module array."""
     elements = array.array(code, values)
     if sys.byteorder == "big":
         elements.byteswap()

@@ -75,7 +75,7 @@ func (a *Agents) shareNodes() (s sharedNodes, err error) {
 	first, whole := begin(a.first)
 	end, ends := begin(a.first + a.groups)
 	if s.first, s.count = first, end-first; all > a.of || !whole || !ends {
-		return s, fmt.Errorf("%w: %d knowledge nodes of %d groups, of which groups %d to %d are a shard: use no more "+
+		return s, fmt.Errorf("%w: %d knowledge nodes of %d groups, and groups %d to %d are a shard: use no more "+
 			"nodes than groups, and a multiple of the number of shards", ErrInvalid, all, a.of, a.first,
 			a.first+a.groups-1)
 	}

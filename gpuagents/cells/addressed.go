@@ -26,7 +26,7 @@ type Addressed struct {
 var (
 	gruAddressed = &Cell{
 		Name: "gru",
-		Doc:  "torch.nn.GRUCell with weights that all agents share, and a readout of which the largest is the vote",
+		Doc:  "torch.nn.GRUCell with weights that all agents share, and a readout whose largest element is the vote",
 		Params: []Param{
 			{Name: "hidden", Default: 8, Min: 1, Max: kernels.AgentMostHidden, Integer: true, Doc: "units of an agent"},
 			{Name: "bf16", Default: 0, Min: 0, Max: 1, Integer: true, Doc: "1: units and inputs are kept in bf16, " +
@@ -73,7 +73,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 ) {
 	c, ok := LookupAddressed(cell)
 	if !ok {
-		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky, life, "+
+		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, agents of gru, leaky, life, "+
 			"sir, lif, izhikevich, boids, circles and colony can", ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)

@@ -20,8 +20,8 @@ var predictor = &Cell{
 		{Name: "learn", Default: 0.02, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
 			"switches learning off"},
 		{Name: "alarm", Default: 0.39, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
-		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "false alarms an observation that are " +
-			"accepted, of which alarm and suspect follow; 0: alarm and suspect count"},
+		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "accepted false alarms an " +
+			"observation, which set alarm and suspect; 0: alarm and suspect count"},
 		{Name: "alarms_per_day", Default: 0, Min: 0, Max: 1e6, Doc: "false alarms a day that are accepted of a " +
 			"series, or of all entities; the timestamps tell how many observations a day has; 0: false_alarm_rate, " +
 			"or alarm and suspect count"},

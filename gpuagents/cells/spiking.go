@@ -24,9 +24,9 @@ const (
 // graph. Package gpuagents/graph steps it.
 var lifAddressed = &Cell{
 	Name: LIFName, Candidates: LIFCandidates,
-	Doc: "leaky integrate-and-fire neurons on the graph of `neighbours`, whose links go from an agent to those that " +
-		"hear it: a spike adds `weight` to their potentials in the next tick, or after the delay of the link. The " +
-		"feature of an agent is a current, which it holds and adds in each tick",
+	Doc: "leaky integrate-and-fire neurons on the graph of `neighbours`, whose links go from an agent to the " +
+		"agents that hear it: a spike adds `weight` to their potentials in the next tick, or after the delay of the " +
+		"link. The feature of an agent is a current, which it holds and adds in each tick",
 	Params: []Param{
 		{Name: "decay", Default: 0.9, Min: 0, Max: 1, Doc: "part of the potential that remains after a tick"},
 		{Name: "threshold", Default: 1, Min: 1e-6, Max: 1e6, Doc: "potential at which an agent spikes, and is 0 again"},

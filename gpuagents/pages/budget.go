@@ -164,7 +164,7 @@ func (b *Budget) take(bytes int64) (*Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.device < bytes {
-		return nil, fmt.Errorf("%d bytes beside pages, of which %d are left: %w", bytes, b.device,
+		return nil, fmt.Errorf("%d bytes beside pages, and %d are left: %w", bytes, b.device,
 			device.ErrOutOfMemory)
 	}
 	b.device -= bytes

@@ -95,7 +95,7 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			Name: "exoswarm_snapshot_bytes_total", Help: "Bytes of the files of snapshots that shards have written.",
 		}, []string{"cell"}),
 		lagAge: newLagSeconds(),
-		lag: r.gauge("swarm_lag_entries", "Entries in the logs of open shards that are not applied yet, those of a "+
+		lag: r.gauge("swarm_lag_entries", "Entries in the logs of open shards that are not applied yet, in a "+
 			"replay too, summed over the shards."),
 		replaying: r.gauge("swarm_replaying_shards",
 			"Shards that apply entries again which an earlier process has answered."),
@@ -115,16 +115,16 @@ func NewMetrics(to prometheus.Registerer) (*Metrics, error) {
 			"Unix time of the last checkpoint that a shard has stored."),
 		snapshots: r.gauge("snapshot_timestamp_seconds",
 			"Unix time of the last snapshot that a shard has written; absent before the first one."),
-		steps: r.counter("steps_total", "Steps of agents, by observations and by ticks, those of a replay too. An "+
+		steps: r.counter("steps_total", "Steps of agents, by observations and by ticks, in a replay too. An "+
 			"observation of a group steps all of its agents."),
-		observations: r.counter("observations_total", "Observations that were applied, those of a replay too."),
+		observations: r.counter("observations_total", "Observations that were applied, in a replay too."),
 		dropped: r.counter("dropped_observations_total", "Observations that have changed nothing, as the swarm's spec "+
-			"says, by the reason: late or duplicate; those of a replay too.", "reason"),
+			"says, by the reason: late or duplicate; in a replay too.", "reason"),
 		rejected: r.counter("rejected_entries_total",
 			"Log entries that were answered with an error and changed nothing."),
 		checkpoints: r.counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
 		apply: r.histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without "+
-			"the log: observations, with those of the entries that they are merged with, ticks, queries.", seconds),
+			"the log: observations, with the entries that they are merged with, ticks, queries.", seconds),
 		checkpoint: r.histogram("checkpoint_seconds", "Pause of a shard for a checkpoint.", seconds),
 		claims: r.counter("residency_claims_total",
 			"Pages of swarms with residency: gpu that were compared with the device."),

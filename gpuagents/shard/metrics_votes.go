@@ -25,7 +25,7 @@ type voteMetrics struct {
 
 func newVoteMetrics(r *registrar) *voteMetrics {
 	return &voteMetrics{
-		votes: r.counter("votes_total", "Votes of agents by candidate, those of weighted votes with their weights. A "+
+		votes: r.counter("votes_total", "Votes of agents by candidate; weighted votes count with their weights. A "+
 			"replay counts no vote twice. The first eight names of candidates have a value, others share one.",
 			"candidate"),
 		decisions: r.counter("decisions_total", "Decisions of groups by candidate: one for each observation, and one "+

@@ -46,7 +46,7 @@ func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 // and of the pages. It uses only the layout of p.
 func (m *Manifest) Fits(p *Pages) error {
 	if m.PerGroup != p.Layout.Agents {
-		return fmt.Errorf("%w: its groups have %d agents, those of the swarm %d", ErrMismatch, m.PerGroup,
+		return fmt.Errorf("%w: its groups have %d agents, the groups of the swarm %d", ErrMismatch, m.PerGroup,
 			p.Layout.Agents)
 	}
 	if len(m.Variables) != len(p.Layout.Vars) {
@@ -56,7 +56,7 @@ func (m *Manifest) Fits(p *Pages) error {
 	for i, has := range m.Variables {
 		want := variable(p.Layout.Vars[i])
 		if !has.like(want) {
-			return fmt.Errorf("%w: its state variable %d is %s, %d %s a %s, that of the swarm %s, %d %s a %s",
+			return fmt.Errorf("%w: its state variable %d is %s, %d %s a %s, in the swarm %s, %d %s a %s",
 				ErrMismatch,
 				i, has.Name, has.Width, has.DType, has.Per, want.Name, want.Width, want.DType, want.Per)
 		}

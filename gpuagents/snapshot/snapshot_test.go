@@ -497,17 +497,17 @@ func TestMismatch(t *testing.T) {
 	m, _, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages)
 	testkit.NoError(t, "snapshot.Save", err)
 	for says, change := range map[string]func(vars []kernels.Var) ([]kernels.Var, int){
-		"its groups have 5 agents, those of the swarm 6": func(v []kernels.Var) ([]kernels.Var, int) { return v, 6 },
+		"its groups have 5 agents, the groups of the swarm 6": func(v []kernels.Var) ([]kernels.Var, int) { return v, 6 },
 
 		"it has 3 state variables, the swarm 2": func(v []kernels.Var) ([]kernels.Var, int) { return v[:2], 5 },
 
-		"its state variable 1 is row, 3 float32 a agent, that of the swarm row, 4 float32 " +
+		"its state variable 1 is row, 3 float32 a agent, in the swarm row, 4 float32 " +
 			"a agent": func(v []kernels.Var) ([]kernels.Var, int) { v[1].Width = 4; return v, 5 },
-		"its state variable 2 is trace, 2 bfloat16 a agent, that of the swarm trace, 2 " +
+		"its state variable 2 is trace, 2 bfloat16 a agent, in the swarm trace, 2 " +
 			"float32 a": func(v []kernels.Var) ([]kernels.Var, int) { v[2].Elem = kernels.F32; return v, 5 },
-		"its state variable 0 is round, 1 uint64 a group, that of the swarm turn, 1 uint64 " +
+		"its state variable 0 is round, 1 uint64 a group, in the swarm turn, 1 uint64 " +
 			"a group": func(v []kernels.Var) ([]kernels.Var, int) { v[0].Name = "turn"; return v, 5 },
-		"its state variable 0 is round, 1 uint64 a group, that of the swarm round, 1 uint64 " +
+		"its state variable 0 is round, 1 uint64 a group, in the swarm round, 1 uint64 " +
 			"a agent": func(v []kernels.Var) ([]kernels.Var, int) { v[0].Group = false; return v, 5 },
 	} {
 		vars, agents := change(slices.Clone(p.Layout.Vars))

@@ -169,7 +169,7 @@ func testKnowledge(t *testing.T, some string) {
 		{one, swarms.EntryLearn, `{"v":1,"nodes":[1,0],"values":[0,0,0]}`, "3 values for 2 nodes"},
 		{one, swarms.EntryLearn, `{"v":1,"nodes":[],"values":[]}`, "0 nodes: use 1 to"},
 		{one, swarms.EntryLearn, fmt.Sprintf(`{"v":1,"nodes":[0,%d],"values":[0,0,0,0]}`, last), "row 2: node"},
-		{one, swarms.EntryLearn, `{"v":1,"nodes":[2,1,2],"values":[0,0,0,0,0,0]}`, "row 3: node 2 is that of row 1"},
+		{one, swarms.EntryLearn, `{"v":1,"nodes":[2,1,2],"values":[0,0,0,0,0,0]}`, "row 3: row 1 has node 2 too"},
 		{one, swarms.EntryLearn, `{"v":1,"nodes":[1,2],"values":[0,0,0,1.25]}`, "row 2, node 2: value 2 is 1.25"},
 		{one, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0,1e39]}`, "learn"},
 		{one, swarms.EntryLearn, `{"v":1,"nodes":[1],"values":[0,NaN]}`, "learn"},

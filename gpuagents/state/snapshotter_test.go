@@ -323,18 +323,18 @@ func TestKeptRefused(t *testing.T) {
 		from swarms.SnapshotRef
 		code jobs.Code
 	}{
-		"its parameter hidden of the cell is 5, that of the swarm 6": {strings.Replace(gruText, "hidden: 5",
+		"its parameter hidden of the cell is 5, and 6 in the swarm": {strings.Replace(gruText, "hidden: 5",
 			"hidden: 6", 1), from, jobs.CodeInvalid},
-		"its cell kind is gru, that of the swarm leaky": {"name: x\naddressed: agent\nagents: 3300\n" +
+		"its cell kind is gru, and leaky in the swarm": {"name: x\naddressed: agent\nagents: 3300\n" +
 			"agents_per_group: 33\ncell: {kind: leaky}\n", from, jobs.CodeInvalid},
-		"its addressed is agent, that of the swarm group": {keptTexts["gru"], from, jobs.CodeInvalid},
-		"its agents_per_group is 33, that of the swarm 30": {strings.Replace(gruText, "group: 33",
+		"its addressed is agent, and group in the swarm": {keptTexts["gru"], from, jobs.CodeInvalid},
+		"its agents_per_group is 33, and 30 in the swarm": {strings.Replace(gruText, "group: 33",
 			"group: 30", 1), from, jobs.CodeInvalid},
-		"is 3, that of the swarm 4": {strings.Replace(gruText, "seed: 3", "seed: 4",
+		"is 3, and 4 in the swarm": {strings.Replace(gruText, "seed: 3", "seed: 4",
 			1), from, jobs.CodeInvalid},
-		`its features are ["a" "b"], those of the swarm ["a"]`: {strings.Replace(gruText, "[a, b]\n", "[a]\n",
+		`its features are ["a" "b"], and ["a"] in the swarm`: {strings.Replace(gruText, "[a, b]\n", "[a]\n",
 			1), from, jobs.CodeInvalid},
-		`its candidates are ["a" "b" "c"], those of the swarm`: {strings.Replace(gruText, "[a, b, c]", "[a, b]",
+		`its candidates are ["a" "b" "c"], and ["a" "b"] in`: {strings.Replace(gruText, "[a, b, c]", "[a, b]",
 			1), from, jobs.CodeInvalid},
 		"snapshot none: snapshot not found: exoswarm snapshot list": {
 			gruText,

@@ -26,28 +26,28 @@ func (s *Spec) Continues(from *Spec) error {
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {
 		if f.this != f.that {
-			return fmt.Errorf("its %s is %v, that of the swarm %v", f.field, f.that, f.this)
+			return fmt.Errorf("its %s is %v, and %v in the swarm", f.field, f.that, f.this)
 		}
 	}
 	if !slices.Equal(s.Features, from.Features) {
-		return fmt.Errorf("its features are %q, those of the swarm %q", from.Features, s.Features)
+		return fmt.Errorf("its features are %q, and %q in the swarm", from.Features, s.Features)
 	}
 	if !slices.Equal(s.Hear, from.Hear) {
-		return fmt.Errorf("its agents hear %q, those of the swarm %q", from.Hear, s.Hear)
+		return fmt.Errorf("its agents hear %q, and %q in the swarm", from.Hear, s.Hear)
 	}
 	if s.Knowledge != from.Knowledge {
-		return fmt.Errorf("its knowledge nodes are %v, those of the swarm %v", from.Knowledge, s.Knowledge)
+		return fmt.Errorf("its knowledge nodes are %v, and %v in the swarm", from.Knowledge, s.Knowledge)
 	}
 	if s.SharedNodes() > 0 && s.Agents != from.Agents {
-		return fmt.Errorf("its number of agents, over which the nodes are spread, is %d, that of the swarm %d",
+		return fmt.Errorf("its number of agents, over which the nodes are spread, is %d, and %d in the swarm",
 			from.Agents, s.Agents)
 	}
 	if s.Knowledge.By != "" && max(1, s.Shards) != max(1, from.Shards) {
-		return fmt.Errorf("its number of shards, each of which has copies of all knowledge nodes, is %d, that of the "+
-			"swarm %d", max(1, from.Shards), max(1, s.Shards))
+		return fmt.Errorf("its number of shards, each with copies of all knowledge nodes, is %d, and %d in the "+
+			"swarm", max(1, from.Shards), max(1, s.Shards))
 	}
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
-		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
+		return fmt.Errorf("its candidates are %q, and %q in the swarm", from.Vote.Candidates, s.Vote.Candidates)
 	}
 	this, err := s.Fit()
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Spec) Continues(from *Spec) error {
 	}
 	for _, p := range this.Params() {
 		if a, b := that.Value(p.Name), this.Value(p.Name); a != b {
-			return fmt.Errorf("its parameter %s of the cell is %v, that of the swarm %v", p.Name, a, b)
+			return fmt.Errorf("its parameter %s of the cell is %v, and %v in the swarm", p.Name, a, b)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func (s *Spec) validateFleet() (path []string, err error) {
 	case s.Topology().ByAgent:
 		return []string{"fleet"}, errors.New("fleet: it limits the incidents of groups: leave it out")
 	case s.Cell.Kind != "predictor":
-		return []string{"fleet"}, fmt.Errorf("fleet: it reads the scores of the cell predictor, not those of %s: "+
+		return []string{"fleet"}, fmt.Errorf("fleet: it reads the scores of the cell predictor, not of %s: "+
 			"leave it out", s.Cell.Kind)
 	case !within(f.FalseDiscoveries, mostFalseDiscoveries):
 		return []string{"fleet", "false_discoveries"}, fmt.Errorf("false_discoveries %v: use a share of 0 to %v, as "+

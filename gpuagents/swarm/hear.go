@@ -194,9 +194,9 @@ func (s *Spec) validateNodesBy() (path []string, err error) {
 		return []string{"knowledge", "nodes"}, fmt.Errorf("knowledge: nodes %d: by: vote each candidate has a node: "+
 			"leave it out", k.Nodes)
 	case k.By == NodesByVote && s.AgentsPerGroup > 0 && s.Groups() > 0 && candidates > s.leastGroups():
-		return path, fmt.Errorf("knowledge: by vote: the %d candidates have a node each, of which the groups of a "+
-			"shard keep copies, and a shard has %d groups: use at least %d groups: fewer agents_per_group or shards",
-			candidates, s.leastGroups(), candidates)
+		return path, fmt.Errorf("knowledge: by vote: the %d candidates have a node each, and the groups of a shard "+
+			"keep copies of all nodes, but a shard has %d groups: use at least %d groups: fewer agents_per_group or "+
+			"shards", candidates, s.leastGroups(), candidates)
 	}
 	return nil, nil
 }

@@ -67,7 +67,7 @@ func TestKnowledgeRefused(t *testing.T) {
 		"{by: key, nodes: 101}":                  "nodes 101: the groups of a shard keep copies of nodes, and a",
 		"{by: key, nodes: -1}":                   "nodes -1: the swarm has 100 groups: use 1 to 100",
 		"by: vote\nshards: 2":                    "",
-		"by: vote\nshards: 40":                   "by vote: the 3 candidates have a node each, of which the groups",
+		"by: vote\nshards: 40":                   "by vote: the 3 candidates have a node each, and the groups",
 		"{by: key, nodes: 33}\nshards: 3":        "",
 		"{by: key, nodes: 34}\nshards: 3":        "nodes 34: the groups of a shard keep copies of nodes, and a",
 		"by: vote\ncheckpoint: {entries: 3}\n":   "",
@@ -85,8 +85,8 @@ func TestKnowledgeRefused(t *testing.T) {
 		}
 	}
 	few := strings.Replace(knowing("by: vote"), "agents_per_group: 10", "agents_per_group: 500", 1)
-	want := "a.yaml:9: knowledge: by vote: the 3 candidates have a node each, of which the groups of a shard " +
-		"keep copies, and a shard has 2 groups: use at least 3 groups"
+	want := "a.yaml:9: knowledge: by vote: the 3 candidates have a node each, and the groups of a shard " +
+		"keep copies of all nodes, but a shard has 2 groups: use at least 3 groups"
 	if _, err := Parse("a.yaml", []byte(few)); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("few groups: error %v, want %q", err, want)
 	}

@@ -94,8 +94,8 @@ func TestLatticeErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		onLattice("  hear: {mean: [w]}\n", grid): `a.yaml:6: invalid reduction over neighbours: mean: the state has ` +
 			`no variable "w"`,
-		onLattice("  hear: {mean: [n]}\n", grid): "a.yaml:6: invalid reduction over neighbours: mean: n is a u64, of " +
-			"which a sum wraps: use u32 or f32 for it",
+		onLattice("  hear: {mean: [n]}\n", grid): "a.yaml:6: invalid reduction over neighbours: mean: n is a u64, " +
+			"whose sum wraps: use u32 or f32 for it",
 		onLattice("  hear: {sum: [u, u]}\n", grid): "a.yaml:6: invalid reduction over neighbours: sum: u is there " +
 			"twice",
 		onLattice("  hear: {median: [u]}\n", grid):     `a.yaml:6: unknown key "cell.hear.median": did you mean`,

@@ -94,7 +94,7 @@ func TestSpaceErrors(t *testing.T) {
 		box("size: [9, 9], radii: 1"):     `5: unknown key "neighbours.space.radii": did you mean`,
 		inBox("neighbours: {width: 9, height: 9}"): "5: neighbours: agents of the cell boids are in a box: write " +
 			"space: {size: [100, 100], radius: 2}, or the size that you want, and nothing else",
-		inBox("neighbours: {periodic: true}"): "5: neighbours: periodic: that of a box is a key of space",
+		inBox("neighbours: {periodic: true}"): "5: neighbours: periodic: a box has this key in space",
 		inBox("neighbours: {space: {size: [9, 9], radius: 1}, ring: {reach: 1}}"): "5: neighbours: agents of " +
 			"the cell boids are in a box",
 		onGraph(space): "5: neighbours: space: it is for the cells boids, circles and colony",

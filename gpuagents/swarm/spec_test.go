@@ -148,7 +148,7 @@ func TestGraph(t *testing.T) {
 		"bad.csv": `a.yaml:5: neighbours: graph bad.csv: invalid list of edges: line 2: agent "NaN": use a whole ` +
 			`number`,
 		"nan.csv": `a.yaml:5: neighbours: graph nan.csv: invalid list of edges: line 1: weight "NaN": use a number`,
-		"heavy.csv": "a.yaml:5: neighbours: graph heavy.csv: weights from 0.5 to 1.5: those of the cell sir are " +
+		"heavy.csv": "a.yaml:5: neighbours: graph heavy.csv: weights from 0.5 to 1.5: weights of the cell sir are " +
 			"chances",
 		"far.csv": "a.yaml:3: agents 512: the graph far.csv has agent 600, and the first is 0: use 601 or more, or " +
 			"leave " +
@@ -272,7 +272,7 @@ func TestErrors(t *testing.T) {
 		byAgent("cell: {kind: boids}\nneighbours: {space: {size: [9, 9], radius: 1}}\ndevices: 2"): "a.yaml:6: " +
 			"devices 2: several make the ticks of agents of the cells life, sir, lif and izhikevich",
 		byAgent("shards: 3\ncell: {kind: leaky}"): "a.yaml:4: shards 3: use 1 to 64, and no more than " +
-			"groups, of which there are 2",
+			"the number of groups, 2",
 		byAgent("shards: -1\ncell: {kind: leaky}"):    "a.yaml:4: shards -1: use 1 to 64",
 		"name: x\nshards: 65":                         "a.yaml:2: shards 65: use 1 to 64",
 		"name: x\ngroups: 3\nshards: 4":               "a.yaml:3: shards 4: use 1 to 3, and no more than groups",
@@ -329,15 +329,15 @@ func TestErrors(t *testing.T) {
 		"name: x\nfleet: {window: 24h}": "a.yaml:2: fleet: it limits nothing: name false_discoveries, " +
 			"alarms_per_day or together",
 		"name: x\ncell: {kind: gru}\nfleet: {false_discoveries: 0.1}": "a.yaml:3: fleet: it reads the scores of the " +
-			"cell predictor, not those of gru: leave it out",
+			"cell predictor, not of gru: leave it out",
 		"name: x\ncell: {params: {alarms_per_day: 1}}\nfleet: {false_discoveries: 0.1}": "a.yaml:3: fleet: " +
 			"alarms_per_day of the cell sets an alarm for each entity: leave it out of cell.params",
 		byAgent("fleet: {alarms_per_day: 1}"): "a.yaml:4: fleet: it limits the incidents of groups: leave it out",
 
 		"name: x\nobservations: {late: never}":        `a.yaml:2: late "never": use reject, apply or drop`,
 		"name: x\nobservations:\n  duplicate: reject": `a.yaml:3: duplicate "reject": use apply or drop`,
-		byAgent("observations: {late: drop}"): "a.yaml:4: observations: those of agents have no time, none " +
-			"is late: leave it out",
+		byAgent("observations: {late: drop}"): "a.yaml:4: observations: agents have observations without " +
+			"a time, none is late: leave it out",
 		"name: x\ncell: {kind: gru, weights: own}": `a.yaml:2: weights "own": use shared or group`,
 		"name: x\ncell: {kind: lif, weights: group}": "a.yaml:2: weights group: only a gru whose groups are " +
 			"addressed has some for each group",
@@ -492,9 +492,9 @@ func TestContinues(t *testing.T) {
 		a, b *Spec
 		want string
 	}{
-		{plain, own, "its weights of groups, of their own or not, is true, that of the swarm false"},
-		{late, plain, "its policy of late observations, which has them have a latest time or not, is false, that of " +
-			"the swarm true"},
+		{plain, own, "its weights of groups, of their own or not, is true, and false in the swarm"},
+		{late, plain, "its policy of late observations, which has them have a latest time or not, is false, and " +
+			"true in the swarm"},
 		{late, twice, ""},
 		{plain, plain, ""},
 		{own, own, ""},

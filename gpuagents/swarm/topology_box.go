@@ -133,7 +133,7 @@ func (boxRules) validate(s *Spec) (path []string, err error) {
 	n.Space = Space{}
 	switch {
 	case n.Periodic && n.Width == 0 && n.Height == 0:
-		return at("periodic"), errors.New("neighbours: periodic: that of a box is a key of space: write " +
+		return at("periodic"), errors.New("neighbours: periodic: a box has this key in space: write " +
 			"space: {periodic: true}")
 	case box == Space{} || n != Neighbours{}:
 		return at(), fmt.Errorf("neighbours: agents of the cell %s are in a box: write space: {size: [100, 100], "+

@@ -272,7 +272,7 @@ func (s *Spec) validateEdges() (path []string, err error) {
 			"more, or leave it out", s.Agents, s.Neighbours.Graph, most-1, most)
 	}
 	if least, most := list.Weights(); s.Cell.Kind == cells.SIRName && (least < 0 || most > graph.WeightOne) {
-		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: those of the cell sir are chances, "+
+		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: weights of the cell sir are chances, "+
 			"from 0 to 1", s.Neighbours.Graph, float64(least)/graph.WeightOne, float64(most)/graph.WeightOne)
 	}
 	return nil, nil

@@ -99,7 +99,7 @@ func (agentRules) agents(s *Spec) (path []string, err error) {
 		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: "+
 			"leave it out", s.GroupCount)
 	case s.Shards < 1 || s.Shards > swarms.MaxShards || s.Shards > s.Groups():
-		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups, of which there are "+
+		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than the number of groups, "+
 			"%d", s.Shards, swarms.MaxShards, s.Groups())
 	case s.Timestamp != "":
 		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out",

@@ -202,8 +202,8 @@ func (s *Spec) validateObservations() (path []string, err error) {
 	o, byAgent := s.Observations, s.Topology().ByAgent
 	switch {
 	case byAgent && o != Observations{}:
-		return []string{"observations"}, errors.New("observations: those of agents have no time, none is late: " +
-			"leave it out")
+		return []string{"observations"}, errors.New("observations: agents have observations without a time, " +
+			"none is late: leave it out")
 	case byAgent:
 	case o.Late != Reject && o.Late != Apply && o.Late != Drop:
 		return []string{"observations", "late"}, fmt.Errorf("late %q: use reject, apply or drop", o.Late)

@@ -240,7 +240,7 @@ func (c *Client) Delete(ctx context.Context, id string, confirm func() error) er
 			}
 		}
 		if !over {
-			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job with exoswarm job "+
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is the swarm of a run: cancel its job with exoswarm job "+
 				"cancel %s", s.ID, job)
 		}
 	}

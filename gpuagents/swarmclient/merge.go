@@ -44,7 +44,7 @@ func MergeSums(nodes, units int, merge string, of [][]byte) ([]byte, error) {
 	all := make([]uint64, nodes*(units+1))
 	for k, words := range of {
 		if len(words) != 8*len(all) {
-			return nil, fmt.Errorf("shard %d: sums of %d bytes, want those of %d nodes of %d units: %w", k, len(words),
+			return nil, fmt.Errorf("shard %d: sums of %d bytes, want %d nodes of %d units: %w", k, len(words),
 				nodes, units, errAnswer)
 		}
 		swarms.AddSums(all, swarms.Words(words), units, merge)
@@ -190,7 +190,7 @@ func MergeComputed(of []swarms.Computed) (swarms.Computed, error) {
 		for shard, c := range of {
 			if len(c.Outputs) != len(of[0].Outputs) || c.By != of[0].By || c.Outputs[k].Fold != o.Fold ||
 				c.Outputs[k].Type != o.Type || c.By != swarms.ByGroup && c.Nodes != of[0].Nodes {
-				return all, fmt.Errorf("shard %d: other outputs than those of shard 0: %w", shard, errAnswer)
+				return all, fmt.Errorf("shard %d: other outputs than shard 0: %w", shard, errAnswer)
 			}
 			if own := c.Outputs[k]; shard == 0 || c.By == swarms.ByGroup {
 				sum.N, sum.Bits = append(sum.N, own.N...), append(sum.Bits, own.Bits...)

@@ -167,7 +167,7 @@ func (k shard) allows(kind string, last swarms.Entry) error {
 	case !k.swarm.spec.OfRun():
 		return nil
 	case !swarms.Asks(kind):
-		return jobs.Errorf(jobs.CodeInvalid, "%v: it is that of a run, whose job alone may change it: it takes "+
+		return jobs.Errorf(jobs.CodeInvalid, "%v: it is the swarm of a run, whose job alone may change it: it takes "+
 			"query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", k, kind)
 	case last.Seq == 0: // a refused first entry would mean that the swarm cannot be served
 		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read nothing yet: ask again", k)

@@ -179,8 +179,8 @@ func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
 	progress func(total int64) func(done int64),
 ) ([]swarms.Base, error) {
 	if s.spec.OfRun() {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the "+
-			"start when it goes on elsewhere: nothing is removed from that", s.record.ID)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is the swarm of a run, whose job reads the log "+
+			"from the start when it goes on elsewhere: nothing is removed from the log", s.record.ID)
 	}
 	// The record of this moment, because another caller may have trimmed the logs.
 	record, err := s.store.Swarm(ctx, s.record.ID)

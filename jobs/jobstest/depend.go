@@ -145,8 +145,8 @@ func testParentsRefused(t *testing.T, q Queue) {
 		}
 	}
 	nobody := after()
-	refused("an unknown parent", "waits for "+nobody.ID+", of which nothing is known", after(nobody))
-	refused("an unknown parent in a batch", "of which nothing is known", after(), after(nobody))
+	refused("an unknown parent", "waits for "+nobody.ID+", which is not known", after(nobody))
+	refused("an unknown parent in a batch", "which is not known", after(), after(nobody))
 	a, b := after(), after()
 	one := after(a)
 	a.After, b.After = []string{b.ID}, []string{a.ID}
@@ -206,7 +206,7 @@ func testParentsOver(t *testing.T, q Queue) {
 		}
 	}
 	if err := c.Submit(ctx, after(a, b)); err == nil ||
-		!strings.Contains(err.Error(), "waits for "+b.ID+", of which nothing is known") {
+		!strings.Contains(err.Error(), "waits for "+b.ID+", which is not known") {
 		t.Fatalf("a child of a job that nobody knows any more: %v", err)
 	}
 }

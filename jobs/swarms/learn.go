@@ -56,7 +56,7 @@ func (l Learn) Check() error {
 	first, width := make(map[uint32]int, len(l.Nodes)), len(l.Values)/len(l.Nodes)
 	for i, node := range l.Nodes {
 		if before, twice := first[node]; twice {
-			return invalid("learn: row %d: node %d is that of row %d too: use a row for each node", i+1, node, before+1)
+			return invalid("learn: row %d: row %d has node %d too: use a row for each node", i+1, before+1, node)
 		}
 		first[node] = i
 		for k, v := range l.Values[i*width:][:width] {

@@ -121,7 +121,7 @@ func (s Swarm) Validate() error {
 			return fmt.Errorf("swarm %s: %w", s.ID, err)
 		}
 		if base.Entry == 0 {
-			return invalid("swarm %s: base: entry 0: use that of the snapshot, 1 or more", s.ID)
+			return invalid("swarm %s: base: entry 0: use the entry of the snapshot, 1 or more", s.ID)
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ _MAGIC = b"\x93NUMPY"
 
 
 def have_numpy() -> bool:
-    """Report whether arrays are those of NumPy."""
+    """Report whether arrays are NumPy arrays."""
     return np is not None
 
 

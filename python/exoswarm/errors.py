@@ -20,7 +20,7 @@ class VersionError(ExoswarmError):
 
 
 class SpecError(ExoswarmError):
-    """The specification is not valid, or differs from that of the swarm which exists."""
+    """The specification is not valid, or differs from the specification of the existing swarm."""
 
 
 class FrameError(ExoswarmError):
@@ -36,7 +36,7 @@ class BusyError(ExoswarmError):
 
 
 class RequestError(ExoswarmError):
-    """The server refused a request for another reason, or failed. status is that of HTTP."""
+    """The server refused a request for another reason, or failed. status is the HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)

@@ -225,7 +225,7 @@ func devices() Dashboard {
 				},
 				{
 					Title: "Residency", Kind: "timeseries", Unit: "ops", MayBeEmpty: "no swarm has residency gpu",
-					Description: "Comparisons of pages with the device, and those that found other bytes.",
+					Description: "Comparisons of pages with the device, and comparisons that found other bytes.",
 					Queries: []Query{
 						q(rate("exoswarm_swarm_residency_claims_total"+byCell, "cell"), "{{cell}} compared"),
 						q(rate("exoswarm_swarm_residency_violations_total"+byCell, "cell"), "{{cell}} violated"),

@@ -92,7 +92,7 @@ func overview() Dashboard {
 				},
 				{
 					Title: "Slots", Kind: "timeseries", Unit: "short",
-					Description: "Running jobs, and those that may run.",
+					Description: "Running jobs, and jobs that may run.",
 					Queries: []Query{
 						q("sum by (pool) (exoswarm_jobs_running)", "{{pool}} running"),
 						q("sum by (pool) (exoswarm_jobs_slots)", "{{pool}} slots"),
@@ -124,7 +124,7 @@ func overview() Dashboard {
 				},
 				{
 					Title: "Waiting entries", Kind: "timeseries", Unit: "short",
-					Description: "Entries of all logs that are not answered, and those that open shards have " +
+					Description: "Entries of all logs that are not answered, and entries that open shards have " +
 						"not applied.",
 					Queries: []Query{
 						q("max(exoswarm_swarm_waiting_entries)", "not answered"),
@@ -179,7 +179,7 @@ func overview() Dashboard {
 				{
 					Title: "Requests to NATS, and clocks", Kind: "timeseries", Unit: "s",
 					Description: "99th percentile of the time of a request by operation, and the largest difference " +
-						"of a clock from that of the server.",
+						"of a clock from the server's.",
 					Queries: []Query{
 						q(quantile(0.99, "exoswarm_nats_request_seconds", "op"), "{{op}}"),
 						q("max(abs(exoswarm_clock_offset_seconds))", "clock"),

@@ -34,7 +34,7 @@ var eventful = []*Family{
 		},
 	},
 	{
-		Name: "counter", Doc: "a counter that restarts now and then; its rate is that of the day",
+		Name: "counter", Doc: "a counter that restarts now and then; its rate follows the day",
 		traits: seasonal | noisy | cumulative, steps: daySteps, season: day,
 		build: func(d *draws) process {
 			s, noise := d.from(5, 100), d.from(0.05, 0.2)

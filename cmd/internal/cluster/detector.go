@@ -37,9 +37,9 @@ func Detectors(printLogs JobLogs) *cobra.Command {
 			Use: "create -f swarm.yaml --sources FILE --sinks FILE", Short: "Create a detector that lasts on a cluster",
 			Long: `Create a detector. The CPU agents of the cluster read its sources from then on, and send its
 decisions to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
-no row is lost, and none counts twice. The name is that of the specification, and becomes that of a swarm.
+no row is lost, and none counts twice. The specification has the name, which is also the name of the swarm.
 
-Sources are those without end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
+Sources have no end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
 key: COLUMN in the specification each value of the column is an entity of its own.`,
 			Flags: func(f *pflag.FlagSet) {
 				f.StringP("file", "f", "", "specification of the swarm (required)")

@@ -24,7 +24,7 @@ func Doctor() *cobra.Command {
 		Use: "doctor [CATEGORY|CHECK]...", Short: "Check the cluster and this machine; a cure for each finding",
 		Long: `Check the cluster and this machine. Findings come first, with what to do. It exits with 0 when no
 check found an error, 1 when one did, and 2 for wrong usage; with --strict a warning counts as an
-error. With -o nagios the status is that of a Nagios plugin: 0, 1 for warnings, 2 for errors.`,
+error. With -o nagios the status is as for a Nagios plugin: 0, 1 for warnings, 2 for errors.`,
 		Flags: func(f *pflag.FlagSet) {
 			command.OutputFlag(f, "text", "json", "prometheus", "nagios")
 			f.Bool("all", false, "show checks that found nothing too")
@@ -156,7 +156,7 @@ func Debug() *cobra.Command {
 			Use: "bundle", Short: "Write what is needed to understand a problem into one file",
 			Long: `Write a file with profiles, metrics, logs and stacks of all agents, the newest dead letters, the
 state of the cluster and the results of the doctor. It holds no specs, rows, results or credentials.
-The login must be that of an operator. A part that cannot be had leaves its reason in the file.`,
+It needs the login of an operator. For a missing part the file has the reason.`,
 			Flags: func(f *pflag.FlagSet) {
 				f.StringP("output", "o", "exoswarm-bundle.zip", "file to write; it must not exist")
 				f.Duration("for", 10*time.Second, "length of the CPU profiles, up to 60s; 0 for none")

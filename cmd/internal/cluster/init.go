@@ -16,8 +16,8 @@ import (
 func Init() *cobra.Command {
 	return cli.Verb{
 		Use: "init", Short: "Create or update the streams of a NATS server, after showing what would change",
-		Long: `Compare the streams of a NATS server with those of this version, and show the
-differences. --yes applies them. A change that could lose data is never applied: the command names
+		Long: `Compare the streams of a NATS server with the streams of this version, and show
+the differences. --yes applies them. A change that could lose data is never applied: the command names
 the setting and how to change it by hand.`,
 		Lists: true,
 		Flags: func(f *pflag.FlagSet) {

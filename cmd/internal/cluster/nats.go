@@ -48,8 +48,8 @@ func NATS() *cobra.Command {
 		&o.CA,
 		"tls-ca",
 		"",
-		"file with the certificates, in PEM, that must have signed those of clients and other "+
-			"servers; empty: clients need none",
+		"file with the certificates, in PEM, that must have signed the certificates of clients "+
+			"and other servers; empty: clients need none",
 	)
 	// What it stores, and how.
 	f.StringVar(&o.Dir, "data-dir", "", "folder for the streams (required)")

@@ -82,7 +82,7 @@ func writeStatus(out io.Writer, s *cluster.State) error {
 			served++
 		}
 	}
-	fmt.Fprintf(w, "swarms\t%d, of which %d are served\n", len(s.Swarms), served)
+	fmt.Fprintf(w, "swarms\t%d, %d served\n", len(s.Swarms), served)
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ continue. 0 means no limit, also if "*" has one.`,
 			}),
 		},
 		{
-			Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets those of "*"`,
+			Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets the limits of "*"`,
 			Do: cli.Operates("tenant.unlimit"),
 		},
 	}}.Command()

@@ -46,7 +46,8 @@ func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store
 		Long: short + ".\n\nDIR are the directories of the store's tiers, the fastest first.",
 		Args: func(cmd *cobra.Command, dirs []string) error {
 			if len(dirs) == 0 {
-				return command.Usage("%s: no directory: name those of the store's tiers, the fastest first", cmd.Name())
+				return command.Usage("%s: no directory: name one for each tier of the store, the fastest first",
+					cmd.Name())
 			}
 			return nil
 		},

@@ -52,7 +52,7 @@ func Command() *cobra.Command {
 		"host=HOST; none by default")
 	f.StringArray("stream", nil, "tenant=TENANT,name=STREAM: a JetStream stream that jobs of a tenant may read and "+
 		"publish to; none by default")
-	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a "+
+	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, secrets of a tenant in a "+
 		"folder of its name; env:NAME is the variable "+access.Prefix+"NAME or "+access.Prefix+"TENANT__NAME")
 	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that is sent to "+
 		"that host only")

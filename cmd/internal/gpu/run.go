@@ -40,8 +40,8 @@ func runCommand() *cobra.Command {
 		Use:   "run KERNEL.cu|KERNEL.ptx --in A.npy --out C.npy [--grid N] [--block N] [--set NAME=VALUE]",
 		Short: "Launch a CUDA kernel on a GPU agent that runs with --allow-kernels",
 		Long: `Launch a kernel of CUDA C++. Its pointers are, in the order of its parameters, the files of
---in and then those of --out. An output has the type and the shape of the first input, or those
-that are behind its name: c.npy:f4:10x20. Scalars are set by --set NAME=VALUE; a parameter n of
+--in and then of --out. An output has the type and the shape of the first input, unless its name
+has others behind it: c.npy:f4:10x20. Scalars are set by --set NAME=VALUE; a parameter n of
 an integer type that is not set is the number of elements of the first array.
 
 A file that ends with .ptx is PTX. There, --set names a parameter by its number from 0 on or by

@@ -22,8 +22,8 @@ func Report() *cobra.Command {
 		Use:   "report DECISIONS --output FILE.html",
 		Short: "Make the report of decisions that a run has written",
 		Long: `Make the page that run --report makes, from the decisions of a run or of detect --all. DECISIONS is
-NDJSON, also packed (.gz, .zst), or - for standard input. The columns of the key and the features are
-those of the first row. With --labels the page shows which labelled incidents were found.
+NDJSON, also packed (.gz, .zst), or - for standard input. The first row names the columns of the
+key and the features. With --labels the page shows which labelled incidents were found.
 
 The page opens offline: incidents of all entities over time, entities by their incidents, and a chart
 of each, with expected bands if the run explained its decisions (explain: true).`,

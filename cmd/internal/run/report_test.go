@@ -70,7 +70,7 @@ func TestReport(t *testing.T) {
 	for input, want := range map[string]string{
 		"":                             "the input is empty",
 		"timestamp,value\n":            "line 1: it is no object of JSON",
-		`{"a":1}` + "\n":               "line 1: its members are not those of a decision",
+		`{"a":1}` + "\n":               "line 1: its members are not the members of a decision",
 		text.String() + "{\"site\":\n": "line 301",
 	} {
 		if code, out := runReport(t, input, "-", "--output", "-"); code != 2 || !strings.Contains(out, want) {

@@ -225,8 +225,8 @@ func runFromFlags(cmd *cobra.Command, o runjob.Options, args []string) error {
 	case len(o.Inputs) == 0 && o.Sources == "":
 		return command.Usage("run: --input is missing: name a file or a folder of them")
 	case (len(o.Egress)+len(o.Roots) > 0 || o.Secrets != "") && o.OnCluster():
-		return command.Usage("run: --root, --egress and --secrets are those of a run in this process; on a cluster " +
-			"they are the CPU agents'")
+		return command.Usage("run: --root, --egress and --secrets are for a run in this process; on a cluster " +
+			"the CPU agents have them")
 	case o.Output == "" && o.Anomalies == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case o.BatchRows < 0 || o.BatchRows > 4096:

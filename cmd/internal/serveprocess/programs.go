@@ -19,8 +19,8 @@ import (
 )
 
 func programFlags(f *pflag.FlagSet) {
-	f.Bool("programs", false, "let programs create and feed swarms and take jobs over HTTP, such as those of the "+
-		"Python package exoswarm")
+	f.Bool("programs", false, "let programs create and feed swarms and take jobs over HTTP, such as programs with "+
+		"the Python package exoswarm")
 	f.String(
 		"program-token-file",
 		"",

@@ -35,9 +35,9 @@ nothing changes. A statement is fold(value) with "by" and "where" behind it, in 
 
 Folds are sum, mean, min, max, count, any and all, over all elements of the agents for which the
 condition holds. by group has a result for each group, by vote for each candidate, and by all, or
-nothing, one. Variables are those of the cell (docs/cells.md), and agent and group, the ids. vote is
-the number of a candidate, or 255 for an agent that has never stepped. Values have the operators and
-functions of docs/gpu-jobs.md that compute an element of each element.
+nothing, one. Variables are the variables of the cell (docs/cells.md), and the ids agent and
+group. vote is the number of a candidate, or 255 for an agent that has never stepped. Values have the
+operators and functions of docs/gpu-jobs.md that compute an element of each element.
 
 --out writes the results to a file: .npy for one output, .csv for any.`,
 	Lists: true,

@@ -25,7 +25,7 @@ server. Of each name the last 1,024 of 14 days are kept.
 With --follow the command waits for later ones until Ctrl-C. It needs no GPU agent. Programs read
 the subjects exo.decision.KEY.NAME of the stream EXO_DECISIONS, see docs/protocol.md.`,
 	Flags: func(f *pflag.FlagSet) {
-		f.String("as", "", "list those that were emitted as this name; empty: all")
+		f.String("as", "", "list decisions that were emitted as this name; empty: all")
 		f.Bool("follow", false, "wait for later ones")
 		timeoutFlag(f)
 	},

@@ -42,7 +42,7 @@ var exportVerb = cli.Verb{
 	Long: `Write a state variable of all agents or groups to a file, as the entries of the log before
 this command have left them. The GPU agents write a snapshot to their --snapshots for it, which the
 command reads there and then removes. With --keep it stays, as one of exoswarm swarm snapshot does,
-and --from reads one that exists. Keys are those of the moment of the command.
+and --from reads one that exists. Keys are as at the moment of the command.
 ` + exportHelp,
 	Flags: func(f *pflag.FlagSet) {
 		exportFlags(f)

@@ -41,8 +41,8 @@ var watchVerb = cli.Verb{
 embedding and the state variables of the cell (docs/cells.md). --variables chooses some of them.
 --compute records the results of a text of exoswarm swarm compute, such as a mean over all agents.
 
---ticks steps the swarm so often, and records before the first step and after each --every of them.
-The steps stay: they are those of exoswarm swarm tick. --for steps nobody, and records once an
+--ticks steps the swarm that many times, and records before the first step and after each --every of them.
+The steps stay, as after exoswarm swarm tick. --for steps nobody, and records once an
 --interval what others do to the swarm. Ctrl-C ends it early, and the file has what was recorded.
 
 An .arrow file has the columns tick or time, agent (or group, or candidate) and one for each

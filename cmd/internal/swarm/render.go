@@ -34,11 +34,11 @@ var renderVerb = cli.Verb{
 	Long: `Draw the agents of a swarm that are on a grid (neighbours in its specification): a square for each
 agent, dark if it is alive. A .png file has one picture, and the command changes nothing.
 
-With --ticks the swarm is stepped so often first. A .gif file has the picture before these steps, and
-one after each --every of them. The steps stay: they are those of exoswarm swarm tick.
+With --ticks the swarm is stepped that many times first. A .gif file has the picture before these steps, and
+one after each --every of them. The steps stay, as after exoswarm swarm tick.
 
 Agents with a custom cell have the colour of the candidate that they vote for. Of a grid of three
-dimensions, rows are those of all layers: --y 128 --height 64 is layer 2 of layers of 64 rows.
+dimensions, rows count through all layers: --y 128 --height 64 is layer 2 of layers of 64 rows.
 
 --x, --y, --width and --height choose a part of the grid. A picture has up to 64 million pixels, and
 all pictures of a .gif up to 256 million.

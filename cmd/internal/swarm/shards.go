@@ -14,8 +14,8 @@ import (
 var getVerb = cli.Verb{
 	Use: "get NAME", Short: "Show which agent serves each shard of a swarm, and its progress", Lists: true,
 	Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the ends of
-its logs. ENTRIES is the number of the last entry of its log, ANSWERED that of the last entry with
-an answer. A new agent of a shard first replays the log, and answers nothing until the replay is
+its logs. ENTRIES is the number of the last entry of its log, ANSWERED the number of the last
+entry with an answer. A new agent of a shard first replays the log, and answers nothing until the replay is
 complete.`,
 	Flags: timeoutFlag, Do: cli.Queue(swarmGet), Names: cli.SwarmNames,
 }

@@ -302,7 +302,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 		return nil, nil, err
 	}
 	if digest != "" && digest != found {
-		return nil, nil, command.Usage("swarm create: snapshot %s has the digest %s, not that of --digest", name, found)
+		return nil, nil, command.Usage("swarm create: snapshot %s has another digest than --digest: %s", name, found)
 	}
 	from.SHA256 = found
 	// The swarm of a run has no number of groups in its specification; the snapshot knows it.

@@ -33,7 +33,7 @@ terminal, the command asks.
 FILE is CSV, NDJSON, Parquet or Arrow by its extension, and may be packed (.csv.gz, .ndjson.zst).`,
 			Flags: func(f *pflag.FlagSet) {
 				f.String("sample", "", "file of rows")
-				f.String("name", "", "name of the swarm; empty: that of the file")
+				f.String("name", "", "name of the swarm; empty: the name of the file")
 				f.String("timestamp", "", "column with the time of a row; empty: found in the sample")
 				f.StringSlice(
 					"features",

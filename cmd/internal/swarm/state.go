@@ -36,7 +36,7 @@ first entry of the log. A log that was trimmed needs --snapshots.`,
 	Flags: func(f *pflag.FlagSet) {
 		f.Uint64("at", 0, "number of the entry after which the state is shown, from 1 (required)")
 		f.Uint64("and", 0, "number of the entry of a second moment")
-		f.Int("shard", 0, "number of the shard; with --group that of the group")
+		f.Int("shard", 0, "number of the shard; with --group the shard of the group")
 		f.Int("group", -1, "number of a group")
 		f.String("key", "", "key of an entity, or name of a series of a run, in place of --group")
 		f.Int("agents", 100, "number of agents of the group that are shown, up to 1000")

@@ -31,7 +31,7 @@ import (
 func Command(explain cli.Verb) *cobra.Command {
 	explain.Names = cli.SwarmNames
 	return cli.Noun{
-		Use: "swarm", Short: "Create, step, query and delete swarms; query those of runs too",
+		Use: "swarm", Short: "Create, step, query and delete swarms; query swarms of runs too",
 		Verbs: []cli.Verb{
 			createVerb, listVerb, getVerb, pagesVerb, tickVerb, observeVerb, queryVerb, stateVerb, voteVerb,
 			emittedVerb,
@@ -55,8 +55,8 @@ The specification addresses single agents (addressed: agent), or groups; then it
 (groups: N). The swarm of a run is created by exoswarm run, and ends with the run.
 
 With --from the agents begin with the state of a snapshot. Name the place of the snapshots with
---snapshots, as the GPU agents do. The specification is then that of the snapshot. With -f it is
-that of the file, which must have the same cell, seed, features, candidates and size of groups. If
+--snapshots, as the GPU agents do. The swarm then has the specification of the snapshot, or with
+-f of the file, which must have the same cell, seed, features, candidates and size of groups. If
 you cannot reach the place, use -f, and --digest with the digest that exoswarm swarm snapshot
 printed.
 
@@ -73,16 +73,16 @@ snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs 
 			f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as "+
 				"for gpuagent --snapshots")
 			f.String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
-			f.Int64("agents", 0, "number of agents, a multiple of agents_per_group; 0: that of the specification")
-			f.Int("shards", 0, "number of shards, each with a log and served by one GPU agent at a time; 0: that "+
-				"of the specification")
+			f.Int64("agents", 0, "number of agents, a multiple of agents_per_group; 0: as in the specification")
+			f.Int("shards", 0, "number of shards, each with a log and served by one GPU agent at a time; 0: as "+
+				"in the specification")
 			keyFileFlag(f)
 			timeoutFlag(f)
 		},
 		Do: cli.Queue(swarmCreate),
 	}
 	listVerb = cli.Verb{
-		Use: "list", Short: "List the swarms, also those of runs", Lists: true, Do: cli.Queue(swarmList),
+		Use: "list", Short: "List the swarms, also swarms of runs", Lists: true, Do: cli.Queue(swarmList),
 	}
 	tickVerb = cli.Verb{
 		Use: "tick NAME", Short: "Step all agents, each with the inputs that it holds", Lists: true,
@@ -114,7 +114,7 @@ A file that is not valid changes nothing. A large file takes several entries of 
 		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Lists: true,
 		Long: `Show the state of agents or groups. If the groups of the swarm are addressed, that is
 all state variables of the cell (docs/cells.md) and, for agents, their embeddings. It changes
-nothing. NAME may be that of a run, or the id of its swarm, while the run reads its input. Agent I
+nothing. NAME may be a run, or the id of its swarm, while the run reads its input. Agent I
 of group G has the id G times agents_per_group plus I.
 
 --key shows the group of an entity, by the value of its key column. Several columns are written as
@@ -186,8 +186,8 @@ it must stay until the log is trimmed to a later one.`,
 	orphansVerb = cli.Verb{
 		Use: "orphans", Short: "List the remains of swarms whose run is over, and remove them with --delete",
 		Long: `List swarms of runs whose job is over or does not exist, swarms whose removal was
-interrupted, and logs without a swarm. CPU agents look for these every minute, and remove those that
-they find twice in turn. So the list is usually empty while a CPU agent runs.
+interrupted, and logs without a swarm. CPU agents look for these every minute, and remove what they
+find twice in turn. So the list is usually empty while a CPU agent runs.
 
 With --snapshots the list also has the edges of graphs in that place that no swarm of this cluster and no
 snapshot of the place uses. Do not remove them in a place that other clusters share, or while somebody

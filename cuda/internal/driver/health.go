@@ -70,7 +70,7 @@ func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 			}
 		}
 		if own := ownBytes(d.index); s.ProcessBytes > own+contextBytes {
-			h.Note(device.Degraded, "this process has %d MiB of device memory, of which %d MiB are accounted for",
+			h.Note(device.Degraded, "this process has %d MiB of device memory, and %d MiB of it are accounted for",
 				s.ProcessBytes>>20, own>>20)
 		}
 	}

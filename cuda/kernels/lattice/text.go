@@ -113,7 +113,7 @@ func (c Cell) terms() (all []term, err error) {
 				return nil, fmt.Errorf("%w: weighted: agents on a grid have no weights: use sum", ErrHear)
 			}
 			if op == Mean && one.of.Elem == kernels.U64 {
-				return nil, fmt.Errorf("%w: mean: %s is a u64, of which a sum wraps: use u32 or f32 for it, or sum "+
+				return nil, fmt.Errorf("%w: mean: %s is a u64, whose sum wraps: use u32 or f32 for it, or sum "+
 					"and around.neighbours", ErrHear, t.Var)
 			}
 			if slices.ContainsFunc(all, func(o term) bool { return o.Term == t }) {

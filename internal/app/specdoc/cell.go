@@ -43,7 +43,7 @@ func allCells() []cell {
 		all = append(all, one)
 	}
 	return append(all, cell{
-		kind: cells.CustomName, doc: "a step in CUDA C++ of your own. Further parameters are those of the step",
+		kind: cells.CustomName, doc: "a step in CUDA C++ of your own, which defines further parameters",
 		params: cells.CustomParams(),
 	})
 }

@@ -21,9 +21,8 @@ var keys = []Key{
 	{
 		Path: "features", Kind: Texts, Min: "1", Max: "64", Default: "[value]",
 		Doc: "Columns with the numbers that the agents see. Under `addressed: agent` the cell limits their number. " +
-			"Those of `boids` are `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and those of `circles` and " +
-			"`colony` " +
-			"`x, y`, or `x, y, z`.",
+			"`boids` have `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and `circles` and `colony` `x, y`, or " +
+			"`x, y, z`.",
 	},
 	{
 		Path: "key", Kind: OneOrAll, Max: "8", Scope: Groups,
@@ -235,8 +234,8 @@ var keys = []Key{
 	{
 		Path: "neighbours.random.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
 		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
-			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives " +
-			"in the next tick.",
+			"`[1, 8]`, and each link has one of them by `seed`; or a number for all links. Without it, a spike " +
+			"arrives in the next tick.",
 	},
 	{
 		Path: "neighbours.ring", Kind: Section, Scope: Agents,
@@ -257,15 +256,15 @@ var keys = []Key{
 	{
 		Path: "neighbours.ring.delay", Kind: Ticks, Min: "1", Max: "32", Scope: Agents,
 		Doc: "Ticks that a spike of `lif` and `izhikevich` takes over a link: the least and the most, as in " +
-			"`[1, 8]`, of which each link has one by `seed`, or a number for all links. Without it, a spike arrives " +
-			"in the next tick.",
+			"`[1, 8]`, and each link has one of them by `seed`; or a number for all links. Without it, a spike " +
+			"arrives in the next tick.",
 	},
 	{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
 			"`from,to,weight`, or `from,to,weight,delay`. Weights of `sir` are from 0 to 1, and the chance of " +
 			"an infection is multiplied by them; " +
-			"those of `lif` are added to potentials, and those of `izhikevich` to inputs. Delays are of spikes, in " +
+			"weights of `lif` are added to potentials, and of `izhikevich` to inputs. Delays are of spikes, in " +
 			"whole ticks, 1 to 32. Agents count from 0. A " +
 			"graph of more than some 150,000 edges " +
 			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 " +
@@ -318,8 +317,8 @@ var keys = []Key{
 	},
 	{
 		Path: "knowledge.by", Kind: Text, Values: []string{"group", "vote", "key"}, Default: "group", Scope: Agents,
-		Doc: "Which node an agent hears, and adds its units to: `group`, that of its group; `vote`, that of the " +
-			"candidate that it votes for, one for each, and 0 without a vote; `key`, that of its id modulo " +
+		Doc: "Which node an agent hears, and adds its units to: `group`, the node of its group; `vote`, the node of " +
+			"the candidate that it votes for, and 0 without a vote; `key`, the node of its id modulo " +
 			"`knowledge.nodes`. With a group for each entity and an agent for each of its N sensors, N nodes by " +
 			"`key` are of one sensor of all entities each. By `vote` and `key` nodes have agents of all shards, " +
 			"whose sums a tick merges, and each shard has as many groups as nodes or more.",
@@ -379,8 +378,8 @@ var keys = []Key{
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,
-		Doc: "Number of agents, a multiple of `agents_per_group`. On a grid it is that of the grid, and may be left " +
-			"out there and with `neighbours.graph`.",
+		Doc: "Number of agents, a multiple of `agents_per_group`. On a grid it is the number of places, and may be " +
+			"left out there and with `neighbours.graph`.",
 	},
 	{
 		Path: "groups", Kind: Integer, Min: "1", Max: "134217728", Scope: Groups,
@@ -414,8 +413,8 @@ var keys = []Key{
 	{
 		Path: "checkpoint", Kind: Section,
 		Doc: "When an agent process stores the state of a shard: at the interval, or after the number of entries, " +
-			"whichever comes first. Checkpoints take at most a twentieth of the time of the process, so those of a " +
-			"large swarm come less often. They change no output.",
+			"whichever comes first. Checkpoints take at most a twentieth of the time of the process, so " +
+			"checkpoints of a large swarm come less often. They change no output.",
 	},
 	{
 		Path:    "checkpoint.interval",

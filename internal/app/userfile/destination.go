@@ -288,7 +288,7 @@ func (d *Destination) CheckFormat(format rows.Format) error {
 			d.output.name, format, format)
 	}
 	if d.hasReport && format != "ndjson" {
-		return command.Usage("--report: it is made from decisions in plain NDJSON, and those of the job are %s", format)
+		return command.Usage("--report: it is made from decisions in plain NDJSON, and the job writes %s", format)
 	}
 	return nil
 }

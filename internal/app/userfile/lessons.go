@@ -32,7 +32,7 @@ func ReadLessons(path string, spec *swarm.Spec) (l swarms.Learn, err error) {
 		}
 		if before, twice := lines[node]; twice {
 			text, _ := r.get(NodeColumn)
-			return r.bad(NodeColumn, text, fmt.Sprintf("another node than that of line %d: use a row for each", before))
+			return r.bad(NodeColumn, text, fmt.Sprintf("another node than in line %d: use a row for each", before))
 		}
 		lines[node] = r.line
 		l.Nodes = append(l.Nodes, node)

@@ -81,7 +81,7 @@ var (
 	// ErrAccount: Options.Account is no key, or TokenURL refuses its address.
 	ErrAccount = errors.New("this is no key of a service account")
 	// ErrAnswer: the answer is not of the protocol.
-	ErrAnswer = errors.New("its answer is not that of an object store")
+	ErrAnswer = errors.New("its answer is not the answer of an object store")
 )
 
 var drivers struct {

@@ -76,7 +76,7 @@ func TestGateway(t *testing.T) {
 	for _, c := range []struct{ subject, data, want string }{
 		{
 			"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["none"]}`,
-			`waits for none, of which nothing is known`,
+			`waits for none, which is not known`,
 		},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":[]}`, `"field":"/after"`},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"on_failed_parent":"skip"}`, `"code":"invalid"`},

@@ -37,7 +37,7 @@ func (c *Conn) Collector() prometheus.Collector {
 			"messages, and other reports of the client such as a slow consumer.", "reason"),
 		expiry: desc("credentials_expiry_timestamp_seconds", "Unix time at which the credentials or the client "+
 			"certificate of the connection to NATS expire, the earlier one; absent if neither expires."),
-		offset: desc("clock_offset_seconds", "How far the clock of this machine is ahead of that of the NATS server, "+
+		offset: desc("clock_offset_seconds", "How far the clock of this machine is ahead of the NATS server's clock, "+
 			"to half of a round trip, as measured at most 15 s ago; absent if the server did not answer."),
 	}
 	if c != nil && c.requests != nil {

@@ -23,7 +23,7 @@ func openSiblings(ctx context.Context, c *Conn, o Options) {
 		}
 		if err != nil {
 			if o.Logger != nil {
-				o.Logger.Warn("the NATS server takes no further connection: logs share those that there are",
+				o.Logger.Warn("the NATS server takes no further connection: logs share the present connections",
 					"connections", i+1, "error", err)
 			}
 			return

@@ -141,7 +141,7 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	return each(outside, func(p jobs.Job) error {
 		there, err := q.Known(ctx, p.ID)
 		if err == nil && !there {
-			err = jobs.Errorf(jobs.CodeInvalid, "job %s waits for %s, of which nothing is known: submit that first, "+
+			err = jobs.Errorf(jobs.CodeInvalid, "job %s waits for %s, which is not known: submit that first, "+
 				"or both together; a job that is over is known while its result is kept", child[p.ID], p.ID)
 		}
 		return err

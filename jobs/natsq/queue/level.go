@@ -112,7 +112,7 @@ func (r *readers) check(ctx context.Context, agents Agents, j jobs.Job, l jobs.L
 			"update it, or leave replicas and durability out", j.Kind, l, strings.Join(not, ", "))
 	case len(not) > 0 && j.Kind == kindStream:
 		return jobs.Errorf(jobs.CodeInvalid, "agent %s knows no levels, and would remove the swarm of a job of level "+
-			"%s as that of no job: update it, or leave replicas and durability out", strings.Join(not, ", "), l)
+			"%s as the swarm of no job: update it, or leave replicas and durability out", strings.Join(not, ", "), l)
 	case len(read) == 0:
 		return nil
 	}

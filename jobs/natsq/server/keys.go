@@ -43,8 +43,8 @@ func (o Options) encrypt(opts *natsd.Options) error {
 		known = known || id == keyID(former[0])
 	}
 	if !known {
-		return invalid("the streams in %s are encrypted with another key than those of the key file: add the former "+
-			"key as its second line", o.Dir)
+		return invalid("the streams in %s are encrypted with another key than the keys of the key file: add the "+
+			"former key as its second line", o.Dir)
 	}
 	return nil
 }

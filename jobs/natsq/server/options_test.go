@@ -346,8 +346,8 @@ func TestKeyFile(t *testing.T) {
 		"none": {"", nil, "", ""}, "a first": {"", keys(one), "", ""}, "the same": {one, keys(one), "", ""},
 		"rotated": {one, keys(two, one), "", one}, "rotated before": {two, keys(two, one), "", one},
 		"lost": {one, nil, "are encrypted: give the key (--key-file)", ""}, "another": {one, keys(two), "another " +
-			"key than those of the key file", ""}, "others": {one, keys(two, three), "another key than those of the " +
-			"key file", ""},
+			"key than the keys of the key file", ""}, "others": {one, keys(two, three), "another key than the keys of " +
+			"the key file", ""},
 		"too many": {one, keys(three, two, one), "2 former keys in the key file", ""},
 	} {
 		o := Options{Dir: t.TempDir(), Keys: c.ring}

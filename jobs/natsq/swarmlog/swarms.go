@@ -71,8 +71,8 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 			}
 			continue
 		case r.swarm.Owner != "":
-			return fmt.Errorf("swarm %s: %w: it is that of the run of job %s: choose another name, or wait until "+
-				"that is over", s.ID, jobs.ErrExists, r.swarm.Owner)
+			return fmt.Errorf("swarm %s: %w: it is the swarm of the run of job %s: choose another name, or "+
+				"wait until the job is over", s.ID, jobs.ErrExists, r.swarm.Owner)
 		default:
 			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID,
 				jobs.ErrExists, s.ID)

@@ -37,7 +37,7 @@ func TestSwarmRecords(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"a": "remove it with exoswarm swarm delete a",
-		"b": "it is that of the run of job job",
+		"b": "it is the swarm of the run of job job",
 	} {
 		if err := c.CreateSwarm(ctx, make(id, "")); !errors.Is(err, jobs.ErrExists) ||
 			!strings.Contains(err.Error(), want) {

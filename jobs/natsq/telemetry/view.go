@@ -209,7 +209,7 @@ func pack(got any, failed error, limit int) ([]byte, error) {
 		return nil, err
 	}
 	if b.Len() > limit {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "an answer of %d bytes, of which a message takes %d: ask for less",
+		return nil, jobs.Errorf(jobs.CodeInvalid, "an answer of %d bytes, and a message takes %d: ask for less",
 			b.Len(), limit)
 	}
 	return b.Bytes(), nil

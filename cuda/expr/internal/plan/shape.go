@@ -41,7 +41,7 @@ func (l *Plan) shape(t *Part, lengths []int64) (why string) {
 			case a.Op == ir.OpReduce && !n.Scalar(), a.Op == ir.OpScan, a.Op == ir.OpCompact:
 				return fmt.Sprintf("the result of %v is needed as a whole", a)
 			case a.Op == ir.OpMatMul && !a.SmallProduct():
-				return "products of this size are those of the library"
+				return "the library makes products of this size"
 			case n.Op == ir.OpMatMul && !n.SmallProduct():
 				return "the factor of a product must be in memory"
 			case n.Op == ir.OpMatMul && i == 1:

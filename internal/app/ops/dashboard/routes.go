@@ -101,7 +101,7 @@ func (s *Server) table() []httpapi.Route {
 				pool,
 				{
 					Name: "over", In: "query", Kind: "boolean", Default: "false",
-					Doc: "the jobs of all pools that are over, newest first, instead of those that are not",
+					Doc: "the jobs of all pools that are over, newest first, instead of jobs that are not",
 				},
 				limit(200, 1000),
 			},
@@ -188,7 +188,7 @@ func (s *Server) table() []httpapi.Route {
 		},
 		{
 			Method: get, Path: "swarms/{name}/shards/{shard}/entries/{entry}", Name: "getEntry",
-			Summary: "An entry of the log of a shard, with its first rows or those of a group.",
+			Summary: "An entry of the log of a shard, with its first rows or the rows of a group.",
 			Params:  params{swarmName, shard, entry, choice}, Answer: travel.Entry{},
 			Serve: s.shared(10*time.Second, onSwarm(getEntry)),
 		},

@@ -39,7 +39,7 @@ func (f ServerFacts) trouble(streams ...string) (Reason, bool) {
 		case s.Leaderless:
 			return Reason{
 				Cause: NoLeader, Stuck: true, Sentence: fmt.Sprintf("stream %s has no leader", s.Name),
-				Evidence: []string{fmt.Sprintf("%d replicas, of which %d are gone or behind", s.Replicas,
+				Evidence: []string{fmt.Sprintf("%d replicas, %d are gone or behind", s.Replicas,
 					len(s.Behind))},
 				Cure: "start the NATS servers that are missing: a majority of the replicas must run",
 			}, true
