@@ -12,29 +12,28 @@ import (
 type Tally struct {
 	// Counts is the weight of the votes for each candidate.
 	Counts []uint64
-	// Abstentions and Invalid are the weights of the ballots that are for nobody.
+	// Abstentions and Invalid are the weights of the ballots for no candidate.
 	Abstentions, Invalid uint64
-	// Total is the weight of all ballots: the sum of Counts, Abstentions and Invalid. Base All asks
-	// for it.
+	// Total is the weight of all ballots: the sum of Counts, Abstentions and Invalid.
 	Total uint64
-	// BadWeights is the number of ballots whose weight was none: not a number, below zero or too
-	// large. Such a ballot is for nobody and weighs 0, so it is in no other sum.
+	// BadWeights is the number of ballots with an invalid weight: not a number, below zero or too
+	// large. Such a ballot weighs 0, so it is in no other sum.
 	BadWeights uint64
 	// Leader is the leader among the agents seen so far.
 	Leader Leader
 }
 
-// Leader is the leader of a round; the zero value is nobody.
+// Leader is the leader of a round; the zero value is no leader.
 type Leader struct {
 	Agent    uint64
 	Priority uint32
 	Elected  bool
-	// Term is the term in which the agent leads already; 0: it does not.
+	// Term is the term in which the agent already leads; 0 if it does not lead yet.
 	Term uint64
 }
 
-// beats reports whether l leads before o: any agent before nobody, one of a later term, the higher
-// priority, the smaller id.
+// beats reports whether l is preferred to o as the leader: any agent to none, then the later term,
+// then the higher priority, then the smaller id.
 func (l Leader) beats(o Leader) bool {
 	switch {
 	case !l.Elected || !o.Elected:
@@ -55,7 +54,8 @@ func NewTally(candidates int) (Tally, error) {
 	return Tally{Counts: make([]uint64, candidates)}, nil
 }
 
-// Cast adds one-byte ballots that weigh 1 each. It does not change the leader; see Nominate.
+// Cast counts one-byte ballots that weigh 1 each. A ballot is the index of a candidate or Abstain.
+// Cast does not change the leader; see Nominate.
 func (t *Tally) Cast(ballots []byte) error {
 	if err := t.room(uint64(len(ballots))); err != nil {
 		return err

@@ -36,17 +36,17 @@ type batcher struct {
 	entities *feed.Entities         // nil without a key
 	evict    *runEviction           // nil if entities keep their groups
 	logs     *runLogs
-	x        *exchange
+	x        *exchange // with the collector
 	counts   *counts
 	rejects  *json.Encoder
 
 	batch  *feed.Batch
 	number uint64           // of the batch being filled
-	placed []uint32         // groups in the swarm of the rows of the batch, if entities lose theirs
+	placed []uint32         // by row of the batch: its group in the swarm, if entities lose their groups
 	latest []int64          // by entity: the time of its last row
-	seen   []uint32         // the entities of rows that the summary does not count yet
-	late   []uint32         // and of rows that were rejected for their time
-	fresh  []SeriesSummary  // of entities that are not in the summary yet
+	seen   []uint32         // entities of valid rows that the summary does not count yet
+	late   []uint32         // entities of late rows that the summary does not count yet
+	fresh  []SeriesSummary  // entities that are not in the summary yet
 	keys   *statelog.Keys   // the dictionary for readers of the swarm; nil without a key
 	local  *rows.LocalTimes // of the entities in files
 	open   map[int]*reading // by place in the list of series
@@ -271,12 +271,15 @@ type reading struct {
 	tally rows.Tally
 }
 
-// ended notes the rejects of a series that is read no more, if they are the largest share so far.
+// ended removes a series that is read to its end. It keeps the share of its rejected rows if no
+// other series has a larger one.
 func (f *batcher) ended(i int) {
-	of, most := &f.open[i].tally, &f.mostRejected
+	tally, most := &f.open[i].tally, &f.mostRejected
 	delete(f.open, i)
-	if most.Rows == 0 || of.Above(float64(most.Rejected)/float64(most.Rows)) {
-		*most = RejectedRows{Source: f.series[i].Name, Rows: of.Rows, Rejected: of.Rejected, Reason: of.Most()}
+	if most.Rows == 0 || tally.Above(float64(most.Rejected)/float64(most.Rows)) {
+		*most = RejectedRows{
+			Source: f.series[i].Name, Rows: tally.Rows, Rejected: tally.Rejected, Reason: tally.Most(),
+		}
 	}
 }
 
@@ -304,16 +307,16 @@ func (f *batcher) begin(work, waiting context.Context, i int) (rows.Reader, erro
 // them ends, and with Strict an error for the first reject. Its counts are visible to collect when
 // it returns.
 func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n int) (ended bool, err error) {
-	group := place // of a series that is one
+	group := place // without a key a series is an entity, and its place is the group
 	tally := &f.open[place].tally
 	var good, bad uint64
 	defer func() {
 		f.count()
-		of := place
-		if f.entities != nil { // count has counted the rows
-			of = -1
+		series := place
+		if f.entities != nil { // count has counted the rows by entity
+			series = -1
 		}
-		f.counts.addRows(of, good, bad)
+		f.counts.addRows(series, good, bad)
 	}()
 	for range n {
 		if ctx.Err() != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
-// evict moves one page of a tier down and returns its frame, which is the caller's. The policy
+// evict moves one page of a tier down and returns its frame, which the caller then owns. The policy
 // chooses among the pages that may allows; a nil may allows all. evict returns nil if no page may
 // be evicted now, and an error if the medium below fails.
 func (mo *mover) evict(ctx context.Context, m *memory, why Reason, may func(*frame) bool) (*frame, error) {
@@ -35,8 +35,8 @@ func (mo *mover) claimVictims(g *group, m *memory, n int, why Reason, may func(*
 	mo.table.drain(m)
 	m.policyMu.Lock()
 	defer m.policyMu.Unlock()
-	// The policy has seen no use of guessed pages and would choose them first, so they are spared
-	// for some time.
+	// The policy has seen no use of pages that were fetched on a guess, and would choose them first.
+	// So they are spared for some time.
 	fresh := mo.clock.now() - int64(untried/tick)
 	spare := func(f *frame) bool { return f.fetched.Load() == 0 || f.touched.Load() <= fresh }
 	for len(g.pages) < n {
@@ -60,13 +60,13 @@ func (mo *mover) claimVictims(g *group, m *memory, n int, why Reason, may func(*
 	return len(g.pages)
 }
 
-// untried is the time for which a guessed page without a use is spared while other pages can be
-// evicted: the first threshold of the design.
+// untried is the time for which a page that was fetched on a guess and not used yet is spared while
+// other pages can be evicted.
 const untried = time.Second
 
 // lower moves the claimed pages of a group down and ends their claims. A page moves into a frame of
-// the next tier if that has one, else into the store; a page that the store holds already is not
-// written. Frames g.from of pages without an error are the caller's then.
+// the next tier if there is one, else into the store. A page that the store already holds is not
+// written. Afterwards the caller owns the frames g.from of the pages without an error.
 func (mo *mover) lower(ctx context.Context, g *group) {
 	for i, f := range g.from {
 		g.to[i] = mo.frameBelow(ctx, f)
@@ -172,7 +172,7 @@ func (mo *mover) leave(g *group, i int) {
 	f.saving.Store(false)
 }
 
-// sink records that a page is in the store only: in tier d, or where it was if d is nil.
+// sink records that a page is only in the store: in tier d, or in its former tier if d is nil.
 func (mo *mover) sink(page uint64, d *storeQueue, m *memory, why Reason) {
 	level := 0
 	if d != nil {

@@ -93,7 +93,7 @@ func (s *Session) Ask(on bool) {
 		s.hasten()
 	}
 	select {
-	case s.said <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }

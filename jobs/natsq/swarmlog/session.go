@@ -28,20 +28,20 @@ import (
 // the revision that it has read. The removal fails if the other session is alive, so no clocks are
 // compared. After it the leases of that session are free, and a compare-and-set takes each.
 type Session struct {
-	c      *Swarms
-	id     string
-	holder string
-	ttl    time.Duration
-	log    *slog.Logger
-	stop   context.CancelFunc
-	ended  sync.WaitGroup
-	once   sync.Once
-	err    error // of Close
-	lost   chan struct{}
-	look   chan struct{} // asks for a poll before the next period
-	eager  atomic.Int64  // it polls often until this time, in Unix nanoseconds
-	asks   atomic.Bool   // what the record says
-	said   chan struct{} // asks for a renewal before the next period
+	c       *Swarms
+	id      string
+	holder  string
+	ttl     time.Duration
+	log     *slog.Logger
+	stop    context.CancelFunc
+	ended   sync.WaitGroup
+	once    sync.Once
+	err     error // of Close
+	lost    chan struct{}
+	look    chan struct{} // asks for a poll before the next period
+	eager   atomic.Int64  // polls are frequent until this time, in Unix nanoseconds
+	asks    atomic.Bool   // whether the record asks other agents for shards
+	changed chan struct{} // the record has changed: asks for a renewal before the next period
 
 	mu    sync.Mutex
 	rev   uint64            // revision of the record
@@ -86,7 +86,7 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 ) (swarms.Session, error) {
 	s := &Session{
 		c: sw, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}),
-		look: make(chan struct{}, 1), said: make(chan struct{}, 1),
+		look: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
 	}
 	value, err := s.record()
@@ -153,8 +153,8 @@ const leaseStream = "KV_" + wire.LeaseBucket
 
 func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + key }
 
-// own returns the revision of the record of the session, which no other process writes. It fails
-// with jobs.ErrNotFound if another process has removed it.
+// own asks the server for the revision of the record of this session. No other process writes the
+// record. own fails with jobs.ErrNotFound if another process has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(s.id))
 	if err == nil && natsconn.IsTombstone(m.Header) {
@@ -199,7 +199,7 @@ func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error)
 			return err
 		}
 		m, lerr := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(key))
-		// an earlier try may have stored it
+		// An earlier try may have stored the lease.
 		if lerr == nil && !natsconn.IsTombstone(m.Header) && readLease(m.Data).session == s.id {
 			rev = m.Seq
 			return nil
@@ -290,17 +290,18 @@ func (s *Session) Close(ctx context.Context) error {
 	return s.err
 }
 
-// renew writes the record each third of the ttl and when it changes, until ctx ends or the session
-// is lost. While the server is away it tries again: no other process can take a lease meanwhile,
-// and the session continues unless another process has removed its record.
+// renew renews all leases of the session: it writes the one record of the session each third of
+// the ttl and when the record changes, until ctx ends or the session is lost. While the server is
+// away it tries again. No other process can take a lease meanwhile, and the session continues
+// unless another process has removed the record.
 func (s *Session) renew(ctx context.Context) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
-	good := time.Now()
+	renewed := time.Now()
 	for {
 		select {
 		case <-tick.C:
-		case <-s.said:
+		case <-s.changed:
 		case <-s.lost:
 			return
 		case <-ctx.Done():
@@ -323,15 +324,15 @@ func (s *Session) renew(ctx context.Context) {
 		cancel()
 		switch {
 		case err == nil:
-			s.rev, good = rev, time.Now()
+			s.rev, renewed = rev, time.Now()
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, jobs.ErrNotFound):
 			s.log.Warn("session lost: its leases go to others", "session", s.id, "leases", s.count(), "since_renewed",
-				time.Since(good))
+				time.Since(renewed))
 			s.lose()
 			return
-		case time.Since(good) > s.ttl && !natsconn.IsTransient(err):
+		case time.Since(renewed) > s.ttl && !natsconn.IsTransient(err):
 			// The connection is closed, or its user has lost the permission.
 			s.log.Warn("session lost: it cannot be renewed", "session", s.id, "leases", s.count(), "error", err)
 			s.lose()
