@@ -1,6 +1,6 @@
 // Package field is the base of swarms whose agents have neighbours: pages that are all on one device,
-// columns of variables that are gathered and scattered, the loop of ticks, the double buffer of the
-// pages, and the further devices that share the ticks of a shard.
+// columns of variables that are gathered and scattered, the links of a graph, the loop of ticks, the
+// double buffer of the pages, and the further devices that share the ticks of a shard.
 package field
 
 import (

@@ -7,6 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
@@ -74,7 +75,7 @@ func (c *cohort) pushShape() device.Geometry {
 // spiked age ticks before the last tick. Without delays, age is 0.
 func (c *cohort) carry(which, age int) error {
 	s, l, weight := c.of, &c.links, c.of.cell.Value("weight")
-	weighted := device.Bit(s.o.Links.weighted())
+	weighted := device.Bit(s.o.Links.Weighted())
 	carried := graphset.CarriedArgs{
 		Exciting: s.exciting(), Excitation: fixed(weight), Inhibition: fixed(-weight * s.cell.Value("inhibition")),
 		Partial: device.Bit(l.partial), Lengths: l.lengths,
@@ -89,7 +90,7 @@ func (c *cohort) carry(which, age int) error {
 		ActiveArgs: c.list(which), Sums: c.ring(), Stride: uint64(c.stride), Slots: uint32(s.slots),
 		Slot: uint32(s.delayed.slot), Age: uint32(age), Offsets: l.offsets, Columns: l.columns, Weights: l.weights,
 		Delays: l.delays, Degree: l.degree, Weighted: weighted, Listed: device.Bit(l.listed),
-		DrawnArgs: s.o.Links.drawn(), CarriedArgs: carried,
+		DrawnArgs: drawn(s.o.Links), CarriedArgs: carried,
 	}.Args()...)
 }
 
@@ -140,7 +141,7 @@ func (c *cohort) step(i int, tick uint32, count bool) error {
 // ticks.
 func (c *cohort) append() error {
 	d := c.of.delayed
-	keep := uint32(math.MaxUint32) >> (MaxDelay - c.of.slots)
+	keep := uint32(math.MaxUint32) >> (edges.MaxDelay - c.of.slots)
 	return c.stream.Launch(c.remember, field.ShapeOn(c.dev, c.agents), graphset.RememberArgs{
 		AgentsArgs: c.neurons, History: d.history, Keep: keep, FirstID: uint32(c.first),
 	}.Args()...)

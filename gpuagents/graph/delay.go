@@ -5,6 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 // delayed is the state of links with delays: a ring of input sums, one for each tick up to the
@@ -82,3 +83,11 @@ func (d *delayed) advance() { d.slot = (d.slot + 1) % d.slots }
 
 // end marks the sums as belonging to the pages.
 func (d *delayed) end() { d.valid = true }
+
+// drawn returns the arguments of a kernel that draws the delays of generated links.
+func drawn(l edges.Links) graphset.DrawnArgs {
+	least, most := max(1, l.Delays.Least), max(1, l.Delays.Most)
+	return graphset.DrawnArgs{
+		Least: uint32(least), Span: uint32(most - least + 1), Key0: uint32(l.Seed), Key1: uint32(l.Seed >> 32),
+	}
+}

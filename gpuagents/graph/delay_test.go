@@ -11,13 +11,14 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 // TestDelayedChain: a spike takes one tick over the first link of a chain, two over the second, and so
 // on. The neuron that starts it spikes once. The pages go to another network after each tick.
 func TestDelayedChain(t *testing.T) {
-	rows := &Rows{Offsets: []uint64{0}}
+	rows := &edges.Rows{Offsets: []uint64{0}}
 	for i := range uint32(5) {
 		if i < 4 {
 			rows.Columns, rows.Delays = append(rows.Columns, i+1), append(rows.Delays, uint8(i+1))
@@ -27,7 +28,7 @@ func TestDelayedChain(t *testing.T) {
 	d := openDevice(t)
 	next := func() *Network {
 		return open(t, d, lifOf(t, 5, map[string]float64{"weight": 1.5, "refractory": 255}), Options{
-			Agents: 5, Links: Links{Rows: rows}, PageBytes: 4096,
+			Agents: 5, Links: edges.Links{Rows: rows}, PageBytes: 4096,
 		})
 	}
 	n := next()
@@ -66,10 +67,10 @@ func moved(t *testing.T, n, to *Network) *Network {
 }
 
 // delayedLinks are random links with delays, as options have them, and link by link.
-func delayedLinks(r *rand.Rand, agents int) (Links, *Rows) {
-	rows := &Rows{Offsets: []uint64{0}}
+func delayedLinks(r *rand.Rand, agents int) (edges.Links, *edges.Rows) {
+	rows := &edges.Rows{Offsets: []uint64{0}}
 	if r.IntN(2) == 0 { // of a list
-		longest := 2 + r.IntN(MaxDelay-1)
+		longest := 2 + r.IntN(edges.MaxDelay-1)
 		for range agents {
 			for range r.IntN(30) {
 				rows.Columns = append(rows.Columns, uint32(r.IntN(agents)))
@@ -84,10 +85,10 @@ func delayedLinks(r *rand.Rand, agents int) (Links, *Rows) {
 				rows.Weights = append(rows.Weights, int32(r.NormFloat64()*0.2*(1<<16)))
 			}
 		}
-		return Links{Rows: rows}, rows
+		return edges.Links{Rows: rows}, rows
 	}
-	most := 2 + r.IntN(MaxDelay-1)
-	l := Links{Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(), Delays: Delays{1 + r.IntN(most), most}}
+	most := 2 + r.IntN(edges.MaxDelay-1)
+	l := edges.Links{Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(), Delays: edges.Delays{Least: 1 + r.IntN(most), Most: most}}
 	for id := range agents {
 		for k := range l.Degree { // a ring
 			by := k/2 + 1
@@ -183,7 +184,7 @@ func TestDelayedCuts(t *testing.T) {
 	d := openDevice(t)
 	cell := lifOf(t, 10, map[string]float64{"noise": 0.5})
 	o := Options{
-		Agents: 2000, Links: Links{Degree: 20, Rewire: 1, Delays: Delays{2, 7}}, Seed: 3, PageBytes: 4096,
+		Agents: 2000, Links: edges.Links{Degree: 20, Rewire: 1, Delays: edges.Delays{Least: 2, Most: 7}}, Seed: 3, PageBytes: 4096,
 	}
 	content := func(n *Network) (all []byte) {
 		page := make([]byte, n.Layout().PageBytes)
@@ -223,16 +224,16 @@ func TestDelayedCuts(t *testing.T) {
 // TestDelaysInvalid: invalid delays are refused, and delays of 1 need no extra state.
 func TestDelaysInvalid(t *testing.T) {
 	d, cell := openDevice(t), lifOf(t, 2, nil)
-	rows := func(delays ...uint8) Links {
-		return Links{Rows: &Rows{
+	rows := func(delays ...uint8) edges.Links {
+		return edges.Links{Rows: &edges.Rows{
 			Offsets: []uint64{0, 1, 2, 2, 2}, Columns: []uint32{1, 2}, Delays: delays,
 		}}
 	}
-	for says, l := range map[string]Links{
-		"delays of 0 to 4 ticks: use 1 to 32":        {Degree: 1, Delays: Delays{0, 4}},
-		"delays of 5 to 4 ticks":                     {Degree: 1, Delays: Delays{5, 4}},
-		"delays of 1 to 33 ticks":                    {Degree: 1, Delays: Delays{1, 33}},
-		"delays of -3 to -1 ticks":                   {Degree: 1, Delays: Delays{-3, -1}},
+	for says, l := range map[string]edges.Links{
+		"delays of 0 to 4 ticks: use 1 to 32":        {Degree: 1, Delays: edges.Delays{Least: 0, Most: 4}},
+		"delays of 5 to 4 ticks":                     {Degree: 1, Delays: edges.Delays{Least: 5, Most: 4}},
+		"delays of 1 to 33 ticks":                    {Degree: 1, Delays: edges.Delays{Least: 1, Most: 33}},
+		"delays of -3 to -1 ticks":                   {Degree: 1, Delays: edges.Delays{Least: -3, Most: -1}},
 		"link 1 has a delay of 0 ticks: use 1 to 32": rows(1, 0),
 		"link 0 has a delay of 33 ticks":             rows(33, 1),
 		"2 links, 0 weights and 1 delays":            rows(1),
@@ -245,7 +246,7 @@ func TestDelaysInvalid(t *testing.T) {
 	if _, err := New(d, nil, sirOf(t, 2, 1, 1), Options{Agents: 4, Links: rows(2, 1)}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("sir with delays: %v, want an ErrInvalid", err)
 	}
-	for _, l := range []Links{{Degree: 1, Delays: Delays{1, 1}}, rows(1, 1)} {
+	for _, l := range []edges.Links{{Degree: 1, Delays: edges.Delays{Least: 1, Most: 1}}, rows(1, 1)} {
 		n := open(t, d, cell, Options{Agents: 4, Links: l})
 		if got := fmt.Sprint(n.Kernels()); got != fmt.Sprint([]string{graphset.Links, graphset.Push, graphset.LIF}) ||
 			len(n.Layout().Vars) != 5 {

@@ -102,7 +102,7 @@ func (e *epidemic) launch(i int, tick uint32, count bool) error {
 func (e *epidemic) sirArgs(tick uint32, count bool) graphset.SIRArgs {
 	return graphset.SIRArgs{
 		Offsets: device.Ptr(e.offsets), Columns: device.Ptr(e.columns), Weights: device.Ptr(e.weights),
-		Degree: e.degree, Weighted: device.Bit(e.o.Links.weighted()), Misses: device.Ptr(e.misses),
+		Degree: e.degree, Weighted: device.Bit(e.o.Links.Weighted()), Misses: device.Ptr(e.misses),
 		Recovery: chance(e.recovery), Tick: tick, Key0: uint32(e.o.Seed), Key1: uint32(e.o.Seed >> 32),
 		Count: device.Bit(count), Tally: device.Ptr(e.tally),
 	}

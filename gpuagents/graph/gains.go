@@ -29,7 +29,7 @@ func (r *regions) gains(count int) bool {
 	}
 	n := float64(s.Len())
 	l := load{
-		neurons: n, links: float64(s.spikes) / n * float64(s.o.Links.count(s.Len())), delayed: s.delayed != nil,
+		neurons: n, links: float64(s.spikes) / n * float64(s.o.Links.Count(s.Len())), delayed: s.delayed != nil,
 		bytes: float64(s.Pages()) * float64(s.Layout().PageBytes),
 	}
 	if l.delayed {

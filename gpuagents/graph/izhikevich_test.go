@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -19,7 +20,7 @@ import (
 type modelNeurons struct {
 	v, u, current []float32
 	spike         []byte
-	links         *Rows
+	links         *edges.Rows
 	cell          *cells.Addressed
 	seed          uint64
 	mail          mail
@@ -83,7 +84,7 @@ func TestIzhikevich(t *testing.T) {
 			v: make([]float32, agents), u: make([]float32, agents), current: make([]float32, agents),
 			spike: make([]byte, agents), cell: neuronsOf(t, cells.IzhikevichName, group, params), seed: r.Uint64(),
 		}
-		want.links = &Rows{Offsets: []uint64{0}}
+		want.links = &edges.Rows{Offsets: []uint64{0}}
 		for range agents {
 			for range r.IntN(30) {
 				want.links.Columns = append(want.links.Columns, uint32(r.IntN(agents)))
@@ -91,7 +92,7 @@ func TestIzhikevich(t *testing.T) {
 			want.links.Offsets = append(want.links.Offsets, uint64(len(want.links.Columns)))
 		}
 		n := open(t, d, want.cell, Options{
-			Agents: int64(agents), Links: Links{Rows: want.links}, Seed: want.seed, PageBytes: 4096,
+			Agents: int64(agents), Links: edges.Links{Rows: want.links}, Seed: want.seed, PageBytes: 4096,
 		})
 		spikes += oneByOne(t, r, n, 60, 8, want.current, func(tick uint32) (spike []byte, potential []float32) {
 			want.step(tick)
@@ -107,7 +108,7 @@ func TestIzhikevich(t *testing.T) {
 func alone(t *testing.T, kind cells.NeuronType) (spikes []int) {
 	t.Helper()
 	n := open(t, openDevice(t), neuronsOf(t, cells.IzhikevichName, 2, kind.Params(false)), Options{
-		Agents: 2, Links: Links{Degree: 1, Rewire: 0}, PageBytes: 4096,
+		Agents: 2, Links: edges.Links{Degree: 1, Rewire: 0}, PageBytes: 4096,
 	})
 	if err := n.Set(t.Context(), []uint32{0, 1}, []float32{10, -10}); err != nil {
 		t.Fatal(err)
@@ -162,7 +163,7 @@ func TestNeuronTypes(t *testing.T) {
 // network uses the kernels of the cell.
 func TestIzhikevichFirst(t *testing.T) {
 	cell := neuronsOf(t, cells.IzhikevichName, 2, map[string]float64{"inhibitory": 0.5, "c": -50})
-	n := open(t, openDevice(t), cell, Options{Agents: 4, Links: Links{Degree: 2, Rewire: 1}})
+	n := open(t, openDevice(t), cell, Options{Agents: 4, Links: edges.Links{Degree: 2, Rewire: 1}})
 	if _, v, err := n.Get(t.Context(), []uint32{0, 3}); err != nil || !slices.Equal(v, []float32{-50, -65}) {
 		t.Errorf("potentials %v, %v, want -50 and -65", v, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
@@ -19,7 +20,7 @@ import (
 type Options struct {
 	// Agents is how many there are, a multiple of the groups of the cell, below 2^32.
 	Agents int64
-	Links  Links
+	Links  edges.Links
 	// Seed chooses the draws of the ticks.
 	Seed uint64
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
@@ -112,10 +113,10 @@ func plan(cell *cells.Addressed, o Options) (n *Network, err error) {
 		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
 	}
 	if err := o.Links.Check(o.Agents); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	n = &Network{o: o}
-	if n.slots = o.Links.longest(); n.slots > 1 {
+	if n.slots = o.Links.Longest(); n.slots > 1 {
 		if !cell.Spikes() {
 			return nil, fmt.Errorf(
 				"%w: links of the cell %s with delays: use lif or izhikevich",
@@ -137,7 +138,7 @@ func plan(cell *cells.Addressed, o Options) (n *Network, err error) {
 		What: fmt.Sprintf(
 			"a graph of %d agents",
 			o.Agents,
-		), Links: fmt.Sprintf(" and %d links", o.Links.count(o.Agents)),
+		), Links: fmt.Sprintf(" and %d links", o.Links.Count(o.Agents)),
 		Purpose: "graph", Fewer: "links", Agents: o.Agents, Layout: layout, States: states, Invalid: ErrInvalid,
 	})
 	n.ticks = layout.Offsets[len(layout.Offsets)-1]
@@ -159,7 +160,7 @@ func (n *Network) open(d device.Device, b *pages.Budget) (err error) {
 	if n.tally, err = n.Alloc(int64(8 * n.model.states())); err != nil {
 		return err
 	}
-	w, err := n.o.Links.Open(d, n.Stream, n.Len(), n.Alloc)
+	w, err := n.OpenWires(n.o.Links)
 	if err != nil {
 		return err
 	}

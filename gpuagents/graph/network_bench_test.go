@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 var (
@@ -49,7 +50,7 @@ func BenchmarkSIR(b *testing.B) {
 	}{{0.99, 0.01, 0.05}, {0.5, 0.3, 0.05}, {0.99, 0.01, 0.3}, {0.5, 0.3, 0.3}, {0.5, 0.3, 1}, {0.1, 0.1, 0.05}} {
 		b.Run(fmt.Sprintf("S=%v/I=%v/infection=%v", c.susceptible, c.infected, c.infection), func(b *testing.B) {
 			n := open(b, d, sirOf(b, 4000, c.infection, 0.1), Options{
-				Agents: agents, Links: Links{Degree: *benchDegree, Rewire: 1, Seed: 1}, Seed: 2,
+				Agents: agents, Links: edges.Links{Degree: *benchDegree, Rewire: 1, Seed: 1}, Seed: 2,
 			})
 			fill(b, n, c.susceptible, c.infected, 3)
 			benchTick(b, n)
@@ -82,7 +83,7 @@ func fill(b *testing.B, n *Network, susceptible, infected float64, seed uint64) 
 // benchTick measures a tick of the network as it is.
 func benchTick(b *testing.B, n *Network) {
 	b.Helper()
-	size, links := n.Memory().Arena().Size(), 4*n.o.Links.count(n.Len())
+	size, links := n.Memory().Arena().Size(), 4*n.o.Links.Count(n.Len())
 	var buffers []device.Buffer
 	for _, bytes := range []int64{size, links, 8} {
 		m, err := n.Device().Alloc(bytes, "benchmark")
@@ -145,7 +146,7 @@ func compare(b *testing.B, d device.Device, agents int64) {
 	ok(b, err)
 	defer host.Close()
 	agents -= agents % 4000
-	o := Options{Agents: agents, Links: Links{Degree: 10, Rewire: 0.5, Seed: 1}, Seed: 1 << 40}
+	o := Options{Agents: agents, Links: edges.Links{Degree: 10, Rewire: 0.5, Seed: 1}, Seed: 1 << 40}
 	here, there := open(b, d, sirOf(b, 4000, 0.1, 0.1), o), open(b, host, sirOf(b, 4000, 0.1, 0.1), o)
 	fill(b, here, 0.9, 0.05, 5)
 	fill(b, there, 0.9, 0.05, 5)

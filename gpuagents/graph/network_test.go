@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
@@ -110,7 +111,7 @@ func infect(t testing.TB, n *Network, ids ...uint32) {
 // TestRing: with the chances 1 an epidemic on a ring of reach 1 runs around it from one agent in both
 // directions, an agent a tick, and leaves the recovered behind. These are the pictures.
 func TestRing(t *testing.T) {
-	n := open(t, openDevice(t), sirOf(t, 3, 1, 1), Options{Agents: 12, Links: Links{Degree: 2}, PageBytes: 4096})
+	n := open(t, openDevice(t), sirOf(t, 3, 1, 1), Options{Agents: 12, Links: edges.Links{Degree: 2}, PageBytes: 4096})
 	infect(t, n, 4)
 	var b strings.Builder
 	for range 8 {
@@ -166,7 +167,7 @@ func TestNetwork(t *testing.T) {
 			met[to] = append(met[to], from)
 			met[from] = append(met[from], to)
 		}
-		list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
+		list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func TestNetwork(t *testing.T) {
 		}
 		infection, recovery := float64(min(1, r.IntN(4))), float64(r.IntN(2))
 		n := open(t, d, sirOf(t, group, infection, recovery), Options{
-			Agents: int64(agents), Links: Links{Rows: rows}, Seed: r.Uint64(), PageBytes: 4096,
+			Agents: int64(agents), Links: edges.Links{Rows: rows}, Seed: r.Uint64(), PageBytes: 4096,
 		})
 		want := make([]byte, agents)
 		for range 4 {
@@ -217,7 +218,7 @@ func TestCuts(t *testing.T) {
 	d := openDevice(t)
 	make := func(seed uint64) *Network {
 		n := open(t, d, sirOf(t, 100, 0.1, 0.2), Options{
-			Agents: 30_000, Links: Links{Degree: 7, Rewire: 1, Seed: 3}, Seed: seed, PageBytes: 8192,
+			Agents: 30_000, Links: edges.Links{Degree: 7, Rewire: 1, Seed: 3}, Seed: seed, PageBytes: 8192,
 		})
 		infect(t, n, 1, 100, 10_000, 29_999)
 		return n
@@ -267,7 +268,7 @@ func TestMean(t *testing.T) {
 	}{{10, 0.05, 0.1}, {4, 0.3, 0.2}, {3, 1, 0.5}} {
 		agents := int64(testkit.Of(1_000_000, 100_000))
 		n := open(t, d, sirOf(t, 1000, c.infection, c.recovery), Options{
-			Agents: agents, Links: Links{Degree: c.degree, Rewire: 1, Seed: 1}, Seed: 2,
+			Agents: agents, Links: edges.Links{Degree: c.degree, Rewire: 1, Seed: 1}, Seed: 2,
 		})
 		var first []uint32
 		for id := int64(0); id < agents; id += 50 {
@@ -298,7 +299,7 @@ func TestWeights(t *testing.T) {
 	for i := range pairs { // agent 2i is infected, and agent 2i+1 hears it
 		fmt.Fprintf(&b, "%d,%d,%v\n", 2*i, 2*i+1, []float64{0, 0.25, 1}[i%3])
 	}
-	list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
+	list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := open(t, openDevice(t), sirOf(t, 100, 0.5, 0), Options{Agents: 2 * pairs, Links: Links{Rows: rows}, Seed: 9})
+	n := open(t, openDevice(t), sirOf(t, 100, 0.5, 0), Options{Agents: 2 * pairs, Links: edges.Links{Rows: rows}, Seed: 9})
 	for i := range uint32(pairs) {
 		infect(t, n, 2*i)
 	}
@@ -337,18 +338,18 @@ func TestChances(t *testing.T) {
 
 // TestInvalid: sizes, links and states that do not exist are refused, and nothing is done.
 func TestInvalid(t *testing.T) {
-	d, random := openDevice(t), Links{Degree: 2, Rewire: 1}
+	d, random := openDevice(t), edges.Links{Degree: 2, Rewire: 1}
 	for _, o := range []Options{
 		{},
 		{Agents: 4},
 		{Agents: -4, Links: random},
 		{Agents: 3, Links: random},
 		{Agents: 1 << 32, Links: random},
-		{Agents: 4, Links: Links{Degree: 4}},
-		{Agents: 4, Links: Links{Degree: 2, Rewire: 1.5}},
-		{Agents: 4, Links: Links{Degree: 2, Rewire: math.NaN()}},
-		{Agents: 4, Links: Links{Rows: &Rows{Offsets: make([]uint64, 4)}}},
-		{Agents: 4, Links: Links{Rows: &Rows{Offsets: make([]uint64, 5), Columns: make([]uint32, 1)}}},
+		{Agents: 4, Links: edges.Links{Degree: 4}},
+		{Agents: 4, Links: edges.Links{Degree: 2, Rewire: 1.5}},
+		{Agents: 4, Links: edges.Links{Degree: 2, Rewire: math.NaN()}},
+		{Agents: 4, Links: edges.Links{Rows: &edges.Rows{Offsets: make([]uint64, 4)}}},
+		{Agents: 4, Links: edges.Links{Rows: &edges.Rows{Offsets: make([]uint64, 5), Columns: make([]uint32, 1)}}},
 		{Agents: 4, Links: random, PageBytes: 100},
 	} {
 		if n, err := New(d, nil, sirOf(t, 2, 1, 1), o); !errors.Is(err, ErrInvalid) || n != nil {
@@ -388,7 +389,7 @@ func TestInvalid(t *testing.T) {
 	}
 	var room *field.RoomError
 	if _, err := New(d, nil, sirOf(t, 1<<10, 1, 1), Options{
-		Agents: 1 << 20, Links: Links{Degree: 1<<20 - 1, Rewire: 1},
+		Agents: 1 << 20, Links: edges.Links{Degree: 1<<20 - 1, Rewire: 1},
 	}); !errors.As(err, &room) {
 		t.Errorf("2^40 links: %v, want a field.RoomError", err)
 	}

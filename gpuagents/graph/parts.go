@@ -7,6 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
@@ -42,8 +43,8 @@ type places struct {
 // split returns a part for each device, with about equal work; nil: there are too few agents.
 func (e *epidemic) split(devices int) (all []*part) {
 	l := e.o.Links
-	for _, s := range cut(e.Len(), devices, func(id int64) int64 { return 2*id + l.before(id) }) {
-		p := &part{span: s, links: l.before(s.first+s.agents) - l.before(s.first)}
+	for _, s := range cut(e.Len(), devices, func(id int64) int64 { return 2*id + l.Before(id) }) {
+		p := &part{span: s, links: l.Before(s.first+s.agents) - l.Before(s.first)}
 		p.at = e.placesOf(p)
 		all = append(all, p)
 	}
@@ -53,7 +54,7 @@ func (e *epidemic) split(devices int) (all []*part) {
 func (e *epidemic) placesOf(p *part) (at places) {
 	take := func(bytes int64) int64 {
 		from := at.bytes
-		at.bytes += field.Aligned(max(least, bytes))
+		at.bytes += field.Aligned(max(edges.MinBytes, bytes))
 		return from
 	}
 	at.columnBytes = 4 * p.links
@@ -132,16 +133,16 @@ func (p *parts) openPeer(i int) (err error) {
 	a, size := &t.args, field.Aligned(t.agents)
 	*a = e.sirArgs(0, false)
 	a.Misses, a.Tally = s.Range(t.at.misses, 4*graphset.Gaps), s.Range(t.at.tally, 8*graphset.States)
-	a.Offsets = s.Range(t.at.offsets, max(least, t.at.offsetBytes))
-	a.Columns = s.Range(t.at.columns, max(least, t.at.columnBytes))
-	a.Weights = s.Range(t.at.weights, max(least, t.at.weighting))
+	a.Offsets = s.Range(t.at.offsets, max(edges.MinBytes, t.at.offsetBytes))
+	a.Columns = s.Range(t.at.columns, max(edges.MinBytes, t.at.columnBytes))
+	a.Weights = s.Range(t.at.weights, max(edges.MinBytes, t.at.weighting))
 	a.Pages, a.Frames = s.Range(t.at.states, size), s.Range(t.at.frame, 4) // one page, in frame 0
 	a.PageBytes, a.Per, a.Agents, a.FirstID = uint64(size), uint32(size), uint32(t.agents), uint32(t.first)
 	if err := errors.Join(s.Memory.Write(t.at.frame, device.Bytes([]uint32{0})),
 		s.Memory.Write(t.at.misses, device.Bytes(misses(e.infection)))); err != nil {
 		return err
 	}
-	begin := e.o.Links.before(t.first)
+	begin := e.o.Links.Before(t.first)
 	if r := e.o.Links.Rows; r != nil {
 		own := make([]uint64, t.agents+1)
 		for k := range own {
@@ -248,7 +249,7 @@ func (p *parts) gains(count int) bool {
 	if p.e.Device().Properties().ComputeMajor == 0 {
 		rate = bytesOnHost
 	}
-	return gains(p.Link(), rate, p.e.Len(), p.e.o.Links.count(p.e.Len()), len(p.All), count)
+	return gains(p.Link(), rate, p.e.Len(), p.e.o.Links.Count(p.e.Len()), len(p.All), count)
 }
 
 // gains is parts.gains for a number of agents and links.

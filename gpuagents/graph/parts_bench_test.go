@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 var benchTicks = flag.Int("ticks", 0, "ticks of a call of benchmarks of several devices; 0: 200, of neurons "+
@@ -41,7 +43,7 @@ func BenchmarkSIRDevices(b *testing.B) {
 	}{{"steady", 0.99, 0.01, 0.05, 1}, {"outbreak", 0.5, 0.3, 0.05, 0.1}} {
 		b.Run(c.name, func(b *testing.B) {
 			n := open(b, d, sirOf(b, 4000, c.infection, c.recovery), Options{
-				Agents: agents, Links: Links{Degree: *benchDegree, Rewire: 1, Seed: 1}, Seed: 2, Devices: devices,
+				Agents: agents, Links: edges.Links{Degree: *benchDegree, Rewire: 1, Seed: 1}, Seed: 2, Devices: devices,
 				Peers: peersOf(b, devices-1),
 			})
 			if got := len(n.Devices()); got != devices {

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -42,10 +43,10 @@ func peersOf(t testing.TB, n int) (all []field.Peer) {
 }
 
 // randomLinks returns random links: generated links, or a list with hubs, sometimes with weights.
-func randomLinks(t *testing.T, r *rand.Rand, agents int) Links {
+func randomLinks(t *testing.T, r *rand.Rand, agents int) edges.Links {
 	t.Helper()
 	if r.IntN(2) == 0 {
-		return Links{Degree: 1 + r.IntN(9), Rewire: r.Float64(), Seed: r.Uint64()}
+		return edges.Links{Degree: 1 + r.IntN(9), Rewire: r.Float64(), Seed: r.Uint64()}
 	}
 	var b strings.Builder
 	weighted := r.IntN(2) == 0
@@ -60,7 +61,7 @@ func randomLinks(t *testing.T, r *rand.Rand, agents int) Links {
 			fmt.Fprintf(&b, "%d,%d\n", from, to)
 		}
 	}
-	list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
+	list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func randomLinks(t *testing.T, r *rand.Rand, agents int) Links {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Links{Rows: rows}
+	return edges.Links{Rows: rows}
 }
 
 // TestParts compares epidemics on two to four devices with those on one, bit for bit: random sizes, graphs of
@@ -135,7 +136,7 @@ func TestPartsOfWork(t *testing.T) {
 	for i := range 3000 { // the first agents hear many others
 		fmt.Fprintf(&b, "%d,%d\n", i%4000, i%700)
 	}
-	list, err := ReadEdges(strings.NewReader(b.String()), 1<<20)
+	list, err := edges.Read(strings.NewReader(b.String()), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestPartsOfWork(t *testing.T) {
 	}
 	d, peers := openDevice(t), peersOf(t, 3)
 	n := open(t, d, sirOf(t, 10, 0.1, 0.1), Options{
-		Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Peers: peers,
+		Agents: 4000, Links: edges.Links{Rows: rows}, Devices: 2, Peers: peers,
 	})
 	parts := n.model.(*epidemic).parts.all
 	if got := parts[1].first; got%128 != 0 || got > 1500 || got < 1000 || parts[0].links+parts[1].links != 3000 {
@@ -153,7 +154,7 @@ func TestPartsOfWork(t *testing.T) {
 	}
 	for agents, want := range map[int64]int{100: 1, 200: 2, 320: 3, 400: 3, 520: 4} {
 		n := open(t, d, sirOf(t, 10, 0.1, 0.1), Options{
-			Agents: agents, Links: Links{Degree: 2}, Devices: 4, Peers: peers,
+			Agents: agents, Links: edges.Links{Degree: 2}, Devices: 4, Peers: peers,
 		})
 		if got := len(n.Devices()); got != want {
 			t.Errorf("%d agents are on %d devices, want %d", agents, got, want)
@@ -165,7 +166,7 @@ func TestPartsOfWork(t *testing.T) {
 func TestPartRoom(t *testing.T) {
 	d, peers := openDevice(t), peersOf(t, 2)
 	cell := sirOf(t, 10, 0.1, 0.1)
-	o := Options{Agents: 9000, Links: Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3}
+	o := Options{Agents: 9000, Links: edges.Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3}
 	two, three := PeerBytes(cell, o, 2), PeerBytes(cell, o, 3)
 	if two <= three || three < 3000*4*4 {
 		t.Fatalf("a peer of two has %d bytes, one of three %d", two, three)
@@ -203,7 +204,7 @@ func TestPartFaults(t *testing.T) {
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
 		faults.New(openNamed(t, deviceAt(2))),
 	}
-	o := Options{Agents: 900, Links: Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3, PageBytes: 4096}
+	o := Options{Agents: 900, Links: edges.Links{Degree: 4, Seed: 1, Rewire: 1}, Devices: 3, PageBytes: 4096}
 	o.Peers = []field.Peer{{Device: of[1]}, {Device: of[2]}}
 	failed := 0
 	for which, f := range of {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
@@ -89,13 +90,13 @@ func (s *spiking) expected(own span) int64 {
 		return int64(to[own.first+own.agents] - to[own.first])
 	}
 	mean := float64(own.agents) * float64(s.o.Links.Degree)
-	return min(s.o.Links.count(s.Len()), int64(mean+10*math.Sqrt(mean))+100)
+	return min(s.o.Links.Count(s.Len()), int64(mean+10*math.Sqrt(mean))+100)
 }
 
 func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	take := func(bytes int64) int64 {
 		from := at.bytes
-		at.bytes += field.Aligned(max(least, bytes))
+		at.bytes += field.Aligned(max(edges.MinBytes, bytes))
 		return from
 	}
 	const words = device.RangeAlign / 4
@@ -104,7 +105,7 @@ func (s *spiking) placesOf(r *region) (at regionPlaces) {
 	if s.delayed != nil {
 		at.sumBytes, at.delaying = int64(s.slots)*4*at.stride, r.links
 	}
-	if s.o.Links.weighted() {
+	if s.o.Links.Weighted() {
 		at.weighting = 4 * r.links
 	}
 	at.pages, at.frames = take(r.pages*int64(s.Layout().PageBytes)), take(4*int64(s.Pages()))
@@ -211,9 +212,9 @@ func (r *regions) openPeer(i int) error {
 		types: on.Range(at.types, 2*4*graphset.TypeWords), tally: on.Range(at.tally, int64(8*s.states())),
 		sums: on.Memory, sumsAt: at.sums, stride: at.stride, marked: true,
 		links: cohortLinks{
-			offsets: on.Range(at.offsets, 8*(s.Len()+1)), columns: on.Range(at.columns, max(least, 4*t.links)),
-			weights: on.Range(at.weights, max(least, at.weighting)),
-			delays:  on.Range(at.delays, max(least, at.delaying)), listed: s.delayed != nil,
+			offsets: on.Range(at.offsets, 8*(s.Len()+1)), columns: on.Range(at.columns, max(edges.MinBytes, 4*t.links)),
+			weights: on.Range(at.weights, max(edges.MinBytes, at.weighting)),
+			delays:  on.Range(at.delays, max(edges.MinBytes, at.delaying)), listed: s.delayed != nil,
 			lengths: on.Range(at.counts, 8), // not read
 		},
 		neurons: graphset.AgentsArgs{PagesArgs: graphset.PagesArgs{

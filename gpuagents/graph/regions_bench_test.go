@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 // BenchmarkNeuronsDevices measures ticks of a network of neurons on the first of -devices and on
@@ -27,11 +28,11 @@ func BenchmarkNeuronsDevices(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name   string
-		delays Delays
-	}{{"delays=none", Delays{}}, {"delays=1-8", Delays{1, 8}}} {
+		delays edges.Delays
+	}{{"delays=none", edges.Delays{}}, {"delays=1-8", edges.Delays{Least: 1, Most: 8}}} {
 		b.Run(c.name, func(b *testing.B) {
 			n := open(b, d, neuronsOf(b, *benchCell, 4000, params), Options{
-				Agents: neurons, Links: Links{Degree: synapses, Rewire: 1, Seed: 1, Delays: c.delays}, Seed: 2,
+				Agents: neurons, Links: edges.Links{Degree: synapses, Rewire: 1, Seed: 1, Delays: c.delays}, Seed: 2,
 				Devices: devices, Peers: peersOf(b, devices-1),
 			})
 			if got := len(n.Devices()); got != devices {

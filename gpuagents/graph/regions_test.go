@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -18,19 +19,19 @@ import (
 
 // neuronLinks returns random links between neurons: generated links, or a list with hubs, with and
 // without weights and delays.
-func neuronLinks(r *rand.Rand, agents int) Links {
+func neuronLinks(r *rand.Rand, agents int) edges.Links {
 	longest := 1
 	if r.IntN(2) == 0 {
-		longest = 2 + r.IntN(MaxDelay-1)
+		longest = 2 + r.IntN(edges.MaxDelay-1)
 	}
 	if r.IntN(2) == 0 {
-		l := Links{Degree: 1 + r.IntN(min(200, agents-1)), Rewire: r.Float64(), Seed: r.Uint64()}
+		l := edges.Links{Degree: 1 + r.IntN(min(200, agents-1)), Rewire: r.Float64(), Seed: r.Uint64()}
 		if longest > 1 {
-			l.Delays = Delays{1 + r.IntN(longest), longest}
+			l.Delays = edges.Delays{Least: 1 + r.IntN(longest), Most: longest}
 		}
 		return l
 	}
-	rows, weighted := &Rows{Offsets: []uint64{0}}, r.IntN(2) == 0
+	rows, weighted := &edges.Rows{Offsets: []uint64{0}}, r.IntN(2) == 0
 	for range agents {
 		links := r.IntN(40)
 		if r.IntN(200) == 0 {
@@ -51,7 +52,7 @@ func neuronLinks(r *rand.Rand, agents int) Links {
 		}
 		rows.Offsets = append(rows.Offsets, uint64(len(rows.Columns)))
 	}
-	return Links{Rows: rows}
+	return edges.Links{Rows: rows}
 }
 
 // spikingCell returns a cell of neurons that spike often.
@@ -138,7 +139,7 @@ func TestRegions(t *testing.T) {
 
 // TestRegionsOfWork: regions are whole warps, and have about as many links to them each.
 func TestRegionsOfWork(t *testing.T) {
-	rows := &Rows{Offsets: []uint64{0}}
+	rows := &edges.Rows{Offsets: []uint64{0}}
 	for i := range 4000 { // most links go to the last neurons
 		for k := range 400 {
 			rows.Columns = append(rows.Columns, uint32(3000+(i+k)%1000))
@@ -146,14 +147,14 @@ func TestRegionsOfWork(t *testing.T) {
 		rows.Offsets = append(rows.Offsets, uint64(len(rows.Columns)))
 	}
 	d, peers := openDevice(t), peersOf(t, 3)
-	n := open(t, d, lifOf(t, 10, nil), Options{Agents: 4000, Links: Links{Rows: rows}, Devices: 2, Peers: peers})
+	n := open(t, d, lifOf(t, 10, nil), Options{Agents: 4000, Links: edges.Links{Rows: rows}, Devices: 2, Peers: peers})
 	all := n.model.(*spiking).regions.all
 	if first := all[1].first; first%128 != 0 || first < 3300 || first > 3500 {
 		t.Errorf("the second region begins at neuron %d, with %d links", first, all[1].links)
 	}
 	for agents, want := range map[int64]int{100: 1, 200: 2, 320: 3, 400: 3, 520: 4} {
 		n := open(t, d, lifOf(t, 10, nil), Options{
-			Agents: agents, Links: Links{Degree: 2}, Devices: 4, Peers: peers,
+			Agents: agents, Links: edges.Links{Degree: 2}, Devices: 4, Peers: peers,
 		})
 		if got := len(n.Devices()); got != want {
 			t.Errorf("%d neurons are on %d devices, want %d", agents, got, want)
@@ -166,8 +167,8 @@ func TestRegionsOfWork(t *testing.T) {
 func TestRegionRoom(t *testing.T) {
 	d, peers := openDevice(t), peersOf(t, 2)
 	cell := lifOf(t, 10, nil)
-	for _, delays := range []Delays{{}, {1, 9}} {
-		o := Options{Agents: 9000, Links: Links{Degree: 40, Seed: 1, Rewire: 1, Delays: delays}, Devices: 3}
+	for _, delays := range []edges.Delays{{}, {Least: 1, Most: 9}} {
+		o := Options{Agents: 9000, Links: edges.Links{Degree: 40, Seed: 1, Rewire: 1, Delays: delays}, Devices: 3}
 		two, three := PeerBytes(cell, o, 2), PeerBytes(cell, o, 3)
 		if two <= three || three < 3000*40*4 {
 			t.Fatalf("a peer of two has %d bytes, one of three %d", two, three)
@@ -212,7 +213,7 @@ func TestRegionFaults(t *testing.T) {
 		faults.New(openNamed(t, deviceAt(2))),
 	}
 	o := Options{
-		Agents: 900, Links: Links{Degree: 4, Seed: 1, Rewire: 1, Delays: Delays{1, 3}}, Devices: 3, PageBytes: 4096,
+		Agents: 900, Links: edges.Links{Degree: 4, Seed: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: 3}}, Devices: 3, PageBytes: 4096,
 	}
 	o.Peers = []field.Peer{{Device: of[1]}, {Device: of[2]}}
 	failed := [2]int{}

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 // MaxCurrent is the largest current of a neuron, and -MaxCurrent the smallest.
@@ -170,7 +171,7 @@ func (s *spiking) listSpikes() error {
 const pushBlocks = 16
 
 // fixed returns a weight in 2^-16.
-func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * WeightOne))) }
+func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * edges.WeightOne))) }
 
 // exciting returns the number of the first neuron that inhibits others.
 func (s *spiking) exciting() uint32 {

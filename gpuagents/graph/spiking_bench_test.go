@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 var (
@@ -26,18 +27,18 @@ var (
 // the whole tick, and its part that carries the spikes. Before that, all bits of the state after
 // ticks of a smaller network are compared with the host device. Times are device times, medians of
 // benchTimes.
-func BenchmarkSpiking(b *testing.B) { benchmarkSpiking(b, Delays{}) }
+func BenchmarkSpiking(b *testing.B) { benchmarkSpiking(b, edges.Delays{}) }
 
 // BenchmarkSpikingDelays is BenchmarkSpiking for links with delays from one tick to a longest
 // delay. open-us is the time in which a network that opens makes the sums of coming ticks, if as
 // many neurons have spiked in each earlier tick.
 func BenchmarkSpikingDelays(b *testing.B) {
-	for _, most := range []int{8, MaxDelay} {
-		b.Run(fmt.Sprintf("delays=1-%d", most), func(b *testing.B) { benchmarkSpiking(b, Delays{1, most}) })
+	for _, most := range []int{8, edges.MaxDelay} {
+		b.Run(fmt.Sprintf("delays=1-%d", most), func(b *testing.B) { benchmarkSpiking(b, edges.Delays{Least: 1, Most: most}) })
 	}
 }
 
-func benchmarkSpiking(b *testing.B, delays Delays) {
+func benchmarkSpiking(b *testing.B, delays edges.Delays) {
 	d := openDevice(b)
 	neurons, synapses := benchSizes(d)
 	check := *benchCheck
@@ -48,7 +49,7 @@ func benchmarkSpiking(b *testing.B, delays Delays) {
 		compareSpiking(b, d, check, delays)
 	}
 	n := open(b, d, neuronsOf(b, *benchCell, 4000, map[string]float64{"weight": 1e-4, "inhibitory": 0.2}), Options{
-		Agents: neurons, Links: Links{Degree: synapses, Rewire: 1, Seed: 1, Delays: delays}, Seed: 2,
+		Agents: neurons, Links: edges.Links{Degree: synapses, Rewire: 1, Seed: 1, Delays: delays}, Seed: 2,
 	})
 	for _, share := range []float64{0, 0.001, 0.01, 0.1} {
 		b.Run(fmt.Sprintf("active=%v", share), func(b *testing.B) {
@@ -167,13 +168,13 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 }
 
 // compareSpiking makes ticks of a network on the device and on the host device, and compares all state.
-func compareSpiking(b *testing.B, d device.Device, agents int64, delays Delays) {
+func compareSpiking(b *testing.B, d device.Device, agents int64, delays edges.Delays) {
 	b.Helper()
 	host, err := cuda.Open(b.Context(), "host", cuda.Options{})
 	ok(b, err)
 	defer host.Close()
 	agents -= agents % 4000
-	o := Options{Agents: agents, Links: Links{Degree: 50, Rewire: 1, Seed: 1, Delays: delays}, Seed: 1 << 40}
+	o := Options{Agents: agents, Links: edges.Links{Degree: 50, Rewire: 1, Seed: 1, Delays: delays}, Seed: 1 << 40}
 	params := map[string]float64{"noise": 0.3, "inhibitory": 0.2}
 	if *benchCell == cells.IzhikevichName {
 		params["noise"], params["inhibitory_noise"] = 9, 3

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -35,7 +36,7 @@ func neuronsOf(t testing.TB, cell string, group int, params map[string]float64) 
 // the neuron that starts it is driven over the threshold every fourth tick: one to charge, and three
 // of rest. These are the pictures.
 func TestChain(t *testing.T) {
-	rows := &Rows{Offsets: []uint64{0}}
+	rows := &edges.Rows{Offsets: []uint64{0}}
 	for i := range uint32(8) {
 		if i < 7 {
 			rows.Columns = append(rows.Columns, i+1)
@@ -43,7 +44,7 @@ func TestChain(t *testing.T) {
 		rows.Offsets = append(rows.Offsets, uint64(len(rows.Columns)))
 	}
 	n := open(t, openDevice(t), lifOf(t, 2, map[string]float64{"weight": 1.5, "refractory": 3}), Options{
-		Agents: 8, Links: Links{Rows: rows}, PageBytes: 4096,
+		Agents: 8, Links: edges.Links{Rows: rows}, PageBytes: 4096,
 	})
 	if err := n.Set(t.Context(), []uint32{0, 7, 0}, []float32{9, 0, 1}); err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ type neurons struct {
 	potential, current []float32
 	rest               []int
 	spike              []byte
-	links              *Rows
+	links              *edges.Rows
 	cell               *cells.Addressed
 	seed               uint64
 	mail               mail
@@ -84,7 +85,7 @@ type mail map[uint32][]int64
 
 // arrive sends the weights of neurons that have spiked in the tick before, and returns what arrives
 // in a tick. Links without delays arrive in the next tick.
-func (m *mail) arrive(tick uint32, spike []byte, links *Rows, cell *cells.Addressed) []int64 {
+func (m *mail) arrive(tick uint32, spike []byte, links *edges.Rows, cell *cells.Addressed) []int64 {
 	agents := len(spike)
 	exciting := int(math.Round(float64(agents) * (1 - cell.Value("inhibitory"))))
 	if *m == nil {
@@ -158,8 +159,8 @@ func TestSpiking(t *testing.T) {
 			potential: make([]float32, agents), current: make([]float32, agents), rest: make([]int, agents),
 			spike: make([]byte, agents), cell: lifOf(t, group, params), seed: r.Uint64(),
 		}
-		links := Links{Degree: 1 + r.IntN(min(20, agents-1)), Rewire: 0, Seed: 5}
-		rows := &Rows{Offsets: []uint64{0}}
+		links := edges.Links{Degree: 1 + r.IntN(min(20, agents-1)), Rewire: 0, Seed: 5}
+		rows := &edges.Rows{Offsets: []uint64{0}}
 		for id := range agents {
 			if round%2 == 0 { // a ring
 				for k := range links.Degree {
@@ -178,7 +179,7 @@ func TestSpiking(t *testing.T) {
 			rows.Offsets = append(rows.Offsets, uint64(len(rows.Columns)))
 		}
 		if want.links = rows; round%2 == 1 {
-			links = Links{Rows: rows}
+			links = edges.Links{Rows: rows}
 		}
 		n := open(t, d, want.cell, Options{Agents: int64(agents), Links: links, Seed: want.seed, PageBytes: 4096})
 		spikes += oneByOne(t, r, n, 30, 0.2, want.current, func(tick uint32) (spike []byte, potential []float32) {
@@ -193,7 +194,7 @@ func TestSpiking(t *testing.T) {
 
 // TestSpikingInvalid: currents that are no numbers are refused.
 func TestSpikingInvalid(t *testing.T) {
-	n := open(t, openDevice(t), lifOf(t, 2, nil), Options{Agents: 4, Links: Links{Degree: 2, Rewire: 1}})
+	n := open(t, openDevice(t), lifOf(t, 2, nil), Options{Agents: 4, Links: edges.Links{Degree: 2, Rewire: 1}})
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1.1e6} {
 		if err := n.Set(t.Context(), []uint32{1}, []float32{float32(v)}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("current %v: %v, want an ErrInvalid", v, err)

@@ -30,13 +30,13 @@ func (s *spiking) atOnce() (rows, links int64) {
 	l, n := s.o.Links, s.Len()
 	longest := int64(l.Degree)
 	for id := int64(0); l.Rows != nil && id < n; id++ {
-		longest = max(longest, l.before(id+1)-l.before(id))
+		longest = max(longest, l.Before(id+1)-l.Before(id))
 	}
 	rows, links = splitRows, splitLinks
 	if s.o.atOnce > 0 {
 		rows, links = s.o.atOnce, s.o.atOnce
 	}
-	return min(rows, n), max(1, longest, min(links, l.count(n)))
+	return min(rows, n), max(1, longest, min(links, l.Count(n)))
 }
 
 // sharedBytes returns what the first device has more if several make ticks. What a splitter has is
@@ -44,7 +44,7 @@ func (s *spiking) atOnce() (rows, links int64) {
 func (s *spiking) sharedBytes() int64 {
 	rows, links := s.atOnce()
 	b := 4*s.Len() + 2*s.markBytes() + s.drawnBytes() + 4*rows + 4*links
-	if s.o.Links.weighted() {
+	if s.o.Links.Weighted() {
 		b += 4 * links
 	}
 	if s.delayed != nil {
@@ -59,7 +59,7 @@ func (s *spiking) drawnBytes() int64 {
 	if s.delayed == nil || s.o.Links.Rows != nil {
 		return 0
 	}
-	return s.o.Links.count(s.Len())
+	return s.o.Links.Count(s.Len())
 }
 
 // measure returns the number of links to some neurons.
@@ -123,7 +123,7 @@ func (p *splitter) open() error {
 	s := p.r.s
 	rows, links := s.atOnce()
 	errs := []error{s.alloc(&p.places, 4*rows), s.alloc(&p.columns, 4*links)}
-	if s.o.Links.weighted() {
+	if s.o.Links.Weighted() {
 		errs = append(errs, s.alloc(&p.weights, 4*links))
 	}
 	if s.delayed != nil {
@@ -184,12 +184,12 @@ func (p *splitter) first() error {
 	return r.chunks(func(from, end int64) error {
 		places := make([]uint32, end-from)
 		for k := range places {
-			places[k] = uint32(l.before(from+int64(k)) - l.before(from))
+			places[k] = uint32(l.Before(from+int64(k)) - l.Before(from))
 		}
 		if err := p.launch(r.all[0].span, true, from, places); err != nil {
 			return err
 		}
-		at, links := l.before(from), l.before(end)-l.before(from)
+		at, links := l.Before(from), l.Before(end)-l.Before(from)
 		delays := p.all
 		if s.delayed != nil && delays == nil {
 			delays = s.delayed.delays
@@ -207,7 +207,7 @@ func (r *regions) chunks(f func(from, end int64) error) error {
 	rows, links := r.s.atOnce()
 	for from := int64(0); from < n; {
 		end := from + 1
-		for end < n && end-from < rows && l.before(end+1)-l.before(from) <= links {
+		for end < n && end-from < rows && l.Before(end+1)-l.Before(from) <= links {
 			end++
 		}
 		if err := f(from, end); err != nil {
@@ -253,8 +253,8 @@ func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error
 	}
 	err := s.Stream.Launch(p.kernel, s.Columns.Shape(32*int64(len(places))), graphset.SplitArgs{
 		Columns: device.Ptr(s.columns), Weights: device.Ptr(s.weights), Delays: or(listed, s.weights),
-		Offsets: device.Ptr(s.offsets), Degree: s.degree, Weighted: device.Bit(l.weighted()),
-		Delayed: device.Bit(s.delayed != nil), Listed: device.Bit(listed != nil), DrawnArgs: l.drawn(),
+		Offsets: device.Ptr(s.offsets), Degree: s.degree, Weighted: device.Bit(l.Weighted()),
+		Delayed: device.Bit(s.delayed != nil), Listed: device.Bit(listed != nil), DrawnArgs: drawn(l),
 		FirstRow: uint32(from), Rows: uint32(len(places)), Low: uint32(to.first), Size: uint32(to.agents),
 		Rest: device.Bit(rest), Places: device.Ptr(p.places), ToColumns: device.Ptr(p.columns),
 		ToWeights: or(p.weights, p.columns), ToDelays: or(p.delays, p.columns),

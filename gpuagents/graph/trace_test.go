@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 )
 
@@ -16,7 +17,7 @@ func TestTrace(t *testing.T) {
 	r, d := rand.New(rand.NewPCG(3, 4)), openDevice(t)
 	for _, agents := range []int64{2, 100, 3000, 70_000} {
 		cell := neuronsOf(t, cells.IzhikevichName, 2, map[string]float64{"noise": 25})
-		n := open(t, d, cell, Options{Agents: agents, Links: Links{Degree: 1, Rewire: 1}, PageBytes: 64 << 10})
+		n := open(t, d, cell, Options{Agents: agents, Links: edges.Links{Degree: 1, Rewire: 1}, PageBytes: 64 << 10})
 		if p, err := n.Picture(t.Context(), 1000); err != nil || slices.Contains(p.States, raster.Whole) {
 			t.Fatalf("the first picture: %v, %v, want no value", p, err)
 		}
@@ -81,7 +82,7 @@ func TestTrace(t *testing.T) {
 
 // TestTraceQuota: a look has a number of ticks recorded, and no more.
 func TestTraceQuota(t *testing.T) {
-	n := open(t, openDevice(t), neuronsOf(t, cells.LIFName, 2, nil), Options{Agents: 4, Links: Links{Degree: 2}})
+	n := open(t, openDevice(t), neuronsOf(t, cells.LIFName, 2, nil), Options{Agents: 4, Links: edges.Links{Degree: 2}})
 	tick(t, n, 5)
 	if n.trace != nil {
 		t.Fatal("ticks are recorded before the first look")

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	text "github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
-	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
@@ -28,7 +28,7 @@ type Options struct {
 	Width, Height, Depth int64
 	// Agents is the number of agents of a graph. Links says whom each agent hears.
 	Agents int64
-	Links  *graph.Links
+	Links  *edges.Links
 	// Seed is the key of the random numbers of steps.
 	Seed uint64
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
@@ -68,7 +68,7 @@ type Lattice struct {
 	step device.Kernel
 
 	places, params, tally device.Buffer // the layout, the parameters, and counts of candidates
-	wires                 graph.Wires   // of a graph
+	wires                 field.Wires   // of a graph
 
 	each   uint32 // rows of a page
 	magic  uint32 // of a division by it
@@ -222,8 +222,7 @@ func (l *Lattice) open(d device.Device, b *pages.Budget, layout kernels.Layout) 
 		}
 	}
 	if l.o.Links != nil {
-		alloc := func(bytes int64) (device.Buffer, error) { return l.AllocFor("graph", bytes) }
-		if l.wires, err = l.o.Links.Open(d, l.Stream, l.Len(), alloc); err != nil {
+		if l.wires, err = l.OpenWires(*l.o.Links); err != nil {
 			return err
 		}
 	}

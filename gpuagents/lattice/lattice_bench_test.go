@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
-	"github.com/exoswarm/exoswarm/gpuagents/graph"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 var (
@@ -177,7 +177,7 @@ func BenchmarkLinks(b *testing.B) {
 	step, err := Compile(d, cell)
 	ok(b, err)
 	l, err := New(d, nil, cell, step, Options{
-		Agents: agents, Links: &graph.Links{Degree: 10, Rewire: 1, Seed: 1}, Seed: 1,
+		Agents: agents, Links: &edges.Links{Degree: 10, Rewire: 1, Seed: 1}, Seed: 1,
 	})
 	ok(b, err)
 	defer func() { ok(b, l.Close()) }()

@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
-	"github.com/exoswarm/exoswarm/gpuagents/graph"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
 // openLinks returns agents on a graph, with open pages.
@@ -28,12 +28,12 @@ func openLinks(t *testing.T, d device.Device, group int, o Options) *Lattice {
 }
 
 // rowsOf returns the links of a lattice as they are on the device.
-func rowsOf(t *testing.T, l *Lattice) *graph.Rows {
+func rowsOf(t *testing.T, l *Lattice) *edges.Rows {
 	t.Helper()
 	if l.o.Links.Rows != nil {
 		return l.o.Links.Rows
 	}
-	r := &graph.Rows{Columns: make([]uint32, l.Len()*int64(l.wires.Degree))}
+	r := &edges.Rows{Columns: make([]uint32, l.Len()*int64(l.wires.Degree))}
 	for i := range l.Len() + 1 {
 		r.Offsets = append(r.Offsets, uint64(i)*uint64(l.wires.Degree))
 	}
@@ -47,7 +47,7 @@ func TestOpinion(t *testing.T) {
 	const agents, seed = 1500, 0xABCDEF0123456789
 	r := rand.New(rand.NewPCG(64, 3))
 	d := openDevice(t)
-	rows := &graph.Rows{Offsets: []uint64{0}}
+	rows := &edges.Rows{Offsets: []uint64{0}}
 	for id := range agents {
 		n := r.IntN(6)
 		if id == 77 {
@@ -59,9 +59,9 @@ func TestOpinion(t *testing.T) {
 		}
 		rows.Offsets = append(rows.Offsets, uint64(len(rows.Columns)))
 	}
-	for name, links := range map[string]graph.Links{
+	for name, links := range map[string]edges.Links{
 		"weights": {Rows: rows},
-		"list":    {Rows: &graph.Rows{Offsets: rows.Offsets, Columns: rows.Columns}},
+		"list":    {Rows: &edges.Rows{Offsets: rows.Offsets, Columns: rows.Columns}},
 		"random":  {Degree: 7, Rewire: 1, Seed: 3},
 		"ring":    {Degree: 6, Rewire: 0.1, Seed: 4},
 	} {

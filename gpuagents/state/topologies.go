@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/gpuagents/grid"
@@ -110,7 +111,7 @@ func openCustomGraph(s *neighbourState, o opening, cell *cells.Addressed) error 
 
 // openUserStep opens agents with a step that a user has written, with the links of a graph, or without them on
 // a grid.
-func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string, links *graph.Links) error {
+func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string, links *edges.Links) error {
 	step, err := lattice.Compile(o.device, cell)
 	if err := refusedStep(o.device, err, o.spec.Cell.Step); err != nil {
 		return err
@@ -133,10 +134,10 @@ func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string
 	return nil
 }
 
-func linksOf(spec *swarm.Spec) (graph.Links, error) {
+func linksOf(spec *swarm.Spec) (edges.Links, error) {
 	rows, err := spec.Rows()
 	if err != nil {
-		return graph.Links{}, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+		return edges.Links{}, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
 	}
 	return spec.Links(rows), nil
 }

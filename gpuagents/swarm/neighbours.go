@@ -31,12 +31,12 @@ type Neighbours struct {
 	Random Random `yaml:"random" json:"random,omitzero"`
 	// Ring gives each agent links to those beside it.
 	Ring Ring `yaml:"ring" json:"ring,omitzero"`
-	// Graph names a file of edges in the folder of the spec or below; see graph.ReadEdges.
+	// Graph names a file of edges in the folder of the spec or below; see edges.Read.
 	Graph string `yaml:"graph" json:"graph,omitempty"`
 	// Directed makes only the second agent of each edge of Graph hear the first. Otherwise both
 	// hear each other.
 	Directed bool `yaml:"directed" json:"directed,omitempty"`
-	// Edges is the content of Graph, packed; see graph.EdgeList.Pack. Parse fills it in.
+	// Edges is the content of Graph, packed; see edges.List.Pack. Parse fills it in.
 	Edges string `yaml:"-" json:"edges,omitempty"`
 	// Longest is the longest delay of the edges of Graph, in ticks; 0: all have the delay 1. Parse
 	// fills it in.

@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	text "github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/graph"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/lattice"
 )
 
@@ -117,7 +117,7 @@ func (r customGraphRules) defaults(s *Spec) {
 func (r customGraphRules) cell(s *Spec) (*cells.Addressed, error) { return r.fitted(s, 0) }
 
 func (customGraphRules) beside(s *Spec, cell *cells.Addressed) int64 {
-	links := s.countedLinks(graph.Links{Degree: 1, Rewire: 1})
+	links := s.countedLinks(edges.Links{Degree: 1, Rewire: 1})
 	return lattice.Beside(cell, s.Lattice(&links))
 }
 
@@ -130,7 +130,7 @@ func (customGraphRules) validate(s *Spec) (path []string, err error) {
 
 // Lattice returns the options of the agents of a custom cell: with the links of a graph, or without them on
 // a grid.
-func (s *Spec) Lattice(links *graph.Links) lattice.Options {
+func (s *Spec) Lattice(links *edges.Links) lattice.Options {
 	n := s.Neighbours
 	return lattice.Options{
 		Width: n.Width, Height: n.Height, Depth: n.layers(), Agents: s.Agents, Links: links, Seed: s.Seed,

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -38,7 +39,7 @@ func (graphRules) peers(s *Spec, cell *cells.Addressed) func(devices int) int64 
 }
 
 // countedLinks returns the links of the graph, or unknown if its edges are not in the specification.
-func (s *Spec) countedLinks(unknown graph.Links) graph.Links {
+func (s *Spec) countedLinks(unknown edges.Links) edges.Links {
 	rows, err := s.Rows()
 	if err != nil {
 		return unknown
@@ -47,12 +48,12 @@ func (s *Spec) countedLinks(unknown graph.Links) graph.Links {
 }
 
 // leastLinks returns the fewest links that agents can have, with the delays of the specification.
-func (s *Spec) leastLinks() graph.Links {
-	return graph.Links{Degree: 1, Rewire: 1, Delays: graph.Delays{Least: 1, Most: s.Neighbours.longest()}}
+func (s *Spec) leastLinks() edges.Links {
+	return edges.Links{Degree: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: s.Neighbours.longest()}}
 }
 
 // Network returns the options of the graph, with its links.
-func (s *Spec) Network(links graph.Links) graph.Options {
+func (s *Spec) Network(links edges.Links) graph.Options {
 	return graph.Options{
 		Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize), Devices: s.Devices,
 	}
@@ -88,7 +89,7 @@ func (s *Spec) readGraph(folder fs.FS) (path []string, err error) {
 		return path, fmt.Errorf("neighbours: graph: %w: name a file below the spec's own folder", err)
 	}
 	defer f.Close()
-	list, err := graph.ReadEdges(f, maxEdges)
+	list, err := edges.Read(f, maxEdges)
 	if err != nil {
 		return path, fmt.Errorf("neighbours: graph %s: %w", name, err)
 	}
@@ -140,12 +141,12 @@ func (s *Spec) Attach(text string) error {
 
 func (n Neighbours) digest() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(n.Edges))) }
 
-func (n Neighbours) list() (*graph.EdgeList, error) {
+func (n Neighbours) list() (*edges.List, error) {
 	if len(n.Edges) > MaxPacked {
 		return nil, fmt.Errorf("%w: packed edges of %d bytes: use at most "+
-			"%d", graph.ErrEdges, len(n.Edges), MaxPacked)
+			"%d", edges.ErrInvalid, len(n.Edges), MaxPacked)
 	}
-	return graph.UnpackEdges(n.Edges, maxEdges)
+	return edges.Unpack(n.Edges, maxEdges)
 }
 
 // fileAgents returns how many agents the file of a graph needs; 0: there is none, or it is not valid.
@@ -175,7 +176,7 @@ func (n Neighbours) fileText() string {
 
 // Rows returns the links of a graph from a file: whom each agent of sir hears, and who hears each
 // agent of lif and izhikevich. It returns nil for a generated graph.
-func (s *Spec) Rows() (*graph.Rows, error) {
+func (s *Spec) Rows() (*edges.Rows, error) {
 	if object := s.Neighbours.Object(); object != "" {
 		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name "+
 			"it with --snapshots", s.Neighbours.Graph, object)
@@ -194,14 +195,14 @@ func (s *Spec) Rows() (*graph.Rows, error) {
 }
 
 // Links returns the links of a graph. rows are the edges read from its file; nil if the graph is generated.
-func (s *Spec) Links(rows *graph.Rows) graph.Links {
+func (s *Spec) Links(rows *edges.Rows) edges.Links {
 	n := s.Neighbours
 	if n.Ring != (Ring{}) {
-		return graph.Links{
+		return edges.Links{
 			Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed, Delays: n.Ring.Delay.links(),
 		}
 	}
-	return graph.Links{
+	return edges.Links{
 		Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed, Delays: n.Random.Delay.links(),
 	}
 }
@@ -271,9 +272,9 @@ func (s *Spec) validateEdges() (path []string, err error) {
 		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or "+
 			"more, or leave it out", s.Agents, s.Neighbours.Graph, most-1, most)
 	}
-	if least, most := list.Weights(); s.Cell.Kind == cells.SIRName && (least < 0 || most > graph.WeightOne) {
+	if least, most := list.Weights(); s.Cell.Kind == cells.SIRName && (least < 0 || most > edges.WeightOne) {
 		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: weights of the cell sir are chances, "+
-			"from 0 to 1", s.Neighbours.Graph, float64(least)/graph.WeightOne, float64(most)/graph.WeightOne)
+			"from 0 to 1", s.Neighbours.Graph, float64(least)/edges.WeightOne, float64(most)/edges.WeightOne)
 	}
 	return nil, nil
 }

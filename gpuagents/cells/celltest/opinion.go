@@ -1,6 +1,6 @@
 package celltest
 
-import "github.com/exoswarm/exoswarm/gpuagents/graph"
+import "github.com/exoswarm/exoswarm/gpuagents/edges"
 
 // OpinionAgent is the state of an agent of Opinion.
 type OpinionAgent struct {
@@ -10,7 +10,7 @@ type OpinionAgent struct {
 }
 
 // StepOpinion is a tick of Opinion over the links of rows, whose number counts from 0.
-func StepOpinion(rows *graph.Rows, all []OpinionAgent, seed, tick uint64) []OpinionAgent {
+func StepOpinion(rows *edges.Rows, all []OpinionAgent, seed, tick uint64) []OpinionAgent {
 	const trust, doubt = float32(0.25), float32(0.05)
 	next := make([]OpinionAgent, len(all))
 	for id, s := range all {
@@ -20,7 +20,7 @@ func StepOpinion(rows *graph.Rows, all []OpinionAgent, seed, tick uint64) []Opin
 		for i, other := range row {
 			o, weight := all[other], float32(1)
 			if rows.Weights != nil {
-				weight = float32(rows.Weights[rows.Offsets[id]+uint64(i)]) / graph.WeightOne
+				weight = float32(rows.Weights[rows.Offsets[id]+uint64(i)]) / edges.WeightOne
 			}
 			sum += o.Opinion
 			weighted += float32(o.Opinion * weight)

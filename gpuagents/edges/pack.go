@@ -1,4 +1,4 @@
-package graph
+package edges
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ const (
 
 // Pack returns the list as text: the differences of the sorted edges as variable-length numbers,
 // compressed, in base64. Equal lists have equal texts.
-func (l *EdgeList) Pack() string {
+func (l *List) Pack() string {
 	head := byte(packed)
 	if l.Weighted {
 		head = packedWeighted
@@ -51,10 +51,10 @@ func (l *EdgeList) Pack() string {
 	return base64.StdEncoding.EncodeToString(out.Bytes())
 }
 
-// UnpackEdges reads what Pack has made, with at most most edges. The error is an ErrEdges.
-func UnpackEdges(text string, most int) (*EdgeList, error) {
-	bad := func(what string) (*EdgeList, error) {
-		return nil, fmt.Errorf("%w: packed edges: %s: make the swarm anew from its file", ErrEdges, what)
+// Unpack reads what Pack has made, with at most most edges. The error is an ErrInvalid.
+func Unpack(text string, most int) (*List, error) {
+	bad := func(what string) (*List, error) {
+		return nil, fmt.Errorf("%w: packed edges: %s: make the swarm anew from its file", ErrInvalid, what)
 	}
 	small, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -116,5 +116,5 @@ func UnpackEdges(text string, most int) (*EdgeList, error) {
 	if len(b) > 0 {
 		return bad("bytes behind the last one")
 	}
-	return newEdgeList(all, weighted), nil
+	return newList(all, weighted), nil
 }

@@ -1,4 +1,6 @@
-package graph
+// Package edges describes the links between the agents of a graph: lists of edges from files,
+// packed lists, the edges of each agent, and links that a device generates.
+package edges
 
 import (
 	"bufio"
@@ -14,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 )
 
-// ErrEdges is an invalid list of edges. The text says where, and what to do.
-var ErrEdges = errors.New("invalid list of edges")
+// ErrInvalid is an invalid list of edges. The text says where, and what to do.
+var ErrInvalid = errors.New("invalid list of edges")
 
 // MaxWeight is the largest weight of an edge, and -MaxWeight the smallest.
 const MaxWeight = 32767
@@ -33,8 +35,8 @@ type Edge struct {
 // WeightOne is the weight 1.
 const WeightOne = 1 << 16
 
-// EdgeList is edges, sorted by To, From, Weight and Delay. It is not changed after it was made.
-type EdgeList struct {
+// List is edges, sorted by To, From, Weight and Delay. It is not changed after it was made.
+type List struct {
 	Edges []Edge
 	// Weighted says that the edges have weights of their own. Else all are WeightOne.
 	Weighted bool
@@ -42,13 +44,13 @@ type EdgeList struct {
 	Longest int
 }
 
-// newEdgeList makes a list of edges, and keeps the slice.
-func newEdgeList(all []Edge, weighted bool) *EdgeList {
+// newList makes a list of edges, and keeps the slice.
+func newList(all []Edge, weighted bool) *List {
 	slices.SortFunc(all, func(a, b Edge) int {
 		return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.From, b.From), cmp.Compare(a.Weight, b.Weight),
 			cmp.Compare(a.Delay, b.Delay))
 	})
-	l := &EdgeList{Edges: all, Weighted: weighted, Longest: 1}
+	l := &List{Edges: all, Weighted: weighted, Longest: 1}
 	for _, e := range all {
 		l.Longest = max(l.Longest, int(e.Delay))
 	}
@@ -56,7 +58,7 @@ func newEdgeList(all []Edge, weighted bool) *EdgeList {
 }
 
 // Agents returns the number of agents that the list needs: one more than the largest number in it.
-func (l *EdgeList) Agents() int64 {
+func (l *List) Agents() int64 {
 	most := int64(0)
 	for _, e := range l.Edges {
 		most = max(most, int64(e.From)+1, int64(e.To)+1)
@@ -65,7 +67,7 @@ func (l *EdgeList) Agents() int64 {
 }
 
 // Weights returns the smallest and the largest weight, in 2^-16; 0 and 0 of an empty list.
-func (l *EdgeList) Weights() (least, most int32) {
+func (l *List) Weights() (least, most int32) {
 	for i, e := range l.Edges {
 		if i == 0 {
 			least, most = e.Weight, e.Weight
@@ -86,20 +88,20 @@ type Rows struct {
 
 // In returns the rows of n agents, which the caller owns: agent To has From. Edges that are not
 // directed are in the rows of both, and one between an agent and itself once. It returns an
-// ErrEdges if the list has another agent.
-func (l *EdgeList) In(n int64, directed bool) (*Rows, error) {
+// ErrInvalid if the list has another agent.
+func (l *List) In(n int64, directed bool) (*Rows, error) {
 	return l.rows(n, directed, func(e Edge) (row, column uint32) { return e.To, e.From })
 }
 
 // Out is In with the ends of each edge exchanged: agent From has To.
-func (l *EdgeList) Out(n int64, directed bool) (*Rows, error) {
+func (l *List) Out(n int64, directed bool) (*Rows, error) {
 	return l.rows(n, directed, func(e Edge) (row, column uint32) { return e.From, e.To })
 }
 
-func (l *EdgeList) rows(n int64, directed bool, of func(e Edge) (row, column uint32)) (*Rows, error) {
+func (l *List) rows(n int64, directed bool, of func(e Edge) (row, column uint32)) (*Rows, error) {
 	if most := l.Agents(); most > n {
 		return nil, fmt.Errorf("%w: it has agent %d, the swarm has %d, from 0 on: use more agents, or leave agents out",
-			ErrEdges, most-1, n)
+			ErrInvalid, most-1, n)
 	}
 	each := func(f func(row, column uint32, e Edge)) {
 		for _, e := range l.Edges {
@@ -136,12 +138,12 @@ func (l *EdgeList) rows(n int64, directed bool, of func(e Edge) (row, column uin
 	return r, nil
 }
 
-// ReadEdges reads a list of text: an edge on each line, FROM,TO or FROM,TO,WEIGHT or
+// Read reads a list of text: an edge on each line, FROM,TO or FROM,TO,WEIGHT or
 // FROM,TO,WEIGHT,DELAY, with the numbers of agents from 0 on. Commas, semicolons, spaces and tabs
 // separate the values. Empty lines, lines that start with #, and a first line of names are skipped.
 // Either all edges have a weight or none has, and likewise for delays. It reads at most most edges.
-// The error is an ErrEdges with the line, or an error of r.
-func ReadEdges(r io.Reader, most int) (*EdgeList, error) {
+// The error is an ErrInvalid with the line, or an error of r.
+func Read(r io.Reader, most int) (*List, error) {
 	var all []Edge
 	width, line := 0, 0
 	lines := bufio.NewScanner(r)
@@ -161,22 +163,22 @@ func ReadEdges(r io.Reader, most int) (*EdgeList, error) {
 		}
 		if width <= 0 {
 			if width < 0 && -width != len(fields) {
-				return nil, fmt.Errorf("%w: line %d: %d values below %d names", ErrEdges, line, len(fields), -width)
+				return nil, fmt.Errorf("%w: line %d: %d values below %d names", ErrInvalid, line, len(fields), -width)
 			}
 			width = len(fields)
 		}
 		if len(fields) != width || width < 2 || width > 4 {
 			return nil, fmt.Errorf("%w: line %d: %d values: write FROM,TO on all lines, or FROM,TO,WEIGHT on all, or "+
-				"FROM,TO,WEIGHT,DELAY on all", ErrEdges, line, len(fields))
+				"FROM,TO,WEIGHT,DELAY on all", ErrInvalid, line, len(fields))
 		}
 		if len(all) == most {
-			return nil, fmt.Errorf("%w: line %d: more than %d edges: use fewer", ErrEdges, line, most)
+			return nil, fmt.Errorf("%w: line %d: more than %d edges: use fewer", ErrInvalid, line, most)
 		}
 		e := Edge{Weight: WeightOne, Delay: 1}
 		for i, to := range []*uint32{&e.From, &e.To} {
 			v, err := strconv.ParseUint(fields[i], 10, 32)
 			if err != nil || v == math.MaxUint32 {
-				return nil, fmt.Errorf("%w: line %d: agent %q: use a whole number from 0 to %d", ErrEdges, line,
+				return nil, fmt.Errorf("%w: line %d: agent %q: use a whole number from 0 to %d", ErrInvalid, line,
 					clipped(fields[i]), uint32(math.MaxUint32-1))
 			}
 			*to = uint32(v)
@@ -184,7 +186,7 @@ func ReadEdges(r io.Reader, most int) (*EdgeList, error) {
 		if width > 2 {
 			v, err := dialect.Float(fields[2], 64)
 			if err != nil || !(math.Abs(v) <= MaxWeight) { // a NaN is not
-				return nil, fmt.Errorf("%w: line %d: weight %q: use a number from %d to %d", ErrEdges, line,
+				return nil, fmt.Errorf("%w: line %d: weight %q: use a number from %d to %d", ErrInvalid, line,
 					clipped(fields[2]), -MaxWeight, MaxWeight)
 			}
 			e.Weight = int32(math.RoundToEven(v * WeightOne))
@@ -192,7 +194,7 @@ func ReadEdges(r io.Reader, most int) (*EdgeList, error) {
 		if width > 3 {
 			v, err := strconv.ParseUint(fields[3], 10, 8)
 			if err != nil || v < 1 || v > MaxDelay {
-				return nil, fmt.Errorf("%w: line %d: delay %q: use a whole number of ticks from 1 to %d", ErrEdges,
+				return nil, fmt.Errorf("%w: line %d: delay %q: use a whole number of ticks from 1 to %d", ErrInvalid,
 					line, clipped(fields[3]), MaxDelay)
 			}
 			e.Delay = uint8(v)
@@ -200,12 +202,12 @@ func ReadEdges(r io.Reader, most int) (*EdgeList, error) {
 		all = append(all, e)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%w: line %d: %w", ErrEdges, line+1, err)
+		return nil, fmt.Errorf("%w: line %d: %w", ErrInvalid, line+1, err)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: it has no edge: write FROM,TO on each line", ErrEdges)
+		return nil, fmt.Errorf("%w: it has no edge: write FROM,TO on each line", ErrInvalid)
 	}
-	return newEdgeList(all, width > 2), nil
+	return newList(all, width > 2), nil
 }
 
 // isHeader reports whether the values of a first line are names.

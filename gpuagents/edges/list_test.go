@@ -1,4 +1,4 @@
-package graph
+package edges
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 // TestRead: lists with and without names, weights and comments, in any order.
 func TestRead(t *testing.T) {
-	for text, want := range map[string]*EdgeList{
+	for text, want := range map[string]*List{
 		"0,1\n":                              {Edges: []Edge{{0, 1, WeightOne, 1}}},
 		"# contacts\n\nfrom,to\n2 , 0\n1\t0": {Edges: []Edge{{1, 0, WeightOne, 1}, {2, 0, WeightOne, 1}}},
 		"\ufeffa;b;w\n0;1;0.5\n0;0;-2": {
@@ -26,7 +26,7 @@ func TestRead(t *testing.T) {
 		"0,1,2,1": {Edges: []Edge{{0, 1, 2 * WeightOne, 1}}, Weighted: true},
 	} {
 		want.Longest = max(want.Longest, 1)
-		got, err := ReadEdges(strings.NewReader(text), 10)
+		got, err := Read(strings.NewReader(text), 10)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v, want %+v", text, got, err, want)
 		}
@@ -61,15 +61,15 @@ func TestReadRefuses(t *testing.T) {
 		strings.Repeat("9", 99):              "line 1: 1 values",
 		"0,1\n" + strings.Repeat("9", 1<<17): "line 2: ",
 	} {
-		_, err := ReadEdges(strings.NewReader(text), 2)
-		if !errors.Is(err, ErrEdges) || !strings.Contains(err.Error(), want) {
+		_, err := Read(strings.NewReader(text), 2)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
 	}
 }
 
 // random returns a random list.
-func random(r *rand.Rand, agents uint32, n int, weighted bool) *EdgeList {
+func random(r *rand.Rand, agents uint32, n int, weighted bool) *List {
 	all := make([]Edge, n)
 	for i := range all {
 		all[i] = Edge{r.Uint32N(agents), r.Uint32N(agents), WeightOne, 1}
@@ -80,7 +80,7 @@ func random(r *rand.Rand, agents uint32, n int, weighted bool) *EdgeList {
 			all[i].Delay = uint8(1 + r.IntN(MaxDelay))
 		}
 	}
-	return newEdgeList(all, weighted)
+	return newList(all, weighted)
 }
 
 // TestPack: a packed list is unpacked to the same list, and damaged texts are refused and never
@@ -94,22 +94,22 @@ func TestPack(t *testing.T) {
 		}
 		want := random(r, agents, r.IntN(300), r.IntN(2) == 0)
 		text := want.Pack()
-		got, err := UnpackEdges(text, 300)
+		got, err := Unpack(text, 300)
 		if err != nil || got.Weighted != want.Weighted || got.Longest != want.Longest ||
 			!slices.Equal(got.Edges, want.Edges) {
 			t.Fatalf("%+v, %v, want %+v", got, err, want)
 		}
 		if n := len(want.Edges); n > 0 {
-			if _, err := UnpackEdges(text, n-1); !errors.Is(err, ErrEdges) {
+			if _, err := Unpack(text, n-1); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%d edges of %d: %v", n, n-1, err)
 			}
 		}
 		damaged := []byte(text)
 		damaged[r.IntN(len(damaged))] = "Ab+/=,"[r.IntN(6)]
-		if got, err := UnpackEdges(string(damaged), 300); err != nil && !errors.Is(err, ErrEdges) {
+		if got, err := Unpack(string(damaged), 300); err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("damaged: %+v, %v", got, err)
 		}
-		if _, err := UnpackEdges(text[:len(text)/2], 300); !errors.Is(err, ErrEdges) {
+		if _, err := Unpack(text[:len(text)/2], 300); !errors.Is(err, ErrInvalid) {
 			t.Errorf("half of a text: %v", err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestRows(t *testing.T) {
 			t.Error("weights or delays of a list without, or none of a list with them")
 		}
 		if most := l.Agents(); most > 0 {
-			if _, err := make(most-1, directed); !errors.Is(err, ErrEdges) {
+			if _, err := make(most-1, directed); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%d agents of %d: %v", most, most-1, err)
 			}
 		}
