@@ -207,6 +207,22 @@ func (a *Addressed) Layout(pageBytes int) (kernels.Layout, error) {
 	return kernels.NewLayout(a.Vars(), a.Agents, pageBytes)
 }
 
+// RowLayout returns the layout of a page with whole rows of a grid. width is the number of agents of
+// a row, a multiple of the group.
+func (a *Addressed) RowLayout(pageBytes int, width int64) (kernels.Layout, error) {
+	l, err := a.Layout(pageBytes)
+	if err != nil {
+		return l, err
+	}
+	row := int(width) / a.Agents
+	if l.Slots < row {
+		return l, fmt.Errorf("a page of %d bytes has %d agents, and a row of the grid %d: use larger pages, or a "+
+			"smaller width", pageBytes, l.Slots*l.Agents, width)
+	}
+	l.Slots -= l.Slots % row
+	return l, nil
+}
+
 // ParamBlock returns the parameter block that the kernels read, of kernels.AgentWords words. The
 // caller owns it.
 func (a *Addressed) ParamBlock() []uint32 {

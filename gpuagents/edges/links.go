@@ -24,7 +24,7 @@ type Links struct {
 // of each link is a draw between them, both included. The zero value is 1 and 1.
 type Delays struct{ Least, Most int }
 
-// longest returns the longest delay of a link; 1: spikes arrive in the next tick.
+// Longest returns the longest delay of a link, in ticks. It is 1 if spikes arrive in the next tick.
 func (l Links) Longest() int {
 	longest := max(1, l.Delays.Most)
 	if l.Rows != nil {
@@ -44,7 +44,7 @@ func (l Links) Count(agents int64) int64 {
 	return agents * int64(l.Degree)
 }
 
-// before returns the number of links of all agents below id.
+// Before returns the number of links of all agents below id.
 func (l Links) Before(id int64) int64 {
 	if l.Rows != nil {
 		return int64(l.Rows.Offsets[id])

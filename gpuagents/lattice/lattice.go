@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
@@ -16,9 +15,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
-
-// MostAgents is the most agents of a Lattice.
-const MostAgents = math.MaxInt32
 
 // Options are the settings of a Lattice: Width and Height of a grid, or Agents and Links of a graph, which have
 // no default.
@@ -118,9 +114,6 @@ func bandFor(d device.Device, o *Options) int64 {
 	return max(least, min(most, o.agents()/max(1, threads)))
 }
 
-// Layout returns the place of the state in a page; an ErrInvalid for options that do not fit together.
-func Layout(cell *cells.Addressed, o Options) (kernels.Layout, error) { return layoutOf(cell, &o) }
-
 // Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that do
 // not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
@@ -158,14 +151,14 @@ func (o *Options) checkSize(cell *cells.Addressed) error {
 		return bad("cell %s: use a custom one", cell.Cell.Name)
 	case (o.Links == nil) != (cell.Cell.Kernel == text.Kernel):
 		return bad("the cell is for a grid or a graph, and the options are for the other one")
-	case o.Links != nil && (o.Agents < 1 || o.Agents > MostAgents || o.Agents%int64(cell.Agents) != 0):
+	case o.Links != nil && (o.Agents < 1 || o.Agents > text.MostAgents || o.Agents%int64(cell.Agents) != 0):
 		return bad("%d agents in groups of %d: use a multiple of the group, below 2^31", o.Agents, cell.Agents)
 	case o.Links != nil:
 		if err := o.Links.Check(o.Agents); err != nil {
 			return bad("%v", err)
 		}
-	case o.Width < 1 || o.Height < 1 || o.Depth < 1 || o.Width > MostAgents/o.Height ||
-		o.Width*o.Height > MostAgents/o.Depth:
+	case o.Width < 1 || o.Height < 1 || o.Depth < 1 || o.Width > text.MostAgents/o.Height ||
+		o.Width*o.Height > text.MostAgents/o.Depth:
 		return bad("%d x %d x %d agents: use 1 or more, and fewer than 2^31 in all", o.Width, o.Height, o.Depth)
 	case o.Width%int64(cell.Agents) != 0:
 		return bad("groups of %d: use a number that divides the width, %d", cell.Agents, o.Width)
@@ -190,15 +183,12 @@ func layoutOf(cell *cells.Addressed, o *Options) (l kernels.Layout, err error) {
 	if o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30 {
 		return bad("pages of %d bytes: use a multiple of 4096 up to 2^30", o.PageBytes)
 	}
-	if l, err = cell.Layout(o.PageBytes); err != nil || o.Links != nil {
-		return l, err
+	if o.Links != nil {
+		return cell.Layout(o.PageBytes)
 	}
-	row := int(o.Width) / cell.Agents
-	if l.Slots < row {
-		return bad("a page of %d bytes has %d agents, and a row of the grid %d: use larger pages, or a smaller width",
-			o.PageBytes, l.Slots*l.Agents, o.Width)
+	if l, err = cell.RowLayout(o.PageBytes, o.Width); err != nil {
+		return bad("%v", err)
 	}
-	l.Slots -= l.Slots % row
 	return l, nil
 }
 

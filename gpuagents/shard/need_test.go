@@ -54,6 +54,8 @@ var needTexts = map[string]string{
 		"neighbours: {space: {size: [9, 9, 9], radius: 1}}\n",
 	"custom on a grid": "name: x\naddressed: agent\nneighbours: {width: 96, height: 50, depth: 7}\ncell:\n" +
 		"  kind: custom\n  state: {v: f32, n: u8}\n  step: |\n    " + lattice.StepSignature + " { self.v += 1; }\n",
+	"custom on a graph": "name: x\naddressed: agent\nagents: 960\nneighbours: {random: {degree: 3}}\ncell:\n" +
+		"  kind: custom\n  state: {v: f32, n: u8}\n  step: |\n    " + lattice.StepSignature + " { self.v += 1; }\n",
 	"gru": "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
 }
 
@@ -92,7 +94,7 @@ func TestNeed(t *testing.T) {
 		}
 		spec, err = swarm.Parse("test.yaml", []byte(stated))
 		testkit.NoError(t, "swarm.Parse", err)
-		got, want := Need(record(t, stated, groups)), spec.PageBytes(groups)+spec.BesideBytes()
+		got, want := Need(record(t, stated, groups)), spec.PageBytes(groups)+state.BesideBytes(spec)
 		if got != want || got == 0 {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -110,7 +111,7 @@ func Need(s swarms.Swarm) int64 {
 	if err != nil {
 		return 0
 	}
-	return spec.PageBytes(s.Groups) + spec.BesideBytes()
+	return spec.PageBytes(s.Groups) + state.BesideBytes(spec)
 }
 
 // Share returns the maximum number of devices that make the ticks of a shard together, and the
@@ -121,5 +122,5 @@ func Share(s swarms.Swarm) (devices int, bytes func(devices int) int64) {
 	if err != nil {
 		return 1, nil
 	}
-	return max(1, spec.Devices), spec.PeerBytes()
+	return max(1, spec.Devices), state.PeerBytes(spec)
 }

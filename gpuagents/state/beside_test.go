@@ -48,7 +48,7 @@ func TestBeside(t *testing.T) {
 			t.Errorf("%s: %v, want no error", name, err)
 			continue
 		}
-		inPages, beside := spec.PageBytes(spec.Groups()), spec.BesideBytes()
+		inPages, beside := spec.PageBytes(spec.Groups()), BesideBytes(spec)
 		for _, c := range []struct{ budget, device int64 }{
 			{inPages + beside, inPages + beside}, {inPages + beside - 1, 1 << 30}, {1 << 30, inPages + beside - 1},
 		} {
@@ -84,5 +84,36 @@ func TestBeside(t *testing.T) {
 				t.Errorf("%s: %d bytes of %d are back", name, b.Room(), c.budget)
 			}
 		}
+	}
+}
+
+// TestPeerBytes: a further device of a network of neurons has the links to its neurons, also where the
+// edges are elsewhere, and none if the specification does not ask for one.
+func TestPeerBytes(t *testing.T) {
+	for text, least := range map[string]int64{
+		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}\ndevices: 2":              4500 * 40 * 4,
+		"cell: {kind: izhikevich}\nagents: 9000\nneighbours: {ring: {reach: 9, delay: 3}}\ndevices: 2": 4500 * 18 * 5,
+		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}":                          0,
+	} {
+		s, err := swarm.Parse("a.yaml", []byte("name: x\naddressed: agent\n"+text+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got := PeerBytes(s)(2); got < least || got > least+3<<20 || least == 0 && got > 0 {
+			t.Errorf("%s: %d bytes, want %d and some", text, got, least)
+		}
+	}
+	s, err := swarm.Parse("a.yaml", []byte("name: x\naddressed: agent\ncell: {kind: lif}\nagents: 9000\n"+
+		"neighbours: {random: {degree: 40}}\ndevices: 2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Neighbours = swarm.Neighbours{Graph: "elsewhere", Digest: "ab", Longest: 4}
+	if got := PeerBytes(s)(2); got < 9000*8 {
+		t.Errorf("%d bytes of a list that is elsewhere", got)
+	}
+	// 4 sums of each neuron are beside the pages.
+	if got := BesideBytes(s); got <= 4*4*9000 {
+		t.Errorf("%d bytes beside the pages of a list that is elsewhere", got)
 	}
 }

@@ -37,10 +37,11 @@ func TestLatticeOnGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.PageSize = testPage
-	rows, err := spec.Rows()
-	if err != nil || rows.Weights == nil {
-		t.Fatalf("rows %+v, %v", rows, err)
+	graph, err := spec.Links()
+	if err != nil || !graph.Weighted() {
+		t.Fatalf("links %+v, %v", graph, err)
 	}
+	rows := graph.Rows
 	open := func() (State, func()) {
 		s, err := newWhole(d, pages.NewBudget(1<<20, 0), spec, spec.Groups())
 		if err != nil {

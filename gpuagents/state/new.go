@@ -36,7 +36,7 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange, pee
 		b = b.AllOnDevice()
 	}
 	t := spec.Topology()
-	s, err := openers[t.Name](opening{dev, b, spec, p, peers})
+	s, err := libraries[t.Name].open(opening{dev, b, spec, p, peers})
 	if err != nil {
 		return nil, err
 	}

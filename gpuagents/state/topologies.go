@@ -31,19 +31,85 @@ type opening struct {
 	peers  []field.Peer // further devices that can share ticks
 }
 
-// openers make the State of a shard, by the name of the topology.
-var openers = map[string]func(opening) (State, error){
-	swarm.TopologyGroups: func(o opening) (State, error) {
+// library is what a library of agents does for a topology.
+type library struct {
+	open func(opening) (State, error)
+	// beside returns the bytes that ticks need beside the pages; nil: none.
+	beside func(s *swarm.Spec, cell *cells.Addressed) int64
+	// peers returns the bytes of each further device by the number of devices; nil: one device makes
+	// all ticks.
+	peers func(s *swarm.Spec, cell *cells.Addressed) func(devices int) int64
+}
+
+// libraries are by the name of the topology.
+var libraries = map[string]library{
+	swarm.TopologyGroups: {open: func(o opening) (State, error) {
 		return newGroupState(o.device, o.budget, o.spec, o.groups)
-	},
-	swarm.TopologyAgents: func(o opening) (State, error) {
+	}},
+	swarm.TopologyAgents: {open: func(o opening) (State, error) {
 		return newAgentState(o.device, o.budget, o.spec, o.groups)
+	}},
+	swarm.TopologyGrid: {
+		open:   withNeighbours(openGrid),
+		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 { return grid.Beside(cell, gridOptions(s)) },
+		peers: func(s *swarm.Spec, _ *cells.Addressed) func(devices int) int64 {
+			o := gridOptions(s)
+			return func(devices int) int64 { return grid.PeerBytes(o, devices) }
+		},
 	},
-	swarm.TopologyGrid:        withNeighbours(openGrid),
-	swarm.TopologyCustomGrid:  withNeighbours(openCustomGrid),
-	swarm.TopologyCustomGraph: withNeighbours(openCustomGraph),
-	swarm.TopologyGraph:       withNeighbours(openGraph),
-	swarm.TopologyBox:         withNeighbours(openBox),
+	swarm.TopologyCustomGrid: {
+		open: withNeighbours(openCustomGrid),
+		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 {
+			return lattice.Beside(cell, latticeOptions(s, nil))
+		},
+	},
+	swarm.TopologyCustomGraph: {
+		open: withNeighbours(openCustomGraph),
+		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 {
+			links := countedLinks(s)
+			return lattice.Beside(cell, latticeOptions(s, &links))
+		},
+	},
+	swarm.TopologyGraph: {
+		open: withNeighbours(openGraph),
+		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 {
+			return graph.Beside(cell, graphOptions(s, countedLinks(s)))
+		},
+		peers: func(s *swarm.Spec, cell *cells.Addressed) func(devices int) int64 {
+			o := graphOptions(s, countedLinks(s))
+			return func(devices int) int64 { return graph.PeerBytes(cell, o, devices) }
+		},
+	},
+	swarm.TopologyBox: {
+		open:   withNeighbours(openBox),
+		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 { return space.Beside(cell, boxOptions(s)) },
+	},
+}
+
+// BesideBytes returns the device memory of agents with neighbours in addition to their pages, in
+// bytes; 0 for other agents. It does not count edges that are not in the specification.
+func BesideBytes(s *swarm.Spec) int64 {
+	of := libraries[s.Topology().Name]
+	if of.beside == nil {
+		return 0
+	}
+	cell, err := s.Address()
+	if err != nil {
+		return 0
+	}
+	return of.beside(s, cell)
+}
+
+// PeerBytes returns the memory of each further device of a shard by the number of devices, in bytes;
+// 0: they are too many. It does not count edges that are not in the specification.
+func PeerBytes(s *swarm.Spec) func(devices int) int64 {
+	of := libraries[s.Topology().Name]
+	if s.Devices > 1 && of.peers != nil {
+		if cell, err := s.Address(); err == nil {
+			return of.peers(s, cell)
+		}
+	}
+	return func(int) int64 { return 0 }
 }
 
 // withNeighbours returns an opener of states whose topology open allocates. open also says what the state
@@ -82,7 +148,7 @@ func (g gridAgents) Get(ctx context.Context, ids []uint32) (states []byte, value
 }
 
 func openGrid(s *neighbourState, o opening, cell *cells.Addressed) error {
-	options := o.spec.Grid()
+	options := gridOptions(o.spec)
 	options.Peers = o.peers
 	plane, err := grid.New(o.device, o.budget, cell, options)
 	if err != nil {
@@ -95,6 +161,13 @@ func openGrid(s *neighbourState, o opening, cell *cells.Addressed) error {
 	}
 	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", o.spec.Neighbours, plane.Layout()), plane.Kernel())
 	return nil
+}
+
+func gridOptions(s *swarm.Spec) grid.Options {
+	n := s.Neighbours
+	return grid.Options{
+		Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize), Devices: s.Devices,
+	}
 }
 
 func openCustomGrid(s *neighbourState, o opening, cell *cells.Addressed) error {
@@ -116,7 +189,7 @@ func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string
 	if err := refusedStep(o.device, err, o.spec.Cell.Step); err != nil {
 		return err
 	}
-	agents, err := lattice.New(o.device, o.budget, cell, step, o.spec.Lattice(links))
+	agents, err := lattice.New(o.device, o.budget, cell, step, latticeOptions(o.spec, links))
 	if err != nil {
 		return err
 	}
@@ -134,12 +207,32 @@ func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string
 	return nil
 }
 
-func linksOf(spec *swarm.Spec) (edges.Links, error) {
-	rows, err := spec.Rows()
-	if err != nil {
-		return edges.Links{}, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+// latticeOptions returns the options of agents with a step that a user has written. links are nil on
+// a grid.
+func latticeOptions(s *swarm.Spec, links *edges.Links) lattice.Options {
+	n := s.Neighbours
+	return lattice.Options{
+		Width: n.Width, Height: n.Height, Depth: n.Depth, Agents: s.Agents, Links: links, Seed: s.Seed,
+		PageBytes: int(s.PageSize),
 	}
-	return spec.Links(rows), nil
+}
+
+func linksOf(spec *swarm.Spec) (edges.Links, error) {
+	links, err := spec.Links()
+	if err != nil {
+		return links, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+	}
+	return links, nil
+}
+
+// countedLinks returns the links of a graph, or the fewest that it can have if its edges are not in
+// the specification.
+func countedLinks(s *swarm.Spec) edges.Links {
+	links, err := s.Links()
+	if err != nil {
+		return s.LeastLinks()
+	}
+	return links
 }
 
 func openGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
@@ -147,7 +240,7 @@ func openGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
 	if err != nil {
 		return err
 	}
-	options := o.spec.Network(links)
+	options := graphOptions(o.spec, links)
 	options.Peers = o.peers
 	network, err := graph.New(o.device, o.budget, cell, options)
 	if err != nil {
@@ -176,9 +269,15 @@ func openGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
 	return nil
 }
 
+func graphOptions(s *swarm.Spec, links edges.Links) graph.Options {
+	return graph.Options{
+		Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize), Devices: s.Devices,
+	}
+}
+
 func openBox(s *neighbourState, o opening, cell *cells.Addressed) error {
 	n := o.spec.Neighbours.Space
-	box, err := space.New(o.device, o.budget, cell, o.spec.Box())
+	box, err := space.New(o.device, o.budget, cell, boxOptions(o.spec))
 	if err != nil {
 		return refusedRoom(err)
 	}
@@ -194,6 +293,14 @@ func openBox(s *neighbourState, o opening, cell *cells.Addressed) error {
 	}
 	s.digest = agentsDigest(fmt.Sprintf("%s in a %v", s.texts.cell, n), o.spec, cell, box.Layout(), box.Kernels())
 	return nil
+}
+
+func boxOptions(s *swarm.Spec) space.Options {
+	n := s.Neighbours.Space
+	return space.Options{
+		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Nearest: int(n.Nearest), Periodic: n.Periodic,
+		Seed: s.Seed, PageBytes: int(s.PageSize),
+	}
 }
 
 // refusedRoom makes a *jobs.Error of a lack of room for what ticks need. It returns other errors as they are.

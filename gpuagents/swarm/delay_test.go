@@ -60,18 +60,11 @@ func TestDelay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, err := s.Rows()
+		l, err := s.Links()
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := s.Links(rows)
-		longest := max(1, l.Delays.Most)
-		if rows != nil {
-			longest = 1
-			for _, d := range rows.Delays {
-				longest = max(longest, int(d))
-			}
-		}
+		longest := l.Longest()
 		if !strings.Contains(s.Neighbours.String(), want.what) || s.Neighbours.longest() != want.longest ||
 			c.Remembers() != (want.longest > 1) || longest != want.longest {
 			t.Errorf("%s: %s, longest %d and %d, remembers %v", text, s.Neighbours, s.Neighbours.longest(), longest,
@@ -161,10 +154,17 @@ func TestDelayDetached(t *testing.T) {
 	if c, err := again.Address(); err != nil || !c.Remembers() {
 		t.Errorf("without its edges: neurons do not remember, %v", err)
 	}
-	if least := again.BesideBytes(); least <= 9*4*512 {
-		t.Errorf("without its edges: %d bytes beside the pages, want 9 sums of 512 neurons and more", least)
+	if least := again.LeastLinks(); least.Longest() != 9 {
+		t.Errorf("without its edges: %d ticks of delay, want 9", least.Longest())
 	}
-	if err := again.Attach(text); err != nil || again.BesideBytes() != whole.BesideBytes() {
-		t.Errorf("with its edges again: %d bytes, %v, want %d", again.BesideBytes(), err, whole.BesideBytes())
+	if err := again.Attach(text); err != nil {
+		t.Error(err)
+	}
+	got, err := again.Links()
+	if err != nil {
+		t.Error(err)
+	}
+	if want, err := whole.Links(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("with its edges again: %+v, %v, want %+v", got, err, want)
 	}
 }

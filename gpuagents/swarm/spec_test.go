@@ -135,7 +135,8 @@ func TestGraph(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, again) {
 			t.Errorf("%q: its JSON is %+v, %v", text, again, err)
 		}
-		rows, err := again.Rows()
+		links, err := again.Links()
+		rows := links.Rows
 		if err != nil || (rows != nil) != strings.Contains(text, "csv") || rows != nil && rows.Weights != nil !=
 			strings.Contains(text, "w.csv") {
 			t.Errorf("%q: %+v, %v", text, rows, err)
@@ -181,7 +182,7 @@ func TestGraph(t *testing.T) {
 		again.Agents != agents {
 		t.Fatalf("%+v, %v", again, err)
 	}
-	if _, err := again.Rows(); err == nil || !strings.Contains(err.Error(), object) {
+	if _, err := again.Links(); err == nil || !strings.Contains(err.Error(), object) {
 		t.Errorf("rows without edges: %v", err)
 	}
 	if err := again.Attach(packed[1:]); err == nil || !strings.Contains(err.Error(), "has other edges") {
@@ -190,8 +191,8 @@ func TestGraph(t *testing.T) {
 	if err := again.Attach(packed); err != nil {
 		t.Error(err)
 	}
-	if rows, err := again.Rows(); err != nil || len(rows.Columns) != 399_998 { // two are between an agent and itself
-		t.Errorf("%d rows, %v", len(rows.Columns), err)
+	if l, err := again.Links(); err != nil || l.Count(again.Agents) != 399_998 { // two are between an agent and itself
+		t.Errorf("%d links, %v", l.Count(again.Agents), err)
 	}
 	broken := []byte(`{"name":"x","addressed":"agent","agents":6,"cell":{"kind":"sir"},` +
 		`"neighbours":{"graph":"a","edges":"AAAA"}}`)
@@ -545,33 +546,6 @@ func TestKey(t *testing.T) {
 		if _, err := Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
-	}
-}
-
-// TestPeerBytes: a further device of a network of neurons has the links to its neurons, also where the
-// edges are elsewhere, and none if the specification does not ask for one.
-func TestPeerBytes(t *testing.T) {
-	for text, least := range map[string]int64{
-		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}\ndevices: 2":              4500 * 40 * 4,
-		"cell: {kind: izhikevich}\nagents: 9000\nneighbours: {ring: {reach: 9, delay: 3}}\ndevices: 2": 4500 * 18 * 5,
-		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}":                          0,
-	} {
-		s, err := Parse("a.yaml", []byte("name: x\naddressed: agent\n"+text+"\n"))
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if got := s.PeerBytes()(2); got < least || got > least+3<<20 || least == 0 && got > 0 {
-			t.Errorf("%s: %d bytes, want %d and some", text, got, least)
-		}
-	}
-	s, err := Parse("a.yaml", []byte("name: x\naddressed: agent\ncell: {kind: lif}\nagents: 9000\n"+
-		"neighbours: {random: {degree: 40}}\ndevices: 2\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Neighbours = Neighbours{Graph: "elsewhere", Digest: "ab", Longest: 4}
-	if got := s.PeerBytes()(2); got < 9000*8 {
-		t.Errorf("%d bytes of a list that is elsewhere", got)
 	}
 }
 

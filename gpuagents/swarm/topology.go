@@ -22,12 +22,13 @@ type Topology struct {
 	Neighbours bool
 	// FixedAgents reports whether states depend on the number of agents.
 	FixedAgents bool
+	// Shared reports whether several devices can make ticks together.
+	Shared bool
 	// Picture is what a picture of the swarm shows.
 	Picture Picture
 
 	cells  []string // the kinds of cells that choose the topology
 	custom bool     // a user has written the step, for neighbours
-	shared bool     // several devices can make ticks together
 	shape  string   // of the neighbours, in errors
 	topologyRules
 }
@@ -63,10 +64,6 @@ type topologyRules interface {
 	fit(s *Spec) (Fitted, error)
 	// layout returns the layout of the pages.
 	layout(s *Spec, cell Fitted) (kernels.Layout, error)
-	// beside returns what the device has beside the pages, in bytes.
-	beside(s *Spec, cell *cells.Addressed) int64
-	// peers returns the memory of each further device by the number of devices, in bytes.
-	peers(s *Spec, cell *cells.Addressed) func(devices int) int64
 }
 
 // Fitted is a cell that is fitted to a swarm: a *cells.Bound, or a *cells.Addressed.
@@ -94,7 +91,7 @@ var topologies = []*Topology{
 	{Name: TopologyGroups, topologyRules: groupRules{}},
 	{
 		Name: TopologyGrid, ByAgent: true, Neighbours: true, Picture: PictureCells, cells: []string{cells.LifeName},
-		shared: true, shape: "grid", topologyRules: gridRules{},
+		Shared: true, shape: "grid", topologyRules: gridRules{},
 	},
 	{
 		Name: TopologyCustomGrid, ByAgent: true, Neighbours: true, Picture: PictureCells,
@@ -106,7 +103,7 @@ var topologies = []*Topology{
 	},
 	{
 		Name: TopologyGraph, ByAgent: true, Neighbours: true, FixedAgents: true, Picture: PictureTicks,
-		cells: []string{cells.SIRName, cells.LIFName, cells.IzhikevichName}, shared: true, shape: "graph",
+		cells: []string{cells.SIRName, cells.LIFName, cells.IzhikevichName}, Shared: true, shape: "graph",
 		topologyRules: graphRules{},
 	},
 	{
@@ -149,7 +146,7 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case s.Devices < 0 || s.Devices > field.MaxDevices:
 		return []string{"devices"}, fmt.Errorf("devices %d: use 1 to %d, or leave it out for 1", s.Devices,
 			field.MaxDevices)
-	case s.Devices > 1 && (none || !t.shared):
+	case s.Devices > 1 && (none || !t.Shared):
 		return []string{"devices"}, fmt.Errorf("devices %d: several make the ticks of agents of the cells life, sir, "+
 			"lif and izhikevich with neighbours together, and of no others: leave it out", s.Devices)
 	case none && t.Neighbours:
@@ -181,34 +178,6 @@ func (s *Spec) PageBytes(groups int) int64 {
 		return 0
 	}
 	return int64((groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
-}
-
-// BesideBytes returns the device memory of agents with neighbours in addition to their pages, in
-// bytes; 0 for other agents. It does not count edges that are not in the specification.
-func (s *Spec) BesideBytes() int64 {
-	t := s.Topology()
-	if !t.Neighbours {
-		return 0
-	}
-	cell, err := s.Address()
-	if err != nil {
-		return 0
-	}
-	return t.beside(s, cell)
-}
-
-// PeerBytes returns the memory of each further device by the number of devices, in bytes; 0: they
-// are too many. It does not count edges that are not in the specification.
-func (s *Spec) PeerBytes() func(devices int) int64 {
-	t, none := s.Topology(), func(int) int64 { return 0 }
-	if s.Devices < 2 || !t.shared {
-		return none
-	}
-	cell, err := s.Address()
-	if err != nil {
-		return none
-	}
-	return t.peers(s, cell)
 }
 
 // Fit fits the cell to the swarm.

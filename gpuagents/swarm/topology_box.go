@@ -10,7 +10,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/space"
 )
 
 // Space is a box of two or three dimensions. The agents within the radius of an agent are its
@@ -113,19 +112,8 @@ func (boxRules) missing(kind string) error {
 		"neighbours: {space: {size: [100, 100], radius: 2, periodic: true}}, or the size that you want", kind)
 }
 
-func (boxRules) beside(s *Spec, cell *cells.Addressed) int64 { return space.Beside(cell, s.Box()) }
-
 // IsColony reports whether the agents die and give birth.
 func (s *Spec) IsColony() bool { return s.Cell.Kind == cells.ColonyName }
-
-// Box returns the options of the box.
-func (s *Spec) Box() space.Options {
-	n := s.Neighbours.Space
-	return space.Options{
-		Agents: s.Agents, Sides: n.Sides(), Radius: n.Radius, Nearest: int(n.Nearest), Periodic: n.Periodic,
-		Seed: s.Seed, PageBytes: int(s.PageSize),
-	}
-}
 
 func (boxRules) validate(s *Spec) (path []string, err error) {
 	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }

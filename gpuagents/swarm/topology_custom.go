@@ -9,8 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	text "github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/gpuagents/lattice"
 )
 
 // Around are the variables of the neighbours that the step of a custom cell on a grid or a graph hears, by the
@@ -88,18 +86,14 @@ func (r customGridRules) cell(s *Spec) (*cells.Addressed, error) {
 }
 
 func (customGridRules) layout(s *Spec, cell Fitted) (kernels.Layout, error) {
-	return lattice.Layout(cell.(*cells.Addressed), s.Lattice(nil))
-}
-
-func (customGridRules) beside(s *Spec, cell *cells.Addressed) int64 {
-	return lattice.Beside(cell, s.Lattice(nil))
+	return cell.(*cells.Addressed).RowLayout(int(s.PageSize), s.Neighbours.Width)
 }
 
 func (customGridRules) validate(s *Spec) (path []string, err error) {
 	if path, err := s.validateSides(); err != nil {
 		return path, err
 	}
-	if n := s.Neighbours; n.cells() > lattice.MostAgents {
+	if n := s.Neighbours; n.cells() > text.MostAgents {
 		return []string{"neighbours"}, fmt.Errorf("neighbours: the grid of %v has %d agents: a custom cell has fewer "+
 			"than 2^31", n, n.cells())
 	}
@@ -116,24 +110,9 @@ func (r customGraphRules) defaults(s *Spec) {
 
 func (r customGraphRules) cell(s *Spec) (*cells.Addressed, error) { return r.fitted(s, 0) }
 
-func (customGraphRules) beside(s *Spec, cell *cells.Addressed) int64 {
-	links := s.countedLinks(edges.Links{Degree: 1, Rewire: 1})
-	return lattice.Beside(cell, s.Lattice(&links))
-}
-
 func (customGraphRules) validate(s *Spec) (path []string, err error) {
-	if s.Agents > lattice.MostAgents {
+	if s.Agents > text.MostAgents {
 		return []string{"agents"}, fmt.Errorf("agents %d: a custom cell has fewer than 2^31", s.Agents)
 	}
 	return s.validateGraph()
-}
-
-// Lattice returns the options of the agents of a custom cell: with the links of a graph, or without them on
-// a grid.
-func (s *Spec) Lattice(links *edges.Links) lattice.Options {
-	n := s.Neighbours
-	return lattice.Options{
-		Width: n.Width, Height: n.Height, Depth: n.layers(), Agents: s.Agents, Links: links, Seed: s.Seed,
-		PageBytes: int(s.PageSize),
-	}
 }

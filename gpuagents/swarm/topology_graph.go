@@ -9,7 +9,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
-	"github.com/exoswarm/exoswarm/gpuagents/graph"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -28,36 +27,6 @@ func (graphRules) missing(kind string) error {
 }
 
 func (graphRules) validate(s *Spec) (path []string, err error) { return s.validateGraph() }
-
-func (graphRules) beside(s *Spec, cell *cells.Addressed) int64 {
-	return graph.Beside(cell, s.Network(s.countedLinks(s.leastLinks())))
-}
-
-func (graphRules) peers(s *Spec, cell *cells.Addressed) func(devices int) int64 {
-	o := s.Network(s.countedLinks(s.leastLinks()))
-	return func(n int) int64 { return graph.PeerBytes(cell, o, n) }
-}
-
-// countedLinks returns the links of the graph, or unknown if its edges are not in the specification.
-func (s *Spec) countedLinks(unknown edges.Links) edges.Links {
-	rows, err := s.Rows()
-	if err != nil {
-		return unknown
-	}
-	return s.Links(rows)
-}
-
-// leastLinks returns the fewest links that agents can have, with the delays of the specification.
-func (s *Spec) leastLinks() edges.Links {
-	return edges.Links{Degree: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: s.Neighbours.longest()}}
-}
-
-// Network returns the options of the graph, with its links.
-func (s *Spec) Network(links edges.Links) graph.Options {
-	return graph.Options{
-		Agents: s.Agents, Links: links, Seed: s.Seed, PageBytes: int(s.PageSize), Devices: s.Devices,
-	}
-}
 
 // graphAgents returns the number of agents of a graph; 0: the specification does not say.
 func (s *Spec) graphAgents() int64 { return cmp.Or(s.Agents, s.Neighbours.fileAgents()) }
@@ -174,9 +143,29 @@ func (n Neighbours) fileText() string {
 	return text
 }
 
-// Rows returns the links of a graph from a file: whom each agent of sir hears, and who hears each
-// agent of lif and izhikevich. It returns nil for a generated graph.
-func (s *Spec) Rows() (*edges.Rows, error) {
+// Links returns the links of a graph. Links from a file are the agents that each agent of sir hears,
+// and the agents that hear each agent of lif and izhikevich. It fails if the edges of the file are
+// not in the specification.
+func (s *Spec) Links() (edges.Links, error) {
+	n := s.Neighbours
+	if n.Ring != (Ring{}) {
+		return edges.Links{
+			Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed, Delays: n.Ring.Delay.links(),
+		}, nil
+	}
+	rows, err := s.rows()
+	return edges.Links{
+		Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed, Delays: n.Random.Delay.links(),
+	}, err
+}
+
+// LeastLinks returns the fewest links that the graph can have, with the delays of the specification.
+func (s *Spec) LeastLinks() edges.Links {
+	return edges.Links{Degree: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: s.Neighbours.longest()}}
+}
+
+// rows returns the links of a file; nil for a generated graph.
+func (s *Spec) rows() (*edges.Rows, error) {
 	if object := s.Neighbours.Object(); object != "" {
 		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name "+
 			"it with --snapshots", s.Neighbours.Graph, object)
@@ -192,19 +181,6 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 		return list.Out(s.Agents, s.Neighbours.Directed)
 	}
 	return list.In(s.Agents, s.Neighbours.Directed)
-}
-
-// Links returns the links of a graph. rows are the edges read from its file; nil if the graph is generated.
-func (s *Spec) Links(rows *edges.Rows) edges.Links {
-	n := s.Neighbours
-	if n.Ring != (Ring{}) {
-		return edges.Links{
-			Degree: 2 * n.Ring.Reach, Rewire: n.Ring.Rewire, Seed: n.Ring.Seed, Delays: n.Ring.Delay.links(),
-		}
-	}
-	return edges.Links{
-		Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed, Delays: n.Random.Delay.links(),
-	}
 }
 
 func (s *Spec) validateGraph() (path []string, err error) {

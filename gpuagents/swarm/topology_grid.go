@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/grid"
 )
 
 type gridRules struct{ agentRules }
@@ -35,20 +32,6 @@ func (gridRules) validate(s *Spec) (path []string, err error) {
 			"docs/cells.md, Custom cells on a grid")
 	}
 	return s.validateSides()
-}
-
-func (gridRules) beside(s *Spec, cell *cells.Addressed) int64 { return grid.Beside(cell, s.Grid()) }
-
-func (gridRules) peers(s *Spec, _ *cells.Addressed) func(devices int) int64 {
-	return func(n int) int64 { return grid.PeerBytes(s.Grid(), n) }
-}
-
-// Grid returns the options of the grid.
-func (s *Spec) Grid() grid.Options {
-	n := s.Neighbours
-	return grid.Options{
-		Width: n.Width, Height: n.Height, Periodic: n.Periodic, PageBytes: int(s.PageSize), Devices: s.Devices,
-	}
 }
 
 func (s *Spec) validateSides() (path []string, err error) {

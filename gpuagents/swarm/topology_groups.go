@@ -63,10 +63,6 @@ func (groupRules) layout(s *Spec, cell Fitted) (kernels.Layout, error) {
 	return cell.Layout(int(s.PageSize))
 }
 
-func (groupRules) beside(*Spec, *cells.Addressed) int64 { return 0 }
-
-func (groupRules) peers(*Spec, *cells.Addressed) func(int) int64 { return nil }
-
 // agentRules are the rules of swarms whose agents are addressed and have no neighbours. Other topologies by
 // agent embed them.
 type agentRules struct{ groupRules }

@@ -25,7 +25,7 @@ func (c *Client) admit(ctx context.Context, spec *swarm.Spec) error {
 	if err := admitShards(spec.Name, agents); err != nil {
 		return err
 	}
-	return admitPages(spec, agents)
+	return c.admitPages(spec, agents)
 }
 
 // admitShards refuses a swarm while every GPU agent serves its maximum number of shards.
@@ -51,7 +51,7 @@ func admitShards(name string, agents []jobs.Agent) error {
 // admitPages refuses a swarm with more bytes of pages than the GPU agents can hold, with the
 // numbers. It does not count what other swarms use: an agent with too little memory left refuses
 // the swarm itself. It refuses nothing while the room of an agent is unknown.
-func admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
+func (c *Client) admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
 	var largest, together, most, all, disk, free int64
 	resident := spec.Residency == swarm.ResidencyGPU
 	known := 0
@@ -69,7 +69,10 @@ func admitPages(spec *swarm.Spec, agents []jobs.Agent) error {
 		disk += a.Room.Disk
 		most, all = max(most, a.Room.Shard+a.Room.Disk), all+a.Room.All+a.Room.Disk
 	}
-	beside := spec.BesideBytes() // only swarms with one shard have it
+	var beside int64 // only swarms with one shard have it
+	if c.beside != nil {
+		beside = c.beside(spec)
+	}
 	record := swarms.Swarm{Groups: spec.Groups(), Shards: spec.Shards}
 	for k := range record.ShardCount() {
 		first, end := record.ShardGroups(k)

@@ -83,6 +83,9 @@ type Options struct {
 	Swarms Store
 	// Agents lets Create refuse a swarm that no GPU agent can hold. nil: it does not look.
 	Agents Agents
+	// Beside returns the bytes that ticks of agents with neighbours need on the device beside the
+	// pages: gpuagents/state.BesideBytes. nil: Create counts the pages only.
+	Beside func(*swarm.Spec) int64
 	// Jobs lets Delete remove the swarm of a run whose job is over. nil: it refuses such swarms.
 	Jobs Jobs
 	// Timeout bounds each wait for the answers of a swarm. 0: DefaultTimeout.
@@ -93,6 +96,7 @@ type Options struct {
 type Client struct {
 	store   Store
 	agents  Agents
+	beside  func(*swarm.Spec) int64
 	jobs    Jobs
 	timeout time.Duration
 }
@@ -109,7 +113,7 @@ func New(o Options) (*Client, error) {
 	case o.Timeout == 0:
 		o.Timeout = DefaultTimeout
 	}
-	return &Client{store: o.Swarms, agents: o.Agents, jobs: o.Jobs, timeout: o.Timeout}, nil
+	return &Client{store: o.Swarms, agents: o.Agents, beside: o.Beside, jobs: o.Jobs, timeout: o.Timeout}, nil
 }
 
 // List returns the records of all swarms, including swarms of runs, in no order. A record that

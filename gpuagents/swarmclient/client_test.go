@@ -154,16 +154,18 @@ func TestAdmitBeside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	need := spec.PageBytes(spec.Groups()) + spec.BesideBytes()
+	const beside = 44 << 10
+	c := Client{beside: func(*swarm.Spec) int64 { return beside }}
+	need := spec.PageBytes(spec.Groups()) + beside
 	agents := func(free int64) []jobs.Agent {
 		return []jobs.Agent{{Pool: jobs.PoolGPU, Room: &jobs.Room{Shard: need, All: need, Free: &free}}}
 	}
-	if err := admitPages(spec, agents(need)); err != nil {
+	if err := c.admitPages(spec, agents(need)); err != nil {
 		t.Errorf("%d bytes for as many: %v, want no refusal", need, err)
 	}
-	if err := admitPages(spec, agents(need-1)); err == nil || !strings.Contains(err.Error(), "swarm flock does not "+
+	if err := c.admitPages(spec, agents(need-1)); err == nil || !strings.Contains(err.Error(), "swarm flock does not "+
 		"fit: agents that have neighbours are all on one device: their pages need 256 KiB there and what ticks need "+
-		"beside them") {
+		"beside them 44 KiB") {
 		t.Errorf("a byte less: %v, want a refusal", err)
 	}
 }

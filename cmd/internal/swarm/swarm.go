@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/command"
@@ -205,7 +206,7 @@ creates a swarm with such a graph.`,
 // swarmClient returns a client of the swarms that a connection reaches. Its timeout is the flag of
 // that name, where the command has one. The client uses the connection and does not close it.
 func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error) {
-	o := swarmclient.Options{Swarms: c.Swarms, Agents: c.Registry, Jobs: c.Queue}
+	o := swarmclient.Options{Swarms: c.Swarms, Agents: c.Registry, Beside: state.BesideBytes, Jobs: c.Queue}
 	if cmd.Flags().Lookup("timeout") != nil {
 		o.Timeout, _ = cmd.Flags().GetDuration("timeout")
 		// 0 would be the default of package swarmclient, which is not what the user asked for.

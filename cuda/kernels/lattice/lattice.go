@@ -6,6 +6,7 @@ package lattice
 import (
 	"embed"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ const (
 	MaxVars       = 32 // variables of an agent
 	MaxTerms      = 32 // reductions
 	MaxCandidates = 16
+	MostAgents    = math.MaxInt32
 )
 
 // HeadWords is the words of the parameter block before the parameters of the step: the seed, low word

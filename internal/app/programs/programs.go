@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -76,7 +77,7 @@ func New(o Options) (*Server, error) {
 		o.WorkerTTL = 30 * time.Second
 	}
 	client, err := swarmclient.New(swarmclient.Options{
-		Swarms: o.Conn.Swarms, Agents: o.Conn.Registry, Jobs: o.Conn.Queue,
+		Swarms: o.Conn.Swarms, Agents: o.Conn.Registry, Beside: state.BesideBytes, Jobs: o.Conn.Queue,
 	})
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
@@ -157,7 +158,7 @@ func (e *explainer) memory(spec *swarm.Spec) error {
 		fmt.Fprintf(&e.b, "# %d %s need %d pages: %s of state, on the device or in the tiers.\n", groups, of, pages,
 			bytesText(pages*int64(layout.PageBytes)))
 	}
-	if beside := spec.BesideBytes(); beside > 0 {
+	if beside := state.BesideBytes(spec); beside > 0 {
 		fmt.Fprintf(&e.b, "# Agents that have neighbours are all on one device. Ticks need %s there beside the "+
 			"pages.\n", bytesText(beside))
 	}

@@ -122,7 +122,7 @@ func (r *Replayer) At(ctx context.Context, s swarms.Swarm, shard int, entry uint
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if n := spec.PageBytes(state.RangeOf(s, shard).Groups) + spec.BesideBytes(); n > r.o.MaxBytes {
+	if n := spec.PageBytes(state.RangeOf(s, shard).Groups) + state.BesideBytes(spec); n > r.o.MaxBytes {
 		return nil, fmt.Errorf("%s: %w: its pages take %d MiB, and %d MiB are allowed: query the agents as they are "+
 			"now with exoswarm swarm query, or restore a snapshot", what, ErrTooLarge, n>>20, r.o.MaxBytes>>20)
 	}
