@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -76,7 +77,7 @@ func served(t *testing.T, dir string) string {
 		t.Fatalf("conn.Work: %v", err)
 	}
 	t.Cleanup(func() { _ = drainIn30s(w.Drain) })
-	g, err := conn.Serve(log)
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, log)
 	if err != nil {
 		t.Fatalf("conn.Serve: %v", err)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -312,7 +313,8 @@ func wait(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 }
 
 func (s *scene) gateway(ts *testscript.TestScript, args []string) {
-	g, err := s.connect(ts, args[0]).Serve(jobstest.Quiet)
+	via := s.connect(ts, args[0])
+	g, err := gateway.Serve(via.Conn, via.Queue, via.Swarms, jobstest.Quiet)
 	ts.Check(err)
 	s.closers = append(s.closers, g.Close)
 }

@@ -34,7 +34,7 @@ func TestConsensusSignal(t *testing.T) {
 	}
 	defer d.Close()
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: d, Queue: conn.Swarms, Emissions: conn.Emissions,
+		Name: "agent", Device: d, Queue: conn.Swarms, Emissions: gateway.NewEmissions(conn.Conn),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func TestConsensusSignal(t *testing.T) {
 	}
 	var changes []string
 	record := created.Record()
-	if err := conn.Emissions.List(context.WithoutCancel(ctx), record.Key(), "signal", 0,
+	if err := gateway.NewEmissions(conn.Conn).List(context.WithoutCancel(ctx), record.Key(), "signal", 0,
 		func(e gateway.StoredEmission) bool {
 			changes = append(changes, fmt.Sprint(e.Round, " ", e.Winner))
 			return true

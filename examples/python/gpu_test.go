@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -35,11 +36,11 @@ func gpuAgent(t *testing.T) (string, *natsq.Conn) {
 		t.Fatalf("Connect: %v", err)
 	}
 	t.Cleanup(conn.Close)
-	gateway, err := conn.Serve(slog.New(slog.DiscardHandler))
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
-	t.Cleanup(gateway.Close)
+	t.Cleanup(g.Close)
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v", err)

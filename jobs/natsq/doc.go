@@ -3,8 +3,7 @@
 // the design, and RFC 0028 the order of the packages.
 //
 // Connect returns a Conn, whose fields are the parts of the queue: Queue submits jobs, Results
-// waits for them, Swarms keeps the state of swarms, and so on. Work starts a worker, and Serve a
-// gateway.
+// waits for them, Swarms keeps the state of swarms, and so on. Work starts a worker.
 //
 // # The worker
 //

@@ -167,7 +167,7 @@ func TestPoolGPU(t *testing.T) {
 	t.Parallel()
 	s := jobstest.Start(t, server.Options{})
 	conn := jobstest.Open(t, s, natsq.Connect)
-	g, err := conn.Serve(jobstest.Quiet)
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,8 @@ package natsq
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
-	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
@@ -32,10 +30,6 @@ type Conn struct {
 	Telemetry *telemetry.Telemetry
 	Servers   *telemetry.Servers
 	Audit     *control.Audit
-	Emissions *gateway.Emissions
-	// Submissions submits the jobs of rules itself, and Rules asks a gateway to do so.
-	Submissions *gateway.Submissions
-	Rules       *gateway.Rules
 
 	resultsMode wire.PublishMode
 }
@@ -63,7 +57,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: queue.NewResults(k), Registry: telemetry.NewRegistry(k),
 		Streams: newStreams(k), Telemetry: telemetry.New(k), Servers: telemetry.NewServers(k),
-		Audit: control.NewAudit(k), Emissions: gateway.NewEmissions(k), Rules: gateway.NewRules(k),
+		Audit: control.NewAudit(k),
 	}
 	// Each part gets parts that exist already.
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return queue.Known(ctx, k, job) })
@@ -72,15 +66,5 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c.Schedules = queue.NewSchedules(k, c.Queue)
 	c.Logs = queue.NewLogs(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
-	c.Submissions = gateway.NewSubmissions(k, c.Queue, c.Swarms)
 	return c, nil
-}
-
-// Serve starts a gateway over all parts of the connection, which runs until its Close. When Serve
-// returns the gateway answers requests.
-func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
-	return gateway.Serve(c.Conn, gateway.Parts{
-		Jobs: c.Queue, Results: c.Results, Letters: c.Letters,
-		Schedules: c.Schedules, Logs: c.Logs, Rules: c.Submissions,
-	}, log)
 }

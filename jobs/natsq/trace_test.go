@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/tracing"
@@ -277,11 +278,11 @@ func TestTraceStrangers(t *testing.T) {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
-	gateway, err := c.Serve(jobstest.Quiet)
+	g, err := gateway.Serve(c.Conn, c.Queue, c.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer gateway.Close()
+	defer g.Close()
 	req := &nats.Msg{
 		Subject: "exo.api.submit", Data: []byte(`{"pool":"cpu","kind":"k","id":"asked","spec":1}`),
 		Header: nats.Header{"traceparent": {good}},

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
@@ -279,13 +280,13 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		return errors.Join(err, drain(worker))
 	}
 	// The gateway comes after the registry: its callers look for agents there.
-	gateway, err := conn.Serve(log)
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, log)
 	if err != nil {
 		leave(process)
 		return errors.Join(err, drain(worker))
 	}
-	if err := metrics.Register(gateway.Collector()); err != nil {
-		gateway.Close()
+	if err := metrics.Register(g.Collector()); err != nil {
+		g.Close()
 		leave(process)
 		return errors.Join(err, drain(worker))
 	}
@@ -305,7 +306,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	// No new rows and requests first, then the jobs, and the registry last: an operator sees the
 	// agent until it has given everything back.
 	closePush(push)
-	gateway.Close()
+	g.Close()
 	err = drain(worker)
 	leave(process)
 	return err

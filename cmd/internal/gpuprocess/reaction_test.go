@@ -86,12 +86,13 @@ func TestReactsOnce(t *testing.T) {
 			"- changed -> emit news, submit page\n"+
 			"jobs:\n  each: {pool: cpu, kind: k, spec: {round: $(round), of: [$(swarm), $(leader)]}}\n"+
 			"  page: {pool: gpu, kind: k, tenant: acme, spec: $(decision)}\n")
-		g, err := rig.conn.Serve(slog.New(slog.DiscardHandler))
+		g, err := gateway.Serve(rig.conn.Conn, rig.conn.Queue, rig.conn.Swarms, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatalf("Serve: %v", err)
 		}
 		defer g.Close()
-		emit, submit := shard.Emissions(rig.conn.Emissions), shard.Submissions(rig.conn.Rules)
+		stored := gateway.NewEmissions(rig.conn.Conn)
+		emit, submit := shard.Emissions(stored), shard.Submissions(gateway.NewRules(rig.conn.Conn))
 		if cut {
 			lost := &cutOff{Emissions: emit, Submissions: submit, seen: map[string]int{}}
 			emit, submit = lost, lost
@@ -108,7 +109,7 @@ func TestReactsOnce(t *testing.T) {
 			}
 			a.Stop()
 		}
-		if err := rig.conn.Emissions.List(t.Context(), "x", "", 0, func(e gateway.StoredEmission) bool {
+		if err := stored.List(t.Context(), "x", "", 0, func(e gateway.StoredEmission) bool {
 			e.Time, e.Identity = time.Time{}, ""
 			data, err := json.Marshal(e) // as text, an emission has the address of its leader
 			if err != nil {
@@ -184,7 +185,9 @@ func TestVoteWaitsForJob(t *testing.T) {
 	if err := rig.conn.Control.LimitTenant(t.Context(), "acme", jobs.Limits{Queued: new(1)}); err != nil {
 		t.Fatalf("LimitTenant: %v", err)
 	}
-	a := rig.start(t, gpuagents.Options{Submissions: rig.conn.Submissions})
+	a := rig.start(t, gpuagents.Options{
+		Submissions: gateway.NewSubmissions(rig.conn.Conn, rig.conn.Queue, rig.conn.Swarms),
+	})
 	defer a.Stop()
 	vote := func(n uint64) {
 		t.Helper()

@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
@@ -110,8 +111,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		Name: process.Name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory,
 		Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: s.pageAge, HostPageAge: s.hostPageAge,
 		Prefetch: s.prefetch, Queue: process.Conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: s.leaseTTL,
-		Emissions:   process.Conn.Emissions,
-		Submissions: process.Conn.Rules,
+		Emissions:   gateway.NewEmissions(process.Conn.Conn),
+		Submissions: gateway.NewRules(process.Conn.Conn),
 		CustomCells: s.customCells, Metrics: counts, Tracing: process.Tracing.Provider(), BatchLatency: s.batchLatency,
 		MaxShards: s.maxShards, OpenShards: s.openShards, Rebalance: s.rebalance,
 		ParkedMemory: min(s.parkedMemory, mem.rest/2),

@@ -45,9 +45,10 @@ func emitted(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	}
 	record := s.Record()
 	key, of := record.Key(), record.Identity()
-	list := c.Emissions.List
+	emissions := gateway.NewEmissions(c.Conn)
+	list := emissions.List
 	if follow {
-		list = c.Emissions.Follow
+		list = emissions.Follow
 	}
 	return cli.Table[gateway.StoredEmission]{
 		Columns: []string{"TIME", "NAME", "ROUND", "WINNER", "VOTES", "LEADER", "TERM"},

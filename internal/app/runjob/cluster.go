@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -117,8 +118,8 @@ func StartCluster(ctx context.Context, o ClusterOptions) (_ *Cluster, err error)
 	c.onClose(dev.Close)
 	serving := gpuagents.Options{
 		Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn.Swarms, Logger: o.Log,
-		Emissions:   gpuConn.Emissions,
-		Submissions: gpuConn.Submissions,
+		Emissions:   gateway.NewEmissions(gpuConn.Conn),
+		Submissions: gateway.NewSubmissions(gpuConn.Conn, gpuConn.Queue, gpuConn.Swarms),
 		Tracing:     o.Tracing,
 		CustomCells: true, // the user is the operator; the device says why it cannot compile one
 	}

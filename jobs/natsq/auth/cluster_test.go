@@ -154,7 +154,7 @@ func (c *cluster) agent(t testing.TB) *natsq.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Stop)
-	g, err := conn.Serve(slog.New(slog.DiscardHandler))
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,17 +166,17 @@ func TestGPUAgentEmits(t *testing.T) {
 	ctx := within(t)
 	e := swarms.Emission{Version: jobs.Version, Swarm: "s", Identity: "s@1", Name: "news", Rule: 1, Entry: 1, Round: 1}
 	for range 2 {
-		if err := me.Emissions.Emit(ctx, "s", e); err != nil {
+		if err := gateway.NewEmissions(me.Conn).Emit(ctx, "s", e); err != nil {
 			t.Fatalf("Emit: %v", err)
 		}
 	}
 	e.Entry = 2
-	if err := other.Emissions.Emit(ctx, "s", e); !errors.Is(err, jobs.ErrDenied) {
+	if err := gateway.NewEmissions(other.Conn).Emit(ctx, "s", e); !errors.Is(err, jobs.ErrDenied) {
 		t.Errorf("a CPU agent emits: error %v, want ErrDenied", err)
 	}
 	n := 0
 	count := func(gateway.StoredEmission) bool { n++; return true }
-	if err := operator.Emissions.List(ctx, "s", "", 0, count); err != nil || n != 1 {
+	if err := gateway.NewEmissions(operator.Conn).List(ctx, "s", "", 0, count); err != nil || n != 1 {
 		t.Errorf("List: %d emissions, error %v, want 1", n, err)
 	}
 }
@@ -189,7 +189,7 @@ func TestGPUAgentReacts(t *testing.T) {
 	c := start(t)
 	operator, me, other := c.connect(t, auth.Operator), c.connect(t, auth.GPUAgent), c.connect(t, auth.Agent)
 	ctx := within(t)
-	g, err := other.Serve(jobstest.Quiet)
+	g, err := gateway.Serve(other.Conn, other.Queue, other.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
@@ -206,7 +206,7 @@ func TestGPUAgentReacts(t *testing.T) {
 		Winner: "none",
 	}
 	for range 2 {
-		if err := me.Rules.Submit(ctx, e); err != nil {
+		if err := gateway.NewRules(me.Conn).Submit(ctx, e); err != nil {
 			t.Fatalf("Submit: %v", err)
 		}
 	}
@@ -221,10 +221,10 @@ func TestGPUAgentReacts(t *testing.T) {
 		t.Errorf("List: %d jobs, error %v, want 1", n, err)
 	}
 	e.Entry = 2
-	if err := other.Rules.Submit(ctx, e); !errors.Is(err, jobs.ErrDenied) {
+	if err := gateway.NewRules(other.Conn).Submit(ctx, e); !errors.Is(err, jobs.ErrDenied) {
 		t.Errorf("a CPU agent asks for the job of a rule: error %v, want ErrDenied", err)
 	}
-	if err := me.Submissions.Submit(ctx, e); !errors.Is(err, jobs.ErrDenied) {
+	if err := gateway.NewSubmissions(me.Conn, me.Queue, me.Swarms).Submit(ctx, e); !errors.Is(err, jobs.ErrDenied) {
 		t.Errorf("a GPU agent submits without a gateway: error %v, want ErrDenied", err)
 	}
 	data, err := json.Marshal(e)

@@ -29,7 +29,7 @@ func emission(name string, entry uint64, rule int) swarms.Emission {
 // entries returns the entries of the emissions of a name; "": of all.
 func entries(t *testing.T, c *natsq.Conn, name string) (all []uint64) {
 	t.Helper()
-	if err := c.Emissions.List(t.Context(), "s", name, 0, func(e gateway.StoredEmission) bool {
+	if err := gateway.NewEmissions(c.Conn).List(t.Context(), "s", name, 0, func(e gateway.StoredEmission) bool {
 		all = append(all, e.Entry)
 		return true
 	}); err != nil {
@@ -67,7 +67,7 @@ func TestEmitOnce(t *testing.T) {
 		own := jobstest.Open(t, s, natsq.Connect)
 		all.Go(func() {
 			replay(t, w, last, func(entry uint64, rule int) error {
-				return own.Emissions.Emit(t.Context(), "s", emission("news", entry, rule))
+				return gateway.NewEmissions(own.Conn).Emit(t.Context(), "s", emission("news", entry, rule))
 			})
 		})
 	}
@@ -87,7 +87,7 @@ func TestEmitAgain(t *testing.T) {
 	_, c := jobstest.InProcess(t, natsq.Connect)
 	emit := func(e swarms.Emission) {
 		t.Helper()
-		if err := c.Emissions.Emit(t.Context(), "s", e); err != nil {
+		if err := gateway.NewEmissions(c.Conn).Emit(t.Context(), "s", e); err != nil {
 			t.Fatalf("Emit: %v", err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestEmitAgain(t *testing.T) {
 		t.Errorf("entries: %v, want 7, 5 and 2", got)
 	}
 	var first gateway.StoredEmission
-	if err := c.Emissions.List(t.Context(), "s", "", 1, func(e gateway.StoredEmission) bool {
+	if err := gateway.NewEmissions(c.Conn).List(t.Context(), "s", "", 1, func(e gateway.StoredEmission) bool {
 		first = e
 		return false
 	}); err != nil {
@@ -122,14 +122,14 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for at := range uint64(2) {
-		if err := c.Emissions.Emit(ctx, "s", emission("a", at+1, 1)); err != nil {
+		if err := gateway.NewEmissions(c.Conn).Emit(ctx, "s", emission("a", at+1, 1)); err != nil {
 			t.Fatalf("Emit: %v", err)
 		}
 	}
 	var got []uint64
-	if err := c.Emissions.Follow(ctx, "s", "a", 0, func(e gateway.StoredEmission) bool {
+	if err := gateway.NewEmissions(c.Conn).Follow(ctx, "s", "a", 0, func(e gateway.StoredEmission) bool {
 		if got = append(got, e.Entry); e.Entry == 2 {
-			if err := c.Emissions.Emit(ctx, "s", emission("a", 3, 1)); err != nil {
+			if err := gateway.NewEmissions(c.Conn).Emit(ctx, "s", emission("a", 3, 1)); err != nil {
 				t.Errorf("Emit: %v", err)
 			}
 		}
@@ -151,7 +151,8 @@ func TestEmitFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := c.Emissions.Emit(ctx, "s", emission("a", 1, 1)); err == nil || errors.Is(err, jobs.ErrFenced) {
+	err := gateway.NewEmissions(c.Conn).Emit(ctx, "s", emission("a", 1, 1))
+	if err == nil || errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("Emit: %v, want a failure", err)
 	}
 }

@@ -40,11 +40,17 @@ const (
 // Gateway answers requests: submit, result, find, list, logs, cancel, retry, schedules, react. Its
 // clients speak only NATS and JSON, or have no permission for more.
 type Gateway struct {
-	conn  *natsconn.Conn
-	parts Parts
-	log   *slog.Logger
-	subs  []*nats.Subscription
-	line  *requestLine
+	conn      *natsconn.Conn
+	jobs      *queue.Queue
+	results   *queue.Results
+	letters   *queue.DeadLetters
+	schedules *queue.Schedules
+	jobLogs   *queue.Logs
+	rules     *Submissions
+
+	log  *slog.Logger
+	subs []*nats.Subscription
+	line *requestLine
 
 	metrics *metrics
 
@@ -86,22 +92,16 @@ type apiError struct {
 	RetryAfter float64 `json:"retry_after_s,omitempty"` // seconds until the same request may succeed
 }
 
-// Parts are the parts of the queue that a gateway offers to its clients. All are required. The gateway
-// passes ids as the queue knows them, with the prefix of the tenant.
-type Parts struct {
-	Jobs      *queue.Queue
-	Results   *queue.Results
-	Letters   *queue.DeadLetters
-	Schedules *queue.Schedules
-	Logs      *queue.Logs
-	Rules     *Submissions
-}
-
-// Serve starts a gateway, which runs until Close. When Serve returns the gateway answers requests.
-// The connection stays the caller's, and must not be closed before the gateway.
-func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
+// Serve starts a gateway, which offers the queue to its clients until Close. When Serve returns the
+// gateway answers requests. It submits jobs of the rules of swarms. The connection stays the
+// caller's, and must not be closed before the gateway.
+func Serve(c *natsconn.Conn, q *queue.Queue, s Swarms, log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
-	g := &Gateway{conn: c, parts: p, log: log, stop: stop}
+	r := queue.NewResults(c)
+	g := &Gateway{
+		conn: c, jobs: q, results: r, letters: queue.NewDeadLetters(c, q), schedules: queue.NewSchedules(c, q),
+		jobLogs: queue.NewLogs(c, q, r), rules: NewSubmissions(c, q, s), log: log, stop: stop,
+	}
 	g.line = newRequestLine(func(m *nats.Msg, from owner) {
 		at := &requestPlace{l: g.line, from: from}
 		defer at.leave()
@@ -289,7 +289,7 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	if err != nil {
 		return j.ID, err
 	}
-	return j.ID, g.parts.Jobs.SubmitNew(ctx, j, made)
+	return j.ID, g.jobs.SubmitNew(ctx, j, made)
 }
 
 // submitAll submits an array of jobs, all or none, and returns their ids in the order of the array.
@@ -315,7 +315,7 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 		}
 		batch[i], ids = j, append(ids, j.ID)
 	}
-	if err := g.parts.Jobs.SubmitBatch(ctx, batch); err != nil {
+	if err := g.jobs.SubmitBatch(ctx, batch); err != nil {
 		return nil, err
 	}
 	return ids, nil
@@ -339,7 +339,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 			`a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news `+
 				`meanwhile`, longestWait.Seconds())
 	}
-	if now, err := g.parts.Results.Lookup(ctx, id); err == nil {
+	if now, err := g.results.Lookup(ctx, id); err == nil {
 		return &now, nil, nil
 	} else if o.Wait == 0 || !errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil, err
@@ -354,7 +354,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 	if o.Progress {
 		told, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		stop, err := g.parts.Results.Progress(id, func(data json.RawMessage) {
+		stop, err := g.results.Progress(id, func(data json.RawMessage) {
 			select {
 			case news <- data:
 				end(errProgressed)
@@ -367,7 +367,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 		defer stop()
 		ctx = told
 	}
-	r, err := g.parts.Results.Result(ctx, id)
+	r, err := g.results.Result(ctx, id)
 	if errors.Is(err, errProgressed) || err != nil && errors.Is(context.Cause(ctx), errProgressed) {
 		return nil, <-news, nil
 	}
@@ -391,7 +391,7 @@ func readRequest(data []byte, o any) error {
 }
 
 func (g *Gateway) find(ctx context.Context, from owner, id string) (*queue.ListedJob, error) {
-	l, err := g.parts.Jobs.Locate(ctx, id)
+	l, err := g.jobs.Locate(ctx, id)
 	if err == nil {
 		err = from.check(l.Job)
 	}
@@ -409,9 +409,9 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	if err := readRequest(data, &o); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, `a request to cancel is empty or {"finish": true}`)
 	}
-	j, err := g.parts.Jobs.Find(ctx, id)
+	j, err := g.jobs.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
-		if _, lerr := g.parts.Results.Lookup(ctx, id); lerr == nil {
+		if _, lerr := g.results.Lookup(ctx, id); lerr == nil {
 			return nil // it has ended
 		}
 	}
@@ -421,5 +421,5 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	if err != nil {
 		return err
 	}
-	return g.parts.Jobs.Cancel(ctx, j, o.Finish)
+	return g.jobs.Cancel(ctx, j, o.Finish)
 }

@@ -29,7 +29,8 @@ func TestGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	g, err := jobstest.Open(t, s, natsq.Connect).Serve(jobstest.Quiet)
+	via := jobstest.Open(t, s, natsq.Connect)
+	g, err := gateway.Serve(via.Conn, via.Queue, via.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestGateway(t *testing.T) {
 func TestGatewayPages(t *testing.T) {
 	s := jobstest.Start(t, server.Options{})
 	conn := jobstest.Open(t, s, natsq.Connect)
-	g, err := conn.Serve(jobstest.Quiet)
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +340,7 @@ func TestGatewayPages(t *testing.T) {
 func TestForeignJob(t *testing.T) {
 	s := jobstest.Start(t, server.Options{})
 	conn := jobstest.Open(t, s, natsq.Connect)
-	g, err := conn.Serve(jobstest.Quiet)
+	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			prefix = string(from) + "--"
 		}
 		ended, began := []jobs.Result{}, time.Now()
-		err := g.parts.Results.List(ctx, prefix, func(res jobs.Result) bool {
+		err := g.results.List(ctx, prefix, func(res jobs.Result) bool {
 			res.Output = nil
 			ended = append(ended, res)
 			return len(ended) < o.Limit && time.Since(began) < pageTime
@@ -65,12 +65,12 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	}
 	page := []queue.ListedJob{}
 	began, size := time.Now(), 0
-	view, err := g.parts.Jobs.Overview(ctx, p, "")
+	view, err := g.jobs.Overview(ctx, p, "")
 	if err != nil {
 		return err
 	}
 	var werr error
-	err = g.parts.Jobs.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
+	err = g.jobs.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
 		// The body of the job names another tenant than its subject. A worker refuses such a job.
 		if from.check(j) != nil {
 			return true
@@ -90,7 +90,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			return false
 		}
 		var waits []string
-		if waits, werr = g.parts.Jobs.Missing(ctx, j); werr != nil {
+		if waits, werr = g.jobs.Missing(ctx, j); werr != nil {
 			return false
 		}
 		page = append(page, view.Describe(j, at.Stream(p), at.Seq, waits))
@@ -132,14 +132,14 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 		}
 		return nil
 	}
-	err = g.parts.Logs.LogsFrom(ctx, id, seq, false, add)
+	err = g.jobLogs.LogsFrom(ctx, id, seq, false, add)
 	full := errors.Is(err, errPage)
 	if err == nil && len(page) == 0 && o.Wait > 0 {
 		if err := at.park(); err != nil {
 			return err
 		}
 		wait, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), errPage)
-		err = g.parts.Logs.LogsFrom(wait, id, seq, true,
+		err = g.jobLogs.LogsFrom(wait, id, seq, true,
 			func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
 		cancel()
 		r.Over = err == nil
@@ -159,7 +159,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 // retry redrives the dead letter of a job. It fails with jobs.ErrNotFound if the job has none.
 func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	var letter *jobs.DeadLetter
-	err := g.parts.Letters.List(ctx, jobs.DeadFilter{Tenant: string(from), ID: id},
+	err := g.letters.List(ctx, jobs.DeadFilter{Tenant: string(from), ID: id},
 		func(d jobs.DeadLetter) bool { letter = &d; return false })
 	if err != nil {
 		return err
@@ -172,5 +172,5 @@ func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil {
 		return from.check(j)
 	}
-	return g.parts.Letters.Redrive(ctx, *letter)
+	return g.letters.Redrive(ctx, *letter)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -20,7 +21,8 @@ import (
 // bound are refused.
 func TestGatewayOpenQuestions(t *testing.T) {
 	s := jobstest.Start(t, server.Options{})
-	g, err := jobstest.Open(t, s, natsq.Connect).Serve(jobstest.Quiet)
+	via := jobstest.Open(t, s, natsq.Connect)
+	g, err := gateway.Serve(via.Conn, via.Queue, via.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

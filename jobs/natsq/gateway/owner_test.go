@@ -167,9 +167,8 @@ func TestSubmission(t *testing.T) {
 // TestGatewayBounds: a request is answered within its bounds and refused beyond them, over the
 // queue.
 func TestGatewayBounds(t *testing.T) {
-	s, k := jobstest.InProcess(t, natsconn.Open)
-	c := reach(k)
-	g, err := c.Serve(slog.New(slog.DiscardHandler))
+	s, c := jobstest.InProcess(t, natsconn.Open)
+	g, err := Serve(c, queueOf(c), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

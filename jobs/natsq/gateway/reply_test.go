@@ -20,14 +20,13 @@ import (
 // TestReply: an answer of the largest size is sent as it is, a larger one becomes an error that
 // says where the result is, and what was published without a question gets none.
 func TestReply(t *testing.T) {
-	_, k := jobstest.InProcess(t, natsconn.Open)
-	c := reach(k)
+	_, c := jobstest.InProcess(t, natsconn.Open)
 	answers, err := c.NC.SubscribeSync("answers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	g := &Gateway{conn: c.Conn, log: slog.New(slog.NewTextHandler(&log, nil))}
+	g := &Gateway{conn: c, log: slog.New(slog.NewTextHandler(&log, nil))}
 	progress := func(n int) apiReply {
 		return apiReply{Job: "a", Progress: json.RawMessage(`"` + strings.Repeat("<", n) + `"`)}
 	}
@@ -76,9 +75,9 @@ func TestReply(t *testing.T) {
 // TestGatewayVerbs: every verb reaches what it names, and a question without a wait is not one with
 // a short wait.
 func TestGatewayVerbs(t *testing.T) {
-	s, k := jobstest.InProcess(t, natsconn.Open)
-	c := reach(k)
-	g, err := c.Serve(slog.New(slog.DiscardHandler))
+	s, c := jobstest.InProcess(t, natsconn.Open)
+	q := queueOf(c)
+	g, err := Serve(c, q, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +122,7 @@ func TestGatewayVerbs(t *testing.T) {
 	if r := ask("exo.api.cancel.a", `{"finish":true}`); r.Error != nil {
 		t.Errorf("%+v", r.Error)
 	}
-	if _, err := c.Queue.Find(t.Context(), "a"); err != nil {
+	if _, err := q.Find(t.Context(), "a"); err != nil {
 		t.Errorf("a job that is asked to finish is gone: %v", err)
 	}
 	if r := ask("exo.tenant.acme.cancel.a", ""); r.Error == nil || r.Error.Code != "not_found" {

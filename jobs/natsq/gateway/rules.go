@@ -18,7 +18,7 @@ func (g *Gateway) react(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return g.parts.Rules.Submit(ctx, e)
+	return g.rules.Submit(ctx, e)
 }
 
 // Rules asks gateways to submit the jobs of rules of swarms, for GPU agents, which submit none

@@ -28,9 +28,9 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 		if err != nil {
 			return err
 		}
-		return g.parts.Schedules.AddSchedule(ctx, s)
+		return g.schedules.AddSchedule(ctx, s)
 	case verb == "list" && name == "":
-		all, err := g.parts.Schedules.Schedules(ctx)
+		all, err := g.schedules.Schedules(ctx)
 		all = slices.DeleteFunc(all, func(s jobs.ScheduleState) bool { return !from.mine(s.Schedule) })
 		if all == nil {
 			all = []jobs.ScheduleState{}
@@ -41,7 +41,7 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 	case verb == "remove", verb == "pause", verb == "resume":
 		r.Schedule = name
 		if from != "" {
-			s, _, err := g.parts.Schedules.Read(ctx, name)
+			s, _, err := g.schedules.Read(ctx, name)
 			if err == nil && !from.mine(s) {
 				err = fmt.Errorf("schedule %s: %w", name, jobs.ErrNotFound)
 			}
@@ -50,9 +50,9 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 			}
 		}
 		if verb == "remove" {
-			return g.parts.Schedules.RemoveSchedule(ctx, name)
+			return g.schedules.RemoveSchedule(ctx, name)
 		}
-		return g.parts.Schedules.PauseSchedule(ctx, name, verb == "pause")
+		return g.schedules.PauseSchedule(ctx, name, verb == "pause")
 	}
 	return jobs.Errorf(jobs.CodeInvalid, "%.100q: ask exo.api.cron.add, .list, .remove.NAME, .pause.NAME or "+
 		".resume.NAME", m.Subject)

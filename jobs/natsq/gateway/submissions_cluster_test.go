@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -57,15 +58,20 @@ func TestSubmitOnceInCluster(t *testing.T) {
 // server that does not sync. The emission is what it is compared with.
 func BenchmarkSubmit(b *testing.B) {
 	for name, of := range map[string]func(c *natsq.Conn) func(ctx context.Context, e swarms.Emission) error{
-		"submit": func(c *natsq.Conn) func(context.Context, swarms.Emission) error { return c.Rules.Submit },
+		"submit": func(c *natsq.Conn) func(context.Context, swarms.Emission) error {
+			return gateway.NewRules(c.Conn).Submit
+		},
 		"emit": func(c *natsq.Conn) func(context.Context, swarms.Emission) error {
-			return func(ctx context.Context, e swarms.Emission) error { return c.Emissions.Emit(ctx, "s", e) }
+			return func(ctx context.Context, e swarms.Emission) error {
+				return gateway.NewEmissions(c.Conn).Emit(ctx, "s", e)
+			}
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			srv, c := jobstest.InProcess(b, natsq.Connect)
 			s := create(b, c, swarms.NewNonce())
-			g, err := jobstest.Open(b, srv, natsq.Connect).Serve(jobstest.Quiet)
+			via := jobstest.Open(b, srv, natsq.Connect)
+			g, err := gateway.Serve(via.Conn, via.Queue, via.Swarms, jobstest.Quiet)
 			if err != nil {
 				b.Fatalf("Serve: %v", err)
 			}

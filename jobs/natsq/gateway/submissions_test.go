@@ -66,13 +66,18 @@ func TestSubmitOnce(t *testing.T) {
 	submitOnce(t, 30, func() *natsq.Conn { return jobstest.Open(t, srv, natsq.Connect) })
 }
 
+func submissions(c *natsq.Conn) *gateway.Submissions {
+	return gateway.NewSubmissions(c.Conn, c.Queue, c.Swarms)
+}
+
 // submitOnce is TestSubmitOnce for a log of last entries.
 func submitOnce(t *testing.T, last uint64, connect func() *natsq.Conn) {
 	t.Helper()
 	c := connect()
 	s := create(t, c, swarms.NewNonce())
 	const writers = 4
-	g, err := connect().Serve(jobstest.Quiet)
+	via := connect()
+	g, err := gateway.Serve(via.Conn, via.Queue, via.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
@@ -92,9 +97,9 @@ func submitOnce(t *testing.T, last uint64, connect func() *natsq.Conn) {
 	var all sync.WaitGroup
 	for w := range writers {
 		own := connect()
-		submit := own.Submissions.Submit
+		submit := submissions(own).Submit
 		if w%2 == 1 {
-			submit = own.Rules.Submit
+			submit = gateway.NewRules(own.Conn).Submit
 		}
 		all.Go(func() {
 			replay(t, w, last, func(entry uint64, rule int) error {
@@ -110,7 +115,7 @@ func submitOnce(t *testing.T, last uint64, connect func() *natsq.Conn) {
 		return err == nil && !known
 	})
 	for at := uint64(1); at <= last; at++ {
-		if err := c.Submissions.Submit(t.Context(), asked(s, "retrain", at, 3)); err != nil {
+		if err := submissions(c).Submit(t.Context(), asked(s, "retrain", at, 3)); err != nil {
 			t.Errorf("Submit again: %v", err)
 		}
 	}
@@ -157,7 +162,7 @@ func TestSubmitOvertaken(t *testing.T) {
 		first, next := asked(s, "retrain", 2*before+1, 1), asked(s, "retrain", 2*before+2, 1)
 		late := gateway.NewSubmissions(c.Conn, &pausing{c.Queue, func() {
 			for _, e := range []swarms.Emission{first, next} {
-				if err := c.Submissions.Submit(t.Context(), e); err != nil {
+				if err := submissions(c).Submit(t.Context(), e); err != nil {
 					t.Fatalf("Submit: %v", err)
 				}
 				j, err := c.Queue.Find(t.Context(), s.JobID("", "retrain", e.Entry, 1))
@@ -185,7 +190,9 @@ func TestSubmitOfSwarms(t *testing.T) {
 	_, c := jobstest.InProcess(t, natsq.Connect)
 	for _, nonce := range []string{"aaaaaaaa", "bbbbbbbb", ""} { // the last as in an earlier version
 		s := create(t, c, nonce)
-		submit := func(e swarms.Emission) error { return c.Submissions.Submit(t.Context(), e) }
+		submit := func(e swarms.Emission) error {
+			return submissions(c).Submit(t.Context(), e)
+		}
 		for _, e := range []swarms.Emission{
 			asked(s, "retrain", 7, 1), asked(s, "page", 5, 2), asked(s, "page", 5, 2), asked(s, "retrain", 6, 9),
 			asked(s, "retrain", 7, 1),
@@ -235,7 +242,8 @@ func TestSubmitFull(t *testing.T) {
 	t.Parallel()
 	srv, c := jobstest.InProcess(t, natsq.Connect)
 	s := create(t, c, swarms.NewNonce())
-	g, err := jobstest.Open(t, srv, natsq.Connect).Serve(jobstest.Quiet)
+	via := jobstest.Open(t, srv, natsq.Connect)
+	g, err := gateway.Serve(via.Conn, via.Queue, via.Swarms, jobstest.Quiet)
 	if err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
@@ -243,19 +251,19 @@ func TestSubmitFull(t *testing.T) {
 	if err := c.Control.LimitTenant(t.Context(), "acme", jobs.Limits{Queued: new(1)}); err != nil {
 		t.Fatalf("LimitTenant: %v", err)
 	}
-	if err := c.Rules.Submit(t.Context(), asked(s, "page", 1, 1)); err != nil {
+	if err := gateway.NewRules(c.Conn).Submit(t.Context(), asked(s, "page", 1, 1)); err != nil {
 		t.Fatalf("Submit: %v", err)
 	}
-	if err := c.Submissions.Submit(t.Context(), asked(s, "page", 2, 1)); !errors.Is(err, jobs.ErrFull) {
+	if err := submissions(c).Submit(t.Context(), asked(s, "page", 2, 1)); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("Submit: %v, want ErrFull", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := c.Rules.Submit(ctx, asked(s, "page", 2, 1)); err == nil {
+	if err := gateway.NewRules(c.Conn).Submit(ctx, asked(s, "page", 2, 1)); err == nil {
 		t.Error("a job without room is submitted")
 	}
 	second := make(chan error, 1)
-	go func() { second <- c.Rules.Submit(t.Context(), asked(s, "page", 2, 1)) }()
+	go func() { second <- gateway.NewRules(c.Conn).Submit(t.Context(), asked(s, "page", 2, 1)) }()
 	first, err := c.Queue.Find(t.Context(), s.JobID("acme", "page", 1, 1))
 	if err == nil {
 		err = c.Queue.Withdraw(t.Context(), first)
@@ -290,7 +298,7 @@ func TestSubmitByHand(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := c.Submissions.Submit(t.Context(), asked(s, "retrain", 1, 1)); err != nil {
+		if err := submissions(c).Submit(t.Context(), asked(s, "retrain", 1, 1)); err != nil {
 			t.Errorf("Submit: %v", err)
 		}
 	}
