@@ -31,7 +31,7 @@ type operatorState struct {
 	cancels map[string]cancellation // by job id
 	prune   int                     // how many cancellations there may be before the old ones go
 	running map[string][]*attached  // by job id; two attempts at a job may run after a server was killed
-	pauses  map[string]bool         // by control.PauseKey
+	pauses  map[string]bool         // by wire.PauseKey
 	limits  map[string]jobs.Limits
 	quotas  map[string]wire.Quota // computed since the limits last changed
 }
@@ -174,7 +174,7 @@ func (w *operatorState) quota(tenant string) wire.Quota {
 func (w *operatorState) paused(kind string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pauses[control.PauseKey(w.pool, "")] || w.pauses[control.PauseKey(w.pool, kind)]
+	return w.pauses[wire.PauseKey(w.pool, "")] || w.pauses[wire.PauseKey(w.pool, kind)]
 }
 
 // limited returns the tenants with their own limits.

@@ -13,15 +13,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// PauseKey returns the key of a pause in the bucket of controls: of a kind, or of a whole pool when
-// kind is empty.
-func PauseKey(p jobs.Pool, kind string) string {
-	if kind == "" {
-		return "pause." + string(p)
-	}
-	return "pause." + string(p) + "." + kind
-}
-
 // Pause stops the workers of a pool from taking new jobs of a kind, or of all kinds if kind is
 // empty. Running jobs continue. It holds until Resume, also for workers that start later. A worker
 // that asked the server before it learned of the pause takes the jobs of that request, up to two
@@ -50,10 +41,10 @@ func (ct *Control) setPause(ctx context.Context, p jobs.Pool, kind string, on bo
 			return err
 		}
 		if on {
-			_, err = kv.PutString(ctx, PauseKey(p, kind), time.Now().UTC().Format(time.RFC3339))
+			_, err = kv.PutString(ctx, wire.PauseKey(p, kind), time.Now().UTC().Format(time.RFC3339))
 			return err
 		}
-		err = kv.Purge(ctx, PauseKey(p, kind))
+		err = kv.Purge(ctx, wire.PauseKey(p, kind))
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			return nil
 		}
@@ -61,7 +52,7 @@ func (ct *Control) setPause(ctx context.Context, p jobs.Pool, kind string, on bo
 	})
 }
 
-// PausedKeys returns the keys of all present pauses, see PauseKey.
+// PausedKeys returns the keys of all present pauses, see wire.PauseKey.
 func (ct *Control) PausedKeys(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	err := ct.conn.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {

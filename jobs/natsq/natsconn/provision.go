@@ -20,8 +20,10 @@ const (
 	CancelAge = time.Hour
 )
 
-// AgentAge is how long the server keeps the record of an agent. Agents renew it every 3 s, so three
-// renewals may be lost.
+// AnnounceEvery is the period of the announcements of an agent.
+const AnnounceEvery = 3 * time.Second
+
+// AgentAge is how long the server keeps the record of an agent, so three announcements may be lost.
 const AgentAge = 10 * time.Second
 
 // LogSlack is how much longer than a result the server keeps the log lines of its job, because they

@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -91,7 +89,7 @@ type Overview struct {
 	running map[string]jobs.Running
 	given   map[wire.Source]uint64 // the last job that each source has delivered
 	served  map[string]int         // agents by kind
-	paused  map[string]bool        // by control.PauseKey
+	paused  map[string]bool        // by wire.PauseKey
 	silent  []string
 }
 
@@ -121,7 +119,7 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 	if o.served, err = q.agents.Served(ctx, p); err != nil {
 		return nil, err
 	}
-	o.paused, err = q.control.PausedKeys(ctx)
+	o.paused, err = q.limits.PausedKeys(ctx)
 	return o, err
 }
 
@@ -146,12 +144,12 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 		l.State = StateRetrying
 	}
 	switch {
-	case o.paused[control.PauseKey(j.Pool, "")]:
+	case o.paused[wire.PauseKey(j.Pool, "")]:
 		l.Note = fmt.Sprintf("pool %s is paused: exoswarm queue resume %s", j.Pool, j.Pool)
-	case o.paused[control.PauseKey(j.Pool, j.Kind)]:
+	case o.paused[wire.PauseKey(j.Pool, j.Kind)]:
 		l.Note = fmt.Sprintf("kind %s is paused: exoswarm queue resume %s --kind %s", j.Kind, j.Pool, j.Kind)
 	case o.served[j.Kind] == 0:
-		l.Note = telemetry.Unserved(j.Pool, j.Kind, o.served)
+		l.Note = wire.Unserved(j.Pool, j.Kind, o.served)
 	}
 	return l
 }

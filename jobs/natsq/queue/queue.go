@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -18,7 +17,7 @@ type Queue struct {
 	finder
 	agents  Agents
 	objects Objects
-	control *control.Control
+	limits  Limits
 	results *Results
 
 	sources sync.Map // wire.Source: this connection has seen its consumer
@@ -47,9 +46,17 @@ type Objects interface {
 	DeleteObject(ctx context.Context, name string, of jobs.Owner) error
 }
 
+// Limits is what operators tell the workers of a pool. It is a *control.Control.
+type Limits interface {
+	// Admit fails with jobs.ErrFull if a tenant of the jobs may have no more in the queue.
+	Admit(ctx context.Context, batch ...jobs.Job) error
+	// PausedKeys returns the keys of all present pauses, see wire.PauseKey.
+	PausedKeys(ctx context.Context) (map[string]bool, error)
+}
+
 // New returns the queue that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *Results) *Queue {
-	q := &Queue{finder: finder{c}, agents: a, objects: o, control: l, results: r}
+func New(c *natsconn.Conn, a Agents, o Objects, l Limits, r *Results) *Queue {
+	q := &Queue{finder: finder{c}, agents: a, objects: o, limits: l, results: r}
 	q.batcher.q = q
 	return q
 }
@@ -60,4 +67,4 @@ func (q *Queue) Forget(s wire.Source) { q.sources.Delete(s) }
 
 // Admit fails with jobs.ErrFull if the tenant of a job may have no more in the queue. Otherwise the
 // job counts as submitted: the caller stores it.
-func (q *Queue) Admit(ctx context.Context, j jobs.Job) error { return q.control.Admit(ctx, j) }
+func (q *Queue) Admit(ctx context.Context, j jobs.Job) error { return q.limits.Admit(ctx, j) }

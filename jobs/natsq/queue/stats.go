@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -105,13 +104,13 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
-	paused, err := q.control.PausedKeys(ctx)
+	paused, err := q.limits.PausedKeys(ctx)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
 	st := jobs.QueueStats{
 		Pool: p, Jobs: held.Msgs, Bytes: held.Bytes, Oldest: held.First,
-		Paused: paused[control.PauseKey(p, "")],
+		Paused: paused[wire.PauseKey(p, "")],
 	}
 	if st.Delayed, err = q.count(ctx, wire.SchedStream, p, "exo.sched.", "exo.due."); err != nil {
 		return jobs.QueueStats{}, err
@@ -129,7 +128,7 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 		st.Sources = append(st.Sources, jobs.SourceStats{
 			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Level: s.Level, Waiting: waiting, Running: i.NumAckPending,
 			Retried: i.NumRedelivered,
-			Paused:  paused[control.PauseKey(p, s.Kind)], Agents: served[s.Kind],
+			Paused:  paused[wire.PauseKey(p, s.Kind)], Agents: served[s.Kind],
 		})
 	}
 	for s, i := range all {

@@ -33,7 +33,7 @@ func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitN
 // SubmitNew is Submit. made says that the id was made for this call, which saves the search for
 // other jobs of the id.
 func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
-	if err := q.control.Admit(ctx, j); err != nil {
+	if err := q.limits.Admit(ctx, j); err != nil {
 		return fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
 	return q.submit(ctx, j, redrive{}, made)
@@ -97,7 +97,7 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 			jobs.MaxBatch)
 	}
 	what := fmt.Sprintf("submit %d jobs", len(batch))
-	if err := q.control.Admit(ctx, batch...); err != nil {
+	if err := q.limits.Admit(ctx, batch...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if slices.ContainsFunc(batch, func(j jobs.Job) bool { return len(j.After) > 0 }) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -146,7 +145,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 	}
 	for _, a := range agents {
 		// The registry still lists the agent for a while.
-		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(telemetry.AnnounceEvery)) {
+		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(natsconn.AnnounceEvery)) {
 			a.State, a.Lost, a.Running = jobs.AgentLost, o.lost(), len(o.shards)
 			a.Recovering, a.Teams = nil, nil
 			delete(gone, a.Name)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,10 +17,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
-
-// AnnounceEvery is the period of the announcements of an agent. The server forgets an agent after
-// natsconn.AgentAge, so three announcements may be lost.
-const AnnounceEvery = 3 * time.Second
 
 // followEvery is the period of the announcements while the agent replays shards.
 const followEvery = time.Second
@@ -83,11 +78,11 @@ func (r *Registry) Announce(ctx context.Context, describe func() jobs.Agent, log
 			case <-tick.C:
 				now := describe()
 				follows := len(now.Recovering) > 0
-				if !follows && !told && time.Since(said) < AnnounceEvery-followEvery/2 {
+				if !follows && !told && time.Since(said) < natsconn.AnnounceEvery-followEvery/2 {
 					continue
 				}
 				said, told = time.Now(), follows
-				try, cancel := context.WithTimeout(run, AnnounceEvery)
+				try, cancel := context.WithTimeout(run, natsconn.AnnounceEvery)
 				err := r.announce(try, now)
 				cancel()
 				switch {
@@ -227,15 +222,5 @@ func (r *Registry) Unserved(ctx context.Context, p jobs.Pool, kind string) (stri
 	if err != nil || served[kind] > 0 {
 		return "", err
 	}
-	return Unserved(p, kind, served), nil
-}
-
-// Unserved returns the sentence of Registry.Unserved, for the counts that Registry.Served has
-// returned.
-func Unserved(p jobs.Pool, kind string, served map[string]int) string {
-	if len(served) == 0 {
-		return fmt.Sprintf("no agent of kind %s: pool %s has no agent", kind, p)
-	}
-	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p,
-		strings.Join(slices.Sorted(maps.Keys(served)), ", "))
+	return wire.Unserved(p, kind, served), nil
 }

@@ -7,6 +7,8 @@
 package wire
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -211,3 +213,22 @@ func SubmittedSubject(key, name, place string) string {
 // RunningSubject returns the subject on which the workers of a pool answer which jobs they execute.
 // A question costs the disk of the server nothing.
 func RunningSubject(p jobs.Pool) string { return "exo.running." + string(p) }
+
+// PauseKey returns the key of a pause in the bucket of controls: of a kind, or of a whole pool when
+// kind is empty.
+func PauseKey(p jobs.Pool, kind string) string {
+	if kind == "" {
+		return "pause." + string(p)
+	}
+	return "pause." + string(p) + "." + kind
+}
+
+// Unserved returns why no agent takes jobs of a kind: no agent of the pool serves it. served is the
+// number of agents of the pool by kind.
+func Unserved(p jobs.Pool, kind string, served map[string]int) string {
+	if len(served) == 0 {
+		return fmt.Sprintf("no agent of kind %s: pool %s has no agent", kind, p)
+	}
+	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p,
+		strings.Join(slices.Sorted(maps.Keys(served)), ", "))
+}

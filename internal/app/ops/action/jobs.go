@@ -11,7 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Bounds of previews, which answer a person within seconds.
@@ -161,7 +161,7 @@ func previewPause(ctx context.Context, o *Operator, r *Request) (p Preview, err 
 	if r.Kind != "" {
 		what = "kind " + r.Kind + " of " + what
 	}
-	is := paused[control.PauseKey(pool, r.Kind)]
+	is := paused[wire.PauseKey(pool, r.Kind)]
 	p.Sentence = fmt.Sprintf("Pause %s: agents take no new jobs of it, and running jobs continue.", what)
 	if r.Action == "queue.resume" {
 		p.Sentence = fmt.Sprintf("End the pause of %s: agents take its jobs again.", what)
