@@ -31,7 +31,8 @@ func Attach(ctx context.Context, o Options) (err error) {
 			err = cerr
 		}
 	}()
-	if err := dest.ReadLabels(o.Labels); err != nil {
+	known, err := readLabels(o.Labels, dest)
+	if err != nil {
 		return err
 	}
 	show, err := newProgress(o.Progress, o.Err)
@@ -73,7 +74,8 @@ func Attach(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if err := (&delivery{
-		conn: conn, carrier: owned.carrier, id: o.Attach, record: rec, dest: dest, show: show, objects: owned,
+		conn: conn, carrier: owned.carrier, id: o.Attach, record: rec, dest: dest, labels: known, show: show,
+		objects: owned,
 	}).finish(ctx, &o, result); err != nil {
 		return err
 	}

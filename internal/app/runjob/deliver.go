@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
@@ -46,6 +47,7 @@ type delivery struct {
 	id      string
 	record  runRecord
 	dest    *userfile.Destination
+	labels  labels
 	show    *progress
 	objects *objects
 }
@@ -76,11 +78,13 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 		Result: *result,
 	}
 	var err error
-	if h.Labels, err = dest.Compare(rec.Anomaly, rec.Keys); err != nil {
+	if h.Labels, err = d.labels.compare(dest, &rec); err != nil {
 		return err
 	}
 	first := firstReject(dest.Rejected())
-	if err := dest.Deliver(ctx, o.Out, h, series); err != nil {
+	if err := dest.Deliver(ctx, o.Out, func(w io.Writer, decisions io.Reader) error {
+		return report.Write(w, h, decisions, series)
+	}); err != nil {
 		return err
 	}
 	d.objects.at = delivered

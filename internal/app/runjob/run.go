@@ -188,7 +188,8 @@ func Run(ctx context.Context, o Options) (err error) {
 			err = cerr
 		}
 	}()
-	if err := dest.ReadLabels(o.Labels); err != nil {
+	known, err := readLabels(o.Labels, dest)
+	if err != nil {
 		return err
 	}
 	if dest.UsesStdout() {
@@ -217,7 +218,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	spec.GroupCount = 0 // distinguishes the swarm of a run from one that lasts
 	if names := in.names(); names != nil && len(spec.Key) == 0 {
-		if err := dest.CheckLabels(names); err != nil {
+		if err := known.check(names); err != nil {
 			return err
 		}
 	}
@@ -287,7 +288,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if in.spooled.Interrupted {
 		result.Interrupted = true
 	}
-	d := &delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show, objects: owned}
+	d := &delivery{
+		conn: conn, carrier: carrier, id: id, record: rec, dest: dest, labels: known, show: show, objects: owned,
+	}
 	if err := d.finish(interrupt, &o, result); err != nil {
 		return err
 	}

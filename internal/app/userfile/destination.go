@@ -11,9 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/internal/app/command"
@@ -34,8 +32,6 @@ type Destination struct {
 	temp                    string      // empty for none
 	live                    *live       // writes rows to the output as they come; nil for none
 	flow                    *streamFile // the stream of live unless that is standard output; nil for none
-	labels                  []report.Label
-	labelFile               string // of the labels, for errors
 	begun                   time.Time
 }
 
@@ -324,9 +320,8 @@ func (f *streamFile) close() error {
 }
 
 // Deliver writes the report, and copies decisions and rejects to the places that are streams. ctx
-// bounds the wait for the reader of a FIFO. h and series are of the result of the run.
-func (d *Destination) Deliver(ctx context.Context, stdout io.Writer, h report.Header,
-	series []cpuagents.SeriesSummary,
+// bounds the wait for the reader of a FIFO. page makes the report from the decisions.
+func (d *Destination) Deliver(ctx context.Context, stdout io.Writer, page func(w io.Writer, decisions io.Reader) error,
 ) error {
 	if d.hasReport {
 		err := d.report.fill(ctx, stdout, func(w io.Writer) error {
@@ -335,7 +330,7 @@ func (d *Destination) Deliver(ctx context.Context, stdout io.Writer, h report.He
 				return err
 			}
 			defer decisions.Close()
-			return report.Write(w, h, decisions, series)
+			return page(w, decisions)
 		})
 		if err != nil {
 			return fmt.Errorf("report: %w", err)
