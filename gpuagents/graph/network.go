@@ -118,11 +118,8 @@ func plan(cell *cells.Addressed, o Options) (n *Network, err error) {
 	n = &Network{o: o}
 	if n.slots = o.Links.Longest(); n.slots > 1 {
 		if !cell.Spikes() {
-			return nil, fmt.Errorf(
-				"%w: links of the cell %s with delays: use lif or izhikevich",
-				ErrInvalid,
-				cell.Cell.Name,
-			)
+			return nil, fmt.Errorf("%w: links of the cell %s with delays: use lif or izhikevich", ErrInvalid,
+				cell.Cell.Name)
 		}
 		cell = cell.Remembering()
 	}
@@ -135,11 +132,8 @@ func plan(cell *cells.Addressed, o Options) (n *Network, err error) {
 		states = len(cells.LIFCandidates)
 	}
 	n.Field = field.New(field.Options{
-		What: fmt.Sprintf(
-			"a graph of %d agents",
-			o.Agents,
-		), Links: fmt.Sprintf(" and %d links", o.Links.Count(o.Agents)),
-		Purpose: "graph", Fewer: "links", Agents: o.Agents, Layout: layout, States: states, Invalid: ErrInvalid,
+		What:  fmt.Sprintf("a graph of %d agents", o.Agents),
+		Links: fmt.Sprintf(" and %d links", o.Links.Count(o.Agents)), Purpose: "graph", Fewer: "links", Agents: o.Agents, Layout: layout, States: states, Invalid: ErrInvalid,
 	})
 	n.ticks = layout.Offsets[len(layout.Offsets)-1]
 	if n.model = newEpidemic(n, cell); cell.Spikes() {

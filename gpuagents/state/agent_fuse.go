@@ -22,10 +22,8 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	_, width := a.StateVars()
 	all, err := a.Nodes(want)
 	if err != nil {
-		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes,
-			s.groups.All,
-		)
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many",
+			want.Nodes, s.groups.All)
 	}
 	first, n := a.OwnNodes(want.By, all)
 	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {

@@ -51,27 +51,14 @@ func (m *groupBatch) Add(o Observations) {
 	if len(values) != len(e.Features) { // of an earlier version
 		values = e.Doubles(0, e.Len())
 	}
-	if m.entries = append(m.entries, e); len(
-		m.entries,
-	) == 1 { // clipped: appends copy the columns, and do not write behind the columns of a message
-		all.Group, all.Time, all.Features, all.Width = slices.Clip(
-			e.Group,
-		), slices.Clip(
-			e.Time,
-		), slices.Clip(
-			e.Features,
-		), e.Width
-		all.Value = slices.Clip(values)
+	if m.entries = append(m.entries, e); len(m.entries) == 1 {
+		// Clipped: appends copy the columns, and do not write behind the columns of a message.
+		all.Group, all.Time, all.Value = slices.Clip(e.Group), slices.Clip(e.Time), slices.Clip(values)
+		all.Features, all.Width = slices.Clip(e.Features), e.Width
 		return
 	}
-	all.Value = append(all.Value, values...)
-	all.Group, all.Time, all.Features = append(
-		all.Group,
-		e.Group...), append(
-		all.Time,
-		e.Time...), append(
-		all.Features,
-		e.Features...)
+	all.Group, all.Time = append(all.Group, e.Group...), append(all.Time, e.Time...)
+	all.Value, all.Features = append(all.Value, values...), append(all.Features, e.Features...)
 }
 
 // Observe implements Batch. An entry is a part of a longer batch: cuts change no bit.

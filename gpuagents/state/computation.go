@@ -155,11 +155,8 @@ func (c *computer) job(f *expr.Folds, want swarms.Compute) (*job, error) {
 	switch f.By {
 	case swarms.ByVote:
 		if j.votes = c.s.Candidates; j.votes == 0 {
-			return nil, jobs.Errorf(
-				jobs.CodeInvalid,
-				"compute: by vote: the agents of this swarm keep no vote: use by "+
-					"group or by all",
-			)
+			return nil, jobs.Errorf(jobs.CodeInvalid, "compute: by vote: the agents of this swarm keep no vote: use "+
+				"by group or by all")
 		}
 	case swarms.ByGroup:
 		j.group = true
@@ -186,13 +183,8 @@ func (c *computer) job(f *expr.Folds, want swarms.Compute) (*job, error) {
 	j.to = max(min(end-c.s.First, c.s.Groups), j.from)
 	j.first = c.s.First + j.from
 	if most := swarms.MaxResults / len(f.All); j.to-j.from > most {
-		return nil, jobs.Errorf(
-			jobs.CodeInvalid,
-			"compute: %d groups: ask for at most %d of this text at a time, with "+
-				"first and groups",
-			j.to-j.from,
-			most,
-		)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "compute: %d groups: ask for at most %d of this text at a time, with "+
+			"first and groups", j.to-j.from, most)
 	}
 	return j, nil
 }

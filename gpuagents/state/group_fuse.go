@@ -43,10 +43,8 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 			jobs.CodeInvalid, "fuse: the cell keeps no float variable, so agents have no embedding",
 		)
 	case want.Nodes > s.has.All:
-		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes,
-			s.has.All,
-		)
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many",
+			want.Nodes, s.has.All)
 	case want.By == swarms.ByGroup && want.Nodes == 0:
 		all = s.has.All
 	case want.By == swarms.ByGroup:
@@ -112,10 +110,9 @@ func (s *groupState) fuseAll(ctx context.Context, all, from, n, bytes int) (fusi
 		var parts []pager.Part
 		for page := range pages {
 			for _, v := range of {
-				parts = append(
-					parts,
-					pager.Part{Page: uint64(first + page), Off: int64(l.Offsets[v]), Bytes: buf[at:][:extent(l, v)]},
-				)
+				parts = append(parts, pager.Part{
+					Page: uint64(first + page), Off: int64(l.Offsets[v]), Bytes: buf[at:][:extent(l, v)],
+				})
 				at += extent(l, v)
 			}
 		}

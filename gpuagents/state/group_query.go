@@ -175,25 +175,17 @@ func (s *groupState) gather(v int, ids []uint32) *gathered {
 		}
 		to := g.data[first*of.Width*size:]
 		if of.Together {
-			g.parts = append(
-				g.parts,
-				pager.Part{
-					Page:  uint64(page),
-					Off:   int64(s.layout.Offsets[v]) + int64(at*of.Width)*int64(size),
-					Bytes: to[:n*of.Width*size],
-				},
-			)
+			g.parts = append(g.parts, pager.Part{
+				Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(at*of.Width)*int64(size),
+				Bytes: to[:n*of.Width*size],
+			})
 			continue
 		}
 		for c := range of.Width {
-			g.parts = append(
-				g.parts,
-				pager.Part{
-					Page:  uint64(page),
-					Off:   int64(s.layout.Offsets[v]) + int64(c*per+at)*int64(size),
-					Bytes: to[c*n*size:][:n*size],
-				},
-			)
+			g.parts = append(g.parts, pager.Part{
+				Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(c*per+at)*int64(size),
+				Bytes: to[c*n*size:][:n*size],
+			})
 		}
 		g.runs = append(g.runs, n)
 	}

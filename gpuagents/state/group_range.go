@@ -26,10 +26,8 @@ func RangeOf(s swarms.Swarm, shard int) GroupRange {
 func (h GroupRange) check(spec *swarm.Spec) error {
 	switch {
 	case h.Shards != max(1, spec.Shards):
-		return jobs.Errorf(
-			jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards,
-			max(1, spec.Shards),
-		)
+		return jobs.Errorf(jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards,
+			max(1, spec.Shards))
 	case !spec.Topology().ByAgent && spec.Groups() != 0 && spec.Groups() != h.All:
 		return jobs.Errorf(
 			jobs.CodeInvalid,

@@ -66,17 +66,17 @@ var libraries = map[string]library{
 	swarm.TopologyCustomGraph: {
 		open: withNeighbours(openCustomGraph),
 		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 {
-			links := countedLinks(s)
+			links := s.CountedLinks()
 			return lattice.Beside(cell, latticeOptions(s, &links))
 		},
 	},
 	swarm.TopologyGraph: {
 		open: withNeighbours(openGraph),
 		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 {
-			return graph.Beside(cell, graphOptions(s, countedLinks(s)))
+			return graph.Beside(cell, graphOptions(s, s.CountedLinks()))
 		},
 		peers: func(s *swarm.Spec, cell *cells.Addressed) func(devices int) int64 {
-			o := graphOptions(s, countedLinks(s))
+			o := graphOptions(s, s.CountedLinks())
 			return func(devices int) int64 { return graph.PeerBytes(cell, o, devices) }
 		},
 	},
@@ -175,7 +175,7 @@ func openCustomGrid(s *neighbourState, o opening, cell *cells.Addressed) error {
 }
 
 func openCustomGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
-	links, err := linksOf(o.spec)
+	links, err := o.spec.Links()
 	if err != nil {
 		return err
 	}
@@ -217,26 +217,8 @@ func latticeOptions(s *swarm.Spec, links *edges.Links) lattice.Options {
 	}
 }
 
-func linksOf(spec *swarm.Spec) (edges.Links, error) {
-	links, err := spec.Links()
-	if err != nil {
-		return links, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
-	}
-	return links, nil
-}
-
-// countedLinks returns the links of a graph, or the fewest that it can have if its edges are not in
-// the specification.
-func countedLinks(s *swarm.Spec) edges.Links {
-	links, err := s.Links()
-	if err != nil {
-		return s.LeastLinks()
-	}
-	return links
-}
-
 func openGraph(s *neighbourState, o opening, cell *cells.Addressed) error {
-	links, err := linksOf(o.spec)
+	links, err := o.spec.Links()
 	if err != nil {
 		return err
 	}

@@ -154,7 +154,7 @@ func TestDelayDetached(t *testing.T) {
 	if c, err := again.Address(); err != nil || !c.Remembers() {
 		t.Errorf("without its edges: neurons do not remember, %v", err)
 	}
-	if least := again.LeastLinks(); least.Longest() != 9 {
+	if least := again.CountedLinks(); least.Longest() != 9 {
 		t.Errorf("without its edges: %d ticks of delay, want 9", least.Longest())
 	}
 	if err := again.Attach(text); err != nil {

@@ -145,7 +145,7 @@ func (n Neighbours) fileText() string {
 
 // Links returns the links of a graph. Links from a file are the agents that each agent of sir hears,
 // and the agents that hear each agent of lif and izhikevich. It fails if the edges of the file are
-// not in the specification.
+// not in the specification, with a *jobs.Error.
 func (s *Spec) Links() (edges.Links, error) {
 	n := s.Neighbours
 	if n.Ring != (Ring{}) {
@@ -154,14 +154,22 @@ func (s *Spec) Links() (edges.Links, error) {
 		}, nil
 	}
 	rows, err := s.rows()
+	if err != nil {
+		return edges.Links{}, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+	}
 	return edges.Links{
 		Rows: rows, Degree: n.Random.Degree, Rewire: 1, Seed: n.Random.Seed, Delays: n.Random.Delay.links(),
-	}, err
+	}, nil
 }
 
-// LeastLinks returns the fewest links that the graph can have, with the delays of the specification.
-func (s *Spec) LeastLinks() edges.Links {
-	return edges.Links{Degree: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: s.Neighbours.longest()}}
+// CountedLinks returns the links of a graph, or the fewest that it can have if its edges are not in
+// the specification.
+func (s *Spec) CountedLinks() edges.Links {
+	l, err := s.Links()
+	if err != nil {
+		return edges.Links{Degree: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: s.Neighbours.longest()}}
+	}
+	return l
 }
 
 // rows returns the links of a file; nil for a generated graph.
