@@ -75,17 +75,17 @@ func ShapeOn(on device.Device, threads int64) device.Geometry {
 }
 
 // Pieces calls f for the pieces of the states of n agents from id on that are consecutive on the device,
-// with their place there and their distance from the first state. Pages are on the device.
-func (c *Columns) Pieces(id, n int64, f func(place, off, bytes int64) error) error {
+// with their offset there and their distance from the first state. Pages are on the device.
+func (c *Columns) Pieces(id, n int64, f func(at, off, bytes int64) error) error {
 	per, size := int64(c.Per), int64(c.PageBytes)
-	place := func(id int64) int64 { return int64(c.Memory.Frame(int(id/per)))*size + id%per }
+	at := func(id int64) int64 { return int64(c.Memory.Frame(int(id/per)))*size + id%per }
 	for off := int64(0); off < n; {
-		begin := place(id + off)
+		first := at(id + off)
 		length := min(n-off, per-(id+off)%per)
-		for off+length < n && place(id+off+length) == begin+length { // the next page is behind it
+		for off+length < n && at(id+off+length) == first+length { // the next page is behind it
 			length += min(n-off-length, per)
 		}
-		if err := f(begin, off, length); err != nil {
+		if err := f(first, off, length); err != nil {
 			return err
 		}
 		off += length

@@ -120,7 +120,7 @@ func (f *Field) Pages() int { return f.o.pages() }
 // PerPage returns the number of agents of a page.
 func (f *Field) PerPage() int { return f.o.Layout.Slots * f.o.Layout.Agents }
 
-// Layout returns the places of the variables in a page.
+// Layout returns the layout of a page.
 func (f *Field) Layout() kernels.Layout { return f.o.Layout }
 
 // Memory returns the pages, which belong to the Field.

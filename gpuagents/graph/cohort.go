@@ -21,7 +21,7 @@ type cohort struct {
 	// push, tick and remember are kernels; remember is nil without delays.
 	push, tick, remember device.Kernel
 	neurons              graphset.AgentsArgs
-	active               [2]device.Arg // lists of neurons that spike, in turns, of the lengths counts
+	active               [2]device.Arg // lists of neurons that spike, used alternately, of the lengths counts
 	counts               device.Arg
 	types                device.Arg // of neurons of izhikevich
 	tally                device.Arg

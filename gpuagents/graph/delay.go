@@ -14,7 +14,7 @@ import (
 type delayed struct {
 	*spiking
 	recall  device.Kernel
-	history uint32        // the place in a page of the bits
+	history uint32        // the offset in a page of the bits
 	delays  device.Buffer // of the links of a list; nil: they are drawn
 	slot    int           // the sums of the next tick
 	ticks   int           // of the entry

@@ -88,7 +88,9 @@ func delayedLinks(r *rand.Rand, agents int) (edges.Links, *edges.Rows) {
 		return edges.Links{Rows: rows}, rows
 	}
 	most := 2 + r.IntN(edges.MaxDelay-1)
-	l := edges.Links{Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(), Delays: edges.Delays{Least: 1 + r.IntN(most), Most: most}}
+	l := edges.Links{
+		Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(), Delays: edges.Delays{Least: 1 + r.IntN(most), Most: most},
+	}
 	for id := range agents {
 		for k := range l.Degree { // a ring
 			by := k/2 + 1
@@ -184,7 +186,8 @@ func TestDelayedCuts(t *testing.T) {
 	d := openDevice(t)
 	cell := lifOf(t, 10, map[string]float64{"noise": 0.5})
 	o := Options{
-		Agents: 2000, Links: edges.Links{Degree: 20, Rewire: 1, Delays: edges.Delays{Least: 2, Most: 7}}, Seed: 3, PageBytes: 4096,
+		Agents: 2000, Links: edges.Links{Degree: 20, Rewire: 1, Delays: edges.Delays{Least: 2, Most: 7}}, Seed: 3,
+		PageBytes: 4096,
 	}
 	content := func(n *Network) (all []byte) {
 		page := make([]byte, n.Layout().PageBytes)

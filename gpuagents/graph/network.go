@@ -133,7 +133,8 @@ func plan(cell *cells.Addressed, o Options) (n *Network, err error) {
 	}
 	n.Field = field.New(field.Options{
 		What:  fmt.Sprintf("a graph of %d agents", o.Agents),
-		Links: fmt.Sprintf(" and %d links", o.Links.Count(o.Agents)), Purpose: "graph", Fewer: "links", Agents: o.Agents, Layout: layout, States: states, Invalid: ErrInvalid,
+		Links: fmt.Sprintf(" and %d links", o.Links.Count(o.Agents)), Purpose: "graph", Fewer: "links",
+		Agents: o.Agents, Layout: layout, States: states, Invalid: ErrInvalid,
 	})
 	n.ticks = layout.Offsets[len(layout.Offsets)-1]
 	if n.model = newEpidemic(n, cell); cell.Spikes() {

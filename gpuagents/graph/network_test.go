@@ -307,7 +307,9 @@ func TestWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := open(t, openDevice(t), sirOf(t, 100, 0.5, 0), Options{Agents: 2 * pairs, Links: edges.Links{Rows: rows}, Seed: 9})
+	n := open(t, openDevice(t), sirOf(t, 100, 0.5, 0), Options{
+		Agents: 2 * pairs, Links: edges.Links{Rows: rows}, Seed: 9,
+	})
 	for i := range uint32(pairs) {
 		infect(t, n, 2*i)
 	}

@@ -190,7 +190,7 @@ func (s *spiking) openRegions() error {
 // openFirst makes the arguments of launches for the first device, whose neurons are in the pages.
 func (r *regions) openFirst(int) (err error) {
 	s, t := r.s, r.all[0]
-	s.whole = s.all() // its links have other places, and maybe delays
+	s.whole = s.all() // its links have other offsets, and may have delays
 	if err := s.whole.load(); err != nil {
 		return err
 	}

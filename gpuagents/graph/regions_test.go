@@ -213,7 +213,8 @@ func TestRegionFaults(t *testing.T) {
 		faults.New(openNamed(t, deviceAt(2))),
 	}
 	o := Options{
-		Agents: 900, Links: edges.Links{Degree: 4, Seed: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: 3}}, Devices: 3, PageBytes: 4096,
+		Agents: 900, Links: edges.Links{Degree: 4, Seed: 1, Rewire: 1, Delays: edges.Delays{Least: 1, Most: 3}},
+		Devices: 3, PageBytes: 4096,
 	}
 	o.Peers = []field.Peer{{Device: of[1]}, {Device: of[2]}}
 	failed := [2]int{}

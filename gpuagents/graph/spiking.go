@@ -22,7 +22,7 @@ type spiking struct {
 	cell  *cells.Addressed
 	list  device.Kernel
 	whole *cohort // all neurons
-	// potential and current are the places of these variables in a page.
+	// potential and current are the offsets of these variables in a page.
 	potential, current uint32
 	// types has the parameters of excitatory and inhibitory neurons of izhikevich; nil for lif.
 	types device.Buffer
@@ -37,7 +37,7 @@ type spiking struct {
 	regions *regions
 	lengths device.Buffer
 	to      []uint64         // the links to the neurons before each one, until the opening ends
-	marks   [2]device.Buffer // bits of the neurons that spike, in turns
+	marks   [2]device.Buffer // bits of the neurons that spike, used alternately
 }
 
 func newSpiking(n *Network, cell *cells.Addressed) *spiking {

@@ -34,7 +34,9 @@ func BenchmarkSpiking(b *testing.B) { benchmarkSpiking(b, edges.Delays{}) }
 // many neurons have spiked in each earlier tick.
 func BenchmarkSpikingDelays(b *testing.B) {
 	for _, most := range []int{8, edges.MaxDelay} {
-		b.Run(fmt.Sprintf("delays=1-%d", most), func(b *testing.B) { benchmarkSpiking(b, edges.Delays{Least: 1, Most: most}) })
+		b.Run(fmt.Sprintf("delays=1-%d", most), func(b *testing.B) {
+			benchmarkSpiking(b, edges.Delays{Least: 1, Most: most})
+		})
 	}
 }
 

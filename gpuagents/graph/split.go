@@ -234,8 +234,8 @@ func (p *splitter) copy(links int64, f func(size, which int64, of device.Buffer)
 	return err
 }
 
-// launch makes the links of the rows from one on that go to some neurons, and waits for them. rest
-// says that the other links follow in each row.
+// launch makes the links to the neurons of a span, of the rows from the row from on, and waits for
+// them. If rest is set, the other links follow in each row.
 func (p *splitter) launch(to span, rest bool, from int64, places []uint32) error {
 	s := p.r.s
 	if err := p.places.Write(0, device.Bytes(places)); err != nil {

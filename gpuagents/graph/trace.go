@@ -13,13 +13,13 @@ import (
 const (
 	traceTicks = 256 // columns of a picture
 	traceRows  = 512 // the most rows that are counted
-	// The agents that are read after a look, over all ticks: some 20 ms on a core of the host device,
-	// and on a GPU.
+	// The agents that are counted after a picture, over all ticks: some 20 ms on a core of the host
+	// device, and on a GPU.
 	traceOnHost, traceOnGPU = 20_000_000, 20_000_000_000
 )
 
-// trace counts the agents in state 1 (spiking or infected) by row after each of the last ticks. A
-// picture makes the next ticks be recorded, so a network without viewers records none.
+// trace counts the agents in state 1 (spiking or infected) by row after each of the last ticks. Ticks
+// are recorded for a time after each picture, so a network without viewers records none.
 type trace struct {
 	*Network
 	kernel       device.Kernel
@@ -51,14 +51,15 @@ func (n *Network) openTrace() (err error) {
 	return nil
 }
 
-// forget makes the trace empty. A nil trace is.
+// forget makes the trace empty. A nil trace is empty.
 func (t *trace) forget() {
 	if t != nil {
 		t.first, t.end = 0, 0
 	}
 }
 
-// record puts into the stream what counts the agents after a tick, if a look has asked for it.
+// record puts the kernel that counts the agents after a tick into the stream, if a picture has asked
+// for it.
 func (t *trace) record(tick uint32) error {
 	if t == nil || t.left == 0 {
 		return nil

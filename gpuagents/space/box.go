@@ -59,10 +59,10 @@ func (o Options) check(cell *cells.Addressed) error {
 	return nil
 }
 
-// Box is the agents of the cell boids, circles or colony in a box, with ids from 0 on. They are at random places
-// at first. Its pages are all on the device. The device also has two lists of the agents and the bins of
-// the box. Between two calls the state is in the pages. A tick depends on it and on Options, and on
-// nothing else.
+// Box is the agents of the cell boids, circles or colony in a box, with ids from 0 on. Their initial
+// positions are random. Its pages are all on the device. The device also has two lists of the agents
+// and the bins of the box. Between two calls the state is in the pages. A tick depends on the state
+// and on Options alone.
 //
 // One goroutine uses a Box at a time; its owner closes it before the device. After an error of the
 // device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
@@ -77,8 +77,8 @@ type Box struct {
 	tally device.Buffer // the agents in each state
 	// The lists of the agents before and after the sort, and what each is then.
 	positions, velocities, sorted, sortedVelocities, near device.Buffer
-	// The agents of each bin, the places of these in the sorted list, the sums of parts of them, and the
-	// number of each agent in its bin.
+	// The number of agents of each bin, the index of its first agent in the sorted list, the sums of
+	// parts, and the number of each agent in its bin.
 	counts, starts, sums, ranks device.Buffer
 	dots                        device.Buffer // nil before the first picture
 	colony                      *colony       // nil: agents do not die

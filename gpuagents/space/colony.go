@@ -12,12 +12,12 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// colony is what a box has besides for agents that die and give birth. Agents in state 0 are empty: they
-// are room for births.
+// colony is the memory of a box for agents that die and give birth. Agents in state 0 are free: they
+// are the slots for births.
 type colony struct {
-	// flags has a word for each agent. places has the index of each agent of one state in the list
-	// of such agents (a prefix sum), and born likewise for the agents that give birth. slots are
-	// the empty agents.
+	// flags has a word for each agent. places is a prefix sum: the index of each agent of one state in
+	// the list of these agents. born is the same for the agents that give birth. slots are the free
+	// agents.
 	flags, sums, places, born, slots device.Buffer
 	// births has a word for each agent that gives birth, and children the positions of their
 	// children.
@@ -41,10 +41,10 @@ var colonyKernels = []string{
 	spaceset.Flags, spaceset.Gather, spaceset.Colony, spaceset.Slots, spaceset.Born, graphset.Rounds,
 }
 
-// ticksOf returns the place in a page of the number of ticks of its groups.
+// ticksOf returns the offset in a page of the number of ticks of its groups.
 func (x *Box) ticksOf() uint32 { return x.Layout().Offsets[len(x.Layout().Offsets)-1] }
 
-// lostOf returns the place of the births of its groups that found no room.
+// lostOf returns the offset in a page of the births of its groups that found no free agent.
 func (x *Box) lostOf() uint32 { return x.Layout().Offsets[len(x.Layout().Offsets)-2] }
 
 // scan puts into the stream the prefix sum of words of agents, which also clears the words.
@@ -106,7 +106,7 @@ func (x *Box) tickColony(ctx, wait context.Context, count int) ([]uint64, error)
 	return []uint64{uint64(x.Len() - n), uint64(n)}, x.Sync(wait)
 }
 
-// generation puts into the stream a tick of n agents that are alive, whose places are listed.
+// generation puts into the stream a tick of n agents that are alive, whose indices are listed.
 func (x *Box) generation(n int64, tick uint32) error {
 	c, all, agents, v := x.colony, x.Len(), x.agents(), x.cell.Value
 	spread := x.axes(func(radii float64) float64 { return math.Round(v("spread") * steps / radii) })

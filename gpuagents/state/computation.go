@@ -183,8 +183,8 @@ func (c *computer) job(f *expr.Folds, want swarms.Compute) (*job, error) {
 	j.to = max(min(end-c.s.First, c.s.Groups), j.from)
 	j.first = c.s.First + j.from
 	if most := swarms.MaxResults / len(f.All); j.to-j.from > most {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "compute: %d groups: ask for at most %d of this text at a time, with "+
-			"first and groups", j.to-j.from, most)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "compute: %d groups: ask for at most %d of this text at a time, "+
+			"with first and groups", j.to-j.from, most)
 	}
 	return j, nil
 }

@@ -12,8 +12,8 @@ func TestLibraries(t *testing.T) {
 		if libraries[topology.Name].open == nil {
 			t.Errorf("nothing opens the topology %s", topology.Name)
 		}
-		if shared := libraries[topology.Name].peers != nil; shared != topology.Shared {
-			t.Errorf("the topology %s has memory on further devices: %v, want %v", topology.Name, shared, topology.Shared)
+		if got := libraries[topology.Name].peers != nil; got != topology.Shared {
+			t.Errorf("the topology %s has memory on further devices: %v, want %v", topology.Name, got, topology.Shared)
 		}
 	}
 	if all := swarm.Topologies(); len(libraries) != len(all) {

@@ -28,8 +28,8 @@ func readLabels(file string, dest *userfile.Destination) (l labels, err error) {
 		return l, command.Usage("--labels: %v", err)
 	}
 	if l.all, err = report.ParseLabels(data); err != nil {
-		return l, command.Usage(`--labels %s: %v: write [{"series":"NAME","what":"WORDS","begin":"TIME","end":"TIME"}], `+
-			"without series for all of them", file, err)
+		return l, command.Usage(`--labels %s: %v: write [{"series":"NAME","what":"WORDS","begin":"TIME",`+
+			`"end":"TIME"}], without series for all of them`, file, err)
 	}
 	l.file = file
 	return l, nil
