@@ -250,7 +250,7 @@ func Empty() *Picture {
 
 func (d *Drawing) draw(ctx context.Context, n int) error {
 	s := d.source
-	release, err := pages.LookAt(s.memory).Present(s.table, kernels.RasterAbsent)
+	release, err := s.memory.Peek().Present(s.table, kernels.RasterAbsent)
 	if err != nil {
 		return err
 	}

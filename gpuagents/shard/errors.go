@@ -43,5 +43,5 @@ var errParked = errors.New("the shard is parked")
 // ErrNotOpen says that a shard without a loop cannot be viewed. It is parked, over, or not started.
 var ErrNotOpen = errors.New("the shard is not open here")
 
-// ErrResting says that a shard cannot be viewed again so soon.
-var ErrResting = errors.New("the shard was looked at a moment ago: ask again")
+// ErrTooSoon says that the last view of a shard was made too short a time ago.
+var ErrTooSoon = errors.New("the shard was viewed a moment ago: ask again")

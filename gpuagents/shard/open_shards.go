@@ -37,7 +37,7 @@ type OpenShard struct {
 
 	visits chan visit    // what the loop does between two batches
 	left   chan struct{} // closed when the shard is closed
-	looks  looks
+	views  views
 	follow *Follow // nil: the agent has the lease; used by the loop
 }
 
@@ -75,7 +75,7 @@ func (o *OpenShards) Full() bool {
 func (o *OpenShards) Open(ctx context.Context) *OpenShard {
 	s := &OpenShard{
 		park: make(chan struct{}, 1), since: time.Now(), visits: make(chan visit), left: make(chan struct{}),
-		looks: newLooks(),
+		views: newViews(),
 	}
 	added := func(late bool) bool {
 		o.mu.Lock()

@@ -14,10 +14,10 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Views of a shard are made by its loop, between two batches: a visit draws a part of a picture or
-// lists some pages, in some milliseconds. Looks run one at a time, an answer is shared for lookAge,
-// and after a look the next one waits for lookRest times its duration. So views take at most two
-// percent of the time of a shard, however many people look.
+// The loop of a shard makes its views between two batches: a visit draws a part of a picture or
+// lists some pages, in some milliseconds. Views are made one at a time, an answer is shared for
+// viewAge, and after a view the next one waits for viewPause times its duration. So views take at
+// most two percent of the time of a shard, however many people ask for them.
 
 type visit struct {
 	make func(ctx context.Context, t *loop) error
@@ -25,29 +25,29 @@ type visit struct {
 }
 
 const (
-	lookAge  = 900 * time.Millisecond
-	lookRest = 49
-	// lookPages is how many pages a visit lists: some milliseconds.
-	lookPages = 8192
+	viewAge   = 900 * time.Millisecond
+	viewPause = 49
+	// viewPages is how many pages a visit lists: some milliseconds.
+	viewPages = 8192
 )
 
-type looks struct {
-	turn    chan struct{} // has an element while nobody looks
-	rest    time.Time     // when the next look may begin
-	picture lastLook[raster.Picture]
-	pages   lastLook[PageMap]
+type views struct {
+	idle    chan struct{} // has an element while no view is made
+	next    time.Time     // when the next view may be made
+	picture lastView[raster.Picture]
+	pages   lastView[PageMap]
 }
 
-type lastLook[T any] struct {
+type lastView[T any] struct {
 	answer   *T
 	question string
 	at       time.Time
 }
 
-func newLooks() looks {
-	l := looks{turn: make(chan struct{}, 1)}
-	l.turn <- struct{}{}
-	return l
+func newViews() views {
+	v := views{idle: make(chan struct{}, 1)}
+	v.idle <- struct{}{}
+	return v
 }
 
 // visit has the loop call f, and returns its error. The error is ErrNotOpen if the shard is closed
@@ -64,22 +64,22 @@ func (s *OpenShard) visit(ctx context.Context, f func(ctx context.Context, t *lo
 	}
 }
 
-// look returns the last answer if it is recent and answers the same question. Otherwise it waits
-// until the pause after the last look is over, and calls draw, which visits the loop. One look runs
+// view returns the last answer if it is recent and answers the same question. Otherwise it waits
+// until the pause after the last view is over, and calls draw, which visits the loop. One call runs
 // at a time.
-func look[T any](ctx context.Context, s *OpenShard, last *lastLook[T], question string,
+func view[T any](ctx context.Context, s *OpenShard, last *lastView[T], question string,
 	draw func(visit func(f func(ctx context.Context, t *loop) error) error) (*T, error),
 ) (*T, error) {
 	select {
-	case <-s.looks.turn:
+	case <-s.views.idle:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { s.looks.turn <- struct{}{} }()
-	if last.question == question && time.Since(last.at) < lookAge {
+	defer func() { s.views.idle <- struct{}{} }()
+	if last.question == question && time.Since(last.at) < viewAge {
 		return last.answer, nil
 	}
-	if wait := time.Until(s.looks.rest); wait > 0 {
+	if wait := time.Until(s.views.next); wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
 		select {
@@ -87,7 +87,7 @@ func look[T any](ctx context.Context, s *OpenShard, last *lastLook[T], question 
 		case <-s.left:
 			return nil, ErrNotOpen
 		case <-ctx.Done():
-			return nil, ErrResting
+			return nil, ErrTooSoon
 		}
 	}
 	took := time.Duration(0)
@@ -98,20 +98,20 @@ func look[T any](ctx context.Context, s *OpenShard, last *lastLook[T], question 
 		})
 	})
 	now := time.Now()
-	s.looks.rest = now.Add(lookRest * took)
+	s.views.next = now.Add(viewPause * took)
 	if err != nil {
 		return nil, err
 	}
-	*last = lastLook[T]{answer, question, now}
+	*last = lastView[T]{answer, question, now}
 	return answer, nil
 }
 
 // Picture draws a variable of the agents of the shard as at most a number of cells. It is shared
 // with others, who asked the same within a second. ErrNotOpen: the shard is parked or over.
-// ErrResting: ctx ended while the shard rested from earlier looks. raster.ErrUnknown: it has no
+// ErrTooSoon: ctx ended during the pause after an earlier view. raster.ErrUnknown: it has no
 // such variable.
 func (s *OpenShard) Picture(ctx context.Context, variable string, cells int) (*raster.Picture, error) {
-	return look(ctx, s, &s.looks.picture, fmt.Sprint(cells, " ", variable), func(
+	return view(ctx, s, &s.views.picture, fmt.Sprint(cells, " ", variable), func(
 		visit func(f func(ctx context.Context, t *loop) error) error,
 	) (p *raster.Picture, err error) {
 		var d *raster.Drawing
@@ -161,7 +161,7 @@ const NoTier = 255
 
 // PageMap returns where the pages of the shard are, as at most a number of cells; see Picture.
 func (s *OpenShard) PageMap(ctx context.Context, cells int) (*PageMap, error) {
-	return look(ctx, s, &s.looks.pages, fmt.Sprint(cells), func(
+	return view(ctx, s, &s.views.pages, fmt.Sprint(cells), func(
 		visit func(f func(ctx context.Context, t *loop) error) error,
 	) (*PageMap, error) {
 		m := &PageMap{Pages: 1}
@@ -169,10 +169,10 @@ func (s *OpenShard) PageMap(ctx context.Context, cells int) (*PageMap, error) {
 		for len(locations) < m.Pages {
 			if err := visit(func(_ context.Context, t *loop) error {
 				at, memory := len(locations), t.state.Memory()
-				look := pages.LookAt(memory)
-				m.Pages, m.PageBytes, m.Tiers = memory.Count(), memory.PageBytes(), look.Tiers()
-				locations = slices.Grow(locations, min(lookPages, m.Pages-at))[:min(at+lookPages, m.Pages)]
-				look.Locations(at, locations[at:])
+				peek := memory.Peek()
+				m.Pages, m.PageBytes, m.Tiers = memory.Count(), memory.PageBytes(), peek.Tiers()
+				locations = slices.Grow(locations, min(viewPages, m.Pages-at))[:min(at+viewPages, m.Pages)]
+				peek.Locations(at, locations[at:])
 				if p := memory.Pager(); p != nil && len(locations) == m.Pages {
 					m.Stats = p.Stats()
 				}

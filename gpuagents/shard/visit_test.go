@@ -15,7 +15,7 @@ import (
 )
 
 // TestLooks: a served shard shows its variables, its pages and the stages of its batches. It
-// answers the same question once a second, and pauses after a look. When it is closed, looks end.
+// answers the same question once a second, and pauses after a view. When it is closed, views end.
 func TestLooks(t *testing.T) {
 	ring := gpubatch.NewRing()
 	p := newTestServer(t, launches.Host(t), Options{Spans: ring}, 4)
@@ -37,9 +37,9 @@ func TestLooks(t *testing.T) {
 	if again, err := p.open.Picture(t.Context(), "potential", 16); err != nil || again != first {
 		t.Errorf("the same question within a second draws another picture (%v)", err)
 	}
-	rested := p.open.looks.rest
-	if other, err := p.open.Picture(t.Context(), "trace", 16); err != nil || other.At.Before(rested) {
-		t.Errorf("another picture came %v before the shard had rested (%v)", rested.Sub(other.At), err)
+	next := p.open.views.next
+	if other, err := p.open.Picture(t.Context(), "trace", 16); err != nil || other.At.Before(next) {
+		t.Errorf("another picture came %v before the end of the pause (%v)", next.Sub(other.At), err)
 	}
 	if _, err := p.open.Picture(t.Context(), "mood", 16); !errors.Is(err, raster.ErrUnknown) {
 		t.Errorf("an unknown variable: %v, want ErrUnknown", err)
@@ -50,13 +50,13 @@ func TestLooks(t *testing.T) {
 		m.PageBytes != 64<<10 {
 		t.Errorf("the map of pages is %+v, want a page on the device", m)
 	}
-	p.open.looks.rest = time.Now().Add(time.Hour)
+	p.open.views.next = time.Now().Add(time.Hour)
 	short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	if _, err := p.open.Picture(short, "trace", 9); !errors.Is(err, ErrResting) {
-		t.Errorf("a look at a shard that rests: %v, want ErrResting", err)
+	if _, err := p.open.Picture(short, "trace", 9); !errors.Is(err, ErrTooSoon) {
+		t.Errorf("a view during the pause: %v, want ErrTooSoon", err)
 	}
 	stop()
-	p.open.looks.rest = time.Time{}
+	p.open.views.next = time.Time{}
 
 	counts := map[gpubatch.Stage]int{}
 	for _, s := range ring.Since(time.Time{}) {

@@ -175,7 +175,7 @@ func (s *groupState) trim() error {
 }
 
 // observePart applies the observations from one index up to another, and writes their decisions to
-// the same places of whole. A gpubatch.ErrNoMemory has changed nothing, so the caller may try a
+// the same positions of whole. A gpubatch.ErrNoMemory has changed nothing, so the caller may try a
 // smaller part. After any other error the pages are undefined. from and to are indices of
 // observations.
 func (s *groupState) observePart(

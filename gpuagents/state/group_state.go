@@ -29,7 +29,7 @@ type groupState struct {
 	kernel device.Kernel  // observe of the cell
 	layout kernels.Layout // of a page
 	groups int            // of the shard
-	has    GroupRange     // the places of these groups in the swarm
+	has    GroupRange     // these groups in the swarm
 	bound  *cells.Bound   // the cell with its parameters
 	inputs int            // features of an observation
 	seed   uint64         // of the weights

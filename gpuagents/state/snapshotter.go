@@ -46,7 +46,7 @@ func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, 
 // caller reads and restores it in the goroutine that serves the shard.
 func (k *Snapshotter) Rounds() *Rounds { return k.rounds }
 
-// Layout returns the places of the variables of the agents in the pages of Memory.
+// Layout returns the layout of the pages of Memory.
 func (k *Snapshotter) Layout() kernels.Layout { return layoutOf(k.State) }
 
 // Info implements State: pages depend on the snapshot that the swarm was restored from. A

@@ -100,7 +100,7 @@ func (a Answer) Encoded() (Answer, error) {
 	return a, err
 }
 
-// layoutOf returns the places of the variables of a State in its pages.
+// layoutOf returns the layout of the pages of a State.
 func layoutOf(p State) kernels.Layout {
 	switch s := p.(type) {
 	case *agentState:

@@ -38,7 +38,7 @@ type Picture int
 
 // The pictures.
 const (
-	PictureNone  Picture = iota // agents have no places
+	PictureNone  Picture = iota // agents have no positions
 	PictureCells                // a pixel for each agent of a grid
 	PictureTicks                // agents by row, and ticks by column
 	PictureBox                  // agents at their positions

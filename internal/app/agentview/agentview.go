@@ -60,7 +60,7 @@ func viewError(v telemetry.View, err error) error {
 	switch {
 	case errors.Is(err, shard.ErrNotOpen):
 		return fmt.Errorf("shard %d of swarm %s: %w: %w", v.Shard, v.Swarm, err, jobs.ErrNotFound)
-	case errors.Is(err, shard.ErrResting):
+	case errors.Is(err, shard.ErrTooSoon):
 		return fmt.Errorf("%w: %w", err, jobs.ErrUnavailable)
 	case errors.Is(err, raster.ErrUnknown), errors.Is(err, raster.ErrInvalid):
 		return jobs.Errorf(jobs.CodeInvalid, "%v", err)

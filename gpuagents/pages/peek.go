@@ -7,18 +7,18 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// Look reads the state of the pages of a Memory without a side effect: it moves no page, and counts
+// Peek reads the state of the pages of a Memory without a side effect: it moves no page, and counts
 // no access. Only the goroutine that uses the Memory may use it.
-type Look struct{ m *Memory }
+type Peek struct{ m *Memory }
 
-// LookAt returns a Look at m.
-func LookAt(m *Memory) Look { return Look{m} }
+// Peek returns a reader of the state of the pages.
+func (m *Memory) Peek() Peek { return Peek{m} }
 
 // Present writes to frames the frame of each page that is on the device, and absent for the others.
 // It holds these pages in their frames until the caller calls release, which it does once it is
 // done with the frames, before the next use of the memory.
-func (l Look) Present(frames []uint32, absent uint32) (release func(), err error) {
-	m := l.m
+func (p Peek) Present(frames []uint32, absent uint32) (release func(), err error) {
+	m := p.m
 	if m.resident || m.pager == nil {
 		for page, made := range m.made {
 			if frames[page] = absent; made && m.pager != nil {
@@ -47,21 +47,21 @@ type Location struct {
 }
 
 // Tiers returns the names of the tiers that pages may be in, the fastest first.
-func (l Look) Tiers() []string {
-	if l.m.pager == nil {
+func (p Peek) Tiers() []string {
+	if p.m.pager == nil {
 		return nil
 	}
-	return l.m.pager.Tiers()
+	return p.m.pager.Tiers()
 }
 
 // Locations fills to with the locations of the pages first, first+1 and so on.
-func (l Look) Locations(first int, to []Location) {
+func (p Peek) Locations(first int, to []Location) {
 	found := make([]pager.Place, len(to))
 	for i := range found {
 		found[i].Tier = pager.NoTier
 	}
-	if l.m.pager != nil {
-		l.m.pager.Places(uint64(first), found)
+	if p.m.pager != nil {
+		p.m.pager.Places(uint64(first), found)
 	}
 	for i, f := range found {
 		to[i] = Location{Tier: int8(f.Tier), Idle: f.Idle}
