@@ -89,7 +89,8 @@ func delayedLinks(r *rand.Rand, agents int) (edges.Links, *edges.Rows) {
 	}
 	most := 2 + r.IntN(edges.MaxDelay-1)
 	l := edges.Links{
-		Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(), Delays: edges.Delays{Least: 1 + r.IntN(most), Most: most},
+		Degree: 1 + r.IntN(min(300, agents-1)), Seed: r.Uint64(),
+		Delays: edges.Delays{Least: 1 + r.IntN(most), Most: most},
 	}
 	for id := range agents {
 		for k := range l.Degree { // a ring
