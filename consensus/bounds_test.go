@@ -2,23 +2,6 @@ package consensus
 
 import "testing"
 
-// TestElectNeedsALaterRound: a word is closed for a later round only, once.
-func TestElectNeedsALaterRound(t *testing.T) {
-	var w Word
-	for _, c := range []struct {
-		seen, round uint64
-		won         bool
-	}{{0, 0, false}, {0, 3, true}, {0, 4, false}, {3, 3, false}, {3, 2, false}, {3, 4, true}, {4, 5, true}} {
-		before := w.Load()
-		if got := w.Elect(c.seen, c.round); got != c.won {
-			t.Errorf("from %d, seen %d, round %d: %v", before, c.seen, c.round, got)
-		}
-		if got := w.Load(); c.won && got != c.round || !c.won && got != before {
-			t.Errorf("the word went from %d to %d", before, got)
-		}
-	}
-}
-
 // TestRulesAtTheirBounds: the least number of votes that wins, and one fewer, also where products
 // pass 64 bits.
 func TestRulesAtTheirBounds(t *testing.T) {

@@ -51,10 +51,8 @@
 //
 // # Rounds
 //
-// A round has a number, and the numbers of a swarm only grow. Whoever closes a round does so by one
-// compare-and-swap on the swarm's round word (Word), so a round is closed once, and never after a
-// later one. A Poll merges the partial tallies of shards: a partial of another round, or a second
-// one of a shard, changes nothing.
+// A round has a number, and the numbers of a swarm only grow: a round is closed once, and never
+// after a later one. The tallies of the shards of a round merge to one tally (Tally.Merge).
 //
 // The leader of a round is the agent with the highest priority, of several the one with the
 // smallest id: the order of H. Garcia-Molina's bully (Elections in a Distributed Computing System,

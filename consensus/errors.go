@@ -18,11 +18,8 @@ var (
 	// ErrSum: a tally whose counts, abstentions and invalid ballots are not its total. No ballots
 	// make such a tally.
 	ErrSum = errors.New("tally is not the sum of its parts")
-	// ErrRound: a round number that is not above the last, or a partial of a round that is not open
-	// yet.
+	// ErrRound: a round number that is not above the last closed round.
 	ErrRound = errors.New("wrong round")
-	// ErrShard: a shard that the poll does not have.
-	ErrShard = errors.New("no such shard")
 	// ErrBid: a candidate with votes and no bid of a voter, or with a bid and no votes.
 	ErrBid = errors.New("bids do not fit the votes")
 )

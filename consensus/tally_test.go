@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -249,115 +247,6 @@ func TestRules(t *testing.T) {
 		r, _ := ParseRule(text)
 		if d, err := Decide(r, big); err != nil || d.Winner != winner {
 			t.Errorf("%s of the largest tally: %d, want %d (%v)", text, d.Winner, winner, err)
-		}
-	}
-}
-
-// TestPoll delivers the partials of shards late, twice, early and in any order; the decision equals
-// the decision of one big tally.
-func TestPoll(t *testing.T) {
-	const shards, candidates = 5, 4
-	r := rand.New(rand.NewPCG(7, 8))
-	var word Word
-	p, err := NewPoll(&word, candidates, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule := Rule{Kind: Quorum, Quorum: Fraction{1, 4}}
-	if _, err := p.Decide(rule); !errors.Is(err, ErrRound) {
-		t.Errorf("a decision before any round: %v", err)
-	}
-	var old []Partial
-	for round := uint64(3); round < 300; round += 1 + r.Uint64N(3) {
-		if err := p.Open(round); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Open(round); !errors.Is(err, ErrRound) {
-			t.Errorf("opened twice: %v", err)
-		}
-		ballots := randomBallots(r, 100, candidates)
-		var parts []Partial
-		for s := range shards {
-			parts = append(parts, Partial{s, round, dumb(candidates, ballots[s*20:s*20+20], nil, nil)})
-		}
-		deliver := slices.Concat(parts, parts, old)
-		r.Shuffle(len(deliver), func(i, j int) { deliver[i], deliver[j] = deliver[j], deliver[i] })
-		counted := 0
-		for _, part := range deliver {
-			if _, err := p.Add(Partial{part.Shard, round + 1, part.Tally}); !errors.Is(err, ErrRound) {
-				t.Fatalf("an early partial: %v", err)
-			}
-			ok, err := p.Add(part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ok {
-				counted++
-			}
-			if p.Missing() != shards-counted {
-				t.Fatalf("%d missing after %d", p.Missing(), counted)
-			}
-		}
-		have, err := p.Decide(rule)
-		if err != nil || counted != shards {
-			t.Fatalf("%d counted: %v", counted, err)
-		}
-		need, _ := Decide(rule, dumb(candidates, ballots, nil, nil))
-		need.Round = round
-		if !reflect.DeepEqual(have, need) || word.Load() != round {
-			t.Fatalf("got %+v, want %+v; word %d", have, need, word.Load())
-		}
-		if _, err := p.Decide(rule); !errors.Is(err, ErrRound) {
-			t.Errorf("decided twice: %v", err)
-		}
-		if ok, err := p.Add(parts[0]); ok || err != nil {
-			t.Errorf("a partial after the decision: %v, %v", ok, err)
-		}
-		old = parts
-	}
-	if err := p.Open(2); !errors.Is(err, ErrRound) {
-		t.Errorf("a round back: %v", err)
-	}
-	for _, s := range []int{-1, shards} {
-		if _, err := p.Add(Partial{Shard: s, Round: 300}); !errors.Is(err, ErrShard) {
-			t.Errorf("shard %d: %v", s, err)
-		}
-	}
-	if _, err := NewPoll(&word, 2, 0); !errors.Is(err, ErrShard) {
-		t.Errorf("no shards: %v", err)
-	}
-	if _, err := NewPoll(&word, 0, 1); !errors.Is(err, ErrCandidates) {
-		t.Errorf("no candidates: %v", err)
-	}
-}
-
-// TestElect lets goroutines close the same rounds: each round has one winner, and the word never
-// goes back.
-func TestElect(t *testing.T) {
-	const rounds, rivals = 2000, 4
-	var word Word
-	var won [rounds + 1]atomic.Int32
-	var wg sync.WaitGroup
-	for range rivals {
-		wg.Go(func() {
-			for {
-				seen := word.Load()
-				if seen == rounds {
-					return
-				}
-				if word.Elect(seen, seen+1) {
-					won[seen+1].Add(1)
-				}
-				if word.Elect(seen, seen) || seen > 0 && word.Elect(seen-1, seen) {
-					t.Error("a stale round won")
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for round := 1; round <= rounds; round++ {
-		if n := won[round].Load(); n != 1 {
-			t.Fatalf("round %d was won %d times", round, n)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package fusion is the meaning of knowledge fusion, and its form on a device: agents' embeddings
-// are accumulated into shared nodes, whose weighted means are what the agents know together. Nodes,
-// Merger and Total define it in plain Go, without a device; a Fuser holds nodes in the memory of a
-// device and is compared with them.
+// are accumulated into shared nodes, whose weighted means are what the agents know together. Nodes
+// and Total define it in plain Go, without a device; a Fuser holds nodes in the memory of a device
+// and is compared with them.
 //
 // # Embeddings, members, weights
 //
@@ -39,7 +39,6 @@
 //
 // # Shards
 //
-// The nodes of a shard are a Partial, and a Merger adds the Partials of all shards up in float64,
-// in the order of the shards: the result depends neither on when they arrive nor on how often.
-// Rounds are numbered like rounds of votes.
+// A Total adds up the nodes of all shards in float64, in the order of the shards, and rounds each
+// mean once.
 package fusion

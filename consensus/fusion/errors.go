@@ -13,9 +13,4 @@ var (
 	ErrOverflow = errors.New("weights overflow")
 	// ErrValue: a sum that is not finite. Nothing was changed.
 	ErrValue = errors.New("value is not finite")
-	// ErrRound: a round number that is not above the last, or a partial of a round that is not open
-	// yet.
-	ErrRound = errors.New("wrong round")
-	// ErrShard: a shard that the merger does not have.
-	ErrShard = errors.New("no such shard")
 )

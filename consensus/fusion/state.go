@@ -38,19 +38,15 @@ func (f *Fuser) Read(ctx context.Context) (Nodes, error) {
 	if err := f.settle(ctx); err != nil {
 		return Nodes{}, fmt.Errorf("read nodes: %w", err)
 	}
-	return readNodes(f.sums, f.tallies, f.opts.Nodes, f.opts.Dim)
-}
-
-func readNodes(from, counts device.Buffer, nodes, dim int) (Nodes, error) {
-	n, err := NewNodes(nodes, dim)
+	n, err := NewNodes(f.opts.Nodes, f.opts.Dim)
 	if err != nil {
 		return Nodes{}, err
 	}
-	tallies := make([]uint64, kernels.FuseTallyPair*nodes)
-	if err := from.Read(0, device.Bytes(n.Sums)); err != nil {
+	tallies := make([]uint64, kernels.FuseTallyPair*f.opts.Nodes)
+	if err := f.sums.Read(0, device.Bytes(n.Sums)); err != nil {
 		return Nodes{}, err
 	}
-	if err := counts.Read(0, device.Bytes(tallies)); err != nil {
+	if err := f.tallies.Read(0, device.Bytes(tallies)); err != nil {
 		return Nodes{}, err
 	}
 	for m := range n.Counts {
@@ -130,13 +126,4 @@ func (f *Fuser) MeansTo(ctx context.Context, b device.Buffer, off int64) error {
 		return fmt.Errorf("means of %d nodes: %w", f.opts.Nodes, err)
 	}
 	return f.stream.Sync(ctx)
-}
-
-// Partial is a snapshot of the nodes as a shard's contribution to a round; see Merger.
-func (f *Fuser) Partial(ctx context.Context, shard int, round uint64) (Partial, error) {
-	n, err := f.Read(ctx)
-	if err != nil {
-		return Partial{}, fmt.Errorf("partial of shard %d in round %d: %w", shard, round, err)
-	}
-	return Partial{Shard: shard, Round: round, Nodes: n}, nil
 }

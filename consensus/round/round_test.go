@@ -264,42 +264,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestShards: the decisions of shards merge to the decision of one electorate.
-func TestShards(t *testing.T) {
-	const shards, n, candidates = 4, 1000, 7
-	d, r := opened(t), rand.New(rand.NewPCG(5, 6))
-	rule := consensus.Rule{Kind: consensus.Quorum, Quorum: consensus.Fraction{Num: 1, Den: 8}}
-	ballots := randomBallots(r, shards*n, candidates)
-	var word consensus.Word
-	poll, err := consensus.NewPoll(&word, candidates, shards)
-	if err == nil {
-		err = poll.Open(9)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for s := range shards {
-		held := made(t, d, round.Options{Candidates: candidates, Rule: rule, Capacity: n})
-		if err := held.Cast(ballots[s*n : s*n+n]); err != nil {
-			t.Fatal(err)
-		}
-		part, err := held.DecideAs(t.Context(), 9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tally := part.Tally()
-		tally.Leader.Agent += uint64(s * n)
-		if ok, err := poll.Add(consensus.Partial{Shard: s, Round: 9, Tally: tally}); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-	}
-	have, err := poll.Decide(rule)
-	need := plain(t, rule, candidates, 9, func(t *consensus.Tally) error { return t.Cast(ballots) }, len(ballots), nil)
-	if err != nil || !reflect.DeepEqual(have, need) {
-		t.Errorf("got %+v, want %+v (%v)", have, need, err)
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	d := opened(t)
 	for what, c := range map[string]struct {

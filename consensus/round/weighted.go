@@ -3,7 +3,6 @@ package round
 import (
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -69,14 +68,4 @@ func (r *Round) PointWeights(b device.Buffer, off int64) error {
 	}
 	r.args.Weights, r.weighed = weights, true
 	return nil
-}
-
-// Partial is a decision as the part of a larger round that one shard has counted. first is the id
-// of the shard's first agent in the swarm, which its leader's index is counted from.
-func Partial(shard int, first uint64, d consensus.Decision) consensus.Partial {
-	t := d.Tally()
-	if t.Leader.Elected {
-		t.Leader.Agent += first
-	}
-	return consensus.Partial{Shard: shard, Round: d.Round, Tally: t}
 }

@@ -24,8 +24,6 @@ func paramsOf(kernel string) []device.Param {
 		return paramsFillU32
 	case "fuse_count":
 		return paramsFuseCount
-	case "fuse_fold":
-		return paramsFuseFold
 	case "fuse_means":
 		return paramsFuseMeans
 	case "fuse_place":
@@ -57,8 +55,6 @@ func paramsOf(kernel string) []device.Param {
 	case "tally_groups_u4_16", "tally_groups_u4_5", "tally_groups_u4_8", "tally_groups_u8_16",
 		"tally_groups_u8_256", "tally_groups_u8_5", "tally_groups_u8_8":
 		return paramsTallyGroups
-	case "tally_merge":
-		return paramsTallyMerge
 	case "tally_resident_u8_16", "tally_resident_u8_8":
 		return paramsTallyResident
 	case "tally_weighted_u4_f32_16", "tally_weighted_u4_f32_8", "tally_weighted_u4_w32_16",
@@ -683,64 +679,6 @@ func (b *FuseCountBound) Bind(v []Value) {
 	b.Counts = device.Of[uint32](v[3].Mem)
 	b.Numbers = device.Of[uint32](v[4].Mem)
 	b.Scratch = device.Of[uint64](v[5].Mem)
-}
-
-var paramsFuseFold = []device.Param{
-	{Name: "parts", Kind: device.KindBuffer}, {Name: "vectors", Kind: device.KindUint32},
-	{Name: "ranks", Kind: device.KindUint32}, {Name: "nodes", Kind: device.KindUint32},
-	{Name: "dim", Kind: device.KindUint32}, {Name: "sums", Kind: device.KindBuffer},
-	{Name: "tallies", Kind: device.KindBuffer}, {Name: "faults", Kind: device.KindBuffer},
-}
-
-// FuseFoldArgs are the arguments of fuse_fold: the nodes of all ranks are added up in float64, in
-// the order of the ranks, and rounded once. A part is float[nodes][dim] and, behind it,
-// uint64[nodes][FuseTallyPair]. Any launch shape gives the same bits.
-//
-//   - parts: [ranks][vectors] of 16 bytes
-//   - vectors: of a part: nodes * (dim/4 + 1)
-//   - dim: a multiple of 8 up to 512
-//   - sums: out float[nodes][dim]
-//   - tallies: out uint64[nodes][FuseTallyPair]
-//   - faults: in and out uint32: bits are added
-//
-// Kernels: fuse_fold.
-type FuseFoldArgs struct {
-	Parts                      device.Arg
-	Vectors, Ranks, Nodes, Dim uint32
-	Sums, Tallies, Faults      device.Arg
-}
-
-// Args returns the arguments in the order of the kernel.
-func (a FuseFoldArgs) Args() []device.Arg { return a.AppendTo(nil) }
-
-// AppendTo appends the arguments in the order of the kernel.
-func (a *FuseFoldArgs) AppendTo(to []device.Arg) []device.Arg {
-	return append(to, a.Parts, device.Uint32(a.Vectors), device.Uint32(a.Ranks),
-		device.Uint32(a.Nodes), device.Uint32(a.Dim), a.Sums, a.Tallies, a.Faults)
-}
-
-// FuseFoldBound are arguments that a twin sees. Kernels: fuse_fold.
-type FuseFoldBound struct {
-	Parts                      []byte
-	Vectors, Ranks, Nodes, Dim uint32
-	Sums                       []float32
-	Tallies                    []uint64
-	Faults                     []uint32
-}
-
-// Signature implements kernels.Bound.
-func (*FuseFoldBound) Signature() []device.Param { return paramsFuseFold }
-
-// Bind implements kernels.Bound.
-func (b *FuseFoldBound) Bind(v []Value) {
-	b.Parts = v[0].Mem
-	b.Vectors = uint32(v[1].Bits)
-	b.Ranks = uint32(v[2].Bits)
-	b.Nodes = uint32(v[3].Bits)
-	b.Dim = uint32(v[4].Bits)
-	b.Sums = device.Of[float32](v[5].Mem)
-	b.Tallies = device.Of[uint64](v[6].Mem)
-	b.Faults = device.Of[uint32](v[7].Mem)
 }
 
 var paramsFuseMeans = []device.Param{
@@ -1651,77 +1589,6 @@ func (b *TallyGroupsBound) Bind(v []Value) {
 	b.Leaders = device.Of[uint32](v[19].Mem)
 	b.Rows = device.Of[uint32](v[20].Mem)
 	b.Result = device.Of[uint64](v[21].Mem)
-}
-
-var paramsTallyMerge = slices.Concat(
-	[]device.Param{
-		{Name: "records", Kind: device.KindBuffer}, {Name: "stride", Kind: device.KindUint32},
-		{Name: "shards", Kind: device.KindUint32}, {Name: "candidates", Kind: device.KindUint32},
-		{Name: "need", Kind: device.KindUint32},
-	},
-	paramsRule,
-	paramsClosed,
-	[]device.Param{
-		{Name: "result", Kind: device.KindBuffer},
-	},
-)
-
-// TallyMergeArgs are the arguments of tally_merge. A record counts when its round is the launch's
-// and it is marked as elected: that shard has closed the round. The round is closed when the
-// records that count are at least need and their sums fit. In the result, the high half of the word
-// of the priority is the number of records that counted.
-//
-//   - records: uint64[shards][stride]
-//   - stride: words from one record to the next, RecordWords or more
-//   - shards: records
-//   - candidates: 1..256
-//   - scratch: in and out uint64[WeightedScratch], zero
-//   - word: in and out uint64[1]
-//   - result: out uint64[RecordFirst+1]
-//
-// Kernels: tally_merge.
-type TallyMergeArgs struct {
-	Records                          device.Arg
-	Stride, Shards, Candidates, Need uint32
-	RuleArgs
-	ClosedArgs
-	Result device.Arg
-}
-
-// Args returns the arguments in the order of the kernel.
-func (a TallyMergeArgs) Args() []device.Arg { return a.AppendTo(nil) }
-
-// AppendTo appends the arguments in the order of the kernel.
-func (a *TallyMergeArgs) AppendTo(to []device.Arg) []device.Arg {
-	to = append(to, a.Records, device.Uint32(a.Stride), device.Uint32(a.Shards),
-		device.Uint32(a.Candidates), device.Uint32(a.Need))
-	to = a.RuleArgs.appendTo(to)
-	to = a.ClosedArgs.appendTo(to)
-	return append(to, a.Result)
-}
-
-// TallyMergeBound are arguments that a twin sees. Kernels: tally_merge.
-type TallyMergeBound struct {
-	Records                          []uint64
-	Stride, Shards, Candidates, Need uint32
-	RuleBound
-	ClosedBound
-	Result []uint64
-}
-
-// Signature implements kernels.Bound.
-func (*TallyMergeBound) Signature() []device.Param { return paramsTallyMerge }
-
-// Bind implements kernels.Bound.
-func (b *TallyMergeBound) Bind(v []Value) {
-	b.Records = device.Of[uint64](v[0].Mem)
-	b.Stride = uint32(v[1].Bits)
-	b.Shards = uint32(v[2].Bits)
-	b.Candidates = uint32(v[3].Bits)
-	b.Need = uint32(v[4].Bits)
-	b.RuleBound.bind(v[5:9])
-	b.ClosedBound.bind(v[9:14])
-	b.Result = device.Of[uint64](v[14].Mem)
 }
 
 var paramsTallyResident = slices.Concat(

@@ -288,24 +288,6 @@ __device__ __forceinline__ void reply(const Ask &ask, const unsigned *values, un
   *(volatile u64 *)&result[i] = (u64)values[i] << 32 | ask.sequence;
 }
 
-// A word of a record, which is a result in device memory for tally_merge; see kernels.RecordFirst.
-__device__ __forceinline__ void record(const Ask &ask, const unsigned *values, unsigned i, u64 *result) {
-  u64 w = i < REPLY_COUNTS ? 0 : values[i]; // the counts begin at the same word
-  if (i == RESULT_DONE) w = (u64)values[REPLY_FLAGS] << 32 | ask.sequence;
-  if (i == RESULT_WINNER) w = (u64)values[REPLY_LEADER] << 32 | values[REPLY_WINNER];
-  if (i == RESULT_PRIORITY) w = values[REPLY_PRIORITY];
-  if (i == RESULT_ROUND) w = (u64)values[REPLY_ROUND_HIGH] << 32 | values[REPLY_ROUND];
-  if (i == RESULT_TOTAL) w = ask.n;
-  if (i == RESULT_ABSTAIN) w = values[REPLY_ABSTAIN];
-  if (i == RESULT_INVALID) w = values[REPLY_INVALID];
-  result[i] = w;
-}
-
-__device__ __forceinline__ void answer(const Ask &ask, const unsigned *values, unsigned i, u64 *result) {
-  if (ask.flags & TALLY_RECORD) record(ask, values, i, result);
-  else reply(ask, values, i, result);
-}
-
 // What the warps of a block leave for the first of them, which ends the block's part.
 struct Board {
   u64 leaders[32];
@@ -381,7 +363,7 @@ __device__ __forceinline__ void decide_warp(const Warp &warp, const Ask &ask, un
   const unsigned first = __ffs(__ballot_sync(warp.mask, votes == most)) - 1; // the smallest index of several
   if (warp.lane == 0) head(ask, values, first, most, cast, abstain, leader, now, won);
   __syncwarp(warp.mask);
-  if (warp.lane < REPLY_COUNTS + ask.candidates) answer(ask, values, warp.lane, result);
+  if (warp.lane < REPLY_COUNTS + ask.candidates) reply(ask, values, warp.lane, result);
 }
 
 // The end of a launch over one electorate of up to 16 candidates: the first warp of each block adds what the block has
@@ -439,8 +421,7 @@ __device__ __forceinline__ void conclude_rows(const Ask &ask, unsigned *values, 
   for (unsigned c = threadIdx.x; c < ask.candidates; c += blockDim.x) { // rising, so that the first of equals stays
     const unsigned votes = (unsigned)__ldcg(&scratch[TALLY_SLOTS + c]);
     scratch[TALLY_SLOTS + c] = 0;
-    if (ask.flags & TALLY_RECORD) result[RESULT_COUNTS + c] = votes;
-    else *(volatile u64 *)&result[REPLY_COUNTS + c] = (u64)votes << 32 | ask.sequence;
+    *(volatile u64 *)&result[REPLY_COUNTS + c] = (u64)votes << 32 | ask.sequence;
     cast += votes;
     if (votes > most) most = votes, first = c;
   }
@@ -460,7 +441,7 @@ __device__ __forceinline__ void conclude_rows(const Ask &ask, unsigned *values, 
   const unsigned top = largest(warp, most), inverse = largest(warp, there && most == top ? first_of[warp.lane] : 0);
   if (warp.lane == 0) head(ask, values, ~inverse, top, cast, (unsigned)abstain, leader, now, won);
   __syncwarp(warp.mask);
-  if (warp.lane < REPLY_COUNTS) answer(ask, values, warp.lane, result);
+  if (warp.lane < REPLY_COUNTS) reply(ask, values, warp.lane, result);
 }
 
 // The larger of a key and those of agents at..at+3.

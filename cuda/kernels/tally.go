@@ -34,7 +34,6 @@ const (
 	ResultHasLeader  = 4    // flag: there is a leader
 	TallyPriorities  = 1    // flag of a launch: priorities are given; else they are all equal, and unread
 	TallyRows        = 2    // flag of a launch over groups: the rows of counts are wanted
-	TallyRecord      = 4    // flag of a launch over one electorate: the result is to be a record, and not a reply
 	TallyLaneBallots = 256  // largest group that one thread of tally_groups_u8 counts alone
 )
 

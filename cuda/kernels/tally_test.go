@@ -51,7 +51,6 @@ func TestTallyWordsAreCurrent(t *testing.T) {
 		{"DOORBELL_WORDS", DoorbellWords},
 		{"TALLY_PRIORITIES", TallyPriorities},
 		{"TALLY_ROWS", TallyRows},
-		{"TALLY_RECORD", TallyRecord},
 		{"TALLY_LANE_BALLOTS", TallyLaneBallots},
 		{"RULE_MAJORITY", int(RuleMajority)},
 		{"RULE_QUORUM", int(RuleQuorum)},

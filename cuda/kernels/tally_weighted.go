@@ -7,9 +7,6 @@ import "fmt"
 const (
 	TallyWeight     = TallyScratch + iota // the weight of all ballots
 	TallyBad                              // ballots whose weight was none
-	TallyInvalid                          // of a merge: the weight of invalid ballots
-	TallyHeard                            // of a merge: records that count
-	TallyCarry                            // of a merge: not 0: a sum does not fit
 	WeightedScratch                       // length
 )
 

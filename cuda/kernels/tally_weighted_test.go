@@ -19,11 +19,6 @@ func TestWeightedWordsAreCurrent(t *testing.T) {
 	}{
 		{"TALLY_WEIGHT", TallyWeight},
 		{"TALLY_BAD", TallyBad},
-		{"TALLY_INVALID", TallyInvalid},
-		{"TALLY_HEARD", TallyHeard},
-		{"TALLY_CARRY", TallyCarry},
-		{"RESULT_OVERFLOW", ResultOverflow},
-		{"RESULT_TORN", ResultTorn},
 		{"RESULT_BAD", ResultBad},
 		{"WEIGHT_U8", WeightU8},
 		{"WEIGHT_U32", WeightU32},

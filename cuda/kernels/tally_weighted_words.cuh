@@ -2,11 +2,6 @@
 // Written by: go test ./cuda/kernels -run TestWeightedWordsAreCurrent -update
 #define TALLY_WEIGHT 259
 #define TALLY_BAD 260
-#define TALLY_INVALID 261
-#define TALLY_HEARD 262
-#define TALLY_CARRY 263
-#define RESULT_OVERFLOW 8
-#define RESULT_TORN 16
 #define RESULT_BAD 7
 #define WEIGHT_U8 1
 #define WEIGHT_U32 2

@@ -242,7 +242,7 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 }
 
 // TestShards: swarms of several shards hold, decide and answer the same as a swarm of one shard,
-// whatever the cuts. Their nodes equal a fusion.Merger of their shards. Nodes with groups of one
+// whatever the cuts. Their nodes equal a fusion.Total of their shards. Nodes with groups of one
 // shard alone equal the nodes of one shard to the bit.
 func TestShards(t *testing.T) {
 	for name, text := range map[string]string{
@@ -290,8 +290,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// sameFuse compares a fusion with the fusion of one shard, and with a merger of plain fusions of
-// the agents of each shard.
+// sameFuse compares a fusion with the fusion of one shard, and with the total of plain fusions
+// of the agents of each shard.
 func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 	t.Helper()
 	got := s.fuse(t, f)
@@ -305,13 +305,9 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 	}
 	nodes, width := len(one.Node), one.Width
 	states := allStates(t, twin.each[0].State.(*agentState))
-	const dim = 8 // a merger wants a multiple of it: what pads embeddings is zeros
-	m, err := fusion.NewMerger(&consensus.Word{}, nodes, dim, len(s.each))
-	if err == nil {
-		err = m.Open(1)
-	}
-	if err != nil {
-		t.Fatalf("fusion.NewMerger: %v, want no error", err)
+	const dim = 8 // nodes want a multiple of it: what pads embeddings is zeros
+	total := fusion.Total{
+		Dim: dim, Sums: make([]float64, nodes*dim), Weights: make([]uint64, nodes), Counts: make([]uint64, nodes),
 	}
 	shardsOf := make([]int, nodes)
 	for k := range s.each {
@@ -344,14 +340,11 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 			if w > 0 {
 				shardsOf[node]++
 			}
+			total.Weights[node] += w
 		}
-		if _, err := m.Add(fusion.Partial{Shard: k, Round: 1, Nodes: part}); err != nil {
-			t.Fatalf("m.Add: %v, want no error", err)
+		for i, v := range part.Sums {
+			total.Sums[i] += float64(v)
 		}
-	}
-	total, err := m.Merge()
-	if err != nil {
-		t.Fatalf("m.Merge: %v, want no error", err)
 	}
 	want := make([]float32, nodes*dim)
 	if err := total.Means(want); err != nil {

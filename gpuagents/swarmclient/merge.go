@@ -52,9 +52,9 @@ func MergeSums(nodes, units int, merge string, of [][]byte) ([]byte, error) {
 	return swarms.PutWords(all), nil
 }
 
-// MergeFused returns the means of all agents of the swarm from the sums of its shards. It adds sums
-// as a fusion.Merger does, in float64 and in the order of the shards, and rounds the quotient once.
-// A sum that is not finite is a fusion.ErrValue.
+// MergeFused returns the means of all agents of the swarm from the sums of its shards. It adds
+// sums in float64 and in the order of the shards, as fusion.Total says, and rounds the quotient
+// once. A sum that is not finite is a fusion.ErrValue.
 func MergeFused(s swarms.Swarm, perGroup, candidates int, want swarms.Fuse,
 	of []*batch.FusedSums,
 ) (*batch.FusedNodes, error) {
@@ -86,7 +86,6 @@ func MergeFused(s swarms.Swarm, perGroup, candidates int, want swarms.Fuse,
 				total.Sums[int(node)*width+d] += float64(v)
 			}
 		}
-		total.Shards++
 	}
 	out := &batch.FusedNodes{Node: make([]uint32, n), Count: total.Counts, Mean: make([]float32, n*width), Width: width}
 	for i := range out.Node {

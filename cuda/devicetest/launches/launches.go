@@ -38,25 +38,19 @@ type Launch interface {
 	Params() []Param
 }
 
-// Kernels returns the kernels that RandomLaunch knows, in a fixed order: weighted tallies, merges,
+// Kernels returns the kernels that RandomLaunch knows, in a fixed order: weighted tallies and
 // rasters.
 func Kernels() []string {
-	return append(slices.Sorted(maps.Keys(kernels.WeightedKernels())), mergeKernel, rasterKernel)
+	return append(slices.Sorted(maps.Keys(kernels.WeightedKernels())), rasterKernel)
 }
 
-// mergeKernel merges the partial tallies of shards, and rasterKernel reduces a variable to cells.
-const (
-	mergeKernel  = "tally_merge"
-	rasterKernel = "raster"
-)
+// rasterKernel reduces a variable to cells.
+const rasterKernel = "raster"
 
-// RandomLaunch returns a random launch of a kernel over n ballots, or over partial tallies for a
-// kernel that merges them, or over units for rasters. It returns nil for a kernel that is not one of Kernels.
+// RandomLaunch returns a random launch of a kernel over n ballots, or over units for rasters. It
+// returns nil for a kernel that is not one of Kernels.
 func RandomLaunch(r *rand.Rand, kernel string, n int) Launch {
-	switch kernel {
-	case mergeKernel:
-		return RandomMerge(r, n)
-	case rasterKernel:
+	if kernel == rasterKernel {
 		return RandomRaster(r, n)
 	}
 	if _, ok := kernels.WeightedKernels()[kernel]; ok {

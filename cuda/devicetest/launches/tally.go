@@ -26,7 +26,6 @@ type Tally struct {
 	Starts           []uint32 // of groups; nil: uniform ones
 	Size, GroupCount int
 	Rows             bool
-	Record           bool // the result is a record, and not a reply
 }
 
 func (t *Tally) packed() bool { return strings.Contains(t.Kernel, "_u4") }
@@ -95,7 +94,6 @@ func RandomTally(r *rand.Rand, kernel string, n int) Tally {
 			t.Priorities[i] = r.Uint32() >> shift
 		}
 	}
-	t.Record = !t.grouped() && !t.Resident() && r.IntN(3) == 0
 	if t.grouped() {
 		t.group(r, n)
 	}
@@ -178,9 +176,6 @@ func (t *Tally) Params() []Param {
 	if t.Rows {
 		flags |= kernels.TallyRows
 	}
-	if t.Record {
-		flags |= kernels.TallyRecord
-	}
 	// The round closes if the caller has seen the present round word.
 	same := func(mem []byte) Param { return Param{Mem: mem, Want: mem} }
 	u32 := func(v uint32) Param { return Param{Arg: device.Uint32(v)} }
@@ -222,8 +217,7 @@ func (t *Tally) decide(lo, hi int) (consensus.Decision, uint32) {
 	return d, uint32(d.Winner)
 }
 
-// result returns the wanted result of a launch that is not grouped: a record, or a reply. won
-// reports whether the launch has closed its round, and word is the round word after it.
+// result returns the wanted result of a launch that is not grouped. won reports whether the launch has closed its round, and word is the round word after it.
 func (t *Tally) result(won bool, word uint64) []uint64 {
 	d, winner := t.decide(0, len(t.Ballots))
 	flags := uint32(0)
@@ -233,12 +227,6 @@ func (t *Tally) result(won bool, word uint64) []uint64 {
 		if set {
 			flags |= flag
 		}
-	}
-	if t.Record {
-		return append([]uint64{
-			uint64(flags)<<32 | uint64(t.Sequence), d.Leader.Agent<<32 | uint64(winner), uint64(d.Leader.Priority),
-			word, d.Total, d.Abstentions, d.Invalid, 0,
-		}, d.Counts...)
 	}
 	values := []uint32{
 		flags, winner, uint32(d.Leader.Agent), d.Leader.Priority, uint32(word), uint32(word >> 32),

@@ -62,7 +62,6 @@ func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
 		Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel,
 		Kind: kernels.WeightedKernels()[kernel],
 	}
-	t.Record = false // its results always are
 	character := r.IntN(5)
 	switch t.Kind {
 	case kernels.WeightU8:

@@ -85,7 +85,7 @@ func tallyBallots(b *Block, a *kernels.TallyBound, packed bool) {
 		}
 		copy(sum.Counts, scratch[kernels.TallySlots:])
 		clear(scratch) // for the next launch
-		askOf(&a.RuleBound, &a.ClosedBound).finish(sum, n, flags, flags&kernels.TallyRecord != 0, a.Word, a.Result)
+		askOf(&a.RuleBound, &a.ClosedBound).finish(sum, n, flags, false, a.Word, a.Result)
 	}
 }
 
@@ -161,10 +161,10 @@ func (a ask) elect(word *uint64) (won bool, now uint64) {
 	return won, atomic.LoadUint64(word)
 }
 
-// finish decides a tally, closes the round, and stores a record or a reply. The number of invalid
-// ballots is the rest of the total. Without priorities all agents are equal, and the first one
-// leads.
-func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool, word, result []uint64) {
+// finish decides a tally, closes the round, and stores a reply, or a result of 64 bits a value
+// where wide is set. The number of invalid ballots is the rest of the total. Without priorities all
+// agents are equal, and the first one leads.
+func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, wide bool, word, result []uint64) {
 	t.Invalid = t.Total - t.Abstentions
 	for _, votes := range t.Counts {
 		t.Invalid -= votes
@@ -190,7 +190,7 @@ func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool,
 	if d.Leader.Elected {
 		said |= kernels.ResultHasLeader
 	}
-	if record { // the word with the sequence number last, since a reader polls it
+	if wide { // the word with the sequence number last, since a reader polls it
 		copy(result[kernels.ResultCounts:], d.Counts)
 		result[kernels.ResultWinner] = d.Leader.Agent<<32 | uint64(winner)
 		result[kernels.ResultPriority] = uint64(d.Leader.Priority)
