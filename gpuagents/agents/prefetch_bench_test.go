@@ -20,9 +20,7 @@ import (
 var (
 	prefetchParts = flag.Int("prefetch-parts", 4, "how many times more pages than frames the swarms of "+
 		"BenchmarkPrefetch have")
-	prefetchHost  = flag.Int("prefetch-host", 24, "frames in host memory of these")
-	prefetchSweep = flag.Bool("prefetch-sweep", false, "the ticks of BenchmarkPrefetch that go forth are "+
-		"announced to the pager as sweeps, those of the swarm that fetches ahead")
+	prefetchHost    = flag.Int("prefetch-host", 24, "frames in host memory of these")
 	prefetchControl = flag.Bool("prefetch-control", false, "neither swarm of BenchmarkPrefetch fetches ahead: the "+
 		"ratio is that of two equal ones")
 	prefetchThink = flag.Duration("prefetch-think", 0, "how long the source of BenchmarkPrefetch waits before "+
@@ -108,9 +106,6 @@ func benchmarkPrefetch(b *testing.B, load string) {
 		a := swarms[k]
 		start := time.Now()
 		if load == "tick" {
-			if k == 1 && *prefetchSweep && !a.memory.Backward() {
-				testkit.NoError(b, "WillSweep", a.memory.Pager().WillSweep(onDevice, 0, uint64(a.pages-1)))
-			}
 			if _, err := a.Tick(ctx, *pagedTicks); err != nil {
 				b.Fatalf("a.Tick: %v, want no error", err)
 			}

@@ -68,9 +68,6 @@ func (p *Pager) beat(now time.Time) {
 	for _, m := range p.memory {
 		m.keeps.begin(at)
 	}
-	if p.fetches.sweeping.Load() {
-		p.fetches.rounds.kick()
-	}
 	if p.ageing != nil {
 		p.ageing.rounds.begin(at)
 	}

@@ -3,28 +3,26 @@ package pager
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// fetcher brings wanted pages up in the background, from the queue of the guesser and from
-// announced sweeps. It waits during page faults.
+// fetcher brings wanted pages up in the background, from the queue of the guesser. It waits during
+// page faults.
 type fetcher struct {
-	table    *table
-	memory   []*memory
-	guesses  *guesser
-	move     *mover
-	groups   *groups
-	clock    *clock
-	demand   *demand
-	rounds   rounds
-	sweeping atomic.Bool // an announced sweep is not over
-	batch    int
-	stall    time.Duration
-	still    *sync.RWMutex // Pager.still
+	table   *table
+	memory  []*memory
+	guesses *guesser
+	move    *mover
+	groups  *groups
+	clock   *clock
+	demand  *demand
+	rounds  rounds
+	batch   int
+	stall   time.Duration
+	still   *sync.RWMutex // Pager.still
 }
 
-// round brings the wanted pages up in batches, and then the pages of sweeps.
+// round brings the wanted pages up in batches.
 func (ft *fetcher) round(ctx context.Context) {
 	batch := make([]want, 0, ft.batch)
 	for more := true; more; {
@@ -49,23 +47,19 @@ func (ft *fetcher) round(ctx context.Context) {
 			return
 		}
 	}
-	if ft.sweeping.Load() {
-		ft.sweeps(ctx)
-	}
 }
 
 // bring brings pages into one tier, which all wants name. It skips pages that are there, pinned
-// elsewhere or claimed, and reports whether every other page found a frame.
-func (ft *fetcher) bring(ctx context.Context, wants []want) bool {
+// elsewhere or claimed, and stops at the first page without a frame.
+func (ft *fetcher) bring(ctx context.Context, wants []want) {
 	m := wants[0].m
 	if m.down() {
-		return false
+		return
 	}
 	ft.still.RLock()
 	defer ft.still.RUnlock()
 	g := ft.groups.take()
 	defer ft.groups.put(g)
-	all := true
 	for _, w := range wants {
 		f, claimed := ft.table.claimAbove(w.page, w.m)
 		if !claimed {
@@ -74,14 +68,13 @@ func (ft *fetcher) bring(ctx context.Context, wants []want) bool {
 		to := ft.spareFrame(ctx, w)
 		if to == nil {
 			ft.table.settle(w.page, f, f)
-			all = false
 			break
 		}
 		g.add(w.page, f, w.why)
 		g.to[len(g.to)-1] = to
 	}
 	if len(g.pages) == 0 {
-		return all
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ft.stall)
 	defer cancel()
@@ -91,7 +84,6 @@ func (ft *fetcher) bring(ctx context.Context, wants []want) bool {
 			m.prefetched.Add(1)
 		}
 	}
-	return all
 }
 
 // recently is the time after its last pin in which a page is not evicted for a guess. It is a few
@@ -99,9 +91,8 @@ func (ft *fetcher) bring(ctx context.Context, wants []want) bool {
 // page that the policy chooses would be evicted by the next page fault anyhow.
 const recently = 100 * time.Millisecond
 
-// spareFrame returns a frame for a page that was not pinned yet, or nil. It takes a free frame
-// above the low watermark, or evicts a page that was not in use recently or that an announced sweep
-// has passed. So a guess never evicts a page that is pinned or was in use recently.
+// spareFrame returns a frame for a page that was not pinned yet, or nil. It takes a free frame above
+// the low watermark, or evicts a page that was neither in use nor fetched recently.
 func (ft *fetcher) spareFrame(ctx context.Context, w want) *frame {
 	if f := w.m.takeFree(w.m.Low); f != nil {
 		return f
@@ -115,45 +106,12 @@ func (ft *fetcher) spareFrame(ctx context.Context, w want) *frame {
 		return nil
 	}
 	old := ft.clock.now() - int64(recently/tick)
-	first, next, sweeping := w.m.sweepState()
 	f, err := ft.move.evict(ctx, w.m, w.why, func(v *frame) bool {
-		if v.fetched.Load() != 0 && v.touched.Load() > old {
-			return false // Another guess, without a use yet.
-		}
-		page := v.page.Load()
-		return v.touched.Load() <= old || w.why == BySweep && sweeping && page >= first && page < next
+		return v.touched.Load() <= old
 	})
 	if err != nil || f == nil {
 		w.m.noGuessUntil.Store(ft.clock.now() + 4) // It looked through the whole tier: not again for 20 ms.
 		return nil
 	}
 	return f
-}
-
-// sweeps fetches the next pages of announced sweeps, up to two batches ahead of the pins.
-func (ft *fetcher) sweeps(ctx context.Context) {
-	ft.sweeping.Store(false)
-	for _, m := range ft.memory {
-		ft.table.drain(m)
-		m.policyMu.Lock()
-		_, next, last, on := m.policy.Sweeping()
-		m.policyMu.Unlock()
-		if !on {
-			continue
-		}
-		ft.sweeping.Store(true)
-		end := min(last-next, uint64(2*ft.batch)-1)
-		wants := make([]want, 0, ft.batch)
-		for i := uint64(0); i <= end; i++ {
-			if f := ft.table.frameOf(next + i); f == nil || f.memory.level > m.level {
-				wants = append(wants, want{next + i, m, BySweep})
-			}
-			if len(wants) == ft.batch || i == end && len(wants) > 0 {
-				if !ft.demand.giveWay(ctx) || !ft.bring(ctx, wants) {
-					break
-				}
-				wants = wants[:0]
-			}
-		}
-	}
 }

@@ -1,13 +1,11 @@
 package pager_test
 
 import (
-	"errors"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
@@ -141,34 +139,6 @@ func TestGuessesEvictNothingRecent(t *testing.T) {
 			t.Errorf("the pinned page moved: %v", err)
 		} else {
 			again.Unpin()
-		}
-	})
-}
-
-// TestSweepHint announces a sweep over many more pages than fit: almost every page is there in
-// time.
-func TestSweepHint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		top := frames(64)
-		s := open(t, tierstest.NewMem(0), top, frames(128))
-		defer s.close(t)
-		const pages = 500
-		stored(t, s, pages)
-		for range 2 {
-			if err := s.WillSweep(0, 0, pages-1); err != nil {
-				t.Fatal(err)
-			}
-			pass(50 * time.Millisecond)
-			before := s.Stats().Memory[0]
-			for page := range uint64(pages) {
-				s.pin(t, page)
-			}
-			if misses := s.Stats().Memory[0].Misses - before.Misses; misses > pages/20 {
-				t.Errorf("%d of %d pins of a sweep missed", misses, pages)
-			}
-		}
-		if err := s.WillSweep(0, 5, 4); !errors.Is(err, tiers.ErrInvalid) {
-			t.Errorf("a sweep backwards: %v, want ErrInvalid", err)
 		}
 	})
 }

@@ -3,10 +3,8 @@ package pager
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
-	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/policy"
 )
 
@@ -86,26 +84,6 @@ func (p *Pager) WillNeed(tier int, pages ...uint64) error {
 			return nil
 		}
 	}
-	return nil
-}
-
-// WillSweep announces that the pages first..last, both included, will be pinned in a tier once
-// each, in order. Pages ahead of the sweep stay or are fetched, and pages that it has passed are
-// evicted first. The announcement holds until the last page is pinned or another sweep is
-// announced.
-func (p *Pager) WillSweep(tier int, first, last uint64) error {
-	m, err := p.tier(tier)
-	if err != nil {
-		return err
-	}
-	if last < first {
-		return fmt.Errorf("sweep from page %d to %d: %w", first, last, tiers.ErrInvalid)
-	}
-	m.policyMu.Lock()
-	m.policy.Sweep(first, last)
-	m.policyMu.Unlock()
-	p.fetches.sweeping.Store(true)
-	p.fetches.rounds.kick()
 	return nil
 }
 

@@ -190,14 +190,6 @@ func (m *memory) tell(call func(*policy.Adaptive, uint64), page uint64) {
 	call(m.policy, page)
 }
 
-// sweepState returns the first page of the announced sweep and the next one to be pinned.
-func (m *memory) sweepState() (first, next uint64, on bool) {
-	m.policyMu.Lock()
-	defer m.policyMu.Unlock()
-	first, next, _, on = m.policy.Sweeping()
-	return first, next, on
-}
-
 // outcomeOf tells the predictor whether a page that was fetched for a reason was pinned before it
 // left its frame.
 func (m *memory) outcomeOf(why Reason, used bool) {

@@ -144,7 +144,6 @@ const (
 	ByShare                     // Resize has taken frames from its tier
 	ByHeat                      // it was in use again and again, or read again soon
 	ByHint                      // WillNeed or DoneWith
-	BySweep                     // WillSweep
 	ByRun                       // it comes next in a run
 	ByCorrelation               // it followed the last time
 	reasons
@@ -152,7 +151,7 @@ const (
 
 // String returns the name that metrics use.
 func (r Reason) String() string {
-	return [...]string{"demand", "room", "watermark", "age", "share", "heat", "hint", "sweep", "run", "correlation"}[r]
+	return [...]string{"demand", "room", "watermark", "age", "share", "heat", "hint", "run", "correlation"}[r]
 }
 
 // guessed reports whether the page moved without a call of the user that needs it now.

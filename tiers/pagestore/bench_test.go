@@ -21,9 +21,8 @@ import (
 //
 // raw-write and raw-read are what dd with O_DIRECT does: one 2 MiB transfer after the other on a
 // file that is allocated, with one sync at the end of the writes. put and get are one call after
-// the other, likewise one request in flight, of a page and a block of header. checkpoint and
-// get-all are one call for all pages, with up to three such requests in flight; the rows of depth 3
-// are the raw loop with as many. What is put ends with a commit.
+// the other, likewise one request in flight, of a page and a block of header. The rows of
+// depth 3 are the raw loop from three goroutines. What is put ends with a commit.
 const benchPage = 2 << 20
 
 // benchPages is the number of pages of a benchmark: 1 GiB.
@@ -47,10 +46,6 @@ func BenchmarkDisk(b *testing.B) {
 	}
 	defer func() { _ = s.Close() }()
 	ctx := context.Background()
-	ids := make([]uint64, benchPages)
-	for i := range ids {
-		ids[i] = uint64(i)
-	}
 	for range 2 { // The first round also touches every block that is fresh.
 		for id := range uint64(benchPages) {
 			if _, err := f.WriteAt(page, int64(id)*benchPage); err != nil {
@@ -91,17 +86,6 @@ func BenchmarkDisk(b *testing.B) {
 			return errors.Join(errs...)
 		}
 	}
-	// rounds calls all with every page, as often as it takes.
-	rounds := func(all func(pages []uint64) error) func(n int) error {
-		return func(n int) error {
-			for ; n > 0; n -= benchPages {
-				if err := all(ids[:min(n, benchPages)]); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
 	none := func() error { return nil }
 	commit := func() error { _, err := s.Commit(ctx, nil); return err }
 	rawWrite := func(id uint64, _ []byte) error { _, err := f.WriteAt(page, int64(id)*benchPage); return err }
@@ -111,15 +95,7 @@ func BenchmarkDisk(b *testing.B) {
 	run("raw-write-depth-3", each(3, rawWrite, f.Sync))
 	run("put", each(1, put, commit))
 	run("put-3-callers", each(3, put, commit))
-	run("checkpoint", rounds(func(pages []uint64) error {
-		_, err := s.PutAll(ctx, 0, pages, pagestore.Kind{}, func(int, []byte) ([]byte, error) { return page, nil })
-		return errors.Join(err, commit())
-	}))
 	run("raw-read", each(1, rawRead, none))
 	run("raw-read-depth-3", each(3, rawRead, none))
 	run("get", each(1, func(id uint64, buf []byte) error { return s.Get(ctx, id, buf) }, none))
-	run("get-all", rounds(func(pages []uint64) error {
-		_, err := s.GetAll(ctx, pages, func(int, []byte) error { return nil })
-		return err
-	}))
 }

@@ -70,19 +70,17 @@ func childMain() bool {
 // writeVersion writes the pages of a version, deletes one that is there, and commits.
 func writeVersion(s *pagestore.Store, version uint64) error {
 	ctx := context.Background()
-	pages := pagesOf(version)
-	_, err := s.PutAll(ctx, int(version%2), pages, pagestore.Kind{Elem: 4}, func(i int, _ []byte) ([]byte, error) {
-		return content(pages[i], version), nil
-	})
-	if err != nil {
-		return err
+	for _, page := range pagesOf(version) {
+		if err := s.Put(ctx, int(version%2), page, content(page, version), pagestore.Kind{Elem: 4}); err != nil {
+			return err
+		}
 	}
 	if gone := goneWith(version); s.Has(gone) {
 		if err := s.Delete(ctx, gone); err != nil {
 			return err
 		}
 	}
-	_, err = s.Commit(ctx, []byte(fmt.Sprint(version)))
+	_, err := s.Commit(ctx, []byte(fmt.Sprint(version)))
 	return err
 }
 

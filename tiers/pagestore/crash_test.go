@@ -50,9 +50,7 @@ type script struct {
 func (sc *script) step() error {
 	ctx := context.Background()
 	page := sc.rng.Uint64N(10)
-	switch sc.rng.IntN(12) {
-	case 11:
-		return sc.putAll()
+	switch sc.rng.IntN(11) {
 	case 10:
 		if sc.rng.IntN(3) == 0 {
 			if err := sc.s.Rollback(ctx); err != nil {
@@ -86,39 +84,6 @@ func (sc *script) step() error {
 		return sc.commit()
 	}
 	return nil
-}
-
-// putAll puts a few pages as one batch, and finds out what of it was put when it fails: those pages
-// are elsewhere.
-func (sc *script) putAll() error {
-	pages := make([]uint64, 1+sc.rng.IntN(5))
-	first := sc.rng.Uint64N(10)
-	before := make([]pagestore.Info, len(pages))
-	for i := range pages {
-		pages[i] = (first + uint64(i)) % 10
-		before[i], _ = sc.s.Stat(pages[i]) // Zero where there is none.
-	}
-	from := sc.version + 1
-	sc.version += uint64(len(pages))
-	n, err := sc.s.PutAll(context.Background(), sc.rng.IntN(3), pages, pagestore.Kind{Elem: 4},
-		func(i int, buf []byte) ([]byte, error) {
-			c := content(pages[i], from+uint64(i))
-			if i%2 == 0 {
-				return c, nil
-			}
-			copy(buf, c)
-			return buf, nil
-		})
-	for i, page := range pages {
-		now, _ := sc.s.Stat(page)
-		switch {
-		case now != before[i]:
-			sc.now.pages[page] = from + uint64(i)
-		case i < n:
-			return fmt.Errorf("%d pages of a batch were put, and the one at %d is where it was", n, i)
-		}
-	}
-	return err
 }
 
 // commit makes the present world the one that survives.

@@ -139,18 +139,6 @@ func TestBuffersComeBack(t *testing.T) {
 			s.table.mu.RUnlock()
 			return s.rewrite(ctx, 0, e.tier())
 		},
-		"put all": func(int) error {
-			_, err := s.PutAll(ctx, 1, []uint64{1}, Kind{Elem: 1}, func(_ int, buf []byte) ([]byte,
-				error,
-			) {
-				return buf[:copy(buf, page)], nil
-			})
-			return err
-		},
-		"get all": func(int) error {
-			_, err := s.GetAll(ctx, []uint64{1}, func(int, []byte) error { return nil })
-			return err
-		},
 	} {
 		for page := range uint64(2) {
 			if err := s.Put(ctx, 1, page, filled(4*vfs.BlockSize, 9), Kind{Elem: 1}); err != nil {

@@ -41,7 +41,6 @@ type Adaptive struct {
 	resident map[uint64]struct{}
 	decay    float64 // of leads, an access
 	caution  float64
-	sweep    sweep
 }
 
 // shadow is an expert with its account of hits.
@@ -108,12 +107,8 @@ func (a *Adaptive) evicted(i int, page uint64) {
 	a.experts[i].give(page)
 }
 
-// Access records that a page was used, resident or not. Experts do not see the accesses of an
-// announced sweep, which was known before and predicts nothing of other accesses.
+// Access records that a page was used, resident or not.
 func (a *Adaptive) Access(page uint64) {
-	if a.sweep.pass(page) {
-		return
-	}
 	_, here := a.resident[page]
 	for _, s := range a.experts {
 		s.hit = s.Contains(page)
@@ -218,14 +213,11 @@ func (a *Adaptive) Removed(page uint64) {
 
 // Victim proposes the next page to evict, without evicting it. may reports whether a page may go;
 // ok is false if no resident page may. The first choice is the page that the leader gave up longest
-// ago; a sweep that was announced comes before the leader.
+// ago.
 func (a *Adaptive) Victim(may func(uint64) bool) (page uint64, ok bool) {
 	s := a.experts[a.leader]
 	if a.rival >= 0 && float64(s.order.n) <= hedge*float64(a.capacity) {
 		s = a.experts[a.rival]
-	}
-	if a.sweep.active() {
-		return a.sweepVictim(s, may)
 	}
 	for i := s.order.head; i != 0; i = s.spare.nodes[i].next {
 		if page := s.spare.nodes[i].page; may(page) {

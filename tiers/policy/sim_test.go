@@ -18,15 +18,11 @@ func hits(create New, capacity int, trace []uint64) int {
 	return n
 }
 
-// tierHits runs a trace over a tier of real pages that an Adaptive rules; before, when not nil, is
-// called ahead of each access.
-func tierHits(a *Adaptive, capacity int, trace []uint64, before func(i int)) int {
+// tierHits runs a trace over a tier of real pages that an Adaptive rules.
+func tierHits(a *Adaptive, capacity int, trace []uint64) int {
 	n := 0
 	resident := map[uint64]bool{}
-	for i, page := range trace {
-		if before != nil {
-			before(i)
-		}
+	for _, page := range trace {
 		if resident[page] {
 			n++
 			a.Access(page)

@@ -89,7 +89,7 @@ func table(t *testing.T, rows []row) map[string]float64 {
 				best = max(best, n)
 				line += fmt.Sprintf(" %9.2f", rate(n))
 			}
-			got := tierHits(NewAdaptive(capacity, nil), capacity, r.trace, nil)
+			got := tierHits(NewAdaptive(capacity, nil), capacity, r.trace)
 			name := fmt.Sprintf("%s @%d", r.name, capacity)
 			shares[name] = 1
 			if best > 0 {
@@ -137,7 +137,7 @@ func TestMixtures(t *testing.T) {
 		}
 		share := 1.0
 		if best > 0 {
-			share = float64(tierHits(NewAdaptive(capacity, nil), capacity, r.trace, nil)) / float64(best)
+			share = float64(tierHits(NewAdaptive(capacity, nil), capacity, r.trace)) / float64(best)
 		}
 		if share < tolerance {
 			under++
@@ -152,113 +152,6 @@ func TestMixtures(t *testing.T) {
 	if mean < tolerance || worst < 0.85 {
 		t.Error("adaptive lost touch")
 	}
-}
-
-// TestSweep holds a swarm tick with announced sweeps to 95 % of the optimum: pure sweeps at every
-// capacity, and sweeps with sparse accesses between them where half of the pages fit. Where a tenth
-// fits, which pages the sparse accesses want must be learned from a few of them: 90 % there, where
-// the best set that never changes, chosen with hindsight, has 97 to 100 %.
-func TestSweep(t *testing.T) {
-	for _, pages := range []int{5000, 10000}[:testkit.Of(2, 1)] {
-		for _, capacity := range []int{pages / 10, pages / 2, pages * 8 / 10, pages * 95 / 100} {
-			for _, sparse := range []int{0, pages / 10, pages / 2} {
-				trace, sweeps := ticks(pages, sparse, 12)
-				a := NewAdaptive(capacity, nil)
-				got := tierHits(a, capacity, trace, func(i int) {
-					if sweeps[i] {
-						a.Sweep(0, uint64(pages-1))
-					}
-				})
-				plain := tierHits(NewAdaptive(capacity, nil), capacity, trace, nil)
-				best := optimum(capacity, trace)
-				share := float64(got) / float64(best)
-				t.Logf("%d pages, %d in the tier, %d sparse accesses a tick: %.3f of the optimum, %.3f without hints",
-					pages, capacity, sparse, share, float64(plain)/float64(best))
-				want := 0.95
-				if sparse > 0 && capacity < pages/2 {
-					want = max(0.90, float64(plain)/float64(best))
-				}
-				if share < want {
-					t.Errorf("%d pages, capacity %d, %d sparse: %.3f of the optimum, want %.2f", pages, capacity,
-						sparse, share, want)
-				}
-			}
-		}
-	}
-}
-
-// TestSweepInAnyOrder announces a sweep whose accesses come in a little disorder, as several
-// goroutines make them, mixed with accesses that are far ahead: it is followed to its end, and
-// accesses far ahead do not move it.
-func TestSweepInAnyOrder(t *testing.T) {
-	const pages, capacity = 4000, 1000
-	rng := rand.New(rand.NewPCG(4, 4))
-	a := NewAdaptive(capacity, nil)
-	var order []uint64
-	for page := range uint64(pages) {
-		order = append(order, page)
-	}
-	for at := 0; at+40 <= pages; at += 40 {
-		rng.Shuffle(40, func(i, j int) { order[at+i], order[at+j] = order[at+j], order[at+i] })
-	}
-	resident := map[uint64]bool{}
-	use := func(page uint64) (hit bool) {
-		a.Access(page)
-		if resident[page] {
-			return true
-		}
-		if len(resident) >= capacity {
-			gone, ok := a.Victim(func(uint64) bool { return true })
-			if !ok || !resident[gone] {
-				t.Fatalf("victim %d", gone)
-			}
-			delete(resident, gone)
-			a.Evicted(gone)
-		}
-		resident[page] = true
-		a.Added(page)
-		return false
-	}
-	for page := range uint64(capacity) {
-		use(pages/2 + page) // What the sweep will pass in its second half.
-	}
-	a.Sweep(0, pages-1)
-	hits := 0
-	for i, page := range order {
-		if use(page) {
-			hits++
-		}
-		if i%50 == 49 && i < pages/2 {
-			use(uint64(pages - 1 - i%100)) // Far ahead.
-		}
-		if _, next, _, on := a.Sweeping(); on && (next < uint64(i) || next > uint64(i)+200) {
-			t.Fatalf("after %d pages the sweep is at %d", i, next)
-		}
-	}
-	if hits < capacity*9/10 {
-		t.Errorf("%d of the %d pages that were ahead were still there", hits, capacity)
-	}
-	if _, _, _, on := a.Sweeping(); on {
-		t.Error("the sweep is not over")
-	}
-}
-
-// ticks is a swarm that is swept in order and then accessed sparsely, again and again, and where
-// its sweeps begin.
-func ticks(pages, sparse, rounds int) (trace []uint64, sweeps map[int]bool) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	z := newZipf(pages, 0.9, rng)
-	sweeps = map[int]bool{}
-	for range rounds {
-		sweeps[len(trace)] = true
-		for p := range pages {
-			trace = append(trace, uint64(p))
-		}
-		for range sparse {
-			trace = append(trace, z.next()%uint64(pages))
-		}
-	}
-	return trace, sweeps
 }
 
 // TestExperts holds every expert to its contract on random accesses and removals: never more pages
@@ -358,7 +251,7 @@ func BenchmarkAdaptive(b *testing.B) {
 		trace[i] = z.next()
 	}
 	a := NewAdaptive(capacity, nil)
-	tierHits(a, capacity, trace, nil)
+	tierHits(a, capacity, trace)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {

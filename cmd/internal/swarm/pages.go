@@ -24,8 +24,8 @@ var pagesVerb = cli.Verb{
 begin when the GPU agent opens the shard. HIT RATE is the part of the accesses to a tier of memory
 that found the page there; pages that all fit on the device are held there, and not counted. IN and
 OUT are pages that came into the tier and left it, by reason: demand, room and watermark for want of
-a frame, share for another swarm, age, heat, run and correlation as guesses, hint and sweep. It moves
-no page. A parked shard has no page in memory, and is not woken.`,
+a frame, share for another swarm, age, heat, run and correlation as guesses, and hint. It moves no
+page. A parked shard has no page in memory, and is not woken.`,
 	Flags: timeoutFlag, Do: withSwarm(swarmPages),
 }
 
