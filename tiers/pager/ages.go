@@ -7,25 +7,25 @@ package pager
 // after it had left memory.
 
 import (
-	"math/bits"
 	"sync"
+
+	"github.com/exoswarm/exoswarm/tiers"
 )
 
 // ageTable records pages. Its zero value is empty. All methods may be called from several goroutines
-// at once. Times are numbers in units of the caller's choice; 0 is an unknown time.
+// at once. Times are numbers in units of the caller's choice, from 1 on.
 //
-// It takes 12 bytes a slot and between 15 and 19 a page: open addressing in Go slices, which grow
-// by a quarter at a time. Each of its 64 shards has a lock, under which no other lock is taken.
+// It takes 12 bytes a slot and between 15 and 19 a page. Each of its 64 shards has a lock, under
+// which no other lock is taken.
 type ageTable struct{ shards [64]ageShard }
 
 type ageShard struct {
 	mu    sync.Mutex
-	pages []uint64 // page+1, 0 for a free slot
-	marks []ageMark
-	n     int
+	marks tiers.PageMap[ageMark]
 }
 
-// ageMark is the record of a page: its tier in 4 bits, one bit for hot, and the time in 27.
+// ageMark is the record of a page: its tier in 4 bits, one bit for hot, and the time in 27. The time
+// is 1 or more, so no mark is 0, which tiers.PageMap needs.
 type ageMark uint32
 
 const (
@@ -47,141 +47,56 @@ func (m ageMark) Tier() int { return int(m >> 28) }
 
 func (m ageMark) Hot() bool { return m&hotBit != 0 }
 
-// At returns the time of the last use; 0 is unknown.
+// At returns the time of the last use; of no mark it is 0.
 func (m ageMark) At() uint32 { return uint32(m) & MaxTime }
 
-func (t *ageTable) shard(page uint64) *ageShard { return &t.shards[page*0x9e3779b97f4a7c15>>58] }
-
-// home returns the slot of a page if no other page has it.
-func (s *ageShard) home(page uint64) int {
-	h, _ := bits.Mul64(page*0x9e3779b97f4a7c15<<6, uint64(len(s.pages)))
-	return int(h)
-}
-
-// find returns the slot of a page, or the free slot where it belongs. The caller holds mu, and
-// there is a free slot.
-func (s *ageShard) find(page uint64) (slot int, here bool) {
-	for slot = s.home(page); s.pages[slot] != 0; slot = s.next(slot) {
-		if s.pages[slot] == page+1 {
-			return slot, true
-		}
-	}
-	return slot, false
-}
-
-// The first slot follows the last.
-func (s *ageShard) next(slot int) int {
-	if slot++; slot < len(s.pages) {
-		return slot
-	}
-	return 0
-}
-
-func (s *ageShard) set(page uint64, m ageMark) {
-	if 5*(s.n+1) > 4*len(s.pages) {
-		s.grow()
-	}
-	slot, here := s.find(page)
-	if !here {
-		s.pages[slot] = page + 1
-		s.n++
-	}
-	s.marks[slot] = m
-}
-
-// grow makes a quarter more room and puts every page into its new slot. The caller holds mu.
-func (s *ageShard) grow() {
-	pages, marks := s.pages, s.marks
-	n := max(len(pages)*5/4+1, 8)
-	s.pages, s.marks = make([]uint64, n), make([]ageMark, n)
-	for i, page := range pages {
-		if page != 0 {
-			slot, _ := s.find(page - 1)
-			s.pages[slot], s.marks[slot] = page, marks[i]
-		}
-	}
+// locked calls f with the shard of a page, under its lock.
+func (t *ageTable) locked(page uint64, f func(marks *tiers.PageMap[ageMark])) {
+	s := &t.shards[tiers.SpreadPage(page)>>58]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.marks)
 }
 
 // Sink records that a page left memory at a time and is only in a tier of the store now. A page
 // that is hot stays hot.
 func (t *ageTable) Sink(page uint64, tier int, now uint32) {
-	s := t.shard(page)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	hot := false
-	if s.n > 0 {
-		if slot, here := s.find(page); here {
-			hot = s.marks[slot].Hot()
-		}
-	}
-	s.set(page, newMark(tier, hot, now))
+	t.locked(page, func(marks *tiers.PageMap[ageMark]) {
+		marks.Set(page, newMark(tier, marks.Get(page).Hot(), now))
+	})
 }
 
 // Read records that a page was read from a tier. The page is hot if it had left memory, or was read
 // before, at most window ago.
 func (t *ageTable) Read(page uint64, tier int, now, window uint32) {
-	s := t.shard(page)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	hot := false
-	if s.n > 0 {
-		if slot, here := s.find(page); here && s.marks[slot].At() > 0 {
-			hot = now-s.marks[slot].At() <= window
-		}
-	}
-	s.set(page, newMark(tier, hot, now))
+	t.locked(page, func(marks *tiers.PageMap[ageMark]) {
+		at := marks.Get(page).At()
+		marks.Set(page, newMark(tier, at > 0 && now-at <= window, now))
+	})
 }
 
 // Seed records a page that was in the store at the start, unless the page is known already.
 func (t *ageTable) Seed(page uint64, tier int, now uint32) {
-	s := t.shard(page)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.n > 0 {
-		if _, here := s.find(page); here {
-			return
+	t.locked(page, func(marks *tiers.PageMap[ageMark]) {
+		if marks.Get(page) == 0 {
+			marks.Set(page, newMark(tier, false, now))
 		}
-	}
-	s.set(page, newMark(tier, false, now))
+	})
 }
 
 // Moved records that the store moved a page to another tier, which does not count as a use. The
 // page is not hot any more.
 func (t *ageTable) Moved(page uint64, tier int) {
-	s := t.shard(page)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.n == 0 {
-		return
-	}
-	if slot, here := s.find(page); here {
-		s.marks[slot] = newMark(tier, false, s.marks[slot].At())
-	}
+	t.locked(page, func(marks *tiers.PageMap[ageMark]) {
+		if m := marks.Get(page); m != 0 {
+			marks.Set(page, newMark(tier, false, m.At()))
+		}
+	})
 }
 
-// Forget removes a page. The pages after its slot move up, so that no search ends too early.
+// Forget removes a page.
 func (t *ageTable) Forget(page uint64) {
-	s := t.shard(page)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.n == 0 {
-		return
-	}
-	hole, here := s.find(page)
-	if !here {
-		return
-	}
-	s.n--
-	for slot := s.next(hole); s.pages[slot] != 0; slot = s.next(slot) {
-		// The page in slot may move to the hole unless its home is after the hole, up to slot.
-		home := s.home(s.pages[slot] - 1)
-		if hole <= slot && (home > hole && home <= slot) || hole > slot && (home > hole || home <= slot) {
-			continue
-		}
-		s.pages[hole], s.marks[hole] = s.pages[slot], s.marks[slot]
-		hole = slot
-	}
-	s.pages[hole] = 0
+	t.locked(page, func(marks *tiers.PageMap[ageMark]) { marks.Remove(page) })
 }
 
 // Each calls f for every page of a shard, under the lock of the shard, so f must not call the
@@ -194,10 +109,8 @@ func (t *ageTable) Each(shard int, f func(page uint64, m ageMark)) bool {
 	s := &t.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, page := range s.pages {
-		if page != 0 {
-			f(page-1, s.marks[i])
-		}
+	for page, m := range s.marks.All() {
+		f(page, m)
 	}
 	return true
 }
@@ -207,24 +120,15 @@ func (t *ageTable) Size() (pages int, bytes int64) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		pages += s.n
-		bytes += 12 * int64(len(s.pages))
+		pages += s.marks.Len()
+		bytes += s.marks.Bytes()
 		s.mu.Unlock()
 	}
 	return pages, bytes
 }
 
 // Look returns the record of a page; false: there is none. It records nothing.
-func (t *ageTable) Look(page uint64) (ageMark, bool) {
-	s := t.shard(page)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.n == 0 {
-		return 0, false
-	}
-	slot, here := s.find(page)
-	if !here {
-		return 0, false
-	}
-	return s.marks[slot], true
+func (t *ageTable) Look(page uint64) (m ageMark, ok bool) {
+	t.locked(page, func(marks *tiers.PageMap[ageMark]) { m = marks.Get(page) })
+	return m, m != 0
 }

@@ -55,6 +55,13 @@ func TestPageMap(t *testing.T) {
 	})
 }
 
+func (m *pageMap) bytes() (n int64) {
+	for i := range m.parts {
+		n += m.parts[i].Bytes()
+	}
+	return n
+}
+
 // TestPageMapMemory holds a page to 42 bytes, with room made in advance and without: with the
 // pager's 20 that is under 64.
 func TestPageMapMemory(t *testing.T) {
