@@ -2,7 +2,6 @@ package tiers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -78,67 +77,6 @@ type Resizer interface {
 	// new ones; the others hold anything. Both have memory for a moment. Nothing else uses the
 	// frames meanwhile. After an error they are as they were.
 	Resize(count int, moves []Move) error
-}
-
-// HostFrames is plain memory as a medium.
-type HostFrames struct {
-	pageSize int64
-	memory   []byte
-}
-
-var (
-	_ Mapped  = (*HostFrames)(nil)
-	_ Resizer = (*HostFrames)(nil)
-)
-
-// NewHostFrames takes count frames of pageSize bytes from the Go heap, zeroed.
-func NewHostFrames(count, pageSize int) *HostFrames {
-	return &HostFrames{pageSize: int64(pageSize), memory: make([]byte, count*pageSize)}
-}
-
-// Count implements Frames.
-func (h *HostFrames) Count() int { return len(h.memory) / int(h.pageSize) }
-
-// Frame implements Mapped.
-func (h *HostFrames) Frame(frame int) []byte {
-	at := int64(frame) * h.pageSize
-	return h.memory[at : at+h.pageSize : at+h.pageSize]
-}
-
-// Read implements Frames.
-func (h *HostFrames) Read(frame int, off int64, dst []byte) error {
-	if err := h.check(frame, off, len(dst)); err != nil {
-		return err
-	}
-	copy(dst, h.Frame(frame)[off:])
-	return nil
-}
-
-// Write implements Frames.
-func (h *HostFrames) Write(frame int, off int64, src []byte) error {
-	if err := h.check(frame, off, len(src)); err != nil {
-		return err
-	}
-	copy(h.Frame(frame)[off:], src)
-	return nil
-}
-
-// Resize implements Resizer.
-func (h *HostFrames) Resize(count int, moves []Move) error {
-	to := NewHostFrames(count, int(h.pageSize))
-	for _, m := range moves {
-		if err := errors.Join(h.check(m.From, 0, 0), to.check(m.To, 0, 0)); err != nil {
-			return err
-		}
-		copy(to.Frame(m.To), h.Frame(m.From))
-	}
-	h.memory = to.memory
-	return nil
-}
-
-// check refuses a range outside of a frame.
-func (h *HostFrames) check(frame int, off int64, n int) error {
-	return CheckFrame(frame, off, n, h.Count(), h.pageSize)
 }
 
 // CheckFrame returns ErrInvalid unless n bytes at off lie in one of count frames of pageSize bytes,

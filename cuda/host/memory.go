@@ -10,11 +10,8 @@ import (
 // with, and little enough to fail with ErrOutOfMemory before the process is killed.
 const unknownMemory = 4 << 30
 
-// Memory returns the machine's memory in bytes: what is available without swapping, and all of it.
-// Both are 4 GiB if the system does not report it.
-func Memory() (available, total int64) { return systemMemory() }
-
-// systemMemory is Memory, from /proc/meminfo.
+// systemMemory returns the machine's memory in bytes, from /proc/meminfo: what is available without
+// swapping, and all of it. Both are 4 GiB if the system does not report it.
 func systemMemory() (available, total int64) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

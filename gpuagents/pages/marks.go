@@ -53,9 +53,6 @@ func (m *Memory) Arena() device.Buffer { return m.arena }
 // Forward has the next sweep begin with the first page.
 func (m *Memory) Forward() { m.back = false }
 
-// Backward reports whether the next sweep begins with the last page.
-func (m *Memory) Backward() bool { return m.back }
-
 // Pager returns the open pager, for its statistics; nil before Open.
 func (m *Memory) Pager() *pager.Pager { return m.pager }
 

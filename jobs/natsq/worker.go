@@ -151,9 +151,6 @@ func (w *Worker) Stop() {
 	<-w.closed
 }
 
-// Closed returns a channel that is closed when the worker has ended.
-func (w *Worker) Closed() <-chan struct{} { return w.closed }
-
 // Running returns the number of jobs and batches in progress.
 func (w *Worker) Running() int { return max(0, len(w.slots)-int(w.asking.Load())) }
 

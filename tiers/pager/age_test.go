@@ -336,7 +336,7 @@ func TestStallOfReads(t *testing.T) {
 }
 
 type brokenFrames struct {
-	*tiers.HostFrames
+	*tierstest.HostFrames
 	broken atomic.Bool
 }
 
@@ -363,7 +363,7 @@ func (b *brokenFrames) Write(frame int, off int64, src []byte) error {
 func TestBrokenFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		dev := &brokenFrames{HostFrames: tiers.NewHostFrames(8, pageSize)}
+		dev := &brokenFrames{HostFrames: tierstest.NewHostFrames(8, pageSize)}
 		s := five(
 			t,
 			tierstest.NewMem(0),
@@ -454,7 +454,7 @@ func TestMoveOvertaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := pager.Open(pager.Options{
-			Memory: []pager.Memory{{Frames: tiers.NewHostFrames(8, pageSize), MaxIdle: time.Second}},
+			Memory: []pager.Memory{{Frames: tierstest.NewHostFrames(8, pageSize), MaxIdle: time.Second}},
 			Store:  &overtaken{Store: s.store, seen: map[uint64]bool{}},
 			Disks:  []pager.Disk{{MaxIdle: 10 * time.Second}, {MaxIdle: 10 * time.Second}},
 		})

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/tierstest"
@@ -35,7 +34,7 @@ func BenchmarkDisk(b *testing.B) {
 	}
 	defer func() { _ = s.Close() }()
 	p, err := pager.Open(pager.Options{
-		Memory: []pager.Memory{{Frames: tiers.NewHostFrames(frames, page)}}, Store: s, NoPrefetch: true,
+		Memory: []pager.Memory{{Frames: tierstest.NewHostFrames(frames, page)}}, Store: s, NoPrefetch: true,
 	})
 	if err != nil {
 		b.Fatal(err)

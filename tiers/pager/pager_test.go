@@ -67,7 +67,7 @@ func (s stack) close(t tester) {
 }
 
 func frames(n int) pager.Memory {
-	return pager.Memory{Frames: tiers.NewHostFrames(n, pageSize)}
+	return pager.Memory{Frames: tierstest.NewHostFrames(n, pageSize)}
 }
 
 // create makes the pages 0 up to n in a tier, with the content of a version.

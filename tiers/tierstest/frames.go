@@ -1,6 +1,6 @@
 // Package tierstest tests tiers: Frames and Copier hold implementations of tiers.Frames and
 // tiers.Copier to their contracts, Backend is a double of BadgerDB, Mem a file system in memory
-// that can lose power, and Inject one with faults.
+// that can lose power, Inject one with faults, and HostFrames a medium of plain memory.
 package tierstest
 
 import (

@@ -174,7 +174,7 @@ func (f *injectFile) WritePartsAt(parts [][]byte, off int64) (n int, err error) 
 	if f.direct {
 		at := off
 		for _, p := range parts {
-			if err := vfs.CheckAligned(p, at); err != nil {
+			if err := checkAligned(p, at); err != nil {
 				return 0, err
 			}
 			at += int64(len(p))

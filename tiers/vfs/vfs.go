@@ -6,7 +6,6 @@
 package vfs
 
 import (
-	"fmt"
 	"io"
 	"unsafe"
 )
@@ -105,15 +104,4 @@ func EachPart(parts [][]byte, off int64, skip int, transfer func([]byte, int64) 
 		skip = 0
 	}
 	return done, nil
-}
-
-// CheckAligned returns an error that wraps ErrAlignment unless a transfer of p at off is fit for a
-// file opened with Direct. The file systems of tests use it, so that tests on any medium find what
-// only O_DIRECT would refuse.
-func CheckAligned(p []byte, off int64) error {
-	addr := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
-	if off%BlockSize != 0 || len(p)%BlockSize != 0 || addr%BlockSize != 0 {
-		return fmt.Errorf("%d bytes at offset %d, address %#x: %w", len(p), off, addr, ErrAlignment)
-	}
-	return nil
 }

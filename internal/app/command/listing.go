@@ -93,9 +93,6 @@ func Cell(text string) string { return redact.Short(redact.Line(text), MaxCell) 
 // Len returns the number of items so far.
 func (p *Printer) Len() int { return p.n }
 
-// IsTable reports whether the format is a table, whose rows may differ from the items.
-func (p *Printer) IsTable() bool { return p.format == "table" }
-
 // escaped replaces the runes of JSON that control a terminal by \uXXXX, which means the same. The
 // encoder escapes only those below a space.
 func escaped(data []byte) []byte {

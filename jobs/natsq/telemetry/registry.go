@@ -214,13 +214,3 @@ func (r *Registry) Served(ctx context.Context, p jobs.Pool) (map[string]int, err
 	}
 	return served, nil
 }
-
-// Unserved returns a sentence that says that no agent serves a kind of jobs, and which kinds are
-// served. It returns "" if an agent serves it.
-func (r *Registry) Unserved(ctx context.Context, p jobs.Pool, kind string) (string, error) {
-	served, err := r.Served(ctx, p)
-	if err != nil || served[kind] > 0 {
-		return "", err
-	}
-	return wire.Unserved(p, kind, served), nil
-}

@@ -57,10 +57,6 @@ func (h *Histogram) Merge(other *Histogram) {
 // N returns the number of durations.
 func (h *Histogram) N() int64 { return h.n }
 
-// Buckets returns the buckets that have durations, the shortest first. The caller does not change
-// them.
-func (h *Histogram) Buckets() []Bucket { return h.buckets }
-
 // Mean returns the mean in nanoseconds, of durations in the middle of their buckets. It is 0
 // without durations.
 func (h *Histogram) Mean() float64 {
