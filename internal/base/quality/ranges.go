@@ -1,9 +1,5 @@
 package quality
 
-import (
-	"slices"
-)
-
 // existence is the weight of finding a window at all in the recall of ranges; the rest is the share
 // of its rows. Tatbul et al. leave the choice; studies use 0.2.
 const existence = 0.2
@@ -48,40 +44,4 @@ func mean(ranges, others []Window, weight float64) float64 {
 		}
 	}
 	return sum / float64(len(ranges))
-}
-
-// Above returns the ranges of rows with at least a score.
-func Above(scores []float32, threshold float32) []Window {
-	var ranges []Window
-	for row, x := range scores {
-		switch {
-		case !(x >= threshold):
-		case len(ranges) > 0 && ranges[len(ranges)-1].Last == row-1:
-			ranges[len(ranges)-1].Last = row
-		default:
-			ranges = append(ranges, Window{First: row, Last: row})
-		}
-	}
-	return ranges
-}
-
-// cuts is the number of thresholds that BestF1 tries.
-const cuts = 60
-
-// BestF1 returns the largest F1 of Ranges over thresholds that are scores of the series: the scores
-// of rank 1, 2, 3, ... of n rows, in steps that grow.
-func BestF1(scores []float32, windows []Window) (f1 float64, threshold float32) {
-	sorted := slices.Clone(scores)
-	slices.Sort(sorted)
-	n := len(sorted)
-	for k, rows := 0, 1; k < cuts && rows <= n; k, rows = k+1, max(rows+1, rows*9/8) {
-		t := sorted[n-rows]
-		if t <= 0 {
-			break
-		}
-		if r := Ranges(Above(scores, t), windows); r.F1() > f1 {
-			f1, threshold = r.F1(), t
-		}
-	}
-	return f1, threshold
 }

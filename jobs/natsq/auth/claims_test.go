@@ -109,7 +109,7 @@ func TestClaims(t *testing.T) {
 // are, as the documentation lists them.
 func TestRoleNames(t *testing.T) {
 	t.Parallel()
-	text := Markdown()
+	text := markdown()
 	_, err := RoleNamed("none")
 	if err == nil {
 		t.Fatal("a role of no name")

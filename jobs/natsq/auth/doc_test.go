@@ -16,12 +16,12 @@ func TestDocument(t *testing.T) {
 	t.Parallel()
 	const page = "../../../docs/roles.md"
 	if *update {
-		if err := os.WriteFile(page, []byte(Markdown()), 0o600); err != nil {
+		if err := os.WriteFile(page, []byte(markdown()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	text, err := os.ReadFile(page)
-	if err != nil || string(text) != Markdown() {
+	if err != nil || string(text) != markdown() {
 		t.Errorf("docs/roles.md shows other roles than Roles (error %v): "+
 			"go test ./jobs/natsq/auth -run TestDocument -update", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 // TestRun: the predictor finds a flood in a series, the same twice, and seeds differ.
@@ -71,7 +72,7 @@ func TestLearningFindsIncidents(t *testing.T) {
 					found++
 				}
 			}
-			behind, windows := quality.Behind(out.Scores, s.Windows, quality.Probation(len(out.Scores)))
+			behind, windows := measures.Behind(out.Scores, s.Windows, quality.Probation(len(out.Scores)))
 			vus += quality.VUSPR(behind, windows, 0)
 			series++
 		}

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
-	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 // rateSeries is the number of quiet series of TestAlarmsPerDay; make quiet has 10,000.
@@ -21,7 +21,7 @@ var rateSeries = flag.Int("rate.series", 0, "quiet series of a month, over all f
 
 // quietRate returns the false alarms a day and series on n quiet series of each family, of all together
 // and by family.
-func quietRate(t *testing.T, perDay float64, entities, n int) (quality.Rate, map[string]*quality.Rate) {
+func quietRate(t *testing.T, perDay float64, entities, n int) (measures.Rate, map[string]*measures.Rate) {
 	t.Helper()
 	d, err := evaluation.NewCellDetector(evaluation.CellOptions{
 		Values: map[string]float64{"alarms_per_day": perDay, "entities": float64(entities)}, Agents: 16, Seed: 1,
@@ -30,14 +30,14 @@ func quietRate(t *testing.T, perDay float64, entities, n int) (quality.Rate, map
 		t.Fatal(err)
 	}
 	var (
-		all  quality.Rate
-		own  = map[string]*quality.Rate{}
+		all  measures.Rate
+		own  = map[string]*measures.Rate{}
 		lock sync.Mutex
 		jobs sync.WaitGroup
 		room = make(chan struct{}, runtime.GOMAXPROCS(0))
 	)
 	for _, f := range labelled.Families() {
-		rate := &quality.Rate{}
+		rate := &measures.Rate{}
 		own[f.Name] = rate
 		jobs.Go(func() {
 			room <- struct{}{}
@@ -55,7 +55,7 @@ func quietRate(t *testing.T, perDay float64, entities, n int) (quality.Rate, map
 				}
 				days := time.Duration(s.Times[len(s.Times)-1]-s.Times[0]).Hours() / 24
 				lock.Lock()
-				one := quality.Rate{Alarms: len(out.Anomalous()), Days: days}
+				one := measures.Rate{Alarms: len(out.Anomalous()), Days: days}
 				all.Add(one)
 				rate.Add(one)
 				lock.Unlock()

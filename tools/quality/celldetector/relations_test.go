@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 var (
@@ -90,7 +91,7 @@ func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[str
 					one.outside++
 				}
 			}
-			scores, windows := quality.Behind(out.Scores, s.Windows, probation)
+			scores, windows := measures.Behind(out.Scores, s.Windows, probation)
 			one.vus = quality.VUSPR(scores, windows, quality.Buffer)
 			lock.Lock()
 			defer lock.Unlock()

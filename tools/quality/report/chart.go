@@ -6,12 +6,12 @@ import (
 	"math"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/internal/base/quality"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 type line struct {
 	name   string
-	points []quality.Point
+	points []measures.Point
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 	"github.com/exoswarm/exoswarm/tools/quality/opponents"
 )
 
@@ -126,15 +127,15 @@ func (m *measurement) run(d *detector, series []labelled.Series) ([]result, erro
 		if err != nil {
 			return err
 		}
-		if err := quality.Check(scores, len(s.Times)); err != nil {
+		if err := measures.Check(scores, len(s.Times)); err != nil {
 			return err
 		}
 		r := result{series: s, alarms: alarms}
-		behind, windows := quality.Behind(scores, s.Windows, quality.Probation(len(scores)))
+		behind, windows := measures.Behind(scores, s.Windows, quality.Probation(len(scores)))
 		r.scores = behind
 		if len(windows) > 0 {
 			r.vus = quality.VUSPR(behind, windows, quality.Buffer)
-			r.f1, _ = quality.BestF1(behind, windows)
+			r.f1, _ = measures.BestF1(behind, windows)
 		}
 		results[i] = r
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 const (
@@ -147,14 +148,14 @@ type summary struct {
 // at is the best one for these results.
 func summarise(results []result) summary {
 	var s summary
-	p, ok := quality.At(curve(results), asked)
+	p, ok := measures.At(curve(results), asked)
 	for _, r := range results {
 		s.vus += r.vus / float64(len(results))
 		s.f1 += r.f1 / float64(len(results))
 		s.windows += len(r.series.Windows)
 		s.rows += len(r.scores)
 		if ok {
-			s.at += quality.Find(r.scores, behind(&r), p.Threshold, slack).Windows
+			s.at += measures.Find(r.scores, behind(&r), p.Threshold, slack).Windows
 		}
 		if r.alarms != nil {
 			s.hasOwn = true
@@ -185,7 +186,7 @@ func (s *summary) outside() string {
 // behind returns the windows of a result behind the probation.
 func behind(r *result) []quality.Window {
 	rows := len(r.series.Times)
-	_, windows := quality.Behind(make([]float32, rows), r.series.Windows, quality.Probation(rows))
+	_, windows := measures.Behind(make([]float32, rows), r.series.Windows, quality.Probation(rows))
 	return windows
 }
 
@@ -207,13 +208,13 @@ func byAlarms(r *result) (found, outside int) {
 	return found, outside
 }
 
-func curve(results []result) []quality.Point {
+func curve(results []result) []measures.Point {
 	var scores [][]float32
 	var windows [][]quality.Window
 	for _, r := range results {
 		scores, windows = append(scores, r.scores), append(windows, behind(&r))
 	}
-	return quality.Curve(scores, windows, slack, quality.Thresholds(scores, 40))
+	return measures.Curve(scores, windows, slack, measures.Thresholds(scores, 40))
 }
 
 // breakdown is a table by family or incident. The first detector is the predictor; of the last ones
@@ -226,7 +227,7 @@ func (m *measurement) breakdown(by string, detectors []*detector, all [][]result
 	for _, r := range all[0] {
 		names[key(r.series)] = true
 	}
-	p, _ := quality.At(curve(all[0]), asked)
+	p, _ := measures.At(curve(all[0]), asked)
 	for _, name := range slices.SortedFunc(maps.Keys(names), cmp.Compare) {
 		of := func(d int) (some []result) {
 			for _, r := range all[d] {
@@ -239,7 +240,7 @@ func (m *measurement) breakdown(by string, detectors []*detector, all [][]result
 		own := of(0)
 		s, found := summarise(own), 0
 		for _, r := range own {
-			found += quality.Find(r.scores, behind(&r), p.Threshold, slack).Windows
+			found += measures.Find(r.scores, behind(&r), p.Threshold, slack).Windows
 		}
 		best, bestF1, bestName := 0.0, 0.0, "-"
 		for d := 3; d < len(detectors)-1; d++ {

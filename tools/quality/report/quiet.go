@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 // early is the time at the start of a series in which alarms are counted apart.
@@ -19,7 +19,7 @@ const month = 30
 // month.
 func (m *measurement) quiet() ([]block, error) {
 	t := newTable("family", "alarms a month: mean", "most", "in the first three days", "learning off: mean")
-	var all, allOff quality.Rate
+	var all, allOff measures.Rate
 	rows := 0
 	for _, f := range labelled.Families() {
 		if f.HeldBack && m.o.choose {
@@ -40,13 +40,13 @@ func (m *measurement) quiet() ([]block, error) {
 		if err != nil {
 			return nil, err
 		}
-		var rate, rateOff quality.Rate
+		var rate, rateOff measures.Rate
 		most, first := 0, 0
 		for i, r := range own {
 			times := r.series.Times
 			days := time.Duration(times[len(times)-1]-times[0]).Hours() / 24
-			rate.Add(quality.Rate{Alarms: len(r.alarms), Days: days})
-			rateOff.Add(quality.Rate{Alarms: len(off[i].alarms), Days: days})
+			rate.Add(measures.Rate{Alarms: len(r.alarms), Days: days})
+			rateOff.Add(measures.Rate{Alarms: len(off[i].alarms), Days: days})
 			most = max(most, len(r.alarms))
 			rows += len(times)
 			end := r.series.Times[0] + int64(early)
@@ -67,7 +67,7 @@ func (m *measurement) quiet() ([]block, error) {
 	text := fmt.Sprintf("\nAll together: %.3f alarms a day and series. ", all.PerDay())
 	if rate, ok := m.asked(); ok {
 		text += fmt.Sprintf("Asked for: %g an observation, a factor of %.2f away.\n", rate,
-			quality.Rate{Alarms: all.Alarms, Days: float64(rows)}.Against(rate))
+			measures.Rate{Alarms: all.Alarms, Days: float64(rows)}.Against(rate))
 	} else {
 		text += "No rate was asked for.\n"
 	}

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,7 +111,7 @@ func TestFill(t *testing.T) {
 
 func TestDraw(t *testing.T) {
 	text := draw("a & b", []line{
-		{"x <1>", []quality.Point{{Found: 0.1, Outside: 0.001}, {Found: 0.5, Outside: 1}, {Found: 1, Outside: 10}}},
+		{"x <1>", []measures.Point{{Found: 0.1, Outside: 0.001}, {Found: 0.5, Outside: 1}, {Found: 1, Outside: 10}}},
 		{name: "empty"},
 	})
 	for d := xml.NewDecoder(strings.NewReader(text)); ; {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/tools/labelled"
+	"github.com/exoswarm/exoswarm/tools/quality/measures"
 )
 
 type half struct {
@@ -32,7 +33,7 @@ func (m *measurement) streams() ([]block, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, second := quality.Halves(all)
+	first, second := measures.Halves(all)
 	halves := []half{{"all", all}, {"first half", first}, {"second half", second}}
 	if m.o.choose {
 		halves = halves[1:2]
@@ -76,7 +77,7 @@ func (m *measurement) streams() ([]block, error) {
 func (m *measurement) copies(groups []group, streams []quality.Stream) (string, error) {
 	all := slices.Clone(streams)
 	for _, s := range streams {
-		all = append(all, quality.Copies(s)...)
+		all = append(all, measures.Copies(s)...)
 	}
 	t := newTable("detector", "streams and copies", "standard", "few false alarms", "few misses",
 		"standard, thresholds of the other kinds")
@@ -130,11 +131,11 @@ func leftOut(streams []quality.Stream, scores [][]float32) (float64, error) {
 func byKinds(streams []quality.Stream) (kinds, others map[string][]quality.Stream) {
 	kinds, others = map[string][]quality.Stream{}, map[string][]quality.Stream{}
 	for _, s := range streams {
-		kinds[s.Kind()] = append(kinds[s.Kind()], s)
+		kinds[measures.Kind(s)] = append(kinds[measures.Kind(s)], s)
 	}
 	for kind := range kinds {
 		for _, s := range streams {
-			if s.Kind() != kind {
+			if measures.Kind(s) != kind {
 				others[kind] = append(others[kind], s)
 			}
 		}

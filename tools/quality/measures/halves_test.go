@@ -1,26 +1,28 @@
-package quality
+package measures
 
 import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
 // TestHalves: each kind is split evenly, whatever the order of the streams.
 func TestHalves(t *testing.T) {
-	var streams []Stream
+	var streams []quality.Stream
 	for kind := range 10 {
 		for n := range 1 + kind {
-			streams = append(streams, Stream{Name: fmt.Sprintf("kind%d/%d", kind, n)})
+			streams = append(streams, quality.Stream{Name: fmt.Sprintf("kind%d/%d", kind, n)})
 		}
 	}
 	first, second := Halves(streams)
 	count := map[string]int{}
 	for _, s := range first {
-		count[s.Kind()]++
+		count[Kind(s)]++
 	}
 	for _, s := range second {
-		count[s.Kind()]--
+		count[Kind(s)]--
 	}
 	for kind, n := range count {
 		if n < -1 || n > 1 {
@@ -36,7 +38,7 @@ func TestHalves(t *testing.T) {
 	}
 	slices.Reverse(streams)
 	again, _ := Halves(streams)
-	same := func(a, b Stream) bool { return a.Name == b.Name }
+	same := func(a, b quality.Stream) bool { return a.Name == b.Name }
 	if !slices.EqualFunc(first, again, same) {
 		t.Errorf("%v, and in another order %v", first, again)
 	}

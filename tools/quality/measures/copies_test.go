@@ -1,9 +1,11 @@
-package quality
+package measures
 
 import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
 // TestCopies: in each copy a row lies in a window if its row of the stream does, and twice reversed is
@@ -11,14 +13,14 @@ import (
 func TestCopies(t *testing.T) {
 	for trial := range 200 {
 		rng := rand.New(rand.NewPCG(uint64(trial), 50))
-		s := Stream{Name: "kind/name"}
+		s := quality.Stream{Name: "kind/name"}
 		at, inside := int64(1000), map[float64]bool{}
 		for i := range 20 + rng.IntN(60) {
 			at += 1 + rng.Int64N(9)
 			s.Times, s.Values = append(s.Times, at), append(s.Values, float64(i)) // the row by its number
 		}
 		for first := rng.IntN(9); first < len(s.Times); {
-			w := Window{first, min(first+rng.IntN(7), len(s.Times)-1)}
+			w := quality.Window{First: first, Last: min(first+rng.IntN(7), len(s.Times)-1)}
 			s.Windows = append(s.Windows, w)
 			for row := w.First; row <= w.Last; row++ {
 				inside[float64(row)] = true
@@ -41,8 +43,8 @@ func TestCopies(t *testing.T) {
 					t.Errorf("trial %d, %s: times fall", trial, c.Name)
 				}
 			}
-			if c.Kind() != s.Kind() {
-				t.Errorf("%s has the kind %s", c.Name, c.Kind())
+			if Kind(c) != Kind(s) {
+				t.Errorf("%s has the kind %s", c.Name, Kind(c))
 			}
 		}
 		again := reversed(reversed(s))

@@ -20,9 +20,9 @@ any of them but A and B, and a name such as ` + "`SET1`" + ` for any stream of t
 
 `
 
-// Markdown returns docs/roles.md: the names of streams, and for each role a line and a block with its
+// markdown returns docs/roles.md: the names of streams, and for each role a line and a block with its
 // subjects. A test compares the page with the roles.
-func Markdown() string {
+func markdown() string {
 	var f roleText
 	var roles strings.Builder
 	for _, r := range Roles() {

@@ -1,8 +1,10 @@
-package quality
+package measures
 
 import (
 	"math"
 	"slices"
+
+	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
 // Quiet is the number of rows after an alarm in which further rows above the threshold belong to it.
@@ -36,7 +38,7 @@ func (f *Found) Add(g Found) {
 
 // Find counts. A window reaches slack rows beyond its last one, for detectors that see an incident
 // by its end.
-func Find(scores []float32, windows []Window, threshold float32, slack int) Found {
+func Find(scores []float32, windows []quality.Window, threshold float32, slack int) Found {
 	f := Found{Of: len(windows)}
 	for _, w := range windows {
 		last := min(w.Last+slack, len(scores)-1)
@@ -45,7 +47,7 @@ func Find(scores []float32, windows []Window, threshold float32, slack int) Foun
 		}
 	}
 	for _, row := range Alarms(scores, threshold, Quiet) {
-		if !slices.ContainsFunc(windows, func(w Window) bool { return w.First <= row && row <= w.Last+slack }) {
+		if !slices.ContainsFunc(windows, func(w quality.Window) bool { return w.First <= row && row <= w.Last+slack }) {
 			f.Outside++
 		}
 	}
@@ -61,7 +63,7 @@ type Point struct {
 
 // Curve returns detection against false alarms over several series, for some thresholds, which
 // fall.
-func Curve(scores [][]float32, windows [][]Window, slack int, thresholds []float32) []Point {
+func Curve(scores [][]float32, windows [][]quality.Window, slack int, thresholds []float32) []Point {
 	points := make([]Point, 0, len(thresholds))
 	rows := 0
 	for _, s := range scores {
