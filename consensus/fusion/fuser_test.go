@@ -3,12 +3,9 @@ package fusion_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
@@ -16,31 +13,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
-	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 )
-
-var deviceName = flag.String("device", "host", "the device to test: host, cuda:N, auto")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // opened opens the device under test. At its end nothing may be open on it.
-func opened(t testing.TB) device.Device {
-	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler),
-		Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
-}
+func opened(t testing.TB) device.Device { t.Helper(); return opentest.Device(t) }
 
 func made(t testing.TB, d device.Device, o fusion.Options) *fusion.Fuser {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -14,11 +13,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/round"
-	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 )
-
-var deviceName = flag.String("device", "host", "the device to test: host, cuda:N, auto")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -26,22 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // opened opens the device under test. At its end nothing may be open on it.
-func opened(t testing.TB) device.Device {
-	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler),
-		Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
-}
+func opened(t testing.TB) device.Device { t.Helper(); return opentest.Device(t) }
 
 func made(t testing.TB, d device.Device, o round.Options) *round.Round {
 	t.Helper()

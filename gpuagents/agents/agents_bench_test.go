@@ -5,9 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -15,12 +13,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
-	deviceName = flag.String("device", "host", "the device of the benchmarks and tests of agents: host, cuda:N, auto")
 	benchGrid  = flag.Int("grid", 0, "blocks of a launch; 0: what the package chooses")
 	benchBlock = flag.Int("block", 0, "threads of a block; 0: what the package chooses")
 	benchTicks = flag.Int("ticks", 1, "ticks of a launch of BenchmarkAgentsTick, which prints the times and bytes "+
@@ -30,13 +28,7 @@ var (
 
 func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), name, cuda.Options{
-		Logger:   slog.New(slog.DiscardHandler),
-		CacheDir: os.TempDir() + "/exoswarm-kernels",
-	})
-	testkit.NoError(t, "cuda.Open", err)
-	testkit.Close(t, d)
-	return d
+	return opentest.Open(t, name, cuda.Options{})
 }
 
 func address(t testing.TB, cell string, values map[string]float64, agents, features, candidates int) *cells.Addressed {
@@ -184,7 +176,7 @@ func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func
 // as in torch_bench.py: state read and written once, and the vote for leaky only. Run it with
 // -benchtime 30x.
 func BenchmarkAgentsTick(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, c := range []struct {
 		name           string
 		cell           string
@@ -223,7 +215,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 // BenchmarkAgentsObserve steps 1M random agents of 100M, with votes and the decisions of their
 // groups of 64; inputs and ids are on the device. Bytes are counted as in torch_bench.py.
 func BenchmarkAgentsObserve(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, c := range []struct {
 		name, cell     string
 		values         map[string]float64
@@ -287,7 +279,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 // where it is on the host (mapped). Device is Step alone, of few observations a graph, and launches
 // the same by two launches. Run it with -benchtime 300x.
 func BenchmarkAgentsCall(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	const features = 8
 	all := scaled(d, 10_000_000)
 	a := makeAgents(b, d, address(b, "gru", nil, 64, features, 5), all, Options{})

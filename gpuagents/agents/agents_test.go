@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
@@ -117,7 +118,7 @@ func randomWeights(r *rand.Rand, H, I, C int) cells.GRUWeights {
 // float64, each step from the state before it: units within the error of the activations, votes
 // where they do not hang on it.
 func TestAgentsEqualFloat64(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	for _, c := range []struct{ hidden, features, candidates, bf16 int }{
 		{8, 8, 5, 0}, {5, 3, 2, 0}, {1, 1, 16, 0}, {16, 9, 4, 0}, {32, 32, 7, 0}, {20, 2, 3, 1}, {8, 8, 5, 1},
 	} {
@@ -246,7 +247,7 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 // TestAgentsDecide: counts, decisions, tallies and rounds follow from the agents' votes, after
 // observations and after ticks.
 func TestAgentsDecide(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 33, 4, 3), address(t, "leaky", nil, 10, 2, 2)} {
 		a := makeAgents(t, d, cell, int64(cell.Agents)*50, Options{Seed: 3, PageBytes: 8192})
 		r := rand.New(rand.NewPCG(61, 62))
@@ -294,7 +295,7 @@ func TestAgentsDecide(t *testing.T) {
 // TestObservationsCut: several observations of an agent take effect in their order, and all of them
 // alike in one batch and one by one.
 func TestObservationsCut(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	cell := address(t, "gru", nil, 5, 3, 4)
 	r := rand.New(rand.NewPCG(71, 72))
 	whole, single := makeAgents(t, d, cell, 40, Options{}), makeAgents(t, d, cell, 40, Options{})
@@ -324,7 +325,7 @@ func TestObservationsCut(t *testing.T) {
 
 // TestObservationsRefused: what cannot be is refused one by one, counted, and changes nothing.
 func TestObservationsRefused(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 4, 2, 3), address(t, "leaky", nil, 4, 2, 2)} {
 		a := makeAgents(t, d, cell, 12, Options{})
 		inf, nan := float32(math.Inf(-1)), float32(math.NaN())
@@ -355,7 +356,7 @@ func TestObservationsRefused(t *testing.T) {
 
 // TestLeakySpikes follows one agent through current, gain, threshold and rest.
 func TestLeakySpikes(t *testing.T) {
-	a := makeAgents(t, openNamed(t, *deviceName), address(t, "leaky",
+	a := makeAgents(t, openNamed(t, *opentest.Name), address(t, "leaky",
 		map[string]float64{"decay": 0.5, "threshold": 1, "trace": 4}, 2, 2, 2), 2, Options{})
 	v, trace := 0.0, 0.0
 	for step := range 12 {
@@ -521,7 +522,7 @@ func TestSplit(t *testing.T) {
 // TestAgentsCancelled: a cancelled wait harms nothing: the work is done, and its memory is released
 // after it.
 func TestAgentsCancelled(t *testing.T) {
-	a := makeAgents(t, openNamed(t, *deviceName), address(t, "gru", nil, 8, 8, 3), 8*500, Options{})
+	a := makeAgents(t, openNamed(t, *opentest.Name), address(t, "gru", nil, 8, 8, 3), 8*500, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := a.Tick(ctx, 3); err != nil && !errors.Is(err, context.Canceled) {
@@ -566,7 +567,7 @@ func TestDivisor(t *testing.T) {
 // TestObserveNobody: observations of no agent, or only of agents that do not exist, step nobody,
 // also where pages are not all on the device.
 func TestObserveNobody(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	for _, o := range []Options{{PageBytes: 4096}, {PageBytes: 4096, PageMemory: 6 * 4096, HostPageMemory: 1 << 20}} {
 		a := makeAgents(t, d, address(t, "gru", nil, 7, 2, 5), 210, o)
 		for _, ids := range [][]uint32{nil, {210, 1000}} {

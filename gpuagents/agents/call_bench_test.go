@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
@@ -15,7 +16,7 @@ import (
 // votes and decisions in Go: median and 99th percentile. The outcomes of the agents of two pages,
 // and their state at the end, are compared with the host device. Run it with -benchtime 60x.
 func BenchmarkAgentsRandom(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, c := range []struct {
 		cell           string
 		features, vote int
@@ -61,7 +62,7 @@ func BenchmarkAgentsRandom(b *testing.B) {
 // of 100 million: medians. Copy is the copy of inputs of a million observations to pinned memory
 // alone.
 func BenchmarkAgentsStages(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	median := func(took []time.Duration) float64 {
 		slices.Sort(took)
 		return float64(took[len(took)/2].Nanoseconds()) / 1e3

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 )
 
 // BenchmarkAgentsVote alternates a tick of all agents with votes: one that draws a leader among all
@@ -16,7 +17,7 @@ import (
 // result is in host memory; the last one also as a share of the tick. The bids are compared with a
 // loop over the votes of all agents. Run it with -benchtime 60x.
 func BenchmarkAgentsVote(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, c := range []struct {
 		name, cell           string
 		agents               int64

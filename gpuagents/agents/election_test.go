@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -17,7 +18,7 @@ import (
 // TestElect: bids and decisions equal a loop over all agents, for agents of several cells, groups,
 // pages, launch shapes and numbers of frames, and for a swarm and a shard.
 func TestElect(t *testing.T) {
-	d, r := openNamed(t, *deviceName), rand.New(rand.NewPCG(61, 2))
+	d, r := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(61, 2))
 	for _, c := range []struct {
 		cell                        string
 		group, features, candidates int

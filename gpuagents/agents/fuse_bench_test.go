@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -24,7 +25,7 @@ var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of vote
 // by group there are up to 1,000 nodes. The nodes are compared with a fusion in windows. Run it
 // with -benchtime 30x.
 func BenchmarkAgentsFuse(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	ctx := context.Background()
 	for _, c := range []struct {
 		name, cell     string

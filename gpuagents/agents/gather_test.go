@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -25,7 +26,7 @@ func TestGather(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.cell, c.values), func(t *testing.T) {
 			const n = 20 * 400
-			a := makeAgents(t, openNamed(t, *deviceName), address(t, c.cell, c.values, 20, c.features, 2), n,
+			a := makeAgents(t, openNamed(t, *opentest.Name), address(t, c.cell, c.values, 20, c.features, 2), n,
 				Options{PageBytes: 16 << 10})
 			ids, inputs := randomObservations(r, n/2, 1000, c.features)
 			if _, err := a.Observe(t.Context(), ids, inputs); err != nil {

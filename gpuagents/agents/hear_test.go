@@ -12,13 +12,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
 // TestHear compares agents that hear values with agents that observe the same values as features:
 // units, votes and counts have the same bits after each step, whatever the weights and values.
 func TestHear(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	r := rand.New(rand.NewPCG(25, 1))
 	for _, hidden := range []int{5, 8, 13, 32} {
 		for _, bf16 := range []float64{0, 1} {
@@ -108,7 +109,7 @@ func TestHearRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Hearing: %v", err)
 	}
-	if err := makeAgents(t, openNamed(t, *deviceName), cell, 10, Options{}).Hear(t.Context(),
+	if err := makeAgents(t, openNamed(t, *opentest.Name), cell, 10, Options{}).Hear(t.Context(),
 		[]float32{1}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("one value of two: error %v, want an ErrInvalid", err)
 	}
@@ -118,7 +119,7 @@ func TestHearRefused(t *testing.T) {
 // ticks, and of agents that vote before each tick and hear something else than in the tick before.
 // The three take turns; the times are medians until the result is in host memory.
 func BenchmarkAgentsHear(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, all := range []int64{10_000_000, 100_000_000} {
 		b.Run(fmt.Sprintf("gru/h8/f32/%dM", all/1_000_000), func(b *testing.B) {
 			n := scaled(d, all)

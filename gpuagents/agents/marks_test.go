@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -37,7 +38,7 @@ func spoil(r *rand.Rand, n uint32, ids []uint32, inputs []float32, of, repeats i
 func TestRankedOnDevice(t *testing.T) {
 	const n, features = 20 * 300, 3
 	cell, o := address(t, "gru", nil, 20, features, 4), Options{PageBytes: 64 << 10}
-	a, other := makeAgents(t, openNamed(t, *deviceName), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
+	a, other := makeAgents(t, openNamed(t, *opentest.Name), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
 	testkit.NoError(t, "a.StageAll", a.StageAll())
 	if !a.RanksOnDevice(1) || other.RanksOnDevice(1<<20) {
 		t.Fatal("the wrong agents rank on the device")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -42,7 +43,7 @@ func testTickWith(t *testing.T, told cells.Told, frames int64) {
 	if err != nil {
 		t.Fatalf("Telling: %v", err)
 	}
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	whole := makeAgents(t, d, cell, group*groups, Options{Seed: 9, PageBytes: 8192})
 	var shards []*Agents
 	for k, first := range ends[:len(ends)-1] {

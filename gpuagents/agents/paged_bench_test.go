@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
@@ -59,7 +60,7 @@ func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 // once: the ratio of both is the result. swarm is all pages over the time of a tick. Pages that
 // stay on the device need not move.
 func BenchmarkPagedTick(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	a := pagedAgents(b, d, *pagedParts)
 	defer a.Close()
 	ctx := context.Background()
@@ -175,7 +176,7 @@ func stepRepeats(b *testing.B, a *Agents, o *Observations) float64 {
 // reports the launches of a batch, the part of the time that loading took, and the part of the
 // launches after the first, which repeated agents need.
 func BenchmarkPagedZipf(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	var rates [2]float64
 	var last [2]Outcome
 	for k, parts := range []int{4, 1} {

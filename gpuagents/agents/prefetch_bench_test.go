@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -31,7 +32,7 @@ var (
 // store and not in memory.
 func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	b.Helper()
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	total := *pagedPages
 	if total == 0 {
 		total = 96

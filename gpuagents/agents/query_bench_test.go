@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -25,7 +26,7 @@ func reportTimes(b *testing.B, took []time.Duration) float64 {
 // median and 99th percentile. The states of two pages are compared with the host device. Run it
 // with -benchtime 60x.
 func BenchmarkAgentsQuery(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, c := range []struct {
 		cell           string
 		features, vote int

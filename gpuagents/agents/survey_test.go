@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
@@ -52,7 +53,7 @@ func TestSurvey(t *testing.T) {
 func TestSurveyed(t *testing.T) {
 	const n, features = 20 * 60, 3
 	cell, o := address(t, "gru", nil, 20, features, 4), Options{PageBytes: 16 << 10}
-	a, other := makeAgents(t, openNamed(t, *deviceName), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
+	a, other := makeAgents(t, openNamed(t, *opentest.Name), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
 	surveyor := NewSurveyor(a)
 	SurveyFrom(a, 1)
 	r := rand.New(rand.NewPCG(21, 12))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
@@ -18,7 +19,7 @@ import (
 // compared with the host device, and one node of each other swarm with plain arithmetic over its
 // agents, but for those by vote.
 func BenchmarkAgentsKnowledge(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, group := range []int{4096, 256, 10} {
 		n := scaled(d, 10_000_000) / int64(group) * int64(group)
 		b.Run(fmt.Sprintf("gru/h8/f32/%d", n/int64(group)), func(b *testing.B) {

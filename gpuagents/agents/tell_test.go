@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
@@ -215,7 +216,7 @@ type tellSize struct{ agents, group, page int }
 // each tick, also where a tick has several steps, agents have never stepped, and pages are not all
 // on the device. Ticks of large groups keep the sums of units for the next tick.
 func TestTell(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	r := rand.New(rand.NewPCG(25, 10))
 	small, large := tellSize{210, 7, 4096}, tellSize{2 * kernels.AgentSpan, kernels.AgentSpan, 1 << 17}
 	many := tellSize{4000, 10, 1 << 15} // spans of several nodes

@@ -2,12 +2,9 @@ package graph
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
@@ -23,20 +21,11 @@ import (
 
 func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
-
-func openDevice(t testing.TB) device.Device { t.Helper(); return openNamed(t, *deviceName) }
+func openDevice(t testing.TB) device.Device { t.Helper(); return openNamed(t, *opentest.Name) }
 
 func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), name, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
-	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	testkit.Close(t, d)
-	return d
+	return opentest.Open(t, name, cuda.Options{Poison: true})
 }
 
 // sirOf returns the cell for a group size.

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
@@ -27,7 +28,7 @@ var deviceNames = flag.String("devices", "", "the devices of tests and benchmark
 // devices than they open.
 func deviceAt(i int) string {
 	if *deviceNames == "" {
-		return *deviceName
+		return *opentest.Name
 	}
 	names := strings.Split(*deviceNames, ",")
 	return names[i%len(names)]

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -275,7 +276,7 @@ func TestGains(t *testing.T) {
 // TestShortTicks: a tick that gains nothing from the others is made by the first device alone, with the
 // same bits, and a long one by all.
 func TestShortTicks(t *testing.T) {
-	if *deviceName != "host" {
+	if *opentest.Name != "host" {
 		t.Skip("GPUs make this grid faster than they exchange rows")
 	}
 	f := faults.New(openNamed(t, deviceAt(1)))
@@ -299,7 +300,7 @@ var deviceNames = flag.String("devices", "", "the devices of tests and benchmark
 // devices than they open.
 func deviceAt(i int) string {
 	if *deviceNames == "" {
-		return *deviceName
+		return *opentest.Name
 	}
 	names := strings.Split(*deviceNames, ",")
 	return names[i%len(names)]

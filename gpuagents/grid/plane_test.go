@@ -2,10 +2,7 @@ package grid
 
 import (
 	"errors"
-	"flag"
-	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,26 +10,18 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
-
-func openDevice(t testing.TB) device.Device { t.Helper(); return openNamed(t, *deviceName) }
+func openDevice(t testing.TB) device.Device { t.Helper(); return openNamed(t, *opentest.Name) }
 
 func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), name, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
-	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	testkit.Close(t, d)
-	return d
+	return opentest.Open(t, name, cuda.Options{Poison: true})
 }
 
 // lifeOf returns the cell for a group size.

@@ -2,14 +2,11 @@ package lattice
 
 import (
 	"errors"
-	"flag"
-	"log/slog"
-	"os"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -17,19 +14,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, which compiles steps "+
-	"for the processor with g++, or cuda:N")
-
 // openDevice opens the device of the flag. On the host device, kernels are compiled for the processor.
 func openDevice(t testing.TB) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
-	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	testkit.Close(t, d)
+	d := opentest.Device(t)
 	if d.Properties().ComputeMajor == 0 {
 		return emulation.NewDevice(t, d)
 	}

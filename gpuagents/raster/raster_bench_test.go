@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 )
 
@@ -30,7 +31,7 @@ func BenchmarkHeat(b *testing.B) {
 }
 
 func benchHeat(b *testing.B, cell, variable string, values map[string]float64, of int) {
-	dev := openDevice(b)
+	dev := opentest.Device(b)
 	n := *benchAgents
 	if n == 0 {
 		if n = 100_000_000; dev.Properties().ComputeMajor == 0 {

@@ -2,36 +2,19 @@ package raster
 
 import (
 	"errors"
-	"flag"
-	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
-
-var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
-
-func openDevice(t testing.TB) device.Device {
-	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
-	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	testkit.Close(t, d)
-	return d
-}
 
 // open returns n agents of a cell in groups of 64, and a source of pictures of them.
 func open(t testing.TB, d device.Device, cell string, values map[string]float64, n int64, o agents.Options) (
@@ -92,7 +75,7 @@ func draw(t testing.TB, s *Source, variable string, most int) *Picture {
 // TestPicture: each cell has the mean, the least and the greatest value of its agents.
 func TestPicture(t *testing.T) {
 	const n = 64 * 700
-	a, s := open(t, openDevice(t), "leaky", nil, n, agents.Options{PageBytes: 64 << 10})
+	a, s := open(t, opentest.Device(t), "leaky", nil, n, agents.Options{PageBytes: 64 << 10})
 	values := fill(t, a, n, kernels.AgentVarPotential)
 	for _, most := range []int{1, 7, 1000, 16 << 10, MaxCells} {
 		p := draw(t, s, "potential", most)
@@ -118,7 +101,7 @@ func TestPicture(t *testing.T) {
 // TestPictureParts: a picture in many parts has the bits of one in a single part.
 func TestPictureParts(t *testing.T) {
 	const n = 64 * 300
-	a, s := open(t, openDevice(t), "leaky", nil, n, agents.Options{PageBytes: 64 << 10})
+	a, s := open(t, opentest.Device(t), "leaky", nil, n, agents.Options{PageBytes: 64 << 10})
 	fill(t, a, n, kernels.AgentVarTrace)
 	want := draw(t, s, "trace", 1000)
 	d, err := s.Begin("trace", 1000)
@@ -151,7 +134,7 @@ func TestPictureParts(t *testing.T) {
 func TestPictureOfPagedAgents(t *testing.T) {
 	const n = 64 * 2000
 	o := agents.Options{PageBytes: 16 << 10, PageMemory: 40 * (16 << 10), HostPageMemory: 64 << 20}
-	a, s := open(t, openDevice(t), "leaky", nil, n, o)
+	a, s := open(t, opentest.Device(t), "leaky", nil, n, o)
 	if a.Memory().Resident() {
 		t.Fatal("all pages are resident, want some elsewhere")
 	}
@@ -198,7 +181,7 @@ func TestPictureOfPagedAgents(t *testing.T) {
 // for each group.
 func TestPictureOfVotes(t *testing.T) {
 	const n = 64 * 100
-	a, s := open(t, openDevice(t), "leaky", map[string]float64{"threshold": 0.5}, n,
+	a, s := open(t, opentest.Device(t), "leaky", map[string]float64{"threshold": 0.5}, n,
 		agents.Options{PageBytes: 64 << 10})
 	ids, inputs := make([]uint32, n/2), make([]float32, n/2)
 	for i := range ids {
@@ -223,7 +206,7 @@ func TestPictureOfVotes(t *testing.T) {
 
 // TestRefusedPicture: what cannot be drawn is refused with a reason.
 func TestRefusedPicture(t *testing.T) {
-	_, s := open(t, openDevice(t), "leaky", nil, 64, agents.Options{})
+	_, s := open(t, opentest.Device(t), "leaky", nil, 64, agents.Options{})
 	if _, err := s.Begin("mood", 10); !errors.Is(err, ErrUnknown) {
 		t.Errorf("Begin of an unknown variable: %v, want ErrUnknown", err)
 	}

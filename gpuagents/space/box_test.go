@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
-	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -23,22 +21,12 @@ import (
 
 func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-var deviceName = flag.String("device", "host", "the device of the tests and benchmarks: host, cuda:N, auto")
-
 func openDevice(t testing.TB) device.Device { return openSmall(t, 0) }
 
 // openSmall opens the device with so much memory; 0: what it has.
 func openSmall(t testing.TB, bytes int64) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
-		MemoryLimit: bytes,
-	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	testkit.Close(t, d)
-	return d
+	return opentest.Open(t, *opentest.Name, cuda.Options{Poison: true, MemoryLimit: bytes})
 }
 
 // params are the parameters of a cell.

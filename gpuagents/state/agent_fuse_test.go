@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -283,7 +284,7 @@ func TestVotesAndFuses(t *testing.T) {
 		for _, frames := range []int{0, 2, 5}[:testkit.Of(3, 2)] {
 			t.Run(fmt.Sprint(name, frames), func(t *testing.T) {
 				b := pages.NewBudget(int64(frames)*testPage, 1<<30)
-				s := openPaged(t, openNamed(t, *deviceName), b, text).(*agentState)
+				s := openPaged(t, openNamed(t, *opentest.Name), b, text).(*agentState)
 				testkit.Close(t, s)
 				r := rand.New(rand.NewPCG(uint64(frames), 7))
 				checkRounds(t, s, 1)
@@ -318,7 +319,7 @@ func TestVotesAndFuses(t *testing.T) {
 // and sums beyond float32 are.
 func TestFuseNotFinite(t *testing.T) {
 	for _, cell := range []string{"gru h7", "leaky", "gru h8 bf16"} {
-		s := openPaged(t, openNamed(t, *deviceName), nil, votedTexts[cell]).(*agentState)
+		s := openPaged(t, openNamed(t, *opentest.Name), nil, votedTexts[cell]).(*agentState)
 		mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 		a := s.agents
 		r := rand.New(rand.NewPCG(1, 9))
@@ -365,7 +366,7 @@ func TestFuseNotFinite(t *testing.T) {
 // TestFuseLong: a node has runs of runs, with many agents and small pages.
 func TestFuseLong(t *testing.T) {
 	text := "name: x\naddressed: agent\nagents: 20000\nagents_per_group: 8\ncell: {kind: leaky}\n"
-	s := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(40*testPage, 1<<30), text).(*agentState)
+	s := openPaged(t, openNamed(t, *opentest.Name), pages.NewBudget(40*testPage, 1<<30), text).(*agentState)
 	testkit.Close(t, s)
 	stir(t, rand.New(rand.NewPCG(4, 4)), s, 2)
 	mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 3})
@@ -381,7 +382,7 @@ func TestFuseLong(t *testing.T) {
 func TestVotesAfterRestore(t *testing.T) {
 	for name, text := range votedTexts {
 		t.Run(name, func(t *testing.T) {
-			ctx, disk, d := t.Context(), newDisk(), openNamed(t, *deviceName)
+			ctx, disk, d := t.Context(), newDisk(), openNamed(t, *opentest.Name)
 			ok := func(err error) {
 				t.Helper()
 				if err != nil {
@@ -518,7 +519,7 @@ func (s *counted) Put(ctx context.Context, tier int, page uint64, content []byte
 // TestFusePutsNothing: pages that pass the device for a fusion go without being written, and the
 // next checkpoint has none to write.
 func TestFusePutsNothing(t *testing.T) {
-	s, store := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(3*testPage, 0),
+	s, store := openPaged(t, openNamed(t, *opentest.Name), pages.NewBudget(3*testPage, 0),
 		pagedTexts["gru"]).(*agentState), &counted{Store: newDisk().open(t)}
 	ok := func(err error) {
 		t.Helper()

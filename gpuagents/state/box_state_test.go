@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -52,7 +53,7 @@ func TestBoxState(t *testing.T) {
 
 func testBoxState(t *testing.T, cell, text string) {
 	t.Helper()
-	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 51)), newDisk()
+	d, r, disk := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(4, 51)), newDisk()
 	plain := openPaged(t, d, nil, text)
 	testkit.Close(t, plain)
 	s := openStored(t, d, disk, text)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -31,7 +32,7 @@ const readRate = 4.31e12
 func BenchmarkCompute(b *testing.B) {
 	n := *computeAgents
 	if n == 0 {
-		if n = 100_000_000; *deviceName == "host" {
+		if n = 100_000_000; *opentest.Name == "host" {
 			n = 1_000_000
 		}
 	}
@@ -85,7 +86,7 @@ func randomState(b *testing.B, text string) *agentState {
 	if *computePaged > 0 {
 		budget = pages.NewBudget(int64(*computePaged)*int64(spec.PageSize), 64<<30)
 	}
-	p, err := newWhole(openNamed(b, *deviceName), budget, spec, spec.Groups())
+	p, err := newWhole(openNamed(b, *opentest.Name), budget, spec, spec.Groups())
 	if err != nil {
 		b.Fatal(err)
 	}

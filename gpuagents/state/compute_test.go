@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -46,7 +47,7 @@ func TestCompute(t *testing.T) {
 		"bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openAgentState(t, openNamed(t, *deviceName), text)
+			s := openAgentState(t, openNamed(t, *opentest.Name), text)
 			r := rand.New(rand.NewPCG(24, 1))
 			mustApply(t, s, swarms.EntryObserve, randomAgents(r, int(s.agents.Len()), 1500, 2))
 			states := allStates(t, s)
@@ -122,7 +123,7 @@ func number(t testing.TB, o swarms.ComputedOutput, i int) float64 {
 // TestComputeShards: the merged results of shards equal the results of one shard, sums except for
 // the last bits.
 func TestComputeShards(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	one := openAgentState(t, d, gruText)
 	r := rand.New(rand.NewPCG(24, 2))
 	o := randomAgents(r, 3300, 900, 2)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -58,7 +59,7 @@ func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *gr
 // TestCustomLeaky: leaky, written as a custom cell, decides as the built-in one on the same device,
 // to the bit.
 func TestCustomLeaky(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	for _, agents := range []int{7, 256, 1500} {
 		t.Run(fmt.Sprint(agents), func(t *testing.T) {
 			custom := openCustom(t, d, customSpec(t, celltest.Leaky(20), agents, "weighted"), 20)
@@ -91,7 +92,7 @@ func TestCustomLeaky(t *testing.T) {
 // TestCustomOscillator: a cell with state of every type decides as its Go twin says, however its
 // input is cut.
 func TestCustomOscillator(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	for _, rule := range []string{"weighted", "plurality"} {
 		for _, agents := range []int{1, 33, 300, 1500} {
 			t.Run(fmt.Sprint(rule, agents), func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestCustomOscillator(t *testing.T) {
 // TestCustomDoesNotCompile: a step that is no CUDA C++ is refused with the compiler's words, and
 // nothing is left behind.
 func TestCustomDoesNotCompile(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	of := celltest.Leaky(20)
 	openCustom(t, d, customSpec(t, of, 8, "weighted"), 1)
 	of.Step = strings.Replace(of.Step, "a.potential = add(", "a.potential = plus(", 1)

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -56,7 +57,7 @@ func (s *sharded) votes(t *testing.T) []byte {
 // that nobody wins has no leader and no term.
 func TestElectedLeader(t *testing.T) {
 	testkit.Checks(t, 25)
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	texts := []string{votedTexts["gru h7"], votedTexts["leaky"], votedTexts["gru h8 bf16"]}
 	seen := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -26,7 +27,7 @@ const graphText = "name: x\naddressed: agent\nagents: 9600\ncell: {kind: sir, pa
 // checkpoint, with replays of the rest of the log. They agree, nobody is lost, and nobody becomes
 // susceptible again.
 func TestGraphState(t *testing.T) {
-	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 3)), newDisk()
+	d, r, disk := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(4, 3)), newDisk()
 	plain := openPaged(t, d, nil, graphText)
 	testkit.Close(t, plain)
 	s := openStored(t, d, disk, graphText)
@@ -178,7 +179,7 @@ func TestSpikingState(t *testing.T) {
 
 func testSpikingState(t *testing.T, text string) {
 	t.Helper()
-	d, disk := openNamed(t, *deviceName), newDisk()
+	d, disk := openNamed(t, *opentest.Name), newDisk()
 	plain, store := openPaged(t, d, nil, text), disk.open(t)
 	s := openPaged(t, d, pages.NewBudget(4<<20, 0), text)
 	if err := s.Memory().Open(t.Context(), store); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -70,7 +71,7 @@ func gridStates(t testing.TB, s State) []byte {
 // TestGridState applies logs to a grid, and compares it with plain generations. Checkpoints, replays
 // of the rest of the log in another process, and resets are part of the logs.
 func TestGridState(t *testing.T) {
-	d, r, disk := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 2)), newDisk()
+	d, r, disk := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(4, 2)), newDisk()
 	want := make([]byte, 9600)
 	s := openStored(t, d, disk, gridText)
 	digest := s.Info().Digest
@@ -132,7 +133,7 @@ func TestGridState(t *testing.T) {
 
 // TestGridBatch: a batch of several entries leaves what the entries leave one by one.
 func TestGridBatch(t *testing.T) {
-	d, r := openNamed(t, *deviceName), rand.New(rand.NewPCG(4, 3))
+	d, r := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(4, 3))
 	one, all := openPaged(t, d, nil, gridText), openPaged(t, d, nil, gridText)
 	defer func() {
 		if err := errors.Join(one.Close(), all.Close()); err != nil {

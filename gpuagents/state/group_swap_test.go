@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -104,7 +105,7 @@ func TestSwap(t *testing.T) {
 	for name, text := range swapTexts {
 		t.Run(name, func(t *testing.T) {
 			const entities, groups = 30, 7
-			d, r := openNamed(t, *deviceName), rand.New(rand.NewPCG(5, 5))
+			d, r := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(5, 5))
 			whole := openGroupState(t, d, text, entities)
 			w := &swapper{
 				t: t, s: openGroupState(t, d, text, groups), groups: map[uint32]uint32{}, held: make([]uint32, groups),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -22,7 +23,7 @@ import (
 // for a quarter of its pages, and for one with a frame for each page. It reports the same metrics
 // as BenchmarkPagedZipf.
 func BenchmarkPagedGroups(b *testing.B) {
-	d := openNamed(b, *deviceName)
+	d := openNamed(b, *opentest.Name)
 	for _, cell := range cells.Names() {
 		b.Run(cell, func(b *testing.B) { pagedGroupsOf(b, d, cell) })
 	}

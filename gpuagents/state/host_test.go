@@ -2,22 +2,19 @@ package state
 
 import (
 	"flag"
-	"log/slog"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 var (
-	deviceName = flag.String("device", "host", "the device of the benchmarks and tests of states: host, cuda:N, auto")
 	pagedPages = flag.Int("paged-pages", 0,
 		"pages of the swarms of the benchmarks of paging; 0: 12,288, and 96 on the host device")
 	pagedBytes = flag.Int("paged-bytes", 2<<20, "the size of those pages")
@@ -31,14 +28,7 @@ var (
 // openNamed opens a device for a test.
 func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), name, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
-	})
-	if err != nil {
-		t.Fatalf("cuda.Open: %v, want no error", err)
-	}
-	testkit.Close(t, d)
-	return d
+	return opentest.Open(t, name, cuda.Options{Poison: true})
 }
 
 // median returns the middle of some numbers.

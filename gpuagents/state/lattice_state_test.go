@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -34,7 +35,7 @@ var forestText = "name: x\naddressed: agent\nseed: 99\ncell:\n  kind: custom\n  
 // processor.
 func openCompiling(t testing.TB) device.Device {
 	t.Helper()
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	if d.Properties().ComputeMajor == 0 {
 		return emulation.NewDevice(t, d)
 	}

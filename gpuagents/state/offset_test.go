@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -15,7 +16,7 @@ import (
 // TestLargeBase: entries that are applied together, and over several calls, decide on a base of 1e10 as
 // on a base of 0, from the values of the log in 64 bits.
 func TestLargeBase(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	run := func(base float64) (scores []float32) {
 		spec := customSpec(t, celltest.Leaky(20), 16, "weighted")
 		spec.Cell = swarm.Cell{Kind: "leaky", Params: map[string]float64{"warmup": 20}}

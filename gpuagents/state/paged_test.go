@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -272,7 +273,7 @@ func TestPagedEqualsResident(t *testing.T) {
 	testkit.Checks(t, 25)
 	for name, text := range pagedTexts {
 		t.Run(name, func(t *testing.T) {
-			d := openNamed(t, *deviceName)
+			d := openNamed(t, *opentest.Name)
 			rapid.Check(t, func(rt *rapid.T) {
 				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 				frames, entries := rapid.IntRange(2, 9).Draw(rt, "frames"), rapid.IntRange(1, 6).Draw(rt, "entries")
@@ -305,7 +306,7 @@ func TestPagedOverStore(t *testing.T) {
 	for name, text := range pagedTexts {
 		for seed := range uint64(testkit.Of(6, 2)) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
-				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
+				d, disk, r := openNamed(t, *opentest.Name), newDisk(), rand.New(rand.NewPCG(seed, 2))
 				room := func() *pages.Budget {
 					return pages.NewBudget(int64(2+r.IntN(4))*testPage,
 						int64(r.IntN(3))*testPage*2).WithPrefetch(seed%2 == 0)
@@ -527,7 +528,7 @@ func observePages(t *testing.T, paged, whole *agentState, each func(page int) in
 // a frame for each.
 func placed(t *testing.T, frames int) (paged, whole *agentState) {
 	t.Helper()
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	paged = openPaged(t, d, pages.NewBudget(int64(frames)*testPage, 1<<30), pagedTexts["gru"]).(*agentState)
 	whole = openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)
 	t.Cleanup(func() {
@@ -587,7 +588,7 @@ func TestObservedInPlace(t *testing.T) {
 
 // TestGroupsInPlace is TestObservedInPlace of groups that are addressed.
 func TestGroupsInPlace(t *testing.T) {
-	d := openNamed(t, *deviceName)
+	d := openNamed(t, *opentest.Name)
 	p := pair{
 		openPaged(t, d, pages.NewBudget(4*testPage, 1<<30), pagedTexts["lif"]),
 		openPaged(t, d, nil, pagedTexts["lif"]),

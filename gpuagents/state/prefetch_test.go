@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -22,7 +23,7 @@ func TestPrefetch(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
 			text := strings.Replace(pagedTexts["leaky"], "agents: 2000", "agents: 20000", 1)
-			d, store := openNamed(t, *deviceName), newDisk().open(t)
+			d, store := openNamed(t, *opentest.Name), newDisk().open(t)
 			room := pages.NewBudget(8*testPage, 1<<20).WithPrefetch(on)
 			p := pair{openPaged(t, d, room, text), openPaged(t, d, nil, text)}
 			ok := func(err error) {

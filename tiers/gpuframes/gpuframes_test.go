@@ -6,9 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 
@@ -16,14 +14,13 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/tierstest"
 )
-
-var deviceName = flag.String("device", "host", "the device to test: host, cuda:N, auto")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -33,19 +30,7 @@ func TestMain(m *testing.M) {
 // opened opens the device under test. At its end nothing may be open on it.
 func opened(t testing.TB) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger:   slog.New(slog.DiscardHandler),
-		CacheDir: os.TempDir() + "/exoswarm-kernels",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
+	return opentest.Open(t, *opentest.Name, cuda.Options{})
 }
 
 func made(t testing.TB, d device.Device, o gpuframes.Options, pinned int) (*gpuframes.Device, *gpuframes.Pinned) {
