@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 
+	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -26,27 +27,42 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 			want.Nodes, s.groups.All)
 	}
 	first, n := a.OwnNodes(want.By, all)
-	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
-		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
-		)
+	if err := checkNodes(n, width); err != nil {
+		return Answer{}, err
 	}
 	nodes, halved, err := a.FuseParts(ctx, &gpubatch.Splitter{Reduced: s.splitter.Reduced}, want, agents.FuseWindow)
 	if err != nil {
 		return Answer{}, err
 	}
+	return answerFusion(want, first, nodes, halved)
+}
+
+// checkNodes refuses a fusion whose answer is larger than a message.
+func checkNodes(n, width int) error {
+	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
+		return jobs.Errorf(
+			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
+		)
+	}
+	return nil
+}
+
+// answerFusion answers with the means of nodes, or with their sums if the client merges several
+// shards. first is the number of the first node.
+func answerFusion(want swarms.Fuse, first int, nodes fusion.Nodes, halved int) (Answer, error) {
+	n, width := nodes.Len(), nodes.Dim
 	ids := make([]uint32, n)
 	for i := range ids {
 		ids[i] = uint32(first + i)
 	}
 	if want.Sums {
-		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
+		data, err := (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
 		return Answer{Kind: swarms.EntryFused, Data: data, Halved: halved}, err
 	}
 	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
 	if err := nodes.Means(out.Mean); err != nil {
 		return Answer{}, err
 	}
-	data, err = out.Encode()
+	data, err := out.Encode()
 	return Answer{Kind: swarms.EntryFused, Data: data, Halved: halved}, err
 }

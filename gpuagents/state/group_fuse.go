@@ -11,7 +11,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
@@ -51,29 +50,14 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		all = want.Nodes
 	}
 	first, n := s.has.nodes(want.By, all)
-	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
-		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
-		)
+	if err := checkNodes(n, width); err != nil {
+		return Answer{}, err
 	}
 	nodes, err := s.fuseAll(ctx, all, first, n, fuseWindow)
 	if err != nil {
 		return Answer{}, err
 	}
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(first + i)
-	}
-	if want.Sums {
-		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
-		return Answer{Kind: swarms.EntryFused, Data: data}, err
-	}
-	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
-	if err := nodes.Means(out.Mean); err != nil {
-		return Answer{}, err
-	}
-	data, err = out.Encode()
-	return Answer{Kind: swarms.EntryFused, Data: data}, err
+	return answerFusion(want, first, nodes, 0)
 }
 
 // fuseAll fuses all agents of the shard into n nodes of consecutive groups, from number from of all

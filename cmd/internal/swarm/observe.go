@@ -53,11 +53,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.End(), w.Flush()); err != nil {
-		return err
-	}
-	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
-	return nil
+	return endDecisions(cmd, p, w, o.Len(), entries)
 }
 
 // decidedGroup is an item of observeGroups. A struct is encoded three times as fast as a map; its
@@ -155,9 +151,14 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
+	return endDecisions(cmd, p, w, len(o.Agent), entries)
+}
+
+// endDecisions ends the list of decisions, and prints how many observations and entries there were.
+func endDecisions(cmd *cobra.Command, p *command.Printer, w *bufio.Writer, observations, entries int) error {
 	if err := errors.Join(p.End(), w.Flush()); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%d observations in %d entries\n", len(o.Agent), entries)
+	cmd.PrintErrf("%d observations in %d entries\n", observations, entries)
 	return nil
 }

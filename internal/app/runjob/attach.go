@@ -47,14 +47,8 @@ func Attach(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer conn.Close()
-	rec, err := recordOn(ctx, conn, o.Attach)
+	rec, err := recordFor(ctx, conn, o.Attach, dest)
 	if err != nil {
-		return err
-	}
-	if err := dest.CheckFormat(rec.Format); err != nil {
-		return err
-	}
-	if err := rec.checkPlaces(dest); err != nil {
 		return err
 	}
 	job, err := conn.Queue.Find(ctx, o.Attach)
@@ -97,13 +91,20 @@ func (r *runRecord) checkPlaces(d *userfile.Destination) error {
 	return nil
 }
 
-func recordOn(ctx context.Context, conn *natsq.Conn, id string) (rec runRecord, err error) {
+// recordFor returns the record of a run whose output fits a destination.
+func recordFor(ctx context.Context, conn *natsq.Conn, id string, dest *userfile.Destination) (rec runRecord, err error) {
 	err = getJSON(ctx, conn, "run-"+id, &rec)
 	if errors.Is(err, jobs.ErrNotFound) {
-		err = jobs.Errorf(jobs.CodeInput, "job %s: no output of a run is kept: the id is wrong, it was fetched "+
+		return rec, jobs.Errorf(jobs.CodeInput, "job %s: no output of a run is kept: the id is wrong, it was fetched "+
 			"before, or a day has passed", id)
 	}
-	return rec, err
+	if err != nil {
+		return rec, err
+	}
+	if err := dest.CheckFormat(rec.Format); err != nil {
+		return rec, err
+	}
+	return rec, rec.checkPlaces(dest)
 }
 
 // Fetch writes the decisions of a job that is done to output, and leaves them in the object store.
@@ -133,14 +134,7 @@ func Fetch(ctx context.Context, c *natsq.Conn, id, output string, stdout io.Writ
 	case r.Error != nil:
 		return fmt.Errorf("job %s has no output: %w", id, r.Error)
 	}
-	rec, err := recordOn(ctx, c, id)
-	if err != nil {
-		return err
-	}
-	if err := dest.CheckFormat(rec.Format); err != nil {
-		return err
-	}
-	if err := rec.checkPlaces(dest); err != nil {
+	if _, err := recordFor(ctx, c, id, dest); err != nil {
 		return err
 	}
 	from, err := c.Objects.Object(ctx, "output-"+id, jobs.Owner{})

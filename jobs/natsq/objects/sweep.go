@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -209,7 +210,7 @@ func (s *objectSweep) pass(ctx context.Context) error {
 			delete(s.seen, id)
 			continue
 		}
-		if err := pauseFor(ctx, s.rest); err != nil {
+		if err := retry.Sleep(ctx, s.rest); err != nil {
 			return err
 		}
 		alive, err := s.c.referred(ctx, id)
@@ -278,21 +279,6 @@ func (s *objectSweep) chunks(ctx context.Context) (map[string]bool, error) {
 	return all, err
 }
 
-// pauseFor waits for d. It returns the cause of ctx if that ends first.
-func pauseFor(ctx context.Context, d time.Duration) error {
-	if d == 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // KeepObjects makes passes until ctx ends. It removes an object when its job was unknown for as
 // long as grace, at two passes at least. Several agents may do so at the same time.
 func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog.Logger) {
@@ -307,7 +293,7 @@ func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog
 	}
 	every := min(max(grace/4, 100*time.Millisecond), 10*time.Minute)
 	for {
-		if pauseFor(ctx, every/2+rand.N(every)) != nil {
+		if retry.Sleep(ctx, every/2+rand.N(every)) != nil {
 			return
 		}
 		if err := s.pass(ctx); err != nil && ctx.Err() == nil {
