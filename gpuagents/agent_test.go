@@ -113,7 +113,7 @@ func (k *kept) has(id shard.ID) bool {
 type stage struct {
 	conn  *natsq.Conn
 	queue told
-	log   *lines
+	log   *testkit.Log
 }
 
 func newStage(t *testing.T) *stage {
@@ -124,7 +124,7 @@ func newStage(t *testing.T) *stage {
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	testkit.NoError(t, "natsq.Connect", err)
 	t.Cleanup(conn.Close)
-	return &stage{conn: conn, queue: told{conn.Swarms, make(chan swarms.Change, 8)}, log: &lines{}}
+	return &stage{conn: conn, queue: told{conn.Swarms, make(chan swarms.Change, 8)}, log: &testkit.Log{}}
 }
 
 // agent starts an agent of the stage. It ends with the test at the latest.
@@ -214,49 +214,6 @@ func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) swarms.En
 	}
 }
 
-// lines is what agents log.
-type lines struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, p...)
-	return len(p), nil
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.text)
-}
-
-// reset forgets what was logged.
-func (l *lines) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = nil
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !met() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s does not happen: %v", what, context.Cause(ctx))
-		}
-	}
-}
-
 // TestAnotherShardCount: a record with another number of shards is another swarm, also when nobody
 // has said that the first is gone: the agent ends the first and serves every shard of the second.
 func TestAnotherShardCount(t *testing.T) {
@@ -271,6 +228,6 @@ func TestAnotherShardCount(t *testing.T) {
 				t.Fatalf("shard %d of %d: %s", k, shards, e.Data)
 			}
 		}
-		until(t, fmt.Sprintf("%d shards served", shards), func() bool { return a.Shards() == shards })
+		testkit.Until(t, fmt.Sprintf("%d shards served", shards), func() bool { return a.Shards() == shards })
 	}
 }

@@ -200,7 +200,7 @@ func TestResume(t *testing.T) {
 			if strings.HasSuffix(c.name, "that are left") {
 				s.forget(t, id, 3)
 			}
-			s.log.reset()
+			s.log.Reset()
 			a = s.agent(t, all)
 			s.tell(r)
 			s.tell(s.record(t, twin, 1, ""))
@@ -247,7 +247,7 @@ func TestTrimmedLog(t *testing.T) {
 				SnapshotRef: swarms.SnapshotRef{Name: "none", SHA256: strings.Repeat("0", 64)},
 				Entry:       base,
 			}
-			s.log.reset()
+			s.log.Reset()
 			s.agent(t, gpuagents.Options{Checkpoints: k})
 			s.tell(r)
 			if used {
@@ -367,7 +367,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	if got := <-committed; got != 7 {
 		t.Errorf("the agent that stopped kept entry %d", got)
 	}
-	s.log.reset()
+	s.log.Reset()
 	a = s.agent(t, gpuagents.Options{Checkpoints: w, Queue: q})
 	s.tell(r)
 	s.logged(t, resumed)
@@ -389,12 +389,12 @@ func TestEnd(t *testing.T) {
 		t.Fatalf("the answer to the end is %+v", e)
 	}
 	s.logged(t, "shard finished")
-	until(t, "no shard is served", func() bool { return a.Shards() == 0 })
+	testkit.Until(t, "no shard is served", func() bool { return a.Shards() == 0 })
 	if !k.has(id) {
 		t.Error("the checkpoint is gone before the swarm")
 	}
 	s.queue.changes <- swarms.Change{ID: "x", Gone: true}
-	until(t, "the checkpoint is removed", func() bool { return !k.has(id) })
+	testkit.Until(t, "the checkpoint is removed", func() bool { return !k.has(id) })
 }
 
 // TestGone: deleting a served swarm removes its checkpoint. The checkpoint of a swarm that was
@@ -409,15 +409,15 @@ func TestGone(t *testing.T) {
 	}
 	s.queue.changes <- swarms.Change{ID: "x", Gone: true}
 	s.queue.changes <- swarms.Change{ID: "never", Gone: true}
-	until(t, "the checkpoint is removed", func() bool { return !k.has(shard.ID{Swarm: "x"}) })
-	until(t, "two are served", func() bool { return a.Shards() == 2 })
+	testkit.Until(t, "the checkpoint is removed", func() bool { return !k.has(shard.ID{Swarm: "x"}) })
+	testkit.Until(t, "two are served", func() bool { return a.Shards() == 2 })
 	a.Stop()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		testkit.NoError(t, "Delete", s.conn.Swarms.Log("y", 0, d).Delete(t.Context()))
 	}
 	k.list = errors.New("a tier that cannot be listed")
 	a = s.agent(t, gpuagents.Options{Checkpoints: k})
-	until(t, "the checkpoint is swept", func() bool { return !k.has(shard.ID{Swarm: "y"}) })
+	testkit.Until(t, "the checkpoint is swept", func() bool { return !k.has(shard.ID{Swarm: "y"}) })
 	s.logged(t, "a tier that cannot be listed")
 	a.Stop()
 	if !k.has(shard.ID{Swarm: "z"}) {
@@ -436,7 +436,7 @@ func TestRefusedSwarms(t *testing.T) {
 	broken := s.record(t, "broken", 1, "")
 	broken.Spec = json.RawMessage(`{"agents":-1}`)
 	for turn, want := range []uint64{1, 1, 2, 2} {
-		s.log.reset()
+		s.log.Reset()
 		a := s.agent(t, gpuagents.Options{})
 		for _, r := range []swarms.Swarm{custom, broken} {
 			if turn == 2 {
@@ -450,7 +450,7 @@ func TestRefusedSwarms(t *testing.T) {
 				t.Errorf("turn %d: %s: %+v", turn, r.ID, e)
 			}
 		}
-		until(t, "both swarms are refused", func() bool { return strings.Count(s.log.String(), "shard refused") == 2 })
+		testkit.Until(t, "both swarms are refused", func() bool { return strings.Count(s.log.String(), "shard refused") == 2 })
 		a.Stop()
 		for _, r := range []swarms.Swarm{custom, broken} {
 			if last, err := s.conn.Swarms.Log(r.ID, 0, swarms.Out).Last(t.Context()); err != nil || last.Seq != want {

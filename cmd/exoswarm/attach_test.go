@@ -96,11 +96,7 @@ func TestDetach(t *testing.T) {
 	bad := write(t, filepath.Join(dir, "bad.csv"), series(1, 60)+strings.Repeat("x,1\n", 7))
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
-		if code != want {
-			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
-		return stdout, stderr
+		return expect(t, want, append(args, "--nats", url)...)
 	}
 	read := func(path string) []byte {
 		t.Helper()
@@ -173,10 +169,7 @@ func TestRedriveRun(t *testing.T) {
 	sources := write(t, filepath.Join(dir, "sources.json"), `[{"name": "late", "uri": "file:data/late.csv"}]`)
 	run := func(want int, args ...string) string {
 		t.Helper()
-		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
-		if code != want {
-			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
+		stdout, _ := expect(t, want, append(args, "--nats", url)...)
 		return stdout
 	}
 	output := filepath.Join(dir, "out.csv")
@@ -226,10 +219,7 @@ func TestOutputIsKept(t *testing.T) {
 		if args[0] == "run" { // half of the rows are rejected on purpose
 			args = append(args, "--max-rejects", "1")
 		}
-		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
-		if code != want {
-			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
+		stdout, stderr := expect(t, want, append(args, "--nats", url)...)
 		if slices.Contains(args, "--detach") { // its output is the id
 			return "job " + stdout + " --attach " + stdout
 		}

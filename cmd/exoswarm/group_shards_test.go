@@ -25,11 +25,7 @@ func TestGroupSwarmShards(t *testing.T) {
 	defer hostAgent(t, s.URL(), kept)()
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", s.URL(), "--timeout=5m")...)
-		if code != want {
-			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
-		return stdout, stderr
+		return expect(t, want, append(args, "--nats", s.URL(), "--timeout=5m")...)
 	}
 	const groups = 8
 	create := func(name string, shards int, more ...string) {

@@ -97,11 +97,7 @@ func TestGroupSwarm(t *testing.T) {
 	defer s.Close()
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", s.URL(), "--timeout=5m")...)
-		if code != want {
-			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
-		return stdout, stderr
+		return expect(t, want, append(args, "--nats", s.URL(), "--timeout=5m")...)
 	}
 	has := func(text string, want ...string) {
 		t.Helper()

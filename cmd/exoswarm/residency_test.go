@@ -128,11 +128,7 @@ func TestResidency(t *testing.T) {
 	dir := t.TempDir()
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", s.URL())...)
-		if code != want {
-			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
-		return stdout, stderr
+		return expect(t, want, append(args, "--nats", s.URL())...)
 	}
 	create := func(want int, name string, bytes int64, more string) string {
 		t.Helper()

@@ -47,6 +47,16 @@ func exec(ctx context.Context, t *testing.T, args ...string) (code int, stdout, 
 	return code, out.String(), err.String()
 }
 
+// expect is exec of a command that must end with an exit code.
+func expect(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	code, stdout, stderr := exec(t.Context(), t, args...)
+	if code != want {
+		t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
 const smallSpec = "name: test\nagents_per_group: 16\n"
 
 func write(t *testing.T, path, text string) string {

@@ -26,11 +26,7 @@ func TestWatchSwarm(t *testing.T) {
 	url := served(t, dir)
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := exec(t.Context(), t, append(append([]string{"swarm"}, args...), "--nats", url)...)
-		if code != want {
-			t.Fatalf("exoswarm swarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
-		}
-		return stdout, stderr
+		return expect(t, want, append(append([]string{"swarm"}, args...), "--nats", url)...)
 	}
 	rows := write(t, filepath.Join(dir, "rows.csv"), "agent,current\n0,0.4\n3,1.2\n")
 	for _, name := range []string{"one", "two", "three"} {

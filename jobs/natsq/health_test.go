@@ -1,14 +1,12 @@
 package natsq_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,30 +20,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// lines is a log that several goroutines write and a test reads.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so
 // does its return. The registry, from which the agent is missing meanwhile, adds no line.
 func TestHealth(t *testing.T) {
@@ -56,7 +30,7 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.Close() }()
-	log := &lines{}
+	log := &testkit.Log{}
 	logger := slog.New(slog.NewJSONHandler(log, nil))
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Logger: logger})
 	if err != nil {
@@ -116,11 +90,11 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "the connection is back", func() bool { return health() == nil && connected() == 1 })
-	testkit.Until(t, "the log says so", func() bool { return log.count("restored") > 0 })
+	testkit.Until(t, "the log says so", func() bool { return strings.Count(log.String(), "restored") > 0 })
 	if err := entry.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if log.count("is lost") != 1 || log.count("restored") != 1 || log.count("missing from the registry") != 0 {
+	if strings.Count(log.String(), "is lost") != 1 || strings.Count(log.String(), "restored") != 1 || strings.Count(log.String(), "missing from the registry") != 0 {
 		t.Errorf("the log has not one line at the loss and one at the return:\n%s", log)
 	}
 	for _, name := range []string{"exoswarm_nats_disconnects_total", "exoswarm_nats_reconnects_total"} {
@@ -132,7 +106,7 @@ func TestHealth(t *testing.T) {
 		t.Error("the messages of the connection are not counted")
 	}
 	c.Close()
-	if log.count("is lost") != 1 {
+	if strings.Count(log.String(), "is lost") != 1 {
 		t.Errorf("Close is no loss:\n%s", log)
 	}
 }

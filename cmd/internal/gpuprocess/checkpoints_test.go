@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -58,10 +57,9 @@ const (
 
 // rig is a queue on disk and what agents in this process need.
 type rig struct {
-	server *server.Server
-	conn   *natsq.Conn
-	mu     sync.Mutex
-	text   bytes.Buffer // what agents logged
+	server      *server.Server
+	conn        *natsq.Conn
+	testkit.Log // what agents logged
 }
 
 func newRig(tb testing.TB) *rig { tb.Helper(); return newRigAt(tb, server.InProcess) }
@@ -82,29 +80,10 @@ func newRigAt(tb testing.TB, port int) *rig {
 	return &rig{server: srv, conn: conn}
 }
 
-// Write implements io.Writer for the agents' logs.
-func (r *rig) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
 // logged waits until the agents have logged a text since the last call of reset.
 func (r *rig) logged(tb testing.TB, text string) {
 	tb.Helper()
-	r.wait(tb, "the log line "+text, func() bool { return strings.Contains(r.log(), text) })
-}
-
-func (r *rig) log() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
-func (r *rig) reset() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.text.Reset()
+	r.wait(tb, "the log line "+text, func() bool { return strings.Contains(r.String(), text) })
 }
 
 func (r *rig) wait(tb testing.TB, what string, met func() bool) {
@@ -117,7 +96,7 @@ func (r *rig) wait(tb testing.TB, what string, met func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			tb.Fatalf("%s: %v\n%s", what, context.Cause(ctx), r.log())
+			tb.Fatalf("%s: %v\n%s", what, context.Cause(ctx), r.String())
 		}
 	}
 }
@@ -392,7 +371,7 @@ func TestResume(t *testing.T) {
 			id, dir := fmt.Sprintf("swarm%d", i), t.TempDir()
 			t.Cleanup(func() {
 				if t.Failed() {
-					t.Log(r.log())
+					t.Log(r.String())
 				}
 			})
 			if c.text == "" {
@@ -417,7 +396,7 @@ func TestResume(t *testing.T) {
 			have := int(last.Seq)
 			r.append(t, id, have, all[have:])
 			r.put(t, id, c.text)
-			r.reset()
+			r.Reset()
 			second := r.agent(t, dir)
 			r.logged(t, strings.ReplaceAll(c.log, "ID", id))
 			r.answered(t, id, whole)
@@ -430,7 +409,7 @@ func TestResume(t *testing.T) {
 			}
 			// A third one starts behind the end, unless the shard could not be kept.
 			if c.name != "locked" {
-				r.reset()
+				r.Reset()
 				third := r.agent(t, dir)
 				r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=%s entry=%d", id, whole))
 				third.Stop()
@@ -579,7 +558,7 @@ func TestPagedSwarm(t *testing.T) {
 		r.answered(t, id, half)
 		a.Stop()
 		r.logged(t, fmt.Sprintf("pages=%d ", groups))
-		r.reset()
+		r.Reset()
 		if c.damaged {
 			flipPages(t, filepath.Join(dir, id+".0"))
 		}
@@ -588,8 +567,8 @@ func TestPagedSwarm(t *testing.T) {
 		r.answered(t, id, whole)
 		a.Stop()
 		r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=%s entry=%d", id, half))
-		if got := strings.Contains(r.log(), "checkpoint not used, the shard starts from its log"); got != c.damaged {
-			t.Errorf("%s: the shard started from its log: %v, want %v\n%s", id, got, c.damaged, r.log())
+		if got := strings.Contains(r.String(), "checkpoint not used, the shard starts from its log"); got != c.damaged {
+			t.Errorf("%s: the shard started from its log: %v, want %v\n%s", id, got, c.damaged, r.String())
 		}
 		for k, got := range r.decisions(t, id, 1, whole) {
 			if !bytes.Equal(got, want[k]) {
@@ -692,7 +671,7 @@ func TestDrainDuringRestore(t *testing.T) {
 	b := r.agentWith(t, c)
 	<-c.reading
 	b.Stop()
-	r.reset()
+	r.Reset()
 	r.agent(t, dir)
 	r.logged(t, "shard resumed from its checkpoint\" swarm=short entry=3")
 }

@@ -287,11 +287,11 @@ func (s *damagedScene) survives(t *testing.T, r *rand.Rand) (resumed, stored int
 	dir := t.TempDir()
 	defer os.RemoveAll(dir) // a campaign calls this thousands of times
 	what := s.damage(t, r, dir)
-	s.reset()
+	s.Reset()
 	a := s.agent(t, dir)
 	got := s.ask(t)
 	a.Stop()
-	log := s.log()
+	log := s.String()
 	if !bytes.Equal(got, s.answer) {
 		t.Fatalf("%s: the state of the swarm is not that of an undisturbed one\n%s", what, log)
 	}

@@ -91,7 +91,7 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 
 // served is on which devices a swarm was served, in order.
 func (s *several) served(swarm string) (on []string) {
-	for _, line := range strings.Split(s.log(), "\n") {
+	for _, line := range strings.Split(s.String(), "\n") {
 		if strings.Contains(line, "serving shard") && strings.Contains(line, "swarm="+swarm+" ") {
 			_, rest, _ := strings.Cut(line, " device=")
 			name, _, _ := strings.Cut(rest, " ")

@@ -97,7 +97,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("the kernel wrote %+v, error %v; want 2, 4, 6", y, got.Error)
 	}
 	agent.end(syscall.SIGTERM)
-	if text := r.log(); strings.Contains(text, "panic") || strings.Contains(text, "releasing the device") {
+	if text := r.String(); strings.Contains(text, "panic") || strings.Contains(text, "releasing the device") {
 		t.Errorf("the agent logged:\n%s", text)
 	}
 }

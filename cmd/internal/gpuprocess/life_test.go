@@ -152,7 +152,7 @@ func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapsh
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("no answer to %s in 10 minutes: %v\n%s", e.Kind, err, r.log())
+				t.Fatalf("no answer to %s in 10 minutes: %v\n%s", e.Kind, err, r.String())
 			}
 		}
 		took = append(took, time.Since(began))

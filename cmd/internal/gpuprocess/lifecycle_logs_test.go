@@ -32,7 +32,7 @@ func (l *cycle) until(what string, met func() bool) {
 	defer look.Stop()
 	for end := time.Now().Add(cycleDeaf); !met(); <-look.C {
 		if time.Now().After(end) {
-			l.t.Fatalf("%s has not come\n%s", what, l.logged())
+			l.t.Fatalf("%s has not come\n%s", what, l.String())
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestLogsDeleted(t *testing.T) {
 	}
 	x := l.swarms["x"]
 	l.until("a checkpoint", func() bool {
-		return strings.Contains(l.logged(), "checkpoint stored") &&
+		return strings.Contains(l.String(), "checkpoint stored") &&
 			len(l.kept(x)) > 0
 	})
 	lose(x)

@@ -115,17 +115,16 @@ func (g *gate) close() {
 // cycle is a cluster whose parts come and go: a server, and up to two GPU agents with a data folder
 // and a way to the server each. Beside it an undisturbed agent says what every swarm must be.
 type cycle struct {
-	t      fataler
-	dev    device.Device
-	port   int
-	store  string
-	server *server.Server
-	conn   *natsq.Conn
-	seats  [2]cycleSeat
-	swarms map[string]*cycleSwarm // by id
-	steps  int
-	log    bytes.Buffer
-	mu     sync.Mutex
+	t           fataler
+	dev         device.Device
+	port        int
+	store       string
+	server      *server.Server
+	conn        *natsq.Conn
+	seats       [2]cycleSeat
+	swarms      map[string]*cycleSwarm // by id
+	steps       int
+	testkit.Log // of the agents
 
 	twin     *natsq.Conn
 	compared int
@@ -149,13 +148,6 @@ type cycleSeat struct {
 type cycleSwarm struct {
 	record  swarms.Swarm
 	entries []swarms.Entry // of its log
-}
-
-// Write implements io.Writer for the agents' logs.
-func (l *cycle) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.log.Write(p)
 }
 
 func newCycle(tb testing.TB) *cycle {
@@ -393,21 +385,15 @@ func (l *cycle) answer(ctx context.Context, c *natsq.Conn, s swarms.Swarm, seq u
 	l.t.Helper()
 	r, err := c.Swarms.Log(s.Key(), 0, swarms.Out).Read(ctx, seq)
 	if err != nil {
-		l.t.Fatalf("answer %d of %s: %v\n%s", seq, s.Key(), err, l.logged())
+		l.t.Fatalf("answer %d of %s: %v\n%s", seq, s.Key(), err, l.String())
 	}
 	defer r.Close()
 	e, err := r.Next(ctx)
 	if err != nil || e.Ref != seq {
 		l.t.Fatalf("answer %d of %s is to entry %d: %v: the agents are deaf or stuck\n%s", seq, s.Key(), e.Ref, err,
-			l.logged())
+			l.String())
 	}
 	return e
-}
-
-func (l *cycle) logged() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.log.String()
 }
 
 // check has somebody serve, asks every swarm for its state, and compares that with the undisturbed
@@ -438,7 +424,7 @@ func (l *cycle) check() {
 			a, _ := batch.DecodeAgentStates(got.Data)
 			b, _ := batch.DecodeAgentStates(want.Data)
 			l.t.Fatalf("swarm %s: %s %+v, undisturbed it is %s %+v\n%s", s.record.Key(), got.Kind, a, want.Kind, b,
-				l.logged())
+				l.String())
 		}
 		l.compared++
 	}
@@ -466,7 +452,7 @@ func (l *cycle) check() {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			l.t.Fatalf("%d shards are served, with %d leases, of %d swarms\n%s", shards, leases, len(l.swarms),
-				l.logged())
+				l.String())
 		}
 	}
 }
@@ -475,9 +461,7 @@ func (l *cycle) check() {
 func (l *cycle) run(t fataler, steps []string) {
 	t.Helper()
 	l.t = t
-	l.mu.Lock()
-	l.log.Reset()
-	l.mu.Unlock()
+	l.Reset()
 	l.steps = 0
 	for i := range l.seats {
 		l.seats[i].gate.set(false)

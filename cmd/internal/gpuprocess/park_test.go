@@ -269,10 +269,10 @@ func TestParkedAtStart(t *testing.T) {
 		}
 	}
 	a.Stop()
-	r.reset()
+	r.Reset()
 	b := r.start(t, gpuagents.Options{OpenShards: 2})
 	r.wait(t, "all shards", func() bool { return b.Shards() == n })
-	if opened := strings.Count(r.log(), "serving shard"); opened > n/2 {
+	if opened := strings.Count(r.String(), "serving shard"); opened > n/2 {
 		t.Errorf("%d of %d shards were opened", opened, n)
 	}
 	for k := range n {

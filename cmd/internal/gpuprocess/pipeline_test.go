@@ -165,7 +165,7 @@ func TestPipelined(t *testing.T) {
 			r.put(t, "full", text)
 			kept, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
 			for turns, done := 0, uint64(0); done < uint64(n); turns++ {
-				r.reset()
+				r.Reset()
 				dir := kept
 				if turns%2 == 1 { // it applies everything again
 					dir = ""
@@ -182,8 +182,8 @@ func TestPipelined(t *testing.T) {
 					done < uint64(n) && (all[done].Kind == swarms.EntryTick || all[done].Kind == swarms.EntryReset) {
 					continue // the entry at hand may have been cut, and the state is of no entry then
 				}
-				if !strings.Contains(r.log(), fmt.Sprintf("checkpoint stored\" swarm=full entry=%d ", done)) {
-					t.Fatalf("%d entries are answered, and no checkpoint is of the last\n%s", done, r.log())
+				if !strings.Contains(r.String(), fmt.Sprintf("checkpoint stored\" swarm=full entry=%d ", done)) {
+					t.Fatalf("%d entries are answered, and no checkpoint is of the last\n%s", done, r.String())
 				}
 			}
 			sameAnswers(t, want, r.all(t, "full", n))
@@ -252,7 +252,7 @@ func TestFenced(t *testing.T) {
 	sameAnswers(t, want, r.all(t, "x", n))
 	r.wait(t, "the agent that lost the shard as often as it was overtaken", func() bool {
 		n := int(overtaken.Load())
-		return n > 0 && strings.Count(r.log(), "shard lost to another agent") == n
+		return n > 0 && strings.Count(r.String(), "shard lost to another agent") == n
 	})
 }
 

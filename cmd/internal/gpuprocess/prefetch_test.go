@@ -61,7 +61,7 @@ func TestPrefetchOfProcess(t *testing.T) {
 // metric returns the sum of a metric of the child over its labels.
 func (r *rig) metric(t *testing.T, name string) (sum float64) {
 	t.Helper()
-	resp, err := http.Get(metricsURL.FindStringSubmatch(r.log())[1])
+	resp, err := http.Get(metricsURL.FindStringSubmatch(r.String())[1])
 	if err != nil {
 		t.Fatalf("http.Get: %v", err)
 	}

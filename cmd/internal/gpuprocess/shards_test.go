@@ -183,7 +183,7 @@ func inputs(r *rand.Rand) *batch.AgentObservations {
 // onDevices are the devices on which each shard was served, in order.
 func (s *shards) onDevices() [][]string {
 	on := make([][]string, len(s.last))
-	for _, line := range strings.Split(s.log(), "\n") {
+	for _, line := range strings.Split(s.String(), "\n") {
 		for k := range on {
 			if strings.Contains(line, "serving shard") &&
 				strings.Contains(line, fmt.Sprintf("swarm=%s shard=%d ", s.of.ID, k)) {

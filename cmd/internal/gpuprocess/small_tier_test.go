@@ -48,8 +48,8 @@ func TestSmallDisk(t *testing.T) {
 	a := r.start(t, gpuagents.Options{Checkpoints: c})
 	r.answered(t, "cold", len(all))
 	a.Stop()
-	if strings.Contains(r.log(), "checkpoint not stored") {
-		t.Errorf("a checkpoint was not stored:\n%s", r.log())
+	if strings.Contains(r.String(), "checkpoint not stored") {
+		t.Errorf("a checkpoint was not stored:\n%s", r.String())
 	}
 	r.same(t, "cold", c, answers, pages)
 }

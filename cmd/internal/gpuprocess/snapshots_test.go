@@ -70,7 +70,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	all := observations(whole, 7)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(r.log())
+			t.Log(r.String())
 		}
 	})
 	// The first swarm sees one half, is kept, is reset in between, and sees the other half.
@@ -111,7 +111,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "half"), away); err != nil {
 		t.Fatalf("os.Rename: %v", err)
 	}
-	r.reset()
+	r.Reset()
 	r.append(t, "second", n-2, all[whole-2:whole-1])
 	a = r.keepingAgent(t, checkpointsIn(data), store)
 	r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=second entry=%d", n-2))
@@ -119,7 +119,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	a.Stop()
 	// Without a checkpoint the agent waits for it, and continues when it is back. The first swarm's
 	// entry has its answer: a replay does not write it again.
-	r.reset()
+	r.Reset()
 	r.append(t, "second", n-1, all[whole-1:])
 	r.append(t, "first", whole+1, all[:1])
 	b := r.keepingAgent(t, nil, store)
@@ -156,7 +156,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 		}
 	}
 	// A checkpoint of a swarm that began as something else is not read.
-	r.reset()
+	r.Reset()
 	other := *record.From
 	record.From = nil
 	r.record(t, record)

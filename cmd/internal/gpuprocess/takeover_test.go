@@ -131,7 +131,7 @@ func TestTakeoverIsTold(t *testing.T) {
 		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	s := &sluice{r.conn.Swarms, at, make(chan struct{})}
-	r.reset()
+	r.Reset()
 	second := r.start(t, gpuagents.Options{Queue: s, Metrics: counts})
 	entry, err := r.conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "agent", Pool: jobs.PoolGPU, State: "serving", Recovering: second.Recoveries()}
@@ -164,8 +164,8 @@ func TestTakeoverIsTold(t *testing.T) {
 	}
 	close(s.open)
 	r.logged(t, "the log of the shard is replayed")
-	if !strings.Contains(r.log(), "replaying the log of the shard") || len(second.Recoveries()) != 0 {
-		t.Errorf("%v behind the replay:\n%s", second.Recoveries(), r.log())
+	if !strings.Contains(r.String(), "replaying the log of the shard") || len(second.Recoveries()) != 0 {
+		t.Errorf("%v behind the replay:\n%s", second.Recoveries(), r.String())
 	}
 	r.wait(t, "the replay to be over", func() bool {
 		c = r.census(t)

@@ -162,7 +162,7 @@ type child struct {
 // spawn starts a gpuagent.
 func (r *rig) spawn(t testing.TB, args ...string) *child {
 	t.Helper()
-	r.reset()
+	r.Reset()
 	cmd := exec.Command(os.Args[0], append([]string{
 		"--nats", r.server.URL(), "--device", "host", "--name", "agent",
 		"--lease-ttl", "1s", "--log-level", "debug", "--metrics", "127.0.0.1:0",
@@ -198,7 +198,7 @@ var metricsURL = regexp.MustCompile(`serving metrics" url=(\S+)`)
 // asked for.
 func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 	t.Helper()
-	url := metricsURL.FindStringSubmatch(r.log())[1]
+	url := metricsURL.FindStringSubmatch(r.String())[1]
 	sample := regexp.MustCompile(`(?m)^exoswarm_swarm_(?:stored_)?pages\{tier="(\w+)"\} (\d+)$`)
 	var text []byte
 	t.Cleanup(func() {
@@ -266,7 +266,7 @@ func TestFiveTiers(t *testing.T) {
 	last := len(all) - 1
 	for n := 4; n < last; n += 3 {
 		a = r.spawn(t, flags("250ms", "250ms", "0s")...)
-		if !strings.Contains(r.log(), "shard resumed") {
+		if !strings.Contains(r.String(), "shard resumed") {
 			r.logged(t, "shard resumed from its checkpoint")
 		}
 		r.append(t, "cold", n, all[n:n+3])
@@ -354,7 +354,7 @@ func TestFullTiers(t *testing.T) {
 			disks[i].capacity, disks[i].quota = tiny, pagestore.NewQuota(tiny)
 		}
 		c := newCheckpoints(disks...)
-		r.reset()
+		r.Reset()
 		r.announceCold(t, name, all)
 		reg := prometheus.NewRegistry()
 		a := r.start(t, gpuagents.Options{
@@ -368,8 +368,8 @@ func TestFullTiers(t *testing.T) {
 			})
 		}
 		a.Stop()
-		if strings.Contains(r.log(), "checkpoint not stored") || strings.Contains(r.log(), "shard failed") {
-			t.Errorf("%s: a full tier has stopped something:\n%s", name, r.log())
+		if strings.Contains(r.String(), "checkpoint not stored") || strings.Contains(r.String(), "shard failed") {
+			t.Errorf("%s: a full tier has stopped something:\n%s", name, r.String())
 		}
 		withStore(t, c, name, func(s *store) {
 			for i, d := range disks {
@@ -427,15 +427,15 @@ func TestUnreadTier(t *testing.T) {
 		// What is longer than a block is a record; headers of files are read when the store is
 		// opened.
 		if failing.Load() && op.Kind == tierstest.OpRead && op.Len > vfs.BlockSize && within(op.Name, disks[2].dir) &&
-			!strings.Contains(r.log(), thrownAway) {
+			!strings.Contains(r.String(), thrownAway) {
 			return syscall.EIO
 		}
 		return nil
 	}}
 	a := r.coldUntilFailing(t, c, all, &failing)
 	a.Stop()
-	if n := strings.Count(r.log(), "shard failed, starting again"); n != 3 || !strings.Contains(r.log(), thrownAway) {
-		t.Errorf("the shard failed %d times, want 3:\n%s", n, r.log())
+	if n := strings.Count(r.String(), "shard failed, starting again"); n != 3 || !strings.Contains(r.String(), thrownAway) {
+		t.Errorf("the shard failed %d times, want 3:\n%s", n, r.String())
 	}
 	r.same(t, "cold", c, answers, pages)
 }

@@ -1,7 +1,6 @@
 package serveprocess_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -92,7 +91,7 @@ func (s *stand) start(name, program string, cmd *cobra.Command, args ...string) 
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	p := &process{stop: cancel, ended: make(chan struct{})}
-	var log locked
+	var log testkit.Log
 	cmd.Annotations = map[string]string{command.ProgramAnnotation: program}
 	if !slices.Contains(args, "--nats") {
 		args = append(args, "--nats", s.nats.URL())
@@ -110,24 +109,6 @@ func (s *stand) start(name, program string, cmd *cobra.Command, args ...string) 
 	s.t.Cleanup(p.end)
 	s.served(name, p, &log)
 	return p
-}
-
-// locked is a buffer for several goroutines.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // get returns the body of a URL whose status is 200.
@@ -245,7 +226,7 @@ scrape_configs:
 		"--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr,
 		"--enable-feature=exemplar-storage")
-	var log locked
+	var log testkit.Log
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -80,7 +80,7 @@ func (s *stand) launch(name, program string, args ...string) *process {
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), filepath.Join(programs(s.t), program),
 		append(args, "--metrics", s.address(name), "--log-level", "info")...)
-	var log locked
+	var log testkit.Log
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -104,7 +104,7 @@ func (s *stand) launch(name, program string, args ...string) *process {
 }
 
 // served waits until the metrics of a process are served.
-func (s *stand) served(name string, p *process, log *locked) {
+func (s *stand) served(name string, p *process, log *testkit.Log) {
 	s.t.Helper()
 	s.eventually("the metrics of "+name, func() bool {
 		select {

@@ -12,12 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
 type unpacked struct {
@@ -108,25 +109,7 @@ type container struct {
 	id, state string // the state is a folder of runc
 	cmd       *exec.Cmd
 	done      chan struct{}
-	out       *output
-}
-
-// output is what a process has written, which may be read while it runs.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
+	out       *testkit.Log
 }
 
 // spec returns the configuration of runc: a user without capabilities, and a root that is read-only.
@@ -177,7 +160,7 @@ var containers int
 
 func (c *container) start(t *testing.T) {
 	t.Helper()
-	c.t, c.done, c.out = t, make(chan struct{}), &output{}
+	c.t, c.done, c.out = t, make(chan struct{}), &testkit.Log{}
 	bundle := t.TempDir()
 	data, err := json.Marshal(c.spec())
 	if err == nil {

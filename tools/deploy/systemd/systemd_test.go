@@ -3,7 +3,6 @@
 package systemd_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -92,24 +90,7 @@ func TestUnits(t *testing.T) {
 type system struct {
 	t   *testing.T
 	pid int
-	log *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+	log *testkit.Log
 }
 
 type contents bool
@@ -172,7 +153,7 @@ func startSystem(t *testing.T, units, etc map[string]string, with contents) *sys
 		all[name] = "[Unit]\nDefaultDependencies=no\n"
 	}
 	group := fmt.Sprintf("exoswarm-test-%d", os.Getpid())
-	s := &system{t: t, log: &lockedBuffer{}}
+	s := &system{t: t, log: &testkit.Log{}}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = []string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", innerUnits + "=" + put("units", all), innerEtc + "=" + put("etc", etc),
