@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -32,11 +33,7 @@ import (
 // returns its URL. Jobs know dir as the folder data.
 func served(t *testing.T, dir string) string {
 	t.Helper()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(s.Close)
+	s := jobstest.Start(t, server.Options{})
 	connect := func() *natsq.Conn {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -40,11 +41,7 @@ func TestConsistencyOfSwarms(t *testing.T) {
 	if code, _, stderr := run("replicas: 4\n"); code != 2 || !strings.Contains(stderr, "replicas 4: use 1, 3 or 5") {
 		t.Errorf("four replicas: exit %d: %s", code, stderr)
 	}
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	spec := write(t, filepath.Join(dir, "lasting.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: %d\n"+
 		"agents_per_group: 10\nreplicas: 5\nfeatures: [a]\nvote: {candidates: [x, y]}\n", 100))
 	if code, out, errs := exec(t.Context(), t, "swarm", "create", "-f", spec, "--nats", s.URL()); code != 2 ||
@@ -60,11 +57,7 @@ func TestConsistencyOfSwarms(t *testing.T) {
 // TestNobodyServes: a command that waits for GPU agents says at once when there is none.
 func TestNobodyServes(t *testing.T) {
 	t.Parallel()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(s.Close)
+	s := jobstest.Start(t, server.Options{})
 	spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), "name: lonely\ngroups: 1\nagents_per_group: 16\n")
 	for _, args := range [][]string{{"swarm", "create", "-f", spec}, {"swarm", "query", "lonely", "--groups", "0"}} {
 		code, _, stderr := exec(t.Context(), t, append(args, "--nats", s.URL(), "--timeout", "100ms")...)

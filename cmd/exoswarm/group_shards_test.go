@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -16,11 +17,7 @@ import (
 func TestGroupSwarmShards(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: 0})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	kept := t.TempDir()
 	defer hostAgent(t, s.URL(), kept)()
 	run := func(want int, args ...string) (stdout, stderr string) {

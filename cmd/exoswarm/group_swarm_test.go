@@ -27,6 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -90,11 +91,7 @@ func hostAgent(t *testing.T, url, kept string) (stop func()) {
 func TestGroupSwarm(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: 0})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
 		return expect(t, want, append(args, "--nats", s.URL(), "--timeout=5m")...)

@@ -17,11 +17,7 @@ import (
 // TestJobLogs: what a handler logs is shown in each format, and never commands the terminal.
 func TestJobLogs(t *testing.T) {
 	t.Parallel()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL()})

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -106,11 +107,7 @@ func TestLifecycleProcesses(t *testing.T) {
 // undisturbedAgent serves swarms in this process, where nothing disturbs them.
 func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 	t.Helper()
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess, Fast: true})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(srv.Close)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "undisturbed"})
 	if err != nil {
 		t.Fatalf("natsq.Connect: %v", err)

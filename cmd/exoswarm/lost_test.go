@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/numpy"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -289,11 +290,7 @@ func TestLostServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for 5 s in hundreds of commands: not with -short")
 	}
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Fast: true})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(s.Close)
+	s := jobstest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatalf("natsq.Connect: %v", err)

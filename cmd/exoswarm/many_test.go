@@ -29,6 +29,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -114,11 +115,7 @@ func (m *many) each(t *testing.T, at int, all []int, fn func(i int) error) {
 // undisturbed lives the life of a swarm in this process and notes what it answers.
 func (m *many) undisturbed(t *testing.T) {
 	t.Helper()
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer srv.Close()
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "undisturbed"})
 	if err != nil {
 		t.Fatalf("natsq.Connect: %v", err)

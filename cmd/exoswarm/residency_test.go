@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -71,11 +72,7 @@ func TestResidency(t *testing.T) {
 		t.Skip("writes to device memory that the agent reads at the same time, which the race detector reports: not " +
 			"with -short")
 	}
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(s.Close)
+	s := jobstest.Start(t, server.Options{})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatalf("natsq.Connect: %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -28,11 +29,7 @@ func TestGPUAgentRole(t *testing.T) {
 		"--yes"); code != 0 {
 		t.Fatalf("auth init: exit %d, want 0: %s", code, stderr)
 	}
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Auth: filepath.Join(folder, auth.ConfigName)})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(s.Close)
+	s := jobstest.Start(t, server.Options{Auth: filepath.Join(folder, auth.ConfigName)})
 	creds := func(user string) string { return filepath.Join(folder, "creds", user+".creds") }
 	connect := func(user string) *natsq.Conn {
 		t.Helper()

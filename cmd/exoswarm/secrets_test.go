@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -234,11 +235,7 @@ func fetchText(t *testing.T, url string) string {
 
 // TestEscapes: what others have written commands no terminal, and a name of megabytes is cut.
 func TestEscapes(t *testing.T) {
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Fast: true})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(srv.Close)
+	srv := jobstest.Start(t, server.Options{})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL()})
 	if err != nil {
 		t.Fatalf("natsq.Connect: %v", err)

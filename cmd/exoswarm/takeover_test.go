@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -19,11 +20,7 @@ import (
 // replay.
 func TestTakeoverIsShown(t *testing.T) {
 	testkit.OnlyLong(t)
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	connect := func() *natsq.Conn {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "test"})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -15,11 +16,7 @@ import (
 
 // TestTeamIsShown: swarm get shows the devices of a GPU agent that make the ticks of a shard together.
 func TestTeamIsShown(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "test"})
 	if err != nil {
 		t.Fatalf("natsq.Connect: %v", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -35,11 +36,7 @@ func TestMain(m *testing.M) {
 // agent starts a server and a GPU agent in this process, and returns the URL of the server.
 func agent(t *testing.T) string {
 	t.Helper()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(s.Close)
+	s := jobstest.Start(t, server.Options{})
 	cmd := gpuprocess.Command()
 	cmd.SetArgs([]string{
 		"--nats", s.URL(), "--device", *deviceName, "--allow-kernels", "--log-level", "error", "--memory", "1073741824",

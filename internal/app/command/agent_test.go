@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -55,11 +56,7 @@ func TestNoStreams(t *testing.T) {
 	if _, err := f.Apply(auth.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Auth: f.ConfigFile()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{Auth: f.ConfigFile()})
 	t.Setenv("NATS_CREDS", f.CredsFile(auth.Agent))
 	p := newAgent(t, s.URL())
 	defer p.Close()
@@ -90,11 +87,7 @@ func TestNoStreams(t *testing.T) {
 // protocol, and says which version. With agents of its version it does.
 func TestOtherVersion(t *testing.T) {
 	t.Parallel()
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := jobstest.Start(t, server.Options{})
 	p, err := agent(t, s.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -64,11 +65,7 @@ func TestBusyAgent(t *testing.T) {
 	hint, patience := hintAfter, pickup
 	hintAfter, pickup = time.Millisecond, 10*time.Millisecond
 	t.Cleanup(func() { hintAfter, pickup = hint, patience })
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
+	srv := jobstest.Start(t, server.Options{Port: server.InProcess})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
