@@ -22,7 +22,7 @@ func TestVotesOfProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	const agents, group = 4800, 24
+	const agents, group, seed = 4800, 24, 5
 	const pageSize, tables = 64 << 10, 4 << 10 // on the host device the tables of a shard come out of the same memory
 	c := &processes{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
@@ -38,8 +38,8 @@ func TestVotesOfProcesses(t *testing.T) {
 	dir := t.TempDir()
 	run("create", "-f", write(t, filepath.Join(dir, "swarm.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: "+
 		"%d\nagents_per_group: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
-		"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: "+
-		"2}\n", agents, group)))
+		"vote: {candidates: [north, east, south], rule: majority}\nseed: %d\ncheckpoint: {interval: 100ms, entries: "+
+		"2}\n", agents, group, seed)))
 	rows := &strings.Builder{}
 	rows.WriteString("agent,a,b\n")
 	for i := range agents / 2 { // of all pages some
@@ -151,9 +151,19 @@ func TestVotesOfProcesses(t *testing.T) {
 	}
 	c.gpu.end(t, syscall.SIGKILL)
 	start()
-	// The next round is the fourth, and those before it are over, whatever process serves the
-	// swarm.
-	got[0] = strings.Replace(got[0], `"round":3`, `"round":4`, 1)
+	// The next round is the fourth, and the rounds before it are over, whatever process serves the
+	// swarm. The leader stays, and its priority is drawn for the round.
+	var first struct {
+		Leader struct{ Agent uint32 }
+	}
+	read(got[0], &first)
+	ranked := func(round uint64) string {
+		return fmt.Sprintf(`"priority":%d,`, consensus.NewDraw(seed, round).Priority(first.Leader.Agent))
+	}
+	if !strings.Contains(got[0], ranked(3)) {
+		t.Errorf("the leader of round 3 has not %s in %s", ranked(3), got[0])
+	}
+	got[0] = strings.NewReplacer(`"round":3`, `"round":4`, ranked(3), ranked(4)).Replace(got[0])
 	if again := ask(); !slices.Equal(again, got) {
 		t.Errorf("after a kill: %s\nwant %s", again, got)
 	}
