@@ -318,7 +318,13 @@ const (
 // Patience. Each try has a time limit. The last error is jobs.ErrUnavailable if the patience has
 // ended.
 func (c *Conn) Retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return LongTry }, fn)
+	return c.RetrySending(ctx, what, 0, fn)
+}
+
+// RetrySending is Retry for tries that send up to size bytes, which takes longer on a slow connection.
+func (c *Conn) RetrySending(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
+	limit := LongTry + sending(size)
+	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return limit }, fn)
 }
 
 // RetryIdempotent is Retry for a request that may be sent again although its answer was lost.
@@ -331,8 +337,13 @@ func (c *Conn) RetryIdempotent(ctx context.Context, what string, size int, fn fu
 // tryLimit returns the time limit of a try that begins since after the start of the call, and sends
 // size bytes.
 func tryLimit(since time.Duration, size int) time.Duration {
-	const slowest = 4 << 20 // bytes per second of the slowest connection that is supported
-	return min(max(since/6, ShortTry), LongTry) + time.Duration(size)*time.Second/slowest
+	return min(max(since/6, ShortTry), LongTry) + sending(size)
+}
+
+// sending returns how long the slowest supported connection takes to send size bytes.
+func sending(size int) time.Duration {
+	const slowest = 4 << 20 // bytes per second
+	return time.Duration(size) * time.Second / slowest
 }
 
 // retryIn is Retry with a longest pause, and a limit of a try by the time since the call.

@@ -29,7 +29,7 @@ func (l *Log) Append(ctx context.Context, after uint64, entries ...swarms.Entry)
 			size += len(entries[n].Data)
 			n++
 		}
-		if err := l.append(ctx, after, entries[:n]); err != nil {
+		if err := l.append(ctx, after, size, entries[:n]); err != nil {
 			return err
 		}
 		after += uint64(n)
@@ -45,8 +45,8 @@ const (
 	appendBytes = 8 << 20
 )
 
-// append stores at most one batch of entries.
-func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) (err error) {
+// append stores at most one batch of entries, whose data has size bytes.
+func (l *Log) append(ctx context.Context, after uint64, size int, entries []swarms.Entry) (err error) {
 	msgs := make([]*nats.Msg, len(entries))
 	for i, e := range entries {
 		own := ctx
@@ -79,7 +79,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
 	}
 	done, began := 0, time.Now() // done entries are known to be stored
-	err = l.conn.Retry(ctx, what, func(ctx context.Context) error {
+	err = l.conn.RetrySending(ctx, what, size, func(ctx context.Context) error {
 		for done < len(msgs) {
 			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
 			done += n
@@ -96,8 +96,10 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 			case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 				api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
 				// Another writer has appended, or an earlier try of this call was stored and its
-				// acknowledgement was lost.
-				n, err := l.stored(ctx, after, entries)
+				// acknowledgement was lost. A try that ends while it compares entries keeps its count,
+				// so the next try goes on from there.
+				n, err := l.stored(ctx, after+uint64(done), entries[done:])
+				done += n
 				if short := (errShort{}); errors.As(err, &short) {
 					if time.Since(began) < shortPatience {
 						return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
@@ -107,10 +109,9 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 				if err != nil {
 					return err
 				}
-				if n <= done { // the server compares with another end than it reports, as after an election
+				if n == 0 { // the server compares with another end than it reports, as after an election
 					return fmt.Errorf("%w: %w", nats.ErrTimeout, api)
 				}
-				done = n
 			default:
 				return err
 			}
@@ -195,8 +196,9 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 	return len(msgs), nil
 }
 
-// stored returns how many of the entries follow entry number after. It fails with jobs.ErrFenced if
-// entries of another writer do, and with errShort if the log ends before entry number after.
+// stored returns how many of the entries follow entry number after, also with an error. It fails with
+// jobs.ErrFenced if entries of another writer do, and with errShort if the log ends before entry number
+// after.
 func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) (int, error) {
 	last, writer, err := l.end(ctx)
 	if err != nil {

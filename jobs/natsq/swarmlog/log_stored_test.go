@@ -1,10 +1,13 @@
 package swarmlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -13,6 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -198,5 +203,55 @@ func TestLogBatches(t *testing.T) {
 	if first, again := digest(base, []byte("d")), digest(base, []byte("d")); len(seen) != 5 || seen[0] ||
 		first != again {
 		t.Errorf("%d digests of 5 entries", len(seen))
+	}
+}
+
+// forgetful is a server that never gets every 200th request for a message.
+type forgetful struct {
+	*server.Server
+	asked, lost atomic.Int64
+}
+
+const forgets = 200
+
+func (f *forgetful) InProcessConn() (net.Conn, error) {
+	c, err := f.Server.InProcessConn()
+	return forgetfulConn{c, f}, err
+}
+
+type forgetfulConn struct {
+	net.Conn
+	f *forgetful
+}
+
+func (c forgetfulConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("$JS.API.STREAM.MSG.GET")) && c.f.asked.Add(1)%forgets == 0 {
+		c.f.lost.Add(1)
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestLogStoredSlowly: an append compares more entries with the log than one try has time for. No try
+// begins anew.
+func TestLogStoredSlowly(t *testing.T) {
+	t.Parallel()
+	s := jobstest.Start(t, server.Options{Port: server.InProcess})
+	f := &forgetful{Server: s}
+	c, err := natsconn.Open(t.Context(), natsconn.Options{InProcess: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	l := New(c, telemetry.NewRegistry(c), ended{}).Log("slow", 0, swarms.In)
+	all := numbered(1, appendMost+1, 1)
+	if err := errors.Join(l.Create(t.Context()), l.Append(t.Context(), 0, all...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(t.Context(), 0, all[:appendMost]...); err != nil || f.lost.Load() == 0 {
+		t.Errorf("%v, %d requests lost", err, f.lost.Load())
+	}
+	if last, err := l.Last(t.Context()); err != nil || last.Seq != uint64(len(all)) {
+		t.Errorf("the log ends at %d: %v", last.Seq, err)
 	}
 }
