@@ -169,6 +169,33 @@ func counted(n uint64) func(detectors.Detector) bool {
 	return func(d detectors.Detector) bool { return d.Counts != nil && d.Counts.Decisions >= n }
 }
 
+// decided returns how many decisions a subject has of each time.
+func decided(t *testing.T, out jetstream.Stream, subject string) map[string]int {
+	t.Helper()
+	seen := map[string]int{}
+	info, err := out.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		m, err := out.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Subject != subject {
+			continue
+		}
+		for line := range strings.Lines(string(m.Data)) {
+			var row struct{ Timestamp string }
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			seen[row.Timestamp]++
+		}
+	}
+	return seen
+}
+
 // TestDetector: a detector starts after it is created. After a pause, or with another agent, it
 // continues where it stopped. It sends each decision once, and leaves nothing when it is deleted.
 func TestDetector(t *testing.T) {
@@ -210,10 +237,22 @@ func TestDetector(t *testing.T) {
 		t.Errorf("the paused detector has %+v", d.Counts)
 	}
 	c.explained(t, "plant", doctor.DetectorPaused)
+	// The agent reads later rows of another detector, so plant has had the time to read.
 	c.push(t, "plant", 200, 300)
+	if err := c.all.Create(t.Context(), spec(t, "witness", "nats:OUT/out.witness")); err != nil {
+		t.Fatal(err)
+	}
+	c.push(t, "witness", 200, 300)
+	c.await(t, "witness", "the rows of the pause", counted(100))
 	d, err = c.all.Get(t.Context(), "plant")
 	if err != nil || d.State != detectors.StatePaused || d.Counts.Rows != 200 {
-		t.Errorf("the paused detector has read: %+v, %v", d, err)
+		t.Errorf("the paused detector is %+v, %v, counts %+v", d, err, d.Counts)
+	}
+	if seen := decided(t, out, "out.plant"); len(seen) != 200 {
+		t.Errorf("the paused detector has decisions of %d rows, want 200", len(seen))
+	}
+	if err := c.all.Delete(t.Context(), "witness"); err != nil {
+		t.Fatal(err)
 	}
 	if err := c.all.Resume(t.Context(), "plant"); err != nil {
 		t.Fatal(err)
@@ -226,24 +265,7 @@ func TestDetector(t *testing.T) {
 		t.Errorf("the list is %+v, %v", list, err)
 	}
 	// Each decision once.
-	seen := map[string]int{}
-	info, err := out.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
-		m, err := out.GetMsg(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(m.Data)) {
-			var row struct{ Timestamp string }
-			if err := json.Unmarshal([]byte(line), &row); err != nil {
-				t.Fatalf("%s: %v", line, err)
-			}
-			seen[row.Timestamp]++
-		}
-	}
+	seen := decided(t, out, "out.plant")
 	for at, n := range seen {
 		if n != 1 {
 			t.Errorf("the row at %s has %d decisions", at, n)
@@ -251,6 +273,10 @@ func TestDetector(t *testing.T) {
 	}
 	if len(seen) != 300 {
 		t.Errorf("%d rows have a decision, want 300", len(seen))
+	}
+	before, err := out.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := c.all.Delete(t.Context(), "plant"); err != nil {
 		t.Fatal(err)
@@ -269,9 +295,10 @@ func TestDetector(t *testing.T) {
 	}
 	c.push(t, "plant", 300, 310)
 	d = c.await(t, "plant", "the second detector", counted(10))
-	if now, err := out.Info(t.Context()); err != nil || d.Counts.Rows != 10 || now.State.LastSeq <= info.State.LastSeq {
+	if now, err := out.Info(t.Context()); err != nil || d.Counts.Rows != 10 ||
+		now.State.LastSeq <= before.State.LastSeq {
 		t.Errorf("the second detector has %+v; the stream ends with %d, before with %d: %v", d.Counts,
-			now.State.LastSeq, info.State.LastSeq, err)
+			now.State.LastSeq, before.State.LastSeq, err)
 	}
 }
 

@@ -47,9 +47,10 @@ func open(t *testing.T) *cluster {
 	return c
 }
 
-func (c *cluster) work() {
+// worker starts a worker that is in no registry.
+func (c *cluster) worker() *natsq.Worker {
 	c.t.Helper()
-	w := jobstest.Work(c.t, jobstest.Open(c.t, c.server, natsq.Connect).Work, natsq.WorkerOptions{
+	return jobstest.Work(c.t, jobstest.Open(c.t, c.server, natsq.Connect).Work, natsq.WorkerOptions{
 		Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Name: "w", Concurrency: 4, Handlers: map[string]jobs.Handler{
 			"hold": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 				<-ctx.Done()
@@ -60,6 +61,11 @@ func (c *cluster) work() {
 			},
 		},
 	})
+}
+
+func (c *cluster) work() {
+	c.t.Helper()
+	w := c.worker()
 	entry, err := c.conn.Registry.Announce(c.t.Context(), func() jobs.Agent {
 		return jobs.Agent{
 			Name: "w", Pool: jobs.PoolCPU, Kinds: []string{"hold", "bad"}, Concurrency: 4, State: "serving",
@@ -182,7 +188,7 @@ func TestCancel(t *testing.T) {
 // changes the preview of its kind.
 func TestDeadLetters(t *testing.T) {
 	c := open(t)
-	c.work()
+	w := c.worker()
 	bury := func(id string) {
 		c.submit(id, "bad")
 		testkit.Until(t, "a dead letter of "+id, func() bool {
@@ -197,12 +203,9 @@ func TestDeadLetters(t *testing.T) {
 	one := c.preview(of)
 	bury("b")
 	c.changed(one)
-	if err := c.conn.Control.Pause(t.Context(), jobs.PoolCPU, "bad"); err != nil { // they stay queued
-		t.Fatalf("Pause: %v", err)
+	if err := w.Drain(t.Context()); err != nil { // what is queued again stays queued
+		t.Fatalf("Drain: %v", err)
 	}
-	<-time.After(
-		3 * time.Second,
-	) // an open fetch of a worker, which takes jobs of a paused kind, ends by its time alone
 	both := c.preview(of)
 	if got := names(both, "dead letters"); got != "2[a b]" {
 		t.Errorf("dead letters: %s, want a and b", got)
@@ -215,9 +218,7 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("job %s is not queued: %v", id, err)
 		}
 	}
-	if err := c.conn.Control.Resume(t.Context(), jobs.PoolCPU, "bad"); err != nil {
-		t.Fatalf("Resume: %v", err)
-	}
+	c.worker()
 	drop := action.Request{Action: "dlq.purge", Object: "a"}
 	testkit.Until(t, "both have failed again", func() bool {
 		_, err := c.op.Preview(t.Context(), drop)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,13 +77,22 @@ func TestAnswersBound(t *testing.T) {
 	a := newAnswers()
 	defer a.close()
 	var now, most atomic.Int64
-	ask := func(context.Context) (any, error) {
+	overlap := make(chan struct{}) // closed when as many questions are asked as may be
+	full := sync.OnceFunc(func() { close(overlap) })
+	ask := func(ctx context.Context) (any, error) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		<-time.After(100 * time.Microsecond) // a question that takes its time, so that several overlap
-		return 1, nil
+		if n == maxAsking {
+			full()
+		}
+		select {
+		case <-overlap:
+			return 1, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	done := make(chan error)
 	for i := range maxAnswers {
@@ -96,23 +106,23 @@ func TestAnswersBound(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if most.Load() > maxAsking {
-		t.Errorf("%d questions at a time", most.Load())
+	if most.Load() != maxAsking {
+		t.Errorf("%d questions at a time, want %d", most.Load(), maxAsking)
 	}
-	full := newAnswers()
+	crowded := newAnswers()
 	for i := range maxAnswers {
-		if _, err := full.get(t.Context(), fmt.Sprint(i), time.Hour, ask); err != nil {
+		if _, err := crowded.get(t.Context(), fmt.Sprint(i), time.Hour, ask); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := full.get(t.Context(), "more", time.Hour, ask); !errors.Is(err, jobs.ErrUnavailable) {
+	if _, err := crowded.get(t.Context(), "more", time.Hour, ask); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Error("above the bound:", err)
 	}
-	if _, err := full.get(t.Context(), "7", time.Hour, ask); err != nil {
+	if _, err := crowded.get(t.Context(), "7", time.Hour, ask); err != nil {
 		t.Error("one that is there:", err)
 	}
-	full.close()
-	if _, err := full.get(t.Context(), "after", time.Hour, ask); !errors.Is(err, jobs.ErrUnavailable) &&
+	crowded.close()
+	if _, err := crowded.get(t.Context(), "after", time.Hour, ask); !errors.Is(err, jobs.ErrUnavailable) &&
 		!errors.Is(err, context.Canceled) {
 		t.Error("after the end:", err)
 	}
