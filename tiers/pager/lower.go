@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
@@ -100,8 +101,16 @@ func (mo *mover) frameBelow(ctx context.Context, f *frame) *frame {
 	if next.down() {
 		return nil
 	}
-	if to := next.takeFree(0); to != nil {
-		return to
+	for {
+		leaving := next.leaving.Load()
+		if to := next.takeFree(0); to != nil {
+			return to
+		}
+		if mo.store != nil || leaving == 0 && next.leaving.Load() == 0 {
+			break
+		}
+		// The page has no other place, and a goroutine that moves another page is about to free a frame.
+		runtime.Gosched()
 	}
 	next.kickKeeper()
 	touched := f.touched.Load()

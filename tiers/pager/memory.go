@@ -61,6 +61,9 @@ type memory struct {
 	// noGuessUntil is the clock until which no page is evicted for a guess.
 	noGuessUntil atomic.Int64
 
+	// leaving is the number of frames whose pages have left the tier and which are not free yet.
+	leaving atomic.Int32
+
 	waiters atomic.Int32
 	freed   chan struct{} // a hint to one waiter
 	keeps   rounds        // of the keeper

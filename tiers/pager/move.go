@@ -107,11 +107,15 @@ func (mo *mover) arrive(g *group, i int, m *memory) {
 		mo.ages.Read(page, g.disks[i].Level, mo.clock.stamp(), window(mo.disks, g.disks[i].Level))
 	}
 	mo.moved.count(place, m.level, g.reasons[i])
-	mo.table.settle(page, from, to)
-	if from != nil {
-		mo.discard(from)
-		from.memory.release(from)
+	if from == nil {
+		mo.table.settle(page, from, to)
+		return
 	}
+	from.memory.leaving.Add(1)
+	mo.table.settle(page, from, to)
+	mo.discard(from)
+	from.memory.release(from)
+	from.memory.leaving.Add(-1)
 }
 
 // discard tells the predictor of a page that was fetched and leaves its frame without a pin.
