@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -200,130 +199,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestBadInput(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
-	badSpec := write(t, filepath.Join(dir, "bad.yaml"), "name: x\ncel: {}\n")
-	good := write(t, filepath.Join(dir, "good.csv"), series(1, 30))
-	sub := filepath.Join(dir, "sub")
-	write(t, filepath.Join(sub, "good.csv"), series(1, 30))
-	out := filepath.Join(dir, "d.ndjson")
-	if err := os.Mkdir(filepath.Join(dir, "none"), 0o755); err != nil {
-		t.Fatalf("os.Mkdir: %v", err)
-	}
-	file := func(name, text string) string { return write(t, filepath.Join(dir, name), text) }
-	for name, c := range map[string]struct {
-		args []string
-		code int
-		want string
-	}{
-		"missing file": {
-			[]string{"-f", spec, "--input", filepath.Join(dir, "no.csv"), "--output", out},
-			2,
-			"no.csv: there is no such file or folder: check the path",
-		},
-		"empty file": {[]string{"-f", spec, "--input", file("e.csv", ""), "--output", out}, 2, "e.csv: the " +
-			"file is empty: it must begin with a header such as timestamp,value"},
-		"no rows": {
-			[]string{"-f", spec, "--input", file("h.csv", "timestamp,value\n"), "--output", out},
-			2,
-			"there is no valid row in any input",
-		},
-		"empty folder": {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no " +
-			".csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind " +
-			"it, in this folder or below it"},
-		"wrong column": {
-			[]string{"-f", spec, "--input", file("c.csv", "time,value\n1,2\n"), "--output", out},
-			2,
-			`c.csv: line 1: no column "timestamp"; the file has "time", "value"`,
-		},
-		"other delimiter": {
-			[]string{"-f", spec, "--input", file("semicolon.csv", "timestamp;value\n31.01.2026 "+
-				"10:00;1,5\n"), "--output", out},
-			2,
-			`semicolon.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal ` +
-				`commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," ` +
-				`and csv.time: "02.01.2006 15:04"`,
-		},
-		"bad dialect": {
-			[]string{"-f", spec, "--input", good, "--output", out, "--csv", "zone=Mars/X"},
-			2,
-			`--csv: csv.zone "Mars/X": it is no time zone`,
-		},
-		"no such setting": {
-			[]string{"-f", spec, "--input", good, "--output", out, "--csv", "delimeter=;"},
-			2,
-			`the keys are delimiter, decimal, header, names, time and zone`,
-		},
-		"two of a name": {
-			[]string{"-f", spec, "--input", good, "--input", sub, "--output", out},
-			2,
-			"two files are called good.csv",
-		},
-		"bad spec": {
-			[]string{"-f", badSpec, "--input", good, "--output", out},
-			2,
-			`bad.yaml:2: unknown key "cel": did you mean "cell"?`,
-		},
-		"no spec": {
-			[]string{"-f", filepath.Join(dir, "x.yaml"), "--input", good, "--output", out},
-			2,
-			"swarm spec: open",
-		},
-		"strict": {[]string{
-			"-f", spec, "--input", file("s.csv", "timestamp,value\n1,2\n2,abc\n"), "--output",
-			out, "--strict",
-		}, 2, `s.csv: row 2 (line 3): column "value": "abc" is not a number; correct it, or run without --strict`},
-		"backwards": {[]string{
-			"-f", spec, "--input", file("t.csv", "timestamp,value\n2,2\n1,3\n"), "--output",
-			out, "--strict",
-		}, 2, `t.csv: row 2 (line 3): its timestamp "1" goes back behind the row before it; sort the file by time`},
-		"output folder": {[]string{
-			"-f", spec, "--input", good, "--output",
-			filepath.Join(dir, "nowhere", "d.ndjson"),
-		}, 2, "nowhere does not exist: make it first"},
-		"output a folder": {[]string{"-f", spec, "--input", good, "--output", sub}, 2, "it is a folder: name a file"},
-		"packed parquet": {
-			[]string{"-f", spec, "--input", file("p.parquet.gz", ""), "--output", out},
-			2,
-			"a Parquet file packs its own pages",
-		},
-		"no such output": {
-			[]string{"-f", spec, "--input", good, "--output", filepath.Join(dir, "d.parquet.gz")},
-			2,
-			"a Parquet file packs its own pages",
-		},
-		"report of CSV": {[]string{
-			"-f", spec, "--input", good, "--output", filepath.Join(dir, "d.csv"), "--report",
-			out,
-		}, 2, "--report: it is made from decisions in plain NDJSON"},
-		"no flags":     {nil, 2, "run: -f is missing"},
-		"unknown flag": {[]string{"--inptu", good}, 2, "unknown flag: --inptu"},
-		"bad batch": {
-			[]string{"-f", spec, "--input", good, "--output", out, "--batch-rows", "5000"},
-			2,
-			"--batch-rows 5000: use 1 to 4096",
-		},
-		"no NATS": {
-			[]string{"-f", spec, "--input", good, "--output", out, "--nats", "nats://127.0.0.1:1"},
-			1,
-			"no NATS server answers at nats://127.0.0.1:1",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := exec(t.Context(), t, append([]string{"run", "--progress", "none"}, c.args...)...)
-			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("exit %d, want %d\nstderr %s\nwant   %s\nstdout %s", code, c.code, stderr, c.want, stdout)
-			}
-			if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-				t.Error("an output was written")
-				_ = os.Remove(out)
-			}
-		})
-	}
-}
-
 // TestRunDialect: the reasons for which no row is valid say what to set, and with it the same
 // numbers give the same decisions.
 func TestRunDialect(t *testing.T) {
@@ -418,17 +293,6 @@ func TestInterrupt(t *testing.T) {
 		!strings.Contains(stderr.text.String(), "stopping") {
 		t.Fatalf("an interrupted run says\n%s%s\nwant its %d observations, and that it stops", stdout.String(),
 			stderr.text.String(), n)
-	}
-}
-
-func TestUnknownCommand(t *testing.T) {
-	if code, _, stderr := exec(t.Context(), t, "frobnicate"); code != 2 ||
-		!strings.Contains(stderr, `unknown command "frobnicate"`) {
-		t.Errorf("exit %d: %s", code, stderr)
-	}
-	if code, _, stderr := exec(t.Context(), t); code != 2 || !strings.Contains(stderr, "quickstart") ||
-		!strings.Contains(stderr, "name a command") {
-		t.Errorf("without a command: exit %d: %s", code, stderr)
 	}
 }
 

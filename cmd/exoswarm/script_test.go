@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,7 @@ import (
 //	as USER CODE ARG...      exoswarm with the credentials of a user in $WORK/auth
 //	until REGEXP COMMAND     run exoswarm or as until its output matches
 //	local CODE ARG...        exoswarm without --nats
+//	refused CODE TEXT ARG... run exoswarm, which must exit with CODE and write one line with TEXT to stderr
 //	worker NAME [USER]       start a worker of pool cpu that doubles numbers and waits
 //	gpuagent NAME [PLACE [KEY]]  start a GPU agent on the host device, with a folder for snapshots,
 //	                         which the file KEY encrypts
@@ -93,6 +95,7 @@ func TestScripts(t *testing.T) {
 			"worker":   plain((*scene).worker),
 			"end":      plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
 			"local":    plain(func(s *scene, ts *testscript.TestScript, args []string) { s.expect(ts, args) }),
+			"refused":  plain((*scene).refused),
 			"gpuagent": plain((*scene).gpuagent),
 			"cpuagent": plain((*scene).cpuagent),
 			"push":     plain((*scene).push),
@@ -195,6 +198,13 @@ func (s *scene) reaching(args []string) []string {
 }
 
 func (s *scene) exoswarm(ts *testscript.TestScript, args []string) { s.expect(ts, s.reaching(args)) }
+
+func (s *scene) refused(ts *testscript.TestScript, args []string) {
+	code, _, stderr := s.run(s.reaching(slices.Concat(args[:1], args[2:]))[1:])
+	if strconv.Itoa(code) != args[0] || !strings.Contains(stderr, args[1]) || strings.Count(stderr, "\n") != 1 {
+		ts.Fatalf("exit code %d, want %s and one line with %q, not\n%s", code, args[0], args[1], stderr)
+	}
+}
 
 func (s *scene) auth(ts *testscript.TestScript, args []string) {
 	s.expect(ts, slices.Concat(args[:1], []string{"auth"}, args[1:], []string{"--dir", ts.MkAbs("auth")}))
