@@ -167,16 +167,16 @@ func TestLevelAway(t *testing.T) {
 	servers := jobstest.Cluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
-	connect := func(s *server.Server) *natsq.Conn {
+	connect := func(s *server.Server, patience time.Duration) *natsq.Conn {
 		t.Helper()
-		c, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL(), Replicas: 3})
+		c, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL(), Replicas: 3, Patience: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
 		return c
 	}
-	c := connect(servers[0])
+	c := connect(servers[0], 0)
 	if err := c.Queue.Submit(ctx, jobstest.Job("away", "k").WithLevel(jobs.LevelOne)); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestLevelAway(t *testing.T) {
 			left = s
 		}
 	}
-	c = connect(left)
+	c = connect(left, 0)
 	for _, id := range []string{"here", "here2"} {
 		if err := c.Queue.Submit(ctx, jobstest.Job(id, "k")); err != nil {
 			t.Errorf("the default level: %v", err)
@@ -212,10 +212,11 @@ func TestLevelAway(t *testing.T) {
 	if _, err := c.Queue.Find(ctx, "here"); err != nil {
 		t.Errorf("a job of another level: %v", err)
 	}
-	if _, err := c.Queue.Find(ctx, "away"); !errors.Is(err, jobs.ErrUnavailable) {
+	impatient := connect(left, 2*time.Second) // no answer comes for the job that is away
+	if _, err := impatient.Queue.Find(ctx, "away"); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("a job that may be there: %v", err)
 	}
-	if there, err := c.Queue.Known(ctx, "away"); there || !errors.Is(err, jobs.ErrUnavailable) {
+	if there, err := impatient.Queue.Known(ctx, "away"); there || !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("a job that may be there is known %v: %v", there, err)
 	}
 	work(t, c, natsq.WorkerOptions{
