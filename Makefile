@@ -5,7 +5,7 @@ CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
 # The flags of tools/size, so that build, vet, lint and tests share compiled packages. A test of the commands links
 # with a sixth less of processor time with them: it has no C code and leaves out what the tags name.
-TAGS = disable_grpc_modules,grpcnotrace,netgo,osusergo
+TAGS = disable_grpc_modules,grpcnotrace,netgo,osusergo,arrow_json_stdlib,connectors
 FLAGS = $(shell go env GOFLAGS) -trimpath -tags=$(TAGS)
 PLAIN = CGO_ENABLED=0 GOFLAGS="$(FLAGS)"
 # Tests of tools/ that read files outside of their module. A cached result does not see such a file change.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 

@@ -22,10 +22,8 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/run"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/swarm"
-	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // of databases and object stores
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
-	_ "github.com/exoswarm/exoswarm/internal/base/objectstore/cloud" // s3:// and gs://
 )
 
 func main() {

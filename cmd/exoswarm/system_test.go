@@ -40,7 +40,7 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	args, cgo := []string{"build", "-ldflags=-s -w", "-o", dir}, "CGO_ENABLED=0"
+	args, cgo := []string{"build", "-tags=" + testkit.ReleaseTags, "-ldflags=-s -w", "-o", dir}, "CGO_ENABLED=0"
 	if *commandsRace {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}

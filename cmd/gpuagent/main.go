@@ -5,7 +5,6 @@ package main
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/internal/app/command"
-	_ "github.com/exoswarm/exoswarm/internal/base/objectstore/cloud" // s3:// and gs://
 )
 
 func main() {

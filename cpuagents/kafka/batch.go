@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 )
 
 // Bits of the attributes of a batch of records.
@@ -31,10 +33,10 @@ const (
 	supportedFormat = 2
 	// abortMarker is the type of a mark that ends a transaction without its records.
 	abortMarker = 0
-	// maxUnpacked bounds the records of a batch in bytes. A Fetched has fewer than two such
+	// maxUnpacked bounds the records of a batch in bytes. An answer has fewer than two such
 	// batches.
 	maxUnpacked = 64 << 20
-	// maxRecords bounds the records of a Fetched.
+	// maxRecords bounds the records of an answer.
 	maxRecords = 1 << 20
 )
 
@@ -45,15 +47,17 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // abortedTransaction is a transaction whose records are not read.
 type abortedTransaction = kmsg.FetchResponseTopicPartitionAbortedTransaction
 
-// decoder adds the records of answers to a Fetched, until it is full.
+// decoder adds the records of answers until it is full.
 type decoder struct {
-	Fetched
+	remote.Records
 	codecs   kgo.Decompressor
 	asked    map[int32]int64 // the offsets of the partitions without an answer
 	unpacked int             // bytes of all records
 }
 
-func (d *decoder) full() bool { return d.unpacked >= maxUnpacked || len(d.Records) >= maxRecords }
+func (d *decoder) full() bool {
+	return d.unpacked >= maxUnpacked || len(d.Records.Records) >= maxRecords
+}
 
 // decode adds the records of a partition from an offset on, and returns the offset behind them. It
 // leaves out the records of aborted transactions and the marks of transactions. A batch that is cut
@@ -148,8 +152,8 @@ func (d *decoder) records(
 				delete(open, b.ProducerID)
 			}
 		case offset >= from:
-			d.Records = append(d.Records, Record{Partition: partition, Offset: offset, Value: value})
-			if len(d.Records) >= maxRecords {
+			d.Records.Records = append(d.Records.Records, remote.Record{Partition: partition, Offset: offset, Value: value})
+			if len(d.Records.Records) >= maxRecords {
 				return offset + 1, nil
 			}
 		}

@@ -24,6 +24,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 )
 
 const (
@@ -41,21 +45,11 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// Options configure a Client.
-type Options struct {
-	// Seed is HOST:PORT of a broker. It names the other brokers.
-	Seed string
-	// Dial makes the connections. Required.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// SASL authenticates connections; nil for none.
-	SASL sasl.Mechanism
-}
-
-// Client reads one topic. One goroutine uses it and closes it.
+// Client implements remote.Topic.
 type Client struct {
-	o       Options
-	topic   string
-	brokers *kgo.Client // nil before the first request
+	o       remote.TopicOptions
+	sasl    sasl.Mechanism // nil for none
+	brokers *kgo.Client    // nil before the first request
 	codecs  kgo.Decompressor
 	id      [16]byte        // of the topic
 	leaders map[int32]int32 // nodes by partition; nil: not known
@@ -63,9 +57,31 @@ type Client struct {
 }
 
 // New returns a client for a topic. It makes no connection yet.
-func New(topic string, o Options) *Client { return &Client{o: o, topic: topic} }
+func New(o remote.TopicOptions) (*Client, error) {
+	c := &Client{o: o}
+	switch o.SASL {
+	case "":
+	case "plain":
+		c.sasl = plain.Auth{User: o.User, Pass: o.Password}.AsMechanism()
+	case "scram-sha-256":
+		c.sasl = scram.Auth{User: o.User, Pass: o.Password}.AsSha256Mechanism()
+	case "scram-sha-512":
+		c.sasl = scram.Auth{User: o.User, Pass: o.Password}.AsSha512Mechanism()
+	default:
+		return nil, fmt.Errorf("sasl %q: use plain, scram-sha-256 or scram-sha-512", o.SASL)
+	}
+	return c, nil
+}
 
-// Close closes all connections. The client may be used again.
+// Refused implements remote.Topic.
+func (*Client) Refused(err error) bool {
+	return slices.ContainsFunc([]error{
+		kerr.TopicAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.InvalidTopicException, kerr.UnsupportedSaslMechanism,
+	}, func(k error) bool { return errors.Is(err, k) })
+}
+
+// Close implements remote.Topic.
 func (c *Client) Close() {
 	if c.brokers != nil {
 		c.brokers.Close()
@@ -87,8 +103,8 @@ func (c *Client) open() (err error) {
 			return c.o.Dial(ctx, network, address)
 		}),
 	}
-	if c.o.SASL != nil {
-		o = append(o, kgo.SASL(c.o.SASL))
+	if c.sasl != nil {
+		o = append(o, kgo.SASL(c.sasl))
 	}
 	if c.brokers, err = kgo.NewClient(o...); err != nil {
 		return err
@@ -98,7 +114,7 @@ func (c *Client) open() (err error) {
 	return nil
 }
 
-// Partitions returns the partitions of the topic in order. It asks the brokers each time.
+// Partitions implements remote.Topic.
 func (c *Client) Partitions(ctx context.Context) (all []int32, err error) {
 	if err := c.open(); err != nil {
 		return nil, err
@@ -107,16 +123,16 @@ func (c *Client) Partitions(ctx context.Context) (all []int32, err error) {
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = &c.topic
+	topic.Topic = &c.o.Topic
 	req.Topics = append(req.Topics, topic)
 	got, err := req.RequestWith(ctx, c.brokers)
 	if err != nil {
-		return nil, fmt.Errorf("topic %s: ask for its partitions: %w", c.topic, err)
+		return nil, fmt.Errorf("topic %s: ask for its partitions: %w", c.o.Topic, err)
 	}
 	c.leaders = map[int32]int32{}
 	for _, t := range got.Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return nil, fmt.Errorf("topic %s: %w", c.topic, err)
+			return nil, fmt.Errorf("topic %s: %w", c.o.Topic, err)
 		}
 		c.id = t.TopicID
 		for _, p := range t.Partitions {
@@ -128,8 +144,7 @@ func (c *Client) Partitions(ctx context.Context) (all []int32, err error) {
 	return all, nil
 }
 
-// Offset returns the offset of the first record of a partition, or the offset behind its last
-// record.
+// Offset implements remote.Topic.
 func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, error) {
 	if err := c.open(); err != nil {
 		return 0, err
@@ -139,7 +154,7 @@ func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, 
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.IsolationLevel = 1
 	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic = c.topic
+	topic.Topic = c.o.Topic
 	part := kmsg.NewListOffsetsRequestTopicPartition()
 	part.Partition, part.Timestamp = partition, -2
 	if end {
@@ -149,7 +164,7 @@ func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, 
 	req.Topics = append(req.Topics, topic)
 	got, err := req.RequestWith(ctx, c.brokers) // which finds the leader
 	if err != nil {
-		return 0, fmt.Errorf("topic %s, partition %d: ask for its offset: %w", c.topic, partition, err)
+		return 0, fmt.Errorf("topic %s, partition %d: ask for its offset: %w", c.o.Topic, partition, err)
 	}
 	for _, t := range got.Topics {
 		for _, p := range t.Partitions {
@@ -158,7 +173,7 @@ func (c *Client) Offset(ctx context.Context, partition int32, end bool) (int64, 
 			}
 		}
 	}
-	return 0, fmt.Errorf("topic %s, partition %d: the broker does not tell its offset", c.topic, partition)
+	return 0, fmt.Errorf("topic %s, partition %d: the broker does not tell its offset", c.o.Topic, partition)
 }
 
 // failed returns the error of a partition. The leaders are asked for again after it.
@@ -168,31 +183,13 @@ func (c *Client) failed(partition int32, code int16) error {
 		return nil
 	}
 	c.leaders = nil
-	return fmt.Errorf("topic %s, partition %d: %w", c.topic, partition, err)
+	return fmt.Errorf("topic %s, partition %d: %w", c.o.Topic, partition, err)
 }
 
-// Record is a record of a partition.
-type Record struct {
-	Partition int32
-	Offset    int64
-	Value     []byte // nil for a record that removes a key
-}
-
-// Fetched are the records that follow some offsets.
-type Fetched struct {
-	// Records in the order of partitions, then of offsets.
-	Records []Record
-	// Next is the offset behind the records of each partition that has given some, also behind
-	// records that are not in Records, such as the records of aborted transactions.
-	Next map[int32]int64
-	// OutOfRange are the partitions that do not have the offset.
-	OutOfRange []int32
-}
-
-// Fetch returns the committed records at offsets of partitions. It waits up to 0.1 s for one. The
+// Fetch implements remote.Topic. It waits up to 0.1 s for a record. The
 // leaders of the partitions are asked at the same time. Records beyond a bound of memory are left
 // for the next call.
-func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f Fetched, err error) {
+func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f remote.Records, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if c.leaders == nil {
@@ -205,7 +202,7 @@ func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f Fetched, er
 		node, ok := c.leaders[p]
 		if !ok || node < 0 {
 			c.leaders = nil
-			return f, fmt.Errorf("topic %s, partition %d has no leader now", c.topic, p)
+			return f, fmt.Errorf("topic %s, partition %d has no leader now", c.o.Topic, p)
 		}
 		ask[node] = append(ask[node], p)
 	}
@@ -222,17 +219,17 @@ func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f Fetched, er
 	}
 	all.Wait()
 	c.fetches++
-	d := decoder{codecs: c.codecs, asked: maps.Clone(next), Fetched: Fetched{Next: map[int32]int64{}}}
+	d := decoder{codecs: c.codecs, asked: maps.Clone(next), Records: remote.Records{Next: map[int32]int64{}}}
 	for _, a := range answers {
 		if a.err != nil {
 			c.leaders = nil
-			err = errors.Join(err, fmt.Errorf("topic %s: fetch: %w", c.topic, a.err))
+			err = errors.Join(err, fmt.Errorf("topic %s: fetch: %w", c.o.Topic, a.err))
 			continue
 		}
 		err = errors.Join(err, c.add(&d, a.got))
 	}
-	slices.SortStableFunc(d.Records, func(a, b Record) int { return int(a.Partition) - int(b.Partition) })
-	return d.Fetched, err
+	slices.SortStableFunc(d.Records.Records, func(a, b remote.Record) int { return int(a.Partition) - int(b.Partition) })
+	return d.Records, err
 }
 
 // fetchRequest returns the request for some partitions. Each request begins with another partition,
@@ -242,7 +239,7 @@ func (c *Client) fetchRequest(partitions []int32, next map[int32]int64) *kmsg.Fe
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, fetchBytes
 	req.IsolationLevel = 1
 	topic := kmsg.NewFetchRequestTopic()
-	topic.Topic, topic.TopicID = c.topic, c.id
+	topic.Topic, topic.TopicID = c.o.Topic, c.id
 	slices.Sort(partitions)
 	for i := range partitions {
 		p := partitions[(i+c.fetches)%len(partitions)]
@@ -257,14 +254,14 @@ func (c *Client) fetchRequest(partitions []int32, next map[int32]int64) *kmsg.Fe
 func (c *Client) add(d *decoder, got *kmsg.FetchResponse) error {
 	if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
 		c.leaders = nil
-		return fmt.Errorf("topic %s: %w", c.topic, err)
+		return fmt.Errorf("topic %s: %w", c.o.Topic, err)
 	}
 	for _, t := range got.Topics {
 		for _, p := range t.Partitions {
 			from, asked := d.asked[p.Partition]
 			if !asked {
 				return fmt.Errorf("topic %s: the broker answers for partition %d twice, or was not asked for it",
-					c.topic, p.Partition)
+					c.o.Topic, p.Partition)
 			}
 			delete(d.asked, p.Partition)
 			if errors.Is(kerr.ErrorForCode(p.ErrorCode), kerr.OffsetOutOfRange) {
@@ -276,7 +273,7 @@ func (c *Client) add(d *decoder, got *kmsg.FetchResponse) error {
 			}
 			behind, err := d.decode(p.Partition, from, p.RecordBatches, p.AbortedTransactions)
 			if err != nil {
-				return fmt.Errorf("topic %s, partition %d: %w", c.topic, p.Partition, err)
+				return fmt.Errorf("topic %s, partition %d: %w", c.o.Topic, p.Partition, err)
 			}
 			if behind > from {
 				d.Next[p.Partition] = behind

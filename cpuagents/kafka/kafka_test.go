@@ -19,10 +19,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/exoswarm/exoswarm/cpuagents/kafka"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -40,13 +39,16 @@ func brokers(t *testing.T, o ...kfake.Opt) *kfake.Cluster {
 }
 
 // client returns a client of the topic.
-func client(t *testing.T, c *kfake.Cluster, change func(*kafka.Options)) *kafka.Client {
+func client(t *testing.T, c *kfake.Cluster, change func(*remote.TopicOptions)) *kafka.Client {
 	t.Helper()
-	o := kafka.Options{Seed: c.ListenAddrs()[0], Dial: (&net.Dialer{}).DialContext}
+	o := remote.TopicOptions{Topic: "t", Seed: c.ListenAddrs()[0], Dial: (&net.Dialer{}).DialContext}
 	if change != nil {
 		change(&o)
 	}
-	k := kafka.New("t", o)
+	k, err := kafka.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(k.Close)
 	return k
 }
@@ -213,7 +215,7 @@ func TestErrors(t *testing.T) {
 	if err != nil || !slices.Equal(f.OutOfRange, []int32{0}) {
 		t.Errorf("an offset out of range: %+v, %v", f, err)
 	}
-	other := kafka.New("missing", kafka.Options{Seed: c.ListenAddrs()[0], Dial: (&net.Dialer{}).DialContext})
+	other := client(t, c, func(o *remote.TopicOptions) { o.Topic = "missing" })
 	defer other.Close()
 	if _, err := other.Partitions(t.Context()); !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		t.Errorf("a topic that is missing: %v", err)
@@ -243,7 +245,10 @@ func TestNoBroker(t *testing.T) {
 		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 		_, _ = c.Read(make([]byte, 1000))
 	}()
-	k := kafka.New("t", kafka.Options{Seed: l.Addr().String(), Dial: (&net.Dialer{}).DialContext})
+	k, err := kafka.New(remote.TopicOptions{Topic: "t", Seed: l.Addr().String(), Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer k.Close()
 	_, err = k.Partitions(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is your broker port correct?") {
@@ -256,12 +261,12 @@ func TestSASL(t *testing.T) {
 	c := brokers(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "u", "secret"), kfake.Superuser("SCRAM-SHA-256", "s",
 		"secret"))
 	for name, one := range map[string]struct {
-		set func(*kafka.Options)
+		set func(*remote.TopicOptions)
 		ok  bool
 	}{
-		"plain": {func(o *kafka.Options) { o.SASL = plain.Auth{User: "u", Pass: "secret"}.AsMechanism() }, true},
-		"scram": {func(o *kafka.Options) { o.SASL = scram.Auth{User: "s", Pass: "secret"}.AsSha256Mechanism() }, true},
-		"wrong": {func(o *kafka.Options) { o.SASL = plain.Auth{User: "u", Pass: "x"}.AsMechanism() }, false},
+		"plain": {func(o *remote.TopicOptions) { o.SASL, o.User, o.Password = "plain", "u", "secret" }, true},
+		"scram": {func(o *remote.TopicOptions) { o.SASL, o.User, o.Password = "scram-sha-256", "s", "secret" }, true},
+		"wrong": {func(o *remote.TopicOptions) { o.SASL, o.User, o.Password = "plain", "u", "x" }, false},
 		"none":  {nil, false},
 	} {
 		_, err := client(t, c, one.set).Partitions(t.Context())

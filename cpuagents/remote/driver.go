@@ -73,12 +73,7 @@ func DatabaseDriver(scheme string) (Database, error) {
 	defer registered.RUnlock()
 	d, is := registered.databases[scheme]
 	if !is {
-		return nil, fmt.Errorf(
-			"%s: %w: import github.com/exoswarm/exoswarm/cpuagents/remote/drivers in package main, or "+
-				"register one there",
-			scheme,
-			ErrNoDriver,
-		)
+		return nil, fmt.Errorf("%s: %w", scheme, ErrNoDriver)
 	}
 	return d, nil
 }

@@ -6,14 +6,26 @@ import (
 	"testing"
 )
 
-// TestNoDriver: a scheme without a driver is an error that names the package to import. No driver is
-// imported by this test.
+// TestNoDriver: a scheme without a driver is an error that says what is missing and how to get
+// it. No driver is imported by this test.
 func TestNoDriver(t *testing.T) {
 	for _, scheme := range []string{"postgres", "sqlite", "odd"} {
 		_, err := DatabaseDriver(scheme)
-		if !errors.Is(err, ErrNoDriver) || !strings.Contains(err.Error(), "cpuagents/remote/drivers in package main") {
-			t.Errorf("DatabaseDriver(%s): got %v, want the package to import", scheme, err)
+		if !errors.Is(err, ErrNoDriver) || !strings.Contains(err.Error(), "-tags connectors") {
+			t.Errorf("DatabaseDriver(%s): got %v, want how to get it", scheme, err)
 		}
+	}
+}
+
+// TestNoTopics: as TestNoDriver, for topics of brokers.
+func TestNoTopics(t *testing.T) {
+	_, err := OpenTopic("kafka", TopicOptions{})
+	if !errors.Is(err, ErrNoDriver) || !strings.HasPrefix(err.Error(), "kafka: ") {
+		t.Errorf("OpenTopic: got %v, want how to get the driver", err)
+	}
+	RegisterTopics("test", func(TopicOptions) (Topic, error) { return nil, nil })
+	if _, err := OpenTopic("test", TopicOptions{}); err != nil {
+		t.Errorf("OpenTopic: got %v, want no error", err)
 	}
 }
 

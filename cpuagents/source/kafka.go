@@ -13,13 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
-
 	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
-	"github.com/exoswarm/exoswarm/cpuagents/kafka"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
@@ -55,9 +51,9 @@ type kafkaFetcher struct {
 	collector
 	spec    KafkaSpec
 	endless bool
-	client  *kafka.Client
+	client  remote.Topic
 
-	ready  []kafka.Record  // that follow the position
+	ready  []remote.Record // that follow the position
 	behind map[int32]int64 // the offsets behind them
 	looked time.Time       // for new partitions; zero before the first document and after a failure
 }
@@ -86,7 +82,7 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 		return nil, err
 	}
 	f := &kafkaFetcher{collector: c, spec: *spec, endless: s.Endless}
-	o := kafka.Options{Seed: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "9092"))}
+	o := remote.TopicOptions{Topic: topic, Seed: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "9092"))}
 	if spec.TLS != "" && spec.TLS != "disable" && spec.TLS != "verify" {
 		return nil, bad("tls %q: use verify or disable", spec.TLS)
 	}
@@ -96,11 +92,13 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 	if err := f.authenticate(&o, u.Hostname(), s.Secrets); err != nil {
 		return nil, bad("%v", err)
 	}
-	f.client = kafka.New(topic, o)
+	if f.client, err = remote.OpenTopic("kafka", o); err != nil {
+		return nil, bad("%v", err)
+	}
 	return f, nil
 }
 
-func (f *kafkaFetcher) authenticate(o *kafka.Options, host string, secrets *access.Store) error {
+func (f *kafkaFetcher) authenticate(o *remote.TopicOptions, host string, secrets *access.Store) error {
 	if f.spec.SASL == "" {
 		if f.spec.User != "" || f.spec.Password != "" {
 			return errors.New("user and password need sasl: use plain, scram-sha-256 or scram-sha-512")
@@ -111,16 +109,10 @@ func (f *kafkaFetcher) authenticate(o *kafka.Options, host string, secrets *acce
 	if err != nil {
 		return err
 	}
-	switch f.spec.SASL {
-	case "plain":
-		o.SASL = plain.Auth{User: f.spec.User, Pass: v.Reveal()}.AsMechanism()
-	case "scram-sha-256":
-		o.SASL = scram.Auth{User: f.spec.User, Pass: v.Reveal()}.AsSha256Mechanism()
-	case "scram-sha-512":
-		o.SASL = scram.Auth{User: f.spec.User, Pass: v.Reveal()}.AsSha512Mechanism()
-	default:
+	if !slices.Contains([]string{"plain", "scram-sha-256", "scram-sha-512"}, f.spec.SASL) {
 		return fmt.Errorf("sasl %q: use plain, scram-sha-256 or scram-sha-512", f.spec.SASL)
 	}
+	o.SASL, o.User, o.Password = f.spec.SASL, f.spec.User, v.Reveal()
 	return nil
 }
 
@@ -256,8 +248,5 @@ func (f *kafkaFetcher) gap(ctx context.Context, st *kafkaState, partition int32)
 
 // class returns an error with its class: an error of a broker may pass, except a refusal.
 func (f *kafkaFetcher) class(err error) error {
-	return f.classOf(err, "", slices.ContainsFunc([]error{
-		kerr.TopicAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.ClusterAuthorizationFailed,
-		kerr.InvalidTopicException, kerr.UnsupportedSaslMechanism,
-	}, func(k error) bool { return errors.Is(err, k) }))
+	return f.classOf(err, "", f.client.Refused(err))
 }

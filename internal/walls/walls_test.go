@@ -107,7 +107,23 @@ var onlyImporter = map[string][]string{
 	// The commands register drivers. A package that does so is in nearly all tests, which then link
 	// the clients of clouds and databases for seconds each.
 	module + "/cpuagents/remote/drivers":        {"cmd/exoswarm", "cmd/cpuagent", "cpuagents/servertest"},
-	module + "/internal/base/objectstore/cloud": {"cmd/exoswarm", "cmd/gpuagent", "cpuagents/remote/drivers"},
+	module + "/cpuagents/kafka":                 {"cpuagents/remote/drivers"},
+	module + "/internal/base/objectstore/cloud": {"cmd/gpuagent", "cpuagents/remote/drivers"},
+}
+
+// connectors are the clients that only a build with the tag connectors has: what a newcomer compiles
+// from a clone has none of them (RFC 0069).
+var connectors = []string{
+	"cloud.google.com/...", "github.com/aws/...", "github.com/jackc/...", "github.com/twmb/...", "gocloud.dev/...",
+	"google.golang.org/api/...", "google.golang.org/grpc/...", "modernc.org/...",
+}
+
+func TestConnectors(t *testing.T) {
+	for _, p := range list(t, "", "-deps", "./cmd/exoswarm", "./cmd/gpuagent", "./cmd/cpuagent") {
+		if slices.ContainsFunc(connectors, func(c string) bool { return matches(c, p.ImportPath) }) {
+			t.Errorf("a command without the tag connectors is built with %s", p.ImportPath)
+		}
+	}
 }
 
 // optional packages are walled as soon as they exist.
@@ -158,7 +174,7 @@ func matches(pattern, pkg string) bool {
 }
 
 func TestWalls(t *testing.T) {
-	for _, tags := range []string{"", "cuda"} {
+	for _, tags := range []string{"", "connectors", "cuda,connectors"} {
 		all := list(t, tags, "./...")
 		inside := func(of string) (in []pkg) {
 			for _, p := range all {
@@ -204,7 +220,7 @@ var suite = regexp.MustCompile(`test$|^(emulation|faults|launches|testkit)$`)
 
 // TestSuites: the commands are built without suites, fixtures and fakes, and without package testing.
 func TestSuites(t *testing.T) {
-	for _, tags := range []string{"", "cuda"} {
+	for _, tags := range []string{"", "connectors", "cuda,connectors"} {
 		for _, p := range list(t, tags, "-deps", "./cmd/exoswarm", "./cmd/gpuagent", "./cmd/cpuagent") {
 			if !matches(module+"/...", p.ImportPath) {
 				continue
@@ -286,7 +302,7 @@ func TestConnects(t *testing.T) {
 		}
 		return false
 	}
-	for _, tags := range []string{"", "cuda"} {
+	for _, tags := range []string{"", "connectors", "cuda,connectors"} {
 		for _, of := range []string{"./gpuagents/...", "./cmd/gpuagent"} {
 			reached := of == "./gpuagents/..."
 			for _, p := range list(t, tags, "-deps", of) {
@@ -305,7 +321,7 @@ func TestConnects(t *testing.T) {
 }
 
 func (w wall) check(t *testing.T, p pkg, tags string) {
-	if w.plain && tags != "" {
+	if w.plain && strings.Contains(tags, "cuda") {
 		return
 	}
 	deps := p.Deps

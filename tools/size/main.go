@@ -20,20 +20,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// tags leave out parts of dependencies that no command uses: gRPC's xDS (DirectPath of Google's
-// storage client) and gRPC's pages of traces.
-const tags = "disable_grpc_modules,grpcnotrace"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+)
 
 // budgets are the largest sizes of the commands in MB (10^6 bytes), linux/amd64.
 var budgets = []struct {
 	command string
 	mb      float64
 }{
-	{"exoswarm", 65},
-	{"cpuagent", 43},
-	{"gpuagent", 36},
+	{"exoswarm", 63},
+	{"cpuagent", 41},
+	{"gpuagent", 35},
 }
 
 func main() {
@@ -53,7 +51,7 @@ func main() {
 func check(command string, budget float64, out, version string) error {
 	path := filepath.Join(out, command)
 	ldflags := "-s -w -dumpdep -X github.com/exoswarm/exoswarm/internal/app/command.version=" + version
-	build := exec.Command("go", "build", "-trimpath", "-tags", tags, "-ldflags", ldflags, "-o", path, "./cmd/"+command)
+	build := exec.Command("go", "build", "-trimpath", "-tags", testkit.ReleaseTags, "-ldflags", ldflags, "-o", path, "./cmd/"+command)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	printed, err := build.CombinedOutput()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -40,7 +40,11 @@ func NewTracing(ctx context.Context, service, instance string, log *slog.Logger)
 	if on, err := tracingWanted(os.Getenv); !on {
 		return t, err
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	client, err := newOTLPClient(os.Getenv)
+	if err != nil {
+		return nil, Usage("the OTEL_EXPORTER_OTLP_* variables: %v", err)
+	}
+	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, Usage("the OTEL_EXPORTER_OTLP_* variables: %v", err)
 	}

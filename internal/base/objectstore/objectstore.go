@@ -76,8 +76,10 @@ type Driver func(ctx context.Context, o Options) (Bucket, error)
 
 // Errors of Open and of buckets.
 var (
-	// ErrNoDriver: the program has no driver for the scheme.
-	ErrNoDriver = errors.New("this program has no driver for it")
+	// ErrNoDriver: the program has no driver for the scheme. A command has drivers when it is built
+	// with the tag connectors; another program imports package cloud in package main.
+	ErrNoDriver = errors.New("this program is built without this connector: use the program of a release, or build it with " +
+		"-tags connectors")
 	// ErrAccount: Options.Account is no key, or TokenURL refuses its address.
 	ErrAccount = errors.New("this is no key of a service account")
 	// ErrAnswer: the answer is not of the protocol.
@@ -110,12 +112,7 @@ func Open(ctx context.Context, scheme string, o Options) (Bucket, error) {
 	d, is := drivers.of[scheme]
 	drivers.RUnlock()
 	if !is {
-		return nil, fmt.Errorf(
-			"%s: %w: import github.com/exoswarm/exoswarm/internal/base/objectstore/cloud in package "+
-				"main",
-			scheme,
-			ErrNoDriver,
-		)
+		return nil, fmt.Errorf("%s: %w", scheme, ErrNoDriver)
 	}
 	return d(ctx, o)
 }
