@@ -14,7 +14,7 @@ OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images recover-detectors clean
+.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images release snapshot recover-detectors clean
 
 all: lint build test
 
@@ -162,5 +162,11 @@ architecture: ## the generated part of docs/architecture.md: layers, and every p
 images: build ## images of the three commands, into images/, without a container daemon: docker load -i images/exoswarm.tar
 	$(call tool,deploy/container) -version $(VERSION) -o images
 
+release: build ## archives, packages, images, chart, licences, SBOM and SHA256SUMS of all platforms, into dist/
+	$(call tool,release) -version $(VERSION) -commands bin
+
+snapshot: build ## the same for this platform alone
+	$(call tool,release) -version $(VERSION) -commands bin -platforms $$(go env GOOS)/$$(go env GOARCH)
+
 clean:
-	rm -rf bin images exoswarm-out
+	rm -rf bin images dist exoswarm-out

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -99,24 +100,58 @@ var forms = map[string]struct {
 	},
 }
 
+// TestReleased: the chart of the release in the folder EXOSWARM_RELEASE names the images of that release.
+func TestReleased(t *testing.T) {
+	dir := os.Getenv("EXOSWARM_RELEASE")
+	if dir == "" {
+		t.Skip("no folder in EXOSWARM_RELEASE: make snapshot makes a release")
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "exoswarm-*.tgz"))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("the charts are %v, %v", all, err)
+	}
+	c, err := loader.Load(all[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(all[0]), "exoswarm-"), ".tgz")
+	if c.Metadata.AppVersion != version {
+		t.Errorf("the chart is of %s, the release %s", c.Metadata.AppVersion, version)
+	}
+	objects, err := rendered(c, "auth: {secret: s}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image := `"exoswarm/cpuagent:` + version + `"`; !strings.Contains(objects["exoswarm/templates/cpuagent.yaml"], image) {
+		t.Errorf("the agents do not run %s:\n%s", image, objects["exoswarm/templates/cpuagent.yaml"])
+	}
+}
+
 // render returns the objects of the chart for a release r in namespace n.
 func render(t *testing.T, values string) (map[string]string, error) {
 	t.Helper()
-	chart, err := loader.Load(chartDir)
+	c, err := loader.Load(chartDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rendered(c, values)
+}
+
+func rendered(c *chart.Chart, values string) (map[string]string, error) {
 	given, err := chartutil.ReadValues([]byte(values))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{
+	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{
 		Name: "r", Namespace: "n", Revision: 1, IsInstall: true,
 	}, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
-	return engine.Engine{Strict: true}.Render(chart, all)
+	return engine.Engine{Strict: true}.Render(c, all)
 }
 
 // TestForms: in every form the chart renders objects that Kubernetes and KEDA know in every field, and

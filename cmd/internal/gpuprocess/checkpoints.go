@@ -113,7 +113,7 @@ func (c *checkpoints) reserve(dir string) int64 {
 	if err != nil {
 		return most // the tier fails, which its first write tells
 	}
-	return min(max(int64(s.Blocks)*s.Bsize/diskShare, least), most) //nolint:unconvert // of another type elsewhere
+	return min(max(int64(s.Blocks)*int64(s.Bsize)/diskShare, least), most) //nolint:unconvert // of another type elsewhere
 }
 
 // store is the open store of a shard. It implements pages.Layered: pages may be read from the tiers

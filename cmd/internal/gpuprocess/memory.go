@@ -122,7 +122,7 @@ func diskRoom(disks []*storeTier) (room int64) {
 		if err != nil {
 			continue
 		}
-		free := int64(s.Bavail) * s.Bsize //nolint:unconvert // of another type on other systems
+		free := int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // of another type on other systems
 		switch {
 		// A capacity is not shared: each tier may use its own.
 		case t.capacity > 0:

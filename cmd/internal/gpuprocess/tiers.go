@@ -167,7 +167,7 @@ func openTiers(all []*storeTier, owned folders, log *slog.Logger) error {
 			t.capacity = max(room-room/diskShare, leastTier)
 		}
 		if size, serr := fileSystem(t.dir); err == nil && serr == nil {
-			bytes := int64(size.Blocks) * size.Bsize //nolint:unconvert // of another type on other systems
+			bytes := int64(size.Blocks) * int64(size.Bsize) //nolint:unconvert // of another type on other systems
 			if bytes < leastTier {
 				return command.Usage("--tier %s=%s: its disk has %s, and a tier needs %s: name a folder of another "+
 					"disk", t.name, t.dir, memory.Text(bytes), memory.Text(leastTier))

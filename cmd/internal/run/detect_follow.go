@@ -43,7 +43,8 @@ func statFile(info os.FileInfo) (m fileMark, err error) {
 	if !ok {
 		return m, errors.New("this system does not identify files")
 	}
-	return fileMark{Device: stat.Dev, Inode: stat.Ino, Modified: info.ModTime().UnixNano()}, nil
+	device := uint64(stat.Dev) //nolint:unconvert // int32 on darwin
+	return fileMark{Device: device, Inode: stat.Ino, Modified: info.ModTime().UnixNano()}, nil
 }
 
 // sameInode reports whether two marks have one inode. An inode is used again when its file is gone.

@@ -37,6 +37,8 @@ func TestTree(t *testing.T) {
 		{[]string{"job"}, ExitUsage, "name a command"},
 		{[]string{"--version"}, 0, "exotest "},
 		{[]string{"version"}, 0, "(revision "},
+		{[]string{"version", "-o", "json"}, 0, `{"program":"exotest","version":"`},
+		{[]string{"version", "-o", "yaml"}, ExitUsage, "use text or json"},
 		{[]string{"--help"}, 0, "completion"},
 		{[]string{"__complete", "run", "--progress", ""}, 0, "json"},
 		{[]string{"__complete", "run", "-o", ""}, 0, "yaml"},

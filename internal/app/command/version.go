@@ -1,12 +1,17 @@
 package command
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // version is set by the linker: -ldflags "-X
@@ -50,7 +55,34 @@ func versionText() string {
 	return fmt.Sprintf("%s (revision %s, %s, %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// withVersion adds the flag --version and the command version. Both print the same line. The flag
+// Build is what version -o json prints.
+type Build struct {
+	Program  string `json:"program"`
+	Version  string `json:"version"`
+	Revision string `json:"revision"` // of the repository; unknown outside of one
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // as linux/amd64
+	// Connectors reports whether the program has the clients of object stores, databases and
+	// brokers.
+	Connectors bool `json:"connectors"`
+	// Protocol is the version of the protocol on the queue.
+	Protocol int `json:"protocol"`
+}
+
+func build(program string) Build {
+	b := Build{
+		Program: program, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocol: jobs.Version,
+	}
+	b.Version, b.Revision = Version()
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			b.Connectors = b.Connectors || s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "connectors")
+		}
+	}
+	return b
+}
+
+// withVersion adds the flag --version and the command version, which print the same line. The flag
 // keeps cobra's own format: a template of ours would link text/template (tools/size).
 func withVersion(root *cobra.Command) {
 	root.Version = versionText()
@@ -59,12 +91,21 @@ func withVersion(root *cobra.Command) {
 			return
 		}
 	}
-	root.AddCommand(&cobra.Command{
+	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := CheckOutput(cmd.Flags()); err != nil {
+				return err
+			}
+			if cmd.Flag("output").Value.String() == "json" {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(build(root.Name()))
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version)
+			return err
 		},
-	})
+	}
+	OutputFlag(cmd.Flags(), "text", "json")
+	root.AddCommand(cmd)
 }
 
 // newBuildInfo returns the metric exoswarm_build_info: 1, labelled with the name of the program and

@@ -28,7 +28,7 @@ func free(dir string) (int64, error) {
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		return 0, fmt.Errorf("space on the disk of %s: %w", dir, err)
 	}
-	return int64(fs.Bavail) * fs.Bsize, nil
+	return int64(fs.Bavail) * int64(fs.Bsize), nil //nolint:unconvert // uint32 on darwin
 }
 
 // Full is closed when the disk of the store has no more room. The server must be stopped then.

@@ -64,16 +64,16 @@ func writeAll(commands, out, version, ca string) error {
 		return err
 	}
 	for _, name := range []string{"exoswarm", "cpuagent", "gpuagent"} {
-		program, err := readStatic(filepath.Join(commands, name))
+		program, arch, err := readStatic(filepath.Join(commands, name))
 		if err != nil {
 			return err
 		}
-		i := image{name: name, version: version, program: program, certificates: certificates}
+		i := image{name: name, version: version, arch: arch, program: program, certificates: certificates}
 		if err := i.save(out); err != nil {
 			return err
 		}
 	}
-	cuda := image{name: "gpuagent-cuda", version: version, certificates: certificates}
+	cuda := image{name: "gpuagent-cuda", version: version, arch: runtime.GOARCH, certificates: certificates}
 	path := filepath.Join(commands, cuda.name)
 	if cuda.program, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -101,24 +101,33 @@ func (i image) save(dir string) error {
 	return nil
 }
 
-// readStatic reads a program. It must need no library, because an image has none.
-func readStatic(path string) ([]byte, error) {
+// architectures are the names of processors, as images have them.
+var architectures = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}
+
+// readStatic reads a program, and returns its processor. It must need no library, because an image
+// has none.
+func readStatic(path string) (program []byte, arch string, err error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: make build makes the commands", err)
+		return nil, "", fmt.Errorf("%w: make build makes the commands", err)
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return nil, fmt.Errorf("%s is linked dynamically, and an image has no libraries: build it with "+
+			return nil, "", fmt.Errorf("%s is linked dynamically, and an image has no libraries: build it with "+
 				"CGO_ENABLED=0, as make build does", path)
 		}
 	}
-	return os.ReadFile(path)
+	arch, ok := architectures[f.Machine]
+	if !ok {
+		return nil, "", fmt.Errorf("%s is for %v: build it for amd64 or arm64", path, f.Machine)
+	}
+	program, err = os.ReadFile(path)
+	return program, arch, err
 }
 
 type image struct {
-	name, version string
+	name, version, arch string
 	// program is at /usr/local/bin/NAME, as in the units of deploy/systemd; certificates are in PEM.
 	program, certificates []byte
 	// libraries are the files of a dynamic program by their paths; nil for a static one.
@@ -189,7 +198,7 @@ func (i image) config() v1.Image {
 			"LD_LIBRARY_PATH="+strings.Join(libraryDirs, ":"))
 	}
 	return v1.Image{
-		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},
+		Platform: v1.Platform{Architecture: i.arch, OS: "linux"},
 		Config: v1.ImageConfig{
 			User: fmt.Sprintf("%d:%d", User, User), Env: env, Entrypoint: []string{"/usr/local/bin/" + i.name},
 			WorkingDir: DataDir, Volumes: map[string]struct{}{DataDir: {}}, StopSignal: "SIGTERM",

@@ -99,7 +99,7 @@ func open(t *testing.T, archive []byte) opened {
 // time.
 func TestImage(t *testing.T) {
 	i := image{
-		name: "gpuagent", version: "v1.2.3", program: []byte("program"), certificates: []byte("certificates"),
+		name: "gpuagent", version: "v1.2.3", arch: "arm64", program: []byte("program"), certificates: []byte("certificates"),
 	}
 	var one, two bytes.Buffer
 	size, err := i.write(&one)
@@ -115,7 +115,7 @@ func TestImage(t *testing.T) {
 	}
 	c := got.config.Config
 	if c.User != "65532:65532" || len(c.Entrypoint) != 1 || c.Entrypoint[0] != "/usr/local/bin/gpuagent" ||
-		got.config.OS != "linux" {
+		got.config.OS != "linux" || got.config.Architecture != "arm64" {
 		t.Errorf("the configuration is %+v", got.config)
 	}
 	program := got.layers[1]["usr/local/bin/gpuagent"]
@@ -149,7 +149,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/bin/sh", "/usr/bin/sh"} {
-		if _, err := readStatic(path); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
+		if _, _, err := readStatic(path); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
 			t.Errorf("%s: error %v, want a refusal: it needs libraries", path, err)
 		}
 	}

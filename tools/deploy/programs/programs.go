@@ -19,6 +19,9 @@ const (
 	// Commands is an absolute path of a folder with the three commands, static as make build makes
 	// them. Without it the tests build them.
 	Commands = "EXOSWARM_COMMANDS"
+	// Release is an absolute path of a folder with a release of this platform, as make snapshot makes
+	// it.
+	Release = "EXOSWARM_RELEASE"
 	// Required makes Missing fail a test, if it is not empty.
 	Required = "EXOSWARM_DEPLOY"
 )
@@ -85,6 +88,22 @@ func Dir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Released returns the one file of the release in the folder of Release whose name matches a pattern.
+func Released(pattern string) (string, error) {
+	dir := os.Getenv(Release)
+	if dir == "" {
+		return "", fmt.Errorf("no folder in %s: make snapshot makes a release", Release)
+	}
+	all, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", pattern, err)
+	}
+	if len(all) != 1 {
+		return "", fmt.Errorf("%s has the files %v for %s, want one", dir, all, pattern)
+	}
+	return all[0], nil
 }
 
 // Missing skips a test because something that it needs cannot be had on this machine. Where
