@@ -60,15 +60,11 @@ func run(version, out, commands, on string) error {
 	if version == "" {
 		return errors.New("name the version with -version: make release takes it from git describe")
 	}
-	text, err := exec.Command("git", "log", "-1", "--format=%ct").Output()
+	at, err := commitTime()
 	if err != nil {
-		return fmt.Errorf("time of the commit: %w", err)
+		return err
 	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return fmt.Errorf("time of the commit: %w", err)
-	}
-	r := release{version: version, time: time.Unix(seconds, 0).UTC(), out: out}
+	r := release{version: version, time: at, out: out}
 	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
 		return err
 	}
@@ -105,6 +101,23 @@ func run(version, out, commands, on string) error {
 		}
 	}
 	return errors.Join(r.chart(), r.sums())
+}
+
+// commitTime returns SOURCE_DATE_EPOCH, or the time of the commit.
+func commitTime() (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		printed, err := exec.Command("git", "log", "-1", "--format=%ct").Output()
+		if err != nil {
+			return time.Time{}, fmt.Errorf("time of the commit: %w: set SOURCE_DATE_EPOCH outside of a repository", err)
+		}
+		text = strings.TrimSpace(string(printed))
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time of the release: %w", err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
 }
 
 // tool runs a tool of the module tools/ that make has built or that is built now.
