@@ -152,7 +152,8 @@ func (d *decoder) records(
 				delete(open, b.ProducerID)
 			}
 		case offset >= from:
-			d.Records.Records = append(d.Records.Records, remote.Record{Partition: partition, Offset: offset, Value: value})
+			r := remote.Record{Partition: partition, Offset: offset, Value: value}
+			d.Records.Records = append(d.Records.Records, r)
 			if len(d.Records.Records) >= maxRecords {
 				return offset + 1, nil
 			}

@@ -228,7 +228,9 @@ func (c *Client) Fetch(ctx context.Context, next map[int32]int64) (f remote.Reco
 		}
 		err = errors.Join(err, c.add(&d, a.got))
 	}
-	slices.SortStableFunc(d.Records.Records, func(a, b remote.Record) int { return int(a.Partition) - int(b.Partition) })
+	slices.SortStableFunc(d.Records.Records, func(a, b remote.Record) int {
+		return int(a.Partition) - int(b.Partition)
+	})
 	return d.Records, err
 }
 

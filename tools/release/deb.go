@@ -94,8 +94,10 @@ Description: anomaly detection and simulation with very many neural agents
  manual pages and completion. The programs are static.
 `, debian(r.version), p.arch, (size+1023)/1024)
 	control, err := packed([]file{
-		{"control", 0o644, []byte(about)}, {"md5sums", 0o644, []byte(sums.String())},
-		{"postinst", 0o755, []byte(afterInstall)}, {"prerm", 0o755, []byte(beforeRemoval)},
+		{"control", 0o644, []byte(about)},
+		{"md5sums", 0o644, []byte(sums.String())},
+		{"postinst", 0o755, []byte(afterInstall)},
+		{"prerm", 0o755, []byte(beforeRemoval)},
 	}, "", r.time)
 	if err != nil {
 		return err

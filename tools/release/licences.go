@@ -78,7 +78,8 @@ func partsOf(commands string) ([]part, error) {
 			all[i].licence = identify(p.texts[0].data)
 		}
 		if all[i].licence == "" {
-			return nil, fmt.Errorf("%s %s has no licence that is known: add its text to tools/release", p.path, p.version)
+			return nil, fmt.Errorf("%s %s has no licence that is known: add its text to tools/release", p.path,
+				p.version)
 		}
 	}
 	return all, nil
@@ -140,17 +141,20 @@ var licenceName = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|notice|paten
 // deep, files of the folders below follow, since modules contain works of others.
 func licencesIn(dir string, deep bool) (all []file) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil
-		case e.IsDir() && path != dir && (!deep || slices.Contains([]string{"testdata", "vendor", "_examples"}, e.Name())):
+		}
+		left := !deep || slices.Contains([]string{"testdata", "vendor", "_examples"}, e.Name())
+		switch {
+		case e.IsDir() && path != dir && left:
 			return fs.SkipDir
 		case e.IsDir() || !licenceName.MatchString(e.Name()) || strings.HasSuffix(e.Name(), ".go"):
 			return nil
 		}
 		data, err := os.ReadFile(path)
 		name, rerr := filepath.Rel(dir, path)
-		if err == nil && rerr == nil && !slices.ContainsFunc(all, func(f file) bool { return bytes.Equal(f.data, data) }) {
+		known := slices.ContainsFunc(all, func(f file) bool { return bytes.Equal(f.data, data) })
+		if err == nil && rerr == nil && !known {
 			all = append(all, file{name: filepath.ToSlash(name), data: data})
 		}
 		return nil

@@ -74,8 +74,8 @@ func isCommand(help []byte, name string) bool {
 // page returns a manual page with the help of a command as it is.
 func page(title, about string, help []byte) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, ".TH %s 1 \"\" exoswarm\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n", strings.ToUpper(title), title,
-		roff(strings.TrimSuffix(about, ".")))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" exoswarm\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n",
+		strings.ToUpper(title), title, roff(strings.TrimSuffix(about, ".")))
 	for line := range strings.Lines(string(help)) {
 		b.WriteString(roff(strings.TrimSuffix(line, "\n")))
 		b.WriteByte('\n')

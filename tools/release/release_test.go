@@ -110,8 +110,9 @@ func TestDeb(t *testing.T) {
 		}
 		list, err := exec.Command("dpkg-deb", "-c", path).CombinedOutput()
 		for _, want := range []string{
-			" usr/bin/exoswarm\n", " usr/lib/systemd/system/exoswarm-serve.service\n", " usr/share/man/man1/exoswarm.1\n",
-			" usr/share/bash-completion/completions/exoswarm\n", " usr/share/doc/exoswarm/copyright\n", " etc/exoswarm/\n",
+			" usr/bin/exoswarm\n", " usr/lib/systemd/system/exoswarm-serve.service\n",
+			" usr/share/man/man1/exoswarm.1\n", " usr/share/bash-completion/completions/exoswarm\n",
+			" usr/share/doc/exoswarm/copyright\n", " etc/exoswarm/\n",
 		} {
 			if err != nil || !strings.Contains(string(list), want) {
 				t.Errorf("dpkg-deb -c: %v, want%s in\n%s", err, want, list)

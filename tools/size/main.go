@@ -53,7 +53,8 @@ func main() {
 func check(command string, budget float64, out, version, goos, arch string) error {
 	path := filepath.Join(out, command)
 	ldflags := "-s -w -dumpdep -X github.com/exoswarm/exoswarm/internal/app/command.version=" + version
-	build := exec.Command("go", "build", "-trimpath", "-tags", testkit.ReleaseTags, "-ldflags", ldflags, "-o", path, "./cmd/"+command)
+	build := exec.Command("go", "build", "-trimpath", "-tags", testkit.ReleaseTags, "-ldflags", ldflags, "-o", path,
+		"./cmd/"+command)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+arch)
 	printed, err := build.CombinedOutput()
 	if err != nil {

@@ -113,7 +113,8 @@ func (c *checkpoints) reserve(dir string) int64 {
 	if err != nil {
 		return most // the tier fails, which its first write tells
 	}
-	return min(max(int64(s.Blocks)*int64(s.Bsize)/diskShare, least), most) //nolint:unconvert // of another type elsewhere
+	size := int64(s.Blocks) * int64(s.Bsize) //nolint:unconvert // of another type on other systems
+	return min(max(size/diskShare, least), most)
 }
 
 // store is the open store of a shard. It implements pages.Layered: pages may be read from the tiers

@@ -76,7 +76,9 @@ func build(program string) Build {
 	b.Version, b.Revision = Version()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
-			b.Connectors = b.Connectors || s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "connectors")
+			if s.Key == "-tags" {
+				b.Connectors = slices.Contains(strings.Split(s.Value, ","), "connectors")
+			}
 		}
 	}
 	return b

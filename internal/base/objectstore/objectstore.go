@@ -78,8 +78,8 @@ type Driver func(ctx context.Context, o Options) (Bucket, error)
 var (
 	// ErrNoDriver: the program has no driver for the scheme. A command has drivers when it is built
 	// with the tag connectors; another program imports package cloud in package main.
-	ErrNoDriver = errors.New("this program is built without this connector: use the program of a release, or build it with " +
-		"-tags connectors")
+	ErrNoDriver = errors.New("this program is built without this connector: use the program of a release, or " +
+		"build it with -tags connectors")
 	// ErrAccount: Options.Account is no key, or TokenURL refuses its address.
 	ErrAccount = errors.New("this is no key of a service account")
 	// ErrAnswer: the answer is not of the protocol.

@@ -99,7 +99,8 @@ func open(t *testing.T, archive []byte) opened {
 // time.
 func TestImage(t *testing.T) {
 	i := image{
-		name: "gpuagent", version: "v1.2.3", arch: "arm64", program: []byte("program"), certificates: []byte("certificates"),
+		name: "gpuagent", version: "v1.2.3", arch: "arm64", program: []byte("program"),
+		certificates: []byte("certificates"),
 	}
 	var one, two bytes.Buffer
 	size, err := i.write(&one)

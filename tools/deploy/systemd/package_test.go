@@ -27,7 +27,8 @@ func TestPackage(t *testing.T) {
 		return out
 	}
 	// What dpkg writes stays in this system: it has a layer over /usr, and an empty list of packages.
-	sh("mkdir /mnt/usr /mnt/usr-work; mount -t overlay none /usr -o lowerdir=/usr,upperdir=/mnt/usr,workdir=/mnt/usr-work")
+	sh("mkdir /mnt/usr /mnt/usr-work; " +
+		"mount -t overlay none /usr -o lowerdir=/usr,upperdir=/mnt/usr,workdir=/mnt/usr-work")
 	sh("mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/lib/dpkg/triggers; touch /var/lib/dpkg/status")
 	sh("dpkg -i --force-not-root --log=/dev/null '" + path + "'")
 	sh("test -d /etc/exoswarm; test -s /usr/share/man/man1/exoswarm-run.1; " +
