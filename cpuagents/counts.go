@@ -6,6 +6,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -18,6 +19,7 @@ type counts struct {
 	progress func(any) // is called with mu held, so one call at a time
 
 	mu       sync.Mutex
+	recent   *explain.Recent
 	summary  []SeriesSummary // by group
 	state    StreamProgress
 	metered  StreamProgress // the part of state that metrics has
@@ -83,6 +85,7 @@ func (c *counts) check(d *batch.Decisions, candidates int) error {
 func (c *counts) addDecisions(d *batch.Decisions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.recent.Add(d, time.Now().UTC())
 	for i, g := range d.Group {
 		sum := &c.summary[g]
 		if !sum.count(d, i) {
@@ -106,7 +109,7 @@ func (c *counts) report(done bool) {
 		c.reported = now
 		c.meterLocked()
 		p := c.state
-		p.Done = done
+		p.Done, p.Found = done, c.recent.Found()
 		c.progress(p)
 	}
 }

@@ -81,6 +81,7 @@ type DetectionOptions struct {
 	Inputs     []Input
 	Outputs    []Output
 	Explainer  *explain.Explainer // nil for none
+	Recent     *explain.Recent    // gets all decisions of this job; nil for none
 	// Collected is the position of the outputs if none is stored.
 	Collected feed.Collected
 	Logger    *slog.Logger
@@ -355,7 +356,9 @@ func (d *detection) report(now bool) {
 		p.LatencyP50 = d.latency.percentile(50)
 		p.LatencyP99 = d.latency.percentile(99)
 		if d.Progress != nil {
-			d.Progress(*p)
+			now := *p
+			now.Found = d.Recent.Found()
+			d.Progress(now)
 		}
 	}
 }

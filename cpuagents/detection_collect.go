@@ -247,6 +247,7 @@ func (d *detection) tally(place uint64, got *batch.Decisions) {
 		d.latency.record(took)
 		d.Metrics.detected(took)
 	}
+	d.Recent.Add(got, at.UTC())
 	if place <= d.counted {
 		return
 	}

@@ -38,7 +38,8 @@ type DetectorSpec struct {
 	Columns rows.ColumnSpec `json:"columns"`
 	// Sources are up to 64 sources that last, see source.Lasts. Without a key each is a group.
 	Sources []source.Series `json:"sources"`
-	// Sinks get the decisions, 1 to 8 with the webhook.
+	// Sinks get the decisions, at most 8 with the webhook. Without one its incidents are in its progress
+	// alone.
 	Sinks   []sink.Spec       `json:"sinks,omitempty"`
 	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
 	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096.
@@ -85,8 +86,6 @@ func (s *DetectorSpec) Check() error {
 		return bad("candidates and columns.features must not be empty")
 	case len(s.Sources) == 0 || len(s.Sources) > maxRemote:
 		return bad("%d sources: use 1 to %d", len(s.Sources), maxRemote)
-	case len(s.Sinks) == 0 && s.Webhook == nil:
-		return bad("it has no sink: name one, such as [{\"uri\":\"nats:STREAM/SUBJECT\"}], or a webhook")
 	}
 	seen := map[string]bool{}
 	for _, src := range s.Sources {
@@ -134,6 +133,8 @@ type DetectorProgress struct {
 	LastReject  string `json:"last_reject,omitempty"`
 	// Waiting says what the detector waits for; empty if it works.
 	Waiting string `json:"waiting,omitempty"`
+	// Found is what this job has found.
+	Found *explain.Found `json:"found,omitempty"`
 }
 
 type detectorJob struct {
@@ -248,7 +249,7 @@ func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*Detect
 	if err := d.explains(); err != nil {
 		return nil, err
 	}
-	o.Explainer = d.explainer
+	o.Explainer, o.Recent = d.explainer, explain.NewRecent(d.record, d.layout())
 	return Detect(whole, o)
 }
 

@@ -473,7 +473,6 @@ func TestDetectorRefuses(t *testing.T) {
 		change  func(*cpuagents.DetectorSpec)
 		want    string
 	}{
-		"no-sink":     {ok, func(s *cpuagents.DetectorSpec) { s.Sinks = nil }, "it has no sink"},
 		"no-source":   {nil, nil, "0 sources: use 1 to 64"},
 		"a-file":      {[]source.Series{{Name: "f", URI: "file:dir/a.csv"}}, nil, "cannot be read for ever"},
 		"twice":       {append(slices.Clone(ok), ok...), nil, "needs a name of its own"},

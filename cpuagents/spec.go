@@ -209,4 +209,6 @@ type StreamProgress struct {
 	// Entities is the number of entities of a job with a key so far.
 	Entities int  `json:"entities,omitempty"`
 	Done     bool `json:"done,omitempty"` // everything is decided, the output is being written
+	// Found is what this attempt has found.
+	Found *explain.Found `json:"found,omitempty"`
 }

@@ -70,6 +70,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		return nil, err
 	}
 	s.counts.state.Series = len(s.series)
+	s.counts.recent = explain.NewRecent(s.record, s.layout())
 	reader := newBatcher(s, rejects)
 
 	var fed sync.WaitGroup

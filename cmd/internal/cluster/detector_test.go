@@ -32,7 +32,6 @@ func TestCreateChecksFirst(t *testing.T) {
 		"--sources is missing":    {"-f", spec},
 		"none.yaml":               {"-f", "none.yaml", "--sources", sources, "--sinks", sinks},
 		"none.json":               {"-f", spec, "--sources", "none.json", "--sinks", sinks},
-		"it has no sink":          {"-f", spec, "--sources", sources},
 		"groups: 3":               {"-f", groups, "--sources", sources, "--sinks", sinks},
 		"NATS server":             {"-f", spec, "--sources", sources, "--sinks", sinks},
 		`key column "value" is`:   {"-f", key, "--sources", sources, "--sinks", sinks},

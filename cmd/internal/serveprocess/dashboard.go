@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,6 +145,10 @@ type site struct {
 	watcher *cluster.Watcher
 	guide   *travel.Guide
 	place   *listener
+	// faults follow the cluster whether or not a browser looks, until end is called and ended is over.
+	faults *doctor.Faults
+	end    context.CancelFunc
+	ended  chan struct{}
 }
 
 // openSnapshots opens the place of snapshots, with the keys of a file for encrypted ones; nil for an
@@ -216,8 +221,9 @@ func (l *listener) open(
 		f := &doctor.Facts{At: time.Now().UTC(), State: w.State(), Drift: doctor.Drift(ctx, c)}
 		f.Error = f.State.Error
 		f.Version, _ = command.Version()
-		return doctor.Examine(f, "nats", "agents", "devices", "queues", "swarms"), nil
+		return doctor.Examine(f, "nats", "agents", "devices", "queues", "swarms", "detectors"), nil
 	}
+	l.options.Faults = &doctor.Faults{}
 	l.options.Announce = func(url string) { l.tell("the next browser opens " + url) }
 	s, err := dashboard.New(l.options)
 	if err != nil {
@@ -229,7 +235,51 @@ func (l *listener) open(
 		}
 		return nil, err
 	}
-	return &site{s, w, guide, l}, nil
+	follow, end := context.WithCancel(context.WithoutCancel(ctx))
+	one := &site{
+		Server: s, watcher: w, guide: guide, place: l, faults: l.options.Faults, end: end, ended: make(chan struct{}),
+	}
+	go one.follow(follow)
+	return one, nil
+}
+
+// faultPatience is how long a fault lasts before the log tells it: agents start one after the other.
+const faultPatience = 5 * time.Second
+
+// follow tells incidents and faults as they begin and end, until ctx ends.
+func (s *site) follow(ctx context.Context) {
+	defer close(s.ended)
+	log, began := s.place.options.Log, time.Now()
+	told, faults := map[string]bool{}, map[string]string{}
+	for state := (&cluster.State{}); ; {
+		var err error
+		if state, err = s.watcher.Wait(ctx, state.Frame); err != nil {
+			return
+		}
+		now := map[string]string{}
+		for _, f := range s.faults.Of(&doctor.Facts{At: state.At, State: state, Error: state.Error}) {
+			if f.Level != doctor.Failed || state.At.Sub(f.Since) < faultPatience {
+				continue
+			}
+			if now[f.ID] = f.Summary; faults[f.ID] == "" {
+				log.Warn(f.Summary, "check", f.ID, "details", f.Details, "cure", f.Cure)
+			}
+		}
+		for id, summary := range faults {
+			if now[id] == "" {
+				log.Info("this is over: "+summary, "check", id)
+			}
+		}
+		faults = now
+		still := map[string]bool{}
+		for _, in := range slices.Backward(state.Incidents) {
+			key := in.Swarm + in.Begin + in.Entity
+			if still[key] = true; !told[key] && in.Began.After(began) {
+				log.Info("incident", "detector", in.Watch, "entity", in.Entity, "since", in.Begin, "why", in.Why())
+			}
+		}
+		told = still
+	}
 }
 
 // tell writes a line for the person who started the process. Addresses with a token go there and not
@@ -250,6 +300,8 @@ func (s *site) serve(ctx context.Context) error {
 // Close closes the dashboard first, because its requests read from the watcher.
 // The replays end last.
 func (s *site) Close() {
+	s.end()
+	<-s.ended
 	s.Server.Close()
 	s.watcher.Close()
 	if err := s.guide.Close(); err != nil {

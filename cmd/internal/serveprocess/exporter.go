@@ -140,7 +140,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 	e.collectStreams(g, s)
 	levels := map[doctor.Level]int{doctor.Failed: 0, doctor.Warn: 0, doctor.Info: 0, doctor.OK: 0, doctor.Skip: 0}
 	facts := &doctor.Facts{At: s.At, State: s}
-	for _, r := range doctor.Examine(facts, "nats", "agents", "devices", "queues", "swarms") {
+	for _, r := range doctor.Examine(facts, "nats", "agents", "devices", "queues", "swarms", "detectors") {
 		levels[r.Level]++
 	}
 	for level, n := range levels {

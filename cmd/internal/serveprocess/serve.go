@@ -29,7 +29,8 @@ func Command() *cobra.Command {
 		Use: "serve", Short: "Run everything in one process, with the dashboard, until SIGTERM", Args: cobra.NoArgs,
 		Long: `Run a NATS server, a GPU agent, a CPU agent and the dashboard in one process, on a data folder
 that survives restarts and kills. Every other command finds it without flags. With --demo the
-example data is replayed live.`,
+example data is replayed, and with --watch-this-machine this machine is watched; the dashboard shows
+what is found.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
 	}
 	f := cmd.Flags()
@@ -46,8 +47,10 @@ example data is replayed live.`,
 	gpuprocess.SharedFlags(f)
 	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
 		"rights of this process")
-	f.Bool("demo", false, "replay the example data live")
-	f.Int("demo-speed", 1, "factor for the rows per second and the runs per hour of --demo, 1 to 100")
+	f.Bool("demo", false, "replay two weeks of example data in ten minutes, with the time of the data, again and again")
+	f.Int("demo-speed", 1, "factor for the speed of --demo, 1 to 100")
+	f.Bool("watch-this-machine", false, "watch processors, memory, disks, networks and load of this machine (Linux), "+
+		"once a second")
 	dashboardFlags(f)
 	programFlags(f)
 	command.MetricsFlag(f)
@@ -157,8 +160,10 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	limitHeap(cmd, log)
 	if on, _ := f.GetBool("demo"); on {
-		example := &demo{conn: conn, url: srv.URL(), dir: filepath.Join(dir, "demo"), speed: speed, log: log}
-		p.run(ctx, "demo", example.replay)
+		p.run(ctx, "demo", newDemo(conn, dir, speed, log).replay)
+	}
+	if on, _ := f.GetBool("watch-this-machine"); on {
+		p.run(ctx, "machine", newMachine(conn, log).watch)
 	}
 	p.run(ctx, "dashboard", d.serve)
 	service.Ready(func() { d.watcher.State() })

@@ -116,6 +116,7 @@ func (p *progress) show(atOnce bool) {
 		fmt.Fprintf(p.w, "\r\033[K%s", line)
 		p.open = true
 	case p.mode == "json":
+		s.Found = nil // it is for those who watch the cluster
 		_ = json.NewEncoder(p.w).Encode(struct {
 			cpuagents.StreamProgress
 			Rate    float64 `json:"rate"`              // decisions a second, now

@@ -21,6 +21,10 @@ const (
 	StoreBytes      = "store_bytes"
 	DeviceBusy      = "device_busy" // the mean over GPU agents, 0 to 1
 	PageMoveRate    = "page_moves_per_second"
+	DecisionRate    = "decisions_per_second"
+	LatencyP50      = "latency_p50" // seconds from a row to its decision, of the slowest detector
+	LatencyP99      = "latency_p99"
+	IncidentsOpen   = "incidents_open"
 )
 
 // SeriesNames returns the names of all series, in the order of the documents.
@@ -28,6 +32,7 @@ func SeriesNames() []string {
 	return []string{
 		JobsWaiting, JobsRunning, JobsEnded, DeadLetters, AgentCount, ShardCount, ShardsUnserved, EntryRate,
 		EntriesWaiting, ObservationRate, StoreBytes, DeviceBusy, PageMoveRate,
+		DecisionRate, LatencyP50, LatencyP99, IncidentsOpen,
 	}
 }
 

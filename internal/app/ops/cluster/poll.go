@@ -66,6 +66,7 @@ type Poller struct {
 	asked    time.Time          // when the replies to the last question were there
 	numbers  map[string]float64 // the series that come from agents, as of the last question
 	replies  map[string]*jobs.Telemetry
+	watching watching
 }
 
 // Poll reads everything once and returns a new State without Frame and At. With ask the agents are
@@ -106,6 +107,12 @@ func (o *Poller) Poll(ctx context.Context, ask bool) (*State, error) {
 	s.Tenants = tenants(s.Pools, o.limits)
 	if err := o.swarms(ctx, s, census, now); err != nil {
 		return nil, err
+	}
+	if err := o.watches(ctx, s, now); err != nil {
+		return nil, err
+	}
+	for i := range s.Swarms {
+		s.Swarms[i].Title = s.Title(s.Swarms[i])
 	}
 	if ask {
 		o.ask(ctx, s.Agents)

@@ -26,6 +26,10 @@ type State struct {
 	Agents  []Agent                `json:"agents"`
 	Swarms  []Swarm                `json:"swarms"`
 	Tenants []Tenant               `json:"tenants"`
+	// Watches are the detectors, the runs, and the runs that ended within an hour. Incidents are what
+	// they found, the newest first; the open ones have no end.
+	Watches   []Watch    `json:"watches"`
+	Incidents []Incident `json:"incidents"`
 	// Numbers are the series of Series at this moment, by name. Rates are per second.
 	Numbers map[string]float64 `json:"numbers"`
 }
@@ -50,8 +54,10 @@ type Agent struct {
 
 // Swarm is a swarm of the cluster.
 type Swarm struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Title is the name, and of a run also what it reads.
+	Title     string `json:"title"`
 	Key       string `json:"key"`
 	Cell      string `json:"cell"`
 	Addressed string `json:"addressed"` // agent or group

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -57,6 +58,8 @@ type Cluster interface {
 	// Entities returns up to limit entities of a swarm whose names have a text, or the nearest
 	// ones.
 	Entities(ctx context.Context, swarmID, text string, limit int) (entities.Page, error)
+	// Entity returns the last rows of a group of a swarm, with what was expected.
+	Entity(ctx context.Context, swarmID string, group int) (cluster.EntityView, error)
 	// Heat returns a variable of the agents of a swarm as at most size times size cells.
 	Heat(ctx context.Context, swarmID, variable, value string, size int) (cluster.Heat, error)
 	// PageMaps returns where the pages of a swarm are, as at most size times size cells.
@@ -99,6 +102,28 @@ func (o *observed) Detectors(ctx context.Context) ([]detectors.View, error) {
 
 func (o *observed) Detector(ctx context.Context, name string) (detectors.View, error) {
 	return o.detectors.View(ctx, name)
+}
+
+// Entity names the entity too: as the dictionary of its swarm does, or as an incident does.
+func (o *observed) Entity(ctx context.Context, swarm string, group int) (cluster.EntityView, error) {
+	v, err := o.Watcher.Entity(ctx, swarm, group)
+	if err != nil {
+		return v, err
+	}
+	record, err := o.conn.Swarms.Swarm(ctx, v.Swarm)
+	if err != nil {
+		return v, fmt.Errorf("swarm %s: %w", v.Swarm, err)
+	}
+	if d, err := o.entities.Directory(ctx, record); err == nil {
+		v.Entity = d.Name(group)
+	}
+	for _, in := range o.State().Incidents {
+		if v.Entity == "" && in.Swarm == v.Swarm && int(in.Group) == group {
+			v.Entity = in.Entity
+		}
+	}
+	v.Entity = cmp.Or(v.Entity, fmt.Sprintf("group %d", group))
+	return v, nil
 }
 
 func (o *observed) Entities(ctx context.Context, swarm, text string, limit int) (entities.Page, error) {

@@ -43,6 +43,8 @@ type Options struct {
 	Cluster Cluster
 	// Doctor runs the checks of the cluster; nil: the checks that need the newest state alone.
 	Doctor func(ctx context.Context) ([]doctor.Result, error)
+	// Faults knows since when the checks fail; nil: since a browser looks.
+	Faults *doctor.Faults
 	// Past replays logs; nil: the dashboard shows entries and moments of no swarm.
 	Past Past
 	// Compute folds an expression over the agents of a swarm, by its id. nil: no request may.
@@ -116,6 +118,9 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Faults == nil {
+		o.Faults = &doctor.Faults{}
+	}
 	host, port, err := net.SplitHostPort(o.Listen)
 	switch {
 	case o.Cluster == nil:
@@ -147,7 +152,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, log: o.Log, local: local, started: time.Now(), hosts: map[string]bool{},
 		moments: httpapi.NewGate(maxMoments), tickets: newTickets(),
-		logins: newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
+		logins: newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Faults, o.Log, time.Second),
 		description: OpenAPI(),
 	}
 	for _, h := range o.Hosts {

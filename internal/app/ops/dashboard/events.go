@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/base/httpapi"
 )
 
@@ -26,6 +28,7 @@ const (
 // every second only while somebody watches. mu guards the fields below it.
 type hub struct {
 	cluster Cluster
+	faults  *doctor.Faults
 	log     *slog.Logger
 	every   time.Duration // at most one frame in this time
 	beat    time.Duration // between signs of life of a stream
@@ -41,10 +44,15 @@ type hub struct {
 	running sync.WaitGroup // followers
 }
 
-func newHub(c Cluster, log *slog.Logger, every time.Duration) *hub {
-	h := &hub{cluster: c, log: log, every: every, beat: heartbeat, within: patience, changed: make(chan struct{})}
+func newHub(c Cluster, faults *doctor.Faults, log *slog.Logger, every time.Duration) *hub {
+	h := &hub{cluster: c, faults: faults, log: log, every: every, beat: heartbeat, within: patience, changed: make(chan struct{})}
 	h.ended, h.end = context.WithCancel(context.Background())
 	return h
+}
+
+// encode makes the frame of a state, with its faults.
+func (h *hub) encode(state *cluster.State) (*frame, error) {
+	return newFrame(state, h.faults.Of(&doctor.Facts{At: state.At, State: state, Error: state.Error}))
 }
 
 func (h *hub) close() {
@@ -93,7 +101,7 @@ func (h *hub) follow(ctx context.Context) {
 	state := h.cluster.State()
 	for {
 		if state.Frame == 0 { // before the first poll there is nothing to show
-		} else if f, err := newFrame(state); err != nil {
+		} else if f, err := h.encode(state); err != nil {
 			h.log.Error("dashboard: a state cannot be encoded", "err", err)
 		} else {
 			h.mu.Lock()
@@ -136,7 +144,7 @@ func (h *hub) current() (*frame, error) {
 	if f != nil && f.state == state {
 		return f, nil
 	}
-	f, err := newFrame(state)
+	f, err := h.encode(state)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/internal/app/detectors"
 	"github.com/exoswarm/exoswarm/internal/app/entities"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
@@ -325,6 +326,52 @@ func (f *fakeCluster) Entities(_ context.Context, id, text string, limit int) (e
 	return p, f.ask()
 }
 
+// Entity implements Cluster: the last rows of pump-17 are not normal.
+func (f *fakeCluster) Entity(_ context.Context, id string, group int) (cluster.EntityView, error) {
+	v := cluster.EntityView{
+		Swarm: id, Title: "shops", Entity: fmt.Sprint("pump-", group), Group: group, Features: []string{"power", "load"},
+		Candidates: []string{"calm", "busy"},
+	}
+	for i := range 200 {
+		r := cluster.EntityRow{
+			Answer: uint64(i + 1), Timestamp: fakeTime.Add(time.Duration(i) * time.Minute).Format(time.DateTime),
+			Values: []*float64{new(float64(10 + i%7)), new(float64(i % 5))}, Feature: -1, Score: 0.1,
+			Expected: []*float64{new(13.0), nil}, Low: []*float64{new(9.0), nil}, High: []*float64{new(17.0), nil},
+			Counts: []uint32{9, 1},
+		}
+		if i >= 190 {
+			r.Values[0], r.Score, r.Decision, r.Feature, r.Kind, r.Side = new(90.0), 0.9, 1, 0, "point", "above"
+		}
+		v.Rows = append(v.Rows, r)
+	}
+	return v, f.ask()
+}
+
+// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a run.
+var fakeTime = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
+
+func fakeIncidents(now time.Time) []cluster.Incident {
+	in := func(entity string, group uint32, began time.Time, score float32) cluster.Incident {
+		return cluster.Incident{
+			Watch: "plant", Swarm: "s1", Current: explain.Current{
+				Entity: entity, Group: group, Begin: fakeTime.Add(190 * time.Minute).Format(time.DateTime),
+				Last: fakeTime.Add(199 * time.Minute).Format(time.DateTime), Began: began, Rows: 10, Score: score,
+				Feature: "power", Kind: "point", Side: "above", Value: new(90.0), Expected: new(13.0), Before: 1,
+			},
+		}
+	}
+	all := []cluster.Incident{
+		in("pump-17", 17, now.Add(-3*time.Minute), 0.9), in("pump-3", 3, now.Add(-4*time.Minute), 0.6),
+		{
+			Watch: "telemetry", Swarm: "r9", Current: explain.Current{
+				Entity: "cpu.csv", Begin: "2026-03-05", Last: "2026-03-05", Began: now.Add(-time.Hour), Rows: 1, Score: 0.7,
+			},
+		},
+	}
+	all[1].Ended, all[2].Ended = now.Add(-2*time.Minute), now.Add(-time.Hour)
+	return all
+}
+
 func (f *fakeCluster) Entry(_ context.Context, _ string, _ int, entry uint64, group int) (travel.Entry, error) {
 	return travel.Entry{
 		Seq: entry, Kind: swarms.EntryObserve, Ref: 7, At: submitted, Bytes: 900, Count: 2, Answer: swarms.EntryDecide,
@@ -370,7 +417,20 @@ func fakeState() *cluster.State {
 		sample("exoswarm_device_temperature_celsius", 61, "device", "gpu0"),
 	}}}
 	return &cluster.State{
-		Frame: 1, At: now,
+		Frame: 1, At: now, Incidents: fakeIncidents(now), Watches: []cluster.Watch{
+			{
+				Name: "late", Swarm: "late", Detector: true, State: cluster.WatchFailed, Why: "no column value", Since: now,
+			},
+			{
+				Name: "plant", Swarm: "s1", Detector: true, Job: "j1", Worker: "c1", State: cluster.WatchRuns,
+				Since: submitted, Clock: "2026-03-05 03:19:00", Rate: 9_900, Decisions: 1_234_000, Incidents: 2,
+				LatencyP50: 3.2, LatencyP99: 41,
+			},
+			{
+				Name: "telemetry", Swarm: "r9", Job: "r9", Sources: []string{"cpu.csv"}, State: cluster.WatchDone,
+				Since: now.Add(-time.Hour), Decisions: 9, Incidents: 1,
+			},
+		},
 		NATS: telemetry.ServerReport{
 			URL: "nats://127.0.0.1:4222", Server: "n1", Version: "2.14.0", Servers: []string{"127.0.0.1:4222"},
 			RTT: 210 * time.Microsecond, Store: 3 << 20, StoreLimit: 1 << 30,

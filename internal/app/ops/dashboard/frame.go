@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
 )
 
 // gzipHeader is the header of a gzip stream without a name or a time (RFC 1952).
@@ -42,10 +43,17 @@ func constant(event, header string) *frame {
 	return &frame{event: []byte(event), packed: append([]byte(header), packed...)}
 }
 
+// State is a state of the cluster with its faults, as pages get it.
+type State struct {
+	cluster.State
+	// Faults are in the order of their causes: what explains others comes first.
+	Faults []doctor.Fault `json:"faults"`
+}
+
 // newFrame encodes a state without the specifications of swarms, which swarms/{name} has: the
 // specification of a custom cell has many kilobytes and does not change.
-func newFrame(state *cluster.State) (*frame, error) {
-	short := *state
+func newFrame(state *cluster.State, faults []doctor.Fault) (*frame, error) {
+	short := State{State: *state, Faults: faults}
 	short.Swarms = slices.Clone(state.Swarms)
 	for i := range short.Swarms {
 		short.Swarms[i].Spec = nil

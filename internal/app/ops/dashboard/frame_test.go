@@ -40,7 +40,7 @@ func BenchmarkFrame(b *testing.B) {
 		b.Run(fmt.Sprint(agents, " agents"), func(b *testing.B) {
 			s := largeState(agents)
 			for b.Loop() {
-				f, err := newFrame(s)
+				f, err := newFrame(s, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -159,6 +159,10 @@ func findEntities(ctx context.Context, o *Options, id string, p httpapi.Params) 
 	return o.Cluster.Entities(ctx, id, p["key"], p.Int("limit"))
 }
 
+func getEntity(ctx context.Context, o *Options, id string, p httpapi.Params) (any, error) {
+	return o.Cluster.Entity(ctx, id, p.Int("group"))
+}
+
 func heat(ctx context.Context, o *Options, id string, p httpapi.Params) (any, error) {
 	return o.Cluster.Heat(ctx, id, p["variable"], p["value"], p.Int("size"))
 }

@@ -79,10 +79,10 @@ func (s *Server) table() []httpapi.Route {
 	return []httpapi.Route{
 		{
 			Method: get, Path: "state", Name: "getState", Summary: "The newest state of the cluster.",
-			Answer: cluster.State{}, Serve: s.state,
+			Answer: State{}, Serve: s.state,
 		},
 		{
-			Method: get, Path: "events", Name: "streamEvents", Media: "text/event-stream", Answer: cluster.State{},
+			Method: get, Path: "events", Name: "streamEvents", Media: "text/event-stream", Answer: State{},
 			Summary: "States of the cluster as server-sent events, at most one a second; a slow reader gets the " +
 				"newest.",
 			Serve: s.stream,
@@ -145,6 +145,12 @@ func (s *Server) table() []httpapi.Route {
 				swarmName, text("key", "", "part of the name of an entity, in any case; empty: all"), limit(20, 200),
 			},
 			Answer: entities.Page{}, Serve: s.shared(2*time.Second, onSwarm(findEntities)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/entities/{group}", Name: "getEntity",
+			Summary: "The last rows of an entity: values with what was expected, votes and decisions.",
+			Params:  params{swarmName, group}, Answer: cluster.EntityView{},
+			Serve: s.shared(2*time.Second, onSwarm(getEntity)),
 		},
 		{
 			Method: get, Path: "swarms/{name}/heat", Name: "getHeat",

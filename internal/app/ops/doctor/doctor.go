@@ -94,7 +94,7 @@ const mostDetails = 20
 
 // Categories lists the categories of checks, in the order in which they run.
 func Categories() []string {
-	return []string{"nats", "agents", "devices", "queues", "swarms", "security", "machine"}
+	return []string{"nats", "agents", "devices", "queues", "swarms", "detectors", "security", "machine"}
 }
 
 // Checks lists all checks, each as its id and its category, in the order in which they run.
@@ -141,5 +141,6 @@ func Worst(all []Result) Level {
 
 // checks returns all checks. A check whose failure explains others comes before them.
 func checks() []check {
-	return slices.Concat(natsChecks, agentChecks, deviceChecks, queueChecks, swarmChecks, securityChecks, machineChecks)
+	return slices.Concat(natsChecks, agentChecks, deviceChecks, queueChecks, swarmChecks, detectorChecks,
+		securityChecks, machineChecks)
 }

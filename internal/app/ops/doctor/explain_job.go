@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -157,9 +158,23 @@ func running(f JobFacts) Reason {
 			r.Since.Local().Format(time.TimeOnly)),
 	}
 	if len(r.Progress) > 0 {
-		out.Evidence = append(out.Evidence, "its last progress: "+string(r.Progress))
+		out.Evidence = append(out.Evidence, "its last progress: "+withoutFound(r.Progress))
 	}
 	return out
+}
+
+// withoutFound returns the progress of a job without the incidents, which pages show.
+func withoutFound(progress json.RawMessage) string {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(progress, &all) != nil || all["found"] == nil {
+		return string(progress)
+	}
+	delete(all, "found")
+	text, err := json.Marshal(all)
+	if err != nil {
+		return string(progress)
+	}
+	return string(text)
 }
 
 // queued is for a job that no worker has now.

@@ -25,6 +25,24 @@ var swarmChecks = []check{
 	{"swarm-disks", "swarms", ofState(tierFailures)},
 }
 
+// detectorChecks read what runs and detectors report.
+var detectorChecks = []check{
+	{"detectors-work", "detectors", ofState(working)},
+}
+
+// working reports runs and detectors that wait for somebody or have failed. One that waits has rows
+// without a decision or without a receiver, so it is an error.
+func working(f *Facts) Result {
+	var all []string
+	for _, w := range f.State.Watches {
+		if w.State == cluster.WatchWaits && w.Why != "" || w.State == cluster.WatchFailed && w.Detector {
+			all = append(all, w.Name+": "+w.Why)
+		}
+	}
+	return finding(Failed, all, several(len(all), "detector or run", "detectors and runs")+" do not progress",
+		"exoswarm detector explain NAME, or exoswarm job explain ID", "each detector progresses")
+}
+
 // paused warns of pools and kinds that an operator has paused. The cure resumes the last of them.
 func paused(f *Facts) Result {
 	var all []string

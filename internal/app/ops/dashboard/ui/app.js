@@ -1,8 +1,9 @@
 // The frame of the dashboard: login, navigation and the page that the address names.
 import { h, render } from "./vendor/preact.mjs";
-import { html, useState, useEffect, useLayoutEffect, useRef, link, State } from "./lib.js";
+import { html, useState, useEffect, useLayoutEffect, useRef, link, count, Time, State } from "./lib.js";
 import { shared, useShared, start, logIn, logOut } from "./data.js";
-import { Overview } from "./pages/overview.js";
+import { Overview, Numbers } from "./pages/overview.js";
+import { Incidents, Entity, open as goesOn } from "./pages/incidents.js";
 import { Queue, Job } from "./pages/queue.js";
 import { Swarms, Swarm } from "./pages/swarms.js";
 import { Agents, Agent, Tiers } from "./pages/agents.js";
@@ -12,7 +13,7 @@ import { Audit } from "./actions.js";
 
 // The pages: [title, first part of the address, the other pages below it].
 const menu = [
-  ["Overview", "", Overview], ["Queue", "queue", Queue], ["Detectors", "detectors", Detectors], ["Swarms", "swarms", Swarms], ["Agents", "agents", Agents], ["Tiers", "tiers", Tiers],
+  ["Overview", "", Overview], ["Incidents", "incidents", Incidents], ["Queue", "queue", Queue], ["Detectors", "detectors", Detectors], ["Swarms", "swarms", Swarms], ["Agents", "agents", Agents], ["Tiers", "tiers", Tiers],
   ["Tenants", "tenants", Tenants], ["NATS", "nats", NATS], ["Doctor", "doctor", Doctor],
   ["Audit", "audit", Audit],
 ];
@@ -23,9 +24,11 @@ function page(parts) {
   if (first === "jobs" && name) return [Job, { id: name }, `Job ${name}`, "queue"];
   if (first === "swarms" && parts[2] === "shards" && parts[4] === "decisions" && seq) return [Decision, { name, shard, seq, group: parts[7] }, `Decision ${seq} of ${name}`, "swarms"];
   if (first === "swarms" && parts[2] === "shards" && parts[4] === "at" && seq) return [Moment, { name, shard, entry: seq, ...named(parts.slice(6)) }, `${name} at entry ${seq}`, "swarms"];
+  if (first === "swarms" && parts[2] === "entities" && parts[3]) return [Entity, { name, group: parts[3] }, `Entity ${parts[3]} of ${name}`, "incidents"];
   if (first === "detectors" && name) return [Detector, { name }, `Detector ${name}`, "detectors"];
   if (first === "swarms" && name) return [Swarm, { name }, `Swarm ${name}`, "swarms"];
   if (first === "agents" && name) return [Agent, { name }, `Agent ${name}`, "agents"];
+  if (first === "numbers") return [Numbers, {}, "Numbers", ""];
   const found = menu.find(m => m[1] === first);
   return found ? [found[2], {}, found[0], first] : [Missing, {}, "Not found", ""];
 }
@@ -71,7 +74,10 @@ function Main() {
   }, [address]);
   if (s.locked) return html`<${Login} />`;
   if (!s.state) return html`<h1>${title}</h1><p class="empty">${s.error || "Waiting for the first look at the cluster."}</p>`;
-  return html`<${Page} key=${address} ...${props} state=${s.state} />`;
+  // What is shown is old while the browser or the dashboard gets no answer.
+  const old = !s.online || s.error;
+  return html`${old && html`<p class="warn old" role="alert">${s.online ? "The cluster does not answer" : "The dashboard does not answer"}: everything below is as of <${Time} at=${s.error ? s.state.since || s.state.at : s.state.at} />. It goes on by itself.</p>`}
+    <div class=${old ? "stale" : ""}><${Page} key=${address} ...${props} state=${s.state} /></div>`;
 }
 
 function Login() {
@@ -95,7 +101,8 @@ function Nav() {
 function Status() {
   const s = useShared();
   const state = s.locked ? "logged out" : !s.state ? "connecting" : !s.online ? "connection lost" : s.error ? "the cluster does not answer" : "live";
-  return html`<${State} of=${{ live: "ok", connecting: "waiting" }[state] ?? "error"} text=${state} />
+  const now = (s.state?.incidents || []).filter(goesOn).length;
+  return html`${state === "live" && now > 0 ? html`<a href="#/incidents"><${State} of="error" text=${`${count(now, "incident")} now`} /></a> ` : null}<${State} of=${{ live: "ok", connecting: "waiting" }[state] ?? "error"} text=${state} />
     ${s.who && !s.locked ? html`<span class="who"> ${s.who.user} ${s.who.version} <button type="button" class="plain" onClick=${logOut}>Log out</button></span>` : null}`;
 }
 

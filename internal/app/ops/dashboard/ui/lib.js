@@ -52,7 +52,7 @@ export const Link = ({ to, children }) => html`<a href=${link(...to)}>${children
 // Each state has a class for its color and a sign, so that color is not the only mark.
 const kinds = {
   good: ["served", "serving", "done", "ok", "running", "full"],
-  busy: ["replaying", "waiting", "queued", "scheduled", "draining", "info", "skipped", "paused", "reduced", "delayed", "retrying", "pausing", "host"],
+  busy: ["replaying", "waiting", "queued", "scheduled", "draining", "info", "skipped", "warn", "paused", "reduced", "delayed", "retrying", "pausing", "host"],
   bad: ["lost", "failed", "error", "dead", "ending", "emergency"],
 };
 export function kindOf(state) {

@@ -35,6 +35,11 @@ function numbers(name) {
 }
 
 const format = k => (/_bytes/.test(k) ? bytes : /_ratio|busy_seconds_total/.test(k) ? percent : counter(k.split(" ")[0]) ? rate : num);
+// titled makes a title of the name of a metric.
+const titled = m => {
+  const words = m.replace(/^(exoswarm|go|process)_/, "").replace(/_total$/, " per second").replace(/_(bytes|seconds|celsius|watts|ratio)\b/, "").replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
+};
 // first are the metrics that are drawn first.
 const first = ["device_busy", "gpuagent_device_busy", "swarm_observations", "swarm_agent_steps", "swarm_pages", "swarm_page_moves", "device_memory", "device_temperature", "device_power", "jobs_"];
 const rank = name => { const i = first.findIndex(p => name.startsWith(p)); return i < 0 ? first.length : i; };
@@ -57,7 +62,7 @@ export function Agent({ name, state: s }) {
     <section aria-labelledby="telemetry"><h2 id="telemetry">Telemetry of the last minutes</h2>
       ${!a.telemetry && html`<${Empty}>The agent has not answered. Agents of earlier versions have no telemetry.<//>`}
       ${a.telemetry?.omitted > 0 && html`<p class="dim">${a.telemetry.omitted} samples did not fit into the message.</p>`}
-      <div class="charts">${shown.map(m => html`<${Chart} key=${m} title=${m.replace(/_total$/, " per second").replaceAll("_", " ")} at=${t.at} format=${format(m)} series=${metrics[m].slice(0, 8).map(k => ({ label: k.slice(m.length + 1).replace(/[{}]/g, "") || "value", values: t.series[k] }))} />`)}</div>
+      <div class="charts">${shown.map(m => html`<${Chart} key=${m} title=${titled(m)} at=${t.at} format=${format(m)} series=${metrics[m].slice(0, 8).map(k => ({ label: k.slice(m.length + 1).replace(/[{}]/g, "") || "value", values: t.series[k] }))} />`)}</div>
       ${names.length > shown.length && html`<p><button type="button" onClick=${() => setMore(true)}>Show the charts of all ${names.length} metrics</button></p>`}
       ${a.telemetry && html`<details><summary>All ${(a.telemetry.samples || []).length} samples</summary><${Table} caption="Samples" hide filter="samples" rows=${a.telemetry.samples || []} columns=${[{ name: "Metric", value: r => r.n }, { name: "Labels", value: r => Object.entries(r.l || {}).map(([k, v]) => `${k}=${v}`).join(", ") }, { name: "Value", number: true, value: r => num(r.v) }]} /></details>`}</section>`;
 }

@@ -4,6 +4,7 @@ import { useJSON, useTail, track } from "../data.js";
 import { HeatMap } from "../lazy.js";
 import { Chart, of } from "../chart.js";
 import { SwarmActions } from "../actions.js";
+import { ended } from "./overview.js";
 
 const lag = x => Math.max(0, (x.entries || 0) - (x.answered || 0));
 const speed = w => sum(w.shards, x => x.entries_per_second);
@@ -11,7 +12,7 @@ const speed = w => sum(w.shards, x => x.entries_per_second);
 export function Swarms({ state: s }) {
   return html`<h1>Swarms</h1><${Table} caption="All swarms" filter="swarms" rows=${s.swarms || []}
     empty=${html`No swarm yet. Watch a file: <${Cmd}>exoswarm run -f swarm.yaml --input FILE --output FILE<//>, or make one that lasts: <${Cmd}>exoswarm swarm create -f swarm.yaml<//>.`} columns=${[
-      { name: "Swarm", value: w => html`<${Link} to=${["swarms", w.id]}>${w.name}<//>${w.id !== w.name ? html` <span class="dim">${w.id}</span>` : null}` }, { name: "State", value: w => html`<${State} of=${w.state} />` },
+      { name: "Swarm", value: w => html`<${Link} to=${["swarms", w.id]}>${w.title || w.name}<//>${w.id !== w.name ? html` <span class="dim">${w.id}</span>` : null}` }, { name: "State", value: w => html`<${State} of=${w.state} />` },
       { name: "Cell", value: w => w.cell }, { name: "Neural agents", number: true, value: w => num(w.agents) }, { name: "Groups", number: true, value: w => num(w.groups) },
       { name: "Shards served", number: true, value: w => `${(w.shards || []).filter(x => x.state === "served").length} of ${(w.shards || []).length}` },
       { name: "Lag", number: true, value: w => num(sum(w.shards, lag)) }, { name: "Entries", number: true, value: w => rate(speed(w)) },
@@ -104,10 +105,17 @@ function Entities({ swarm }) {
       <span role="status"> ${data && (data.matches || !data.count ? `${int(data.matches)} of ${int(data.count)}` : `None of ${int(data.count)} has “${asked}”. The nearest:`)}</span></p>
     ${error && html`<p class="warn">${error}</p>`}
     ${data && html`<${Table} caption="Entities" hide rows=${data.entities} empty=${data.count ? "No entity has a name like that." : "No row has come yet."} columns=${[
-      { name: "Entity", value: e => e.name }, ...(data.columns.length > 1 ? data.columns.map(c => ({ name: c, value: e => e.key[c] })) : []),
+      { name: "Entity", value: e => html`<a href=${link("swarms", swarm.id, "entities", String(e.group))}>${e.name}</a>` }, ...(data.columns.length > 1 ? data.columns.map(c => ({ name: c, value: e => e.key[c] })) : []),
       { name: "Group", number: true, value: e => e.group }, { name: "Shard", number: true, value: e => e.shard },
       { name: "State", value: e => (last(e.shard) ? html`<a href=${link("swarms", swarm.id, "shards", String(e.shard), "at", String(last(e.shard)), "group", String(e.group))}>state of ${e.name}</a>` : "–") },
     ]} />`}`;
+}
+
+// Gone tells of a swarm that ended with its run, and leads to what came after it.
+function Gone({ name, state: s }) {
+  const run = (s.watches || []).find(w => w.swarm === name), next = (s.watches || []).find(w => run && w.name === run.name && w.swarm !== name && w.state !== "done");
+  return html`<${Empty}>${run ? html`This run is over: ${ended(run)}. <${Link} to=${["jobs", run.job]}>Its job, with its result and its report<//>.` : "No such swarm. It may have ended with its job."}
+    ${next && html` The next run of ${next.name}: <${Link} to=${["swarms", next.swarm]}>${next.sources?.join(", ") || next.swarm}<//>.`} <${Link} to=${["swarms"]}>All swarms<//><//>`;
 }
 
 export function Swarm({ name, state: s }) {
@@ -118,9 +126,9 @@ export function Swarm({ name, state: s }) {
     const x = (f.swarms || []).find(y => y.id === id);
     return x ? { entries: speed(x), lag: sum(x.shards, lag) } : {};
   });
-  if (!w) return html`<h1>Swarm ${name}</h1><${Empty}>No such swarm. It may have ended with its job. <${Link} to=${["swarms"]}>All swarms<//><//>`;
-  const list = tail.data || [], names = w?.candidates;
-  return html`<h1>Swarm ${w.name}</h1><p><${State} of=${w.state} /> ${w.id !== w.name && html`<span class="dim">${w.id}</span>`} ${w.error} ${!w.owner && html`<${SwarmActions} id=${w.id} />`}</p>
+  if (!w) return html`<h1>Swarm ${name}</h1><${Gone} name=${name} state=${s} />`;
+  const [every, setEvery] = useState(true), names = w?.candidates, list = tail.data || [], shown = every ? list : list.filter(d => !/^(\d+ )?normal$/.test(outcome(d, names)));
+  return html`<h1>Swarm ${w.title || w.name}</h1><p><${State} of=${w.state} /> ${w.id !== w.name && html`<span class="dim">${w.id}</span>`} ${w.error} ${!w.owner && html`<${SwarmActions} id=${w.id} />`}</p>
     ${w.state !== "served" && html`<section aria-labelledby="why"><h2 id="why">Why it is ${w.state}</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
     <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>
@@ -131,7 +139,8 @@ export function Swarm({ name, state: s }) {
       <${Chart} title="Lag: entries without an answer" at=${t.at} series=${of(t, { lag: "lag" })} /></div></section>
     <section aria-labelledby="votes"><h2 id="votes">Votes of shard ${shard}</h2>${tail.error && html`<p class="warn">${tail.error}</p>`}${tail.data && html`<${Votes} swarm=${w} list=${list} shard=${shard} />`}</section>
     <section aria-labelledby="tail"><h2 id="tail">Newest answers of shard ${shard}</h2>
-      ${tail.data && html`<${Table} caption="Newest answers" hide filter="answers" rows=${list} empty="The shard has answered nothing yet." columns=${[
+      <p class="filter"><label><input type="checkbox" checked=${!every} onChange=${e => setEvery(!e.target.checked)} /> only those that are not all normal</label></p>
+      ${tail.data && html`<${Table} caption="Newest answers" hide filter="answers" rows=${shown} empty="The shard has answered nothing yet." columns=${[
         { name: "Answer", value: d => html`<a href=${link("swarms", w.id, "shards", String(shard), "decisions", String(d.seq))}>${d.seq}</a>` }, { name: "Entry", number: true, value: d => d.ref },
         { name: "Kind", value: d => d.kind }, { name: "Time", value: d => html`<${Time} at=${d.at} />` }, { name: "Outcome", value: d => outcome(d, names) },
       ]} />`}</section>
