@@ -39,7 +39,7 @@ explain: true
 // floors are the metrics, each with half of the width of a noise that is added to its values. Without it a
 // metric that is 0 for hours would surprise with its first byte.
 var floors = map[string]float64{
-	"cpu_percent": 1, "runnable_processes": 0.25, "memory_percent": 0.2, "disk_percent": 2, "network_mib_s": 0.1,
+	"cpu_percent": 3, "runnable_processes": 0.25, "memory_percent": 0.2, "disk_percent": 2, "network_mib_s": 0.1,
 }
 
 // smooth is the weight of a new value in what the detector gets: a mean over about ten seconds.

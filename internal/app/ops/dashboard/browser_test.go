@@ -15,6 +15,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 var pictures = flag.String("pictures", "", "write a picture of each page into this folder")
@@ -307,7 +309,7 @@ func TestEntitySearch(t *testing.T) {
 			`; i.dispatchEvent(new Event("input", {bubbles: true})); }`, nil)
 		section := `document.querySelector("section[aria-labelledby=entities]")`
 		b.until(status, section+`.querySelector("[role=status]")?.innerText.includes(`+quote(status)+`)`)
-		b.until(link, section+`.querySelector("tbody a")?.getAttribute("href") === `+quote(link))
+		b.until(link, section+`.querySelector("tbody td a")?.getAttribute("href") === `+quote(link))
 	}
 	find("pump-17", "11 of 300", "#/swarms/s1/shards/0/at/118/group/17")
 	find("pump-117", "1 of 300", "#/swarms/s1/shards/1/at/100/group/117")
@@ -321,6 +323,50 @@ func TestEntitySearch(t *testing.T) {
 	b.eval("location.hash = "+quote("#/swarms/s2"), nil)
 	b.until("a swarm without a key", `document.querySelector("h1").innerText.includes("shops") &&
 		document.querySelector("#shards") && !document.querySelector("input[name=key]")`)
+}
+
+// TestFaults: the fault that explains the others is first, with its time and what to do; what is old while
+// the servers do not answer is marked, and all is right again without a reload.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	f := newFake(fakeState())
+	f.next(func(s *cluster.State) { s.Watches[0].State = cluster.WatchRuns })
+	r := opened(t, f, nil)
+	b := openBrowser(t)
+	b.begin(r)
+	first := func(what, text string) {
+		t.Helper()
+		b.until(what, `(document.querySelector(".problems li")?.innerText || "").includes(`+quote(text)+`)`)
+	}
+	f.next(func(s *cluster.State) {
+		s.NATS.Refuses = true
+		s.Watches = []cluster.Watch{{
+			Name: "plant", Swarm: "s1", Detector: true, State: cluster.WatchWaits, Since: submitted,
+			Why: "a receiver of its decisions does not take them",
+		}}
+	})
+	first("the cause", "its disk is nearly full")
+	first("what to do", "make room on the disk")
+	b.until("the time", `document.querySelector(".problems li time")`)
+	b.until("the detector and its reason", `document.querySelector(".problems").innerText.includes("plant: a receiver")`)
+	b.until("its state", `document.querySelector("#watched").parentElement.innerText.includes("waiting a receiver")`)
+	f.next(func(s *cluster.State) { s.NATS.Refuses, s.Error, s.Since = true, "no responders", submitted })
+	b.until("old data", `document.querySelector("[role=alert].old")?.innerText.includes("as of")`)
+	first("one fault", "does not answer")
+	b.until("nothing else", `document.querySelectorAll(".problems > li").length === 1`)
+	if bad := b.axe(); len(bad) > 0 {
+		t.Errorf("axe-core: %s", strings.Join(bad, "\n"))
+	}
+	f.next(func(s *cluster.State) {
+		*s = cluster.State{Frame: s.Frame, At: s.At, Watches: []cluster.Watch{{
+			Name: "plant", Swarm: "s1", Detector: true, State: cluster.WatchRuns, Since: submitted,
+		}}, Agents: []cluster.Agent{
+			{Agent: jobs.Agent{Name: "c1", Pool: jobs.PoolCPU, State: "serving"}},
+			{Agent: jobs.Agent{Name: "g1", Pool: jobs.PoolGPU, State: "serving"}},
+		}, NATS: telemetry.ServerReport{Version: "2.14.0", Cluster: "c"}}
+	})
+	b.until("all is well", `!document.querySelector(".old") &&
+		document.querySelector("main").innerText.includes("All is well")`)
 }
 
 // TestLoginPage: without a login the page asks for the token, a wrong one is refused with a
@@ -378,6 +424,7 @@ func TestKeyboard(t *testing.T) {
 		for _, kind := range []string{"keyDown", "keyUp"} {
 			b.call("Input.dispatchKeyEvent", map[string]any{
 				"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code,
+				"text": map[bool]string{true: "\r"}[name == "Enter" && kind == "keyDown"],
 			}, nil)
 		}
 	}
@@ -386,7 +433,10 @@ func TestKeyboard(t *testing.T) {
 	key("Tab", 9)
 	key("Tab", 9)
 	key("Tab", 9)
-	b.until("the second page", `document.activeElement.textContent === "Queue"`)
+	b.until("the second page", `document.activeElement.textContent === "Incidents"`)
+	b.eval(`document.querySelector("main a[href='#/swarms/s1/entities/17']").focus()`, nil)
+	key("Enter", 13)
+	b.until("the page of the entity", `document.querySelector("h1").innerText === "pump-17"`)
 	b.eval(`location.hash = "#/swarms/shops"`, nil)
 	b.until("the strip", `document.querySelector(".shard")`)
 	// A page that is still being drawn may replace the strip, and with it the focus.

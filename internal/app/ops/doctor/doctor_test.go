@@ -184,6 +184,9 @@ func TestChecks(t *testing.T) {
 			"swarm-disks", "nvme: 2", doctor.Warn,
 			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[4].Value = 2 },
 		},
+		{"detectors-work", "plant: no agent", doctor.Failed, func(f *doctor.Facts) {
+			f.State.Watches = []cluster.Watch{{Name: "plant", State: cluster.WatchWaits, Why: "no agent"}}
+		}},
 		{"security-transport", "not encrypted", doctor.Warn, func(f *doctor.Facts) { f.URL = "nats://10.0.0.1:4222" }},
 		{"machine-files", "1024", doctor.Warn, func(f *doctor.Facts) { f.Local.OpenFiles = 1024 }},
 		{"machine-memlock", "65536", doctor.Info, func(f *doctor.Facts) { f.Local.LockedMemory = 65536 }},
@@ -277,5 +280,38 @@ func TestFacts(t *testing.T) {
 	if i := slices.IndexFunc(live,
 		func(r doctor.Result) bool { return r.ID == "agents-present" }); live[i].Level != doctor.Failed {
 		t.Errorf("a cluster without agents: %+v", live[i])
+	}
+}
+
+// TestFaults: faults are in the order of causes, keep the time of their begin, and are one while the
+// servers do not answer.
+func TestFaults(t *testing.T) {
+	k, f := &doctor.Faults{}, healthy()
+	if all := k.Of(f); len(all) != 0 {
+		t.Errorf("a healthy cluster has the faults %+v", all)
+	}
+	began := f.At
+	f.State.Watches = []cluster.Watch{{Name: "plant", State: cluster.WatchWaits, Why: "no agent"}}
+	k.Of(f)
+	f.At = f.At.Add(time.Minute)
+	f.State.Agents[1].State = "emergency"
+	f.State.NATS.Streams[0].Behind = []string{"n3"}
+	all := k.Of(f)
+	var ids []string
+	for _, one := range all {
+		ids = append(ids, one.ID)
+	}
+	if got := strings.Join(ids, " "); got != "nats-replicas agents-state detectors-work" {
+		t.Errorf("the faults are %s", got)
+	} else if !all[2].Since.Equal(began) || !all[0].Since.Equal(f.At) {
+		t.Errorf("the faults are since %v and %v, want %v and %v", all[0].Since, all[2].Since, f.At, began)
+	}
+	f.Error, f.State.Error, f.State.Since = "refused", "refused", began
+	if all = k.Of(f); len(all) != 1 || all[0].ID != "nats-reachable" || !all[0].Since.Equal(began) {
+		t.Errorf("without a server the faults are %+v", all)
+	}
+	f = healthy()
+	if all = k.Of(f); len(all) != 0 {
+		t.Errorf("after all is repaired the faults are %+v", all)
 	}
 }
