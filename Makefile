@@ -14,7 +14,7 @@ OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images release snapshot recover-detectors clean
+.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
 
 all: lint build test
 
@@ -158,6 +158,9 @@ entities: build ## rows/s of one process over rows of 100,000 entities of 16 age
 
 architecture: ## the generated part of docs/architecture.md: layers, and every package in one line
 	go run -C tools ./architecture
+
+pictures: build ## pictures of the pages of the dashboard, into docs/images, from a demo that has found five incidents; needs chromium, takes three minutes
+	$(PLAIN) go test -count=1 -timeout 10m ./internal/app/ops/dashboard -run '^TestDemo$$' -args -serve $(CURDIR)/bin/exoswarm -pictures $(CURDIR)/docs/images
 
 images: build ## images of the three commands, into images/, without a container daemon: docker load -i images/exoswarm.tar
 	$(call tool,deploy/container) -version $(VERSION) -o images

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -20,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/detectors"
+	observe "github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -90,7 +95,11 @@ func (c *cluster) cpuAgent(t *testing.T, name string) (end func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	s, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: f, Logger: quiet})
+	guard, err := access.NewGuard([]string{"127.0.0.0/8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: f, Logger: quiet, Egress: guard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +309,66 @@ func TestDetector(t *testing.T) {
 		t.Errorf("the second detector has %+v; the stream ends with %d, before with %d: %v", d.Counts,
 			now.State.LastSeq, before.State.LastSeq, err)
 	}
+}
+
+// TestWatched: what watches a cluster names a detector that waits for a receiver or for an agent, with the
+// reason, and shows it as running when that is back.
+func TestWatched(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var away atomic.Bool
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer receiver.Close()
+	w := observe.Start(observe.Options{Conn: c.conn, Every: 200 * time.Millisecond})
+	defer w.Close()
+	until := func(what string, fn func(observe.Watch) bool) {
+		t.Helper()
+		began := time.Now()
+		testkit.Until(t, what, func() bool {
+			all := w.State().Watches
+			if time.Since(began) > 40*time.Second {
+				d, err := c.all.Get(t.Context(), "plant")
+				t.Fatalf("%s: %+v %+v %+v %v %v", what, all, d, d.Counts, err, w.State().Error)
+			}
+			return len(all) == 1 && all[0].Name == "plant" && fn(all[0])
+		})
+		t.Logf("%s after %v", what, time.Since(began).Round(100*time.Millisecond))
+	}
+	waits := func(why string) func(observe.Watch) bool {
+		return func(v observe.Watch) bool {
+			return v.State == observe.WatchWaits && strings.Contains(v.Why, why) && !v.Since.IsZero()
+		}
+	}
+	s := spec(t, "plant", "")
+	s.Sinks, s.Webhook = nil, &sink.WebhookSpec{URL: receiver.URL, All: true}
+	if err := c.all.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	until("no agent", waits("no CPU agent has its job"))
+	end := c.cpuAgent(t, "one")
+	c.push(t, "plant", 0, 100)
+	until("it runs", func(v observe.Watch) bool {
+		return v.State == observe.WatchRuns && v.Decisions == 100 && v.Detector && v.Worker == "one" && v.Clock != ""
+	})
+	away.Store(true)
+	c.push(t, "plant", 100, 120)
+	until("a receiver is away", waits("a receiver"))
+	away.Store(false)
+	until("the receiver is back", func(v observe.Watch) bool { return v.State == observe.WatchRuns && v.Pending == 0 })
+	end()
+	until("the agent is gone", waits("no CPU agent has its job"))
+	if err := c.all.Pause(t.Context(), "plant"); err != nil {
+		t.Fatal(err)
+	}
+	until("paused", func(v observe.Watch) bool { return v.State == observe.WatchPaused && v.Why == "" })
+	if err := c.all.Delete(t.Context(), "plant"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "it is deleted", func() bool { return len(w.State().Watches) == 0 })
 }
 
 // TestFailed: a detector whose sink cannot be used fails with the reason, and stays so until it is

@@ -170,6 +170,9 @@ func (w *watching) look(s *State, r jobs.Running, p progress, now time.Time) {
 	} else if took := now.Sub(one.at).Seconds(); took > 0 {
 		// Progress comes about once a second, so single values jump.
 		one.Rate += smooth * (float64(p.Decisions-min(one.Decisions, p.Decisions))/took - one.Rate)
+		if one.Rate < 0.01 {
+			one.Rate = 0
+		}
 	}
 	if p.Decisions != one.Decisions || p.Rows+p.Observations == p.Decisions+p.Sum() {
 		one.changed = now

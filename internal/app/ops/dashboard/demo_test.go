@@ -1,11 +1,15 @@
 package dashboard
 
 import (
+	"bufio"
 	"flag"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 )
 
-var address = flag.String("address", "", "login address of exoswarm serve --demo --watch-this-machine, for TestDemo")
+var program = flag.String("serve", "", "file of the command exoswarm, whose demo TestDemo looks at")
 
 // demoViews are the pages of the demo, by the name of their picture.
 var demoViews = []view{
@@ -24,20 +28,38 @@ var demoViews = []view{
 	{"tiers", "tiers", "Pages by tier"},
 	{"tenants", "tenants", "default"},
 	{"nats", "nats", "EXO_"},
-	{"doctor", "doctor", "Checks"},
+	{"doctor", "doctor", "passed"},
 }
 
-// TestDemo opens every page of a demo that runs, on all screens, and takes the pictures of the documents:
-// make pictures.
+// TestDemo starts the demo, opens every page on all screens when it has found some incidents, and takes
+// the pictures of the documents: make pictures.
 func TestDemo(t *testing.T) {
-	if *address == "" {
+	if *program == "" {
 		t.Skip("make pictures runs it")
+	}
+	cmd := exec.CommandContext(t.Context(), *program, "serve", "--demo", "--watch-this-machine", "--data-dir", t.TempDir(),
+		"--nats-port", "0", "--listen", "127.0.0.1:0", "--log-level", "error")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}()
+	address := ""
+	for lines := bufio.NewScanner(out); address == "" && lines.Scan(); {
+		_, address, _ = strings.Cut(lines.Text(), "open the dashboard: ")
 	}
 	b := openBrowser(t)
 	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": watch}, nil)
 	b.look(1280, 900, "light", false)
-	b.open(*address)
-	b.until("an incident", `document.querySelector("main").innerText.includes("requests_per_s")`)
+	b.open(address)
+	b.until("some incidents", `document.querySelectorAll("section[aria-labelledby=incidents] tbody tr").length >= 5`)
 	b.useAxe()
 	b.eachScreen(t, demoViews, *pictures)
 }
