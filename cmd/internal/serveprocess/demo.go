@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/base/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -34,7 +35,7 @@ const (
 	demoPast = 88 * time.Hour
 	// maxDemoSpeed is 4,000 rows a second.
 	maxDemoSpeed = 100
-	demoEvery    = 100 * time.Millisecond // between two batches
+	demoEvery    = 300 * time.Millisecond // between two batches
 )
 
 // demo replays the example data into a detector of this process. Its owner sets all fields but
@@ -54,8 +55,8 @@ type demoRow struct {
 }
 
 // newDemo returns the demo of a data folder.
-func newDemo(conn *natsq.Conn, dir string, speed int, log *slog.Logger) *demo {
-	return &demo{own: own{conn: conn, log: log}, dir: filepath.Join(dir, "demo"), speed: speed}
+func newDemo(conn *natsq.Conn, snapshots bucket.Bucket, dir string, speed int, log *slog.Logger) *demo {
+	return &demo{own: own{conn: conn, log: log, snapshots: snapshots, trimEvery: trimEvery}, dir: filepath.Join(dir, "demo"), speed: speed}
 }
 
 // replay replays the example data until ctx ends. The time of the data goes on from round to round and
@@ -74,6 +75,11 @@ func (d *demo) replay(ctx context.Context) error {
 	if err := d.restore(fresh); err != nil {
 		return err
 	}
+	return d.trimmed(ctx, d.feed)
+}
+
+// feed pushes rows at their times until ctx ends.
+func (d *demo) feed(ctx context.Context) error {
 	d.log.Info("the example data is replayed", "series", 6, "detector", demoName, "times_as_fast", demoSpeed)
 	if d.next == 0 {
 		d.send(ctx, d.rows[0].at.Add(demoPast))

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/procfs/blockdevice"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -51,8 +52,10 @@ type machine struct {
 	every time.Duration
 }
 
-func newMachine(conn *natsq.Conn, log *slog.Logger) *machine {
-	return &machine{own: own{conn: conn, log: log}, every: time.Second}
+func newMachine(conn *natsq.Conn, snapshots bucket.Bucket, log *slog.Logger) *machine {
+	return &machine{
+		own: own{conn: conn, log: log, snapshots: snapshots, trimEvery: trimEvery}, every: time.Second,
+	}
 }
 
 // watch pushes a row each second until ctx ends. It returns an error only if it cannot begin: on a
@@ -68,6 +71,11 @@ func (m *machine) watch(ctx context.Context) (err error) {
 	if _, err := m.make(ctx); err != nil {
 		return fmt.Errorf("detector of this machine: %w", err)
 	}
+	return m.trimmed(ctx, func(ctx context.Context) error { return m.feed(ctx, meter) })
+}
+
+// feed pushes rows until ctx ends.
+func (m *machine) feed(ctx context.Context, meter *meter) error {
 	means := map[string]float64{}
 	tick := time.NewTicker(m.every)
 	defer tick.Stop()

@@ -160,10 +160,10 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	limitHeap(cmd, log)
 	if on, _ := f.GetBool("demo"); on {
-		p.run(ctx, "demo", newDemo(conn, dir, speed, log).replay)
+		p.run(ctx, "demo", newDemo(conn, snapshots, dir, speed, log).replay)
 	}
 	if on, _ := f.GetBool("watch-this-machine"); on {
-		p.run(ctx, "machine", newMachine(conn, log).watch)
+		p.run(ctx, "machine", newMachine(conn, snapshots, log).watch)
 	}
 	p.run(ctx, "dashboard", d.serve)
 	service.Ready(func() { d.watcher.State() })
