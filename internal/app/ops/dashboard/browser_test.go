@@ -208,7 +208,7 @@ func (b *browser) eachScreen(t *testing.T, views []view, folder string) {
 				if b.eval("document.documentElement.scrollWidth", &wide); wide > s.width {
 					t.Errorf("the page is %d pixels wide, the screen %d", wide, s.width)
 				}
-				if folder != "" && (s.name == "light" || v.name == "overview") {
+				if folder != "" && (s.name == "light" || v.name == "overview" && (s.name == "dark" || s.name == "420")) {
 					name := filepath.Join(folder, "dashboard-"+v.name+"-"+s.name+".webp")
 					if err := os.WriteFile(name, b.picture(), 0o644); err != nil {
 						t.Fatal(err)

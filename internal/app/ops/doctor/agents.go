@@ -83,7 +83,7 @@ func lost(f *Facts) Result {
 		return ok("no agent is lost")
 	}
 	r := Result{
-		Level: Warn, Summary: strconv.Itoa(len(all)) + " agents ended without giving back what they held", Details: all,
+		Level: Warn, Summary: several(len(all), "agent", "agents") + " ended without giving back what was held", Details: all,
 		Cure: "start them again; others take their shards over meanwhile",
 	}
 	if shards > 0 {

@@ -39,7 +39,7 @@ func working(f *Facts) Result {
 			all = append(all, w.Name+": "+w.Why)
 		}
 	}
-	return finding(Failed, all, several(len(all), "detector or run", "detectors and runs")+" do not progress",
+	return finding(Failed, all, "without progress: "+several(len(all), "detector or run", "detectors and runs"),
 		"exoswarm detector explain NAME, or exoswarm job explain ID", "each detector progresses")
 }
 
@@ -144,7 +144,7 @@ func served(f *Facts) Result {
 	if r.Level == OK {
 		return ok("all shards of %d swarms are served", len(f.State.Swarms))
 	}
-	r.Summary, r.Cure = strconv.Itoa(len(r.Details))+" shards are not served", "exoswarm swarm explain NAME"
+	r.Summary, r.Cure = "not served: "+several(len(r.Details), "shard", "shards"), "exoswarm swarm explain NAME"
 	return r
 }
 
