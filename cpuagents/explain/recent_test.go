@@ -14,7 +14,8 @@ import (
 // with the first normal row of its entity. Only the last ones are kept.
 func TestRecent(t *testing.T) {
 	r := NewRecent(swarms.Swarm{ID: "s", Name: "n", Groups: 2}, rows.Layout{
-		Series: []string{"a", "b"}, Candidates: []string{"normal", "suspicious", "anomalous"}, Features: []string{"x", "y"},
+		Series: []string{"a", "b"}, Features: []string{"x", "y"},
+		Candidates: []string{"normal", "suspicious", "anomalous"},
 	})
 	at := time.Unix(1, 0)
 	add := func(group uint32, decision uint32, score float32, fault int8, y float64) {

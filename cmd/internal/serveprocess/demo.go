@@ -56,7 +56,10 @@ type demoRow struct {
 
 // newDemo returns the demo of a data folder.
 func newDemo(conn *natsq.Conn, snapshots bucket.Bucket, dir string, speed int, log *slog.Logger) *demo {
-	return &demo{own: own{conn: conn, log: log, snapshots: snapshots, trimEvery: trimEvery}, dir: filepath.Join(dir, "demo"), speed: speed}
+	return &demo{
+		own: own{conn: conn, log: log, snapshots: snapshots, trimEvery: trimEvery}, dir: filepath.Join(dir, "demo"),
+		speed: speed,
+	}
 }
 
 // replay replays the example data until ctx ends. The time of the data goes on from round to round and

@@ -103,8 +103,8 @@ func lines(values, means map[string]float64, at time.Time) (rows []byte) {
 			mean = v
 		}
 		means[name] = mean + smooth*(v-mean)
-		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n", at.UTC().Format(time.RFC3339Nano), name,
-			means[name])
+		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n",
+			at.UTC().Format(time.RFC3339Nano), name, means[name])
 	}
 	return rows
 }

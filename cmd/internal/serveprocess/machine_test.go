@@ -26,9 +26,10 @@ func TestMeter(t *testing.T) {
 	machine := func(busy, idle, ticks, received string) {
 		write("stat", "cpu "+busy+" 0 0 "+idle+" 0 0 0 0 0 0\nprocs_running 4\nprocs_blocked 0\n")
 		write("meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 250 kB\n")
-		write("net/dev", "Inter-|   Receive                     |  Transmit\n face |bytes packets errs drop fifo frame compressed "+
-			"multicast|bytes packets errs drop fifo colls carrier compressed\n"+
-			"    lo: 99999999 0 0 0 0 0 0 0 99999999 0 0 0 0 0 0 0\n  eth0: "+received+" 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n")
+		write("net/dev", "Inter-|   Receive                     |  Transmit\n"+
+			" face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls "+
+			"carrier compressed\n    lo: 99999999 0 0 0 0 0 0 0 99999999 0 0 0 0 0 0 0\n"+
+			"  eth0: "+received+" 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n")
 		write("diskstats", "   8       0 sda 1 2 3 4 5 6 7 8 9 "+ticks+" 11\n")
 	}
 	machine("100", "1000", "5000", "0")

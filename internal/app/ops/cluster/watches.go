@@ -326,7 +326,8 @@ func (o *Poller) detectors(ctx context.Context, s *State, running []jobs.Running
 		if d.Error != "" {
 			one.State, one.Why = WatchFailed, d.Error
 		} else if d.LastJob != "" {
-			if r, err := o.conn.Results.Lookup(ctx, d.LastJob); err == nil && jobs.EndsSchedule(r) && !d.From.After(r.Finished) {
+			r, err := o.conn.Results.Lookup(ctx, d.LastJob)
+			if err == nil && jobs.EndsSchedule(r) && !d.From.After(r.Finished) {
 				one.State, one.Why, one.changed = WatchFailed, "its job ended", r.Finished
 				if r.Error != nil {
 					one.Why = r.Error.Message
@@ -366,7 +367,9 @@ func (w *watching) fill(s *State) {
 		v.Incidents = count[v.Swarm]
 		s.Watches = append(s.Watches, v)
 	}
-	slices.SortFunc(s.Watches, func(a, b Watch) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Job, b.Job)) })
+	slices.SortFunc(s.Watches, func(a, b Watch) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Job, b.Job))
+	})
 	n := s.Numbers
 	for _, v := range s.Watches {
 		n[DecisionRate] += v.Rate

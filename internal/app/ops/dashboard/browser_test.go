@@ -179,7 +179,8 @@ func (b *browser) eachScreen(t *testing.T, views []view, folder string) {
 	}{
 		{"light", "light", 1280, 900, false},
 		{"dark", "dark", 1280, 900, false},
-		{"phone", "light", 360, 740, true}, {"420", "dark", 420, 900, true},
+		{"phone", "light", 360, 740, true},
+		{"420", "dark", 420, 900, true},
 		{"zoom", "dark", 640, 450, false}, // 1280 by 900 at 200 %
 	}
 	for i, v := range views {
@@ -208,7 +209,8 @@ func (b *browser) eachScreen(t *testing.T, views []view, folder string) {
 				if b.eval("document.documentElement.scrollWidth", &wide); wide > s.width {
 					t.Errorf("the page is %d pixels wide, the screen %d", wide, s.width)
 				}
-				if folder != "" && (s.name == "light" || v.name == "overview" && (s.name == "dark" || s.name == "420")) {
+				shown := s.name == "light" || v.name == "overview" && (s.name == "dark" || s.name == "420")
+				if folder != "" && shown {
 					name := filepath.Join(folder, "dashboard-"+v.name+"-"+s.name+".webp")
 					if err := os.WriteFile(name, b.picture(), 0o644); err != nil {
 						t.Fatal(err)
@@ -348,7 +350,8 @@ func TestFaults(t *testing.T) {
 	first("the cause", "its disk is nearly full")
 	first("what to do", "make room on the disk")
 	b.until("the time", `document.querySelector(".problems li time")`)
-	b.until("the detector and its reason", `document.querySelector(".problems").innerText.includes("plant: a receiver")`)
+	b.until("the detector and its reason",
+		`document.querySelector(".problems").innerText.includes("plant: a receiver")`)
 	b.until("its state", `document.querySelector("#watched").parentElement.innerText.includes("waiting a receiver")`)
 	f.next(func(s *cluster.State) { s.NATS.Refuses, s.Error, s.Since = true, "no responders", submitted })
 	b.until("old data", `document.querySelector("[role=alert].old")?.innerText.includes("as of")`)

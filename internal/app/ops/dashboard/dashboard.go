@@ -152,7 +152,8 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		o: o, log: o.Log, local: local, started: time.Now(), hosts: map[string]bool{},
 		moments: httpapi.NewGate(maxMoments), tickets: newTickets(),
-		logins: newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Faults, o.Log, time.Second),
+		logins: newLogins(port, o.Token), answers: newAnswers(),
+		events:      newHub(o.Cluster, o.Faults, o.Log, time.Second),
 		description: OpenAPI(),
 	}
 	for _, h := range o.Hosts {

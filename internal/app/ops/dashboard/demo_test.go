@@ -37,8 +37,8 @@ func TestDemo(t *testing.T) {
 	if *program == "" {
 		t.Skip("make pictures runs it")
 	}
-	cmd := exec.CommandContext(t.Context(), *program, "serve", "--demo", "--watch-this-machine", "--data-dir", t.TempDir(),
-		"--nats-port", "0", "--listen", "127.0.0.1:0", "--log-level", "error")
+	cmd := exec.CommandContext(t.Context(), *program, "serve", "--demo", "--watch-this-machine",
+		"--data-dir", t.TempDir(), "--nats-port", "0", "--listen", "127.0.0.1:0", "--log-level", "error")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()
 	if err == nil {

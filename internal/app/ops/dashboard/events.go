@@ -45,7 +45,10 @@ type hub struct {
 }
 
 func newHub(c Cluster, faults *doctor.Faults, log *slog.Logger, every time.Duration) *hub {
-	h := &hub{cluster: c, faults: faults, log: log, every: every, beat: heartbeat, within: patience, changed: make(chan struct{})}
+	h := &hub{
+		cluster: c, faults: faults, log: log, every: every, beat: heartbeat, within: patience,
+		changed: make(chan struct{}),
+	}
 	h.ended, h.end = context.WithCancel(context.Background())
 	return h
 }

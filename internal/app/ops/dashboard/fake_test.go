@@ -329,7 +329,8 @@ func (f *fakeCluster) Entities(_ context.Context, id, text string, limit int) (e
 // Entity implements Cluster: the last rows of pump-17 are not normal.
 func (f *fakeCluster) Entity(_ context.Context, id string, group int) (cluster.EntityView, error) {
 	v := cluster.EntityView{
-		Swarm: id, Title: "shops", Entity: fmt.Sprint("pump-", group), Group: group, Features: []string{"power", "load"},
+		Swarm: id, Title: "shops", Entity: fmt.Sprint("pump-", group), Group: group,
+		Features:   []string{"power", "load"},
 		Candidates: []string{"calm", "busy"},
 	}
 	for i := range 200 {
@@ -364,7 +365,8 @@ func fakeIncidents(now time.Time) []cluster.Incident {
 		in("pump-17", 17, now.Add(-3*time.Minute), 0.9), in("pump-3", 3, now.Add(-4*time.Minute), 0.6),
 		{
 			Watch: "telemetry", Swarm: "r9", Current: explain.Current{
-				Entity: "cpu.csv", Begin: "2026-03-05", Last: "2026-03-05", Began: now.Add(-time.Hour), Rows: 1, Score: 0.7,
+				Entity: "cpu.csv", Begin: "2026-03-05", Last: "2026-03-05", Began: now.Add(-time.Hour),
+				Rows: 1, Score: 0.7,
 			},
 		},
 	}
@@ -419,7 +421,8 @@ func fakeState() *cluster.State {
 	return &cluster.State{
 		Frame: 1, At: now, Incidents: fakeIncidents(now), Watches: []cluster.Watch{
 			{
-				Name: "late", Swarm: "late", Detector: true, State: cluster.WatchFailed, Why: "no column value", Since: now,
+				Name: "late", Swarm: "late", Detector: true, State: cluster.WatchFailed, Why: "no column value",
+				Since: now,
 			},
 			{
 				Name: "plant", Swarm: "s1", Detector: true, Job: "j1", Worker: "c1", State: cluster.WatchRuns,

@@ -83,8 +83,9 @@ func lost(f *Facts) Result {
 		return ok("no agent is lost")
 	}
 	r := Result{
-		Level: Warn, Summary: several(len(all), "agent", "agents") + " ended without giving back what was held", Details: all,
-		Cure: "start them again; others take their shards over meanwhile",
+		Level: Warn, Details: all,
+		Summary: several(len(all), "agent", "agents") + " ended without giving back what was held",
+		Cure:    "start them again; others take their shards over meanwhile",
 	}
 	if shards > 0 {
 		r.Level = Failed
