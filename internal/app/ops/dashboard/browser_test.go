@@ -352,6 +352,11 @@ func TestFaults(t *testing.T) {
 	b.until("the time", `document.querySelector(".problems li time")`)
 	b.until("the detector and its reason",
 		`document.querySelector(".problems").innerText.includes("plant: a receiver")`)
+	b.eval(`location.hash = "#/detectors"`, nil)
+	b.until("the list of detectors", `document.querySelector("main").innerText.includes("waiting\t9.9K/s") ||
+		document.querySelector("main").innerText.includes("waiting\t0/s")`)
+	b.until("why it waits", `document.querySelector("main").innerText.includes("a receiver of its decisions")`)
+	b.eval(`location.hash = "#/"`, nil)
 	b.until("its state", `document.querySelector("#watched").parentElement.innerText.includes("waiting a receiver")`)
 	f.next(func(s *cluster.State) { s.NATS.Refuses, s.Error, s.Since = true, "no responders", submitted })
 	b.until("old data", `document.querySelector("[role=alert].old")?.innerText.includes("as of")`)

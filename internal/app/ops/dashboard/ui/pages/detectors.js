@@ -7,16 +7,17 @@ const none = "–";
 const of = (d, f) => (d.counts ? f(d.counts) : none);
 const waits = d => d.error || d.counts?.unreachable || d.counts?.waiting || "";
 
-export function Detectors() {
-  const { data, error } = useJSON("detectors", 3);
+export function Detectors({ state: s }) {
+  // The state that everybody sees each second; what a job has reported may be old.
+  const { data, error } = useJSON("detectors", 3), seen = d => (s.watches || []).find(w => w.detector && w.name === d.name);
   return html`<h1>Detectors</h1>${error && html`<p class="warn">${error}</p>`}${!data && !error && html`<p class="empty">Asking the cluster.</p>`}
     ${data && html`<${Table} caption="All detectors" filter="detectors" rows=${data}
       empty=${html`No detector yet. Make one: <${Cmd}>exoswarm detector create -f swarm.yaml --sources FILE --sinks FILE<//>.`} columns=${[
-        { name: "Detector", value: d => html`<${Link} to=${["detectors", d.name]}>${d.name}<//>` }, { name: "State", value: d => html`<${State} of=${d.state} />` },
-        { name: "Rate", number: true, value: d => of(d, c => rate(c.rows_per_s || 0)) }, { name: "Rows without a decision", number: true, value: d => of(d, c => num(c.pending || 0)) },
+        { name: "Detector", value: d => html`<${Link} to=${["detectors", d.name]}>${d.name}<//>` }, { name: "State", value: d => html`<${State} of=${d.state === "pausing" ? d.state : (seen(d)?.state ?? d.state)} />` },
+        { name: "Rate", number: true, value: d => of(d, c => rate(seen(d)?.rate ?? c.rows_per_s ?? 0)) }, { name: "Rows without a decision", number: true, value: d => of(d, c => num(c.pending || 0)) },
         { name: "Latency, 99 %", number: true, value: d => of(d, c => seconds(c.latency_p99_ms / 1000)) }, { name: "Last decision", value: d => of(d, c => html`<${Time} at=${c.last_decision} />`) },
         { name: "Keys", number: true, value: d => of(d, c => num(c.entities || 0)) }, { name: "Anomalies", number: true, value: d => of(d, c => num(c.anomalies)) },
-        { name: "Rejected", number: true, value: d => of(d, c => num(c.rejected)) }, { name: "Note", value: waits },
+        { name: "Rejected", number: true, value: d => of(d, c => num(c.rejected)) }, { name: "Note", value: d => seen(d)?.why || waits(d) },
       ]} />`}`;
 }
 
