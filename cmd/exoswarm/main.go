@@ -33,18 +33,19 @@ func main() {
 
 // root returns the command with all its sub-commands.
 func root() *cobra.Command {
-	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		run.Quickstart(), run.Command(), run.Detect(), run.Evaluate(), run.Report(), run.Tune(),
-		serveprocess.Command(), serveprocess.UICommand(), serveprocess.MetricsCommand(),
-		swarm.Specs(), swarm.Snapshots(),
-		swarm.Command(cluster.Explain("explain NAME", "Tell why a swarm does not progress.", doctor.ExplainSwarm)),
-		cluster.Status(), cluster.Top(), cluster.Doctor(), cluster.Debug(), cluster.Agents(), cluster.Tenants(),
-		cluster.Audit(), cluster.Detectors(queue.JobLogs), cluster.NATS(), cluster.Init(), cluster.Auth(),
-		cluster.Tiers(),
-		queue.Job(cluster.Explain("explain ID", "Tell why a job does not progress.", doctor.ExplainJob)),
-		queue.Submit(), queue.Queues(), queue.Cron(), queue.DeadLetters(), queue.Objects(),
-		gpu.Command(),
-	)
+	cmd := command.Group("exoswarm", "Find anomalies in event streams, simulate neural agents, and run jobs on a cluster")
+	command.Section(cmd, "Start", run.Quickstart(), serveprocess.Command())
+	command.Section(cmd, "Detect", run.Command(), run.Detect(cluster.Detectors(queue.JobLogs)), swarm.Specs(),
+		run.Evaluate(), run.Tune(), run.Report())
+	command.Section(cmd, "Simulate",
+		swarm.Command(cluster.Explain("explain NAME", "Tell why a swarm does not progress", doctor.ExplainSwarm)),
+		swarm.Snapshots())
+	command.Section(cmd, "Jobs", queue.Submit(),
+		queue.Job(cluster.Explain("explain ID", "Tell why a job does not progress", doctor.ExplainJob)),
+		queue.Queues(), queue.Cron(), queue.DeadLetters(), queue.Objects(), gpu.Command())
+	command.Section(cmd, "Operate", cluster.Status(), cluster.Top(), cluster.Doctor(), serveprocess.UICommand(),
+		serveprocess.MetricsCommand(), cluster.Debug(), cluster.Agents(), cluster.Tenants(), cluster.Audit())
+	command.Section(cmd, "Maintain", cluster.NATS(), cluster.Init(), cluster.Auth(), cluster.Tiers())
 	cli.CheckOutput(cmd)
 	return cmd
 }

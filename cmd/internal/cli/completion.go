@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // completionTime bounds the request of a completion, for which the shell waits. A server that is
@@ -40,28 +41,55 @@ func (n Names) complete(cmd *cobra.Command, args []string, _ string) ([]string, 
 	return n(ctx, c), cobra.ShellCompDirectiveNoFileComp
 }
 
-// SwarmNames returns the ids of all swarms, and none when the cluster does not answer. An error has
-// no place in a completion, so it gives no names.
-func SwarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
-	all, err := c.Swarms.Swarms(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, s := range all {
-		names = append(names, s.ID)
-	}
-	return names
-}
+// SwarmNames returns the ids of all swarms, also of runs, and none when the cluster does not answer. An
+// error has no place in a completion, so it gives no names.
+var SwarmNames = ListNames(
+	func(ctx context.Context, c *natsq.Conn) ([]swarms.Change, error) { return c.Swarms.Swarms(ctx) },
+	func(s swarms.Change) string { return s.ID },
+)
 
 // mostCompleted bounds the ids of a completion.
 const mostCompleted = 100
 
-// JobIDs returns ids of jobs of the CPU pool that are not over, up to mostCompleted. A list that
+// JobIDs returns ids of jobs that are not over, also of runs, up to mostCompleted. A list that
 // breaks off completes what it has.
 func JobIDs(ctx context.Context, c *natsq.Conn) (ids []string) {
-	_ = c.Queue.List(ctx, jobs.PoolCPU, func(j queue.ListedJob) bool {
-		ids = append(ids, j.ID)
+	for _, pool := range []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} {
+		_ = c.Queue.List(ctx, pool, func(j queue.ListedJob) bool {
+			ids = append(ids, j.ID)
+			return len(ids) < mostCompleted
+		})
+	}
+	return ids
+}
+
+// DeadIDs returns ids of dead letters, up to mostCompleted.
+func DeadIDs(ctx context.Context, c *natsq.Conn) (ids []string) {
+	_ = c.Letters.List(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+		ids = append(ids, d.ID)
 		return len(ids) < mostCompleted
 	})
 	return ids
+}
+
+// ListNames returns names for a list of things, by the name of each.
+func ListNames[T any](list func(ctx context.Context, c *natsq.Conn) ([]T, error), name func(T) string) Names {
+	return func(ctx context.Context, c *natsq.Conn) (names []string) {
+		all, err := list(ctx, c)
+		if err != nil {
+			return nil
+		}
+		for _, v := range all {
+			names = append(names, name(v))
+		}
+		return names
+	}
+}
+
+// CompleteFlag completes the values of a flag.
+func CompleteFlag(cmd *cobra.Command, flag string, n Names) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, // it fails for a flag that is not there
+		func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+			return n.complete(cmd, nil, text)
+		})
 }

@@ -25,6 +25,7 @@ func ConnectionFlags(f *pflag.FlagSet) {
 func PatienceFlag(f *pflag.FlagSet) {
 	f.Duration("patience", 4*time.Second, "how long the NATS server may be unreachable before the command ends, 1s "+
 		"or more")
+	command.GroupFlags(f, command.Connection, "patience")
 }
 
 // Options returns the options of a connection that the flags of an action describe. tracing may be

@@ -21,22 +21,33 @@ import (
 // Noun is a group of commands about one kind of thing.
 type Noun struct {
 	Use, Short string
-	Verbs      []Verb
+	// Names completes the first argument of verbs that have no Names of their own.
+	Names Names
+	Verbs []Verb
 }
 
 // Command returns the command of the noun, which has the commands of its verbs.
 func (n Noun) Command() *cobra.Command {
-	cmd := command.Group(n.Use, n.Short)
+	return command.Group(n.Use, n.Short, n.Commands()...)
+}
+
+// Commands returns the commands of the verbs, for a noun whose command does something by itself.
+func (n Noun) Commands() (all []*cobra.Command) {
 	for _, v := range n.Verbs {
-		cmd.AddCommand(v.Command())
+		name, first, _ := strings.Cut(v.Use, " ")
+		takes := first != "" && first[0] != '-' && name != "create" && name != "add" // a new name
+		if v.Names == nil && takes {
+			v.Names = n.Names
+		}
+		all = append(all, v.Command())
 	}
-	return cmd
+	return all
 }
 
 // Verb is a row of the table of a noun, or a command without a noun.
 type Verb struct {
 	Use, Short, Long string
-	// Args checks the arguments; nil: as Use has them, see argsOf.
+	// Args checks the arguments; nil: as Use has them, see command.Arguments.
 	Args cobra.PositionalArgs
 	// Lists adds -o with the formats of lists.
 	Lists bool
@@ -67,7 +78,7 @@ func (v Verb) Command() *cobra.Command {
 		Use: v.Use, Short: v.Short, Long: v.Long, Args: v.Args, PreRunE: v.Before, RunE: v.Do.Run,
 	}
 	if v.Args == nil {
-		cmd.Args = argsOf(v.Use)
+		cmd.Args = command.Arguments(v.Use)
 	}
 	if v.Flags != nil {
 		v.Flags(cmd.Flags())
@@ -80,30 +91,6 @@ func (v Verb) Command() *cobra.Command {
 		cmd.ValidArgsFunction = v.Names.complete
 	}
 	return cmd
-}
-
-// argsOf returns the check of arguments that a line of usage describes: the words between the name
-// of the command and its first flag. [WORD] may be left out, and WORD... may be repeated.
-func argsOf(use string) cobra.PositionalArgs {
-	least, most, many := 0, 0, false
-	for _, word := range strings.Fields(use)[1:] {
-		if strings.HasPrefix(strings.TrimPrefix(word, "["), "-") {
-			break
-		}
-		many = many || strings.Contains(word, "...")
-		if most++; !strings.HasPrefix(word, "[") {
-			least++
-		}
-	}
-	switch {
-	case many:
-		return cobra.MinimumNArgs(least)
-	case most == 0:
-		return cobra.NoArgs
-	case least == most:
-		return cobra.ExactArgs(most)
-	}
-	return cobra.MaximumNArgs(most)
 }
 
 // CheckOutput makes every command check the value of -o before it connects: a wrong value must not

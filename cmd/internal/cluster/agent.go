@@ -16,11 +16,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
+var agentNames = cli.ListNames(
+	func(ctx context.Context, c *natsq.Conn) ([]jobs.Agent, error) { return c.Registry.Agents(ctx) },
+	func(a jobs.Agent) string { return a.Name },
+)
+
 // Agents returns exoswarm agent: the agents of a cluster, their end, and the balance of their
 // shards. Its commands read and write the registry and the leases alone, so they work while an
 // agent is busy or lost.
 func Agents() *cobra.Command {
-	return cli.Noun{Use: "agent", Short: "List, drain and balance the agents of the cluster", Verbs: []cli.Verb{
+	return cli.Noun{Use: "agent", Short: "List, drain and balance the agents of the cluster", Names: agentNames, Verbs: []cli.Verb{
 		{
 			Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Lists: true,
 			Long: `List the agents that are alive. A GPU agent that ended without giving its shards back

@@ -25,16 +25,17 @@ import (
 // JobLogs prints the log lines of the job that args name, as exoswarm job logs does.
 type JobLogs func(cmd *cobra.Command, args []string, c command.JobClient) error
 
-// Detectors returns exoswarm detector. printLogs prints the logs of jobs. Package detectors does the
-// work. It needs the login of an operator.
-func Detectors(printLogs JobLogs) *cobra.Command {
+// Detectors returns the commands of exoswarm detect about detectors that last on a cluster. printLogs
+// prints the logs of jobs. They need the login of an operator.
+func Detectors(printLogs JobLogs) []*cobra.Command {
 	// ending has the flag of commands that wait for the end of the job of a detector.
 	ending := func(f *pflag.FlagSet) {
 		f.Duration("timeout", 30*time.Second, "longest wait for the agent to finish what it has read")
 	}
-	return cli.Noun{Use: "detector", Short: "Detectors that last on a cluster", Verbs: []cli.Verb{
+	names := cli.ListNames(listDetectors, func(d detectors.Detector) string { return d.Name })
+	return cli.Noun{Names: names, Verbs: []cli.Verb{
 		{
-			Use: "create -f swarm.yaml --sources FILE --sinks FILE", Short: "Create a detector that lasts on a cluster",
+			Use: "create -f swarm.yaml --sources FILE --sinks FILE", Short: "Create a detector that reads sources on a cluster until it is deleted",
 			Long: `Create a detector. The CPU agents of the cluster read its sources from then on, and send its
 decisions to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
 no row is lost, and none counts twice. The specification has the name, which is also the name of the swarm.
@@ -59,9 +60,7 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 		// cpuagents.DetectorProgress.
 		{
 			Use: "list", Short: "List the detectors and what they do", Lists: true,
-			Do: cli.List(detectorTable, func(ctx context.Context, c *natsq.Conn) ([]detectors.Detector, error) {
-				return detectors.New(c).List(ctx)
-			}),
+			Do: cli.List(detectorTable, listDetectors),
 		},
 		{
 			Use: "show NAME", Short: "Show a detector, its counts and its sources", Lists: true,
@@ -103,8 +102,12 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 				return detectorLogs(cmd, args, c, printLogs)
 			}),
 		},
-		Explain("explain NAME", "Tell why a detector does not progress.", detectors.Explain),
-	}}.Command()
+		Explain("explain NAME", "Tell why a detector does not progress", detectors.Explain),
+	}}.Commands()
+}
+
+func listDetectors(ctx context.Context, c *natsq.Conn) ([]detectors.Detector, error) {
+	return detectors.New(c).List(ctx)
 }
 
 // changed returns the action of a change of a detector, which the audit has under a name.
@@ -122,10 +125,10 @@ func detectorCreate(cmd *cobra.Command, args []string) error {
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	switch {
 	case text("file") == "":
-		return command.Usage("detector create: -f is missing: name a swarm spec, such as " +
+		return command.Usage("detect create: -f is missing: name a swarm spec, such as " +
 			"examples/telemetry/swarm.yaml")
 	case text("sources") == "":
-		return command.Usage(`detector create: --sources is missing: name a file with a list such as ` +
+		return command.Usage(`detect create: --sources is missing: name a file with a list such as ` +
 			`[{"name":"plant","uri":"push:plant"}]`)
 	}
 	spec, err := userfile.ReadSpec(text("file"))
@@ -156,7 +159,7 @@ func detectorCreate(cmd *cobra.Command, args []string) error {
 		}); err != nil {
 			return err
 		}
-		cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
+		cmd.PrintErrf("detector %s is created: exoswarm detect show %s\n", made.Name, made.Name)
 		return nil
 	}).Run(cmd, args)
 }
@@ -204,7 +207,7 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}
 	if key, _ := cmd.Flags().GetString("key"); key != "" {
 		if v.Entity, err = entityOf(cmd, c, d.Name, key); err != nil {
-			return fmt.Errorf("detector show: %w", err)
+			return err
 		}
 	}
 	lines := [][2]any{
@@ -271,7 +274,7 @@ func entityOf(cmd *cobra.Command, c *natsq.Conn, name, key string) (*entities.St
 func within(cmd *cobra.Command, name string) (context.Context, context.CancelFunc) {
 	d, _ := cmd.Flags().GetDuration("timeout")
 	return context.WithTimeoutCause(cmd.Context(), d, jobs.Errorf(jobs.CodeDeadline, "detector %s: its job is not "+
-		"over after %v: it ends as soon as its agent can: see exoswarm detector show %s, and repeat the command", name,
+		"over after %v: it ends as soon as its agent can: see exoswarm detect show %s, and repeat the command", name,
 		d, name))
 }
 

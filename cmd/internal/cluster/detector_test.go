@@ -38,7 +38,7 @@ func TestCreateChecksFirst(t *testing.T) {
 		"cannot be read for ever": {"-f", spec, "--sources", files, "--sinks", sinks},
 	} {
 		var out bytes.Buffer
-		cmd := cluster.Detectors(nil)
+		cmd := command.Group("detect", "", cluster.Detectors(nil)...)
 		cmd.SetArgs(append([]string{"create", "--nats", "nats://127.0.0.1:1"}, args...))
 		cmd.SetOut(&out)
 		cmd.SetErr(&out)

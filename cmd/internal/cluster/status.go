@@ -250,7 +250,7 @@ func Explain(
 ) cli.Verb {
 	return cli.Verb{
 		Use: use, Short: short,
-		Long: short + ` The answer is one sentence, what it rests on, and what to do.
+		Long: short + `. The answer is one sentence, what it rests on, and what to do.
 It fails with exit status 1 where nothing changes unless somebody acts.`,
 		Flags: textOrJSON,
 		Do: cli.Link(func(cmd *cobra.Command, args []string) error {

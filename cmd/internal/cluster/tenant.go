@@ -18,7 +18,9 @@ import (
 // change at once. A tenant exists as soon as a job or a limit names it. exoswarm auth makes its users
 // and their logins; a tenant cannot change its own limits.
 func Tenants() *cobra.Command {
-	return cli.Noun{Use: "tenant", Short: "Limit the jobs of tenants", Verbs: []cli.Verb{
+	tenants := func(ctx context.Context, c *natsq.Conn) ([]jobs.TenantLimits, error) { return c.Control.Tenants(ctx) }
+	names := cli.ListNames(tenants, func(l jobs.TenantLimits) string { return l.Tenant })
+	return cli.Noun{Use: "tenant", Short: "Limit the jobs of tenants", Names: names, Verbs: []cli.Verb{
 		{
 			Use: "limit NAME", Short: "Set limits of a tenant; limits that are not named stay",
 			Long: `Set limits of a tenant. The name "*" sets the limits of all tenants that have none of
@@ -36,9 +38,7 @@ continue. 0 means no limit, also if "*" has one.`,
 		},
 		{
 			Use: "list", Short: "List the limits", Lists: true,
-			Do: cli.List(tenantTable, func(ctx context.Context, c *natsq.Conn) ([]jobs.TenantLimits, error) {
-				return c.Control.Tenants(ctx)
-			}),
+			Do: cli.List(tenantTable, tenants),
 		},
 		{
 			Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets the limits of "*"`,

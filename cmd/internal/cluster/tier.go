@@ -24,7 +24,6 @@ func Tiers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tier",
 		Short: "Check and compact the page stores of a machine while no agent has them open",
-		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	verify := tierSubcommand("verify DIR...", "Read every page and every checksum of a store, and list damaged "+
@@ -44,13 +43,6 @@ func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store
 	cmd := &cobra.Command{
 		Use: use, Short: short,
 		Long: short + ".\n\nDIR are the directories of the store's tiers, the fastest first.",
-		Args: func(cmd *cobra.Command, dirs []string) error {
-			if len(dirs) == 0 {
-				return command.Usage("%s: no directory: name one for each tier of the store, the fastest first",
-					cmd.Name())
-			}
-			return nil
-		},
 		RunE: func(cmd *cobra.Command, dirs []string) error { return withStore(cmd, dirs, run) },
 	}
 	command.OutputFlag(cmd.Flags(), "table", "json")

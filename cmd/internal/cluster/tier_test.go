@@ -163,7 +163,7 @@ func TestTierUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"stats"}, command.ExitUsage, "no directory"},
+		{[]string{"stats"}, command.ExitUsage, "DIR is missing"},
 		{[]string{"stats", dir}, command.ExitUsage, "no page store"},
 		{[]string{"stats", filepath.Join(dir, "none")}, command.ExitUsage, "no page store"},
 		{[]string{"stats", "-o", "xml", dirs[0], dirs[1]}, command.ExitUsage, "table or json"},

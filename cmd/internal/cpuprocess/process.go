@@ -32,7 +32,6 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpuagent --nats URL",
 		Short: "Do the I/O of swarms until SIGTERM",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := command.Logger(cmd)
 			if err == nil {

@@ -42,7 +42,6 @@ func Command() *cobra.Command {
 		chainCommand(), computeCommand(),
 	}
 	for _, c := range all {
-		c.Args = cobra.NoArgs
 		f := c.Flags()
 		cli.ConnectionFlags(f)
 		command.ListFlag(f)
@@ -50,8 +49,6 @@ func Command() *cobra.Command {
 		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
 		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
 	}
-	// gpu run has the file of the kernel as its argument, and gpu compute the expression.
-	all[0].Args, all[len(all)-1].Args = cobra.ExactArgs(1), cobra.ExactArgs(1)
 	return command.Group("gpu", "Execute jobs on GPU agents, with arrays of .npy files", all...)
 }
 

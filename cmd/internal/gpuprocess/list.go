@@ -33,7 +33,6 @@ func devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the devices that --device takes: GPUs and the host, with free and total memory",
-		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return listDevices(cmd) },
 	}
 	command.OutputFlag(cmd.Flags(), "table", "json")

@@ -25,7 +25,6 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpuagent --nats URL --data-dir DIR",
 		Short: "Serve swarms on one or several devices until SIGTERM",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := readSettings(cmd)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -27,7 +28,13 @@ func Cron() *cobra.Command {
 			},
 		)}
 	}
-	return cli.Noun{Use: "cron", Short: "Submit jobs at set times", Verbs: []cli.Verb{
+	names := cli.ListNames(
+		func(ctx context.Context, c *natsq.Conn) ([]jobs.ScheduleState, error) {
+			return c.Schedules.Schedules(ctx)
+		},
+		func(s jobs.ScheduleState) string { return s.Name },
+	)
+	return cli.Noun{Use: "cron", Short: "Submit jobs at set times", Names: names, Verbs: []cli.Verb{
 		{
 			Use:   `add NAME --cron "MINUTE HOUR DAY MONTH WEEKDAY" --kind KIND`,
 			Short: "Submit a job at set times, once for the whole cluster",

@@ -31,10 +31,9 @@ import (
 // of a tenant, which sees the jobs of that tenant alone. A job has one id from its submission to the
 // end of its result; there is no other handle.
 func Job(explain cli.Verb) *cobra.Command {
-	explain.Names = cli.JobIDs
-	return cli.Noun{Use: "job", Short: "Show, cancel and repeat jobs", Verbs: []cli.Verb{
+	return cli.Noun{Use: "job", Short: "Show, cancel and repeat jobs", Names: cli.JobIDs, Verbs: []cli.Verb{
 		{
-			Use: "get ID", Short: "Show the state of a job, or its result", Lists: true, Names: cli.JobIDs,
+			Use: "get ID", Short: "Show the state of a job, or its result", Lists: true,
 			Do: cli.Jobs(jobGet),
 		},
 		{
@@ -48,25 +47,24 @@ func Job(explain cli.Verb) *cobra.Command {
 		},
 		{
 			Use: "watch ID", Short: "Print the progress of a job, then its result; fails if the job fails",
-			Lists: true, Names: cli.JobIDs,
+			Lists: true,
 			Flags: func(f *pflag.FlagSet) { f.Duration("timeout", 0, "longest wait; 0: no limit") },
 			Do:    cli.Jobs(jobWatch),
 		},
 		{
 			Use: "logs ID", Short: "Print the log lines of a job, attempt by attempt", Lists: true,
-			Names: cli.JobIDs,
 			Flags: func(f *pflag.FlagSet) { f.BoolP("follow", "F", false, "continue until the job is over") },
 			Do:    cli.Jobs(JobLogs),
 		},
 		{
-			Use: "cancel ID", Short: "Cancel a job that waits or runs", Lists: true, Names: cli.JobIDs,
+			Use: "cancel ID", Short: "Cancel a job that waits or runs", Lists: true,
 			Flags: func(f *pflag.FlagSet) {
 				f.Bool("finish", false, "let it finish the work in hand; its result shows how far it came")
 			},
 			Do: cli.Jobs(jobCancel),
 		},
 		{
-			Use: "retry ID", Short: "Try a job that failed for good again", Lists: true, Names: cli.JobIDs,
+			Use: "retry ID", Short: "Try a job that failed for good again", Lists: true,
 			Do: cli.Jobs(jobRetry),
 		},
 		// Its -o is a file. It reads the objects of the output, which the login of a tenant cannot.
@@ -75,7 +73,6 @@ func Job(explain cli.Verb) *cobra.Command {
 			Long: `Write the decisions of a run's job that is done. The cluster keeps them for a day, or
 until exoswarm run has fetched them; this command does not remove them. exoswarm run --attach ID
 waits for a job that is not over, and also writes its report and rejects.`,
-			Names: cli.JobIDs,
 			Flags: func(f *pflag.FlagSet) {
 				f.StringP("output", "o", "-", "file for the decisions, with the extension of their format, or - for "+
 					"standard output")

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,8 @@ func Queues() *cobra.Command {
 			}),
 		}
 	}
-	return cli.Noun{Use: "queue", Short: "Show, pause and resume the queues", Verbs: []cli.Verb{
+	pools := func(context.Context, *natsq.Conn) []string { return []string{"cpu", "gpu"} }
+	return cli.Noun{Use: "queue", Short: "Show, pause and resume the queues", Names: pools, Verbs: []cli.Verb{
 		{
 			Use: "stats", Short: "Show how many jobs wait and run, by kind, lane, tenant and level", Lists: true,
 			Do: cli.Queue(queueStats),

@@ -7,15 +7,15 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
-// Detect returns exoswarm detect. Package detect does the work. It has no --nats: everything
-// is in this process and in --data-dir. For a detector that outlives its process and its machine
-// there is exoswarm detector, with the same specification.
-func Detect() *cobra.Command {
+// Detect returns exoswarm detect. It has no --nats: everything is in this process and in --data-dir.
+// lasting are the commands of detectors that outlive their process and their machine, with the same
+// specification. They were the commands of exoswarm detector, which still works.
+func Detect(lasting []*cobra.Command) *cobra.Command {
 	var o detectOptions
 	var keys []string
 	cmd := cli.Verb{
 		Use:   "detect -f swarm.yaml --data-dir DIR < rows > anomalies.ndjson",
-		Short: "Detect anomalies in a stream of rows, and keep what was learnt",
+		Short: "Find anomalies in a stream of rows, here or on a cluster for good, and keep what was learnt",
 		Long: `Detect anomalies in rows as they come, in one process. Rows are CSV or NDJSON from standard input,
 or from a file that grows and is rotated (--follow). Anomalies are written as NDJSON when they are
 decided. With key: COLUMN in the specification each value of the column is an entity of its own.
@@ -63,6 +63,8 @@ detect may use DIR at the time.`,
 			return runDetector(cmd.Context(), o)
 		}),
 	}.Command()
+	cmd.Aliases = []string{"detector"}
+	cmd.AddCommand(lasting...)
 	f := cmd.Flags()
 	f.StringVarP(&o.SpecFile, "file", "f", "", "specification of the swarm (required)")
 	f.StringVar(

@@ -16,7 +16,7 @@ import (
 // Evaluate returns exoswarm eval. It needs no cluster.
 func Evaluate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "eval --labels FILE DECISIONS",
+		Use:   "eval DECISIONS --labels FILE",
 		Short: "Measure the decisions of a run against labelled incidents",
 		Long: `Measure decisions against incidents that people have marked. DECISIONS is the NDJSON output of a run,
 also packed (.gz, .zst), or - for standard input. FILE is a JSON list as for run --labels; see Labels in
@@ -32,7 +32,6 @@ docs/sources.md. The measures:
                 (Paparrizos et al., PVLDB 2022).
   NAB           Score of the Numenta Anomaly Benchmark for the alarms: 100 is perfect, 0 is silence. It
                 leaves out the first 15 % of the rows of an entity, 750 at most.`,
-		Args: cobra.ExactArgs(1),
 		RunE: evaluate,
 	}
 	f := cmd.Flags()

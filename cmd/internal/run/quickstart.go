@@ -20,7 +20,7 @@ import (
 // warnings and errors only, unless --log-level asks for more.
 func Quickstart() *cobra.Command {
 	return cli.Verb{
-		Use: "quickstart", Short: "Run the example swarm over its labelled data, all in this process",
+		Use: "quickstart", Short: "Find the anomalies of an example in one process, and write a report",
 		Flags: func(f *pflag.FlagSet) {
 			f.String("out", "exoswarm-out", "folder for decisions and report")
 			f.String("progress", "auto", "auto, plain, json or none")

@@ -27,7 +27,6 @@ key and the features. With --labels the page shows which labelled incidents were
 
 The page opens offline: incidents of all entities over time, entities by their incidents, and a chart
 of each, with expected bands if the run explained its decisions (explain: true).`,
-		Args: cobra.ExactArgs(1),
 		RunE: write,
 	}
 	f := cmd.Flags()

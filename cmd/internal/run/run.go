@@ -21,7 +21,7 @@ func Command() *cobra.Command {
 	var o runjob.Options
 	cmd := cli.Verb{
 		Use:   "run -f swarm.yaml --input PATH [PATH ...] --output FILE",
-		Short: "Run a swarm over files: one series per file, one decision per row",
+		Short: "Find anomalies in files: one series per file, one decision per row",
 		Long: `Run a swarm over files. PATH is a file, or a folder that is read with its sub-folders.
 Each file is a series, named by its path below PATH. The extension gives the format: .csv, .ndjson
 or .jsonl, .parquet or .pq, .arrow, .arrows or .feather. All but Parquet may be packed (.csv.gz,
@@ -138,6 +138,7 @@ the command at once.`,
 	f.StringVar(&o.Progress, "progress", "auto", "auto, plain, json or none")
 	command.LogFlags(f)
 	command.SetDefault(f, "log-level", "error")
+	cli.CompleteFlag(cmd, "attach", cli.JobIDs)
 	return cmd
 }
 

@@ -23,7 +23,7 @@ import (
 func Tune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune -f SPEC --input PATH (--labels FILE | --alarms-per-day N)",
-		Short: "Choose the alarm and the agents of a detector from labels or a number of alarms a day",
+		Short: "Choose the alarm of a specification from labels or from a number of alarms a day",
 		Long: `Choose the alarm and the number of agents of a specification of the predictor, and write the
 proposal. The data are split: the choice is made on one part and judged on the other, which it does not
 see. The split, the settings that were tried, and the measures of the present and the proposed setting on

@@ -34,7 +34,7 @@ import (
 // in the cluster and needs the rights of a viewer only.
 func UICommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ui --nats URL", Short: "Serve the dashboard of a cluster until SIGTERM", Args: cobra.NoArgs,
+		Use: "ui --nats URL", Short: "Serve the dashboard of a cluster until SIGTERM",
 		Long: `Serve the dashboard of a cluster. It looks at the cluster once a second, however many browsers
 watch, and changes nothing: the login of a viewer is enough. It waits for a server that is away.
 With --snapshots it shows the past of swarms whose logs were trimmed, and of others sooner.
@@ -136,6 +136,15 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 	}
 	o.Listen = l.Addr().String()
 	return l, nil
+}
+
+// url returns the address of the dashboard for browsers of this machine.
+func (l *listener) url() string {
+	scheme := "http"
+	if l.options.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + l.options.Listen + l.options.Prefix
 }
 
 // site is a dashboard with the watcher of its cluster. It does not serve before serve. The caller

@@ -76,7 +76,6 @@ func MetricsCommand() *cobra.Command {
 		Short: "Describe the metrics of all processes",
 		Long: `Describe each metric that processes serve with --metrics HOST:PORT, with type, labels and unit:
 all of them, or those whose name has TEXT. docs/metrics.md tells what is not measured.`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := Processes()
 			if err != nil {

@@ -26,15 +26,15 @@ import (
 // Command returns exoswarm serve. Each call returns a command with new flags.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Run everything in one process, with the dashboard, until SIGTERM", Args: cobra.NoArgs,
+		Use: "serve", Short: "Run everything in one process, with the dashboard, until SIGTERM",
 		Long: `Run a NATS server, a GPU agent, a CPU agent and the dashboard in one process, on a data folder
-that survives restarts and kills. Every other command finds it without flags. With --demo the
-example data is replayed, and with --watch-this-machine this machine is watched; the dashboard shows
-what is found.`,
+that survives restarts and kills. Every other command that is started in the same folder finds it
+without flags. With --demo the example data is replayed, and with --watch-this-machine this machine is
+watched; the dashboard shows what is found.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
 	}
 	f := cmd.Flags()
-	f.String("data-dir", "exoswarm-data", "folder for everything that lasts; one process at a time uses it")
+	f.String("data-dir", command.ServeFolder, "folder for everything that lasts; one process at a time uses it")
 	f.Int("nats-port", 4222, "port of the NATS server on 127.0.0.1; 0 for a free one")
 	f.String("device", "auto", "device of the GPU agent, as of gpuagent --device")
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
@@ -109,7 +109,7 @@ func serve(cmd *cobra.Command) (err error) {
 		Dir: filepath.Join(dir, "nats"), Port: port, Fast: fast, Logger: log,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: --nats-port chooses another port", err)
+		return fmt.Errorf("--nats-port: %w", err)
 	}
 	defer srv.Close()
 	log.Info("nats is ready", "url", srv.URL(), "data", dir)
@@ -166,6 +166,11 @@ func serve(cmd *cobra.Command) (err error) {
 		p.run(ctx, "machine", newMachine(conn, snapshots, log).watch)
 	}
 	p.run(ctx, "dashboard", d.serve)
+	remove, err := command.Addresses{NATS: srv.URL(), Dashboard: l.url()}.Write(dir)
+	if err != nil {
+		return err
+	}
+	defer remove()
 	service.Ready(func() { d.watcher.State() })
 	select {
 	case <-ctx.Done():

@@ -46,7 +46,7 @@ operators and functions of docs/gpu-jobs.md that compute an element of each elem
 		f.String("groups", "", "range of groups for an expression by group, as in 100-199; default: all")
 		timeoutFlag(f)
 	},
-	Before: checkCompute, Do: onSwarm(compute), Names: cli.SwarmNames,
+	Before: checkCompute, Do: onSwarm(compute),
 }
 
 // checkCompute finds what can be wrong with flags and the expression before the connection is made.

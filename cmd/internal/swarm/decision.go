@@ -53,7 +53,7 @@ on_decision do to it is done when the command ends: the column REACTIONS has it.
 		)
 		timeoutFlag(f)
 	},
-	Do: onSwarm(vote), Names: cli.SwarmNames,
+	Do: onSwarm(vote),
 }
 
 // fuseVerb is exoswarm swarm fuse, for swarms of both kinds.
@@ -70,7 +70,7 @@ addressed. It changes nothing.`,
 		f.Int("nodes", 0, "number of nodes by group; 0: one for each group")
 		timeoutFlag(f)
 	},
-	Do: onSwarm(fuse), Names: cli.SwarmNames,
+	Do: onSwarm(fuse),
 }
 
 // vote lets all agents decide together, and prints one item: the round, the winner or none,

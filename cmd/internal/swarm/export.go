@@ -41,7 +41,7 @@ var exportVerb = cli.Verb{
 	Short: "Write a state variable of all agents or groups to a file",
 	Long: `Write a state variable of all agents or groups to a file, as the entries of the log before
 this command have left them. The GPU agents write a snapshot to their --snapshots for it, which the
-command reads there and then removes. With --keep it stays, as one of exoswarm swarm snapshot does,
+command reads there and then removes. With --keep it stays, as one of exoswarm snapshot create does,
 and --from reads one that exists. Keys are as at the moment of the command.
 ` + exportHelp,
 	Flags: func(f *pflag.FlagSet) {

@@ -34,7 +34,6 @@ type watchPlan struct {
 var watchVerb = cli.Verb{
 	Use:   "watch NAME -o FILE.arrow|FILE.npy (--agents IDS | --compute TEXT) (--ticks N | --for TIME)",
 	Short: "Record what agents are, or a computation over them, by tick or by time",
-	Args:  cobra.ExactArgs(1),
 	Long: `Record what agents are over time, in a file for pandas, Polars or NumPy.
 
 --agents records agents: their vote and state if the agents of the swarm are addressed, and else their

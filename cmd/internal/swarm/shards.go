@@ -17,7 +17,7 @@ var getVerb = cli.Verb{
 its logs. ENTRIES is the number of the last entry of its log, ANSWERED the number of the last
 entry with an answer. A new agent of a shard first replays the log, and answers nothing until the replay is
 complete.`,
-	Flags: timeoutFlag, Do: cli.Queue(swarmGet), Names: cli.SwarmNames,
+	Flags: timeoutFlag, Do: cli.Queue(swarmGet),
 }
 
 // swarmGet prints one item for each shard of a swarm, in their order: its agents, its holder and

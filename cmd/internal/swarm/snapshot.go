@@ -28,8 +28,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Snapshots returns exoswarm snapshot. Its commands read a place of snapshots, and need no cluster. A
-// place may be read while agents write to it: an incomplete snapshot has no manifest.
+// Snapshots returns exoswarm snapshot. All its commands but create read a place of snapshots, and need
+// no cluster. A place may be read while agents write to it: an incomplete snapshot has no manifest.
 func Snapshots() *cobra.Command {
 	verb := func(use, short string, do cli.Action) cli.Verb {
 		return cli.Verb{
@@ -40,8 +40,9 @@ func Snapshots() *cobra.Command {
 	}
 	// list, show and verify read manifests; only verify reads the files of the state.
 	return cli.Noun{
-		Use: "snapshot", Short: "List, show, verify and export snapshots of swarms, without a cluster",
+		Use: "snapshot", Short: "Save the state of swarms; list, show, verify and export what was saved",
 		Verbs: []cli.Verb{
+			snapshotVerb("create NAME"),
 			verb("list PLACE", "List the snapshots in a folder or bucket", inBucket(snapshotList)),
 			verb("show PLACE NAME", "Show the variables of a snapshot, their types and files", inBucket(snapshotShow)),
 			verb("verify PLACE [NAME...]", "Read every file and every checksum of the named snapshots, or of all",
@@ -324,7 +325,7 @@ func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) erro
 		name = action.SnapshotName(s.ID(), time.Now())
 	}
 	if err := s.CheckSnapshotName(name); err != nil {
-		return command.Usage("swarm snapshot: --name: %v", err)
+		return command.Usage("--name: %v", err)
 	}
 	columns := []string{"SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST"}
 	// Without --wait the entries are in the logs; the agents write the snapshot when they reach

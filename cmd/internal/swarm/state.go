@@ -120,7 +120,7 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	}
 	timeout, _ := f.GetDuration("timeout")
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("the replay takes longer than %v: give "+
-		"--timeout more, or take snapshots with exoswarm swarm snapshot", timeout))
+		"--timeout more, or take snapshots with exoswarm snapshot create", timeout))
 	defer cancel()
 	v, err := guide.At(ctx, q)
 	if err != nil {

@@ -30,16 +30,37 @@ import (
 // the shards and wait for the answers, at most --timeout for each. list, get and orphans read records
 // and logs and need no GPU agent.
 func Command(explain cli.Verb) *cobra.Command {
-	explain.Names = cli.SwarmNames
-	return cli.Noun{
-		Use: "swarm", Short: "Create, step, query and delete swarms; query swarms of runs too",
+	cmd := cli.Noun{
+		Use: "swarm", Short: "Create swarms of agents, step, feed, query, draw and delete them",
+		Names: cli.SwarmNames,
 		Verbs: []cli.Verb{
 			createVerb, listVerb, getVerb, pagesVerb, tickVerb, observeVerb, queryVerb, stateVerb, voteVerb,
 			emittedVerb,
-			fuseVerb, learnVerb, computeVerb, snapshotVerb, trimVerb, resetVerb, deleteVerb, orphansVerb, exportVerb,
+			fuseVerb, learnVerb, computeVerb, trimVerb, resetVerb, deleteVerb, orphansVerb, exportVerb,
 			renderVerb, watchVerb, explain,
 		},
 	}.Command()
+	// The former name of exoswarm snapshot create.
+	snapshot := snapshotVerb("snapshot NAME").Command()
+	snapshot.Hidden = true
+	cmd.AddCommand(snapshot)
+	return cmd
+}
+
+// snapshotVerb returns exoswarm snapshot create.
+func snapshotVerb(use string) cli.Verb {
+	return cli.Verb{
+		Use: use, Short: "Save the state of all agents, to create swarms from it", Lists: true,
+		Long: `Have the GPU agents write a snapshot to their --snapshots: the state of all agents
+after the entries before this one. The swarm answers nothing else meanwhile.`,
+		Flags: func(f *pflag.FlagSet) {
+			f.String("name", "", "name of the snapshot, 1 to 64 letters, digits, '-' or '_'; empty: NAME and the "+
+				"time")
+			f.Bool("wait", true, "wait until the snapshot is complete")
+			timeoutFlag(f)
+		},
+		Do: withSwarm(swarmSnapshot), Names: cli.SwarmNames,
+	}
 }
 
 // timeoutFlag adds the flag of commands that wait for answers of GPU agents.
@@ -49,8 +70,8 @@ func timeoutFlag(f *pflag.FlagSet) {
 
 var (
 	createVerb = cli.Verb{
-		Use:   "create -f SPEC | create NAME --from SNAPSHOT",
-		Short: "Create a swarm that lasts, and wait until GPU agents serve it", Args: cobra.MaximumNArgs(1),
+		Use:   "create [NAME] (-f SPEC | --from SNAPSHOT)",
+		Short: "Create a swarm that lasts, and wait until GPU agents serve it",
 		Long: `Create a swarm that lasts until it is deleted, and wait until GPU agents serve it.
 The specification addresses single agents (addressed: agent), or groups; then it has their number
 (groups: N). The swarm of a run is created by exoswarm run, and ends with the run.
@@ -58,7 +79,7 @@ The specification addresses single agents (addressed: agent), or groups; then it
 With --from the agents begin with the state of a snapshot. Name the place of the snapshots with
 --snapshots, as the GPU agents do. The swarm then has the specification of the snapshot, or with
 -f of the file, which must have the same cell, seed, features, candidates and size of groups. If
-you cannot reach the place, use -f, and --digest with the digest that exoswarm swarm snapshot
+you cannot reach the place, use -f, and --digest with the digest that exoswarm snapshot create
 printed.
 
 The new swarm may have more agents (--agents), which begin in their initial state, or fewer. It may
@@ -91,7 +112,7 @@ snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs 
 			f.Int("count", 1, "number of steps")
 			timeoutFlag(f)
 		},
-		Do: onSwarm(swarmTick), Names: cli.SwarmNames,
+		Do: onSwarm(swarmTick),
 	}
 	observeVerb = cli.Verb{
 		Use:   "observe NAME --input FILE",
@@ -109,7 +130,7 @@ A file that is not valid changes nothing. A large file takes several entries of 
 			f.String("input", "", "file of observations, or - for standard input (required)")
 			timeoutFlag(f)
 		},
-		Do: onSwarm(swarmObserve), Names: cli.SwarmNames,
+		Do: onSwarm(swarmObserve),
 	}
 	queryVerb = cli.Verb{
 		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Lists: true,
@@ -138,19 +159,7 @@ of candidates, from 0 on, and nodes by key the remainders of ids.`,
 			f.StringArray("key", nil, "key of an entity, as in sensor-17 or site=a,device=7")
 			timeoutFlag(f)
 		},
-		Do: withSwarm(swarmQuery), Names: cli.SwarmNames,
-	}
-	snapshotVerb = cli.Verb{
-		Use: "snapshot NAME", Short: "Save the state of all agents, to create swarms from it", Lists: true,
-		Long: `Have the GPU agents write a snapshot to their --snapshots: the state of all agents
-after the entries before this one. The swarm answers nothing else meanwhile.`,
-		Flags: func(f *pflag.FlagSet) {
-			f.String("name", "", "name of the snapshot, 1 to 64 letters, digits, '-' or '_'; empty: NAME and the "+
-				"time")
-			f.Bool("wait", true, "wait until the snapshot is complete")
-			timeoutFlag(f)
-		},
-		Do: withSwarm(swarmSnapshot), Names: cli.SwarmNames,
+		Do: withSwarm(swarmQuery),
 	}
 	trimVerb = cli.Verb{
 		Use: "trim NAME --to SNAPSHOT", Short: "Remove the entries that a snapshot contains from the log",
@@ -165,14 +174,13 @@ it must stay until the log is trimmed to a later one.`,
 			keyFileFlag(f)
 			timeoutFlag(f)
 		},
-		Do: recordedOnSwarm("swarm.trim", swarmTrim), Names: cli.SwarmNames,
+		Do: recordedOnSwarm("swarm.trim", swarmTrim),
 	}
 	resetVerb = cli.Verb{
 		Use: "reset NAME", Short: "Return all agents to their initial state; their weights stay", Flags: timeoutFlag,
 		Do: recordedOnSwarm("swarm.reset", func(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			return s.Reset(cmd.Context())
 		}),
-		Names: cli.SwarmNames,
 	}
 	deleteVerb = cli.Verb{
 		Use: "delete NAME", Short: "Delete a swarm, its log and the state of its agents",
@@ -182,7 +190,7 @@ it must stay until the log is trimmed to a later one.`,
 				"there, unless another swarm of this cluster or a snapshot uses them")
 			keyFileFlag(f)
 		},
-		Do: cli.Queue(swarmDelete), Names: cli.SwarmNames,
+		Do: cli.Queue(swarmDelete),
 	}
 	orphansVerb = cli.Verb{
 		Use: "orphans", Short: "List the remains of swarms whose run is over, and remove them with --delete",

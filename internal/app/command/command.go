@@ -52,14 +52,15 @@ func Main(root *cobra.Command) {
 	os.Exit(Run(ctx, root, os.Stderr))
 }
 
-// Run executes a command and returns its exit code. An error is one sentence on stderr, or a line
-// of the log with --log-format json.
+// Run executes a command and returns its exit code. An error is one sentence on stderr, behind the
+// name of the command, or a line of the log with --log-format json.
 func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage("%v", err) })
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return Environment(cmd.Flags()) }
 	plainNumbers(root)
 	withVersion(root)
+	withHelp(root)
 	tend(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -75,11 +76,10 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	if format, _ := cmd.Flags().GetString("log-format"); format == "json" {
 		slog.New(slog.NewJSONHandler(stderr, nil)).Error(root.Name()+" ends", "error", sentence(err))
 	} else {
-		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), sentence(err))
+		fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), bare(cmd, sentence(err)))
 	}
 	var e *jobs.Error
-	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid || e.Code == jobs.CodeRound) ||
-		strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
+	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid || e.Code == jobs.CodeRound) {
 		return ExitUsage
 	}
 	return ExitFailure
@@ -95,11 +95,13 @@ func sentence(err error) string {
 	return redact.Lines(redact.Short(redact.Secrets(err.Error()), maxSentence))
 }
 
-// isFlagError finds what cobra reports before a command runs.
-func isFlagError(err error) bool {
-	text := err.Error()
-	return strings.HasPrefix(text, "required flag") || strings.HasPrefix(text, "accepts ") ||
-		strings.HasPrefix(text, "unknown argument")
+// bare returns an error without the name of its command, which stands before it.
+func bare(cmd *cobra.Command, text string) string {
+	path := cmd.CommandPath()
+	for _, name := range []string{path, strings.TrimPrefix(path, cmd.Root().Name()+" "), cmd.Name()} {
+		text = strings.TrimPrefix(text, name+": ")
+	}
+	return text
 }
 
 // listAnnotation is the annotation of a flag whose variable takes several values.
@@ -147,6 +149,7 @@ func Environment(flags *pflag.FlagSet) error {
 func LogFlags(flags *pflag.FlagSet) {
 	flags.String("log-level", "info", "debug, info, warn or error")
 	flags.String("log-format", "text", "text or json")
+	GroupFlags(flags, logFlags, "log-level", "log-format")
 }
 
 // SetDefault changes the default of a flag.

@@ -2,12 +2,17 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -19,7 +24,7 @@ import (
 // The flags of a connection, the variables of the nats tool that stand behind them, and what they
 // are for. Secrets have no flag: a command line is seen by everybody on the machine.
 var natsFlags = []struct{ name, variable, usage string }{
-	{"nats", "NATS_URL", "URL of the NATS server"},
+	{"nats", "NATS_URL", "URL of the NATS server; empty: exoswarm serve in this folder, or 127.0.0.1:4222"},
 	{"nats-context", "NATS_CONTEXT", "context of the nats tool that says where the server is and how to log in: a " +
 		"name or the path of its file"},
 	{"nats-creds", "NATS_CREDS", "file with the credentials (JWT and seed) to log in with"},
@@ -37,19 +42,21 @@ func NATSFlags(f *pflag.FlagSet, embeds bool) {
 	for _, n := range natsFlags {
 		value := os.Getenv(n.variable)
 		if n.name == "nats" && embeds {
-			value, n.usage = "", n.usage+"; empty runs everything in this process"
+			value, n.usage = "", "URL of the NATS server; empty runs everything in this process"
 		}
 		if n.name == "nats-context" && embeds {
 			value = ""
 		}
 		f.String(n.name, value, n.usage)
+		GroupFlags(f, Connection, n.name)
 		if n.name == "nats" && value != "" { // help shows the default, and a URL may hold a password
 			f.Lookup(n.name).DefValue = natsconn.Redact(value)
 		}
 	}
 }
 
-// NATS reads the flags of NATSFlags. Without URL and context it is the server of this machine.
+// NATS reads the flags of NATSFlags. Without URL and context it is the server of exoswarm serve in this
+// folder, else the server of this machine.
 func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	login = natsconn.Login{
@@ -58,9 +65,56 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 		User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD"), Token: os.Getenv("NATS_TOKEN"),
 	}
 	if url = get("nats"); url == "" && login.Context == "" {
-		url = "nats://127.0.0.1:4222"
+		url = servedHere()
 	}
 	return url, login
+}
+
+// Addresses are where the parts of exoswarm serve listen. They are a file in its data folder while it
+// runs, so that commands find it whatever its ports are.
+type Addresses struct {
+	NATS      string `json:"nats"`
+	Dashboard string `json:"dashboard"`
+}
+
+const (
+	addressFile = "addresses.json"
+	// ServeFolder is the default data folder of exoswarm serve.
+	ServeFolder = "exoswarm-data"
+)
+
+// Write writes the addresses into a data folder. The caller calls remove at the end of the process.
+func (a Addresses) Write(dir string) (remove func(), err error) {
+	data, err := json.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", dir, err)
+	}
+	path := filepath.Join(dir, addressFile)
+	if err := renameio.WriteFile(path, append(data, '\n'), 0o600); err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", dir, err)
+	}
+	return func() { _ = os.Remove(path) }, nil
+}
+
+// servedHere returns the URL of the NATS server of exoswarm serve whose data folder is
+// EXOSWARM_DATA_DIR, ./exoswarm-data or the present folder. Without one it returns the URL with the
+// default port. A process that was killed leaves its file, so the address must answer.
+func servedHere() string {
+	const usual = "nats://127.0.0.1:4222"
+	for _, dir := range []string{os.Getenv("EXOSWARM_DATA_DIR"), ServeFolder, "."} {
+		var a Addresses
+		data, err := os.ReadFile(filepath.Join(dir, addressFile))
+		if dir == "" || err != nil || json.Unmarshal(data, &a) != nil {
+			continue
+		}
+		c, err := net.DialTimeout("tcp", strings.TrimPrefix(a.NATS, "nats://"), time.Second)
+		if err != nil {
+			continue
+		}
+		_ = c.Close()
+		return a.NATS
+	}
+	return usual
 }
 
 // connectEvery is how often an agent that starts before its server tries again.

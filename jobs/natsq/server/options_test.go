@@ -155,7 +155,7 @@ func TestOptionsRefused(t *testing.T) {
 		"another key":    {Options{Cert: cert, Key: cert}, true, "TLS with " + cert},
 		"no monitor":     {Options{Monitor: "8222"}, true, `monitoring address "8222": write HOST:PORT`},
 		"busy monitor":   {Options{Monitor: taken.Addr().String()}, true, "choose another port, or :0 for a free one"},
-		"a busy port":    {Options{Port: taken.Addr().(*net.TCPAddr).Port}, false, "cannot listen on port "},
+		"a busy port":    {Options{Port: taken.Addr().(*net.TCPAddr).Port}, true, "address already in use: choose another port"},
 	} {
 		if c.o.Dir == "" {
 			c.o.Dir = t.TempDir()
