@@ -217,7 +217,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		// The server reports a busy port only to its own log, so check first.
 		l, err := net.Listen("tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
 		if err != nil {
-			return nil, invalid("port %d: %v: choose another port, or 0 for a free one", o.Port, err)
+			return nil, invalid("nats server: port %d: %v: choose another port, or 0 for a free one", o.Port, err)
 		}
 		l.Close()
 	}
