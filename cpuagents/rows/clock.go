@@ -82,10 +82,7 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 	// Every form has a separator, so a text of digits is a number. Most of the cost of a form that
 	// does not fit is its error.
 	if strings.Trim(text, "0123456789") == "" {
-		if n, ok := unixTime(text); ok {
-			c.number = true
-			return n, n, nil
-		}
+		return c.unix(text)
 	}
 	for i := range defaultForms {
 		at := (c.form + i) % len(defaultForms)
@@ -102,10 +99,14 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 	return c.unix(text)
 }
 
-// unix is Read of a number. A source whose first number is a day of a spreadsheet is refused: as
-// seconds it would be in January 1970.
+// unix is Read of a number. A source whose first number is a day of a spreadsheet, or a date without
+// separators, is refused: as a unix time it would be in the seventies.
 func (c *Clock) unix(text string) (first, second int64, err error) {
 	n, ok := unixTime(text)
+	if form := dialect.Compact(text); form != "" && c.dialect && !c.number {
+		return 0, 0, fmt.Errorf("its timestamp %s is a date without separators: set csv.time: %q, or csv.time: "+
+			"unix_s, unix_ms or unix_us for a time since 1970", access.Quote(text), form)
+	}
 	switch {
 	case !ok:
 		return 0, 0, fmt.Errorf(

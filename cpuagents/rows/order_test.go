@@ -153,6 +153,10 @@ func TestTimesOfDatabases(t *testing.T) {
 	if values, rejects := readAll(t, sheet, withDialect(dialect.CSV{Time: dialect.Forms{"excel"}})); len(values) != 3 {
 		t.Errorf("days with their form: %v, %q", values, rejects)
 	}
+	values, rejects = readAll(t, "timestamp,value\n20260302,1\n", valueSpec)
+	if len(rejects) == 0 || !strings.Contains(rejects[0], `set csv.time: "20060102", or csv.time: unix_s`) {
+		t.Errorf("a date without separators: %v, %q", values, rejects)
+	}
 	// Seconds that go through the days of spreadsheets stay seconds.
 	if values, rejects := readAll(t, "timestamp,value\n1,1\n46083.5,2\n", valueSpec); len(values) != 2 {
 		t.Errorf("seconds: %v, %q", values, rejects)

@@ -99,7 +99,8 @@ func (r *parquetReader) readFooter() error {
 	var tail [8]byte
 	size := info.Size()
 	if size < 12 {
-		return access.InputError("%s: %d bytes are no Parquet file", r.name, size)
+		return access.InputError("%s: %d bytes are no Parquet file: get the file again, or give it its own extension",
+			r.name, size)
 	}
 	if _, err := r.src.ReadAt(tail[:], size-8); err != nil {
 		return access.IOError("read", r.name, err)

@@ -67,7 +67,7 @@ func ProposeSpec(ctx context.Context, file string, c SpecChoice) (*SpecProposal,
 		return nil, err
 	}
 	candidates := s.keys(&c)
-	var notes []string
+	notes := s.notes
 	measured := map[string]bool{}
 	for i := 0; ; i++ {
 		try := c

@@ -35,6 +35,7 @@ type sample struct {
 	format  rows.Format
 	csv     dialect.CSV
 	columns []column
+	notes   []string // about the forms of times
 }
 
 // read reads the beginning of a file. Its extension gives the format; a file without one is CSV.
@@ -42,7 +43,7 @@ func read(name string) (*sample, error) {
 	format, _ := rows.FormatOf(name, "csv")
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, jobs.Errorf(jobs.CodeInput, "sample: %v", err)
+		return nil, jobs.Errorf(jobs.CodeInput, "sample: %v: check the path", err)
 	}
 	s := &sample{name: name, format: format}
 	kind, _, err := format.Split()
@@ -321,9 +322,16 @@ func (s *sample) timeColumn(c *column) bool {
 		if !timeName(c.name) {
 			return false
 		}
-		if csv, _, _ := s.format.Split(); csv == "csv" && len(s.csv.Time) == 0 &&
+		kind, _, _ := s.format.Split()
+		if kind == "csv" && len(s.csv.Time) == 0 &&
 			slices.ContainsFunc(c.values, dialect.IsDays) && fits(&dialect.CSV{Time: dialect.Forms{"excel"}}) {
 			s.csv.Time = dialect.Forms{"excel"}
+		}
+		if i := slices.IndexFunc(c.values, func(v string) bool { return v != "" }); kind == "csv" && i >= 0 {
+			if form := dialect.Compact(c.values[i]); form != "" && fits(&dialect.CSV{Time: dialect.Forms{form}}) {
+				s.csv.Time = dialect.Forms{form}
+				return true
+			}
 		}
 		return fits(nil)
 	}
@@ -337,10 +345,27 @@ func (s *sample) timeColumn(c *column) bool {
 		if form == "excel" {
 			continue // its texts are numbers
 		}
-		if fits(&dialect.CSV{Time: dialect.Forms{form}}) {
-			s.csv.Time = dialect.Forms{form}
+		d := &dialect.CSV{Time: dialect.Forms{form}}
+		switch {
+		case !fits(d):
+		case len(s.csv.Time) == 0:
+			s.csv.Time = d.Time
+		case c.differ(s.csv.Time[0], form):
+			s.notes = append(s.notes, fmt.Sprintf("the times of %q also have the form %q, in which %q is another day: "+
+				"name the right one with csv.time", c.name, form, c.values[0]))
 			return true
 		}
 	}
-	return false
+	return len(s.csv.Time) > 0
+}
+
+// differ reports whether two forms read values of a column differently.
+func (c *column) differ(one, other string) bool {
+	a, aerr := dialect.ParseForm(one)
+	b, berr := dialect.ParseForm(other)
+	return aerr == nil && berr == nil && slices.ContainsFunc(c.values, func(v string) bool {
+		x, _, xerr := a.Parse(v, nil)
+		y, _, yerr := b.Parse(v, nil)
+		return xerr == nil && yerr == nil && x != y
+	})
 }

@@ -93,6 +93,18 @@ func TestPropose(t *testing.T) {
 			timestamp: "time", features: []string{"value"}, rows: 3, perGroup: 256, form: "excel",
 		},
 		{
+			name: "dates without separators", file: "d.csv", text: "date,value\n20260302,1\n20260303,2\n",
+			timestamp: "date", features: []string{"value"}, rows: 2, perGroup: 256, form: "20060102",
+		},
+		{
+			name: "week dates", file: "d.csv", text: "week,value\n2026-W10,1\n2026-W11,2\n",
+			timestamp: "week", features: []string{"value"}, rows: 2, perGroup: 256, form: "iso_week",
+		},
+		{
+			name: "a spreadsheet of the US", file: "d.csv", text: "at,value\n3/2/2026 7:00,1\n3/14/2026 7:05,2\n",
+			timestamp: "at", features: []string{"value"}, rows: 2, perGroup: 256, form: "1/2/2006 15:04",
+		},
+		{
 			name: "tabs and a bad row", file: "x.tsv.csv", text: repeated("ts\thost\tload\n", 60, func(i int) string {
 				if i == 30 {
 					return "2026-01-01T00:00:30Z\th1\tbroken"

@@ -16,11 +16,11 @@ import (
 func ReadSpec(file string) (*swarm.Spec, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, command.Usage("swarm spec: %v: check -f", err)
+		return nil, command.Usage("swarm spec: %v: check the path", err)
 	}
 	folder, err := os.OpenRoot(filepath.Dir(file))
 	if err != nil {
-		return nil, command.Usage("swarm spec: %v: check -f", err)
+		return nil, command.Usage("swarm spec: %v: check the path", err)
 	}
 	defer folder.Close()
 	return swarm.ParseIn(folder.FS(), file, text)

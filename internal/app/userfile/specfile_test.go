@@ -31,7 +31,7 @@ func TestRead(t *testing.T) {
 		t.Fatalf("link: %v", err)
 	}
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none.yaml"):              "check -f",
+		filepath.Join(dir, "none.yaml"):              "check the path",
 		write("bad.yaml", "name: bad\nunknown: 1\n"): "bad.yaml",
 		write("link.yaml", "name: l\ncell: {kind: custom, step_file: out.cuh}\n"): "name a file below the spec's " +
 			"own folder",

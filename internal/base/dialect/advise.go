@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/csv"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +45,10 @@ var common = []string{
 	"2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -07:00", "2006-01-02 15:04:05 -07",
 	"2006-01-02 15:04:05 Z0700", "2006-01-02 15:04:05 -0700 UTC", "2006-01-02T15:04:05 UTC",
 	"2006-01-02 15:04:05 GMT", "2006-01-02 15.04.05", "Jan 2, 2006 15:04:05", time.ANSIC, time.RFC1123Z,
-	"Mon, 02 Jan 2006 15:04:05 GMT", "excel",
+	"Mon, 02 Jan 2006 15:04:05 GMT", "Mon Jan _2 15:04:05 UTC 2006", "1/2/2006 15:04", "2/1/2006 15:04",
+	"1/2/2006", "2/1/2006", "1/2/06", "2/1/06", "2/1/2006 3:04:05 PM", "2/1/2006 3:04 PM", "2/1/06 15:04",
+	"2/1/06 15:04:05", "2/1/2006 15:04:05", "2.1.2006", "2.1.06", "2-Jan-06", "2-Jan-2006", "2-Jan-2006 15:04",
+	"2006-002", "20060102", "200601021504", "iso_week", "excel",
 }
 
 // Common returns the forms of timestamps that are tried where the default forms do not fit, the
@@ -143,19 +147,40 @@ func (d *CSV) adviseTimes(a *Advice, times []string, isTime func(string) bool) {
 			continue
 		}
 		first, _, _ := form.Parse(times[0], time.UTC)
-		if slices.ContainsFunc(times, func(t string) bool {
-			_, _, err := form.Parse(t,
-				time.UTC)
-			return err != nil
-		}) ||
-			slices.Contains(read, first) {
+		fails := func(t string) bool { _, _, err := form.Parse(t, time.UTC); return err != nil }
+		if slices.Contains(read, first) || slices.ContainsFunc(times, fails) {
 			continue
 		}
 		fit, read = append(fit, strconv.Quote(name)), append(read, first)
 	}
+	if zone := abbreviation(times[0]); len(fit) == 0 && zone != "" {
+		rest := strings.TrimSpace(strings.TrimSuffix(times[0], zone))
+		usual := []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04"}
+		for _, name := range append(usual, common...) {
+			form, err := ParseForm(name)
+			if err != nil {
+				continue
+			}
+			if _, _, err := form.Parse(rest, time.UTC); err == nil {
+				a.add("its timestamps end with "+zone+", which several zones are called", fmt.Sprintf("csv.time: %q "+
+					"and csv.zone to the zone that is meant, as in csv.zone: Europe/Berlin", name+" "+zone))
+				return
+			}
+		}
+	}
 	if len(fit) > 0 {
 		a.add("its timestamps are like "+quote(times[0]), "csv.time: "+strings.Join(fit[:min(2, len(fit))], " or "))
 	}
+}
+
+// abbreviation returns the abbreviation of a zone at the end of a timestamp, such as CET.
+func abbreviation(text string) string {
+	word := text[strings.LastIndexByte(text, ' ')+1:]
+	if n := len(word); n < 2 || n > 5 || n == len(text) || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
+		word == "AM" || word == "PM" {
+		return ""
+	}
+	return word
 }
 
 func quote(s string) string { return strconv.QuoteToGraphic(s[:min(len(s), 40)]) }

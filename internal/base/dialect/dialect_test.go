@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -211,12 +212,68 @@ func TestAdvise(t *testing.T) {
 			[]string{"timestamp,value", `"Mar 2, 2026, 5:00:00 AM",1`},
 			`its timestamps are like "Mar 2, 2026, 5:00:00 AM": set csv.time: "Jan 2, 2006, 3:04:05 PM"`,
 		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "2026-W10-1,1", "2026-W10-2T07:00:00Z,1"},
+			`its timestamps are like "2026-W10-1": set csv.time: "iso_week"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "2026-03-02 07:00:00 CET,1"},
+			`its timestamps end with CET, which several zones are called: set csv.time: "2006-01-02 15:04:05 CET" ` +
+				`and csv.zone to the zone that is meant, as in csv.zone: Europe/Berlin`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "3/2/2026 7:00,1"},
+			`its timestamps are like "3/2/2026 7:00": set csv.time: "1/2/2006 15:04" or "2/1/2006 15:04"`,
+		},
 		{CSV{}, []string{"timestamp,value", "2026-01-01 00:00:00,x"}, ``},
 		{CSV{}, []string{"a,b", "c,d"}, ``},
 		{CSV{}, nil, ``},
 	} {
 		if got := c.of.Advise(c.records, columns, isTime).String(); got != c.want {
 			t.Errorf("%q\ngot  %s\nwant %s", c.records, got, c.want)
+		}
+	}
+}
+
+// TestWeek: week dates equal those of package time.
+func TestWeek(t *testing.T) {
+	f, err := ParseForm("iso_week")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for day := time.Date(2019, 12, 20, 0, 0, 0, 0, time.UTC); day.Year() < 2034; day = day.AddDate(0, 0, 1) {
+		y, w := day.ISOWeek()
+		wd := (int(day.Weekday())+6)%7 + 1
+		for _, text := range []string{
+			fmt.Sprintf("%d-W%02d-%d", y, w, wd), fmt.Sprintf("%dW%02d%d", y, w, wd),
+			fmt.Sprintf("%d-W%02d-%d 02:00:00+02:00", y, w, wd), fmt.Sprintf("%d-W%02d-%dT00:00", y, w, wd),
+		} {
+			if n, _, err := f.Parse(text, time.UTC); err != nil || n != day.UnixNano() {
+				t.Fatalf("%s: %v, %v, want %v", text, time.Unix(0, n).UTC(), err, day)
+			}
+		}
+	}
+	for _, text := range []string{
+		"2026-W54", "2025-W53-1", "2026-W00", "2026-W10-8", "2026-W10-0", "2026-W101", "2026W10-1", "W10", "2026-W1",
+		"2026-W10-1T", "2026-W10-1T25:00", "",
+	} {
+		if n, _, err := f.Parse(text, time.UTC); err == nil {
+			t.Errorf("%q is read as %v", text, time.Unix(0, n).UTC())
+		}
+	}
+}
+
+// TestCompact: dates without separators are no unix times.
+func TestCompact(t *testing.T) {
+	for text, want := range map[string]string{
+		"20260302": "20060102", "202603020700": "200601021504", "20260302070000": "20060102150405",
+		"1772434800": "", "20261302": "", "17724348": "", "1772434800000": "", "": "", "21510302": "",
+	} {
+		if got := Compact(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -229,6 +286,7 @@ func FuzzForm(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	f.Add("iso_week", "2026-W53-7T23:59:59.5+02:00")
 	f.Fuzz(func(t *testing.T, form, text string) {
 		got, err := ParseForm(form)
 		if err != nil {

@@ -15,13 +15,14 @@ type Form struct {
 	zoned  bool    // a timestamp has its own zone
 	unit   float64 // nanoseconds of a unix time's unit
 	days   bool    // days of a spreadsheet since 1899-12-30
+	week   bool    // a week date of ISO 8601
 }
 
 // named are the forms that have names.
 var named = map[string]Form{
 	"rfc3339": {layout: time.RFC3339, zoned: true},
 	"unix":    {unit: 1e9}, "unix_s": {unit: 1e9}, "unix_ms": {unit: 1e6}, "unix_us": {unit: 1e3}, "unix_ns": {unit: 1},
-	"excel": {days: true},
+	"excel": {days: true}, "iso_week": {week: true},
 }
 
 // directives are the directives of strptime, and what package time calls them.
@@ -33,9 +34,10 @@ var directives = map[byte]string{
 }
 
 // ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns,
-// excel (the days of spreadsheets, to the millisecond), a layout of Go such as "02.01.2006
-// 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A form has a day, and either 24 hours or
-// AM and PM. Fractions of a second are read behind the seconds of every form.
+// excel (the days of spreadsheets, to the millisecond), iso_week (2026-W10, 2026-W10-1 or 2026W101,
+// and a time behind the day), a layout of Go such as "02.01.2006 15:04:05", or one of strptime such as
+// "%d.%m.%Y %H:%M:%S". A form has a day, and either 24 hours or AM and PM. Fractions of a second are
+// read behind the seconds of every form.
 func ParseForm(text string) (Form, error) {
 	if f, ok := named[strings.ToLower(text)]; ok {
 		return f, nil
@@ -67,7 +69,7 @@ func ParseForm(text string) (Form, error) {
 			return Form{},
 				errors.New(`it has no year, month and day, or hours without AM and PM: write "02.01.2006 15:04:05" ` +
 					`(the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, unix_s, unix_ms, ` +
-					`unix_us, unix_ns or excel`)
+					`unix_us, unix_ns, excel or iso_week`)
 		}
 	}
 	return f, nil
@@ -136,6 +138,12 @@ func (f Form) Parse(text string, zone *time.Location) (first, second int64, err 
 		}
 		t = time.Date(1899, 12, 30, 0, 0, 0, 0, time.UTC).AddDate(0, 0, int(math.Floor(days))).
 			Add(time.Duration(math.Round((days-math.Floor(days))*86400e3)) * time.Millisecond)
+	case f.week:
+		var zoned bool
+		if t, zoned, err = parseWeek(text); err != nil {
+			return 0, 0, err
+		}
+		f.zoned = zoned
 	case f.layout == "":
 		n, err := f.number(text)
 		return n, n, err
@@ -151,6 +159,56 @@ func (f Form) Parse(text string, zone *time.Location) (first, second int64, err 
 		return t.UnixNano(), t.UnixNano(), nil
 	}
 	return inZone(t, zone)
+}
+
+// weekTimes are the forms of the time behind a week date, with and without a zone.
+var weekTimes = []string{"15:04:05Z07:00", "15:04:05Z0700", "15:04Z07:00", "15:04:05", "15:04", "150405"}
+
+// parseWeek reads a week date of ISO 8601. A week without a day is its Monday.
+func parseWeek(text string) (t time.Time, zoned bool, err error) {
+	date, clock, timed := strings.Cut(strings.Replace(text, "T", " ", 1), " ")
+	year, week, ok := strings.Cut(date, "W")
+	extended := strings.HasSuffix(year, "-")
+	year = strings.TrimSuffix(year, "-")
+	day := "1"
+	if ok && len(week) > 2 {
+		var separated bool
+		if day, separated = strings.CutPrefix(week[2:], "-"); separated != extended || len(day) != 1 {
+			return t, false, errForm
+		}
+		week = week[:2]
+	}
+	if !ok || len(year) != 4 || len(week) != 2 || strings.Trim(year+week+day, "0123456789") != "" ||
+		day < "1" || day > "7" {
+		return t, false, errForm
+	}
+	y, _ := strconv.Atoi(year)
+	w, _ := strconv.Atoi(week)
+	// The fourth of January is in week 1.
+	fourth := time.Date(y, 1, 4, 0, 0, 0, 0, time.UTC)
+	t = fourth.AddDate(0, 0, 7*(w-1)+int(day[0]-'1')-(int(fourth.Weekday())+6)%7)
+	if iy, iw := t.ISOWeek(); iy != y || iw != w {
+		return t, false, errForm
+	}
+	if !timed {
+		return t, false, nil
+	}
+	for _, layout := range weekTimes {
+		if at, err := time.Parse("2006-01-02 "+layout, t.Format("2006-01-02 ")+clock); err == nil {
+			return at, strings.Contains(layout, "Z07"), nil
+		}
+	}
+	return t, false, errForm
+}
+
+// Compact returns the form of a text of digits that is a date of 1990 to 2100 without separators, and
+// "" for others. As a unix time it would be in the seventies.
+func Compact(text string) (form string) {
+	form = map[int]string{8: "20060102", 12: "200601021504", 14: "20060102150405"}[len(text)]
+	if t, err := time.Parse(form, text); form == "" || err != nil || t.Year() < 1990 || t.Year() > 2100 {
+		return ""
+	}
+	return form
 }
 
 // IsDays reports whether a text is a number as spreadsheets write a day and its time: days since
