@@ -20,6 +20,7 @@ func chart(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	}
 	c := picture.Chart{
 		Title: fmt.Sprintf("%s: agents by state, of %d", s.ID(), s.Spec().Agents), Names: s.Spec().Vote.Candidates,
+		Axis: "steps since the command began",
 	}
 	for done := p.every; done <= p.ticks; done += p.every {
 		t, err := s.Tick(cmd.Context(), p.every)
@@ -87,7 +88,10 @@ func raster(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 			states[int64(row)*p.width+column] = state
 		}
 	}
-	m, err := p.size().Frame(states)
+	m, err := p.size().Raster(states, picture.Axes{
+		Title: s.ID(), Rows: "agent", Columns: "steps since the command began", FirstRow: p.y,
+		States: s.Spec().Vote.Candidates,
+	})
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func withVersion(root *cobra.Command) {
 		}
 	}
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := CheckOutput(cmd.Flags()); err != nil {
 				return err

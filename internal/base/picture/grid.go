@@ -1,5 +1,5 @@
-// Package picture draws agents on a grid and in a box as PNG and GIF (GridSize, DotSize), counts over
-// ticks as SVG (Chart), and has the library of charts for pages (UPlotJS).
+// Package picture draws agents on a grid and in a box as PNG and GIF (GridSize, DotSize), with axes
+// (Axes), counts over ticks as SVG (Chart), and has the library of charts for pages (UPlotJS).
 package picture
 
 import (
