@@ -169,7 +169,7 @@ func TestRun(t *testing.T) {
 	if err != nil || !bytes.Contains(page, []byte("uPlot")) || bytes.Contains(page, []byte("src=\"http")) {
 		t.Errorf("report of %d bytes, %v", len(page), err)
 	}
-	for _, want := range []string{"a/z.csv", "1222 observations", "1 rejected rows", out, report} {
+	for _, want := range []string{"a/z.csv", "1222 observations", "1 rejected row\n", out, report} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the table lacks %q:\n%s", want, stdout)
 		}

@@ -28,6 +28,9 @@ so. A last line without a line end waits for the next call (--take-last-line tak
 is left out. Of a pipe, rows that this process had read and not stored are lost. A regular file as
 output has each decision once; on a pipe the last ones may be written again after kill -9.
 
+--webhook sends anomalies when they are decided, and again after a failure with the same id. While
+the receiver is away no decision is written, and no row is lost.
+
 Rows that go back behind the last row of their entity are dropped and counted. Ctrl-C decides what
 was read, and ends.
 
@@ -97,6 +100,7 @@ detect may use DIR at the time.`,
 		nil,
 		"print the state of an entity, as in sensor-17 or site=a,device=7, and read nothing",
 	)
+	webhookFlags(f, &o.Webhook)
 	f.StringArrayVar(&o.CSV, "csv", nil, "KEY=VALUE of the dialect of CSV, in place of csv in the specification")
 	command.LogFlags(f)
 	// The parts inside log as agents do, which a person who reads anomalies does not want to see.

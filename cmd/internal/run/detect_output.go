@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/url"
 	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/exoswarm/exoswarm/cpuagents/access"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/redact"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -54,6 +59,24 @@ func newOutput(o *detectOptions, layout rows.Layout, noted *notes) *output {
 	}
 	w.kept.Store(w.has)
 	return w
+}
+
+// openWebhook returns the sink of --webhook. The process may reach the host of the URL, and no other.
+func openWebhook(name string, spec sink.WebhookSpec, layout rows.Layout) (sink.Sink, error) {
+	u, err := url.Parse(spec.URL)
+	if err != nil || u.Host == "" {
+		return nil, command.Usage("--webhook %q: write a URL such as https://alerts.example.org/exoswarm",
+			redact.Secrets(spec.URL))
+	}
+	guard, err := access.NewGuard([]string{u.Host})
+	if err != nil {
+		return nil, command.Usage("--webhook: %v", err)
+	}
+	hook, err := sink.NewWebhook("detect-"+name, spec, layout, guard, nil)
+	if err != nil {
+		return nil, command.Usage("--webhook: %v", err)
+	}
+	return hook, nil
 }
 
 // Open implements sink.Sink: it opens the files, cuts them off where they were noted last, and notes

@@ -8,12 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/feed"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/command"
@@ -49,6 +51,8 @@ type detectOptions struct {
 	All bool
 	// TakeLastLine takes a last line without a line end, which otherwise waits for its end.
 	TakeLastLine bool
+	// Webhook receives anomalies; an empty URL is none.
+	Webhook sink.WebhookSpec
 	// CSV has settings KEY=VALUE of the dialect.
 	CSV []string
 }
@@ -80,6 +84,13 @@ func runDetector(ctx context.Context, o detectOptions) (err error) {
 	d := &detector{o: &o}
 	if err := d.readSpec(); err != nil {
 		return err
+	}
+	if o.Webhook.URL != "" { // a wrong one changes no folder
+		hook, err := openWebhook(d.spec.Name, o.Webhook, rows.Layout{Candidates: d.spec.Vote.Candidates})
+		if err != nil {
+			return err
+		}
+		hook.Close()
 	}
 	base := context.WithoutCancel(ctx)
 	conn, client, end, err := start(base, o.DataDir, o.Err, o.Log)
@@ -116,6 +127,17 @@ func runDetector(ctx context.Context, o detectOptions) (err error) {
 		return err
 	}
 	out := newOutput(&o, layout, written)
+	outputs := []cpuagents.Output{{Sink: out}}
+	if o.Webhook.URL != "" {
+		hook, err := openWebhook(d.spec.Name, o.Webhook, layout)
+		if err != nil {
+			return err
+		}
+		defer hook.Close()
+		// It stands first: what the files have noted is with the receiver.
+		to := cpuagents.Output{Sink: hook, Log: d.log(logShard(record, webhookShard), swarms.Out)}
+		outputs = slices.Insert(outputs, 0, to)
+	}
 	defer func() { err = errors.Join(err, out.close()) }()
 	if o.Rejects != "" {
 		f, err := os.OpenFile(o.Rejects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -133,7 +155,7 @@ func runDetector(ctx context.Context, o detectOptions) (err error) {
 	done, err := cpuagents.Detect(finish, cpuagents.DetectionOptions{
 		Name: d.spec.Name, Record: record, Log: d.log, Logs: logsOf(record), Columns: d.columns,
 		Candidates: d.spec.Vote.Candidates, Agents: d.spec.AgentsPerGroup, BatchRows: batch.MaxRows,
-		Directory: directory, Inputs: []cpuagents.Input{in}, Outputs: []cpuagents.Output{{Sink: out}},
+		Directory: directory, Inputs: []cpuagents.Input{in}, Outputs: outputs,
 		Explainer: explain.New(layout, (*explain.FleetLimits)(limits)),
 		Collected: feed.Collected{Answer: written.last.Answer, Counted: written.last.Answer},
 		Logger:    o.Log, Stall: time.Minute, Ends: true, Rejected: d.reject, Snapshot: d.snapshot,
@@ -207,8 +229,14 @@ func (d *detector) summary(done *cpuagents.DetectorProgress, in *tailInput, out 
 		fmt.Fprintln(d.o.Err,
 			"the input is in falling order, newest first, so nearly all its rows are late: sort it by time")
 	}
-	fmt.Fprintf(d.o.Err, "%d rows read of %d entities, %d decisions, %d anomalies, %d dropped; from reading a row to "+
-		"its decision p50 %.1f ms, p99 %.1f ms\n", done.Rows-d.before, done.Entities, out.counts.decisions,
-		out.counts.anomalies, out.counts.dropped, float64(out.hist.ValueAtPercentile(50))/1000,
+	of := ""
+	if len(d.columns.Key) > 0 {
+		of = " of " + command.Count(done.Entities, "entity", "entities")
+	}
+	fmt.Fprintf(d.o.Err, "%s read%s, %s, %s, %d dropped; from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n",
+		command.Count(done.Rows-d.before, "row", "rows"), of,
+		command.Count(out.counts.decisions, "decision", "decisions"),
+		command.Count(out.counts.anomalies, "anomaly", "anomalies"), out.counts.dropped,
+		float64(out.hist.ValueAtPercentile(50))/1000,
 		float64(out.hist.ValueAtPercentile(99))/1000)
 }

@@ -9,12 +9,15 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -291,7 +294,8 @@ func TestLocalTimeGoesOn(t *testing.T) {
 	}
 	var got []string
 	for _, m := range regexp.MustCompile(`"timestamp":"([^"]*)"`).FindAllStringSubmatch(
-		readText(t, filepath.Join(dir, "out.ndjson")), -1) {
+		readText(t, filepath.Join(dir, "out.ndjson")), -1,
+	) {
 		got = append(got, m[1])
 	}
 	if !slices.Equal(got, want) {
@@ -567,5 +571,39 @@ func TestDamagedSnapshot(t *testing.T) {
 				t.Errorf("two damaged snapshots: %v", err)
 			}
 		})
+	}
+}
+
+// TestDetectWebhook: a receiver gets the anomalies of a detector, and rows wait while it is away.
+func TestDetectWebhook(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, "")
+	var mu sync.Mutex
+	var got strings.Builder
+	refused := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !refused { // the sink sends it again
+			refused = true
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.Copy(&got, r.Body)
+	}))
+	defer server.Close()
+	to := func(o *detectOptions) { o.Webhook.URL, o.Webhook.All = server.URL, true }
+	if text, err := stdin(t, dir, "in.csv", detectHeader+strings.Join(detectRows(4000), ""), to); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if want := readText(t, filepath.Join(dir, "out.ndjson")); want == "" || got.String() != want {
+		t.Errorf("the receiver got\n%.500s\nwant\n%.500s", got.String(), want)
+	}
+	for _, url := range []string{"nowhere", "ftp://127.0.0.1/x", "http://%zz"} {
+		_, err := stdin(t, dir, "in.csv", "", func(o *detectOptions) { o.Webhook.URL = url })
+		var e *jobs.Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), "webhook") {
+			t.Errorf("--webhook %s: %v, want an error of usage", url, err)
+		}
 	}
 }

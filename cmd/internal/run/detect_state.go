@@ -14,6 +14,9 @@ import (
 // outputShard is the number of the log of written among the logs of the swarm.
 const outputShard = 3
 
+// webhookShard is the number of the log with the position of --webhook.
+const webhookShard = 8
+
 // logShard returns the number of a log of the detector. The logs of shards have the first numbers.
 func logShard(record swarms.Swarm, of int) int {
 	if record.ShardCount() > 1 {

@@ -97,8 +97,9 @@ func write(cmd *cobra.Command, args []string) (err error) {
 	if err := userfile.WriteFile(output, page); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d decisions, %d anomalies\nreport     %s\n", h.Result.Decisions,
-		h.Result.Anomalies, output)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s, %s\nreport     %s\n",
+		command.Count(h.Result.Decisions, "decision", "decisions"),
+		command.Count(h.Result.Anomalies, "anomaly", "anomalies"), output)
 	return err
 }
 

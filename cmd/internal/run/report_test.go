@@ -52,7 +52,7 @@ func TestReport(t *testing.T) {
 	}
 	code, out := runReport(t, "", file, "--labels", labels)
 	page, err := os.ReadFile(filepath.Join(dir, "decisions.html"))
-	if code != 0 || err != nil || !strings.Contains(out, "300 decisions, 1 anomalies") {
+	if code != 0 || err != nil || !strings.Contains(out, "300 decisions, 1 anomaly") {
 		t.Fatalf("code %d, %v: %s", code, err, out)
 	}
 	for _, want := range []string{

@@ -69,8 +69,7 @@ the command at once.`,
 		"folder of the secrets that sources refer to as file:NAME, for a run in this process",
 	)
 	// Sinks besides --output.
-	f.String("webhook", "", "URL to which anomalies are sent when they are found")
-	f.String("webhook-secret", "", "env:NAME or file:NAME on the CPU agent: the key that signs messages to --webhook")
+	webhookFlags(f, &sink.WebhookSpec{})
 	f.String("sinks", "", "JSON file with a list of further sinks of decisions; see docs/sources.md")
 	f.StringArrayVar(
 		&o.CSV,
@@ -234,4 +233,11 @@ func runFromFlags(cmd *cobra.Command, o runjob.Options, args []string) error {
 		return command.Usage("run: --batch-rows %d: use 1 to 4096", o.BatchRows)
 	}
 	return runjob.Run(cmd.Context(), o)
+}
+
+// webhookFlags adds --webhook and --webhook-secret.
+func webhookFlags(f *pflag.FlagSet, hook *sink.WebhookSpec) {
+	f.StringVar(&hook.URL, "webhook", "", "URL to which anomalies are sent when they are found")
+	f.StringVar(&hook.Secret, "webhook-secret", "", "env:NAME, or file:NAME on a CPU agent: the key that signs "+
+		"messages to --webhook")
 }

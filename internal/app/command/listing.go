@@ -171,3 +171,11 @@ func Size(n int64) string {
 	}
 	return fmt.Sprintf("%.1f %ciB", v, " KMGTP"[unit])
 }
+
+// Count returns a number with its noun, as in 1 anomaly or 2 anomalies.
+func Count[N int | int64 | uint64 | uint32](n N, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

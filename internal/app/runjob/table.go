@@ -46,8 +46,10 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	if r.Interrupted {
 		ended = " before the interruption"
 	}
-	fmt.Fprintf(w, "\n%d %s, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s%s\n", len(series), what,
-		r.Observations, ended, r.Decisions, r.Anomalies, r.Rejected, r.Keyless.Note(), r.Note())
+	fmt.Fprintf(w, "\n%d %s, %s%s, %s, %s, %s%s%s\n", len(series), what,
+		command.Count(r.Observations, "observation", "observations"), ended, command.Count(r.Decisions, "decision", "decisions"),
+		command.Count(r.Anomalies, "anomaly", "anomalies"), command.Count(r.Rejected, "rejected row", "rejected rows"),
+		r.Keyless.Note(), r.Note())
 	if r.Rejected > 0 && firstReject != "" {
 		fmt.Fprintf(w, "the first rejected row is of %s\n", firstReject)
 	}
