@@ -28,7 +28,8 @@ func DeadLetters() *cobra.Command {
 		filter(f)
 		f.Bool("all", false, "all dead letters")
 	}
-	return cli.Noun{Use: "dlq", Short: "List, repeat and remove jobs that failed for good", Names: cli.DeadIDs, Verbs: []cli.Verb{
+	const short = "List, repeat and remove jobs that failed for good"
+	return cli.Noun{Use: "dlq", Short: short, Names: cli.DeadIDs, Verbs: []cli.Verb{
 		{
 			Use: "list", Short: "List dead letters, oldest first", Lists: true, Do: cli.Queue(dlqList),
 			Flags: func(f *pflag.FlagSet) {

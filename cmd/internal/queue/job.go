@@ -43,7 +43,8 @@ func Job(explain cli.Verb) *cobra.Command {
 				f.Int("limit", 100, "most jobs to list; 0 for all")
 				f.Bool("all", false, "also list jobs that are over, of all pools, newest first")
 			},
-			Do: cli.Jobs(jobList),
+			Before: checkJobList,
+			Do:     cli.Jobs(jobList),
 		},
 		{
 			Use: "watch ID", Short: "Print the progress of a job, then its result; fails if the job fails",
@@ -57,11 +58,15 @@ func Job(explain cli.Verb) *cobra.Command {
 			Do:    cli.Jobs(JobLogs),
 		},
 		{
-			Use: "cancel ID", Short: "Cancel a job that waits or runs", Lists: true,
+			Use: "cancel [ID]", Short: "Cancel a job that waits or runs, or with --kind all of a kind", Lists: true,
 			Flags: func(f *pflag.FlagSet) {
 				f.Bool("finish", false, "let it finish the work in hand; its result shows how far it came")
+				f.String("kind", "", "in place of ID: cancel all jobs of this kind that wait or run")
+				f.String("pool", "cpu", "cpu or gpu, of --kind")
+				f.Bool("yes", false, "do not ask for confirmation of --kind")
 			},
-			Do: cli.Jobs(jobCancel),
+			Before: checkCancel,
+			Do:     cli.Jobs(jobCancel),
 		},
 		{
 			Use: "retry ID", Short: "Try a job that failed for good again", Lists: true,
@@ -156,6 +161,16 @@ var (
 	}}
 )
 
+// checkJobList checks the flags of job list before it connects.
+func checkJobList(cmd *cobra.Command, _ []string) error {
+	if limit, _ := cmd.Flags().GetInt("limit"); limit < 0 {
+		return command.Usage("--limit %d: use 0 for all, or more", limit)
+	}
+	text, _ := cmd.Flags().GetString("pool")
+	_, err := poolOf(text)
+	return err
+}
+
 // jobList prints the jobs of a pool that are not over as they are read, oldest first. With --all
 // the results of all pools follow, newest first. --limit bounds both together.
 //
@@ -164,10 +179,7 @@ func jobList(cmd *cobra.Command, _ []string, c command.JobClient) error {
 	text, _ := cmd.Flags().GetString("pool")
 	limit, _ := cmd.Flags().GetInt("limit")
 	over, _ := cmd.Flags().GetBool("all")
-	pool, err := poolOf(text)
-	if err != nil {
-		return err
-	}
+	pool := jobs.Pool(text)
 	p, err := listedJobs.Begin(cmd)
 	if err != nil {
 		return err
@@ -271,6 +283,9 @@ func logFields(raw json.RawMessage) string {
 // with --finish it ends as done.
 func jobCancel(cmd *cobra.Command, args []string, c command.JobClient) error {
 	finish, _ := cmd.Flags().GetBool("finish")
+	if kind, _ := cmd.Flags().GetString("kind"); kind != "" {
+		return cancelKind(cmd, c, kind, finish)
+	}
 	// A request for a job that is over would be accepted and have no effect.
 	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {
 		return command.Usage("job %s is over: exoswarm job get %s shows its result", args[0], args[0])
@@ -282,6 +297,73 @@ func jobCancel(cmd *cobra.Command, args []string, c command.JobClient) error {
 		return err
 	}
 	return c.Cancel(cmd.Context(), args[0], finish)
+}
+
+// checkCancel checks what is to be cancelled before the command connects.
+func checkCancel(cmd *cobra.Command, args []string) error {
+	kind, _ := cmd.Flags().GetString("kind")
+	switch {
+	case kind == "" && len(args) == 0:
+		return command.Usage("ID is missing: name a job, or a kind of jobs with --kind")
+	case kind != "" && len(args) > 0:
+		return command.Usage("--kind %s: it is in place of an ID: leave one of the two out", kind)
+	}
+	text, _ := cmd.Flags().GetString("pool")
+	_, err := poolOf(text)
+	return err
+}
+
+// cancelling is how many requests cancelKind has under way, each a round trip of the server.
+const cancelling = 16
+
+// cancelKind asks for the end of all jobs of a kind that are not over, and prints how many they are.
+// Jobs that come meanwhile stay. The audit has one record.
+func cancelKind(cmd *cobra.Command, c command.JobClient, kind string, finish bool) error {
+	text, _ := cmd.Flags().GetString("pool")
+	var ids []string
+	if err := c.List(cmd.Context(), jobs.Pool(text), func(j queue.ListedJob) bool {
+		if j.Kind == kind {
+			ids = append(ids, j.ID)
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return printCancelled(cmd, 0)
+	}
+	if err := command.Confirm(cmd, "cancel "+command.Count(len(ids), "job", "jobs")+" of kind "+kind); err != nil {
+		return err
+	}
+	cancel := func() error {
+		ctx, stop := context.WithCancelCause(cmd.Context())
+		defer stop(nil)
+		var group sync.WaitGroup
+		for part := range cancelling {
+			group.Go(func() {
+				for i := part; i < len(ids) && ctx.Err() == nil; i += cancelling {
+					// A job that has ended meanwhile needs no cancel.
+					if err := c.Cancel(ctx, ids[i], finish); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+						stop(fmt.Errorf("job %s: %w", ids[i], err))
+					}
+				}
+			})
+		}
+		group.Wait()
+		return context.Cause(ctx)
+	}
+	if conn := command.QueueOf(c); conn != nil {
+		once := cancel
+		cancel = func() error { return cli.Recorded(cmd, conn, "job.cancel", "kind "+kind, once) }
+	}
+	if err := cancel(); err != nil {
+		return err
+	}
+	return printCancelled(cmd, len(ids))
+}
+
+func printCancelled(cmd *cobra.Command, n int) error {
+	return cli.PrintOne(cmd, []string{"JOBS cancelled"}, map[string]int{"cancelled": n}, n)
 }
 
 // jobRetry queues a job again that has a dead letter, under its id, and prints the number of jobs,

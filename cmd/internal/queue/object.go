@@ -16,7 +16,8 @@ import (
 // Objects returns exoswarm object: the inputs and outputs of jobs in the object store of the
 // cluster. Its commands see the objects of all tenants, so they need the login of an operator.
 func Objects() *cobra.Command {
-	return cli.Noun{Use: "object", Short: "List and remove large inputs and outputs of jobs in the queue's store", Verbs: []cli.Verb{
+	const short = "List and remove large inputs and outputs of jobs in the queue's store"
+	return cli.Noun{Use: "object", Short: short, Verbs: []cli.Verb{
 		{
 			Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to", Lists: true,
 			Long: `List the objects of the queue's store. An object is kept while its job waits or runs,

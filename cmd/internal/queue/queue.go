@@ -24,14 +24,11 @@ func Queues() *cobra.Command {
 	change := func(use, short, name string) cli.Verb {
 		return cli.Verb{
 			Use: use, Short: short,
-			Flags: func(f *pflag.FlagSet) { f.String("kind", "", "only this kind") },
+			Flags:  func(f *pflag.FlagSet) { f.String("kind", "", "only this kind") },
+			Before: func(_ *cobra.Command, args []string) error { _, err := poolOf(args[0]); return err },
 			Do: cli.Queue(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-				pool, err := poolOf(args[0])
-				if err != nil {
-					return err
-				}
 				kind, _ := cmd.Flags().GetString("kind")
-				_, err = cli.Operate(cmd, c, action.Request{Action: name, Object: string(pool), Kind: kind})
+				_, err := cli.Operate(cmd, c, action.Request{Action: name, Object: args[0], Kind: kind})
 				return err
 			}),
 		}

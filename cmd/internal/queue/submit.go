@@ -36,7 +36,7 @@ command submits the lines in batches of one pool and level, with up to 1000 jobs
 of a batch are stored, or none. A job that waits for others (after) must come after them, or in
 their batch, where each of its parents counts as one more job. If a line is not valid, the command
 ends with an error that names the line. The batches before it are stored.`,
-		Lists: true, Flags: submitFlags, Before: checkSubmit, Do: cli.Jobs(submit),
+		Lists: true, Flags: submitFlags, Before: checkSubmit, Do: cli.Link(submit),
 	}.Command()
 }
 
@@ -88,18 +88,27 @@ func checkSubmit(cmd *cobra.Command, _ []string) error {
 //
 // Without --wait the item has the field job, the id that the job got: the login of a tenant puts
 // the name of the tenant before it.
-func submit(cmd *cobra.Command, _ []string, c command.JobClient) error {
-	f := cmd.Flags()
-	wait, _ := f.GetBool("wait")
-	file, _ := f.GetString("file")
+func submit(cmd *cobra.Command, args []string) error {
 	// Each line of the file has its own pool, kind and tenant.
-	if file != "" {
-		return submitFile(cmd, c, file)
+	if file, _ := cmd.Flags().GetString("file"); file != "" {
+		if _, err := os.Stat(file); err != nil && file != "-" {
+			return command.Usage("--file: %v: name a file of jobs, or - for standard input", err)
+		}
+		return cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
+			return submitFile(cmd, c, file)
+		}).Run(cmd, args)
 	}
 	j, err := jobFromFlags(cmd)
 	if err != nil {
 		return err
 	}
+	return cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
+		return submitOne(cmd, c, j)
+	}).Run(cmd, args)
+}
+
+func submitOne(cmd *cobra.Command, c command.JobClient, j jobs.Job) error {
+	wait, _ := cmd.Flags().GetBool("wait")
 	id, err := c.Submit(cmd.Context(), j)
 	if err != nil {
 		return err
