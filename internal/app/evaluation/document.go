@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Propose returns the text of a specification with a setting. Comments and the order of the keys stay.
+// Propose returns the text of a specification with a setting. The order of the keys and comments stay,
+// but for comments beside values that change.
 // Parameters from which the alarm would follow instead are removed.
 func Propose(text []byte, s Setting) ([]byte, error) {
 	var doc yaml.Node
@@ -63,10 +64,14 @@ func set(m *yaml.Node, key, number string) {
 	put(m, key, &yaml.Node{Kind: yaml.ScalarNode, Value: number})
 }
 
-// put sets a key, and keeps the comments of the former value.
+// put sets a key. A comment beside another value was about that value, so it goes.
 func put(m *yaml.Node, key string, n *yaml.Node) {
 	if i := index(m, key); i >= 0 {
-		n.LineComment = m.Content[i+1].LineComment
+		if old := m.Content[i+1]; old.Value == n.Value {
+			n.LineComment = old.LineComment
+		} else if old.LineComment != "" {
+			n.LineComment = "# chosen by exoswarm tune"
+		}
 		m.Content[i+1] = n
 		return
 	}

@@ -179,6 +179,7 @@ key: pump
 cell:
   kind: predictor
   params: {alarms_per_day: 2, alarm: 0.3, learn: 0.02}
+agents_per_group: 64 # enough in March
 `
 	got, err := Propose([]byte(text), Setting{Alarm: 0.46, Agents: 128})
 	if err != nil {
@@ -190,7 +191,7 @@ key: pump
 cell:
   kind: predictor
   params: {alarm: 0.46, learn: 0.02, suspect: 0.39}
-agents_per_group: 128
+agents_per_group: 128 # chosen by exoswarm tune
 `
 	if string(got) != want {
 		t.Errorf("%s\nwant\n%s", got, want)

@@ -128,7 +128,11 @@ func (e *explainer) params(indent string, spec *swarm.Spec) {
 				v = p.Default
 			}
 			done[p.Name] = true
-			e.write(indent+"  ", p.Name, number(v), set, p.Doc)
+			doc := p.Doc
+			if (p.Name == "alarm" || p.Name == "suspect") && derived(spec) {
+				doc = "does not count: alarms_per_day or false_alarm_rate decides"
+			}
+			e.write(indent+"  ", p.Name, number(v), set, doc)
 		}
 	}
 	for name, v := range spec.Cell.Params {
@@ -136,6 +140,11 @@ func (e *explainer) params(indent string, spec *swarm.Spec) {
 			e.write(indent+"  ", name, number(v), true, "of the step")
 		}
 	}
+}
+
+// derived reports whether alarm and suspect of a specification follow from a rate of false alarms.
+func derived(spec *swarm.Spec) bool {
+	return spec.Cell.Params["alarms_per_day"] > 0 || spec.Cell.Params["false_alarm_rate"] > 0
 }
 
 // memory writes how much state the swarm has.
