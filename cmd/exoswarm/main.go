@@ -33,7 +33,7 @@ func main() {
 
 // root returns the command with all its sub-commands.
 func root() *cobra.Command {
-	cmd := command.Group("exoswarm", "Find anomalies in event streams, simulate neural agents, and run jobs on a cluster")
+	cmd := command.Group("exoswarm", "Find anomalies in event streams, simulate neural agents, run jobs on a cluster")
 	command.Section(cmd, "Start", run.Quickstart(), serveprocess.Command())
 	command.Section(cmd, "Detect", run.Command(), run.Detect(cluster.Detectors(queue.JobLogs)), swarm.Specs(),
 		run.Evaluate(), run.Tune(), run.Report())

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -238,7 +239,14 @@ func describe(l rows.Layout, d *batch.Decisions, i int) string {
 			fmt.Fprintf(&b, " %s %s", name, rows.AppendNumber(nil, v, 64))
 		}
 	}
-	fmt.Fprintf(&b, " at %s, score %.3f", d.Timestamp[i], d.Score[i])
+	at := d.Timestamp[i]
+	if _, err := dialect.Float(at, 64); err == nil { // a person does not read unix seconds
+		var clock rows.Clock
+		if ns, err := clock.Parse(at); err == nil {
+			at = time.Unix(0, ns).UTC().Format(time.RFC3339)
+		}
+	}
+	fmt.Fprintf(&b, " at %s, score %.3f", at, d.Score[i])
 	if why := d.Explained; l.Explain && why != nil && why.Fault[i] >= 0 {
 		f := int(why.Fault[i])
 		fmt.Fprintf(&b, ": %s of %s %s the expected %s", why.Kind[i], l.Features[f], batch.Sides[why.Side[i]],

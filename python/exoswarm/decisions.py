@@ -280,14 +280,16 @@ class Decisions(Sequence[Decision]):
     def chart(self, entity: Optional[str] = None, feature: Optional[str] = None) -> "charts.Chart":
         """Return a chart of a feature of an entity, with its incidents.
 
-        Without an entity it is that of the incident with the highest score.
+        Without an entity it is the entity of the incident with the highest score, and without a feature the one at
+        fault in the entity's worst incident, or the first.
         """
         if entity is None:
             first = self.incidents()[:1]
             entity = first[0].entity if first else self.entities()[0]
         if entity not in self.entities():
             raise KeyError(f"there is no entity {entity!r} among the rows")
-        feature = feature or next(iter(self.features))
+        worst = next((one for one in self.incidents() if one.entity == entity and one.why), None)
+        feature = feature or (worst.why.feature if worst else next(iter(self.features)))
         at = [i for i in range(len(self)) if self.entity(i) == entity]
         return charts.Chart(
             title=f"{entity} {feature}".strip(),

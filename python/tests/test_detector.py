@@ -234,6 +234,8 @@ class Detectors(unittest.TestCase):
         self.assertIn("&lt;good&gt;", svg)
         self.assertNotIn("<good>", svg)
         self.assertEqual(len(got.to_dict()["score"]), 2 * n)
+        swapped = dict(SPEC, features=["load", "value"], explain=True)
+        self.assertEqual(exoswarm.fit_predict(swapped, frame).chart().title, "bad value")  # the one at fault
 
     def test_rate(self):
         bar = float(os.environ.get("EXOSWARM_TEST_RATE", "0"))

@@ -70,6 +70,9 @@ type Row struct {
 // NewRow returns a row of PrintRows.
 func NewRow(item any, cells ...any) Row { return Row{item, cells} }
 
+// Print prints the row as an item of a list.
+func (r Row) Print(p *command.Printer) error { return p.Item(r.item, r.cells...) }
+
 // PrintRows prints rows below columns.
 func PrintRows(cmd *cobra.Command, columns []string, rows ...Row) error {
 	p, err := Table[Row]{Columns: columns}.Begin(cmd)
@@ -77,7 +80,7 @@ func PrintRows(cmd *cobra.Command, columns []string, rows ...Row) error {
 		return err
 	}
 	for _, r := range rows {
-		if err := p.Item(r.item, r.cells...); err != nil {
+		if err := r.Print(p); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,8 @@ var agentNames = cli.ListNames(
 // shards. Its commands read and write the registry and the leases alone, so they work while an
 // agent is busy or lost.
 func Agents() *cobra.Command {
-	return cli.Noun{Use: "agent", Short: "List, drain and balance the agents of the cluster", Names: agentNames, Verbs: []cli.Verb{
+	const short = "List, drain and balance the agents of the cluster"
+	return cli.Noun{Use: "agent", Short: short, Names: agentNames, Verbs: []cli.Verb{
 		{
 			Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Lists: true,
 			Long: `List the agents that are alive. A GPU agent that ended without giving its shards back

@@ -35,7 +35,8 @@ func Detectors(printLogs JobLogs) []*cobra.Command {
 	names := cli.ListNames(listDetectors, func(d detectors.Detector) string { return d.Name })
 	return cli.Noun{Names: names, Verbs: []cli.Verb{
 		{
-			Use: "create -f swarm.yaml --sources FILE --sinks FILE", Short: "Create a detector that reads sources on a cluster until it is deleted",
+			Use:   "create -f swarm.yaml --sources FILE --sinks FILE",
+			Short: "Create a detector that reads sources on a cluster until it is deleted",
 			Long: `Create a detector. The CPU agents of the cluster read its sources from then on, and send its
 decisions to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
 no row is lost, and none counts twice. The specification has the name, which is also the name of the swarm.

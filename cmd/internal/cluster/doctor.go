@@ -151,7 +151,8 @@ func readBundle(name string) (*doctor.Facts, error) {
 
 // Debug returns exoswarm debug, whose commands write a bundle and a trace.
 func Debug() *cobra.Command {
-	return cli.Noun{Use: "debug", Short: "Collect what is needed to understand a problem", Names: agentNames, Verbs: []cli.Verb{
+	const short = "Collect what is needed to understand a problem"
+	return cli.Noun{Use: "debug", Short: short, Names: agentNames, Verbs: []cli.Verb{
 		{
 			Use: "bundle", Short: "Write what is needed to understand a problem into one file",
 			Long: `Write a file with profiles, metrics, logs and stacks of all agents, the newest dead letters, the

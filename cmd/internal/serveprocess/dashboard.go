@@ -132,7 +132,8 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 	}
 	var err error
 	if l.Listener, err = net.Listen("tcp", o.Listen); err != nil {
-		return nil, command.Usage("--listen %s: %v: choose another port, or :0 for a free one", o.Listen, err)
+		return nil, command.Usage("--listen %s: %v: write HOST:PORT with another port, or :0 for a free one",
+			o.Listen, err)
 	}
 	o.Listen = l.Addr().String()
 	return l, nil

@@ -26,22 +26,34 @@ import (
 // NAME may be the name of a run. The answer has the state at the moment at which the GPU agent
 // reads the query, between two batches. A query is an entry of the log that changes nothing. It
 // needs an agent that serves the shards of the ids.
+// checkQuery checks that one thing is asked for, before the command connects.
+func checkQuery(cmd *cobra.Command, _ []string) error {
+	given := 0
+	for _, name := range []string{"agents", "groups", "key", "knowledge", "outcome"} {
+		if cmd.Flags().Changed(name) {
+			given++
+		}
+	}
+	if given != 1 {
+		return command.Usage("use one of --agents, --groups, --key, --knowledge and --outcome, as in --agents 1,5-9")
+	}
+	for _, name := range []string{"agents", "groups", "knowledge"} {
+		if text, _ := cmd.Flags().GetString(name); text != "" {
+			if _, err := parseIDs(text); err != nil {
+				return command.Usage("--%s: %v", name, err)
+			}
+		}
+	}
+	return nil
+}
+
 func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
 	keys, _ := cmd.Flags().GetStringArray("key")
 	outcome, _ := cmd.Flags().GetBool("outcome")
 	knowledge, _ := cmd.Flags().GetString("knowledge")
-	given := 0
-	for _, is := range []bool{agents != "", groups != "", len(keys) > 0, outcome, knowledge != ""} {
-		if is {
-			given++
-		}
-	}
 	switch {
-	case given != 1:
-		return command.Usage("swarm query: use one of --agents, --groups, --key, --knowledge and --outcome, as " +
-			"in --agents 1,5-9")
 	case outcome:
 		return printOutcome(cmd, s)
 	case knowledge != "":
@@ -64,16 +76,47 @@ func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	}
 	// Votes and decisions exist while agents are addressed; groups that are addressed vote with
 	// each observation.
-	show := showAgents
+	show := shown{[]string{"AGENT", "VOTE", "STATE"}, showAgents}
 	switch byAgent := s.Spec().Topology().ByAgent; {
 	case groups != "" && byAgent:
-		show = showGroups
+		show = shown{[]string{"GROUP", "DECISION", "ROUND", "VOTES"}, showGroups}
 	case groups != "":
-		show = showGroupVariables
+		show = shown{[]string{"GROUP", "ROUND", "STATE"}, showGroupVariables}
 	case !byAgent:
-		show = showAgentVariables
+		show = shown{[]string{"AGENT", "GROUP", "EMBEDDING", "STATE"}, showAgentVariables}
 	}
-	return show(cmd, s, ids)
+	return printPages(cmd, s, ids, show)
+}
+
+// shown are things of a swarm as a table, and the function that asks for some of them.
+type shown struct {
+	columns []string
+	ask     func(ctx context.Context, s *swarmclient.Swarm, ids []uint32) ([]cli.Row, error)
+}
+
+// tooMany is in the refusal of a query for more ids than an answer holds, whose number the agent knows.
+const tooMany = "ask for at most"
+
+// printPages prints agents or groups, as many at a time as an answer holds. Entries of other clients may
+// come between two pages.
+func printPages(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32, show shown) error {
+	p, err := cli.Table[cli.Row]{Columns: show.columns}.Begin(cmd)
+	if err != nil {
+		return err
+	}
+	for page := len(ids); len(ids) > 0 && err == nil; {
+		page = min(page, len(ids))
+		rows, qerr := show.ask(cmd.Context(), s, ids[:page])
+		if qerr != nil && page > 1 && strings.Contains(qerr.Error(), tooMany) {
+			page = (page + 1) / 2
+			continue
+		}
+		for err = qerr; len(rows) > 0 && err == nil; rows = rows[1:] {
+			err = rows[0].Print(p)
+		}
+		ids = ids[page:]
+	}
+	return errors.Join(err, p.End())
 }
 
 // queryKeys prints the groups of the entities with some keys, or of the series of a run without a
@@ -124,18 +167,17 @@ func entitiesOf(ctx context.Context, c *natsq.Conn, s *swarmclient.Swarm, keys [
 //
 // Fields: agent, vote (a candidate or none) and state, the numbers of the cell in the order of
 // docs/cells.md.
-func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) error {
-	all, err := s.AgentStates(cmd.Context(), ids)
+func showAgents(ctx context.Context, s *swarmclient.Swarm, ids []uint32) (rows []cli.Row, err error) {
+	all, err := s.AgentStates(ctx, ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var rows []cli.Row
 	for i, id := range all.Agent {
 		vote, state := s.Candidate(int(all.Vote[i])), all.State[i*all.Width:][:all.Width]
 		rows = append(rows, cli.NewRow(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote,
 			listText(state)))
 	}
-	return cli.PrintRows(cmd, []string{"AGENT", "VOTE", "STATE"}, rows...)
+	return rows, nil
 }
 
 // showGroups prints groups of a swarm whose agents are addressed, each with its decision, its
@@ -143,12 +185,11 @@ func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) error {
 //
 // Fields: group, decision, round (the number of decisions so far) and votes by candidate; agents
 // that have never stepped are in none of them.
-func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) error {
-	all, err := s.GroupStates(cmd.Context(), ids)
+func showGroups(ctx context.Context, s *swarmclient.Swarm, ids []uint32) (rows []cli.Row, err error) {
+	all, err := s.GroupStates(ctx, ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var rows []cli.Row
 	for i, id := range all.Group {
 		// s.Candidate returns none for a group that has never decided.
 		decision, votes, text := s.Candidate(int(all.Decision[i])), map[string]uint32{}, []string(nil)
@@ -159,36 +200,34 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) error {
 		item := map[string]any{"group": id, "decision": decision, "round": all.Round[i], "votes": votes}
 		rows = append(rows, cli.NewRow(item, id, decision, all.Round[i], strings.Join(text, ", ")))
 	}
-	return cli.PrintRows(cmd, []string{"GROUP", "DECISION", "ROUND", "VOTES"}, rows...)
+	return rows, nil
 }
 
 // showGroupVariables prints groups of a swarm whose groups are addressed, each with the state
 // variables of its cell.
 //
 // Fields: group and state by variable.
-func showGroupVariables(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) error {
-	all, err := s.GroupVariables(cmd.Context(), ids)
+func showGroupVariables(ctx context.Context, s *swarmclient.Swarm, ids []uint32) (rows []cli.Row, err error) {
+	all, err := s.GroupVariables(ctx, ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var rows []cli.Row
 	for i, id := range all.Group {
 		state, text := entities.Row(all.Vars, i)
 		rows = append(rows, cli.NewRow(map[string]any{"group": id, "state": state}, id, state["round"], text))
 	}
-	return cli.PrintRows(cmd, []string{"GROUP", "ROUND", "STATE"}, rows...)
+	return rows, nil
 }
 
 // showAgentVariables prints agents of a swarm whose groups are addressed, each with its group, its
 // embedding and the state variables of its cell.
 //
 // Fields: agent, group, embedding and state by variable.
-func showAgentVariables(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) error {
-	all, err := s.AgentVariables(cmd.Context(), ids)
+func showAgentVariables(ctx context.Context, s *swarmclient.Swarm, ids []uint32) (rows []cli.Row, err error) {
+	all, err := s.AgentVariables(ctx, ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var rows []cli.Row
 	// Ids are dense: agent I of group G has the id G times size plus I.
 	size := uint32(s.Spec().AgentsPerGroup)
 	for i, id := range all.Agent {
@@ -197,7 +236,7 @@ func showAgentVariables(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32) 
 		item := map[string]any{"agent": id, "group": id / size, "embedding": embedding, "state": state}
 		rows = append(rows, cli.NewRow(item, id, id/size, listText(embedding), text))
 	}
-	return cli.PrintRows(cmd, []string{"AGENT", "GROUP", "EMBEDDING", "STATE"}, rows...)
+	return rows, nil
 }
 
 // parseIDs reads ids and ranges, as in 1,5-9, in their order. It returns up to swarms.MaxAddressed

@@ -79,6 +79,11 @@ func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
 // names. names are the other arguments.
 func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) cli.Action {
 	return cli.Here(func(cmd *cobra.Command, args []string) (err error) {
+		if !strings.Contains(args[0], "://") { // a command that reads makes no folder
+			if _, err := os.Stat(args[0]); err != nil {
+				return command.Usage("PLACE: %v: name the folder of the snapshots", err)
+			}
+		}
 		b, err := openBucket(cmd, args[0])
 		if err != nil {
 			return err

@@ -101,7 +101,7 @@ snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs 
 			keyFileFlag(f)
 			timeoutFlag(f)
 		},
-		Do: cli.Queue(swarmCreate),
+		Do: cli.Link(swarmCreate),
 	}
 	listVerb = cli.Verb{
 		Use: "list", Short: "List the swarms, also swarms of runs", Lists: true, Do: cli.Queue(swarmList),
@@ -159,7 +159,7 @@ of candidates, from 0 on, and nodes by key the remainders of ids.`,
 			f.StringArray("key", nil, "key of an entity, as in sensor-17 or site=a,device=7")
 			timeoutFlag(f)
 		},
-		Do: withSwarm(swarmQuery),
+		Before: checkQuery, Do: withSwarm(swarmQuery),
 	}
 	trimVerb = cli.Verb{
 		Use: "trim NAME --to SNAPSHOT", Short: "Remove the entries that a snapshot contains from the log",
@@ -276,11 +276,17 @@ func openSwarm(cmd *cobra.Command, c *natsq.Conn, name string) (*swarmclient.Swa
 //
 // A name that is taken is jobs.ErrExists. A swarm that no agent can serve is removed again, and
 // its refusal is the error.
-func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func swarmCreate(cmd *cobra.Command, args []string) error {
 	spec, from, err := specOf(cmd, args)
 	if err != nil {
 		return err
 	}
+	return cli.Queue(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+		return createSwarm(cmd, c, spec, from)
+	}).Run(cmd, args)
+}
+
+func createSwarm(cmd *cobra.Command, c *natsq.Conn, spec *swarm.Spec, from *swarms.SnapshotRef) error {
 	if err := storeGraph(cmd, spec); err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, Usage("--metrics %s: %v", addr, err)
+		return nil, Usage("--metrics %s: %v: write HOST:PORT with another port, or :0 for a free one", addr, err)
 	}
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()

@@ -26,7 +26,8 @@ func TestTree(t *testing.T) {
 		leaf.Flags().Int("count", 0, "how often")
 		NATSFlags(leaf.Flags(), false)
 		OutputFlag(leaf.Flags(), "table", "yaml")
-		return Group("exotest", "A tree", leaf, Group("job", "Jobs", &cobra.Command{Use: "get ID", Long: "Get. And more.", Short: "Get", RunE: leaf.RunE},
+		return Group("exotest", "A tree", leaf, Group("job", "Jobs",
+			&cobra.Command{Use: "get ID", Long: "Get. And more.", Short: "Get", RunE: leaf.RunE},
 			&cobra.Command{Use: "watch ID [PLACE]", Short: "Watch", RunE: leaf.RunE}))
 	}
 	for _, c := range []struct {
@@ -56,7 +57,7 @@ func TestTree(t *testing.T) {
 		{[]string{"run", "--patience", "5"}, ExitUsage, `--patience "5": write a number with a unit`},
 		{[]string{"run", "a"}, ExitUsage, `"a" is one argument too many: exotest run takes none`},
 		{[]string{"job", "watch"}, ExitUsage, "ID is missing: write exotest job watch ID [PLACE]"},
-		{[]string{"job", "watch", "a", "b", "c"}, ExitUsage, `"c" is one argument too many: write exotest job watch ID`},
+		{[]string{"job", "watch", "a", "b", "c"}, ExitUsage, `"c" is one argument too many: write exotest job`},
 		{[]string{"run", "--help"}, 0, "Connection flags:\n      --nats string"},
 		{nil, ExitUsage, "name a command"},
 		{[]string{"job"}, ExitUsage, "name a command"},
@@ -86,7 +87,8 @@ func TestTree(t *testing.T) {
 func TestMan(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	root := Group("exotest", "A tree", &cobra.Command{
-		Use: "run -f FILE", Short: "Run it", Long: "Run it.\n\n.csv is read.\na\\b", RunE: func(*cobra.Command, []string) error { return nil },
+		Use: "run -f FILE", Short: "Run it", Long: "Run it.\n\n.csv is read.\na\\b",
+		RunE: func(*cobra.Command, []string) error { return nil },
 	})
 	root.SetArgs([]string{"man", dir})
 	if code := Run(t.Context(), root, io.Discard); code != 0 {
