@@ -82,7 +82,7 @@ func (t *tree) cuda() (lines int, err error) {
 			have[f] = true
 		}
 	}
-	args := []string{"-deps", "-tags=cuda", "-json=Dir,ImportPath,GoFiles,CgoFiles"}
+	args := []string{"-deps", "-tags=cuda,connectors", "-json=Dir,ImportPath,GoFiles,CgoFiles"}
 	for _, c := range commands {
 		args = append(args, "./"+c)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -70,10 +69,28 @@ const (
 	asleepEvery = 2 * time.Second
 )
 
-// progress is what runs and detectors report, as far as it is shown.
+// progress has the members that are shown of cpuagents.DetectorProgress and of the progress of a run,
+// and kindDetector is cpuagents.KindDetector. Dashboards do not link the sources and sinks of the CPU
+// agent. TestProgress compares both.
 type progress struct {
-	cpuagents.DetectorProgress
-	Observations uint64 `json:"observations"` // of a run, in place of Rows
+	Rows         uint64         `json:"rows"`
+	Observations uint64         `json:"observations"` // of a run, in place of Rows
+	Decisions    uint64         `json:"decisions"`
+	Late         uint64         `json:"dropped_late"`
+	Duplicates   uint64         `json:"dropped_duplicate"`
+	LatencyP50   float64        `json:"latency_p50_ms"`
+	LatencyP99   float64        `json:"latency_p99_ms"`
+	Unreachable  string         `json:"unreachable"`
+	Waiting      string         `json:"waiting"`
+	Found        *explain.Found `json:"found"`
+}
+
+const kindDetector = "detector"
+
+// valid returns the number of rows that get a decision.
+func (p *progress) valid() uint64 {
+	read := p.Rows + p.Observations
+	return read - min(read, p.Late+p.Duplicates)
 }
 
 type incidentKey struct {
@@ -174,13 +191,12 @@ func (w *watching) look(s *State, r jobs.Running, p progress, now time.Time) {
 			one.Rate = 0
 		}
 	}
-	if p.Decisions != one.Decisions || p.Rows+p.Observations == p.Decisions+p.Sum() {
+	if p.Decisions != one.Decisions || p.valid() == p.Decisions {
 		one.changed = now
 	}
 	one.at, one.Worker, one.Decisions = now, r.Worker, p.Decisions
 	one.LatencyP50, one.LatencyP99 = p.LatencyP50, p.LatencyP99
-	rows := p.Rows + p.Observations
-	one.Pending = rows - min(rows, p.Decisions+p.Sum())
+	one.Pending = p.valid() - min(p.valid(), p.Decisions)
 	if p.Found != nil {
 		one.Name, one.Swarm, one.Sources, one.Clock = p.Found.Name, p.Found.Swarm, p.Found.Sources, p.Found.Clock
 		w.found(s, one, p.Found.Incidents)
@@ -299,7 +315,7 @@ func (o *Poller) detectors(ctx context.Context, s *State, running []jobs.Running
 	}
 	w.schedules, w.asked = w.schedules[:0], now
 	for _, d := range all {
-		if d.Cron == jobs.Always && d.Job.Kind == cpuagents.KindDetector {
+		if d.Cron == jobs.Always && d.Job.Kind == kindDetector {
 			w.schedules = append(w.schedules, d)
 		}
 	}
