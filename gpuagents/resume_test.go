@@ -450,7 +450,9 @@ func TestRefusedSwarms(t *testing.T) {
 				t.Errorf("turn %d: %s: %+v", turn, r.ID, e)
 			}
 		}
-		testkit.Until(t, "both swarms are refused", func() bool { return strings.Count(s.log.String(), "shard refused") == 2 })
+		testkit.Until(t, "both swarms are refused", func() bool {
+			return strings.Count(s.log.String(), "shard refused") == 2
+		})
 		a.Stop()
 		for _, r := range []swarms.Swarm{custom, broken} {
 			if last, err := s.conn.Swarms.Log(r.ID, 0, swarms.Out).Last(t.Context()); err != nil || last.Seq != want {

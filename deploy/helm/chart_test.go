@@ -125,7 +125,8 @@ func TestReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if image := `"exoswarm/cpuagent:` + version + `"`; !strings.Contains(objects["exoswarm/templates/cpuagent.yaml"], image) {
+	image := `"exoswarm/cpuagent:` + version + `"`
+	if !strings.Contains(objects["exoswarm/templates/cpuagent.yaml"], image) {
 		t.Errorf("the agents do not run %s:\n%s", image, objects["exoswarm/templates/cpuagent.yaml"])
 	}
 }

@@ -497,7 +497,9 @@ func TestMismatch(t *testing.T) {
 	m, _, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages)
 	testkit.NoError(t, "snapshot.Save", err)
 	for says, change := range map[string]func(vars []kernels.Var) ([]kernels.Var, int){
-		"its groups have 5 agents, the groups of the swarm 6": func(v []kernels.Var) ([]kernels.Var, int) { return v, 6 },
+		"its groups have 5 agents, the groups of the swarm 6": func(v []kernels.Var) ([]kernels.Var, int) {
+			return v, 6
+		},
 
 		"it has 3 state variables, the swarm 2": func(v []kernels.Var) ([]kernels.Var, int) { return v[:2], 5 },
 

@@ -434,7 +434,8 @@ func TestUnreadTier(t *testing.T) {
 	}}
 	a := r.coldUntilFailing(t, c, all, &failing)
 	a.Stop()
-	if n := strings.Count(r.String(), "shard failed, starting again"); n != 3 || !strings.Contains(r.String(), thrownAway) {
+	n := strings.Count(r.String(), "shard failed, starting again")
+	if n != 3 || !strings.Contains(r.String(), thrownAway) {
 		t.Errorf("the shard failed %d times, want 3:\n%s", n, r.String())
 	}
 	r.same(t, "cold", c, answers, pages)

@@ -49,8 +49,8 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built.Store(&dir)
-	cmd := exec.Command("go", "build", "-tags="+testkit.ReleaseTags, "-ldflags=-s -w", "-o", dir, "./cmd/exoswarm", "./cmd/cpuagent",
-		"./cmd/gpuagent")
+	cmd := exec.Command("go", "build", "-tags="+testkit.ReleaseTags, "-ldflags=-s -w", "-o", dir,
+		"./cmd/exoswarm", "./cmd/cpuagent", "./cmd/gpuagent")
 	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

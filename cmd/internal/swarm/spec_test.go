@@ -82,7 +82,7 @@ func TestBad(t *testing.T) {
 		{"no such file or directory", []string{"init", "--sample", rows, "-o", filepath.Join(there+"x", "y")}},
 		{"no such file", []string{"init", "--sample", rows + "x"}},
 		{`wrong.yaml:2: unknown key "feature": did you mean "features"?`, []string{"validate", there, wrong}},
-		{"check -f", []string{"validate", there + "x"}},
+		{"there.yamlx: no such file or directory: check the path", []string{"validate", there + "x"}},
 		{"wrong.yaml:2", []string{"explain", wrong}},
 	} {
 		if _, _, err := call(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {

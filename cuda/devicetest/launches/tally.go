@@ -217,7 +217,8 @@ func (t *Tally) decide(lo, hi int) (consensus.Decision, uint32) {
 	return d, uint32(d.Winner)
 }
 
-// result returns the wanted result of a launch that is not grouped. won reports whether the launch has closed its round, and word is the round word after it.
+// result returns the wanted result of a launch that is not grouped. won reports whether the launch
+// has closed its round, and word is the round word after it.
 func (t *Tally) result(won bool, word uint64) []uint64 {
 	d, winner := t.decide(0, len(t.Ballots))
 	flags := uint32(0)

@@ -92,7 +92,9 @@ func (r *runRecord) checkPlaces(d *userfile.Destination) error {
 }
 
 // recordFor returns the record of a run whose output fits a destination.
-func recordFor(ctx context.Context, conn *natsq.Conn, id string, dest *userfile.Destination) (rec runRecord, err error) {
+func recordFor(
+	ctx context.Context, conn *natsq.Conn, id string, dest *userfile.Destination,
+) (rec runRecord, err error) {
 	err = getJSON(ctx, conn, "run-"+id, &rec)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return rec, jobs.Errorf(jobs.CodeInput, "job %s: no output of a run is kept: the id is wrong, it was fetched "+

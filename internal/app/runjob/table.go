@@ -47,7 +47,8 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 		ended = " before the interruption"
 	}
 	fmt.Fprintf(w, "\n%d %s, %s%s, %s, %s, %s%s%s\n", len(series), what,
-		command.Count(r.Observations, "observation", "observations"), ended, command.Count(r.Decisions, "decision", "decisions"),
+		command.Count(r.Observations, "observation", "observations"), ended,
+		command.Count(r.Decisions, "decision", "decisions"),
 		command.Count(r.Anomalies, "anomaly", "anomalies"), command.Count(r.Rejected, "rejected row", "rejected rows"),
 		r.Keyless.Note(), r.Note())
 	if r.Rejected > 0 && firstReject != "" {

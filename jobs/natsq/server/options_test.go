@@ -155,7 +155,9 @@ func TestOptionsRefused(t *testing.T) {
 		"another key":    {Options{Cert: cert, Key: cert}, true, "TLS with " + cert},
 		"no monitor":     {Options{Monitor: "8222"}, true, `monitoring address "8222": write HOST:PORT`},
 		"busy monitor":   {Options{Monitor: taken.Addr().String()}, true, "choose another port, or :0 for a free one"},
-		"a busy port":    {Options{Port: taken.Addr().(*net.TCPAddr).Port}, true, "address already in use: choose another port"},
+		"a busy port": {
+			Options{Port: taken.Addr().(*net.TCPAddr).Port}, true, "address already in use: choose another port",
+		},
 	} {
 		if c.o.Dir == "" {
 			c.o.Dir = t.TempDir()
@@ -345,9 +347,9 @@ func TestKeyFile(t *testing.T) {
 	}{
 		"none": {"", nil, "", ""}, "a first": {"", keys(one), "", ""}, "the same": {one, keys(one), "", ""},
 		"rotated": {one, keys(two, one), "", one}, "rotated before": {two, keys(two, one), "", one},
-		"lost": {one, nil, "are encrypted: give the key (--key-file)", ""}, "another": {one, keys(two), "another " +
-			"key than the keys of the key file", ""}, "others": {one, keys(two, three), "another key than the keys of " +
-			"the key file", ""},
+		"lost":     {one, nil, "are encrypted: give the key (--key-file)", ""},
+		"another":  {one, keys(two), "another key than the keys of the key file", ""},
+		"others":   {one, keys(two, three), "another key than the keys of the key file", ""},
 		"too many": {one, keys(three, two, one), "2 former keys in the key file", ""},
 	} {
 		o := Options{Dir: t.TempDir(), Keys: c.ring}
