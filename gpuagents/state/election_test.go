@@ -60,7 +60,7 @@ func TestElectedLeader(t *testing.T) {
 	d := openNamed(t, *opentest.Name)
 	texts := []string{votedTexts["gru h7"], votedTexts["leaky"], votedTexts["gru h8 bf16"]}
 	seen := map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) {
+	check := func(rt *rapid.T) {
 		text := rapid.SampledFrom(texts).Draw(rt, "text")
 		frames := rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(rt, "frames")
 		s := openElected(t, d, text, rapid.IntRange(1, 4).Draw(rt, "shards"), frames)
@@ -114,11 +114,15 @@ func TestElectedLeader(t *testing.T) {
 			}
 			last = &got
 		}
-	})
-	rounds := seen["none"] + seen["stays"] + seen["changes"] // with -short there are few
+	}
+	rapid.Check(t, check)
+	// Of some 70 rounds a third has no leader. Few draws change the leader, so a run may have none.
 	for _, what := range []string{"none", "stays", "changes"} {
-		if rounds >= 50 && seen[what] == 0 { // of some 40, 20 and 20
-			t.Errorf("no round of %q: %v", what, seen)
+		for tries := 0; seen[what] == 0; tries++ {
+			if tries == 10 {
+				t.Fatalf("no round of %q: %v", what, seen)
+			}
+			rapid.Check(t, check)
 		}
 	}
 }

@@ -67,13 +67,13 @@ func chosen(t *testing.T, seed uint64, n int) []labelled.Pair {
 }
 
 // TestTuned: on the parts that it has not seen the choice is on average at least as good as the default,
-// with either split, and never much worse. A single choice on few incidents may be a little worse by
-// chance, which Run then says. A long run has six seeds.
+// with either split. A choice on ten incidents or more loses at most 0.03 of F1. A choice on fewer loses
+// less than one incident weighs, and Run then says that it is worse. A long run has six seeds.
 func TestTuned(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cells are slow under the race detector")
 	}
-	sum, most := 0.0, 0.0
+	sum := 0.0
 	first, last := uint64(testkit.Of(510, 514)), uint64(testkit.Of(515, 514))
 	for seed := first; seed <= last; seed++ {
 		series, labels := streams(t, seed, chosen(t, seed, 16))
@@ -87,23 +87,23 @@ func TestTuned(t *testing.T) {
 				t.Fatalf("%s: %v", way, err)
 			}
 			gain := r.After.F1 - r.Before.F1
-			sum, most = sum+gain, max(most, -gain)
-			t.Logf(
-				"seed %d, %s: %+v of %d incidents, F1 %.3f, now %.3f. %s",
-				seed,
-				way,
-				r.Chosen,
-				r.Tried[0].Incidents,
-				r.After.F1,
-				r.Before.F1,
-				r.Warning,
-			)
+			sum += gain
+			incidents := r.Tried[0].Incidents
+			t.Logf("seed %d, %s: %+v of %d incidents, F1 %.3f, now %.3f. %s", seed, way, r.Chosen, incidents,
+				r.After.F1, r.Before.F1, r.Warning)
+			loss := 0.03
+			if incidents < 10 {
+				loss = 1 / float64(incidents)
+			}
+			if -gain > loss {
+				t.Errorf("a choice on %d incidents loses %.3f of F1, want at most %.3f", incidents, -gain, loss)
+			}
 			if !strings.HasPrefix(r.Split, "by "+way) || (gain < 0) != strings.Contains(r.Warning, "worse") {
 				t.Errorf("the split is %q, and the warning %q with a gain of %.3f", r.Split, r.Warning, gain)
 			}
 		}
 	}
-	if sum <= 0 || most > 0.03 {
-		t.Errorf("the sum of all gains is %.3f, and the largest loss %.3f", sum, most)
+	if sum <= 0 {
+		t.Errorf("the sum of all gains is %.3f, want more than 0", sum)
 	}
 }
