@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -633,12 +634,13 @@ func BenchmarkRecover(b *testing.B) {
 // interrupted is a page store whose agent drains while it reads.
 type interrupted struct {
 	pages.Store
+	began            *sync.Once
 	reading, drained chan struct{}
 }
 
-// Get implements pages.Store. There is one page.
+// Get implements pages.Store. It may be called again: a restore that ends early is tried anew.
 func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
-	close(s.reading)
+	s.began.Do(func() { close(s.reading) })
 	select {
 	case <-ctx.Done():
 	case <-s.drained:
@@ -649,13 +651,14 @@ func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
 // interrupting opens interrupted stores.
 type interrupting struct {
 	*checkpoints
+	began            sync.Once
 	reading, drained chan struct{}
 }
 
 // Open implements gpuagents.Checkpoints.
-func (c interrupting) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
+func (c *interrupting) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	s, err := c.checkpoints.Open(swarm, shard, pageSize, pages)
-	return interrupted{s, c.reading, c.drained}, err
+	return interrupted{s, &c.began, c.reading, c.drained}, err
 }
 
 // TestDrainDuringRestore: an agent that is told to end while it reads its checkpoint leaves it as
@@ -666,7 +669,7 @@ func TestDrainDuringRestore(t *testing.T) {
 	a := r.agent(t, dir)
 	r.answered(t, "short", 3)
 	a.Stop()
-	c := interrupting{checkpointsIn(dir), make(chan struct{}), make(chan struct{})}
+	c := &interrupting{checkpoints: checkpointsIn(dir), reading: make(chan struct{}), drained: make(chan struct{})}
 	defer close(c.drained)
 	b := r.agentWith(t, c)
 	<-c.reading
