@@ -85,7 +85,7 @@ func partsOf(commands string) ([]part, error) {
 	return all, nil
 }
 
-// works returns the works that are committed here and embedded: vendor.json lists those of the dashboard.
+// works returns the works that are committed here and embedded: vendor.json lists the works of the dashboard.
 func works() (all []part, err error) {
 	text, err := os.ReadFile(filepath.Join(vendored, "vendor.json"))
 	if err != nil {

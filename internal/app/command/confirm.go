@@ -3,10 +3,13 @@ package command
 import (
 	"bufio"
 	"os"
+	"os/user"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
 
 // Confirm asks on the terminal before a change that cannot be undone; what completes "This will".
@@ -28,4 +31,22 @@ func Confirm(cmd *cobra.Command, what string) error {
 		return Usage("%s: not confirmed, nothing is changed", cmd.CommandPath())
 	}
 	return nil
+}
+
+// Person returns who runs this command, for the audit: the user of the NATS login where that has a
+// name, else the user of the operating system. From has the latter, and the name of the machine.
+func Person(login, via string) control.Actor {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	by := control.Actor{User: login, From: name + "@" + host, Via: via}
+	if login == "" {
+		by.User = name
+	}
+	return by
 }

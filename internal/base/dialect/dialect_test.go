@@ -238,7 +238,7 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// TestWeek: week dates equal those of package time.
+// TestWeek: week dates equal the dates of package time.
 func TestWeek(t *testing.T) {
 	f, err := ParseForm("iso_week")
 	if err != nil {

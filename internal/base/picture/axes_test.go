@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRaster: the cells of a raster are those of a frame, right of and below numbers, marks and a
+// TestRaster: a raster has the cells of a frame, right of and below numbers, marks and a
 // title, and each state has its colour in the legend.
 func TestRaster(t *testing.T) {
 	s := GridSize{Width: 100, Height: 40, Scale: 2, States: 2}

@@ -242,7 +242,7 @@ func blocker(s *State, id string) string {
 	return "a receiver of its decisions does not take them: see the log of its job"
 }
 
-// found adds the incidents of a watch, and changes those that are known.
+// found adds the incidents of a watch, and changes the known ones.
 func (w *watching) found(s *State, one *watched, all []explain.Current) {
 	for i := len(all) - 1; i >= 0; i-- { // oldest first
 		in := Incident{Current: all[i], Watch: one.Name, Swarm: one.Swarm, Shard: shardOf(s, one.Swarm, all[i].Group)}

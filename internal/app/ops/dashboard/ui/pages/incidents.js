@@ -70,7 +70,7 @@ export const none = html`No incident yet. Watch this machine: <${Cmd}>exoswarm s
 export function Incidents({ state: s }) {
   const [now, setNow] = useState(false), [range, setRange] = useState(3600), all = s.incidents || [];
   return html`<h1>Incidents</h1><${Find} />
-    <p class="filter"><label><input type="checkbox" checked=${now} onChange=${e => setNow(e.target.checked)} /> only those that go on</label>
+    <p class="filter"><label><input type="checkbox" checked=${now} onChange=${e => setNow(e.target.checked)} /> only incidents that go on</label>
       <label>Length <select value=${range} onChange=${e => setRange(Number(e.target.value))}><option value="900">15 minutes</option><option value="3600">1 hour</option><option value="21600">6 hours</option><option value="86400">24 hours</option></select></label></p>
     <${Strip} incidents=${all} range=${range} />
     <${IncidentTable} caption="Incidents, the newest first" filter="incidents" rows=${now ? all.filter(open) : all} empty=${now && all.length ? "No incident goes on." : none} />`;

@@ -139,7 +139,7 @@ export function Swarm({ name, state: s }) {
       <${Chart} title="Lag: entries without an answer" at=${t.at} series=${of(t, { lag: "lag" })} /></div></section>
     <section aria-labelledby="votes"><h2 id="votes">Votes of shard ${shard}</h2>${tail.error && html`<p class="warn">${tail.error}</p>`}${tail.data && html`<${Votes} swarm=${w} list=${list} shard=${shard} />`}</section>
     <section aria-labelledby="tail"><h2 id="tail">Newest answers of shard ${shard}</h2>
-      <p class="filter"><label><input type="checkbox" checked=${!every} onChange=${e => setEvery(!e.target.checked)} /> only those that are not all normal</label></p>
+      <p class="filter"><label><input type="checkbox" checked=${!every} onChange=${e => setEvery(!e.target.checked)} /> only answers that are not all normal</label></p>
       ${tail.data && html`<${Table} caption="Newest answers" hide filter="answers" rows=${shown} empty="The shard has answered nothing yet." columns=${[
         { name: "Answer", value: d => html`<a href=${link("swarms", w.id, "shards", String(shard), "decisions", String(d.seq))}>${d.seq}</a>` }, { name: "Entry", number: true, value: d => d.ref },
         { name: "Kind", value: d => d.kind }, { name: "Time", value: d => html`<${Time} at=${d.at} />` }, { name: "Outcome", value: d => outcome(d, names) },
