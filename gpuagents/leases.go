@@ -27,7 +27,10 @@ func (a *Agent) release(ctx context.Context, p *assignment) {
 	if l == nil {
 		return
 	}
-	if err := l.Release(context.WithoutCancel(ctx)); err != nil {
+	// A lease that is not released within its time has ended by itself.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.o.LeaseTTL)
+	defer cancel()
+	if err := l.Release(ctx); err != nil {
 		p.log.Warn("lease not released", "error", err)
 	}
 	if waits { // there is room for a shard that was refused

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("EXOSWARM_PATIENCE", "2m"); err != nil {
 		panic(err)
 	}
-	testkit.CheckLeaks(tidied{m})
+	testkit.CheckLeaksParallel(tidied{m}, 6)
 }
 
 // exec runs the command in this process as its main would and returns exit code, standard output

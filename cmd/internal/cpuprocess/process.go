@@ -281,12 +281,12 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	// The gateway comes after the registry: its callers look for agents there.
 	g, err := gateway.Serve(conn.Conn, conn.Queue, conn.Swarms, log)
 	if err != nil {
-		leave(process)
+		process.Leave()
 		return errors.Join(err, drain(worker))
 	}
 	if err := metrics.Register(g.Collector()); err != nil {
 		g.Close()
-		leave(process)
+		process.Leave()
 		return errors.Join(err, drain(worker))
 	}
 	if sweep, _ := cmd.Flags().GetDuration("sweep"); sweep > 0 {
@@ -307,16 +307,8 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	closePush(push)
 	g.Close()
 	err = drain(worker)
-	leave(process)
+	process.Leave()
 	return err
-}
-
-// leave removes the agent from the registry. After 5 s it gives up, and the record ends with its
-// heartbeats. The command's context has ended by then, so it cannot bound the call.
-func leave(p *command.AgentProcess) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	p.Leave(ctx)
 }
 
 // listenPush starts the endpoint for pushed rows, whose bodies take a part of the memory of inputs.

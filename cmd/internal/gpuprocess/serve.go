@@ -175,7 +175,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	last, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	err = errors.Join(taker.drain(last), serving.Drain(last))
-	process.Leave(last)
+	process.Leave()
 	return err
 }
 

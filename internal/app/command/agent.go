@@ -134,7 +134,7 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 	}
 	silent, err := p.Conn.Telemetry.Answer(p.Name, p.Metrics.Samples)
 	if err != nil {
-		p.Leave(p.cmd.Context())
+		p.Leave()
 		return err
 	}
 	p.silent = append(p.silent, silent)
@@ -144,7 +144,7 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 		return p.Metrics.Document(ctx, p.cmd, what, seconds)
 	})
 	if err != nil {
-		p.Leave(p.cmd.Context())
+		p.Leave()
 		return err
 	}
 	p.silent = append(p.silent, silent)
@@ -174,9 +174,12 @@ func (p *AgentProcess) Wait() (refused error) {
 	return refused
 }
 
-// Leave removes the agent from the registry, until ctx ends. Without it the registry forgets the
-// agent after some missed heartbeats.
-func (p *AgentProcess) Leave(ctx context.Context) {
+// Leave removes the agent from the registry. It gives up after 5 s, and the record ends with its
+// heartbeats: a server whose disk is full answers no sooner. The context of the command has ended by
+// then, so it does not bound the call.
+func (p *AgentProcess) Leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	if err := p.entry.Close(ctx); err != nil {
 		p.Log.Warn("the registry forgets this agent by itself", "error", err)
 	}
