@@ -408,7 +408,7 @@ func TestAskedRun(t *testing.T) {
 		{"whose job alone may change it", []string{"tick", "plant"}},
 		{"whose job alone may change it", []string{"observe", "plant", "--input", list}},
 		{"query: agent 16 of 16", []string{"query", "plant", "--agents", "16"}},
-		{"nothing is removed from that", []string{"trim", "plant", "--to", "half", "--snapshots", kept}},
+		{"nothing is removed from the log", []string{"trim", "plant", "--to", "half", "--snapshots", kept}},
 	} {
 		if _, errs := ask(2, refused.args...); !strings.Contains(errs, refused.want) {
 			t.Errorf("no %q in %s", refused.want, errs)
