@@ -32,6 +32,7 @@ type otlpClient struct {
 	headers http.Header
 	gzip    bool
 	client  *http.Client
+	stopped chan struct{} // closed when no upload may go on; nobody sends
 }
 
 // maxCollectorAnswer bounds what is read of an answer, in bytes.
@@ -54,7 +55,9 @@ func newOTLPClient(env func(string) string) (*otlpClient, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("endpoint %q: write a URL such as http://127.0.0.1:4318", at)
 	}
-	c := &otlpClient{url: u.String(), headers: http.Header{"Content-Type": {"application/x-protobuf"}}}
+	c := &otlpClient{
+		url: u.String(), headers: http.Header{"Content-Type": {"application/x-protobuf"}}, stopped: make(chan struct{}),
+	}
 	for pair := range strings.SplitSeq(get("HEADERS"), ",") {
 		if strings.TrimSpace(pair) == "" {
 			continue
@@ -127,8 +130,17 @@ func (c *otlpClient) Stop(context.Context) error {
 }
 
 // UploadTraces implements otlptrace.Client. It repeats what a collector refuses for the moment until
-// ctx ends.
+// ctx ends or stopped is closed. The library gives a context that outlasts its own shutdown.
 func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	// TracesData has the bytes of the request of a collector.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {

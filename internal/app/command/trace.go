@@ -29,6 +29,7 @@ type Tracing struct {
 	provider *sdktrace.TracerProvider // nil: off
 	log      *slog.Logger
 	once     sync.Once
+	client   *otlpClient // nil without a provider
 }
 
 // NewTracing reads the environment. Spans go to a collector, as OTLP over HTTP, when
@@ -57,6 +58,7 @@ func NewTracing(ctx context.Context, service, instance string, log *slog.Logger)
 	// The library tells of what it could not export, and of variables that it does not understand,
 	// through this one handler.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("tracing", "error", err) }))
+	t.client = client
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(named))
 	return t, nil
 }
@@ -112,5 +114,6 @@ func (t *Tracing) Close() {
 		if err := t.provider.Shutdown(ctx); err != nil {
 			t.log.Warn("the last spans were not exported", "error", err)
 		}
+		close(t.client.stopped)
 	})
 }
