@@ -24,7 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-var laggingJobs = flag.Int("lagging.jobs", 0, "jobs of TestLaggingReplica, and a tenth as many runs; 1,000 take 25 minutes")
+var laggingJobs = flag.Int("lagging.jobs", 0, "jobs of TestLaggingReplica, and a tenth as many runs; 1,000: 25 min")
 
 // TestLaggingReplica: the servers of a cluster stop and go on in turns, so one of them always lags
 // behind, and now and then it was the leader. Nothing that is stored is said to be missing: inputs and
