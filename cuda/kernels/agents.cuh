@@ -76,7 +76,7 @@ struct Swarm {
   }
 
   // Where a page is by its entry in frames. One in host memory is stepped there, over the bus: additions to it are
-  // atomic among the threads of this device, and nobody else looks at it before the launch has ended.
+  // atomic among the threads of this device, and nobody else reads it before the launch has ended.
   __device__ __forceinline__ unsigned char *at(unsigned entry) const {
     return (entry >> AGENT_HOST_BIT ? host : pages) + (entry & (1u << AGENT_HOST_BIT) - 1) * page_bytes;
   }

@@ -1715,7 +1715,7 @@ var paramsTick = paramsTicking
 // a time works on a swarm.
 //
 //   - first: of the pages
-//   - count: of the pages, all of which the swarm has
+//   - count: of the pages; the swarm has all of them
 //   - steps: 1 or more
 //   - tally: AgentTickSilent and so on
 //   - decisions: out uint8[groups]: the winner of each, or AgentNoVote

@@ -47,7 +47,7 @@ struct Numbers {
 
   __device__ __forceinline__ float fixed(unsigned k) const { return unit_of(philox(key0, key1, k, index, 0, 0)); }
   __device__ __forceinline__ float uniform() {
-    const unsigned long long r = round + 1; // 0 is that of fixed
+    const unsigned long long r = round + 1; // fixed has round 0
     return unit_of(philox(key0, key1, drawn++, index, (unsigned)r, (unsigned)(r >> 32)));
   }
   __device__ __forceinline__ void open(const float *weights, unsigned a, unsigned long long seen) {

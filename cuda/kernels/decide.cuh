@@ -1,4 +1,4 @@
-// The outcome of a vote under a rule, as consensus.Decide has it where nobody abstains or those who do are not counted.
+// The outcome of a vote under a rule, as consensus.Decide has it where nobody abstains or no abstention counts.
 #pragma once
 
 #include "words.cuh"

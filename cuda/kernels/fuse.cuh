@@ -1,5 +1,5 @@
-// What the fusion kernels share. A row is whole vectors of 16 bytes. A team of lanes, a power of two up to a warp,
-// handles a row at a time, each lane one vector in so many: up to C of them. A warp has several teams where rows are
+// What the fusion kernels share. A row is whole vectors of 16 bytes. A team of n lanes, a power of two up to a warp,
+// handles a row at a time: each lane has every n-th vector, C vectors at most. A warp has several teams where rows are
 // short, and all its teams make the same number of steps, so that votes over the warp are allowed everywhere. Lanes of
 // a block behind its last whole warp stand by; a block of less than a warp goes thread by thread, slowly and with the
 // same results.

@@ -28,7 +28,8 @@ struct Unsorted {
     return flags & FUSE_WEIGHTED ? weights[agent] : FUSE_ONE;
   }
 
-  // Adds what a team holds for a node to it: acc has the team's columns, agents and weight are those of its rows.
+  // Adds what a team holds for a node to the node: acc has the team's columns, agents and weight count its rows and add
+  // up their weights.
   template <class E, int C>
   __device__ __forceinline__ void leave(u64 node, float (*acc)[E::VALUES], unsigned agents, u64 weight, const Team &t,
       Totals &totals) const {

@@ -4,9 +4,9 @@
 #include "fuse_added.cuh"
 
 struct Counts {
-  // of a slot: its node; its agents of the tile, then those before them
+  // of a slot: its node; its agents of the tile, then its agents before the tile
   unsigned node[FUSE_SLOTS], agents[FUSE_SLOTS];
-  unsigned short slot[FUSE_TILE], number[FUSE_TILE];    // of an agent: its slot, its number among those of the tile
+  unsigned short slot[FUSE_TILE], number[FUSE_TILE];    // of an agent: its slot, its number in the slot
 };
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK, 5)

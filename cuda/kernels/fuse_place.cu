@@ -1,5 +1,5 @@
-// fuse_place puts each agent at its place among those of its node; see kernels.FusePlaceArgs. It reads where the
-// node's places start, from a table that stays in the cache, and has several agents on their way a thread.
+// fuse_place puts each agent at its place among the agents of its node; see kernels.FusePlaceArgs. It reads where
+// the node's places start, from a table that stays in the cache, and has several agents on their way a thread.
 #include "fuse_added.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK)

@@ -1,5 +1,5 @@
 // fuse_starts gives each node a stretch of places as long as its count; see kernels.FuseStartsArgs. Any order of the
-// stretches will do, so a warp takes places for all its nodes by one addition to the number of those taken, and no
+// stretches will do, so a warp takes places for all its nodes by one addition to the number of places taken, and no
 // block waits for another.
 #include "fuse_added.cuh"
 

@@ -1,8 +1,8 @@
 // Adds rows to nodes by atomics; see kernels.FuseUnsortedArgs. A block takes a tile of agents at a time and brings
-// those of one node together, by a hash table of counters in shared memory: count, give every node a stretch of places,
-// put the agents into it. Teams then walk equal shares of the places, sum in registers while the node is the same, and
-// add to global memory when it changes. So a heavy node costs one addition a team and tile, however heavy it is, and
-// however many such nodes there are; and few nodes need fewer additions than there are agents.
+// the agents of a node together, by a hash table of counters in shared memory: it counts, gives every node a stretch of
+// places, and puts the agents into it. Teams then walk equal shares of the places, sum in registers while the node is
+// the same, and add to global memory when it changes. So a heavy node costs one addition a team and tile, however heavy
+// it is, and however many such nodes there are; and few nodes need fewer additions than there are agents.
 #pragma once
 
 #include "fuse_added.cuh"
@@ -24,8 +24,8 @@ struct Tile {
     return u.few() ? u.low + slot : node[slot];
   }
 
-  // Brings the agents from first on together. By all threads of the block; those of a warp that are there are in
-  // present.
+  // Brings the agents from first on together. All threads of the block call it; present has a bit for each lane of the
+  // warp that exists.
   __device__ __forceinline__ void group(const Unsorted &u, u64 first, unsigned present, Totals &totals) {
     const unsigned lane = threadIdx.x % 32, below = (1u << lane) - 1;
     for (unsigned s = threadIdx.x; s < FUSE_SLOTS; s += blockDim.x) node[s] = NO_NODE, place[s] = 0;

@@ -20,7 +20,7 @@
 #define WORDS (PIECE * ELEM::BYTES / 4)    // of 32 bits in a piece
 #define ROW (2 * HIDDEN * ELEM::BYTES)     // bytes of an agent: its units and behind them its inputs
 #define HALF (HIDDEN * ELEM::BYTES)        // where the inputs begin
-// of 16 units; another so many of 16 inputs, but for 8 units, whose inputs are beside them in one chunk
+// of 16 units. There are as many chunks of 16 inputs, but 8 units and their inputs are in one chunk
 #define CHUNKS (HIDDEN == 8 ? 1 : HIDDEN / 16)
 #define COLUMNS (HIDDEN / 8)               // tiles of 8 columns of a gate
 #define ALL (HIDDEN == 8 ? 1 : 2 * CHUNKS) // chunks of units and inputs
@@ -95,7 +95,7 @@ template <> struct Words<1> {
 
 typedef Words<WORDS> Piece;
 
-// What a block shares: fragments of matrices, of which lane 4 g + t has four numbers of column g, and biases.
+// What a block shares: fragments of matrices, and biases. Of a fragment lane 4 g + t has four numbers of column g.
 struct Shared {
   // int32 of gates r, z, and of the inputs' and the units' part of n: of a lane's two columns, twice
   uint4 bias[COLUMNS][4][4];
@@ -168,14 +168,14 @@ struct Net {
     __syncthreads();
   }
 
-  // Of 8 units the high and the low bytes are in one fragment: low and high of the weights for the sum of the middle,
-  // high and nothing for that of the high ones.
+  // Of 8 units the high and the low bytes are in one fragment. The middle sum takes the low and the high bytes of the
+  // weights, and the high sum takes the high bytes and zeros.
   static __device__ __forceinline__ uint2 votes_of(const unsigned *row, unsigned t) {
     const uint2 v = fragment(row, 2 * t, true, false);
     return make_uint2((v.x & 0xffffu) | v.y << 16, v.y & 0xffffu);
   }
 
-  // The inputs x of the lane's agents as numbers: of 8 of them, halves of words that stand beside those of the units.
+  // The inputs x of the lane's agents as numbers. 8 inputs are halves of words, beside the halves of the units.
   static __device__ __forceinline__ void hold(Bytes (*a)[ALL], unsigned *halves, const float (*x)[PIECE]) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -196,7 +196,7 @@ struct Net {
     }
   }
 
-  // Steps the units h of the lane's agents, of which a are the numbers.
+  // Steps the units h of the lane's agents. a has their units and inputs as numbers.
   __device__ __forceinline__ void step(float (*h)[PIECE], const Bytes (*a)[ALL]) const {
     const unsigned lane = threadIdx.x % 32;
     const int zero[4] = {0, 0, 0, 0};

@@ -82,7 +82,7 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
       Piece::load(words[r], piece[r]);
       read_inputs(x[r], inputs + (first + lane / 4 + 8 * r) * features, features);
     }
-    bool refused = false; // that of this lane
+    bool refused = false; // the observation of the lane's own agent
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       bool odd = false;

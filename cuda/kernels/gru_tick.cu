@@ -52,7 +52,7 @@ struct Dense {
         lane % 4 * (4 * WORDS);
   }
 
-  // Fetches the vote of the lane's own agent of a tile, the first of which is at a place of the span.
+  // Fetches the vote of the lane's own agent of a tile. first is the place of the tile's first agent in the span.
   __device__ __forceinline__ void poll(const Span &span, unsigned first) {
     if (!TOLD || !told->alone) return;
     const unsigned lane = threadIdx.x % 32, own = first + lane / 4 + lane % 4 * 8;

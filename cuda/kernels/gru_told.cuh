@@ -71,7 +71,7 @@ struct Nodes {
   u64 *totals;                 // [3][count][width + 1], see kernels.ToldParams
   const unsigned *of;          // by group
   unsigned by;                 // AGENT_BY_GROUP and so on
-  const float *values;         // [count][width]: by vote and by key, those of this step
+  const float *values;         // [count][width]: by vote and by key: the nodes of this step
 
   // The sums of the node of a group, of an entry behind the present one.
   __device__ __forceinline__ u64 *sums(unsigned group, unsigned behind) const {
@@ -132,7 +132,7 @@ struct Told {
   // Reports whether agents of a group may have different nodes.
   __device__ __forceinline__ bool by_agent() const { return alone && nodes.by != AGENT_BY_GROUP; }
 
-  // The rows of lines before those of the high parts of products; the row of weights is the one behind all.
+  // The number of rows of lines before the rows of the high parts of products. The row of weights is behind all.
   __device__ __forceinline__ unsigned high() const { return merge == AGENT_MERGE_ATTENTION ? width : 0; }
 
   __device__ __forceinline__ int nothing() const { return merge == AGENT_MERGE_MAX ? -UNIT : 0; }
@@ -186,7 +186,7 @@ struct Told {
   template <int AHEAD> __device__ __forceinline__ void add(const Swarm &s, const Span &span) const {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool whole = s.agents >= WHOLE_BLOCK;
-    unsigned team = 1; // lanes of a group, each of which has four of its agents or more
+    unsigned team = 1; // lanes of a group; each lane has four of its agents or more
     while (team < 32 && 4 * team < s.agents) team *= 2;
     const unsigned own = whole ? 0 : warp * (32 / team) + lane / team;
     const unsigned each = whole ? 1 : blockDim.x / team, from = whole ? threadIdx.x : lane % team;
@@ -255,7 +255,7 @@ struct Told {
     if (!total) clear(heard->group.sums[g]);
   }
 
-  // Adds the sums of n agents to those of the node of a group.
+  // Adds the sums of n agents to the sums of the node of a group.
   __device__ __forceinline__ void total(unsigned group, unsigned behind, const int *sums, unsigned n) const {
     u64 *to = nodes.sums(group, behind);
     for (unsigned k = 0; k < width; k++) {
@@ -331,7 +331,7 @@ struct Told {
     }
   }
 
-  // Merges the sums of the lanes of a warp into those of the span.
+  // Merges the sums of the lanes of a warp into the sums of the span.
   __device__ __forceinline__ void collect(int *sums, bool odd) const {
     const unsigned first = threadIdx.x % 4 * PIECE;
     if (__any_sync(FULL, odd) && threadIdx.x % 32 == 0) atomicAdd(&heard->group.next[MOST], 1);
@@ -347,9 +347,9 @@ struct Told {
   }
 
   // Keeps the sums of a span for the next tick, after all threads of the block have met. The span is of one group, or
-  // of groups whose nodes are. The groups of a span with several nodes are added up again, and so are those with an
+  // of groups whose nodes are. The groups of a span with several nodes are added up again, and so are groups with an
   // agent that does not count.
-  // The span is number turn of the block, which has spans of at most so many agents; last says that it has no other.
+  // turn is the number of the span in the block, and most the most agents of a span. last says that no span follows.
   __device__ __forceinline__ void keep(const Swarm &s, const Span &span, unsigned steps, unsigned turn, unsigned most,
       bool last) const {
     if (alone && (!heard->row || last || (turn + 1) % (MOST_POOLED / most) == 0)) pour(span, steps ? 1 : 0);
@@ -403,8 +403,8 @@ struct Told {
     return w < 1 ? 1 : w;
   }
 
-  // The lane's agents of a tile that count: bit r of agent g + 8 r. vote is that of the lane's own agent: 0 has not
-  // stepped. Agents count whose units of the node are finite.
+  // The lane's agents of a tile that count: bit r of agent g + 8 r. vote is the vote of the lane's own agent: 0
+  // has not stepped. Agents count whose units of the node are finite.
   __device__ __forceinline__ unsigned counted(const float (*units)[PIECE], unsigned vote) const {
     const unsigned lane = threadIdx.x % 32, team = lane & ~3u, piece = lane % 4 * PIECE;
     unsigned which = __ballot_sync(FULL, OWNS && vote != 0) >> team & 15;
@@ -426,7 +426,7 @@ struct Told {
     return which;
   }
 
-  // Adds up a number of each of the lane's agents over the quad: that of agent g + 8 r in lane r of it.
+  // Adds up a number of each of the lane's agents over the quad. Lane r of the quad has the sum of agent g + 8 r.
   static __device__ __forceinline__ int over_quad(const int *d) {
     const unsigned t = threadIdx.x % 4;
     if (ROWS == 4) {
@@ -440,7 +440,7 @@ struct Told {
     return own + (int)__shfl_xor_sync(FULL, (unsigned)own, 2);
   }
 
-  // The unit of a node, of those that agents of a slot hear.
+  // A unit of the node that the agents of a slot hear.
   __device__ __forceinline__ float heard_of(unsigned slot, unsigned unit) const {
     if (nodes.by == AGENT_BY_VOTE) return heard->voted[slot + 1][unit];
     if (nodes.by == AGENT_BY_KEY) return held_as(nodes.values[(u64)slot * width + unit]);
@@ -448,7 +448,7 @@ struct Told {
   }
 
   // Has the lane's agents of a tile, the first of them at a place of the span, add themselves to the sums of their
-  // slots. vote is that of the lane's own agent: 0 has not stepped.
+  // slots. vote is the vote of the lane's own agent: 0 has not stepped.
   __device__ __forceinline__ void gather(const Swarm &s, const Span &span, unsigned slots, const float (*units)[PIECE],
       unsigned first, unsigned vote, unsigned behind, Carried *carried) const {
     const unsigned lane = threadIdx.x % 32, which = counted(units, vote);
@@ -490,7 +490,7 @@ struct Told {
     c->weights = 0;
   }
 
-  // Adds what a lane has added up over the tiles of a span of so many slots to lines.
+  // Adds what a lane has added up over the tiles of a span to lines. slots is the number of slots of the span.
   __device__ __forceinline__ void settle(unsigned slots, const Carried &c) const {
     if (HIDDEN != 8) return;
     if (slots == 1 && nodes.by == AGENT_BY_GROUP) settle_one(c);
@@ -548,14 +548,14 @@ struct Told {
         merge != AGENT_MERGE_MAX;
   }
 
-  // Of 8 rows of 8 halves of words, of which lane 4 g + t has halves 2 t and 2 t + 1 of row g, those of the columns.
+  // Transposes 8 rows of 8 halves of words. Lane 4 g + t has halves 2 t and 2 t + 1 of row g, and then of column g.
   static __device__ __forceinline__ unsigned transposed(unsigned v) {
     const unsigned lane = threadIdx.x % 32, column = lane / 4, from = lane % 4 * 8 + column / 2;
     const unsigned p = __shfl_sync(FULL, v, (int)from), q = __shfl_sync(FULL, v, (int)from + 4);
     return __byte_perm(p, q, column % 2 ? 0x7632 : 0x5410);
   }
 
-  // Of four bytes below 128, or 255, those that are g as 1, and 0 of the others.
+  // Four bytes: 1 where a byte is g, else 0. A byte is below 128, or 255.
   static __device__ __forceinline__ unsigned equal(unsigned bytes, unsigned g) {
     const unsigned x = bytes ^ g * 0x01010101u;
     return ~((x & 0x7f7f7f7fu) + 0x7f7f7f7fu | x) >> 7 & 0x01010101u;
@@ -563,7 +563,7 @@ struct Told {
 
   // Gather of a mean by up to 8 candidates: a product of the units of 32 agents and of their votes, where each is a row
   // of a 1 and else 0. Rows of the product are the low bytes of units, and behind them the high ones; columns are
-  // candidates, of which the lane has 2 t and 2 t + 1 of unit g.
+  // candidates. The lane has the candidates 2 t and 2 t + 1 of unit g.
   __device__ __forceinline__ void gather_votes(const float (*units)[PIECE], unsigned slot, Carried *c) const {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     if (slot != NONE) atomicAdd(heard->lines + width * LINE_ROW + slot * QUADS + lane % QUADS, 1);
@@ -593,7 +593,7 @@ struct Told {
       if (unit < width && candidate + k < nodes.count) atomicAdd(to + k * QUADS, c.high[k] * 256 + c.low[k]);
   }
 
-  // Gather of attention. slot is that of the lane's own agent.
+  // Gather of attention. slot is the slot of the lane's own agent.
   __device__ __forceinline__ void gather_weighted(unsigned slots, const float (*units)[PIECE], unsigned slot,
       unsigned behind) const {
     const unsigned lane = threadIdx.x % 32, team = lane & ~3u, piece = lane % 4 * PIECE;
@@ -720,8 +720,8 @@ struct Told {
     }
   }
 
-  // Replaces the inputs of the lane's agents, the first of them at a place of the span, by those that they hear. vote
-  // is what the lane's own agent votes for before the step.
+  // Replaces the inputs of the lane's agents by what they hear. The first agent is at place first of the span. vote is
+  // what the lane's own agent votes for before the step.
   __device__ __forceinline__ void hear(float (*inputs)[PIECE], const Swarm &s, const Span &span, unsigned first,
       unsigned vote) const {
     const unsigned lane = threadIdx.x % 32, agents = span.groups * s.agents;

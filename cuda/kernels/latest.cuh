@@ -1,5 +1,5 @@
 // What becomes of an observation that comes late or twice, as in cuda/host/celltwin/latest.go. Every thread of a block
-// looks for itself, and comes to the same.
+// decides for itself, and comes to the same decision.
 #pragma once
 
 #include "state.cuh"

@@ -26,7 +26,7 @@ struct DenseLeaky {
         *trace = (float *)s.variable(span.frame, AGENT_VAR_TRACE) + at;
     const float2 *input = (const float2 *)s.variable(span.frame, AGENT_VAR_INPUT) + at;
     unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + at;
-    // All are quiet but for those that spike.
+    // All agents count as quiet. An agent that spikes is moved below.
     for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) atomicAdd(&counts[2 * g], A);
     enum { QUADS = MANY ? 1 : 2 }; // that a thread has under way at once
     for (unsigned first = threadIdx.x; first < agents / 4; first += QUADS * blockDim.x) {

@@ -5,8 +5,8 @@
 #define FULL 0xffffffffu
 
 #if !(__CUDA_ARCH__ >= 800) && !defined(EMULATED_MMA)
-// What a lane has of d = c + a b: a has 16 rows, of which lane 4 g + t has bytes 4 t.. of rows g and g + 8 (a0, a1), b
-// 8 columns, of which it has those of column g.
+// What a lane has of d = c + a b, where a has 16 rows and b has 8 columns: lane 4 g + t has bytes 4 t.. of rows g and
+// g + 8 (a0, a1), and of column g (b).
 static __device__ void mma_by_lanes(int *d, unsigned a0, unsigned a1, unsigned b) {
   const unsigned lane = threadIdx.x % 32, row = lane & ~3u, column = lane % 4 * 8;
   for (unsigned k = 0; k < 4; k++) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void mma16(int *d, const int *c, unsigned a0, unsigne
 #endif
 }
 
-// The same with 32 products: those of a0, a1 and b0, and those of a2, a3 and b1.
+// The same with 32 products: 16 of a0, a1 and b0, and 16 of a2, a3 and b1.
 __device__ __forceinline__ void mma32(int *d, const int *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
     unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800

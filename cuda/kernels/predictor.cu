@@ -93,7 +93,7 @@ __device__ __forceinline__ float shown(float worth, float habit) {
   return mul(max32(0.0f, min32(1.0f, mul(WORTH_GAIN, worth))), habit);
 }
 
-// Moves the variable of a habit by rate towards that of the mean of a visit, and clears the mean.
+// Moves a variable of a habit by rate towards the mean of a visit, and clears the mean.
 __device__ __forceinline__ void end_visit(float *habit, float *mean, float rate) {
   *habit = add(*habit, mul(rate, sub(*mean, *habit)));
   *mean = 0.0f;
@@ -304,7 +304,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   }
   unsigned long long *round = state.group64(PREDICTOR_VAR_ROUND);
   unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
-  bool fitted = false; // the tails are those of the histories
+  bool fitted = false; // the tails are of the present histories
   Agent own;
   if (resident && thread < A) own.load(state, thread);
   __syncthreads();

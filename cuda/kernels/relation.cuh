@@ -14,7 +14,7 @@
 #define RELATION_START 0.5f
 
 // How far feature f, of I, is from what the others tell of it, now and by the observation before. Moves its weights by
-// a normalised gradient step. inverse is one over the number of observations, and rate that of the usual residual.
+// a normalised gradient step. inverse is one over the number of observations, and rate the rate of the usual residual.
 __device__ __forceinline__ float residual(const State &state, unsigned f, unsigned I, const float *now,
                                           const float *last, float inverse, float rate) {
   float predicted = 0.0f, norm = RIDGE;

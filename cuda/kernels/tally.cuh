@@ -241,7 +241,7 @@ __device__ __forceinline__ void count_body(const Walk &w, const uint4 *body, uns
   }
 }
 
-// The largest key of the priorities that this thread looks at: priority in the high half, ~agent in the low one.
+// The largest key of the priorities that this thread reads: priority in the high half, ~agent in the low one.
 __device__ __forceinline__ u64 leader_key(const unsigned *priorities, u64 from, u64 to, u64 step) {
   u64 best = 0;
   for (u64 i = from; i < to; i += step) {
@@ -251,7 +251,7 @@ __device__ __forceinline__ u64 leader_key(const unsigned *priorities, u64 from, 
   return best;
 }
 
-// Whether votes win, of so many cast and in all: below 2^32, so that the products of a quorum fit 64 bits.
+// Whether votes win, of the ballots cast and of all: numbers below 2^32, so that the products of a quorum fit 64 bits.
 __device__ __forceinline__ bool rule_met(const Ask &ask, unsigned votes, unsigned cast, unsigned all) {
   const unsigned base = ask.of_all ? all : cast;
   if (votes == 0) return false;
@@ -367,9 +367,9 @@ __device__ __forceinline__ void decide_warp(const Warp &warp, const Ask &ask, un
 }
 
 // The end of a launch over one electorate of up to 16 candidates: the first warp of each block adds what the block has
-// counted to the grid's sums, and that of the last block takes these out of the scratch memory, which is zero again,
-// decides and replies. abstains is the half byte that abstains where the counters cover it, else K or more. What is
-// independent is under way together: each access of device memory takes half a microsecond.
+// counted to the grid's sums. The first warp of the last block takes the sums out of the scratch memory, which is zero
+// again, decides and replies. abstains is the half byte that abstains where the counters cover it, else K or more.
+// Independent accesses are under way together: each access of device memory takes half a microsecond.
 template <int K>
 __device__ __forceinline__ void conclude(const Ask &ask, const Ballots<K> &b, int abstains, u64 key, Board *board,
     u64 *scratch, u64 *word, u64 *result) {
@@ -444,7 +444,7 @@ __device__ __forceinline__ void conclude_rows(const Ask &ask, unsigned *values, 
   if (warp.lane < REPLY_COUNTS) reply(ask, values, warp.lane, result);
 }
 
-// The larger of a key and those of agents at..at+3.
+// The largest of a key and the keys of agents at..at+3.
 __device__ __forceinline__ u64 key_of4(u64 best, uint4 p, u64 at) {
   const unsigned priorities[4] = {p.x, p.y, p.z, p.w};
 #pragma unroll
@@ -455,7 +455,7 @@ __device__ __forceinline__ u64 key_of4(u64 best, uint4 p, u64 at) {
   return best;
 }
 
-// The largest key of the agents that this thread looks at, of the whole electorate. priorities starts at a multiple of
+// The largest key of the agents that this thread reads, of the whole electorate. priorities starts at a multiple of
 // 16 bytes, as arguments do.
 __device__ __forceinline__ u64 electorate_key(const Ask &ask, const unsigned *priorities, unsigned block,
     unsigned blocks) {

@@ -1,7 +1,7 @@
-// tally_u8_5, _8 and _16 count ballots of one byte for up to so many candidates, find the leader, decide and close the
-// round in one launch; see kernels.TallyArgs, and consensus for what each of these means. The ballots are counted by
-// bit planes in registers: about two integer operations a ballot for 5 candidates. tally_u4_5 and _8 are the same for
-// ballots of half a byte: the even one of a byte is its low half.
+// tally_u8_5, _8 and _16 count ballots of one byte for up to 5, 8 and 16 candidates, find the leader, decide and close
+// the round in one launch; see kernels.TallyArgs, and consensus for what each of these means. The ballots are counted
+// by bit planes in registers: about two integer operations a ballot for 5 candidates. tally_u4_5 and _8 are the same
+// for ballots of half a byte: the even one of a byte is its low half.
 #include "tally.cuh"
 
 #ifndef TALLY

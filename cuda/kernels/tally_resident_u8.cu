@@ -1,6 +1,6 @@
 // tally_resident_u8_8 and _16 are tally_u8_8 and _16 for many rounds over the same electorate by one launch; see
 // kernels.TallyResidentArgs. One cluster of blocks, which share their memory, counts a megabyte in less time than a
-// launch takes. The first block looks at a doorbell in host memory, tells the others when it rings, and has the sums of
+// launch takes. The first block polls a doorbell in host memory, tells the others when it rings, and has the sums of
 // all.
 // The kernel ends when it is told to, or when its life is over: no kernel may stay for ever. A chip without clusters
 // has one block work.

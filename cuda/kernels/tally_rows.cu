@@ -48,7 +48,7 @@ __device__ __forceinline__ void count_bytes(const Split &s, const unsigned char 
   if (thread < s.tail) atomicAdd(&column[LANES * ((const unsigned char *)(s.body + s.vectors))[thread]], 1u);
 }
 
-// Adds so many ballots of a value to the grid's sums.
+// Adds sum ballots of a value to the grid's sums.
 __device__ __forceinline__ void put(const Ask &ask, unsigned value, unsigned sum, u64 *scratch) {
   if (sum == 0) return;
   if (value < ask.candidates) atomicAdd(&scratch[TALLY_SLOTS + value], (u64)sum);

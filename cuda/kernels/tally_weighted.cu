@@ -96,8 +96,8 @@ struct Column {
     for (int r = 0; r < 2 * ROWS; r++) own[32 * r] = 0;
   }
 
-  // The row of the ballot in byte or half byte k of b: one more than it is, so that of an abstention, all ones, is
-  // zero.
+  // The row of the ballot in byte or half byte k of b: one more than the ballot, so the row of an abstention, all ones,
+  // is zero.
   __device__ __forceinline__ unsigned *row(unsigned b, int k) const {
     const int BITS = NIBBLES ? 4 : 8, TOP = 32 - BITS;
     const unsigned next = (b << (TOP - BITS * k)) + (1u << TOP), last = (unsigned)(ROWS - 1) << TOP;
@@ -139,7 +139,7 @@ typedef Dots<PLANES> Weighed;
 typedef Column<PLANES> Weighed;
 #endif
 
-// Two words of four ballots become eight half bytes: those of a in the low halves of bytes.
+// Two words of four ballots become eight half bytes: a is in the low halves of bytes.
 __device__ __forceinline__ unsigned halve(unsigned a, unsigned b) { return (a & 0x0F0F0F0Fu) | (b << 4 & 0xF0F0F0F0u); }
 
 // A byte whose upper five bits are equal is known by its low four. Bytes that are not so, which only invalid ballots
@@ -224,8 +224,8 @@ __device__ __forceinline__ int place(const Ask &ask, unsigned lane) {
   return lane == 31 ? TALLY_LEADER : -1;
 }
 
-// Leaves the warp's sums t, PLANES+2 a thread, on the board. A sum is added in pieces of 27 bits, of which 32 do not
-// overflow a word; the highest piece is zero but for few threads with many ballots.
+// Leaves the warp's sums t, PLANES+2 a thread, on the board. A sum is added in pieces of 27 bits: 32 pieces do not
+// overflow a word. The highest piece is zero but for few threads with many ballots.
 __device__ __forceinline__ void leave(const Warp &warp, const u64 *t, unsigned bad, u64 key, WideBoard *board) {
   const unsigned id = threadIdx.x / 32, low = (1u << 27) - 1;
   const int HIGH = WEIGHTS == WEIGHT_U8 ? 27 : 54;

@@ -1,5 +1,5 @@
 // What the tallies of ballots with weights share: how a thread reads ballots and weights. PACKED ballots are half a
-// byte each, KIND is that of the weights. Loads go past the L1 cache, which holds nothing that is read twice.
+// byte each, KIND is the kind of the weights. Loads go past the L1 cache, which holds nothing that is read twice.
 #pragma once
 
 #include "tally_wide.cuh"
@@ -104,7 +104,7 @@ struct Unit {
   }
 };
 
-// Loads the units i, i + step and so on below stop, all of them under way at once; those that are not there weigh
+// Loads the units i, i + step and so on below stop, all of them under way at once. Units that are not there weigh
 // nothing.
 template <bool PACKED, int KIND>
 __device__ __forceinline__ void load_units(const Source<PACKED, KIND> &s, unsigned i, unsigned step, unsigned stop,
@@ -137,7 +137,7 @@ __device__ __forceinline__ unsigned fixed_small(unsigned bits) {
 }
 #define SMALL_LIMIT 0x43000000u // 128: its product is 2^23
 
-// As an integer every float in [0, 65536) is below that of 65536, and all others are not.
+// As integers, the floats in [0, 65536) are below the integer of 65536, and no other float is.
 #define FLOAT_LIMIT 0x47800000u
 
 // The weight of these bits where it is none: zero, and counted but for minus zero.
@@ -147,8 +147,8 @@ __device__ __forceinline__ unsigned refuse(unsigned bits, unsigned *bad) {
   return 0;
 }
 
-// Makes floats fixed point; *bad counts those that consensus.Fixed refuses, which weigh 0. They are rare, and so are
-// weights of 128 and more: a branch for all units. True where all weights are 2^23 at most.
+// Makes floats fixed point; *bad counts the weights that consensus.Fixed refuses, which weigh 0. They are rare, and so
+// are weights of 128 and more: a branch for all units. True where all weights are 2^23 at most.
 template <bool PACKED, int KIND, int FLIGHT>
 __device__ __forceinline__ bool fix_weights(Unit<PACKED, KIND> *u, unsigned *bad) {
   if (KIND != WEIGHT_F32) return false;

@@ -21,7 +21,7 @@ __device__ __forceinline__ u64 warp_sum_wide(const Warp &w, u64 v) {
 #endif
 }
 
-// Whether votes win, of so many cast and in all: a quorum compares products of 96 bits.
+// Whether votes win, of the ballots cast and of all: a quorum compares products of 96 bits.
 __device__ __forceinline__ bool rule_met_wide(const Ask &ask, u64 votes, u64 cast, u64 all) {
   const u64 base = ask.of_all ? all : cast;
   if (votes == 0) return false;

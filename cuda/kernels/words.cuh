@@ -58,7 +58,7 @@
 #define LEAKY_VAR_USUAL 5
 #define LEAKY_VAR_LATEST 6
 
-// lif: words of the parameter block, behind those of leaky
+// lif: words of the parameter block, behind the words of leaky
 #define LIF_ADAPT 11
 #define LIF_ADAPT_DECAY 12
 #define LIF_BURST 16
@@ -76,7 +76,7 @@
 #define LIF_VAR_USUAL 7
 #define LIF_VAR_LATEST 8
 
-// gru: words of the parameter block, behind those of leaky, and sizes
+// gru: words of the parameter block, behind the words of leaky, and sizes
 #define GRU_HIDDEN 11
 #define GRU_LEARN 12
 #define GRU_OWN 13

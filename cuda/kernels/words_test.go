@@ -68,7 +68,7 @@ func TestWordsAreCurrent(t *testing.T) {
 			},
 		},
 		{
-			"lif: words of the parameter block, behind those of leaky",
+			"lif: words of the parameter block, behind the words of leaky",
 			[]string{"LIF_ADAPT", "LIF_ADAPT_DECAY", "LIF_BURST"},
 			[]int{LifAdapt, LifAdaptDecay, LifBurst},
 		},
@@ -83,7 +83,7 @@ func TestWordsAreCurrent(t *testing.T) {
 			[]int{LifVarPotential, LifVarAdaptation, LifVarTrace, LifVarUsual, LifVarLatest},
 		},
 		{
-			"gru: words of the parameter block, behind those of leaky, and sizes",
+			"gru: words of the parameter block, behind the words of leaky, and sizes",
 			[]string{
 				"GRU_HIDDEN", "GRU_LEARN", "GRU_OWN", "GRU_UNITS_REACH", "GRU_INPUT_REACH", "GRU_UPDATE_REACH",
 				"GRU_BIAS_REACH", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES",

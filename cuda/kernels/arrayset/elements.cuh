@@ -9,7 +9,7 @@ union ArrayBits {
     Key k;
 };
 
-// array_bits_key is the key of an element that is no NaN, widened to 64 bits. The key of -0 is less than that of 0.
+// array_bits_key is the key of an element that is no NaN, widened to 64 bits. The key of -0 is less than the key of 0.
 __device__ __forceinline__ unsigned long long array_bits_key(Element v)
 {
     ArrayBits b;

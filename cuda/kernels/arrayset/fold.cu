@@ -1,6 +1,6 @@
-// array_fold_*: out[i] is the sum of element i of so many arrays of n elements each, which are in one array one after
-// the other, stride elements apart. They are added in their order: floats in double, rounded once at the end, and
-// integers modulo the size of an element. out may be the first array. Any launch shape.
+// array_fold_*: out[i] is the sum of the elements i of the arrays, which have n elements each and begin stride elements
+// apart in one array. They are added in their order: floats in double, rounded once at the end, and integers modulo the
+// size of an element. out may be the first array. Any launch shape.
 extern "C" __global__ void __launch_bounds__(1024)
 NAME(const Element *in, unsigned long long n, unsigned long long stride, unsigned int arrays, Element *out)
 {

@@ -1,7 +1,7 @@
 // array_scatter_*: moves keys and places to the order of one digit; keys of one digit keep their order. starts is what
 // array_starts makes of the counts of array_digits, with the same tiles. A block reads a part of its tile, in which
-// each warp has 256 keys: a key's rank among those of its digit is the number in the warps before, in the rows of the
-// warp before, and in the lanes before. Blocks are whole warps.
+// each warp has 256 keys. The rank of a key among the keys of its digit is their number in the warps before, in the
+// rows of the warp before, and in the lanes before. Blocks are whole warps.
 #define ARRAY_ROWS 8
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -1,5 +1,5 @@
-// array_starts: replaces each of n counts by the sum of those before it, which is less than 2^32. n is a multiple
-// of 4. The first block does all of it, in whole warps.
+// array_starts: replaces each of n counts by the sum of the counts before it, which is less than 2^32. n is a
+// multiple of 4. The first block does all of it, in whole warps.
 extern "C" __global__ void __launch_bounds__(1024) NAME(unsigned int *counts, unsigned int n)
 {
     __shared__ unsigned int warps[32], carry;

@@ -38,7 +38,7 @@ graph_izhikevich(unsigned char *pages, const unsigned *frames, unsigned long lon
       const Words block(key0, key1, 0, (unsigned)(id / 4) + first_id / 4, tick, 0);
       for (unsigned k = 0; k < 4; k++) draws[k] = block.w[k];
     }
-    unsigned four = 0; // bits of those that spike
+    unsigned four = 0; // bit k: neuron k of the lane spikes
 #pragma unroll
     for (unsigned k = 0; k < 4; k++) {
       const unsigned who = first_id + (unsigned)id + k;

@@ -1,4 +1,4 @@
-// graph_mark writes a bit for each agent, 1 for those that are in a state; see graphset.go. A lane has four agents.
+// graph_mark writes a bit for each agent, 1 if it is in a state; see graphset.go. A lane has four agents.
 extern "C" __global__ void __launch_bounds__(128)
 graph_mark(unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per, unsigned agents,
            unsigned state, unsigned *bits) {

@@ -8,7 +8,7 @@ graph_pick(const unsigned *bits, unsigned agents, unsigned *active, unsigned *co
   const u64 words = ((u64)agents + 31) / 32, step = (u64)gridDim.x * blockDim.x;
   for (u64 first = (u64)blockIdx.x * blockDim.x; first < words; first += step) {
     const u64 at = first + threadIdx.x;
-    unsigned word = at < words ? bits[at] : 0, upto = (unsigned)__popc(word); // those of the lanes up to this one
+    unsigned word = at < words ? bits[at] : 0, upto = (unsigned)__popc(word); // bits of the lanes up to this one
     const unsigned own = upto;
     for (unsigned d = 1; d < 32; d *= 2) {
       const unsigned before = __shfl_sync(0xffffffffu, upto, (int)((lane - d) % 32));

@@ -1,5 +1,5 @@
 // graph_push adds the weights of the links of agents that have spiked to the sums of the agents at their other ends;
-// see graphset.go. A warp adds those of an agent. Sums of integers are the same in every order.
+// see graphset.go. A warp adds the weights of an agent. Sums of integers are the same in every order.
 extern "C" __global__ void __launch_bounds__(128)
 graph_push(const unsigned *active, unsigned *counts, unsigned which, int *sums, const unsigned long long *offsets,
            const unsigned *columns, const int *weights, unsigned degree, unsigned weighted, unsigned exciting,

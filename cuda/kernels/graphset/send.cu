@@ -1,5 +1,5 @@
 // graph_send adds the weights of the links of neurons that have spiked to the sums of later ticks; see graphset.go. A
-// warp adds those of a neuron, 128 links at a time. Sums of integers are the same in every order.
+// warp adds the weights of a neuron, 128 links at a time. Sums of integers are the same in every order.
 extern "C" __global__ void __launch_bounds__(128)
 graph_send(const unsigned *active, unsigned *counts, unsigned which, int *sums, unsigned long long stride,
            unsigned slots, unsigned slot, unsigned age, const unsigned long long *offsets, const unsigned *columns,

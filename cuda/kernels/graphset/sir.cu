@@ -1,8 +1,8 @@
-// graph_sir makes a tick of an epidemic; see graphset.go. A lane has four agents at a time. It queues those whose first
-// draw says that a link is tried with success, and the lanes take agents from the queue: few are in it, and most lanes
-// would wait for them. A queue is filled from SPANS times 128 agents, since lanes have nothing to do at its end. The
-// warp shares the parts of rows that have several. Agents are those from first_id on: other numbers than those of draws
-// and of the bits that are read count from there.
+// graph_sir makes a tick of an epidemic; see graphset.go. A lane has four agents at a time. It queues the agents
+// whose first draw says that a link is tried with success, and the lanes take agents from the queue: few are in it, and
+// most lanes would wait for them. A queue is filled from SPANS times 128 agents, since lanes have nothing to do at its
+// end. The warp shares the parts of rows that have several. The first agent has the id first_id. Draws and the bits
+// that are read go by ids; all other numbers count from the first agent.
 
 #define SPANS 4
 #define QUEUE (SPANS * 128)
@@ -51,8 +51,9 @@ struct Contacts {
   // The chance that none of some links, 1 or more, is tried with success; 0 of more than GAPS.
   __device__ __forceinline__ unsigned chance(u64 links) const { return links <= GAPS ? misses[links - 1] : 0; }
 
-  // Goes to the next link from..end that is tried with success, of which there is one, or GAPS further, and draws the
-  // next word. It reports whether there is such a link that counts, and to whom: other may still be on its way.
+  // Goes behind the next link that is tried with success, or GAPS links further, and draws the next word. The caller
+  // knows that one of its links is tried with success. It reports whether it has found a link that counts, and to whom:
+  // other may still be on its way.
   __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws, unsigned &other) const {
     const unsigned bucket = word / (0xffffffffu / BUCKETS + 1);
     const unsigned missed = missed_by(word, misses, least[bucket + 1], least[bucket]); // least[0] is GAPS
@@ -106,7 +107,7 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
   unsigned counts[3] = {0, 0, 0};
   const unsigned regular = degree ? contacts.chance(degree) : 0;
   for (u64 w = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32; w * QUEUE < agents; w += warps) {
-    // The agents of the warp have numbers from 0 on, of which a lane has four in each span.
+    // The agents of the warp have numbers from 0 on. A lane has four agents in each span.
     unsigned queued = 0, recovered = 0, hubs = 0; // of the warp, and bits of the lane's agents
     for (unsigned span = 0; span < SPANS; span++) {
       const u64 id = w * QUEUE + span * 128 + lane * 4;
@@ -138,8 +139,8 @@ graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_
       }
     }
     __syncwarp(0xffffffffu);
-    // A lane that has done with an agent takes the next one of the queue, so that no lane waits for others. It looks at
-    // the agent of a link while it goes to the link behind that, so that it waits less for memory.
+    // A lane that has done with an agent takes the next one of the queue, so that no lane waits for others. It reads
+    // the bit of the agent of a link while it goes to the next link, so that it waits less for memory.
     {
       Draws draws = {key0, key1, 0, tick, 0, 0, 0, 0, 0};
       unsigned taken = 0, local = 0, word = 0;

@@ -34,8 +34,9 @@ struct Cells {
   }
 };
 
-// The next generation of four cells, of which all are the sums of nine cells: a cell lives with three neighbours, or
-// with two if it is alive. The neighbours, or 1 for a cell that is alive, are 3 in both cases and in no other.
+// The next generation of four cells. all has the sum of nine cells for each of them. A cell lives with three
+// neighbours, or with two if it is alive. The neighbours, or 1 for a cell that is alive, are 3 in both cases and in no
+// other.
 __device__ __forceinline__ unsigned born(unsigned all, unsigned alive) {
   const unsigned other = ((all - alive) | alive) ^ 0x03030303u; // 0 where a cell lives, else at most 15
   return (0x10101010u - other) >> 4 & 0x01010101u;

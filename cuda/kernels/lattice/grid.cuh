@@ -4,7 +4,7 @@
 // them, then rows, then planes, from the first to the last. Package latticetest has that in Go.
 #pragma once
 
-// The column of an agent, and those beside it.
+// The column of an agent, and the columns beside it.
 struct Columns {
   unsigned west, here, east;
   bool has_west, has_east;
@@ -77,7 +77,7 @@ template <class Cell> struct Near {
   }
 };
 
-// What a layer adds for its own agent (ring), and for that of the layer before or behind it (side).
+// What a layer adds for its own agent (ring), and for the agent of the layer before or behind it (side).
 template <class Cell> struct Layer {
   typename Cell::Part ring, side;
 
@@ -131,7 +131,7 @@ __device__ __forceinline__ void step_lattice(const Generation &old, const Genera
   const typename Cell::Params params = Cell::params(words);
   const unsigned layers = LATTICE_DIMENSIONS == 3 ? grid.depth : grid.height, bands = (layers + band - 1) / band;
 #if LATTICE_DIMENSIONS == 3
-  // A block has a tile of 32 columns and so many rows that all of it has threads.
+  // A block has a tile of 32 columns and of a row for each 32 threads.
   const unsigned tall = blockDim.x / 32, wide = (grid.width + 31) / 32, high = (grid.height + tall - 1) / tall;
   const unsigned long long work = (unsigned long long)wide * high * bands * blockDim.x;
 #else

@@ -2,8 +2,8 @@
 // row, and joins one after the other.
 #pragma once
 
-// Whom agents hear: agent id those of columns from offsets[id] to offsets[id + 1] or, if degree is not 0, from
-// id * degree on. Weights are in 2^-16, and all are 1 unless weighted.
+// Whom agents hear: agent id hears the agents in columns from offsets[id] to offsets[id + 1] or, if degree is not 0,
+// degree agents from id * degree on. Weights are in 2^-16, and all are 1 unless weighted.
 struct Links {
   const unsigned long long *offsets;
   const unsigned *columns;

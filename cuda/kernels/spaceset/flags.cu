@@ -1,4 +1,4 @@
-// space_flags writes a word for each agent, 1 for those in a state; see spaceset.go.
+// space_flags writes a word for each agent, 1 if it is in a state; see spaceset.go.
 extern "C" __global__ void __launch_bounds__(128)
 space_flags(unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per, unsigned at,
             unsigned stride, unsigned dims, unsigned agents, unsigned state, unsigned *flags) {

@@ -17,9 +17,9 @@ struct Near {
     return x * x + y * y + z * z;
   }
 
-  // Calls f.add(j) for each agent j of the list from first on, up to end, that is nearer than a radius. First it looks
-  // at up to 32 agents in a row, so that the lanes of a warp stay together, and then at those that are near. It reads
-  // up to 3 elements behind the end.
+  // Calls f.add(j) for each agent j of the list from first on, up to end, that is nearer than a radius. First it
+  // compares up to 32 agents in a row, so that the lanes of a warp stay together, and then it adds the near agents. It
+  // reads up to 3 elements behind the end.
   template <class F> __device__ __forceinline__ void in(uint4 p, unsigned first, unsigned end, F &f) const {
     for (; first < end; first += 32) {
       const unsigned n = end - first < 32 ? end - first : 32;

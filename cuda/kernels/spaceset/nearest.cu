@@ -1,16 +1,16 @@
 // space_nearest_8, _16 and _32 make a step of boids that hear the nearest agents alone; see spaceset.go. A lane has an
 // agent. MOST is 8, 16 or 32, so that the list of the nearest agents is in registers.
 
-// The nearest agents of those that a lane has looked at, in a fixed order: by the square of their distance, and by
-// their numbers where it is the same. So it does not matter in which order a lane looks at them.
+// The nearest agents that a lane has seen, in a fixed order: by the square of their distance, and by their numbers
+// where it is the same. So the order in which a lane sees agents does not matter.
 struct Nearest {
   Near all;
   uint4 p; // of the agent
   u64 keys[MOST];
   unsigned at[MOST];
 
-  // The list keeps count agents. The elements before them have a key that is never above that of an agent, and those
-  // of agents that are not found yet have that of an agent at a distance of a radius.
+  // The list keeps count agents. The elements before them have a key that is never above the key of an agent. The
+  // elements of agents that are not found yet have the key of an agent at a distance of a radius.
   __device__ __forceinline__ Nearest(const Near &near, uint4 place, unsigned count) : all(near), p(place) {
 #pragma unroll
     for (unsigned u = 0; u < MOST; u++) keys[u] = u + count < MOST ? 0 : key(1.0f, 0), at[u] = NONE;
@@ -41,8 +41,8 @@ struct Nearest {
     }
   }
 
-  // Looks at the agents of the list from first on, up to end. Those that are further than the last one of the nearest
-  // were at the start of 32 agents are left out without a branch. It reads up to 3 elements behind the end.
+  // Adds the agents of the list from first on, up to end. Of 32 agents it leaves out, without a branch, the agents that
+  // are further than the last of the nearest before these 32. It reads up to 3 elements behind the end.
   __device__ __forceinline__ void in(unsigned first, unsigned end) {
     for (; first < end; first += 32) {
       const unsigned n = end - first < 32 ? end - first : 32;
@@ -70,8 +70,8 @@ struct Nearest {
     return d == 0 ? 0.0f : (float)(int)((d < 0 ? within : ~within) / n) * scale;
   }
 
-  // Looks at the agents of the bins around the agent, first at those of its own row of bins, and leaves out rows whose
-  // agents are all further than the last one of the nearest.
+  // Adds the agents of the bins around the agent, its own row of bins first, and leaves out rows whose agents are all
+  // further than the last one of the nearest.
   __device__ __forceinline__ void search() {
     const Bins b = all.bins;
     const unsigned reach = all.reach;

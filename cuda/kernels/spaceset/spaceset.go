@@ -53,9 +53,9 @@ const (
 	// position, and separation is in units for 1/One. slowest and fastest are speeds in units, and mx, my
 	// and mz the steps of a position in a unit.
 	Boids = "space_boids"
-	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear the nearest others, of those
-	// within a radius. Of agents at the same distance, the one with the smallest number comes
-	// first. The square of a distance is a float32.
+	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear the nearest others within a
+	// radius. Of agents at the same distance, the one with the smallest number comes first. The
+	// square of a distance is a float32.
 	Nearest8  = "space_nearest_8"
 	Nearest16 = "space_nearest_16"
 	Nearest32 = "space_nearest_32"

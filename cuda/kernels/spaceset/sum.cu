@@ -1,4 +1,4 @@
-// space_sum adds the counts of each part of the bins; see spaceset.go. A warp adds those of a part.
+// space_sum adds the counts of each part of the bins; see spaceset.go. A warp adds the counts of a part.
 extern "C" __global__ void __launch_bounds__(128)
 space_sum(const unsigned *counts, unsigned bins, unsigned part, unsigned *sums) {
   const unsigned lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);

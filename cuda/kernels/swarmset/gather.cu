@@ -1,5 +1,5 @@
-// swarm_gather reads the votes and values of agents; see swarmset.go. A thread has a value, and neighbours have those
-// of the same agent.
+// swarm_gather reads the votes and values of agents; see swarmset.go. A thread has a value, and neighbours have the
+// values of the same agent.
 extern "C" __global__ void __launch_bounds__(256)
 swarm_gather(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, unsigned per, unsigned votes,
              unsigned first, unsigned second, unsigned width, unsigned stride, unsigned bf16, const unsigned *ids,

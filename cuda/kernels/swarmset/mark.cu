@@ -1,5 +1,5 @@
-// swarm_mark finds the pages of the observations of a launch, and counts those of agents that have an earlier one in
-// the launch; see swarmset.go. The last block publishes both and clears them.
+// swarm_mark finds the pages of the observations of a launch, and counts the observations of agents that have an
+// earlier one in the launch; see swarmset.go. The last block publishes both and clears them.
 extern "C" __global__ void __launch_bounds__(256)
 swarm_mark(const unsigned *ids, unsigned n, unsigned agents, unsigned per, unsigned pages, unsigned *seen,
            unsigned *touched, unsigned long long *scratch, unsigned sequence, unsigned *result) {

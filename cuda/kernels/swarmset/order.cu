@@ -1,6 +1,6 @@
 // swarm_order_2 and its like write the agents of each vote in their order, or their embeddings of one float32; see
-// swarmset.go. A block sorts so many agents in shared memory as its threads have, and writes those of a candidate
-// together.
+// swarmset.go. A block sorts as many agents in shared memory as its threads have, and writes the agents of a
+// candidate together.
 
 extern "C" __global__ void __launch_bounds__(256)
 NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, unsigned per, unsigned votes,

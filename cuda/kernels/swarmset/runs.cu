@@ -1,7 +1,7 @@
 // swarm_runs_8 and its like add up the embeddings of the runs of nodes, in the order of the agents; see swarmset.go. A
 // thread has a run: its sums stay in registers, nothing is exchanged, and rows of several agents are on their way at
 // once, since rows that must not be added are read all the same. With a thread for each column of a run, and 16 rows on
-// their way, runs of 16-bit values took twice as long on an H200, and those of 32 float32 too.
+// their way, runs of 16-bit values took twice as long on an H200, and runs of 32 float32 too.
 
 #define FLIGHT (WIDTH <= 8 ? 8 : 4) // rows that are on their way at once
 

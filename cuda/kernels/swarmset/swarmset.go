@@ -22,9 +22,9 @@ import (
 // has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is the number of
 // agents of a page and votes the offset of their votes in it.
 const (
-	// Mark finds the pages of observations, and counts those that repeat an agent. seen has a bit
-	// for each agent, and touched a word for each page and one more; these and scratch are zeros
-	// before the launch. touched and scratch are zeros after it.
+	// Mark finds the pages of observations, and counts the observations that repeat an agent. seen
+	// has a bit for each agent, and touched a word for each page and one more; these and scratch are
+	// zeros before the launch. touched and scratch are zeros after it.
 	Mark = "swarm_mark"
 	// Clear clears the bits that Mark has set.
 	Clear = "swarm_clear"

@@ -85,7 +85,7 @@ template <bool BF16> struct Stage {
   }
 };
 
-// Adds up the runs of the warp's teams, the lane's run being number i, and stores those that exist.
+// Adds up the runs of the warp's teams, and stores the runs that exist. i is the number of the lane's run.
 template <bool BF16>
 __device__ __forceinline__ void add_runs(const Agents &s, unsigned votes, unsigned rows, Place place,
     unsigned char *shared, u64 i, bool exists, float *sums, unsigned *counts) {

@@ -4,8 +4,8 @@
 #define VOTES_THREAD 16
 #define FULL 0xffffffffu
 
-// The votes of the agents from first on, of which there are n in the swarm: four bytes a word, a candidate + 1 each, or
-// 0: the agent has no vote that counts.
+// The votes of the agents from first on, in a swarm of n agents: four bytes a word, a candidate + 1 each, or 0: the
+// agent has no vote that counts.
 __device__ __forceinline__ void load_votes(const Agents &s, unsigned votes, unsigned first, unsigned n, unsigned *to) {
 #pragma unroll
   for (int k = 0; k < VOTES_THREAD / 4; k++) to[k] = 0;
@@ -27,7 +27,7 @@ __device__ __forceinline__ void load_votes(const Agents &s, unsigned votes, unsi
   }
 }
 
-// The embeddings of one float32 of the agents from first on, of which there are n in the swarm; 0 where there is none.
+// The embeddings of one float32 of the agents from first on, in a swarm of n agents; 0 where there is none.
 __device__ __forceinline__ void load_values(const Agents &s, unsigned rows, unsigned first, unsigned n, unsigned *to) {
 #pragma unroll
   for (int k = 0; k < VOTES_THREAD; k++) to[k] = 0;
