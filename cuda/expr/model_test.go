@@ -14,7 +14,7 @@ import (
 func onGPU(t *testing.T) (device.Device, device.Stream) {
 	t.Helper()
 	if *deviceName == "emulated" || *deviceName == "host" {
-		t.Skip("times are those of a GPU")
+		t.Skip("the model has the times of a GPU")
 	}
 	return open(t)
 }

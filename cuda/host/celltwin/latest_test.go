@@ -73,7 +73,7 @@ func latestEqualsFiltered(t *testing.T, cell string, drop kernels.Drop) {
 		seen++
 		if got.decisions[i] != kept.decisions[at] || got.scores[i] != kept.scores[at] ||
 			got.leaders[i] != kept.leaders[at] || got.rounds[i] != seen {
-			t.Fatalf("observation %d is not what it is without those that are dropped", i)
+			t.Fatalf("observation %d differs without the dropped observations", i)
 		}
 		at++
 	}
@@ -81,7 +81,7 @@ func latestEqualsFiltered(t *testing.T, cell string, drop kernels.Drop) {
 		t.Errorf("%d of %d were applied: the comparison proves little", at, n)
 	}
 	if !bytes.Equal(whole.page, filtered.page) {
-		t.Error("another page than without those that are dropped")
+		t.Error("the page differs without the dropped observations")
 	}
 	if latest := whole.values(kernels.VarLatest.Name); drop == 0 && latest != nil || drop != 0 && latest == nil {
 		t.Errorf("the latest time in the state: %v", latest)

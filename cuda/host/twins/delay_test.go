@@ -56,7 +56,7 @@ func TestSend(t *testing.T) {
 		}
 		got := launches.Named[graphset.SendBound](launch.Params, launches.On(t, ref, graphset.Send, launch.Params))
 		if !slices.Equal(got.Sums, want) {
-			t.Fatalf("launch %d: the sums differ from those of links one by one", i)
+			t.Fatalf("launch %d: the sums differ from the sums of links one by one", i)
 		}
 		if left := got.Counts; left[1-a.Which] != 0 || left[a.Which] != a.Counts[a.Which] {
 			t.Fatalf("launch %d: lists of %d, were %d", i, left, a.Counts)

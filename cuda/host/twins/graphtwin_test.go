@@ -123,7 +123,7 @@ func TestSIR(t *testing.T) {
 		p := peopleOf(before)
 		want := p.step()
 		if !bytes.Equal(statesOf(&after.AgentsBound), want) {
-			t.Fatalf("launch %d: the states differ from those of agents one by one", i)
+			t.Fatalf("launch %d: the states differ from the states of agents one by one", i)
 		}
 		counts := [graphset.States]uint64{}
 		for id, state := range want {

@@ -230,14 +230,14 @@ func TestSteps(t *testing.T) {
 			var speeds [][4]int32
 			positions, speeds, near = l.boids()
 			if !slices.Equal(device.Of[int32](device.Bytes(after.velocities)), flat(speeds)) {
-				t.Fatalf("%s, launch %d: the velocities differ from those of all pairs", kernel, i)
+				t.Fatalf("%s, launch %d: the velocities differ from the velocities by all pairs", kernel, i)
 			}
 		}
 		if !slices.Equal(after.positions, flat(positions)) {
-			t.Fatalf("%s, launch %d: the positions differ from those of all pairs", kernel, i)
+			t.Fatalf("%s, launch %d: the positions differ from the positions by all pairs", kernel, i)
 		}
 		if !bytes.Equal(after.states, near) {
-			t.Fatalf("%s, launch %d: the states differ from those of all pairs", kernel, i)
+			t.Fatalf("%s, launch %d: the states differ from the states by all pairs", kernel, i)
 		}
 		want := []uint64{0, 0}
 		for _, s := range near {

@@ -82,7 +82,7 @@ func TestCount(t *testing.T) {
 		}
 		got := launches.Named[graphset.CountBound](launch.Params, launches.On(t, ref, graphset.Count, launch.Params))
 		if !slices.Equal(got.Lengths, want) {
-			t.Fatalf("launch %d: the numbers differ from those of links one by one", i)
+			t.Fatalf("launch %d: the numbers differ from the numbers of links one by one", i)
 		}
 	}
 }

@@ -12,8 +12,8 @@ typedef struct exo_cublas exo_cublas;
 // exo_cublas_open opens the library and finds its entries; NULL when that fails. It is never closed.
 exo_cublas *exo_cublas_open(const char *name, int *version);
 
-// exo_cublas_create makes a handle in a context. A handle is used by one thread at a time. The results are
-// cublasStatus_t, of which 0 is success and the negative of a CUresult an error of the driver.
+// exo_cublas_create makes a handle in a context. A handle is used by one thread at a time. A result is a
+// cublasStatus_t, where 0 is success, or the negative of a CUresult, which is an error of the driver.
 int exo_cublas_create(const exo_cublas *lib, CUcontext ctx, void **handle);
 int exo_cublas_destroy(const exo_cublas *lib, CUcontext ctx, void *handle);
 

@@ -27,7 +27,7 @@ func compileCustom(t *testing.T, of celltest.Cell) error {
 	}
 	params, code, err := device.ParseKernel(c.Kernel, c.Source)
 	if err != nil || code != c.Source {
-		t.Fatalf("the text is not that of a kernel: %v", err)
+		t.Fatalf("the text is not a kernel: %v", err)
 	}
 	observe, _ := kernels.Lookup("leaky_observe")
 	if err := device.CheckDeclared(c.Kernel, observe.Params, params); err != nil {

@@ -1,5 +1,5 @@
-// The entries of libcuda.so.1 that this binary calls: those that gorgonia.org/cu v0.9.6 links against, and those of the
-// supplement (supplement.c). The test TestEntries compares this list with what the linked binary leaves undefined.
+// The entries of libcuda.so.1 that this binary calls: gorgonia.org/cu v0.9.6 links against them, or the supplement
+// calls them (supplement.c). The test TestEntries compares this list with what the linked binary leaves undefined.
 EXO_ENTRY(cuArray3DCreate_v2)
 EXO_ENTRY(cuArray3DGetDescriptor_v2)
 EXO_ENTRY(cuArrayCreate_v2)

@@ -17,8 +17,8 @@ exo_nccl *exo_nccl_open(const char *name, int *version);
 // exo_nccl_error_name is the library's text for a result, never NULL.
 const char *exo_nccl_error_name(const exo_nccl *lib, int result);
 
-// exo_nccl_init makes a communicator for each of n GPUs, by the driver's numbers. It may take seconds. Results of this
-// and of the calls below are ncclResult_t, of which 0 is success, or the negative of a CUresult.
+// exo_nccl_init makes a communicator for each of n GPUs, by the driver's numbers. It may take seconds. A result of this
+// call and of the calls below is an ncclResult_t, where 0 is success, or the negative of a CUresult.
 int exo_nccl_init(const exo_nccl *lib, void **comms, int n, const int *gpus);
 int exo_nccl_destroy(const exo_nccl *lib, void *comm);
 // exo_nccl_abort ends the work under way too.
@@ -36,15 +36,14 @@ typedef struct {
     void *comm;
 } exo_rank;
 
-// exo_rank_open makes what a rank holds in the primary context of a GPU, with so many bytes of staging, and its events.
-// On an error, what was made is there for exo_rank_close, which releases it. A NULL own context is not entered any
-// more.
+// exo_rank_open makes what a rank holds in the primary context of a GPU, and its events. staging is in bytes. On an
+// error, what was made is there for exo_rank_close, which releases it. A NULL own context is not entered any more.
 CUresult exo_rank_open(exo_rank *r, int gpu, size_t staging);
 CUresult exo_rank_close(exo_rank *r, int gpu);
 
 // exo_nccl_sum and exo_nccl_gather put a call into the streams of n ranks: it begins behind what they hold, and they go
-// on behind it. Memory passes through staging, so many bytes at a time. A rank of a sum has count elements of 4 or 8
-// bytes, one of a gather count bytes of its own.
+// on behind it. Memory passes through the staging memory, staging bytes at a time. A rank of a sum has count elements
+// of 4 or 8 bytes, a rank of a gather has count bytes of its own.
 int exo_nccl_sum(const exo_nccl *lib, exo_rank *ranks, int n, size_t count, int element, size_t staging);
 int exo_nccl_gather(const exo_nccl *lib, exo_rank *ranks, int n, size_t count, size_t staging);
 

@@ -143,8 +143,8 @@ void exo_befriend(CUcontext ctx, CUcontext peer)
         cuCtxEnablePeerAccess(peer, 0); // already enabled, or impossible: copies are right all the same
 }
 
-// What the headers of CUDA 12.8 say of a batch of copies; ours may be older. The driver keeps this entry beside that of
-// CUDA 13, which has no place for the index of the copy that failed.
+// What the headers of CUDA 12.8 say of a batch of copies; ours may be older. The driver keeps this entry beside the
+// entry of CUDA 13, which has no place for the index of the copy that failed.
 typedef struct {
     int type, id;
 } location;

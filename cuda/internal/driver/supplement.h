@@ -76,7 +76,7 @@ CUresult exo_capture_end(CUcontext ctx, CUstream stream, CUgraphExec *exec);
 CUresult exo_graph_launch(CUcontext ctx, CUgraphExec exec, CUstream stream);
 CUresult exo_graph_destroy(CUcontext ctx, CUgraphExec exec);
 
-// exo_await polls a word of mapped memory until it is want. It looks at the stream now and then: when the stream is
+// exo_await polls a word of mapped memory until it is want. It queries the stream now and then: when the stream is
 // done and the word is another one, *done is 1 and the result CUDA_SUCCESS. After limit_ns it gives up as exo_wait
 // does.
 CUresult exo_await(CUcontext ctx, CUstream stream, uint64_t word, uint32_t want, int64_t spin_ns, int64_t limit_ns,

@@ -54,7 +54,7 @@ __device__ __forceinline__ float x_abs(float v) { return x_bits(x_word(v) & 0x7f
 __device__ __forceinline__ float x_neg(float v) { return x_bits(x_word(v) ^ 0x80000000u); }
 
 __device__ __forceinline__ float x_exp(float x) {
-  // Without branches: at the ends of the range the result is that of all beyond.
+  // Without branches: numbers beyond an end of the range have the result of the end.
   const float c = x < 89.0f ? (x > -104.0f ? x : -104.0f) : 89.0f;
   const float k = __fadd_rn(__fmaf_rn(c, 1.44269502f, 12582912.0f), -12582912.0f);
   const float r = __fmaf_rn(k, 2.12194440e-4f, __fmaf_rn(k, -0.693359375f, c));
@@ -131,7 +131,7 @@ __device__ __forceinline__ unsigned x_philox(u64 row, unsigned seed, unsigned st
   return c0;
 }
 
-// Loads and stores of four elements, of which m are there.
+// Loads and stores of four elements; the first m exist.
 template <class T> __device__ __forceinline__ Four<T> x_load4(const T *p, bool vec, int m) {
   if (vec && m >= 4) return *(const Four<T> *)p;
   Four<T> f;

@@ -87,8 +87,8 @@ static inline unsigned atomicCAS(unsigned *p, unsigned want, unsigned v) {
   return want;
 }
 
-// Exchange between the lanes of a warp: every lane leaves its value, the warp waits, every lane looks at all, the warp
-// waits.
+// Exchange between the lanes of a warp: every lane leaves its value, the warp waits, every lane reads all values, the
+// warp waits.
 static unsigned left_by[1024];
 template <class F> static inline unsigned exchange(unsigned v, F look) {
   left_by[threadIdx.x] = v;
@@ -97,7 +97,7 @@ template <class F> static inline unsigned exchange(unsigned v, F look) {
   warp_wait();
   return got;
 }
-// The lanes of the mask must be those that are there: the kernel votes over present lanes only, and all of them.
+// The lanes of the mask must be the lanes that exist: the kernel votes over present lanes only, and all of them.
 static inline void present(unsigned mask) {
   const unsigned first = threadIdx.x / 32 * 32, n = blockDim.x - first;
   if (mask != (n < 32 ? (1u << n) - 1 : 0xffffffffu)) abort();

@@ -2,7 +2,7 @@
 // has as many devices as FAKE_DEVICES says, one without it, and knows the kernels fill_u32, vector_add_f32 and checksum
 // by name. It is strict: a call without a live current context, an access outside an allocation, or a free of something
 // else fails as the real driver does, and an illegal access breaks its context for good; with FAKE_POISON=1 it breaks
-// every context of the process, those of the future too, which is what real drivers do.
+// every present and future context of the process, which is what real drivers do.
 //
 // It shows that the code above calls the driver rightly. It shows nothing about timing, asynchrony or compiled code.
 #include <pthread.h>

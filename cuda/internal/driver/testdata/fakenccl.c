@@ -1,5 +1,5 @@
 // NCCL for tests without a GPU, over the driver of fakecuda.c: the calls that a collective makes, done when their group
-// ends. It is strict: memory and streams are those of a GPU's primary context, which is the current one, all ranks of a
+// ends. It is strict: memory and streams belong to a GPU's primary context, which is the current one, all ranks of a
 // group make the same call, and a communicator is used by nobody after its end. The environment variable FAKE_NCCL has
 // it fail: "start", "call", "end", or "async", behind a call.
 #include <dlfcn.h>
