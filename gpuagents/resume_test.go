@@ -209,12 +209,12 @@ func TestResume(t *testing.T) {
 				s.observe(t, twin, n)
 			}
 			if got, want := s.everybody(t, id), s.everybody(t, twin); got != want {
-				t.Error("the agents are not those of a swarm that was not disturbed")
+				t.Error("the agents differ from a swarm that was not disturbed")
 			}
 			s.observe(t, id, before)
 			s.observe(t, twin, before)
 			if got, want := s.everybody(t, id), s.everybody(t, twin); got != want {
-				t.Error("after an observation the agents are not those of a swarm that was not disturbed")
+				t.Error("after an observation the agents differ from a swarm that was not disturbed")
 			}
 			if strings.Contains(s.log.String(), resumed) != (c.name == "whole") {
 				t.Errorf("resumed or not:\n%s", s.log)

@@ -157,6 +157,6 @@ func (s sample) check(t testing.TB, h *Agents, ids []uint32, inputs []float32) {
 	want, err := h.Observe(t.Context(), few, fewInputs)
 	testkit.NoError(t, "h.Observe", err)
 	if !slices.Equal(s.votes, want.Votes) || !slices.Equal(s.decisions, want.Decisions) {
-		t.Fatal("other outcomes than those of the host device")
+		t.Fatal("the outcomes differ from the host device")
 	}
 }

@@ -87,7 +87,7 @@ func BenchmarkAgentsFuse(b *testing.B) {
 					want, _, err := a.FuseParts(ctx, &gpubatch.Splitter{}, f, FuseWindow-1)
 					testkit.NoError(b, "a.FuseParts", err)
 					if !reflect.DeepEqual(nodes, want) {
-						b.Fatal("other nodes than those of windows")
+						b.Fatal("the nodes differ from the nodes of windows")
 					}
 				})
 			}

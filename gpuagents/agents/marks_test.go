@@ -61,13 +61,13 @@ func TestRankedOnDevice(t *testing.T) {
 		want, err := other.Observe(t.Context(), ids, inputs)
 		testkit.NoError(t, "other.Observe", err)
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("round %d: other outcomes than those of a Ranking", round)
+			t.Fatalf("round %d: the outcomes differ from a Ranking", round)
 		}
 		if slices.Sort(ids); (a.ranking != nil) != repeated(ids, n) {
 			t.Fatalf("round %d: the host has looked at the batch: %v", round, a.ranking != nil)
 		}
 		if !bytes.Equal(pagesOf(t, a, a.pages), pagesOf(t, other, other.pages)) {
-			t.Fatalf("round %d: another state than that of a Ranking", round)
+			t.Fatalf("round %d: the state differs from a Ranking", round)
 		}
 		if !slices.Equal(a.memory.Dirty(), other.memory.Dirty()) ||
 			!slices.Equal(a.memory.Made(), other.memory.Made()) {

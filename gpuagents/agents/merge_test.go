@@ -104,7 +104,7 @@ func testTickWith(t *testing.T, told cells.Told, frames int64) {
 			got, from := everyState(t, a), group*ends[k]
 			if n := int(a.Len()); !slices.Equal(got.Vote, want.Vote[from:][:n]) ||
 				!slices.Equal(got.State, want.State[from*want.Width:][:n*want.Width]) {
-				t.Fatalf("step %d: the agents of shard %d are not those of the swarm", step, k)
+				t.Fatalf("step %d: the agents of shard %d differ from the agents of the swarm", step, k)
 			}
 			own := allNodes(t, a)
 			if !slices.Equal(own.Units, nodes.Units) || !slices.Equal(own.Updates, nodes.Updates) {

@@ -27,7 +27,7 @@ var (
 		"that are measured, in which pages change places")
 	pagedFar = flag.Bool("paged-far", false, "the pages that BenchmarkPagedZipf observes most are in host memory "+
 		"at first")
-	pagedParts = flag.Int("paged-parts", 3, "BenchmarkPagedTick has frames for one in so many pages")
+	pagedParts = flag.Int("paged-parts", 3, "pages of BenchmarkPagedTick for each frame")
 	pagedTicks = flag.Int("paged-ticks", 1, "ticks of an entry of BenchmarkPagedTick, which a page makes one after "+
 		"the other while it is on the device")
 )

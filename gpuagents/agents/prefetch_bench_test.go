@@ -23,7 +23,7 @@ var (
 		"BenchmarkPrefetch have")
 	prefetchHost    = flag.Int("prefetch-host", 24, "frames in host memory of these")
 	prefetchControl = flag.Bool("prefetch-control", false, "neither swarm of BenchmarkPrefetch fetches ahead: the "+
-		"ratio is that of two equal ones")
+		"ratio is the ratio of two equal swarms")
 	prefetchThink = flag.Duration("prefetch-think", 0, "how long the source of BenchmarkPrefetch waits before "+
 		"each batch")
 )

@@ -77,10 +77,10 @@ func TestSurveyed(t *testing.T) {
 			t.Fatalf("round %d: %v, want no error", round, err)
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("round %d: other outcomes than those of a Ranking: %+v, want %+v", round, got.Report, want.Report)
+			t.Fatalf("round %d: the outcomes differ from a Ranking: %+v, want %+v", round, got.Report, want.Report)
 		}
 		if !bytes.Equal(pagesOf(t, a, a.pages), pagesOf(t, other, other.pages)) {
-			t.Fatalf("round %d: another state than that of a Ranking", round)
+			t.Fatalf("round %d: the state differs from a Ranking", round)
 		}
 		if !slices.Equal(a.memory.Dirty(), other.memory.Dirty()) ||
 			!slices.Equal(a.memory.Made(), other.memory.Made()) {

@@ -85,7 +85,7 @@ func TestApart(t *testing.T) {
 	held, fails = 0, jobs.Retry(jobs.Errorf(jobs.CodeDevice, "gone"))
 	_, err = h.Jobs()[gpujob.KindKernel](t.Context(), j, func(any) {})
 	if !jobs.Retryable(err) || !errors.Is(err, fails) {
-		t.Errorf("%v, want that of the process", err)
+		t.Errorf("%v, want the error of the process", err)
 	}
 	h.Close()
 	open.Wait()

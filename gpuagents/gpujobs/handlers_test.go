@@ -302,7 +302,7 @@ func TestFuse(t *testing.T) {
 	if !slices.Equal(gpujob.Decode[float32](out.Means.Data), means) ||
 		!slices.Equal(gpujob.Decode[uint64](out.Counts.Data), want.Counts) ||
 		!slices.Equal(gpujob.Decode[uint64](out.Weights.Data), want.Weights) {
-		t.Error("the nodes differ from those of package fusion")
+		t.Error("the nodes differ from the nodes of package fusion")
 	}
 	if out.Fused != report.Fused || out.Nobody != 1 || out.Invalid != 1 {
 		t.Errorf("fused %d, nobody %d, invalid %d; want %d, 1, 1", out.Fused, out.Nobody, out.Invalid, report.Fused)

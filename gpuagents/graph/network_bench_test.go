@@ -162,7 +162,7 @@ func compare(b *testing.B, d device.Device, agents int64) {
 			content[:n],
 			other[:n],
 		) {
-			b.Fatalf("page %d differs from that of the host device", page)
+			b.Fatalf("page %d differs from the host device", page)
 		}
 	}
 	ok(b, there.Close())

@@ -194,7 +194,7 @@ func compareSpiking(b *testing.B, d device.Device, agents int64, delays edges.De
 		ok(b, here.Memory().Read(b.Context(), uint64(page), content))
 		ok(b, there.Memory().Read(b.Context(), uint64(page), other))
 		if !bytes.Equal(content, other) {
-			b.Fatalf("page %d differs from that of the host device", page)
+			b.Fatalf("page %d differs from the host device", page)
 		}
 	}
 	ok(b, there.Close())

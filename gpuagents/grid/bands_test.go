@@ -294,7 +294,7 @@ func TestShortTicks(t *testing.T) {
 }
 
 var deviceNames = flag.String("devices", "", "the devices of tests and benchmarks of several, between commas; empty: "+
-	"that of -device, opened several times")
+	"the device of -device, opened several times")
 
 // deviceAt returns the name of device number i. Names come again, so that tests run with fewer
 // devices than they open.

@@ -113,7 +113,7 @@ func compare(b *testing.B, p *Plane, o Options) {
 		ok(b, p.Memory().Read(b.Context(), uint64(page), content))
 		ok(b, twin.Memory().Read(b.Context(), uint64(page), other))
 		if n := min(int64(p.PerPage()), p.Len()-int64(page)*int64(p.PerPage())); !bytes.Equal(content[:n], other[:n]) {
-			b.Fatalf("page %d differs from that of the host device", page)
+			b.Fatalf("page %d differs from the host device", page)
 		}
 	}
 }

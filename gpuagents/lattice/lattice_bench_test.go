@@ -18,8 +18,8 @@ import (
 var (
 	benchSide = flag.Int("side", 0, "columns and rows of the grids of two dimensions of BenchmarkTick; 0: 8192, and "+
 		"64 on the host device")
-	benchCube = flag.Int("cube", 0, "sides of those of three; 0: 512, and 16 on the host device")
-	benchBand = flag.Int64("band", 0, "layers that a thread makes in BenchmarkTick; 0: those of New")
+	benchCube = flag.Int("cube", 0, "sides of the grids of three dimensions; 0: 512, and 16 on the host device")
+	benchBand = flag.Int64("band", 0, "layers that a thread makes in BenchmarkTick; 0: the number of New")
 )
 
 // benchTimes is how often BenchmarkTick measures.

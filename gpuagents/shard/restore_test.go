@@ -211,7 +211,7 @@ func TestRestore(t *testing.T) {
 						b.s.last.Seq, b.s.drops)
 				}
 				if got := contents(t, p.Memory()); string(got) != string(want) {
-					t.Error("the pages are not those that were stored")
+					t.Error("the pages differ from the stored pages")
 				}
 				return
 			}
@@ -343,7 +343,7 @@ func TestStart(t *testing.T) {
 		want := applyAll(t, fresh, after)
 		for i, got := range applyAll(t, used, after) {
 			if got.Kind != want[i].Kind || string(got.Data) != string(want[i].Data) {
-				t.Fatalf("%s: answer %d, %s, is not that of new agents", name, i, got.Kind)
+				t.Fatalf("%s: answer %d, %s, differs from new agents", name, i, got.Kind)
 			}
 		}
 		if err := errors.Join(used.Close(), fresh.Close()); err != nil {

@@ -141,7 +141,7 @@ func compare(b *testing.B, d device.Device, cell string, p params, nearest int) 
 			ok(b, here.Memory().Read(b.Context(), uint64(page), content))
 			ok(b, there.Memory().Read(b.Context(), uint64(page), other))
 			if !bytes.Equal(content, other) {
-				b.Fatalf("%d dimensions: page %d differs from that of the host device", dims, page)
+				b.Fatalf("%d dimensions: page %d differs from the host device", dims, page)
 			}
 		}
 		ok(b, there.Close())

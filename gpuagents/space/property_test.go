@@ -173,10 +173,10 @@ func TestNearest(t *testing.T) {
 	}
 	all := run(0)
 	if !slices.Equal(run(32), all) {
-		t.Error("agents that hear the nearest 32 move otherwise than those that hear all")
+		t.Error("agents that hear the nearest 32 move otherwise than agents that hear all")
 	}
 	if slices.Equal(run(1), all) {
-		t.Error("agents that hear the nearest one move as those that hear all")
+		t.Error("agents that hear the nearest one move as agents that hear all")
 	}
 }
 

@@ -20,7 +20,7 @@ var (
 	pagedBytes = flag.Int("paged-bytes", 2<<20, "the size of those pages")
 	pagedBatch = flag.Int("paged-batch", 65536, "observations of a batch of BenchmarkPagedGroups")
 	pagedWarm  = flag.Int("paged-warm", 10,
-		"batches of BenchmarkPagedGroups before those that are measured, in which pages change places")
+		"batches of BenchmarkPagedGroups before the measured batches, in which pages change places")
 	pagedFar = flag.Bool("paged-far", false,
 		"the pages that BenchmarkPagedGroups observes most are in host memory at first")
 )

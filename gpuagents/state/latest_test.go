@@ -91,7 +91,7 @@ func TestDropped(t *testing.T) {
 						if dec.Decision[i] != plain.Decision[k] || dec.Score[i] != plain.Score[k] ||
 							dec.Round[i] != plain.Round[k] || dec.Leader[i] != plain.Leader[k] ||
 							!slices.Equal(dec.Counts[3*i:3*i+3], plain.Counts[3*k:3*k+3]) {
-							t.Fatalf("%+v: observation %d has another decision than without those that are dropped",
+							t.Fatalf("%+v: the decision of observation %d differs without the dropped observations",
 								policy, at)
 						}
 						k++

@@ -124,7 +124,7 @@ func TestOutcomeHeard(t *testing.T) {
 		ids := one.everyAgent()
 		a, b := one.states(t, ids), three.states(t, ids)
 		if !slices.Equal(a.State, b.State) || !slices.Equal(a.Vote, b.Vote) {
-			t.Fatalf("step %d: agents of three shards differ from those of one", step)
+			t.Fatalf("step %d: the agents of three shards differ from the agents of one shard", step)
 		}
 		if !slices.Equal(a.State, deaf.states(t, ids).State) {
 			differs++

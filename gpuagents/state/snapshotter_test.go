@@ -259,7 +259,7 @@ func TestReset(t *testing.T) {
 			want := applyAll(t, fresh, all)
 			for i, got := range applyAll(t, k, all) {
 				if got.Kind != want[i].Kind || !bytes.Equal(got.Data, want[i].Data) {
-					t.Fatalf("answer %d, %s, differs from that of new agents", i, got.Kind)
+					t.Fatalf("answer %d, %s, differs from new agents", i, got.Kind)
 				}
 			}
 		})

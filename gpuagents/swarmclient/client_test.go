@@ -110,7 +110,7 @@ func TestDelete(t *testing.T) {
 	create("lasting", "")
 	refusal := errors.New("not confirmed")
 	if err := c.Delete(t.Context(), "lasting", func() error { return refusal }); !errors.Is(err, refusal) {
-		t.Errorf("not confirmed: error %v, want that of the confirmation", err)
+		t.Errorf("not confirmed: error %v, want the error of the confirmation", err)
 	}
 	if _, err := conn.Swarms.Swarm(t.Context(), "lasting"); err != nil {
 		t.Errorf("not confirmed, and the swarm is not there: %v", err)

@@ -47,6 +47,6 @@ func TestEach(t *testing.T) {
 		t.Errorf("the error of the only shard is %v, want it unchanged", err)
 	}
 	if got := (shard{s, 0}).String(); got != "swarm x" {
-		t.Errorf("the only shard is called %q, want that of the swarm", got)
+		t.Errorf("the only shard is called %q, want the name of the swarm", got)
 	}
 }

@@ -4,7 +4,7 @@ __device__ double octaves(double low, double x) {
   return ldexp(low, (int)whole) * (1.0 + (x - whole));
 }
 
-// Number k of the agent as a rate between those of two times.
+// Number k of the agent as a rate: one over a time from low to high, with equal chances of its octaves.
 __device__ float rate_of(const Agent &a, unsigned k, double low, double high) {
   int exponent;
   const double fraction = frexp(high / low, &exponent);
