@@ -71,7 +71,7 @@ func TestDelaysOfProcesses(t *testing.T) {
 		after[i] = run("query", "delays", "--agents", "0-999", "-o", "json")
 	}
 	if after[0] != after[1] {
-		t.Error("after kills the neurons are not those of one process")
+		t.Error("after kills the neurons differ from the neurons of one process")
 	}
 }
 
@@ -87,6 +87,6 @@ func TestBoxOfProcesses(t *testing.T) {
 	}
 	want, err := os.ReadFile(filepath.Join("..", "..", "docs", "images", "boids.png"))
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("after kills the picture is not that of the documents (error %v)", err)
+		t.Errorf("after kills the picture differs from the picture of the documents (error %v)", err)
 	}
 }

@@ -108,7 +108,7 @@ func TestRunShards(t *testing.T) {
 		t.Fatalf("one shard: exit %d, %d lines\n%s", code, strings.Count(want, "\n"), errs)
 	}
 	if code, got, errs := run("three", "key: id\nmax_entities: 50\nshards: 3\n"); code != 0 || got != want {
-		t.Errorf("three shards: exit %d, %d lines that are not those of one shard\n%s", code, strings.Count(got, "\n"),
+		t.Errorf("three shards: exit %d, %d lines that differ from one shard\n%s", code, strings.Count(got, "\n"),
 			errs)
 	}
 	evicts := "key: id\nmax_entities: 18\nevict_after: 24h\n"

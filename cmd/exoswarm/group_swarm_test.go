@@ -436,7 +436,7 @@ func TestAskedRun(t *testing.T) {
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "asked.ndjson"))
 	if err != nil || bytes.Count(want, []byte("\n")) != 3000 || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes, those of a run that is left alone are %d: %v", len(got), len(want), err)
+		t.Errorf("%d bytes, a run that is left alone has %d: %v", len(got), len(want), err)
 	}
 	if _, errs := ask(1, "query", "plant", "--groups", "0"); !strings.Contains(errs,
 		"swarm list shows those there are") {

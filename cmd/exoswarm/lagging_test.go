@@ -162,7 +162,7 @@ func TestLaggingReplica(t *testing.T) {
 		}
 	})
 	work.Wait()
-	t.Logf("%d jobs and runs, none of which missed what is stored: %v", done.Load(), failed.Load() == 0)
+	t.Logf("%d jobs and runs; none missed what is stored: %v", done.Load(), failed.Load() == 0)
 }
 
 // tells submits a job that logs one line, and waits for that line. It stores and reads a schedule too.

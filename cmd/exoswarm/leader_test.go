@@ -120,7 +120,7 @@ func TestLeaderKilled(t *testing.T) {
 		t.Errorf("outcomes after kills:\n%v\nwant\n%v", got, want)
 	}
 	if states != twin {
-		t.Error("agents differ from those of a swarm whose processes live")
+		t.Error("agents differ from the agents of a swarm whose processes live")
 	}
 	terms := map[uint64]bool{}
 	for _, v := range got {

@@ -184,7 +184,7 @@ func TestTutorialPython(t *testing.T) {
 	lines := strings.Split(out, "\n")
 	if both := lines[0] + lines[1]; !strings.Contains(both, "pump-07: 2026-03-12T10:00:00Z") ||
 		!strings.Contains(both, "pump-13: 2026-03-13T02:40:00Z") {
-		t.Errorf("the first two incidents are not those of the data:\n%s\n%s", lines[0], lines[1])
+		t.Errorf("the first two incidents are not the incidents of the data:\n%s\n%s", lines[0], lines[1])
 	}
 	for _, want := range []string{"shown: <svg", "decision='anomalous'", "Decision(entity='pump-01'"} {
 		if !strings.Contains(out, want) {

@@ -81,7 +81,7 @@ func TestReactionsKilled(t *testing.T) {
 		t.Errorf("votes after kills:\n%v\nwant\n%v", votes, want)
 	}
 	if states != twin {
-		t.Error("agents differ from those of a swarm whose processes live")
+		t.Error("agents differ from the agents of a swarm whose processes live")
 	}
 	var each []int
 	for line := range strings.Lines(sent) {

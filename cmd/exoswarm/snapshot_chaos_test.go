@@ -191,14 +191,14 @@ func TestKilledInSnapshots(t *testing.T) {
 		t.Logf("%d kills, answers %v", kills, kinds)
 		for i, e := range got {
 			if e.Kind != want[i].Kind || e.Ref != want[i].Ref || !bytes.Equal(e.Data, want[i].Data) {
-				t.Fatalf("answer %d is a %s to %d, that of an undisturbed process a %s to %d, or their bytes "+
+				t.Fatalf("answer %d is a %s to %d, an undisturbed process gives a %s to %d, or their bytes "+
 					"differ: %.300q and %.300q", i+1, e.Kind, e.Ref, want[i].Kind, want[i].Ref, e.Data, want[i].Data)
 			}
 		}
 		have, need := readFiles(t, place), readFiles(t, calm)
 		for name, text := range need {
 			if have[name] != text {
-				t.Errorf("%s is not that of an undisturbed process", name)
+				t.Errorf("%s differs from the file of an undisturbed process", name)
 			}
 			delete(have, name)
 		}

@@ -328,7 +328,7 @@ func TestCluster(t *testing.T) {
 				t.Fatalf("os.ReadFile: %v", err)
 			}
 			if !bytes.Equal(got, expected) {
-				t.Error("the decisions differ from those of the run in one process")
+				t.Error("the decisions differ from the run in one process")
 			}
 			for _, p := range []*process{c.cpu, c.gpu, c.nats} {
 				p.end(t, syscall.SIGTERM)

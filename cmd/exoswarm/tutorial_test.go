@@ -18,7 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-var tutorialDevices = flag.Int("tutorial.devices", 500, "devices in TestTutorial, in place of those of the document")
+var tutorialDevices = flag.Int("tutorial.devices", 500, "devices in TestTutorial, in place of the document's")
 
 // TestTutorial executes the commands of docs/tutorial-operations.md as they are written there, with
 // fewer devices and free ports.

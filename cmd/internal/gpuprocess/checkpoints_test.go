@@ -405,7 +405,7 @@ func TestResume(t *testing.T) {
 			need := r.decisions(t, id+"-whole", half+1, whole)
 			for k, got := range r.decisions(t, id, half+1, whole) {
 				if !bytes.Equal(got, need[k]) {
-					t.Fatalf("answer %d is not that of an agent that was never stopped", half+1+k)
+					t.Fatalf("answer %d differs from an agent that was never stopped", half+1+k)
 				}
 			}
 			// A third one starts behind the end, unless the shard could not be kept.
@@ -415,7 +415,7 @@ func TestResume(t *testing.T) {
 				r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=%s entry=%d", id, whole))
 				third.Stop()
 				if c.name != "folder gone" && !bytes.Equal(kept(t, dir, id), kept(t, dir, id+"-whole")) {
-					t.Error("the state is not that of an agent that was never stopped")
+					t.Error("the state differs from an agent that was never stopped")
 				}
 			}
 			for _, s := range []string{id, id + "-whole"} {
@@ -573,7 +573,7 @@ func TestPagedSwarm(t *testing.T) {
 		}
 		for k, got := range r.decisions(t, id, 1, whole) {
 			if !bytes.Equal(got, want[k]) {
-				t.Fatalf("%s: answer %d is not that of an agent with all pages on the device", id, k+1)
+				t.Fatalf("%s: answer %d differs from an agent with all pages on the device", id, k+1)
 			}
 		}
 		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: id}); err != nil {

@@ -293,7 +293,7 @@ func (s *damagedScene) survives(t *testing.T, r *rand.Rand) (resumed, stored int
 	a.Stop()
 	log := s.String()
 	if !bytes.Equal(got, s.answer) {
-		t.Fatalf("%s: the state of the swarm is not that of an undisturbed one\n%s", what, log)
+		t.Fatalf("%s: the state of the swarm differs from an undisturbed swarm\n%s", what, log)
 	}
 	if strings.Contains(log, "shard resumed from its checkpoint") {
 		resumed = 1
@@ -303,7 +303,7 @@ func (s *damagedScene) survives(t *testing.T, r *rand.Rand) (resumed, stored int
 		left := contents(t, s.tiers(dir), s.id)
 		for page, want := range s.pages {
 			if !bytes.Equal(left[page], want) {
-				t.Fatalf("%s: page %d is not that of an undisturbed agent\n%s", what, page, log)
+				t.Fatalf("%s: page %d differs from an undisturbed agent\n%s", what, page, log)
 			}
 		}
 	}

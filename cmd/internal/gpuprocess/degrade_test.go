@@ -141,7 +141,7 @@ func (s *sick) same(tb testing.TB, want [][]byte) {
 	s.answered(tb, "x", len(want))
 	for i, got := range s.decisions(tb, "x", 1, len(want)) {
 		if !bytes.Equal(got, want[i]) {
-			tb.Errorf("answer %d differs from that of an undisturbed run", i+1)
+			tb.Errorf("answer %d differs from an undisturbed run", i+1)
 		}
 	}
 	if last, err := s.conn.Swarms.Log("x", 0, swarms.Out).Last(tb.Context()); err != nil ||

@@ -127,7 +127,7 @@ func (s *several) same(tb testing.TB, swarm string, want [][]byte) {
 	s.answered(tb, swarm, len(want))
 	for i, got := range s.decisions(tb, swarm, 1, len(want)) {
 		if !bytes.Equal(got, want[i]) {
-			tb.Errorf("%s: answer %d differs from that of an undisturbed run", swarm, i+1)
+			tb.Errorf("%s: answer %d differs from an undisturbed run", swarm, i+1)
 		}
 	}
 }

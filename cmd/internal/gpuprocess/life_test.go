@@ -191,7 +191,7 @@ func TestLife(t *testing.T) {
 		t.Helper()
 		for i, e := range got {
 			if w := want[len(want)-len(got)+i]; e.Kind != w.Kind || !bytes.Equal(e.Data, w.Data) {
-				t.Errorf("%s: answer %d, %s, is not that of the first: %.300q, %.300q", what, i, w.Kind, e.Data, w.Data)
+				t.Errorf("%s: answer %d, %s, differs from the first: %.300q, %.300q", what, i, w.Kind, e.Data, w.Data)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func TestLife(t *testing.T) {
 	twin, _ := lived(t, "host", "first", entries, store, nil)
 	for i := range twin {
 		if i != before-1 && (twin[i].Kind != want[i].Kind || !bytes.Equal(twin[i].Data, want[i].Data)) {
-			t.Errorf("answer %d, %s, is not that of the host", i, want[i].Kind)
+			t.Errorf("answer %d, %s, differs from the host", i, want[i].Kind)
 		}
 	}
 	other, _, err := snapshot.ReadManifest(t.Context(), store, "there")
@@ -215,7 +215,7 @@ func TestLife(t *testing.T) {
 	for v, of := range m.Variables {
 		for f, file := range of.Files {
 			if o := other.Variables[v].Files[f]; o.SHA256 != file.SHA256 || o.Bytes != file.Bytes {
-				t.Errorf("%s, file %d: its bytes are not those of the host", of.Name, f)
+				t.Errorf("%s, file %d: its bytes differ from the host", of.Name, f)
 			}
 		}
 	}

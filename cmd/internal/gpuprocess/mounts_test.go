@@ -69,7 +69,7 @@ func TestCheckMounts(t *testing.T) {
 // leaves nothing in the folder.
 func TestUnmountedTier(t *testing.T) {
 	data := t.TempDir()
-	disk, err := os.MkdirTemp("/var/tmp", "exoswarm-unmounted-") //nolint:usetesting // that of tests may be in memory
+	disk, err := os.MkdirTemp("/var/tmp", "exoswarm-unmounted-") //nolint:usetesting // t.TempDir may be in memory
 	if err != nil {
 		t.Skipf("no folder: %v", err)
 	}

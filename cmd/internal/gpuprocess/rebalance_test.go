@@ -142,7 +142,7 @@ func TestRebalance(t *testing.T) {
 		total += len(got)
 		for k := range got {
 			if got[k].Kind != want[k].Kind || !bytes.Equal(got[k].Data, want[k].Data) {
-				t.Fatalf("%s: answer %d is another than that of a swarm that was not handed over", id, k+1)
+				t.Fatalf("%s: answer %d differs from a swarm that was not handed over", id, k+1)
 			}
 		}
 		if last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(t.Context()); err != nil ||

@@ -136,7 +136,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	for k := range n {
 		if got, want := r.reply(t, "second", k+1), r.reply(t, "first", half+2+k); got.Kind != swarms.EntryDecide ||
 			!bytes.Equal(got.Data, want.Data) {
-			t.Fatalf("answer %d to the swarm that goes on is not that of the one that never stopped", k+1)
+			t.Fatalf("answer %d of the swarm that goes on differs from the swarm that never stopped", k+1)
 		}
 	}
 	// A reset goes into checkpoints and replays as any other entry.
@@ -152,7 +152,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	for k := range half {
 		if got, want := r.reply(t, "second", n+2+k), r.reply(t, "first", 1+k); got.Kind != swarms.EntryDecide ||
 			!bytes.Equal(got.Data, want.Data) {
-			t.Fatalf("answer %d after a reset is not that of new agents", k+1)
+			t.Fatalf("answer %d after a reset differs from new agents", k+1)
 		}
 	}
 	// A checkpoint of a swarm that began as something else is not read.

@@ -129,7 +129,7 @@ func TestTeam(t *testing.T) {
 				}
 				for i := range want {
 					if got[i] != want[i] {
-						t.Fatalf("failing %v: answer %d differs from that of an agent with one device", failing, i+1)
+						t.Fatalf("failing %v: answer %d differs from an agent with one device", failing, i+1)
 					}
 				}
 				levels := s.agent.Levels()

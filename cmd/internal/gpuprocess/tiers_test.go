@@ -109,13 +109,13 @@ func (r *rig) same(t *testing.T, id string, c *checkpoints, answers [][]byte, pa
 	t.Helper()
 	for i, got := range r.decisions(t, id, 1, len(answers)) {
 		if !bytes.Equal(got, answers[i]) {
-			t.Fatalf("answer %d is not that of an undisturbed agent", i+1)
+			t.Fatalf("answer %d differs from an undisturbed agent", i+1)
 		}
 	}
 	left := contents(t, c, id)
 	for page, want := range pages {
 		if !bytes.Equal(left[page], want) {
-			t.Fatalf("page %d is not that of an undisturbed agent", page)
+			t.Fatalf("page %d differs from an undisturbed agent", page)
 		}
 	}
 	if len(left) != len(pages) {

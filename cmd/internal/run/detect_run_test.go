@@ -205,7 +205,7 @@ func TestShow(t *testing.T) {
 	}
 	got, want := readText(t, filepath.Join(dir, "out.ndjson")), readText(t, filepath.Join(whole, "out.ndjson"))
 	if got != want {
-		t.Errorf("after Show the decisions are %d bytes, want those of a detector without it, %d", len(got), len(want))
+		t.Errorf("after Show the decisions are %d bytes, a detector without it makes %d bytes", len(got), len(want))
 	}
 }
 
