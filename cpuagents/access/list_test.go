@@ -68,7 +68,7 @@ func TestListOfTenants(t *testing.T) {
 		}
 	}
 	if !allowed(t, g, "http://own.example/") || allowed(t, g, "http://a.example/") {
-		t.Error("the guard itself is that of jobs without a tenant")
+		t.Error("the guard itself is not the guard of jobs without a tenant")
 	}
 	if (*Guard)(nil).For("a") != nil {
 		t.Error("a guard that is nil has one for a tenant")

@@ -122,7 +122,7 @@ func TestOutputOfTwo(t *testing.T) {
 		t.Errorf("the earlier attempt: %v", err)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "d")); err != nil || string(text) != "later" {
-		t.Errorf("the file has %q, %v, want that of the later attempt", text, err)
+		t.Errorf("the file has %q, %v, want the text of the later attempt", text, err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -62,7 +62,7 @@ func TestScan(t *testing.T) {
 		t.Errorf("the spans are %+v, want one of three rows", c.Spans)
 	}
 	if len(c.Low) != 2 || *c.Low[0][0] != 7+float64(1)/10 || c.Low[1][0] != nil || len(c.Low[0]) != len(c.X) {
-		t.Errorf("bands: %v, want those of load alone", c.Low)
+		t.Errorf("bands: %v, want the bands of load alone", c.Low)
 	}
 	for i := range c.X {
 		if *c.Low[0][i] > *c.Values[0][i] || *c.High[0][i] < *c.Values[0][i] {
@@ -104,7 +104,7 @@ func TestBrowserTools(t *testing.T) {
 	}
 	if !strings.Contains(p.dom, "2023-11-14 23:03:20 to 2023-11-14 23:53:20 UTC") ||
 		!strings.Contains(p.dom, `<dl id="help">`) {
-		t.Error("the period is not that of the zoom, or the words are not explained")
+		t.Error("the page lacks the period of the zoom or the meaning of the words")
 	}
 }
 

@@ -112,7 +112,7 @@ function bands(chart) {
 function draw(chart, box) {
   const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
-  const scales = { s: { range: [0, 1] } }; // every feature has its own; the axis shows that of the first
+  const scales = { s: { range: [0, 1] } }; // every feature has its own; the axis shows the scale of the first
   for (const f of FEATURES.keys()) scales["f" + f] = { auto: true };
   const u = new uPlot({
     width: box.clientWidth, height: 220, plugins: [bands(chart), expected(chart), marks(chart), linked],
