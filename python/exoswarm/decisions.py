@@ -80,8 +80,8 @@ def text_of(nanoseconds: int) -> str:
 class Decisions(Sequence[Decision]):
     """The decisions about the rows of a frame, in the order of the rows.
 
-    The arrays score, decision, counts, leader, round and dropped have an element for each row; those
-    of NumPy when it is present. A decision is an index of candidates, or 4294967295 for none.
+    The arrays score, decision, counts, leader, round and dropped have an element for each row.
+    They are arrays of NumPy when it is present. A decision is an index of candidates, or 4294967295 for none.
     rejected is the number of rows that were not used, and rejects the first of them with the
     reasons, by their number from 1. Their score is NaN.
 

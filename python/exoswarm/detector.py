@@ -68,7 +68,7 @@ class Detector:
 
         key names the entity: a text, an integer, or a tuple for a key of several columns; None for a
         specification without a key. t is a datetime, a text, or a number of seconds since 1970. x is
-        the value of the feature, or a sequence or a dict of those of all features.
+        the value of the feature, or a sequence or a dict of the values of all features.
         """
         if isinstance(x, Mapping):
             _frames._present(self.features, list(x))
@@ -111,7 +111,7 @@ class Detector:
     def score_text(self, text: Union[str, bytes], media: str = "text/csv") -> bytes:
         """Feed CSV, or NDJSON with media application/x-ndjson, and return the decisions as NDJSON.
 
-        The lines are those of exoswarm run for the same rows, in the order of the rows.
+        The lines are the output of exoswarm run for the same rows, in the order of the rows.
         """
         data = text.encode() if isinstance(text, str) else text
         _, _, content = self.client.request(

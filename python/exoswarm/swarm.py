@@ -32,7 +32,7 @@ class Swarm:
 
     spec is a dict, a text of YAML or the path of a file. A swarm with its name is made, or continued
     if it exists with the same specification. name replaces the name in it, and snapshot names the
-    snapshot with which the agents begin. Arrays are those of NumPy when it is present, and otherwise
+    snapshot with which the agents begin. Arrays are arrays of NumPy when it is present, and otherwise
     array.array or Matrix. In a with statement the swarm is deleted at the end.
     """
 

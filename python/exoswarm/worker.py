@@ -24,7 +24,7 @@ class Job:
         self.spec: Any = about["spec"]
         self.last_attempt: bool = about["last_attempt"]
         self.cancelled = threading.Event()
-        """Set when the job was cancelled: a long work looks at it and returns."""
+        """Set when the job was cancelled: a long work checks it and returns."""
         self._say = say
 
     def progress(self, value: Any) -> None:

@@ -24,7 +24,7 @@ def bits(value):
 
 @unittest.skipUnless(DATA, "EXOSWARM_TEST_DATA is not set: go test ./cmd/exoswarm -run TestPython sets it")
 class AsCommandLine(unittest.TestCase):
-    """The decisions are those of exoswarm run on the same rows, which the test in Go has stored."""
+    """The decisions equal the decisions of exoswarm run on the same rows, which the test in Go has stored."""
 
     @classmethod
     def setUpClass(cls):
