@@ -29,8 +29,8 @@ func (a *Advice) add(found, set string) { a.found, a.set = append(a.found, found
 // delimiters are the delimiters that are tried, the more likely first.
 var delimiters = []rune{',', ';', '\t', '|'}
 
-// common are the forms of timestamps that are looked for. Those that read a text differently are
-// both named.
+// common are the forms of timestamps that are looked for. Where two forms read a text differently,
+// the error names both.
 var common = []string{
 	"02.01.2006 15:04:05", "02.01.2006 15:04", "02.01.2006", "02.01.06 15:04:05", "02.01.06 15:04",
 	"02-01-2006 15:04:05", "02-01-2006 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04", "01/02/2006 15:04",

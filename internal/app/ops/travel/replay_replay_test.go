@@ -209,7 +209,7 @@ func TestSummary(t *testing.T) {
 		}
 	}
 	if len(got) != len(want) || differs < 3 {
-		t.Errorf("%d variables of %d, of which %d vary", len(got), len(want), differs)
+		t.Errorf("%d variables of %d, %d vary", len(got), len(want), differs)
 	}
 	if _, _, err := m.Group(10, 0, 1); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("group 10 of 10: %v", err)

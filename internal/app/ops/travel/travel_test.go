@@ -65,7 +65,7 @@ func TestAt(t *testing.T) {
 			t.Errorf("%s has %d rows", of.Name, len(of.At))
 		case of.Name == "vote" && (fmt.Sprint(of.Changed) != "[1]" || of.At[0][0] == uint8(0) ||
 			of.At[1][0] != uint8(0)):
-			t.Errorf("the votes are %v, then %v, and differ in %v: want that of agent 1251 alone", of.At, of.And,
+			t.Errorf("the votes are %v, then %v, and differ in %v: want the vote of agent 1251 alone", of.At, of.And,
 				of.Changed)
 		case len(of.Changed) > 0 && of.Per == "agent" && fmt.Sprint(of.Changed) != "[1]":
 			t.Errorf("%s differs in the agents %v, want the second one alone", of.Name, of.Changed)

@@ -13,7 +13,7 @@ async function send(path, body) {
     return [answer, await answer.json().catch(() => ({ error: `status ${answer.status}` }))];
   };
   let [answer, got] = await ask();
-  if (answer.status === 403) { // the token is that of an earlier login or process
+  if (answer.status === 403) { // the token is of an earlier login or process
     shared.who = await get("login");
     [answer, got] = await ask();
   }

@@ -42,7 +42,7 @@ function lock() {
   notify();
 }
 
-// useJSON asks a path again every so many seconds while the page is visible, and at once when it becomes
+// useJSON asks a path again every `every` seconds while the page is visible, and at once when it becomes
 // visible. A path of null asks nothing.
 export function useJSON(path, every) {
   const [got, set] = useState({ data: null, error: "" });
