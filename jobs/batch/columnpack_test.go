@@ -337,7 +337,7 @@ func FuzzColumns(f *testing.F) {
 				t.Fatal(err)
 			}
 			if err == nil && !bytes.HasSuffix(data, rest) {
-				t.Fatal("the rest is not that of the data")
+				t.Fatal("the rest is not the end of the data")
 			}
 		}
 		check(readInts(make([]int64, n), data, nil))

@@ -50,7 +50,7 @@ func TestOwnerJob(t *testing.T) {
 		{ID: "broken", Spec: json.RawMessage(`{`)},
 	} {
 		if got := s.OwnerJob(); got != "" {
-			t.Errorf("%s is that of job %q", s.ID, got)
+			t.Errorf("%s belongs to job %q", s.ID, got)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func onDisk(t *testing.T, dir, text string) (n int) {
 // are encrypted, a rotated key reads what the former one wrote, and a server without the key does
 // not serve.
 func TestKeys(t *testing.T) {
-	const secret = "the quick brown fox, of which nobody may read"
+	const secret = "the quick brown fox, and nobody may read of it"
 	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "keys")
 	one, two := strings.Repeat("11", 32), strings.Repeat("22", 32)
 	written := uint64(0)

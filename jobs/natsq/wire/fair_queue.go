@@ -47,8 +47,8 @@ func (q *FairQueue) order() [3]jobs.Lane {
 	}
 }
 
-// Next returns the next source among those that may have jobs. ok is false if ready is empty. The
-// choice does not change until Take is called.
+// Next returns the next source among the sources that may have jobs. ok is false if ready is empty.
+// The choice does not change until Take is called.
 func (q *FairQueue) Next(ready []Source) (s Source, ok bool) {
 	for _, lane := range q.order() {
 		for _, r := range ready {
