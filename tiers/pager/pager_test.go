@@ -928,7 +928,7 @@ func TestPinInPlace(t *testing.T) {
 		t.Errorf("%d pages came into the first tier", in)
 	}
 	if in := after.Memory[1].In - before.Memory[1].In; in != 1 {
-		t.Errorf("%d pages came into the last tier, want that of the store", in)
+		t.Errorf("%d pages came into the last tier, want the page of the store", in)
 	}
 	ok(errors.Join(s.DoneWith(ctx, 0, 0, 1, 2), s.DoneWith(ctx, 1, 0, 1, 2)))
 	if _, err := s.Pin(ctx, 1, 0, pager.ForReading); !errors.Is(err, tiers.ErrUnavailable) {

@@ -60,7 +60,7 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 		{"a key of a byte", func(o *pagestore.Options) { o.Key = make([]byte, 1) }, false},
 		{"segments of no bytes", func(o *pagestore.Options) { o.Tiers[0].SegmentBytes = 0 }, true},
 		{"segments of -1 bytes", func(o *pagestore.Options) { o.Tiers[0].SegmentBytes = -1 }, false},
-		{"folders of which one begins as another", func(o *pagestore.Options) { o.Tiers[1].Dir = "/nvme2" }, true},
+		{"a folder that begins as another", func(o *pagestore.Options) { o.Tiers[1].Dir = "/nvme2" }, true},
 		{"a folder that begins with two dots", func(o *pagestore.Options) { o.Tiers[1].Dir = "/nvme/..x" }, false},
 		{"a folder around another", func(o *pagestore.Options) { o.Tiers[1].Dir = "/" }, false},
 		{"no directory in the last tier", func(o *pagestore.Options) { o.Tiers[2].Dir = "" }, false},

@@ -304,7 +304,7 @@ func TestFailedCommitThenNewer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := slots(s); n != before+1 {
-		t.Errorf("%d slots in use, want %d: those of the failed commit may be durable", n, before+1)
+		t.Errorf("%d slots in use, want %d: the slot of the failed commit may be durable", n, before+1)
 	}
 	w.pages[0] = 9
 	delete(w.pages, 11)
