@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What PyTorch does for knowledge fusion, on one GPU: torch_fusion.py [--agents N] [--dim D]. The cases are those of BenchmarkFuse:
-N x D of float32 and bf16 into 1,024 and 1,000,000 nodes, uniform, 99 % on one node, 99 % on eight; index_add_ into zeroed sums for members
-in any order, segment_reduce for sorted ones, with and without the gather that brings rows in order. Prints a JSON object a line: us is
-the median wall time from the call to the synchronised device, gbs that of each embedding and member read once and each node written once."""
+"""What PyTorch does for knowledge fusion, on one GPU: torch_fusion.py [--agents N] [--dim D]. The cases of
+BenchmarkFuse: N x D of float32 and bf16 into 1,024 and 1,000,000 nodes, uniform, 99 % on one node, 99 % on eight;
+index_add_ into zeroed sums for members in any order, segment_reduce for sorted ones, with and without the gather that
+brings rows in order. Prints a JSON object a line: us is the median wall time from the call to the synchronised device,
+gbs the rate of each embedding and member read once and each node written once."""
 import argparse
 import json
 import statistics

@@ -72,7 +72,7 @@ def main():
     if args.groups:
         groups(rounds)
         return
-    # With CUDA graphs, which copy their result: the strongest form for small electorates, whose time is that of launches.
+    # With CUDA graphs, which copy their result: the strongest form for small electorates, whose time goes to launches.
     compiled = torch.compile(compared, mode="reduce-overhead", dynamic=False)
     for n in (10**3, 3 * 10**3, 10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7, 3 * 10**7, 10**8):
         copies = [torch.randint(0, CANDIDATES, (n,), dtype=torch.uint8, device="cuda") for _ in range(2 if n >= 10**8 else 1)]
