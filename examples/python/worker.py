@@ -94,7 +94,7 @@ class Nats:
         self.send("HPUB", subject, reply, str(len(head)), str(len(head) + len(data)), payload=head + data + b"\r\n")
 
     def read(self):
-        """Hands messages to those who wait for them until the connection ends."""
+        """Hands messages to the callers that wait for them until the connection ends."""
         try:
             while True:
                 line = self.file.readline()
