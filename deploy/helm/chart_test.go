@@ -222,7 +222,7 @@ func inspect(t *testing.T, object runtime.Object) {
 	default:
 		return
 	}
-	volumes := map[string]bool{"data": true} // those of the claims
+	volumes := map[string]bool{"data": true} // data is a claim
 	for _, v := range pod.Volumes {
 		volumes[v.Name] = true
 	}
