@@ -106,7 +106,7 @@ chaos: ## fault runs of the queue at length, about two hours: ten faults of each
 	  go test -count=1 -v -timeout 40m -run 'TestChaos' ./cmd/exoswarm -args -chaos.all -chaos.faults=10 -chaos.rate=200 -chaos.seed=$$seed || exit 1; \
 	done
 
-recover: ## 200 kill -9 of agents and NATS server under load, over four seeds, about ten minutes a seed: outputs and answers are those of an undisturbed run
+recover: ## 200 kill -9 of agents and NATS server under load, over four seeds, about ten minutes a seed: outputs and answers equal an undisturbed run
 	for seed in 1 2 3 4; do \
 	  go test -count=1 -v -timeout 2h -run '^TestRecovery$$' ./cmd/exoswarm -args -recover.kills=50 -recover.seed=$$seed || exit 1; \
 	done
