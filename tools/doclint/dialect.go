@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -55,6 +57,31 @@ func (u *usage) addGo(name string) error {
 	}
 	for _, group := range file.Comments {
 		u.add(group.Text())
+	}
+	return nil
+}
+
+// Comments of CUDA, C and JavaScript, and of Python: lines of their own, one below the other, or the
+// end of a line. A text between three quotes is a comment of Python too.
+var (
+	slashes = regexp.MustCompile(`(?m)(?:^[ \t]*//.*\n?)+|[ \t]// .*$`)
+	hashes  = regexp.MustCompile(`"""(?s:.*?)"""|(?m)(?:^[ \t]*#.*\n?)+|[ \t]# .*$`)
+	marks   = regexp.MustCompile(`(?m)^[ \t]*(?://|#)?[ \t]?|"""`)
+)
+
+// comments matches the comments of a file by its extension.
+var comments = map[string]*regexp.Regexp{
+	".cu": slashes, ".cuh": slashes, ".c": slashes, ".h": slashes, ".js": slashes, ".py": hashes,
+}
+
+// addOther counts the comments of a file of one of these extensions.
+func (u *usage) addOther(name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	for _, c := range comments[filepath.Ext(name)].FindAllString(string(text), -1) {
+		u.add(marks.ReplaceAllString(c, ""))
 	}
 	return nil
 }

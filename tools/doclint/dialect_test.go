@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// walk calls visit for the files below the root with the extension. Hidden folders, built commands
-// and archived documents are left out.
-func walk(t *testing.T, extension string, visit func(name string) error) {
+// walk calls visit for the files below the root. Hidden folders, built commands, archived documents
+// and minified files are left out.
+func walk(t *testing.T, visit func(name string) error) {
 	t.Helper()
 	err := filepath.WalkDir(*root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -24,7 +24,7 @@ func walk(t *testing.T, extension string, visit func(name string) error) {
 			}
 			return nil
 		}
-		if filepath.Ext(name) != extension {
+		if strings.Contains(name, ".min.") {
 			return nil
 		}
 		return visit(name)
@@ -38,8 +38,8 @@ func walk(t *testing.T, extension string, visit func(name string) error) {
 // comments do. The changelog is history.
 func TestDialectOfDocuments(t *testing.T) {
 	var all usage
-	walk(t, ".md", func(name string) error {
-		if filepath.Base(name) == "CHANGELOG.md" {
+	walk(t, func(name string) error {
+		if filepath.Ext(name) != ".md" || filepath.Base(name) == "CHANGELOG.md" {
 			return nil
 		}
 		text, err := os.ReadFile(name)
@@ -62,19 +62,30 @@ func TestDialectOfDocuments(t *testing.T) {
 	}
 }
 
-// TestDialectOfComments holds the comments to the rate.
+// TestDialectOfComments holds the comments of each language to the rate.
 func TestDialectOfComments(t *testing.T) {
-	var code, tests usage
-	walk(t, ".go", func(name string) error {
-		if strings.HasSuffix(name, "_test.go") {
+	var code, tests, other usage
+	walk(t, func(name string) error {
+		switch extension := filepath.Ext(name); {
+		case strings.HasSuffix(name, "_test.go"):
 			return tests.addGo(name)
+		case extension == ".go":
+			return code.addGo(name)
+		case comments[extension] != nil:
+			before := other.Phrases
+			if err := other.addOther(name); err != nil {
+				return err
+			}
+			if n := other.Phrases - before; n > 0 {
+				t.Logf("%-55s %3d", name, n)
+			}
 		}
-		return code.addGo(name)
+		return nil
 	})
 	for _, c := range []struct {
 		name string
 		usage
-	}{{"code", code}, {"tests", tests}} {
+	}{{"code", code}, {"tests", tests}, {"CUDA, C, JavaScript and Python", other}} {
 		t.Logf("%s: %d in %d sentences of comments: %.1f in 1,000", c.name, c.Phrases, c.Sentences, c.rate())
 		if c.rate() > maxRate {
 			t.Errorf("%.1f phrases of the dialect in 1,000 sentences of the comments of %s, at most %.1f: "+
@@ -100,6 +111,28 @@ func TestDialect(t *testing.T) {
 		var u usage
 		if u.add(c.text); u.Phrases != c.want {
 			t.Errorf("%q has %d phrases, want %d", c.text, u.Phrases, c.want)
+		}
+	}
+}
+
+// TestOtherComments promises what is a comment outside of Go.
+func TestOtherComments(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       usage
+	}{
+		{"a.cu", "#pragma once\n// The rate is that\n// of the disk. So\n// many.\nint a; // those of b\n", usage{3, 3}},
+		{"a.js", `get("https://those.of/so many"); // of which` + "\n//\n// Two.\n\n//     code of which\n", usage{2, 1}},
+		{"a.py", "# Those\n# that\na = b // so_many  # of which\n", usage{2, 2}},
+		{"a.py", "def f():\n    \"\"\"One of\n    which.\n\n    That of.\n    \"\"\"\n    return \"those of\"\n", usage{2, 2}},
+	} {
+		name := filepath.Join(t.TempDir(), c.name)
+		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var u usage
+		if err := u.addOther(name); err != nil || u != c.want {
+			t.Errorf("%q: %+v, %v, want %+v", c.text, u, err, c.want)
 		}
 	}
 }
