@@ -28,8 +28,8 @@ struct Unsorted {
     return flags & FUSE_WEIGHTED ? weights[agent] : FUSE_ONE;
   }
 
-  // Adds what a team holds for a node to the node: acc has the team's columns, agents and weight count its rows and add
-  // up their weights.
+  // Adds what a team holds for a node to the node: acc has the team's columns, agents is the number of its rows, and
+  // weight the sum of their weights.
   template <class E, int C>
   __device__ __forceinline__ void leave(u64 node, float (*acc)[E::VALUES], unsigned agents, u64 weight, const Team &t,
       Totals &totals) const {

@@ -11,7 +11,7 @@ __device__ __forceinline__ unsigned entry(const unsigned *order, u64 place, unsi
 }
 
 // The entries of the next rows are read while rows are on their way, and the entries of the next share with the
-// last rows of a share.
+// last rows of this share.
 // Only the first agent of a node, and of a share, is asked for its node.
 template <class E, int C, int B>
 __device__ __forceinline__ void walk(const Unsorted &u, const unsigned *order, unsigned places, Totals &totals) {

@@ -60,7 +60,7 @@ struct Words {
   }
 };
 
-// Reports whether a word is below a chance in units of 2^-32. The largest chance is 1.
+// Reports whether a word is below a chance in units of 2^-32. 2^32 - 1 units are a chance of 1.
 __device__ __forceinline__ bool below(unsigned word, unsigned chance) { return word < chance || chance == 0xffffffffu; }
 
 // The links of the agents: rows of degree links each or, if degree is 0, the links between offsets.

@@ -51,9 +51,9 @@ struct Contacts {
   // The chance that none of some links, 1 or more, is tried with success; 0 of more than GAPS.
   __device__ __forceinline__ unsigned chance(u64 links) const { return links <= GAPS ? misses[links - 1] : 0; }
 
-  // Goes behind the next link that is tried with success, or GAPS links further, and draws the next word. The caller
-  // knows that one of its links is tried with success. It reports whether it has found a link that counts, and to whom:
-  // other may still be on its way.
+  // Goes behind the next link that is tried with success, or GAPS links further, and draws the next word. An agent's
+  // links behind from must have such a link, or be more than GAPS. It reports whether it has found a link that counts,
+  // and to whom: other may still be on its way.
   __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws, unsigned &other) const {
     const unsigned bucket = word / (0xffffffffu / BUCKETS + 1);
     const unsigned missed = missed_by(word, misses, least[bucket + 1], least[bucket]); // least[0] is GAPS

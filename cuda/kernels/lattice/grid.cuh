@@ -131,7 +131,7 @@ __device__ __forceinline__ void step_lattice(const Generation &old, const Genera
   const typename Cell::Params params = Cell::params(words);
   const unsigned layers = LATTICE_DIMENSIONS == 3 ? grid.depth : grid.height, bands = (layers + band - 1) / band;
 #if LATTICE_DIMENSIONS == 3
-  // A block has a tile of 32 columns and of a row for each 32 threads.
+  // A block has a tile of 32 columns and of as many rows as the block has warps.
   const unsigned tall = blockDim.x / 32, wide = (grid.width + 31) / 32, high = (grid.height + tall - 1) / tall;
   const unsigned long long work = (unsigned long long)wide * high * bands * blockDim.x;
 #else

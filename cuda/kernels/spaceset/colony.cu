@@ -7,7 +7,7 @@ struct Counted {
   __device__ __forceinline__ void add(unsigned) { n++; }
 };
 
-// Reports whether a word is below a chance in units of 2^-32. The largest chance is 1.
+// Reports whether a word is below a chance in units of 2^-32. 2^32 - 1 units are a chance of 1.
 __device__ __forceinline__ bool below(unsigned word, u64 chance) { return word < chance || chance >= 0xffffffffull; }
 
 extern "C" __global__ void __launch_bounds__(128)
