@@ -121,10 +121,10 @@ func TestOtherComments(t *testing.T) {
 		name, text string
 		want       usage
 	}{
-		{"a.cu", "#pragma once\n// The rate is that\n// of the disk. So\n// many.\nint a; // those of b\n", usage{3, 3}},
-		{"a.js", `get("https://those.of/so many"); // of which` + "\n//\n// Two.\n\n//     code of which\n", usage{2, 1}},
+		{"a.cu", "#pragma once\n// A rate is that\n// of b. So\n// many.\nint a; // those of b\n", usage{3, 3}},
+		{"a.js", `get("https://a/so many"); // of which` + "\n//\n// Two.\n\n//     code of which\n", usage{2, 1}},
 		{"a.py", "# Those\n# that\na = b // so_many  # of which\n", usage{2, 2}},
-		{"a.py", "def f():\n    \"\"\"One of\n    which.\n\n    That of.\n    \"\"\"\n    return \"those of\"\n", usage{2, 2}},
+		{"a.py", "  \"\"\"One of\n  which.\n\n    That of.\n  \"\"\"\n  return \"those of\"\n", usage{2, 2}},
 	} {
 		name := filepath.Join(t.TempDir(), c.name)
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
