@@ -38,6 +38,9 @@ type position struct {
 	// Outcome is the decision of the last round that was concluded up to Entry; nil: there was
 	// none.
 	Outcome *swarms.Voted `json:"outcome,omitempty"`
+	// Model is the model that was adopted last up to Entry; nil: the agents have the weights of the
+	// specification.
+	Model *swarms.ModelRef `json:"model,omitempty"`
 }
 
 func digestOf(e swarms.Entry) string {
@@ -214,6 +217,7 @@ func (k *checkpoint) restore(ctx context.Context, st state.State, in swarms.Log,
 	if err == nil {
 		k.last, k.stored = e, e.Seq
 		k.rounds.Restore(p.Round, p.Outcome)
+		k.rounds.Adopt(p.Model)
 		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", w.answered, "last", last.Seq)
 		return r, nil
 	}
@@ -333,7 +337,7 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 	}
 	note, err := json.Marshal(position{
 		Version: positionVersion, Swarm: k.swarm, State: k.digest, Entry: k.last.Seq, Digest: digestOf(k.last),
-		Round: k.rounds.Last(), Outcome: k.rounds.Outcome(),
+		Round: k.rounds.Last(), Outcome: k.rounds.Outcome(), Model: k.rounds.Adopted(),
 	})
 	if err == nil {
 		err = st.Memory().Checkpoint(ctx, note)

@@ -24,7 +24,7 @@ func weightOf(e swarms.Entry) int {
 	switch e.Kind {
 	case swarms.EntryObserve:
 		return max(batch.MemoryOf(e.Data), inFlightBytes/inFlightEntries)
-	case swarms.EntryTick, swarms.EntryLearn, swarms.EntryReset, swarms.EntryEnd:
+	case swarms.EntryTick, swarms.EntryLearn, swarms.EntryReset, swarms.EntryAdopt, swarms.EntryEnd:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}
 	return jobs.MaxMessage

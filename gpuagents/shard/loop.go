@@ -310,6 +310,8 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 		return nil
 	case it.Seq <= t.replayed && it.Kind == withdrawnKind:
 		return errWithdrawn
+	case it.Seq <= t.replayed && it.Kind == swarms.EntryAdopt: // it depends on the store, not on the log alone
+		return t.adoptAgain(ctx, it.Entry)
 	case it.Kind == swarms.EntrySnapshot: // a user who has the snapshot may trim the log up to it
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
 			return err

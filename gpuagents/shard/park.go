@@ -14,8 +14,11 @@ type Rest struct {
 	Round uint64 // the last round of votes up to Entry
 	// Outcome is the decision of the last round that was concluded; nil: there was none.
 	Outcome *swarms.Voted
-	Stored  bool // the checkpoint or the log has all that is needed
-	Pages   pages.Packed
+	// Model is the model that was adopted last up to Entry; nil: the agents have the weights of the
+	// specification.
+	Model  *swarms.ModelRef
+	Stored bool // the checkpoint or the log has all that is needed
+	Pages  pages.Packed
 }
 
 // parkMost is the maximum size of the pages of a parked shard, in bytes. Restoring 16 MiB takes 20
@@ -89,7 +92,9 @@ func (t *loop) park(ctx context.Context) (*Rest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rest{Entry: t.at, Round: t.rounds.Last(), Outcome: t.rounds.Outcome(), Pages: all}
+	r := &Rest{
+		Entry: t.at, Round: t.rounds.Last(), Outcome: t.rounds.Outcome(), Model: t.rounds.Adopted(), Pages: all,
+	}
 	small := r.Bytes() <= parkMost
 	if !small || !t.server.o.Keeps(r.Bytes()) {
 		t.open.fixed.Store(!small)

@@ -2,10 +2,12 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // replay is the progress of a shard whose entries were answered by an earlier process. The
@@ -28,6 +30,20 @@ func (r *replay) recovery(key string) jobs.Recovery {
 		Of:    r.to,
 		Rate:  float64(at-r.from) / max(time.Since(r.began).Seconds(), 1e-3),
 	}
+}
+
+// adoptAgain replays an adoption. One that was refused is left out: the store may have the model now.
+// For one that was not, the model must be there. The error names it, and the shard tries again.
+func (t *loop) adoptAgain(ctx context.Context, e swarms.Entry) error {
+	answer, err := t.w.answer(ctx, e.Seq)
+	if err != nil || answer.Kind == swarms.EntryRejected {
+		return err
+	}
+	_, err = t.state.Apply(ctx, e)
+	if errors.As(err, new(*jobs.Error)) {
+		return errors.New(err.Error()) // the entry is not refused: it was applied
+	}
+	return err
 }
 
 func (t *loop) beginReplay(ctx context.Context) {

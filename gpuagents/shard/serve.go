@@ -94,6 +94,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		reader, err = from.unpark(ctx, st, in)
 		at = from.Entry
 		kept.Rounds().Restore(from.Round, from.Outcome)
+		kept.Rounds().Adopt(from.Model)
 	default:
 		from = nil
 		if reader, err = keep.restore(ctx, st, in, w); keep.resumed() {
@@ -119,6 +120,15 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 				return err
 			}
 		}
+	}
+	if err := kept.Equip(ctx); err != nil {
+		reader.Close()
+		err = fmt.Errorf("swarm %s: %w", s.Name, err)
+		// A shard with answers was served by an agent that has read the model.
+		if errors.As(err, new(*jobs.Error)) && w.answered == 0 {
+			return w.reject(ctx, w.answered+1, err)
+		}
+		return err
 	}
 	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, spec.Vote.Candidates, a.emitter(s, spec),
 		keep, log)
@@ -195,7 +205,7 @@ func startFromSnapshot(
 	err = k.Load(ctx, from)
 	if err == nil {
 		if entry == 0 { // rounds of another swarm do not count
-			k.Rounds().Restore(0, nil)
+			k.Rounds().Forget()
 		}
 		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
 		return entry, false, nil

@@ -43,6 +43,23 @@ func (w *writer) append(ctx context.Context, all ...swarms.Entry) error {
 	return nil
 }
 
+// answer returns the answer to entry ref of in, which is answered and not trimmed. Nothing may be
+// appended meanwhile.
+func (w *writer) answer(ctx context.Context, ref uint64) (swarms.Entry, error) {
+	return swarms.FindAnswer(ref, 1, w.last, func(seq uint64) (swarms.Entry, error) {
+		r, err := w.out.Read(ctx, seq)
+		if err != nil {
+			return swarms.Entry{}, err
+		}
+		defer r.Close()
+		e, err := r.Next(ctx)
+		if errors.As(err, new(*swarms.TrimmedError)) {
+			return swarms.Entry{}, nil // it is of an earlier entry
+		}
+		return e, err
+	})
+}
+
 // reject answers an entry with the reason why it is not applied, unless it is answered.
 func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
 	if ref <= w.answered {

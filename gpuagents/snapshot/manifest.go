@@ -60,6 +60,8 @@ type Manifest struct {
 	Round uint64 `json:"round,omitempty"`
 	// Outcome is the decision of the last round that was concluded; nil: there was none.
 	Outcome *swarms.Voted `json:"outcome,omitempty"`
+	// Model is the model that the agents have adopted last; nil: they have the weights of Spec.
+	Model *swarms.ModelRef `json:"model,omitempty"`
 	// Shard describes the part of the swarm, if it has several shards; nil: the snapshot has all
 	// groups.
 	Shard *Shard `json:"shard,omitempty"`
@@ -257,6 +259,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 		return bad("%d agents in %d groups of %d", m.Agents, m.Groups, m.PerGroup)
 	case m.PerFile < 1 || m.PerFile > m.Groups:
 		return bad("%d groups a file of %d", m.PerFile, m.Groups)
+	case m.Model != nil && m.Model.Validate() != nil:
+		return bad("%v", m.Model.Validate())
 	case m.Entry < 1:
 		return bad("it is of no log entry")
 	case (m.Version == ShardVersion) != (m.Shard != nil):

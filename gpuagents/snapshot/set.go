@@ -52,6 +52,10 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 			return nil, "", fmt.Errorf("snapshot %s: %w: %s is not of shard %d of %d of the swarm that %s is of", name,
 				ErrMismatch, m.Name, k, first.Shard.Of, first.Name)
 		}
+		if (m.Model == nil) != (first.Model == nil) || m.Model != nil && *m.Model != *first.Model {
+			return nil, "", fmt.Errorf("snapshot %s: %w: %s and %s have weights of different models: adopt one in all "+
+				"shards, and take another snapshot", name, ErrMismatch, first.Name, m.Name)
+		}
 		parts, digests = append(parts, m), append(digests, one)
 	}
 	return parts, SetDigest(digests), nil

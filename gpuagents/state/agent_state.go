@@ -26,12 +26,13 @@ import (
 // goroutine that serves the shard calls Apply, and another one may decode and fill batches
 // meanwhile.
 type agentState struct {
-	memory   *pages.Memory  // the step of agents
-	agents   *agents.Agents // of the shard, with ids from 0 on
-	groups   GroupRange     // of the shard
-	nodes    GroupRange     // likewise, of knowledge nodes in place of groups
-	merge    merging        // of knowledge nodes of several shards; zero: there are none
-	seed     uint64         // of the weights and of leaders
+	memory   *pages.Memory    // the step of agents
+	agents   *agents.Agents   // of the shard, with ids from 0 on
+	groups   GroupRange       // of the shard
+	nodes    GroupRange       // likewise, of knowledge nodes in place of groups
+	merge    merging          // of knowledge nodes of several shards; zero: there are none
+	seed     uint64           // of the weights and of leaders
+	model    *swarms.ModelRef // whose weights the agents begin with; nil: random ones
 	every    swarm.Checkpoint
 	splitter gpubatch.Splitter
 
@@ -66,7 +67,8 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 	}
 	return &agentState{
 		memory: a.Memory(), agents: a, groups: p, nodes: nodes, seed: spec.Seed, every: spec.Checkpoint,
-		hear: spec.Hear, merge: mergingOf(spec, p),
+		model: spec.Model(),
+		hear:  spec.Hear, merge: mergingOf(spec, p),
 	}, nil
 }
 
@@ -82,7 +84,11 @@ func (s *agentState) Info() Info {
 		fmt.Fprintln(h, src.Code)
 	}
 	h.Write(device.Bytes(a.Cell().ParamBlock()))
-	h.Write(device.Bytes(a.Cell().Weights(s.seed)))
+	if s.model == nil {
+		h.Write(device.Bytes(a.Cell().Weights(s.seed)))
+	} else {
+		fmt.Fprintln(h, "model", s.model.SHA256)
+	}
 	if len(s.hear) > 0 {
 		fmt.Fprintf(h, "hears %q\n", s.hear)
 	}

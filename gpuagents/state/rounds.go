@@ -8,15 +8,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Rounds is the last round in which the agents of a shard have voted, and the outcome of the last
-// round that was concluded. Both are functions of the log: every valid vote of a later round moves
-// the round, answered or not. They are therefore the same after a replay, and are kept with
-// checkpoints, parked shards and snapshots. A reset of the agents removes the outcome and does not
-// change the round. The goroutine that serves the shard uses it.
+// Rounds is the last round in which the agents of a shard have voted, the outcome of the last round
+// that was concluded, and the model that the agents have adopted. All are functions of the log:
+// every valid vote of a later round moves the round, answered or not. They are therefore the same
+// after a replay, and are kept with checkpoints, parked shards and snapshots. A reset of the agents
+// removes the outcome, and does not change the round and the model. The goroutine that serves the
+// shard uses it.
 type Rounds struct {
 	last uint64
 	// outcome is replaced and never changed; nil: no round was concluded.
 	outcome *swarms.Voted
+	// adopted is the model that the agents have adopted last, which is replaced and never changed;
+	// nil: they have the weights of the specification.
+	adopted *swarms.ModelRef
 	// concludes says that a vote of the shard is a vote of the swarm, and sets the outcome.
 	concludes bool
 }
@@ -107,6 +111,29 @@ func (r *Rounds) Restore(last uint64, outcome *swarms.Voted) {
 	if r != nil {
 		r.last, r.outcome = last, outcome
 	}
+}
+
+// Adopted returns the model that the agents have adopted last, which must not be changed; nil: they
+// have the weights of the specification, or r is nil.
+func (r *Rounds) Adopted() *swarms.ModelRef {
+	if r == nil {
+		return nil
+	}
+	return r.adopted
+}
+
+// Adopt sets the model from a checkpoint; nil: the weights of the specification. The agents have
+// its weights after Snapshotter.Equip. It does nothing if r is nil.
+func (r *Rounds) Adopt(of *swarms.ModelRef) {
+	if r != nil {
+		r.adopted = of
+	}
+}
+
+// Forget returns to no round, no outcome and no adopted model.
+func (r *Rounds) Forget() {
+	r.Restore(0, nil)
+	r.Adopt(nil)
 }
 
 // merge takes the last round and the outcome of a part of a snapshot, if they are later.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -84,6 +86,8 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 		return a, err
 	case swarms.EntryConclude:
 		return k.conclude(e)
+	case swarms.EntryAdopt:
+		return k.adopt(ctx, e.Data)
 	}
 	return k.State.Apply(ctx, e)
 }
@@ -146,6 +150,72 @@ func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryCleared, Data: data}, err
 }
 
+// Equip gives the agents the weights of the model that they have adopted last or, without one, of
+// the model of the specification. It does nothing if there is neither. It comes after a restore and
+// before the next entry. A *jobs.Error says what is wrong with the model.
+func (k *Snapshotter) Equip(ctx context.Context) error {
+	of := k.rounds.Adopted()
+	if of == nil {
+		of = k.spec.Model()
+	}
+	if of == nil {
+		return nil
+	}
+	return k.equip(ctx, *of)
+}
+
+// equip is Equip for a model. After an error of another class than ErrDevice the weights are
+// unchanged.
+func (k *Snapshotter) equip(ctx context.Context, of swarms.ModelRef) error {
+	if err := errors.Join(k.spec.TakesModel(), of.Validate()); err != nil {
+		return err
+	}
+	if k.store == nil {
+		return jobs.Errorf(jobs.CodeInvalid, "model %s: this GPU agent reads no models: start all of them with "+
+			"--snapshots and the same folder or bucket", of.Name)
+	}
+	a := k.State.(*agentState).agents // of every swarm that takes a model
+	m, err := model.Find(ctx, k.store, of)
+	var table []uint32
+	if err == nil {
+		table, err = m.Table(ctx, k.store, a.Cell())
+	}
+	switch {
+	case err == nil:
+		return a.SetWeights(ctx, table)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, model.ErrNotFound):
+		return jobs.Errorf(jobs.CodeInvalid, "%v: put it back: exoswarm model list shows those there are", err)
+	case errors.Is(err, model.ErrMismatch), errors.Is(err, cells.ErrParameter):
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	case errors.Is(err, model.ErrCorrupt):
+		return jobs.Errorf(jobs.CodeIO, "%v: put its file back", err)
+	}
+	return err
+}
+
+// adopt changes the weights of all agents. A failure of the store is an answer: the user may ask
+// again. So a replay must not apply an entry that was refused; see shard.
+func (k *Snapshotter) adopt(ctx context.Context, data []byte) (Answer, error) {
+	a, err := swarms.DecodeAdopt(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	switch err := k.equip(ctx, a.ModelRef); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return Answer{}, context.Cause(ctx)
+	case errors.As(err, new(*jobs.Error)), errors.Is(err, gpubatch.ErrDevice):
+		return Answer{}, err
+	default:
+		return Answer{}, jobs.Errorf(jobs.CodeIO, "%v: see that the place can be read, and adopt it again", err)
+	}
+	k.rounds.Adopt(&a.ModelRef)
+	data, err = json.Marshal(a)
+	return Answer{Kind: swarms.EntryAdopted, Data: data}, err
+}
+
 // memory returns the pages as a snapshot reads and writes them, until ctx ends. The result is valid
 // while the memory is open. Reads move no page to the device.
 func (k *Snapshotter) memory(ctx context.Context) *snapshot.Pages {
@@ -197,6 +267,7 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 		Round: k.rounds.last,
 
 		Outcome: k.rounds.outcome,
+		Model:   k.rounds.adopted,
 		Shard:   shard,
 		Cell:    k.State.Info().Cell,
 		Seed:    k.spec.Seed,
@@ -227,7 +298,8 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return Answer{Kind: swarms.EntrySnapshotted, Data: data}, err
 }
 
-// Load restores the agents, the last round and the outcome from a snapshot. The agents are in their initial
+// Load restores the agents, the last round, the outcome and the adopted model from a snapshot; Equip
+// reads the weights. The agents are in their initial
 // state before the call. A *jobs.Error says what is wrong with the snapshot; another attempt will
 // not succeed. After an error the pages are undefined.
 func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
@@ -247,6 +319,7 @@ func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
 	}
 	for i := 0; i < len(parts) && err == nil; i++ {
 		k.rounds.merge(parts[i].Round, parts[i].Outcome)
+		k.rounds.Adopt(parts[i].Model)
 		if err = k.fits(parts[i]); err == nil {
 			err = snapshot.Load(ctx, k.store, parts[i], k.memory(ctx))
 		}
@@ -284,6 +357,9 @@ func (k *Snapshotter) covers(parts []*snapshot.Manifest) error {
 func (k *Snapshotter) fits(m *snapshot.Manifest) error {
 	from, err := swarm.FromJSON(m.Spec)
 	if err == nil {
+		if m.Model != nil && !m.Swarm.Of(k.swarm) {
+			from.Cell.Model = m.Model.Name
+		}
 		err = k.spec.Continues(from)
 	}
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 
 // Continues returns an error that names the first field by which agents of this spec cannot
 // continue from the state of agents of another spec. The number of agents and shards, the rule, the
-// pages and the checkpoints may differ: no state depends on them.
+// pages and the checkpoints may differ: no state depends on them. The model may be another one, as
+// after an adoption.
 func (s *Spec) Continues(from *Spec) error {
 	for _, f := range []struct {
 		field      string
@@ -21,6 +22,7 @@ func (s *Spec) Continues(from *Spec) error {
 			from.Observations.Drops(),
 		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
+		{"weights, of a model or not,", s.Cell.Model != "", from.Cell.Model != ""},
 		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
 		{"number of agents, which the graph has,", s.fixedAgents(s.Agents), s.fixedAgents(from.Agents)},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},

@@ -163,6 +163,11 @@ type Cell struct {
 	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default,
 	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
+	// Model names a model whose weights the agents of a gru by agent have, in place of random ones.
+	// ModelSHA256 is its digest, 64 hexadecimal digits: the record of a swarm has it, and the
+	// commands that create a swarm fill it in.
+	Model       string `yaml:"model" json:"model,omitempty"`
+	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
 	// State is the state of an agent of the kind custom: the type of each variable by name. See
 	// cells.Custom. Other kinds have none.
 	State map[string]string `yaml:"state" json:"state,omitempty"`

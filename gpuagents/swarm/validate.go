@@ -39,6 +39,9 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"cell", "weights"}, errors.New("weights group: only a gru whose groups are addressed has " +
 			"some for each group: write shared, or leave it out")
 	}
+	if path, err := s.validateModel(); err != nil {
+		return path, err
+	}
 	if path, err := s.validateNeurons(); err != nil {
 		return path, err
 	}

@@ -180,6 +180,11 @@ func notFound(name string) error {
 // agent has room. A swarm that GPU agents refuse is removed again. With jobs.CodeDeadline the swarm
 // stays, and waits for its agents; the caller may continue with Open and Wait.
 func (c *Client) Create(ctx context.Context, spec *swarm.Spec, from *swarms.SnapshotRef) (*Swarm, error) {
+	if of := spec.Model(); of != nil {
+		if err := of.Validate(); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.admit(ctx, spec); err != nil {
 		return nil, err
 	}

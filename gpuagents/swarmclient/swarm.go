@@ -88,6 +88,15 @@ func (s *Swarm) Reset(ctx context.Context) error {
 	return err
 }
 
+// Adopt changes the weights of all agents to the weights of a model, which the GPU agents read from the
+// place of snapshots. The states of the agents stay. If some shards refuse the model, the others have
+// adopted it, and another call adopts it in the rest.
+func (s *Swarm) Adopt(ctx context.Context, of swarms.ModelRef) error {
+	_, err := askAll(ctx, s, swarms.EntryAdopt, swarms.Adopt{Version: jobs.Version, ModelRef: of},
+		swarms.EntryAdopted, swarms.DecodeAdopt)
+	return err
+}
+
 // badAnswer describes answers that contradict each other or the request; nil for a nil error.
 func (s *Swarm) badAnswer(err error) error {
 	if err == nil {

@@ -57,6 +57,8 @@ const (
 	EntrySums      = "sums"      // the answer to a query for the sums of knowledge nodes; NodeSums as JSON
 	EntryLearn     = "learn"     // merges values into knowledge nodes; Learn as JSON
 	EntryLearned   = "learned"   // the answer to a learn; Learned as JSON
+	EntryAdopt     = "adopt"     // changes the weights of all agents; Adopt as JSON
+	EntryAdopted   = "adopted"   // the answer to an adopt; Adopt as JSON
 
 	// Kinds of all swarms.
 	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON

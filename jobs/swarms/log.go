@@ -1,6 +1,11 @@
 package swarms
 
-import "context"
+import (
+	"context"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
 
 // Log is one ordered log of a shard. Any number of processes may read it. A writer says which entry
 // it appends to, so the entries of two writers never mix. The methods may be called from several
@@ -29,6 +34,27 @@ type Log interface {
 	Read(ctx context.Context, from uint64) (Reader, error)
 	// Trim removes the entries before number first.
 	Trim(ctx context.Context, first uint64) error
+}
+
+// FindAnswer returns the answer to entry ref among the entries first to last of a log of answers,
+// which are in the order of the entries that they answer. It calls at for some of them. It fails with
+// jobs.ErrNotFound if there is no answer, and with an error of at.
+func FindAnswer(ref, first, last uint64, at func(seq uint64) (Entry, error)) (e Entry, err error) {
+	for first <= last {
+		middle := first + (last-first)/2
+		if e, err = at(middle); err != nil {
+			return e, err
+		}
+		switch {
+		case e.Ref == ref:
+			return e, nil
+		case e.Ref < ref:
+			first = middle + 1
+		default:
+			last = middle - 1
+		}
+	}
+	return Entry{}, fmt.Errorf("the answer to entry %d: %w", ref, jobs.ErrNotFound)
 }
 
 // Reader reads a log in order. It is for one goroutine.

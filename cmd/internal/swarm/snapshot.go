@@ -315,6 +315,9 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 	if spec, err = swarm.FromJSON(parts[0].Spec); err == nil && spec.OfRun() {
 		spec.GroupCount = parts[0].Groups
 	}
+	if adopted := parts[0].Model; err == nil && adopted != nil {
+		spec.Cell.Model, spec.Cell.ModelSHA256 = adopted.Name, adopted.SHA256
+	}
 	return from, spec, err
 }
 

@@ -36,7 +36,7 @@ func Command(explain cli.Verb) *cobra.Command {
 		Verbs: []cli.Verb{
 			createVerb, listVerb, getVerb, pagesVerb, tickVerb, observeVerb, queryVerb, stateVerb, voteVerb,
 			emittedVerb,
-			fuseVerb, learnVerb, computeVerb, trimVerb, resetVerb, deleteVerb, orphansVerb, exportVerb,
+			fuseVerb, learnVerb, adoptVerb, computeVerb, trimVerb, resetVerb, deleteVerb, orphansVerb, exportVerb,
 			renderVerb, watchVerb, explain,
 		},
 	}.Command()
@@ -88,7 +88,10 @@ snapshot as long as the swarm: an agent process without a checkpoint begins with
 
 A file of edges (neighbours: {graph: FILE}) that is too large for the record of a swarm is put into
 the place of --snapshots, below graphs/, under its digest. Keep it as long as the swarm, or
-snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs it.`,
+snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs it.
+
+A model (cell: {kind: gru, model: NAME}) is read from the place of --snapshots too, for its digest. The
+specification may have the digest itself, as model_sha256. Keep the model as long as the swarm.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
 			f.String("from", "", "name of the snapshot with which the agents begin")
@@ -287,6 +290,9 @@ func swarmCreate(cmd *cobra.Command, args []string) error {
 }
 
 func createSwarm(cmd *cobra.Command, c *natsq.Conn, spec *swarm.Spec, from *swarms.SnapshotRef) error {
+	if err := pinModel(cmd, spec); err != nil {
+		return err
+	}
 	if err := storeGraph(cmd, spec); err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type ReplayMoment struct {
 	Took     time.Duration
 	Groups   state.GroupRange
 
+	model    *swarms.ModelRef // that was adopted last; nil: the weights of the specification
 	layout   kernels.Layout
 	pages    pages.Packed
 	identity string   // of the swarm

@@ -69,6 +69,9 @@ func (p *player) play(ctx context.Context) (m *ReplayMoment, err error) {
 			"now and then with exoswarm swarm snapshot, from which replays begin", ErrTooFar, n, p.at+1, p.target,
 			p.r.o.MaxEntries)
 	}
+	if err := p.state.Equip(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.read(ctx); err != nil {
 		return nil, err
 	}
@@ -111,6 +114,7 @@ func (p *player) begin(ctx context.Context, kept *ReplayMoment) error {
 			return err
 		}
 		p.state.Rounds().Restore(kept.Round, kept.Outcome)
+		p.state.Rounds().Adopt(kept.model)
 		p.at, p.sum, p.start = kept.Entry, kept.sum, Start{Kind: StartMoment, Entry: kept.Entry}
 		return p.state.Restored(ctx)
 	}
@@ -144,7 +148,7 @@ func (p *player) beginLog(ctx context.Context, tried error) error {
 	if err := p.state.Load(ctx, *p.swarm.From); err != nil {
 		return err
 	}
-	p.state.Rounds().Restore(0, nil) // rounds of another swarm do not count
+	p.state.Rounds().Forget() // rounds of another swarm do not count
 	p.start = Start{Kind: StartSnapshot, Name: p.swarm.From.Name}
 	return nil
 }
@@ -153,7 +157,7 @@ func (p *player) reset(ctx context.Context) error {
 	if err := p.state.Memory().Open(ctx, nil); err != nil {
 		return err
 	}
-	p.state.Rounds().Restore(0, nil)
+	p.state.Rounds().Forget()
 	return p.state.Reset(ctx)
 }
 
@@ -272,9 +276,39 @@ func (p *player) apply(ctx context.Context, e swarms.Entry) error {
 		return nil
 	case p.state.Rounds().Skip(e):
 		return nil
+	case e.Kind == swarms.EntryAdopt:
+		return p.adopt(ctx, e)
 	}
 	_, err := p.state.Apply(ctx, e)
 	return refused(err)
+}
+
+// adopt applies an adoption, unless the GPU agent has refused it. If the agent has not, the model must
+// be there.
+func (p *player) adopt(ctx context.Context, e swarms.Entry) error {
+	first, last, err := p.r.o.Logs.Bounds(ctx, p.swarm.Key(), p.shard, swarms.Out)
+	if err != nil {
+		return err
+	}
+	answer, err := swarms.FindAnswer(e.Seq, max(1, first), last, func(seq uint64) (swarms.Entry, error) {
+		r, err := p.r.o.Logs.Scan(ctx, p.swarm.Key(), p.shard, swarms.Out, seq, seq)
+		if err != nil {
+			return swarms.Entry{}, err
+		}
+		defer r.Close()
+		return r.Next(ctx)
+	})
+	switch {
+	case answer.Kind == swarms.EntryRejected:
+		return nil
+	case err != nil && !errors.Is(err, jobs.ErrNotFound):
+		return err
+	}
+	_, err = p.state.Apply(ctx, e)
+	if answer.Kind != "" {
+		return err
+	}
+	return refused(err) // it is not answered yet
 }
 
 // refused returns nil for an error that refuses an entry, which has changed nothing.
@@ -306,7 +340,8 @@ func (p *player) moment(ctx context.Context) (*ReplayMoment, error) {
 	return &ReplayMoment{
 		Entry: p.at, Round: p.state.Rounds().Last(), Outcome: p.state.Rounds().Outcome(), Start: p.start,
 		Replayed: p.at - p.start.Entry, Took: time.Since(p.began), Groups: state.RangeOf(p.swarm, p.shard),
-		layout: p.state.Layout(), pages: all, identity: p.swarm.Identity(), sum: p.sum,
+		model: p.state.Rounds().Adopted(), layout: p.state.Layout(), pages: all, identity: p.swarm.Identity(),
+		sum: p.sum,
 	}, nil
 }
 

@@ -1,0 +1,323 @@
+package swarm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/gpuagents/model"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/app/bucket"
+	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Models returns exoswarm model. Its commands read and write the place of snapshots, and need no
+// cluster.
+func Models() *cobra.Command {
+	verb := func(use, short, long string, do func(cmd *cobra.Command, b bucket.Bucket, names []string) error) cli.Verb {
+		return cli.Verb{
+			Use: use, Short: short, Long: short + ".\n\n" + long, Lists: true, Flags: modelPlace,
+			Do: cli.Here(func(cmd *cobra.Command, args []string) (err error) {
+				b, err := openModels(cmd)
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, b.Close()) }()
+				return do(cmd, b, args)
+			}),
+		}
+	}
+	load := verb("load NAME --file FILE", "Store trained weights as a model",
+		`FILE is a safetensors file of at most 64 MiB. A specification names the model (cell: {kind: gru,
+model: NAME}), and exoswarm swarm adopt changes a swarm to it. A model never changes: a name is taken
+once. The digest, the SHA-256 of the manifest, pins it.`, modelLoad)
+	load.Flags = func(f *pflag.FlagSet) {
+		modelPlace(f)
+		f.String("file", "", "safetensors file of the weights (required)")
+	}
+	remove := verb("delete NAME", "Delete a model",
+		`Keep a model as long as a swarm has its weights: an agent process reads it when it starts to serve
+the swarm.`, modelDelete)
+	remove.Flags = func(f *pflag.FlagSet) {
+		modelPlace(f)
+		f.Bool("yes", false, "do not ask for confirmation")
+	}
+	remove.Lists = false
+	return cli.Noun{
+		Use: "model", Short: "Keep trained weights as named models, for swarms",
+		Verbs: []cli.Verb{
+			load,
+			verb("list", "List the models", "A model that cannot be read is an item with an error.", modelList),
+			verb("info NAME", "Show the tensors of a model, their types and shapes", "It reads the manifest alone.",
+				modelInfo),
+			verb("verify [NAME...]", "Read the files of the named models, or of all, and compare their checksums",
+				"It fails in the end if one is damaged.", modelVerify),
+			remove,
+		},
+	}.Command()
+}
+
+// modelPlace adds the flags of the place of models.
+func modelPlace(f *pflag.FlagSet) {
+	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the models and snapshots, as for "+
+		"gpuagent --snapshots (required)")
+	keyFileFlag(f)
+}
+
+// openModels opens the place of --snapshots. The caller closes it.
+func openModels(cmd *cobra.Command) (bucket.Bucket, error) {
+	place, _ := cmd.Flags().GetString("snapshots")
+	if place == "" {
+		return nil, command.Usage("--snapshots is missing: name the place of the models, as the GPU agents have it")
+	}
+	return openBucket(cmd, place)
+}
+
+// modelItem is an item of the commands about models.
+type modelItem struct {
+	Name    string `json:"name"`
+	Tensors int    `json:"tensors,omitempty"`
+	Bytes   int64  `json:"bytes,omitempty"`
+	SHA256  string `json:"sha256,omitempty"` // of the manifest
+	Error   string `json:"error,omitempty"`
+}
+
+var modelTable = cli.Table[modelItem]{
+	Columns: []string{"MODEL", "TENSORS", "BYTES", "DIGEST", "ERROR"},
+	Row: func(m modelItem) []any {
+		if m.Error != "" {
+			return []any{m.Name, "", "", "", m.Error}
+		}
+		return []any{m.Name, m.Tensors, command.Size(m.Bytes), m.SHA256, ""}
+	},
+}
+
+func itemOf(m *model.Manifest, digest string) modelItem {
+	return modelItem{m.Name, len(m.Tensors), m.Files[0].Bytes, digest, ""}
+}
+
+// modelLoad stores the file of --file as a model, and prints it. The same file under the same name
+// changes nothing.
+//
+// Fields: name, tensors (their number), bytes, and sha256 of the manifest.
+func modelLoad(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	file, _ := cmd.Flags().GetString("file")
+	if file == "" {
+		return command.Usage("model load: --file is missing: name a safetensors file")
+	}
+	if err := jobs.CheckID("model", names[0]); err != nil {
+		return command.Usage("model load: %v", err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return command.Usage("--file: %v", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, model.MaxBytes+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	m, digest, err := model.Save(cmd.Context(), b, names[0], data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return modelTable.Print(cmd, itemOf(m, digest))
+}
+
+// modelList prints the complete models by name, one item for each. A manifest that cannot be read
+// is an item with an error.
+func modelList(cmd *cobra.Command, b bucket.Bucket, _ []string) error {
+	names, err := model.Names(cmd.Context(), b)
+	if err != nil {
+		return err
+	}
+	return modelTable.Stream(cmd, 0, func(fn func(modelItem) bool) error {
+		for _, name := range names {
+			item := modelItem{Name: name}
+			m, digest, err := model.ReadManifest(cmd.Context(), b, name)
+			switch {
+			case errors.Is(err, model.ErrNotFound): // it is being written, or was given up
+				continue
+			case err != nil:
+				item.Error = err.Error()
+			default:
+				item = itemOf(m, digest)
+			}
+			if !fn(item) {
+				break
+			}
+		}
+		return nil
+	})
+}
+
+var tensorTable = cli.Table[model.Tensor]{
+	Columns: []string{"TENSOR", "TYPE", "SHAPE"},
+	Row:     func(t model.Tensor) []any { return []any{t.Name, t.Type, fmt.Sprint(t.Shape)} },
+}
+
+// modelInfo prints one item for each tensor of a model, and a summary to stderr.
+//
+// Fields of a tensor: name, dtype and shape.
+func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	m, digest, err := model.ReadManifest(cmd.Context(), b, names[0])
+	if err != nil {
+		return err
+	}
+	if err := tensorTable.Print(cmd, m.Tensors...); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%s: %d tensors, %s, SHA-256 of the file %s, digest %s\n", m.Name, len(m.Tensors),
+		command.Size(m.Files[0].Bytes), m.Files[0].SHA256, digest)
+	return nil
+}
+
+// modelVerify reads the files of the named models, or of all, and prints an item for each. It fails
+// in the end when one is damaged or missing.
+func modelVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	named := len(names) > 0
+	if !named {
+		var err error
+		if names, err = model.Names(cmd.Context(), b); err != nil {
+			return err
+		}
+	}
+	var bad []error
+	err := modelTable.Stream(cmd, 0, func(fn func(modelItem) bool) error {
+		for _, name := range names {
+			m, digest, err := model.ReadManifest(cmd.Context(), b, name)
+			if !named && errors.Is(err, model.ErrNotFound) {
+				continue
+			}
+			if err == nil {
+				_, err = model.Read(cmd.Context(), b, m)
+			}
+			if cmd.Context().Err() != nil {
+				return errors.Join(err, command.ErrInterrupted)
+			}
+			item := modelItem{Name: name}
+			if err != nil {
+				item.Error = err.Error()
+				bad = append(bad, err)
+			} else {
+				item = itemOf(m, digest)
+			}
+			if !fn(item) {
+				break
+			}
+		}
+		return nil
+	})
+	return errors.Join(append(bad, err)...)
+}
+
+// modelDelete removes a model after a confirmation, or without one with --yes.
+func modelDelete(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	if err := jobs.CheckID("model", names[0]); err != nil {
+		return command.Usage("model delete: %v", err)
+	}
+	if _, _, err := model.ReadManifest(cmd.Context(), b, names[0]); errors.Is(err, model.ErrNotFound) {
+		return err
+	}
+	if err := command.Confirm(cmd, fmt.Sprintf("delete model %s, without which no agent process starts to serve a "+
+		"swarm that has its weights", names[0])); err != nil {
+		return err
+	}
+	if err := b.Remove(cmd.Context(), model.Folder(names[0])); err != nil {
+		return err
+	}
+	cmd.PrintErrf("model %s is deleted\n", names[0])
+	return nil
+}
+
+// modelOf returns a model pinned by its digest, which is given, or is read from --snapshots. In the
+// latter case the model must fit the specification.
+func modelOf(cmd *cobra.Command, spec *swarm.Spec, name, digest string) (ref swarms.ModelRef, err error) {
+	ref = swarms.ModelRef{Name: name, SHA256: digest}
+	if err := spec.TakesModel(); err != nil {
+		return ref, err
+	}
+	place, _ := cmd.Flags().GetString("snapshots")
+	if place == "" {
+		if digest == "" {
+			return ref, command.Usage("model %s: name its place with --snapshots, or its digest, which exoswarm model "+
+				"load has printed", name)
+		}
+		return ref, ref.Validate()
+	}
+	b, err := openBucket(cmd, place)
+	if err != nil {
+		return ref, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	m, found, err := model.ReadManifest(cmd.Context(), b, name)
+	if err != nil {
+		return ref, err
+	}
+	if digest != "" && digest != found {
+		return ref, command.Usage("model %s has the digest %s, and not %s", name, found, digest)
+	}
+	ref.SHA256 = found
+	cell, err := spec.Address()
+	if err == nil {
+		err = m.Fits(cell)
+	}
+	return ref, err
+}
+
+// pinModel fills in the digest of the model of a specification; it does nothing without a model.
+func pinModel(cmd *cobra.Command, spec *swarm.Spec) error {
+	if spec.Cell.Model == "" {
+		return nil
+	}
+	ref, err := modelOf(cmd, spec, spec.Cell.Model, spec.Cell.ModelSHA256)
+	if err != nil {
+		return fmt.Errorf("swarm create: %w", err)
+	}
+	spec.Cell.ModelSHA256 = ref.SHA256
+	return nil
+}
+
+var adoptVerb = cli.Verb{
+	Use: "adopt NAME --model MODEL", Short: "Change the weights of all agents to a model; their states stay",
+	Long: `Change the weights of all agents of a gru to the weights of a model, from the next entry of the log
+on. The states of the agents stay. The change is in the log, so it survives restarts, moves and
+snapshots. Keep the model as long as the swarm has its weights, or its log has the entry: an agent
+process that replays the log reads it again.
+
+Name the place of the models with --snapshots, as the GPU agents do. If you cannot reach the place, use
+--digest with the digest that exoswarm model load printed.`,
+	Flags: func(f *pflag.FlagSet) {
+		f.String("model", "", "name of the model (required)")
+		f.String("snapshots", "", "place of the models, as for gpuagent --snapshots")
+		f.String("digest", "", "SHA-256 of the manifest of the model, in place of --snapshots")
+		keyFileFlag(f)
+		timeoutFlag(f)
+	},
+	Do: recordedOnSwarm("swarm.adopt", swarmAdopt),
+}
+
+// swarmAdopt changes the weights of a swarm. Its only output is a line on stderr.
+func swarmAdopt(cmd *cobra.Command, s *swarmclient.Swarm) error {
+	name, _ := cmd.Flags().GetString("model")
+	digest, _ := cmd.Flags().GetString("digest")
+	if name == "" {
+		return command.Usage("swarm adopt: --model is missing: exoswarm model list shows those there are")
+	}
+	ref, err := modelOf(cmd, s.Spec(), name, digest)
+	if err != nil {
+		return fmt.Errorf("swarm adopt: %w", err)
+	}
+	if err := s.Adopt(cmd.Context(), ref); err != nil {
+		return err
+	}
+	cmd.PrintErrf("swarm %s has the weights of model %s, digest %s\n", s.ID(), ref.Name, ref.SHA256)
+	return nil
+}

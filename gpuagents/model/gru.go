@@ -1,0 +1,76 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/base/safetensors"
+)
+
+// gruTensors returns the tensors that a gru whose agents are addressed has: the names of
+// torch.nn.GRUCell, and of a torch.nn.Linear called readout. All are of F32.
+func gruTensors(cell *cells.Addressed) []Tensor {
+	H, I, C := int64(cell.Value("hidden")), int64(cell.Features+cell.Hears), int64(cell.Candidates)
+	return []Tensor{
+		{"weight_ih", safetensors.F32, []int64{3 * H, I}},
+		{"weight_hh", safetensors.F32, []int64{3 * H, H}},
+		{"bias_ih", safetensors.F32, []int64{3 * H}},
+		{"bias_hh", safetensors.F32, []int64{3 * H}},
+		{"readout.weight", safetensors.F32, []int64{C, H}},
+		{"readout.bias", safetensors.F32, []int64{C}},
+	}
+}
+
+// Fits returns an ErrMismatch that names the first tensor that the cell does not have, or has with
+// another type or shape. The order of the tensors does not matter.
+func (m *Manifest) Fits(cell *cells.Addressed) error {
+	want := gruTensors(cell)
+	named := func(name string) func(Tensor) bool { return func(t Tensor) bool { return t.Name == name } }
+	for _, w := range want {
+		i := slices.IndexFunc(m.Tensors, named(w.Name))
+		if i < 0 {
+			return fmt.Errorf("model %s: %w: it has no tensor %s, of %s %v", m.Name, ErrMismatch, w.Name, w.Type,
+				w.Shape)
+		}
+		if t := m.Tensors[i]; !t.equal(w) {
+			return fmt.Errorf("model %s: %w: its tensor %s is of %s %v, and the cell takes %s %v", m.Name, ErrMismatch,
+				w.Name, t.Type, t.Shape, w.Type, w.Shape)
+		}
+	}
+	for _, t := range m.Tensors {
+		if !slices.ContainsFunc(want, named(t.Name)) {
+			return fmt.Errorf("model %s: %w: its tensor %s is none of the cell %s", m.Name, ErrMismatch, t.Name,
+				cell.Cell.Name)
+		}
+	}
+	return nil
+}
+
+// Table returns the weights table of a cell with the weights of the model, whose file it reads whole
+// and checks. Other tensors than those of the cell are an ErrMismatch. Weights that are not finite, or
+// too large, are a cells.ErrParameter.
+func (m *Manifest) Table(ctx context.Context, store snapshot.Store, cell *cells.Addressed) ([]uint32, error) {
+	if err := m.Fits(cell); err != nil {
+		return nil, err
+	}
+	f, err := Read(ctx, store, m)
+	if err != nil {
+		return nil, err
+	}
+	var w cells.GRUWeights
+	for i, to := range []*[]float32{
+		&w.InputHidden, &w.HiddenHidden, &w.InputBias, &w.HiddenBias, &w.Readout, &w.ReadoutBias,
+	} {
+		if *to, err = f.Floats(gruTensors(cell)[i].Name); err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.Name, err)
+		}
+	}
+	table, err := cell.Table(w)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return table, nil
+}

@@ -1,0 +1,47 @@
+package swarm
+
+import (
+	"errors"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Model returns the model whose weights the agents begin with; nil: the weights are random, by the
+// seed. Without Cell.ModelSHA256 it is not valid, and no agent serves the swarm.
+func (s *Spec) Model() *swarms.ModelRef {
+	if s.Cell.Model == "" {
+		return nil
+	}
+	return &swarms.ModelRef{Name: s.Cell.Model, SHA256: s.Cell.ModelSHA256}
+}
+
+// TakesModel returns an error of jobs.CodeInvalid unless the weights of the agents can be of a
+// model.
+func (s *Spec) TakesModel() error {
+	if s.Cell.Kind != "gru" || !s.Topology().ByAgent {
+		return jobs.Errorf(jobs.CodeInvalid, "model: only a gru whose agents are addressed has weights of a model: "+
+			"use cell: {kind: gru} and addressed: agent")
+	}
+	return nil
+}
+
+func (s *Spec) validateModel() (path []string, err error) {
+	if s.Cell.Model == "" {
+		if s.Cell.ModelSHA256 != "" {
+			return []string{"cell", "model_sha256"}, errors.New("model_sha256: it is of no model: name the model, as " +
+				"in model: NAME, or leave it out")
+		}
+		return nil, nil
+	}
+	if err := s.TakesModel(); err != nil {
+		return []string{"cell", "model"}, err
+	}
+	if err := jobs.CheckID("model", s.Cell.Model); err != nil {
+		return []string{"cell", "model"}, err
+	}
+	if s.Cell.ModelSHA256 == "" {
+		return nil, nil
+	}
+	return []string{"cell", "model_sha256"}, s.Model().Validate()
+}
