@@ -80,6 +80,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("EXAMPLES", examples)
+			env.Setenv("TRAINED", filepath.Join(examples, "..", "gpuagents", "model", "testdata", "gru.safetensors"))
 			// Priorities rise by 1 from the leader of round 9, modulo the 200,000 agents.
 			behind := math.MaxUint32 - agents.Priority(1, 9, 200_000, 0)
 			env.Setenv("LEADER", strconv.FormatUint(uint64((200_000-behind)%200_000), 10))
@@ -186,7 +187,7 @@ func (s *scene) expect(ts *testscript.TestScript, args []string) (stdout string)
 // that wait for a swarm.
 func (s *scene) reaching(args []string) []string {
 	if s.url == "" || slices.Contains(args, "--nats") || slices.Contains(args, "--nats-context") ||
-		args[1] == "snapshot" {
+		args[1] == "snapshot" || args[1] == "model" {
 		return args
 	}
 	args = append(slices.Clone(args), "--nats", s.url)

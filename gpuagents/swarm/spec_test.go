@@ -339,6 +339,12 @@ func TestErrors(t *testing.T) {
 		"name: x\nobservations:\n  duplicate: reject": `a.yaml:3: duplicate "reject": use apply or drop`,
 		byAgent("observations: {late: drop}"): "a.yaml:4: observations: agents have observations without " +
 			"a time, none is late: leave it out",
+		"name: x\ncell: {kind: gru, model: m}":   "a.yaml:2: model: only a gru whose agents are addressed",
+		byAgent("cell: {kind: leaky, model: m}"): "a.yaml:4: model: only a gru whose agents are addressed",
+		byAgent("cell: {model: a b}"):            `a.yaml:4: model "a b": use 1 to 64 letters`,
+		byAgent("cell: {model_sha256: ab}"):      "a.yaml:4: model_sha256: it is of no model",
+		byAgent("cell: {model: m, model_sha256: ab}"): `a.yaml:4: model m: sha256 "ab": use the 64 hexadecimal ` +
+			"digits",
 		"name: x\ncell: {kind: gru, weights: own}": `a.yaml:2: weights "own": use shared or group`,
 		"name: x\ncell: {kind: lif, weights: group}": "a.yaml:2: weights group: only a gru whose groups are " +
 			"addressed has some for each group",
@@ -503,6 +509,27 @@ func TestContinues(t *testing.T) {
 		if err := c.a.Continues(c.b); (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 			t.Errorf("%v, want %q", err, c.want)
 		}
+	}
+}
+
+// TestContinuesModel: agents continue from weights of one model with the weights of another, and not
+// with random ones.
+func TestContinuesModel(t *testing.T) {
+	parse := func(cell string) *Spec {
+		t.Helper()
+		s, err := Parse("a.yaml", []byte(byAgent("vote: {candidates: [a, b]}\ncell: "+cell)))
+		if err != nil {
+			t.Fatalf("Parse: %v, want no error", err)
+		}
+		return s
+	}
+	random, one, two := parse("{kind: gru}"), parse("{model: one}"), parse("{model: two}")
+	if err := one.Continues(two); err != nil {
+		t.Errorf("from another model: %v, want no error", err)
+	}
+	const want = "its weights, of a model or not, is true, and false in the swarm"
+	if err := random.Continues(one); err == nil || err.Error() != want {
+		t.Errorf("from a model: %v, want %q", err, want)
 	}
 }
 

@@ -71,6 +71,18 @@ func TestDecodeEntries(t *testing.T) {
 		_, err := DecodeReset([]byte(data))
 		checkRefusal(t, data, err, want)
 	}
+	sha := strings.Repeat("0f", 32)
+	for data, want := range map[string]string{
+		`{"v":1,"name":"m","sha256":"` + sha + `"}`:          "",
+		`{"v":1,"name":"../m","sha256":"` + sha + `"}`:       `model "../m": use 1 to 64 letters`,
+		`{"v":1,"name":"m","sha256":"0F"}`:                   `model m: sha256 "0F": use the 64 hexadecimal digits`,
+		`{"v":1,"name":"m"}`:                                 `model m: sha256 "": use the 64 hexadecimal digits`,
+		`{"v":1,"name":"m","sha256":"` + sha + `","seed":1}`: `adopt: json: unknown field "seed"`,
+		`{"v":2,"name":"m","sha256":"` + sha + `"}`:          "adopt: it speaks protocol version 2",
+	} {
+		_, err := DecodeAdopt([]byte(data))
+		checkRefusal(t, data, err, want)
+	}
 	want := Ticked{Version: jobs.Version, Stepped: 8, Tally: []uint64{3, 5}, Decided: []uint64{0, 1}, Undecided: 1}
 	data, err := json.Marshal(want)
 	if err != nil {
@@ -203,6 +215,9 @@ func FuzzDecodeEntries(f *testing.F) {
 		if l, err := DecodeLearn(data); classed(err) && (len(l.Nodes) < 1 || len(l.Nodes) > MaxLearned ||
 			len(l.Values)%len(l.Nodes) != 0 || slices.Max(l.Values) > 1 || slices.Min(l.Values) < -1) {
 			t.Fatalf("%+v", l)
+		}
+		if a, err := DecodeAdopt(data); classed(err) && a.Validate() != nil {
+			t.Fatalf("%+v", a)
 		}
 		if n, err := DecodeNodeSums(data); classed(err) && len(Words(n.Words)) != n.Nodes*(n.Units+1) {
 			t.Fatalf("%+v", n)

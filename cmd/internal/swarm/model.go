@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -125,8 +126,11 @@ func modelLoad(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
 	m, digest, err := model.Save(cmd.Context(), b, names[0], data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	switch {
+	case errors.Is(err, safetensors.ErrFormat), errors.Is(err, model.ErrTooLarge), errors.Is(err, model.ErrExists):
+		return command.Usage("--file %s: %v", file, err)
+	case err != nil:
+		return err
 	}
 	return modelTable.Print(cmd, itemOf(m, digest))
 }
@@ -266,10 +270,13 @@ func modelOf(cmd *cobra.Command, spec *swarm.Spec, name, digest string) (ref swa
 	}
 	ref.SHA256 = found
 	cell, err := spec.Address()
-	if err == nil {
-		err = m.Fits(cell)
+	if err != nil {
+		return ref, err
 	}
-	return ref, err
+	if err := m.Fits(cell); err != nil {
+		return ref, command.Usage("%v", err)
+	}
+	return ref, nil
 }
 
 // pinModel fills in the digest of the model of a specification; it does nothing without a model.

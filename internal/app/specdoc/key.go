@@ -44,6 +44,7 @@ const (
 	Custom    Scope = "cell kind custom"
 	Keyed     Scope = "with key"
 	GRUGroups Scope = "cell kind gru, addressed: group"
+	GRUAgents Scope = "cell kind gru, addressed: agent"
 
 	Izhikevich Scope = "cell kind izhikevich"
 	Lattice    Scope = "cell kind custom, addressed: agent"

@@ -137,6 +137,15 @@ var keys = []Key{
 		Doc: "Whose the recurrent weights are: shared by all groups, or of each group its own.",
 	},
 	{
+		Path: "cell.model", Kind: Text, Scope: GRUAgents,
+		Doc: "Model whose weights the agents have in place of random ones (`exoswarm model load`). Its tensors have " +
+			"the shapes of `torch.nn.GRUCell` and `Linear` of the cell. See docs/formats/model.md.",
+	},
+	{
+		Path: "cell.model_sha256", Kind: Text, Scope: GRUAgents,
+		Doc: "Digest of the model, 64 hexadecimal digits. `exoswarm swarm create --snapshots` fills it in.",
+	},
+	{
 		Path: "cell.state", Kind: Types, Scope: Custom,
 		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +
 			"array, as in `f32[4]`. Under `addressed: agent` there are no arrays.",
