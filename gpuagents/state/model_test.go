@@ -171,7 +171,7 @@ func TestModelRefused(t *testing.T) {
 		{k, swarms.ModelRef{Name: "good", SHA256: bad.SHA256}, "model good: model does not fit"},
 		{k, swarms.ModelRef{Name: "good", SHA256: "0"}, "64 hexadecimal digits"},
 		{wide, good, "its tensor weight_ih is of F32 [15 2], and the cell takes F32 [18 2]"},
-		{nowhere, good, "model good: this GPU agent reads no models"},
+		{nowhere, good, "model good: no models are read here"},
 		{leaky, good, "only a gru whose agents are addressed"},
 	} {
 		_, err := of.k.Apply(t.Context(), adoption(t, of.ref))

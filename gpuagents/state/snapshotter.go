@@ -171,8 +171,8 @@ func (k *Snapshotter) equip(ctx context.Context, of swarms.ModelRef) error {
 		return err
 	}
 	if k.store == nil {
-		return jobs.Errorf(jobs.CodeInvalid, "model %s: this GPU agent reads no models: start all of them with "+
-			"--snapshots and the same folder or bucket", of.Name)
+		return jobs.Errorf(jobs.CodeInvalid, "model %s: no models are read here: start all GPU agents, and "+
+			"what replays logs, with --snapshots and the same folder or bucket", of.Name)
 	}
 	a := k.State.(*agentState).agents // of every swarm that takes a model
 	m, err := model.Find(ctx, k.store, of)

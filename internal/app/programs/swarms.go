@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -73,6 +74,11 @@ func (s *Server) create(ctx context.Context, _ *request, in NewSwarm) (any, erro
 		spec.Name = in.Name
 	}
 	feedable(spec)
+	if spec.Cell.Model != "" && spec.Cell.ModelSHA256 == "" && s.o.Snapshots != nil {
+		if _, spec.Cell.ModelSHA256, err = model.ReadManifest(ctx, s.o.Snapshots, spec.Cell.Model); err != nil {
+			return nil, invalid(err)
+		}
+	}
 	if in.Open {
 		was, err := s.client.Open(ctx, spec.Name)
 		if err == nil {

@@ -151,8 +151,10 @@ var damaged = map[string]struct {
 	"no offsets":  {file(`{"a":{"dtype":"F32","shape":[1]}}`, 4), "data_offsets"},
 	"backward":    {file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, 4), "data_offsets"},
 	"other bytes": {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4), "are not the bytes"},
-	"overflow": {file(`{"a":{"dtype":"F32","shape":[4398046511104,4398046511104],"data_offsets":[0,4]}}`, 4),
-		"are not the bytes"},
+	"overflow": {
+		file(`{"a":{"dtype":"F32","shape":[4398046511104,4398046511104],"data_offsets":[0,4]}}`, 4),
+		"are not the bytes",
+	},
 	"negative": {file(`{"a":{"dtype":"F32","shape":[-1,-1],"data_offsets":[0,4]}}`, 4), "are not the bytes"},
 	"unaligned": {file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},`+
 		`"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}`, 6), "no multiple of 4"},
