@@ -44,7 +44,7 @@ func knowledgeGoesOn(t *testing.T, knowledge string) {
 	}
 	text := "hear: [knowledge]\nknowledge: {units: 2, " + knowledge + "}\n" +
 		"cell: {kind: gru, params: {hidden: 5}}\n"
-	want := serveHearing(t, text, all, false, false, len(all))
+	want := serveHearing(t, text, nil, all, false, false, len(all))
 	for i, e := range all {
 		kind, data, _ := strings.Cut(want[i], " ")
 		switch {
@@ -60,5 +60,5 @@ func knowledgeGoesOn(t *testing.T, knowledge string) {
 			}
 		}
 	}
-	goesOn(t, text, all, want)
+	goesOn(t, text, nil, all, want)
 }

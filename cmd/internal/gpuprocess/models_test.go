@@ -3,9 +3,11 @@ package gpuprocess
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/model"
@@ -17,14 +19,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// randomModel stores random weights of a gru of 4 units with one input and two candidates.
-func randomModel(t *testing.T, store snapshot.Store, name string, seed uint64) swarms.ModelRef {
+// randomModel stores random weights of a gru of 4 units.
+func randomModel(
+	t *testing.T, store snapshot.Store, name string, inputs, candidates int64, seed uint64,
+) swarms.ModelRef {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []safetensors.Values
 	for name, shape := range map[string][]int64{
-		"weight_ih": {12, 1}, "weight_hh": {12, 4}, "bias_ih": {12}, "bias_hh": {12}, "readout.weight": {2, 4},
-		"readout.bias": {2},
+		"weight_ih": {12, inputs}, "weight_hh": {12, 4}, "bias_ih": {12}, "bias_hh": {12},
+		"readout.weight": {candidates, 4}, "readout.bias": {candidates},
 	} {
 		v := safetensors.Values{Name: name, Shape: shape}
 		n := shape[0]
@@ -55,8 +59,8 @@ func TestModels(t *testing.T) {
 			t.Log(r.String())
 		}
 	})
-	one, two := randomModel(t, store, "one", 1), randomModel(t, store, "two", 2)
-	late := randomModel(t, store, "late", 3)
+	one, two := randomModel(t, store, "one", 1, 2, 1), randomModel(t, store, "two", 1, 2, 2)
+	late := randomModel(t, store, "late", 1, 2, 3)
 	move := func(from, to string) {
 		testkit.NoError(t, "os.Rename", os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))
 	}
@@ -142,4 +146,40 @@ func TestModels(t *testing.T) {
 		t.Errorf("without its model a swarm is answered with %s %s", e.Kind, e.Data)
 	}
 	d.Stop()
+}
+
+// TestModelsGoOn: a swarm that adopts one model after another, and hears its decisions, is the same
+// when one agent process serves it and when several come one after another, with checkpoints, with
+// replays and parked.
+func TestModelsGoOn(t *testing.T) {
+	t.Parallel()
+	store, r := place(t, t.TempDir()), rand.New(rand.NewPCG(26, 12))
+	var refs []swarms.ModelRef
+	for k, name := range []string{"one", "two", "three"} {
+		refs = append(refs, randomModel(t, store, name, 3, 3, uint64(k)))
+	}
+	refs = append(refs, swarms.ModelRef{Name: "gone", SHA256: refs[0].SHA256}) // refused
+	var all []swarms.Entry
+	add := func(kind, data string) {
+		all = append(all, swarms.Entry{Kind: kind, Ref: uint64(len(all) + 1), Data: []byte(data)})
+	}
+	for range 8 {
+		data, err := inputs(r).Encode()
+		testkit.NoError(t, "Encode", err)
+		add(swarms.EntryObserve, string(data))
+		add(swarms.EntryVote, `{"v":1}`)
+		ref := refs[r.IntN(len(refs))]
+		add(swarms.EntryAdopt, fmt.Sprintf(`{"v":1,"name":%q,"sha256":%q}`, ref.Name, ref.SHA256))
+		add(swarms.EntryTick, `{"v":1,"count":2}`)
+		add(swarms.EntryQuery, `{"v":1,"agents":[0,1,2,17,500,899]}`)
+	}
+	text := "hear: [decision]\ncell: {kind: gru, params: {hidden: 4}}\n"
+	want := serveHearing(t, text, store, all, false, false, len(all))
+	for i, e := range all {
+		kind, data, _ := strings.Cut(want[i], " ")
+		if e.Kind == swarms.EntryAdopt && kind != swarms.EntryAdopted && !strings.Contains(data, "model gone") {
+			t.Fatalf("entry %d: %s", i+1, want[i])
+		}
+	}
+	goesOn(t, text, store, all, want)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -42,7 +43,7 @@ func TestOutcomeGoesOn(t *testing.T) {
 		add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Agents: []uint32{0, 1, 2, 17, 500, 899}})
 	}
 	text := "hear: [decision, leader]\ncell: {kind: gru, params: {hidden: 5}}\n"
-	want := serveHearing(t, text, all, false, false, len(all))
+	want := serveHearing(t, text, nil, all, false, false, len(all))
 	for i, e := range all {
 		if e.Kind != swarms.EntryVote {
 			continue
@@ -52,31 +53,33 @@ func TestOutcomeGoesOn(t *testing.T) {
 			t.Fatalf("the outcome is %s after the vote %s", got, want[i])
 		}
 	}
-	goesOn(t, text, all, want)
+	goesOn(t, text, nil, all, want)
 }
 
 // goesOn compares answers with the answers of several processes that serve a swarm one after
-// another.
-func goesOn(t *testing.T, text string, all []swarms.Entry, want []string) {
+// another. models is their place of snapshots; nil: they have none.
+func goesOn(t *testing.T, text string, models snapshot.Store, all []swarms.Entry, want []string) {
 	t.Helper()
-	if d := cmp.Diff(want, serveHearing(t, text, all, true, false, 7)); d != "" {
+	if d := cmp.Diff(want, serveHearing(t, text, models, all, true, false, 7)); d != "" {
 		t.Errorf("with checkpoints: difference (-one process +several):\n%s", d)
 	}
 	if testing.Short() {
 		return // the others take half a minute with the race detector
 	}
-	if d := cmp.Diff(want, serveHearing(t, text, all, false, false, 4)); d != "" {
+	if d := cmp.Diff(want, serveHearing(t, text, models, all, false, false, 4)); d != "" {
 		t.Errorf("with replays: difference (-one process +several):\n%s", d)
 	}
-	if d := cmp.Diff(want, serveHearing(t, text, all, false, true, len(all))); d != "" {
+	if d := cmp.Diff(want, serveHearing(t, text, models, all, false, true, len(all))); d != "" {
 		t.Errorf("parked: difference (-one process +parked):\n%s", d)
 	}
 }
 
 // serveHearing returns the answers to entries of a swarm of 900 agents that hear something.
 // Processes serve it one after another, each a number of entries: with checkpoints if keep is set,
-// and parked between entries if park is.
-func serveHearing(t *testing.T, text string, all []swarms.Entry, keep, park bool, each int) (said []string) {
+// and parked between entries if park is. models is their place of snapshots; nil: they have none.
+func serveHearing(
+	t *testing.T, text string, models snapshot.Store, all []swarms.Entry, keep, park bool, each int,
+) (said []string) {
 	t.Helper()
 	rig, dir := newRig(t), t.TempDir()
 	rig.logs(t, "x", nil)
@@ -89,7 +92,7 @@ func serveHearing(t *testing.T, text string, all []swarms.Entry, keep, park bool
 		rig.put(t, "other", byAgent)
 	}
 	for from := 0; from < len(all); from += each {
-		var o gpuagents.Options
+		o := gpuagents.Options{Snapshots: models}
 		if keep {
 			o.Checkpoints = checkpointsIn(filepath.Join(dir, "kept"))
 		}
