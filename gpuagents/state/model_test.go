@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -189,5 +190,43 @@ func TestModelRefused(t *testing.T) {
 	k = openSnapshotter(t, openHost(t), store, withModel(gone), 0, nil)
 	if err := k.Equip(t.Context()); !errors.As(err, new(*jobs.Error)) || !strings.Contains(err.Error(), "model gone") {
 		t.Errorf("Equip without the model: %v, want a refusal that names it", err)
+	}
+}
+
+// TestAdoptShards: shards adopt a model one by one. A snapshot of shards with different weights is no
+// snapshot of the swarm; when all have the model, a swarm of another number of shards begins with it.
+func TestAdoptShards(t *testing.T) {
+	d, store := openHost(t), openStore(t)
+	one := storeModel(t, store, "one", 1)
+	spec, err := swarm.Parse("test.yaml", []byte(gruText+"shards: 3\n"))
+	testkit.NoError(t, "swarm.Parse", err)
+	var shards []*Snapshotter
+	for k := range 3 {
+		s := openShard(t, d, nil, store, spec, spec.Groups(), k, nil)
+		testkit.NoError(t, "Open", errors.Join(s.Memory().Open(t.Context(), nil), s.Reset(t.Context())))
+		shards = append(shards, s)
+	}
+	for adopted, s := range shards {
+		if _, err := s.Apply(t.Context(), adoption(t, one)); err != nil {
+			t.Fatalf("adoption in shard %d: %v, want no error", adopted, err)
+		}
+		name := fmt.Sprint("kept-", adopted)
+		for _, s := range shards {
+			take(t, s, name, 2)
+		}
+		parts, digest, err := snapshot.ReadSet(t.Context(), store, name)
+		if adopted < 2 {
+			if !errors.Is(err, snapshot.ErrMismatch) || !strings.Contains(err.Error(), "weights of different models") {
+				t.Errorf("%d of 3 shards have adopted: %v, want an ErrMismatch", adopted+1, err)
+			}
+			continue
+		}
+		testkit.NoError(t, "ReadSet", err)
+		whole := equipped(t, nil, store, gruText)
+		from := swarms.SnapshotRef{Name: name, SHA256: digest}
+		testkit.NoError(t, "Load", errors.Join(whole.Load(t.Context(), from), whole.Equip(t.Context())))
+		if *whole.Rounds().Adopted() != one || *parts[0].Model != one {
+			t.Errorf("the swarm has adopted %v, the parts %v, want %v", whole.Rounds().Adopted(), parts[0].Model, one)
+		}
 	}
 }

@@ -31,8 +31,8 @@ func (c *testCluster) cellsModel() []byte {
 	testkit.NoError(c.t, "Address", err)
 	var all []safetensors.Values
 	for name, shape := range map[string][2]int64{
-		"weight_ih": {12, int64(cell.Features + cell.Hears)}, "weight_hh": {12, 4}, "bias_ih": {12, 0}, "bias_hh": {12, 0},
-		"readout.weight": {2, 4}, "readout.bias": {2, 0},
+		"weight_ih": {12, int64(cell.Features + cell.Hears)}, "weight_hh": {12, 4}, "bias_ih": {12, 0},
+		"bias_hh": {12, 0}, "readout.weight": {2, 4}, "readout.bias": {2, 0},
 	} {
 		v := safetensors.Values{Name: name, Shape: []int64{shape[0]}}
 		if shape[1] > 0 {
