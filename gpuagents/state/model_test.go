@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -65,7 +66,7 @@ func adoption(t testing.TB, ref swarms.ModelRef) swarms.Entry {
 // equipped opens a swarm and gives it its weights, as an agent process does.
 func equipped(t *testing.T, b *pages.Budget, store snapshot.Store, text string) *Snapshotter {
 	t.Helper()
-	k := openSnapshotterIn(t, openHost(t), b, store, text, 0, nil)
+	k := openSnapshotterIn(t, openNamed(t, *opentest.Name), b, store, text, 0, nil)
 	testkit.NoError(t, "Open", k.Memory().Open(t.Context(), nil))
 	testkit.NoError(t, "Reset", k.Reset(t.Context()))
 	testkit.NoError(t, "Equip", k.Equip(t.Context()))
