@@ -49,9 +49,9 @@ func (m *Manifest) Fits(cell *cells.Addressed) error {
 	return nil
 }
 
-// Table returns the weights table of a cell with the weights of the model, whose file it reads whole
-// and checks. Other tensors than those of the cell are an ErrMismatch. Weights that are not finite, or
-// too large, are a cells.ErrParameter.
+// Table returns the weights table of a cell with the weights of the model, whose file it reads
+// whole and checks. Other tensors than those of the cell are an ErrMismatch. Weights that are not
+// finite, or too large, are a cells.ErrParameter.
 func (m *Manifest) Table(ctx context.Context, store snapshot.Store, cell *cells.Addressed) ([]uint32, error) {
 	if err := m.Fits(cell); err != nil {
 		return nil, err

@@ -97,8 +97,8 @@ func tensors(data []byte) (*safetensors.File, []Tensor, error) {
 }
 
 // Save stores the bytes of a file of tensors as a model, and returns its digest. The model is
-// durable then. A model of the same name and file is left as it is; a different one is an ErrExists.
-// A file that is no safetensors file is a safetensors.ErrFormat.
+// durable then. A model of the same name and file is left as it is; a different one is an
+// ErrExists. A file that is no safetensors file is a safetensors.ErrFormat.
 func Save(
 	ctx context.Context, store snapshot.Store, name string, data []byte,
 ) (m *Manifest, digest string, err error) {

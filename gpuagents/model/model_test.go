@@ -115,8 +115,8 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestFits: a tensor that is missing, of another shape, or of no use is an error that names it, with
-// both shapes.
+// TestFits: a tensor that is missing, of another shape, or of no use is an error that names it,
+// with both shapes.
 func TestFits(t *testing.T) {
 	m, _, err := model.Save(t.Context(), open(t, t.TempDir()), "m", golden(t))
 	testkit.NoError(t, "model.Save", err)

@@ -32,8 +32,9 @@ func (r *replay) recovery(key string) jobs.Recovery {
 	}
 }
 
-// adoptAgain replays an adoption. One that was refused is left out: the store may have the model now.
-// For one that was not, the model must be there. The error names it, and the shard tries again.
+// adoptAgain replays an adoption. One that was refused is left out: the store may have the model
+// now. For one that was not, the model must be there. The error names it, and the shard tries
+// again.
 func (t *loop) adoptAgain(ctx context.Context, e swarms.Entry) error {
 	answer, err := t.w.answer(ctx, e.Seq)
 	if err != nil || answer.Kind == swarms.EntryRejected {

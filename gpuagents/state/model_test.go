@@ -194,8 +194,9 @@ func TestModelRefused(t *testing.T) {
 	}
 }
 
-// TestAdoptShards: shards adopt a model one by one. A snapshot of shards with different weights is no
-// snapshot of the swarm; when all have the model, a swarm of another number of shards begins with it.
+// TestAdoptShards: shards adopt a model one by one. A snapshot of shards with different weights is
+// no snapshot of the swarm; when all have the model, a swarm of another number of shards begins
+// with it.
 func TestAdoptShards(t *testing.T) {
 	d, store := openHost(t), openStore(t)
 	one := storeModel(t, store, "one", 1)

@@ -298,10 +298,10 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return Answer{Kind: swarms.EntrySnapshotted, Data: data}, err
 }
 
-// Load restores the agents, the last round, the outcome and the adopted model from a snapshot; Equip
-// reads the weights. The agents are in their initial
-// state before the call. A *jobs.Error says what is wrong with the snapshot; another attempt will
-// not succeed. After an error the pages are undefined.
+// Load restores the agents, the last round, the outcome and the adopted model from a snapshot;
+// Equip reads the weights. The agents are in their initial state before the call. A *jobs.Error
+// says what is wrong with the snapshot; another attempt will not succeed. After an error the pages
+// are undefined.
 func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots

@@ -512,8 +512,8 @@ func TestContinues(t *testing.T) {
 	}
 }
 
-// TestContinuesModel: agents continue from weights of one model with the weights of another, and not
-// with random ones.
+// TestContinuesModel: agents continue from weights of one model with the weights of another, and
+// not with random ones.
 func TestContinuesModel(t *testing.T) {
 	parse := func(cell string) *Spec {
 		t.Helper()

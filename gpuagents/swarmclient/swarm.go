@@ -88,9 +88,9 @@ func (s *Swarm) Reset(ctx context.Context) error {
 	return err
 }
 
-// Adopt changes the weights of all agents to the weights of a model, which the GPU agents read from the
-// place of snapshots. The states of the agents stay. If some shards refuse the model, the others have
-// adopted it, and another call adopts it in the rest.
+// Adopt changes the weights of all agents to the weights of a model, which the GPU agents read from
+// the place of snapshots. The states of the agents stay. If some shards refuse the model, the
+// others have adopted it, and another call adopts it in the rest.
 func (s *Swarm) Adopt(ctx context.Context, of swarms.ModelRef) error {
 	_, err := askAll(ctx, s, swarms.EntryAdopt, swarms.Adopt{Version: jobs.Version, ModelRef: of},
 		swarms.EntryAdopted, swarms.DecodeAdopt)

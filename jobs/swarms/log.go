@@ -37,8 +37,8 @@ type Log interface {
 }
 
 // FindAnswer returns the answer to entry ref among the entries first to last of a log of answers,
-// which are in the order of the entries that they answer. It calls at for some of them. It fails with
-// jobs.ErrNotFound if there is no answer, and with an error of at.
+// which are in the order of the entries that they answer. It calls at for some of them. It fails
+// with jobs.ErrNotFound if there is no answer, and with an error of at.
 func FindAnswer(ref, first, last uint64, at func(seq uint64) (Entry, error)) (e Entry, err error) {
 	for first <= last {
 		middle := first + (last-first)/2

@@ -47,9 +47,9 @@ func randomModel(
 	return swarms.ModelRef{Name: name, SHA256: digest}
 }
 
-// TestModels: a swarm with a model, which adopts another one and asks for one that is not there, goes
-// on through agents with and without checkpoints as under one agent. An agent that needs a model that
-// is gone waits for it, and names it.
+// TestModels: a swarm with a model, which adopts another one and asks for one that is not there,
+// goes on through agents with and without checkpoints as under one agent. An agent that needs a
+// model that is gone waits for it, and names it.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	r, dir, data := newRig(t), t.TempDir(), t.TempDir()
@@ -113,7 +113,8 @@ func TestModels(t *testing.T) {
 	look("whole")
 	r.answered(t, "whole", entries["whole"])
 	a.Stop()
-	// The model that was refused is there now, and the replay is as before. The adopted one is gone.
+	// The model that was refused is there now, and the replay is as before. The adopted one is
+	// gone.
 	move("late.away", "late.model")
 	move("two.model", "two.away")
 	look("broken")

@@ -1,6 +1,6 @@
-// Package safetensors reads and writes files of tensors in the format safetensors. A file has 8 bytes
-// with the length of a header, little-endian; the header, a JSON object that describes each tensor;
-// and the elements of all tensors without a gap, little-endian, in row-major order.
+// Package safetensors reads and writes files of tensors in the format safetensors. A file has 8
+// bytes with the length of a header, little-endian; the header, a JSON object that describes each
+// tensor; and the elements of all tensors without a gap, little-endian, in row-major order.
 package safetensors
 
 import (

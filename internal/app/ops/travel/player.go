@@ -283,8 +283,8 @@ func (p *player) apply(ctx context.Context, e swarms.Entry) error {
 	return refused(err)
 }
 
-// adopt applies an adoption, unless the GPU agent has refused it. If the agent has not, the model must
-// be there.
+// adopt applies an adoption, unless the GPU agent has refused it. If the agent has not, the model
+// must be there.
 func (p *player) adopt(ctx context.Context, e swarms.Entry) error {
 	first, last, err := p.r.o.Logs.Bounds(ctx, p.swarm.Key(), p.shard, swarms.Out)
 	if err != nil {
