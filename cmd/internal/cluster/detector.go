@@ -120,7 +120,7 @@ func changed(action string, change func(cmd *cobra.Command, d *detectors.Detecto
 
 // detectorCreate stores a detector. Mistakes of flags and files are found before it connects, and
 // other mistakes before anything is stored. Only an agent finds a folder or a host that it may not
-// use; detector show prints that.
+// use; detect show prints that.
 func detectorCreate(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }

@@ -242,7 +242,7 @@ func draw(out io.Writer, frame []byte, paused bool, sort string) {
 	_, _ = out.Write(append(text, "\x1b[J\x1b[7m"+foot+"\x1b[0m"...))
 }
 
-// Explain returns job explain, swarm explain or detector explain; why finds the reason for a name.
+// Explain returns job explain, swarm explain or detect explain; why finds the reason for a name.
 // An unreachable cluster is a reason like any other, and no failure to connect. It waits no longer
 // than its connection and the limits of package cluster allow, a few seconds in all.
 func Explain(

@@ -41,7 +41,7 @@ func Cron() *cobra.Command {
 			Long: `Add a schedule. At each of its times one agent of the cluster submits one job. The id
 of the job is the name and the time, as in nightly-20260131T0200Z. A time at which no agent runs for
 30 seconds is missed. --missed says what happens to missed times.`,
-			Flags: cronFlags, Do: cli.Jobs(cronAdd),
+			Flags: cronFlags, Do: cli.Link(cronAdd),
 		},
 		{Use: "list", Short: "List the schedules and when they come next", Lists: true, Do: cli.Jobs(cronList)},
 		one("remove", "End a schedule; jobs that it has submitted go on",
@@ -75,51 +75,18 @@ func cronFlags(f *pflag.FlagSet) {
 }
 
 // cronAdd stores a schedule, which agents follow from then on. A name that is taken is
-// jobs.ErrExists. The specification of the job is checked as by exoswarm submit. Nothing is stored
-// after an error of usage. The answer of the command is its exit code. The times are in --zone,
-// also when it changes to daylight saving time; a warning names a time that is skipped then.
-func cronAdd(cmd *cobra.Command, args []string, c command.JobClient) error {
-	f := cmd.Flags()
-	// These flags exist, so the lookup cannot fail.
-	text := func(name string) string { v, _ := f.GetString(name); return v }
-	s := jobs.Schedule{
-		Version: jobs.Version, Name: args[0], Cron: text("cron"), Zone: text("zone"),
-		Missed: jobs.MissedPolicy(text("missed")),
-	}
-	// The job has no id: each of its times makes one.
-	s.Job = jobs.Job{
-		Pool: jobs.Pool(text("pool")), Kind: text("kind"), Lane: jobs.Lane(text("lane")),
-		Tenant: text("tenant"),
-	}
-	s.Job.MaxAttempts, _ = f.GetInt("max-attempts")
-	// Schedules store whole seconds.
-	ttl, _ := f.GetDuration("result-ttl")
-	s.Job.ResultTTL = int(ttl.Seconds())
-	switch {
-	case s.Cron == "" || s.Job.Kind == "":
-		return command.Usage("cron add: --cron and --kind say when and what: both are needed")
-	case ttl < time.Second:
-		return command.Usage("cron add: --result-ttl %v: use at least 1s", ttl)
-	}
-	if from := text("from"); from != "" {
-		var err error
-		if s.From, err = time.Parse(time.RFC3339, from); err != nil {
-			return command.Usage("cron add: --from %q: use a time such as 2026-01-31T12:00:00Z", from)
-		}
-	}
-	spec, err := readText(cmd, text("spec"))
+// jobs.ErrExists. Errors of usage come before it connects. The answer of the command is its exit
+// code. The times are in --zone, also when it changes to daylight saving time; a warning names a time
+// that is skipped then.
+func cronAdd(cmd *cobra.Command, args []string) error {
+	s, err := scheduleFromFlags(cmd, args[0])
 	if err != nil {
 		return err
 	}
-	if !json.Valid(spec) {
-		return command.Usage("cron add: --spec is not JSON: %.60q", spec)
-	}
-	s.Job.Spec = spec
-	// Otherwise a wrong specification would fail at each of its times, and nobody would look.
-	if err := schema.CheckSchedule(s); err != nil {
-		return err
-	}
-	if err := c.AddSchedule(cmd.Context(), s); err != nil {
+	err = cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
+		return c.AddSchedule(cmd.Context(), s)
+	}).Run(cmd, args)
+	if err != nil {
 		return err
 	}
 	from := time.Now()
@@ -131,6 +98,53 @@ func cronAdd(cmd *cobra.Command, args []string, c command.JobClient) error {
 			"another time, or --zone UTC\n", s.Zone, wall, s.Name, next.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// scheduleFromFlags returns the schedule of the command line, checked as the queue checks it. The
+// specification of the job is checked as by exoswarm submit.
+func scheduleFromFlags(cmd *cobra.Command, name string) (s jobs.Schedule, err error) {
+	f := cmd.Flags()
+	// These flags exist, so the lookup cannot fail.
+	text := func(name string) string { v, _ := f.GetString(name); return v }
+	s = jobs.Schedule{
+		Version: jobs.Version, Name: name, Cron: text("cron"), Zone: text("zone"),
+		Missed: jobs.MissedPolicy(text("missed")),
+	}
+	// The job has no id: each of its times makes one.
+	s.Job = jobs.Job{
+		Pool: jobs.Pool(text("pool")), Kind: text("kind"), Lane: jobs.Lane(text("lane")),
+		Tenant: text("tenant"),
+	}
+	if s.Job.MaxAttempts, err = attempts(f); err != nil {
+		return s, err
+	}
+	// Schedules store whole seconds.
+	ttl, _ := f.GetDuration("result-ttl")
+	s.Job.ResultTTL = int(ttl.Seconds())
+	switch {
+	case s.Cron == "" || s.Job.Kind == "":
+		return s, command.Usage("cron add: --cron and --kind say when and what: both are needed")
+	case ttl < time.Second:
+		return s, command.Usage("cron add: --result-ttl %v: use at least 1s", ttl)
+	}
+	if from := text("from"); from != "" {
+		if s.From, err = time.Parse(time.RFC3339, from); err != nil {
+			return s, command.Usage("cron add: --from %q: use a time such as 2026-01-31T12:00:00Z", from)
+		}
+	}
+	spec, err := readText(cmd, text("spec"))
+	if err != nil {
+		return s, err
+	}
+	if !json.Valid(spec) {
+		return s, command.Usage("cron add: --spec is not JSON: %.60q", spec)
+	}
+	s.Job.Spec = spec
+	if err := queue.CheckSchedule(s); err != nil {
+		return s, err
+	}
+	// Otherwise a wrong specification would fail at each of its times, and nobody would look.
+	return s, schema.CheckSchedule(s)
 }
 
 // cronList prints the schedules, one item for each, a jobs.ScheduleState. NEXT of the table is

@@ -145,7 +145,10 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	j.OnFailedParent = jobs.ParentPolicy(policy)
 	j.Replicas, _ = f.GetInt("replicas")
 	j.Durability, _ = f.GetString("durability")
-	j.MaxAttempts, _ = f.GetInt("max-attempts")
+	var err error
+	if j.MaxAttempts, err = attempts(f); err != nil {
+		return j, err
+	}
 	if j.ID, _ = f.GetString("id"); j.ID == "" {
 		j.ID = natsconn.NewID()
 	}
@@ -179,6 +182,15 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 		return j, err
 	}
 	return j, schema.CheckSpec(j)
+}
+
+// attempts returns --max-attempts. A job takes 0 for the default, which a user who writes 0 does not mean.
+func attempts(f *pflag.FlagSet) (int, error) {
+	n, _ := f.GetInt("max-attempts")
+	if n < 1 || n > 100 {
+		return 0, command.Usage("--max-attempts %d: use 1 to 100", n)
+	}
+	return n, nil
 }
 
 // readText returns the value of a flag that is a text, @FILE, or - for standard input, up to

@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"os"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -98,6 +98,19 @@ func (v ballots) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
+// checkObserve finds a missing input before the connection is made.
+func checkObserve(cmd *cobra.Command, _ []string) error {
+	path, _ := cmd.Flags().GetString("input")
+	if path == "" {
+		return command.Usage("swarm observe: --input is missing: name a file with the features, and the column agent, " +
+			"or group and the timestamp")
+	}
+	if _, err := os.Stat(path); err != nil && path != "-" {
+		return command.Usage("swarm observe: --input: %v: name a file of observations, or - for standard input", err)
+	}
+	return nil
+}
+
 // swarmObserve reads a file of observations whole, sends them, and prints a decision for each in
 // the order of the file, as soon as the entry of the row is answered. Standard input is spooled
 // to a file first. A file that is not valid, or was read in part because of a signal, changes
@@ -108,10 +121,6 @@ func (v ballots) MarshalJSON() ([]byte, error) {
 // effect and were printed. The rows of the entry may still take effect after a timeout.
 func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	path, _ := cmd.Flags().GetString("input")
-	if path == "" {
-		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
-			strings.Join(userfile.ObservationColumns(s.Spec()), ", "))
-	}
 	given, err := userfile.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
 	// given may be incomplete after an error, and is closed all the same.
 	defer func() { _ = given.Close() }()

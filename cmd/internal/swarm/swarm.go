@@ -133,7 +133,7 @@ A file that is not valid changes nothing. A large file takes several entries of 
 			f.String("input", "", "file of observations, or - for standard input (required)")
 			timeoutFlag(f)
 		},
-		Do: onSwarm(swarmObserve),
+		Before: checkObserve, Do: onSwarm(swarmObserve),
 	}
 	queryVerb = cli.Verb{
 		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Lists: true,

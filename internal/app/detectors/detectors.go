@@ -174,7 +174,7 @@ func (d *Detectors) Get(ctx context.Context, name string) (Detector, error) {
 			return d.describe(ctx, s)
 		}
 	}
-	return Detector{}, fmt.Errorf("detector %s: %w: exoswarm detector list shows those there are", name,
+	return Detector{}, fmt.Errorf("detector %s: %w: exoswarm detect list shows those there are", name,
 		jobs.ErrNotFound)
 }
 

@@ -12,7 +12,7 @@ import (
 // order of the rows. Errors of the rows are of the input.
 func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error) {
 	o := &batch.AgentObservations{Width: len(spec.Features)}
-	return o, eachRow(path, spec, ObservationColumns(spec), func(r row) error {
+	return o, eachRow(path, spec, observationColumns(spec), func(r row) error {
 		id, err := r.id(swarm.AgentColumn, spec.Agents, "an agent")
 		if err != nil {
 			return err

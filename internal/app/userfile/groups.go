@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// ObservationColumns returns the columns of a file of observations for a swarm.
-func ObservationColumns(spec *swarm.Spec) []string {
+// observationColumns returns the columns of a file of observations for a swarm.
+func observationColumns(spec *swarm.Spec) []string {
 	if spec.Topology().ByAgent {
 		return append([]string{swarm.AgentColumn}, spec.Features...)
 	}
@@ -37,7 +37,7 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	})
 	latest := map[uint32]int64{}  // time of the last row in ns, by group
 	read := time.Now().UnixNano() // one time for all rows: the file is complete
-	return o, eachRow(path, spec, ObservationColumns(spec), func(r row) error {
+	return o, eachRow(path, spec, observationColumns(spec), func(r row) error {
 		group, err := r.id(swarm.GroupColumn, int64(spec.Groups()), "a group")
 		if err != nil {
 			return err

@@ -76,7 +76,7 @@ func TestReadAgentsErrors(t *testing.T) {
 // TestReadGroups: rows keep their timestamps as text, and have numbers from 1.
 func TestReadGroups(t *testing.T) {
 	spec := parse(t, "name: g\ngroups: 3\nagents_per_group: 8\ntimestamp: at\nfeatures: [v]\n")
-	if got := ObservationColumns(spec); !slices.Equal(got, []string{"group", "at", "v"}) {
+	if got := observationColumns(spec); !slices.Equal(got, []string{"group", "at", "v"}) {
 		t.Errorf("columns %v", got)
 	}
 	for name, text := range map[string]string{

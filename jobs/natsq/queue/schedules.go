@@ -166,17 +166,22 @@ func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	}
 }
 
+// CheckSchedule checks a schedule as AddSchedule does, with Cron and Zone. The error is of jobs.CodeInvalid or
+// jobs.CodeVersion.
+func CheckSchedule(s jobs.Schedule) error {
+	err := s.Validate()
+	if err == nil && s.Cron != jobs.Always {
+		_, err = times(s)
+	}
+	return err
+}
+
 // AddSchedule stores a schedule, which all workers follow within a second. Times before From, which
 // is now if it is zero, do not count. It fails with jobs.ErrExists if there is a schedule of that
 // name.
 func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
-	if err := s.Validate(); err != nil {
+	if err := CheckSchedule(s); err != nil {
 		return err
-	}
-	if s.Cron != jobs.Always {
-		if _, err := times(s); err != nil {
-			return err
-		}
 	}
 	if s.From.IsZero() {
 		s.From = time.Now().UTC()

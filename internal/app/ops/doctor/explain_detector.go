@@ -47,7 +47,7 @@ func DetectorReason(f DetectorFacts) Reason {
 	if !f.Found {
 		return Reason{
 			Cause: NoDetector, Stuck: true, Sentence: fmt.Sprintf("there is no detector %s", f.Name),
-			Cure: "exoswarm detector list shows those there are",
+			Cure: "exoswarm detect list shows those there are",
 		}
 	}
 	evidence := []string{}
@@ -58,7 +58,7 @@ func DetectorReason(f DetectorFacts) Reason {
 	case detectorPaused:
 		return Reason{
 			Cause: DetectorPaused, Stuck: true, Sentence: "the detector is paused", Evidence: evidence,
-			Cure: "exoswarm detector resume " + f.Name,
+			Cure: "exoswarm detect resume " + f.Name,
 		}
 	case detectorPausing:
 		return Reason{
@@ -69,8 +69,8 @@ func DetectorReason(f DetectorFacts) Reason {
 		return Reason{
 			Cause: DetectorFailed, Stuck: true,
 			Sentence: "the detector failed: " + f.Error,
-			Cure: "correct the cause, and exoswarm detector resume " + f.Name + "; another specification needs " +
-				"exoswarm detector delete " + f.Name + " and create",
+			Cure: "correct the cause, and exoswarm detect resume " + f.Name + "; another specification needs " +
+				"exoswarm detect delete " + f.Name + " and create",
 		}
 	}
 	if f.State != detectorRunning {
@@ -82,7 +82,7 @@ func DetectorReason(f DetectorFacts) Reason {
 	if f.Counts == nil {
 		return Reason{
 			Cause: Running, Sentence: "an agent has begun with the detector, and has not reported yet",
-			Evidence: evidence, Cure: "none needed; exoswarm detector logs " + f.Name,
+			Evidence: evidence, Cure: "none needed; exoswarm detect logs " + f.Name,
 		}
 	}
 	return f.reading()
@@ -96,7 +96,7 @@ func (f DetectorFacts) waiting(evidence []string) Reason {
 	case f.Error != "":
 		return Reason{
 			Cause: RetryBackoff, Sentence: "the last job of the detector failed, and the next one begins within 30 s",
-			Evidence: evidence, Cure: "exoswarm detector logs " + f.Name,
+			Evidence: evidence, Cure: "exoswarm detect logs " + f.Name,
 		}
 	}
 	return Reason{
@@ -135,7 +135,7 @@ func (f DetectorFacts) reading() Reason {
 	case c.Pending > 0 && f.Now.Sub(c.LastDecision) > sinkPatience && (f.Swarm == nil || f.Swarm.Cause == Idle):
 		return Reason{
 			Cause: SinkAway, Sentence: "a sink of the detector does not take decisions", Evidence: evidence,
-			Cure: "exoswarm detector logs " + f.Name + " names the sink; the detector continues when it is back",
+			Cure: "exoswarm detect logs " + f.Name + " names the sink; the detector continues when it is back",
 		}
 	case c.Rows == 0 && c.Rejected > 0:
 		return Reason{

@@ -40,7 +40,7 @@ func working(f *Facts) Result {
 		}
 	}
 	return finding(Failed, all, "without progress: "+several(len(all), "detector or run", "detectors and runs"),
-		"exoswarm detector explain NAME, or exoswarm job explain ID", "each detector progresses")
+		"exoswarm detect explain NAME, or exoswarm job explain ID", "each detector progresses")
 }
 
 // paused warns of pools and kinds that an operator has paused. The cure resumes the last of them.

@@ -66,7 +66,7 @@ func (p *player) play(ctx context.Context) (m *ReplayMoment, err error) {
 	}
 	if n := p.target - p.at; n > p.r.o.MaxEntries {
 		return nil, fmt.Errorf("%w: it has %d entries, from entry %d to entry %d, and %d are allowed: take snapshots "+
-			"now and then with exoswarm swarm snapshot, from which replays begin", ErrTooFar, n, p.at+1, p.target,
+			"now and then with exoswarm snapshot create, from which replays begin", ErrTooFar, n, p.at+1, p.target,
 			p.r.o.MaxEntries)
 	}
 	if err := p.state.Equip(ctx); err != nil {

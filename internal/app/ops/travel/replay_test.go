@@ -274,7 +274,7 @@ func TestReplayBounds(t *testing.T) {
 		{nil, 0, 0, jobs.ErrNotFound, "its log has the entries 1 to 30"},
 		{nil, 1, 1, jobs.ErrNotFound, "it has the shards 0 to 0"},
 		{func(o *ReplayOptions) { o.MaxBytes = 1 << 10 }, 0, 3, ErrTooLarge, "exoswarm swarm query"},
-		{func(o *ReplayOptions) { o.MaxEntries = 10 }, 0, 11, ErrTooFar, "exoswarm swarm snapshot"},
+		{func(o *ReplayOptions) { o.MaxEntries = 10 }, 0, 11, ErrTooFar, "exoswarm snapshot create"},
 	} {
 		_, err := c.replayer(b.edit).At(t.Context(), s, b.shard, b.entry, Bounds{})
 		if !errors.Is(err, b.want) || !strings.Contains(err.Error(), b.text) {

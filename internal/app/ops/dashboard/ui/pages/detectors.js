@@ -12,7 +12,7 @@ export function Detectors({ state: s }) {
   const { data, error } = useJSON("detectors", 3), seen = d => (s.watches || []).find(w => w.detector && w.name === d.name);
   return html`<h1>Detectors</h1>${error && html`<p class="warn">${error}</p>`}${!data && !error && html`<p class="empty">Asking the cluster.</p>`}
     ${data && html`<${Table} caption="All detectors" filter="detectors" rows=${data}
-      empty=${html`No detector yet. Make one: <${Cmd}>exoswarm detector create -f swarm.yaml --sources FILE --sinks FILE<//>.`} columns=${[
+      empty=${html`No detector yet. Make one: <${Cmd}>exoswarm detect create -f swarm.yaml --sources FILE --sinks FILE<//>.`} columns=${[
         { name: "Detector", value: d => html`<${Link} to=${["detectors", d.name]}>${d.name}<//>` }, { name: "State", value: d => html`<${State} of=${d.state === "pausing" ? d.state : (seen(d)?.state ?? d.state)} />` },
         { name: "Rate", number: true, value: d => of(d, c => rate(seen(d)?.rate ?? c.rows_per_s ?? 0)) }, { name: "Rows without a decision", number: true, value: d => of(d, c => num(c.pending || 0)) },
         { name: "Latency, 99 %", number: true, value: d => of(d, c => seconds(c.latency_p99_ms / 1000)) }, { name: "Last decision", value: d => of(d, c => html`<${Time} at=${c.last_decision} />`) },

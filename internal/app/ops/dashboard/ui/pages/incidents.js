@@ -65,7 +65,7 @@ function Matches({ swarm, word }) {
   return html`<p class="found">${swarm}: ${data.matches ? "" : html`none has “${word}”; the nearest are `}${data.entities.map(e => html`<a href=${link("swarms", swarm, "entities", String(e.group))}>${e.name}</a> `)}${data.matches > data.entities.length ? `and ${num(data.matches - data.entities.length)} more` : ""}</p>`;
 }
 
-export const none = html`No incident yet. Watch this machine: <${Cmd}>exoswarm serve --watch-this-machine<//>, see an example: <${Cmd}>exoswarm serve --demo<//>, or make a detector: <${Cmd}>exoswarm detector create -f swarm.yaml --sources FILE<//>.`;
+export const none = html`No incident yet. Watch this machine: <${Cmd}>exoswarm serve --watch-this-machine<//>, see an example: <${Cmd}>exoswarm serve --demo<//>, or make a detector: <${Cmd}>exoswarm detect create -f swarm.yaml --sources FILE<//>.`;
 
 export function Incidents({ state: s }) {
   const [now, setNow] = useState(false), [range, setRange] = useState(3600), all = s.incidents || [];
