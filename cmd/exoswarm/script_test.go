@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/keyring"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -66,6 +68,8 @@ import (
 //	context USER FILE        write a context of the nats tool
 //	repeat N FROM TO         write a file N times into another
 //	edges N AGENTS FILE      write edges between random agents
+//	serve DIR                start exoswarm serve in a folder, as a process on free ports; exec exoswarm
+//	                         is then the same program, and end serve ends it
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -111,6 +115,7 @@ func TestScripts(t *testing.T) {
 			"context":  plain((*scene).context),
 			"repeat":   plain((*scene).repeat),
 			"edges":    plain((*scene).edges),
+			"serve":    plain((*scene).serve),
 		},
 	})
 }
@@ -383,6 +388,20 @@ func (s *scene) gpuagent(ts *testscript.TestScript, args []string) {
 	})
 	s.workers[args[0]] = stop
 	s.closers = append(s.closers, stop)
+}
+
+func (s *scene) serve(ts *testscript.TestScript, args []string) {
+	dir, bin := ts.MkAbs(args[0]), binaries(s.t)
+	data := filepath.Join(dir, command.ServeFolder)
+	p, _ := startProcess(s.t, "the dashboard is ready", filepath.Join(bin, "exoswarm"), "serve", "--data-dir", data,
+		"--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host")
+	s.workers["serve"] = sync.OnceFunc(func() { p.end(s.t, syscall.SIGTERM) })
+	s.closers = append(s.closers, s.workers["serve"])
+	testkit.Until(s.t, "the addresses of serve", func() bool {
+		_, err := os.Stat(filepath.Join(data, "addresses.json"))
+		return err == nil
+	})
+	ts.Setenv("PATH", bin+string(os.PathListSeparator)+ts.Getenv("PATH"))
 }
 
 // swarm returns the record of a swarm.
