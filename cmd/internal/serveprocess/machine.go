@@ -18,14 +18,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// machineSpec is the swarm that watches this machine: each metric is an entity. With this alarm two
-// hours of a simulated idle machine have one or two false incidents, and a load of one processor or of four
-// processes is found within 8 s.
+// machineSpec is the swarm that watches this machine: each metric is an entity. TestMachineSeries has what it
+// finds. A machine changes its ways many times a day: a loud row quietens later ones for a minute alone, and half of
+// the past is forgotten in half an hour.
 const machineSpec = `
 name: this-machine
 cell:
   kind: predictor
-  params: {alarm: 0.55}
+  params: {alarm: 0.5, hold_off: 60, memory: 2000}
 agents_per_group: 64
 timestamp: time
 key: metric
@@ -37,14 +37,24 @@ vote:
 explain: true
 `
 
-// floors are the metrics, each with half of the width of a noise that is added to its values. Without it a
-// metric that is 0 for hours would surprise with its first byte.
-var floors = map[string]float64{
-	"cpu_percent": 3, "runnable_processes": 0.25, "memory_percent": 0.2, "disk_percent": 2, "network_mib_s": 0.1,
+// metric is how a value of this machine becomes the row of a second.
+type metric struct {
+	// floor is half of the width of a noise that is added. A change below it does not matter to people.
+	// Without it a metric that is 0 for hours would surprise with its first byte, and a louder one would not
+	// surprise afterwards.
+	floor float64
+	// weight is the weight of a new value in the mean that the detector gets. Processors are busy for
+	// seconds now and then, so theirs is a mean over ten seconds.
+	weight float64
 }
 
-// smooth is the weight of a new value in what the detector gets: a mean over about ten seconds.
-const smooth = 0.15
+var metrics = map[string]metric{
+	"cpu_percent": {5, 0.1}, "runnable_processes": {0.5, 0.1}, "memory_percent": {1, 0.3}, "disk_percent": {5, 0.3},
+	"network_mib_s": {2, 0.3},
+}
+
+// samples is how often the runnable processes are counted for a row, which has their mean.
+const samples = 5
 
 // machine watches the machine of this process with a detector.
 type machine struct {
@@ -76,35 +86,49 @@ func (m *machine) watch(ctx context.Context) (err error) {
 
 // feed pushes rows until ctx ends.
 func (m *machine) feed(ctx context.Context, meter *meter) error {
-	means := map[string]float64{}
-	tick := time.NewTicker(m.every)
+	means := newMeans(rand.Uint64())
+	tick := time.NewTicker(m.every / samples)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			values, err := meter.read(now)
+			err := meter.sample()
+			var values map[string]float64
+			if err == nil && n%samples == 0 {
+				values, err = meter.read(now)
+			}
 			if err != nil {
 				m.log.Warn("metrics of this machine", "error", err)
-				continue
+			} else if values != nil {
+				m.push(ctx, means.lines(values, now))
 			}
-			m.push(ctx, lines(values, means, now))
 		}
 	}
 }
 
-// lines returns rows with the means of values, in NDJSON, and updates the means.
-func lines(values, means map[string]float64, at time.Time) (rows []byte) {
-	for _, name := range slices.Sorted(maps.Keys(floors)) {
-		v := values[name] + floors[name]*(2*rand.Float64()-1) //nolint:gosec // noise
-		mean, ok := means[name]
+// means are the means of the metrics, and the noise of their floors.
+type means struct {
+	of    map[string]float64
+	noise *rand.Rand
+}
+
+func newMeans(seed uint64) *means {
+	return &means{map[string]float64{}, rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // noise
+}
+
+// lines updates the means with values, and returns them as rows in NDJSON.
+func (m *means) lines(values map[string]float64, at time.Time) (rows []byte) {
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		v := values[name] + metrics[name].floor*(2*m.noise.Float64()-1)
+		mean, ok := m.of[name]
 		if !ok {
 			mean = v
 		}
-		means[name] = mean + smooth*(v-mean)
+		m.of[name] = mean + metrics[name].weight*(v-mean)
 		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n",
-			at.UTC().Format(time.RFC3339Nano), name, means[name])
+			at.UTC().Format(time.RFC3339Nano), name, m.of[name])
 	}
 	return rows
 }
@@ -115,15 +139,18 @@ type meter struct {
 	proc   procfs.FS
 	disks  blockdevice.FS
 	before counters
+	// runnable is the sum of the samples since the read before, and counted their number.
+	runnable float64
+	counted  int
 }
 
 // counters are sums since the start of the machine.
 type counters struct {
-	at               time.Time
-	busy, all        float64            // seconds of processors
-	bytes            float64            // of networks
-	disk             map[string]float64 // seconds of input and output by disk
-	runnable, memory float64
+	at        time.Time
+	busy, all float64            // seconds of processors
+	bytes     float64            // of networks
+	disk      map[string]float64 // seconds of input and output by disk
+	memory    float64            // used part
 }
 
 func newMeter(dir string) (m *meter, err error) {
@@ -137,7 +164,18 @@ func newMeter(dir string) (m *meter, err error) {
 	return m, err
 }
 
-// read returns the metrics of floors.
+// sample counts the runnable processes.
+func (m *meter) sample() error {
+	s, err := m.proc.Stat()
+	if err != nil {
+		return fmt.Errorf("read the processes: %w", err)
+	}
+	m.runnable += float64(max(s.ProcessesRunning, 1) - 1) // this process is one
+	m.counted++
+	return nil
+}
+
+// read returns the metrics. The runnable processes are the mean of the samples since the read before.
 func (m *meter) read(at time.Time) (map[string]float64, error) {
 	now, err := m.count(at)
 	if err != nil {
@@ -156,8 +194,10 @@ func (m *meter) read(at time.Time) (map[string]float64, error) {
 	if now.all > was.all {
 		cpu = (now.busy - was.busy) / (now.all - was.all)
 	}
+	runnable := m.runnable / float64(max(m.counted, 1))
+	m.runnable, m.counted = 0, 0
 	return map[string]float64{
-		"cpu_percent": 100 * cpu, "runnable_processes": now.runnable, "memory_percent": 100 * now.memory,
+		"cpu_percent": 100 * cpu, "runnable_processes": runnable, "memory_percent": 100 * now.memory,
 		"disk_percent": 100 * min(disk, 1), "network_mib_s": max(0, now.bytes-was.bytes) / took / (1 << 20),
 	}, nil
 }
@@ -171,7 +211,6 @@ func (m *meter) count(at time.Time) (c counters, err error) {
 	t := s.CPUTotal
 	c.busy = t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
 	c.all = c.busy + t.Idle + t.Iowait
-	c.runnable = float64(max(s.ProcessesRunning, 1) - 1) // this process is one
 	mem, err := m.proc.Meminfo()
 	if err != nil {
 		return c, fmt.Errorf("read the memory: %w", err)
@@ -184,8 +223,9 @@ func (m *meter) count(at time.Time) (c counters, err error) {
 		return c, fmt.Errorf("read the networks: %w", err)
 	}
 	for name, n := range nets {
-		if name != "lo" {
-			c.bytes += float64(n.RxBytes + n.TxBytes)
+		c.bytes += float64(n.TxBytes)
+		if name != "lo" { // what it sends it receives
+			c.bytes += float64(n.RxBytes)
 		}
 	}
 	disks, err := m.disks.ProcDiskstats()

@@ -236,6 +236,14 @@ func refuse(m *nats.Msg, why error) {
 	_ = m.RespondMsg(r)
 }
 
+// Listens reports whether a connection takes views of a GPU agent, which the server knows however busy the agent is.
+// Without an answer of the server it reports true.
+func (t *Telemetry) Listens(ctx context.Context, agent string) bool {
+	// The body is no view, so the agent has nothing to do.
+	_, err := t.conn.NC.RequestWithContext(ctx, viewPrefix+AgentKey(agent), nil)
+	return !errors.Is(err, nats.ErrNoResponders)
+}
+
 // AskView asks an agent for a view, and decodes the answer into to. jobs.ErrNotFound where no agent
 // of the name answers, or it does not serve the shard; jobs.ErrUnavailable where it has no time; a *jobs.Error
 // of CodeInvalid for a question that it does not understand.

@@ -66,6 +66,7 @@ type Poller struct {
 	asked    time.Time          // when the replies to the last question were there
 	numbers  map[string]float64 // the series that come from agents, as of the last question
 	replies  map[string]*jobs.Telemetry
+	silence  silence
 	watching watching
 }
 
@@ -122,6 +123,11 @@ func (o *Poller) Poll(ctx context.Context, ask bool) (*State, error) {
 			s.Agents[i].Telemetry, s.Agents[i].Heard = t, o.asked
 		}
 	}
+	o.silence.follow(s, o.replies, now, func(agent string) bool {
+		ctx, cancel := context.WithTimeout(ctx, askPatience/2)
+		defer cancel()
+		return o.conn.Telemetry.Listens(ctx, agent)
+	})
 	o.count(s, now)
 	o.at = now
 	// Only now: a failed poll must not hide a change from the next one.

@@ -222,7 +222,7 @@ func blocker(s *State, id string) string {
 	if i < 0 {
 		return "its swarm is gone"
 	}
-	lag := uint64(0)
+	slow := ""
 	for _, sh := range s.Swarms[i].Shards {
 		switch {
 		case sh.Holder == "" && sh.LostHolder != "":
@@ -234,10 +234,12 @@ func blocker(s *State, id string) string {
 		case sh.Leaderless != "":
 			return "log " + sh.Leaderless + " has no leader: start the NATS servers that are missing"
 		}
-		lag += sh.Entries - sh.Answered
+		if sh.Entries > sh.Answered {
+			slow = sh.Holder
+		}
 	}
-	if lag > 0 {
-		return "its GPU agent does not answer: see the page of the agent"
+	if slow != "" {
+		return fmt.Sprintf("GPU agent %s does not answer: see its page", slow)
 	}
 	return "a receiver of its decisions does not take them: see the log of its job"
 }
