@@ -31,6 +31,14 @@ func startServe(t *testing.T, dir string, args ...string) (p *process, nats stri
 			args...)...)
 	_, rest, _ := strings.Cut(p.log.String(), `msg="nats is ready" url=`)
 	nats, _, _ = strings.Cut(rest, " ")
+	api, base = openDashboard(t, p, logged)
+	return p, nats, api, base
+}
+
+// openDashboard logs in to the dashboard of a process, which has logged its address, and returns a client of
+// the API.
+func openDashboard(t *testing.T, p *process, logged string) (api *http.Client, base string) {
+	t.Helper()
 	var login string
 	testkit.Until(t, "the address of the dashboard", func() bool {
 		_, rest, found := strings.Cut(p.out.String(), "open the dashboard: ")
@@ -54,7 +62,7 @@ func startServe(t *testing.T, dir string, args ...string) (p *process, nats stri
 		t.Fatalf("log in: %v, %v", r, err)
 	}
 	_ = r.Body.Close()
-	return p, nats, api, base
+	return api, base
 }
 
 // stateOf asks the API for the state of the cluster.
