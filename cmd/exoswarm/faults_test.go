@@ -87,7 +87,7 @@ func TestFaultsNamed(t *testing.T) {
 	startGPU()
 	quiet("the agent is back")
 	filler := filepath.Join(disk, "filler")
-	leave(t, filler, 1<<20)
+	leave(t, filler, 5<<20) // the server refuses to store below 8 MiB, and ends below 3
 	named("the full disk", "its disk is nearly full", "make room on the disk")
 	if err := os.Remove(filler); err != nil {
 		t.Fatalf("os.Remove: %v", err)
