@@ -1,16 +1,32 @@
 // Agents, one agent with its telemetry, and the tiers of pages.
-import { html, useState, num, count, rate, bytes, percent, ago, Time, State, Table, Link, Empty, Cmd, Facts, Bar } from "../lib.js";
+import { html, useState, num, sum, count, rate, bytes, percent, ago, Time, State, Table, Link, Empty, Cmd, Facts, Bar } from "../lib.js";
 import { track, byLabel } from "../data.js";
 import { Chart, all } from "../chart.js";
 import { Timeline, Flows, PageMap } from "../lazy.js";
 import { DrainAgent } from "../actions.js";
 
+// busy returns the busy share of the devices and the used processors of all agents since the frame before.
+function busy(state, before) {
+  const total = (a, name) => (a?.telemetry?.samples || []).filter(x => x.n === name), out = {};
+  for (const a of state.agents || []) {
+    const then = (before?.agents || []).find(x => x.name === a.name), dt = (Date.parse(a.telemetry?.at) - Date.parse(then?.telemetry?.at)) / 1000;
+    for (const [key, name] of [["device", "exoswarm_gpuagent_device_busy_seconds_total"], ["processors", "process_cpu_seconds_total"]]) {
+      const now = total(a, name), grown = sum(now, x => x.v) - sum(total(then, name), x => x.v);
+      if (now.length && dt > 0 && grown >= 0) out[`${a.name} ${key}`] = grown / dt;
+    }
+  }
+  return out;
+}
+const last = (t, key) => (t.series[key] || []).findLast(v => v !== null && v !== undefined);
+
 export function Agents({ state: s }) {
+  const t = track("busy", busy), used = (a, key) => last(t, `${a.name} ${key}`);
   return html`<h1>Agents</h1><${Table} caption="Agents of both pools" filter="agents" rows=${s.agents || []}
     empty=${html`No agent yet. Start one of each pool: <${Cmd}>gpuagent --nats URL<//> and <${Cmd}>cpuagent --nats URL<//>, or all at once: <${Cmd}>exoswarm serve<//>.`} columns=${[
       { name: "Agent", value: a => html`<${Link} to=${["agents", a.name]}>${a.name}<//>` }, { name: "Pool", value: a => a.pool }, { name: "State", value: a => html`<${State} of=${a.state} />` },
       { name: "Device", value: a => a.device || "–" }, { name: "Kinds", value: a => (a.kinds || []).join(", ") },
       { name: "Work", number: true, value: a => `${a.running}${a.max_shards || a.concurrency ? ` of ${a.max_shards || a.concurrency}` : ""}` },
+      { name: "Device busy", number: true, value: a => (used(a, "device") === undefined ? "–" : percent(used(a, "device"))) }, { name: "Processors used", number: true, value: a => (used(a, "processors") === undefined ? "–" : num(used(a, "processors"))) },
       { name: "Memory", number: true, value: a => (a.memory ? bytes(a.memory) : "–") }, { name: "Telemetry", value: a => (a.telemetry ? ago(a.telemetry.at) : "none") }, { name: "Seen", value: a => ago(a.seen || a.lost?.since) }, { name: "Started", value: a => html`<${Time} at=${a.started} />` },
     ]} />`;
 }

@@ -2,7 +2,7 @@
 import { html, useState, num, rate, bytes, percent, seconds, sum, count, link, time, ago, Time, State, Tiles, Table, Link, Empty, Cmd } from "../lib.js";
 import { useHistory, useShared } from "../data.js";
 import { Chart, of } from "../chart.js";
-import { IncidentTable, Strip, Find, At, open, none } from "./incidents.js";
+import { IncidentTable, Strip, Find, At, entityLink, open, none } from "./incidents.js";
 
 const pages = { nats: ["nats"], agents: ["agents"], devices: ["agents"], queues: ["queue"], swarms: ["swarms"], detectors: ["detectors"] };
 const sentence = text => text[0].toUpperCase() + text.slice(1);
@@ -23,6 +23,17 @@ export function Watches({ all, empty }) {
     { name: "Time of the data", value: w => html`<${At} of=${w.clock} />` }, { name: "Decisions", number: true, value: w => rate(w.rate) }, { name: "Rows without a decision", number: true, value: w => num(w.pending || 0) },
     { name: "Latency, 99 %", number: true, value: w => (w.latency_p99_ms ? seconds(w.latency_p99_ms / 1000) : "–") }, { name: "Incidents", number: true, value: w => num(w.incidents) },
   ]} />`;
+}
+
+// changes are what began and ended in the cluster, the newest first.
+function changes(s) {
+  const all = [], add = (at, ...what) => time(at) && all.push({ at, what });
+  const of = (list, f) => (list || []).forEach(f);
+  of(s.agents, a => (a.lost ? add(a.lost.since, html`agent <${Link} to=${["agents", a.name]}>${a.name}<//> was lost`) : add(a.started, html`agent <${Link} to=${["agents", a.name]}>${a.name}<//> started`)));
+  of(s.swarms, w => add(w.created, html`swarm <${Link} to=${["swarms", w.id]}>${w.title || w.name}<//> was created`));
+  of(s.watches, w => w.state !== "running" && add(w.since, html`<${Link} to=${w.detector ? ["detectors", w.name] : ["jobs", w.job]}>${w.name}<//>: ${w.state}`));
+  of(s.incidents, i => (open(i) ? add(i.began, html`incident of <a href=${entityLink(i)}>${i.entity || `group ${i.group}`}</a> began`) : add(i.ended, html`incident of <a href=${entityLink(i)}>${i.entity || `group ${i.group}`}</a> ended`)));
+  return all.sort((a, b) => time(b.at) - time(a.at)).slice(0, 8);
 }
 
 const some = n => (n === 1 ? "1 detector or run" : `${num(n)} detectors and runs`);
@@ -50,6 +61,8 @@ export function Overview({ state: s }) {
         { name: "Agents", value: num(agents.length), to: ["agents"] }, { name: "Dead letters", value: num(n.dead_letters || 0), to: ["queue"], kind: n.dead_letters ? "busy" : "" },
       ]} /></section>
     <section aria-labelledby="watched"><h2 id="watched">What is watched</h2><${Watches} all=${s.watches || []} empty=${html`Nothing is watched. <${Cmd}>exoswarm serve --watch-this-machine<//> watches this machine.`} /></section>
+    <section aria-labelledby="changed"><h2 id="changed">What changed</h2><${Table} caption="What changed, the newest first" hide rows=${changes(s)} empty="Nothing yet." columns=${[
+      { name: "When", value: c => html`<${Time} at=${c.at} />` }, { name: "What", value: c => c.what } ]} /></section>
     <section aria-labelledby="past"><h2 id="past">The past</h2><${Range} range=${range} set=${setRange} />
       <div class="charts"><${Chart} title="Decisions" at=${t.at} series=${of(t, { decisions_per_second: "decisions" })} format=${rate} />
       <${Chart} title="From a row to its decision" at=${t.at} series=${of(t, { latency_p50: "median", latency_p99: "99 %" })} format=${seconds} /></div>
