@@ -6,10 +6,6 @@ import (
 	"image/color"
 	"image/draw"
 	"math"
-
-	"golang.org/x/image/font"
-	"golang.org/x/image/font/basicfont"
-	"golang.org/x/image/math/fixed"
 )
 
 // Axes are what a raster has around its cells: a title, the numbers of rows and columns, and the names
@@ -60,10 +56,7 @@ func (s GridSize) Raster(states []byte, a Axes) (*image.Paletted, error) {
 	bar := func(x0, y0, x1, y1 int, c uint8) {
 		draw.Draw(m, image.Rect(x0, y0, x1, y1), image.NewUniform(p[c]), image.Point{}, draw.Src)
 	}
-	text := func(x, y int, s string) {
-		d := font.Drawer{Dst: m, Src: image.NewUniform(p[ink]), Face: basicfont.Face7x13, Dot: fixed.P(x, y)}
-		d.DrawString(s)
-	}
+	text := func(x, y int, s string) { drawText(m, x, y, s, ink) }
 	text(aside, line, a.Title)
 	text(4, above-6, a.Rows)
 	bar(place.Min.X-1, place.Min.Y, place.Min.X, place.Max.Y, ink)
