@@ -200,7 +200,7 @@ func (d *detection) open(ctx context.Context) (err error) {
 	from := c.Answer + 1
 	if d.Explainer != nil {
 		summaries := d.Log(d.Logs.Summaries, swarms.In)
-		if d.summaries, err = explain.OpenSummaryLog(ctx, summaries, d.Explainer, c.Answer); err != nil {
+		if d.summaries, err = explain.OpenSummaryLog(ctx, summaries, d.Explainer, d.Recent, c.Answer); err != nil {
 			return d.damaged(err)
 		}
 		from = d.summaries.Next()

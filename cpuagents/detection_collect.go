@@ -143,11 +143,16 @@ func (d *detection) entry(ctx context.Context, e feed.Answer) error {
 	if d.summaries != nil {
 		defer d.summaries.Reach(e.Place)
 		if e.Place <= d.summaries.Sent { // the outputs have it
-			if e.Kind == swarms.EntryDecide {
-				_, _, err := d.decisions(e)
-				return err
+			if e.Kind != swarms.EntryDecide {
+				return nil
 			}
-			return nil
+			got, _, err := d.decisions(e)
+			if err == nil {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.Recent.Add(got, time.Now().UTC())
+			}
+			return err
 		}
 	}
 	switch e.Kind {

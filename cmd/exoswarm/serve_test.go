@@ -12,6 +12,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -124,13 +125,16 @@ func TestServe(t *testing.T) {
 	if len(s.Incidents) == 0 || s.Incidents[0].Entity != "requests_per_s" || s.Incidents[0].Feature != "value" {
 		t.Errorf("after %v the incidents are %+v", took, s.Incidents)
 	}
-	clock := s.Watches[0].Clock
+	clock, first := s.Watches[0].Clock, s.Incidents[len(s.Incidents)-1].Begin
 	p.end(t, syscall.SIGKILL)
 	p, nats, api, base := startServe(t, dir, "--demo")
 	// The detector goes on where it was.
 	testkit.Until(t, "the time of the data goes on", func() bool {
 		s = moving(api, base)
 		return len(s.Swarms) == 1 && len(s.Watches) == 1 && s.Watches[0].Clock > clock
+	})
+	testkit.Until(t, "the incidents of the process before", func() bool {
+		return slices.ContainsFunc(stateOf(t, api, base).Incidents, func(in ops.Incident) bool { return in.Begin == first })
 	})
 	// Other commands reach it.
 	out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "status", "--nats", nats).CombinedOutput()

@@ -31,6 +31,8 @@ type summaryEntry struct {
 	// Before is the entry with the last part of the summaries that were stored before; 0 if none were.
 	Before uint64 `json:"before,omitempty"`
 	Data   []byte `json:"data"`
+	// Recent are the incidents that began last, of the first part.
+	Recent []keptIncident `json:"recent,omitempty"`
 }
 
 // SummaryLog keeps an explainer. One goroutine uses it.
@@ -41,6 +43,7 @@ type summaryEntry struct {
 // the sinks are behind the last one.
 type SummaryLog struct {
 	Explainer *Explainer
+	Recent    *Recent // kept with it; nil for none
 	// Sent is the last answer that the sinks had when the log was opened.
 	Sent    uint64
 	raw     swarms.Log
@@ -53,11 +56,13 @@ type SummaryLog struct {
 	due     time.Time
 }
 
-// OpenSummaryLog loads the last version that includes no answer behind upTo, the last one that the sinks have.
+// OpenSummaryLog loads the last version that includes no answer behind upTo, the last one that the sinks have,
+// into an explainer and the recent incidents of its job.
 // It fails with statelog.ErrDamaged for a log that nobody can have written.
-func OpenSummaryLog(ctx context.Context, l swarms.Log, x *Explainer, upTo uint64) (*SummaryLog, error) {
+func OpenSummaryLog(ctx context.Context, l swarms.Log, x *Explainer, recent *Recent, upTo uint64) (*SummaryLog, error) {
 	s := &SummaryLog{
-		Explainer: x, Sent: upTo, raw: l, log: statelog.New(l, entrySummary), due: time.Now().Add(SummaryEvery),
+		Explainer: x, Recent: recent, Sent: upTo, raw: l, log: statelog.New(l, entrySummary),
+		due: time.Now().Add(SummaryEvery),
 	}
 	if err := s.log.Open(ctx); err != nil {
 		return nil, err
@@ -79,6 +84,9 @@ func OpenSummaryLog(ctx context.Context, l swarms.Log, x *Explainer, upTo uint64
 				return nil, err
 			}
 			data = append(data, one.Data...)
+			if e == last.First {
+				recent.restore(one.Recent)
+			}
 		}
 		if err := x.Restore(data); err != nil {
 			return nil, fmt.Errorf("summaries of entities: %w: %w", statelog.ErrDamaged, err)
@@ -136,6 +144,9 @@ func (s *SummaryLog) Put(ctx context.Context) error {
 	for range parts {
 		n := min(len(data), summaryPart)
 		one := summaryEntry{Answer: answer, First: first, Parts: parts, Before: s.end, Data: data[:n]}
+		if s.log.Last()+1 == first {
+			one.Recent = s.Recent.kept()
+		}
 		if err := s.log.Add(ctx, one); err != nil {
 			return err
 		}

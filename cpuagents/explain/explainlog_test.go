@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -27,7 +28,8 @@ func TestVersions(t *testing.T) {
 	open := func(upTo uint64) *explain.SummaryLog {
 		t.Helper()
 		x := explain.New(layout, nil)
-		l, err := explain.OpenSummaryLog(t.Context(), conn.Swarms.Log(key, 9, swarms.In), x, upTo)
+		recent := explain.NewRecent(swarms.Swarm{Groups: 4000}, layout)
+		l, err := explain.OpenSummaryLog(t.Context(), conn.Swarms.Log(key, 9, swarms.In), x, recent, upTo)
 		if err != nil {
 			t.Fatalf("Open: %v", err)
 		}
@@ -41,7 +43,9 @@ func TestVersions(t *testing.T) {
 			d.Value = append(d.Value, float64(g)+float64(answer*7%11)/3)
 			d.Decision = append(d.Decision, 0)
 		}
+		d.Decision[answer] = 1 // an incident of another entity each time
 		l.Explainer.Explain(d)
+		l.Recent.Add(d, time.Unix(int64(answer), 0))
 		l.Reach(answer)
 	}
 	state := func(l *explain.SummaryLog) int {
@@ -65,8 +69,10 @@ func TestVersions(t *testing.T) {
 		t.Fatalf("the state has %d bytes, which is one part: the test reaches nothing", sizes[5])
 	}
 	for upTo, want := range map[uint64]uint64{5: 5, 9: 5, 4: 4} {
-		if got := open(upTo); got.Next() != want+1 || state(got) != sizes[want] {
-			t.Errorf("up to answer %d: the next is %d, want %d, with the state of then", upTo, got.Next(), want+1)
+		if got := open(upTo); got.Next() != want+1 || state(got) != sizes[want] ||
+			len(got.Recent.Found().Incidents) != int(want) {
+			t.Errorf("up to answer %d: the next is %d, want %d, with the state and the incidents of then", upTo,
+				got.Next(), want+1)
 		}
 	}
 	other := open(5)
@@ -79,7 +85,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("Put of an earlier writer: %v, want ErrFenced", err)
 	}
 	layout.Features = []string{"a", "b"}
-	_, err := explain.OpenSummaryLog(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, nil), 6)
+	_, err := explain.OpenSummaryLog(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, nil), nil, 6)
 	if err == nil || !strings.Contains(err.Error(), "summaries of entities") {
 		t.Errorf("Open with other features: %v", err)
 	}

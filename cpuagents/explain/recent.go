@@ -180,3 +180,40 @@ func (r *Recent) Found() *Found {
 	}
 	return &f
 }
+
+// keptIncident is an incident of a Recent in a SummaryLog. Number is what decisions call the group of an incident
+// that goes on.
+type keptIncident struct {
+	Current
+	Number *uint32 `json:"number,omitempty"`
+}
+
+func (r *Recent) kept() (all []keptIncident) {
+	if r == nil {
+		return nil
+	}
+	for _, in := range r.all {
+		one := keptIncident{Current: *in}
+		for number, open := range r.open {
+			if open == in {
+				one.Number = &number
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// restore makes the incidents those of kept, of a Recent of an earlier attempt.
+func (r *Recent) restore(all []keptIncident) {
+	if r == nil {
+		return
+	}
+	r.all, r.open = nil, map[uint32]*Current{}
+	for _, one := range all[:min(len(all), mostRecent)] {
+		r.all = append(r.all, &one.Current)
+		if one.Number != nil {
+			r.open[*one.Number] = &one.Current
+		}
+	}
+}

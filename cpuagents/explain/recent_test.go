@@ -1,7 +1,10 @@
 package explain
 
 import (
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -65,5 +68,41 @@ func TestRecent(t *testing.T) {
 	none.Add(nil, at)
 	if none.Found() != nil {
 		t.Error("none has found something")
+	}
+}
+
+// TestRecentRestored: incidents that are kept and restored at any row go on as those of a Recent that was
+// never stopped.
+func TestRecentRestored(t *testing.T) {
+	fresh := func() *Recent {
+		return NewRecent(swarms.Swarm{ID: "s", Name: "n", Groups: 5}, rows.Layout{
+			Series: []string{"a", "b", "c", "d", "e"}, Features: []string{"x"}, Candidates: []string{"n", "s", "a"},
+		})
+	}
+	draw := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a test
+	want, got := fresh(), fresh()
+	for n := range 5000 {
+		at := time.Unix(int64(n), 0).UTC()
+		row := &batch.Decisions{
+			Group: []uint32{draw.Uint32N(5)}, Timestamp: []string{fmt.Sprint(n)}, Value: []float64{float64(n)},
+			Score: []float32{draw.Float32()}, Decision: []uint32{draw.Uint32N(3)}, Candidates: 3,
+		}
+		want.Add(row, at)
+		if draw.IntN(10) == 0 {
+			data, err := json.Marshal(got.kept())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept []keptIncident
+			if err := json.Unmarshal(data, &kept); err != nil {
+				t.Fatal(err)
+			}
+			got = fresh()
+			got.restore(kept)
+		}
+		got.Add(row, at)
+		if a, b := got.Found(), want.Found(); !reflect.DeepEqual(a, b) {
+			t.Fatalf("row %d: %+v, want %+v", n, a, b)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func (f *feeder) openSummaries(ctx context.Context, l swarms.Log) error {
 	if err != nil {
 		return err
 	}
-	f.summaries, err = explain.OpenSummaryLog(ctx, l, x, end.Seq)
+	f.summaries, err = explain.OpenSummaryLog(ctx, l, x, nil, end.Seq)
 	if errors.Is(err, statelog.ErrDamaged) {
 		return jobs.Errorf(jobs.CodeInternal, "swarm %s: %v", f.swarm.ID(), err)
 	}
