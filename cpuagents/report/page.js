@@ -110,7 +110,7 @@ function bands(chart) {
 }
 
 function draw(chart, box) {
-  const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
+  const axis = { stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { stroke: () => color("--line"), width: 1 } };
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
   const scales = { s: { range: [0, 1] } }; // every feature has its own; the axis shows the scale of the first
   for (const f of FEATURES.keys()) scales["f" + f] = { auto: true };
@@ -120,14 +120,15 @@ function draw(chart, box) {
     scales,
     series: [
       { label: "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
-      ...FEATURES.map((name, f) => ({ label: name, stroke: color("--f" + f % 8), width: 1, scale: "f" + f, show: f < 8, points: { show: chart.x.length < 2 } })),
-      { label: "score", stroke: color("--score"), width: 1, scale: "s", points: { show: chart.x.length < 2 } },
+      ...FEATURES.map((name, f) => ({ label: name, stroke: () => color("--f" + f % 8), width: 1, scale: "f" + f, show: f < 8, points: { show: chart.x.length < 2 } })),
+      { label: "score", stroke: () => color("--score"), width: 1, scale: "s", points: { show: chart.x.length < 2 } },
     ],
     axes: [{ ...axis, values: TIMES }, { ...axis, scale: "f0", size: 60, values: (_, v) => v.map(x => short.format(x)) }, { ...axis, scale: "s", side: 1, size: 40, grid: { show: false } }],
   }, [chart.x, ...chart.values, chart.score], box);
   plots.add(u);
   if (zoom) u.setScale("x", { min: zoom[0], max: zoom[1] });
 }
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const u of plots) u.redraw(); });
 addEventListener("resize", () => { for (const u of plots) u.setSize({ width: u.root.parentNode.clientWidth, height: 220 }); });
 
 function cell(row, tag, text) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -131,6 +132,9 @@ const (
 // another dialect, the error proposes it. The reader is at some later record then, and is not used
 // any more.
 func (r *csvReader) noColumn(want string, names []string) error {
+	if slices.ContainsFunc(names, func(n string) bool { return !IsText(n) }) {
+		return access.InputError("%s: line 1: %s", r.lines.name, NoText)
+	}
 	records := []string{r.head}
 	for len(records) <= adviceRecords {
 		record, problem, err := r.Record()

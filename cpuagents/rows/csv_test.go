@@ -80,8 +80,7 @@ func TestBadHeaders(t *testing.T) {
 			"bytes"},
 		"binary": {
 			"\x00\xff\xfe,\x80\n",
-			`a.csv: line 1: no column "timestamp"; the file has "\x00\xff\xfe", "\x80": name the columns in ` +
-				`the swarm spec (timestamp: COLUMN)`,
+			"a.csv: line 1: it is not text in UTF-8 or UTF-16: save the file as UTF-8",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

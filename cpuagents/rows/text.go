@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -34,6 +36,16 @@ func utf16Order(head []byte) binary.ByteOrder {
 		return binary.BigEndian
 	}
 	return nil
+}
+
+// NoText says what is wrong with a header that is no text.
+const NoText = "it is not text in UTF-8 or UTF-16: save the file as UTF-8"
+
+// IsText reports whether a text is UTF-8 without control characters, as names of columns are.
+func IsText(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) && r != '\t'
+	})
 }
 
 // IsUTF16 reports whether a text begins as UTF-16 does.

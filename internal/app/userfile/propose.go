@@ -142,6 +142,9 @@ func (s *sample) propose(ctx context.Context, file string, c SpecChoice, measure
 
 func (s *sample) chooseTimestamp(c *SpecChoice) error {
 	names := s.names()
+	if slices.ContainsFunc(names, func(n string) bool { return !rows.IsText(n) }) {
+		return jobs.Errorf(jobs.CodeInput, "%s: line 1: %s", s.name, rows.NoText)
+	}
 	for _, want := range slices.Concat([]string{c.Timestamp}, c.Features, c.Key) {
 		if want != "" && !slices.Contains(names, want) {
 			return jobs.Errorf(jobs.CodeInput, "%s: no column %q: the columns are %s", s.name, want, listed(names))

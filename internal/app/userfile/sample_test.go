@@ -255,7 +255,7 @@ func TestProposeBad(t *testing.T) {
 		"no Parquet":   {file: "n.parquet", text: "no file", want: "no Parquet file"},
 		"no Arrow":     {file: "n.arrow", text: "no file at all, but text", want: "Arrow IPC file"},
 		"no zstd":      {file: "n.csv.zst", text: "no zstd", want: "n.csv.zst"},
-		"binary":       {file: "n.csv", text: "\x00\x01\x02\n\xff\xfe\n", want: "no column"},
+		"binary":       {file: "n.csv", text: "\x00\x01\x02\n\xff\xfe\n", want: "line 1: it is not text"},
 		"packed twice": {file: "n.parquet.gz", text: "x", want: "unpack it first"},
 	} {
 		t.Run(name, func(t *testing.T) {
