@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,16 +35,8 @@ func TestFaultsNamed(t *testing.T) {
 		"--nats", url, "--listen", "127.0.0.1:0")
 	api, base := openDashboard(t, ui, logged)
 	// A browser: agents are asked each second while one watches.
-	events, err := (&http.Client{Jar: api.Jar}).Get(base + "api/v1/events")
-	if err != nil {
-		t.Fatalf("open the events: %v", err)
-	}
-	defer events.Body.Close()
-	go func() { // until the end of the body
-		for buffer := make([]byte, 1<<16); err == nil; {
-			_, err = events.Body.Read(buffer)
-		}
-	}()
+	stop := watchPage(t, api.Jar, base)
+	defer stop()
 	faults := func() (text string) {
 		r, err := api.Get(base + "api/v1/state")
 		if err != nil {
@@ -93,4 +87,29 @@ func TestFaultsNamed(t *testing.T) {
 		t.Fatalf("os.Remove: %v", err)
 	}
 	quiet("the disk has room")
+}
+
+// watchPage reads the events of a dashboard, as a browser does, until stop is called.
+func watchPage(t *testing.T, jar http.CookieJar, base string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"api/v1/events", nil)
+	if err != nil {
+		t.Fatalf("http.NewRequestWithContext: %v", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err := (&http.Client{Jar: jar}).Do(req)
+		if err != nil {
+			t.Errorf("open the events: %v", err)
+			return
+		}
+		defer r.Body.Close()
+		_, _ = io.Copy(io.Discard, r.Body)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }

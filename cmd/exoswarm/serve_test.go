@@ -134,7 +134,9 @@ func TestServe(t *testing.T) {
 		return len(s.Swarms) == 1 && len(s.Watches) == 1 && s.Watches[0].Clock > clock
 	})
 	testkit.Until(t, "the incidents of the process before", func() bool {
-		return slices.ContainsFunc(stateOf(t, api, base).Incidents, func(in ops.Incident) bool { return in.Begin == first })
+		return slices.ContainsFunc(stateOf(t, api, base).Incidents, func(in ops.Incident) bool {
+			return in.Begin == first
+		})
 	})
 	// Other commands reach it.
 	out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "status", "--nats", nats).CombinedOutput()

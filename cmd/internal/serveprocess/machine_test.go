@@ -78,7 +78,8 @@ func TestMeter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v := got[row.Metric]; math.Abs(row.Value-v) > metrics[row.Metric].floor+0.01 {
-			t.Errorf("the first row of %s is %v, want %v within %v", row.Metric, row.Value, v, metrics[row.Metric].floor)
+			t.Errorf("the first row of %s is %v, want %v within %v", row.Metric, row.Value, v,
+				metrics[row.Metric].floor)
 		}
 	}
 	if len(rows) != len(metrics) {

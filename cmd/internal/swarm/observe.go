@@ -102,8 +102,8 @@ func (v ballots) MarshalJSON() ([]byte, error) {
 func checkObserve(cmd *cobra.Command, _ []string) error {
 	path, _ := cmd.Flags().GetString("input")
 	if path == "" {
-		return command.Usage("swarm observe: --input is missing: name a file with the features, and the column agent, " +
-			"or group and the timestamp")
+		return command.Usage("swarm observe: --input is missing: name a file with the features, and the column " +
+			"agent, or group and the timestamp")
 	}
 	if _, err := os.Stat(path); err != nil && path != "-" {
 		return command.Usage("swarm observe: --input: %v: name a file of observations, or - for standard input", err)
