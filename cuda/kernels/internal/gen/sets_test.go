@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
@@ -25,12 +26,13 @@ var sets = map[string]struct {
 	count int
 	ptx   func(name string) (text string, ok bool)
 }{
-	".":        {83, kernels.PTX},
-	"arrayset": {4*len(arrayset.Elements) + 2 + 2*4 + 1, arrayset.PTX},
-	"graphset": {17, graphset.PTX},
-	"gridset":  {4, gridset.PTX},
-	"spaceset": {18, spaceset.PTX},
-	"swarmset": {2*len(swarmset.Widths) - 1 + 6 + 2*3, swarmset.PTX},
+	".":          {83, kernels.PTX},
+	"arrayset":   {4*len(arrayset.Elements) + 2 + 2*4 + 1, arrayset.PTX},
+	"graphset":   {17, graphset.PTX},
+	"gridset":    {4, gridset.PTX},
+	"quantumset": {4, quantumset.PTX},
+	"spaceset":   {18, spaceset.PTX},
+	"swarmset":   {2*len(swarmset.Widths) - 1 + 6 + 2*3, swarmset.PTX},
 }
 
 func sources(folder string) (all []kernels.Source) {

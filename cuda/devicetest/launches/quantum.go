@@ -1,0 +1,203 @@
+package launches
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
+)
+
+// QuantumKernels returns the kernels that RandomQuantum knows, in a fixed order.
+func QuantumKernels() []string {
+	return []string{quantumset.Tile, quantumset.Weight, quantumset.Sample, quantumset.Expect}
+}
+
+// RandomQuantum returns a random launch of a kernel of package quantumset over about n amplitudes, at
+// least one tile and at most eight.
+func RandomQuantum(r *rand.Rand, kernel string, n int) *Arrays {
+	a := &Arrays{}
+	index := quantumset.TileQubits // qubits of the buffer: of a row, and of the numbers of rows
+	for 1<<index < n && index < quantumset.TileQubits+3 {
+		index++
+	}
+	qubits := quantumset.MinQubits + r.IntN(index-quantumset.MinQubits+1)
+	rows, runs := 1<<(index-qubits), 1<<(index-quantumset.MinQubits)
+	state := make([]float32, 2<<index)
+	for i := range state { // the weight of a row is about 1
+		state[i] = float32(r.NormFloat64() * math.Sqrt(1/float64(uint64(2)<<qubits)))
+	}
+	group := r.IntN(qubits - quantumset.MinQubits + 1)
+	switch kernel {
+	case quantumset.Tile:
+		return randomPass(r, a, state, index, qubits, rows)
+	case quantumset.Weight:
+		mask := r.Uint64N(1<<index) & r.Uint64N(1<<index)
+		return a.in(own(state)).scalar(device.Uint64(uint64(runs))).word(group).
+			scalar(device.Uint64(mask)).scalar(device.Uint64(mask & r.Uint64())).
+			out(Poisoned(8 * runs)).out(make([]byte, 8*runs>>group))
+	case quantumset.Sample:
+		return randomSample(r, a, state, qubits, rows, group)
+	}
+	count := r.IntN(5)
+	strings := make([]uint64, 0, 2*count)
+	for range count {
+		strings = append(strings, r.Uint64N(1<<qubits), r.Uint64N(4))
+	}
+	flips := r.Uint64N(1<<qubits) & r.Uint64()
+	if r.IntN(3) == 0 {
+		flips = 0
+	}
+	return a.in(own(state)).scalar(device.Uint64(uint64(runs))).word(qubits).scalar(device.Uint64(flips)).
+		in(own(strings)).word(count).out(make([]byte, 8*count*rows))
+}
+
+// randomSample makes a launch whose sums are the weights of the state. Some runs have no weight.
+func randomSample(r *rand.Rand, a *Arrays, state []float32, qubits, rows, group int) *Arrays {
+	var sums, totals []uint64
+	for run := range len(state) / 2 / quantumset.RunSize {
+		of := state[2*run*quantumset.RunSize:][:2*quantumset.RunSize]
+		if r.IntN(3) == 0 {
+			clear(of[2*r.IntN(quantumset.RunSize-1)+2:])
+		}
+		sum := uint64(0)
+		for i := 0; i < len(of); i += 2 {
+			x, y := float64(of[i]), float64(of[i+1])
+			sum += uint64((x*x + y*y) * quantumset.WeightScale)
+		}
+		sums = append(sums, sum)
+		if first := run % (1 << group); first == 0 {
+			totals = append(totals, 0)
+		}
+		totals[len(totals)-1] += sum
+	}
+	for i := range totals { // running totals of each row
+		if i%(len(totals)/rows) > 0 {
+			totals[i] += totals[i-1]
+		}
+	}
+	places := make([]uint32, qubits)
+	for q, place := range r.Perm(64)[:qubits] {
+		if places[q] = uint32(place); r.IntN(4) == 0 {
+			places[q] = quantumset.NoPlace
+		}
+	}
+	shots := r.IntN(1 + 300/rows)
+	return a.in(own(state)).word(qubits).word(group).in(own(sums)).in(own(totals)).
+		scalar(device.Uint64(uint64(rows))).word(shots).scalar(device.Uint64(r.Uint64())).word(r.IntN(100)).
+		in(own(places)).out(Poisoned(8 * shots * rows))
+}
+
+// randomPass makes a launch of a pass over some tiles of a state. The qubits of the numbers of rows are
+// never held.
+func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows int) *Arrays {
+	low := r.IntN(quantumset.TileQubits + 1)
+	tile, inTile := make([]int, 0, quantumset.TileQubits), make([]bool, index)
+	for q := range low {
+		inTile[q] = true
+	}
+	for _, q := range r.Perm(index - low)[:quantumset.TileQubits-low] {
+		inTile[low+q] = true
+	}
+	var fixed, free uint64
+	for q := range index {
+		if inTile[q] {
+			tile = append(tile, q)
+		} else if free |= 1 << q; r.IntN(4) == 0 {
+			fixed |= 1 << q
+		}
+	}
+	fresh := r.IntN(4) == 0
+	if fresh {
+		fixed = 0
+	}
+	held := 0 // positions that may be held
+	for held < quantumset.TileQubits && tile[held] < qubits {
+		held++
+	}
+	pass := make([]uint64, quantumset.PassWords)
+	for p, q := range tile {
+		pass[p/6] |= uint64(q) << (8 * (p % 6))
+	}
+	value := fixed & r.Uint64()
+	pass[quantumset.PassFixed], pass[quantumset.PassValue] = fixed, value
+	pass[quantumset.PassFlags] = uint64(low)
+	if fresh {
+		pass[quantumset.PassFlags] |= quantumset.PassFresh
+	}
+	phases, gates, slots := 1+r.IntN(4), []uint64(nil), 1+r.IntN(3)
+	if held < quantumset.HeldQubits {
+		phases = 0 // nothing can be held
+	}
+	count := uint64(0)
+	for range phases {
+		// The held positions are the first ones of a permutation, and the others are of threads.
+		var order, threads uint64
+		held := r.Perm(held)[:quantumset.HeldQubits]
+		for k, p := range append(held, others(held, r.Perm(quantumset.TileQubits))...) {
+			if order |= uint64(p) << (4 * k); k >= quantumset.HeldQubits {
+				threads |= 1 << p
+			}
+		}
+		first := count
+		for range r.IntN(6) {
+			gates = append(gates, randomGate(r, threads, free, slots)...)
+			count++
+		}
+		pass = append(pass, order, first|count<<32)
+	}
+	pass[quantumset.PassCounts] = uint64(phases) | count<<32
+	matrices := make([]float32, 8*slots*rows)
+	for i := range matrices {
+		matrices[i] = float32(r.NormFloat64())
+	}
+	tiles := uint64(1) << (index - quantumset.TileQubits)
+	for left := fixed; left != 0; left &= left - 1 {
+		tiles /= 2
+	}
+	if phases == 0 {
+		tiles = 0
+	}
+	return a.out(own(state)).in(own(append(pass, gates...))).in(own(matrices)).scalar(device.Uint64(tiles)).
+		word(qubits).scalar(device.Uint64(uint64(rows)))
+}
+
+// others returns the elements of all that are not in some.
+func others(some, all []int) (rest []int) {
+	for _, v := range all {
+		if !slices.Contains(some, v) {
+			rest = append(rest, v)
+		}
+	}
+	return rest
+}
+
+// randomGate returns the words of a gate. threads are the positions of threads, and outside the qubits
+// outside of the tile.
+func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
+	gate := make([]uint64, quantumset.GateWords)
+	kind := uint64(1 + r.IntN(quantumset.GateFactor))
+	local, mask := threads&r.Uint64()&r.Uint64()&r.Uint64(), r.Uint64N(1<<quantumset.Held)
+	gate[quantumset.GateHead] = kind | r.Uint64N(quantumset.HeldQubits)<<4 | mask<<quantumset.GateMask |
+		local<<quantumset.GateLocal | local&r.Uint64()<<quantumset.GateLocals
+	if kind == quantumset.GateFactor {
+		gate[quantumset.GateHead] |= r.Uint64N(2) * quantumset.GateApply
+		gate[quantumset.GateHead] |= r.Uint64N(2) << quantumset.GateLast
+		gate[quantumset.GateSign] = outside&r.Uint64() | threads&r.Uint64()<<quantumset.GateSigns
+	}
+	gate[quantumset.GateOutside] = outside & r.Uint64() & r.Uint64()
+	gate[quantumset.GateValue] = gate[quantumset.GateOutside] & r.Uint64()
+	matrix := device.Of[float32](device.Bytes(gate[quantumset.GateMatrix:]))
+	for i := range matrix {
+		matrix[i] = float32(r.NormFloat64())
+	}
+	if r.IntN(4) == 0 { // the factor 1
+		matrix[0], matrix[1] = 1, 0
+	}
+	if r.IntN(4) == 0 {
+		gate[quantumset.GateHead] |= quantumset.GatePerRow
+		gate[quantumset.GateMatrix] = r.Uint64N(uint64(slots))
+	}
+	return gate
+}

@@ -1,0 +1,32 @@
+package twins_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+)
+
+// quantumShims are the functions of CUDA that the emulation of tallies does not have.
+const quantumShims = `
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+`
+
+// TestQuantumKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
+func TestQuantumKernelsOnTheCPU(t *testing.T) {
+	launches.Texts{
+		Kernels: launches.QuantumKernels(), Random: launches.RandomQuantum, Count: testkit.Of(40, 12),
+		Shims: quantumShims, Size: func(r *rand.Rand) int { return r.IntN(20_000) },
+	}.Test(t)
+}

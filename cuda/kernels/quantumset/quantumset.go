@@ -1,0 +1,187 @@
+// Package quantumset has the kernels of state vectors of qubits: passes of gates over tiles, weights,
+// samples and expectation values. Importing it adds them to the set of package kernels. Package
+// gpuagents/quantum launches them, and cuda/host/twins has their twins.
+//
+// A buffer has rows of 2^qubits amplitudes, at least 2^MinQubits, and whole tiles. An amplitude is two
+// float32, the real and the imaginary part. Bit q of the index of an amplitude in its row is the value
+// of qubit q, and the bits above are the number of the row. Every operation of float32 rounds, and no
+// two are fused.
+package quantumset
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// The names of the kernels.
+const (
+	// Tile applies a pass: a list of gates to all tiles. tiles is the number of tiles that the pass
+	// visits. matrices has the matrices of gates with GatePerRow: eight float32 at slot*rows+row.
+	Tile = "state_tile"
+	// Weight adds up |a|^2 as Weight of package twins has it: over each run of RunSize amplitudes, into
+	// sums, and over each group of 2^group runs, into totals, which the caller fills with zeros. Only
+	// amplitudes count whose index has the bits of value where mask is set.
+	Weight = "state_weight"
+	// Sample draws shots of each row. A shot is the number Philox(seed; shot, first+row) of 64 bits as a
+	// share of the weight of its row. totals are the running totals of the groups of a row. A sample has
+	// the bit places[q] for qubit q, or none where places[q] is 64.
+	Sample = "state_sample"
+	// Expect adds the terms of Pauli strings that flip the same qubits to sums, as integers of scale
+	// 2^62: strings has for each string the mask of the qubits that turn the sign, and ExpectImaginary
+	// and ExpectNegative. sums has a word for each row and string, and are zeros before.
+	Expect = "state_expect"
+)
+
+// Numbers that kernels and their callers agree on.
+const (
+	Block      = 256 // maximum of threads of a block
+	TileQubits = 12  // qubits of a tile
+	TileSize   = 1 << TileQubits
+	HeldQubits = 4 // qubits whose amplitudes a thread holds in registers
+	Held       = 1 << HeldQubits
+	MinQubits  = 9 // of a row: a run is in one row
+	RunSize    = 1 << MinQubits
+	MaxGroup   = 9  // logarithm of the runs of a group
+	MaxStrings = 64 // Pauli strings of a launch
+	NoPlace    = 64 // of a qubit that is not in a sample
+	// WeightScale is the weight of an amplitude of absolute value 1.
+	WeightScale = 1 << 62
+)
+
+// A pass is words: PassWords of a head, PhaseWords for each phase, and GateWords for each gate, which
+// begin at an even word. A tile has TileQubits positions. Position p is qubit p for p below PassLow, and
+// the others are in ascending order of their qubits. The index of a tile is spread over the qubits that
+// are neither in the tile nor fixed.
+//
+// A phase applies gates to the amplitudes of HeldQubits positions. A gate of a matrix acts on the held
+// pairs of its mask. GateFactor multiplies a factor, which is 1 at first: by the first element of the
+// matrix, or by the last one where an odd number of the qubits of GateSign is 1; GateLast turns that
+// around. With GateApply the held amplitudes of the mask are then multiplied by the factor, unless it is
+// 1, and the factor is 1 again.
+const (
+	PassQubits = 0 // two words: a byte for the qubit of each position, from the lowest on, six a word
+	PassFixed  = 2 // mask of qubits outside of the tile that are fixed for all gates
+	PassValue  = 3 // their values
+	PassCounts = 4 // phases; bits 32 and above: gates
+	PassFlags  = 5
+	PassWords  = 6
+
+	PassLow   = 0xff // of PassFlags: positions that are the qubit of the same number
+	PassFresh = 1 << 8
+
+	PhaseOrder = 0 // nibbles: the held positions, then the positions of the threads from the lowest bit on
+	PhaseGates = 1 // first gate; bits 32 and above: the end
+	PhaseWords = 2
+
+	GateHead    = 0 // see below
+	GateOutside = 1 // mask of qubits that must have a value; they are outside of the tile
+	GateValue   = 2 // their values
+	GateSign    = 3 // mask of qubits outside of the tile; bits GateSigns and above: of positions of threads
+	GateMatrix  = 4 // four words: the matrix by rows
+	GateWords   = 8
+
+	// Of GateHead: the kind in bits 0-3, the held target in bits 4-5, GatePerRow and GateApply, the mask
+	// of held amplitudes in bits 8-23, the mask and the values of positions of threads in bits 24-35 and
+	// 36-47, and GateLast. A gate with GatePerRow has its slot in place of the matrix.
+	GatePerRow = 1 << 6
+	GateApply  = 1 << 7
+	GateMask   = 8
+	GateLocal  = 24
+	GateLocals = 36
+	GateLast   = 48
+	// Of GateSign.
+	GateSigns = 52
+)
+
+// The kinds of gates.
+const (
+	GateDense    = iota + 1 // any matrix
+	GateReal                // all elements are real
+	GateMixed               // the diagonal is real, and the other elements are imaginary
+	GateFlip                // the diagonal is 0
+	GateExchange            // exchanges the two amplitudes
+	GateFactor
+)
+
+// Of a word of strings that follows the mask: the imaginary part of the products counts, and its
+// negative.
+const (
+	ExpectImaginary = 1
+	ExpectNegative  = 2
+)
+
+//go:embed *.cu *.cuh
+var files embed.FS
+
+//go:embed ptx.tar.zst
+var ptxFile string
+
+var ptxTexts kernels.Archive
+
+//go:generate go run ../internal/gen quantumset
+
+// PTX is kernels.PTX for the kernels of this package.
+func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
+
+func init() {
+	set := kernels.Set{Folder: "quantumset", Files: files, Params: paramsOf, Head: head()}
+	for _, name := range []string{Tile, Weight, Sample, Expect} {
+		s := kernels.Source{
+			Name: name, File: strings.TrimPrefix(name, "state_") + ".cu", MaxBlock: Block, WholeWarps: true,
+		}
+		if name == Sample {
+			s.Text = func() string {
+				return kernels.Common("philox.cuh") + set.Text("state.cuh", "sample.cu")
+			}
+		}
+		set.Register(s, "state.cuh")
+	}
+}
+
+func head() string {
+	var b strings.Builder
+	for _, d := range []struct {
+		name  string
+		value int
+	}{
+		{"TILE_QUBITS", TileQubits},
+		{"HELD_QUBITS", HeldQubits},
+		{"RUN_QUBITS", MinQubits},
+		{"PASS_FIXED", PassFixed},
+		{"PASS_VALUE", PassValue},
+		{"PASS_COUNTS", PassCounts},
+		{"PASS_FLAGS", PassFlags},
+		{"PASS_WORDS", PassWords},
+		{"PASS_LOW", PassLow},
+		{"PASS_FRESH", PassFresh},
+		{"PHASE_WORDS", PhaseWords},
+		{"GATE_OUTSIDE", GateOutside},
+		{"GATE_VALUE", GateValue},
+		{"GATE_SIGN", GateSign},
+		{"GATE_MATRIX", GateMatrix},
+		{"GATE_WORDS", GateWords},
+		{"GATE_PER_ROW", GatePerRow},
+		{"GATE_APPLY", GateApply},
+		{"GATE_MASK", GateMask},
+		{"GATE_LOCAL", GateLocal},
+		{"GATE_LOCALS", GateLocals},
+		{"GATE_LAST", GateLast},
+		{"GATE_SIGNS", GateSigns},
+		{"GATE_DENSE", GateDense},
+		{"GATE_REAL", GateReal},
+		{"GATE_MIXED", GateMixed},
+		{"GATE_FLIP", GateFlip},
+		{"GATE_EXCHANGE", GateExchange},
+		{"GATE_FACTOR", GateFactor},
+		{"MAX_STRINGS", MaxStrings},
+		{"NO_PLACE", NoPlace},
+		{"EXPECT_IMAGINARY", ExpectImaginary},
+		{"EXPECT_NEGATIVE", ExpectNegative},
+	} {
+		fmt.Fprintf(&b, "#define %s %d\n", d.name, d.value)
+	}
+	return b.String()
+}
