@@ -1,0 +1,235 @@
+package plan
+
+import (
+	"math/bits"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
+	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit"
+)
+
+// phases divides the gates of a pass into phases. In the first and in the last phase threads hold none
+// of the lowest positions, so that lanes of a warp read and write whole lines of memory. A held position
+// is a qubit of a row: amplitudes of one thread have one matrix.
+func (s Shape) phases(p *Pass) {
+	const coarse = ^uint64(1<<coalesced - 1)
+	inside := p.Tile & s.inside()
+	left := p.Gates
+	for allowed := inside & coarse; p.phases == nil || len(left) > 0; allowed = inside {
+		held := grow(left, 0, quantumset.HeldQubits, allowed)
+		var taken []Gate
+		taken, left = take(left, held)
+		s.phase(p, held, taken)
+	}
+	for k, last := 0, p.phases[len(p.phases)-1]; k < quantumset.HeldQubits; k++ {
+		if last.order>>(4*k)&15 < coalesced {
+			s.phase(p, 0, nil)
+			break
+		}
+	}
+}
+
+// phase adds a phase in which threads hold some qubits: more of them if they are too few.
+func (s Shape) phase(p *Pass, held uint64, gates []Gate) {
+	w := writer{pass: p, tile: p.Tile}
+	w.order = p.order(held, p.Tile&s.inside())
+	for k := range quantumset.HeldQubits {
+		w.held[k] = p.qubit(int(w.order >> (4 * k) & 15))
+	}
+	first := len(p.gates) / quantumset.GateWords
+	for i := range gates {
+		w.gate(&gates[i])
+	}
+	w.flush(^uint64(0))
+	p.phases = append(p.phases, phase{w.order, first, len(p.gates) / quantumset.GateWords})
+}
+
+// qubit returns the qubit of a position.
+func (p *Pass) qubit(position int) int {
+	left := p.Tile
+	for range position {
+		left &= left - 1
+	}
+	return bits.TrailingZeros64(left)
+}
+
+// position returns the position of a qubit of the tile.
+func (p *Pass) position(qubit int) int { return bits.OnesCount64(p.Tile & (1<<qubit - 1)) }
+
+// order returns the word PhaseOrder of a phase that holds some qubits. Where they are too few, the
+// highest ones of inside are held too. The lanes of a half warp have the lowest positions if these are
+// not held, and otherwise positions that differ modulo 4, so that they use all banks of shared memory.
+func (p *Pass) order(held, inside uint64) (order uint64) {
+	for q := 63; bits.OnesCount64(held) < quantumset.HeldQubits; q-- {
+		held |= 1 << q & inside
+	}
+	n, used := 0, uint64(0)
+	add := func(position int) {
+		order |= uint64(position) << (4 * n)
+		used |= 1 << position
+		n++
+	}
+	for left := held; left != 0; left &= left - 1 {
+		add(p.position(bits.TrailingZeros64(left)))
+	}
+	for residue := range coalesced {
+		for position := residue; position < quantumset.TileQubits; position += coalesced {
+			if used>>position&1 == 0 {
+				add(position)
+				break
+			}
+		}
+	}
+	for position := range quantumset.TileQubits {
+		if used>>position&1 == 0 {
+			add(position)
+		}
+	}
+	return order
+}
+
+// writer writes the gates of a phase as words.
+type writer struct {
+	pass    *Pass
+	tile    uint64
+	order   uint64
+	held    [quantumset.HeldQubits]int
+	waiting []factors
+}
+
+// factors are gates that multiply the same held amplitudes. They wait for each other, because the
+// product of the factors costs less than a product for each amplitude.
+type factors struct {
+	mask  uint64 // of held amplitudes
+	reads uint64 // qubits
+	words []uint64
+}
+
+// heldBit returns the place of a qubit among the held ones, -1 if it is not held.
+func (w *writer) heldBit(qubit int) int {
+	for k, q := range w.held {
+		if q == qubit {
+			return k
+		}
+	}
+	return -1
+}
+
+// gate writes a gate.
+func (w *writer) gate(g *Gate) {
+	switch g.Class {
+	case Phase:
+		w.factor(g, w.words(g, quantumset.GateFactor), 1<<quantumset.Held-1)
+		return
+	case Diagonal:
+		w.diagonal(g)
+		return
+	}
+	w.flush(g.turns())
+	kind := map[Class]uint64{
+		Dense: quantumset.GateDense, Real: quantumset.GateReal, Mixed: quantumset.GateMixed,
+		Flip: quantumset.GateFlip, Exchange: quantumset.GateExchange,
+	}[g.Class]
+	words := w.words(g, kind)
+	words[quantumset.GateHead] |= uint64(w.heldBit(g.Target))<<4 | w.mask(g)<<quantumset.GateMask
+	w.pass.gates = append(w.pass.gates, words...)
+}
+
+// diagonal writes a diagonal gate: two factors, if held qubits decide which of its elements counts.
+func (w *writer) diagonal(g *Gate) {
+	words, odd := w.words(g, quantumset.GateFactor), uint64(0) // held amplitudes
+	for left := g.Parity | 1<<g.Target; left != 0; left &= left - 1 {
+		q := bits.TrailingZeros64(left)
+		switch k := w.heldBit(q); {
+		case k >= 0:
+			odd ^= bitMask(k, true)
+		case w.tile>>q&1 == 1:
+			words[quantumset.GateSign] |= 1 << (quantumset.GateSigns + w.pass.position(q))
+		default:
+			words[quantumset.GateSign] |= 1 << q
+		}
+	}
+	if odd != 0 {
+		other := append([]uint64{}, words...)
+		other[quantumset.GateHead] |= 1 << quantumset.GateLast
+		w.factor(g, other, odd)
+	}
+	w.factor(g, words, (1<<quantumset.Held-1)&^odd)
+}
+
+// factor lets a gate wait that multiplies the held amplitudes of a mask and of its controls.
+func (w *writer) factor(g *Gate, words []uint64, mask uint64) {
+	mask &= w.mask(g)
+	for i := range w.waiting {
+		if f := &w.waiting[i]; f.mask == mask {
+			f.words, f.reads = append(f.words, words...), f.reads|g.reads()
+			return
+		}
+	}
+	w.waiting = append(w.waiting, factors{mask, g.reads(), words})
+}
+
+// flush writes the factors that read a qubit of a mask.
+func (w *writer) flush(turns uint64) {
+	kept := w.waiting[:0]
+	for _, f := range w.waiting {
+		if f.reads&turns == 0 && turns != ^uint64(0) {
+			kept = append(kept, f)
+			continue
+		}
+		f.words[len(f.words)-quantumset.GateWords] |= f.mask<<quantumset.GateMask | quantumset.GateApply
+		w.pass.gates = append(w.pass.gates, f.words...)
+	}
+	w.waiting = kept
+}
+
+// mask returns the held amplitudes that have the values of the controls.
+func (w *writer) mask(g *Gate) uint64 {
+	mask := uint64(1<<quantumset.Held - 1)
+	for k, q := range w.held {
+		if g.Controls>>q&1 == 1 {
+			mask &= bitMask(k, g.Values>>q&1 == 1)
+		}
+	}
+	return mask
+}
+
+// bitMask returns the held amplitudes in whose index a bit has a value.
+func bitMask(bit int, one bool) (mask uint64) {
+	for r := range quantumset.Held {
+		if r>>bit&1 == 1 == one {
+			mask |= 1 << r
+		}
+	}
+	return mask
+}
+
+// words returns the words of a gate without its target and the mask of held amplitudes.
+func (w *writer) words(g *Gate, kind uint64) []uint64 {
+	words := make([]uint64, quantumset.GateWords)
+	words[quantumset.GateHead] = kind
+	for left := g.Controls & w.tile; left != 0; left &= left - 1 {
+		q := bits.TrailingZeros64(left)
+		if w.heldBit(q) >= 0 {
+			continue
+		}
+		at := w.pass.position(q)
+		words[quantumset.GateHead] |= 1<<(quantumset.GateLocal+at) | g.Values>>q&1<<(quantumset.GateLocals+at)
+	}
+	words[quantumset.GateOutside] = g.Controls &^ w.tile
+	words[quantumset.GateValue] = g.Values &^ w.tile
+	if g.PerRow {
+		words[quantumset.GateHead] |= quantumset.GatePerRow
+		words[quantumset.GateMatrix] = g.Slot
+		return words
+	}
+	Round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &g.Matrix)
+	return words
+}
+
+// Round stores a matrix as eight float32, each rounded once.
+func Round(to []float32, m *circuit.Matrix) {
+	for i, v := range m {
+		to[2*i], to[2*i+1] = float32(real(v)), float32(imag(v))
+	}
+}
