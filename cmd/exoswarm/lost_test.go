@@ -167,6 +167,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	}
 	array, matrix := save("a.npy", "<f4", 16, 4), save("m.npy", "<f4", 16, 2, 2)
 	members, votes := save("u.npy", "<u4", 8, 2), save("v.npy", "|u1", 4, 4)
+	circuit := write(t, filepath.Join(dir, "coin.qasm"), "qubit q; bit c; U(1, 0, 0) q; c = measure q;\n")
 	kernel := write(t, filepath.Join(dir, "k.cu"), "__global__ void f(const float *x, float *y) { *y = *x; }\n")
 	return map[string][]string{
 		"exoswarm agent drain":     {"nobody"},
@@ -200,6 +201,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		},
 		"exoswarm gpu allreduce": {"--in", array, "--in", array, "--out", filepath.Join(dir, "sum.npy")},
 		"exoswarm gpu chain":     {"--in", matrix, "--in", matrix, "--out", filepath.Join(dir, "chain.npy")},
+		"exoswarm gpu circuit":   {circuit, "--shots", "1"},
 		"exoswarm gpu compute":   {"sum(x)", "--in", "x=" + array},
 		"exoswarm gpu gemm":      {"--a", matrix, "--b", matrix, "--out", filepath.Join(dir, "c.npy")},
 		"exoswarm gpu histogram": {"--in", array, "--bins", "2", "--out", filepath.Join(dir, "h.npy")},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cuda"
@@ -53,6 +54,7 @@ import (
 //	worker NAME [USER]       start a worker of pool cpu that doubles numbers and waits
 //	gpuagent NAME [PLACE [KEY]]  start a GPU agent on the host device, with a folder for snapshots,
 //	                         which the file KEY encrypts
+//	gpuprocess NAME ARG...   start the process of a GPU agent on the host device, with further arguments
 //	cpuagent NAME            start a CPU agent for runs and detectors, whose root dir is $WORK
 //	push NAME FILE           push the rows of a file of NDJSON
 //	lease NAME SWARM SHARD   take the lease of a shard, and answer nothing
@@ -92,30 +94,31 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"nats":     plain((*scene).nats),
-			"exoswarm": plain((*scene).exoswarm),
-			"auth":     plain((*scene).auth),
-			"as":       plain((*scene).as),
-			"until":    plain((*scene).until),
-			"worker":   plain((*scene).worker),
-			"end":      plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
-			"local":    plain(func(s *scene, ts *testscript.TestScript, args []string) { s.expect(ts, args) }),
-			"refused":  plain((*scene).refused),
-			"gpuagent": plain((*scene).gpuagent),
-			"cpuagent": plain((*scene).cpuagent),
-			"push":     plain((*scene).push),
-			"lease":    plain((*scene).lease),
-			"append":   plain((*scene).append),
-			"begins":   plain((*scene).begins),
-			"delete":   plain((*scene).delete),
-			"keep":     plain((*scene).keep),
-			"least":    plain((*scene).least),
-			"flip":     plain((*scene).flip),
-			"gateway":  plain((*scene).gateway),
-			"context":  plain((*scene).context),
-			"repeat":   plain((*scene).repeat),
-			"edges":    plain((*scene).edges),
-			"serve":    plain((*scene).serve),
+			"nats":       plain((*scene).nats),
+			"exoswarm":   plain((*scene).exoswarm),
+			"auth":       plain((*scene).auth),
+			"as":         plain((*scene).as),
+			"until":      plain((*scene).until),
+			"worker":     plain((*scene).worker),
+			"end":        plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
+			"local":      plain(func(s *scene, ts *testscript.TestScript, args []string) { s.expect(ts, args) }),
+			"refused":    plain((*scene).refused),
+			"gpuagent":   plain((*scene).gpuagent),
+			"gpuprocess": plain((*scene).gpuprocess),
+			"cpuagent":   plain((*scene).cpuagent),
+			"push":       plain((*scene).push),
+			"lease":      plain((*scene).lease),
+			"append":     plain((*scene).append),
+			"begins":     plain((*scene).begins),
+			"delete":     plain((*scene).delete),
+			"keep":       plain((*scene).keep),
+			"least":      plain((*scene).least),
+			"flip":       plain((*scene).flip),
+			"gateway":    plain((*scene).gateway),
+			"context":    plain((*scene).context),
+			"repeat":     plain((*scene).repeat),
+			"edges":      plain((*scene).edges),
+			"serve":      plain((*scene).serve),
 		},
 	})
 }
@@ -402,6 +405,24 @@ func (s *scene) serve(ts *testscript.TestScript, args []string) {
 		return err == nil
 	})
 	ts.Setenv("PATH", bin+string(os.PathListSeparator)+ts.Getenv("PATH"))
+}
+
+func (s *scene) gpuprocess(ts *testscript.TestScript, args []string) {
+	cmd := gpuprocess.Command()
+	cmd.SetArgs(append([]string{
+		"--nats", s.url, "--device", "host", "--name", args[0], "--log-level", "error", "--memory", "1073741824",
+	}, args[1:]...))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, command.ErrInterrupted) {
+			s.t.Errorf("stop %s: %v", args[0], err)
+		}
+	})
+	s.workers[args[0]] = stop
+	s.closers = append(s.closers, stop)
 }
 
 // swarm returns the record of a swarm.

@@ -3,7 +3,7 @@
 //
 // handlers.go has the life of a job, and task.go its arrays. arrays.go executes the kinds that read
 // one array, also many jobs together; reduce.go has what is special to each. The other kinds are in
-// allreduce.go, compute.go, device.go and kernel.go.
+// allreduce.go, circuit.go, compute.go, device.go and kernel.go.
 package gpujobs
 
 import (
@@ -28,6 +28,8 @@ import (
 const (
 	// DefaultMemory is in bytes. It keeps a job small compared with the page memory of shards.
 	DefaultMemory = 256 << 20
+	// DefaultCircuitMemory is in bytes: a state of 26 qubits, the largest on the host device, and arrays.
+	DefaultCircuitMemory = 1 << 30
 	// DefaultTimeout bounds how long a job keeps a place on a device that shards use too.
 	DefaultTimeout = time.Minute
 )
@@ -78,6 +80,9 @@ type Options struct {
 	// Memory is the maximum size of the arrays of one job, inputs and outputs, in bytes; 0:
 	// DefaultMemory.
 	Memory int64
+	// CircuitMemory is the maximum size of the states and the arrays of a job of kind circuit, in bytes,
+	// if it is more than Memory; 0: DefaultCircuitMemory.
+	CircuitMemory int64
 	// Timeout is the longest time of a job; 0: DefaultTimeout.
 	Timeout time.Duration
 	// Logger gets errors of the release of devices; nil: none.
@@ -100,11 +105,15 @@ func New(o Options) (*Handlers, error) {
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
+	if o.CircuitMemory == 0 {
+		o.CircuitMemory = DefaultCircuitMemory
+	}
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	if o.Memory < 0 || o.Timeout < 0 {
-		return nil, fmt.Errorf("gpujobs: memory %d, timeout %v: use more than 0", o.Memory, o.Timeout)
+	if o.Memory < 0 || o.CircuitMemory < 0 || o.Timeout < 0 {
+		return nil, fmt.Errorf("gpujobs: memory %d, of circuits %d, timeout %v: use more than 0", o.Memory,
+			o.CircuitMemory, o.Timeout)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -212,6 +221,8 @@ func (t *task) work(spec gpujob.Spec) func() (any, error) {
 		return t.compute(s)
 	case *gpujob.ChainSpec:
 		return t.chain(s)
+	case *gpujob.CircuitSpec:
+		return t.circuit(s)
 	}
 	return newArrayWork(t, spec).run
 }

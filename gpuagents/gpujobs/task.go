@@ -2,6 +2,7 @@ package gpujobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,10 @@ type task struct {
 	inputs []*input
 	// bytes counts all arrays, inputs and outputs, before anything is loaded.
 	bytes int64
+
+	limit int64 // of bytes; 0: Options.Memory
+	// refused is why the job cannot run, found before anything is loaded.
+	refused error
 
 	spread bool // the job runs on all devices
 
@@ -70,9 +75,12 @@ func (t *task) in(field string, a *gpujob.Array) *input {
 // costs nothing. Each agent has its own limit, but the error is final: the queue cannot choose an
 // agent by size.
 func (t *task) loadAll() error {
-	if t.bytes > t.h.o.Memory {
+	if t.refused != nil {
+		return t.refused
+	}
+	if limit := cmp.Or(t.limit, t.h.o.Memory); t.bytes > limit {
 		return jobs.Errorf(jobs.CodeInvalid, "arrays of %d bytes, at most %d: split the job, or raise "+
-			"--gpu-job-memory", t.bytes, t.h.o.Memory)
+			"--gpu-job-memory", t.bytes, limit)
 	}
 	t.progress(Stage{"loading"})
 	for _, i := range t.inputs {

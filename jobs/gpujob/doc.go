@@ -26,7 +26,7 @@ const (
 func Kinds() []string {
 	return slices.Sorted(slices.Values([]string{
 		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel,
-		KindAllreduce, KindCompute, KindChain,
+		KindAllreduce, KindCompute, KindChain, KindCircuit,
 	}))
 }
 
@@ -62,6 +62,8 @@ func NewSpec(kind string) Spec {
 		return new(ComputeSpec)
 	case KindChain:
 		return new(ChainSpec)
+	case KindCircuit:
+		return new(CircuitSpec)
 	}
 	return nil
 }

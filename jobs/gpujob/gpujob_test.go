@@ -115,11 +115,60 @@ func TestKernelSpec(t *testing.T) {
 	}
 }
 
+// TestCircuitSpec: what no circuit can have is refused with its field and its cure.
+func TestCircuitSpec(t *testing.T) {
+	good := func() *CircuitSpec {
+		prepare, parameters := From([]float32{1, 0}), From([]float64{1, 2}, 2, 1)
+		return &CircuitSpec{
+			QASM: "qubit q;", Prepare: &prepare, Encoding: EncodingBasis, Parameters: &parameters, Shots: 1,
+			Expect: []string{"IXYZ"}, Return: []string{ReturnCounts, ReturnState},
+		}
+	}
+	if s := good(); s.Check() != nil || s.Runs() != 2 || !s.Returns(ReturnState) || s.Returns(ReturnSamples) ||
+		s.Plans() {
+		t.Errorf("a good specification: %v, %d runs", s.Check(), s.Runs())
+	}
+	if s := (&CircuitSpec{QASM: "qubit q;", Explain: true}); s.Check() != nil || !s.Plans() || s.Returns(ReturnCounts) {
+		t.Errorf("a specification that only explains: %v", s.Check())
+	}
+	wide, seventeen := From(make([]float32, 1<<20+1), 1<<20+1, 1), From(make([]float32, 17), 17, 1)
+	for want, change := range map[string]func(*CircuitSpec){
+		"spec.qasm is missing":         func(s *CircuitSpec) { s.QASM = "" },
+		"use at most 1048576":          func(s *CircuitSpec) { s.QASM = strings.Repeat(" ", MaxQASM+1) },
+		"asks for nothing":             func(s *CircuitSpec) { s.Shots, s.Expect, s.Return = 0, nil, nil },
+		"use amplitude, angle or":      func(s *CircuitSpec) { s.Encoding = "" },
+		"there is no prepare":          func(s *CircuitSpec) { s.Prepare = nil },
+		"spec.prepare: no numbers":     func(s *CircuitSpec) { *s.Prepare = From([]float32{}) },
+		"spec.prepare.type":            func(s *CircuitSpec) { *s.Prepare = From([]float64{1}) },
+		"spec.prepare.shape":           func(s *CircuitSpec) { *s.Prepare = From([]float32{1}, 1, 1) },
+		"spec.parameters.type":         func(s *CircuitSpec) { *s.Parameters = From([]int32{1}, 1, 1) },
+		"spec.parameters.shape [1]":    func(s *CircuitSpec) { *s.Parameters = From([]float32{1}) },
+		"use 1 to 1048576 rows":        func(s *CircuitSpec) { s.Parameters = &wide },
+		"spec.shots -1 of 2 runs":      func(s *CircuitSpec) { s.Shots = -1 },
+		"use 0 to 268435456":           func(s *CircuitSpec) { s.Shots = MaxShots + 1 },
+		"at most 4294967295":           func(s *CircuitSpec) { s.Parameters, s.Shots = &seventeen, MaxShots },
+		"use at most 65536":            func(s *CircuitSpec) { s.Expect = make([]string, MaxPaulis+1) },
+		`spec.expect[1] "ZA"`:          func(s *CircuitSpec) { s.Expect = []string{"ZZ", "ZA"} },
+		`spec.expect[0] ""`:            func(s *CircuitSpec) { s.Expect = []string{""} },
+		"for each qubit, at most 34":   func(s *CircuitSpec) { s.Expect = []string{strings.Repeat("Z", 35)} },
+		"spec.return[0] samples":       func(s *CircuitSpec) { s.Return, s.Shots = []string{ReturnSamples}, 0 },
+		`spec.return[1] "amplitudes":`: func(s *CircuitSpec) { s.Return = []string{ReturnState, "amplitudes"} },
+	} {
+		s := good()
+		change(s)
+		var e *jobs.Error
+		if err := s.Check(); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.200v; want code invalid and %q", err, want)
+		}
+	}
+}
+
 // FuzzSpec: no specification makes Check panic, or allocate what a shape alone says.
 func FuzzSpec(f *testing.F) {
 	f.Add(`{"op":"sum","in":{"type":"f32","shape":[2],"values":[1,2]}}`)
 	f.Add(`{"a":{"type":"f32","shape":[2,-1]},"b":{"type":"f32","shape":[2]}}`)
 	f.Add(`{"source":"x","entry":"k","grid":[1],"block":[1],"args":[{"out":{"type":"f32","shape":[1099511627776]}}]}`)
+	f.Add(`{"qasm":"qubit q;","parameters":{"type":"f32","shape":[0]},"shots":1}`)
 	f.Fuzz(func(_ *testing.T, text string) {
 		for _, kind := range Kinds() {
 			s := NewSpec(kind)

@@ -3,6 +3,7 @@ package schema_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -14,6 +15,7 @@ import (
 func specs() []gpujob.Spec {
 	f, u := gpujob.From([]float32{1, 2}), gpujob.From([]uint32{1, 2})
 	matrix := gpujob.From(make([]float32, 8), 1, 8)
+	angles, rows := gpujob.From([]float32{1}), gpujob.From([]float64{1, 2}, 2, 1)
 	return []gpujob.Spec{
 		&gpujob.ReduceSpec{Op: "sum", In: f},
 		&gpujob.AllreduceSpec{In: []gpujob.Array{f, f}},
@@ -27,6 +29,11 @@ func specs() []gpujob.Spec {
 			Explain: true,
 		},
 		&gpujob.ChainSpec{Factors: []gpujob.Array{matrix, gpujob.From(make([]float32, 16), 8, 2)}},
+		&gpujob.CircuitSpec{
+			QASM: "input float a; qubit q; bit c; U(a, 0, 0) q; c = measure q;", Prepare: &angles, Encoding: "angle",
+			Parameters: &rows, Shots: 10, Seed: math.MaxUint64, Expect: []string{"Z"},
+			Return: []string{"counts", "samples"}, Explain: true,
+		},
 		&gpujob.KernelSpec{
 			Source: "__global__ void k(float *x, float *y, int n) {}", Entry: "k", Grid: []int{1}, Block: []int{1},
 			Args: []gpujob.Arg{
@@ -63,6 +70,9 @@ func TestGPUSpecs(t *testing.T) {
 		{"tally", `{"ballots":{"type":"u8","shape":[0]},"candidates":0}`, "/spec/candidates"},
 		{"compute", `{"expr":""}`, "/spec/expr"},
 		{"chain", `{"factors":[]}`, "/spec/factors"},
+		{"circuit", `{"qasm":""}`, "/spec/qasm"},
+		{"circuit", `{"qasm":"qubit q;","expect":["Q"]}`, "/spec/expect/0"},
+		{"circuit", `{"qasm":"qubit q;","return":["all"]}`, "/spec/return/0"},
 		{"kernel", `{"source":"x","entry":"a b","grid":[1],"block":[1],"args":[]}`, "/spec/entry"},
 	} {
 		var e *schema.Error

@@ -30,9 +30,9 @@ var budgets = []struct {
 	command string
 	mb      float64
 }{
-	{"exoswarm", 63},
+	{"exoswarm", 64},
 	{"cpuagent", 41},
-	{"gpuagent", 35},
+	{"gpuagent", 36},
 }
 
 func main() {

@@ -39,7 +39,7 @@ func Command() *cobra.Command {
 	all := []*cobra.Command{
 		runCommand(), reduceCommand(), sortCommand(), histogramCommand(),
 		tallyCommand(), fuseCommand(), gemmCommand(), allreduceCommand(),
-		chainCommand(), computeCommand(),
+		chainCommand(), computeCommand(), circuitCommand(),
 	}
 	for _, c := range all {
 		f := c.Flags()

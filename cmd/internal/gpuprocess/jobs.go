@@ -67,8 +67,8 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 		Collective: func(ctx context.Context, devices []device.Device) (device.Collective, error) {
 			return cuda.OpenCollective(ctx, devices, p.Log)
 		},
-		Objects: p.Conn.Objects, AllowKernels: s.allowKernels, Memory: s.jobMemory, Timeout: s.jobTimeout,
-		Logger: p.Log,
+		Objects: p.Conn.Objects, AllowKernels: s.allowKernels, Memory: s.jobMemory,
+		CircuitMemory: s.circuitMemory, Timeout: s.jobTimeout, Logger: p.Log,
 	})
 	if err != nil {
 		return nil, err

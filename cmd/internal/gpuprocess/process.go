@@ -68,6 +68,8 @@ func Command() *cobra.Command {
 		"gets them at once; 0: never by itself (exoswarm agent rebalance)")
 	f.Int("gpu-jobs", 2, "jobs of pool gpu that run at once beside the shards; 0: this agent takes no jobs")
 	f.Int64("gpu-job-memory", gpujobs.DefaultMemory, "most bytes of the arrays of one job, inputs and outputs")
+	f.Int64("circuit-memory", gpujobs.DefaultCircuitMemory, "most bytes of the states and the arrays of one job of "+
+		"kind circuit, if more than --gpu-job-memory: 8 and a little more for each of 2^qubits amplitudes")
 	f.Duration("gpu-job-timeout", gpujobs.DefaultTimeout, "longest time of one job")
 	f.Bool("allow-kernels", false, "execute jobs of kind kernel, which are code of their submitters: it runs in "+
 		"processes of their own, on the same GPU")

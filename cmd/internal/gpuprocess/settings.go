@@ -38,9 +38,10 @@ type settings struct {
 
 	// jobSlots is the number of jobs of pool gpu that run at once; 0: none is taken.
 	jobSlots int
-	// jobMemory bounds the arrays of one job in bytes, and jobTimeout its time.
-	jobMemory  int64
-	jobTimeout time.Duration
+	// jobMemory bounds the arrays of one job in bytes, circuitMemory the arrays and states of a circuit, and
+	// jobTimeout the time of a job.
+	jobMemory, circuitMemory int64
+	jobTimeout               time.Duration
 	// allowKernels executes kernels of submitters.
 	allowKernels bool
 
@@ -77,6 +78,7 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 	s.hostPageAge, _ = f.GetDuration("host-page-age")
 	s.jobSlots, _ = f.GetInt("gpu-jobs")
 	s.jobMemory, _ = f.GetInt64("gpu-job-memory")
+	s.circuitMemory, _ = f.GetInt64("circuit-memory")
 	s.jobTimeout, _ = f.GetDuration("gpu-job-timeout")
 	s.allowKernels, _ = f.GetBool("allow-kernels")
 	prefetch, _ := f.GetString("prefetch")
@@ -99,9 +101,9 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 		return nil, command.Usage("--prefetch %q: use auto or off", prefetch)
 	case s.jobSlots < 0 || s.jobSlots > 1000:
 		return nil, command.Usage("--gpu-jobs %d: use 0 to 1000", s.jobSlots)
-	case s.jobMemory < 1 || s.jobTimeout <= 0:
-		return nil, command.Usage("--gpu-job-memory %d, --gpu-job-timeout %v: use more than 0", s.jobMemory,
-			s.jobTimeout)
+	case s.jobMemory < 1 || s.circuitMemory < 1 || s.jobTimeout <= 0:
+		return nil, command.Usage("--gpu-job-memory %d, --circuit-memory %d, --gpu-job-timeout %v: use more than 0",
+			s.jobMemory, s.circuitMemory, s.jobTimeout)
 	case s.batchLatency <= 0:
 		return nil, command.Usage("--batch-latency %v: use a duration above 0", s.batchLatency)
 	}

@@ -30,7 +30,7 @@ const (
 var builtIn = []string{
 	cpuagents.KindStream, cpuagents.KindDetector, gpujob.KindCompute, gpujob.KindChain, gpujob.KindReduce,
 	gpujob.KindSort, gpujob.KindHistogram, gpujob.KindTally, gpujob.KindFuse, gpujob.KindGemm, gpujob.KindKernel,
-	gpujob.KindAllreduce,
+	gpujob.KindAllreduce, gpujob.KindCircuit,
 }
 
 // ownKind returns an error unless programs may have jobs of a kind.
