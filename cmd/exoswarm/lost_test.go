@@ -237,6 +237,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm export": {
 			"lasting", "--variable", "potential", "-o", filepath.Join(dir, "p.npy"), "--snapshots", snapshots,
 		},
+		"exoswarm swarm adopt":     {"lasting", "--model", "m", "--digest", strings.Repeat("0", 64)},
 		"exoswarm swarm fuse":      {"lasting", "--by", "all"},
 		"exoswarm swarm get":       {"lasting"},
 		"exoswarm swarm learn":     {"lasting", "--node", "1", "--values", "0.5"},
