@@ -135,7 +135,7 @@ func TestPreparedBatch(t *testing.T) {
 
 // TestBatchRefuses: requests that do not fit the circuit, and an error of the caller.
 func TestBatchRefuses(t *testing.T) {
-	s := open(t, Options{})
+	s := open(t, Options{MaxQubits: 26})
 	plain, read := build(t, 2, 1).gate("h", nil, 0), build(t, 2, 1).measure(0, 0)
 	middle := build(t, 2, 1).measure(0, 0).gate("x", nil, 0)
 	input := build(t, 1, 0)

@@ -244,8 +244,9 @@ func TestPrepare(t *testing.T) {
 			t.Errorf("%d of %v: %v", c.how, c.from, err)
 		}
 	}
-	if _, err := s.PrepareState(t.Context(), make([]float32, 34), Basis); !errors.Is(err, ErrRoom) {
-		t.Errorf("34 qubits: %v, want ErrRoom", err)
+	if _, err := open(t, Options{MaxQubits: 5}).PrepareState(t.Context(), make([]float32, 6), Basis); !errors.Is(err,
+		ErrRoom) {
+		t.Errorf("6 qubits: %v, want ErrRoom", err)
 	}
 }
 
