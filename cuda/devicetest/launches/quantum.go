@@ -131,19 +131,25 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 		phases = 0 // nothing can be held
 	}
 	count := uint64(0)
-	for range phases {
-		// The held positions are the first ones of a permutation, and the others are of threads.
+	var at []int // the positions in their order: the first ones are held, and the others are of threads
+	for phase := range phases {
 		var order, threads uint64
-		held := r.Perm(held)[:quantumset.HeldQubits]
-		for k, p := range append(held, others(held, r.Perm(quantumset.TileQubits))...) {
+		if phase > 0 && r.IntN(2) == 0 {
+			order = trades(r, at, held)
+		} else {
+			at = r.Perm(held)[:quantumset.HeldQubits]
+			at = append(at, others(at, r.Perm(quantumset.TileQubits))...)
+		}
+		for k, p := range at {
 			if order |= uint64(p) << (4 * k); k >= quantumset.HeldQubits {
 				threads |= 1 << p
 			}
 		}
 		first := count
 		for range r.IntN(6) {
-			gates = append(gates, randomGate(r, threads, free, slots)...)
-			count++
+			gate := randomGate(r, threads, free, slots)
+			gates = append(gates, gate...)
+			count += uint64(len(gate) / quantumset.GateWords)
 		}
 		pass = append(pass, order, first|count<<32)
 	}
@@ -163,6 +169,18 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 		word(qubits).scalar(device.Uint64(uint64(rows)))
 }
 
+// trades exchanges held positions with positions of lanes that are less than held, and returns the word of the trades.
+func trades(r *rand.Rand, at []int, held int) (word uint64) {
+	lanes := r.Perm(quantumset.LaneQubits)
+	for k := range quantumset.HeldQubits {
+		if lane := quantumset.HeldQubits + lanes[k]; at[lane] < held && r.IntN(2) == 0 {
+			at[k], at[lane] = at[lane], at[k]
+			word |= uint64(1+lanes[k]) << (quantumset.PhaseTrades + 4*k)
+		}
+	}
+	return word
+}
+
 // others returns the elements of all that are not in some.
 func others(some, all []int) (rest []int) {
 	for _, v := range all {
@@ -177,10 +195,18 @@ func others(some, all []int) (rest []int) {
 // outside of the tile.
 func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 	gate := make([]uint64, quantumset.GateWords)
-	kind := uint64(1 + r.IntN(quantumset.GateFactor))
+	kind := uint64(1 + r.IntN(quantumset.GateTable))
 	local, mask := threads&r.Uint64()&r.Uint64()&r.Uint64(), r.Uint64N(1<<quantumset.Held)
 	gate[quantumset.GateHead] = kind | r.Uint64N(quantumset.HeldQubits)<<4 | mask<<quantumset.GateMask |
 		local<<quantumset.GateLocal | local&r.Uint64()<<quantumset.GateLocals
+	if kind == quantumset.GateTable {
+		numbers := make([]float32, 2*quantumset.GateTableWords)
+		for i := range numbers {
+			numbers[i] = float32(r.NormFloat64())
+		}
+		return append(gate, device.Of[uint64](device.Bytes(numbers))...)
+	}
+	gate[quantumset.GateHead] |= r.Uint64N(4) * quantumset.GateFar // and GateSigned
 	if kind == quantumset.GateFactor {
 		gate[quantumset.GateHead] |= r.Uint64N(2) * quantumset.GateApply
 		gate[quantumset.GateHead] |= r.Uint64N(2) << quantumset.GateLast

@@ -20,6 +20,7 @@ type Texts struct {
 	Size   func(r *rand.Rand) int
 	Count  int    // launches of each kernel
 	Shims  string // functions of CUDA that emulate_tally.cpp lacks
+	Block  int    // threads of a block; 0: 32 to 96
 }
 
 // Test checks that the kernels leave in memory what their twins leave, for random launches in random
@@ -41,6 +42,9 @@ func (c Texts) Test(t *testing.T) {
 				n := c.Size(r)
 				a := c.Random(r, kernel, n)
 				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
+				if c.Block > 0 {
+					threads = c.Block
+				}
 				got, err := Emulate(t, program, a.Params, threads, blocks)
 				if err != nil {
 					t.Fatalf("%d elements, %d threads, %d blocks: %v", n, threads, blocks, err)

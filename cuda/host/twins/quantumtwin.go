@@ -152,7 +152,13 @@ func (w *tileWork) apply(base uint64) {
 			w.factor[v] = amplitude{re: 1}
 		}
 		for gates := p.gates; len(gates) > 0; gates = gates[quantumset.GateWords:] {
-			w.gate(gates[:quantumset.GateWords], p, base)
+			gate, behind := gates[:quantumset.GateWords], gates[quantumset.GateWords:]
+			if gate[quantumset.GateHead]&15 != quantumset.GateTable {
+				w.gate(gate, p, base)
+				continue
+			}
+			w.table(gate[quantumset.GateHead], behind[:quantumset.GateTableWords])
+			gates = gates[quantumset.GateTableWords:]
 		}
 		if i+1 == len(w.phases) {
 			w.store(p, base)
@@ -203,10 +209,21 @@ func (w *tileWork) store(p *tilePhase, base uint64) {
 	}
 }
 
+// table multiplies the held amplitudes of the mask of a head by numbers.
+func (w *tileWork) table(head uint64, numbers []uint64) {
+	for r, by := range amplitudesOf(device.Of[float32](device.Bytes(numbers))) {
+		if held := &w.held[r]; head>>(quantumset.GateMask+r)&1 == 1 {
+			for v := range held {
+				held[v] = times(by, held[v])
+			}
+		}
+	}
+}
+
 // gate applies a gate to the held amplitudes of the threads in which its controls hold.
 func (w *tileWork) gate(gate []uint64, p *tilePhase, base uint64) {
 	head := gate[quantumset.GateHead]
-	here := base&gate[quantumset.GateOutside] == gate[quantumset.GateValue]
+	here := head&quantumset.GateFar == 0 || base&gate[quantumset.GateOutside] == gate[quantumset.GateValue]
 	if !here && head&quantumset.GateApply == 0 {
 		return
 	}
@@ -252,6 +269,9 @@ func (w *tileWork) lanes(p *tilePhase, mask, values uint16) lanes {
 // matrix applies a matrix in some threads: to a factor, or to the pairs of the mask.
 func (w *tileWork) matrix(gate []uint64, p *tilePhase, base uint64, in lanes, m *[4]amplitude) {
 	head, sign := gate[quantumset.GateHead], gate[quantumset.GateSign]
+	if head&quantumset.GateSigned == 0 {
+		sign = 0
+	}
 	if head&15 == quantumset.GateFactor {
 		ones := bits.OnesCount64(base&sign&(1<<quantumset.GateSigns-1)) + int(head>>quantumset.GateLast&1)
 		for _, v := range in {
@@ -263,8 +283,11 @@ func (w *tileWork) matrix(gate []uint64, p *tilePhase, base uint64, in lanes, m 
 		}
 		return
 	}
-	target := head >> 4 & 3
-	for left := uint32(head>>quantumset.GateMask) & (1<<quantumset.Held - 1); left != 0; left &= left - 1 {
+	target, mask := head>>4&3, uint32(head>>quantumset.GateMask)
+	if kind := head & 15; kind == quantumset.GateTurn || kind == quantumset.GatePivot {
+		mask = ^uint32(0)
+	}
+	for left := mask & (1<<quantumset.Held - 1); left != 0; left &= left - 1 {
 		if r := bits.TrailingZeros32(left); r>>target&1 == 0 {
 			pairs(head&15, m, in, &w.held[r], &w.held[r|1<<target])
 		}
@@ -315,6 +338,18 @@ func pairs(kind uint64, m *[4]amplitude, in lanes, a, b *[tileThreads]amplitude)
 			b[v] = amplitude{
 				float32(m3.re*y.re) - float32(m2.im*x.im), float32(m3.re*y.im) + float32(m2.im*x.re),
 			}
+		}
+	case quantumset.GateTurn:
+		for _, v := range in {
+			x, y := a[v], b[v]
+			a[v] = amplitude{x.re - float32(m0.re*y.re), x.im - float32(m0.re*y.im)}
+			b[v] = amplitude{float32(m0.re*x.re) + y.re, float32(m0.re*x.im) + y.im}
+		}
+	case quantumset.GatePivot:
+		for _, v := range in {
+			x, y := a[v], b[v]
+			a[v] = amplitude{float32(m0.re*x.re) - y.re, float32(m0.re*x.im) - y.im}
+			b[v] = amplitude{x.re + float32(m0.re*y.re), x.im + float32(m0.re*y.im)}
 		}
 	case quantumset.GateFlip:
 		for _, v := range in {

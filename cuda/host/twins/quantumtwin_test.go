@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -28,5 +29,13 @@ func TestQuantumKernelsOnTheCPU(t *testing.T) {
 	launches.Texts{
 		Kernels: launches.QuantumKernels(), Random: launches.RandomQuantum, Count: testkit.Of(40, 12),
 		Shims: quantumShims, Size: func(r *rand.Rand) int { return r.IntN(20_000) },
+	}.Test(t)
+}
+
+// TestWholeTilesOnTheCPU has a thread for each set of held amplitudes, which then stay in registers between phases.
+func TestWholeTilesOnTheCPU(t *testing.T) {
+	launches.Texts{
+		Kernels: []string{quantumset.Tile}, Random: launches.RandomQuantum, Count: testkit.Of(40, 12),
+		Shims: quantumShims, Size: func(r *rand.Rand) int { return r.IntN(20_000) }, Block: quantumset.Block,
 	}.Test(t)
 }

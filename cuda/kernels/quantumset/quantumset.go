@@ -56,7 +56,8 @@ const (
 // the others are in ascending order of their qubits. The index of a tile is spread over the qubits that
 // are neither in the tile nor fixed.
 //
-// A phase applies gates to the amplitudes of HeldQubits positions. A gate of a matrix acts on the held
+// A phase applies gates to the amplitudes of HeldQubits positions. If a phase has PhaseTrades, its order is
+// the one before with some held positions and positions of lanes exchanged. A gate of a matrix acts on the held
 // pairs of its mask. GateFactor multiplies a factor, which is 1 at first: by the first element of the
 // matrix, or by the last one where an odd number of the qubits of GateSign is 1; GateLast turns that
 // around. With GateApply the held amplitudes of the mask are then multiplied by the factor, unless it is
@@ -73,7 +74,11 @@ const (
 	PassFresh = 1 << 8
 
 	PhaseOrder = 0 // nibbles: the held positions, then the positions of the threads from the lowest bit on
-	PhaseGates = 1 // first gate; bits 32 and above: the end
+	// PhaseTrades is for each held position a nibble of PhaseOrder: 0, or one more than the bit of a lane
+	// with whose position it changes places.
+	PhaseTrades = 48
+	LaneQubits  = 5 // bits of a lane
+	PhaseGates  = 1 // first gate; bits 32 and above: the end
 	PhaseWords = 2
 
 	GateHead    = 0 // see below
@@ -82,16 +87,21 @@ const (
 	GateSign    = 3 // mask of qubits outside of the tile; bits GateSigns and above: of positions of threads
 	GateMatrix  = 4 // four words: the matrix by rows
 	GateWords   = 8
+	// GateTableWords count as gates behind a GateTable: two.
+	GateTableWords = Held
 
 	// Of GateHead: the kind in bits 0-3, the held target in bits 4-5, GatePerRow and GateApply, the mask
 	// of held amplitudes in bits 8-23, the mask and the values of positions of threads in bits 24-35 and
-	// 36-47, and GateLast. A gate with GatePerRow has its slot in place of the matrix.
+	// 36-47, GateLast, GateFar and GateSigned. A gate with GatePerRow has its slot in place of the matrix.
+	// GateOutside and GateValue count with GateFar, and GateSign with GateSigned.
 	GatePerRow = 1 << 6
 	GateApply  = 1 << 7
 	GateMask   = 8
 	GateLocal  = 24
 	GateLocals = 36
 	GateLast   = 48
+	GateFar    = 1 << 49
+	GateSigned = 1 << 50
 	// Of GateSign.
 	GateSigns = 52
 )
@@ -103,7 +113,10 @@ const (
 	GateMixed               // the diagonal is real, and the other elements are imaginary
 	GateFlip                // the diagonal is 0
 	GateExchange            // exchanges the two amplitudes
+	GateTurn                // all pairs: (x - t y, t x + y), where t is the real part of the first element
+	GatePivot               // all pairs: (t x - y, x + t y)
 	GateFactor
+	GateTable // multiplies held amplitude r by complex number r of GateTableWords that follow the gate
 )
 
 // Of a word of strings that follows the mask: the imaginary part of the products counts, and its
@@ -157,6 +170,7 @@ func head() string {
 		{"PASS_WORDS", PassWords},
 		{"PASS_LOW", PassLow},
 		{"PASS_FRESH", PassFresh},
+		{"PHASE_TRADES", PhaseTrades},
 		{"PHASE_WORDS", PhaseWords},
 		{"GATE_OUTSIDE", GateOutside},
 		{"GATE_VALUE", GateValue},
@@ -169,13 +183,17 @@ func head() string {
 		{"GATE_LOCAL", GateLocal},
 		{"GATE_LOCALS", GateLocals},
 		{"GATE_LAST", GateLast},
+		{"GATE_TABLE_WORDS", GateTableWords},
 		{"GATE_SIGNS", GateSigns},
 		{"GATE_DENSE", GateDense},
 		{"GATE_REAL", GateReal},
 		{"GATE_MIXED", GateMixed},
 		{"GATE_FLIP", GateFlip},
 		{"GATE_EXCHANGE", GateExchange},
+		{"GATE_TURN", GateTurn},
+		{"GATE_PIVOT", GatePivot},
 		{"GATE_FACTOR", GateFactor},
+		{"GATE_TABLE", GateTable},
 		{"MAX_STRINGS", MaxStrings},
 		{"NO_PLACE", NoPlace},
 		{"EXPECT_IMAGINARY", ExpectImaginary},
@@ -183,5 +201,6 @@ func head() string {
 	} {
 		fmt.Fprintf(&b, "#define %s %d\n", d.name, d.value)
 	}
+	fmt.Fprintf(&b, "#define GATE_FAR %dull\n#define GATE_SIGNED %dull\n", uint64(GateFar), uint64(GateSigned))
 	return b.String()
 }
