@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math/bits"
+	"math/cmplx"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
@@ -19,26 +20,38 @@ func (s Shape) phases(p *Pass) {
 		held := grow(left, 0, quantumset.HeldQubits, allowed)
 		var taken []Gate
 		taken, left = take(left, held)
-		s.phase(p, held, taken)
+		s.phase(p, held, allowed, taken)
 	}
 	for k, last := 0, p.phases[len(p.phases)-1]; k < quantumset.HeldQubits; k++ {
 		if last.order>>(4*k)&15 < coalesced {
-			s.phase(p, 0, nil)
+			s.phase(p, 0, inside&coarse, nil)
 			break
 		}
 	}
 }
 
-// phase adds a phase in which threads hold some qubits: more of them if they are too few.
-func (s Shape) phase(p *Pass, held uint64, gates []Gate) {
-	w := writer{pass: p, tile: p.Tile}
-	w.order = p.order(held, p.Tile&s.inside())
+// phase adds a phase in which threads hold some qubits, and others of allowed if they are too few.
+func (s Shape) phase(p *Pass, held, allowed uint64, gates []Gate) {
+	w := writer{pass: p, tile: p.Tile, scale: 1}
+	w.order = p.order(held, allowed)
 	for k := range quantumset.HeldQubits {
 		w.held[k] = p.qubit(int(w.order >> (4 * k) & 15))
 	}
+	for i := range w.table {
+		w.table[i] = 1
+	}
 	first := len(p.gates) / quantumset.GateWords
-	for i := range gates {
-		w.gate(&gates[i])
+	// All diagonal gates that can be first, then all others, and so on: a table has many diagonal gates.
+	for left := w.split(gates); len(left) > 0; {
+		var some []Gate
+		some, left = take(left, 0)
+		for i := range some {
+			w.gate(&some[i])
+		}
+		some, left = takeTurns(left)
+		for i := range some {
+			w.gate(&some[i])
+		}
 	}
 	w.flush(^uint64(0))
 	p.phases = append(p.phases, phase{w.order, first, len(p.gates) / quantumset.GateWords})
@@ -56,12 +69,24 @@ func (p *Pass) qubit(position int) int {
 // position returns the position of a qubit of the tile.
 func (p *Pass) position(qubit int) int { return bits.OnesCount64(p.Tile & (1<<qubit - 1)) }
 
-// order returns the word PhaseOrder of a phase that holds some qubits. Where they are too few, the
-// highest ones of inside are held too. The lanes of a half warp have the lowest positions if these are
-// not held, and otherwise positions that differ modulo 4, so that they use all banks of shared memory.
-func (p *Pass) order(held, inside uint64) (order uint64) {
+// order returns the word PhaseOrder of a phase that holds some qubits. Where they are too few, others of
+// allowed are held too: first of all the ones that were held, then the ones that lanes have. If the held
+// qubits are all of these, they change places within warps. Otherwise the lanes of a half warp have the
+// lowest positions if these are not held, and else positions that differ modulo 4, so that they use all
+// banks of shared memory.
+func (p *Pass) order(held, allowed uint64) (order uint64) {
+	before, near := uint64(0), quantumset.HeldQubits+quantumset.LaneQubits
+	if len(p.phases) > 0 {
+		before = p.phases[len(p.phases)-1].order & (1<<quantumset.PhaseTrades - 1)
+		for k := 0; k < near && bits.OnesCount64(held) < quantumset.HeldQubits; k++ {
+			held |= 1 << p.qubit(int(before>>(4*k)&15)) & allowed
+		}
+	}
 	for q := 63; bits.OnesCount64(held) < quantumset.HeldQubits; q-- {
-		held |= 1 << q & inside
+		held |= 1 << q & allowed
+	}
+	if order, ok := p.trades(before, held); ok {
+		return order
 	}
 	n, used := 0, uint64(0)
 	add := func(position int) {
@@ -88,6 +113,36 @@ func (p *Pass) order(held, inside uint64) (order uint64) {
 	return order
 }
 
+// trades returns the order of a phase that holds some qubits after the phase with the order before, if
+// all that were not held have lanes. It reports whether they have. In a phase without low positions the
+// lanes have all of these, because they had them in the first phase and nothing but trades came between.
+func (p *Pass) trades(before, held uint64) (order uint64, ok bool) {
+	if before == 0 {
+		return 0, false
+	}
+	var gone, lanes []int // nibbles that are held no more, and nibbles of lanes that are held now
+	for k := range quantumset.HeldQubits + quantumset.LaneQubits {
+		is := held>>p.qubit(int(before>>(4*k)&15))&1 == 1
+		switch {
+		case k < quantumset.HeldQubits && !is:
+			gone = append(gone, k)
+		case k >= quantumset.HeldQubits && is:
+			lanes = append(lanes, k)
+		}
+	}
+	if len(gone) != len(lanes) {
+		return 0, false
+	}
+	order = before
+	for i, k := range gone {
+		lane := lanes[i]
+		differ := (before>>(4*k) ^ before>>(4*lane)) & 15
+		order ^= differ<<(4*k) | differ<<(4*lane)
+		order |= uint64(lane-quantumset.HeldQubits+1) << (quantumset.PhaseTrades + 4*k)
+	}
+	return order, true
+}
+
 // writer writes the gates of a phase as words.
 type writer struct {
 	pass    *Pass
@@ -95,6 +150,11 @@ type writer struct {
 	order   uint64
 	held    [quantumset.HeldQubits]int
 	waiting []factors
+	// table multiplies the held amplitudes in all threads. It waits too, and reads qubits. scale is
+	// for all amplitudes.
+	table [quantumset.Held]complex128
+	reads uint64
+	scale complex128
 }
 
 // factors are gates that multiply the same held amplitudes. They wait for each other, because the
@@ -115,6 +175,36 @@ func (w *writer) heldBit(qubit int) int {
 	return -1
 }
 
+// Classes that split makes.
+const (
+	turn Class = iota + Phase + 1
+	pivot
+)
+
+// split makes of each dense gate without controls a diagonal gate, a turn and a diagonal gate. A turn has
+// its tangent as the first element of its matrix, and what multiplies it as the last one.
+func (w *writer) split(gates []Gate) (all []Gate) {
+	for _, g := range gates {
+		c, s := cmplx.Abs(g.Matrix[0]), cmplx.Abs(g.Matrix[2])
+		if g.Class != Dense || g.PerRow || g.Controls != 0 || min(c, s) < 0x1p-10 {
+			all = append(all, g)
+			continue
+		}
+		// The matrix is by [1, after] [c -s; s c] [1, before].
+		by := g.Matrix[0] / complex(c, 0)
+		before, after := -g.Matrix[1]/(by*complex(s, 0)), g.Matrix[2]/(by*complex(s, 0))
+		phase := Gate{Class: Phase, Controls: 1 << g.Target, Values: 1 << g.Target}
+		phase.Matrix[0] = before
+		all = append(all, phase)
+		if g.Class, g.Matrix = turn, (circuit.Matrix{complex(s/c, 0), 0, 0, by * complex(c, 0)}); c < s {
+			g.Class, g.Matrix = pivot, circuit.Matrix{complex(c/s, 0), 0, 0, by * complex(s, 0)}
+		}
+		phase.Matrix[0] = after
+		all = append(all, g, phase)
+	}
+	return all
+}
+
 // gate writes a gate.
 func (w *writer) gate(g *Gate) {
 	switch g.Class {
@@ -126,6 +216,14 @@ func (w *writer) gate(g *Gate) {
 		return
 	}
 	w.flush(g.turns())
+	if g.Class == turn || g.Class == pivot {
+		kind := uint64(quantumset.GateTurn + g.Class - turn)
+		words := w.words(g, kind)
+		words[quantumset.GateHead] |= uint64(w.heldBit(g.Target)) << 4
+		w.pass.gates = append(w.pass.gates, words...)
+		w.scale *= g.Matrix[3]
+		return
+	}
 	kind := map[Class]uint64{
 		Dense: quantumset.GateDense, Real: quantumset.GateReal, Mixed: quantumset.GateMixed,
 		Flip: quantumset.GateFlip, Exchange: quantumset.GateExchange,
@@ -148,6 +246,9 @@ func (w *writer) diagonal(g *Gate) {
 		default:
 			words[quantumset.GateSign] |= 1 << q
 		}
+		if words[quantumset.GateSign] != 0 {
+			words[quantumset.GateHead] |= quantumset.GateSigned
+		}
 	}
 	if odd != 0 {
 		other := append([]uint64{}, words...)
@@ -160,6 +261,21 @@ func (w *writer) diagonal(g *Gate) {
 // factor lets a gate wait that multiplies the held amplitudes of a mask and of its controls.
 func (w *writer) factor(g *Gate, words []uint64, mask uint64) {
 	mask &= w.mask(g)
+	const threads = (quantumset.TileSize-1)<<quantumset.GateLocal | quantumset.GatePerRow | quantumset.GateFar |
+		quantumset.GateSigned
+	if words[quantumset.GateHead]&threads == 0 {
+		by := g.Matrix[0]
+		if words[quantumset.GateHead]>>quantumset.GateLast&1 == 1 {
+			by = g.Matrix[3]
+		}
+		for r := range w.table {
+			if mask>>r&1 == 1 {
+				w.table[r] *= by
+			}
+		}
+		w.reads |= g.reads()
+		return
+	}
 	for i := range w.waiting {
 		if f := &w.waiting[i]; f.mask == mask {
 			f.words, f.reads = append(f.words, words...), f.reads|g.reads()
@@ -181,6 +297,41 @@ func (w *writer) flush(turns uint64) {
 		w.pass.gates = append(w.pass.gates, f.words...)
 	}
 	w.waiting = kept
+	if w.reads&turns != 0 || turns == ^uint64(0) || cmplx.Abs(w.scale) < 0x1p-20 {
+		w.flushTable()
+	}
+}
+
+// flushTable writes the table as a factor, if all of its numbers but 1 are the same.
+func (w *writer) flushTable() {
+	var mask uint64
+	var numbers [2 * quantumset.Held]float32
+	same, first := true, complex128(1)
+	for r := range w.table {
+		by := w.table[r] * w.scale
+		numbers[2*r], numbers[2*r+1] = float32(real(by)), float32(imag(by))
+		w.table[r] = 1
+		if by == 1 {
+			continue
+		}
+		if mask == 0 {
+			first = by
+		}
+		mask, same = mask|1<<r, same && by == first
+	}
+	w.reads, w.scale = 0, 1
+	if mask == 0 {
+		return
+	}
+	words := make([]uint64, quantumset.GateWords)
+	words[quantumset.GateHead] = quantumset.GateTable | mask<<quantumset.GateMask
+	if same {
+		words[quantumset.GateHead] ^= quantumset.GateTable ^ quantumset.GateFactor | quantumset.GateApply
+		Round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &circuit.Matrix{first})
+	} else {
+		words = append(words, device.Of[uint64](device.Bytes(numbers[:]))...)
+	}
+	w.pass.gates = append(w.pass.gates, words...)
 }
 
 // mask returns the held amplitudes that have the values of the controls.
@@ -215,6 +366,9 @@ func (w *writer) words(g *Gate, kind uint64) []uint64 {
 		}
 		at := w.pass.position(q)
 		words[quantumset.GateHead] |= 1<<(quantumset.GateLocal+at) | g.Values>>q&1<<(quantumset.GateLocals+at)
+	}
+	if g.Controls&^w.tile != 0 {
+		words[quantumset.GateHead] |= quantumset.GateFar
 	}
 	words[quantumset.GateOutside] = g.Controls &^ w.tile
 	words[quantumset.GateValue] = g.Values &^ w.tile

@@ -41,7 +41,7 @@ type Gate struct {
 
 // turns returns the mask of the qubit whose basis states the gate mixes.
 func (g *Gate) turns() uint64 {
-	if g.Class >= Diagonal {
+	if g.Class == Diagonal || g.Class == Phase {
 		return 0
 	}
 	return 1 << g.Target
@@ -188,6 +188,21 @@ func take(gates []Gate, set uint64) (taken, left []Gate) {
 	return taken, left
 }
 
+// takeTurns is take for the gates that are not diagonal, of a list all of whose targets are held.
+func takeTurns(gates []Gate) (taken, left []Gate) {
+	var turned, read uint64
+	for _, g := range gates {
+		turns, reads := g.turns(), g.reads()
+		if turns != 0 && ready(turns, reads, turns, turned, read) {
+			taken = append(taken, g)
+		} else {
+			turned, read = turned|turns, read|reads
+			left = append(left, g)
+		}
+	}
+	return taken, left
+}
+
 // finish fills the tile, fixes the controls of all gates, and makes the phases.
 func (s Shape) finish(p *Pass) {
 	p.Fixed, p.Values = ^uint64(0), p.Gates[0].Values
@@ -296,7 +311,7 @@ const (
 
 var pairs = [...]uint64{
 	quantumset.GateDense: 28, quantumset.GateReal: 12, quantumset.GateMixed: 12, quantumset.GateFlip: 12,
-	quantumset.GateExchange: 2, quantumset.GateFactor: 0,
+	quantumset.GateExchange: 2, quantumset.GateTurn: 8, quantumset.GatePivot: 8, quantumset.GateTable: 2 * product,
 }
 
 // Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the tile
@@ -308,17 +323,22 @@ func (p *Pass) Cost(amplitudes uint64) Cost {
 		c.Bytes /= 2
 	}
 	for gates := p.gates; len(gates) > 0; gates = gates[quantumset.GateWords:] {
-		head := gates[quantumset.GateHead]
+		head, outside := gates[quantumset.GateHead], gates[quantumset.GateOutside]
 		held := uint64(bits.OnesCount64(head >> quantumset.GateMask & (1<<quantumset.Held - 1)))
 		n := pairs[head&15] * held / 2
-		if head&15 == quantumset.GateFactor {
+		switch head & 15 {
+		case quantumset.GateFactor:
 			n = product
+		case quantumset.GateTurn, quantumset.GatePivot:
+			n = pairs[head&15] * quantumset.Held / 2
+		case quantumset.GateTable:
+			gates = gates[quantumset.GateTableWords:]
 		}
 		threads := amplitudes / quantumset.Held
 		if head&quantumset.GateApply != 0 {
 			n += product * held
 		} else {
-			threads >>= bits.OnesCount64(gates[quantumset.GateOutside] &^ p.Fixed)
+			threads >>= bits.OnesCount64(outside &^ p.Fixed)
 		}
 		c.Operations += threads * (overhead + n)
 	}
