@@ -54,6 +54,34 @@ type lowering struct {
 	// last is for each bit of an index one more than the gate of the segment that is the last one on it; 0:
 	// there is none. alone is the same if the gate is on no other bit, and else 0.
 	last, alone []int
+	// turned is for each bit one more than the last gate that is not diagonal on it. diagonals are the
+	// known diagonal gates, one more than each.
+	turned    []int
+	diagonals map[diagonal]int
+}
+
+// diagonal is what diagonal gates have in common that can become one.
+type diagonal struct {
+	class                    plan.Class
+	target                   int
+	parity, controls, values uint64
+}
+
+// diagonal returns the key of a gate, if it is a known diagonal one.
+func (g *gate) diagonal() (d diagonal, ok bool) {
+	d = diagonal{g.Class, g.Target, g.Parity, g.Controls, g.Values}
+	if g.Class == plan.Phase {
+		d.target = 0
+	}
+	return d, g.Class >= plan.Diagonal && !g.PerRow
+}
+
+// reads returns the mask of the qubits on which a diagonal gate depends.
+func (d *diagonal) reads() uint64 {
+	if d.class == plan.Phase {
+		return d.controls
+	}
+	return d.controls | d.parity | 1<<d.target
 }
 
 // single makes a pass of each gate, which tests compare with plans.
@@ -63,7 +91,8 @@ type lowerOptions struct{ single, fresh bool }
 // so many qubits.
 func lower(c *circuit.Circuit, place []int, qubits int, o lowerOptions) (*program, error) {
 	l := lowering{program: program{qubits: qubits, place: append([]int{}, place...)}}
-	l.last, l.alone = make([]int, qubits), make([]int, qubits)
+	l.last, l.alone, l.turned = make([]int, qubits), make([]int, qubits), make([]int, qubits)
+	l.diagonals = map[diagonal]int{}
 	l.reads = make([]uint32, qubits)
 	for i := range l.reads {
 		l.reads[i] = quantumset.NoPlace
@@ -185,6 +214,8 @@ func (l *lowering) event(op *circuit.Op) {
 	s.event, s.target = op, l.place[op.Target]
 	clear(l.last)
 	clear(l.alone)
+	clear(l.turned)
+	clear(l.diagonals)
 	g := gate{Gate: plan.Gate{Class: plan.Diagonal, Target: s.target, PerRow: true}, collapse: true}
 	if op.Kind == circuit.Reset {
 		g.Class = plan.Dense
@@ -204,17 +235,50 @@ func (l *lowering) add(g gate) {
 	}
 	single := bits.OnesCount64(qubits) == 1 && g.cond.Count == 0
 	if at := l.alone[g.Target]; single && at > 0 && s.gates[at-1].fuse(&g) {
+		l.note(at)
 		return
 	}
-	if l.conjugate(&g) {
+	if l.merge(&g) || l.conjugate(&g) {
 		return
 	}
 	g.before = l.last[g.Target]
 	s.gates = append(s.gates, g)
+	l.note(len(s.gates))
 	l.touch(qubits, len(s.gates))
 	if single {
 		l.alone[g.Target] = len(s.gates)
 	}
+}
+
+// note keeps what a gate, one less than at, does to its target.
+func (l *lowering) note(at int) {
+	g := &l.segment().gates[at-1]
+	if d, ok := g.diagonal(); ok {
+		l.diagonals[d] = at
+	} else if g.Class < plan.Diagonal {
+		l.turned[g.Target] = at
+	}
+}
+
+// merge puts a diagonal gate into one of the same qubits before it, if nothing but diagonal gates of these
+// qubits is between them. It reports whether it has.
+func (l *lowering) merge(g *gate) bool {
+	d, ok := g.diagonal()
+	at := l.diagonals[d]
+	if !ok || at == 0 {
+		return false
+	}
+	to := &l.segment().gates[at-1]
+	if was, ok := to.diagonal(); !ok || was != d {
+		return false
+	}
+	for left := d.reads(); left != 0; left &= left - 1 {
+		if l.turned[bits.TrailingZeros64(left)] > at {
+			return false
+		}
+	}
+	to.Matrix[0], to.Matrix[3] = g.Matrix[0]*to.Matrix[0], g.Matrix[3]*to.Matrix[3]
+	return true
 }
 
 // touch makes a gate the last one on some qubits.
@@ -255,6 +319,7 @@ func (l *lowering) conjugate(g *gate) bool {
 	none.Class, none.Matrix[0] = plan.Phase, 1
 	*first = none
 	l.touch(g.Controls|1<<g.Target, at)
+	l.note(at)
 	return true
 }
 

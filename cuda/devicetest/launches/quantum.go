@@ -41,6 +41,9 @@ func RandomQuantum(r *rand.Rand, kernel string, n int) *Arrays {
 		return randomSample(r, a, state, qubits, rows, group)
 	}
 	count := r.IntN(5)
+	if r.IntN(4) == 0 {
+		count = r.IntN(quantumset.MaxStrings + 1)
+	}
 	strings := make([]uint64, 0, 2*count)
 	for range count {
 		strings = append(strings, r.Uint64N(1<<qubits), r.Uint64N(4))

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"math/bits"
 	"math/cmplx"
+	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
@@ -114,8 +116,8 @@ func (p *Pass) order(held, allowed uint64) (order uint64) {
 }
 
 // trades returns the order of a phase that holds some qubits after the phase with the order before, if
-// all that were not held have lanes. It reports whether they have. In a phase without low positions the
-// lanes have all of these, because they had them in the first phase and nothing but trades came between.
+// all that were not held have lanes. It reports whether they have. The lowest positions are always held
+// or of lanes, so the lanes of a phase that holds none of them have them all.
 func (p *Pass) trades(before, held uint64) (order uint64, ok bool) {
 	if before == 0 {
 		return 0, false
@@ -132,6 +134,11 @@ func (p *Pass) trades(before, held uint64) (order uint64, ok bool) {
 	}
 	if len(gone) != len(lanes) {
 		return 0, false
+	}
+	for _, some := range [2][]int{gone, lanes} { // lanes keep positions that differ modulo 4, if they can
+		slices.SortFunc(some, func(a, b int) int {
+			return cmp.Compare(before>>(4*a)%coalesced, before>>(4*b)%coalesced)
+		})
 	}
 	order = before
 	for i, k := range gone {
