@@ -119,17 +119,8 @@ func (b *Batch) circuit() (*circuit.Circuit, error) {
 	if b.Inputs == nil {
 		b.Inputs = [][]float64{nil}
 	}
-	for i, row := range b.Inputs {
-		if len(row) != len(c.Inputs) {
-			return nil, fmt.Errorf("%w: row %d has %d values, and the circuit %d inputs; give as many", ErrInvalid, i,
-				len(row), len(c.Inputs))
-		}
-		for k, v := range row {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("%w: row %d has %v for input %s; give a finite value", ErrInvalid, i, v,
-					c.Inputs[k])
-			}
-		}
+	if err := eachPart(len(b.Inputs), b.checkRow); err != nil {
+		return nil, err
 	}
 	if b.Shots < 0 || b.Shots > MaxShots || int64(b.Shots)*int64(len(b.Inputs)) > math.MaxUint32 {
 		return nil, fmt.Errorf("%w: %d shots of %d rows; give at most %d, and 2^32 in all", ErrInvalid, b.Shots,
@@ -157,6 +148,22 @@ func (b *Batch) circuit() (*circuit.Circuit, error) {
 	all := *c
 	all.Ops = append(before.Ops, c.Ops...)
 	return &all, nil
+}
+
+// checkRow returns an error about the inputs of a row.
+func (b *Batch) checkRow(i int) error {
+	row := b.Inputs[i]
+	if len(row) != len(b.Circuit.Inputs) {
+		return fmt.Errorf("%w: row %d has %d values, and the circuit %d inputs; give as many", ErrInvalid, i, len(row),
+			len(b.Circuit.Inputs))
+	}
+	for k, v := range row {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("%w: row %d has %v for input %s; give a finite value", ErrInvalid, i, v,
+				b.Circuit.Inputs[k])
+		}
+	}
+	return nil
 }
 
 // check returns an error about outputs that the circuit does not have.

@@ -82,8 +82,9 @@ func (s *Simulator) expectations(ctx context.Context, v *vector, rows int, pauli
 	values [][]float64, err error,
 ) {
 	values = make([][]float64, rows)
+	all := make([]float64, rows*len(paulis))
 	for r := range values {
-		values[r] = make([]float64, len(paulis))
+		values[r] = all[r*len(paulis):][:len(paulis):len(paulis)]
 	}
 	together := map[uint64][]int{} // by flips
 	var order []uint64

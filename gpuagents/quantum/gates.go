@@ -30,7 +30,7 @@ type factor struct {
 // product returns the matrix of a gate for the values of the inputs.
 func (g *gate) product(inputs []float64) (circuit.Matrix, error) {
 	m := circuit.Matrix{1, 0, 0, 1}
-	for _, f := range g.factors {
+	for i, f := range g.factors {
 		by := f.matrix
 		if f.unitary != nil {
 			var err error
@@ -38,7 +38,11 @@ func (g *gate) product(inputs []float64) (circuit.Matrix, error) {
 				return m, err
 			}
 		}
-		m = multiply(by, m)
+		if i == 0 {
+			m = by
+		} else {
+			m = multiply(by, m)
+		}
 	}
 	if m = clean(m); g.last {
 		m[0] = m[3]

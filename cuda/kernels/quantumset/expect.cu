@@ -67,7 +67,7 @@ state_expect(const float *amplitudes, unsigned long long runs, unsigned qubits, 
       all_signs(v);
 #pragma unroll
       for (unsigned k = 0; k < RUN_SIZE / 32; k++) place[32 * k + lane] = v[k];
-      __syncwarp();
+      __syncwarp(0xffffffffu);
 #pragma unroll
       for (unsigned j = 0; j < MAX_STRINGS / 32; j++) {
         if ((flags[j] & EXPECT_IMAGINARY) != (part ? EXPECT_IMAGINARY : 0)) continue;
@@ -75,7 +75,7 @@ state_expect(const float *amplitudes, unsigned long long runs, unsigned qubits, 
         const unsigned minus = __popc((unsigned)above) + __popc((unsigned)(above >> 32)) + (flags[j] & EXPECT_NEGATIVE ? 1 : 0);
         sum[j] += minus & 1 ? 0 - term : term;
       }
-      __syncwarp();
+      __syncwarp(0xffffffffu);
     }
   }
 #pragma unroll

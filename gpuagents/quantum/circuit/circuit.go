@@ -119,12 +119,34 @@ func (u Unitary) Matrix(inputs []float64) (Matrix, error) {
 			return Matrix{}, fmt.Errorf("%w: an angle is %v; give a finite one", ErrInvalid, v[i])
 		}
 	}
-	turn := func(a float64) complex128 { return cmplx.Exp(complex(0, a)) }
-	c, s := complex(math.Cos(v[0]/2), 0), complex(math.Sin(v[0]/2), 0)
-	phase, phi, lambda := turn(v[3])*turn(v[0]/2), turn(v[1]), turn(v[2])
-	m := Matrix{phase * c, -phase * lambda * s, phase * phi * s, phase * phi * lambda * c}.clean()
+	sin, cos := math.Sincos(v[0] / 2)
+	phi, lambda := turn(v[1]), turn(v[2])
+	m := Matrix{complex(cos, 0), -lambda * complex(sin, 0), phi * complex(sin, 0), phi * lambda * complex(cos, 0)}
+	if phase := turn(v[3] + v[0]/2); phase != 1 {
+		for i := range m {
+			m[i] *= phase
+		}
+	}
+	m = m.clean()
 	if u.Power == 0 || u.Power == 1 {
 		return m, nil
 	}
 	return m.power(u.Power).clean(), nil
+}
+
+// quarter is exp(i pi/2).
+var quarter = cmplx.Exp(complex(0, math.Pi/2))
+
+// turn returns exp(i a). The angles that gates of one parameter have beside it take no time.
+func turn(a float64) complex128 {
+	switch a {
+	case 0:
+		return 1
+	case math.Pi / 2:
+		return quarter
+	case -math.Pi / 2:
+		return cmplx.Conj(quarter)
+	}
+	sin, cos := math.Sincos(a)
+	return complex(cos, sin)
 }
