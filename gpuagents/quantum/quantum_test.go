@@ -1,14 +1,19 @@
 package quantum
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/cmplx"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit/circuittest"
@@ -308,4 +313,35 @@ func plainExpect(state []complex128, paulis string) float64 {
 		sum += cmplx.Conj(state[i]) * a[i]
 	}
 	return real(sum)
+}
+
+// TestSameBits: the state and the shots of a circuit have the same bits on the device of the tests and on
+// the host device, whatever the number of blocks is.
+func TestSameBits(t *testing.T) {
+	host, err := New(opentest.Open(t, "host", cuda.Options{}), Options{})
+	testkit.NoError(t, "New", err)
+	testkit.Close(t, host)
+	host.blocks = 3
+	s, r := open(t, Options{}), rand.New(rand.NewPCG(41, 42))
+	for i := range testkit.Of(40, 12) {
+		qubits := 1 + r.IntN(testkit.Of(20, 17))
+		b := build(t, qubits, 0).scramble(r).random(r, 150)
+		for range 3 { // turns and their diagonal gates
+			b.scramble(r).basicQFT()
+		}
+		if hash(t, amplitudes(t, s, &b.Circuit)) != hash(t, amplitudes(t, host, &b.Circuit)) {
+			t.Fatalf("circuit %d of %d qubits: the bits of the state differ from the host device", i, qubits)
+		}
+		batch := Batch{Circuit: &b.read().Circuit, Shots: 100, Seed: 5, Expect: []string{strings.Repeat("Z", qubits)}}
+		if got, want := rows(t, s, batch), rows(t, host, batch); !reflect.DeepEqual(got, want) {
+			t.Fatalf("circuit %d of %d qubits: the shots differ from the host device", i, qubits)
+		}
+	}
+}
+
+func hash(t *testing.T, all []complex64) [sha256.Size]byte {
+	t.Helper()
+	b, err := binary.Append(nil, binary.LittleEndian, all)
+	testkit.NoError(t, "Append", err)
+	return sha256.Sum256(b)
 }
