@@ -188,6 +188,28 @@ func BenchmarkCircuit(b *testing.B) {
 	}
 }
 
+// BenchmarkPass: a gate on each of some neighbours, which a pass has with the lowest qubits.
+func BenchmarkPass(b *testing.B) {
+	n := newBench(b, 0)
+	copied := n.copy()
+	for _, first := range []int{4, n.qubits / 2, n.qubits - 8} {
+		for _, count := range []int{2, 6, 7, 8} {
+			for gate, angles := range map[string][]float64{"x": nil, "u3": {1, 2, 3}} {
+				b.Run(fmt.Sprintf("%s/first=%d/count=%d", gate, first, count), func(b *testing.B) {
+					n.B = b
+					c := build(b, n.qubits, 0)
+					for q := range count {
+						c.gate(gate, angles, first+q)
+					}
+					took, passes := n.program(c)
+					b.ReportMetric(took*1e3, "device-ms")
+					b.ReportMetric(100*copied*float64(passes)/took, "copy-%")
+				})
+			}
+		}
+	}
+}
+
 // BenchmarkSample: shots of a random state. passes is the time in passes of a gate.
 func BenchmarkSample(b *testing.B) {
 	n := newBench(b, 0)

@@ -157,7 +157,7 @@ func (w *tileWork) apply(base uint64) {
 				w.gate(gate, p, base)
 				continue
 			}
-			w.table(gate[quantumset.GateHead], behind[:quantumset.GateTableWords])
+			w.table(behind[:quantumset.GateTableWords])
 			gates = gates[quantumset.GateTableWords:]
 		}
 		if i+1 == len(w.phases) {
@@ -209,13 +209,12 @@ func (w *tileWork) store(p *tilePhase, base uint64) {
 	}
 }
 
-// table multiplies the held amplitudes of the mask of a head by numbers.
-func (w *tileWork) table(head uint64, numbers []uint64) {
+// table multiplies the held amplitudes by numbers.
+func (w *tileWork) table(numbers []uint64) {
 	for r, by := range amplitudesOf(device.Of[float32](device.Bytes(numbers))) {
-		if held := &w.held[r]; head>>(quantumset.GateMask+r)&1 == 1 {
-			for v := range held {
-				held[v] = times(by, held[v])
-			}
+		held := &w.held[r]
+		for v := range held {
+			held[v] = times(by, held[v])
 		}
 	}
 }

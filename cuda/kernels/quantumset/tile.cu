@@ -167,24 +167,31 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           for (unsigned r = 0; r < HELD; r++) a[r] = tile[NEAR(r)];
         }
         float2 factor = make_float2(1.0f, 0.0f);
-        for (unsigned g = first; g < end; g++) {
+        // A head is read while the gate before it is applied.
+        u64 head = first < end ? gates[GATE_WORDS * first] : 0, following = 0;
+        for (unsigned g = first; g < end; head = following) {
           const u64 *gate = gates + GATE_WORDS * g;
-          const u64 head = gate[0];
           const unsigned kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
+          g += kind == GATE_TABLE ? 1 + GATE_TABLE_WORDS / GATE_WORDS : 1;
+          following = g < end ? gates[GATE_WORDS * g] : 0;
           if (kind == GATE_TABLE) {
-            g += GATE_TABLE_WORDS / GATE_WORDS;
+            const float4 *numbers = (const float4 *)(gate + GATE_WORDS);
 #pragma unroll
-            for (unsigned r = 0; r < HELD; r++)
-              if (mask >> r & 1) a[r] = times(((const float2 *)(gate + GATE_WORDS))[r], a[r]);
+            for (unsigned r = 0; r < HELD; r += 2) {
+              const float4 by = numbers[r / 2];
+              a[r] = times(make_float2(by.x, by.y), a[r]);
+              a[r + 1] = times(make_float2(by.z, by.w), a[r + 1]);
+            }
             continue;
           }
+          const float2 *from = (const float2 *)(gate + GATE_MATRIX);
+          if (head & GATE_PER_ROW) from = (const float2 *)matrices + 4 * (gate[GATE_MATRIX] * rows + (index >> qubits));
           // Words that a gate does not need are not read: each is the load of a whole warp.
+          const float2 corner = from[0];
           const bool here = !(head & GATE_FAR) || (base & gate[GATE_OUTSIDE]) == gate[GATE_VALUE];
           if (!here && !(head & GATE_APPLY)) continue;
           const bool holds = here && (local & (unsigned)(head >> GATE_LOCAL) & (TILE_SIZE - 1)) ==
                                          ((unsigned)(head >> GATE_LOCALS) & (TILE_SIZE - 1));
-          const float2 *from = (const float2 *)(gate + GATE_MATRIX);
-          if (head & GATE_PER_ROW) from = (const float2 *)matrices + 4 * (gate[GATE_MATRIX] * rows + (index >> qubits));
           if (kind == GATE_FACTOR) {
             if (holds) {
               unsigned ones = (unsigned)(head >> GATE_LAST & 1);
@@ -194,7 +201,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
                 ones += __popc((unsigned)signs) + __popc((unsigned)(signs >> 32)) +
                         __popc(local & (unsigned)(sign >> GATE_SIGNS));
               }
-              factor = times(from[ones & 1 ? 3 : 0], factor);
+              factor = times(ones & 1 ? from[3] : corner, factor);
             }
             if (head & GATE_APPLY) {
               if (factor.x != 1.0f || factor.y != 0.0f) {
@@ -209,7 +216,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           if (!holds) continue;
           const unsigned target = (unsigned)head >> 4 & 3;
           if (kind >= GATE_TURN) {
-            const float t = from->x;
+            const float t = corner.x;
             const bool pivot = kind == GATE_PIVOT;
             switch (target) {
             case 0: turn<0>(a, pivot, t); break;

@@ -311,7 +311,7 @@ const (
 
 var pairs = [...]uint64{
 	quantumset.GateDense: 28, quantumset.GateReal: 12, quantumset.GateMixed: 12, quantumset.GateFlip: 12,
-	quantumset.GateExchange: 2, quantumset.GateTurn: 8, quantumset.GatePivot: 8, quantumset.GateTable: 2 * product,
+	quantumset.GateExchange: 2, quantumset.GateTurn: 8, quantumset.GatePivot: 8, quantumset.GateTable: 0,
 }
 
 // Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the tile
@@ -332,6 +332,7 @@ func (p *Pass) Cost(amplitudes uint64) Cost {
 		case quantumset.GateTurn, quantumset.GatePivot:
 			n = pairs[head&15] * quantumset.Held / 2
 		case quantumset.GateTable:
+			n = product * quantumset.Held
 			gates = gates[quantumset.GateTableWords:]
 		}
 		threads := amplitudes / quantumset.Held
