@@ -44,7 +44,7 @@ func (g *gate) product(inputs []float64) (circuit.Matrix, error) {
 			m = multiply(by, m)
 		}
 	}
-	if m = clean(m); g.last {
+	if g.last {
 		m[0] = m[3]
 	}
 	return m, nil

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/cmplx"
 )
 
 // Limits of a circuit.
@@ -119,34 +118,34 @@ func (u Unitary) Matrix(inputs []float64) (Matrix, error) {
 			return Matrix{}, fmt.Errorf("%w: an angle is %v; give a finite one", ErrInvalid, v[i])
 		}
 	}
-	sin, cos := math.Sincos(v[0] / 2)
-	phi, lambda := turn(v[1]), turn(v[2])
-	m := Matrix{complex(cos, 0), -lambda * complex(sin, 0), phi * complex(sin, 0), phi * lambda * complex(cos, 0)}
-	if phase := turn(v[3] + v[0]/2); phase != 1 {
-		for i := range m {
-			m[i] *= phase
-		}
-	}
-	m = m.clean()
+	m := product(v[0], v[1], v[2], v[3]).clean()
 	if u.Power == 0 || u.Power == 1 {
 		return m, nil
 	}
 	return m.power(u.Power).clean(), nil
 }
 
-// quarter is exp(i pi/2).
-var quarter = cmplx.Exp(complex(0, math.Pi/2))
-
-// turn returns exp(i a). The angles that gates of one parameter have beside it take no time.
-func turn(a float64) complex128 {
-	switch a {
-	case 0:
-		return 1
-	case math.Pi / 2:
-		return quarter
-	case -math.Pi / 2:
-		return cmplx.Conj(quarter)
+// product returns exp(i gamma) U(theta, phi, lambda). The turns about an axis take one sine.
+func product(theta, phi, lambda, gamma float64) Matrix {
+	if theta == 0 && phi == 0 && gamma == -lambda/2 {
+		sin, cos := math.Sincos(gamma)
+		return Matrix{complex(cos, sin), 0, 0, complex(cos, -sin)}
 	}
+	sin, cos := math.Sincos(theta / 2)
+	switch phase := gamma + theta/2; {
+	case phase == 0 && phi == 0 && lambda == 0:
+		return Matrix{complex(cos, 0), complex(-sin, 0), complex(sin, 0), complex(cos, 0)}
+	case phase == 0 && phi == -math.Pi/2 && lambda == math.Pi/2:
+		return Matrix{complex(cos, 0), complex(0, -sin), complex(0, -sin), complex(cos, 0)}
+	default:
+		by, p, l := turn(phase), turn(phi), turn(lambda)
+		c, s := by*complex(cos, 0), by*complex(sin, 0)
+		return Matrix{c, -l * s, p * s, p * l * c}
+	}
+}
+
+// turn returns exp(i a).
+func turn(a float64) complex128 {
 	sin, cos := math.Sincos(a)
 	return complex(cos, sin)
 }
