@@ -103,7 +103,7 @@ func (s *Simulator) passes(ctx context.Context, g *segment, v *vector, matrices 
 			return context.Cause(ctx)
 		}
 		tiles := g.passes[k].Tiles(uint64(v.amplitudes()))
-		if err := s.stream.Launch(s.tile, device.Geometry{Grid: int(min(tiles, s.blocks)), Block: quantumset.Block},
+		if err := s.stream.Launch(s.tile, device.Geometry{Grid: int(min(tiles, s.blocks, s.tileBlocks)), Block: quantumset.Block},
 			quantumset.TileArgs{
 				Amplitudes: device.Ptr(v.buffer), Pass: device.Range(words, int64(8*first), int64(8*(end-first))),
 				Matrices: device.Ptr(matrices), Tiles: tiles, Qubits: uint32(v.qubits), Rows: uint64(v.rows),

@@ -101,24 +101,56 @@ __device__ __forceinline__ void trade(float2 (&a)[HELD], unsigned lane_bit) {
   }
 }
 
+#define HELD_AT(k) ((unsigned)(order >> 4 * (k)) & 15)
+
+// The positions of thread v in a phase, and their place in shared memory in bits 16 and above.
+__device__ __forceinline__ unsigned spot_of(u64 order, unsigned v) {
+  unsigned local = 0;
+#pragma unroll
+  for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++) local |= (v >> k & 1) << HELD_AT(k + HELD_QUBITS);
+  return local | bank(local) << 16;
+}
+
+// The bits of an index that thread v has in a phase.
+__device__ __forceinline__ u64 index_of(u64 order, u64 low, u64 high, unsigned v) {
+  u64 index = 0;
+#pragma unroll
+  for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++)
+    index |= (u64)(v >> k & 1) << qubit_of(low, high, HELD_AT(k + HELD_QUBITS));
+  return index;
+}
+
+#define KNOWN_PHASES 8 // phases whose spots a block keeps
+
 extern "C" __global__ void __launch_bounds__(256, 3)
 state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const float *__restrict__ matrices,
            unsigned long long tiles, unsigned qubits, unsigned long long rows) {
   __shared__ float2 tile[TILE_SIZE];
+  __shared__ unsigned spots[KNOWN_PHASES][THREADS];
   float2 *const all = (float2 *)amplitudes;
-  const u64 low = pass[0], high = pass[1], fixed = pass[PASS_FIXED], flags = pass[PASS_FLAGS];
-  const unsigned phases = (unsigned)pass[PASS_COUNTS], straight = (unsigned)flags & PASS_LOW;
+  const u64 flags = pass[PASS_FLAGS];
+  const unsigned phases = (unsigned)pass[PASS_COUNTS];
   const u64 *gates = pass + PASS_WORDS + PHASE_WORDS * phases;
   const bool alone = blockDim.x == THREADS; // a thread keeps its amplitudes between phases
-  u64 taken = fixed; // qubits that the index of a tile does not have, without the lowest ones
-  for (unsigned p = straight; p < TILE_QUBITS; p++) taken |= 1ull << qubit_of(low, high, p);
+  u64 taken = pass[PASS_FIXED];             // qubits that the index of a tile does not have
+  for (unsigned p = 0; p < TILE_QUBITS; p++) taken |= 1ull << qubit_of(pass[0], pass[1], p);
+  for (unsigned p = 0; p < KNOWN_PHASES && p < phases; p++)
+    for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x)
+      spots[p][v] = spot_of(pass[PASS_WORDS + PHASE_WORDS * p], v);
+  __syncthreads();
+  // The first tile of the block, and the distance of the next one, spread over the other qubits.
+  u64 base = blockIdx.x, step = gridDim.x;
+  for (u64 left = taken; left; left &= left - 1) {
+    const u64 below = (left & (0 - left)) - 1;
+    base = (base & ~below) << 1 | (base & below);
+    step = (step & ~below) << 1 | (step & below);
+  }
+  base |= pass[PASS_VALUE];
+  // The amplitudes of the thread in the first and in the last phase.
+  const u64 first_index = phases ? index_of(pass[PASS_WORDS], pass[0], pass[1], threadIdx.x) : 0;
+  const u64 last_index =
+      phases ? index_of(pass[PASS_WORDS + PHASE_WORDS * (phases - 1)], pass[0], pass[1], threadIdx.x) : 0;
   for (u64 t = blockIdx.x; t < tiles; t += gridDim.x) {
-    u64 base = t << straight;
-    for (u64 left = taken; left; left &= left - 1) {
-      const u64 below = (left & (0 - left)) - 1;
-      base = (base & ~below) << 1 | (base & below);
-    }
-    base |= pass[PASS_VALUE];
     float2 a[HELD];
     bool shared = false; // whether the tile is in shared memory
     for (unsigned p = 0; p < phases; p++) {
@@ -127,25 +159,15 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
       const bool last = p + 1 == phases;
       const bool keeps = !last && alone && pass[PASS_WORDS + PHASE_WORDS * (p + 1)] >> PHASE_TRADES;
       for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x) {
-        unsigned local = 0;
-#pragma unroll
-        for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++)
-          local |= (v >> k & 1) << ((unsigned)(order >> 4 * (k + HELD_QUBITS)) & 15);
-        u64 index = base;
-        if (p == 0 || last || rows > 1) {
-#pragma unroll
-          for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++) {
-            const unsigned position = (unsigned)(order >> 4 * (k + HELD_QUBITS)) & 15;
-            index |= (u64)(v >> k & 1) << qubit_of(low, high, position);
-          }
-        }
-#define HELD_AT(k) ((unsigned)(order >> 4 * k) & 15)
+        const unsigned spot = p < KNOWN_PHASES ? spots[p][v] : spot_of(order, v);
+        const unsigned local = spot & (TILE_SIZE - 1);
 #define NEAR_AT(k) bank(1u << HELD_AT(k))
-#define FAR_AT(k) 1ull << qubit_of(low, high, HELD_AT(k))
+#define FAR_AT(k) 1ull << qubit_of(pass[0], pass[1], HELD_AT(k))
 #define PART(of, r, k) (r >> k & 1 ? of[k] : 0)
-#define NEAR(r) (bank(local) ^ PART(near, r, 0) ^ PART(near, r, 1) ^ PART(near, r, 2) ^ PART(near, r, 3))
+#define NEAR(r) (spot >> 16 ^ PART(near, r, 0) ^ PART(near, r, 1) ^ PART(near, r, 2) ^ PART(near, r, 3))
 #define FAR(r) (index + PART(far, r, 0) + PART(far, r, 1) + PART(far, r, 2) + PART(far, r, 3))
         if (p == 0) {
+          const u64 index = base | (alone ? first_index : index_of(order, pass[0], pass[1], v));
           const u64 far[HELD_QUBITS] = {FAR_AT(0), FAR_AT(1), FAR_AT(2), FAR_AT(3)};
           if (flags & PASS_FRESH) { // all qubits are 0
 #pragma unroll
@@ -166,16 +188,15 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
 #pragma unroll
           for (unsigned r = 0; r < HELD; r++) a[r] = tile[NEAR(r)];
         }
+        const u64 row = rows > 1 ? (base | index_of(order, pass[0], pass[1], v)) >> qubits : 0;
         float2 factor = make_float2(1.0f, 0.0f);
-        // A head is read while the gate before it is applied.
-        u64 head = first < end ? gates[GATE_WORDS * first] : 0, following = 0;
-        for (unsigned g = first; g < end; head = following) {
+        for (unsigned g = first; g < end; g++) {
           const u64 *gate = gates + GATE_WORDS * g;
+          const u64 head = gate[0];
           const unsigned kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
-          g += kind == GATE_TABLE ? 1 + GATE_TABLE_WORDS / GATE_WORDS : 1;
-          following = g < end ? gates[GATE_WORDS * g] : 0;
           if (kind == GATE_TABLE) {
             const float4 *numbers = (const float4 *)(gate + GATE_WORDS);
+            g += GATE_TABLE_WORDS / GATE_WORDS;
 #pragma unroll
             for (unsigned r = 0; r < HELD; r += 2) {
               const float4 by = numbers[r / 2];
@@ -184,14 +205,13 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
             }
             continue;
           }
-          const float2 *from = (const float2 *)(gate + GATE_MATRIX);
-          if (head & GATE_PER_ROW) from = (const float2 *)matrices + 4 * (gate[GATE_MATRIX] * rows + (index >> qubits));
           // Words that a gate does not need are not read: each is the load of a whole warp.
-          const float2 corner = from[0];
           const bool here = !(head & GATE_FAR) || (base & gate[GATE_OUTSIDE]) == gate[GATE_VALUE];
           if (!here && !(head & GATE_APPLY)) continue;
           const bool holds = here && (local & (unsigned)(head >> GATE_LOCAL) & (TILE_SIZE - 1)) ==
                                          ((unsigned)(head >> GATE_LOCALS) & (TILE_SIZE - 1));
+          const float2 *from = (const float2 *)(gate + GATE_MATRIX);
+          if (head & GATE_PER_ROW) from = (const float2 *)matrices + 4 * (gate[GATE_MATRIX] * rows + row);
           if (kind == GATE_FACTOR) {
             if (holds) {
               unsigned ones = (unsigned)(head >> GATE_LAST & 1);
@@ -201,7 +221,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
                 ones += __popc((unsigned)signs) + __popc((unsigned)(signs >> 32)) +
                         __popc(local & (unsigned)(sign >> GATE_SIGNS));
               }
-              factor = times(ones & 1 ? from[3] : corner, factor);
+              factor = times(from[ones & 1 ? 3 : 0], factor);
             }
             if (head & GATE_APPLY) {
               if (factor.x != 1.0f || factor.y != 0.0f) {
@@ -216,7 +236,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           if (!holds) continue;
           const unsigned target = (unsigned)head >> 4 & 3;
           if (kind >= GATE_TURN) {
-            const float t = corner.x;
+            const float t = from->x;
             const bool pivot = kind == GATE_PIVOT;
             switch (target) {
             case 0: turn<0>(a, pivot, t); break;
@@ -237,6 +257,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           }
         }
         if (last) {
+          const u64 index = base | (alone ? last_index : index_of(order, pass[0], pass[1], v));
           const u64 far[HELD_QUBITS] = {FAR_AT(0), FAR_AT(1), FAR_AT(2), FAR_AT(3)};
 #pragma unroll
           for (unsigned r = 0; r < HELD; r++) all[FAR(r)] = a[r];
@@ -249,5 +270,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
       shared |= !last && !keeps;
       if (shared && !keeps) __syncthreads();
     }
+    // The next tile: carries go through the other qubits.
+    base = (((base | taken) + step) & ~taken) | pass[PASS_VALUE];
   }
 }

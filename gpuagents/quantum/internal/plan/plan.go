@@ -65,7 +65,6 @@ type Pass struct {
 	Fresh  bool
 	phases []phase
 	gates  []uint64 // as words
-	low    int      // positions that are the qubit of the same number
 }
 
 // phase is a part of a pass in which threads hold the same positions.
@@ -220,9 +219,6 @@ func (s Shape) finish(p *Pass) {
 	}
 	p.Fixed &^= p.Tile
 	p.Values &= p.Fixed
-	for p.low < quantumset.TileQubits && p.Tile>>p.low&1 == 1 {
-		p.low++
-	}
 	s.phases(p)
 }
 
@@ -286,7 +282,6 @@ func (p *Pass) Words() []uint64 {
 	}
 	words[quantumset.PassFixed], words[quantumset.PassValue] = p.Fixed, p.Values
 	words[quantumset.PassCounts] = uint64(len(p.phases)) | uint64(len(p.gates)/quantumset.GateWords)<<32
-	words[quantumset.PassFlags] = uint64(p.low)
 	if p.Fresh {
 		words[quantumset.PassFlags] |= quantumset.PassFresh
 	}
