@@ -112,7 +112,7 @@ const (
 	GateMixed               // the diagonal is real, and the other elements are imaginary
 	GateFlip                // the diagonal is 0
 	GateExchange            // exchanges the two amplitudes
-	GateTurn                // all pairs: (x - t y, t x + y), where t is the real part of the first element
+	GateTurn                // all pairs in all threads, without controls: (x - t y, t x + y), where t is the real part of the first element
 	GatePivot               // all pairs: (t x - y, x + t y)
 	GateFactor
 	GateTable // multiplies held amplitude r by complex number r of GateTableWords that follow the gate

@@ -120,7 +120,18 @@ __device__ __forceinline__ u64 index_of(u64 order, u64 low, u64 high, unsigned v
   return index;
 }
 
-#define KNOWN_PHASES 8 // phases whose spots a block keeps
+// Spreads an index over the bits that are not in a mask.
+__device__ __forceinline__ u64 spread(u64 index, u64 taken) {
+  const u64 ones = (taken ^ (taken + 1)) >> 1; // the lowest ones
+  index <<= __popc((unsigned)ones) + __popc((unsigned)(ones >> 32));
+  for (u64 left = taken & ~ones; left; left &= left - 1) {
+    const u64 below = (left & (0 - left)) - 1;
+    index = (index & ~below) << 1 | (index & below);
+  }
+  return index;
+}
+
+#define KNOWN_PHASES 8 // phases whose spots a block of several tiles keeps
 
 extern "C" __global__ void __launch_bounds__(256, 3)
 state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const float *__restrict__ matrices,
@@ -134,22 +145,20 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
   const bool alone = blockDim.x == THREADS; // a thread keeps its amplitudes between phases
   u64 taken = pass[PASS_FIXED];             // qubits that the index of a tile does not have
   for (unsigned p = 0; p < TILE_QUBITS; p++) taken |= 1ull << qubit_of(pass[0], pass[1], p);
-  for (unsigned p = 0; p < KNOWN_PHASES && p < phases; p++)
-    for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x)
-      spots[p][v] = spot_of(pass[PASS_WORDS + PHASE_WORDS * p], v);
-  __syncthreads();
-  // The first tile of the block, and the distance of the next one, spread over the other qubits.
-  u64 base = blockIdx.x, step = gridDim.x;
-  for (u64 left = taken; left; left &= left - 1) {
-    const u64 below = (left & (0 - left)) - 1;
-    base = (base & ~below) << 1 | (base & below);
-    step = (step & ~below) << 1 | (step & below);
+  // A block of several tiles keeps the places of its threads, and the distance of its next tile.
+  const bool several = gridDim.x < tiles, keeps_index = several && alone;
+  u64 base = spread(blockIdx.x, taken) | pass[PASS_VALUE], step = 0, first_index = 0, last_index = 0;
+  if (several) {
+    step = spread(gridDim.x, taken);
+    for (unsigned p = 0; p < KNOWN_PHASES && p < phases; p++)
+      for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x)
+        spots[p][v] = spot_of(pass[PASS_WORDS + PHASE_WORDS * p], v);
+    __syncthreads();
+    if (phases) {
+      first_index = index_of(pass[PASS_WORDS], pass[0], pass[1], threadIdx.x);
+      last_index = index_of(pass[PASS_WORDS + PHASE_WORDS * (phases - 1)], pass[0], pass[1], threadIdx.x);
+    }
   }
-  base |= pass[PASS_VALUE];
-  // The amplitudes of the thread in the first and in the last phase.
-  const u64 first_index = phases ? index_of(pass[PASS_WORDS], pass[0], pass[1], threadIdx.x) : 0;
-  const u64 last_index =
-      phases ? index_of(pass[PASS_WORDS + PHASE_WORDS * (phases - 1)], pass[0], pass[1], threadIdx.x) : 0;
   for (u64 t = blockIdx.x; t < tiles; t += gridDim.x) {
     float2 a[HELD];
     bool shared = false; // whether the tile is in shared memory
@@ -159,7 +168,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
       const bool last = p + 1 == phases;
       const bool keeps = !last && alone && pass[PASS_WORDS + PHASE_WORDS * (p + 1)] >> PHASE_TRADES;
       for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x) {
-        const unsigned spot = p < KNOWN_PHASES ? spots[p][v] : spot_of(order, v);
+        const unsigned spot = several && p < KNOWN_PHASES ? spots[p][v] : spot_of(order, v);
         const unsigned local = spot & (TILE_SIZE - 1);
 #define NEAR_AT(k) bank(1u << HELD_AT(k))
 #define FAR_AT(k) 1ull << qubit_of(pass[0], pass[1], HELD_AT(k))
@@ -167,7 +176,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
 #define NEAR(r) (spot >> 16 ^ PART(near, r, 0) ^ PART(near, r, 1) ^ PART(near, r, 2) ^ PART(near, r, 3))
 #define FAR(r) (index + PART(far, r, 0) + PART(far, r, 1) + PART(far, r, 2) + PART(far, r, 3))
         if (p == 0) {
-          const u64 index = base | (alone ? first_index : index_of(order, pass[0], pass[1], v));
+          const u64 index = base | (keeps_index ? first_index : index_of(order, pass[0], pass[1], v));
           const u64 far[HELD_QUBITS] = {FAR_AT(0), FAR_AT(1), FAR_AT(2), FAR_AT(3)};
           if (flags & PASS_FRESH) { // all qubits are 0
 #pragma unroll
@@ -193,7 +202,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
         for (unsigned g = first; g < end; g++) {
           const u64 *gate = gates + GATE_WORDS * g;
           const u64 head = gate[0];
-          const unsigned kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
+          const unsigned target = (unsigned)head >> 4 & 3, kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
           if (kind == GATE_TABLE) {
             const float4 *numbers = (const float4 *)(gate + GATE_WORDS);
             g += GATE_TABLE_WORDS / GATE_WORDS;
@@ -202,6 +211,17 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
               const float4 by = numbers[r / 2];
               a[r] = times(make_float2(by.x, by.y), a[r]);
               a[r + 1] = times(make_float2(by.z, by.w), a[r + 1]);
+            }
+            continue;
+          }
+          if (kind == GATE_TURN || kind == GATE_PIVOT) {
+            const float t = ((const float2 *)(gate + GATE_MATRIX))->x;
+            const bool pivot = kind == GATE_PIVOT;
+            switch (target) {
+            case 0: turn<0>(a, pivot, t); break;
+            case 1: turn<1>(a, pivot, t); break;
+            case 2: turn<2>(a, pivot, t); break;
+            default: turn<3>(a, pivot, t);
             }
             continue;
           }
@@ -234,18 +254,6 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
             continue;
           }
           if (!holds) continue;
-          const unsigned target = (unsigned)head >> 4 & 3;
-          if (kind >= GATE_TURN) {
-            const float t = from->x;
-            const bool pivot = kind == GATE_PIVOT;
-            switch (target) {
-            case 0: turn<0>(a, pivot, t); break;
-            case 1: turn<1>(a, pivot, t); break;
-            case 2: turn<2>(a, pivot, t); break;
-            default: turn<3>(a, pivot, t);
-            }
-            continue;
-          }
           const float4 above = ((const float4 *)from)[0], under = ((const float4 *)from)[1];
           const float2 m[4] = {make_float2(above.x, above.y), make_float2(above.z, above.w),
                                make_float2(under.x, under.y), make_float2(under.z, under.w)};
@@ -257,7 +265,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           }
         }
         if (last) {
-          const u64 index = base | (alone ? last_index : index_of(order, pass[0], pass[1], v));
+          const u64 index = base | (keeps_index ? last_index : index_of(order, pass[0], pass[1], v));
           const u64 far[HELD_QUBITS] = {FAR_AT(0), FAR_AT(1), FAR_AT(2), FAR_AT(3)};
 #pragma unroll
           for (unsigned r = 0; r < HELD; r++) all[FAR(r)] = a[r];
