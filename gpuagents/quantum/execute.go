@@ -76,9 +76,6 @@ func (s *Simulator) closeHost(ctx context.Context, host device.HostBuffer) error
 	return errors.Join(s.stream.Sync(context.WithoutCancel(ctx)), host.Close())
 }
 
-// fewGates are the gates of a pass that wait for memory alone: a block for each tile is fastest then.
-const fewGates = 4
-
 // matrixBytes is the size of a matrix in a slot.
 const matrixBytes = 32
 
@@ -106,11 +103,7 @@ func (s *Simulator) passes(ctx context.Context, g *segment, v *vector, matrices 
 			return context.Cause(ctx)
 		}
 		tiles := g.passes[k].Tiles(uint64(v.amplitudes()))
-		blocks := min(tiles, s.blocks)
-		if len(g.passes[k].Gates) > fewGates {
-			blocks = min(blocks, s.tileBlocks)
-		}
-		if err := s.stream.Launch(s.tile, device.Geometry{Grid: int(blocks), Block: quantumset.Block},
+		if err := s.stream.Launch(s.tile, device.Geometry{Grid: int(min(tiles, s.blocks)), Block: quantumset.Block},
 			quantumset.TileArgs{
 				Amplitudes: device.Ptr(v.buffer), Pass: device.Range(words, int64(8*first), int64(8*(end-first))),
 				Matrices: device.Ptr(matrices), Tiles: tiles, Qubits: uint32(v.qubits), Rows: uint64(v.rows),

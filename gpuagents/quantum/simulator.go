@@ -38,9 +38,8 @@ type Simulator struct {
 	closed bool
 
 	// blocks is the most blocks of a launch. On the host device a block prepares its work, so that few of
-	// them are faster. tileBlocks is the same for state_tile, of which three blocks have room on a
-	// multiprocessor.
-	blocks, tileBlocks uint64
+	// them are faster.
+	blocks uint64
 
 	tile, weight, sample, expect device.Kernel
 }
@@ -52,11 +51,10 @@ const purpose = "quantum"
 
 // New returns a simulator on a device.
 func New(d device.Device, o Options) (*Simulator, error) {
-	p := d.Properties()
-	s := &Simulator{d: d, o: o, blocks: 1 << 20, tileBlocks: uint64(3 * p.Multiprocessors)}
+	s := &Simulator{d: d, o: o, blocks: 1 << 20}
 	most := circuit.MaxQubits
-	if p.ComputeMajor == 0 {
-		most, s.blocks, s.tileBlocks = 26, uint64(16*p.Multiprocessors), 1<<20
+	if p := d.Properties(); p.ComputeMajor == 0 {
+		most, s.blocks = 26, uint64(16*p.Multiprocessors)
 	}
 	if s.o.MaxQubits == 0 {
 		s.o.MaxQubits = most

@@ -125,6 +125,7 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 	}
 	value := fixed & r.Uint64()
 	pass[quantumset.PassFixed], pass[quantumset.PassValue] = fixed, value
+	pass[quantumset.PassFlags] = uint64(low)
 	if fresh {
 		pass[quantumset.PassFlags] |= quantumset.PassFresh
 	}

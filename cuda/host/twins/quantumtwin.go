@@ -157,7 +157,7 @@ func (w *tileWork) apply(base uint64) {
 				w.gate(gate, p, base)
 				continue
 			}
-			w.table(behind[:quantumset.GateTableWords])
+			w.table(gate[quantumset.GateHead], behind[:quantumset.GateTableWords])
 			gates = gates[quantumset.GateTableWords:]
 		}
 		if i+1 == len(w.phases) {
@@ -209,12 +209,13 @@ func (w *tileWork) store(p *tilePhase, base uint64) {
 	}
 }
 
-// table multiplies the held amplitudes by numbers.
-func (w *tileWork) table(numbers []uint64) {
+// table multiplies the held amplitudes of the mask of a head by numbers.
+func (w *tileWork) table(head uint64, numbers []uint64) {
 	for r, by := range amplitudesOf(device.Of[float32](device.Bytes(numbers))) {
-		held := &w.held[r]
-		for v := range held {
-			held[v] = times(by, held[v])
+		if held := &w.held[r]; head>>(quantumset.GateMask+r)&1 == 1 {
+			for v := range held {
+				held[v] = times(by, held[v])
+			}
 		}
 	}
 }
@@ -222,15 +223,6 @@ func (w *tileWork) table(numbers []uint64) {
 // gate applies a gate to the held amplitudes of the threads in which its controls hold.
 func (w *tileWork) gate(gate []uint64, p *tilePhase, base uint64) {
 	head := gate[quantumset.GateHead]
-	if kind := head & 15; kind == quantumset.GateTurn || kind == quantumset.GatePivot {
-		m := amplitudesOf(device.Of[float32](device.Bytes(gate[quantumset.GateMatrix:])))
-		for r, target := 0, 1<<(head>>4&3); r < quantumset.Held; r++ {
-			if r&target == 0 {
-				pairs(kind, (*[4]amplitude)(m), allLanes, &w.held[r], &w.held[r|target])
-			}
-		}
-		return
-	}
 	here := head&quantumset.GateFar == 0 || base&gate[quantumset.GateOutside] == gate[quantumset.GateValue]
 	if !here && head&quantumset.GateApply == 0 {
 		return
@@ -292,6 +284,9 @@ func (w *tileWork) matrix(gate []uint64, p *tilePhase, base uint64, in lanes, m 
 		return
 	}
 	target, mask := head>>4&3, uint32(head>>quantumset.GateMask)
+	if kind := head & 15; kind == quantumset.GateTurn || kind == quantumset.GatePivot {
+		mask = ^uint32(0)
+	}
 	for left := mask & (1<<quantumset.Held - 1); left != 0; left &= left - 1 {
 		if r := bits.TrailingZeros32(left); r>>target&1 == 0 {
 			pairs(head&15, m, in, &w.held[r], &w.held[r|1<<target])

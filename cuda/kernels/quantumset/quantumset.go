@@ -52,8 +52,8 @@ const (
 )
 
 // A pass is words: PassWords of a head, PhaseWords for each phase, and GateWords for each gate, which
-// begin at an even word. A tile has TileQubits positions. The positions are in ascending order of
-// their qubits. The index of a tile is spread over the qubits that
+// begin at an even word. A tile has TileQubits positions. Position p is qubit p for p below PassLow, and
+// the others are in ascending order of their qubits. The index of a tile is spread over the qubits that
 // are neither in the tile nor fixed.
 //
 // A phase applies gates to the amplitudes of HeldQubits positions. If a phase has PhaseTrades, its order is
@@ -70,7 +70,8 @@ const (
 	PassFlags  = 5
 	PassWords  = 6
 
-	PassFresh = 1 // of PassFlags: all qubits are 0 before
+	PassLow   = 0xff // of PassFlags: positions that are the qubit of the same number
+	PassFresh = 1 << 8
 
 	PhaseOrder = 0 // nibbles: the held positions, then the positions of the threads from the lowest bit on
 	// PhaseTrades is for each held position a nibble of PhaseOrder: 0, or one more than the bit of a lane
@@ -78,7 +79,7 @@ const (
 	PhaseTrades = 48
 	LaneQubits  = 5 // bits of a lane
 	PhaseGates  = 1 // first gate; bits 32 and above: the end
-	PhaseWords  = 2
+	PhaseWords = 2
 
 	GateHead    = 0 // see below
 	GateOutside = 1 // mask of qubits that must have a value; they are outside of the tile
@@ -112,7 +113,7 @@ const (
 	GateMixed               // the diagonal is real, and the other elements are imaginary
 	GateFlip                // the diagonal is 0
 	GateExchange            // exchanges the two amplitudes
-	GateTurn                // all pairs in all threads, without controls: (x - t y, t x + y), where t is the real part of the first element
+	GateTurn                // all pairs: (x - t y, t x + y), where t is the real part of the first element
 	GatePivot               // all pairs: (t x - y, x + t y)
 	GateFactor
 	GateTable // multiplies held amplitude r by complex number r of GateTableWords that follow the gate
@@ -167,6 +168,7 @@ func head() string {
 		{"PASS_COUNTS", PassCounts},
 		{"PASS_FLAGS", PassFlags},
 		{"PASS_WORDS", PassWords},
+		{"PASS_LOW", PassLow},
 		{"PASS_FRESH", PassFresh},
 		{"PHASE_TRADES", PhaseTrades},
 		{"PHASE_WORDS", PhaseWords},

@@ -101,65 +101,24 @@ __device__ __forceinline__ void trade(float2 (&a)[HELD], unsigned lane_bit) {
   }
 }
 
-#define HELD_AT(k) ((unsigned)(order >> 4 * (k)) & 15)
-
-// The positions of thread v in a phase, and their place in shared memory in bits 16 and above.
-__device__ __forceinline__ unsigned spot_of(u64 order, unsigned v) {
-  unsigned local = 0;
-#pragma unroll
-  for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++) local |= (v >> k & 1) << HELD_AT(k + HELD_QUBITS);
-  return local | bank(local) << 16;
-}
-
-// The bits of an index that thread v has in a phase.
-__device__ __forceinline__ u64 index_of(u64 order, u64 low, u64 high, unsigned v) {
-  u64 index = 0;
-#pragma unroll
-  for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++)
-    index |= (u64)(v >> k & 1) << qubit_of(low, high, HELD_AT(k + HELD_QUBITS));
-  return index;
-}
-
-// Spreads an index over the bits that are not in a mask.
-__device__ __forceinline__ u64 spread(u64 index, u64 taken) {
-  const u64 ones = (taken ^ (taken + 1)) >> 1; // the lowest ones
-  index <<= __popc((unsigned)ones) + __popc((unsigned)(ones >> 32));
-  for (u64 left = taken & ~ones; left; left &= left - 1) {
-    const u64 below = (left & (0 - left)) - 1;
-    index = (index & ~below) << 1 | (index & below);
-  }
-  return index;
-}
-
-#define KNOWN_PHASES 8 // phases whose spots a block of several tiles keeps
-
 extern "C" __global__ void __launch_bounds__(256, 3)
 state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const float *__restrict__ matrices,
            unsigned long long tiles, unsigned qubits, unsigned long long rows) {
   __shared__ float2 tile[TILE_SIZE];
-  __shared__ unsigned spots[KNOWN_PHASES][THREADS];
   float2 *const all = (float2 *)amplitudes;
-  const u64 flags = pass[PASS_FLAGS];
-  const unsigned phases = (unsigned)pass[PASS_COUNTS];
+  const u64 low = pass[0], high = pass[1], fixed = pass[PASS_FIXED], flags = pass[PASS_FLAGS];
+  const unsigned phases = (unsigned)pass[PASS_COUNTS], straight = (unsigned)flags & PASS_LOW;
   const u64 *gates = pass + PASS_WORDS + PHASE_WORDS * phases;
   const bool alone = blockDim.x == THREADS; // a thread keeps its amplitudes between phases
-  u64 taken = pass[PASS_FIXED];             // qubits that the index of a tile does not have
-  for (unsigned p = 0; p < TILE_QUBITS; p++) taken |= 1ull << qubit_of(pass[0], pass[1], p);
-  // A block of several tiles keeps the places of its threads, and the distance of its next tile.
-  const bool several = gridDim.x < tiles, keeps_index = several && alone;
-  u64 base = spread(blockIdx.x, taken) | pass[PASS_VALUE], step = 0, first_index = 0, last_index = 0;
-  if (several) {
-    step = spread(gridDim.x, taken);
-    for (unsigned p = 0; p < KNOWN_PHASES && p < phases; p++)
-      for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x)
-        spots[p][v] = spot_of(pass[PASS_WORDS + PHASE_WORDS * p], v);
-    __syncthreads();
-    if (phases) {
-      first_index = index_of(pass[PASS_WORDS], pass[0], pass[1], threadIdx.x);
-      last_index = index_of(pass[PASS_WORDS + PHASE_WORDS * (phases - 1)], pass[0], pass[1], threadIdx.x);
-    }
-  }
+  u64 taken = fixed; // qubits that the index of a tile does not have, without the lowest ones
+  for (unsigned p = straight; p < TILE_QUBITS; p++) taken |= 1ull << qubit_of(low, high, p);
   for (u64 t = blockIdx.x; t < tiles; t += gridDim.x) {
+    u64 base = t << straight;
+    for (u64 left = taken; left; left &= left - 1) {
+      const u64 below = (left & (0 - left)) - 1;
+      base = (base & ~below) << 1 | (base & below);
+    }
+    base |= pass[PASS_VALUE];
     float2 a[HELD];
     bool shared = false; // whether the tile is in shared memory
     for (unsigned p = 0; p < phases; p++) {
@@ -168,15 +127,25 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
       const bool last = p + 1 == phases;
       const bool keeps = !last && alone && pass[PASS_WORDS + PHASE_WORDS * (p + 1)] >> PHASE_TRADES;
       for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x) {
-        const unsigned spot = several && p < KNOWN_PHASES ? spots[p][v] : spot_of(order, v);
-        const unsigned local = spot & (TILE_SIZE - 1);
+        unsigned local = 0;
+#pragma unroll
+        for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++)
+          local |= (v >> k & 1) << ((unsigned)(order >> 4 * (k + HELD_QUBITS)) & 15);
+        u64 index = base;
+        if (p == 0 || last || rows > 1) {
+#pragma unroll
+          for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++) {
+            const unsigned position = (unsigned)(order >> 4 * (k + HELD_QUBITS)) & 15;
+            index |= (u64)(v >> k & 1) << qubit_of(low, high, position);
+          }
+        }
+#define HELD_AT(k) ((unsigned)(order >> 4 * k) & 15)
 #define NEAR_AT(k) bank(1u << HELD_AT(k))
-#define FAR_AT(k) 1ull << qubit_of(pass[0], pass[1], HELD_AT(k))
+#define FAR_AT(k) 1ull << qubit_of(low, high, HELD_AT(k))
 #define PART(of, r, k) (r >> k & 1 ? of[k] : 0)
-#define NEAR(r) (spot >> 16 ^ PART(near, r, 0) ^ PART(near, r, 1) ^ PART(near, r, 2) ^ PART(near, r, 3))
+#define NEAR(r) (bank(local) ^ PART(near, r, 0) ^ PART(near, r, 1) ^ PART(near, r, 2) ^ PART(near, r, 3))
 #define FAR(r) (index + PART(far, r, 0) + PART(far, r, 1) + PART(far, r, 2) + PART(far, r, 3))
         if (p == 0) {
-          const u64 index = base | (keeps_index ? first_index : index_of(order, pass[0], pass[1], v));
           const u64 far[HELD_QUBITS] = {FAR_AT(0), FAR_AT(1), FAR_AT(2), FAR_AT(3)};
           if (flags & PASS_FRESH) { // all qubits are 0
 #pragma unroll
@@ -197,32 +166,16 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
 #pragma unroll
           for (unsigned r = 0; r < HELD; r++) a[r] = tile[NEAR(r)];
         }
-        const u64 row = rows > 1 ? (base | index_of(order, pass[0], pass[1], v)) >> qubits : 0;
         float2 factor = make_float2(1.0f, 0.0f);
         for (unsigned g = first; g < end; g++) {
           const u64 *gate = gates + GATE_WORDS * g;
           const u64 head = gate[0];
-          const unsigned target = (unsigned)head >> 4 & 3, kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
+          const unsigned kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
           if (kind == GATE_TABLE) {
-            const float4 *numbers = (const float4 *)(gate + GATE_WORDS);
             g += GATE_TABLE_WORDS / GATE_WORDS;
 #pragma unroll
-            for (unsigned r = 0; r < HELD; r += 2) {
-              const float4 by = numbers[r / 2];
-              a[r] = times(make_float2(by.x, by.y), a[r]);
-              a[r + 1] = times(make_float2(by.z, by.w), a[r + 1]);
-            }
-            continue;
-          }
-          if (kind == GATE_TURN || kind == GATE_PIVOT) {
-            const float t = ((const float2 *)(gate + GATE_MATRIX))->x;
-            const bool pivot = kind == GATE_PIVOT;
-            switch (target) {
-            case 0: turn<0>(a, pivot, t); break;
-            case 1: turn<1>(a, pivot, t); break;
-            case 2: turn<2>(a, pivot, t); break;
-            default: turn<3>(a, pivot, t);
-            }
+            for (unsigned r = 0; r < HELD; r++)
+              if (mask >> r & 1) a[r] = times(((const float2 *)(gate + GATE_WORDS))[r], a[r]);
             continue;
           }
           // Words that a gate does not need are not read: each is the load of a whole warp.
@@ -231,7 +184,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           const bool holds = here && (local & (unsigned)(head >> GATE_LOCAL) & (TILE_SIZE - 1)) ==
                                          ((unsigned)(head >> GATE_LOCALS) & (TILE_SIZE - 1));
           const float2 *from = (const float2 *)(gate + GATE_MATRIX);
-          if (head & GATE_PER_ROW) from = (const float2 *)matrices + 4 * (gate[GATE_MATRIX] * rows + row);
+          if (head & GATE_PER_ROW) from = (const float2 *)matrices + 4 * (gate[GATE_MATRIX] * rows + (index >> qubits));
           if (kind == GATE_FACTOR) {
             if (holds) {
               unsigned ones = (unsigned)(head >> GATE_LAST & 1);
@@ -254,6 +207,18 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
             continue;
           }
           if (!holds) continue;
+          const unsigned target = (unsigned)head >> 4 & 3;
+          if (kind >= GATE_TURN) {
+            const float t = from->x;
+            const bool pivot = kind == GATE_PIVOT;
+            switch (target) {
+            case 0: turn<0>(a, pivot, t); break;
+            case 1: turn<1>(a, pivot, t); break;
+            case 2: turn<2>(a, pivot, t); break;
+            default: turn<3>(a, pivot, t);
+            }
+            continue;
+          }
           const float4 above = ((const float4 *)from)[0], under = ((const float4 *)from)[1];
           const float2 m[4] = {make_float2(above.x, above.y), make_float2(above.z, above.w),
                                make_float2(under.x, under.y), make_float2(under.z, under.w)};
@@ -265,7 +230,6 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           }
         }
         if (last) {
-          const u64 index = base | (keeps_index ? last_index : index_of(order, pass[0], pass[1], v));
           const u64 far[HELD_QUBITS] = {FAR_AT(0), FAR_AT(1), FAR_AT(2), FAR_AT(3)};
 #pragma unroll
           for (unsigned r = 0; r < HELD; r++) all[FAR(r)] = a[r];
@@ -278,7 +242,5 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
       shared |= !last && !keeps;
       if (shared && !keeps) __syncthreads();
     }
-    // The next tile: carries go through the other qubits.
-    base = (((base | taken) + step) & ~taken) | pass[PASS_VALUE];
   }
 }

@@ -331,9 +331,9 @@ func (w *writer) flushTable() {
 		return
 	}
 	words := make([]uint64, quantumset.GateWords)
-	words[quantumset.GateHead] = quantumset.GateTable
+	words[quantumset.GateHead] = quantumset.GateTable | mask<<quantumset.GateMask
 	if same {
-		words[quantumset.GateHead] = quantumset.GateFactor | quantumset.GateApply | mask<<quantumset.GateMask
+		words[quantumset.GateHead] ^= quantumset.GateTable ^ quantumset.GateFactor | quantumset.GateApply
 		Round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &circuit.Matrix{first})
 	} else {
 		words = append(words, device.Of[uint64](device.Bytes(numbers[:]))...)

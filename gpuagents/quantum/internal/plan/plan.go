@@ -65,6 +65,7 @@ type Pass struct {
 	Fresh  bool
 	phases []phase
 	gates  []uint64 // as words
+	low    int      // positions that are the qubit of the same number
 }
 
 // phase is a part of a pass in which threads hold the same positions.
@@ -219,6 +220,9 @@ func (s Shape) finish(p *Pass) {
 	}
 	p.Fixed &^= p.Tile
 	p.Values &= p.Fixed
+	for p.low < quantumset.TileQubits && p.Tile>>p.low&1 == 1 {
+		p.low++
+	}
 	s.phases(p)
 }
 
@@ -282,6 +286,7 @@ func (p *Pass) Words() []uint64 {
 	}
 	words[quantumset.PassFixed], words[quantumset.PassValue] = p.Fixed, p.Values
 	words[quantumset.PassCounts] = uint64(len(p.phases)) | uint64(len(p.gates)/quantumset.GateWords)<<32
+	words[quantumset.PassFlags] = uint64(p.low)
 	if p.Fresh {
 		words[quantumset.PassFlags] |= quantumset.PassFresh
 	}
@@ -306,7 +311,7 @@ const (
 
 var pairs = [...]uint64{
 	quantumset.GateDense: 28, quantumset.GateReal: 12, quantumset.GateMixed: 12, quantumset.GateFlip: 12,
-	quantumset.GateExchange: 2, quantumset.GateTurn: 8, quantumset.GatePivot: 8, quantumset.GateTable: 0,
+	quantumset.GateExchange: 2, quantumset.GateTurn: 8, quantumset.GatePivot: 8, quantumset.GateTable: 2 * product,
 }
 
 // Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the tile
@@ -327,7 +332,6 @@ func (p *Pass) Cost(amplitudes uint64) Cost {
 		case quantumset.GateTurn, quantumset.GatePivot:
 			n = pairs[head&15] * quantumset.Held / 2
 		case quantumset.GateTable:
-			n = product * quantumset.Held
 			gates = gates[quantumset.GateTableWords:]
 		}
 		threads := amplitudes / quantumset.Held
