@@ -79,7 +79,7 @@ const (
 	PhaseTrades = 48
 	LaneQubits  = 5 // bits of a lane
 	PhaseGates  = 1 // first gate; bits 32 and above: the end
-	PhaseWords = 2
+	PhaseWords  = 2
 
 	GateHead    = 0 // see below
 	GateOutside = 1 // mask of qubits that must have a value; they are outside of the tile

@@ -44,7 +44,7 @@ func (s Shape) phase(p *Pass, held, allowed uint64, gates []Gate) {
 	}
 	first := len(p.gates) / quantumset.GateWords
 	// All diagonal gates that can be first, then all others, and so on: a table has many diagonal gates.
-	for left := w.split(gates); len(left) > 0; {
+	for left := split(gates); len(left) > 0; {
 		var some []Gate
 		some, left = take(left, 0)
 		for i := range some {
@@ -188,15 +188,32 @@ const (
 	pivot
 )
 
-// split makes of each dense gate without controls a diagonal gate, a turn and a diagonal gate. A turn has
-// its tangent as the first element of its matrix, and what multiplies it as the last one.
-func (w *writer) split(gates []Gate) (all []Gate) {
+// splits reports whether a gate can be a turn between two diagonal gates. A turn by nearly nothing, or by
+// nearly a half, would lose digits of the diagonal gates.
+func (g *Gate) splits() bool {
+	return g.Class == Dense && !g.PerRow && g.Controls == 0 &&
+		min(cmplx.Abs(g.Matrix[0]), cmplx.Abs(g.Matrix[2])) > 0x1p-10
+}
+
+// split makes of each dense gate that splits a diagonal gate, a turn and a diagonal gate. A gate that is the
+// only one stays: two tables take longer than its matrix. A turn has its tangent as the first element of
+// its matrix, and what multiplies it as the last one.
+func split(gates []Gate) (all []Gate) {
+	n := 0
+	for i := range gates {
+		if gates[i].splits() {
+			n++
+		}
+	}
+	if n < 2 {
+		return gates
+	}
 	for _, g := range gates {
-		c, s := cmplx.Abs(g.Matrix[0]), cmplx.Abs(g.Matrix[2])
-		if g.Class != Dense || g.PerRow || g.Controls != 0 || min(c, s) < 0x1p-10 {
+		if !g.splits() {
 			all = append(all, g)
 			continue
 		}
+		c, s := cmplx.Abs(g.Matrix[0]), cmplx.Abs(g.Matrix[2])
 		// The matrix is by [1, after] [c -s; s c] [1, before].
 		by := g.Matrix[0] / complex(c, 0)
 		before, after := -g.Matrix[1]/(by*complex(s, 0)), g.Matrix[2]/(by*complex(s, 0))
