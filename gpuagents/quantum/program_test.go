@@ -60,6 +60,11 @@ func TestLower(t *testing.T) {
 			three().add("cx", 0, 1).add("cx", 1, 2).add("t", 2).add("cx", 1, 2).add("cx", 0, 1),
 			classes{exchange, diagonal, exchange},
 		},
+		"phases of one": {
+			two().add("t", 0).add("t", 1).add("cz", 0, 1).add("t", 0), classes{exchange, phase, phase, phase},
+		},
+		"a turn between": {two().add("t", 0).add("h", 0).add("t", 0), classes{exchange, phase, real, phase}},
+		"a fused turn":   {fusedTurn(t), classes{phase, plan.Dense, phase}},
 		"a star": {
 			three().add("cx", 0, 2).add("cx", 1, 2).add("t", 2).add("cx", 1, 2).add("cx", 0, 2), classes{diagonal},
 		},
@@ -108,4 +113,9 @@ func TestParity(t *testing.T) {
 			t.Fatalf("circuit %d, %d qubits: the distance is %g", i, n, d)
 		}
 	}
+}
+
+// fusedTurn has a u3 that becomes one with the rz before it, between two equal gates of two qubits.
+func fusedTurn(t *testing.T) *builder {
+	return build(t, 2, 0).add("cz", 0, 1).gate("rz", []float64{1}, 0).gate("u3", []float64{1, 2, 3}, 0).add("cz", 0, 1)
 }

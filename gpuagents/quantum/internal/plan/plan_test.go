@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math/bits"
+	"math/cmplx"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -111,6 +112,19 @@ func checkPass(t *testing.T, s Shape, p *Pass, first bool) {
 				t.Fatalf("phase %d of %d holds position %d", i, len(p.phases), position)
 			}
 		}
+		if trades := h.order >> quantumset.PhaseTrades; trades != 0 {
+			before := p.phases[i-1].order
+			for k := range quantumset.HeldQubits {
+				if lane := trades >> (4 * k) & 15; lane > 0 {
+					other := quantumset.HeldQubits + lane - 1
+					differ := (before>>(4*k) ^ before>>(4*other)) & 15
+					before ^= differ<<(4*k) | differ<<(4*other)
+				}
+			}
+			if (before^h.order)<<(64-quantumset.PhaseTrades) != 0 {
+				t.Fatalf("phase %d has the order %x, and the one before becomes %x", i, h.order, before)
+			}
+		}
 		if h.first != inTile {
 			t.Fatalf("a phase begins with gate %d, want %d", h.first, inTile)
 		}
@@ -162,6 +176,43 @@ func TestRenumber(t *testing.T) {
 		for q, n := range numbers {
 			if moved.Controls>>n&1 != g.Controls>>q&1 || moved.Values>>n&1 != g.Values>>q&1 {
 				t.Fatalf("%+v becomes %+v by %v", g, moved, numbers)
+			}
+		}
+	}
+}
+
+// TestSplit: a dense gate is the product of what it becomes.
+func TestSplit(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	times := func(b, a circuit.Matrix) circuit.Matrix {
+		return circuit.Matrix{
+			b[0]*a[0] + b[1]*a[2], b[0]*a[1] + b[1]*a[3], b[2]*a[0] + b[3]*a[2], b[2]*a[1] + b[3]*a[3],
+		}
+	}
+	for range 1000 {
+		angle := func() circuit.Angle { return circuit.Number(7 * (r.Float64() - 0.5)) }
+		m, err := circuit.Unitary{Theta: angle(), Phi: angle(), Lambda: angle(), Gamma: angle()}.Matrix(nil)
+		testkit.NoError(t, "Matrix", err)
+		g := Gate{Class: Dense, Matrix: m}
+		product := circuit.Matrix{1, 0, 0, 1}
+		all := split([]Gate{g, g})
+		if len(all) == 2 {
+			continue // too near to a diagonal gate
+		}
+		for _, part := range all[:3] {
+			by := circuit.Matrix{1, 0, 0, part.Matrix[0]}
+			tangent, scale := part.Matrix[0], part.Matrix[3]
+			switch part.Class {
+			case turn:
+				by = circuit.Matrix{scale, -scale * tangent, scale * tangent, scale}
+			case pivot:
+				by = circuit.Matrix{scale * tangent, -scale, scale, scale * tangent}
+			}
+			product = times(by, product)
+		}
+		for i := range m {
+			if cmplx.Abs(product[i]-m[i]) > 1e-12 {
+				t.Fatalf("%v becomes the product %v", m, product)
 			}
 		}
 	}
