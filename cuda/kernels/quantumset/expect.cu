@@ -72,8 +72,8 @@ state_expect(const float *amplitudes, unsigned long long runs, unsigned qubits, 
       for (unsigned j = 0; j < MAX_STRINGS / 32; j++) {
         if ((flags[j] & EXPECT_IMAGINARY) != (part ? EXPECT_IMAGINARY : 0)) continue;
         const u64 above = signs[j] & first, term = place[signs[j] & (RUN_SIZE - 1)];
-        const unsigned minus = __popc((unsigned)above) + __popc((unsigned)(above >> 32)) + (flags[j] & EXPECT_NEGATIVE ? 1 : 0);
-        sum[j] += minus & 1 ? 0 - term : term;
+        const unsigned ones = __popc((unsigned)above) + __popc((unsigned)(above >> 32));
+        sum[j] += (ones + (flags[j] & EXPECT_NEGATIVE ? 1 : 0)) & 1 ? 0 - term : term;
       }
       __syncwarp(0xffffffffu);
     }
