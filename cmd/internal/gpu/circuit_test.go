@@ -40,11 +40,12 @@ func TestCircuit(t *testing.T) {
 		t.Errorf("gpu circuit --return state: %v, %q, error %v", state, text, err)
 	}
 	text, err = run(t, url, "circuit", example("qft.qasm"), "--shots", "1000", "--top", "1", "-o", "json")
+	testkit.NoError(t, "gpu circuit -o json", err)
 	var all []struct{ Output gpujob.CircuitOutput }
 	testkit.NoError(t, "decode the result", json.Unmarshal([]byte(text), &all))
 	counts := all[0].Output.Counts[0]
-	if err != nil || counts["0000"]+counts["0100"]+counts["1000"]+counts["1100"] != 1000 {
-		t.Errorf("gpu circuit -o json: %s, error %v", text, err)
+	if counts["0000"]+counts["0100"]+counts["1000"]+counts["1100"] != 1000 {
+		t.Errorf("gpu circuit -o json: %s", text)
 	}
 	text, err = run(t, url, "circuit", example("wstate.qasm"), "--shots", "3000", "--top", "2")
 	if err != nil || strings.Count(text, "\n") != 3 {

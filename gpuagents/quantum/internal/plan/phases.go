@@ -329,7 +329,8 @@ func (w *writer) flush(turns uint64) {
 // flushTable writes the table as a factor, if all of its numbers but 1 are the same.
 func (w *writer) flushTable() {
 	var mask uint64
-	var numbers [2 * quantumset.Held]float32
+	table := make([]uint64, quantumset.Held) // words, whose alignment suits both types
+	numbers := device.Of[float32](device.Bytes(table))
 	same, first := true, complex128(1)
 	for r := range w.table {
 		by := w.table[r] * w.scale
@@ -353,7 +354,7 @@ func (w *writer) flushTable() {
 		words[quantumset.GateHead] ^= quantumset.GateTable ^ quantumset.GateFactor | quantumset.GateApply
 		Round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &circuit.Matrix{first})
 	} else {
-		words = append(words, device.Of[uint64](device.Bytes(numbers[:]))...)
+		words = append(words, table...)
 	}
 	w.pass.gates = append(w.pass.gates, words...)
 }
