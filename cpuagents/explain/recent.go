@@ -204,7 +204,7 @@ func (r *Recent) kept() (all []keptIncident) {
 	return all
 }
 
-// restore makes the incidents those of kept, of a Recent of an earlier attempt.
+// restore takes over the incidents of kept, which an earlier attempt had.
 func (r *Recent) restore(all []keptIncident) {
 	if r == nil {
 		return

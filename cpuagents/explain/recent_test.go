@@ -71,7 +71,7 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestRecentRestored: incidents that are kept and restored at any row go on as those of a Recent that was
+// TestRecentRestored: incidents that are kept and restored at any row go on as the incidents of a Recent that was
 // never stopped.
 func TestRecentRestored(t *testing.T) {
 	fresh := func() *Recent {

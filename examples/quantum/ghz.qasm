@@ -1,4 +1,4 @@
-// Four qubits of which all are 0 or all are 1.
+// Four qubits: all are 0, or all are 1.
 OPENQASM 3.0;
 include "stdgates.inc";
 qubit[4] q;

@@ -77,7 +77,7 @@ func run(ctx context.Context, url string, nodes, layers int, seed uint64, out io
 	}
 	fmt.Fprintf(out, "QAOA:                %d edges in the best of %d shots, %.1f in the mean, %.6f s\n", g.cut(found),
 		shots, mean, time.Since(began).Seconds())
-	fmt.Fprintf(out, "  %d runs of the circuit, of which the simulator took %.6f s\n", q.runs, q.seconds)
+	fmt.Fprintf(out, "  %d runs of the circuit; the simulator took %.6f s\n", q.runs, q.seconds)
 	return nil
 }
 

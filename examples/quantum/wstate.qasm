@@ -1,4 +1,4 @@
-// Three qubits of which one is 1, each as often, in OpenQASM 2.
+// Three qubits: one is 1, each as often, in OpenQASM 2.
 OPENQASM 2.0;
 include "qelib1.inc";
 qreg q[3];

@@ -50,7 +50,7 @@ func (m *Manifest) Fits(cell *cells.Addressed) error {
 }
 
 // Table returns the weights table of a cell with the weights of the model, whose file it reads
-// whole and checks. Other tensors than those of the cell are an ErrMismatch. Weights that are not
+// whole and checks. Tensors that do not fit the cell are an ErrMismatch. Weights that are not
 // finite, or too large, are a cells.ErrParameter.
 func (m *Manifest) Table(ctx context.Context, store snapshot.Store, cell *cells.Addressed) ([]uint32, error) {
 	if err := m.Fits(cell); err != nil {

@@ -55,7 +55,7 @@ func Explain(c *circuit.Circuit) (*Explanation, error) {
 }
 
 // Rates of an H200 by which a pass is predicted, in a second: the bytes of a copy, and operations of 132
-// multiprocessors with 128 lanes at 1.7 GHz, of which a fifth is lost.
+// multiprocessors with 128 lanes at 1.7 GHz; a fifth of it is lost.
 const (
 	rateBytes      = 4.2e12
 	rateOperations = 132 * 128 * 1.7e9 * 0.8

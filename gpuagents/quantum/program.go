@@ -88,7 +88,7 @@ func (d *diagonal) reads() uint64 {
 type lowerOptions struct{ single, fresh bool }
 
 // lower makes the program of a valid circuit on a state in which qubit q is bit place[q] of an index of
-// so many qubits.
+// that many qubits.
 func lower(c *circuit.Circuit, place []int, qubits int, o lowerOptions) (*program, error) {
 	l := lowering{program: program{qubits: qubits, place: append([]int{}, place...)}}
 	l.last, l.alone, l.turned = make([]int, qubits), make([]int, qubits), make([]int, qubits)

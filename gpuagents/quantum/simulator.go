@@ -142,7 +142,7 @@ func bytesOf(rows int64, qubits int) int64 {
 	return 8*v.amplitudes() + 8*v.runs() + 8*v.rows*v.groups()
 }
 
-// room returns ErrRoom if a state of so many qubits does not fit, before anything is allocated.
+// room returns ErrRoom if a state of this many qubits does not fit, before anything is allocated.
 func (s *Simulator) room(qubits int) error {
 	free, total, err := s.d.Memory()
 	if err != nil {

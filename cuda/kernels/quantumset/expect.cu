@@ -1,6 +1,6 @@
 // state_expect adds the terms of Pauli strings that flip the same qubits; see quantumset.go. A warp takes a run of
-// amplitudes of which the highest flipped qubit is 0, and their partners. The sums are integers, so they do not depend
-// on an order.
+// amplitudes whose highest flipped qubit is 0, and their partners. The sums are integers, so they do not depend on an
+// order.
 
 // Replaces the values of a run by their sums with all signs: place s has the sum of value i by -1 for each bit of i&s.
 // Value i is in lane i%32.

@@ -235,7 +235,7 @@ func (f *File) tile(from, size int64) error {
 }
 
 // Floats reads the elements of a tensor of type F32. The caller owns the result. An ErrTensor says
-// which tensors there are, or of which type it is.
+// which tensors there are, or names the type of the tensor.
 func (f *File) Floats(name string) ([]float32, error) {
 	i := slices.IndexFunc(f.Tensors, func(t Tensor) bool { return t.Name == name })
 	if i < 0 {
@@ -263,8 +263,8 @@ type Values struct {
 	Of    []float32 // as many as Shape says
 }
 
-// Write writes a file of tensors with different names, in the order of their names. The bytes are
-// those of the Python package of the format. It keeps nothing.
+// Write writes a file of tensors with different names, in the order of their names. The Python
+// package of the format writes the same bytes. It keeps nothing.
 func Write(w io.Writer, all []Values) error {
 	all = slices.SortedFunc(slices.Values(all), func(a, b Values) int { return strings.Compare(a.Name, b.Name) })
 	header, end := []byte{'{'}, int64(0)
