@@ -91,6 +91,50 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 	}
 }
 
+// TestQuantumWordsAreCurrent holds quantum_words.cuh to the Go constants that it repeats.
+func TestQuantumWordsAreCurrent(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("// The numbers of the quantum cell, from the constants of quantum.go that say what each is.\n" +
+		"// Written by: go test ./cuda/kernels -run TestQuantumWordsAreCurrent -update\n#pragma once\n\n")
+	for _, w := range []struct {
+		name  string
+		value int
+	}{
+		{"QUANTUM_KEY", QuantumKey},
+		{"QUANTUM_FIRST", QuantumFirst},
+		{"QUANTUM_ROUND", QuantumRound},
+		{"QUANTUM_VAR_DRAWS", QuantumVarDraws},
+		{"QUANTUM_VAR_STATE", QuantumVarState},
+		{"QUANTUM_TABLE_COUNT", QuantumTableCount},
+		{"QUANTUM_TABLE_FRESH", QuantumTableFresh},
+		{"QUANTUM_TABLE_PLACES", QuantumTablePlaces},
+		{"QUANTUM_TABLE_GATES", QuantumTableGates},
+		{"QUANTUM_GATE_MATRIX", QuantumGateMatrix},
+		{"QUANTUM_GATE_WORDS", QuantumGateWords},
+		{"QUANTUM_REAL", QuantumReal},
+		{"QUANTUM_EXCHANGE", QuantumExchange},
+		{"QUANTUM_FACTOR", QuantumFactor},
+		{"QUANTUM_NO_PLACE", QuantumNoPlace},
+		{"QUANTUM_BLOCK", QuantumBlock},
+		{"QUANTUM_SPAN", QuantumSpan},
+		{"QUANTUM_ANGLE", QuantumAngle},
+		{"QUANTUM_WEIGHT", QuantumWeight},
+		{"QUANTUM_DRIFT", QuantumDrift},
+		{"QUANTUM_VOTE", QuantumVote},
+	} {
+		fmt.Fprintf(&b, "#define %s %du\n", w.name, w.value)
+	}
+	if *update {
+		if err := os.WriteFile("quantum_words.cuh", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile("quantum_words.cuh")
+	if err != nil || string(have) != b.String() {
+		t.Errorf("quantum_words.cuh is not what the constants say (%v); write it anew with -update", err)
+	}
+}
+
 // TestAgentPool: the shared memory of nodes by key has a row for each sum, and rows begin four banks apart.
 func TestAgentPool(t *testing.T) {
 	for _, c := range []struct{ nodes, width, merge, bytes, blocks int }{

@@ -45,7 +45,8 @@ func paramsOf(kernel string) []device.Param {
 	case "reciprocal_f32":
 		return paramsReciprocalF32
 	case "gru_step_h16_bf16", "gru_step_h16_f32", "gru_step_h32_bf16", "gru_step_h32_f32",
-		"gru_step_h8_bf16", "gru_step_h8_f32", "leaky_step":
+		"gru_step_h8_bf16", "gru_step_h8_f32", "leaky_step", "quantum_step_q1", "quantum_step_q2",
+		"quantum_step_q3", "quantum_step_q4", "quantum_step_q5", "quantum_step_q6":
 		return paramsStep
 	case "step_decide":
 		return paramsStepDecide
@@ -64,7 +65,8 @@ func paramsOf(kernel string) []device.Param {
 		"tally_weighted_u8_w8_256", "tally_weighted_u8_w8_5", "tally_weighted_u8_w8_8":
 		return paramsTallyWeighted
 	case "gru_tick_h16_bf16", "gru_tick_h16_f32", "gru_tick_h32_bf16", "gru_tick_h32_f32",
-		"gru_tick_h8_bf16", "gru_tick_h8_f32", "leaky_tick":
+		"gru_tick_h8_bf16", "gru_tick_h8_f32", "leaky_tick", "quantum_tick_q1", "quantum_tick_q2",
+		"quantum_tick_q3", "quantum_tick_q4", "quantum_tick_q5", "quantum_tick_q6":
 		return paramsTick
 	case "gru_told_h16_bf16", "gru_told_h16_f32", "gru_told_h32_bf16", "gru_told_h32_f32",
 		"gru_told_h8_bf16", "gru_told_h8_f32":
@@ -1305,7 +1307,8 @@ var paramsStep = slices.Concat(
 //   - head: uint32[2]: count and sequence where count is AgentHeaded; else any memory
 //
 // Kernels: gru_step_h16_bf16, gru_step_h16_f32, gru_step_h32_bf16, gru_step_h32_f32,
-// gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
+// gru_step_h8_bf16, gru_step_h8_f32, leaky_step, quantum_step_q1, quantum_step_q2, quantum_step_q3,
+// quantum_step_q4, quantum_step_q5, quantum_step_q6.
 type StepArgs struct {
 	PagedArgs
 	Table                      device.Arg
@@ -1326,7 +1329,9 @@ func (a *StepArgs) AppendTo(to []device.Arg) []device.Arg {
 }
 
 // StepBound are arguments that a twin sees. Kernels: gru_step_h16_bf16, gru_step_h16_f32,
-// gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step.
+// gru_step_h32_bf16, gru_step_h32_f32, gru_step_h8_bf16, gru_step_h8_f32, leaky_step,
+// quantum_step_q1, quantum_step_q2, quantum_step_q3, quantum_step_q4, quantum_step_q5,
+// quantum_step_q6.
 type StepBound struct {
 	PagedBound
 	Table   []uint32
@@ -1724,7 +1729,8 @@ var paramsTick = paramsTicking
 //   - result: out uint64[AgentResultWords]
 //
 // Kernels: gru_tick_h16_bf16, gru_tick_h16_f32, gru_tick_h32_bf16, gru_tick_h32_f32,
-// gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
+// gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick, quantum_tick_q1, quantum_tick_q2, quantum_tick_q3,
+// quantum_tick_q4, quantum_tick_q5, quantum_tick_q6.
 type TickArgs struct {
 	TickingArgs
 }
@@ -1738,7 +1744,9 @@ func (a *TickArgs) AppendTo(to []device.Arg) []device.Arg {
 }
 
 // TickBound are arguments that a twin sees. Kernels: gru_tick_h16_bf16, gru_tick_h16_f32,
-// gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick.
+// gru_tick_h32_bf16, gru_tick_h32_f32, gru_tick_h8_bf16, gru_tick_h8_f32, leaky_tick,
+// quantum_tick_q1, quantum_tick_q2, quantum_tick_q3, quantum_tick_q4, quantum_tick_q5,
+// quantum_tick_q6.
 type TickBound struct {
 	TickingBound
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 
@@ -21,6 +22,8 @@ var AgentKernels = []string{
 	"gru_step_h32_bf16",
 	"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_learn",
 	"agent_nodes",
+	"quantum_tick_q1", "quantum_tick_q2", "quantum_tick_q3", "quantum_tick_q4", "quantum_tick_q5", "quantum_tick_q6",
+	"quantum_step_q1", "quantum_step_q2", "quantum_step_q3", "quantum_step_q4", "quantum_step_q5", "quantum_step_q6",
 }
 
 // agentSwarm is a swarm with a random state, from which the parameters of a launch are made.
@@ -34,6 +37,7 @@ type agentSwarm struct {
 	// leaky one.
 	candidates, class int
 	elem              kernels.Elem
+	qubits            int  // of the quantum cell; 0: it is another one
 	odd               bool // some of its state is not finite
 	node              int  // units of a knowledge node; 0: there are none
 	alike             bool // all groups have the same node
@@ -59,9 +63,15 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	if strings.HasSuffix(kernel, "bf16") {
 		c.elem = kernels.BF16
 	}
+	quantum := strings.HasPrefix(kernel, "quantum")
+	if quantum {
+		fmt.Sscanf(kernel[len(kernel)-1:], "%d", &c.qubits) //nolint:errcheck // a name of the list above
+		c.candidates = 1 << (1 + r.IntN(min(c.qubits, kernels.QuantumMostBits)))
+		n = min(n, 40_000>>c.qubits)
+	}
 	if leaky {
 		c.candidates = 2
-	} else {
+	} else if !quantum {
 		c.class = 8
 		if at := strings.Index(kernel, "_h"); at >= 0 {
 			fmt.Sscanf(kernel[at:], "_h%d_", &c.class) //nolint:errcheck // a name of the list above
@@ -112,8 +122,8 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 			count = r.IntN(len(frames) - first + 1)
 		}
 		steps := 1 + r.IntN(2)*r.IntN(4)
-		if told {
-			steps = 1 - r.IntN(8)/7 // of none it adds up units
+		if told || quantum && r.IntN(3) == 0 {
+			steps = 1 - r.IntN(8)/7 // of none it adds up units, or draws ballots
 		}
 		all := append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count),
 			word(steps), word(r.IntN(kernels.AgentTickPublish+1)),
@@ -341,6 +351,9 @@ func (c *agentSwarm) swarm(n int) {
 	agents := sizes[r.IntN(len(sizes))]
 	c.groups = max(1, (n+agents-1)/agents)
 	vars := kernels.AgentLeakyVars()
+	if c.qubits > 0 {
+		vars = kernels.AgentQuantumVars(c.qubits, c.candidates)
+	}
 	if c.class > 0 {
 		vars = kernels.AgentGRUVars(c.class, c.candidates, c.elem)
 		if c.node > 0 {
@@ -365,6 +378,13 @@ func (c *agentSwarm) swarm(n int) {
 		c.gruTable()
 	} else {
 		c.table = make([]uint32, 1)
+	}
+	if c.qubits > 0 {
+		c.words[kernels.AgentFeatures] = 1 + r.Uint32N(uint32(c.qubits))
+		for len(c.words) < kernels.QuantumWords {
+			c.words = append(c.words, r.Uint32())
+		}
+		c.quantumTable()
 	}
 	c.state()
 }
@@ -404,6 +424,41 @@ func (c *agentSwarm) gruTable() {
 	numbers(c.table[kernels.AgentTableReadout(H):][:c.candidates*H/2], kernels.AgentVoteWeight)
 }
 
+// quantumTable makes the table of a quantum cell: gates of all kinds, whose matrices are unitary but for
+// rounding.
+func (c *agentSwarm) quantumTable() {
+	r := c.r
+	gates := r.IntN(20)
+	c.table = make([]uint32, kernels.QuantumTableGates+gates*kernels.QuantumGateWords)
+	c.table[kernels.QuantumTableCount], c.table[kernels.QuantumTableFresh] = uint32(gates), r.Uint32N(4)/3
+	places := ^uint32(0)
+	for bit, q := range r.Perm(c.qubits)[:bits.Len(uint(c.candidates))-1] {
+		places ^= uint32(kernels.QuantumNoPlace^bit) << (4 * q)
+	}
+	c.table[kernels.QuantumTablePlaces] = places
+	for g := range gates {
+		gate := c.table[kernels.QuantumTableGates+g*kernels.QuantumGateWords:][:kernels.QuantumGateWords]
+		kind, target := r.Uint32N(kernels.QuantumFactor+1), r.IntN(c.qubits)
+		gate[0] = kind | uint32(target)<<4
+		mask := r.Uint64() | uint64(r.IntN(2))*math.MaxUint64
+		gate[kernels.QuantumGateMask], gate[kernels.QuantumGateMask+1] = uint32(mask), uint32(mask>>32)
+		sin, cos := math.Sincos(r.Float64() * 7)
+		m := [8]float64{cos, 0, -sin, 0, sin, 0, cos, 0}
+		if kind != kernels.QuantumReal { // times a phase
+			y, x := math.Sincos(r.Float64() * 7)
+			for k := 0; k < len(m); k += 2 {
+				m[k], m[k+1] = m[k]*x, m[k]*y
+			}
+		}
+		if kind == kernels.QuantumFactor {
+			m[0], m[1], m[6], m[7] = cos, sin, sin, cos
+		}
+		for k, v := range m {
+			gate[kernels.QuantumGateMatrix+k] = math.Float32bits(float32(v))
+		}
+	}
+}
+
 // state makes the pages: random values in the variables of agents, and poison between them.
 func (c *agentSwarm) state() {
 	l := c.layout
@@ -435,6 +490,9 @@ func (c *agentSwarm) state() {
 // which are knowledge nodes, are finite: each is a mean or the largest of units that are.
 func (c *agentSwarm) element(of kernels.Var, to []byte) {
 	v := float32(c.r.Float64()*2 - 1)
+	if c.qubits > 0 { // the norm of a state is about 1, and often scaled
+		v *= float32(math.Sqrt(1.5 / float64(int(1)<<c.qubits)))
+	}
 	if c.odd && !of.Group && c.r.IntN(200) == 0 {
 		v = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40}[c.r.IntN(4)]
 	}

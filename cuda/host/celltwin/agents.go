@@ -34,6 +34,15 @@ func init() {
 		agentTick(b, &a.TickingBound, open, nil)
 	})
 	twins.Register("leaky_step", func(b *twins.Block, a *kernels.StepBound) { agentStep(b, a, open) })
+	for qubits := 1; qubits <= kernels.QuantumMostQubits; qubits++ {
+		open := func(s *agentSwarm, table []uint32) agentCell { return newAgentQuantum(s, table, qubits) }
+		twins.Register(kernels.AgentQuantumName("tick", qubits), func(b *twins.Block, a *kernels.TickBound) {
+			agentTick(b, &a.TickingBound, open, nil)
+		})
+		twins.Register(kernels.AgentQuantumName("step", qubits), func(b *twins.Block, a *kernels.StepBound) {
+			agentStep(b, a, open)
+		})
+	}
 	twins.Register("step_decide", stepDecide)
 	twins.Register("agent_sums", agentSums)
 	twins.Register("agent_learn", agentLearn)
@@ -97,8 +106,8 @@ type agentCell interface {
 	// for.
 	step(page, at int) int
 	// stepMany steps the first agents from index at on, several at a time and each a number of times,
-	// and sets the candidates that they vote for after that. It returns how many of the agents of best
-	// it has stepped; step is for the others.
+	// and sets the candidates that they vote for after that, or kernels.AgentNoVote. It returns how many of
+	// the agents of best it has stepped; step is for the others. Steps are 0 in a measurement alone.
 	stepMany(page, at, steps int, best []byte) int
 }
 
@@ -108,6 +117,7 @@ type agentCell interface {
 func agentTick(b *twins.Block, a *kernels.TickingBound, open func(*agentSwarm, []uint32) agentCell, told *telling) {
 	s := openAgents(&a.PagedBound, a.Groups, nil)
 	cell, steps, scratch, result := open(s, a.Table), a.Steps, a.Scratch, a.Result
+	_, measures := cell.(*agentQuantum)
 	sums, best := make([]uint64, s.candidates), make([]byte, s.agents)
 	begin := int(a.First) * s.slots
 	groups := min(begin+int(a.Count)*s.slots, s.groups) - begin
@@ -128,7 +138,7 @@ func agentTick(b *twins.Block, a *kernels.TickingBound, open func(*agentSwarm, [
 		counts := s.counts(g)
 		clear(counts)
 		page, from, done := g/s.slots, g%s.slots*s.agents, 0
-		if steps > 0 { // a tick of no steps votes for the first candidate
+		if steps > 0 || measures { // a tick of no steps votes for the first candidate
 			done = cell.stepMany(page, from, int(steps), best)
 		}
 		for i := done; i < s.agents; i++ {
@@ -142,8 +152,9 @@ func agentTick(b *twins.Block, a *kernels.TickingBound, open func(*agentSwarm, [
 		}
 		votes := s.variable(page, kernels.AgentVarVote)[from:][:s.agents]
 		for i, c := range best {
-			votes[i] = c + 1
-			counts[c]++
+			if votes[i] = c + 1; c != kernels.AgentNoVote {
+				counts[c]++
+			}
 		}
 		if told != nil {
 			told.keep(g)
