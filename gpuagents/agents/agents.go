@@ -198,7 +198,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	}{
 		{&a.frames, 4 * int64(a.pages), nil, "pages"},
 		{&a.table, 0, device.Bytes(a.layout.Table()), "layout"},
-		{&a.params, 0, device.Bytes(a.cell.ParamBlock()), "parameters"},
+		{&a.params, 0, device.Bytes(a.block()), "parameters"},
 		{&a.weights, 4, device.Bytes(table), "weights"}, // a cell without weights has a buffer too
 		{&a.scratch, 8 * kernels.AgentScratch, nil, "agents"},
 		{&a.stamps, 4 * int64(a.groups), nil, "agents"},
@@ -229,6 +229,16 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		a.hostObservations = math.MaxInt // the memory of the host device is host memory
 	}
 	return nil
+}
+
+// block returns the parameter block, with what the draws of a quantum cell depend on.
+func (a *Agents) block() []uint32 {
+	w := a.cell.ParamBlock()
+	if a.cell.Measures() {
+		w[kernels.QuantumKey], w[kernels.QuantumKey+1] = uint32(a.seed), uint32(a.seed>>32)
+		w[kernels.QuantumFirst] = uint32(a.first * a.cell.Agents)
+	}
+	return w
 }
 
 // resultSlots is the number of launches with a result that are put into the stream before a wait

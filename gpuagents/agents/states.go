@@ -71,10 +71,14 @@ func (a *Agents) part(page, v, i int, to []byte) pager.Part {
 	}
 }
 
-// StateVars returns the variables that describe an agent, and the number of elements of each.
+// StateVars returns the variables that describe an agent, and the number of elements of each. An agent of
+// quantum has the probabilities of its basis states.
 func (a *Agents) StateVars() (vars []int, width int) {
 	if a.cell.Cell.Name == "leaky" {
 		return []int{kernels.AgentVarPotential, kernels.AgentVarTrace}, 1
+	}
+	if a.cell.Measures() {
+		return []int{kernels.QuantumVarState}, 1 << a.cell.Qubits()
 	}
 	return []int{kernels.AgentVarRow}, int(a.cell.Value("hidden")) // without padding and inputs
 }
@@ -95,6 +99,9 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 		Width: len(vars) * width,
 		State: make([]float32, len(ids)*len(vars)*width),
 	}
+	if a.cell.Measures() {
+		return out, a.probabilities(ctx, out)
+	}
 	if len(ids) >= leastGathered && a.memory.Resident() {
 		if done, err := gather(ctx, a, out); err != nil {
 			return nil, err
@@ -105,24 +112,19 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 	if err := a.stream.Sync(ctx); err != nil {
 		return nil, gpubatch.Mark(err)
 	}
-	size := a.layout.Agents * a.layout.Slots // agents of a page
-	data := make([][]byte, len(vars))        // by variable, of all ids
+	data := make([][]byte, len(vars)) // by variable, of all ids
 	parts := make([]pager.Part, 0, 1+len(vars))
 	for k, v := range vars {
 		of := a.layout.Vars[v]
 		data[k] = make([]byte, len(ids)*of.Width*of.Elem.Bytes())
 	}
-	for first, n := 0, 0; first < len(ids); first += n {
-		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) &&
-			a.page(ids[first+n]) == a.page(ids[first]); n++ {
-		}
-		page, at := a.page(ids[first]), int(ids[first])%size
+	a.eachRun(ids, func(first, n, page, at int) {
 		parts = append(parts, a.part(page, kernels.AgentVarVote, at, out.Vote[first:][:n]))
 		for k, v := range vars {
 			bytes := len(data[k]) / len(ids)
 			parts = append(parts, a.part(page, v, at, data[k][first*bytes:][:n*bytes]))
 		}
-	}
+	})
 	if err := a.memory.ReadAll(ctx, parts); err != nil {
 		return nil, err
 	}
@@ -143,6 +145,53 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 		}
 	}
 	return out, nil
+}
+
+// eachRun calls f for runs of ids that follow one another in a page: the place of the first one in ids, how many
+// they are, the page, and the place of the first one there.
+func (a *Agents) eachRun(ids []uint32, f func(first, n, page, at int)) {
+	size := a.layout.Agents * a.layout.Slots // agents of a page
+	for first, n := 0, 0; first < len(ids); first += n {
+		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) &&
+			a.page(ids[first+n]) == a.page(ids[first]); n++ {
+		}
+		f(first, n, a.page(ids[first]), int(ids[first])%size)
+	}
+}
+
+// probabilities reads the states of agents of a quantum cell, whose elements stand apart. An agent that has never
+// stepped is in |0...0>.
+func (a *Agents) probabilities(ctx context.Context, out *batch.AgentStates) error {
+	if err := a.stream.Sync(ctx); err != nil {
+		return gpubatch.Mark(err)
+	}
+	ids, elements := out.Agent, a.layout.Vars[kernels.QuantumVarState].Width
+	data := make([]float32, elements*len(ids)) // by element
+	var parts []pager.Part
+	a.eachRun(ids, func(first, n, page, at int) {
+		parts = append(parts, a.part(page, kernels.AgentVarVote, at, out.Vote[first:][:n]))
+		for e := range elements {
+			parts = append(parts, pager.Part{
+				Page:  uint64(page),
+				Off:   int64(a.layout.Offsets[kernels.QuantumVarState]) + 4*(int64(e*a.layout.Agents*a.layout.Slots)+int64(at)),
+				Bytes: device.Bytes(data[e*len(ids)+first:][:n]),
+			})
+		}
+	})
+	if err := a.memory.ReadAll(ctx, parts); err != nil {
+		return err
+	}
+	for i, v := range out.Vote {
+		out.Vote[i] = v - 1 // 0 has never stepped, and wraps to NoVote
+		for r := range out.Width {
+			re, im := data[2*r*len(ids)+i], data[(2*r+1)*len(ids)+i]
+			out.State[i*out.Width+r] = re*re + im*im
+		}
+		if v == 0 {
+			out.State[i*out.Width] = 1
+		}
+	}
+	return nil
 }
 
 // GroupStates reads the states of groups. out.Group is ids.

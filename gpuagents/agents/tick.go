@@ -67,6 +67,40 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	return r, nil
 }
 
+// Measure draws the ballots of a round, which become the votes of the agents of a quantum cell; agents that have
+// never stepped abstain. The amplitudes stay. It does nothing for other cells. After the end of ctx the pages
+// are between two states.
+func (a *Agents) Measure(ctx context.Context, round uint64) error {
+	if !a.cell.Measures() || a.inconsistent != nil {
+		return a.inconsistent
+	}
+	if err := a.stream.Sync(ctx); err != nil { // a launch may read the round before
+		return gpubatch.Failed(err)
+	}
+	words := []uint32{uint32(round), uint32(round >> 32)}
+	if err := a.params.Write(4*kernels.QuantumRound, device.Bytes(words)); err != nil {
+		return gpubatch.Failed(err)
+	}
+	wait, sets, begun := waits(ctx, a.memory), a.memory.All(), false
+	err := a.memory.Each(ctx, sets, pages.Sweep, func(i int) error {
+		begun = true
+		votes := uint32(kernels.AgentTickCount)
+		if i == len(sets)-1 {
+			votes = kernels.AgentTickPublish
+		}
+		if err := a.launchTick(wait, sets[i].Pages, 0, votes, false); err != nil {
+			return gpubatch.Failed(err)
+		}
+		a.memory.MarkDirty(sets[i].Pages)
+		_, err := a.await(wait, 1)
+		return err
+	})
+	if err != nil && begun && !a.memory.Resident() {
+		a.inconsistent = fmt.Errorf("%w: a measurement of a part of the agents: %w", gpubatch.ErrDevice, err)
+	}
+	return err
+}
+
 type ticking struct {
 	a       *Agents
 	fresh   bool // kept was computed from the state before the tick

@@ -19,7 +19,8 @@ type Addressed struct {
 	told  *Told // nil: agents hear nothing of their group
 	// remembers says that neurons have the bits of their last spikes; see Remembering.
 	remembers bool
-	lattice   *onLattice // nil: a built-in cell
+	lattice   *onLattice      // nil: a built-in cell
+	circuit   *quantumCircuit // nil: not the cell quantum
 }
 
 // The cells with agents that are addressed. Their parameters are their own.
@@ -47,12 +48,12 @@ var (
 )
 
 // LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
-// life, sir, lif, izhikevich, boids, circles or colony. A cell of the same name that Lookup returns
+// life, sir, lif, izhikevich, boids, circles, colony or quantum. A cell of the same name that Lookup returns
 // has other parameters.
 func LookupAddressed(name string) (*Cell, bool) {
 	for _, c := range []*Cell{
 		gruAddressed, leakyAddressed, lifeAddressed, sirAddressed, lifAddressed, izhikevichAddressed, boidsAddressed,
-		circlesAddressed, colonyAddressed,
+		circlesAddressed, colonyAddressed, quantumAddressed,
 	} {
 		if c.Name == name {
 			return c, true
@@ -61,7 +62,7 @@ func LookupAddressed(name string) (*Cell, bool) {
 	return nil, false
 }
 
-// Address binds a cell of LookupAddressed, whose agents are addressed one by one. values are parameters
+// Address binds a cell of LookupAddressed but quantum, whose agents are addressed one by one. values are parameters
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
@@ -72,7 +73,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	error,
 ) {
 	c, ok := LookupAddressed(cell)
-	if !ok {
+	if !ok || c == quantumAddressed {
 		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, agents of gru, leaky, life, "+
 			"sir, lif, izhikevich, boids, circles and colony can", ErrParameter, cell)
 	}
@@ -120,7 +121,9 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 // life, sir, lif, izhikevich, boids, circles and colony, and custom ones.
 func (a *Addressed) HearsNeighbours() bool { return a.OnLattice() || a.Cell.hearsNeighbours() }
 
-func (c *Cell) hearsNeighbours() bool { return c != gruAddressed && c != leakyAddressed }
+func (c *Cell) hearsNeighbours() bool {
+	return c != gruAddressed && c != leakyAddressed && c.Name != QuantumName
+}
 
 func (a *Addressed) isGRU() bool { return a.Cell == gruAddressed }
 
@@ -153,6 +156,9 @@ func (a *Addressed) Kernels() (tick, step string) {
 	if a.InBox() {
 		return a.boxKernels()
 	}
+	if a.Measures() {
+		return kernels.AgentQuantumName("tick", a.Qubits()), kernels.AgentQuantumName("step", a.Qubits())
+	}
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
 	}
@@ -168,6 +174,9 @@ func (a *Addressed) Kernels() (tick, step string) {
 func (a *Addressed) Shape() (blocks, threads, span int) {
 	if a.isGRU() {
 		return kernels.AgentGRUBlocks, 128, kernels.AgentSpan
+	}
+	if a.Measures() {
+		return manyBlocks, kernels.QuantumBlock, kernels.QuantumSpan
 	}
 	return manyBlocks, kernels.AgentLeakyBlock, kernels.AgentSpanLeaky
 }
@@ -199,6 +208,9 @@ func (a *Addressed) Vars() []kernels.Var {
 	if a.isGRU() {
 		return a.withNodes(kernels.AgentGRUVars(a.class(), a.Candidates, a.elem()))
 	}
+	if a.Measures() {
+		return kernels.AgentQuantumVars(a.Qubits(), a.Candidates)
+	}
 	return kernels.AgentLeakyVars()
 }
 
@@ -223,10 +235,13 @@ func (a *Addressed) RowLayout(pageBytes int, width int64) (kernels.Layout, error
 	return l, nil
 }
 
-// ParamBlock returns the parameter block that the kernels read, of kernels.AgentWords words. The
-// caller owns it.
+// ParamBlock returns the parameter block that the kernels read, of kernels.AgentWords words, or
+// kernels.QuantumWords. The caller owns it.
 func (a *Addressed) ParamBlock() []uint32 {
 	w := make([]uint32, kernels.AgentWords)
+	if a.Measures() {
+		w = make([]uint32, kernels.QuantumWords)
+	}
 	w[kernels.AgentCandidates], w[kernels.AgentFeatures] = uint32(a.Candidates), uint32(a.Features)
 	w[kernels.AgentRule], w[kernels.AgentQuorum] = uint32(a.Voting.Rule), fixed(a.Voting.Quorum)
 	if a.Cell == leakyAddressed {

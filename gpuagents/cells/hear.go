@@ -18,6 +18,9 @@ func (a *Addressed) Hearing(n int) (*Addressed, error) {
 	if a.HearsNeighbours() {
 		return nil, fmt.Errorf("%w: %s: an agent hears its neighbours alone: leave hear out", ErrParameter, a.Cell.Name)
 	}
+	if a.Measures() {
+		return nil, fmt.Errorf("%w: %s: its agents hear nothing: use gru, or leave hear out", ErrParameter, a.Cell.Name)
+	}
 	if !a.isGRU() {
 		return nil, fmt.Errorf("%w: %s: it takes a current and a gain and hears nothing: use gru, or leave hear out",
 			ErrParameter, a.Cell.Name)

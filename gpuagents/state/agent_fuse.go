@@ -20,6 +20,10 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	a := s.agents
+	if a.Cell().Measures() {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: agents of the cell %s have no embedding: ask swarm "+
+			"query for their probabilities", a.Cell().Cell.Name)
+	}
 	_, width := a.StateVars()
 	all, err := a.Nodes(want)
 	if err != nil {

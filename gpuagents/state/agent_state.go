@@ -84,6 +84,9 @@ func (s *agentState) Info() Info {
 		fmt.Fprintln(h, src.Code)
 	}
 	h.Write(device.Bytes(a.Cell().ParamBlock()))
+	if text := a.Cell().Circuit(); text != "" {
+		fmt.Fprintln(h, "circuit", text)
+	}
 	if s.model == nil {
 		h.Write(device.Bytes(a.Cell().Weights(s.seed)))
 	} else {
@@ -242,6 +245,17 @@ func (s *agentState) step(ctx context.Context, t swarms.Tick, most int) (agents.
 func (s *agentState) variables() (kernels.Layout, []raster.Var) {
 	l, cell := s.agents.Layout(), s.agents.Cell()
 	all := raster.Vars(l)
+	if cell.Measures() { // the parts of amplitudes: re01 is the real part of |01>
+		of := all[kernels.QuantumVarState]
+		all = all[:kernels.QuantumVarState]
+		for r := range 1 << cell.Qubits() {
+			for part, name := range []string{"re", "im"} {
+				of.Name, of.First, of.Count = fmt.Sprintf("%s%0*b", name, cell.Qubits(), r), 2*r+part, 1
+				all = append(all, of)
+			}
+		}
+		return l, all
+	}
 	if cell.Cell.Name != "gru" {
 		return l, all
 	}

@@ -42,6 +42,11 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if s.agents.Cell().Measures() {
+		if err := s.measure(ctx, v.Round); err != nil {
+			return Answer{}, err
+		}
+	}
 	if v.Priority == swarms.PriorityElected {
 		return s.elect(ctx, rule, v.Round)
 	}
@@ -62,6 +67,14 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	}
 	data, err = json.Marshal(voted)
 	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
+}
+
+// measure draws the ballots of a round. The end of ctx interrupts it only between two sets of pages.
+func (s *agentState) measure(ctx context.Context, round uint64) error {
+	if s.memory.Resident() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return s.agents.Measure(ctx, round)
 }
 
 // elect answers a vote whose leader is elected by the voters for the winner. The leader of the outcome

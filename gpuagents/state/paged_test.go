@@ -55,9 +55,17 @@ var pagedTexts = map[string]string{
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
 	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: " +
 		"quorum, quorum: 0.3}\n",
+	"quantum": quantumText("agents: 540\nagents_per_group: 15\n"),
 	"lif": "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
 	"own": "name: x\nagents_per_group: 18\ncell: {kind: gru, weights: group, params: {hidden: 4}}\nfeatures: [a]\n" +
 		"observations: {duplicate: drop}\n",
+}
+
+// quantumText is a swarm of agents of three qubits, with other keys. Two bits are the ballot.
+func quantumText(keys string) string {
+	return "name: x\naddressed: agent\n" + keys + "features: [a, b]\nseed: 3\ncell: {kind: quantum, params: {t: 0.7}, " +
+		"circuit: 'include \"stdgates.inc\"; input float t; qubit[3] q; bit[2] c; ry(t) q; cx q[0], q[1]; cz q[1], q[2]; " +
+		"c[0] = measure q[2]; c[1] = measure q[0];'}\nvote: {rule: majority}\n"
 }
 
 // pagedGroups are the groups of a swarm whose groups are addressed.
@@ -172,7 +180,11 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 		}
 		return randomLesson(t, r, s.nodes.All, s.agents.Cell().Nodes())
 	}
-	switch n := int(s.agents.Len()); r.IntN(9) {
+	choice := r.IntN(9)
+	if choice == 5 && s.agents.Cell().Measures() { // it has no embeddings
+		choice = 4
+	}
+	switch n := int(s.agents.Len()); choice {
 	case 0:
 		return swarms.Entry{Kind: swarms.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`,
 			[]int{2, 3, agents.TickSteps + 1}[r.IntN(3)])}
@@ -200,6 +212,9 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 		state := "potential"
 		if s.agents.Cell().Cell.Name == "gru" {
 			state = "hidden"
+		}
+		if s.agents.Cell().Measures() {
+			state = "im101"
 		}
 		return swarms.Entry{Kind: swarms.EntryCompute, Data: fmt.Appendf(nil, []string{
 			`{"v":1,"text":"mean(%[1]s) by all where vote == 1; c = sum(abs(%[1]s)) by all"}`,

@@ -23,6 +23,8 @@ type Rounds struct {
 	adopted *swarms.ModelRef
 	// concludes says that a vote of the shard is a vote of the swarm, and sets the outcome.
 	concludes bool
+	// measures says that a vote draws the ballots of the agents, and so changes the state.
+	measures bool
 }
 
 // take returns the round of a vote, which is the next one if round is 0. It refuses a round that is
@@ -80,7 +82,7 @@ func (r *Rounds) conclude(v swarms.Voted) (*swarms.Voted, error) {
 // Skip reports whether a replay leaves out an entry that is answered, because the entry does not
 // change the state. It keeps the last round the same as in the process that answered the entry.
 func (r *Rounds) Skip(e swarms.Entry) bool {
-	if !swarms.Asks(e.Kind) || e.Kind == swarms.EntryVote && r.concludes {
+	if !swarms.Asks(e.Kind) || e.Kind == swarms.EntryVote && (r.concludes || r.measures) {
 		return false
 	}
 	if e.Kind == swarms.EntryVote {

@@ -38,7 +38,7 @@ type Snapshotter struct {
 func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
 	r := &Rounds{concludes: spec.Topology().ByAgent && has.Shards == 1}
 	if a, ok := of.(*agentState); ok {
-		a.rounds = r
+		a.rounds, r.measures = r, a.agents.Cell().Measures()
 	}
 	rules, _ := spec.Rules() // a State was made of the specification, so they are valid
 	return &Snapshotter{of, s, spec, store, has, rules, r}

@@ -30,6 +30,7 @@ var keptTexts = map[string]string{
 	"bf16":         strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
 	"leaky by agent": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: " +
 		"{kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+	"quantum":   quantumText("agents: 3000\nagents_per_group: 10\npage_size: 64KiB\n"),
 	"predictor": "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
 	"lif":       "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
 	"leaky":     "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",

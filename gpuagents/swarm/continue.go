@@ -22,6 +22,7 @@ func (s *Spec) Continues(from *Spec) error {
 			from.Observations.Drops(),
 		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
+		{"circuit", s.Cell.Circuit, from.Cell.Circuit},
 		{"weights, of a model or not,", s.Cell.Model != "", from.Cell.Model != ""},
 		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
 		{"number of agents, which the graph has,", s.fixedAgents(s.Agents), s.fixedAgents(from.Agents)},

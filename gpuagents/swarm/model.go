@@ -19,9 +19,9 @@ func (s *Spec) Model() *swarms.ModelRef {
 // TakesModel returns an error of jobs.CodeInvalid unless the weights of the agents can be of a
 // model.
 func (s *Spec) TakesModel() error {
-	if s.Cell.Kind != "gru" || !s.Topology().ByAgent {
-		return jobs.Errorf(jobs.CodeInvalid, "model: only a gru whose agents are addressed has weights of a model: "+
-			"use cell: {kind: gru} and addressed: agent")
+	if !s.Topology().ByAgent || s.Cell.Kind != "gru" && !s.quantum() {
+		return jobs.Errorf(jobs.CodeInvalid, "model: only a gru whose agents are addressed has weights of a model, and "+
+			"quantum angles: use cell: {kind: gru} and addressed: agent")
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ type Spec struct {
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address, or
-	// custom on a grid.
+	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address,
+	// quantum with a circuit, or custom on a grid.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default
 	// is the cells of a grid, or one more than the largest number in a file of edges. By group it
@@ -163,11 +163,16 @@ type Cell struct {
 	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default,
 	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
-	// Model names a model whose weights the agents of a gru by agent have, in place of random ones.
+	// Model names a model whose weights the agents of a gru by agent have, in place of random ones, or whose
+	// angles the circuit of the kind quantum has, in place of Params.
 	// ModelSHA256 is its digest, 64 hexadecimal digits: the record of a swarm has it, and the
 	// commands that create a swarm fill it in.
 	Model       string `yaml:"model" json:"model,omitempty"`
 	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
+	// Circuit is the OpenQASM text of the circuit of the kind quantum, and of no other. In a spec that is read
+	// from a folder it may be the name of a file below it; what is parsed has the text. A text has a ';', and a
+	// name has none.
+	Circuit string `yaml:"circuit" json:"circuit,omitempty"`
 	// State is the state of an agent of the kind custom: the type of each variable by name. See
 	// cells.Custom. Other kinds have none.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
@@ -237,6 +242,9 @@ func ParseIn(folder fs.FS, file string, data []byte) (*Spec, error) {
 		return nil, jobs.Errorf(jobs.CodeInput, "%v", err)
 	}
 	path, err := s.readStep(folder)
+	if err == nil {
+		path, err = s.readCircuit(folder)
+	}
 	if err == nil {
 		path, err = s.readGraph(folder)
 	}

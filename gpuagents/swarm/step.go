@@ -26,20 +26,29 @@ func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
 		return path, fmt.Errorf("step_file %q: only a spec that is read from a folder can name files of it: write "+
 			"the text under step", name)
 	}
+	text, err := readText(folder, "step_file", name, kernels.MaxStepBytes)
+	if err != nil {
+		return path, err
+	}
+	s.Cell.Step, s.Cell.StepFile = text, ""
+	return nil, nil
+}
+
+// readText returns the text of the file that a key of the spec names, or one byte more than max of it.
+func readText(folder fs.FS, key, name string, max int64) (string, error) {
 	f, err := folder.Open(name)
 	if err != nil {
-		return path, fmt.Errorf("step_file: %w: name a file below the spec's own folder", err)
+		return "", fmt.Errorf("%s: %w: name a file below the spec's own folder", key, err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, kernels.MaxStepBytes+1)) // one more than passes the check
+	text, err := io.ReadAll(io.LimitReader(f, max+1)) // one more than passes the check
 	if err != nil {
-		return path, fmt.Errorf("step_file: %w", err)
+		return "", fmt.Errorf("%s: %w", key, err)
 	}
 	if len(text) == 0 {
-		return path, fmt.Errorf("step_file %q: it is empty", name)
+		return "", fmt.Errorf("%s %q: it is empty", key, name)
 	}
-	s.Cell.Step, s.Cell.StepFile = string(text), ""
-	return nil, nil
+	return string(text), nil
 }
 
 func (s *Spec) validateStep() (path []string, err error) {

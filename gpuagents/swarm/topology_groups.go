@@ -75,6 +75,9 @@ func (agentRules) defaults(s *Spec) {
 func (agentRules) groups(s *Spec) int { return int(s.Agents / int64(s.AgentsPerGroup)) }
 
 func (agentRules) candidates(s *Spec) []string {
+	if s.quantum() {
+		return cells.QuantumCandidates(s.Cell.Circuit)
+	}
 	c, ok := cells.LookupAddressed(s.Cell.Kind)
 	if !ok {
 		return nil
@@ -111,6 +114,9 @@ func (agentRules) cell(s *Spec) (*cells.Addressed, error) {
 	voting, err := s.voting()
 	if err != nil {
 		return nil, err
+	}
+	if s.quantum() {
+		return cells.AddressQuantum(s.Cell.Circuit, s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
 	}
 	a, err := cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, len(s.Features), len(s.Vote.Candidates),
 		voting)

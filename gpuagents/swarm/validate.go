@@ -48,6 +48,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateStep(); err != nil {
 		return path, err
 	}
+	if path, err := s.validateCircuit(); err != nil {
+		return path, err
+	}
 	if err := s.Consistency().Validate(); err != nil {
 		return []string{"replicas"}, err
 	}
@@ -92,6 +95,10 @@ func (s *Spec) validate() (path []string, err error) {
 	case own == nil && (len(s.Vote.Candidates) < 2 || len(s.Vote.Candidates) > kernels.AgentMostCandidates):
 		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: name 2 to %d", len(s.Vote.Candidates),
 			kernels.AgentMostCandidates)
+	case s.quantum() && len(own) == len(s.Vote.Candidates) && !slices.Equal(own, s.Vote.Candidates) &&
+		slices.Contains(own, s.Vote.Candidates[0]):
+		return []string{"vote", "candidates"}, fmt.Errorf("candidates %q: bit strings stand in the order of their "+
+			"numbers: write %q, or leave them out", s.Vote.Candidates, own)
 	case own != nil && len(s.Vote.Candidates) != len(own):
 		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: the cell %s votes between %d: %v",
 			len(s.Vote.Candidates), s.Cell.Kind, len(own), own)
@@ -130,6 +137,8 @@ func (s *Spec) validate() (path []string, err error) {
 	switch {
 	case errors.Is(err, kernels.ErrStep):
 		return []string{"cell", "step"}, err
+	case errors.Is(err, cells.ErrCircuit):
+		return []string{"cell", "circuit"}, err
 	case errors.Is(err, cells.ErrState):
 		return []string{"cell", "state"}, err
 	case errors.Is(err, cells.ErrEmbedding):

@@ -10,9 +10,12 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 )
 
-// gruTensors returns the tensors that a gru whose agents are addressed has: the names of
-// torch.nn.GRUCell, and of a torch.nn.Linear called readout. All are of F32.
-func gruTensors(cell *cells.Addressed) []Tensor {
+// tensorsOf returns the tensors of a cell whose agents are addressed. A gru has the names of torch.nn.GRUCell,
+// and of a torch.nn.Linear called readout, and quantum the angles of its circuit. All are of F32.
+func tensorsOf(cell *cells.Addressed) []Tensor {
+	if cell.Measures() {
+		return []Tensor{{"angles", safetensors.F32, []int64{int64(cell.Angles())}}}
+	}
 	H, I, C := int64(cell.Value("hidden")), int64(cell.Features+cell.Hears), int64(cell.Candidates)
 	return []Tensor{
 		{"weight_ih", safetensors.F32, []int64{3 * H, I}},
@@ -27,7 +30,7 @@ func gruTensors(cell *cells.Addressed) []Tensor {
 // Fits returns an ErrMismatch that names the first tensor that the cell does not have, or has with
 // another type or shape. The order of the tensors does not matter.
 func (m *Manifest) Fits(cell *cells.Addressed) error {
-	want := gruTensors(cell)
+	want := tensorsOf(cell)
 	named := func(name string) func(Tensor) bool { return func(t Tensor) bool { return t.Name == name } }
 	for _, w := range want {
 		i := slices.IndexFunc(m.Tensors, named(w.Name))
@@ -60,11 +63,22 @@ func (m *Manifest) Table(ctx context.Context, store snapshot.Store, cell *cells.
 	if err != nil {
 		return nil, err
 	}
+	if cell.Measures() {
+		angles, err := f.Floats("angles")
+		var table []uint32
+		if err == nil {
+			table, err = cell.AnglesTable(angles)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.Name, err)
+		}
+		return table, nil
+	}
 	var w cells.GRUWeights
 	for i, to := range []*[]float32{
 		&w.InputHidden, &w.HiddenHidden, &w.InputBias, &w.HiddenBias, &w.Readout, &w.ReadoutBias,
 	} {
-		if *to, err = f.Floats(gruTensors(cell)[i].Name); err != nil {
+		if *to, err = f.Floats(tensorsOf(cell)[i].Name); err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
 		}
 	}
