@@ -340,4 +340,3 @@ func BenchmarkQuantumTick(b *testing.B) {
 		})
 	}
 }
-

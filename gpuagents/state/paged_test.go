@@ -56,7 +56,7 @@ var pagedTexts = map[string]string{
 	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: " +
 		"quorum, quorum: 0.3}\n",
 	"quantum": quantumText("agents: 540\nagents_per_group: 15\n"),
-	"lif": "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
+	"lif":     "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
 	"own": "name: x\nagents_per_group: 18\ncell: {kind: gru, weights: group, params: {hidden: 4}}\nfeatures: [a]\n" +
 		"observations: {duplicate: drop}\n",
 }

@@ -356,7 +356,7 @@ func TestErrors(t *testing.T) {
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
 		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [boids ` +
-			`circles colony custom gru izhikevich leaky life lif sir]`,
+			`circles colony custom gru izhikevich leaky life lif quantum sir]`,
 		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write " +
 			"neighbours: " +
 			"{random: {degree: 10}}",

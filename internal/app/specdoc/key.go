@@ -44,8 +44,9 @@ const (
 	Custom    Scope = "cell kind custom"
 	Keyed     Scope = "with key"
 	GRUGroups Scope = "cell kind gru, addressed: group"
-	GRUAgents Scope = "cell kind gru, addressed: agent"
+	Trained   Scope = "cell kind gru or quantum, addressed: agent"
 
+	Quantum    Scope = "cell kind quantum, addressed: agent"
 	Izhikevich Scope = "cell kind izhikevich"
 	Lattice    Scope = "cell kind custom, addressed: agent"
 )

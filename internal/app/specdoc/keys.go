@@ -112,6 +112,7 @@ var keys = []Key{
 	{
 		Path: "cell.kind", Kind: Text, Values: []string{
 			"predictor", "gru", "leaky", "life", "lif", "izhikevich", "sir", "boids", "circles", "colony",
+			"quantum",
 			"custom",
 		},
 		Default: "predictor",
@@ -137,12 +138,18 @@ var keys = []Key{
 		Doc: "Whose the recurrent weights are: shared by all groups, or of each group its own.",
 	},
 	{
-		Path: "cell.model", Kind: Text, Scope: GRUAgents,
-		Doc: "Model whose weights the agents have in place of random ones (`exoswarm model load`). Its tensors have " +
-			"the shapes of `torch.nn.GRUCell` and `Linear` of the cell. See docs/formats/model.md.",
+		Path: "cell.circuit", Kind: Text, Scope: Quantum, Required: true,
+		Doc: "Circuit of the agents in OpenQASM: a file in the folder of the specification or below, or the text. Its " +
+			"measured bits, 1 to 4, are the candidates. See docs/quantum.md.",
 	},
 	{
-		Path: "cell.model_sha256", Kind: Text, Scope: GRUAgents,
+		Path: "cell.model", Kind: Text, Scope: Trained,
+		Doc: "Model whose weights the agents have in place of random ones (`exoswarm model load`). Its tensors have " +
+			"the shapes of `torch.nn.GRUCell` and `Linear` of the cell. Of `quantum` it has the tensor `angles`, a " +
+			"number for each input of the circuit, in place of parameters. See docs/formats/model.md.",
+	},
+	{
+		Path: "cell.model_sha256", Kind: Text, Scope: Trained,
 		Doc: "Digest of the model, 64 hexadecimal digits. `exoswarm swarm create --snapshots` fills it in.",
 	},
 	{

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
 // Patterns of texts that stand for numbers, as package strictyaml reads them.
@@ -213,7 +215,7 @@ func conditions() []schema {
 			params[p.Name] = of
 		}
 		limited := schema{"properties": params}
-		if c.kind != "custom" {
+		if c.kind != "custom" && c.kind != cells.QuantumName { // inputs of the circuit are further parameters
 			limited["additionalProperties"] = false
 		}
 		all = append(all, schema{

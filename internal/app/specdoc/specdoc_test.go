@@ -110,7 +110,7 @@ func TestKeys(t *testing.T) {
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
 		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName,
-			cells.IzhikevichName, cells.BoidsName, cells.CirclesName, cells.ColonyName)))) {
+			cells.IzhikevichName, cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.QuantumName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
@@ -146,6 +146,7 @@ var bases = map[string]map[string]any{
 	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
 	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
+	"cell.kind=quantum":         ofQubits(),
 	"neighbours.space.nearest":  inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"devices":                   onGrid(map[string]any{"width": 3, "height": 3}),
@@ -184,6 +185,13 @@ func hearing(pairs ...any) map[string]any {
 func onGrid(neighbours map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "cell": map[string]any{"kind": "life"}, "neighbours": neighbours,
+	}
+}
+
+func ofQubits() map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 256,
+		"cell": map[string]any{"kind": "quantum", "circuit": "qubit q; bit c; c = measure q;"},
 	}
 }
 
