@@ -204,7 +204,6 @@ func TestSmallDevice(t *testing.T) {
 	specs := []gpujob.Spec{
 		&gpujob.GemmSpec{A: long, B: wide},
 		&gpujob.SortSpec{In: gpujob.From(make([]float32, 2_500_000))},
-		&gpujob.CircuitSpec{QASM: "qubit[22] q;", Return: []string{gpujob.ReturnProbabilities}},
 	}
 	if *deviceName != "host" {
 		specs = append(specs, &gpujob.KernelSpec{

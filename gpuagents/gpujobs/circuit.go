@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/qasm"
@@ -35,7 +36,7 @@ func (t *task) circuit(s *gpujob.CircuitSpec) func() (any, error) {
 	if s.Parameters != nil {
 		parameters = t.in("parameters", s.Parameters)
 	}
-	c, err := qasm.Parse(s.QASM)
+	c, err := circuitOf(s)
 	if err == nil {
 		err = fits(s, c)
 	}
@@ -58,7 +59,10 @@ func (t *task) circuit(s *gpujob.CircuitSpec) func() (any, error) {
 		if parameters != nil {
 			b.Inputs = rowsOfInputs(parameters)
 		}
-		simulator, err := quantum.New(t.slot.Device(), quantum.Options{BatchBytes: states})
+		// The limit of memory has admitted the qubits, on the host device too.
+		simulator, err := quantum.New(t.slot.Device(), quantum.Options{
+			MaxQubits: circuit.MaxQubits, BatchBytes: states,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("circuit: %w", err)
 		}
@@ -220,6 +224,10 @@ func (r *readout) take(ctx context.Context, row *quantum.Row) error {
 	r.values = append(r.values, row.Values...)
 	if r.s.Returns(gpujob.ReturnCounts) {
 		counts := quantum.CountsOf(row.Samples, r.bits)
+		if len(counts.Of) > gpujob.MaxReadings {
+			return jobs.Errorf(jobs.CodeInvalid, "spec.return counts: more than %d different readings: use samples",
+				gpujob.MaxReadings)
+		}
 		texts := map[string]int{}
 		r.counts += len("{},")
 		for reading, n := range counts.Of {
@@ -278,6 +286,8 @@ func circuitError(err error) error {
 		return err
 	case errors.As(err, &text):
 		return jobs.Errorf(jobs.CodeInvalid, "spec.qasm, %v", text)
+	case errors.Is(err, quantum.ErrRoom) && !errors.Is(err, device.ErrOutOfMemory): // it never fits this device
+		return jobs.Errorf(jobs.CodeInvalid, "spec: %v: ask for less, or start a GPU agent with a larger device", err)
 	case errors.Is(err, quantum.ErrInvalid), errors.Is(err, circuit.ErrInvalid):
 		sentence := strings.TrimPrefix(err.Error(), quantum.ErrInvalid.Error()+": ")
 		return jobs.Errorf(jobs.CodeInvalid, "spec: %s", strings.TrimPrefix(sentence, circuit.ErrInvalid.Error()+": "))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -156,10 +157,74 @@ func TestCircuitMemory(t *testing.T) {
 	}
 }
 
+// TestCircuitGates: a list of gates gives what its text gives, and its mistakes have their place.
+func TestCircuitGates(t *testing.T) {
+	r := start(t, gpujobs.Options{})
+	a := gpujob.From([]float64{0.4, 1.1}, 1, 2)
+	written := text("include \"qelib1.inc\"; input float a; input float b; qubit[3] q; bit[2] c; h q[0]; ry(a) q[1]; ctrl @ negctrl @ rx(b) q[0], " +
+		"q[1], q[2]; cswap q[0], q[1], q[2]; cu3(0.1, a, b) q[2], q[0]; c[0] = measure q[2]; c[1] = measure q[0];")
+	list := `{"qubits": 3, "bits": 2, "inputs": ["a", "b"], "list": [{"name": "h", "qubits": [0]},
+		{"name": "ry", "qubits": [1], "angles": ["a"]},
+		{"name": "rx", "qubits": [2], "angles": ["b"], "controls": [0], "zeros": [1]},
+		{"name": "swap", "qubits": [1, 2], "controls": [0]}, {"name": "cu3", "qubits": [2, 0], "angles": [0.1, "a", "b"]},
+		{"name": "measure", "qubits": [2]}, {"name": "measure", "qubits": [0], "bit": 1}]}`
+	gates := func(text string) *gpujob.CircuitGates {
+		g := &gpujob.CircuitGates{}
+		testkit.NoError(t, "json.Unmarshal", json.Unmarshal([]byte(text), g))
+		return g
+	}
+	want := &gpujob.CircuitSpec{QASM: written, Parameters: &a, Shots: 500, Expect: []string{"XYZ"}}
+	got := &gpujob.CircuitSpec{Gates: gates(list), Parameters: &a, Shots: 500, Expect: []string{"XYZ"}}
+	one, two := do[gpujob.CircuitOutput](t, r, want), do[gpujob.CircuitOutput](t, r, got)
+	if !maps.Equal(one.Counts[0], two.Counts[0]) || string(one.Expect.Data) != string(two.Expect.Data) {
+		t.Errorf("gates give %v, the text %v", two.Counts, one.Counts)
+	}
+	for _, c := range []struct{ want, text string }{
+		{"spec.gates.qubits 0: use 1 to 34", `{}`},
+		{"spec.gates.list[0] h: qubit 1 is outside", `{"qubits": 1, "list": [{"name": "h", "qubits": [1]}]}`},
+		{"spec.gates.list[0] x: qubit 0 is named twice", `{"qubits": 1, "list": [{"name": "x", "qubits": [0], "controls": [0]}]}`},
+		{`spec.gates.list[0] rx: the angle "t" is no input`, `{"qubits": 1, "list": [{"name": "rx", "qubits": [0], "angles": ["t"]}]}`},
+		{"spec.gates.list[0] reset: it takes one qubit", `{"qubits": 2, "list": [{"name": "reset", "qubits": [0, 1]}]}`},
+		{"spec.gates.list[0] measure: bit 0 is outside of the 0 bits", `{"qubits": 1, "list": [{"name": "measure", "qubits": [0]}]}`},
+		{`spec.gates.inputs[1] "a": it is empty or named twice`, `{"qubits": 1, "inputs": ["a", "a"]}`},
+		{`spec.gates.list[0]: invalid circuit: "foo" is no standard gate`, `{"qubits": 1, "list": [{"name": "foo", "qubits": [0]}]}`},
+		{`spec.gates.list[0]: invalid circuit: "cx" takes 2 qubits and gets 1`, `{"qubits": 1, "list": [{"name": "cx", "qubits": [0]}]}`},
+	} {
+		refused(t, r, &gpujob.CircuitSpec{Gates: gates(c.text), Return: []string{"state"}}, jobs.CodeInvalid, c.want)
+	}
+	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit q;", Gates: gates(list)}, jobs.CodeInvalid, "use one of the two")
+	if err := json.Unmarshal([]byte(`[true]`), &[]gpujob.CircuitAngle{}); err == nil ||
+		!strings.Contains(err.Error(), "use a number, or the name of an input") {
+		t.Errorf("an angle that is true: %v", err)
+	}
+}
+
+// TestCircuitNeverFits: a state that the device has no memory for, whatever else it does, is refused and not
+// tried again.
+func TestCircuitNeverFits(t *testing.T) {
+	r := startOn(t, cuda.Options{MemoryLimit: 64 << 20}, gpujobs.Options{CircuitMemory: 1 << 40})
+	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit[24] q;", Return: []string{"samples"}, Shots: 1}, jobs.CodeInvalid,
+		"no measurement")
+	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit[24] q;", Expect: []string{strings.Repeat("Z", 24)}}, jobs.CodeInvalid,
+		"24 qubits take 128 MiB, and the device has 64 of 64 MiB free; at most 22 qubits fit: ask for less")
+}
+
+// TestCircuitOfManyQubits: with a larger limit the host device has more qubits than by default.
+func TestCircuitOfManyQubits(t *testing.T) {
+	testkit.OnlyLong(t)
+	r := start(t, gpujobs.Options{CircuitMemory: 4 << 30})
+	out := do[gpujob.CircuitOutput](t, r, &gpujob.CircuitSpec{
+		QASM: text("qubit[27] q; bit c; h q[26]; c = measure q[26];"), Expect: []string{"X" + strings.Repeat("I", 26)},
+	})
+	near(t, "expectation values", gpujob.Decode[float64](out.Expect.Data), 1)
+}
+
 // TestCircuitReadings: counts that are too long for a message are refused, and samples are not.
 func TestCircuitReadings(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	s := &gpujob.CircuitSpec{QASM: text("qubit[20] q; bit[20] c; h q; c = measure q;"), Shots: 80_000}
+	refused(t, r, s, jobs.CodeInvalid, "more than 65536 different readings: use samples")
+	s.Shots = 30_000
 	refused(t, r, s, jobs.CodeInvalid, "too many different readings for 524288 bytes of text: use samples")
 	s.Shots = 17_500
 	if data, err := json.Marshal(do[gpujob.CircuitOutput](t, r, s)); err != nil || len(data) < 400_000 ||

@@ -73,7 +73,14 @@ type rig struct {
 // start returns handlers whose places and buffers must be released by the end of the test.
 func start(t testing.TB, o gpujobs.Options) rig {
 	t.Helper()
-	dev, err := cuda.Open(t.Context(), *deviceName, cuda.Options{Poison: true})
+	return startOn(t, cuda.Options{}, o)
+}
+
+// startOn is start with a device of some options.
+func startOn(t testing.TB, device cuda.Options, o gpujobs.Options) rig {
+	t.Helper()
+	device.Poison = true
+	dev, err := cuda.Open(t.Context(), *deviceName, device)
 	if err != nil {
 		t.Fatalf("cuda.Open: %v", err)
 	}

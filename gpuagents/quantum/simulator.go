@@ -142,7 +142,8 @@ func bytesOf(rows int64, qubits int) int64 {
 	return 8*v.amplitudes() + 8*v.runs() + 8*v.rows*v.groups()
 }
 
-// room returns ErrRoom if a state of this many qubits does not fit, before anything is allocated.
+// room returns ErrRoom if a state of this many qubits does not fit, before anything is allocated. It is a
+// device.ErrOutOfMemory too if other work has the memory of the device.
 func (s *Simulator) room(qubits int) error {
 	free, total, err := s.d.Memory()
 	if err != nil {
@@ -155,8 +156,12 @@ func (s *Simulator) room(qubits int) error {
 	if qubits <= fits {
 		return nil
 	}
-	return fmt.Errorf("%w: %d qubits take %d MiB, and the device has %d of %d MiB free; at most %d qubits fit: %w",
-		ErrRoom, qubits, bytesOf(1, rowQubits(qubits))>>20, free>>20, total>>20, fits, device.ErrOutOfMemory)
+	err = fmt.Errorf("%w: %d qubits take %d MiB, and the device has %d of %d MiB free; at most %d qubits fit",
+		ErrRoom, qubits, bytesOf(1, rowQubits(qubits))>>20, free>>20, total>>20, fits)
+	if qubits <= s.o.MaxQubits && bytesOf(1, rowQubits(qubits))+reserve <= total {
+		err = fmt.Errorf("%w: %w", err, device.ErrOutOfMemory)
+	}
+	return err
 }
 
 // reserve is memory for plans, matrices and samples beside a state.

@@ -68,6 +68,11 @@ func (groupRules) layout(s *Spec, cell Fitted) (kernels.Layout, error) {
 type agentRules struct{ groupRules }
 
 func (agentRules) defaults(s *Spec) {
+	if s.quantum() && s.AgentsPerGroup == 0 && s.Agents > 0 { // the largest group up to 256 that divides them
+		for s.AgentsPerGroup = 256; s.Agents%int64(s.AgentsPerGroup) != 0; {
+			s.AgentsPerGroup--
+		}
+	}
 	setDefault(&s.Shards, 1)
 	setDefault(&s.Vote.Rule, "plurality")
 }

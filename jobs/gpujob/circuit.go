@@ -16,6 +16,7 @@ const (
 	MaxCircuitRuns   = 1 << 20 // rows of parameters
 	MaxShots         = 1 << 28 // of a run, and 2^32-1 of all runs
 	MaxPaulis        = 1 << 16 // Pauli strings
+	MaxReadings      = 1 << 16 // different readings of a run that are counted
 	MaxCounts        = 1 << 19 // bytes of the counts of an output, as JSON: a result is one message
 )
 
@@ -41,7 +42,9 @@ const (
 // CircuitSpec asks for runs of a quantum circuit in a simulator.
 type CircuitSpec struct {
 	// QASM is a text of OpenQASM 2 or of the subset of OpenQASM 3 in docs/quantum.md.
-	QASM string `json:"qasm"`
+	QASM string `json:"qasm,omitempty"`
+	// Gates is the circuit in place of QASM.
+	Gates *CircuitGates `json:"gates,omitempty"`
 	// Prepare are f32 of one dimension, which the qubits hold first; nil: all qubits are 0.
 	Prepare  *Array   `json:"prepare,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"` // of Prepare; empty without it
@@ -85,12 +88,19 @@ func (s *CircuitSpec) Plans() bool {
 // Check implements Spec. It does not read the text, which the agent does.
 func (s *CircuitSpec) Check() error {
 	switch {
-	case s.QASM == "":
-		return invalid("spec.qasm is missing: use a text of OpenQASM")
+	case s.QASM == "" && s.Gates == nil:
+		return invalid("spec.qasm is missing: use a text of OpenQASM, or gates")
+	case s.QASM != "" && s.Gates != nil:
+		return invalid("spec.gates: there is qasm too: use one of the two")
 	case len(s.QASM) > MaxQASM:
 		return invalid("spec.qasm: %d bytes: use at most %d", len(s.QASM), MaxQASM)
 	case s.Shots == 0 && len(s.Expect) == 0 && len(s.Return) == 0 && !s.Explain:
 		return invalid("spec: the job asks for nothing: use shots, expect, return or explain")
+	}
+	if s.Gates != nil {
+		if err := s.Gates.check(); err != nil {
+			return err
+		}
 	}
 	if err := s.checkArrays(); err != nil {
 		return err

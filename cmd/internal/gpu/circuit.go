@@ -2,10 +2,12 @@ package gpu
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +21,11 @@ import (
 // error has the line and the column.
 func circuitCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "circuit FILE.qasm [--shots N] [--expect ZZII] [--return PART --out A.npy]",
+		Use:   "circuit FILE [--shots N] [--expect ZZII] [--return PART --out A.npy]",
 		Short: "Simulate a quantum circuit of OpenQASM",
 		Long: `Simulate a quantum circuit of OpenQASM 2 or of a subset of 3 (docs/quantum.md) on a GPU agent. It is
-a simulator: it gives no quantum speed-up, and its random numbers are Philox.
+a simulator: it gives no quantum speed-up, and its random numbers are Philox. A FILE.json has the field
+gates of the job instead (docs/gpu-jobs.md).
 
 The table has the expectation values and then the readings of each run, the most frequent first. The
 last letter of a reading and of a Pauli string is of bit or qubit 0. --explain alone runs nothing.`,
@@ -45,7 +48,14 @@ last letter of a reading and of a Pauli string is of bit or qubit 0. --explain a
 		if err != nil {
 			return nil, command.Usage("%v", err)
 		}
-		s.QASM, s.Encoding = string(text), gpujob.Encoding(*encoding)
+		s.Encoding = gpujob.Encoding(*encoding)
+		if strings.HasSuffix(args[0], ".json") {
+			if err := json.Unmarshal(text, &s.Gates); err != nil {
+				return nil, command.Usage("%s: %v: write {\"qubits\": N, \"list\": [...]} (docs/gpu-jobs.md)", args[0], err)
+			}
+		} else {
+			s.QASM = string(text)
+		}
 		if s.Prepare, err = readOptional("--prepare", *prepare); err != nil {
 			return nil, err
 		}

@@ -137,7 +137,11 @@ func (e *explainer) params(indent string, spec *swarm.Spec) {
 	}
 	for name, v := range spec.Cell.Params {
 		if !done[name] {
-			e.write(indent+"  ", name, number(v), true, "of the step")
+			doc := "of the step"
+			if spec.Cell.Kind == cells.QuantumName {
+				doc = "of the circuit"
+			}
+			e.write(indent+"  ", name, number(v), true, doc)
 		}
 	}
 }

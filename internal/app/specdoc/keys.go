@@ -390,7 +390,8 @@ var keys = []Key{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
 		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width of " +
 			"the " +
-			"grid, or the agents of the graph or the box, and the default is the largest that does.",
+			"grid, or the agents of the graph or the box, and the default is the largest that does. Of the cell " +
+			"`quantum` the default is the largest up to 256 that divides the agents.",
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,
