@@ -1,6 +1,6 @@
 // Command quantum cuts a random graph in two, so that as many edges as possible are cut: by QAOA in the
-// simulator of a GPU agent, by simulated annealing, and by trying all cuts. It prints what each finds and
-// how long it takes.
+// simulator of a GPU agent, whose readings a swarm votes about, by simulated annealing, and by trying all cuts.
+// It prints what each finds and how long it takes.
 //
 //	exoswarm serve --data-dir /tmp/exoswarm &
 //	go run -C examples ./quantum -nodes 16 -layers 3
@@ -11,8 +11,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -21,13 +23,17 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func main() {
@@ -71,14 +77,88 @@ func run(ctx context.Context, url string, nodes, layers int, seed uint64, out io
 	if err != nil {
 		return err
 	}
-	found, err = q.read(ctx, angles)
+	readings, err := q.read(ctx, angles)
 	if err != nil {
 		return err
 	}
+	found = slices.MaxFunc(readings, g.compare)
 	fmt.Fprintf(out, "QAOA:                %d edges in the best of %d shots, %.1f in the mean, %.6f s\n", g.cut(found),
 		shots, mean, time.Since(began).Seconds())
 	fmt.Fprintf(out, "  %d runs of the circuit; the simulator took %.6f s\n", q.runs, q.seconds)
+
+	began = time.Now()
+	found, votes, err := g.vote(ctx, conn, readings)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "the vote of a swarm: %d edges, by %d of %d agents, %.6f s\n", g.cut(found), votes, readers,
+		time.Since(began).Seconds())
 	return nil
+}
+
+// compare orders cuts by their edges and, of as many, by their masks.
+func (g *graph) compare(a, b uint64) int {
+	return cmp.Or(cmp.Compare(g.cut(a), g.cut(b)), cmp.Compare(b, a))
+}
+
+// readers are the agents of the swarm that votes. Each reads as many of the shots.
+const readers = 50
+
+// readersSpec is a swarm of agents with four qubits, which an observation sets to the number of a cut: an angle of
+// pi turns a qubit from 0 to 1. The circuit measures alone, so an agent votes for that number.
+const readersSpec = `
+name: readers
+addressed: agent
+agents: 50
+features: [bit0, bit1, bit2, bit3]
+cell:
+  kind: quantum
+  circuit: qubit[4] q; bit[4] c; c = measure q;
+`
+
+// vote makes a swarm whose agents each know some of the readings and vote for the best of them, and returns the cut
+// that most have voted for, and their number. The candidates are the 16 best cuts of all.
+func (g *graph) vote(ctx context.Context, conn *natsq.Conn, readings []uint64) (cut uint64, votes uint64, err error) {
+	candidates := slices.Compact(slices.SortedFunc(slices.Values(readings), func(a, b uint64) int {
+		return g.compare(b, a)
+	}))
+	candidates = candidates[:min(len(candidates), 16)]
+	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms, Agents: conn.Registry, Jobs: conn.Queue})
+	if err != nil {
+		return 0, 0, err
+	}
+	spec, err := swarm.Parse("readers.yaml", []byte(readersSpec))
+	if err != nil {
+		return 0, 0, err
+	}
+	s, err := client.Create(ctx, spec, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, client.Delete(context.WithoutCancel(ctx), s.ID(), nil)) }()
+	seen := &batch.AgentObservations{Width: 4}
+	for agent := range readers {
+		known := readings[agent*shots/readers : (agent+1)*shots/readers]
+		number := slices.Index(candidates, slices.MaxFunc(known, g.compare))
+		if number < 0 { // none of the candidates: it abstains
+			continue
+		}
+		seen.Agent = append(seen.Agent, uint32(agent))
+		for bit := range 4 {
+			seen.Features = append(seen.Features, float32(number>>bit&1)*math.Pi)
+		}
+	}
+	if _, err := s.Observe(ctx, seen, func(*batch.AgentDecisions) error { return nil }); err != nil {
+		return 0, 0, err
+	}
+	of, err := s.Vote(ctx, swarms.Vote{})
+	if err != nil {
+		return 0, 0, err
+	}
+	if of.Winner == nil {
+		return 0, 0, errors.New("the swarm has no winner")
+	}
+	return candidates[*of.Winner], of.Counts[*of.Winner], nil
 }
 
 // graph has three edges at each node. A cut is a mask: the nodes of one side.
@@ -226,24 +306,25 @@ func (q *qaoa) means(ctx context.Context, layers int, angles []float64) ([]float
 	return means, nil
 }
 
-// read returns the best cut of the shots of a circuit.
-func (q *qaoa) read(ctx context.Context, angles []float64) (best uint64, err error) {
+// read returns the cuts of the shots of a circuit. Of the two masks of a cut it has the one with the last node on
+// side 0.
+func (q *qaoa) read(ctx context.Context, angles []float64) ([]uint64, error) {
 	var out gpujob.CircuitOutput
 	parameters := gpujob.From(angles, 1, int64(len(angles)))
-	s := &gpujob.CircuitSpec{QASM: q.text(q.layers), Parameters: &parameters, Shots: shots, Seed: q.seed}
+	s := &gpujob.CircuitSpec{
+		QASM: q.text(q.layers), Parameters: &parameters, Shots: shots, Seed: q.seed,
+		Return: []string{gpujob.ReturnSamples},
+	}
 	if err := q.do(ctx, s, &out); err != nil {
-		return 0, err
+		return nil, err
 	}
-	for text := range out.Counts[0] {
-		side, err := strconv.ParseUint(text, 2, 64)
-		if err != nil {
-			return 0, err
-		}
-		if q.cut(side) > q.cut(best) {
-			best = side
+	readings := gpujob.Decode[uint64](out.Samples.Data)
+	for i, side := range readings {
+		if side>>(q.nodes-1) != 0 {
+			readings[i] = side ^ (1<<q.nodes - 1)
 		}
 	}
-	return best, nil
+	return readings, nil
 }
 
 // text returns the circuit: all cuts at once, and in each layer a phase for each edge that is cut and a

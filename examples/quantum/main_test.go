@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/qasm"
@@ -23,8 +25,8 @@ import (
 
 var deviceName = flag.String("device", "host", "device of the agent: host or cuda:0")
 
-// TestExample: an agent of the library runs the circuits, and all three ways find the best cut of a small
-// graph.
+// TestExample: an agent of the library runs the circuits, and all three ways and the vote of a
+// swarm find the best cut of a small graph.
 func TestExample(t *testing.T) {
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -60,14 +62,21 @@ func TestExample(t *testing.T) {
 		t.Fatalf("Work: %v", err)
 	}
 	defer worker.Stop()
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatalf("gpuagents.Start: %v", err)
+	}
+	defer agent.Stop()
 	var out bytes.Buffer
 	if err := run(ctx, srv.URL(), 12, 2, 1, &out); err != nil {
 		t.Fatalf("run: %v", err)
 	}
 	t.Log("\n" + out.String())
-	found := regexp.MustCompile(`(\d+) edges[, ]`).FindAllStringSubmatch(out.String(), -1)
-	if len(found) != 3 || found[0][1] != found[1][1] || found[1][1] != found[2][1] {
-		t.Errorf("cuts %q, want three of one size:\n%s", found, out.String())
+	found := regexp.MustCompile(`: +(\d+) edges[, ]`).FindAllStringSubmatch(out.String(), -1)
+	if len(found) != 4 || found[0][1] != found[1][1] || found[1][1] != found[2][1] || found[2][1] != found[3][1] {
+		t.Errorf("cuts %q, want four of one size:\n%s", found, out.String())
 	}
 }
 
