@@ -129,7 +129,7 @@ func readCircuit(text string) (*quantumCircuit, error) {
 	switch all := uint64(1)<<of.Qubits - 1; {
 	case r.reset != 0 && r.reset != all:
 		return nil, fmt.Errorf("%w: it resets some qubits: reset all of them at the begin, so that each tick starts "+
-			"anew, or none", ErrCircuit)
+			"at 0, or none", ErrCircuit)
 	case r.set != 1<<of.Bits-1:
 		return nil, fmt.Errorf("%w: a bit is never measured: declare as many bits as are measured", ErrCircuit)
 	case len(c.gates) > kernels.QuantumMostGates:
