@@ -140,7 +140,8 @@ func TestQuantumAgents(t *testing.T) {
 			testkit.NoError(t, "AgentStates", err)
 			for i, p := range plain {
 				if int(int8(states.Vote[i])) != p.vote {
-					t.Errorf("%s, swarm %d: agent %d votes for %d, want %d", what, k, p.id, int8(states.Vote[i]), p.vote)
+					t.Errorf("%s, swarm %d: agent %d votes for %d, want %d", what, k, p.id, int8(states.Vote[i]),
+						p.vote)
 				}
 				for r := range 16 {
 					want := 0.0
@@ -268,7 +269,8 @@ func TestQuantumNorm(t *testing.T) {
 
 // TestQuantumFresh: a circuit that begins with resets gives each tick the same state and other ballots.
 func TestQuantumFresh(t *testing.T) {
-	cell := quantumCell(t, "qubit[2] q; bit[2] c; reset q; U(pi/2, 0, pi) q; c = measure q; input float a; input float b;", 1)
+	cell := quantumCell(t, "input float a; input float b; qubit[2] q; bit[2] c; reset q; U(pi/2, 0, pi) q; "+
+		"c = measure q;", 1)
 	a := makeAgents(t, openNamed(t, *opentest.Name), cell, 1000, Options{})
 	seen := map[string]bool{}
 	for _, ticks := range []int{1, 1, 2} {

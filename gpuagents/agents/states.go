@@ -172,8 +172,9 @@ func (a *Agents) probabilities(ctx context.Context, out *batch.AgentStates) erro
 		parts = append(parts, a.part(page, kernels.AgentVarVote, at, out.Vote[first:][:n]))
 		for e := range elements {
 			parts = append(parts, pager.Part{
-				Page:  uint64(page),
-				Off:   int64(a.layout.Offsets[kernels.QuantumVarState]) + 4*(int64(e*a.layout.Agents*a.layout.Slots)+int64(at)),
+				Page: uint64(page),
+				Off: int64(a.layout.Offsets[kernels.QuantumVarState]) +
+					4*int64(e*a.layout.Agents*a.layout.Slots+at),
 				Bytes: device.Bytes(data[e*len(ids)+first:][:n]),
 			})
 		}

@@ -24,8 +24,8 @@ var ErrCircuit = errors.New("invalid circuit")
 // quantumAddressed describes the cell without a circuit.
 var quantumAddressed = &Cell{
 	Name: QuantumName,
-	Doc: "agents of 1 to 6 qubits: an observation turns qubit i by RY of feature i, a tick runs `cell.circuit`, and a " +
-		"ballot is a measurement. Inputs of the circuit are further parameters",
+	Doc: "agents of 1 to 6 qubits: an observation turns qubit i by RY of feature i, a tick runs `cell.circuit`, and " +
+		"a ballot is a measurement. Inputs of the circuit are further parameters",
 	Params: []Param{{
 		Name: "qubits", Default: 0, Min: 0, Max: kernels.QuantumMostQubits, Integer: true,
 		Doc: "qubits of an agent; 0: as many as the circuit has",
@@ -88,8 +88,8 @@ func AddressQuantum(text string, values map[string]float64, agents, features int
 		return nil, err
 	}
 	if n := int(b.Value("qubits")); n != 0 && n != c.qubits {
-		return nil, fmt.Errorf("%w: %s: qubits = %d, and the circuit has %d: leave it out", ErrParameter, QuantumName, n,
-			c.qubits)
+		return nil, fmt.Errorf("%w: %s: qubits = %d, and the circuit has %d: leave it out", ErrParameter, QuantumName,
+			n, c.qubits)
 	}
 	if features > c.qubits {
 		return nil, fmt.Errorf("%w: %s: %d features turn %d qubits: name 1 to %d", ErrParameter, QuantumName, features,
@@ -143,7 +143,8 @@ func readCircuit(text string) (*quantumCircuit, error) {
 // circuitReader adds the operations of a circuit to the circuit of a cell.
 type circuitReader struct {
 	*quantumCircuit
-	last                     []int  // by qubit: one more than its last gate, if that has no controls and is the last on it
+	// last is by qubit one more than its last gate, if that has no controls and nothing follows on the qubit.
+	last                     []int
 	reset, touched, measured uint64 // qubits
 	set                      uint64 // bits that are measured
 }

@@ -161,12 +161,13 @@ func TestCircuitMemory(t *testing.T) {
 func TestCircuitGates(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	a := gpujob.From([]float64{0.4, 1.1}, 1, 2)
-	written := text("include \"qelib1.inc\"; input float a; input float b; qubit[3] q; bit[2] c; h q[0]; ry(a) q[1]; ctrl @ negctrl @ rx(b) q[0], " +
-		"q[1], q[2]; cswap q[0], q[1], q[2]; cu3(0.1, a, b) q[2], q[0]; c[0] = measure q[2]; c[1] = measure q[0];")
+	written := text("include \"qelib1.inc\"; input float a; input float b; qubit[3] q; bit[2] c; h q[0]; ry(a) q[1]; " +
+		"ctrl @ negctrl @ rx(b) q[0], q[1], q[2]; cswap q[0], q[1], q[2]; cu3(0.1, a, b) q[2], q[0]; c[0] = measure q[2]; c[1] = measure q[0];")
 	list := `{"qubits": 3, "bits": 2, "inputs": ["a", "b"], "list": [{"name": "h", "qubits": [0]},
 		{"name": "ry", "qubits": [1], "angles": ["a"]},
 		{"name": "rx", "qubits": [2], "angles": ["b"], "controls": [0], "zeros": [1]},
-		{"name": "swap", "qubits": [1, 2], "controls": [0]}, {"name": "cu3", "qubits": [2, 0], "angles": [0.1, "a", "b"]},
+		{"name": "swap", "qubits": [1, 2], "controls": [0]},
+		{"name": "cu3", "qubits": [2, 0], "angles": [0.1, "a", "b"]},
 		{"name": "measure", "qubits": [2]}, {"name": "measure", "qubits": [0], "bit": 1}]}`
 	gates := func(text string) *gpujob.CircuitGates {
 		g := &gpujob.CircuitGates{}
@@ -182,13 +183,31 @@ func TestCircuitGates(t *testing.T) {
 	for _, c := range []struct{ want, text string }{
 		{"spec.gates.qubits 0: use 1 to 34", `{}`},
 		{"spec.gates.list[0] h: qubit 1 is outside", `{"qubits": 1, "list": [{"name": "h", "qubits": [1]}]}`},
-		{"spec.gates.list[0] x: qubit 0 is named twice", `{"qubits": 1, "list": [{"name": "x", "qubits": [0], "controls": [0]}]}`},
-		{`spec.gates.list[0] rx: the angle "t" is no input`, `{"qubits": 1, "list": [{"name": "rx", "qubits": [0], "angles": ["t"]}]}`},
-		{"spec.gates.list[0] reset: it takes one qubit", `{"qubits": 2, "list": [{"name": "reset", "qubits": [0, 1]}]}`},
-		{"spec.gates.list[0] measure: bit 0 is outside of the 0 bits", `{"qubits": 1, "list": [{"name": "measure", "qubits": [0]}]}`},
+		{
+			"spec.gates.list[0] x: qubit 0 is named twice",
+			`{"qubits": 1, "list": [{"name": "x", "qubits": [0], "controls": [0]}]}`,
+		},
+		{
+			`spec.gates.list[0] rx: the angle "t" is no input`,
+			`{"qubits": 1, "list": [{"name": "rx", "qubits": [0], "angles": ["t"]}]}`,
+		},
+		{
+			"spec.gates.list[0] reset: it takes one qubit",
+			`{"qubits": 2, "list": [{"name": "reset", "qubits": [0, 1]}]}`,
+		},
+		{
+			"spec.gates.list[0] measure: bit 0 is outside of the 0 bits",
+			`{"qubits": 1, "list": [{"name": "measure", "qubits": [0]}]}`,
+		},
 		{`spec.gates.inputs[1] "a": it is empty or named twice`, `{"qubits": 1, "inputs": ["a", "a"]}`},
-		{`spec.gates.list[0]: invalid circuit: "foo" is no standard gate`, `{"qubits": 1, "list": [{"name": "foo", "qubits": [0]}]}`},
-		{`spec.gates.list[0]: invalid circuit: "cx" takes 2 qubits and gets 1`, `{"qubits": 1, "list": [{"name": "cx", "qubits": [0]}]}`},
+		{
+			`spec.gates.list[0]: invalid circuit: "foo" is no standard gate`,
+			`{"qubits": 1, "list": [{"name": "foo", "qubits": [0]}]}`,
+		},
+		{
+			`spec.gates.list[0]: invalid circuit: "cx" takes 2 qubits and gets 1`,
+			`{"qubits": 1, "list": [{"name": "cx", "qubits": [0]}]}`,
+		},
 	} {
 		refused(t, r, &gpujob.CircuitSpec{Gates: gates(c.text), Return: []string{"state"}}, jobs.CodeInvalid, c.want)
 	}

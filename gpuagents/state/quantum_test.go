@@ -74,13 +74,13 @@ func TestQuantumVotes(t *testing.T) {
 		}
 		pair{s, replayed}.check(t)
 		before := s.Rounds().Last()
-		if _, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryVote, Data: []byte(`{"v":1,"round":9}`)}); !errors.As(
-			err, new(*jobs.Error)) || s.Rounds().Last() != before {
+		_, err = s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryVote, Data: []byte(`{"v":1,"round":9}`)})
+		if !errors.As(err, new(*jobs.Error)) || s.Rounds().Last() != before {
 			t.Errorf("a round that is over: %v, want a refusal", err)
 		}
 		pair{s, replayed}.check(t)
-		if _, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); err == nil ||
-			!strings.Contains(err.Error(), "have no embedding") {
+		_, err = s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)})
+		if err == nil || !strings.Contains(err.Error(), "have no embedding") {
 			t.Errorf("a fusion: %v, want a refusal", err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestQuantumAngles(t *testing.T) {
 		}
 		if i == 3 {
 			_, err := k.Apply(t.Context(), adoption(t, wrong))
-			if err == nil || !strings.Contains(err.Error(), "its tensor angles is of F32 [2], and the cell takes F32 [1]") {
+			if err == nil || !strings.Contains(err.Error(), "angles is of F32 [2], and the cell takes F32 [1]") {
 				t.Errorf("adoption of two angles: %v, want a refusal", err)
 			}
 		}

@@ -44,7 +44,8 @@ type Spec struct {
 	// changes no state.
 	Devices int `yaml:"devices" json:"devices,omitempty" zero:"default"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256, and of
-	// the cell quantum the largest number up to it that divides the agents. On a grid it divides the width, and on a graph the agents, and the default is the largest that does.
+	// the cell quantum the largest number up to it that divides the agents. On a grid it divides the
+	// width, and on a graph the agents, and the default is the largest that does.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group" zero:"default"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
 	// there is none.

@@ -97,8 +97,8 @@ func (g *CircuitGate) check(i int, of *CircuitGates, inputs map[string]bool) err
 	for _, list := range [][]int{g.Qubits, g.Controls, g.Zeros} {
 		for _, q := range list {
 			if q < 0 || q >= of.Qubits {
-				return invalid("spec.gates.list[%d] %.60s: qubit %d is outside of the circuit: use 0 to %d", i, g.Name, q,
-					of.Qubits-1)
+				return invalid("spec.gates.list[%d] %.60s: qubit %d is outside of the circuit: use 0 to %d", i, g.Name,
+					q, of.Qubits-1)
 			}
 			if seen>>q&1 != 0 {
 				return invalid("spec.gates.list[%d] %.60s: qubit %d is named twice: name each once", i, g.Name, q)
@@ -108,7 +108,8 @@ func (g *CircuitGate) check(i int, of *CircuitGates, inputs map[string]bool) err
 	}
 	for _, a := range g.Angles {
 		if !inputs[a.Input] {
-			return invalid("spec.gates.list[%d] %.60s: the angle %.60q is no input: add it to inputs", i, g.Name, a.Input)
+			return invalid("spec.gates.list[%d] %.60s: the angle %.60q is no input: add it to inputs", i, g.Name,
+				a.Input)
 		}
 		if math.IsNaN(a.Value) || math.IsInf(a.Value, 0) {
 			return invalid("spec.gates.list[%d] %.60s: an angle is %v: use a finite one", i, g.Name, a.Value)
