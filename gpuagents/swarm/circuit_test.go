@@ -20,7 +20,8 @@ func quantumSpec(cell, more string) string {
 // TestCircuitSpec: the text of a circuit becomes a part of the specification, which decides the candidates.
 func TestCircuitSpec(t *testing.T) {
 	files := fstest.MapFS{
-		"coins.qasm": {Data: []byte(coins)}, "empty.qasm": {}, "large.qasm": {Data: make([]byte, cells.MaxCircuitBytes+9)},
+		"coins.qasm": {Data: []byte(coins)}, "empty.qasm": {},
+		"large.qasm": {Data: make([]byte, cells.MaxCircuitBytes+9)},
 		"wrong.qasm": {Data: []byte("qubit q; bit c;\nc = measure q;\nreset q;")},
 	}
 	s, err := ParseIn(files, "a.yaml", []byte(quantumSpec(", circuit: coins.qasm, params: {qubits: 2}", "")))

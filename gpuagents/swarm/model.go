@@ -20,8 +20,8 @@ func (s *Spec) Model() *swarms.ModelRef {
 // model.
 func (s *Spec) TakesModel() error {
 	if !s.Topology().ByAgent || s.Cell.Kind != "gru" && !s.quantum() {
-		return jobs.Errorf(jobs.CodeInvalid, "model: only a gru whose agents are addressed has weights of a model, and "+
-			"quantum angles: use cell: {kind: gru} and addressed: agent")
+		return jobs.Errorf(jobs.CodeInvalid, "model: only a gru whose agents are addressed has weights of a model, "+
+			"and quantum angles: use cell: {kind: gru} and addressed: agent")
 	}
 	return nil
 }

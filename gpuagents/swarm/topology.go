@@ -110,7 +110,10 @@ var topologies = []*Topology{
 		Name: TopologyBox, ByAgent: true, Neighbours: true, Picture: PictureBox,
 		cells: []string{cells.BoidsName, cells.CirclesName, cells.ColonyName}, shape: "box", topologyRules: boxRules{},
 	},
-	{Name: TopologyAgents, ByAgent: true, cells: []string{"gru", "leaky", cells.QuantumName}, topologyRules: agentRules{}},
+	{
+		Name: TopologyAgents, ByAgent: true, cells: []string{"gru", "leaky", cells.QuantumName},
+		topologyRules: agentRules{},
+	},
 }
 
 // Topologies returns the table, which the caller does not change.

@@ -120,7 +120,8 @@ func (g *CircuitGate) check(i int, of *CircuitGates, inputs map[string]bool) err
 	case !plain:
 		return invalid("spec.gates.list[%d] %s: it takes one qubit and no angles and controls", i, g.Name)
 	case g.Name == GateMeasure && (g.Bit < 0 || g.Bit >= of.Bits):
-		return invalid("spec.gates.list[%d] %s: bit %d is outside of the %d bits: raise bits", i, g.Name, g.Bit, of.Bits)
+		return invalid("spec.gates.list[%d] %s: bit %d is outside of the %d bits: raise bits", i, g.Name, g.Bit,
+			of.Bits)
 	}
 	return nil
 }

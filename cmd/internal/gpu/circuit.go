@@ -51,7 +51,8 @@ last letter of a reading and of a Pauli string is of bit or qubit 0. --explain a
 		s.Encoding = gpujob.Encoding(*encoding)
 		if strings.HasSuffix(args[0], ".json") {
 			if err := json.Unmarshal(text, &s.Gates); err != nil {
-				return nil, command.Usage("%s: %v: write {\"qubits\": N, \"list\": [...]} (docs/gpu-jobs.md)", args[0], err)
+				return nil, command.Usage("%s: %v: write {\"qubits\": N, \"list\": [...]} (docs/gpu-jobs.md)", args[0],
+					err)
 			}
 		} else {
 			s.QASM = string(text)
