@@ -64,8 +64,8 @@ var pagedTexts = map[string]string{
 // quantumText is a swarm of agents of three qubits, with other keys. Two bits are the ballot.
 func quantumText(keys string) string {
 	return "name: x\naddressed: agent\n" + keys + "features: [a, b]\nseed: 3\ncell: {kind: quantum, params: " +
-		"{t: 0.7}, circuit: 'include \"stdgates.inc\"; input float t; qubit[3] q; bit[2] c; ry(t) q; cx q[0], q[1]; cz q[1], " +
-		"q[2]; c[0] = measure q[2]; c[1] = measure q[0];'}\nvote: {rule: majority}\n"
+		"{t: 0.7}, circuit: 'include \"stdgates.inc\"; input float t; qubit[3] q; bit[2] c; ry(t) q; cx q[0], q[1]; " +
+		"cz q[1], q[2]; c[0] = measure q[2]; c[1] = measure q[0];'}\nvote: {rule: majority}\n"
 }
 
 // pagedGroups are the groups of a swarm whose groups are addressed.
