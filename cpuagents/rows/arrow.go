@@ -59,16 +59,18 @@ func (r *arrowReader) open() (err error) {
 		return err
 	}
 	for i, at := range r.at {
-		t := schema.Field(at).Type
+		t, first := schema.Field(at).Type, r.spec.first()
 		switch {
-		case i == 0 && !IsArrowTime(t):
-			return wrongType(r.name, r.spec.Timestamp, t.String(), wantTime)
-		case i > len(r.spec.Features):
+		case i < first:
+			if !IsArrowTime(t) {
+				return wrongType(r.name, r.spec.Timestamp, t.String(), wantTime)
+			}
+		case i >= first+len(r.spec.Features):
 			if !isArrowKey(t) {
 				return wrongType(r.name, r.spec.columns()[i], t.String(), wantKey)
 			}
-		case i > 0 && !IsArrowNumber(t):
-			return wrongType(r.name, r.spec.Features[i-1], t.String(), wantNumber)
+		case !IsArrowNumber(t):
+			return wrongType(r.name, r.spec.Features[i-first], t.String(), wantNumber)
 		}
 	}
 	return nil
@@ -152,16 +154,18 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 	from := int(r.row)
 	n := int(min(r.record.NumRows()-r.row, blockRows))
 	r.row += int64(n)
-	features := len(r.spec.Features)
+	first, features := r.spec.first(), len(r.spec.Features)
 	b.reset(features, len(r.spec.Key), n)
 	// A null leaves its row as reset has made it: an empty text, or a value that nulls marks.
-	times := r.record.Column(r.at[0])
-	for i := range n {
-		if times.IsValid(from + i) {
-			b.times[i] = ArrowTime(times, from+i)
+	if first > 0 {
+		times := r.record.Column(r.at[0])
+		for i := range n {
+			if times.IsValid(from + i) {
+				b.times[i] = ArrowTime(times, from+i)
+			}
 		}
 	}
-	for k, at := range r.at[1+features:] {
+	for k, at := range r.at[first+features:] {
 		c := r.record.Column(at)
 		for i := range n {
 			if b.nulls[features+k][i] = !c.IsValid(from + i); !b.nulls[features+k][i] {
@@ -169,7 +173,7 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 			}
 		}
 	}
-	for f, at := range r.at[1 : 1+features] {
+	for f, at := range r.at[first : first+features] {
 		c := r.record.Column(at)
 		for i := range n {
 			if b.nulls[f][i] = !c.IsValid(from + i); !b.nulls[f][i] {

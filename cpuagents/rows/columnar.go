@@ -3,6 +3,7 @@ package rows
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -157,11 +158,13 @@ func (r *columnarReader) row(i int) (Row, string) {
 		Features:  make([]float32, len(r.spec.Features)),
 		Values:    make([]float64, len(r.spec.Features)),
 	}
-	if out.Timestamp == "" {
-		return Row{}, "its timestamp is null or empty"
-	}
-	if problem := r.clock.stamp(&out); problem != "" {
-		return Row{}, problem
+	if r.spec.Timestamp != "" {
+		if out.Timestamp == "" {
+			return Row{}, "its timestamp is null or empty"
+		}
+		if problem := r.clock.stamp(&out); problem != "" {
+			return Row{}, problem
+		}
 	}
 	for k, name := range r.spec.Key {
 		if r.block.nulls[len(r.spec.Features)+k][i] {
@@ -173,10 +176,14 @@ func (r *columnarReader) row(i int) (Row, string) {
 	}
 	out.Key = r.key.key()
 	for f, name := range r.spec.Features {
+		v := r.block.values[f][i]
+		if r.spec.blank(f) && (r.block.nulls[f][i] || math.IsNaN(v)) {
+			out.Values[f], out.Features[f] = math.NaN(), float32(math.NaN())
+			continue
+		}
 		if r.block.nulls[f][i] {
 			return Row{}, fmt.Sprintf("column %q is null", name)
 		}
-		v := r.block.values[f][i]
 		if problem := CheckFeature(name, v); problem != "" {
 			return Row{}, problem
 		}
@@ -228,6 +235,8 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 // setting returns the setting of the specification that names a column, for messages.
 func (s ColumnSpec) setting(column string) string {
 	switch {
+	case s.Settings[column] != "":
+		return s.Settings[column] + ": COLUMN"
 	case slices.Contains(s.Key, column):
 		return "key: COLUMN"
 	case column == s.Timestamp:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,8 +81,8 @@ func (r *csvReader) header() error {
 			return access.InputError("%s: the file is empty", r.lines.name)
 		}
 		return access.InputError(
-			"%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp,
-			strings.Join(r.spec.Features, ","),
+			"%s: the file is empty: it must begin with a header such as %s", r.lines.name,
+			strings.Join(r.spec.columns(), ","),
 		)
 	}
 	if err != nil {
@@ -169,8 +170,10 @@ func (r *csvReader) advise(records []string) string {
 	// A copy, since a trial must not change the state of the reader's clock.
 	clock := r.clock
 	return d.Advise(records, r.spec.columns(), func(text string) bool {
-		_,
-			err := clock.Parse(text)
+		_, err := clock.Parse(text)
+		if r.spec.first() == 0 { // the first column is a number, for which no form of times is advised
+			_, err = dialect.Float(text, 64)
+		}
 		return err == nil
 	}).String()
 }
@@ -266,12 +269,13 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		}
 		return Row{}, fmt.Sprintf("it has %d fields, %s has %d", len(fields), of, r.width)
 	}
-	out := Row{
-		Number:    r.number,
-		Timestamp: strings.TrimSpace(fields[r.columns[0]]),
-	}
+	out := Row{Number: r.number}
+	first := r.spec.first()
 	out.Features, out.Values = r.floats.take(len(r.spec.Features))
-	if r.written == "" || out.Timestamp != r.written {
+	if first > 0 {
+		out.Timestamp = strings.TrimSpace(fields[r.columns[0]])
+	}
+	if first > 0 && (r.written == "" || out.Timestamp != r.written) {
 		first, second, problem := r.clock.times(out.Timestamp)
 		if problem != "" {
 			return Row{}, problem
@@ -279,15 +283,19 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		// The text of the record would keep the record, up to a megabyte.
 		r.written, r.times, r.stamp = strings.Clone(out.Timestamp), [2]int64{first, second}, ""
 	}
-	for i, c := range r.columns[1+len(r.spec.Features):] {
+	for i, c := range r.columns[first+len(r.spec.Features):] {
 		text := strings.TrimSpace(fields[c])
 		if problem := r.key.add(i, text, len(text)); problem != "" {
 			return Row{}, problem
 		}
 	}
 	out.Key = r.key.key()
-	for i, c := range r.columns[1 : 1+len(r.spec.Features)] {
+	for i, c := range r.columns[first : first+len(r.spec.Features)] {
 		text := strings.TrimSpace(fields[c])
+		if text == "" && r.spec.blank(i) {
+			out.Values[i], out.Features[i] = math.NaN(), float32(math.NaN())
+			continue
+		}
 		if text == "" {
 			return Row{}, fmt.Sprintf("column %q is empty", r.spec.Features[i])
 		}
@@ -304,6 +312,9 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		}
 		out.Values[i] = v
 		out.Features[i] = float32(v)
+	}
+	if first == 0 {
+		return out, ""
 	}
 	var ok bool
 	if out.Time, ok = r.spec.Local.Choose(out.Key, r.times[0], r.times[1], out.Values); !ok {

@@ -125,6 +125,41 @@ func TestFormatsAgreeOnManyRows(t *testing.T) {
 	}
 }
 
+// TestBlank: a source without times has the same rows in every format, with NaN for a feature that
+// may be left out and without a row that leaves out another one.
+func TestBlank(t *testing.T) {
+	spec := ColumnSpec{Features: []string{"a", "b"}, Blank: 1, AnyOrder: true}
+	table := []fixture.Row{
+		{Time: "1700000000", Values: []fixture.Cell{1.5, 2.0}}, {Time: "1700000000", Values: []fixture.Cell{2.5, nil}},
+		{Time: "1700000000", Values: []fixture.Cell{nil, 3.0}}, {Time: "1600000000", Values: []fixture.Cell{3.5, 4.0}},
+	}
+	for _, w := range tabletest.Files(t, table) {
+		got, rejects, err := readWriting(t, w, spec, fixture.Plenty)
+		if err != nil || len(got) != 3 || len(rejects) != 1 || rejects[0].Row != 3 {
+			t.Errorf("%s: %v, rejects %v, error %v; want three rows and row 3", w.Name, got, rejects, err)
+			continue
+		}
+		for i, want := range [][]float64{{1.5, 2}, {2.5, math.NaN()}, {3.5, 4}} {
+			for f, v := range want {
+				if math.Float64bits(v) != math.Float64bits(got[i].Values[f]) || got[i].Timestamp != "" {
+					t.Errorf("%s: row %v, want %v and no time", w.Name, got[i], want)
+				}
+			}
+		}
+	}
+	spec.Settings = map[string]string{"c": "train.target"}
+	spec.Features[1] = "c"
+	for _, w := range tabletest.Files(t, table) {
+		_, _, err := readWriting(t, w, spec, fixture.Plenty)
+		if strings.HasPrefix(w.Format, "ndjson") {
+			continue // any member may be missing
+		}
+		if err == nil || !strings.Contains(err.Error(), "train.target: COLUMN") {
+			t.Errorf("%s: a missing column: %v, want the key of the specification", w.Name, err)
+		}
+	}
+}
+
 // TestEmptyTables: no rows are no fault of a file that says what it is.
 func TestEmptyTables(t *testing.T) {
 	for _, w := range tabletest.Files(t, nil) {

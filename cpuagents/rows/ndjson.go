@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"unicode/utf8"
 
 	"github.com/exoswarm/exoswarm/cpuagents/access"
@@ -105,29 +106,25 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 	if twice := r.members(line); twice != "" {
 		return Row{}, fmt.Sprintf("member %q appears twice", twice)
 	}
-	n := len(r.spec.Features)
+	first, n := r.spec.first(), len(r.spec.Features)
 	out := Row{Number: r.number, Features: make([]float32, n), Values: make([]float64, n)}
-	switch text := r.found[r.columns[0]]; {
-	case text == nil:
-		return Row{}, fmt.Sprintf("it has no member %q", r.spec.Timestamp)
-	case text[0] == '"':
-		out.Timestamp = unquote(text)
-	case text[0] == '-' || text[0] >= '0' && text[0] <= '9':
-		out.Timestamp = string(text)
-	default:
-		return Row{}, fmt.Sprintf("its timestamp is %s, not a string or a number", kindOf(text))
+	if first > 0 {
+		if problem := r.stamp(&out, r.found[r.columns[0]]); problem != "" {
+			return Row{}, problem
+		}
 	}
-	if problem := r.clock.stamp(&out); problem != "" {
-		return Row{}, problem
-	}
-	for i, c := range r.columns[1+n:] {
+	for i, c := range r.columns[first+n:] {
 		if problem := r.addKey(i, r.found[c]); problem != "" {
 			return Row{}, problem
 		}
 	}
 	out.Key = r.key.key()
-	for i, c := range r.columns[1 : 1+n] {
+	for i, c := range r.columns[first : first+n] {
 		name, text := r.spec.Features[i], r.found[c]
+		if r.spec.blank(i) && (text == nil || text[0] == 'n') {
+			out.Values[i], out.Features[i] = math.NaN(), float32(math.NaN())
+			continue
+		}
 		if text == nil {
 			return Row{}, fmt.Sprintf("it has no member %q", name)
 		}
@@ -145,6 +142,22 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 		return Row{}, problem
 	}
 	return out, ""
+}
+
+// stamp sets the time of a row from its member, as it is in the line; nil if the line does not have
+// it. It returns what is wrong with the member.
+func (r *ndjsonReader) stamp(out *Row, text []byte) (problem string) {
+	switch {
+	case text == nil:
+		return fmt.Sprintf("it has no member %q", r.spec.Timestamp)
+	case text[0] == '"':
+		out.Timestamp = unquote(text)
+	case text[0] == '-' || text[0] >= '0' && text[0] <= '9':
+		out.Timestamp = string(text)
+	default:
+		return fmt.Sprintf("its timestamp is %s, not a string or a number", kindOf(text))
+	}
+	return r.clock.stamp(out)
 }
 
 // addKey adds the value of key column i, as it is in the line; nil if the line does not have it. It

@@ -81,9 +81,9 @@ const (
 
 func (r *parquetReader) role(i int) role {
 	switch {
-	case i == 0:
+	case i < r.spec.first():
 		return roleTime
-	case i > len(r.spec.Features):
+	case i >= r.spec.first()+len(r.spec.Features):
 		return roleKey
 	}
 	return roleFeature
@@ -167,7 +167,7 @@ func (r *parquetReader) next(b *block) (more bool, err error) {
 	r.left -= int64(n)
 	b.reset(len(r.spec.Features), len(r.spec.Key), n)
 	for i, c := range r.chunks {
-		if err := c.read(b, i-1, n); err != nil {
+		if err := c.read(b, i-r.spec.first(), n); err != nil {
 			return false, fmt.Errorf("column %q: %w", c.col.Path(), err)
 		}
 	}

@@ -32,10 +32,15 @@ const maxTimestamp = 64
 
 // ColumnSpec names the columns of a source that are read. Names must match exactly, including case.
 type ColumnSpec struct {
-	// Timestamp names the column with the time. Features name the columns with numbers, at least
-	// one.
+	// Timestamp names the column with the time; empty: rows have no time, and AnyOrder is true.
+	// Features name the columns with numbers, at least one.
 	Timestamp string   `json:"timestamp"`
 	Features  []string `json:"features"`
+	// Blank is how many of the last features a row may leave out; they are NaN then.
+	Blank int `json:"-"`
+	// Settings has by column the setting of the specification that names it, for errors; a column
+	// that is not there is named by timestamp, features or key.
+	Settings map[string]string `json:"-"`
 	// AnyOrder accepts rows that go back in time. Otherwise they are rejected.
 	AnyOrder bool `json:"any_order,omitempty"`
 	// CSV is the dialect of CSV files; nil for RFC 4180 with a header. A source may override it.
@@ -51,10 +56,25 @@ type ColumnSpec struct {
 	MaxEntities int `json:"max_entities,omitempty"`
 }
 
-// columns returns the names of all columns that are read: the timestamp, the features, the key.
-func (s ColumnSpec) columns() []string {
-	return append(append([]string{s.Timestamp}, s.Features...), s.Key...)
+// columns returns the names of all columns that are read: the timestamp if there is one, the
+// features, the key.
+func (s ColumnSpec) columns() (all []string) {
+	if s.Timestamp != "" {
+		all = append(all, s.Timestamp)
+	}
+	return append(append(all, s.Features...), s.Key...)
 }
+
+// first returns the place of the first feature among the columns: 1 behind a timestamp, otherwise 0.
+func (s ColumnSpec) first() int {
+	if s.Timestamp == "" {
+		return 0
+	}
+	return 1
+}
+
+// blank reports whether a row may leave out feature i.
+func (s ColumnSpec) blank(i int) bool { return i >= len(s.Features)-s.Blank }
 
 // Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls
 // Close once. Errors name the source and have a class of package jobs. After an error other than a
