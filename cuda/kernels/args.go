@@ -44,6 +44,9 @@ func paramsOf(kernel string) []device.Param {
 		return paramsRaster
 	case "reciprocal_f32":
 		return paramsReciprocalF32
+	case "gru_score_h16_bf16", "gru_score_h16_f32", "gru_score_h32_bf16", "gru_score_h32_f32",
+		"gru_score_h8_bf16", "gru_score_h8_f32":
+		return paramsScore
 	case "gru_step_h16_bf16", "gru_step_h16_f32", "gru_step_h32_bf16", "gru_step_h32_f32",
 		"gru_step_h8_bf16", "gru_step_h8_f32", "leaky_step", "quantum_step_q1", "quantum_step_q2",
 		"quantum_step_q3", "quantum_step_q4", "quantum_step_q5", "quantum_step_q6":
@@ -1282,6 +1285,86 @@ func (b *ReciprocalF32Bound) Bind(v []Value) {
 	b.X = device.Of[float32](v[0].Mem)
 	b.Out = device.Of[float32](v[1].Mem)
 	b.N = v[2].Bits
+}
+
+var paramsScore = slices.Concat(
+	paramsPaged,
+	[]device.Param{
+		{Name: "table", Kind: device.KindBuffer}, {Name: "groups", Kind: device.KindUint32},
+		{Name: "agents", Kind: device.KindBuffer}, {Name: "items", Kind: device.KindBuffer},
+		{Name: "count", Kind: device.KindUint32}, {Name: "votes", Kind: device.KindBuffer},
+		{Name: "of", Kind: device.KindUint32}, {Name: "scores", Kind: device.KindBuffer},
+		{Name: "host", Kind: device.KindBuffer}, {Name: "head", Kind: device.KindBuffer},
+	},
+)
+
+// ScoreArgs are the arguments of the kernels that compute the score of each observation's item by
+// the units of its agent, behind the launch that has stepped the agents.
+//
+//   - table: uint32[AgentItemsTable]
+//   - agents: uint32[count], of the step
+//   - items: int32[count]: a number from 0 to of-1; any other asks for no score
+//   - votes: which the step has stored
+//   - of: the number of items
+//   - scores: out float32[count]: from 0 to 1, or NaN where no score is asked for, or
+//     the observation was refused
+//   - host: as of the step, and head
+//
+// Kernels: gru_score_h16_bf16, gru_score_h16_f32, gru_score_h32_bf16, gru_score_h32_f32,
+// gru_score_h8_bf16, gru_score_h8_f32.
+type ScoreArgs struct {
+	PagedArgs
+	Table              device.Arg
+	Groups             uint32
+	Agents, Items      device.Arg
+	Count              uint32
+	Votes              device.Arg
+	Of                 uint32
+	Scores, Host, Head device.Arg
+}
+
+// Args returns the arguments in the order of the kernel.
+func (a ScoreArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *ScoreArgs) AppendTo(to []device.Arg) []device.Arg {
+	to = a.PagedArgs.appendTo(to)
+	return append(to, a.Table, device.Uint32(a.Groups), a.Agents, a.Items, device.Uint32(a.Count),
+		a.Votes, device.Uint32(a.Of), a.Scores, a.Host, a.Head)
+}
+
+// ScoreBound are arguments that a twin sees. Kernels: gru_score_h16_bf16, gru_score_h16_f32,
+// gru_score_h32_bf16, gru_score_h32_f32, gru_score_h8_bf16, gru_score_h8_f32.
+type ScoreBound struct {
+	PagedBound
+	Table  []uint32
+	Groups uint32
+	Agents []uint32
+	Items  []int32
+	Count  uint32
+	Votes  []byte
+	Of     uint32
+	Scores []float32
+	Host   []byte
+	Head   []uint32
+}
+
+// Signature implements kernels.Bound.
+func (*ScoreBound) Signature() []device.Param { return paramsScore }
+
+// Bind implements kernels.Bound.
+func (b *ScoreBound) Bind(v []Value) {
+	b.PagedBound.bind(v[0:5])
+	b.Table = device.Of[uint32](v[5].Mem)
+	b.Groups = uint32(v[6].Bits)
+	b.Agents = device.Of[uint32](v[7].Mem)
+	b.Items = device.Of[int32](v[8].Mem)
+	b.Count = uint32(v[9].Bits)
+	b.Votes = v[10].Mem
+	b.Of = uint32(v[11].Bits)
+	b.Scores = device.Of[float32](v[12].Mem)
+	b.Host = v[13].Mem
+	b.Head = device.Of[uint32](v[14].Mem)
 }
 
 var paramsStep = slices.Concat(

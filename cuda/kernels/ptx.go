@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-//go:generate go run ./internal/gen . uint4:byte leaky_[st]*.weights~table:uint32 Observe=*_observe Tick=*_tick* Told=gru_told_* Step=*_step* Product=gemm_* Tally=tally_u* TallyGroups=tally_groups_* TallyResident=tally_resident_* TallyWeighted=tally_weighted_* Paged=pages,page_bytes,frames,layout,params Ticking=pages,page_bytes,frames,layout,params,table,groups,first,count,steps,tally,decisions,scratch,sequence,result Heard=decision,node,width,merge,rate Rule=rule,of_all,num,den Closed=seen,round,sequence,scratch,word Ballots=ballots,first,n,candidates,priorities,flags,rule,of_all,num,den Fused=nodes,dim,flags,sums,tallies,scratch,sequence,result
+//go:generate go run ./internal/gen . uint4:byte leaky_[st]*.weights~table:uint32 Observe=*_observe Tick=*_tick* Told=gru_told_* Step=*_step* Score=gru_score_* Product=gemm_* Tally=tally_u* TallyGroups=tally_groups_* TallyResident=tally_resident_* TallyWeighted=tally_weighted_* Paged=pages,page_bytes,frames,layout,params Ticking=pages,page_bytes,frames,layout,params,table,groups,first,count,steps,tally,decisions,scratch,sequence,result Heard=decision,node,width,merge,rate Rule=rule,of_all,num,den Closed=seen,round,sequence,scratch,word Ballots=ballots,first,n,candidates,priorities,flags,rule,of_all,num,den Fused=nodes,dim,flags,sums,tallies,scratch,sequence,result
 
 // PTXArch is the oldest chip that the embedded PTX serves; the driver compiles it for newer ones.
 const PTXArch = "compute_70"

@@ -16,7 +16,10 @@ type Addressed struct {
 	Candidates int
 	// Hears is the number of inputs behind the features that all agents hear; see Hearing.
 	Hears int
-	told  *Told // nil: agents hear nothing of their group
+	// Rows is the number of rows of the embedding, 0 without one, and Items the number of items, 0
+	// without a readout by item; see Embedding and Asking.
+	Rows, Items int
+	told        *Told // nil: agents hear nothing of their group
 	// remembers says that neurons have the bits of their last spikes; see Remembering.
 	remembers bool
 	lattice   *onLattice      // nil: a built-in cell

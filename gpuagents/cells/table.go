@@ -9,8 +9,8 @@ import (
 )
 
 // Weights is the table of random weights for a swarm's seed: as torch.nn.GRUCell and
-// torch.nn.Linear are initialised, uniform within one over the root of the units. leaky has none. The table of
-// quantum is the circuit with the angles of the parameters.
+// torch.nn.Linear are initialised, uniform within one over the root of the units. leaky has none.
+// It has no embedding: LookUp draws the rows that it needs.
 func (a *Addressed) Weights(seed uint64) []uint32 {
 	if a.Measures() {
 		table, _ := a.circuit.table(a.angles()) // AddressQuantum has made it
@@ -19,7 +19,7 @@ func (a *Addressed) Weights(seed uint64) []uint32 {
 	if !a.isGRU() {
 		return nil
 	}
-	H, I, C := a.hidden(), a.inputs(), a.Candidates
+	H, I, C := a.hidden(), a.inputs(), a.readouts()
 	r, deviation := newSource(seed, sharedAgent), 1/math.Sqrt(3*float64(H))
 	draw := func(n int) []float32 {
 		v := make([]float32, n)
@@ -37,23 +37,25 @@ func (a *Addressed) Weights(seed uint64) []uint32 {
 // GRUWeights are the weights of a trained network, in the layout of PyTorch: I inputs are the
 // features and then what agents hear; of torch.nn.GRUCell(I, H) weight_ih, [3H][I], weight_hh,
 // [3H][H], bias_ih and bias_hh, [3H], with the gates in the order r, z, n; of torch.nn.Linear(H, C)
-// weight, [C][H], and bias, [C].
+// weight, [C][H], and bias, [C]. C are the items of a cell that has some, else its candidates.
 type GRUWeights struct {
 	InputHidden, HiddenHidden []float32
 	InputBias, HiddenBias     []float32
 	Readout, ReadoutBias      []float32
+	// Embed is weight of torch.nn.Embedding(rows, features), [rows][features], of a cell that has one.
+	Embed []float32
 }
 
 // Table makes the weights table of trained weights. They have the sizes of the cell, and are finite
 // and at most 128. The cell computes with them as multiples of a power of two, one for its gates
 // and one for the readout. The largest weight has 15 or 16 bits. Weights of inputs count eightfold,
 // and weights of n twice. The scale is coarser where a bias is more than 500 times the largest
-// weight.
+// weight. The table of the items follows, with its own scale, and then the embedding, as float32.
 func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 	if !a.isGRU() {
 		return nil, fmt.Errorf("%w: %s has no weights", ErrParameter, a.Cell.Name)
 	}
-	H, I, C := a.hidden(), a.inputs(), a.Candidates
+	H, I, C := a.hidden(), a.inputs(), a.readouts()
 	for _, part := range []struct {
 		name string
 		have []float32
@@ -65,9 +67,10 @@ func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 		{"HiddenBias", w.HiddenBias, 3 * H},
 		{"Readout", w.Readout, C * H},
 		{"ReadoutBias", w.ReadoutBias, C},
+		{"Embed", w.Embed, a.Rows * a.Features},
 	} {
 		if len(part.have) != part.want {
-			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d inputs, %d candidates",
+			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d inputs, %d candidates or items",
 				ErrParameter, part.name, len(part.have), part.want, H, I, C)
 		}
 		for i, v := range part.have {
@@ -77,7 +80,7 @@ func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 			}
 		}
 	}
-	return a.table(w), nil
+	return append(a.table(w), device.Of[uint32](device.Bytes(w.Embed))...), nil
 }
 
 // table brings weights into fixed point and into the order of the kernels, padded to the class; see
@@ -107,11 +110,13 @@ func (a *Addressed) table(w GRUWeights) []uint32 {
 		}
 	}
 	readout, readoutBias := make([]float64, kernels.AgentMostCandidates*P), make([]float64, C)
+	rows, rowBias := wide(w.Readout), wide(w.ReadoutBias)
+	if a.Items > 0 {
+		rows, rowBias = meanItem(H, rows, rowBias)
+	}
 	for c := range C {
-		for k, v := range w.Readout[c*H:][:H] {
-			readout[c*P+k] = float64(v)
-		}
-		readoutBias[c] = float64(w.ReadoutBias[c])
+		copy(readout[c*P:], rows[c*H:][:H])
+		readoutBias[c] = rowBias[c]
 	}
 	t := make([]uint32, kernels.AgentGRUTable(P))
 	scale := scaleOf(gates, kernels.AgentGateWeight, bias, kernels.AgentGateBias)
@@ -127,6 +132,9 @@ func (a *Addressed) table(w GRUWeights) []uint32 {
 	for c := C; c < len(votes); c++ {
 		none := int32(kernels.AgentNoCandidate)
 		votes[c] = uint32(none)
+	}
+	if a.Items > 0 {
+		t = append(t, ItemTable(H, w.Readout, w.ReadoutBias)...)
 	}
 	return t
 }
