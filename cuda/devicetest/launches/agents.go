@@ -20,6 +20,8 @@ var AgentKernels = []string{
 	"gru_told_h32_bf16",
 	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
 	"gru_step_h32_bf16",
+	"gru_score_h8_f32", "gru_score_h16_f32", "gru_score_h32_f32", "gru_score_h8_bf16", "gru_score_h16_bf16",
+	"gru_score_h32_bf16",
 	"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_learn",
 	"agent_nodes",
 	"quantum_tick_q1", "quantum_tick_q2", "quantum_tick_q3", "quantum_tick_q4", "quantum_tick_q5", "quantum_tick_q6",
@@ -142,6 +144,17 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		n, sequence = kernels.AgentHeaded, Param{Arg: device.Uint32(r.Uint32())}
 	}
 	recorded := constant(device.Bytes(of))
+	if strings.HasPrefix(kernel, "gru_score") {
+		table, items, number := c.items(len(agents))
+		for i, a := range agents {
+			if votes[i] = byte(r.IntN(c.candidates)); int64(a) >= int64(all) || r.IntN(10) == 0 {
+				votes[i] = kernels.AgentNoVote
+			}
+		}
+		return append(head, constant(device.Bytes(table)), word(c.groups), constant(device.Bytes(agents)),
+			constant(device.Bytes(items)), word(n), constant(votes), word(number),
+			changed(make([]byte, 4*len(agents))), host, recorded)
+	}
 	if kernel != "step_decide" {
 		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)),
 			constant(device.Bytes(inputs)),
@@ -424,39 +437,36 @@ func (c *agentSwarm) gruTable() {
 	numbers(c.table[kernels.AgentTableReadout(H):][:c.candidates*H/2], kernels.AgentVoteWeight)
 }
 
-// quantumTable makes the table of a quantum cell: gates of all kinds, whose matrices are unitary but for
-// rounding.
-func (c *agentSwarm) quantumTable() {
+// items returns a random table of items, the item of each of n observations, and the number of items. Some
+// observations ask for none, or for one that does not exist.
+func (c *agentSwarm) items(n int) (table []uint32, of []int32, number int) {
 	r := c.r
-	gates := r.IntN(20)
-	c.table = make([]uint32, kernels.QuantumTableGates+gates*kernels.QuantumGateWords)
-	c.table[kernels.QuantumTableCount], c.table[kernels.QuantumTableFresh] = uint32(gates), r.Uint32N(4)/3
-	places := ^uint32(0)
-	for bit, q := range r.Perm(c.qubits)[:bits.Len(uint(c.candidates))-1] {
-		places ^= uint32(kernels.QuantumNoPlace^bit) << (4 * q)
+	number = 1 + r.IntN(300)
+	table = make([]uint32, kernels.AgentItemsTable(number, c.class))
+	for i, v := range kernels.Logistic(11 + r.IntN(10) + 6) {
+		table[kernels.AgentItemsLogistic+i] = math.Float32bits(v)
 	}
-	c.table[kernels.QuantumTablePlaces] = places
-	for g := range gates {
-		gate := c.table[kernels.QuantumTableGates+g*kernels.QuantumGateWords:][:kernels.QuantumGateWords]
-		kind, target := r.Uint32N(kernels.QuantumFactor+1), r.IntN(c.qubits)
-		gate[0] = kind | uint32(target)<<4
-		mask := r.Uint64() | uint64(r.IntN(2))*math.MaxUint64
-		gate[kernels.QuantumGateMask], gate[kernels.QuantumGateMask+1] = uint32(mask), uint32(mask>>32)
-		sin, cos := math.Sincos(r.Float64() * 7)
-		m := [8]float64{cos, 0, -sin, 0, sin, 0, cos, 0}
-		if kind != kernels.QuantumReal { // times a phase
-			y, x := math.Sincos(r.Float64() * 7)
-			for k := 0; k < len(m); k += 2 {
-				m[k], m[k+1] = m[k]*x, m[k]*y
-			}
+	largest := r.IntN(4) == 0 // sums are largest
+	within := func(most int32) int32 {
+		if largest {
+			return (2*r.Int32N(2) - 1) * most
 		}
-		if kind == kernels.QuantumFactor {
-			m[0], m[1], m[6], m[7] = cos, sin, sin, cos
-		}
-		for k, v := range m {
-			gate[kernels.QuantumGateMatrix+k] = math.Float32bits(float32(v))
+		return r.Int32N(2*most+1) - most
+	}
+	for i := range number {
+		table[kernels.AgentItemsBias+i] = uint32(within(kernels.AgentVoteBias))
+	}
+	weights := device.Of[int16](device.Bytes(table[kernels.AgentItemsReadout(number):]))
+	for i := range weights {
+		weights[i] = int16(within(kernels.AgentVoteWeight))
+	}
+	of = make([]int32, n)
+	for i := range of {
+		if of[i] = r.Int32N(int32(number)); r.IntN(8) == 0 {
+			of[i] = []int32{kernels.AgentNoItem, int32(number), math.MinInt32, math.MaxInt32}[r.IntN(4)]
 		}
 	}
+	return table, of, number
 }
 
 // state makes the pages: random values in the variables of agents, and poison between them.
