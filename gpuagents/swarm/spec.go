@@ -88,6 +88,8 @@ type Spec struct {
 	// lif, izhikevich and custom, or the box of agents of boids, circles and colony. These cells
 	// need neighbours. Their pages are all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
+	// Train is how a model for the cell is trained. By agent and of the cell gru only.
+	Train Train `yaml:"train" json:"train,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
@@ -170,10 +172,8 @@ type Cell struct {
 	// commands that create a swarm fill it in.
 	Model       string `yaml:"model" json:"model,omitempty"`
 	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
-	// Circuit is the OpenQASM text of the circuit of the kind quantum, and of no other. In a spec that is read
-	// from a folder it may be the name of a file below it; what is parsed has the text. A text has a ';', and a
-	// name has none.
-	Circuit string `yaml:"circuit" json:"circuit,omitempty"`
+	Embed       Embed  `yaml:"embed" json:"embed,omitzero"`
+	Items       int    `yaml:"items" json:"items,omitempty"`
 	// State is the state of an agent of the kind custom: the type of each variable by name. See
 	// cells.Custom. Other kinds have none.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
@@ -188,6 +188,12 @@ type Cell struct {
 	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its
 	// text, and no name.
 	StepFile string `yaml:"step_file" json:"-"`
+}
+
+// Embed is TEMPORARY.
+type Embed struct {
+	Rows  int `yaml:"rows" json:"rows,omitempty"`
+	Width int `yaml:"width" json:"width,omitempty"`
 }
 
 // Vote says between what the agents choose, and what makes a decision.
@@ -287,6 +293,7 @@ func (s *Spec) ensureDefaults() {
 	t.defaults(s)
 	s.Knowledge.ensureDefaults(s.Hear)
 	s.Fleet.ensureDefaults()
+	s.Train.ensureDefaults()
 	setDefault(&s.AgentsPerGroup, 256)
 	if len(s.Features) == 0 {
 		s.Features = []string{"value"}

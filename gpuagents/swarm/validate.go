@@ -155,7 +155,7 @@ func (s *Spec) validate() (path []string, err error) {
 	if _, err := t.layout(s, cell); err != nil {
 		return []string{"page_size"}, err
 	}
-	return nil, nil
+	return s.validateTrain()
 }
 
 // Limits of a key, as in rows.ColumnSpec.

@@ -80,6 +80,75 @@ var keys = []Key{
 			"each entity has its own.",
 	},
 
+	{
+		Path: "train", Kind: Section, Scope: GRUAgents,
+		Doc: "How `exoswarm train` finds the weights of a model for the cell. A row of its input is an event of a " +
+			"sequence. See docs/training.md.",
+	},
+	{
+		Path: "train.target", Kind: Text, Scope: Training,
+		Doc: "Column that the model is to predict: 0 or 1 with `cell.items`, otherwise the number of a candidate " +
+			"from 0. A row that leaves it out is not asked.",
+	},
+	{
+		Path: "train.sequence", Kind: Text, Scope: Training,
+		Doc: "Column that tells the sequences apart, such as the student. The rows of a sequence are in order.",
+	},
+	{
+		Path: "train.item", Kind: Text, Scope: Training,
+		Doc: "Column of the item, 0 to `cell.items` - 1, that a row asks. With `cell.items` alone.",
+	},
+	{
+		Path: "train.ahead", Kind: Integer, Values: []string{"0", "1"}, Default: "0", Scope: Training,
+		Doc: "0: the target of a row is asked of the state behind that row; 1: of the state behind the row before " +
+			"it, so that features may hold what is predicted.",
+	},
+	{
+		Path: "train.loss", Kind: Text, Values: []string{"cross_entropy"}, Default: "cross_entropy", Scope: Training,
+		Doc: "What training makes small: the cross entropy of the probabilities.",
+	},
+	{
+		Path: "train.window", Kind: Integer, Min: "1", Max: "4096", Default: "200", Scope: Training,
+		Doc: "Most rows of a sequence that a gradient passes through. Longer sequences are cut.",
+	},
+	{
+		Path: "train.batch", Kind: Integer, Min: "1", Max: "1048576", Default: "64", Scope: Training,
+		Doc: "Windows of a step of the optimizer.",
+	},
+	{
+		Path: "train.epochs", Kind: Integer, Min: "1", Max: "10000", Default: "15", Scope: Training,
+		Doc: "Most passes over the sequences.",
+	},
+	{
+		Path: "train.patience", Kind: Integer, Min: "1", Max: "10000", Default: "4", Scope: Training,
+		Doc: "Epochs without a lower loss of validation after which training ends.",
+	},
+	{
+		Path: "train.rate", Kind: Number, Min: "0.000001", Max: "1", Default: "0.004", Scope: Training,
+		Doc: "Step of Adam.",
+	},
+	{
+		Path: "train.clip", Kind: Number, Min: "0.000001", Max: "1000000", Default: "1", Scope: Training,
+		Doc: "Largest norm of the gradient of a step; a larger gradient is scaled down to it.",
+	},
+	{
+		Path: "train.decay", Kind: Number, Min: "0", Max: "1", Default: "0", Scope: Training,
+		Doc: "Weight decay of Adam.",
+	},
+	{
+		Path: "train.dropout", Kind: Number, Min: "0", Max: "0.9", Default: "0", Scope: Training,
+		Doc: "Share of units that a step of training leaves out at the readout.",
+	},
+	{
+		Path: "train.validate", Kind: Number, Min: "0.001", Max: "0.9", Default: "0.1", Scope: Training,
+		Doc: "Share of the sequences that are kept out of training. The weights with the lowest loss on them are the " +
+			"model.",
+	},
+	{
+		Path: "train.seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0", Scope: Training,
+		Doc: "Chooses the first weights, the sequences of validation, the order and the dropout.",
+	},
+
 	{Path: "csv", Kind: Section, Doc: "How CSV files are written. Other formats ignore it."},
 	{
 		Path: "csv.delimiter", Kind: Text, Default: `","`,
@@ -152,6 +221,10 @@ var keys = []Key{
 		Path: "cell.model_sha256", Kind: Text, Scope: Trained,
 		Doc: "Digest of the model, 64 hexadecimal digits. `exoswarm swarm create --snapshots` fills it in.",
 	},
+	{Path: "cell.embed", Kind: Section, Scope: GRUAgents, Doc: "TEMPORARY."},
+	{Path: "cell.embed.rows", Kind: Integer, Scope: GRUAgents, Doc: "TEMPORARY."},
+	{Path: "cell.embed.width", Kind: Integer, Scope: GRUAgents, Doc: "TEMPORARY."},
+	{Path: "cell.items", Kind: Integer, Scope: GRUAgents, Doc: "TEMPORARY."},
 	{
 		Path: "cell.state", Kind: Types, Scope: Custom,
 		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +

@@ -163,6 +163,7 @@ var bases = map[string]map[string]any{
 	"csv.names":                 {"name": "x", "csv": map[string]any{"header": false}},
 	"page_size=64KiB":           {"name": "x", "agents_per_group": 16},
 	"agents_per_group=4096":     {"name": "x", "page_size": "64MiB"},
+	string(Training):            training(),
 	"fleet.window":              {"name": "x", "fleet": map[string]any{"false_discoveries": 0.1}},
 }
 
@@ -179,6 +180,13 @@ func hearing(pairs ...any) map[string]any {
 		"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b"),
 		"hear": []string{"knowledge"}, "knowledge": knowledge,
 		"cell": map[string]any{"params": map[string]any{"hidden": 32}},
+	}
+}
+
+func training() map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 256, "vote": candidates("a", "b"),
+		"train": map[string]any{"target": "y", "sequence": "s"},
 	}
 }
 
@@ -303,7 +311,7 @@ func TestBounds(t *testing.T) {
 	s := compiled(t)
 	// Bounds that depend on other keys as well.
 	derived := []string{
-		"csv.names", "seed", "neighbours.random.seed", "neighbours.ring.seed", "vote.candidates", "agents",
+		"csv.names", "seed", "neighbours.random.seed", "neighbours.ring.seed", "vote.candidates", "agents", "train.seed",
 	}
 	for _, k := range Keys() {
 		try := func(value any, valid, bySchema bool) {
