@@ -26,7 +26,7 @@ const (
 func Kinds() []string {
 	return slices.Sorted(slices.Values([]string{
 		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel,
-		KindAllreduce, KindCompute, KindChain, KindCircuit,
+		KindAllreduce, KindCompute, KindChain, KindCircuit, KindTrain,
 	}))
 }
 
@@ -64,6 +64,8 @@ func NewSpec(kind string) Spec {
 		return new(ChainSpec)
 	case KindCircuit:
 		return new(CircuitSpec)
+	case KindTrain:
+		return new(TrainSpec)
 	}
 	return nil
 }
@@ -78,7 +80,10 @@ func NewJob(id string, s Spec) (jobs.Job, error) {
 		return jobs.Job{}, invalid("spec: %v", err)
 	}
 	j := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolGPU, Kind: s.Kind(), Spec: data}
-	if j.Kind == KindKernel {
+	switch j.Kind {
+	case KindTrain:
+		j.MaxAttempts, j.ResultTTL = TrainAttempts, TrainResult
+	case KindKernel:
 		// A kernel that faults breaks its device, so it must not do so on every agent in turn. The
 		// second attempt is for jobs that another one's fault has ended.
 		j.MaxAttempts = 2
