@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,6 +160,46 @@ func TestRunningJob(t *testing.T) {
 		return false
 	}); err != nil || len(ids) != 1 {
 		t.Errorf("results: %v, %v; want the newest alone", ids, err)
+	}
+}
+
+// TestBeside: two workers of one agent have slots of their own, and what both run is shown.
+func TestBeside(t *testing.T) {
+	t.Parallel()
+	s := jobstest.Start(t, server.Options{})
+	c := jobstest.Open(t, s, natsq.Connect)
+	var begun sync.WaitGroup
+	begun.Add(2)
+	release := make(chan struct{})
+	kind := func(name string) natsq.WorkerOptions {
+		return natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
+			name: func(context.Context, jobs.Job, func(any)) (any, error) {
+				begun.Done()
+				<-release
+				return name, nil
+			},
+		}}
+	}
+	first := work(t, jobstest.Open(t, s, natsq.Connect), kind("short"))
+	beside := kind("long")
+	beside.Pool, beside.Logger = jobs.PoolCPU, jobstest.Quiet
+	jobstest.Work(t, first.Beside, beside)
+	announce(t, c, "w", "short", "long")
+	for _, kind := range []string{"long", "short"} {
+		if err := c.Queue.Submit(t.Context(), jobstest.Job("of-"+kind, kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun.Wait() // one slot for both would never let the second one begin
+	running, err := c.Queue.Running(t.Context(), jobs.PoolCPU, "")
+	if err != nil || len(running) != 2 || running[0].Worker != "w" || running[1].Worker != "w" {
+		t.Errorf("what runs is %+v, %v; want both jobs of w", running, err)
+	}
+	close(release)
+	for _, kind := range []string{"long", "short"} {
+		if r := jobstest.Await(t, c.Results, "of-"+kind); r.Status != jobs.Done {
+			t.Errorf("job of-%s is %s, want done", kind, r.Status)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package natsq
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -32,7 +33,7 @@ type Worker struct {
 	deps       *queue.Resolver
 	sources    *sourceTable
 	discovery  *discovery
-	current    runningJobs
+	current    *runningJobs
 	wake       chan struct{}
 
 	slots   chan struct{} // has an element for each job or batch, and for each fetch
@@ -44,13 +45,26 @@ type Worker struct {
 }
 
 // Work starts a worker, which runs until Drain or Stop. ctx bounds the start only.
-func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error) {
+func (c *Conn) Work(ctx context.Context, o WorkerOptions) (*Worker, error) {
+	return c.work(ctx, o, nil)
+}
+
+// Beside starts another worker of the same agent, for other kinds of job with slots of their own. The
+// first one answers the questions what runs for both: an agent answers once. The caller ends both.
+func (w *Worker) Beside(ctx context.Context, o WorkerOptions) (*Worker, error) {
+	return w.c.work(ctx, o, w.current)
+}
+
+// work starts a worker that keeps what it runs in current, for which another worker answers; nil: it
+// answers itself.
+func (c *Conn) work(ctx context.Context, o WorkerOptions, current *runningJobs) (_ *Worker, err error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
 	w := &Worker{
 		WorkerOptions: o, c: c, wake: make(chan struct{}, 1),
 		slots: make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
+		current: cmp.Or(current, &runningJobs{}),
 	}
 	w.sources = newSourceTable(w.wakeLoop)
 	w.deps = queue.NewResolver(c.Queue, o.Logger)
@@ -94,11 +108,13 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
 	}
 	ends = append(ends, func() { _ = sub.Unsubscribe() })
-	asked, err := w.current.serve(c.NC, o.Pool, o.Name, o.Logger)
-	if err != nil {
-		return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
+	if current == nil {
+		asked, err := w.current.serve(c.NC, o.Pool, o.Name, o.Logger)
+		if err != nil {
+			return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
+		}
+		ends = append(ends, func() { _ = asked.Unsubscribe() })
 	}
-	ends = append(ends, func() { _ = asked.Unsubscribe() })
 	if err := w.discovery.look(ctx); err != nil {
 		return nil, err
 	}
