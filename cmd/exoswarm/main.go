@@ -39,7 +39,7 @@ func root() *cobra.Command {
 		run.Evaluate(), run.Tune(), run.Report())
 	command.Section(cmd, "Simulate",
 		swarm.Command(cluster.Explain("explain NAME", "Tell why a swarm does not progress", doctor.ExplainSwarm)),
-		swarm.Snapshots(), swarm.Models())
+		swarm.Snapshots(), swarm.Models(), gpu.Train())
 	command.Section(cmd, "Jobs", queue.Submit(),
 		queue.Job(cluster.Explain("explain ID", "Tell why a job does not progress", doctor.ExplainJob)),
 		queue.Queues(), queue.Cron(), queue.DeadLetters(), queue.Objects(), gpu.Command())

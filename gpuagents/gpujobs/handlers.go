@@ -20,6 +20,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -32,6 +33,10 @@ const (
 	DefaultCircuitMemory = 1 << 30
 	// DefaultTimeout bounds how long a job keeps a place on a device that shards use too.
 	DefaultTimeout = time.Minute
+	// DefaultTrainTimeout bounds an attempt at a training.
+	DefaultTrainTimeout = 24 * time.Hour
+	// DefaultTrainCheckpoint is between two checkpoints of a training: what a killed agent loses.
+	DefaultTrainCheckpoint = 30 * time.Second
 )
 
 // Objects reads and writes the object store of the queue. *objects.Store implements it. Errors wrap
@@ -85,6 +90,12 @@ type Options struct {
 	CircuitMemory int64
 	// Timeout is the longest time of a job; 0: DefaultTimeout.
 	Timeout time.Duration
+	// Models is the place of models, where jobs of kind train store theirs; nil: such jobs wait in the
+	// queue for another agent.
+	Models snapshot.Store
+	// TrainTimeout is the longest time of an attempt at a job of kind train, and TrainCheckpoint the
+	// time between two of its checkpoints; 0: DefaultTrainTimeout and DefaultTrainCheckpoint.
+	TrainTimeout, TrainCheckpoint time.Duration
 	// Logger gets errors of the release of devices; nil: none.
 	Logger *slog.Logger
 }
@@ -111,6 +122,12 @@ func New(o Options) (*Handlers, error) {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
+	if o.TrainTimeout == 0 {
+		o.TrainTimeout = DefaultTrainTimeout
+	}
+	if o.TrainCheckpoint == 0 {
+		o.TrainCheckpoint = DefaultTrainCheckpoint
+	}
 	if o.Memory < 0 || o.CircuitMemory < 0 || o.Timeout < 0 {
 		return nil, fmt.Errorf("gpujobs: memory %d, of circuits %d, timeout %v: use more than 0", o.Memory,
 			o.CircuitMemory, o.Timeout)
@@ -129,7 +146,7 @@ func (h *Handlers) Close() { h.closing.Wait() }
 func (h *Handlers) Kinds() []string {
 	return slices.DeleteFunc(gpujob.Kinds(), func(kind string) bool {
 		// The list is announced in the registry, and the queue delivers jobs of these kinds only.
-		return kind == gpujob.KindKernel && !h.o.AllowKernels
+		return kind == gpujob.KindKernel && !h.o.AllowKernels || kind == gpujob.KindTrain && h.o.Models == nil
 	})
 }
 
@@ -159,9 +176,12 @@ func (h *Handlers) Jobs() map[string]jobs.Handler {
 // known, and returns the work, which task.run calls when the arrays are loaded and a device is
 // chosen.
 func (h *Handlers) handle(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
-	late := fmt.Errorf("job %s took more than %v: split it, or raise --gpu-job-timeout: %w", job.ID, h.o.Timeout,
-		jobs.ErrDeadline)
-	ctx, stop := context.WithTimeoutCause(ctx, h.o.Timeout, late)
+	limit, cure := h.o.Timeout, "split it, or raise --gpu-job-timeout"
+	if job.Kind == gpujob.KindTrain {
+		limit, cure = h.o.TrainTimeout, "go on with exoswarm train --continue "+job.ID+", or raise --train-timeout"
+	}
+	late := fmt.Errorf("job %s took more than %v: %s: %w", job.ID, limit, cure, jobs.ErrDeadline)
+	ctx, stop := context.WithTimeoutCause(ctx, limit, late)
 	defer stop()
 	if ctx.Err() != nil { // a fast device would finish before the deadline is noticed
 		return nil, fmt.Errorf("job %s: %w", job.ID, context.Cause(ctx))
@@ -223,6 +243,8 @@ func (t *task) work(spec gpujob.Spec) func() (any, error) {
 		return t.chain(s)
 	case *gpujob.CircuitSpec:
 		return t.circuit(s)
+	case *gpujob.TrainSpec:
+		return t.train(s)
 	}
 	return newArrayWork(t, spec).run
 }

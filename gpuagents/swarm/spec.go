@@ -172,8 +172,6 @@ type Cell struct {
 	// commands that create a swarm fill it in.
 	Model       string `yaml:"model" json:"model,omitempty"`
 	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
-	Embed       Embed  `yaml:"embed" json:"embed,omitzero"`
-	Items       int    `yaml:"items" json:"items,omitempty"`
 	// State is the state of an agent of the kind custom: the type of each variable by name. See
 	// cells.Custom. Other kinds have none.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
@@ -188,12 +186,6 @@ type Cell struct {
 	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its
 	// text, and no name.
 	StepFile string `yaml:"step_file" json:"-"`
-}
-
-// Embed is TEMPORARY.
-type Embed struct {
-	Rows  int `yaml:"rows" json:"rows,omitempty"`
-	Width int `yaml:"width" json:"width,omitempty"`
 }
 
 // Vote says between what the agents choose, and what makes a decision.

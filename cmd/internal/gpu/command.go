@@ -1,5 +1,5 @@
-// Package gpu is the group of commands exoswarm gpu: they submit a job of pool gpu with
-// arrays of .npy files, wait for its result, and write its arrays as .npy files.
+// Package gpu is the group of commands exoswarm gpu, and exoswarm train: they submit a job of pool gpu with
+// arrays of .npy files, or of a table of sequences, wait for its result, and write its arrays as files.
 //
 // Each command does the same steps in the same order: it reads and checks the files, submits the
 // job, waits, writes the files of the output, and prints one item. Nothing is submitted before all
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
 	"github.com/exoswarm/exoswarm/internal/app/command"
@@ -42,14 +43,18 @@ func Command() *cobra.Command {
 		chainCommand(), computeCommand(), circuitCommand(),
 	}
 	for _, c := range all {
-		f := c.Flags()
-		cli.ConnectionFlags(f)
-		command.ListFlag(f)
-		f.String("id", "", "id of the job; empty: a new one")
-		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
-		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
+		submissionFlags(c.Flags())
 	}
 	return command.Group("gpu", "Execute jobs on GPU agents, with arrays of .npy files", all...)
+}
+
+// submissionFlags adds the flags of a command that submits a job and waits for its result.
+func submissionFlags(f *pflag.FlagSet) {
+	cli.ConnectionFlags(f)
+	command.ListFlag(f)
+	f.String("id", "", "id of the job; empty: a new one")
+	f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
+	f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
 }
 
 // kind is a command that submits a job of one kind: its flags are bound to the fields of a
@@ -276,7 +281,7 @@ func prepared(
 		j.Tenant, _ = cmd.Flags().GetString("tenant")
 		return cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
 			j.Submitted = time.Now().UTC()
-			r, err := execute(cmd, c, j, s.out)
+			r, err := execute(cmd, c, j, s.out, nil)
 			if err != nil {
 				return err
 			}
@@ -289,8 +294,10 @@ func prepared(
 // to the error output if the queue knows why the job waits. An --id that is in use is a
 // jobs.ErrExists, whether that job has ended or not. execute returns the error of a job that failed,
 // whose code gives the exit code. The end of the wait, by --timeout or an interrupt, does not cancel
-// the job.
-func execute(cmd *cobra.Command, c command.JobClient, j jobs.Job, out any) (jobs.Result, error) {
+// the job. watch gets the progress of the job, one call at a time; nil: nobody asks for it.
+func execute(cmd *cobra.Command, c command.JobClient, j jobs.Job, out any, watch func(json.RawMessage)) (
+	jobs.Result, error,
+) {
 	ctx := cmd.Context()
 	// The gateway of a tenant may choose another id, so the one that it returns counts.
 	id, err := c.Submit(ctx, j)
@@ -308,7 +315,11 @@ func execute(cmd *cobra.Command, c command.JobClient, j jobs.Job, out any) (jobs
 		defer cancel()
 	}
 	// Result has no time limit: a job without an agent waits until one comes.
-	r, err := c.Result(ctx, id)
+	wait := c.Result
+	if watch != nil {
+		wait = func(ctx context.Context, id string) (jobs.Result, error) { return c.Watch(ctx, id, watch) }
+	}
+	r, err := wait(ctx, id)
 	if err != nil {
 		return r, err
 	}

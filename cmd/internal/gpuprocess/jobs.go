@@ -9,8 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -19,8 +21,10 @@ import (
 type jobTaker struct {
 	handlers *gpujobs.Handlers
 	kernels  *kernelLauncher
-	worker   *natsq.Worker
-	most     int // jobs and batches at once
+	// workers take jobs: the first one all but trainings, the second one trainings, which so keep no
+	// other job waiting for hours.
+	workers []*natsq.Worker
+	most    int // jobs and batches at once
 }
 
 // jobBatch is the most jobs of a batch. The handlers choose how many of them one has.
@@ -40,7 +44,7 @@ func batches(h *gpujobs.Handlers) map[string]natsq.Batch {
 // if the settings ask for no jobs, or if the login may not take them, which the log then says: an
 // agent serves its shards without jobs too. A job is not taken while the agent is not healthy. The
 // caller drains the result before the agent, whose devices the jobs use.
-func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jobTaker, error) {
+func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent, models snapshot.Store) (*jobTaker, error) {
 	if s.jobSlots == 0 {
 		return nil, nil
 	}
@@ -48,8 +52,11 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if err != nil {
 		return nil, err
 	}
+	if s.trainJobs == 0 {
+		models = nil
+	}
 	handlers, err := gpujobs.New(gpujobs.Options{
-		Kernels: kernels.Run,
+		Kernels: kernels.Run, Models: models, TrainTimeout: s.trainTimeout, TrainCheckpoint: s.trainCheckpoint,
 		Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
 			place, err := agent.TakeSlot(ctx, bytes)
 			if err != nil {
@@ -77,11 +84,14 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if err != nil {
 		return nil, err
 	}
-	worker, err := p.Conn.Work(p.Context(), natsq.WorkerOptions{
+	o := natsq.WorkerOptions{
 		Name: p.Name, Pool: jobs.PoolGPU, Concurrency: s.jobSlots, Handlers: handlers.Jobs(),
 		Batches: batches(handlers), JobsOnly: true, Metrics: counts, Logger: p.Log,
 		Ready: func() error { return agent.Health() },
-	})
+	}
+	train := o.Handlers[gpujob.KindTrain]
+	delete(o.Handlers, gpujob.KindTrain)
+	worker, err := p.Conn.Work(p.Context(), o)
 	if errors.Is(err, jobs.ErrDenied) {
 		p.Log.Warn("no jobs of pool gpu are taken: the login may not; bring the accounts up to date with exoswarm "+
 			"auth init, or use --gpu-jobs 0", "error", err)
@@ -90,7 +100,18 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if err != nil {
 		return nil, fmt.Errorf("take jobs of pool gpu: %w", err)
 	}
-	return &jobTaker{handlers, kernels, worker, s.jobSlots}, nil
+	taker := &jobTaker{handlers, kernels, []*natsq.Worker{worker}, s.jobSlots}
+	if train == nil {
+		return taker, nil
+	}
+	o.Concurrency, o.Handlers, o.Batches = s.trainJobs, map[string]jobs.Handler{gpujob.KindTrain: train}, nil
+	if worker, err = worker.Beside(p.Context(), o); err != nil {
+		last, cancel := context.WithTimeout(context.Background(), drainTime)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("take jobs of kind train: %w", err), taker.drain(last))
+	}
+	taker.workers, taker.most = append(taker.workers, worker), taker.most+s.trainJobs
+	return taker, nil
 }
 
 // kinds returns the kinds of job for the registry.
@@ -106,7 +127,10 @@ func (t *jobTaker) slots() (taken, all int) {
 	if t == nil {
 		return 0, 0
 	}
-	return t.worker.Running(), t.most
+	for _, w := range t.workers {
+		taken += w.Running()
+	}
+	return taken, t.most
 }
 
 // drain gives the jobs back to the queue, and waits until the devices are free of them or ctx ends.
@@ -115,7 +139,14 @@ func (t *jobTaker) drain(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	err := t.worker.Drain(ctx)
+	ended := make(chan error, len(t.workers))
+	for _, w := range t.workers {
+		go func() { ended <- w.Drain(ctx) }()
+	}
+	var err error
+	for range t.workers {
+		err = errors.Join(err, <-ended)
+	}
 	// Close has no context. Its goroutine ends when the watchdog of the device has ended the last
 	// launch.
 	free := make(chan struct{})

@@ -71,15 +71,20 @@ func Command() *cobra.Command {
 	f.Int64("circuit-memory", gpujobs.DefaultCircuitMemory, "most bytes of the states and the arrays of one job of "+
 		"kind circuit, if more than --gpu-job-memory: 8 and a little more for each of 2^qubits amplitudes")
 	f.Duration("gpu-job-timeout", gpujobs.DefaultTimeout, "longest time of one job")
+	f.Duration("train-checkpoint", gpujobs.DefaultTrainCheckpoint, "time between two checkpoints of a job of kind "+
+		"train, from which another attempt goes on")
 	f.Bool("allow-kernels", false, "execute jobs of kind kernel, which are code of their submitters: it runs in "+
 		"processes of their own, on the same GPU")
 	cmd.AddCommand(devicesCommand())
 	return cmd
 }
 
-// SharedFlags adds the flags of gpuagent that exoswarm serve has too: how many shards are open, and how
-// pages move between the tiers.
+// SharedFlags adds the flags of gpuagent that exoswarm serve has too: how many shards are open, how
+// pages move between the tiers, and how models are trained.
 func SharedFlags(f *pflag.FlagSet) {
+	f.Int("train-jobs", 1, "jobs of kind train that run at once beside the shards and the other jobs; 0: this agent "+
+		"trains no models, as without --snapshots, the place of the models")
+	f.Duration("train-timeout", gpujobs.DefaultTrainTimeout, "longest time of one attempt at a job of kind train")
 	f.Int("open-shards", gpuagents.OpenShards, "idle shards that stay open; of more, the longest idle ones "+
 		"are parked until their log has an entry")
 	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms "+

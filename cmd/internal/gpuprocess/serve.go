@@ -131,7 +131,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		return err
 	}
 	agent.Store(serving)
-	taker, err := takeJobs(process, s, serving)
+	taker, err := takeJobs(process, s, serving, snapshots)
 	if err != nil {
 		serving.Stop()
 		return err

@@ -42,6 +42,10 @@ type settings struct {
 	// jobTimeout the time of a job.
 	jobMemory, circuitMemory int64
 	jobTimeout               time.Duration
+	// trainJobs is the number of jobs of kind train that run at once, trainTimeout bounds the time of one,
+	// and trainCheckpoint is the time between its checkpoints.
+	trainJobs                     int
+	trainTimeout, trainCheckpoint time.Duration
 	// allowKernels executes kernels of submitters.
 	allowKernels bool
 
@@ -80,6 +84,9 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 	s.jobMemory, _ = f.GetInt64("gpu-job-memory")
 	s.circuitMemory, _ = f.GetInt64("circuit-memory")
 	s.jobTimeout, _ = f.GetDuration("gpu-job-timeout")
+	s.trainJobs, _ = f.GetInt("train-jobs")
+	s.trainTimeout, _ = f.GetDuration("train-timeout")
+	s.trainCheckpoint, _ = f.GetDuration("train-checkpoint")
 	s.allowKernels, _ = f.GetBool("allow-kernels")
 	prefetch, _ := f.GetString("prefetch")
 	s.prefetch = prefetch == "auto"
@@ -104,6 +111,11 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 	case s.jobMemory < 1 || s.circuitMemory < 1 || s.jobTimeout <= 0:
 		return nil, command.Usage("--gpu-job-memory %d, --circuit-memory %d, --gpu-job-timeout %v: use more than 0",
 			s.jobMemory, s.circuitMemory, s.jobTimeout)
+	case s.trainJobs < 0 || s.trainJobs > 1000:
+		return nil, command.Usage("--train-jobs %d: use 0 to 1000", s.trainJobs)
+	case s.trainTimeout <= 0 || s.trainCheckpoint <= 0:
+		return nil, command.Usage("--train-timeout %v, --train-checkpoint %v: use more than 0", s.trainTimeout,
+			s.trainCheckpoint)
 	case s.batchLatency <= 0:
 		return nil, command.Usage("--batch-latency %v: use a duration above 0", s.batchLatency)
 	}

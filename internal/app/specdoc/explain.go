@@ -65,7 +65,7 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 
 // optional are sections without defaults, which are left out where they are not written.
 var optional = []string{
-	"csv", "cell.hear", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet", "cell.embed",
+	"csv", "cell.hear", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet",
 	"train",
 }
 

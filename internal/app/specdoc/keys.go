@@ -221,10 +221,6 @@ var keys = []Key{
 		Path: "cell.model_sha256", Kind: Text, Scope: Trained,
 		Doc: "Digest of the model, 64 hexadecimal digits. `exoswarm swarm create --snapshots` fills it in.",
 	},
-	{Path: "cell.embed", Kind: Section, Scope: GRUAgents, Doc: "TEMPORARY."},
-	{Path: "cell.embed.rows", Kind: Integer, Scope: GRUAgents, Doc: "TEMPORARY."},
-	{Path: "cell.embed.width", Kind: Integer, Scope: GRUAgents, Doc: "TEMPORARY."},
-	{Path: "cell.items", Kind: Integer, Scope: GRUAgents, Doc: "TEMPORARY."},
 	{
 		Path: "cell.state", Kind: Types, Scope: Custom,
 		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +
