@@ -61,6 +61,7 @@ type Agents struct {
 	stream     device.Stream
 	tick, step device.Kernel
 	decide     device.Kernel
+	score      device.Kernel // scores of a cell with items; else nil
 	sums       device.Kernel // adds up embeddings
 	bids       device.Kernel // bids in an election
 	learn      device.Kernel
@@ -85,6 +86,7 @@ type Agents struct {
 	marks            *marks            // marks what Load loads; nil before it is needed
 	gathering        gathering         // for AgentStates
 	distinct         distinct          // for small batches of Load
+	looked           []float32         // memory for the features that an embedding has of a batch
 	whole            *wholeFusion      // the last fusion in one pass, whose tables serve the next; nil: none
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
 	fresh            bool              // kept was computed from the present state: the last change was a whole tick
@@ -171,14 +173,17 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 			return err
 		}
 	}
-	table := a.cell.Weights(opts.Seed)
-	if opts.Weights != nil {
-		if len(opts.Weights) != len(table) {
-			return fmt.Errorf("%w: a table of %d words, the cell has %d", ErrInvalid, len(opts.Weights), len(table))
+	if a.cell.Items > 0 {
+		if a.score, err = a.dev.Kernel(a.cell.ScoreKernel()); err != nil {
+			return err
 		}
-		table = opts.Weights
 	}
-	a.base = table
+	if a.base = opts.Weights; a.base == nil {
+		a.base = a.cell.Weights(opts.Seed)
+	}
+	if err = a.fits(a.base); err != nil {
+		return err
+	}
 	if a.stream, err = a.dev.NewStream(); err != nil {
 		return err
 	}
@@ -198,8 +203,9 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	}{
 		{&a.frames, 4 * int64(a.pages), nil, "pages"},
 		{&a.table, 0, device.Bytes(a.layout.Table()), "layout"},
-		{&a.params, 0, device.Bytes(a.block()), "parameters"},
-		{&a.weights, 4, device.Bytes(table), "weights"}, // a cell without weights has a buffer too
+		{&a.params, 0, device.Bytes(a.cell.ParamBlock()), "parameters"},
+		// a cell without weights has a buffer too
+		{&a.weights, 4, device.Bytes(a.base[:a.cell.DeviceWords()]), "weights"},
 		{&a.scratch, 8 * kernels.AgentScratch, nil, "agents"},
 		{&a.stamps, 4 * int64(a.groups), nil, "agents"},
 		{&a.decisions, int64(a.groups), nil, "agents"},

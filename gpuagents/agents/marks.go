@@ -124,7 +124,7 @@ func (m *marks) put(a *Agents, p *staged, n int) error {
 // loadMarked is Load for a batch whose ids the device examines while the host copies the inputs. It
 // returns nil without an error if a Ranking must examine the batch: an agent occurs twice, or the
 // device has no room for marks.
-func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err error) {
+func loadMarked(a *Agents, in rows) (o *Observations, err error) {
 	m, err := openMarks(a)
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return nil, nil
@@ -133,6 +133,7 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 		return nil, err
 	}
 	began := a.track.Now()
+	ids := in.ids
 	o = &Observations{agents: a, n: len(ids)}
 	defer func() {
 		if err != nil || o.launches == nil {
@@ -143,7 +144,7 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 	if o.staged, err = a.takeStaging(len(ids)); err != nil {
 		return o, err
 	}
-	if err := m.load(a, o.staged, ids, inputs); err != nil {
+	if err := m.load(a, o.staged, in); err != nil {
 		return o, fmt.Errorf("%w: load %d observations: %w", gpubatch.ErrDevice, len(ids), err)
 	}
 	if m.words[swarmset.MarkRepeated] > 0 {
@@ -157,18 +158,19 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 	}
 	o.sets = a.memory.PlanSets(pages, nil) // one set without counts, since the pages have a frame each
 	o.launches = []launch{{0, len(ids), 0}}
-	a.track.End(gpubatch.StageUpload, began, 4*(len(ids)+len(inputs)))
+	a.track.End(gpubatch.StageUpload, began, in.bytes())
 	return o, nil
 }
 
-// load copies ids and inputs to the device, and waits for the result of Mark.
-func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error {
+// load copies ids, inputs and items to the device, and waits for the result of Mark.
+func (m *marks) load(a *Agents, p *staged, in rows) error {
 	a.pending = true
-	sections, host := [2]int{sectionIDs, sectionInputs}, p.host.Bytes()
+	ids, sections, host := in.ids, [3]int{sectionIDs, sectionInputs, sectionItems}, p.host.Bytes()
 	marked := len(ids) == 0
 	if err := gpubatch.Copy([]gpubatch.Part{
 		{To: host[p.offsets[sectionIDs]:], From: device.Bytes(ids)},
-		{To: host[p.offsets[sectionInputs]:], From: device.Bytes(inputs)},
+		{To: host[p.offsets[sectionInputs]:], From: device.Bytes(in.inputs)},
+		{To: host[p.offsets[sectionItems]:], From: device.Bytes(in.items)},
 	}, func(part, from, to int) error {
 		at := p.offsets[sections[part]] + int64(from)
 		if err := a.stream.Upload(p.onDevice, at, p.host, at, int64(to-from)); err != nil {

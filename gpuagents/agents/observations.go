@@ -33,18 +33,30 @@ type launch struct{ first, n, set int }
 
 // Outcome is the result of observations, by their index: the vote of the agent after its step, and
 // the decision of its group after the launch. kernels.AgentNoVote stands for a refused observation
-// and for a rule that was not met.
+// and for a rule that was not met. Scores are nil for a cell without items; a score is from 0 to 1,
+// or NaN where an observation asks for none or was refused.
 type Outcome struct {
 	Report
 	Votes, Decisions []byte // by observation; the slices are the caller's
+	Scores           []float32
 }
 
-// Load copies observations to memory that the device reads: inputs are [len(ids)][features].
-// Several observations of an agent take effect in their order, in a launch each. The slices are the
-// caller's again.
-func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
-	if len(ids)*a.cell.Features == len(inputs) && a.RanksOnDevice(len(ids)) {
-		if o, err := loadMarked(a, ids, inputs); o != nil || err != nil {
+// Load copies observations to memory that the device reads: values are [len(ids)][Cell().Width()].
+// Several observations of an agent take effect in their order, in a launch each. They ask for no
+// scores. The slices are the caller's again.
+func (a *Agents) Load(ids []uint32, values []float32) (*Observations, error) {
+	in, err := a.rowsOf(ids, values, nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.loadUnranked(in)
+}
+
+// loadUnranked is Load for rows.
+func (a *Agents) loadUnranked(in rows) (*Observations, error) {
+	ids := in.ids
+	if a.RanksOnDevice(len(ids)) {
+		if o, err := loadMarked(a, in); o != nil || err != nil {
 			return o, err
 		}
 	}
@@ -52,10 +64,10 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 		if a.surveyor == nil {
 			a.surveyor = NewSurveyor(a)
 		}
-		return loadSurveyed(a, ids, inputs, a.surveyor.Survey(ids))
+		return loadSurveyed(a, in, a.surveyor.Survey(ids))
 	}
 	if a.distinct.all(ids) {
-		return a.load(ids, inputs, nil)
+		return a.load(in, nil)
 	}
 	if a.ranking == nil {
 		a.ranking = NewRanking(a.n, a.cell.Agents)
@@ -65,17 +77,13 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 	if !several {
 		launches = nil
 	}
-	return a.load(ids, inputs, launches)
+	return a.load(in, launches)
 }
 
 // load is Load with the launch number of each observation; nil: all are in the first launch.
-func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Observations, err error) {
+func (a *Agents) load(in rows, launches []uint32) (o *Observations, err error) {
 	began := a.track.Now()
-	features := a.cell.Features
-	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
-		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrInvalid, len(inputs), len(ids),
-			features)
-	}
+	features, ids, inputs := a.cell.Features, in.ids, in.inputs
 	o = &Observations{agents: a, n: len(ids)}
 	defer func() {
 		if err != nil {
@@ -89,16 +97,21 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 	}
 	toIDs := section[uint32](o.staged, sectionIDs, all)
 	toInputs := section[float32](o.staged, sectionInputs, all*features)
+	toItems := section[int32](o.staged, sectionItems, all*min(a.cell.Items, 1))
 	if o.positions == nil {
 		copy(toIDs, ids)
 		copy(toInputs, inputs)
+		copy(toItems, in.items)
 	}
 	for i, at := range o.positions {
 		toIDs[at] = ids[i]
 		copy(toInputs[at*features:], inputs[i*features:][:features])
+		if len(toItems) > 0 {
+			toItems[at] = in.items[i]
+		}
 	}
 	err = o.staged.upload(a)
-	a.track.End(gpubatch.StageUpload, began, 4*(len(ids)+len(inputs)))
+	a.track.End(gpubatch.StageUpload, began, in.bytes())
 	return o, err
 }
 
@@ -246,7 +259,7 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot
 	return a.putStep(o.staged, p, uint32(p.n), slot)
 }
 
-// putStep enqueues the two kernels of launchStep. count is the number of observations, or
+// putStep enqueues the kernels of launchStep: step, scores and decisions. count is the number of observations, or
 // kernels.AgentHeaded.
 func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	of := func(section, bytes int) device.Arg {
@@ -262,7 +275,18 @@ func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	if err != nil {
 		return err
 	}
-	return a.stream.Launch(a.decide, a.shape(decideBlocks, 128, (p.n+127)/128), kernels.StepDecideArgs{
+	shape := a.shape(decideBlocks, 128, (p.n+127)/128)
+	if a.score != nil {
+		first, n := a.cell.ItemWords()
+		if err := a.stream.Launch(a.score, shape, kernels.ScoreArgs{
+			PagedArgs: paged, Table: device.Range(a.weights, 4*int64(first), 4*int64(n)), Groups: uint32(a.groups),
+			Agents: ids, Items: of(sectionItems, 4), Count: count, Votes: votes, Of: uint32(a.cell.Items),
+			Scores: of(sectionScores, 4), Host: a.memory.HostArena(), Head: head,
+		}.Args()...); err != nil {
+			return err
+		}
+	}
+	return a.stream.Launch(a.decide, shape, kernels.StepDecideArgs{
 		PagedArgs: paged, Groups: uint32(a.groups), Agents: ids, Votes: votes, Count: count,
 		Stamps: device.Ptr(a.stamps), Decisions: of(sectionDecisions, 1), Scratch: device.Ptr(a.scratch),
 		Number: a.sequence, Result: a.resultOf(slot), Host: a.memory.HostArena(), Head: head,
@@ -312,11 +336,33 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 }
 
 func (o *Observations) outcomes() (votes, decisions []byte) {
+	all := o.staging()
+	return section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
+}
+
+// staging returns the number of positions in the staging buffers.
+func (o *Observations) staging() int {
 	all := o.n
 	for _, p := range o.launches {
 		all = max(all, p.first+p.n)
 	}
-	return section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
+	return all
+}
+
+// scores copies the scores that Outcome has read; nil for a cell without items.
+func (o *Observations) scores() []float32 {
+	if o.agents.cell.Items == 0 {
+		return nil
+	}
+	from, scores := section[float32](o.staged, sectionScores, o.staging()), make([]float32, o.n)
+	copy(scores, from)
+	for i, at := range o.positions {
+		scores[i] = from[at]
+	}
+	for _, m := range o.moved {
+		scores[m.index] = from[m.position]
+	}
+	return scores
 }
 
 // touched returns bytes whose pages are mapped: the host takes the page faults while the device
@@ -341,7 +387,9 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 	if out.Report, err = a.Step(ctx, o); err != nil {
 		return out, err
 	}
-	out.Votes, out.Decisions, err = o.Outcome(ctx)
+	if out.Votes, out.Decisions, err = o.Outcome(ctx); err == nil {
+		out.Scores = o.scores()
+	}
 	return out, err
 }
 
@@ -356,31 +404,37 @@ type Launches struct {
 }
 
 // ObserveParts is Observe in parts; halved is the number of times that the device had no memory for
-// a part. All observations of a group are in the same part, so votes, decisions and state do not
-// depend on the parts. After an error the state is undefined.
+// a part. items has the item of each observation whose score it asks for, from 0 to Cell().Items-1,
+// or kernels.AgentNoItem; nil: none asks. All observations of a group are in the same part, so the
+// outcome and the state do not depend on the parts. The outcome is without a Report. After an error
+// the state is undefined.
 func (a *Agents) ObserveParts(
-	ctx context.Context, parts *gpubatch.Splitter, ids []uint32, inputs []float32, ranked Launches,
-) (votes, decisions []byte, halved int, err error) {
+	ctx context.Context, parts *gpubatch.Splitter, ids []uint32, values []float32, items []int32, ranked Launches,
+) (out Outcome, halved int, err error) {
+	in, err := a.rowsOf(ids, values, items)
+	if err != nil {
+		return out, 0, err
+	}
 	launches := ranked.Numbers
 	load := a.load
 	if ranked.Unknown || ranked.Survey != nil {
-		load = func(part []uint32, inputs []float32, _ []uint32) (*Observations, error) {
-			if ranked.Survey != nil && len(part) == len(ids) && a.memory.Resident() {
-				return loadSurveyed(a, part, inputs, ranked.Survey)
+		load = func(part rows, _ []uint32) (*Observations, error) {
+			if ranked.Survey != nil && len(part.ids) == len(ids) && a.memory.Resident() {
+				return loadSurveyed(a, part, ranked.Survey)
 			}
-			return a.Load(part, inputs)
+			return a.loadUnranked(part)
 		}
 	}
 	// observations by group, in their order within a group; nil: there was memory for all at once
 	// so far
 	var order []int
-	var partIDs, partLaunches []uint32
-	var partInputs []float32
-	features, size := a.cell.Features, uint32(a.cell.Agents)
+	var partLaunches []uint32
+	var part rows
+	size := uint32(a.cell.Agents)
 	halved, err = parts.Each(len(ids), func(from, most int) (end int, err error) {
 		o := (*Observations)(nil)
 		if end = from + most; end-from == len(ids) {
-			o, err = load(ids, inputs, launches)
+			o, err = load(in, launches)
 		} else {
 			if order == nil {
 				order = make([]int, len(ids))
@@ -388,19 +442,22 @@ func (a *Agents) ObserveParts(
 					order[i] = i
 				}
 				sort.SliceStable(order, func(i, k int) bool { return ids[order[i]]/size < ids[order[k]]/size })
-				votes, decisions = make([]byte, len(ids)), make([]byte, len(ids))
+				out = Outcome{Votes: make([]byte, len(ids)), Decisions: make([]byte, len(ids))}
+				if a.cell.Items > 0 {
+					out.Scores = make([]float32, len(ids))
+				}
 			}
 			for end < len(ids) && ids[order[end-1]]/size == ids[order[end]]/size {
 				end++
 			}
-			partIDs, partInputs, partLaunches = partIDs[:0], partInputs[:0], partLaunches[:0]
+			part, partLaunches = rows{part.ids[:0], part.inputs[:0], part.items[:0]}, partLaunches[:0]
 			for _, i := range order[from:end] {
 				if launches != nil {
 					partLaunches = append(partLaunches, launches[i])
 				}
-				partIDs, partInputs = append(partIDs, ids[i]), append(partInputs, inputs[i*features:][:features]...)
+				part.pick(a.cell, in, i)
 			}
-			o, err = load(partIDs, partInputs, partLaunches)
+			o, err = load(part, partLaunches)
 		}
 		if err != nil {
 			return end, gpubatch.AllocError(err)
@@ -414,16 +471,20 @@ func (a *Agents) ObserveParts(
 		if err != nil {
 			return end, err
 		}
+		scores := o.scores()
 		if order == nil {
-			votes, decisions = v, d
+			out = Outcome{Votes: v, Decisions: d, Scores: scores}
 			return end, nil
 		}
 		for k, i := range order[from:end] {
-			votes[i], decisions[i] = v[k], d[k]
+			out.Votes[i], out.Decisions[i] = v[k], d[k]
+			if scores != nil {
+				out.Scores[i] = scores[k]
+			}
 		}
 		return end, nil
 	}, func() error { return trim(a) })
-	return votes, decisions, halved, err
+	return out, halved, err
 }
 
 // Close gives the memory back to the Agents, after the end of work that nobody has waited for. A

@@ -38,11 +38,11 @@ func (m *mirror) close() error {
 }
 
 // staged is the staging buffers of observations. Kernels read and write few observations in host
-// memory, without a copy; onDevice is nil then. The sections are a head, ids, inputs, votes and
-// decisions.
+// memory, without a copy; onDevice is nil then. The sections are a head, ids, inputs, items, votes,
+// decisions and scores. The sections of items and scores are empty for a cell without items.
 type staged struct {
 	mirror
-	offsets [5]int64
+	offsets [sections]int64
 	size    int64 // end of the last section, in bytes
 
 	graph  device.Graph      // the recorded launches for few observations; nil before the first
@@ -55,8 +55,11 @@ const (
 	sectionHead = iota // the number of observations and the sequence number of a recorded launch
 	sectionIDs
 	sectionInputs
+	sectionItems
 	sectionVotes
 	sectionDecisions
+	sectionScores
+	sections
 )
 
 // maxHostObservations is the maximum number of observations that kernels read from host memory. On
@@ -75,9 +78,9 @@ func (a *Agents) takeStaging(n int) (p *staged, err error) {
 	if here && n <= maxHostObservations { // they all have the same layout
 		n = maxHostObservations
 	}
-	offsets := [5]int64{sectionIDs: stagingAlign}
-	size := int64(stagingAlign)
-	for i, bytes := range [5]int{0, 4, 4 * a.cell.Features, 1, 1} {
+	offsets := [sections]int64{sectionIDs: stagingAlign}
+	size, asked := int64(stagingAlign), 4*min(a.cell.Items, 1)
+	for i, bytes := range [sections]int{0, 4, 4 * a.cell.Features, asked, 1, 1, asked} {
 		if i > sectionHead {
 			offsets[i] = size
 		}
@@ -131,7 +134,7 @@ func (a *Agents) closeBatches() error {
 	err := errors.Join(
 		a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true),
 	)
-	a.marks, a.whole = nil, nil
+	a.marks, a.whole, a.looked = nil, nil, nil
 	return err
 }
 

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -90,11 +91,10 @@ func Surveys(a *Agents, n int) bool { return n >= a.leastSurveyed && a.memory.Re
 // loadSurveyed is Load for surveyed observations. The observations are copied as they are, and
 // stepped in the first launch. Repeats are copied behind them, for additional launches, and leave
 // the id of no agent in the first launch.
-func loadSurveyed(a *Agents, ids []uint32, inputs []float32, s *Survey) (o *Observations, err error) {
-	began, features := a.track.Now(), a.cell.Features
-	if len(ids)*features != len(inputs) || len(ids) != s.n {
-		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features, and a survey of %d", ErrInvalid,
-			len(inputs), len(ids), features, s.n)
+func loadSurveyed(a *Agents, in rows, s *Survey) (o *Observations, err error) {
+	began, features, ids := a.track.Now(), a.cell.Features, in.ids
+	if err := in.check(a.cell); err != nil || len(ids) != s.n {
+		return nil, errors.Join(err, fmt.Errorf("%w: %d observations, and a survey of %d", ErrInvalid, len(ids), s.n))
 	}
 	o = &Observations{agents: a, n: len(ids), sets: a.memory.PlanSets(slices.Clone(s.pages), nil)}
 	all := o.plan(s.repeats)
@@ -103,17 +103,23 @@ func loadSurveyed(a *Agents, ids []uint32, inputs []float32, s *Survey) (o *Obse
 	}
 	toIDs := section[uint32](o.staged, sectionIDs, all)
 	toInputs := section[float32](o.staged, sectionInputs, all*features)
+	toItems := section[int32](o.staged, sectionItems, all*min(a.cell.Items, 1))
 	_ = gpubatch.Copy([]gpubatch.Part{
-		{To: device.Bytes(toIDs), From: device.Bytes(ids)}, {To: device.Bytes(toInputs), From: device.Bytes(inputs)},
+		{To: device.Bytes(toIDs), From: device.Bytes(ids)},
+		{To: device.Bytes(toInputs), From: device.Bytes(in.inputs)},
+		{To: device.Bytes(toItems), From: device.Bytes(in.items)},
 	}, nil)
 	for _, m := range o.moved {
 		toIDs[m.index], toIDs[m.position] = noAgent, ids[m.index]
-		copy(toInputs[m.position*features:], inputs[m.index*features:][:features])
+		copy(toInputs[m.position*features:], in.inputs[m.index*features:][:features])
+		if len(toItems) > 0 {
+			toItems[m.position] = in.items[m.index]
+		}
 	}
 	if err := o.staged.upload(a); err != nil {
 		return o, fmt.Errorf("%w: load %d observations: %w", gpubatch.ErrDevice, len(ids), err)
 	}
-	a.track.End(gpubatch.StageUpload, began, 4*(len(ids)+len(inputs)))
+	a.track.End(gpubatch.StageUpload, began, in.bytes())
 	return o, nil
 }
 

@@ -12,13 +12,13 @@ import (
 // Options.Weights, and belongs to the Agents from then on. States stay, and so do the values that
 // are heard. It waits for earlier steps.
 func (a *Agents) SetWeights(ctx context.Context, table []uint32) error {
-	if len(table) != len(a.base) {
-		return fmt.Errorf("%w: a table of %d words, the cell has %d", ErrInvalid, len(table), len(a.base))
+	if err := a.fits(table); err != nil {
+		return err
 	}
 	if err := a.stream.Sync(ctx); err != nil {
 		return gpubatch.Mark(err)
 	}
-	if err := a.weights.Write(0, device.Bytes(table)); err != nil {
+	if err := a.weights.Write(0, device.Bytes(table[:a.cell.DeviceWords()])); err != nil {
 		return gpubatch.Failed(err)
 	}
 	heard := a.heard
@@ -27,4 +27,12 @@ func (a *Agents) SetWeights(ctx context.Context, table []uint32) error {
 		return nil
 	}
 	return a.Hear(ctx, heard)
+}
+
+// fits returns an ErrInvalid for a weights table of another length than the cell has.
+func (a *Agents) fits(table []uint32) error {
+	if with, without := a.cell.TableWords(); len(table) != with && len(table) != without {
+		return fmt.Errorf("%w: a table of %d words, the cell has %d", ErrInvalid, len(table), with)
+	}
+	return nil
 }

@@ -69,7 +69,8 @@ func (a *Addressed) DeviceWords() int {
 	case a.Items == 0:
 		return kernels.AgentGRUTable(a.class())
 	}
-	return kernels.AgentGRUTable(a.class()) + kernels.AgentItemsTable(a.Items, a.class())
+	first, n := a.ItemWords()
+	return first + n
 }
 
 // TableWords returns the lengths that a weights table may have: with the embedding, or without it,
@@ -148,4 +149,12 @@ func wide(v []float32) []float64 {
 		to[i] = float64(x)
 	}
 	return to
+}
+
+// ScoreKernel returns the name of the kernel that computes the scores of a cell with items.
+func (a *Addressed) ScoreKernel() string { return kernels.AgentGRUName("score", a.class(), a.elem()) }
+
+// ItemWords returns the part of a weights table that is the table of the items.
+func (a *Addressed) ItemWords() (first, n int) {
+	return kernels.AgentGRUTable(a.class()), kernels.AgentItemsTable(a.Items, a.class())
 }

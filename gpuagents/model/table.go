@@ -10,14 +10,15 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 )
 
-// tensorsOf returns the tensors of a cell whose agents are addressed. A gru has the names of torch.nn.GRUCell,
-// and of a torch.nn.Linear called readout, and quantum the angles of its circuit. All are of F32.
-func tensorsOf(cell *cells.Addressed) []Tensor {
-	if cell.Measures() {
-		return []Tensor{{"angles", safetensors.F32, []int64{int64(cell.Angles())}}}
-	}
+// gruTensors returns the tensors that a gru whose agents are addressed has: the names of
+// torch.nn.GRUCell, of a torch.nn.Linear called readout, and of a torch.nn.Embedding called embed where the
+// cell has one. All are of F32.
+func gruTensors(cell *cells.Addressed) []Tensor {
 	H, I, C := int64(cell.Value("hidden")), int64(cell.Features+cell.Hears), int64(cell.Candidates)
-	return []Tensor{
+	if cell.Items > 0 {
+		C = int64(cell.Items)
+	}
+	all := []Tensor{
 		{"weight_ih", safetensors.F32, []int64{3 * H, I}},
 		{"weight_hh", safetensors.F32, []int64{3 * H, H}},
 		{"bias_ih", safetensors.F32, []int64{3 * H}},
@@ -25,6 +26,10 @@ func tensorsOf(cell *cells.Addressed) []Tensor {
 		{"readout.weight", safetensors.F32, []int64{C, H}},
 		{"readout.bias", safetensors.F32, []int64{C}},
 	}
+	if cell.Rows > 0 {
+		all = append(all, Tensor{"embed.weight", safetensors.F32, []int64{int64(cell.Rows), int64(cell.Features)}})
+	}
+	return all
 }
 
 // Fits returns an ErrMismatch that names the first tensor that the cell does not have, or has with
@@ -75,10 +80,11 @@ func (m *Manifest) Table(ctx context.Context, store snapshot.Store, cell *cells.
 		return table, nil
 	}
 	var w cells.GRUWeights
-	for i, to := range []*[]float32{
-		&w.InputHidden, &w.HiddenHidden, &w.InputBias, &w.HiddenBias, &w.Readout, &w.ReadoutBias,
-	} {
-		if *to, err = f.Floats(tensorsOf(cell)[i].Name); err != nil {
+	to := []*[]float32{
+		&w.InputHidden, &w.HiddenHidden, &w.InputBias, &w.HiddenBias, &w.Readout, &w.ReadoutBias, &w.Embed,
+	}
+	for i, of := range gruTensors(cell) {
+		if *to[i], err = f.Floats(of.Name); err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
 		}
 	}

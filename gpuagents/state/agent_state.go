@@ -92,6 +92,12 @@ func (s *agentState) Info() Info {
 	} else {
 		fmt.Fprintln(h, "model", s.model.SHA256)
 	}
+	if rows := a.Cell().Rows; rows > 0 {
+		fmt.Fprintln(h, "embeds", rows)
+	}
+	if items := a.Cell().Items; items > 0 {
+		fmt.Fprintln(h, "asks", items)
+	}
 	if len(s.hear) > 0 {
 		fmt.Fprintf(h, "hears %q\n", s.hear)
 	}
@@ -165,22 +171,37 @@ func (s *agentState) Trace(t *gpubatch.Track) { s.agents.Trace(t) }
 func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }
 
 // check returns a *jobs.Error for observations that do not fit the swarm: too many, of another
-// width, of an agent of another shard, or not finite. Nothing is applied then.
+// width, of an agent of another shard, not finite, or for a row or an item that does not exist.
+// Nothing is applied then.
 func (s *agentState) check(o *batch.AgentObservations) error {
-	switch features := s.agents.Cell().Features; {
+	cell := s.agents.Cell()
+	switch width := cell.Width(); {
 	case len(o.Agent) > swarms.MaxAddressed:
 		return jobs.Errorf(
 			jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), swarms.MaxAddressed,
 		)
-	case o.Width != features:
-		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
+	case o.Width != width:
+		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, width)
+	case o.Item != nil && cell.Items == 0:
+		return jobs.Errorf(jobs.CodeInvalid, "observations name items, and the swarm has none: leave the column item "+
+			"out, or create the swarm with cell.items")
 	}
-	if bad, err := s.groups.owns(o.Agent, s.agents.Cell().Agents, "agent"); err != nil {
+	if bad, err := s.groups.owns(o.Agent, cell.Agents, "agent"); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %v", bad, err)
 	}
 	for i, f := range o.Features {
 		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
 			return jobs.Errorf(jobs.CodeInvalid, "observation %d: feature %d is %v", i/o.Width, i%o.Width, f)
+		}
+		if cell.Rows > 0 && !cell.Numbered(f) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: feature 0 is %v: it is the number of a row of "+
+				"cell.embed, 0 to %d", i, f, cell.Rows-1)
+		}
+	}
+	for i, item := range o.Item {
+		if item < kernels.AgentNoItem || int64(item) >= int64(cell.Items) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for item %d: use 0 to %d, or %d to ask for no score",
+				i, item, cell.Items-1, kernels.AgentNoItem)
 		}
 	}
 	return nil

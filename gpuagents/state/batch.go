@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -101,7 +102,8 @@ type agentBatch struct {
 type agentPart struct {
 	entries  int
 	ids      []uint32       // of all entries, as ids of the shard
-	inputs   []float32      // of all entries, by observation and feature
+	values   []float32      // of all entries, by observation
+	items    []int32        // of all entries, if the cell has items; else nil
 	launches []uint32       // by observation: its launch; see agents.Ranking
 	several  bool           // a launch is not the first
 	unranked bool           // the device deduplicates the one entry
@@ -120,7 +122,7 @@ func (m *agentBatch) Add(o Observations) {
 		m.parts[n-1].append(s, e)
 		return
 	}
-	p := agentPart{entries: 1, ids: s.localIDs(e), inputs: slices.Clip(e.Features)}
+	p := agentPart{entries: 1, ids: s.localIDs(e), values: slices.Clip(e.Features), items: s.items(nil, e)}
 	if long {
 		if s.surveyor == nil {
 			s.surveyor = agents.NewSurveyor(s.agents)
@@ -147,9 +149,24 @@ func (s *agentState) localIDs(e *batch.AgentObservations) []uint32 {
 	return s.groups.local(nil, e.Agent, s.agents.Cell().Agents)
 }
 
+// items appends the items that an entry asks for, if the cell has items.
+func (s *agentState) items(to []int32, e *batch.AgentObservations) []int32 {
+	switch {
+	case s.agents.Cell().Items == 0:
+		return nil
+	case e.Item != nil:
+		return append(to, e.Item...)
+	}
+	for range e.Agent {
+		to = append(to, kernels.AgentNoItem)
+	}
+	return to
+}
+
 func (p *agentPart) append(s *agentState, e *batch.AgentObservations) {
 	from := len(p.ids)
-	p.ids, p.inputs = s.groups.local(p.ids, e.Agent, s.agents.Cell().Agents), append(p.inputs, e.Features...)
+	p.ids, p.values = s.groups.local(p.ids, e.Agent, s.agents.Cell().Agents), append(p.values, e.Features...)
+	p.items = s.items(p.items, e)
 	if p.unranked { // the first entry is not alone
 		p.rank(s.ranking, p.ids[:from])
 		p.unranked = false
@@ -174,21 +191,23 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 		if p.several {
 			launches.Numbers = p.launches
 		}
-		var votes, decisions []byte
+		var out agents.Outcome
 		if len(p.ids) > 0 {
 			var n int
-			votes, decisions, n, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, p.ids, p.inputs, launches)
+			out, n, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, p.ids, p.values, p.items, launches)
 			if halved += n; err != nil {
 				return nil, err
 			}
 		}
+		from := 0
 		for _, o := range next[:p.entries] {
-			n := len(o.Agent)
-			answers = append(answers, Answer{
-				Kind: swarms.EntryDecide, Observations: n,
-				Body: &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]},
-			})
-			votes, decisions = votes[n:], decisions[n:]
+			to := from + len(o.Agent)
+			d := &batch.AgentDecisions{Agent: o.Agent, Vote: out.Votes[from:to], Decision: out.Decisions[from:to]}
+			if o.Item != nil {
+				d.Score = out.Scores[from:to]
+			}
+			answers = append(answers, Answer{Kind: swarms.EntryDecide, Observations: to - from, Body: d})
+			from = to
 		}
 		next = next[p.entries:]
 	}

@@ -24,6 +24,8 @@ func (s *Spec) Continues(from *Spec) error {
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
 		{"circuit", s.Cell.Circuit, from.Cell.Circuit},
 		{"weights, of a model or not,", s.Cell.Model != "", from.Cell.Model != ""},
+		{"embedding", s.Cell.Embed, from.Cell.Embed},
+		{"number of items", s.Cell.Items, from.Cell.Items},
 		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
 		{"number of agents, which the graph has,", s.fixedAgents(s.Agents), s.fixedAgents(from.Agents)},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},

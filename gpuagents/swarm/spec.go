@@ -172,6 +172,11 @@ type Cell struct {
 	// commands that create a swarm fill it in.
 	Model       string `yaml:"model" json:"model,omitempty"`
 	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
+	// Embed has observations of a gru by agent name a row of numbers, which are the agent's inputs.
+	Embed Embed `yaml:"embed" json:"embed,omitzero"`
+	// Items is the number of items of a gru by agent, 1 to kernels.AgentMostItems: an observation may
+	// name one, and the answer has the score of its agent for it. 0: there are none.
+	Items int `yaml:"items" json:"items,omitempty" zero:"default"`
 	// State is the state of an agent of the kind custom: the type of each variable by name. See
 	// cells.Custom. Other kinds have none.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
@@ -281,6 +286,7 @@ func (s *Spec) ensureDefaults() {
 	}
 	setDefault(&s.Cell.Kind, kind)
 	s.Cell.fillNeurons()
+	s.Cell.fillEmbed()
 	t := s.Topology()
 	t.defaults(s)
 	s.Knowledge.ensureDefaults(s.Hear)

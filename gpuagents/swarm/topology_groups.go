@@ -120,11 +120,14 @@ func (agentRules) cell(s *Spec) (*cells.Addressed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.quantum() {
-		return cells.AddressQuantum(s.Cell.Circuit, s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
+	features := len(s.Features)
+	if s.Cell.Embed.Rows > 0 {
+		features = s.Cell.Embed.Width
 	}
-	a, err := cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, len(s.Features), len(s.Vote.Candidates),
-		voting)
+	a, err := cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, features, len(s.Vote.Candidates), voting)
+	if err == nil {
+		a, err = s.asking(a)
+	}
 	if err == nil && s.Neighbours.longest() > 1 {
 		a = a.Remembering()
 	}

@@ -45,6 +45,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateNeurons(); err != nil {
 		return path, err
 	}
+	if path, err := s.validateItems(); err != nil {
+		return path, err
+	}
 	if path, err := s.validateStep(); err != nil {
 		return path, err
 	}
@@ -81,6 +84,9 @@ func (s *Spec) validate() (path []string, err error) {
 		seen[AgentColumn] = true
 	} else if s.GroupCount > 0 {
 		seen[GroupColumn] = true
+	}
+	if s.Cell.Items > 0 {
+		seen[ItemColumn] = true
 	}
 	for _, f := range s.Features {
 		if f == "" || seen[f] {

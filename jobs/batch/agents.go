@@ -14,6 +14,8 @@ type AgentObservations struct {
 	// Features are the agents' inputs: Width values a row, row by row.
 	Features []float32
 	Width    int
+	// Item is the row of the readout whose score a row asks for, or -1; nil: no row asks.
+	Item []int32
 }
 
 // AgentDecisions answer AgentObservations, one a row, in their order.
@@ -21,6 +23,9 @@ type AgentDecisions struct {
 	Agent    []uint32
 	Vote     []uint8 // the candidate that the agent votes for after its step
 	Decision []uint8 // what its group decides then, or NoVote
+	// Score is the probability that the agent gives the item of a row, from 0 to 1, or NaN of a row
+	// that asks for none; nil where no row has asked.
+	Score []float32
 }
 
 // AgentStates are what agents are, in the order in which they were asked for.
@@ -90,6 +95,7 @@ const (
 	colUpdates = "updates"
 	colAge     = "age"
 	colUnits   = "units"
+	colItem    = "item"
 )
 
 func (o *AgentObservations) layout() layout {
@@ -99,7 +105,13 @@ func (o *AgentObservations) layout() layout {
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (o *AgentObservations) Encode() ([]byte, error) { return o.layout().encode() }
+func (o *AgentObservations) Encode() ([]byte, error) {
+	l := o.layout()
+	if o.Item != nil {
+		l.columns = append(l.columns, scalars(colItem, &o.Item))
+	}
+	return l.encode()
+}
 
 // DecodeAgentObservations reads a batch that Pack or Encode wrote. A message that is not one,
 // whatever is in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
@@ -108,7 +120,11 @@ func DecodeAgentObservations(data []byte) (*AgentObservations, error) {
 	if isPacked(data) {
 		return o, o.unpack(data)
 	}
-	return o, o.layout().decode(data)
+	return o, o.layout().decode(data, func(r *record) {
+		if r.get(colItem) != nil {
+			o.Item = numbers[int32](r, colItem)
+		}
+	})
 }
 
 func (d *AgentDecisions) layout() layout {
@@ -118,12 +134,22 @@ func (d *AgentDecisions) layout() layout {
 }
 
 // Encode writes the batch as an Arrow IPC stream.
-func (d *AgentDecisions) Encode() ([]byte, error) { return d.layout().encode() }
+func (d *AgentDecisions) Encode() ([]byte, error) {
+	l := d.layout()
+	if d.Score != nil {
+		l.columns = append(l.columns, scalars(colScore, &d.Score))
+	}
+	return l.encode()
+}
 
 // DecodeAgentDecisions reads a batch, as DecodeAgentObservations does.
 func DecodeAgentDecisions(data []byte) (*AgentDecisions, error) {
 	d := &AgentDecisions{}
-	return d, d.layout().decode(data)
+	return d, d.layout().decode(data, func(r *record) {
+		if r.get(colScore) != nil {
+			d.Score = numbers[float32](r, colScore)
+		}
+	})
 }
 
 func (a *AgentStates) layout() layout {

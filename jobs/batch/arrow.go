@@ -271,6 +271,8 @@ func elements(a arrow.Array) any {
 		return a.Values()
 	case *array.Uint64:
 		return a.Values()
+	case *array.Int32:
+		return a.Values()
 	case *array.Int64:
 		return a.Values()
 	case *array.Float32:

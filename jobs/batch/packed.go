@@ -46,8 +46,8 @@ type packedHead struct {
 
 // bytes returns the memory of the columns.
 func (h *packedHead) bytes() int {
-	if h.kind == packedAgents {
-		return h.rows * (4 + 4*h.width)
+	if h.kind == packedAgents { // values is 1 with items
+		return h.rows * (4 + 4*h.width + 4*h.values)
 	}
 	return h.rows*(4+8+8+8+16+8*h.values+4*h.width) + h.text
 }
@@ -89,7 +89,7 @@ func readPackedHead(data []byte) (h packedHead, columns []byte, err error) {
 		return h, nil, fmt.Errorf("%d rows of %d features and %d bytes of text: use 1 to %d rows and %d bytes of "+
 			"memory", h.rows, h.width, h.text, maxPackedRows, maxPackedBytes)
 	case h.kind == packedGroups && (h.values == 1 || h.values == h.width):
-	case h.kind == packedAgents && h.values == 0 && h.text == 0:
+	case h.kind == packedAgents && h.values <= 1 && h.text == 0:
 	default:
 		return h, nil, fmt.Errorf("kind %d with %d values of %d features", h.kind, h.values, h.width)
 	}
@@ -351,13 +351,19 @@ func unpackFloats[T float](out []T, width int, data []byte, order permutation) (
 // Observations does.
 func (o *AgentObservations) Pack() ([]byte, error) {
 	h := packedHead{kind: packedAgents, rows: len(o.Agent), width: o.Width}
-	if !h.fits() || len(o.Features) != h.rows*h.width {
+	if o.Item != nil {
+		h.values = 1
+	}
+	if !h.fits() || len(o.Features) != h.rows*h.width || len(o.Item) != h.rows*h.values {
 		return o.Encode() // or its error
 	}
 	data := h.append(make([]byte, 0, packedHeader+h.rows*(4+4*h.width)+256))
 	data = appendInts(data, o.Agent, h.rows, nil)
 	for c := range o.Width {
 		data = appendFloats(data, o.Features, c, o.Width, h.rows, nil)
+	}
+	if o.Item != nil {
+		data = appendInts(data, o.Item, h.rows, nil)
 	}
 	return data, nil
 }
@@ -371,6 +377,13 @@ func (o *AgentObservations) unpack(data []byte) error {
 		o.Width, o.Features = h.width, make([]float32, h.rows*h.width)
 		if data, err = unpackFloats(o.Features, h.width, data, nil); err != nil {
 			return nil, fmt.Errorf("column %s: %w", colFeatures, err)
+		}
+		if h.values == 0 {
+			return data, nil
+		}
+		o.Item = make([]int32, h.rows)
+		if data, err = readInts(o.Item, data, nil); err != nil {
+			return nil, fmt.Errorf("column %s: %w", colItem, err)
 		}
 		return data, nil
 	})

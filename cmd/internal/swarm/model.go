@@ -37,7 +37,7 @@ func Models() *cobra.Command {
 		}
 	}
 	load := verb("load NAME --file FILE", "Store trained weights as a model",
-		`FILE is a safetensors file of at most 64 MiB. A specification names the model (cell: {kind: gru,
+		`FILE is a safetensors file of at most 160 MiB. A specification names the model (cell: {kind: gru,
 model: NAME}), and exoswarm swarm adopt changes a swarm to it. A model never changes: a name is taken
 once. The digest, the SHA-256 of the manifest, pins it.`, modelLoad)
 	load.Flags = func(f *pflag.FlagSet) {
