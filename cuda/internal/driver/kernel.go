@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/cuda/kernels/trainset"
 )
 
 // kernel is a loaded function. It lives as long as its device's context.
@@ -294,6 +295,7 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 func ptx(name string) (text string, ok bool) {
 	for _, of := range []func(string) (string, bool){
 		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, quantumset.PTX, spaceset.PTX, swarmset.PTX,
+		trainset.PTX,
 	} {
 		if text, ok = of(name); ok {
 			break

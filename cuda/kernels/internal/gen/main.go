@@ -29,6 +29,7 @@ import (
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/quantumset" // registers its kernels
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/spaceset"   // registers its kernels
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset"   // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/trainset"   // registers its kernels
 )
 
 // The files that the command writes.

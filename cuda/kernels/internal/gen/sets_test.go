@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/cuda/kernels/trainset"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
@@ -33,6 +34,7 @@ var sets = map[string]struct {
 	"quantumset": {4, quantumset.PTX},
 	"spaceset":   {18, spaceset.PTX},
 	"swarmset":   {2*len(swarmset.Widths) - 1 + 6 + 2*3, swarmset.PTX},
+	"trainset":   {3*5 + 4, trainset.PTX},
 }
 
 func sources(folder string) (all []kernels.Source) {

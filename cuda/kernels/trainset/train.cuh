@@ -1,0 +1,2 @@
+// What the kernels that train share.
+#pragma once
