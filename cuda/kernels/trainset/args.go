@@ -93,20 +93,22 @@ var paramsBack = []device.Param{
 	{Name: "table", Kind: device.KindBuffer}, {Name: "rows", Kind: device.KindBuffer},
 	{Name: "numbers", Kind: device.KindBuffer}, {Name: "embedded", Kind: device.KindUint32},
 	{Name: "lengths", Kind: device.KindBuffer}, {Name: "states", Kind: device.KindBuffer},
-	{Name: "readout", Kind: device.KindBuffer}, {Name: "items", Kind: device.KindBuffer},
-	{Name: "candidates", Kind: device.KindUint32}, {Name: "gradients", Kind: device.KindBuffer},
-	{Name: "masks", Kind: device.KindBuffer}, {Name: "keep", Kind: device.KindFloat32},
-	{Name: "control", Kind: device.KindBuffer}, {Name: "exponents", Kind: device.KindBuffer},
-	{Name: "maxima", Kind: device.KindBuffer}, {Name: "gates", Kind: device.KindBuffer},
-	{Name: "totals", Kind: device.KindBuffer}, {Name: "agents", Kind: device.KindUint32},
-	{Name: "moments", Kind: device.KindUint32},
+	{Name: "readout", Kind: device.KindBuffer}, {Name: "readout_rows", Kind: device.KindUint32},
+	{Name: "items", Kind: device.KindBuffer}, {Name: "candidates", Kind: device.KindUint32},
+	{Name: "gradients", Kind: device.KindBuffer}, {Name: "masks", Kind: device.KindBuffer},
+	{Name: "keep", Kind: device.KindFloat32}, {Name: "control", Kind: device.KindBuffer},
+	{Name: "exponents", Kind: device.KindBuffer}, {Name: "maxima", Kind: device.KindBuffer},
+	{Name: "gates", Kind: device.KindBuffer}, {Name: "totals", Kind: device.KindBuffer},
+	{Name: "agents", Kind: device.KindUint32}, {Name: "moments", Kind: device.KindUint32},
 }
 
 // BackArgs are arguments of a launch. Kernels: train_back_h16, train_back_h32, train_back_h8.
 type BackArgs struct {
 	Table, Rows, Numbers                      device.Arg
 	Embedded                                  uint32
-	Lengths, States, Readout, Items           device.Arg
+	Lengths, States, Readout                  device.Arg
+	ReadoutRows                               uint32
+	Items                                     device.Arg
 	Candidates                                uint32
 	Gradients, Masks                          device.Arg
 	Keep                                      float32
@@ -120,9 +122,9 @@ func (a BackArgs) Args() []device.Arg { return a.AppendTo(nil) }
 // AppendTo appends the arguments in the order of the kernel.
 func (a *BackArgs) AppendTo(to []device.Arg) []device.Arg {
 	return append(to, a.Table, a.Rows, a.Numbers, device.Uint32(a.Embedded), a.Lengths, a.States,
-		a.Readout, a.Items, device.Uint32(a.Candidates), a.Gradients, a.Masks, device.Float32(a.Keep),
-		a.Control, a.Exponents, a.Maxima, a.Gates, a.Totals, device.Uint32(a.Agents),
-		device.Uint32(a.Moments))
+		a.Readout, device.Uint32(a.ReadoutRows), a.Items, device.Uint32(a.Candidates), a.Gradients,
+		a.Masks, device.Float32(a.Keep), a.Control, a.Exponents, a.Maxima, a.Gates, a.Totals,
+		device.Uint32(a.Agents), device.Uint32(a.Moments))
 }
 
 // BackBound are arguments that a twin sees. Kernels: train_back_h16, train_back_h32, train_back_h8.
@@ -134,6 +136,7 @@ type BackBound struct {
 	Lengths         []uint32
 	States          []int16
 	Readout         []uint32
+	ReadoutRows     uint32
 	Items           []int32
 	Candidates      uint32
 	Gradients       []int16
@@ -159,18 +162,19 @@ func (b *BackBound) Bind(v []kernels.Value) {
 	b.Lengths = device.Of[uint32](v[4].Mem)
 	b.States = device.Of[int16](v[5].Mem)
 	b.Readout = device.Of[uint32](v[6].Mem)
-	b.Items = device.Of[int32](v[7].Mem)
-	b.Candidates = uint32(v[8].Bits)
-	b.Gradients = device.Of[int16](v[9].Mem)
-	b.Masks = device.Of[uint32](v[10].Mem)
-	b.Keep = math.Float32frombits(uint32(v[11].Bits))
-	b.Control = device.Of[uint32](v[12].Mem)
-	b.Exponents = device.Of[int32](v[13].Mem)
-	b.Maxima = device.Of[uint32](v[14].Mem)
-	b.Gates = device.Of[int16](v[15].Mem)
-	b.Totals = device.Of[uint64](v[16].Mem)
-	b.Agents = uint32(v[17].Bits)
-	b.Moments = uint32(v[18].Bits)
+	b.ReadoutRows = uint32(v[7].Bits)
+	b.Items = device.Of[int32](v[8].Mem)
+	b.Candidates = uint32(v[9].Bits)
+	b.Gradients = device.Of[int16](v[10].Mem)
+	b.Masks = device.Of[uint32](v[11].Mem)
+	b.Keep = math.Float32frombits(uint32(v[12].Bits))
+	b.Control = device.Of[uint32](v[13].Mem)
+	b.Exponents = device.Of[int32](v[14].Mem)
+	b.Maxima = device.Of[uint32](v[15].Mem)
+	b.Gates = device.Of[int16](v[16].Mem)
+	b.Totals = device.Of[uint64](v[17].Mem)
+	b.Agents = uint32(v[18].Bits)
+	b.Moments = uint32(v[19].Bits)
 }
 
 var paramsEmbed = []device.Param{
@@ -433,7 +437,7 @@ var paramsScore = []device.Param{
 	{Name: "readout", Kind: device.KindBuffer}, {Name: "states", Kind: device.KindBuffer},
 	{Name: "items", Kind: device.KindBuffer}, {Name: "targets", Kind: device.KindBuffer},
 	{Name: "lengths", Kind: device.KindBuffer}, {Name: "candidates", Kind: device.KindUint32},
-	{Name: "rows", Kind: device.KindUint32}, {Name: "train", Kind: device.KindUint32},
+	{Name: "readout_rows", Kind: device.KindUint32}, {Name: "train", Kind: device.KindUint32},
 	{Name: "drop", Kind: device.KindUint32}, {Name: "keep", Kind: device.KindFloat32},
 	{Name: "seed", Kind: device.KindUint64}, {Name: "step", Kind: device.KindUint32},
 	{Name: "first", Kind: device.KindUint32}, {Name: "control", Kind: device.KindBuffer},
@@ -459,7 +463,7 @@ var paramsScore = []device.Param{
 // Kernels: train_score_h16, train_score_h32, train_score_h8.
 type ScoreArgs struct {
 	Readout, States, Items, Targets, Lengths             device.Arg
-	Candidates, Rows, Train, Drop                        uint32
+	Candidates, ReadoutRows, Train, Drop                 uint32
 	Keep                                                 float32
 	Seed                                                 uint64
 	Step, First                                          uint32
@@ -473,28 +477,29 @@ func (a ScoreArgs) Args() []device.Arg { return a.AppendTo(nil) }
 // AppendTo appends the arguments in the order of the kernel.
 func (a *ScoreArgs) AppendTo(to []device.Arg) []device.Arg {
 	return append(to, a.Readout, a.States, a.Items, a.Targets, a.Lengths, device.Uint32(a.Candidates),
-		device.Uint32(a.Rows), device.Uint32(a.Train), device.Uint32(a.Drop), device.Float32(a.Keep),
-		device.Uint64(a.Seed), device.Uint32(a.Step), device.Uint32(a.First), a.Control, a.Gradients,
-		a.Masks, a.Predictions, a.Sums, a.Totals, device.Uint32(a.Agents), device.Uint32(a.Moments))
+		device.Uint32(a.ReadoutRows), device.Uint32(a.Train), device.Uint32(a.Drop),
+		device.Float32(a.Keep), device.Uint64(a.Seed), device.Uint32(a.Step), device.Uint32(a.First),
+		a.Control, a.Gradients, a.Masks, a.Predictions, a.Sums, a.Totals, device.Uint32(a.Agents),
+		device.Uint32(a.Moments))
 }
 
 // ScoreBound are arguments that a twin sees. Kernels: train_score_h16, train_score_h32,
 // train_score_h8.
 type ScoreBound struct {
-	Readout                       []uint32
-	States                        []int16
-	Items, Targets                []int32
-	Lengths                       []uint32
-	Candidates, Rows, Train, Drop uint32
-	Keep                          float32
-	Seed                          uint64
-	Step, First                   uint32
-	Control                       []uint32
-	Gradients                     []int16
-	Masks                         []uint32
-	Predictions                   []float32
-	Sums, Totals                  []uint64
-	Agents, Moments               uint32
+	Readout                              []uint32
+	States                               []int16
+	Items, Targets                       []int32
+	Lengths                              []uint32
+	Candidates, ReadoutRows, Train, Drop uint32
+	Keep                                 float32
+	Seed                                 uint64
+	Step, First                          uint32
+	Control                              []uint32
+	Gradients                            []int16
+	Masks                                []uint32
+	Predictions                          []float32
+	Sums, Totals                         []uint64
+	Agents, Moments                      uint32
 }
 
 // Signature implements kernels.Bound.
@@ -508,7 +513,7 @@ func (b *ScoreBound) Bind(v []kernels.Value) {
 	b.Targets = device.Of[int32](v[3].Mem)
 	b.Lengths = device.Of[uint32](v[4].Mem)
 	b.Candidates = uint32(v[5].Bits)
-	b.Rows = uint32(v[6].Bits)
+	b.ReadoutRows = uint32(v[6].Bits)
 	b.Train = uint32(v[7].Bits)
 	b.Drop = uint32(v[8].Bits)
 	b.Keep = math.Float32frombits(uint32(v[9].Bits))
