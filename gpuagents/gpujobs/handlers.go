@@ -3,7 +3,7 @@
 //
 // handlers.go has the life of a job, and task.go its arrays. arrays.go executes the kinds that read
 // one array, also many jobs together; reduce.go has what is special to each. The other kinds are in
-// allreduce.go, circuit.go, compute.go, device.go and kernel.go.
+// allreduce.go, circuit.go, compute.go, device.go, kernel.go and train.go.
 package gpujobs
 
 import (

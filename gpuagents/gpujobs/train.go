@@ -3,11 +3,8 @@ package gpujobs
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -220,6 +217,7 @@ func (r *trainRun) ended(ctx context.Context, err error) error {
 
 // early ends a training that its user has asked to finish: the best weights so far are the model.
 func (r *trainRun) early(ctx context.Context) error {
+	r.ctx = ctx // the context of the job has ended
 	if len(r.state.Epochs) == 0 {
 		if err := r.validate(ctx); err != nil {
 			return err
@@ -231,7 +229,6 @@ func (r *trainRun) early(ctx context.Context) error {
 // finish stores the model with the best weights, and predicts what is held out. Another attempt does
 // the same from the last checkpoint, with the same bytes.
 func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
-	r.ctx = ctx // of a job that is asked to finish, the former one has ended
 	best, err := training.Restore(ctx, r.slot.Device(), r.options(), r.state.best)
 	if err != nil {
 		return nil, fmt.Errorf("best weights: %w", err)
@@ -256,7 +253,7 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 		return nil, err
 	}
 	var file bytes.Buffer
-	if err := safetensors.Write(&file, tensors(w)); err != nil {
+	if err := safetensors.Write(&file, r.tensors(w)); err != nil {
 		return nil, err
 	}
 	m, digest, err := model.Save(ctx, r.h.o.Models, r.spec.Model, file.Bytes())

@@ -207,9 +207,9 @@ func (r *trainRun) evaluate(
 }
 
 // tensors returns weights as the tensors of a model.
-func (s *trainRun) tensors(w training.Weights) []safetensors.Values {
-	hidden, width := int64(s.spec.Hidden), int64(s.spec.Width)
-	readout := int64(max(s.spec.Items, s.spec.Candidates))
+func (r *trainRun) tensors(w training.Weights) []safetensors.Values {
+	hidden, width := int64(r.spec.Hidden), int64(r.spec.Width)
+	readout := int64(max(r.spec.Items, r.spec.Candidates))
 	all := []safetensors.Values{
 		{Name: "weight_ih", Shape: []int64{3 * hidden, width}, Of: w.InputHidden},
 		{Name: "weight_hh", Shape: []int64{3 * hidden, hidden}, Of: w.HiddenHidden},
@@ -218,9 +218,9 @@ func (s *trainRun) tensors(w training.Weights) []safetensors.Values {
 		{Name: "readout.weight", Shape: []int64{readout, hidden}, Of: w.Readout},
 		{Name: "readout.bias", Shape: []int64{readout}, Of: w.ReadoutBias},
 	}
-	if s.spec.Rows > 0 {
+	if r.spec.Rows > 0 {
 		all = append(all, safetensors.Values{
-			Name: "embed.weight", Shape: []int64{int64(s.spec.Rows), width}, Of: w.Embed,
+			Name: "embed.weight", Shape: []int64{int64(r.spec.Rows), width}, Of: w.Embed,
 		})
 	}
 	return all

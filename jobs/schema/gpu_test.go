@@ -16,6 +16,7 @@ func specs() []gpujob.Spec {
 	f, u := gpujob.From([]float32{1, 2}), gpujob.From([]uint32{1, 2})
 	matrix := gpujob.From(make([]float32, 8), 1, 8)
 	angles, rows := gpujob.From([]float32{1}), gpujob.From([]float64{1, 2}, 2, 1)
+	asked := gpujob.From([]int32{0, 1, 2})
 	return []gpujob.Spec{
 		&gpujob.ReduceSpec{Op: "sum", In: f},
 		&gpujob.AllreduceSpec{In: []gpujob.Array{f, f}},
@@ -33,6 +34,12 @@ func specs() []gpujob.Spec {
 			QASM: "input float a; qubit q; bit c; U(a, 0, 0) q; c = measure q;", Prepare: &angles, Encoding: "angle",
 			Parameters: &rows, Shots: 10, Seed: math.MaxUint64, Expect: []string{"Z"},
 			Return: []string{"counts", "samples"}, Explain: true,
+		},
+		&gpujob.TrainSpec{
+			Model: "m", Hidden: 8, Width: 4, Rows: 2, Items: 3, Window: 10, Batch: 2, Epochs: 3, Patience: 1, Rate: 0.004,
+			Clip: 1, Decay: 1e-5, Dropout: 0.2, Validate: 0.1, Seed: math.MaxUint64,
+			Lengths: gpujob.From([]uint32{1, 1, 1}), HeldOut: 1, Inputs: gpujob.From([]uint32{0, 1, 1}), Asked: &asked,
+			Targets: gpujob.From([]int32{0, 1, -1}), Continue: "j",
 		},
 		&gpujob.KernelSpec{
 			Source: "__global__ void k(float *x, float *y, int n) {}", Entry: "k", Grid: []int{1}, Block: []int{1},
@@ -73,6 +80,7 @@ func TestGPUSpecs(t *testing.T) {
 		{"circuit", `{"qasm":""}`, "/spec/qasm"},
 		{"circuit", `{"qasm":"qubit q;","expect":["Q"]}`, "/spec/expect/0"},
 		{"circuit", `{"qasm":"qubit q;","return":["all"]}`, "/spec/return/0"},
+		{"train", `{"model":"a b"}`, "/spec"},
 		{"kernel", `{"source":"x","entry":"a b","grid":[1],"block":[1],"args":[]}`, "/spec/entry"},
 	} {
 		var e *schema.Error
