@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/training"
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
@@ -16,6 +17,9 @@ import (
 )
 
 const (
+	// trainBatchBytes bounds the memory of the moments of a batch on the device, which makes several
+	// launches of a larger one, so that no launch keeps shards waiting.
+	trainBatchBytes = 256 << 20
 	// maxTrainData bounds the arrays of a job of kind train, in bytes, unless Options.Memory is more.
 	maxTrainData = 4 << 30
 	// progressPause is between two reports inside an epoch.
@@ -37,6 +41,7 @@ func (t *task) train(s *gpujob.TrainSpec) func() (any, error) {
 		r.asked = t.in("asked", s.Asked)
 	}
 	t.limit = max(t.h.o.Memory, maxTrainData)
+	t.bytes += trainBytes(s)
 	return func() (_ any, err error) {
 		// A step ends before the training looks whether the job has ended, so the trainer is never
 		// between two states. The watchdog of the device bounds a step.
@@ -77,7 +82,7 @@ func (r *trainRun) options() training.Options {
 			Hidden: s.Hidden, Inputs: s.Width, Rows: s.Rows, Items: s.Items, Candidates: s.Candidates,
 		},
 		Adam: training.Adam{Rate: s.Rate, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Decay: s.Decay},
-		Clip: s.Clip, Dropout: s.Dropout, Window: s.Window, Batch: s.Batch, Seed: s.Seed,
+		Clip: s.Clip, Dropout: s.Dropout, Window: s.Window, Seed: s.Seed, BatchBytes: trainBatchBytes,
 	}
 }
 
@@ -106,21 +111,34 @@ func (r *trainRun) begin(ctx context.Context) (err error) {
 				"delete it first (exoswarm model delete)", r.spec.Model)
 		}
 		if r.trainer, err = training.New(ctx, dev, r.options(), nil); err != nil {
-			return r.tooLarge(err)
+			return r.classed(err)
 		}
 	}
 	r.stored = time.Now()
 	return nil
 }
 
-// tooLarge names the bytes of a batch that has no room on the device.
-func (r *trainRun) tooLarge(err error) error {
-	if !errors.Is(err, device.ErrOutOfMemory) || r.state.Steps > r.resumed {
-		return err
+// classed gives an error of the trainer its class. A batch is cut into parts that fit, so a device
+// without room at the beginning has none for the weights, or is full.
+func (r *trainRun) classed(err error) error {
+	switch {
+	case errors.Is(err, training.ErrInvalid):
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	case errors.Is(err, device.ErrOutOfMemory) && r.state.Steps == r.resumed:
+		return jobs.Errorf(jobs.CodeInvalid, "%v, and a training takes %d bytes of the device: use a smaller window, "+
+			"batch or embedding, or an agent with more memory", err, trainBytes(r.spec))
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "spec.batch %d, spec.window %d: a batch of %d windows of %d moments takes %d "+
-		"bytes: %v: use a smaller batch or window", r.spec.Batch, r.spec.Window, r.spec.Batch, r.spec.Window,
-		training.Bytes(r.options()), err)
+	return err
+}
+
+// trainBytes returns about how many bytes of a device a training takes: the vectors of weights, their
+// sums, and the moments of a batch.
+func trainBytes(s *gpujob.TrainSpec) int64 {
+	units := int64(kernels.AgentHidden(max(s.Hidden, s.Width)))
+	weights := 6*units*units + 6*units + int64(max(s.Items, s.Candidates))*(units+4) + int64(s.Rows)*units
+	sums := 8 * (6*units*units + 6*units) * int64(s.Window/8+1)
+	moment := 16*units + 4*int64(s.Predictions()) + 32
+	return 24*weights + sums + min(moment*int64(s.Window)*int64(s.Batch), trainBatchBytes)
 }
 
 // over reports whether no epoch is left.
@@ -132,17 +150,18 @@ func (r *trainRun) over() bool {
 // epochs trains until no epoch is left, or until the job ends.
 func (r *trainRun) epochs(ctx context.Context) error {
 	for !r.over() {
-		windows := training.Order(r.data.train, r.spec.Window, r.spec.Batch, r.spec.Seed, len(r.state.Epochs))
-		for r.state.Done < len(windows) {
+		batches := training.Shuffle(r.data.all.Windows(r.data.train, r.spec.Window), r.spec.Batch, r.spec.Seed,
+			len(r.state.Epochs))
+		for r.state.Done < len(batches) {
 			if cause := context.Cause(r.ctx); cause != nil {
 				return cause
 			}
-			loss, err := r.trainer.TrainStep(ctx, r.data.batch(windows[r.state.Done]))
+			loss, err := r.trainer.TrainStep(ctx, r.data.batcher.Batch(batches[r.state.Done]))
 			if err != nil {
 				return err
 			}
-			r.state.add(loss)
-			r.report(len(windows))
+			r.state.add(loss, r.trainer.Steps())
+			r.report(len(batches))
 			if time.Since(r.stored) >= r.h.o.TrainCheckpoint {
 				if err := r.checkpoint(ctx); err != nil {
 					return err
@@ -205,7 +224,7 @@ func (r *trainRun) ended(ctx context.Context, err error) error {
 			"are of size 1; the checkpoint before is kept", r.state.Steps+1, err)
 	}
 	if r.ctx.Err() == nil {
-		return r.tooLarge(err)
+		return r.classed(err)
 	}
 	last, cancel := context.WithTimeout(ctx, lastWait)
 	defer cancel()
@@ -239,7 +258,11 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 	}
 	if r.spec.HeldOut > 0 {
 		width := r.spec.Predictions()
-		predictions := make([]float32, r.data.moments(r.data.heldOut)*width)
+		moments := 0
+		for _, i := range r.data.heldOut {
+			moments += int(r.data.all.Lengths[i])
+		}
+		predictions := make([]float32, moments*width)
 		if _, err := r.evaluate(ctx, best, r.data.heldOut, predictions); err != nil {
 			return nil, err
 		}

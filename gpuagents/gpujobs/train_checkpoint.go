@@ -40,9 +40,9 @@ type trainState struct {
 	best []byte // the checkpoint of the trainer with the best weights
 }
 
-// add counts a step.
-func (s *trainState) add(l training.Loss) {
-	s.Steps, s.Done = s.Steps+1, s.Done+1
+// add counts a batch, behind which the trainer has made so many steps.
+func (s *trainState) add(l training.Loss, steps uint64) {
+	s.Steps, s.Done = int64(steps), s.Done+1
 	s.Sum, s.Count, s.Saturated = s.Sum+l.Sum, s.Count+l.Count, s.Saturated+l.Saturated
 }
 

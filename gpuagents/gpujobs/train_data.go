@@ -14,51 +14,52 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// evaluated is how many sequences are evaluated at a time.
-const evaluated = 4096
-
-// span is a part of a sequence in the arrays: its moments from first on.
-type span struct{ first, moments int }
+// Limits of a batch of evaluation.
+const (
+	evaluated        = 4096    // sequences
+	evaluatedMoments = 1 << 24 // of all sequences together, with what is behind the end of the short ones
+)
 
 // trainData are the arrays of a job of kind train. Nothing changes them.
 type trainData struct {
-	spec           *gpujob.TrainSpec
-	features       []float32 // nil with an embedding
-	numbers        []int32   // nil without one
-	asked, targets []int32   // asked is nil without items
+	all     *training.Sequences
+	batcher *training.Batcher
 	// The sequences that are trained with, those of validation, and those that are held out.
-	train, validation, heldOut []span
+	train, validation, heldOut []int
 	digest                     string // of the settings and the arrays
 }
 
 // readData checks the arrays of a job, and divides the sequences. The trainer checks their elements.
-func (r *trainRun) readData() (*trainData, error) {
+func (r *trainRun) readData() (_ *trainData, err error) {
 	s := r.spec
-	d := &trainData{spec: s, targets: gpujob.Decode[int32](r.targets.data)}
+	all := &training.Sequences{
+		Lengths: gpujob.Decode[int32](r.lengths.data), Targets: gpujob.Decode[int32](r.targets.data),
+	}
+	// A length or a row beyond an int32 is negative, which is refused.
 	if s.Rows == 0 {
-		d.features = gpujob.Decode[float32](r.inputs.data)
+		all.Inputs = gpujob.Decode[float32](r.inputs.data)
 	} else {
-		d.numbers = gpujob.Decode[int32](r.inputs.data) // more than the rows are negative, or refused
+		all.Numbers = gpujob.Decode[int32](r.inputs.data)
 	}
 	if s.Items > 0 {
-		d.asked = gpujob.Decode[int32](r.asked.data)
+		all.Items = gpujob.Decode[int32](r.asked.data)
 	}
-	var all []span
-	first := 0
-	for i, n := range gpujob.Decode[uint32](r.lengths.data) {
-		if n < 1 || int64(n) > int64(len(d.targets)-first) {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "spec.lengths[%d]: %d moments, of %d that are left: use 1 and "+
-				"more, and as many together as spec.targets has", i, n, len(d.targets)-first)
+	for i, n := range all.Lengths {
+		if n < 1 {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "spec.lengths[%d]: %d moments: use 1 to %d", i, uint32(n),
+				math.MaxInt32)
 		}
-		all = append(all, span{first, int(n)})
-		first += int(n)
 	}
-	if first != len(d.targets) {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.lengths: %d moments together, and %d targets: use as many", first,
-			len(d.targets))
+	d := &trainData{all: all}
+	if d.batcher, err = training.NewBatcher(r.options().Shape, all); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.lengths: %v: use as many moments together as spec.targets has",
+			err)
 	}
-	d.heldOut = all[len(all)-s.HeldOut:]
-	d.divide(all[:len(all)-s.HeldOut])
+	trained := len(all.Lengths) - s.HeldOut
+	for i := trained; i < len(all.Lengths); i++ {
+		d.heldOut = append(d.heldOut, i)
+	}
+	d.divide(trained, s)
 	h := sha256.New()
 	h.Write(s.Settings())
 	for _, in := range []*input{r.lengths, r.inputs, r.targets, r.asked} {
@@ -70,27 +71,19 @@ func (r *trainRun) readData() (*trainData, error) {
 	return d, d.check()
 }
 
-// divide chooses the sequences of validation by the seed: one at least, and not all.
-func (d *trainData) divide(all []span) {
-	n := min(max(int(math.Round(d.spec.Validate*float64(len(all)))), 1), len(all)-1)
-	order := make([]int, len(all))
+// divide chooses the sequences of validation among the first n by the seed: one at least, and not all.
+func (d *trainData) divide(n int, s *gpujob.TrainSpec) {
+	chosen := min(max(int(math.Round(s.Validate*float64(n))), 1), n-1)
+	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(draw(d.spec.Seed, a), draw(d.spec.Seed, b)), a-b)
+		return cmp.Or(cmp.Compare(draw(s.Seed, a), draw(s.Seed, b)), a-b)
 	})
-	chosen := make([]bool, len(all))
-	for _, i := range order[:n] {
-		chosen[i] = true
-	}
-	for i, s := range all {
-		if chosen[i] {
-			d.validation = append(d.validation, s)
-		} else {
-			d.train = append(d.train, s)
-		}
-	}
+	d.validation, d.train = order[:chosen], order[chosen:]
+	slices.Sort(d.validation)
+	slices.Sort(d.train)
 }
 
 // draw returns a random number of sequence i: a step of splitmix64.
@@ -103,107 +96,70 @@ func draw(seed uint64, i int) uint64 {
 
 // check returns an error unless training and validation have a target, without which they say nothing.
 func (d *trainData) check() error {
-	for what, part := range map[string][]span{"training": d.train, "validation": d.validation} {
-		if !slices.ContainsFunc(part, func(s span) bool {
-			return slices.ContainsFunc(d.targets[s.first:][:s.moments], func(t int32) bool { return t >= 0 })
-		}) {
+	asks := make([]bool, len(d.all.Lengths))
+	at := 0
+	for i, n := range d.all.Lengths {
+		asks[i] = slices.ContainsFunc(d.all.Targets[at:][:n], func(t int32) bool { return t >= 0 })
+		at += int(n)
+	}
+	for _, part := range []struct {
+		what string
+		of   []int
+	}{{"training", d.train}, {"validation", d.validation}} {
+		if !slices.ContainsFunc(part.of, func(i int) bool { return asks[i] }) {
 			return jobs.Errorf(jobs.CodeInput, "spec.targets: no target of the %d sequences of %s is known: give more "+
-				"sequences, or their targets", len(part), what)
+				"sequences, or their targets", len(part.of), part.what)
 		}
 	}
 	return nil
 }
 
-// moments returns the moments of sequences together.
-func (d *trainData) moments(all []span) (n int) {
-	for _, s := range all {
-		n += s.moments
+// evaluate measures a trainer on whole sequences. predictions get the probabilities of each moment,
+// sequence after sequence, and keep what they have where a moment asks nothing; nil: nobody asks.
+func (r *trainRun) evaluate(ctx context.Context, of *training.Trainer, sequences []int, predictions []float32) (
+	sum training.Loss, err error,
+) {
+	width := r.spec.Predictions()
+	place := make(map[int]int, len(sequences)) // where the predictions of a sequence begin
+	at := 0
+	for _, i := range sequences {
+		place[i] = at
+		at += width * int(r.data.all.Lengths[i])
 	}
-	return n
-}
-
-// batch returns spans side by side, moment by moment. What is behind the end of a span asks nothing.
-func (d *trainData) batch(spans []span) training.Batch {
-	b := training.Batch{Sequences: len(spans)}
-	for _, s := range spans {
-		b.Moments = max(b.Moments, s.moments)
-		b.Lengths = append(b.Lengths, int32(s.moments))
-	}
-	n := b.Sequences * b.Moments
-	width := d.spec.Width
-	b.Targets = slices.Repeat([]int32{-1}, n)
-	if d.asked != nil {
-		b.Items = slices.Repeat([]int32{-1}, n)
-	}
-	if d.numbers != nil {
-		b.Numbers = make([]int32, n)
-	} else {
-		b.Inputs = make([]float32, n*width)
-	}
-	for k, s := range spans {
-		for t := range s.moments {
-			from, to := s.first+t, t*b.Sequences+k
-			b.Targets[to] = d.targets[from]
-			if d.asked != nil {
-				b.Items[to] = d.asked[from]
-			}
-			if d.numbers != nil {
-				b.Numbers[to] = d.numbers[from]
-			} else {
-				copy(b.Inputs[to*width:][:width], d.features[from*width:])
-			}
+	for _, windows := range r.data.whole(sequences) {
+		if cause := context.Cause(r.ctx); cause != nil {
+			return sum, cause
 		}
-	}
-	return b
-}
-
-// evaluate measures a trainer on whole sequences. Predictions get the probabilities of each moment,
-// sequence after sequence; nil: nobody asks for them. The longest sequences come first, so that those
-// that have ended are behind the others.
-func (r *trainRun) evaluate(
-	ctx context.Context, of *training.Trainer, all []span, predictions []float32,
-) (sum training.Loss, err error) {
-	order, place := make([]int, len(all)), make([]int, len(all)) // place is where predictions of a sequence begin
-	for i := range all {
-		order[i] = i
-		if i > 0 {
-			place[i] = place[i-1] + all[i-1].moments
+		b := r.data.batcher.Batch(windows)
+		var found []float32
+		if predictions != nil {
+			found = slices.Repeat([]float32{float32(math.NaN())}, b.Sequences*b.Moments*width)
 		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return all[b].moments - all[a].moments })
-	for some := range slices.Chunk(order, evaluated) {
-		states := make([]float32, len(some)*r.spec.Hidden)
-		for from := 0; from < all[some[0]].moments; from += r.spec.Window {
-			if cause := context.Cause(r.ctx); cause != nil {
-				return sum, cause
+		loss, err := of.Evaluate(ctx, b, nil, found)
+		if err != nil {
+			return sum, err
+		}
+		sum.Sum, sum.Count = sum.Sum+loss.Sum, sum.Count+loss.Count
+		for k, w := range windows {
+			if predictions == nil {
+				break
 			}
-			var spans []span
-			for _, i := range some {
-				if left := all[i].moments - from; left > 0 {
-					spans = append(spans, span{all[i].first + from, min(left, r.spec.Window)})
-				}
-			}
-			b := r.data.batch(spans)
-			width := r.spec.Predictions()
-			var found []float32
-			if predictions != nil {
-				found = make([]float32, b.Sequences*b.Moments*width)
-			}
-			loss, err := of.Evaluate(ctx, b, states[:len(spans)*r.spec.Hidden], found)
-			if err != nil {
-				return sum, err
-			}
-			sum.Sum, sum.Count = sum.Sum+loss.Sum, sum.Count+loss.Count
-			for k, s := range spans {
-				for t := range s.moments {
-					if predictions != nil {
-						copy(predictions[(place[some[k]]+from+t)*width:][:width], found[(t*b.Sequences+k)*width:])
-					}
-				}
+			for t := range w.Moments {
+				copy(predictions[place[w.Sequence]+t*width:][:width], found[(t*b.Sequences+k)*width:])
 			}
 		}
 	}
 	return sum, nil
+}
+
+// whole returns whole sequences in batches, the longest first, so that few moments are behind an end.
+func (d *trainData) whole(sequences []int) (all [][]training.Window) {
+	windows := slices.Concat(d.all.Whole(sequences, 1)...)
+	for len(windows) > 0 {
+		n := min(max(evaluatedMoments/windows[0].Moments, 1), evaluated, len(windows))
+		all, windows = append(all, windows[:n]), windows[n:]
+	}
+	return all
 }
 
 // tensors returns weights as the tensors of a model.

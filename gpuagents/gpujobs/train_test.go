@@ -188,9 +188,9 @@ func TestTrainOther(t *testing.T) {
 		"that job has no checkpoint":                 func(s *gpujob.TrainSpec) { s.Continue = "nobody" },
 		"it is of another specification or of other": func(s *gpujob.TrainSpec) { s.Continue, s.Rate = "whole", 0.1 },
 		"there is a model of that name":              func(s *gpujob.TrainSpec) { s.Model = "m" },
-		"spec.lengths[39]":                           func(s *gpujob.TrainSpec) { s.Lengths.Data[39*4]++ },
-		"moments together, and":                      func(s *gpujob.TrainSpec) { s.Lengths.Data[39*4]-- },
-		"the target of moment 1 of sequence":         func(s *gpujob.TrainSpec) { fill(s.Targets.Data, 2, 0, 0, 0) },
+		"spec.lengths[39]":                           func(s *gpujob.TrainSpec) { s.Lengths.Data[39*4+3] = 128 },
+		"use as many moments together":               func(s *gpujob.TrainSpec) { s.Lengths.Data[39*4]-- },
+		"the target of moment 0 of sequence":         func(s *gpujob.TrainSpec) { fill(s.Targets.Data, 2, 0, 0, 0) },
 		"no target of the ":                          func(s *gpujob.TrainSpec) { fill(s.Targets.Data, 255, 255, 255, 255) },
 		"feature 0 of moment 0 of sequence":          func(s *gpujob.TrainSpec) { fill(s.Inputs.Data, 0, 0, 192, 127) },
 	} {
