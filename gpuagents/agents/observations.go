@@ -418,12 +418,7 @@ func (a *Agents) ObserveParts(
 	launches := ranked.Numbers
 	load := a.load
 	if ranked.Unknown || ranked.Survey != nil {
-		load = func(part rows, _ []uint32) (*Observations, error) {
-			if ranked.Survey != nil && len(part.ids) == len(ids) && a.memory.Resident() {
-				return loadSurveyed(a, part, ranked.Survey)
-			}
-			return a.loadUnranked(part)
-		}
+		load = func(part rows, _ []uint32) (*Observations, error) { return a.loadUnranked(part) }
 	}
 	// observations by group, in their order within a group; nil: there was memory for all at once
 	// so far
@@ -433,7 +428,9 @@ func (a *Agents) ObserveParts(
 	size := uint32(a.cell.Agents)
 	halved, err = parts.Each(len(ids), func(from, most int) (end int, err error) {
 		o := (*Observations)(nil)
-		if end = from + most; end-from == len(ids) {
+		if end = from + most; end-from == len(ids) && ranked.Survey != nil && a.memory.Resident() {
+			o, err = loadSurveyed(a, in, ranked.Survey) // a part is in another order
+		} else if end-from == len(ids) {
 			o, err = load(in, launches)
 		} else {
 			if order == nil {
