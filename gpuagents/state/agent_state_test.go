@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -73,6 +74,24 @@ func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservation
 		o.Agent = append(o.Agent, id)
 		for range features {
 			o.Features = append(o.Features, float32(r.NormFloat64()))
+		}
+	}
+	return o
+}
+
+// randomFor is randomAgents for a cell: with an embedding the numbers of rows, and with items an item
+// or none for each observation, in most entries.
+func randomFor(r *rand.Rand, agents, n int, cell *cells.Addressed) *batch.AgentObservations {
+	o := randomAgents(r, agents, n, cell.Width())
+	if cell.Rows > 0 {
+		for i := range o.Features {
+			o.Features[i] = float32(r.IntN(cell.Rows))
+		}
+	}
+	if cell.Items > 0 && r.IntN(4) > 0 {
+		o.Item = []int32{}
+		for range n {
+			o.Item = append(o.Item, r.Int32N(int32(cell.Items)+1)-1)
 		}
 	}
 	return o

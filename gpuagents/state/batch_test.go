@@ -28,7 +28,7 @@ func crowded(r *rand.Rand, p State) swarms.Entry {
 	case *agentState:
 		size := p.agents.Cell().Agents
 		first := r.IntN(p.agents.Groups()-2) * size
-		o := randomAgents(r, 3*size, r.IntN(60), p.agents.Cell().Features)
+		o := randomFor(r, 3*size, r.IntN(60), p.agents.Cell())
 		for i := range o.Agent {
 			o.Agent[i] += uint32(first)
 		}

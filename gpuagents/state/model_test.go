@@ -25,16 +25,23 @@ import (
 // storeModel stores random weights for gruText as a model: 5 units, 2 inputs, 3 candidates.
 func storeModel(t testing.TB, store snapshot.Store, name string, seed uint64) swarms.ModelRef {
 	t.Helper()
-	r := rand.New(rand.NewPCG(seed, 1))
-	var all []safetensors.Values
-	for _, v := range []safetensors.Values{
+	return storeRandom(t, store, name, seed, []safetensors.Values{
 		{Name: "weight_ih", Shape: []int64{15, 2}},
 		{Name: "weight_hh", Shape: []int64{15, 5}},
 		{Name: "bias_ih", Shape: []int64{15}},
 		{Name: "bias_hh", Shape: []int64{15}},
 		{Name: "readout.weight", Shape: []int64{3, 5}},
 		{Name: "readout.bias", Shape: []int64{3}},
-	} {
+	})
+}
+
+func storeRandom(
+	t testing.TB, store snapshot.Store, name string, seed uint64, of []safetensors.Values,
+) swarms.ModelRef {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 1))
+	var all []safetensors.Values
+	for _, v := range of {
 		n := int64(1)
 		for _, d := range v.Shape {
 			n *= d

@@ -53,6 +53,9 @@ var pagedTexts = map[string]string{
 	"keys": "name: x\naddressed: agent\nagents: 405\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
 		"hear: [knowledge, group]\nknowledge: {by: key, nodes: 15, units: 3, merge: attention}\n" +
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
+	"items": "name: x\naddressed: agent\nagents: 540\nagents_per_group: 15\nfeatures: [row]\nseed: 3\n" +
+		"cell: {kind: gru, params: {hidden: 7}, embed: {rows: 40, width: 5}, items: 30}\n" +
+		"vote: {candidates: [a, b], rule: majority}\n",
 	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: " +
 		"quorum, quorum: 0.3}\n",
 	"quantum": quantumText("agents: 540\nagents_per_group: 15\n"),
@@ -223,7 +226,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 			`{"v":1,"text":"max(%[1]s) by group where round > 3","first":7,"groups":9}`,
 		}[r.IntN(4)], state)}
 	default:
-		o := randomAgents(r, n, 1+r.IntN(300), s.agents.Cell().Features)
+		o := randomFor(r, n, 1+r.IntN(300), s.agents.Cell())
 		if r.IntN(3) == 0 {
 			for i, id := range some(n, len(o.Agent)) {
 				o.Agent[i] = id
@@ -514,7 +517,7 @@ func inPages(s *agentState, each func(page int) int) (ids []uint32, inputs []flo
 			}
 		}
 	}
-	inputs = make([]float32, len(ids)*a.Cell().Features)
+	inputs = make([]float32, len(ids)*a.Cell().Width())
 	for i := range inputs {
 		inputs[i] = float32(i%7) - 3
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -26,8 +27,9 @@ const keptGroups = 82
 
 // keptTexts are swarms of both populations, and of all cells.
 var keptTexts = map[string]string{
-	"gru by agent": gruText,
-	"bf16":         strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+	"gru by agent":   gruText,
+	"bf16":           strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+	"items by agent": askingText,
 	"leaky by agent": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: " +
 		"{kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
 	"quantum":   quantumText("agents: 3000\nagents_per_group: 10\npage_size: 64KiB\n"),
@@ -92,11 +94,14 @@ func openStore(t *testing.T) snapshot.Store {
 }
 
 // entriesFor are entries for the groups or agents that all swarms of a test have.
+// cellOf returns the cell of a swarm whose agents are addressed and have no neighbours.
+func cellOf(k *Snapshotter) *cells.Addressed { return k.State.(*agentState).agents.Cell() }
+
 func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []swarms.Entry) {
 	for range n {
 		var v interface{ Encode() ([]byte, error) } = observations(r, keptGroups, 100, len(k.spec.Features))
 		if k.spec.Topology().ByAgent {
-			v = randomAgents(r, 2500, 200, len(k.spec.Features))
+			v = randomFor(r, 2500, 200, cellOf(k))
 		}
 		data, err := v.Encode()
 		if err != nil {
@@ -210,7 +215,7 @@ func TestKept(t *testing.T) {
 // with inputs of zeros.
 func tallies(t *testing.T, s *agentState, others map[string]*Snapshotter) {
 	t.Helper()
-	inputs := make([]float32, s.agents.Cell().Features)
+	inputs := make([]float32, s.agents.Cell().Width())
 	want, err := s.agents.Observe(t.Context(), []uint32{3}, inputs)
 	if err != nil {
 		t.Fatalf("agents.Observe: %v, want no error", err)

@@ -3,6 +3,7 @@ package swarm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
@@ -24,34 +25,38 @@ const ItemColumn = "item"
 
 // fillEmbed puts the default width into an embedding.
 func (c *Cell) fillEmbed() {
-	if c.Embed == (Embed{}) || c.Embed.Width != 0 {
-		return
-	}
-	cell, ok := cells.LookupAddressed(c.Kind)
-	if !ok {
-		return
-	}
-	for _, p := range cell.Params {
-		if p.Name == "hidden" {
-			c.Embed.Width = int(p.Default)
-		}
-	}
-	if hidden, is := c.Params["hidden"]; is {
-		c.Embed.Width = int(hidden)
+	if (c.Embed != Embed{}) {
+		setDefault(&c.Embed.Width, c.hidden())
 	}
 }
 
+// hidden returns the units of an agent of a gru; 0 for another cell.
+func (c *Cell) hidden() int {
+	cell, ok := cells.LookupAddressed(c.Kind)
+	if !ok {
+		return 0
+	}
+	i := slices.IndexFunc(cell.Params, func(p cells.Param) bool { return p.Name == "hidden" })
+	if i < 0 {
+		return 0
+	}
+	if hidden, is := c.Params["hidden"]; is {
+		return int(hidden)
+	}
+	return int(cell.Params[i].Default)
+}
+
 func (s *Spec) validateItems() (path []string, err error) {
-	e, items := s.Cell.Embed, s.Cell.Items
+	e, items, most := s.Cell.Embed, s.Cell.Items, kernels.AgentHidden(s.Cell.hidden())
 	switch gru := s.Cell.Kind == "gru" && s.Topology().ByAgent; {
 	case e != Embed{} && !gru:
 		return []string{"cell", "embed"}, errors.New("embed: only a gru whose agents are addressed has an embedding: " +
 			"use cell: {kind: gru} and addressed: agent, or leave it out")
 	case e != Embed{} && (e.Rows < 1 || e.Rows > kernels.AgentMostRows):
 		return []string{"cell", "embed", "rows"}, fmt.Errorf("rows %d: use 1 to %d", e.Rows, kernels.AgentMostRows)
-	case e != Embed{} && (e.Width < 1 || e.Width > kernels.AgentMostHidden):
-		return []string{"cell", "embed", "width"}, fmt.Errorf("width %d: use 1 to the units of an agent, at most %d",
-			e.Width, kernels.AgentMostHidden)
+	case e != Embed{} && (e.Width < 1 || e.Width > most):
+		return []string{"cell", "embed", "width"}, fmt.Errorf("width %d: use 1 to %d, or more units: an agent has as "+
+			"many inputs as units, padded to 8, 16 or 32", e.Width, most)
 	case e != Embed{} && len(s.Features) != 1:
 		return []string{"features"}, fmt.Errorf("%d features: with cell.embed an observation has one, the number of "+
 			"a row", len(s.Features))

@@ -345,6 +345,19 @@ func TestErrors(t *testing.T) {
 		byAgent("cell: {model_sha256: ab}"):      "a.yaml:4: model_sha256: it is of no model",
 		byAgent("cell: {model: m, model_sha256: ab}"): `a.yaml:4: model m: sha256 "ab": use the 64 hexadecimal ` +
 			"digits",
+		"name: x\ncell: {kind: gru, embed: {rows: 2}}": "a.yaml:2: embed: only a gru whose agents are addressed",
+		byAgent("cell: {kind: leaky, items: 2}"):       "a.yaml:4: items: only a gru whose agents are addressed",
+		byAgent("cell:\n  embed:\n    rows: -1"):       "a.yaml:6: rows -1: use 1 to 1048576",
+		byAgent("cell:\n  embed:\n    width: 3"):       "a.yaml:5: rows 0: use 1 to 1048576",
+		byAgent("cell: {embed: {rows: 9, width: 33}}"): "a.yaml:4: width 33: use 1 to 8, or more units",
+		byAgent("cell: {embed: {rows: 9}}\nfeatures: [a, b]"): "a.yaml:5: 2 features: with cell.embed an " +
+			"observation has one, the number of a row",
+		byAgent("cell: {items: 65537}"): "a.yaml:4: items 65537: use 1 to 65536",
+		byAgent("cell: {items: 3}\nvote: {candidates: [a, b, c]}"): "a.yaml:5: 3 candidates: with cell.items agents " +
+			"vote between two",
+		byAgent("cell: {items: 3}\nfeatures: [item]\nvote: {candidates: [a, b]}"): `a.yaml:5: feature column "item" ` +
+			"is empty or named twice",
+
 		"name: x\ncell: {kind: gru, weights: own}": `a.yaml:2: weights "own": use shared or group`,
 		"name: x\ncell: {kind: lif, weights: group}": "a.yaml:2: weights group: only a gru whose groups are " +
 			"addressed has some for each group",

@@ -3,6 +3,7 @@ package swarmclient
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/consensus/fusion"
@@ -27,6 +28,24 @@ func TestRefused(t *testing.T) {
 		if _, err := split.Decisions([]*batch.AgentDecisions{d, other}); !errors.Is(err, errAnswer) {
 			t.Errorf("decisions of %v: %v", of, err)
 		}
+	}
+	scored := func(ids []uint32, scores ...float32) *batch.AgentDecisions {
+		return &batch.AgentDecisions{
+			Agent: ids, Vote: make([]uint8, len(ids)), Decision: make([]uint8, len(ids)), Score: scores,
+		}
+	}
+	first, second := scored([]uint32{0}, 0.5), []uint32{39, 20}
+	d, err := split.Decisions([]*batch.AgentDecisions{first, scored(second, 0.25, 0.75)})
+	if err != nil || !slices.Equal(d.Score, []float32{0.25, 0.5, 0.75}) {
+		t.Errorf("scores %v, %v, want those of both shards in the order of the list", d.Score, err)
+	}
+	if _, err := split.Decisions([]*batch.AgentDecisions{first, scored(second)}); !errors.Is(err, errAnswer) {
+		t.Errorf("scores of one shard: %v, want %v", err, errAnswer)
+	}
+	if o := split.Observations(&batch.AgentObservations{
+		Agent: []uint32{39, 0, 20}, Features: []float32{1, 2, 3}, Width: 1, Item: []int32{7, 8, 9},
+	}, 1); !slices.Equal(o.Item, []int32{7, 9}) {
+		t.Errorf("items %v of shard 1, want [7 9]", o.Item)
 	}
 	a, b := &batch.AgentStates{Agent: []uint32{0}, Vote: []uint8{1}, Width: 1, State: []float32{1}},
 		&batch.AgentStates{Agent: []uint32{39, 20}, Vote: []uint8{1, 1}, Width: 2, State: []float32{1, 2, 3, 4}}

@@ -17,18 +17,25 @@ const MaxTimestamp = 64
 // observation; an agent may have several. A long list is split into several log entries, each sent
 // when the previous one is answered; entries is the number of entries that took effect. fn is
 // called after each answer, while the next entry is on its way. An error of fn ends the call after
-// that entry.
+// that entry. Items are for a swarm that has some.
 func (s *Swarm) Observe(ctx context.Context, o *batch.AgentObservations,
 	fn func(*batch.AgentDecisions) error,
 ) (entries int, err error) {
 	// Three quarters of a message leave room for the columns' frames.
-	rows := min(swarms.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
-	return inTurn(len(o.Agent), rows, func(first, end int) (*batch.AgentDecisions, error) {
-		return s.observe(ctx, &batch.AgentObservations{
-			Agent:    o.Agent[first:end],
-			Features: o.Features[first*o.Width : end*o.Width], Width: o.Width,
-		})
-	}, fn)
+	size := 4 + 4*len(s.spec.Features)
+	if o.Item != nil {
+		size += 4
+	}
+	return inTurn(len(o.Agent), min(swarms.MaxAddressed, jobs.MaxMessage*3/4/size),
+		func(first, end int) (*batch.AgentDecisions, error) {
+			part := &batch.AgentObservations{
+				Agent: o.Agent[first:end], Features: o.Features[first*o.Width : end*o.Width], Width: o.Width,
+			}
+			if o.Item != nil {
+				part.Item = o.Item[first:end]
+			}
+			return s.observe(ctx, part)
+		}, fn)
 }
 
 // inTurn sends n rows in parts and calls fn with the answer to each, while a goroutine sends the

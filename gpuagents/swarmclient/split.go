@@ -82,11 +82,11 @@ func (p *Split) IDs(k int) []uint32 {
 
 // pick returns the rows of shard k from a table with a row of width values for each id. It returns
 // the table itself if the shard has all ids.
-func (p *Split) pick(values []float32, width, k int) []float32 {
+func pick[T any](p *Split, values []T, width, k int) []T {
 	if len(p.at[k]) == len(p.ids) {
 		return values
 	}
-	own := make([]float32, 0, len(p.at[k])*width)
+	own := make([]T, 0, len(p.at[k])*width)
 	for _, at := range p.at[k] {
 		own = append(own, values[at*width:][:width]...)
 	}
@@ -96,7 +96,11 @@ func (p *Split) pick(values []float32, width, k int) []float32 {
 // Observations returns the observations of shard k; o has one for each id. The result may share
 // memory with o.
 func (p *Split) Observations(o *batch.AgentObservations, k int) *batch.AgentObservations {
-	return &batch.AgentObservations{Agent: p.IDs(k), Width: o.Width, Features: p.pick(o.Features, o.Width, k)}
+	own := &batch.AgentObservations{Agent: p.IDs(k), Width: o.Width, Features: pick(p, o.Features, o.Width, k)}
+	if o.Item != nil {
+		own.Item = pick(p, o.Item, 1, k)
+	}
+	return own
 }
 
 // GroupObservations is Observations for groups. The result is o itself if shard k has all ids.
@@ -109,7 +113,7 @@ func (p *Split) GroupObservations(o *batch.Observations, k int) *batch.Observati
 
 // Lessons returns the part of l for shard k; l has values for each id.
 func (p *Split) Lessons(l swarms.Learn, k int) swarms.Learn {
-	l.Nodes, l.Values = p.IDs(k), p.pick(l.Values, len(l.Values)/len(p.ids), k)
+	l.Nodes, l.Values = p.IDs(k), pick(p, l.Values, len(l.Values)/len(p.ids), k)
 	return l
 }
 
@@ -171,10 +175,22 @@ func sameWidth(k, has, want int, rows, values string) error {
 // below. Answers of shards without ids are not read.
 func (p *Split) Decisions(of []*batch.AgentDecisions) (*batch.AgentDecisions, error) {
 	all := &batch.AgentDecisions{Agent: p.ids, Vote: make([]uint8, len(p.ids)), Decision: make([]uint8, len(p.ids))}
+	scores := widthOf(p, of, func(d *batch.AgentDecisions) int { return len(d.Score) }) > 0
+	if scores {
+		all.Score = make([]float32, len(p.ids))
+	}
 	return all, rows(p, of, func(d *batch.AgentDecisions) []uint32 { return d.Agent },
-		func(int, *batch.AgentDecisions) error { return nil },
+		func(k int, d *batch.AgentDecisions) error {
+			if has := len(d.Score) > 0; has != scores {
+				return fmt.Errorf("shard %d: scores are %v there, and %v elsewhere: %w", k, has, scores, errAnswer)
+			}
+			return nil
+		},
 		func(d *batch.AgentDecisions, i, at int) {
 			all.Vote[at], all.Decision[at] = d.Vote[i], d.Decision[i]
+			if scores {
+				all.Score[at] = d.Score[i]
+			}
 		})
 }
 

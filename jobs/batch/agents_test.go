@@ -16,6 +16,16 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{
+			"observations with items", &AgentObservations{
+				Agent: []uint32{7, 0}, Features: []float32{1, 2}, Width: 1, Item: []int32{-1, 1 << 30},
+			}, func(b []byte) (any, error) { return DecodeAgentObservations(b) },
+		},
+		{
+			"decisions with scores", &AgentDecisions{
+				Agent: []uint32{7, 0}, Vote: []uint8{1, NoVote}, Decision: []uint8{NoVote, 15}, Score: []float32{0.25, 1},
+			}, func(b []byte) (any, error) { return DecodeAgentDecisions(b) },
+		},
+		{
 			"observations", &AgentObservations{
 				Agent: []uint32{7, 0, 7}, Features: []float32{1, 2, 3, 4, 5, 6},
 				Width: 2,
@@ -91,7 +101,7 @@ func TestAgentsRoundTrip(t *testing.T) {
 		if d := cmp.Diff(k.batch, got); d != "" {
 			t.Error(d)
 		}
-		other := all[(i+2)%len(all)] // two adjacent kinds are variables of agents
+		other := all[(i+3)%len(all)] // kinds that are read alike are at most two places apart
 		if _, err := other.decode(data); !isInvalid(err) {
 			t.Errorf("%s read as %s: %v", k.name, other.name, err)
 		}
@@ -99,6 +109,8 @@ func TestAgentsRoundTrip(t *testing.T) {
 	for _, ragged := range []interface{ Encode() ([]byte, error) }{
 		&AgentObservations{Agent: []uint32{1}, Features: []float32{1}, Width: 2}, &AgentObservations{},
 		&AgentDecisions{Agent: []uint32{1}, Vote: []uint8{1}},
+		&AgentObservations{Agent: []uint32{1}, Features: []float32{1}, Width: 1, Item: []int32{1, 2}},
+		&AgentDecisions{Agent: []uint32{1}, Vote: []uint8{1}, Decision: []uint8{1}, Score: []float32{}},
 		&AgentStates{Agent: []uint32{1}, Vote: []uint8{1}, Width: 1},
 		&GroupStates{Group: []uint32{1}, Decision: []uint8{1}, Counts: []uint32{1}, Candidates: 1},
 		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2},
@@ -133,12 +145,13 @@ func FuzzDecodeAgents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o, err := DecodeAgentObservations(data)
-		if err == nil && len(o.Features) != len(o.Agent)*o.Width || err != nil && !isInvalid(err) {
+		if err == nil && (len(o.Features) != len(o.Agent)*o.Width || o.Item != nil && len(o.Item) != len(o.Agent)) ||
+			err != nil && !isInvalid(err) {
 			t.Fatal("observations:", err)
 		}
 		d, err := DecodeAgentDecisions(data)
-		if err == nil && (len(d.Vote) != len(d.Agent) || len(d.Decision) != len(d.Agent)) || err != nil &&
-			!isInvalid(err) {
+		if err == nil && (len(d.Vote) != len(d.Agent) || len(d.Decision) != len(d.Agent) ||
+			d.Score != nil && len(d.Score) != len(d.Agent)) || err != nil && !isInvalid(err) {
 			t.Fatal("decisions:", err)
 		}
 		s, err := DecodeAgentStates(data)

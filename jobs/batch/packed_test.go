@@ -97,8 +97,11 @@ func TestPackedAgents(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		n, most := rapid.IntRange(0, 2000).Draw(t, "rows"), rapid.Uint32Range(1, math.MaxUint32).Draw(t, "agents")
 		want := &AgentObservations{Width: rapid.IntRange(1, 4).Draw(t, "width")}
-		kind := rapid.IntRange(0, 2).Draw(t, "kind")
+		kind, asks := rapid.IntRange(0, 2).Draw(t, "kind"), rapid.Bool().Draw(t, "items")
 		for range n {
+			if asks {
+				want.Item = append(want.Item, int32(r.Uint32())>>r.IntN(31))
+			}
 			want.Agent = append(want.Agent, r.Uint32N(most))
 			for range want.Width {
 				f := math.Float32frombits(r.Uint32())
@@ -120,7 +123,7 @@ func TestPackedAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want.Width != got.Width || !slices.Equal(want.Agent, got.Agent) ||
-			!slices.EqualFunc(want.Features, got.Features, same32) {
+			!slices.EqualFunc(want.Features, got.Features, same32) || !slices.Equal(want.Item, got.Item) {
 			t.Fatal(gocmp.Diff(want, got, gocmp.Comparer(same32), cmpopts.EquateEmpty()))
 		}
 	})
@@ -270,6 +273,12 @@ func FuzzPacked(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(agents)
+	if agents, err = (&AgentObservations{
+		Agent: []uint32{7, 1}, Features: []float32{1, 2}, Width: 1, Item: []int32{5, -1},
+	}).Pack(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(agents)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		data = append([]byte(packedMagic), data[min(len(data), len(packedMagic)):]...)
 		if o, err := DecodeObservations(data); err == nil {
@@ -285,8 +294,9 @@ func FuzzPacked(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if o, err := DecodeAgentObservations(data); err == nil && len(o.Features) != len(o.Agent)*o.Width {
-			t.Fatalf("%d features of %d agents", len(o.Features), len(o.Agent))
+		if o, err := DecodeAgentObservations(data); err == nil && (len(o.Features) != len(o.Agent)*o.Width ||
+			o.Item != nil && len(o.Item) != len(o.Agent)) {
+			t.Fatalf("%d features and %d items of %d agents", len(o.Features), len(o.Item), len(o.Agent))
 		}
 	})
 }

@@ -78,18 +78,25 @@ class Swarm:
         _, _, content = self.client.request("POST", self._path(operation), json.dumps(value).encode())
         return _arrays.read(content)
 
-    def observe(self, agents: Any, features: Any) -> dict[str, Any]:
+    def observe(self, agents: Any, features: Any, items: Any = None) -> dict[str, Any]:
         """Give agents inputs and step those agents once.
 
         agents are ids, and features a row of inputs for each: a list of rows, a matrix, or one list
         for a cell with one input. The result has the arrays agent, vote and decision: what each agent
         votes for after its step and what its group decides then, as indices of candidates, or 255.
+        items are for a swarm with cell.items, one for each agent or -1; the result has the array score
+        then, from 0 to 1, or NaN where no score was asked for.
         """
         width = len(self.features)
         values, n = _flat(features, width)
         if n != len(agents):
             raise FrameError(f"{n} rows of inputs for {len(agents)} agents: give one for each")
-        body = _arrays.write({"agent": ("<u4", agents, 0), "features": ("<f4", values, width)}, {})
+        arrays = {"agent": ("<u4", agents, 0), "features": ("<f4", values, width)}
+        if items is not None:
+            if len(items) != len(agents):
+                raise FrameError(f"{len(items)} items for {len(agents)} agents: give one for each")
+            arrays["item"] = ("<i4", items, 0)
+        body = _arrays.write(arrays, {})
         _, _, content = self.client.request("POST", self._path("observe"), body, _client.ARRAYS, _client.ARRAYS)
         return _arrays.read(content)
 

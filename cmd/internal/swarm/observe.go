@@ -68,11 +68,13 @@ type decidedGroup struct {
 	Timestamp string  `json:"timestamp"`
 }
 
-// decidedAgent is an item of swarmObserve for agents, sorted likewise.
+// decidedAgent is an item of swarmObserve for agents, sorted likewise. Score is nil of a row that asks
+// for none.
 type decidedAgent struct {
-	Agent    uint32 `json:"agent"`
-	Decision string `json:"decision"`
-	Vote     string `json:"vote"`
+	Agent    uint32   `json:"agent"`
+	Decision string   `json:"decision"`
+	Score    *float32 `json:"score,omitempty"`
+	Vote     string   `json:"vote"`
 }
 
 // ballots are the votes by candidate. Their JSON is an object in the order of the candidates, as in
@@ -116,7 +118,8 @@ func checkObserve(cmd *cobra.Command, _ []string) error {
 // to a file first. A file that is not valid, or was read in part because of a signal, changes
 // nothing.
 //
-// Fields of an item: agent, vote and decision; for groups see observeGroups. The number of entries
+// Fields of an item: agent, vote and decision, and the score from 0 to 1 for a row that names an item of
+// the readout; for groups see observeGroups. The number of entries
 // goes to stderr. The error of an entry has the number of its first row: the rows before it took
 // effect and were printed. The rows of the entry may still take effect after a timeout.
 func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
@@ -144,14 +147,26 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return err
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
-	p, err := command.NewPrinter(w, cmd.Flags(), "AGENT", "VOTE", "DECISION")
+	columns := []string{"AGENT", "VOTE", "DECISION"}
+	if o.Item != nil {
+		columns = append(columns, "SCORE")
+	}
+	p, err := command.NewPrinter(w, cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}
 	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
 		for i, id := range d.Agent {
 			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
-			if err := p.Item(decidedAgent{id, decision, vote}, id, vote, decision); err != nil {
+			item, row := decidedAgent{Agent: id, Decision: decision, Vote: vote}, []any{id, vote, decision}
+			if d.Score != nil {
+				score := any("-")
+				if v := d.Score[i]; v == v { // a NaN is the score of a row that asks for none
+					item.Score, score = &v, v
+				}
+				row = append(row, score)
+			}
+			if err := p.Item(item, row...); err != nil {
 				return err
 			}
 		}

@@ -186,7 +186,8 @@ func (s *Server) remove(ctx context.Context, w http.ResponseWriter, r *request) 
 }
 
 // observe gives inputs to agents, and answers with their votes and the decisions of their groups.
-// The request has the arrays agent and features, the answer agent, vote and decision.
+// The request has the arrays agent and features, the answer agent, vote and decision. With the array
+// item the answer has score too.
 func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *request) error {
 	if m := httpapi.Media(r.Request.Request); m != MediaArrays {
 		return mediaError(m, "inputs are "+MediaArrays)
@@ -213,10 +214,21 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *request)
 		return jobs.Errorf(jobs.CodeInput, "observe: %d values in rows of %d for %d agents: each agent gets %d: %s",
 			len(o.Features), o.Width, len(o.Agent), want, strings.Join(sw.Spec().Features, ", "))
 	}
+	if a.Has(swarm.ItemColumn) {
+		var width int
+		if o.Item, width, err = numpy.Values[int32](a, swarm.ItemColumn); err != nil {
+			return jobs.Errorf(jobs.CodeInput, "observe: %v", err)
+		}
+		if len(o.Item) != len(o.Agent) || width != 1 {
+			return jobs.Errorf(jobs.CodeInput, "observe: %d items for %d agents: give one for each, -1 to ask for no "+
+				"score", len(o.Item), len(o.Agent))
+		}
+	}
 	var all batch.AgentDecisions
 	if _, err := sw.Observe(ctx, o, func(d *batch.AgentDecisions) error {
 		all.Agent, all.Vote, all.Decision = append(all.Agent, d.Agent...), append(all.Vote, d.Vote...),
 			append(all.Decision, d.Decision...)
+		all.Score = append(all.Score, d.Score...)
 		return nil
 	}); err != nil {
 		return err
@@ -225,6 +237,9 @@ func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *request)
 		z.Array("agent", all.Agent, 0)
 		z.Array("vote", all.Vote, 0)
 		z.Array("decision", all.Decision, 0)
+		if o.Item != nil {
+			z.Array("score", all.Score, 0)
+		}
 	}))
 }
 

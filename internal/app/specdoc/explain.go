@@ -65,8 +65,8 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 
 // optional are sections without defaults, which are left out where they are not written.
 var optional = []string{
-	"csv", "cell.hear", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet",
-	"train",
+	"csv", "cell.hear", "cell.embed", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring",
+	"knowledge", "fleet",
 }
 
 func (e *explainer) line(indent string, k *Key, field reflect.Value) {

@@ -222,6 +222,25 @@ var keys = []Key{
 		Doc: "Digest of the model, 64 hexadecimal digits. `exoswarm swarm create --snapshots` fills it in.",
 	},
 	{
+		Path: "cell.embed", Kind: Section, Scope: GRUAgents,
+		Doc: "Embedding: an observation has one feature, the number of a row, and the row are the inputs of the " +
+			"agent. Of a model it is `embed.weight`.",
+	},
+	{
+		Path: "cell.embed.rows", Kind: Integer, Min: "1", Max: "1048576", Scope: GRUAgents,
+		Doc: "Number of rows. An observation of another number is refused.",
+	},
+	{
+		Path: "cell.embed.width", Kind: Integer, Min: "1", Max: "32", Scope: GRUAgents,
+		Doc: "Numbers of a row, which are the features of the agents. Default: the units of an agent.",
+	},
+	{
+		Path: "cell.items", Kind: Integer, Min: "1", Max: "65536", Scope: GRUAgents,
+		Doc: "Readout by item: `readout.weight` of the model has a row for each item. An observation may name an " +
+			"item, in the column `item`; its decision has the score of the agent for the item, from 0 to 1. " +
+			"Agents vote between two candidates, whether their mean score is above one half.",
+	},
+	{
 		Path: "cell.state", Kind: Types, Scope: Custom,
 		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +
 			"array, as in `f32[4]`. Under `addressed: agent` there are no arrays.",

@@ -165,6 +165,9 @@ var bases = map[string]map[string]any{
 	"agents_per_group=4096":     {"name": "x", "page_size": "64MiB"},
 	string(Training):            training(),
 	"fleet.window":              {"name": "x", "fleet": map[string]any{"false_discoveries": 0.1}},
+	"cell.items":                asking(map[string]any{}),
+	"cell.embed.rows":           asking(map[string]any{"embed": map[string]any{"width": 2}}),
+	"cell.embed.width":          asking(map[string]any{"embed": map[string]any{"rows": 9}}),
 }
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
@@ -183,10 +186,11 @@ func hearing(pairs ...any) map[string]any {
 	}
 }
 
-func training() map[string]any {
+// asking returns a specification of a swarm of agents of 32 units.
+func asking(cell map[string]any) map[string]any {
+	cell["params"] = map[string]any{"hidden": 32}
 	return map[string]any{
-		"name": "x", "addressed": "agent", "agents": 256, "vote": candidates("a", "b"),
-		"train": map[string]any{"target": "y", "sequence": "s"},
+		"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b"), "cell": cell,
 	}
 }
 

@@ -73,6 +73,38 @@ func TestReadAgentsErrors(t *testing.T) {
 	}
 }
 
+// TestReadItems: the column item is read where the swarm has items, and need not be there. A row may
+// be without one. With an embedding the feature is the number of a row.
+func TestReadItems(t *testing.T) {
+	const text = "name: x\naddressed: agent\nagents: 10\nagents_per_group: 5\nfeatures: [row]\n" +
+		"cell: {embed: {rows: 4, width: 2}, items: 3}\nvote: {candidates: [a, b]}\n"
+	spec := parse(t, text)
+	for name, c := range map[string]struct {
+		text string
+		want []int32
+	}{
+		"a.csv":    {"agent,row,item\n7,3,2\n1,0,\n", []int32{2, -1}},
+		"b.csv":    {"agent,row\n7,3\n1,0\n", nil},
+		"c.ndjson": {`{"agent":7,"row":3,"item":2}` + "\n" + `{"agent":1,"row":0}` + "\n", []int32{2, -1}},
+		"d.ndjson": {`{"agent":7,"row":3}` + "\n" + `{"agent":1,"row":0,"item":null}` + "\n", []int32{-1, -1}},
+	} {
+		o, err := ReadAgents(write(t, name, c.text), spec)
+		if err != nil || !slices.Equal(o.Item, c.want) || !slices.Equal(o.Features, []float32{3, 0}) {
+			t.Errorf("%s: %+v, error %v, want the items %v", name, o, err, c.want)
+		}
+	}
+	for text, want := range map[string]string{
+		"agent,row,item\n7,3,3\n":  `a.csv:2: column item: "3" is not an item, 0 to 2, or empty`,
+		"agent,row,item\n7,3,-1\n": `column item: "-1" is not an item`,
+		"agent,row,item\n7,4,1\n":  `column row: "4" is not the number of a row of cell.embed, 0 to 3`,
+		"agent,row,item\n7,.5,1\n": `column row: ".5" is not the number of a row`,
+	} {
+		if _, err := ReadAgents(write(t, "a.csv", text), spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", text, err, want)
+		}
+	}
+}
+
 // TestReadGroups: rows keep their timestamps as text, and have numbers from 1.
 func TestReadGroups(t *testing.T) {
 	spec := parse(t, "name: g\ngroups: 3\nagents_per_group: 8\ntimestamp: at\nfeatures: [v]\n")

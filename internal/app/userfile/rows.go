@@ -23,8 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// row is a row of a file. get returns the text of a column; ok is false for a column that a JSON
-// object does not have. In CSV every column exists.
+// row is a row of a file. get returns the text of a column; ok is false for a column that the CSV file
+// or the JSON object does not have.
 type row struct {
 	path string
 	line int
@@ -127,7 +127,11 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 		}
 		line, _ := r.FieldPos(0)
 		if err := add(line, func(column string) (string, bool) {
-			return strings.TrimSpace(record[place[column]]), true
+			at, ok := place[column]
+			if !ok || at >= len(record) {
+				return "", false
+			}
+			return strings.TrimSpace(record[at]), true
 		}); err != nil {
 			return err
 		}

@@ -92,7 +92,7 @@ func (a *Archive) JSON(name string, v any) error {
 
 // Number is an element of an array.
 type Number interface {
-	uint8 | uint32 | uint64 | int64 | float32 | float64
+	uint8 | int32 | uint32 | uint64 | int64 | float32 | float64
 }
 
 // Values returns the elements of an array, in row-major order, and the length of its rows: 1 for an

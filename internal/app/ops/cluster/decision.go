@@ -30,16 +30,16 @@ type Decision struct {
 }
 
 // DecisionRow is the decision about one observation. A row of a swarm whose agents are addressed
-// has Agent and Decision only.
+// has Agent, Decision and, if it asks for one, Score only.
 type DecisionRow struct {
 	Group uint32  `json:"group"`
 	Agent *uint32 `json:"agent,omitempty"` // of swarms whose agents are addressed
 	Row   uint64  `json:"row,omitempty"`
-	// Timestamp, Values and Score belong to the observation; agents have none. A value that is no
-	// finite number is null.
+	// Timestamp and Values belong to the observation; agents have none. A value that is no finite
+	// number is null, and so is the score of a row that asks for none.
 	Timestamp string     `json:"timestamp,omitempty"`
 	Values    []*float64 `json:"values,omitempty"`
-	Score     float32    `json:"score"`
+	Score     *float32   `json:"score"`
 	// Decision is the number of the winning candidate, -1 where none won, and Counts the votes for each.
 	Decision int64    `json:"decision"`
 	Counts   []uint32 `json:"counts,omitempty"`
@@ -174,7 +174,7 @@ func groupRows(g *batch.Decisions, groups []uint32) (rows []DecisionRow) {
 			continue
 		}
 		r := DecisionRow{
-			Group: g.Group[i], Row: g.Row[i], Timestamp: g.Timestamp[i], Score: g.Score[i], Leader: g.Leader[i],
+			Group: g.Group[i], Row: g.Row[i], Timestamp: g.Timestamp[i], Score: &g.Score[i], Leader: g.Leader[i],
 			Round: g.Round[i], Decision: -1, Counts: g.Counts[i*g.Candidates : (i+1)*g.Candidates],
 		}
 		// The number of features differs by observation; Feature has the end of a row. JSON has no
@@ -206,6 +206,9 @@ func agentRows(a *batch.AgentDecisions, size uint32, groups []uint32) (rows []De
 		}
 		if a.Decision[i] != batch.NoVote {
 			r.Decision = int64(a.Decision[i])
+		}
+		if a.Score != nil && a.Score[i] == a.Score[i] {
+			r.Score = &a.Score[i]
 		}
 		rows = append(rows, r)
 	}

@@ -261,7 +261,7 @@ func (f *fakeCluster) Decisions(_ context.Context, _ string, shard int, before u
 					Row:       4,
 					Timestamp: "2026-11-23",
 					Values:    []*float64{new(1.5)},
-					Score:     0.2,
+					Score:     new(float32(0.2)),
 					Counts:    []uint32{9, 1},
 				},
 				{
@@ -269,7 +269,7 @@ func (f *fakeCluster) Decisions(_ context.Context, _ string, shard int, before u
 					Row:       9,
 					Timestamp: "2026-11-23",
 					Values:    []*float64{nil},
-					Score:     0.9,
+					Score:     new(float32(0.9)),
 					Decision:  1,
 					Counts:    []uint32{2, uint32(i)},
 				},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,6 +64,9 @@ func (g *Guide) entry(
 	}
 	if spec.Topology().ByAgent {
 		if o, err := batch.DecodeAgentObservations(e.Data); err == nil {
+			if o.Item != nil {
+				out.Columns = append(slices.Clip(spec.Features), swarm.ItemColumn)
+			}
 			out.addAgents(o, spec.AgentsPerGroup, group)
 		}
 	} else if o, err := batch.DecodeObservations(e.Data); err == nil {
@@ -113,6 +117,13 @@ func (e *Entry) addAgents(o *batch.AgentObservations, size, group int) {
 			r := Row{Group: of, Agent: &id}
 			for _, v := range o.Features[i*o.Width:][:o.Width] {
 				r.Values = append(r.Values, finite(float64(v)))
+			}
+			if o.Item != nil {
+				item := float64(o.Item[i])
+				if item < 0 {
+					item = math.NaN()
+				}
+				r.Values = append(r.Values, finite(item))
 			}
 			return r
 		})

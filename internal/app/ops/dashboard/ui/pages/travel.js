@@ -12,6 +12,8 @@ function exact(v) {
   if (v === null || v === undefined) return "–";
   return Number.isInteger(v) ? String(v) : String(Number(v.toPrecision(6)));
 }
+// score is the text of the score of a row, which some rows of agents have not.
+const score = r => (r.score === null ? "–" : r.score.toFixed(3));
 const row = values => (values.length > 6 ? `${values.slice(0, 6).map(exact).join(", ")}, … (${values.length})` : values.map(exact).join(", "));
 
 // useMoment asks for a state, again and again while a replay is under way. It ends the question, and
@@ -144,7 +146,7 @@ function Chain({ name, shard, seq, group, names }) {
   if (!data) return html`<p class="empty">${error || "Asking the cluster."}</p>`;
   return html`<${Table} caption=${`Earlier decisions of group ${group}`} hide rows=${data.decisions} empty=${data.next ? `None in the answers down to ${data.next}.` : "The log has none before this one."} columns=${[
       { name: "Answer", value: d => html`<a href=${decisionAt(name, shard, d.seq, group)}>${d.seq}</a>` }, { name: "Time", value: d => html`<${Time} at=${d.at} />` }, { name: "Row", number: true, value: d => d.rows.map(r => r.row).filter(Boolean).join(", ") || "–" },
-      { name: "Values", number: true, value: d => d.rows.map(r => (r.values || []).map(num).join(", ")).join("; ") || "–" }, { name: "Outcome", value: d => outcome(d, names) }, { name: "Votes", number: true, value: d => d.rows.map(r => (r.counts || []).join(", ")).join("; ") || "–" }, { name: "Score", number: true, value: d => d.rows.map(r => r.score.toFixed(3)).join(", ") } ]} />
+      { name: "Values", number: true, value: d => d.rows.map(r => (r.values || []).map(num).join(", ")).join("; ") || "–" }, { name: "Outcome", value: d => outcome(d, names) }, { name: "Votes", number: true, value: d => d.rows.map(r => (r.counts || []).join(", ")).join("; ") || "–" }, { name: "Score", number: true, value: d => d.rows.map(score).join(", ") } ]} />
     <p class="filter">${from.length > 1 && html`<button type="button" onClick=${() => setFrom(from.slice(0, -1))}>Later</button>`} ${data.next > 1 && html`<button type="button" onClick=${() => setFrom([...from, data.next])}>Earlier</button>`}</p>`;
 }
 
@@ -169,12 +171,12 @@ export function Decision({ name, shard, seq, group }) {
   const total = counts ? Object.values(counts).reduce((a, b) => a + b, 0) : 0, x = counts && shape(counts), chosen = group ?? d.rows?.[0]?.group, asked = chosen === undefined ? undefined : Number(chosen), r = of.rows?.length === 1 ? of.rows[0] : null;
   return html`${title}
     <p class="filter">${i < data.length - 1 && html`<a href=${decisionAt(name, shard, data[i + 1].seq)}>Earlier: ${data[i + 1].seq}</a>`} ${i > 0 && html`<a href=${decisionAt(name, shard, data[i - 1].seq)}>Later: ${data[i - 1].seq}</a>`}</p>
-    <${Facts} of=${[["Group", own ? asked : ""], ["Outcome", outcome(of, names)], ["Kind", d.kind], ["Time", html`<${Time} at=${d.at} />`], ["Answers entry", html`<a href=${momentAt(name, shard, d.ref, "", asked)}>${int(d.ref)}</a>`], ["Round", d.body?.round ?? r?.round], ["Leader", d.body?.leader ? `agent ${d.body.leader.agent}, priority ${d.body.leader.priority}` : r?.counts ? `agent ${r.leader ?? 0}` : ""], ["Score", r?.counts ? r.score.toFixed(3) : ""],
+    <${Facts} of=${[["Group", own ? asked : ""], ["Outcome", outcome(of, names)], ["Kind", d.kind], ["Time", html`<${Time} at=${d.at} />`], ["Answers entry", html`<a href=${momentAt(name, shard, d.ref, "", asked)}>${int(d.ref)}</a>`], ["Round", d.body?.round ?? r?.round], ["Leader", d.body?.leader ? `agent ${d.body.leader.agent}, priority ${d.body.leader.priority}` : r?.counts ? `agent ${r.leader ?? 0}` : ""], ["Score", r && r.score !== null ? score(r) : ""],
       ["Quorum", d.body?.quorum_met === undefined ? "" : d.body.quorum_met ? "met" : "not met"], ["Abstentions", d.body?.abstentions], ["Rows", d.count], ["Size", bytes(d.bytes)], ["Entropy", x && percent(x.entropy)], ["Margin", x && percent(x.margin)]]} />
     ${counts && html`<section aria-labelledby="counts"><h2 id="counts">${own ? `Votes of group ${asked}` : "Votes"}</h2><${Table} caption="Votes by candidate" rows=${Object.entries(counts).sort((a, b) => b[1] - a[1])} columns=${[
       { name: "Candidate", value: r => r[0] }, { name: "Votes", number: true, value: r => num(r[1]) }, { name: "Share", value: r => html`<${Bar} share=${r[1] / total} label=${`share of ${r[0]}`} /> ${percent(r[1] / total)}` }]} /></section>`}
     ${d.rows && html`<section aria-labelledby="rows"><h2 id="rows">Rows</h2><${Table} caption=${d.count > d.rows.length ? `The first ${d.rows.length} of ${d.count} rows` : "Rows"} hide filter="rows" rows=${d.rows} columns=${[
-      { name: d.rows[0]?.agent !== undefined ? "Agent" : "Group", value: r => html`<a href=${decisionAt(name, shard, seq, r.group)} aria-current=${r.group === asked ? "true" : undefined}>${r.agent ?? r.group}</a>` }, { name: "Row", number: true, value: r => r.row ?? "–" }, { name: "Time of the row", value: r => r.timestamp || "–" }, { name: "Values", number: true, value: r => (r.values || []).map(num).join(", ") }, { name: "Score", number: true, value: r => r.score.toFixed(3) },
+      { name: d.rows[0]?.agent !== undefined ? "Agent" : "Group", value: r => html`<a href=${decisionAt(name, shard, seq, r.group)} aria-current=${r.group === asked ? "true" : undefined}>${r.agent ?? r.group}</a>` }, { name: "Row", number: true, value: r => r.row ?? "–" }, { name: "Time of the row", value: r => r.timestamp || "–" }, { name: "Values", number: true, value: r => (r.values || []).map(num).join(", ") }, { name: "Score", number: true, value: score },
       { name: "Outcome", value: r => (r.decision >= 0 ? names?.[r.decision] ?? `candidate ${r.decision}` : "none") }, { name: "Votes", number: true, value: r => (r.counts || []).join(", ") }, { name: "Leader", number: true, value: r => r.leader ?? (r.counts ? 0 : "–") }, { name: "Round", number: true, value: r => r.round ?? "–" } ]} /></section>`}
     <section aria-labelledby="row"><h2 id="row">${asked === undefined ? "Its entry" : `The row of group ${asked}`}</h2><${Row} name=${name} shard=${shard} entry=${d.ref} group=${asked} /></section>
     ${asked !== undefined && html`<section aria-labelledby="before"><h2 id="before">What group ${asked} decided before</h2><${Chain} key=${`${seq} ${asked}`} name=${name} shard=${shard} seq=${seq} group=${asked} names=${names} /></section>`}
