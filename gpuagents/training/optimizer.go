@@ -48,25 +48,26 @@ func power(b float64, n uint64) float64 {
 	return v
 }
 
-// step steps the weights. moments are the moments of the batch, targets the number of its targets, and
-// step is the number of the step, from 1 on.
-func (p *Optimizer) step(moments int, targets int64, step uint64) error {
-	size := int64(p.size())
-	if err := p.launch(trainset.Gather, p.threads(size, trainset.WideBlock), &trainset.GatherArgs{
+// gather makes the gradient of the sums of a batch of some moments and targets.
+func (p *Optimizer) gather(moments int, targets int64) error {
+	return p.launch(trainset.Gather, p.threads(int64(p.size()), trainset.WideBlock), &trainset.GatherArgs{
 		GateSums: device.Range(p.sums, 0, p.runs*p.gateBytes), ReadoutSums: p.readoutSums(), EmbedSums: p.embedSums(),
 		Exponents: device.Ptr(p.exponents), Control: device.Ptr(p.control), Gradient: device.Ptr(p.gradient),
 		Partials: device.Ptr(p.partials), Keep: p.keep, Inverse: 1 / float32(targets), Clip: p.clip,
 		Units: uint32(p.class()), Runs: uint32(moments+trainset.Run-1) / trainset.Run,
 		ReadoutRows: uint32(p.readoutRows()), EmbedRows: uint32(p.Rows),
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+// step steps the weights against the gradient. It is step number n, from 1 on.
+func (p *Optimizer) step(n uint64) error {
+	size := int64(p.size())
 	beta1, beta2 := decimal(p.adam.Beta1), decimal(p.adam.Beta2)
 	if err := p.launch(trainset.Adam, p.threads(size, trainset.WideBlock), &trainset.AdamArgs{
 		Weights: device.Ptr(p.weights), Mean: device.Ptr(p.mean), Square: device.Ptr(p.square),
 		Gradient: device.Ptr(p.gradient), Control: device.Ptr(p.control), Decay: p.adam.Decay,
 		FreshMean: float32(1 - beta1), Beta2: p.adam.Beta2, FreshSquare: float32(1 - beta2),
-		Rate: float32(decimal(p.adam.Rate) / (1 - power(beta1, step))), Root: float32(math.Sqrt(1 - power(beta2, step))),
+		Rate: float32(decimal(p.adam.Rate) / (1 - power(beta1, n))), Root: float32(math.Sqrt(1 - power(beta2, n))),
 		Epsilon: p.adam.Epsilon, Count: uint64(size),
 	}); err != nil {
 		return err

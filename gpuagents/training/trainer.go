@@ -136,7 +136,10 @@ func (p *Pipeline) queue(ctx context.Context, b *Batch, targets int64) error {
 	if err := p.gradients(ctx, b); err != nil {
 		return err
 	}
-	return p.Optimizer.step(b.Moments, targets, p.steps+1)
+	if err := p.Optimizer.gather(b.Moments, targets); err != nil {
+		return err
+	}
+	return p.Optimizer.step(p.steps + 1)
 }
 
 // gradients queues the work that adds up the gradients of a batch.

@@ -20,32 +20,16 @@ func init() {
 	}
 }
 
-// outerAgents is the number of agents whose gradients of a run are added up at once: sums of as many in
-// int32 do not overflow.
+// outerAgents is the number of agents whose gradients of a run are added up at once.
 const outerAgents = 32
 
-// outerWork is what a block needs of a launch of Outer. Sums of pairs of columns are in one word.
+// outerWork is what a block needs of a launch of Outer.
 type outerWork struct {
-	a             *trainset.OuterBound
-	class         int
-	inputs        inputs
-	hidden, input []two // [3][P][P/2]
-	biases        []int64
-	before, x     columns
-}
-
-// columns are numbers of pairs of columns, whole and their high bytes.
-type columns struct{ number, high []two }
-
-func newColumns(class int) columns { return columns{make([]two, class/2), make([]two, class/2)} }
-
-func (c *columns) set(numbers []int16) {
-	for k := range c.number {
-		first, second := int32(numbers[2*k]), int32(numbers[2*k+1])
-		high0, _ := parts(first)
-		high1, _ := parts(second)
-		c.number[k], c.high[k] = join(int64(first), int64(second)), join(high0, high1)
-	}
+	a         *trainset.OuterBound
+	class     int
+	inputs    inputs
+	sums      []int64 // of a run, as a.Sums
+	before, x []int64
 }
 
 // outer is the twin of outer.cu.
@@ -55,23 +39,21 @@ func outer(b *twins.Block, a *trainset.OuterBound, class int) {
 	if from == to {
 		return
 	}
-	half := 3 * class * class / 2
 	w := &outerWork{
 		a: a, class: class, inputs: inputs{class, a.Rows, a.Numbers, a.Embedded != 0},
-		hidden: make([]two, half), input: make([]two, half), biases: make([]int64, 6*class),
-		before: newColumns(class), x: newColumns(class),
+		sums: make([]int64, trainset.GateWeights(class)), before: make([]int64, class), x: make([]int64, class),
 	}
 	for i := from; i < to; i++ {
 		run, first := uint32(i/chunks), uint32(i%chunks)*outerAgents
-		clear(w.hidden)
-		clear(w.input)
-		clear(w.biases)
+		clear(w.sums)
 		for n := first; n < min(first+outerAgents, a.Agents); n++ {
 			for t := run * trainset.Run; t < min((run+1)*trainset.Run, a.Moments, a.Lengths[n]); t++ {
 				w.add(int(t), int(n))
 			}
 		}
-		w.flush(a.Sums[int(run)*trainset.GateWeights(class):])
+		for k, v := range w.sums {
+			addTo(&a.Sums[int(run)*len(w.sums)+k], v)
+		}
 	}
 }
 
@@ -79,52 +61,39 @@ func outer(b *twins.Block, a *trainset.OuterBound, class int) {
 func (w *outerWork) add(t, n int) {
 	P := w.class
 	at := t*int(w.a.Agents) + n
-	before := nothing[:P]
+	clear(w.before)
 	if t > 0 {
-		before = w.a.States[(at-int(w.a.Agents))*P:][:P]
+		widen(w.before, w.a.States[(at-int(w.a.Agents))*P:])
 	}
-	w.before.set(before)
-	w.x.set(w.inputs.at(at))
+	widen(w.x, w.inputs.at(at))
 	gates := w.a.Gates[at*4*P:][:4*P]
+	hidden, input, biases := w.sums[:3*P*P], w.sums[3*P*P:6*P*P], w.sums[6*P*P:]
 	for row := range 3 * P {
 		units := row
 		if row >= 2*P {
 			units += P
 		}
-		w.biases[row] += int64(gates[row])
-		w.biases[3*P+row] += int64(gates[units])
-		w.x.times(w.input[row*P/2:], int32(gates[row]))
-		w.before.times(w.hidden[row*P/2:], int32(gates[units]))
+		biases[row] += int64(gates[row])
+		biases[3*P+row] += int64(gates[units])
+		addProducts(input[row*P:], w.x, int64(gates[row]))
+		addProducts(hidden[row*P:], w.before, int64(gates[units]))
 	}
 }
 
-// times adds the products with a number to sums.
-func (c *columns) times(sums []two, v int32) {
-	if v == 0 {
+func widen(to []int64, from []int16) {
+	for k := range to {
+		to[k] = int64(from[k])
+	}
+}
+
+// addProducts adds the products of a number with others to sums.
+func addProducts(sums, numbers []int64, by int64) {
+	if by == 0 {
 		return
 	}
-	high, low := parts(v)
-	sums, top := sums[:len(c.number)], c.high[:len(c.number)]
-	for k, number := range c.number {
-		sums[k] += high*number + low*top[k]
-	}
-}
-
-// flush adds the sums of a run to the sums of all.
-func (w *outerWork) flush(to []uint64) {
-	half := len(w.hidden)
-	for i, v := range w.hidden {
-		for k, sum := range split(v) {
-			addTo(&to[2*i+k], int64(sum))
-		}
-	}
-	for i, v := range w.input {
-		for k, sum := range split(v) {
-			addTo(&to[2*(half+i)+k], int64(sum))
-		}
-	}
-	for i, v := range w.biases {
-		addTo(&to[4*half+i], v)
+	sums = sums[:len(numbers)]
+	for k, v := range numbers {
+		sums[k] += by * v
 	}
 }
 

@@ -91,9 +91,9 @@ func gathered(a *trainset.GatherBound, s *sizes, i int) float32 {
 	p, bits := s.place(i), 0
 	switch {
 	case p.hidden:
-		bits = 8 - kernels.AgentUnitBits
+		bits = -kernels.AgentUnitBits
 	case p.input:
-		bits = 8 - kernels.AgentInputBits
+		bits = -kernels.AgentInputBits
 	}
 	if p.gate == 2 {
 		bits++
@@ -243,11 +243,12 @@ func raise(to *uint32, v uint32) {
 	}
 }
 
-// scaleOf is the exponent of weights and biases with these maxima, as bits of float32.
+// scaleOf is the exponent of weights and biases with these maxima, as bits of float32. Weights that are
+// not finite have the least one.
 func scaleOf(weight, bias uint32, mostWeight, mostBias float64) int {
 	s := kernels.AgentMostScale
-	for math.Ldexp(float64(math.Float32frombits(weight)), s) > mostWeight ||
-		math.Ldexp(float64(math.Float32frombits(bias)), s+biasBits) > mostBias {
+	for s > trainset.LeastScale && (math.Ldexp(float64(math.Float32frombits(weight)), s) > mostWeight ||
+		math.Ldexp(float64(math.Float32frombits(bias)), s+biasBits) > mostBias) {
 		s--
 	}
 	return s

@@ -29,7 +29,7 @@ const (
 	// r, z, n, and the units' part of n; zeros where an agent has no moment.
 	Back = "train_back"
 	// Outer adds products of gradients of gates with inputs and with states before, and these gradients,
-	// to sums, int64[runs][GateWeights(P)], in the order of the weights.
+	// to sums, int64[runs][GateWeights(P)], in the order of the weights. Products are whole.
 	Outer = "train_outer"
 	// Embed adds the gradients of inputs to sums of rows of the embedding, int64[][P].
 	Embed = "train_embed"
@@ -95,8 +95,10 @@ const (
 	// MostExponent is the largest exponent of a scale, of either sign; FirstExponent is used before a
 	// maximum is known; the largest gradient becomes 2^FirstExponent to 2^(FirstExponent+1).
 	MostExponent  = 64
-	FirstExponent = 12
+	FirstExponent = 13
 	ReadoutHead   = 8 // words of a readout before its biases
+	// LeastScale is the least exponent of the scale of weights.
+	LeastScale = -64
 	// SuperTile is ir.SuperSize of cuda/expr, the length of the part of a sum that a block adds.
 	SuperTile = 16384
 )
@@ -176,6 +178,7 @@ func head() string {
 		{"MOST_EXPONENT", MostExponent},
 		{"FIRST_EXPONENT", FirstExponent},
 		{"READOUT_HEAD", ReadoutHead},
+		{"LEAST_SCALE", LeastScale},
 		{"SUPER_TILE", SuperTile},
 		{"CONTROL_TICKET", ControlTicket},
 		{"CONTROL_NORM", ControlNorm},
