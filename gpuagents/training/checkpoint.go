@@ -32,7 +32,11 @@ func (t *Trainer) Checkpoint(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := t.o.head(s.steps)
+	return t.o.bytes(s), nil
+}
+
+func (o *Options) bytes(s *state) []byte {
+	head := o.head(s.steps)
 	out := []byte(checkpointMagic)
 	for _, part := range [][]byte{
 		device.Bytes(head[:]), device.Bytes(s.exponents), device.Bytes(s.weights), device.Bytes(s.mean),
@@ -41,7 +45,7 @@ func (t *Trainer) Checkpoint(ctx context.Context) ([]byte, error) {
 		out = append(out, part...)
 	}
 	sum := sha256.Sum256(out)
-	return append(out, sum[:]...), nil
+	return append(out, sum[:]...)
 }
 
 // Restore opens a trainer that goes on from a checkpoint. The options have the shape, the window and the
