@@ -112,31 +112,30 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// TestXor learns the exclusive or of two inputs that are 20 steps apart.
+// TestXor learns the exclusive or of two inputs that are 20 steps apart. Units remember at first.
 func TestXor(t *testing.T) {
-	const apart, T, N = 20, 24, 256
+	const apart, T, N = 20, 21, 64
 	o := Options{
-		Shape: Shape{Hidden: 16, Inputs: 2, Candidates: 2}, Window: T, Clip: 1, Seed: 2,
-		Adam: Adam{Rate: 0.01},
+		Shape: Shape{Hidden: 8, Inputs: 1, Candidates: 2}, Window: T, Clip: 1, Seed: 2, Adam: Adam{Rate: 0.01},
 	}
 	batch := func(r *rand.Rand) Batch {
-		b := Batch{Sequences: N, Moments: T}
-		b.Inputs, b.Targets = make([]float32, 2*N*T), make([]int32, N*T)
+		b := Batch{Sequences: N, Moments: T, Inputs: make([]float32, N*T), Targets: make([]int32, N*T)}
 		for i := range b.Targets {
 			b.Targets[i] = -1
 		}
 		for n := range N {
+			x, y := r.IntN(2), r.IntN(2)
 			b.Lengths = append(b.Lengths, T)
-			first, x, y := r.IntN(T-apart), r.IntN(2), r.IntN(2)
-			for i, bit := range []int{x, y} {
-				at := (first+i*apart)*N + n
-				b.Inputs[2*at], b.Inputs[2*at+1] = 1, float32(2*bit-1)
-			}
-			b.Targets[(first+apart)*N+n] = int32(x ^ y)
+			b.Inputs[n], b.Inputs[apart*N+n] = float32(2*x-1), float32(2*y-1)
+			b.Targets[apart*N+n] = int32(x ^ y)
 		}
 		return b
 	}
-	tr := openTrainer(t, o, nil)
+	w := o.draw(o.Seed)
+	for j := range o.Hidden {
+		w.InputBias[o.Hidden+j] += 3
+	}
+	tr := openTrainer(t, o, &w)
 	right, r := 0.0, rand.New(rand.NewPCG(8, 9))
 	steps := 0
 	for ; steps < 3000 && right <= 0.99; steps += 20 {
