@@ -66,7 +66,7 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 // optional are sections without defaults, which are left out where they are not written.
 var optional = []string{
 	"csv", "cell.hear", "cell.embed", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring",
-	"knowledge", "fleet",
+	"knowledge", "fleet", "train",
 }
 
 func (e *explainer) line(indent string, k *Key, field reflect.Value) {
