@@ -105,10 +105,9 @@ func (t *training) run(cmd *cobra.Command, args []string) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%d sequences, %d rows to predict; held out: %d sequences\n", len(data.Keys), len(data.Targets),
-		data.HeldOut)
+	cmd.PrintErrf("%d sequences with %d moments, %d of them held out\n", len(data.Keys), len(data.Targets), data.HeldOut)
 	if data.Single > 0 {
-		cmd.PrintErrf("left out: %d sequences of one row, which has no row before it\n", data.Single)
+		cmd.PrintErrf("left out: %d sequences of one row, whose target has no row before it\n", data.Single)
 	}
 	return cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
 		return t.submit(cmd, c, spec, data, s)
