@@ -77,7 +77,7 @@ func TestTrainRecovery(t *testing.T) {
 				return false
 			}
 			if kills > 0 && p.Step > 0 && p.Resumed == 0 {
-				t.Fatalf("after %d kills an attempt has begun anew", kills)
+				t.Fatalf("after %d kills an attempt has begun from the start", kills)
 			}
 			step = p.Step
 			return step > from

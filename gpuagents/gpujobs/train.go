@@ -86,7 +86,7 @@ func (r *trainRun) options() training.Options {
 	}
 }
 
-// begin reads the arrays, and makes the trainer from a checkpoint or anew.
+// begin reads the arrays, and makes the trainer from a checkpoint or from the start.
 func (r *trainRun) begin(ctx context.Context) (err error) {
 	if r.data, err = r.readData(); err != nil {
 		return err
@@ -254,7 +254,7 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 	}
 	r.left = append(r.left, best)
 	out := &gpujob.TrainOutput{
-		Model: r.spec.Model, Best: r.state.Best, Epochs: r.state.Epochs, Steps: r.state.Steps,
+		Name: r.spec.Model, Best: r.state.Best, Epochs: r.state.Epochs, Steps: r.state.Steps,
 	}
 	if r.spec.HeldOut > 0 {
 		width := r.spec.Predictions()

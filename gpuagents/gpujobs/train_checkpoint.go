@@ -119,7 +119,7 @@ func (r *trainRun) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// lastCheckpoint returns the checkpoint from which this attempt goes on; nil: it begins anew. A
+// lastCheckpoint returns the checkpoint from which this attempt goes on; nil: it begins from the start. A
 // checkpoint of an earlier attempt that does not fit is left out, and the log says so. One that the
 // specification names must fit.
 func (r *trainRun) lastCheckpoint(ctx context.Context) (*savedTraining, error) {

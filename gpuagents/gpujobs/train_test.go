@@ -100,12 +100,14 @@ func TestTrain(t *testing.T) {
 	want, err := r.attempt(t, "whole", sequences(1), 0, nil, &lines)
 	testkit.NoError(t, "train", err)
 	first, best := want.Epochs[0], want.Epochs[want.Best-1]
-	if best.Validation >= first.Validation && len(want.Epochs) > 1 || best.Loss > math.Ln2 || want.Weights != r.weights(t, "m") {
+	if best.Validation >= first.Validation && len(want.Epochs) > 1 || best.Loss > math.Ln2 ||
+		want.Weights != r.weights(t, "m") {
 		t.Errorf("epochs %+v, best %d; want a lower loss, and the SHA-256 of the model", want.Epochs, want.Best)
 	}
 	predictions := gpujob.Decode[float32](want.Predictions.Data)
-	if rows := want.Predictions.Shape; rows[1] != 2 || int(rows[0])*2 != len(predictions) || slices.ContainsFunc(predictions,
-		func(v float32) bool { return !(v >= 0 && v <= 1) }) {
+	odd := func(v float32) bool { return !(v >= 0 && v <= 1) }
+	if rows := want.Predictions.Shape; rows[1] != 2 || int(rows[0])*2 != len(predictions) ||
+		slices.ContainsFunc(predictions, odd) {
 		t.Errorf("predictions of shape %v: %v; want two probabilities a moment", rows, predictions)
 	}
 	testkit.NoError(t, "remove the model", r.models.Remove(t.Context(), model.Folder("m")))

@@ -63,7 +63,7 @@ type TrainSpec struct {
 	// items, otherwise a candidate; -1 where none is known.
 	Asked   *Array `json:"asked,omitempty"`
 	Targets Array  `json:"targets"`
-	// Continue names a job whose last checkpoint is gone on from; empty: the training begins anew.
+	// Continue names a job whose last checkpoint is gone on from; empty: the training begins from the start.
 	Continue string `json:"continue,omitempty"`
 }
 
@@ -202,7 +202,7 @@ type TrainProgress struct {
 
 // TrainOutput is the output of a job of kind train.
 type TrainOutput struct {
-	Model string `json:"model"`
+	Name string `json:"name"` // of the model
 	// SHA256 is the digest of the model, which pins it. Weights is the SHA-256 of its file.
 	SHA256  string `json:"sha256"`
 	Weights string `json:"weights"`

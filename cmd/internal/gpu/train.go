@@ -181,12 +181,12 @@ func (t *training) submit(
 	}
 	best := out.Epochs[out.Best-1]
 	if err := cli.PrintOne(cmd, []string{"MODEL", "EPOCH", "LOSS", "VALIDATION", "DIGEST", "DEVICE", "SECONDS", "JOB"}, r,
-		out.Model, out.Best, fmt.Sprintf("%.4f", best.Loss), fmt.Sprintf("%.4f", best.Validation), out.SHA256, out.Device,
+		out.Name, out.Best, fmt.Sprintf("%.4f", best.Loss), fmt.Sprintf("%.4f", best.Validation), out.SHA256, out.Device,
 		fmt.Sprintf("%.1f", out.Seconds), r.JobID); err != nil {
 		return err
 	}
 	cmd.PrintErrf("a swarm has these weights with cell: {model: %s}: exoswarm swarm create -f %s --snapshots PLACE\n",
-		out.Model, t.file)
+		out.Name, t.file)
 	return nil
 }
 
