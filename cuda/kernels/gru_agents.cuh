@@ -135,6 +135,27 @@ struct Net {
 
   // All threads of a block open it.
   __device__ __forceinline__ Net(Shared *to, const unsigned *table, unsigned c) : shared(to), candidates(c) {
+    open_gates(to, table);
+    for (unsigned i = threadIdx.x; i < 2 * CHUNKS * 32; i += blockDim.x) {
+      const unsigned k = i % 32, chunk = i / 32 % CHUNKS, candidate = i / 32 / CHUNKS * 8 + k / 4;
+      const unsigned *row = table + TABLE_READOUT + candidate * HIDDEN / 2;
+      to->readout[i / 32 / CHUNKS][chunk][k] = HIDDEN == 8 ? votes_of(row, k % 4) : fragment(row,
+          k % 4 * PIECE + 4 * chunk, true, true);
+    }
+    if (threadIdx.x < 8) {
+      const unsigned *b = table + TABLE_READOUT_BIAS + 2 * threadIdx.x;
+      to->readout_bias[threadIdx.x / 4][threadIdx.x % 4] = make_uint4(b[0], b[1], b[0], b[1]);
+    }
+    __syncthreads();
+  }
+
+  // The gates alone, without a readout: of a table that ends before TABLE_READOUT.
+  __device__ __forceinline__ Net(Shared *to, const unsigned *table) : shared(to), candidates(0) {
+    open_gates(to, table);
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void open_gates(Shared *to, const unsigned *table) {
     const unsigned lane = threadIdx.x % 32;
     logistic.load((const float *)table);
     if (HIDDEN == 8) {
@@ -155,17 +176,6 @@ struct Net {
       const unsigned *b = table + TABLE_BIAS + (i % 4 * PIECE + i / 16 * 2) * 4 + i / 4 % 4;
       to->bias[i / 16][i / 4 % 4][i % 4] = make_uint4(b[0], b[4], b[0], b[4]);
     }
-    for (unsigned i = threadIdx.x; i < 2 * CHUNKS * 32; i += blockDim.x) {
-      const unsigned k = i % 32, chunk = i / 32 % CHUNKS, candidate = i / 32 / CHUNKS * 8 + k / 4;
-      const unsigned *row = table + TABLE_READOUT + candidate * HIDDEN / 2;
-      to->readout[i / 32 / CHUNKS][chunk][k] = HIDDEN == 8 ? votes_of(row, k % 4) : fragment(row,
-          k % 4 * PIECE + 4 * chunk, true, true);
-    }
-    if (threadIdx.x < 8) {
-      const unsigned *b = table + TABLE_READOUT_BIAS + 2 * threadIdx.x;
-      to->readout_bias[threadIdx.x / 4][threadIdx.x % 4] = make_uint4(b[0], b[1], b[0], b[1]);
-    }
-    __syncthreads();
   }
 
   // Of 8 units the high and the low bytes are in one fragment. The middle sum takes the low and the high bytes of the
@@ -196,45 +206,49 @@ struct Net {
     }
   }
 
-  // Steps the units h of the lane's agents. a has their units and inputs as numbers.
-  __device__ __forceinline__ void step(float (*h)[PIECE], const Bytes (*a)[ALL]) const {
+  // The sums of the gates r, z, and of the inputs' and the units' part of n: of the lane's agents m and m + 1, units 2 j
+  // and 2 j + 1 of its piece. a has their units and inputs as numbers.
+  __device__ __forceinline__ void sums(float (*sum)[4], const Bytes (*a)[ALL], int m, int j) const {
     const unsigned lane = threadIdx.x % 32;
     const int zero[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int gate = 0; gate < 4; gate++) {
+      const int chunks = gate < 2 ? ALL : CHUNKS, first = HIDDEN > 8 && gate == 2 ? CHUNKS : 0;
+      const int base = gate < 2 ? (gate * COLUMNS + j) * ALL : 2 * COLUMNS * ALL + ((gate - 2) * COLUMNS + j) * CHUNKS;
+      const uint4 b = shared->bias[j][gate][lane % 4];
+      int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
+      if (chunks == 1) {
+        const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0] : ((const uint2 *)shared->weights)[base * 32 + lane];
+        const Bytes u = a[m][first], v = a[m + 1][first];
+        if (HIDDEN == 8) {
+          mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);
+        } else { // where u and v are halves of what the other gates multiply
+          mma16(middle, middle, u.high, v.high, w.x);
+          mma16(middle, middle, u.low, v.low, w.y);
+        }
+        mma16(high, zero, u.high, v.high, w.y);
+      }
+#pragma unroll
+      for (int c = 0; c + 1 < chunks; c += 2) {
+        const uint4 w = shared->weights[HIDDEN == 8 ? 0 : (base + c) / 2][lane];
+        const Bytes *u = &a[m][first + c], *v = &a[m + 1][first + c];
+        mma32(middle, middle, u[0].high, v[0].high, u[1].high, v[1].high, w.x, w.y);
+        mma32(middle, middle, u[0].low, v[0].low, u[1].low, v[1].low, w.z, w.w);
+        mma32(high, high, u[0].high, v[0].high, u[1].high, v[1].high, w.z, w.w);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) sum[gate][i] = (float)(middle[i] + high[i] * 256);
+    }
+  }
+
+  // Steps the units h of the lane's agents. a has their units and inputs as numbers.
+  __device__ __forceinline__ void step(float (*h)[PIECE], const Bytes (*a)[ALL]) const {
 #pragma unroll
     for (int m = 0; m < ROWS; m += 2) {
 #pragma unroll
       for (int j = 0; j < COLUMNS; j++) {
         float sum[4][4];
-#pragma unroll
-        for (int gate = 0; gate < 4; gate++) {
-          const int chunks = gate < 2 ? ALL : CHUNKS, first = HIDDEN > 8 && gate == 2 ? CHUNKS : 0;
-          const int base = gate < 2 ? (gate * COLUMNS + j) * ALL : 2 * COLUMNS * ALL +
-              ((gate - 2) * COLUMNS + j) * CHUNKS;
-          const uint4 b = shared->bias[j][gate][lane % 4];
-          int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
-          if (chunks == 1) {
-            const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0]
-                : ((const uint2 *)shared->weights)[base * 32 + lane];
-            const Bytes u = a[m][first], v = a[m + 1][first];
-            if (HIDDEN == 8) {
-              mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);
-            } else { // where u and v are halves of what the other gates multiply
-              mma16(middle, middle, u.high, v.high, w.x);
-              mma16(middle, middle, u.low, v.low, w.y);
-            }
-            mma16(high, zero, u.high, v.high, w.y);
-          }
-#pragma unroll
-          for (int c = 0; c + 1 < chunks; c += 2) {
-            const uint4 w = shared->weights[HIDDEN == 8 ? 0 : (base + c) / 2][lane];
-            const Bytes *u = &a[m][first + c], *v = &a[m + 1][first + c];
-            mma32(middle, middle, u[0].high, v[0].high, u[1].high, v[1].high, w.x, w.y);
-            mma32(middle, middle, u[0].low, v[0].low, u[1].low, v[1].low, w.z, w.w);
-            mma32(high, high, u[0].high, v[0].high, u[1].high, v[1].high, w.z, w.w);
-          }
-#pragma unroll
-          for (int i = 0; i < 4; i++) sum[gate][i] = (float)(middle[i] + high[i] * 256);
-        }
+        sums(sum, a, m, j);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const float r = logistic(sum[0][i]), z = logistic(sum[1][i]);

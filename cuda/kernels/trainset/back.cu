@@ -1,6 +1,182 @@
-// train_back_h8 and its like make the gradients of gates from the last moment to the first; see trainset.go.
+// train_back_h8 and its like make the gradients of gates from the last moment to the first; see trainset.go. A warp has
+// 16 or 32 agents through all moments. A lane has the gradients of the units of its pieces.
+
+// What a moment reads of one agent: its units before and its inputs, and what its target asks.
+struct Moment {
+  unsigned before[PAIRS], x[PAIRS], mask, row;
+};
+
 extern "C" __global__ void __launch_bounds__(128)
 KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsigned embedded, const unsigned *lengths,
             const short *states, const unsigned *readout, unsigned readout_rows, const int *items, unsigned candidates,
             const short *gradients, const unsigned *masks, float keep, const unsigned *control, const int *exponents,
-            unsigned *maxima, short *gates, unsigned long long *totals, unsigned agents, unsigned moments) {}
+            unsigned *maxima, short *gates, unsigned long long *totals, unsigned agents, unsigned moments) {
+  __shared__ Shared shared;
+  __shared__ Transposed back;
+  back.open(table, 0);
+  const Net net(&shared, table);
+  const unsigned lane = threadIdx.x % 32, piece = lane % 4 * PIECE, elements = candidates ? candidates : 1;
+  const int w = (int)control[CONTROL_GATE_SCALE];
+  const float asked = __fmul_rn(keep, power_of_two(-GRADIENT_BITS - (int)control[CONTROL_READOUT_SCALE]));
+  const float unit = power_of_two(-w - 6);
+  const short *const weights = (const short *)(readout + READOUT_HEAD + ((readout_rows + 3) & ~3u));
+  const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
+  unsigned cut = 0;
+  for (u64 tile = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; tile * TILE < agents; tile += warps) {
+    const unsigned first = (unsigned)tile * TILE + lane / 4;
+    unsigned length[ROWS], most = 0;
+    float dh[ROWS][PIECE];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      length[r] = first + 8 * r < agents ? lengths[first + 8 * r] : 0;
+      if (length[r] > most) most = length[r];
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) dh[r][k] = 0.0f;
+    }
+    most = warp_max(most);
+    for (unsigned t = moments; t > most;) {
+      t--;
+      const unsigned zeros[PAIRS] = {0};
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        if (first + 8 * r >= agents) continue;
+        unsigned char *to = (unsigned char *)(gates + ((u64)t * agents + first + 8 * r) * 4 * HIDDEN + piece);
+#pragma unroll
+        for (int gate = 0; gate < 4; gate++) Numbers::store(to + gate * 2 * HIDDEN, zeros);
+      }
+    }
+    const auto read = [&](int r, unsigned t) {
+      Moment m;
+      const u64 at = (u64)t * agents + first + 8 * r;
+#pragma unroll
+      for (int k = 0; k < PAIRS; k++) m.before[k] = m.x[k] = 0;
+      m.mask = m.row = 0;
+      if (t >= length[r]) return m;
+      if (t > 0) Numbers::load(m.before, (const unsigned char *)(states + (at - agents) * HIDDEN + piece));
+      const u64 row = embedded ? (u64)(unsigned)numbers[at] : at;
+      Numbers::load(m.x, (const unsigned char *)(rows + row * HIDDEN + piece));
+      m.mask = masks[at];
+      if (!candidates) {
+        const int item = items[at];
+        if (item < 0) m.mask = 0;
+        m.row = item < 0 ? 0 : (unsigned)item;
+      }
+      return m;
+    };
+    Moment next[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) next[r] = read(r, most ? most - 1 : 0);
+    unsigned largest = 0;
+    for (unsigned t = most; t > 0;) {
+      t--;
+      const int s = exponents[t / RUN];
+      const float scale = power_of_two(s), before_unit = power_of_two(8 - s - w);
+      Moment now[ROWS];
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        now[r] = next[r];
+        if (t > 0) next[r] = read(r, t - 1);
+      }
+      Bytes a[ROWS][ALL];
+      {
+        unsigned h[ROWS][PAIRS], x[ROWS][PAIRS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+          for (int k = 0; k < PAIRS; k++) h[r][k] = now[r].before[k], x[r][k] = now[r].x[k];
+        }
+        bytes_of_step(a, h, x);
+      }
+      // What targets ask.
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        if (!now[r].mask) continue;
+        const short *e = gradients + ((u64)t * agents + first + 8 * r) * elements;
+        int sum[PIECE];
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) sum[k] = 0;
+        for (unsigned c = 0; c < elements; c++) {
+          unsigned v[PAIRS];
+          const int number = e[c];
+#pragma unroll
+          for (int k = 0; k < PAIRS; k++)
+            v[k] = *(const unsigned *)(weights + (u64)(now[r].row + c) * HIDDEN + piece + 2 * k);
+#pragma unroll
+          for (int k = 0; k < PIECE; k++) sum[k] += number * half_of(v, k);
+        }
+#pragma unroll
+        for (int k = 0; k < PIECE; k++)
+          if (now[r].mask >> (piece + k) & 1) dh[r][k] = __fadd_rn(dh[r][k], __fmul_rn((float)sum[k], asked));
+      }
+      unsigned made[ROWS][4][PAIRS];
+#pragma unroll
+      for (int m = 0; m < ROWS; m += 2) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+          float sum[4][4];
+          net.sums(sum, a, m, j);
+          unsigned number[4][4]; // by gate; of two units of the first agent, then of the second one
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            float *const d = &dh[m + i / 2][2 * j + i % 2];
+            const float r = net.logistic(sum[0][i]), z = net.logistic(sum[1][i]);
+            const float n = fma32(2.0f, net.logistic(fma32(r, sum[3][i], sum[2][i])), -1.0f);
+            const float h = __fmul_rn((float)half_of(now[m + i / 2].before, 2 * j + i % 2), 1.0f / AGENT_UNIT_SCALE);
+            const float rest = __fsub_rn(1.0f, z);
+            float g[4];
+            g[2] = __fmul_rn(__fmul_rn(__fmul_rn(*d, rest), __fsub_rn(1.0f, __fmul_rn(n, n))), 0.5f);
+            g[3] = __fmul_rn(g[2], r);
+            g[0] = __fmul_rn(__fmul_rn(g[2], __fmul_rn(sum[3][i], unit)), __fmul_rn(r, __fsub_rn(1.0f, r)));
+            g[1] = __fmul_rn(__fmul_rn(*d, __fsub_rn(h, n)), __fmul_rn(z, rest));
+            *d = __fmul_rn(*d, z);
+            const bool alive = t < length[m + i / 2];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+              const unsigned bits = __float_as_uint(g[k]) & 0x7fffffffu;
+              if (alive && bits > largest) largest = bits;
+              float v = __fmul_rn(g[k], scale);
+              if (alive && (v > MOST_GRADIENT || v < -MOST_GRADIENT)) cut++;
+              v = v > MOST_GRADIENT ? (float)MOST_GRADIENT : v < -MOST_GRADIENT ? -(float)MOST_GRADIENT : v;
+              number[k][i] = alive ? (unsigned)number_of(v) : 0;
+            }
+          }
+#pragma unroll
+          for (int k = 0; k < 4; k++) {
+            made[m][k][j] = __byte_perm(number[k][0], number[k][1], 0x5410);
+            made[m + 1][k][j] = __byte_perm(number[k][2], number[k][3], 0x5410);
+          }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < ROWS; m += 2) {
+        Bytes u[GRADIENT_CHUNKS], v[GRADIENT_CHUNKS];
+        bytes_of_gradients(u, made[m][0], made[m][1], made[m][3]);
+        bytes_of_gradients(v, made[m + 1][0], made[m + 1][1], made[m + 1][3]);
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+          int sum[4];
+          back.product(sum, u, v, j);
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            float *const d = &dh[m + i / 2][2 * j + i % 2];
+            *d = __fadd_rn(*d, __fmul_rn((float)sum[i], before_unit));
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        if (first + 8 * r >= agents) continue;
+        unsigned char *to = (unsigned char *)(gates + ((u64)t * agents + first + 8 * r) * 4 * HIDDEN + piece);
+#pragma unroll
+        for (int gate = 0; gate < 4; gate++) Numbers::store(to + gate * 2 * HIDDEN, made[r][gate]);
+      }
+      if (t % RUN == 0) {
+        largest = warp_max(largest);
+        if (lane == 0 && largest) atomicMax(maxima + t / RUN, largest);
+        largest = 0;
+      }
+    }
+  }
+  cut = warp_sum(cut);
+  if (lane == 0 && cut) atomicAdd(totals + TOTAL_CUT, (u64)cut);
+}

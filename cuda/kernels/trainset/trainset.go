@@ -152,7 +152,7 @@ func init() {
 			set.Register(kernels.Source{Name: name, File: file, MaxBlock: Block, WholeWarps: true, Text: func() string {
 				return fmt.Sprintf("#define HIDDEN %d\n#define ELEM F32\n", class) +
 					kernels.Common("gru_agents.cuh") + kernels.Common("philox.cuh") +
-					strings.Replace(set.Text("train.cuh", file), "\nKERNEL_NAME(", "\n"+name+"(", 1)
+					strings.Replace(set.Text("train.cuh", "gates.cuh", file), "\nKERNEL_NAME(", "\n"+name+"(", 1)
 			}})
 		}
 	}
@@ -191,8 +191,30 @@ func head() string {
 		{"CONTROL_READOUT_SCALE", ControlReadoutScale},
 		{"TOTAL_LOSS", TotalLoss},
 		{"TOTAL_CUT", TotalCut},
+		{"UNIT_BITS", kernels.AgentUnitBits},
+		{"INPUT_BITS", kernels.AgentInputBits},
+		{"MOST_SCALE", kernels.AgentMostScale},
+		{"MOST_CANDIDATES", kernels.AgentMostCandidates},
+		{"TABLE_BIASES", kernels.AgentTableBias},
 	} {
 		fmt.Fprintf(&b, "#define %s %d\n", d.name, d.value)
+	}
+	for _, d := range []struct {
+		name  string
+		value float32
+	}{
+		{"MOST_GATE_WEIGHT", kernels.AgentGateWeight},
+		{"MOST_GATE_BIAS", kernels.AgentGateBias},
+		{"MOST_VOTE_WEIGHT", kernels.AgentVoteWeight},
+		{"MOST_VOTE_BIAS", kernels.AgentVoteBias},
+		{"MOST_GRU_INPUT", kernels.AgentGRUInput},
+		{"LOGISTIC_A0", kernels.LogisticA0},
+		{"LOGISTIC_A1", kernels.LogisticA1},
+		{"LOGISTIC_A2", kernels.LogisticA2},
+		{"LOGISTIC_B0", kernels.LogisticB0},
+		{"LOGISTIC_B1", kernels.LogisticB1},
+	} {
+		fmt.Fprintf(&b, "#define %s %.9ef\n", d.name, d.value)
 	}
 	return b.String()
 }
