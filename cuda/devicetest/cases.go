@@ -77,6 +77,9 @@ func init() {
 	for _, kernel := range launches.SwarmKernels() {
 		add(kernel, launches.RandomSwarm)
 	}
+	for _, kernel := range launches.TrainKernels() {
+		add(kernel, launches.RandomTrain)
+	}
 }
 
 func init() {

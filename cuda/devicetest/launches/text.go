@@ -2,6 +2,7 @@ package launches
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -21,6 +22,10 @@ type Texts struct {
 	Count  int    // launches of each kernel
 	Shims  string // functions of CUDA that emulate_tally.cpp lacks
 	Block  int    // threads of a block; 0: 32 to 96
+	// Program is the program of package emulation that runs the kernels; "": emulate_tally.cpp. Options are
+	// further ones of the compiler.
+	Program string
+	Options []string
 }
 
 // Test checks that the kernels leave in memory what their twins leave, for random launches in random
@@ -35,8 +40,8 @@ func (c Texts) Test(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			source, _ := kernels.Lookup(kernel)
 			source.Code = c.Shims + source.Code
-			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
-				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+			program := emulation.Compile(t, cmp.Or(c.Program, "emulate_tally.cpp"), source, slices.Concat(emulation.Exact,
+				emulation.Sanitized, c.Options, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
 			r := rand.New(rand.NewPCG(33, 34))
 			for range c.Count {
 				n := c.Size(r)

@@ -11,6 +11,11 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
     const unsigned first = (unsigned)tile * TILE + lane / 4;
     unsigned length[ROWS], most = 0, hw[ROWS][PAIRS], xw[ROWS][PAIRS];
     float h[ROWS][PIECE];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      length[r] = first + 8 * r < agents ? lengths[first + 8 * r] : 0;
+      if (length[r] > most) most = length[r];
+    }
     // Row of the inputs at moment t, and the numbers of the moment, or else 0.
     const auto row_at = [&](int r, unsigned t) -> u64 {
       const u64 at = (u64)t * agents + first + 8 * r;
@@ -28,8 +33,6 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       const unsigned n = first + 8 * r;
-      length[r] = n < agents ? lengths[n] : 0;
-      if (length[r] > most) most = length[r];
 #pragma unroll
       for (int k = 0; k < PIECE; k++) h[r][k] = n < agents ? carry[(u64)n * HIDDEN + piece + k] : 0.0f;
 #pragma unroll

@@ -46,14 +46,14 @@ __device__ __forceinline__ void bytes_of_step(Bytes (*a)[ALL], const unsigned (*
 __device__ __forceinline__ void bytes_of_gradients(Bytes *a, const unsigned *r, const unsigned *z, const unsigned *n) {
   if (HIDDEN == 8) {
     a[0] = bytes_of(plus128(r[0]), plus128(z[0])), a[1] = bytes_of(plus128(n[0]), 0x00800080u);
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int c = 0; c < CHUNKS && HIDDEN > 8; c++) {
-    a[c] = bytes_of(plus128(r[2 * c]), plus128(r[2 * c + 1]));
-    a[CHUNKS + c] = bytes_of(plus128(z[2 * c]), plus128(z[2 * c + 1]));
-    a[2 * CHUNKS + c] = bytes_of(plus128(n[2 * c]), plus128(n[2 * c + 1]));
-    a[3 * CHUNKS + c].high = a[3 * CHUNKS + c].low = 0;
+    for (int c = 0; c < CHUNKS; c++) {
+      a[c] = bytes_of(plus128(r[2 * c]), plus128(r[2 * c + 1]));
+      a[CHUNKS + c] = bytes_of(plus128(z[2 * c]), plus128(z[2 * c + 1]));
+      a[2 * CHUNKS + c] = bytes_of(plus128(n[2 * c]), plus128(n[2 * c + 1]));
+      a[3 * CHUNKS + c].high = a[3 * CHUNKS + c].low = 0;
+    }
   }
 }
 

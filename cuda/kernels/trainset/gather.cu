@@ -1,5 +1,6 @@
 // train_gather makes the gradient of sums, and its norm; see trainset.go. A block takes a super tile of the gradient at a
-// time, and a warp a tile. The last block to end adds up what the super tiles have.
+// time, and a warp a tile. The last block to end adds up the sums of the super tiles, at most as many as a super tile has
+// elements.
 
 #define ROW 128              // elements that a warp adds at once
 #define SUPER_TILES 16       // tiles of a super tile
@@ -70,7 +71,7 @@ train_gather(const unsigned long long *gate_sums, const unsigned long long *read
   const Sizes s(units, readout_rows, embed_rows);
   const Gather gather = {gate_sums, readout_sums, embed_sums, exponents, keep, inverse, runs};
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  unsigned long long supers = (s.all + SUPER_TILE - 1) / SUPER_TILE;
+  const unsigned long long supers = (s.all + SUPER_TILE - 1) / SUPER_TILE;
   for (unsigned long long super = blockIdx.x; super < supers; super += gridDim.x) {
     for (unsigned tile = warp; tile < SUPER_TILES; tile += warps) {
       const unsigned long long first = super * SUPER_TILE + tile * TILE + 4 * lane;
@@ -98,28 +99,21 @@ train_gather(const unsigned long long *gate_sums, const unsigned long long *read
   }
   __syncthreads();
   if (!last) return;
-  // Sums of sums stand where the first ones stood.
-  for (; supers > 1; supers = (supers + SUPER_TILE - 1) / SUPER_TILE) {
-    for (unsigned long long first = 0; first < supers; first += SUPER_TILE) {
-      for (unsigned tile = warp; tile < SUPER_TILES; tile += warps) {
-        float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        for (unsigned r = 0; r < TILE; r += ROW) {
+  for (unsigned tile = warp; tile < SUPER_TILES && supers > 1; tile += warps) {
+    float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (unsigned r = 0; r < TILE; r += ROW) {
 #pragma unroll
-          for (unsigned k = 0; k < 4; k++) {
-            const unsigned long long i = first + tile * TILE + r + 4 * lane + k;
-            if (i < supers) v[k] = __fadd_rn(v[k], __ldcg(partials + i));
-          }
-        }
-        const float sum = tile_sum(v);
-        if (lane == 0) tiles[tile] = sum;
+      for (unsigned k = 0; k < 4; k++) {
+        const unsigned i = tile * TILE + r + 4 * lane + k;
+        if (i < supers) v[k] = __fadd_rn(v[k], __ldcg(partials + i));
       }
-      __syncthreads();
-      if (threadIdx.x == 0) partials[first / SUPER_TILE] = super_sum(tiles);
-      __syncthreads();
     }
+    const float sum = tile_sum(v);
+    if (lane == 0) tiles[tile] = sum;
   }
+  __syncthreads();
   if (threadIdx.x == 0) {
-    const float norm = __fsqrt_rn(__ldcg(partials));
+    const float norm = __fsqrt_rn(supers > 1 ? super_sum(tiles) : __ldcg(partials));
     float coefficient = 1.0f;
     if (clip > 0.0f) {
       coefficient = __fdiv_rn(clip, __fadd_rn(norm, 1e-6f));

@@ -1,0 +1,26 @@
+package traintwin_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+)
+
+// shims are the functions of CUDA that the emulation of agents does not have.
+const shims = `
+static inline long long __float2ll_rn(float v) { return std::llrint(v); }
+static inline int __double2int_rn(double v) { return (int)std::rint(v); }
+static inline float __fsqrt_rn(float v) { return std::sqrt(v); }
+static inline float __ldcg(const float *p) { return *p; }
+`
+
+// TestKernelsOnTheCPU compares the CUDA text of the kernels with their twins.
+func TestKernelsOnTheCPU(t *testing.T) {
+	launches.Texts{
+		Kernels: launches.TrainKernels(), Random: launches.RandomTrain, Count: testkit.Of(60, 12), Shims: shims,
+		Size:    func(r *rand.Rand) int { return r.IntN(1200) },
+		Program: "emulate_fuse.cpp", Options: []string{"-DEMULATED_MMA"},
+	}.Test(t)
+}
