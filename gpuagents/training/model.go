@@ -85,33 +85,48 @@ func (m *Model) gradient(p part, step uint64) error {
 	if err := m.score(p, true, step); err != nil {
 		return err
 	}
-	r := &m.room
+	if err := m.back(p); err != nil {
+		return err
+	}
+	if err := m.outer(p); err != nil || m.Rows == 0 {
+		return err
+	}
+	return m.embed(p)
+}
+
+// back makes the gradients of the gates.
+func (m *Model) back(p part) error {
 	rows, embedded := m.inputs()
-	agents, moments := uint32(p.sequences), uint32(p.moments)
-	if err := m.launch(trainset.Back, m.warps(p.sequences), &trainset.BackArgs{
+	r := &m.room
+	return m.launch(trainset.Back, m.warps(p.sequences), &trainset.BackArgs{
 		Table: device.Ptr(m.gateTable), Rows: rows, Numbers: device.Ptr(r.numbers.Buffer), Embedded: embedded,
 		Lengths: device.Ptr(r.lengths.Buffer), States: device.Ptr(r.states.Buffer), Readout: device.Ptr(m.readoutTable),
 		ReadoutRows: uint32(m.readoutRows()), Items: device.Ptr(r.items.Buffer), Candidates: uint32(m.Candidates),
 		Gradients: device.Ptr(r.gradients.Buffer), Masks: device.Ptr(r.masks.Buffer), Keep: m.keep,
 		Control: device.Ptr(m.control), Exponents: device.Ptr(m.exponents), Maxima: device.Ptr(m.maxima),
-		Gates: device.Ptr(r.gates.Buffer), Totals: device.Ptr(m.totals), Agents: agents, Moments: moments,
-	}); err != nil {
-		return err
-	}
-	if err := m.launch(trainset.Outer, m.threads(8*p.elements(), trainset.Block), &trainset.OuterArgs{
+		Gates: device.Ptr(r.gates.Buffer), Totals: device.Ptr(m.totals), Agents: uint32(p.sequences),
+		Moments: uint32(p.moments),
+	})
+}
+
+// outer adds the gradients of the weights of gates to the sums.
+func (m *Model) outer(p part) error {
+	rows, embedded := m.inputs()
+	r := &m.room
+	return m.launch(trainset.Outer, m.threads(8*p.elements(), trainset.Block), &trainset.OuterArgs{
 		Gates: device.Ptr(r.gates.Buffer), Rows: rows, Numbers: device.Ptr(r.numbers.Buffer), Embedded: embedded,
 		Lengths: device.Ptr(r.lengths.Buffer), States: device.Ptr(r.states.Buffer),
-		Sums: device.Range(m.sums, 0, m.runs*m.gateBytes), Agents: agents, Moments: moments,
-	}); err != nil {
-		return err
-	}
-	if m.Rows == 0 {
-		return nil
-	}
+		Sums: device.Range(m.sums, 0, m.runs*m.gateBytes), Agents: uint32(p.sequences), Moments: uint32(p.moments),
+	})
+}
+
+// embed adds the gradients of the embedding to the sums.
+func (m *Model) embed(p part) error {
+	r := &m.room
 	return m.launch(trainset.Embed, m.threads(2*p.elements(), trainset.Block), &trainset.EmbedArgs{
 		Table: device.Ptr(m.gateTable), Gates: device.Ptr(r.gates.Buffer), Numbers: device.Ptr(r.numbers.Buffer),
 		Lengths: device.Ptr(r.lengths.Buffer), Control: device.Ptr(m.control), Exponents: device.Ptr(m.exponents),
-		Sums: m.embedSums(), Totals: device.Ptr(m.totals), Agents: agents, Moments: moments,
+		Sums: m.embedSums(), Totals: device.Ptr(m.totals), Agents: uint32(p.sequences), Moments: uint32(p.moments),
 	})
 }
 

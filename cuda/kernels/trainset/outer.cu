@@ -9,6 +9,7 @@
 #define LINE 12                    // words of a line: 8, and 4 that keep lanes apart
 #define LOW (LINES * LINE)         // where lines of low bytes begin
 #define MATRICES (HIDDEN == 8 ? 2 : 4 * CHUNKS) // of 16 lines of gates
+#define LEAST_SHARE 4              // moments of a block: fewer cost more to add up at the end
 #define MOST_ADDED 65536           // numbers of agents whose sums an int32 holds
 
 // Four agents' pairs of numbers, of each two a line of high and a line of low bytes.
@@ -127,7 +128,8 @@ KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned 
   const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const unsigned slices = warps > GROUPS ? warps / GROUPS : 1, groups = warps > GROUPS ? GROUPS : warps;
   const unsigned at_once = 32 * slices, chunks = (agents + at_once - 1) / at_once;
-  const u64 all = (u64)chunks * moments, each = (all + gridDim.x - 1) / gridDim.x;
+  const u64 all = (u64)chunks * moments, share = (all + gridDim.x - 1) / gridDim.x;
+  const u64 each = share > LEAST_SHARE ? share : LEAST_SHARE;
   const u64 begin = each * blockIdx.x, end = begin + each < all ? begin + each : all;
   const unsigned slice = warp / groups;
   Outer sum;
