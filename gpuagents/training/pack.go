@@ -32,20 +32,21 @@ func (s *Sequences) Windows(sequences []int, window int) []Window {
 	return all
 }
 
-// bucketBatches is the number of batches among which windows are sorted by length.
-const bucketBatches = 8
-
-// Shuffle puts windows into the order of an epoch, which is a function of their order before, of seed and
-// of epoch, and returns its batches. Windows of similar length are in one batch: all windows are shuffled,
-// each run of bucketBatches batches is sorted by length, and the batches are shuffled.
+// Shuffle returns the batches of an epoch, which are a function of windows, seed and epoch. It does not
+// change windows. In a batch the longest windows are first, because agents beside one
+// another step together. Batches of windows of similar length would be faster, and learn worse: their
+// means count short windows more.
 func Shuffle(windows []Window, batch int, seed uint64, epoch int) [][]Window {
 	draws := draws{key: [2]uint32{uint32(seed), uint32(seed >> 32)}, epoch: uint32(epoch)}
-	shuffle(&draws, windows)
-	for run := range slices.Chunk(windows, bucketBatches*batch) {
-		byLength(run)
+	windows = slices.Clone(windows)
+	for i := len(windows) - 1; i > 0; i-- { // the shuffle of Fisher and Yates
+		k := draws.below(i + 1)
+		windows[i], windows[k] = windows[k], windows[i]
 	}
 	batches := slices.Collect(slices.Chunk(windows, batch))
-	shuffle(&draws, batches)
+	for _, windows := range batches {
+		byLength(windows)
+	}
 	return batches
 }
 
@@ -75,14 +76,6 @@ func (d *draws) below(n int) int {
 	words := kernels.Philox(d.key, [4]uint32{d.n, 0, orderWord, d.epoch})
 	d.n++
 	return int((uint64(words[0])<<32 | uint64(words[1])) % uint64(n))
-}
-
-// shuffle is the shuffle of Fisher and Yates.
-func shuffle[T any](d *draws, v []T) {
-	for i := len(v) - 1; i > 0; i-- {
-		k := d.below(i + 1)
-		v[i], v[k] = v[k], v[i]
-	}
 }
 
 // Batcher makes batches of windows.

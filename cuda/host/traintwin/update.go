@@ -162,8 +162,8 @@ func adam(b *twins.Block, a *trainset.AdamBound) {
 		p := a.Weights[i]
 		g := float32(a.Gradient[i]*coefficient) + float32(a.Decay*p)
 		m := a.Mean[i]
-		m += float32(a.FreshMean * (g - m))
-		v := float32(a.Square[i]*a.Beta2) + float32(float32(a.FreshSquare*g)*g)
+		m = fmath.FMA(a.FreshMean, g-m, m)
+		v := fmath.FMA(float32(a.FreshSquare*g), g, float32(a.Square[i]*a.Beta2))
 		root := float32(math.Sqrt(float64(v)))/a.Root + a.Epsilon
 		a.Mean[i], a.Square[i] = m, v
 		a.Weights[i] = p - float32(a.Rate*m)/root
