@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
@@ -186,6 +187,49 @@ func TestTorch(t *testing.T) {
 			}
 			if int(out.Votes[agent]) != best && scores[best]-scores[out.Votes[agent]] > 4e-3 {
 				t.Errorf("step %d, agent %d votes for %d, want %d of %v", step, agent, out.Votes[agent], best, scores)
+			}
+		}
+	}
+}
+
+// TestTorchItems: the scores of items are what PyTorch's readouts say, and rows of the embedding are
+// as inputs. items.safetensors is gru.safetensors, and the inputs of gru.json as embed.weight.
+func TestTorchItems(t *testing.T) {
+	var want struct {
+		Readout [][][]float64
+	}
+	text, err := os.ReadFile("testdata/gru.json")
+	testkit.NoError(t, "os.ReadFile", err)
+	testkit.NoError(t, "json.Unmarshal", json.Unmarshal(text, &want))
+	data, err := os.ReadFile("testdata/items.safetensors")
+	testkit.NoError(t, "os.ReadFile", err)
+	steps := len(want.Readout)
+	of, err := cells.Address("gru", nil, 1, 3, 2, cells.Voting{})
+	testkit.NoError(t, "Address", err)
+	embedding, err := of.Embedding(2 * steps)
+	testkit.NoError(t, "Embedding", err)
+	c, err := embedding.Asking(3)
+	testkit.NoError(t, "Asking", err)
+	ctx, b := t.Context(), open(t, t.TempDir())
+	m, _, err := model.Save(ctx, b, "m", data)
+	testkit.NoError(t, "model.Save", err)
+	table, err := m.Table(ctx, b, c)
+	testkit.NoError(t, "Table", err)
+	d, err := cuda.Open(ctx, "host", cuda.Options{})
+	testkit.NoError(t, "cuda.Open", err)
+	testkit.Close(t, d)
+	a, err := agents.New(d, c, 2, agents.Options{Weights: table})
+	testkit.NoError(t, "agents.New", err)
+	testkit.Close(t, a)
+	for step := range steps {
+		asked := []int32{int32(step % 3), int32((step + 1) % 3)}
+		out, _, err := a.ObserveParts(ctx, &gpubatch.Splitter{}, []uint32{0, 1},
+			[]float32{float32(step), float32(steps + step)}, asked, agents.Launches{})
+		testkit.NoError(t, "ObserveParts", err)
+		for agent, item := range asked {
+			p := 1 / (1 + math.Exp(-want.Readout[step][agent][item]))
+			if off := math.Abs(float64(out.Scores[agent]) - p); off > 1e-3 {
+				t.Errorf("step %d, agent %d, item %d: score %v, want %v", step, agent, item, out.Scores[agent], p)
 			}
 		}
 	}
