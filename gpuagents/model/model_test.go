@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -232,6 +233,35 @@ func TestTorchItems(t *testing.T) {
 				t.Errorf("step %d, agent %d, item %d: score %v, want %v", step, agent, item, out.Scores[agent], p)
 			}
 		}
+	}
+}
+
+// TestShared: cells of the same sizes have one table, whoever asks, and others have another.
+func TestShared(t *testing.T) {
+	ctx, b := t.Context(), open(t, t.TempDir())
+	m, digest, err := model.Save(ctx, b, "m", golden(t))
+	testkit.NoError(t, "model.Save", err)
+	ref := swarms.ModelRef{Name: "m", SHA256: digest}
+	one, err := m.Shared(ctx, b, ref, cell(t, 3, 8))
+	testkit.NoError(t, "Shared", err)
+	two, err := m.Shared(ctx, b, ref, cell(t, 3, 8))
+	testkit.NoError(t, "Shared", err)
+	if one != two {
+		t.Error("two tables of one model")
+	}
+	want, err := m.Table(ctx, b, cell(t, 3, 8))
+	if err != nil || !slices.Equal(one.Table, want) {
+		t.Errorf("the shared table is not Table's, %v", err)
+	}
+	heard, err := cell(t, 2, 8).Hearing(1)
+	testkit.NoError(t, "Hearing", err)
+	other, err := m.Shared(ctx, b, ref, heard)
+	testkit.NoError(t, "Shared", err)
+	if other == one {
+		t.Error("one table of two cells")
+	}
+	if _, err := m.Shared(ctx, b, ref, cell(t, 2, 8)); !errors.Is(err, model.ErrMismatch) {
+		t.Errorf("Shared of a cell of another size: %v, want an ErrMismatch", err)
 	}
 }
 

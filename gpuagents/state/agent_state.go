@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -33,6 +34,7 @@ type agentState struct {
 	merge    merging          // of knowledge nodes of several shards; zero: there are none
 	seed     uint64           // of the weights and of leaders
 	model    *swarms.ModelRef // whose weights the agents begin with; nil: random ones
+	weights  *model.Weights   // that other shards share while they are in use; nil: random ones
 	every    swarm.Checkpoint
 	splitter gpubatch.Splitter
 

@@ -174,15 +174,16 @@ func (k *Snapshotter) equip(ctx context.Context, of swarms.ModelRef) error {
 		return jobs.Errorf(jobs.CodeInvalid, "model %s: no models are read here: start all GPU agents, and "+
 			"what replays logs, with --snapshots and the same folder or bucket", of.Name)
 	}
-	a := k.State.(*agentState).agents // of every swarm that takes a model
+	s := k.State.(*agentState) // of every swarm that takes a model
 	m, err := model.Find(ctx, k.store, of)
-	var table []uint32
+	var w *model.Weights
 	if err == nil {
-		table, err = m.Table(ctx, k.store, a.Cell())
+		w, err = m.Shared(ctx, k.store, of, s.agents.Cell())
 	}
 	switch {
 	case err == nil:
-		return a.SetWeights(ctx, table)
+		s.weights = w
+		return s.agents.SetWeights(ctx, w.Table)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, model.ErrNotFound):
