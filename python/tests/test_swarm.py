@@ -31,8 +31,33 @@ features: [a]
 vote: {candidates: [no, yes]}
 """
 
+ASKING = """
+name: py-asking
+addressed: agent
+agents: 1000
+agents_per_group: 10
+shards: 2
+page_size: 64KiB
+cell: {kind: gru, embed: {rows: 20, width: 3}, items: 4}
+features: [row]
+vote: {candidates: [below, above]}
+"""
+
 
 class Swarms(unittest.TestCase):
+    def test_items(self):
+        with exoswarm.Swarm(ASKING) as swarm:
+            self.assertNotIn("score", swarm.observe([7, 900], [1, 19]))
+            got = swarm.observe([7, 900, 8], [1, 19, 0], [3, 0, -1])
+            self.assertTrue(all(0 < score < 1 for score in list(got["score"])[:2]))
+            self.assertNotEqual(got["score"][2], got["score"][2])
+            with self.assertRaisesRegex(exoswarm.RequestError, "is for item 4: use 0 to 3"):
+                swarm.observe([7], [1], [4])
+            with self.assertRaisesRegex(exoswarm.RequestError, "the number of a row of cell.embed, 0 to 19"):
+                swarm.observe([7], [20])
+            with self.assertRaisesRegex(exoswarm.FrameError, "1 items for 2 agents"):
+                swarm.observe([7, 8], [1, 2], [0])
+
     def test_knowledge(self):
         with exoswarm.Swarm(MINDS) as swarm:
             self.assertEqual([int(age) for age in swarm.knowledge([0, 3])["age"]], [NEVER, NEVER])
