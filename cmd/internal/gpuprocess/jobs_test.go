@@ -49,7 +49,7 @@ func TestJobs(t *testing.T) {
 	}
 	// A job that nobody takes yet waits.
 	submit("early", &gpujob.ReduceSpec{Op: "sum", In: gpujob.From([]float32{1, 2, 3})})
-	agent := r.spawn(t, "--device", *benchDevice, "--allow-kernels")
+	agent := r.spawn(t, "--device", *benchDevice, "--allow-kernels", "--snapshots", t.TempDir())
 	var sum gpujob.ReduceOutput
 	if got := result("early", &sum); got.Error != nil || sum.Text != "6" || sum.Device != *benchDevice ||
 		got.Worker != "agent" {
@@ -59,9 +59,9 @@ func TestJobs(t *testing.T) {
 	if err != nil || !slices.Equal(gpujob.Kinds(), sortedKeys(served)) {
 		t.Errorf("the registry shows the kinds %v, error %v; want %v", served, err, gpujob.Kinds())
 	}
-	if all, err := r.conn.Registry.Agents(ctx); err != nil || len(all) != 1 || all[0].JobSlots != 2 ||
+	if all, err := r.conn.Registry.Agents(ctx); err != nil || len(all) != 1 || all[0].JobSlots != 3 ||
 		all[0].JobsRunning > 2 {
-		t.Errorf("the registry shows %+v, error %v; want one agent with 2 slots for jobs", all, err)
+		t.Errorf("the registry shows %+v, error %v; want one agent with 2 slots for jobs and 1 for trainings", all, err)
 	}
 	// A specification and an output that are objects.
 	large := make([]float32, 1<<20)
@@ -153,17 +153,22 @@ func TestFaultyJob(t *testing.T) {
 	t.Logf("the agent was started %d times", <-ended)
 }
 
-// TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, and without --allow-kernels it does
-// not serve kernels.
+// TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, without --allow-kernels it does not serve
+// kernels, and without --snapshots, or with --train-jobs 0, it trains no models.
 func TestNoJobs(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, 0)
+	r, place := newRigAt(t, 0), t.TempDir()
+	without := func(kinds ...string) []string {
+		return slices.DeleteFunc(gpujob.Kinds(), func(k string) bool { return slices.Contains(kinds, k) })
+	}
 	for _, c := range []struct {
 		args []string
 		want []string
 	}{
 		{[]string{"--gpu-jobs", "0"}, nil},
-		{nil, slices.DeleteFunc(gpujob.Kinds(), func(k string) bool { return k == gpujob.KindKernel })},
+		{[]string{"--snapshots", place}, without(gpujob.KindKernel)},
+		{nil, without(gpujob.KindKernel, gpujob.KindTrain)},
+		{[]string{"--snapshots", place, "--train-jobs", "0"}, without(gpujob.KindKernel, gpujob.KindTrain)},
 	} {
 		agent := r.spawn(t, c.args...)
 		served, err := r.conn.Registry.Served(t.Context(), jobs.PoolGPU)
