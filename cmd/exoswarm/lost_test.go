@@ -168,8 +168,8 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	array, matrix := save("a.npy", "<f4", 16, 4), save("m.npy", "<f4", 16, 2, 2)
 	members, votes := save("u.npy", "<u4", 8, 2), save("v.npy", "|u1", 4, 4)
 	circuit := write(t, filepath.Join(dir, "coin.qasm"), "qubit q; bit c; U(1, 0, 0) q; c = measure q;\n")
-	train := write(t, filepath.Join(dir, "train.yaml"), "name: trained\naddressed: agent\nagents: 256\ncell: {model: m}\n"+
-		"vote: {candidates: [a, b]}\ntrain: {target: y, sequence: s}\n")
+	train := write(t, filepath.Join(dir, "train.yaml"), "name: trained\naddressed: agent\nagents: 256\n"+
+		"cell: {model: m}\nvote: {candidates: [a, b]}\ntrain: {target: y, sequence: s}\n")
 	events := write(t, filepath.Join(dir, "events.csv"), "s,value,y\na,1,0\nb,1,1\nc,1,0\n")
 	kernel := write(t, filepath.Join(dir, "k.cu"), "__global__ void f(const float *x, float *y) { *y = *x; }\n")
 	return map[string][]string{

@@ -130,8 +130,10 @@ func TestFormatsAgreeOnManyRows(t *testing.T) {
 func TestBlank(t *testing.T) {
 	spec := ColumnSpec{Features: []string{"a", "b"}, Blank: 1, AnyOrder: true}
 	table := []fixture.Row{
-		{Time: "1700000000", Values: []fixture.Cell{1.5, 2.0}}, {Time: "1700000000", Values: []fixture.Cell{2.5, nil}},
-		{Time: "1700000000", Values: []fixture.Cell{nil, 3.0}}, {Time: "1600000000", Values: []fixture.Cell{3.5, 4.0}},
+		{Time: "1700000000", Values: []fixture.Cell{1.5, 2.0}},
+		{Time: "1700000000", Values: []fixture.Cell{2.5, nil}},
+		{Time: "1700000000", Values: []fixture.Cell{nil, 3.0}},
+		{Time: "1600000000", Values: []fixture.Cell{3.5, 4.0}},
 	}
 	for _, w := range tabletest.Files(t, table) {
 		got, rejects, err := readWriting(t, w, spec, fixture.Plenty)

@@ -513,7 +513,10 @@ func TestCancel(t *testing.T) {
 // FuzzSpec: whatever the specification is, a job ends with an output or an error of a class that is
 // not internal.
 func FuzzSpec(f *testing.F) {
-	r := start(f, gpujobs.Options{Memory: 1 << 16, Timeout: 10 * time.Second, AllowKernels: true})
+	r := start(f, gpujobs.Options{
+		Memory: 1 << 16, Timeout: 10 * time.Second, AllowKernels: true, Models: models(f),
+		TrainTimeout: 10 * time.Second,
+	})
 	kinds := gpujob.Kinds()
 	f.Add(0, []byte(`{"op":"sum","in":{"type":"f32","shape":[2],"values":[1,2]}}`))
 	for kind := range kinds {

@@ -107,8 +107,8 @@ func (r *trainRun) begin(ctx context.Context) (err error) {
 		r.state = trainState{Digest: r.data.digest}
 		// A model of the name, which is not of an earlier attempt, would be in the way in the end.
 		if _, _, err := model.ReadManifest(ctx, r.h.o.Models, r.spec.Model); !errors.Is(err, model.ErrNotFound) {
-			return jobs.Errorf(jobs.CodeInvalid, "spec.model %s: there is a model of that name: choose another name, or "+
-				"delete it first (exoswarm model delete)", r.spec.Model)
+			return jobs.Errorf(jobs.CodeInvalid, "spec.model %s: there is a model of that name: choose another name, "+
+				"or delete it first (exoswarm model delete)", r.spec.Model)
 		}
 		if r.trainer, err = training.New(ctx, dev, r.options(), nil); err != nil {
 			return r.classed(err)

@@ -134,11 +134,11 @@ func (r *trainRun) lastCheckpoint(ctx context.Context) (*savedTraining, error) {
 	c, err = r.readCheckpoint(ctx, r.spec.Continue)
 	switch {
 	case errors.Is(err, errCheckpoint):
-		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: %v: use the specification and the data of that job, "+
-			"or leave it out", r.spec.Continue, err)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: %v: use the specification and the data of that "+
+			"job, or leave it out", r.spec.Continue, err)
 	case err == nil && c == nil:
-		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: that job has no checkpoint: check the id; checkpoints "+
-			"are kept for %d days behind the end of a job", r.spec.Continue, gpujob.TrainResult/(24*3600))
+		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: that job has no checkpoint: check the id; "+
+			"checkpoints are kept for %d days behind the end of a job", r.spec.Continue, gpujob.TrainResult/(24*3600))
 	}
 	return c, err
 }

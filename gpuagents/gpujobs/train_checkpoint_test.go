@@ -14,8 +14,8 @@ import (
 func FuzzCheckpoint(f *testing.F) {
 	c := &savedTraining{
 		state: trainState{
-			Digest: "d", Epochs: []gpujob.TrainEpoch{{Epoch: 1, Loss: 0.1, Validation: 1.0 / 3}}, Best: 1, Steps: 7, Done: 3,
-			Sum: 1e-300, Count: 5, best: []byte{1, 2},
+			Digest: "d", Epochs: []gpujob.TrainEpoch{{Epoch: 1, Loss: 0.1, Validation: 1.0 / 3}}, Best: 1, Steps: 7,
+			Done: 3, Sum: 1e-300, Count: 5, best: []byte{1, 2},
 		},
 		trainer: []byte{3, 4, 5},
 	}

@@ -53,8 +53,8 @@ func sequences(seed uint64) *gpujob.TrainSpec {
 		}
 	}
 	return &gpujob.TrainSpec{
-		Model: "m", Hidden: 8, Width: 2, Candidates: 2, Window: 5, Batch: 8, Epochs: 6, Patience: 3, Rate: 0.02, Clip: 1,
-		Dropout: 0.1, Validate: 0.2, Seed: 3, Lengths: gpujob.From(lengths), HeldOut: 5,
+		Model: "m", Hidden: 8, Width: 2, Candidates: 2, Window: 5, Batch: 8, Epochs: 6, Patience: 3, Rate: 0.02,
+		Clip: 1, Dropout: 0.1, Validate: 0.2, Seed: 3, Lengths: gpujob.From(lengths), HeldOut: 5,
 		Inputs: gpujob.From(inputs, int64(len(inputs)/2), 2), Targets: gpujob.From(targets),
 	}
 }
@@ -151,8 +151,8 @@ func TestTrainContinues(t *testing.T) {
 	got, err := r.attempt(t, "second", second, 0, nil, &lines)
 	testkit.NoError(t, "continue", err)
 	if got.Weights != whole.Weights || got.Steps != whole.Steps {
-		t.Errorf("the continued training has %s after %d steps, want %s after %d", got.Weights, got.Steps, whole.Weights,
-			whole.Steps)
+		t.Errorf("the continued training has %s after %d steps, want %s after %d", got.Weights, got.Steps,
+			whole.Weights, whole.Steps)
 	}
 	more := named(sequences(1), "c")
 	more.Continue, more.Epochs, more.Patience = "second", 9, 9
@@ -193,7 +193,7 @@ func TestTrainOther(t *testing.T) {
 		"spec.lengths[39]":                           func(s *gpujob.TrainSpec) { s.Lengths.Data[39*4+3] = 128 },
 		"use as many moments together":               func(s *gpujob.TrainSpec) { s.Lengths.Data[39*4]-- },
 		"the target of moment 0 of sequence":         func(s *gpujob.TrainSpec) { fill(s.Targets.Data, 2, 0, 0, 0) },
-		"no target of the ":                          func(s *gpujob.TrainSpec) { fill(s.Targets.Data, 255, 255, 255, 255) },
+		"no target of the ":                          func(s *gpujob.TrainSpec) { fill(s.Targets.Data, 255) },
 		"feature 0 of moment 0 of sequence":          func(s *gpujob.TrainSpec) { fill(s.Inputs.Data, 0, 0, 192, 127) },
 	} {
 		s := named(sequences(1), "x")
@@ -205,9 +205,9 @@ func TestTrainOther(t *testing.T) {
 	}
 }
 
-// fill makes all elements of four bytes the same.
-func fill(data []byte, element ...byte) {
+// fill repeats bytes.
+func fill(data []byte, with ...byte) {
 	for i := range data {
-		data[i] = element[i%4]
+		data[i] = with[i%len(with)]
 	}
 }

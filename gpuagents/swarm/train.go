@@ -89,8 +89,8 @@ func (s *Spec) validateTrain() (path []string, err error) {
 	case t.Target == "":
 		return at("target"), errors.New("train.target is missing: name the column that the model is to predict")
 	case t.Sequence == "":
-		return at("sequence"), errors.New("train.sequence is missing: name the column that tells the sequences apart, " +
-			"such as student")
+		return at("sequence"), errors.New("train.sequence is missing: name the column that tells the sequences " +
+			"apart, such as student")
 	case t.Item == "" && s.Cell.Items > 0:
 		return at("item"), fmt.Errorf("train.item is missing: name the column of the item, 0 to %d, that a row asks",
 			s.Cell.Items-1)

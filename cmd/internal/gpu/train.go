@@ -180,9 +180,10 @@ func (t *training) submit(
 		return err
 	}
 	best := out.Epochs[out.Best-1]
-	if err := cli.PrintOne(cmd, []string{"MODEL", "EPOCH", "LOSS", "VALIDATION", "DIGEST", "DEVICE", "SECONDS", "JOB"}, r,
-		out.Name, out.Best, fmt.Sprintf("%.4f", best.Loss), fmt.Sprintf("%.4f", best.Validation), out.SHA256, out.Device,
-		fmt.Sprintf("%.1f", out.Seconds), r.JobID); err != nil {
+	columns := []string{"MODEL", "EPOCH", "LOSS", "VALIDATION", "DIGEST", "DEVICE", "SECONDS", "JOB"}
+	if err := cli.PrintOne(cmd, columns, r, out.Name, out.Best, fmt.Sprintf("%.4f", best.Loss),
+		fmt.Sprintf("%.4f", best.Validation), out.SHA256, out.Device, fmt.Sprintf("%.1f", out.Seconds),
+		r.JobID); err != nil {
 		return err
 	}
 	cmd.PrintErrf("a swarm has these weights with cell: {model: %s}: exoswarm swarm create -f %s --snapshots PLACE\n",

@@ -120,7 +120,7 @@ func TestReadSequencesMistakes(t *testing.T) {
 		head + "ann,0,1,4,0\n":                             `row 1: column "answer": 4 is not a whole number from 0 to 3`,
 		head + "ann,0,1,0.5,0\n":                           "0.5 is not a whole number",
 		head + "ann,2,1,0,0\n":                             `column "skill": 2 is not a whole number from 0 to 1`,
-		head + "ann,1,2,0,0\n":                             `column "right": 2 is not a whole number from 0 to 1: correct it`,
+		head + "ann,1,2,0,0\n":                             "2 is not a whole number from 0 to 1: correct it",
 		head + "ann,1,yes,0,0\n":                           `row 1 (line 2): column "right": "yes" is not a number`,
 		head + "ann,1,1,,0\n":                              `column "answer" is empty`,
 		head + ",1,1,1,0\n":                                `key column "student" is empty`,
