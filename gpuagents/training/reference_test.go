@@ -14,7 +14,7 @@ type reference struct {
 	keep float64
 	drop uint32
 	seed uint64
-	step uint32
+	now  uint32 // steps that are done
 }
 
 func newReference(s Shape, weights *Weights) *reference {
@@ -50,12 +50,9 @@ func (r *reference) input(b *Batch, i int) []float64 {
 }
 
 func (r *reference) forward(h, x []float64) *moment {
-	H, I := r.Hidden, r.Inputs
-	m := &moment{h: h, x: x}
-	for range H {
-		m.r, m.z, m.n = append(m.r, 0), append(m.z, 0), append(m.n, 0)
-		m.m, m.out = append(m.m, 0), append(m.out, 0)
-	}
+	H := r.Hidden
+	zeros := func() []float64 { return make([]float64, H) }
+	m := &moment{h: h, x: x, r: zeros(), z: zeros(), n: zeros(), m: zeros(), out: zeros()}
 	sum := func(tensor, bias string, row int, v []float64) float64 {
 		s := r.w[bias][row]
 		for k, x := range v {
@@ -63,7 +60,6 @@ func (r *reference) forward(h, x []float64) *moment {
 		}
 		return s
 	}
-	_ = I
 	for j := range H {
 		part := func(gate int) (in, units float64) {
 			row := gate*H + j
@@ -124,7 +120,7 @@ func (r *reference) seen(agent, t int) []bool {
 	in := make([]bool, r.Hidden)
 	for k := range in {
 		words := kernels.Philox([2]uint32{uint32(r.seed), uint32(r.seed >> 32)},
-			[4]uint32{uint32(agent), uint32(t), uint32(k / 8), r.step})
+			[4]uint32{uint32(agent), uint32(t), uint32(k / 8), r.now})
 		in[k] = words[k%8/2]>>(16*(k%2))&0xffff >= r.drop
 	}
 	return in
@@ -216,4 +212,35 @@ func (r *reference) back(b *Batch, n int, moments []*moment) {
 		}
 		dh = next
 	}
+}
+
+// step makes a step of Adam in float64 with the gradient of the mean of count losses, and clears it. m and v
+// are by name.
+func (r *reference) step(a Adam, clip float32, count, n int, m, v map[string][]float64) {
+	norm := 0.0
+	for _, g := range r.g {
+		for _, x := range g {
+			norm += x * x
+		}
+	}
+	by := 1 / float64(count)
+	if norm = math.Sqrt(norm) * by; norm > float64(clip) && clip > 0 {
+		by *= float64(clip) / norm
+	}
+	beta1, beta2 := decimal(a.Beta1), decimal(a.Beta2)
+	for name, w := range r.w {
+		if m[name] == nil {
+			m[name], v[name] = make([]float64, len(w)), make([]float64, len(w))
+		}
+		for i := range w {
+			g := r.g[name][i]*by + float64(a.Decay)*w[i]
+			mean, square := &m[name][i], &v[name][i]
+			*mean += (1 - beta1) * (g - *mean)
+			*square = *square*beta2 + (1-beta2)*g*g
+			root := math.Sqrt(*square / (1 - math.Pow(beta2, float64(n))))
+			w[i] -= decimal(a.Rate) / (1 - math.Pow(beta1, float64(n))) * *mean / (root + decimal(a.Epsilon))
+		}
+		clear(r.g[name])
+	}
+	r.now++
 }

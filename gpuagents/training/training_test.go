@@ -94,7 +94,7 @@ func TestReference(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, uint64(s.Items)))
 		w := s.draw(7)
 		ref := newReference(s, &w)
-		ref.keep, ref.drop, ref.seed, ref.step = 1/(1-0.25), 16384, 3, 9
+		ref.keep, ref.drop, ref.seed, ref.now = 1/(1-0.25), 16384, 3, 9
 		b := randomBatch(r, s, 3, 6, 0.3)
 		ref.loss(&b, true)
 		for _, part := range s.tensors(&w) {
@@ -147,5 +147,45 @@ func TestGradient(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestLearning: a training learns what one in float64 learns: a parity of the sum of the rows so far. The
+// losses stay together from step to step.
+func TestLearning(t *testing.T) {
+	s := Shape{Hidden: 12, Inputs: 6, Rows: 6, Items: 3}
+	o := Options{
+		Shape: s, Window: 12, Dropout: 0.25, Clip: 1, Seed: 9, Adam: Adam{Rate: 0.02, Decay: 1e-5},
+	}
+	w := s.draw(9)
+	tr, ref := openTrainer(t, o, &w), newReference(s, &w)
+	ref.keep, ref.drop, ref.seed = 1/(1-0.25), 16384, 9
+	m, v := map[string][]float64{}, map[string][]float64{}
+	first, last := 0.0, 0.0
+	for step := range testkit.Of(300, 120) {
+		b := randomBatch(rand.New(rand.NewPCG(6, uint64(step))), s, 32, 12, 0.2)
+		for n := range b.Sequences {
+			sum := int32(0)
+			for at := range b.Moments {
+				i := at*b.Sequences + n
+				if sum += b.Numbers[i]; b.Targets[i] >= 0 {
+					b.Targets[i] = (sum/3 + b.Items[i]) % 2
+				}
+			}
+		}
+		loss, err := tr.TrainStep(t.Context(), b)
+		testkit.NoError(t, "TrainStep", err)
+		sum, count := ref.loss(&b, true)
+		ref.step(tr.o.Adam, o.Clip, count, step+1, m, v)
+		last = sum / float64(count)
+		if got := loss.Sum / float64(loss.Count); math.Abs(got-last) > 0.01*last {
+			t.Fatalf("step %d: the loss is %v, in float64 %v", step, got, last)
+		}
+		if step == 0 {
+			first = last
+		}
+	}
+	if last > 0.98*first {
+		t.Errorf("the loss has gone from %v to %v: nothing is learned", first, last)
 	}
 }
