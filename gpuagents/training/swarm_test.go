@@ -82,11 +82,11 @@ func TestSwarm(t *testing.T) {
 				testkit.NoError(t, "ObserveParts", err)
 				p := predictions[first*s.elements():][:b.Sequences*s.elements()]
 				if s.Items > 0 && string(device.Bytes(out.Scores)) != string(device.Bytes(p)) {
-					t.Fatalf("%d units, moment %d: the scores are %v, and the predictions %v", hidden, at, out.Scores, p)
+					t.Fatalf("%d units, moment %d: scores %v, and predictions %v", hidden, at, out.Scores, p)
 				}
 				for n, vote := range out.Votes {
 					if of := p[n*s.elements():][:s.elements()]; s.Items == 0 && of[vote] != slices.Max(of) {
-						t.Fatalf("%d units, moment %d: agent %d votes %d with the predictions %v", hidden, at, n, vote, of)
+						t.Fatalf("%d units, moment %d: agent %d votes %d with predictions %v", hidden, at, n, vote, of)
 					}
 				}
 			}

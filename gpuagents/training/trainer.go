@@ -204,7 +204,8 @@ func (p *Pipeline) Evaluate(ctx context.Context, b Batch, states, predictions []
 		{"predictions", len(predictions), b.Sequences * b.Moments * m.elements()},
 	} {
 		if part.have != part.want && part.have != 0 {
-			return Loss{}, fmt.Errorf("%w: %d %s of a batch, want %d or none", ErrInvalid, part.have, part.name, part.want)
+			return Loss{}, fmt.Errorf("%w: %d %s of a batch, want %d or none", ErrInvalid, part.have, part.name,
+				part.want)
 		}
 	}
 	carried := states

@@ -209,7 +209,8 @@ func (s Shape) check(b *Batch, window int) (targets int64, err error) {
 			i := t*N + n
 			target := b.Targets[i]
 			wrong := func(what string, value any, use string) error {
-				return fmt.Errorf("%w: %s of moment %d of sequence %d is %v: use %s", ErrInvalid, what, t, n, value, use)
+				return fmt.Errorf("%w: %s of moment %d of sequence %d is %v: use %s", ErrInvalid, what, t, n, value,
+					use)
 			}
 			if target >= 0 {
 				targets++
