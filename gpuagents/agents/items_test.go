@@ -70,9 +70,11 @@ func TestItems(t *testing.T) {
 			if round%3 == 0 {
 				ranked = Launches{Survey: surveyor.Survey(ids)}
 			}
-			got, _, err := a.ObserveParts(t.Context(), &gpubatch.Splitter{Reduced: round%4 == 2}, ids, numbers, asked, ranked)
+			parts := &gpubatch.Splitter{Reduced: round%4 == 2}
+			got, _, err := a.ObserveParts(t.Context(), parts, ids, numbers, asked, ranked)
 			testkit.NoError(t, "ObserveParts", err)
-			moved, _, err := few.ObserveParts(t.Context(), &gpubatch.Splitter{}, ids, numbers, asked, Launches{Unknown: true})
+			moved, _, err := few.ObserveParts(t.Context(), &gpubatch.Splitter{}, ids, numbers, asked,
+				Launches{Unknown: true})
 			testkit.NoError(t, "ObserveParts", err)
 			want, err := other.Observe(t.Context(), ids, cell.LookUp(nil, numbers, table, 0))
 			testkit.NoError(t, "Observe", err)

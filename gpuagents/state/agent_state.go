@@ -202,8 +202,8 @@ func (s *agentState) check(o *batch.AgentObservations) error {
 	}
 	for i, item := range o.Item {
 		if item < kernels.AgentNoItem || int64(item) >= int64(cell.Items) {
-			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for item %d: use 0 to %d, or %d to ask for no score",
-				i, item, cell.Items-1, kernels.AgentNoItem)
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for item %d: use 0 to %d, or %d to ask for no "+
+				"score", i, item, cell.Items-1, kernels.AgentNoItem)
 		}
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-const askingText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\nfeatures: [row]\n" +
-	"seed: 3\ncell: {kind: gru, params: {hidden: 5}, embed: {rows: 9, width: 2}, items: 4}\n" +
+const askingText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\n" +
+	"features: [row]\nseed: 3\ncell: {kind: gru, params: {hidden: 5}, embed: {rows: 9, width: 2}, items: 4}\n" +
 	"vote: {candidates: [below, above], rule: majority}\n"
 
 // storeItems stores random weights for askingText as a model.
@@ -58,9 +58,10 @@ func TestItems(t *testing.T) {
 	if d := diff(want, applyAll(t, replayed, entries)); d != "" {
 		t.Errorf("replayed: %s", d)
 	}
+	rows, items := storeItems(t, store, "rows", 1, 8, 4), storeItems(t, store, "items", 1, 9, 5)
 	for name, ref := range map[string]swarms.ModelRef{
-		"its tensor embed.weight is of F32 [8 2], and the cell takes F32 [9 2]":   storeItems(t, store, "rows", 1, 8, 4),
-		"its tensor readout.weight is of F32 [5 5], and the cell takes F32 [4 5]": storeItems(t, store, "items", 1, 9, 5),
+		"its tensor embed.weight is of F32 [8 2], and the cell takes F32 [9 2]":   rows,
+		"its tensor readout.weight is of F32 [5 5], and the cell takes F32 [4 5]": items,
 		"it has no tensor embed.weight, of F32 [9 2]": storeRandom(t, store, "plain", 1, []safetensors.Values{
 			{Name: "weight_ih", Shape: []int64{15, 2}},
 			{Name: "weight_hh", Shape: []int64{15, 5}},

@@ -22,7 +22,8 @@ func kinds() []kind {
 		},
 		{
 			"decisions with scores", &AgentDecisions{
-				Agent: []uint32{7, 0}, Vote: []uint8{1, NoVote}, Decision: []uint8{NoVote, 15}, Score: []float32{0.25, 1},
+				Agent: []uint32{7, 0}, Vote: []uint8{1, NoVote}, Decision: []uint8{NoVote, 15},
+				Score: []float32{0.25, 1},
 			}, func(b []byte) (any, error) { return DecodeAgentDecisions(b) },
 		},
 		{

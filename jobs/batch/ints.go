@@ -9,7 +9,9 @@ import (
 
 // integer is an element of a column of integers. All arithmetic is modulo 2^64, and elements of 32
 // bits are the low half.
-type integer interface{ ~uint32 | ~int32 | ~uint64 | ~int64 }
+type integer interface {
+	~uint32 | ~int32 | ~uint64 | ~int64
+}
 
 // permutation is an order of rows: element i is the row that is stored as number i. A nil
 // permutation stores rows as they are.

@@ -57,7 +57,8 @@ func (r row) item(n int) (item int32, has bool, err error) {
 	}
 	v, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || v < 0 || v >= int64(n) {
-		return 0, true, r.bad(swarm.ItemColumn, text, fmt.Sprintf("an item, 0 to %d, or empty to ask for no score", n-1))
+		want := fmt.Sprintf("an item, 0 to %d, or empty to ask for no score", n-1)
+		return 0, true, r.bad(swarm.ItemColumn, text, want)
 	}
 	return int32(v), true, nil
 }

@@ -170,7 +170,8 @@ func Write(w io.Writer, a *Array) error {
 
 // descrs are the names of NumPy for types of numbers.
 var descrs = map[string]string{
-	"uint8": "|u1", "int32": "<i4", "uint32": "<u4", "uint64": "<u8", "int64": "<i8", "float32": "<f4", "float64": "<f8",
+	"uint8": "|u1", "int32": "<i4", "uint32": "<u4", "int64": "<i8", "uint64": "<u8", "float32": "<f4",
+	"float64": "<f8",
 }
 
 // Descr returns the name of NumPy for a type of numbers of Go, such as <f4 for float32; empty for a
