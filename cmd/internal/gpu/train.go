@@ -105,7 +105,8 @@ func (t *training) run(cmd *cobra.Command, args []string) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%d sequences with %d moments, %d of them held out\n", len(data.Keys), len(data.Targets), data.HeldOut)
+	cmd.PrintErrf("%d sequences with %d moments, %d of them held out\n", len(data.Keys), len(data.Targets),
+		data.HeldOut)
 	if data.Single > 0 {
 		cmd.PrintErrf("left out: %d sequences of one row, whose target has no row before it\n", data.Single)
 	}
@@ -219,8 +220,8 @@ func storeLarge(cmd *cobra.Command, c command.JobClient, s *gpujob.TrainSpec, of
 	}
 	conn := command.QueueOf(c)
 	if conn == nil {
-		return command.Usage("--input: %d bytes of sequences, at most %d with the login of a tenant: train on fewer rows",
-			total, maxInput)
+		return command.Usage("--input: %d bytes of sequences, at most %d with the login of a tenant: train on fewer "+
+			"rows", total, largeInput)
 	}
 	for field, a := range arrays {
 		name := "train-" + of.Job + "-" + field

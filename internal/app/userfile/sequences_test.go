@@ -117,7 +117,7 @@ func TestReadSequencesMistakes(t *testing.T) {
 		"student,skill,answer,fold\n":                      "train.target: COLUMN",
 		"skill,right,answer,fold\n":                        "train.sequence: COLUMN",
 		"student,skill,right,answer\n":                     "--hold-out: COLUMN",
-		head + "ann,0,1,4,0\n":                             `row 1: column "answer": 4 is not a whole number from 0 to 3`,
+		head + "ann,0,1,4,0\n":                             `row 1: column "answer": 4 is not a whole number`,
 		head + "ann,0,1,0.5,0\n":                           "0.5 is not a whole number",
 		head + "ann,2,1,0,0\n":                             `column "skill": 2 is not a whole number from 0 to 1`,
 		head + "ann,1,2,0,0\n":                             "2 is not a whole number from 0 to 1: correct it",
@@ -135,7 +135,8 @@ func TestReadSequencesMistakes(t *testing.T) {
 		}
 	}
 	for hold, want := range map[string]string{"fold": "write COLUMN=VALUE", "right=1": "name another one"} {
-		if _, err := readSequences(t, students, "a.csv", head, hold); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readSequences(t, students, "a.csv", head, hold); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("--hold-out %s: %v, want %q", hold, err, want)
 		}
 	}
