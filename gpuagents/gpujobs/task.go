@@ -35,6 +35,8 @@ type task struct {
 	bytes int64
 
 	limit int64 // of bytes; 0: Options.Memory
+	// room is what the device must have room for, of a job whose arrays stay on the host; 0: bytes.
+	room int64
 	// refused is why the job cannot run, found before anything is loaded.
 	refused error
 
@@ -110,7 +112,7 @@ func (t *task) take() (err error) {
 		t.slots, err = o.AllSlots(t.ctx, t.bytes)
 	} else {
 		t.slots = make([]Slot, 1)
-		t.slots[0], err = o.Slot(t.ctx, t.bytes)
+		t.slots[0], err = o.Slot(t.ctx, cmp.Or(t.room, t.bytes))
 	}
 	if err != nil {
 		return jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))

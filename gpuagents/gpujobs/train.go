@@ -41,7 +41,7 @@ func (t *task) train(s *gpujob.TrainSpec) func() (any, error) {
 		r.asked = t.in("asked", s.Asked)
 	}
 	t.limit = max(t.h.o.Memory, maxTrainData)
-	t.bytes += trainBytes(s)
+	t.room = trainBytes(s)
 	return func() (_ any, err error) {
 		// A step ends before the training looks whether the job has ended, so the trainer is never
 		// between two states. The watchdog of the device bounds a step.
@@ -248,6 +248,9 @@ func (r *trainRun) early(ctx context.Context) error {
 // finish stores the model with the best weights, and predicts what is held out. Another attempt does
 // the same from the last checkpoint, with the same bytes.
 func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
+	if err := r.trainer.Close(); err != nil {
+		return nil, err
+	}
 	best, err := training.Restore(ctx, r.slot.Device(), r.options(), r.state.best)
 	if err != nil {
 		return nil, fmt.Errorf("best weights: %w", err)
