@@ -112,6 +112,7 @@ func TestQuantumWordsAreCurrent(t *testing.T) {
 		{"QUANTUM_GATE_MATRIX", QuantumGateMatrix},
 		{"QUANTUM_GATE_WORDS", QuantumGateWords},
 		{"QUANTUM_REAL", QuantumReal},
+		{"QUANTUM_MIXED", QuantumMixed},
 		{"QUANTUM_EXCHANGE", QuantumExchange},
 		{"QUANTUM_FACTOR", QuantumFactor},
 		{"QUANTUM_NO_PLACE", QuantumNoPlace},

@@ -40,6 +40,7 @@ const (
 const (
 	QuantumDense    = iota // the matrix, on the pairs of the mask
 	QuantumReal            // a real matrix, on all pairs
+	QuantumMixed           // a real diagonal, and the other elements are imaginary, on all pairs
 	QuantumExchange        // exchanges the pairs of the mask
 	QuantumFactor          // multiplies the amplitudes of the mask by the first or the last element
 )
@@ -54,9 +55,10 @@ const (
 	QuantumSpan       = 512     // agents that a block steps between two decisions of groups, if groups are small
 	QuantumAngle      = 1 << 20 // features beyond it, of either sign, count as it
 	// QuantumWeight is the weight of an amplitude of absolute value 1, and QuantumDrift how far the weight of
-	// a state may be off it before the state is scaled.
-	QuantumWeight = 1 << 30
-	QuantumDrift  = 1 << 18
+	// a state may be off it before the state is scaled. Weights are below 2^23, so that a float32 that is
+	// 2^23 more has the weight in its lowest bits: the conversion of a float32 takes as long as eight sums.
+	QuantumWeight = 1 << 22
+	QuantumDrift  = 1 << 10
 	// QuantumVote is set in the high word of the number of a draw of a vote.
 	QuantumVote = 1 << 31
 )

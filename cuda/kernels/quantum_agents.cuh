@@ -36,8 +36,9 @@ struct Qubits {
       state[(u64)(2 * r) * stride] = re[r], state[(u64)(2 * r + 1) * stride] = im[r];
   }
 
+  // 2^23 + |a|^2 QUANTUM_WEIGHT has the weight, rounded to even, in its lowest bits.
   __device__ __forceinline__ unsigned weight(unsigned r) const {
-    return (unsigned)((re[r] * re[r] + im[r] * im[r]) * (float)QUANTUM_WEIGHT);
+    return __float_as_uint((re[r] * re[r] + im[r] * im[r]) * (float)QUANTUM_WEIGHT + 8388608.0f) - 0x4b000000u;
   }
   __device__ __forceinline__ unsigned weight() const {
     unsigned sum = 0;
@@ -45,13 +46,14 @@ struct Qubits {
     for (unsigned r = 0; r < AMPLITUDES; r++) sum += weight(r);
     return sum;
   }
-  // Brings the norm back to 1 if rounding has moved it.
-  __device__ __forceinline__ void normalise() {
+  // Brings the norm back to 1 if rounding has moved it, and returns the weight.
+  __device__ __forceinline__ unsigned normalise() {
     const unsigned sum = weight();
-    if (sum - (QUANTUM_WEIGHT - QUANTUM_DRIFT) <= 2 * QUANTUM_DRIFT) return;
+    if (sum - (QUANTUM_WEIGHT - QUANTUM_DRIFT) <= 2 * QUANTUM_DRIFT) return sum;
     const float scale = quo(1.0f, __fsqrt_rn(mul((float)sum, 1.0f / QUANTUM_WEIGHT)));
 #pragma unroll
     for (unsigned r = 0; r < AMPLITUDES; r++) re[r] *= scale, im[r] *= scale;
+    return weight();
   }
 
   // A gate whose target is qubit T.
@@ -69,6 +71,17 @@ struct Qubits {
       return;
     }
     const float4 u = __ldg(matrix), v = __ldg(matrix + 1);
+    if (kind == QUANTUM_MIXED) {
+#pragma unroll
+      for (unsigned r = 0; r < AMPLITUDES; r++) {
+        if (r >> T & 1) continue;
+        const unsigned q = (r | 1u << T) % AMPLITUDES;
+        const float a = re[r], b = im[r], c = re[q], d = im[q];
+        re[r] = u.x * a - u.w * d, im[r] = u.x * b + u.w * c;
+        re[q] = v.z * c - v.y * b, im[q] = v.z * d + v.y * a;
+      }
+      return;
+    }
     if (kind == QUANTUM_REAL) {
 #pragma unroll
       for (unsigned r = 0; r < AMPLITUDES; r++) {
@@ -125,12 +138,12 @@ struct Qubits {
     }
   }
 
-  // The ballot of an agent by its draw of a number.
+  // The ballot of an agent by its draw of a number. all is the weight.
   __device__ __forceinline__ unsigned draw(const unsigned *params, const unsigned *table, unsigned agent, unsigned low,
-      unsigned high) const {
+      unsigned high, unsigned all) const {
     const unsigned random = philox(params[QUANTUM_KEY], params[QUANTUM_KEY + 1], 0, params[QUANTUM_FIRST] + agent, low,
                                    high);
-    const unsigned at = __umulhi(random, weight()), places = __ldg(table + QUANTUM_TABLE_PLACES);
+    const unsigned at = __umulhi(random, all), places = __ldg(table + QUANTUM_TABLE_PLACES);
     unsigned index = 0, sum = 0, ballot = 0;
 #pragma unroll
     for (unsigned r = 0; r < AMPLITUDES; r++) {

@@ -46,7 +46,7 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
     unsigned char *vote = s.variable(p.page, AGENT_VAR_VOTE) + p.at;
     const unsigned old = *vote, number = *draws + 1;
     *draws = number;
-    const unsigned ballot = a.draw(params, table, agent, number, 0);
+    const unsigned ballot = a.draw(params, table, agent, number, 0, a.weight());
     votes[i] = (unsigned char)ballot;
     revote(s, &block, p, vote, old, ballot);
     atomicAdd(&block.stepped, 1u);

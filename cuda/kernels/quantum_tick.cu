@@ -27,23 +27,25 @@ struct DenseQuantum {
     for (unsigned i = threadIdx.x; i < agents; i += blockDim.x) {
       const bool begun = vote[i];
       unsigned low = s.params[QUANTUM_ROUND], high = s.params[QUANTUM_ROUND + 1] | QUANTUM_VOTE;
+      unsigned all;
       Qubits a;
       if (MANY && steps == 0) {
         if (!begun) continue;
         a.load(state + i, stride);
+        all = a.weight();
       } else {
         if (fresh || !begun) a.zero();
         else a.load(state + i, stride);
         for (unsigned left = MANY ? steps : 1; left > 0; left--) {
           if (MANY && fresh) a.zero();
           a.run(table);
-          a.normalise();
+          all = a.normalise();
         }
         a.store(state + i, stride);
         draws[i] = low = draws[i] + steps;
         high = 0;
       }
-      const unsigned ballot = a.draw(s.params, table, span.first * s.agents + i, low, high);
+      const unsigned ballot = a.draw(s.params, table, span.first * s.agents + i, low, high, all);
       vote[i] = (unsigned char)(ballot + 1);
       atomicAdd(&counts[s.group(i) * s.candidates + ballot], 1u);
     }

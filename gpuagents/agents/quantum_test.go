@@ -298,7 +298,9 @@ func BenchmarkQuantumTick(b *testing.B) {
 	for _, name := range []string{"20-gates", "measure"} {
 		b.Run(name, func(b *testing.B) {
 			n := scaled(d, 1_000_000)
-			a := makeAgents(b, d, quantumCell(b, twenty, 2), n/50*50, Options{})
+			cell, err := cells.AddressQuantum(twenty, map[string]float64{"a": 0.7, "b": 1.9}, 250, 2, cells.Voting{})
+			testkit.NoError(b, "AddressQuantum", err)
+			a := makeAgents(b, d, cell, n, Options{})
 			if _, err := a.Tick(ctx, 1); err != nil {
 				b.Fatalf("Tick: %v", err)
 			}

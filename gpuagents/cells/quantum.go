@@ -304,6 +304,8 @@ func (g *quantumGate) append(t []uint32, m circuit.Matrix, qubits int) []uint32 
 		kind = kernels.QuantumExchange
 	case isReal && !g.controls:
 		kind = kernels.QuantumReal
+	case imag(of[0]) == 0 && real(of[1]) == 0 && real(of[2]) == 0 && imag(of[3]) == 0 && !g.controls:
+		kind = kernels.QuantumMixed
 	}
 	t = append(t, kind|uint32(g.target)<<4, 0, uint32(mask), uint32(mask>>32))
 	for _, v := range of {

@@ -162,7 +162,7 @@ func TestCircuitGates(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	a := gpujob.From([]float64{0.4, 1.1}, 1, 2)
 	written := text("include \"qelib1.inc\"; input float a; input float b; qubit[3] q; bit[2] c; h q[0]; ry(a) q[1]; " +
-		"ctrl @ negctrl @ rx(b) q[0], q[1], q[2]; cswap q[0], q[1], q[2]; cu3(0.1, a, b) q[2], q[0]; "+
+		"ctrl @ negctrl @ rx(b) q[0], q[1], q[2]; cswap q[0], q[1], q[2]; cu3(0.1, a, b) q[2], q[0]; " +
 		"c[0] = measure q[2]; c[1] = measure q[0];")
 	list := `{"qubits": 3, "bits": 2, "inputs": ["a", "b"], "list": [{"name": "h", "qubits": [0]},
 		{"name": "ry", "qubits": [1], "angles": ["a"]},

@@ -446,10 +446,22 @@ func (c *agentSwarm) items(n int) (table []uint32, of []int32, number int) {
 	for i, v := range kernels.Logistic(11 + r.IntN(10) + 6) {
 		table[kernels.AgentItemsLogistic+i] = math.Float32bits(v)
 	}
-	largest := r.IntN(4) == 0 // sums are largest
-	within := func(most int32) int32 {
-		if largest {
-			return (2*r.Int32N(2) - 1) * most
+	c.table[kernels.QuantumTablePlaces] = places
+	for g := range gates {
+		gate := c.table[kernels.QuantumTableGates+g*kernels.QuantumGateWords:][:kernels.QuantumGateWords]
+		kind, target := r.Uint32N(kernels.QuantumFactor+1), r.IntN(c.qubits)
+		gate[0] = kind | uint32(target)<<4
+		mask := r.Uint64() | uint64(r.IntN(2))*math.MaxUint64
+		gate[kernels.QuantumGateMask], gate[kernels.QuantumGateMask+1] = uint32(mask), uint32(mask>>32)
+		sin, cos := math.Sincos(r.Float64() * 7)
+		m := [8]float64{cos, 0, -sin, 0, sin, 0, cos, 0}
+		if kind == kernels.QuantumMixed {
+			m[2], m[3], m[4], m[5] = 0, -sin, 0, -sin
+		} else if kind != kernels.QuantumReal { // times a phase
+			y, x := math.Sincos(r.Float64() * 7)
+			for k := 0; k < len(m); k += 2 {
+				m[k], m[k+1] = m[k]*x, m[k]*y
+			}
 		}
 		return r.Int32N(2*most+1) - most
 	}

@@ -82,7 +82,7 @@ func (c *agentQuantum) run() {
 				if g.mask>>r&1 != 0 {
 					c.state[r] = multiplied(m[3*(r>>g.target&1)], c.state[r])
 				}
-			case q == r || g.kind != kernels.QuantumReal && g.mask>>r&1 == 0:
+			case q == r || (g.kind == kernels.QuantumDense || g.kind == kernels.QuantumExchange) && g.mask>>r&1 == 0:
 			case g.kind == kernels.QuantumExchange:
 				c.state[r], c.state[q] = c.state[q], c.state[r]
 			case g.kind == kernels.QuantumReal:
@@ -92,6 +92,13 @@ func (c *agentQuantum) run() {
 					return complex(float32(u*real(x))+float32(v*real(y)), float32(u*imag(x))+float32(v*imag(y)))
 				}
 				c.state[r], c.state[q] = by(m[0], m[1]), by(m[2], m[3])
+			case g.kind == kernels.QuantumMixed:
+				x, y := c.state[r], c.state[q]
+				by := func(m, of complex64, n, a complex64) complex64 {
+					u, v := real(m), imag(n)
+					return complex(float32(u*real(of))-float32(v*imag(a)), float32(u*imag(of))+float32(v*real(a)))
+				}
+				c.state[r], c.state[q] = by(m[0], x, m[1], y), by(m[3], y, m[2], x)
 			default:
 				x, y := c.state[r], c.state[q]
 				c.state[r], c.state[q] = multiplied(m[0], x)+multiplied(m[1], y), multiplied(m[2], x)+multiplied(m[3], y)
@@ -109,7 +116,8 @@ func (c *agentQuantum) run() {
 }
 
 func weightOf(a complex64) uint32 {
-	return uint32((float32(real(a)*real(a)) + float32(imag(a)*imag(a))) * kernels.QuantumWeight)
+	square := float32(real(a)*real(a)) + float32(imag(a)*imag(a))
+	return math.Float32bits(float32(square*kernels.QuantumWeight)+1<<23) - math.Float32bits(1<<23)
 }
 
 func (c *agentQuantum) weight() (sum uint32) {
