@@ -10,8 +10,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
@@ -210,4 +212,32 @@ func fill(data []byte, with ...byte) {
 	for i := range data {
 		data[i] = with[i%len(with)]
 	}
+}
+
+// TestTrainRoom: a training that its device has no room for is refused with the bytes, and is not tried
+// again.
+func TestTrainRoom(t *testing.T) {
+	dev, err := cuda.Open(t.Context(), *deviceName, cuda.Options{MemoryLimit: 4 << 20, HostMemoryLimit: 4 << 20})
+	testkit.NoError(t, "cuda.Open", err)
+	testkit.Close(t, dev)
+	var open sync.WaitGroup
+	h, err := gpujobs.New(gpujobs.Options{
+		Slot: func(context.Context, int64) (gpujobs.Slot, error) {
+			open.Add(1)
+			return slot{dev, &open}, nil
+		},
+		Objects: &store{all: map[string][]byte{}}, Models: models(t),
+	})
+	testkit.NoError(t, "New", err)
+	defer h.Close()
+	s := sequences(1)
+	s.Rows = 1 << 20
+	s.Inputs = gpujob.From(make([]uint32, s.Targets.Shape[0]))
+	var lines bytes.Buffer
+	_, err = trainer{rig: rig{Handlers: h}}.attempt(t, "large", s, 0, nil, &lines)
+	if err == nil || jobs.Retryable(err) || jobs.AsError(err).Code != jobs.CodeInvalid ||
+		!strings.Contains(err.Error(), "a training takes 20") || !strings.Contains(err.Error(), "use a smaller window") {
+		t.Errorf("a training without room: %v, want the bytes and the cure", err)
+	}
+	open.Wait()
 }
