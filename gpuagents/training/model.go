@@ -113,7 +113,7 @@ func (m *Model) back(p part) error {
 func (m *Model) outer(p part) error {
 	rows, embedded := m.inputs()
 	r := &m.room
-	return m.launch(trainset.Outer, m.threads(8*p.elements(), trainset.Block), &trainset.OuterArgs{
+	return m.launch(trainset.Outer, m.threads(8*p.elements(), trainset.WideBlock), &trainset.OuterArgs{
 		Gates: device.Ptr(r.gates.Buffer), Rows: rows, Numbers: device.Ptr(r.numbers.Buffer), Embedded: embedded,
 		Lengths: device.Ptr(r.lengths.Buffer), States: device.Ptr(r.states.Buffer),
 		Sums: device.Range(m.sums, 0, m.runs*m.gateBytes), Agents: uint32(p.sequences), Moments: uint32(p.moments),

@@ -107,11 +107,14 @@ func (t *training) states() []byte {
 	return own(t.numbers(t.class*t.count(), 1<<kernels.AgentUnitBits))
 }
 
-// gates are gradients, of which some are large.
+// gates are gradients, of which some are large, and zeros where an agent has no moment.
 func (t *training) gates() []byte {
 	v := t.numbers(4*t.class*t.count(), trainset.MostGradient)
 	for i := range v {
 		v[i] >>= t.r.IntN(12)
+		if at := i / 4 / t.class; at/t.agents >= int(t.lengths[at%t.agents]) {
+			v[i] = 0
+		}
 	}
 	return own(v)
 }

@@ -1,5 +1,6 @@
 // train_back_h8 and its like make the gradients of gates from the last moment to the first; see trainset.go. A warp has
-// 16 or 32 agents through all moments. A lane has the gradients of the units of its pieces.
+// 16 or 32 agents through all moments. A lane has the gradients of the units of its pieces. They are 0 where an agent
+// has no moment, because nothing asks it.
 
 // What a moment reads of one agent: its units before and its inputs, and what its target asks.
 struct Moment {
@@ -71,6 +72,7 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
       t--;
       const int s = exponents[t / RUN];
       const float scale = power_of_two(s), before_unit = power_of_two(8 - s - w);
+      const unsigned most_bits = __float_as_uint(__fmul_rn((float)MOST_GRADIENT, power_of_two(-s)));
       Moment now[ROWS];
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
@@ -115,7 +117,8 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
         for (int j = 0; j < COLUMNS; j++) {
           float sum[4][4];
           net.sums(sum, a, m, j);
-          unsigned number[4][4]; // by gate; of two units of the first agent, then of the second one
+          unsigned number[4][4], own = 0; // by gate; of two units of the first agent, then of the second one
+          float made_of[4][4];
 #pragma unroll
           for (int i = 0; i < 4; i++) {
             float *const d = &dh[m + i / 2][2 * j + i % 2];
@@ -129,15 +132,22 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
             g[0] = __fmul_rn(__fmul_rn(g[2], __fmul_rn(sum[3][i], unit)), __fmul_rn(r, __fsub_rn(1.0f, r)));
             g[1] = __fmul_rn(__fmul_rn(*d, __fsub_rn(h, n)), __fmul_rn(z, rest));
             *d = __fmul_rn(*d, z);
-            const bool alive = t < length[m + i / 2];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
               const unsigned bits = __float_as_uint(g[k]) & 0x7fffffffu;
-              if (alive && bits > largest) largest = bits;
-              float v = __fmul_rn(g[k], scale);
-              if (alive && (v > MOST_GRADIENT || v < -MOST_GRADIENT)) cut++;
-              v = v > MOST_GRADIENT ? (float)MOST_GRADIENT : v < -MOST_GRADIENT ? -(float)MOST_GRADIENT : v;
-              number[k][i] = alive ? (unsigned)number_of(v) : 0;
+              if (bits > own) own = bits;
+              // the same as number_of, where nothing is cut off
+              number[k][i] = __float_as_uint(fma32(g[k], scale, 12582912.0f));
+              made_of[k][i] = g[k];
+            }
+          }
+          if (own > largest) largest = own;
+          if (own > most_bits) { // or NaN
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+              float v = __fmul_rn(made_of[i / 4][i % 4], scale);
+              if (v > MOST_GRADIENT || v < -MOST_GRADIENT) cut++;
+              number[i / 4][i % 4] = (unsigned)number_of(clamp32(v, (float)MOST_GRADIENT));
             }
           }
 #pragma unroll

@@ -17,7 +17,7 @@ struct Gather {
   }
 
   __device__ __forceinline__ float gate(const Sizes &s, unsigned i) const {
-    int bits = i < 3 * s.square ? 8 - UNIT_BITS : i < 6 * s.square ? 8 - INPUT_BITS : 0; // of units, inputs, and biases
+    int bits = i < 3 * s.square ? -UNIT_BITS : i < 6 * s.square ? -INPUT_BITS : 0; // of units, inputs, and biases
     if (i < 6 * s.square ? s.gate(i) == 2 : (i - 6 * s.square) / s.units % 3 == 2) bits++;
     float v = 0.0f;
     for (unsigned run = 0; run < runs; run++)

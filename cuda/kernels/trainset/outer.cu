@@ -1,38 +1,40 @@
 // train_outer_h8 and its like add up the gradients of the weights of gates; see trainset.go. They are products of
-// matrices over agents: of gradients of gates, and of units before and inputs. A block turns the numbers of 32 agents, of
-// smaller classes of 64 or 128, around in shared memory, byte by byte. Each of its warps has sums of a moment for eight
-// units and eight inputs of 32 agents in its registers, until the run or what sums can hold ends.
+// matrices over agents: of gradients of gates, and of units before and inputs. A block turns the numbers of 64 agents, of
+// smaller classes of 128 or 256, around in shared memory, byte by byte, and reads the next ones meanwhile. Each of its
+// warps has sums of a moment for 16 units of some gates, and eight units and eight inputs, in its registers, until the run
+// or what sums can hold ends.
 
-#define GROUPS COLUMNS             // of eight units and eight inputs
-#define SLICES (4 / GROUPS)        // of 32 agents that a block takes at once, at most
-#define LINES (6 * HIDDEN)         // of bytes: of gates r, z, n and the units' part of n, of units, and of inputs
-#define LINE 12                    // words of a line: 8, and 4 that keep lanes apart
-#define LOW (LINES * LINE)         // where lines of low bytes begin
-#define MATRICES (HIDDEN == 8 ? 2 : 4 * CHUNKS) // of 16 lines of gates
-#define LEAST_SHARE 4              // moments of a block: fewer cost more to add up at the end
-#define MOST_ADDED 65536           // numbers of agents whose sums an int32 holds
+#define GROUPS COLUMNS        // of eight units and eight inputs
+#define ROLES (2 * GROUPS)    // of warps that share agents: a group, and a half of the gates' units or gates
+#define SLICES (8 / ROLES)    // of agents that a block takes at once, at most
+#define AGENTS 64             // of a slice
+#define LINES (6 * HIDDEN)    // of bytes: of gates r, z, n and the units' part of n, of units, and of inputs
+#define LINE (AGENTS / 4 + 4) // words of a line, of which the last four are not used
+#define LOW (LINES * LINE)    // where lines of low bytes begin
+#define WHOLE 256             // threads of a whole block
+#define MATRICES (HIDDEN == 8 ? 1 : 2 * CHUNKS) // of 16 lines of gates that a role has
+#define SUMS (HIDDEN == 8 ? 2 : 3 * CHUNKS)
+#define LEAST_SHARE 4    // moments of a block: fewer cost more to add up at the end
+#define MOST_ADDED 32768 // numbers of agents whose sums an int32 holds
+
+// Where word at of a line is, such that the lanes of a warp read and write different banks.
+__device__ __forceinline__ unsigned place(unsigned line, unsigned at) { return line * LINE + (at ^ (line & 8)); }
 
 // Four agents' pairs of numbers, of each two a line of high and a line of low bytes.
-__device__ __forceinline__ void turn(unsigned *to, unsigned line, unsigned at, const unsigned *w) {
-  const unsigned p0 = plus128(w[0]), p1 = plus128(w[1]), p2 = plus128(w[2]), p3 = plus128(w[3]);
+__device__ __forceinline__ void turn(unsigned *to, const unsigned *w) {
+  const unsigned p0 = plus128(w[0]), p1 = plus128(w[2]), p2 = plus128(w[4]), p3 = plus128(w[6]);
   // of two agents: low, low, high, high of the first number, then of the second one
   const unsigned a = __byte_perm(p0, p1, 0x5140), b = __byte_perm(p2, p3, 0x5140);
   const unsigned c = __byte_perm(p0, p1, 0x7362), d = __byte_perm(p2, p3, 0x7362);
-  unsigned *const own = to + line * LINE + at;
-  own[0] = __byte_perm(a, b, 0x7632);
-  own[LOW] = __byte_perm(a, b, 0x5410) ^ 0x80808080u;
-  own[LINE] = __byte_perm(c, d, 0x7632);
-  own[LOW + LINE] = __byte_perm(c, d, 0x5410) ^ 0x80808080u;
+  to[0] = __byte_perm(a, b, 0x7632);
+  to[LOW] = __byte_perm(a, b, 0x5410) ^ 0x80808080u;
+  to[LINE] = __byte_perm(c, d, 0x7632);
+  to[LOW + LINE] = __byte_perm(c, d, 0x5410) ^ 0x80808080u;
 }
 
-// A sum, by high bytes and by the others.
+// Sums of products of high bytes, of high and low ones, and of low ones.
 struct Sum {
-  int high[4], middle[4];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 4; i++) high[i] = middle[i] = 0;
-  }
+  int high[4], middle[4], low[4];
 };
 
 // Lines of 16 gates or 8 others by bytes, of a lane.
@@ -40,137 +42,209 @@ struct Lines {
   unsigned high[4], low[4];
 };
 
+// What a warp adds up. half is the half of the units that it has of each gate; of 16 units: 0 the gates r and the
+// units' part of n, 1 the gates z and n; of 8: 0 the gates r and z, 1 both parts of n.
 struct Outer {
-  Sum units[MATRICES], inputs[MATRICES];
-  int biases[MATRICES][2][2]; // of lines g and g + 8: high, low
+  Sum sum[SUMS];
+  int biases[MATRICES][2]; // of lines g and g + 8
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int m = 0; m < MATRICES; m++) {
-      units[m].clear(), inputs[m].clear();
-      biases[m][0][0] = biases[m][0][1] = biases[m][1][0] = biases[m][1][1] = 0;
+    for (int s = 0; s < SUMS; s++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) sum[s].high[i] = sum[s].middle[i] = sum[s].low[i] = 0;
     }
+#pragma unroll
+    for (int m = 0; m < MATRICES; m++) biases[m][0] = biases[m][1] = 0;
   }
 
-  static __device__ __forceinline__ void add_to(Sum *s, const Lines &a, const Lines &b) {
-    mma32(s->high, s->high, a.high[0], a.high[1], a.high[2], a.high[3], b.high[0], b.high[1]);
-    mma32(s->middle, s->middle, a.high[0], a.high[1], a.high[2], a.high[3], b.low[0], b.low[1]);
-    mma32(s->middle, s->middle, a.low[0], a.low[1], a.low[2], a.low[3], b.high[0], b.high[1]);
+  // The first line of a matrix.
+  static __device__ __forceinline__ unsigned line_of(int m, unsigned half) {
+    if (HIDDEN == 8) return 16 * half;
+    if (HIDDEN == 16) return m == 0 ? 16 * half : 48 - 16 * half;
+    return HIDDEN * m + 16 * half;
   }
 
-  // Whether lines of matrix m are gates whose products with units, or else with inputs, count.
-  static __device__ __forceinline__ bool has_units(int m) { return HIDDEN == 8 || m / CHUNKS != 2; }
-  static __device__ __forceinline__ bool has_inputs(int m) { return HIDDEN == 8 || m / CHUNKS != 3; }
+  // Of sum s: its matrix, and whether its other factor are inputs.
+  static __device__ __forceinline__ int matrix_of(int s) { return HIDDEN == 8 ? 0 : s < 2 * CHUNKS ? s / 2 : s - CHUNKS; }
+  static __device__ __forceinline__ bool has_inputs(int s, unsigned half) {
+    if (HIDDEN == 16 && s == 2) return half == 1;
+    return s < 4 ? s % 2 == 1 : s == 4;
+  }
 
-  // Adds the products of 32 agents in shared memory.
-  __device__ __forceinline__ void add(const unsigned *lines, unsigned group) {
+  // Adds the products of the agents of a slice.
+  __device__ __forceinline__ void add(const unsigned *lines, unsigned group, unsigned half) {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    Lines other[2];
+#pragma unroll 1
+    for (unsigned at = t; at < AGENTS / 4; at += 8) {
+      Lines other[2], either; // either is of 16 units alone
 #pragma unroll
-    for (unsigned k = 0; k < 2; k++) {
-      const unsigned *own = lines + ((4 + k) * HIDDEN + group * 8 + g) * LINE + t;
+      for (unsigned k = 0; k < 2; k++) {
+        const unsigned *own = lines + place((4 + k) * HIDDEN + group * 8 + g, at);
 #pragma unroll
-      for (unsigned i = 0; i < 2; i++) other[k].high[i] = own[4 * i], other[k].low[i] = own[LOW + 4 * i];
-    }
-#pragma unroll
-    for (int m = 0; m < MATRICES; m++) {
-      Lines a;
-#pragma unroll
-      for (unsigned i = 0; i < 4; i++) {
-        const unsigned *own = lines + (16 * m + g + i % 2 * 8) * LINE + t + i / 2 * 4;
-        a.high[i] = own[0], a.low[i] = own[LOW];
+        for (unsigned i = 0; i < 2; i++) other[k].high[i] = own[4 * i], other[k].low[i] = own[LOW + 4 * i];
       }
-      if (group == 0) {
+#pragma unroll
+      for (unsigned i = 0; i < 2; i++) {
+        either.high[i] = half ? other[1].high[i] : other[0].high[i];
+        either.low[i] = half ? other[1].low[i] : other[0].low[i];
+      }
+#pragma unroll
+      for (int m = 0; m < MATRICES; m++) {
+        Lines a;
 #pragma unroll
         for (unsigned i = 0; i < 4; i++) {
-          biases[m][i % 2][0] = __dp4a((int)a.high[i], 0x01010101, biases[m][i % 2][0]);
-          biases[m][i % 2][1] = __dp4a((int)a.low[i], 0x01010101, biases[m][i % 2][1]);
+          const unsigned *own = lines + place(line_of(m, half) + g + i % 2 * 8, at) + i / 2 * 4;
+          a.high[i] = own[0], a.low[i] = own[LOW];
+        }
+        if (group == 0) {
+#pragma unroll
+          for (unsigned i = 0; i < 4; i++) {
+            const int high = __dp4a((int)a.high[i], 0x01010101, 0);
+            biases[m][i % 2] = __dp4a((int)a.low[i], 0x01010101, biases[m][i % 2]) + 256 * high;
+          }
+        }
+#pragma unroll
+        for (int s = 0; s < SUMS; s++) {
+          if (matrix_of(s) != m) continue;
+          const Lines &b = HIDDEN == 16 && s == 2 ? either : other[has_inputs(s, 0)];
+          Sum *const to = &sum[s];
+          mma32(to->high, to->high, a.high[0], a.high[1], a.high[2], a.high[3], b.high[0], b.high[1]);
+          mma32(to->middle, to->middle, a.high[0], a.high[1], a.high[2], a.high[3], b.low[0], b.low[1]);
+          mma32(to->middle, to->middle, a.low[0], a.low[1], a.low[2], a.low[3], b.high[0], b.high[1]);
+          mma32(to->low, to->low, a.low[0], a.low[1], a.low[2], a.low[3], b.low[0], b.low[1]);
         }
       }
-      if (has_units(m)) add_to(&units[m], a, other[0]);
-      if (has_inputs(m)) add_to(&inputs[m], a, other[1]);
     }
   }
 
-  static __device__ __forceinline__ void give(unsigned long long *to, int high, int middle) {
-    const long long v = (long long)high * 256 + middle;
+  static __device__ __forceinline__ void give(unsigned long long *to, long long v) {
     if (v) atomicAdd(to, (u64)v);
   }
 
   // Adds the sums to a run's.
-  __device__ __forceinline__ void flush(unsigned long long *sums, unsigned group) {
+  __device__ __forceinline__ void flush(unsigned long long *sums, unsigned group, unsigned half) {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, square = HIDDEN * HIDDEN;
 #pragma unroll
-    for (int m = 0; m < MATRICES; m++) {
+    for (int s = 0; s < SUMS; s++) {
+      const bool inputs = has_inputs(s, half);
 #pragma unroll
       for (unsigned i = 0; i < 4; i++) {
-        const unsigned line = 16 * m + g + i / 2 * 8, gate = line / HIDDEN, unit = line % HIDDEN;
-        const unsigned column = group * 8 + 2 * t + i % 2, at = unit * HIDDEN + column;
-        if (gate != 2) give(sums + (gate == 3 ? 2 : gate) * square + at, units[m].high[i], units[m].middle[i]);
-        if (gate != 3) give(sums + (3 + gate) * square + at, inputs[m].high[i], inputs[m].middle[i]);
+        const unsigned line = line_of(matrix_of(s), half) + g + i / 2 * 8, gate = line / HIDDEN;
+        if (gate == (inputs ? 3 : 2)) continue;
+        const unsigned row = (inputs ? 3 : 0) + (gate == 3 ? 2 : gate);
+        give(sums + row * square + line % HIDDEN * HIDDEN + group * 8 + 2 * t + i % 2,
+            (long long)sum[s].high[i] * 65536 + (long long)sum[s].middle[i] * 256 + sum[s].low[i]);
       }
+    }
 #pragma unroll
-      for (unsigned i = 0; i < 2 && group == 0; i++) {
-        const unsigned line = 16 * m + g + i * 8, gate = line / HIDDEN, unit = line % HIDDEN;
-        unsigned long long *const to = sums + 6 * square + unit;
-        if (gate != 3) give(to + gate * HIDDEN, biases[m][i][0], biases[m][i][1]);
-        if (gate != 2) give(to + (3 + (gate == 3 ? 2 : gate)) * HIDDEN, biases[m][i][0], biases[m][i][1]);
+    for (int m = 0; m < MATRICES && group == 0; m++) {
+#pragma unroll
+      for (unsigned i = 0; i < 2; i++) {
+        const unsigned line = line_of(m, half) + g + i * 8, gate = line / HIDDEN;
+        const long long v = biases[m][i];
+        unsigned long long *const to = sums + 6 * square + line % HIDDEN;
+        if (gate != 3) give(to + gate * HIDDEN, v);
+        if (gate != 2) give(to + (3 + (gate == 3 ? 2 : gate)) * HIDDEN, v);
       }
     }
     clear();
   }
 };
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(256, 2)
 KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned embedded, const unsigned *lengths,
             const short *states, unsigned long long *sums, unsigned agents, unsigned moments) {
   __shared__ unsigned shared[SLICES * 2 * LOW];
   const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const unsigned slices = warps > GROUPS ? warps / GROUPS : 1, groups = warps > GROUPS ? GROUPS : warps;
-  const unsigned at_once = 32 * slices, chunks = (agents + at_once - 1) / at_once;
+  const unsigned slices = warps > ROLES ? warps / ROLES : 1, roles = warps > ROLES ? ROLES : warps;
+  const unsigned at_once = AGENTS * slices, chunks = (agents + at_once - 1) / at_once;
   const u64 all = (u64)chunks * moments, share = (all + gridDim.x - 1) / gridDim.x;
   const u64 each = share > LEAST_SHARE ? share : LEAST_SHARE;
   const u64 begin = each * blockIdx.x, end = begin + each < all ? begin + each : all;
-  const unsigned slice = warp / groups;
+  if (begin >= end) return;
+  const unsigned slice = warp / roles;
+  // A task has four numbers of four agents, of the gates or of the others: units before, then inputs. Eight lanes are
+  // eight tasks of agents, and each of the four eights of a warp has another four numbers.
+  const auto four_of = [&](unsigned k, unsigned fours) { return k / 8 / fours * 8 + k % 8; }; // agents
+  const auto read_gates = [&](unsigned k, unsigned t, unsigned chunk, unsigned (*v)[2]) {
+    const unsigned n = chunk * at_once + four_of(k, HIDDEN) * 4;
+    const short *const from = gates + ((u64)t * agents + n) * 4 * HIDDEN + k / 8 % HIDDEN * 4;
+#pragma unroll
+    for (unsigned j = 0; j < 4; j++) {
+      v[j][0] = v[j][1] = 0;
+      if (n + j < agents) Words<2>::load(v[j], (const unsigned char *)(from + j * 4 * HIDDEN));
+    }
+  };
+  const auto read_others = [&](unsigned k, unsigned t, unsigned chunk, unsigned (*v)[2]) {
+    const unsigned n = chunk * at_once + four_of(k, HIDDEN / 2) * 4, four = k / 8 % (HIDDEN / 2);
+    const u64 at = (u64)t * agents + n;
+    const bool input = four >= HIDDEN / 4;
+    const short *from = (input ? rows + at * HIDDEN : states + (at - agents) * HIDDEN) + four % (HIDDEN / 4) * 4;
+    const bool none = !input && t == 0;
+#pragma unroll
+    for (unsigned j = 0; j < 4; j++) {
+      v[j][0] = v[j][1] = 0;
+      if (none || n + j >= agents) continue;
+      if (input && embedded) {
+        if (t >= lengths[n + j]) continue;
+        from = rows + (u64)(unsigned)numbers[at + j] * HIDDEN + four % (HIDDEN / 4) * 4 - j * HIDDEN;
+      }
+      Words<2>::load(v[j], (const unsigned char *)(from + j * HIDDEN));
+    }
+  };
+  const auto write = [&](unsigned four, unsigned line, const unsigned (*v)[2]) {
+    unsigned *const to = shared + four / (AGENTS / 4) * 2 * LOW + place(line, four % (AGENTS / 4));
+    turn(to, &v[0][0]);
+    turn(to + 2 * LINE, &v[0][1]);
+  };
+  const auto write_gates = [&](unsigned k, const unsigned (*v)[2]) {
+    write(four_of(k, HIDDEN), k / 8 % HIDDEN * 4, v);
+  };
+  const auto write_others = [&](unsigned k, const unsigned (*v)[2]) {
+    write(four_of(k, HIDDEN / 2), 4 * HIDDEN + k / 8 % (HIDDEN / 2) * 4, v);
+  };
+  const unsigned gate_tasks = slices * (AGENTS / 4) * HIDDEN, other_tasks = gate_tasks / 2;
+  // A block of WHOLE threads has two tasks of gates and one of the others for each, which it reads ahead.
+  const bool whole = blockDim.x == WHOLE;
   Outer sum;
   sum.clear();
-  // A block of less warps than groups goes through its agents several times.
-  for (unsigned group = warp % groups, pass = 0; pass < GROUPS; group += groups, pass += groups) {
-    unsigned added = 0;
+  // A block of less warps than roles goes through its agents several times.
+  for (unsigned role = warp % roles, pass = 0; pass < ROLES; role += roles, pass += roles) {
+    const bool works = role < ROLES && slice < slices;
+    const unsigned group = role / 2, half = role % 2;
+    unsigned added = 0, t = (unsigned)(begin / chunks), chunk = (unsigned)(begin % chunks);
+    unsigned next[3][4][2];
+    const auto read_ahead = [&]() {
+      read_gates(threadIdx.x, t, chunk, next[0]);
+      read_gates(threadIdx.x + WHOLE, t, chunk, next[1]);
+      if (HIDDEN < 32) read_others(threadIdx.x, t, chunk, next[2]); // there are no registers for it
+    };
+    if (whole) read_ahead();
     for (u64 i = begin; i < end; i++) {
-      const unsigned t = (unsigned)(i / chunks), chunk = (unsigned)(i % chunks) * at_once;
+      const unsigned now = t, of = chunk;
       __syncthreads();
-      // Each thread takes four numbers of four agents at a time.
-      for (unsigned k = threadIdx.x; k < slices * LINES / 4 * 8; k += blockDim.x) {
-        const unsigned four = k % 8, line = k / 8 % (LINES / 4) * 4, of = k / 8 / (LINES / 4);
-        unsigned v[2][4];
-#pragma unroll
-        for (unsigned j = 0; j < 4; j++) {
-          const unsigned n = chunk + of * 32 + four * 4 + j;
-          const u64 at = (u64)t * agents + n;
-          const short *from = 0;
-          if (n < agents && t < lengths[n]) {
-            if (line < 4 * HIDDEN)
-              from = gates + at * 4 * HIDDEN + line;
-            else if (line < 5 * HIDDEN)
-              from = t > 0 ? states + (at - agents) * HIDDEN + line % HIDDEN : 0;
-            else
-              from = rows + (embedded ? (u64)(unsigned)numbers[at] : at) * HIDDEN + line % HIDDEN;
-          }
-          unsigned w[2] = {0, 0};
-          if (from) Words<2>::load(w, (const unsigned char *)from);
-          v[0][j] = w[0], v[1][j] = w[1];
-        }
-        unsigned *const to = shared + of * 2 * LOW;
-        turn(to, line, four, v[0]);
-        turn(to, line + 2, four, v[1]);
+      if (whole) {
+        write_gates(threadIdx.x, next[0]);
+        write_gates(threadIdx.x + WHOLE, next[1]);
+        if (HIDDEN == 32) read_others(threadIdx.x, now, of, next[2]);
+        write_others(threadIdx.x, next[2]);
+      }
+      for (unsigned k = threadIdx.x; k < gate_tasks && !whole; k += blockDim.x) {
+        read_gates(k, now, of, next[0]);
+        write_gates(k, next[0]);
+      }
+      for (unsigned k = threadIdx.x; k < other_tasks && !whole; k += blockDim.x) {
+        read_others(k, now, of, next[2]);
+        write_others(k, next[2]);
       }
       __syncthreads();
-      if (group < GROUPS && slice < slices) sum.add(shared + slice * 2 * LOW, group);
-      added += 32;
-      const bool last = i + 1 == end || (i + 1) / chunks / RUN != t / RUN;
-      if (!last && added < MOST_ADDED) continue;
-      if (group < GROUPS && slice < slices) sum.flush(sums + (u64)(t / RUN) * (6 * HIDDEN * HIDDEN + 6 * HIDDEN), group);
+      if (++chunk == chunks) chunk = 0, t++;
+      if (whole && i + 1 < end) read_ahead();
+      if (works) sum.add(shared + slice * 2 * LOW, group, half);
+      added += AGENTS;
+      if (i + 1 < end && t / RUN == now / RUN && added < MOST_ADDED) continue;
+      if (works) sum.flush(sums + (u64)(now / RUN) * (6 * HIDDEN * HIDDEN + 6 * HIDDEN), group, half);
       added = 0;
     }
   }

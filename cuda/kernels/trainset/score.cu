@@ -85,14 +85,24 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
             unsigned long long seed, unsigned step, unsigned first, const unsigned *control, short *gradients,
             unsigned *masks, float *predictions, unsigned long long *sums, unsigned long long *totals,
             unsigned agents, unsigned moments) {
-  __shared__ float logits[32][AGENT_MOST_CANDIDATES]; // of the agents of a block, then what is below the largest one
-  const unsigned lane = threadIdx.x % 32, piece = lane % 4 * PIECE, elements = candidates ? candidates : 1;
+  // Of the agents of a block: logits, then by what they are below the largest one, and what that is the share of.
+  __shared__ float logits[32][AGENT_MOST_CANDIDATES], shares[32][AGENT_MOST_CANDIDATES];
+  const unsigned lane = threadIdx.x % 32, part = lane % 4, piece = part * PIECE, elements = candidates ? candidates : 1;
   const int *const biases = (const int *)(readout + READOUT_HEAD);
   const short *const weights = (const short *)(biases + ((readout_rows + 3) & ~3u));
   const float unit = power_of_two(-(int)control[CONTROL_READOUT_SCALE] - 6);
   Logistic logistic;
   logistic.load((const float *)readout);
-  float *const mine = logits[threadIdx.x / 4];
+  float *const logit = logits[threadIdx.x / 4], *const share = shares[threadIdx.x / 4];
+  const auto weights_of = [&](unsigned row) {
+    unsigned v[PAIRS];
+#pragma unroll
+    for (int k = 0; k < PAIRS; k++) v[k] = *(const unsigned *)(weights + (u64)row * HIDDEN + piece + 2 * k);
+    Piece4 b;
+    b.set(v);
+    return b;
+  };
+  const Piece4 ahead[2] = {weights_of(0), weights_of(candidates ? 1 : 0)}; // of the first two candidates
   const unsigned runs = (moments + RUN - 1) / RUN;
   const u64 all = (u64)runs * agents, warps = (u64)gridDim.x * (blockDim.x / 32);
   u64 loss = 0;
@@ -100,17 +110,18 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
     RowSums of[2];
     of[0].clear(), of[1].clear();
     for (u64 i = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * 8; i < all; i += warps * 8) {
-      const bool there = i + lane / 4 < all;
-      const unsigned n = there ? (unsigned)((i + lane / 4) % agents) : 0;
-      const unsigned run = there ? (unsigned)((i + lane / 4) / agents) : 0;
-      const unsigned length = there ? lengths[n] : 0;
+      const u64 own = i + lane / 4;
+      const bool there = own < all;
+      const unsigned run = !there ? 0 : own >> 32 ? (unsigned)(own / agents) : (unsigned)own / agents;
+      const unsigned n = there ? (unsigned)(own - (u64)run * agents) : 0;
+      const unsigned length = there && !train ? lengths[n] : 0;
       int held = -1; // the row that of[0] has sums of
       for (unsigned t = run * RUN; t < (run + 1) * RUN; t++) { // all lanes go through all moments of a run
         const bool is = there && t < moments;
         const u64 at = (u64)t * agents + n;
         const int target = is ? targets[at] : -1;
         int row = candidates || !is ? 0 : items[at];
-        bool goes = train ? target >= 0 : is && t < length && row >= 0;
+        const bool goes = train ? target >= 0 : is && t < length && row >= 0;
         if (!goes) row = 0;
         unsigned h[PAIRS], mask = 0xffffffffu;
 #pragma unroll
@@ -134,14 +145,7 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
         }
         Piece4 a;
         a.set(h);
-        __syncwarp(FULL);
-        for (unsigned c = 0; c < elements; c++) {
-          unsigned v[PAIRS];
-#pragma unroll
-          for (int k = 0; k < PAIRS; k++)
-            v[k] = *(const unsigned *)(weights + ((u64)(unsigned)row + c) * HIDDEN + piece + 2 * k);
-          Piece4 b;
-          b.set(v);
+        const auto logit_of = [&](unsigned c, const Piece4 &b) {
           int middle = 0, high = 0;
 #pragma unroll
           for (int k = 0; k < (PIECE + 3) / 4; k++) {
@@ -150,54 +154,60 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
             middle = __dp4a((int)a.b[k].low, (int)b.b[k].high, middle);
           }
           const int sum = sum_of_four(middle + 256 * high), bias = biases[row + c];
-          const float x = train ? fma32((float)sum, keep, (float)bias) : (float)(sum + bias);
-          if (lane % 4 == 0) mine[c] = x;
-        }
-        __syncwarp(FULL);
-        float total = 0.0f, most = mine[0];
-        if (candidates) { // every lane does the same
-          for (unsigned c = 1; c < candidates; c++) most = max32(most, mine[c]);
-          for (unsigned c = 0; c < candidates; c++) {
-            const float below = min32(__fmul_rn(__fsub_rn(most, mine[c]), unit), 80.0f);
-            total = __fadd_rn(total, __fdiv_rn(1.0f, exp32(below)));
-          }
-        }
+          return train ? fma32((float)sum, keep, (float)bias) : (float)(sum + bias);
+        };
         int number[2] = {0, 0};
-        for (unsigned c = 0; c < elements; c++) {
-          float p, below = 0.0f;
-          if (candidates) {
-            below = min32(__fmul_rn(__fsub_rn(most, mine[c]), unit), 80.0f);
-            p = __fdiv_rn(__fdiv_rn(1.0f, exp32(below)), total);
-          } else {
-            p = logistic(mine[0]);
+        float lost = 0.0f;
+        if (!candidates) {
+          float p = logistic(logit_of(0, weights_of((unsigned)row)));
+          if (target >= 0) lost = -log32(max32(target ? p : __fsub_rn(1.0f, p), LEAST_PROBABILITY));
+          if (!train && goes && part == 0) predictions[at] = p;
+          if (target == 1) p = __fsub_rn(p, 1.0f);
+          if (goes) number[0] = number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS)));
+          if (train && is && part == 0) gradients[at] = (short)number[0];
+        } else {
+          // Lane c % 4 does what is to do for candidate c.
+          float most = logit_of(0, ahead[0]);
+          if (part == 0) logit[0] = most;
+          for (unsigned c = 1; c < candidates; c++) {
+            const float x = c == 1 ? logit_of(1, ahead[1]) : logit_of(c, weights_of(c));
+            if (part == c % 4) logit[c] = x;
+            most = max32(most, x);
           }
-          if (goes && target >= 0 && lane % 4 == 0 && (!candidates || (unsigned)target == c)) {
-            float v;
-            if (candidates)
-              v = __fadd_rn(log32(total), below);
-            else
-              v = -log32(max32(target ? p : __fsub_rn(1.0f, p), LEAST_PROBABILITY));
-            loss += (u64)__float2ll_rn(__fmul_rn(v, (float)(1 << LOSS_BITS)));
+          for (unsigned c = part; c < candidates; c += 4) {
+            const float below = min32(__fmul_rn(__fsub_rn(most, logit[c]), unit), 80.0f);
+            logit[c] = below, share[c] = __fdiv_rn(1.0f, exp32(below));
           }
-          if (!train) {
-            if (goes && c % 4 == lane % 4) predictions[at * elements + c] = p;
-            continue;
+          __syncwarp(FULL);
+          float total = 0.0f;
+          for (unsigned c = 0; c < candidates; c++) total = __fadd_rn(total, share[c]);
+          if (target >= 0) lost = __fadd_rn(log32(total), logit[target]);
+          __syncwarp(FULL);
+          for (unsigned c = part; c < candidates; c += 4) {
+            float p = __fdiv_rn(share[c], total);
+            if (!train) {
+              if (goes) predictions[at * elements + c] = p;
+              continue;
+            }
+            if ((unsigned)target == c) p = __fsub_rn(p, 1.0f);
+            const int e = goes ? number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS))) : 0;
+            if (is) gradients[at * elements + c] = (short)e;
+            if (c < 2) number[0] = e;
           }
-          if (candidates ? (unsigned)target == c : target == 1) p = __fsub_rn(p, 1.0f);
-          const int e = goes ? number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS))) : 0;
-          if (is && c % 4 == lane % 4) gradients[at * elements + c] = (short)e;
-          if (c == 0) number[0] = e;
-          if (c == 1) number[1] = e;
+          const int mine = number[0];
+          number[0] = (int)__shfl_sync(FULL, (unsigned)mine, (int)(lane & ~3u));
+          number[1] = (int)__shfl_sync(FULL, (unsigned)mine, (int)(lane & ~3u) + 1);
         }
+        if (goes && target >= 0 && part == 0) loss += (u64)__float2ll_rn(__fmul_rn(lost, (float)(1 << LOSS_BITS)));
         if (!train) continue;
-        if (is && lane % 4 == 0) masks[at] = goes ? mask : 0;
+        if (is && part == 0) masks[at] = goes ? mask : 0;
         if (!goes) continue;
         if (!candidates && row != held) {
           if (held >= 0) of[0].flush(sums, readout_rows, (unsigned)held, piece);
           held = row;
         }
         of[0].add(number[0], h);
-        if (candidates > 1) of[1].add(number[1], h);
+        if (candidates) of[1].add(number[1], h);
       }
       if (!candidates && held >= 0) of[0].flush(sums, readout_rows, (unsigned)held, piece);
     }

@@ -6,7 +6,7 @@
 __device__ __forceinline__ int scale_of(unsigned weight, unsigned bias, float most_weight, float most_bias) {
   const float w = __uint_as_float(weight), b = __uint_as_float(bias);
   int e = MOST_SCALE;
-  while (e > -100 && (__fmul_rn(w, power_of_two(e)) > most_weight || __fmul_rn(b, power_of_two(e + BIAS_BITS)) > most_bias))
+  while (e > LEAST_SCALE && (__fmul_rn(w, power_of_two(e)) > most_weight || __fmul_rn(b, power_of_two(e + BIAS_BITS)) > most_bias))
     e--;
   return e;
 }

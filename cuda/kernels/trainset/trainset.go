@@ -83,7 +83,7 @@ func Name(what string, class int) string { return fmt.Sprintf("%s_h%d", what, cl
 // Numbers that kernels and their callers agree on.
 const (
 	Block        = 128 // the largest block of a kernel of a class
-	WideBlock    = 256 // the largest block of the other kernels
+	WideBlock    = 256 // the largest block of Outer and of the other kernels
 	Run          = 8   // moments with one scale of gradients
 	GradientBits = 14  // of gradients at the readout
 	LossBits     = 24  // of losses
@@ -149,7 +149,11 @@ func init() {
 	for _, class := range Classes() {
 		for _, what := range []string{Forward, Score, Back, Outer, Embed} {
 			name, file := Name(what, class), strings.TrimPrefix(what, "train_")+".cu"
-			set.Register(kernels.Source{Name: name, File: file, MaxBlock: Block, WholeWarps: true, Text: func() string {
+			most := Block
+			if what == Outer {
+				most = WideBlock
+			}
+			set.Register(kernels.Source{Name: name, File: file, MaxBlock: most, WholeWarps: true, Text: func() string {
 				return fmt.Sprintf("#define HIDDEN %d\n#define ELEM F32\n", class) +
 					kernels.Common("gru_agents.cuh") + kernels.Common("philox.cuh") +
 					strings.Replace(set.Text("train.cuh", "gates.cuh", file), "\nKERNEL_NAME(", "\n"+name+"(", 1)
