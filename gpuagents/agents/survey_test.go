@@ -91,3 +91,41 @@ func TestSurveyed(t *testing.T) {
 		t.Error("a Ranking has looked at observations")
 	}
 }
+
+// TestSurveyedPart: a part with all observations of an entry is in the order of groups, and its Survey
+// is another than the entry's.
+func TestSurveyedPart(t *testing.T) {
+	const features = 2
+	cell, d := address(t, "gru", nil, 20, features, 3), openNamed(t, *opentest.Name)
+	a, other := makeAgents(t, d, cell, 40, Options{}), makeAgents(t, openNamed(t, "host"), cell, 40, Options{})
+	SurveyFrom(a, 1)
+	r := rand.New(rand.NewPCG(8, 9))
+	var ids []uint32
+	for range 39 { // of one group, many several times
+		ids = append(ids, 20+r.Uint32N(20))
+	}
+	ids = append(ids, 3) // of the group before it
+	inputs := make([]float32, features*len(ids))
+	for i := range inputs {
+		inputs[i] = 2*r.Float32() - 1
+	}
+	want, err := other.Observe(t.Context(), ids, inputs)
+	testkit.NoError(t, "other.Observe", err)
+	got, _, err := a.ObserveParts(t.Context(), &gpubatch.Splitter{Reduced: true}, ids, inputs, nil,
+		Launches{Survey: NewSurveyor(a).Survey(ids)})
+	testkit.NoError(t, "a.ObserveParts", err)
+	if !slices.Equal(got.Votes, want.Votes) || !slices.Equal(got.Decisions, want.Decisions) {
+		t.Errorf("votes %v and decisions %v, want %v and %v", got.Votes, got.Decisions, want.Votes, want.Decisions)
+	}
+	all := make([]uint32, 40)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	one, err := a.AgentStates(t.Context(), all)
+	testkit.NoError(t, "AgentStates", err)
+	two, err := other.AgentStates(t.Context(), all)
+	testkit.NoError(t, "AgentStates", err)
+	if !slices.Equal(one.State, two.State) {
+		t.Error("other states than after a Ranking")
+	}
+}
