@@ -41,8 +41,7 @@ func TestScores(t *testing.T) {
 				// A weight is off by 2^-15 of the largest at most, and a product of low bytes by 2^-16 of it.
 				off := 1e-4 + 4*deviation*float64(units)*math.Ldexp(1, -15)
 				if !(math.Abs(got-want) <= off) || got < 0 || got > 1 {
-					t.Errorf("%d units, deviation %v: score %v for a logit of %v, want %v", units, deviation, got, logit,
-						want)
+					t.Errorf("%d units, deviation %v, logit %v: score %v, want %v", units, deviation, logit, got, want)
 				}
 			}
 		}
