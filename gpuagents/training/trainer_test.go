@@ -317,7 +317,7 @@ func TestRestoreWrong(t *testing.T) {
 		"a bit":        func(_ *Options, d []byte) []byte { d[200] ^= 1; return d },
 		"another seed": func(o *Options, d []byte) []byte { o.Seed++; return d },
 		"more units":   func(o *Options, d []byte) []byte { o.Hidden = 7; return d },
-		"a window":     func(o *Options, d []byte) []byte { o.Window = 9; return d },
+		"a window":     func(o *Options, d []byte) []byte { o.Window = 7; return d },
 	} {
 		other, changed := o, append([]byte(nil), data...)
 		changed = change(&other, changed)
