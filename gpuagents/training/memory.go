@@ -128,7 +128,7 @@ func (m *memory) warps(agents int) device.Geometry {
 	if agents <= m.blocks {
 		return device.Geometry{Grid: min((agents+1)/2, m.blocks), Block: 32}
 	}
-	return device.Geometry{Grid: min((agents+63)/64, m.blocks), Block: trainset.Block}
+	return device.Geometry{Grid: min((agents+63)/64, 4*m.blocks), Block: trainset.Block}
 }
 
 // threads is the shape of a launch of n threads, or of fewer that have several turns.

@@ -66,7 +66,8 @@ func (m *Model) forward(p part) error {
 // score makes the loss of a part, and in training the gradients of the readout; otherwise predictions.
 func (m *Model) score(p part, train bool, step uint64) error {
 	r := &m.room
-	return m.launch(trainset.Score, m.threads(p.elements(), trainset.Block), &trainset.ScoreArgs{
+	g := device.Geometry{Grid: int(min((p.elements()+127)/128, 4*int64(m.blocks))), Block: trainset.Block}
+	return m.launch(trainset.Score, g, &trainset.ScoreArgs{
 		Readout: device.Ptr(m.readoutTable), States: device.Ptr(r.states.Buffer), Items: device.Ptr(r.items.Buffer),
 		Targets: device.Ptr(r.targets.Buffer), Lengths: device.Ptr(r.lengths.Buffer), Candidates: uint32(m.Candidates),
 		ReadoutRows: uint32(m.readoutRows()), Train: device.Bit(train), Drop: m.drop, Keep: m.keep, Seed: m.seed,
@@ -113,7 +114,9 @@ func (m *Model) back(p part) error {
 func (m *Model) outer(p part) error {
 	rows, embedded := m.inputs()
 	r := &m.room
-	return m.launch(trainset.Outer, m.threads(8*p.elements(), trainset.WideBlock), &trainset.OuterArgs{
+	g := m.threads(8*p.elements(), trainset.WideBlock)
+	g.Grid = min(g.Grid, (m.blocks+3)/4) // two of a multiprocessor: each adds to all sums at its end
+	return m.launch(trainset.Outer, g, &trainset.OuterArgs{
 		Gates: device.Ptr(r.gates.Buffer), Rows: rows, Numbers: device.Ptr(r.numbers.Buffer), Embedded: embedded,
 		Lengths: device.Ptr(r.lengths.Buffer), States: device.Ptr(r.states.Buffer),
 		Sums: device.Range(m.sums, 0, m.runs*m.gateBytes), Agents: uint32(p.sequences), Moments: uint32(p.moments),

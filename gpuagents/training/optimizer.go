@@ -59,11 +59,18 @@ func (p *Optimizer) gather(moments int, targets int64) error {
 	})
 }
 
+// adamShape is the shape of a launch of Adam over n weights: the blocks that a GPU runs at once.
+func (p *Optimizer) adamShape(n int64) device.Geometry {
+	g := p.threads(n, trainset.WideBlock)
+	g.Grid = min(g.Grid, max(1, p.blocks*3/4))
+	return g
+}
+
 // step steps the weights against the gradient. It is step number n, from 1 on.
 func (p *Optimizer) step(n uint64) error {
 	size := int64(p.size())
 	beta1, beta2 := decimal(p.adam.Beta1), decimal(p.adam.Beta2)
-	if err := p.launch(trainset.Adam, p.threads(size, trainset.WideBlock), &trainset.AdamArgs{
+	if err := p.launch(trainset.Adam, p.adamShape(size), &trainset.AdamArgs{
 		Weights: device.Ptr(p.weights), Mean: device.Ptr(p.mean), Square: device.Ptr(p.square),
 		Gradient: device.Ptr(p.gradient), Control: device.Ptr(p.control), Decay: p.adam.Decay,
 		FreshMean: float32(1 - beta1), Beta2: p.adam.Beta2, FreshSquare: float32(1 - beta2),

@@ -156,7 +156,7 @@ func BenchmarkAdam(b *testing.B) {
 		Gradient: device.Ptr(buffers[3]), Control: device.Ptr(p.control), Decay: 1e-5, FreshMean: 0.1, Beta2: 0.999,
 		FreshSquare: 0.001, Rate: 1e-3, Root: 1, Epsilon: 1e-8, Count: uint64(n),
 	}
-	took := t.time(func() error { return p.launch(trainset.Adam, p.threads(n, trainset.WideBlock), args) })
+	took := t.time(func() error { return p.launch(trainset.Adam, p.adamShape(n), args) })
 	copied := t.time(func() error { return p.stream.Copy(buffers[0], 0, buffers[3], 0, 4*n) })
 	b.ReportMetric(took*1e3, "device-ms")
 	b.ReportMetric(28*float64(n)/took/1e12, "TB/s")

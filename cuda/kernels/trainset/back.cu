@@ -2,12 +2,20 @@
 // 16 or 32 agents through all moments. A lane has the gradients of the units of its pieces. They are 0 where an agent
 // has no moment, because nothing asks it.
 
-// What a moment reads of one agent: its units before and its inputs, and what its target asks.
+// What a moment reads of one agent: its units before and its inputs, and what its target asks: units, the first two
+// gradients, and the weights of an item.
 struct Moment {
-  unsigned before[PAIRS], x[PAIRS], mask, row;
+  unsigned before[PAIRS], x[PAIRS], w[PAIRS], mask;
+  int first, second;
 };
 
-extern "C" __global__ void __launch_bounds__(128)
+// And what it reads before: the rows of its inputs and of its item, or else -1.
+struct Rows {
+  unsigned x;
+  int item;
+};
+
+extern "C" __global__ void __launch_bounds__(128, HIDDEN == 32 ? 3 : 4)
 KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsigned embedded, const unsigned *lengths,
             const short *states, const unsigned *readout, unsigned readout_rows, const int *items, unsigned candidates,
             const short *gradients, const unsigned *masks, float keep, const unsigned *control, const int *exponents,
@@ -22,7 +30,9 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
   const float unit = power_of_two(-w - 6);
   const short *const weights = (const short *)(readout + READOUT_HEAD + ((readout_rows + 3) & ~3u));
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
-  unsigned cut = 0;
+  unsigned cut = 0, of_first[PAIRS], of_second[PAIRS]; // weights of the first two candidates
+  Numbers::load(of_first, (const unsigned char *)(weights + piece));
+  Numbers::load(of_second, (const unsigned char *)(weights + (candidates ? HIDDEN : 0) + piece));
   for (u64 tile = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; tile * TILE < agents; tile += warps) {
     const unsigned first = (unsigned)tile * TILE + lane / 4;
     unsigned length[ROWS], most = 0;
@@ -41,32 +51,45 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         if (first + 8 * r >= agents) continue;
-        unsigned char *to = (unsigned char *)(gates + ((u64)t * agents + first + 8 * r) * 4 * HIDDEN + piece);
+        unsigned char *to = (unsigned char *)(gates + (u64)(t * agents + first + 8 * r) * (4 * HIDDEN) + piece);
 #pragma unroll
         for (int gate = 0; gate < 4; gate++) Numbers::store(to + gate * 2 * HIDDEN, zeros);
       }
     }
-    const auto read = [&](int r, unsigned t) {
+    const auto rows_of = [&](int r, unsigned t) {
+      const unsigned at = t * agents + first + 8 * r;
+      Rows of = {at, 0};
+      if (t >= length[r]) return of;
+      if (embedded) of.x = (unsigned)numbers[at];
+      if (!candidates) of.item = items[at];
+      return of;
+    };
+    const auto read = [&](int r, unsigned t, const Rows &of) {
       Moment m;
-      const u64 at = (u64)t * agents + first + 8 * r;
+      const unsigned at = t * agents + first + 8 * r;
 #pragma unroll
-      for (int k = 0; k < PAIRS; k++) m.before[k] = m.x[k] = 0;
-      m.mask = m.row = 0;
+      for (int k = 0; k < PAIRS; k++) m.before[k] = m.x[k] = m.w[k] = 0;
+      m.mask = 0, m.first = m.second = 0;
       if (t >= length[r]) return m;
-      if (t > 0) Numbers::load(m.before, (const unsigned char *)(states + (at - agents) * HIDDEN + piece));
-      const u64 row = embedded ? (u64)(unsigned)numbers[at] : at;
-      Numbers::load(m.x, (const unsigned char *)(rows + row * HIDDEN + piece));
+      if (t > 0) Numbers::load(m.before, (const unsigned char *)(states + (u64)(at - agents) * HIDDEN + piece));
+      Numbers::load(m.x, (const unsigned char *)(rows + (u64)of.x * HIDDEN + piece));
+      if (of.item < 0) return m;
       m.mask = masks[at];
-      if (!candidates) {
-        const int item = items[at];
-        if (item < 0) m.mask = 0;
-        m.row = item < 0 ? 0 : (unsigned)item;
-      }
+      const short *const e = gradients + (u64)at * elements;
+      m.first = e[0];
+      if (candidates)
+        m.second = e[1];
+      else
+        Numbers::load(m.w, (const unsigned char *)(weights + (u64)(unsigned)of.item * HIDDEN + piece));
       return m;
     };
+    Rows behind[ROWS];
     Moment next[ROWS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) next[r] = read(r, most ? most - 1 : 0);
+    for (int r = 0; r < ROWS; r++) {
+      next[r] = read(r, most ? most - 1 : 0, rows_of(r, most ? most - 1 : 0));
+      behind[r] = rows_of(r, most > 1 ? most - 2 : 0);
+    }
     unsigned largest = 0;
     for (unsigned t = most; t > 0;) {
       t--;
@@ -77,7 +100,8 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         now[r] = next[r];
-        if (t > 0) next[r] = read(r, t - 1);
+        if (t > 0) next[r] = read(r, t - 1, behind[r]);
+        if (t > 1) behind[r] = rows_of(r, t - 2);
       }
       Bytes a[ROWS][ALL];
       {
@@ -93,18 +117,21 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         if (!now[r].mask) continue;
-        const short *e = gradients + ((u64)t * agents + first + 8 * r) * elements;
         int sum[PIECE];
+        if (candidates) {
 #pragma unroll
-        for (int k = 0; k < PIECE; k++) sum[k] = 0;
-        for (unsigned c = 0; c < elements; c++) {
-          unsigned v[PAIRS];
-          const int number = e[c];
+          for (int k = 0; k < PIECE; k++)
+            sum[k] = now[r].first * half_of(of_first, k) + now[r].second * half_of(of_second, k);
+          const short *const e = gradients + (u64)(t * agents + first + 8 * r) * elements;
+          for (unsigned c = 2; c < candidates; c++) {
+            unsigned v[PAIRS];
+            Numbers::load(v, (const unsigned char *)(weights + c * HIDDEN + piece));
 #pragma unroll
-          for (int k = 0; k < PAIRS; k++)
-            v[k] = *(const unsigned *)(weights + (u64)(now[r].row + c) * HIDDEN + piece + 2 * k);
+            for (int k = 0; k < PIECE; k++) sum[k] += e[c] * half_of(v, k);
+          }
+        } else {
 #pragma unroll
-          for (int k = 0; k < PIECE; k++) sum[k] += number * half_of(v, k);
+          for (int k = 0; k < PIECE; k++) sum[k] = now[r].first * half_of(now[r].w, k);
         }
 #pragma unroll
         for (int k = 0; k < PIECE; k++)
@@ -176,7 +203,7 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         if (first + 8 * r >= agents) continue;
-        unsigned char *to = (unsigned char *)(gates + ((u64)t * agents + first + 8 * r) * 4 * HIDDEN + piece);
+        unsigned char *to = (unsigned char *)(gates + (u64)(t * agents + first + 8 * r) * (4 * HIDDEN) + piece);
 #pragma unroll
         for (int gate = 0; gate < 4; gate++) Numbers::store(to + gate * 2 * HIDDEN, made[r][gate]);
       }

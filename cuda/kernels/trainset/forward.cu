@@ -17,19 +17,19 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
       if (length[r] > most) most = length[r];
     }
     // Row of the inputs at moment t, and the numbers of the moment, or else 0.
-    const auto row_at = [&](int r, unsigned t) -> u64 {
-      const u64 at = (u64)t * agents + first + 8 * r;
-      return t >= length[r] ? 0 : embedded ? (u64)(unsigned)numbers[at] : at;
+    const auto row_at = [&](int r, unsigned t) {
+      const unsigned at = t * agents + first + 8 * r;
+      return t >= length[r] ? 0 : embedded ? (unsigned)numbers[at] : at;
     };
-    const auto read = [&](int r, unsigned t, u64 row) {
+    const auto read = [&](int r, unsigned t, unsigned row) {
       if (t < length[r]) {
-        Numbers::load(xw[r], (const unsigned char *)(rows + row * HIDDEN + piece));
+        Numbers::load(xw[r], (const unsigned char *)(rows + (u64)row * HIDDEN + piece));
       } else {
 #pragma unroll
         for (int k = 0; k < PAIRS; k++) xw[r][k] = 0;
       }
     };
-    u64 next[ROWS];
+    unsigned next[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       const unsigned n = first + 8 * r;
@@ -63,8 +63,8 @@ KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsign
         for (int k = 0; k < PIECE; k++) h[r][k] = made[r][k];
 #pragma unroll
         for (int k = 0; k < PAIRS; k++) hw[r][k] = pair_of(h[r] + 2 * k, AGENT_UNIT_SCALE);
-        const u64 at = (u64)t * agents + first + 8 * r;
-        Numbers::store((unsigned char *)(states + at * HIDDEN + piece), hw[r]);
+        const unsigned at = t * agents + first + 8 * r;
+        Numbers::store((unsigned char *)(states + (u64)at * HIDDEN + piece), hw[r]);
       }
     }
 #pragma unroll

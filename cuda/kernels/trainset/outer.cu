@@ -18,7 +18,9 @@
 #define MOST_ADDED 32768 // numbers of agents whose sums an int32 holds
 
 // Where word at of a line is, such that the lanes of a warp read and write different banks.
-__device__ __forceinline__ unsigned place(unsigned line, unsigned at) { return line * LINE + (at ^ (line & 8)); }
+__device__ __forceinline__ unsigned place(unsigned line, unsigned at) {
+  return line * LINE + (at ^ (HIDDEN == 8 ? line / 8 % 4 * 4 : line / 8 % 8 * 2));
+}
 
 // Four agents' pairs of numbers, of each two a line of high and a line of low bytes.
 __device__ __forceinline__ void turn(unsigned *to, const unsigned *w) {
@@ -80,9 +82,11 @@ struct Outer {
       Lines other[2], either; // either is of 16 units alone
 #pragma unroll
       for (unsigned k = 0; k < 2; k++) {
-        const unsigned *own = lines + place((4 + k) * HIDDEN + group * 8 + g, at);
 #pragma unroll
-        for (unsigned i = 0; i < 2; i++) other[k].high[i] = own[4 * i], other[k].low[i] = own[LOW + 4 * i];
+        for (unsigned i = 0; i < 2; i++) {
+          const unsigned *own = lines + place((4 + k) * HIDDEN + group * 8 + g, at + 4 * i);
+          other[k].high[i] = own[0], other[k].low[i] = own[LOW];
+        }
       }
 #pragma unroll
       for (unsigned i = 0; i < 2; i++) {
@@ -94,7 +98,7 @@ struct Outer {
         Lines a;
 #pragma unroll
         for (unsigned i = 0; i < 4; i++) {
-          const unsigned *own = lines + place(line_of(m, half) + g + i % 2 * 8, at) + i / 2 * 4;
+          const unsigned *own = lines + place(line_of(m, half) + g + i % 2 * 8, at + i / 2 * 4);
           a.high[i] = own[0], a.low[i] = own[LOW];
         }
         if (group == 0) {
@@ -164,12 +168,19 @@ KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned 
   const u64 begin = each * blockIdx.x, end = begin + each < all ? begin + each : all;
   if (begin >= end) return;
   const unsigned slice = warp / roles;
-  // A task has four numbers of four agents, of the gates or of the others: units before, then inputs. Eight lanes are
-  // eight tasks of agents, and each of the four eights of a warp has another four numbers.
-  const auto four_of = [&](unsigned k, unsigned fours) { return k / 8 / fours * 8 + k % 8; }; // agents
+  // A task has four numbers of four agents, of the gates or of the others: units before, then inputs. Lanes beside each
+  // other read numbers beside each other, of a row of at most 16 tasks.
+  const auto four_of = [&](unsigned k, unsigned fours) { // agents
+    const unsigned row = fours < 16 ? fours : 16;
+    return k / row % (AGENTS / 4 * slices);
+  };
+  const auto line_of = [&](unsigned k, unsigned fours) {
+    const unsigned row = fours < 16 ? fours : 16;
+    return (k % row + k / row / (AGENTS / 4 * slices) * row) * 4;
+  };
   const auto read_gates = [&](unsigned k, unsigned t, unsigned chunk, unsigned (*v)[2]) {
     const unsigned n = chunk * at_once + four_of(k, HIDDEN) * 4;
-    const short *const from = gates + ((u64)t * agents + n) * 4 * HIDDEN + k / 8 % HIDDEN * 4;
+    const short *const from = gates + (u64)(t * agents + n) * (4 * HIDDEN) + line_of(k, HIDDEN);
 #pragma unroll
     for (unsigned j = 0; j < 4; j++) {
       v[j][0] = v[j][1] = 0;
@@ -177,20 +188,20 @@ KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned 
     }
   };
   const auto read_others = [&](unsigned k, unsigned t, unsigned chunk, unsigned (*v)[2]) {
-    const unsigned n = chunk * at_once + four_of(k, HIDDEN / 2) * 4, four = k / 8 % (HIDDEN / 2);
-    const u64 at = (u64)t * agents + n;
-    const bool input = four >= HIDDEN / 4;
-    const short *from = (input ? rows + at * HIDDEN : states + (at - agents) * HIDDEN) + four % (HIDDEN / 4) * 4;
-    const bool none = !input && t == 0;
+    const unsigned n = chunk * at_once + four_of(k, HIDDEN / 2) * 4, line = line_of(k, HIDDEN / 2);
+    const unsigned at = t * agents + n;
+    const bool input = line >= HIDDEN, none = !input && t == 0;
+    const short *const from = (input ? rows : states) + line % HIDDEN;
 #pragma unroll
     for (unsigned j = 0; j < 4; j++) {
       v[j][0] = v[j][1] = 0;
       if (none || n + j >= agents) continue;
+      unsigned row = input ? at + j : at + j - agents;
       if (input && embedded) {
         if (t >= lengths[n + j]) continue;
-        from = rows + (u64)(unsigned)numbers[at + j] * HIDDEN + four % (HIDDEN / 4) * 4 - j * HIDDEN;
+        row = (unsigned)numbers[at + j];
       }
-      Words<2>::load(v[j], (const unsigned char *)(from + j * HIDDEN));
+      Words<2>::load(v[j], (const unsigned char *)(from + (u64)row * HIDDEN));
     }
   };
   const auto write = [&](unsigned four, unsigned line, const unsigned (*v)[2]) {
@@ -199,10 +210,10 @@ KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned 
     turn(to + 2 * LINE, &v[0][1]);
   };
   const auto write_gates = [&](unsigned k, const unsigned (*v)[2]) {
-    write(four_of(k, HIDDEN), k / 8 % HIDDEN * 4, v);
+    write(four_of(k, HIDDEN), line_of(k, HIDDEN), v);
   };
   const auto write_others = [&](unsigned k, const unsigned (*v)[2]) {
-    write(four_of(k, HIDDEN / 2), 4 * HIDDEN + k / 8 % (HIDDEN / 2) * 4, v);
+    write(four_of(k, HIDDEN / 2), 4 * HIDDEN + line_of(k, HIDDEN / 2), v);
   };
   const unsigned gate_tasks = slices * (AGENTS / 4) * HIDDEN, other_tasks = gate_tasks / 2;
   // A block of WHOLE threads has two tasks of gates and one of the others for each, which it reads ahead.

@@ -1,6 +1,7 @@
 // train_score_h8 and its like make predictions, losses and the gradients of the readout; see trainset.go. Four lanes
-// have an agent and go through the moments of a run; each has the units of a piece. They add up the gradients of a row
-// of the readout, with items until the row changes, and else of two candidates at a time.
+// have an agent and go through the moments of a run, four at a time: each has the units of a piece of all four, and makes
+// the loss of one. They add up the gradients of a row of the readout, with items until the row changes, and else of two
+// candidates at a time.
 
 #define LEAST_PROBABILITY 5.9604644775390625e-8f // 2^-24
 
@@ -26,9 +27,12 @@ __device__ __forceinline__ unsigned units_left(u64 seed, unsigned sequence, unsi
   return left;
 }
 
-__device__ __forceinline__ int sum_of_four(int v) {
-  v += (int)__shfl_xor_sync(FULL, (unsigned)v, 1);
-  return v + (int)__shfl_xor_sync(FULL, (unsigned)v, 2);
+// Of four values a lane, the sum over its four lanes of the value with the number of the lane.
+__device__ __forceinline__ int sum_of_four(const int *v) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  const int a = (odd ? v[1] : v[0]) + (int)__shfl_xor_sync(FULL, (unsigned)(odd ? v[0] : v[1]), 1);
+  const int b = (odd ? v[3] : v[2]) + (int)__shfl_xor_sync(FULL, (unsigned)(odd ? v[2] : v[3]), 1);
+  return (upper ? b : a) + (int)__shfl_xor_sync(FULL, (unsigned)(upper ? a : b), 2);
 }
 
 // Numbers of a piece, by bytes.
@@ -85,15 +89,15 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
             unsigned long long seed, unsigned step, unsigned first, const unsigned *control, short *gradients,
             unsigned *masks, float *predictions, unsigned long long *sums, unsigned long long *totals,
             unsigned agents, unsigned moments) {
-  // Of the agents of a block: logits, then by what they are below the largest one, and what that is the share of.
-  __shared__ float logits[32][AGENT_MOST_CANDIDATES], shares[32][AGENT_MOST_CANDIDATES];
+  // Of a moment: logits, then by what they are below the largest one; and what that is the share of.
+  __shared__ float logits[128][AGENT_MOST_CANDIDATES + 1], shares[128][AGENT_MOST_CANDIDATES + 1];
   const unsigned lane = threadIdx.x % 32, part = lane % 4, piece = part * PIECE, elements = candidates ? candidates : 1;
   const int *const biases = (const int *)(readout + READOUT_HEAD);
   const short *const weights = (const short *)(biases + ((readout_rows + 3) & ~3u));
   const float unit = power_of_two(-(int)control[CONTROL_READOUT_SCALE] - 6);
   Logistic logistic;
   logistic.load((const float *)readout);
-  float *const logit = logits[threadIdx.x / 4], *const share = shares[threadIdx.x / 4];
+  float *const logit = logits[threadIdx.x], *const share = shares[threadIdx.x];
   const auto weights_of = [&](unsigned row) {
     unsigned v[PAIRS];
 #pragma unroll
@@ -102,112 +106,127 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
     b.set(v);
     return b;
   };
+  const auto product = [&](const unsigned *h, const Piece4 &b) {
+    Piece4 a;
+    a.set(h);
+    int middle = 0, high = 0;
+#pragma unroll
+    for (int k = 0; k < (PIECE + 3) / 4; k++) {
+      high = __dp4a((int)a.b[k].high, (int)b.b[k].high, high);
+      middle = __dp4a((int)a.b[k].high, (int)b.b[k].low, middle);
+      middle = __dp4a((int)a.b[k].low, (int)b.b[k].high, middle);
+    }
+    return middle + 256 * high;
+  };
   const Piece4 ahead[2] = {weights_of(0), weights_of(candidates ? 1 : 0)}; // of the first two candidates
   const unsigned runs = (moments + RUN - 1) / RUN;
-  const u64 all = (u64)runs * agents, warps = (u64)gridDim.x * (blockDim.x / 32);
+  const unsigned all = runs * agents, warps = gridDim.x * (blockDim.x / 32);
   u64 loss = 0;
   for (unsigned pair = 0; pair == 0 || (train && pair < candidates); pair += 2) {
     RowSums of[2];
     of[0].clear(), of[1].clear();
-    for (u64 i = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * 8; i < all; i += warps * 8) {
-      const u64 own = i + lane / 4;
+    for (u64 i = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * 8; i < all; i += (u64)warps * 8) {
+      const unsigned own = (unsigned)i + lane / 4;
       const bool there = own < all;
-      const unsigned run = !there ? 0 : own >> 32 ? (unsigned)(own / agents) : (unsigned)own / agents;
-      const unsigned n = there ? (unsigned)(own - (u64)run * agents) : 0;
+      const unsigned run = there ? own / agents : 0, n = there ? own - run * agents : 0;
       const unsigned length = there && !train ? lengths[n] : 0;
       int held = -1; // the row that of[0] has sums of
-      for (unsigned t = run * RUN; t < (run + 1) * RUN; t++) { // all lanes go through all moments of a run
+      for (unsigned first_of = run * RUN; first_of < (run + 1) * RUN; first_of += 4) { // in all lanes as often
+        // Of the lane's own moment.
+        const unsigned t = first_of + part, at = t * agents + n;
         const bool is = there && t < moments;
-        const u64 at = (u64)t * agents + n;
         const int target = is ? targets[at] : -1;
         int row = candidates || !is ? 0 : items[at];
         const bool goes = train ? target >= 0 : is && t < length && row >= 0;
         if (!goes) row = 0;
-        unsigned h[PAIRS], mask = 0xffffffffu;
+        // Of the four moments.
+        unsigned h[4][PAIRS], mask = 0xffffffffu;
+        bool all_go[4];
+        int rows[4];
 #pragma unroll
-        for (int k = 0; k < PAIRS; k++) h[k] = 0;
-        if (goes) Numbers::load(h, (const unsigned char *)(states + at * HIDDEN + piece));
+        for (unsigned j = 0; j < 4; j++) {
+          const unsigned from = (lane & ~3u) + j;
+          all_go[j] = __shfl_sync(FULL, (unsigned)goes, (int)from) != 0;
+          rows[j] = candidates ? 0 : (int)__shfl_sync(FULL, (unsigned)row, (int)from);
+#pragma unroll
+          for (int k = 0; k < PAIRS; k++) h[j][k] = 0;
+          if (all_go[j])
+            Numbers::load(h[j], (const unsigned char *)(states + (u64)((first_of + j) * agents + n) * HIDDEN + piece));
+        }
         if (train && drop) {
-          const unsigned left = units_left(seed, first + n, t, step, drop, piece);
 #pragma unroll
-          for (int k = 0; k < PAIRS; k++)
-            h[k] &= (left >> 2 * k & 1 ? 0xffffu : 0) | (left >> (2 * k + 1) & 1 ? 0xffff0000u : 0);
-          mask = left << piece;
-          mask |= __shfl_xor_sync(FULL, mask, 1);
-          mask |= __shfl_xor_sync(FULL, mask, 2);
+          for (unsigned j = 0; j < 4; j++) {
+            const unsigned left = units_left(seed, first + n, first_of + j, step, drop, piece);
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++)
+              h[j][k] &= (left >> 2 * k & 1 ? 0xffffu : 0) | (left >> (2 * k + 1) & 1 ? 0xffff0000u : 0);
+            unsigned bits = left << piece;
+            bits |= __shfl_xor_sync(FULL, bits, 1);
+            bits |= __shfl_xor_sync(FULL, bits, 2);
+            if (j == part) mask = bits;
+          }
         }
+        int numbers[2] = {0, 0};
         if (pair > 0) { // the gradients are there
-          if (goes) {
-            of[0].add(gradients[at * elements + pair], h);
-            if (pair + 1 < candidates) of[1].add(gradients[at * elements + pair + 1], h);
-          }
-          continue;
-        }
-        Piece4 a;
-        a.set(h);
-        const auto logit_of = [&](unsigned c, const Piece4 &b) {
-          int middle = 0, high = 0;
-#pragma unroll
-          for (int k = 0; k < (PIECE + 3) / 4; k++) {
-            high = __dp4a((int)a.b[k].high, (int)b.b[k].high, high);
-            middle = __dp4a((int)a.b[k].high, (int)b.b[k].low, middle);
-            middle = __dp4a((int)a.b[k].low, (int)b.b[k].high, middle);
-          }
-          const int sum = sum_of_four(middle + 256 * high), bias = biases[row + c];
-          return train ? fma32((float)sum, keep, (float)bias) : (float)(sum + bias);
-        };
-        int number[2] = {0, 0};
-        float lost = 0.0f;
-        if (!candidates) {
-          float p = logistic(logit_of(0, weights_of((unsigned)row)));
-          if (target >= 0) lost = -log32(max32(target ? p : __fsub_rn(1.0f, p), LEAST_PROBABILITY));
-          if (!train && goes && part == 0) predictions[at] = p;
-          if (target == 1) p = __fsub_rn(p, 1.0f);
-          if (goes) number[0] = number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS)));
-          if (train && is && part == 0) gradients[at] = (short)number[0];
+          if (goes) numbers[0] = gradients[(u64)at * elements + pair];
+          if (goes && pair + 1 < candidates) numbers[1] = gradients[(u64)at * elements + pair + 1];
         } else {
-          // Lane c % 4 does what is to do for candidate c.
-          float most = logit_of(0, ahead[0]);
-          if (part == 0) logit[0] = most;
-          for (unsigned c = 1; c < candidates; c++) {
-            const float x = c == 1 ? logit_of(1, ahead[1]) : logit_of(c, weights_of(c));
-            if (part == c % 4) logit[c] = x;
-            most = max32(most, x);
+          for (unsigned c = 0; c < elements; c++) {
+            int sums_of[4];
+            if (candidates) {
+              const Piece4 b = c == 0 ? ahead[0] : c == 1 ? ahead[1] : weights_of(c);
+#pragma unroll
+              for (unsigned j = 0; j < 4; j++) sums_of[j] = product(h[j], b);
+            } else {
+#pragma unroll
+              for (unsigned j = 0; j < 4; j++) sums_of[j] = product(h[j], weights_of((unsigned)rows[j]));
+            }
+            const int sum = sum_of_four(sums_of), bias = biases[row + c];
+            logit[c] = train ? fma32((float)sum, keep, (float)bias) : (float)(sum + bias);
           }
-          for (unsigned c = part; c < candidates; c += 4) {
-            const float below = min32(__fmul_rn(__fsub_rn(most, logit[c]), unit), 80.0f);
-            logit[c] = below, share[c] = __fdiv_rn(1.0f, exp32(below));
+          float lost = 0.0f, total = 0.0f;
+          if (candidates) {
+            float most = logit[0];
+            for (unsigned c = 1; c < candidates; c++) most = max32(most, logit[c]);
+            for (unsigned c = 0; c < candidates; c++) {
+              logit[c] = min32(__fmul_rn(__fsub_rn(most, logit[c]), unit), 80.0f);
+              share[c] = __fdiv_rn(1.0f, exp32(logit[c]));
+              total = __fadd_rn(total, share[c]);
+            }
+            if (target >= 0) lost = __fadd_rn(log32(total), logit[target]);
+          } else {
+            share[0] = logistic(logit[0]);
+            if (target >= 0) lost = -log32(max32(target ? share[0] : __fsub_rn(1.0f, share[0]), LEAST_PROBABILITY));
           }
-          __syncwarp(FULL);
-          float total = 0.0f;
-          for (unsigned c = 0; c < candidates; c++) total = __fadd_rn(total, share[c]);
-          if (target >= 0) lost = __fadd_rn(log32(total), logit[target]);
-          __syncwarp(FULL);
-          for (unsigned c = part; c < candidates; c += 4) {
-            float p = __fdiv_rn(share[c], total);
+          if (goes && target >= 0) loss += (u64)__float2ll_rn(__fmul_rn(lost, (float)(1 << LOSS_BITS)));
+          for (unsigned c = 0; c < elements; c++) {
+            float p = candidates ? __fdiv_rn(share[c], total) : share[0];
             if (!train) {
-              if (goes) predictions[at * elements + c] = p;
+              if (goes) predictions[(u64)at * elements + c] = p;
               continue;
             }
-            if ((unsigned)target == c) p = __fsub_rn(p, 1.0f);
+            if (candidates ? (unsigned)target == c : target == 1) p = __fsub_rn(p, 1.0f);
             const int e = goes ? number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS))) : 0;
-            if (is) gradients[at * elements + c] = (short)e;
-            if (c < 2) number[0] = e;
+            if (is) gradients[(u64)at * elements + c] = (short)e;
+            if (c == 0) numbers[0] = e;
+            if (c == 1) numbers[1] = e;
           }
-          const int mine = number[0];
-          number[0] = (int)__shfl_sync(FULL, (unsigned)mine, (int)(lane & ~3u));
-          number[1] = (int)__shfl_sync(FULL, (unsigned)mine, (int)(lane & ~3u) + 1);
+          if (train && is) masks[at] = goes ? mask : 0;
         }
-        if (goes && target >= 0 && part == 0) loss += (u64)__float2ll_rn(__fmul_rn(lost, (float)(1 << LOSS_BITS)));
         if (!train) continue;
-        if (is && part == 0) masks[at] = goes ? mask : 0;
-        if (!goes) continue;
-        if (!candidates && row != held) {
-          if (held >= 0) of[0].flush(sums, readout_rows, (unsigned)held, piece);
-          held = row;
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++) {
+          const int from = (int)((lane & ~3u) + j);
+          const int e = (int)__shfl_sync(FULL, (unsigned)numbers[0], from);
+          if (!candidates) {
+            if (!all_go[j]) continue;
+            if (rows[j] != held && held >= 0) of[0].flush(sums, readout_rows, (unsigned)held, piece);
+            held = rows[j];
+          } else {
+            of[1].add((int)__shfl_sync(FULL, (unsigned)numbers[1], from), h[j]);
+          }
+          of[0].add(e, h[j]);
         }
-        of[0].add(number[0], h);
-        if (candidates) of[1].add(number[1], h);
       }
       if (!candidates && held >= 0) of[0].flush(sums, readout_rows, (unsigned)held, piece);
     }

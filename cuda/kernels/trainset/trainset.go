@@ -3,8 +3,8 @@
 // kernels. Package gpuagents/training launches them, and cuda/host/traintwin has their twins. Each
 // operation and the order of each sum is in RFC 0073.
 //
-// P is the class of the cell, 8, 16 or 32, N are the agents of a launch, and T its moments. Arrays by
-// moment and agent have the index t*N+n. A run is Run moments in a row, the first at a multiple of Run.
+// P is the class of the cell, 8, 16 or 32, N are the agents of a launch, and T its moments; T*N is less
+// than 2^31. Arrays by moment and agent have the index t*N+n. A run is Run moments in a row, the first at a multiple of Run.
 package trainset
 
 import (

@@ -177,8 +177,9 @@ def folds(args):
                  epochs=result[2])
         return got
 
-    got = all_of([(0, kind, s) for kind, all in SETTINGS.items() for s in all])
-    best = {kind: max(all, key=lambda s: got[0, kind, s][0]) for kind, all in SETTINGS.items()}
+    settings = {kind: [tuple(json.loads(text))] if (text := getattr(args, kind)) else all for kind, all in SETTINGS.items()}
+    got = all_of([(0, kind, s) for kind, all in settings.items() for s in all])
+    best = {kind: max(all, key=lambda s: got[0, kind, s][0]) for kind, all in settings.items()}
     got |= all_of([(fold, kind, s) for kind, s in best.items() for fold in range(1, 5)])
     for _ in workers:
         jobs.put(None)
@@ -265,9 +266,12 @@ def wall(args):
 # One step of many agents.
 
 
-def timed(fn, reps, warm=3):
+def timed(fn, reps, warm=3, seconds=3.0):
+    """Median of reps runs, or of five and as many as the seconds allow."""
     took = []
     for i in range(reps + warm):
+        if i >= warm + 5 and sum(took) > 1000 * seconds:
+            break
         a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         a.record()
         fn()
@@ -300,6 +304,7 @@ def make(hidden, dtype, agents, moments=32):
     x = torch.randn(moments, agents, hidden, device="cuda", dtype=dtype)
     y = torch.randint(0, 2, (moments, agents), device="cuda")
     net = nn.GRU(hidden, hidden).to("cuda", dtype)
+    net.flatten_parameters()
     readout = nn.Linear(hidden, 2).to("cuda", dtype)
     adam = torch.optim.Adam([*net.parameters(), *readout.parameters()], lr=1e-3, fused=True)
     return x, y, net, readout, adam
@@ -370,7 +375,7 @@ def steps(args):
             one = [p.grad.float().clone() for p in made[2].parameters()]
             step_compiled(*few, *made[2:4], None, 1, unrolled)()
             far = max(float((p.grad.float() - g).norm() / g.norm()) for p, g in zip(made[2].parameters(), one))
-            for chunks in (1, 4, 16):
+            for chunks in map(int, args.chunks.split(",")):
                 try:
                     ms = timed(step_cudnn(*made, chunks, loss), args.reps)
                     tell(name="cudnn", hidden=hidden, dtype=str(dtype)[6:], agents=args.agents, chunks=chunks,
@@ -505,6 +510,9 @@ def main():
     ap.add_argument("--parameters", type=int, default=1_000_000_000)
     ap.add_argument("--reps", type=int, default=30)
     ap.add_argument("--epochs", type=int, default=10)
+    ap.add_argument("--lstm", help="[units, rate, dropout, batch] of DKT, in place of the search on fold 0")
+    ap.add_argument("--gru", help="the same of the GRU")
+    ap.add_argument("--chunks", default="1,4,16", help="parts of the agents for cuDNN, each tried")
     ap.add_argument("--workers", type=int, default=6)
     ap.add_argument("--no-compile", action="store_true")
     args = ap.parse_args()
