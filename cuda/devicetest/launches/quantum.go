@@ -11,7 +11,7 @@ import (
 
 // QuantumKernels returns the kernels that RandomQuantum knows, in a fixed order.
 func QuantumKernels() []string {
-	return []string{quantumset.Tile, quantumset.Weight, quantumset.Sample, quantumset.Expect}
+	return []string{quantumset.Tile, quantumset.Matrix, quantumset.Weight, quantumset.Sample, quantumset.Expect}
 }
 
 // RandomQuantum returns a random launch of a kernel of package quantumset over about n amplitudes, at
@@ -32,6 +32,8 @@ func RandomQuantum(r *rand.Rand, kernel string, n int) *Arrays {
 	switch kernel {
 	case quantumset.Tile:
 		return randomPass(r, a, state, index, qubits, rows)
+	case quantumset.Matrix:
+		return randomMatrices(r, a, rows)
 	case quantumset.Weight:
 		mask := r.Uint64N(1<<index) & r.Uint64N(1<<index)
 		return a.in(own(state)).scalar(device.Uint64(uint64(runs))).word(group).
@@ -54,6 +56,59 @@ func RandomQuantum(r *rand.Rand, kernel string, n int) *Arrays {
 	}
 	return a.in(own(state)).scalar(device.Uint64(uint64(runs))).word(qubits).scalar(device.Uint64(flips)).
 		in(own(strings)).word(count).out(make([]byte, 8*count*rows))
+}
+
+// randomMatrices makes a launch for some of the rows. Angles are 0, of turns about an axis, and large ones
+// too.
+func randomMatrices(r *rand.Rand, a *Arrays, rows int) *Arrays {
+	made, width, slots := 1+r.IntN(rows), 8+r.IntN(8), 1+r.IntN(6)
+	angle := func() float64 {
+		switch r.IntN(6) {
+		case 0:
+			return []float64{0, math.Pi, math.Pi / 2, -math.Pi / 2}[r.IntN(4)]
+		case 1:
+			return math.Ldexp(r.NormFloat64(), r.IntN(100))
+		}
+		return 3 * r.NormFloat64()
+	}
+	columns := make([]float64, made*width)
+	for i := range columns {
+		columns[i] = angle()
+	}
+	recipes, count := make([]uint64, slots), uint64(0)
+	for slot := range slots {
+		n := uint64(1 + r.IntN(3))
+		recipes[slot] = count | (count+n)<<32 | r.Uint64N(2)*quantumset.RecipeLast
+		count += n
+		for range n {
+			factor := make([]uint64, quantumset.FactorWords)
+			factor[0] = 1 + r.Uint64N(3)
+			numbers := device.Of[float64](device.Bytes(factor[quantumset.FactorNumbers:]))
+			for k := range 8 {
+				numbers[k] = angle()
+			}
+			if r.IntN(2) == 0 { // a turn about an axis by column c
+				c, axis := r.Uint64N(uint64(width)), r.IntN(3)
+				clear(numbers[:8])
+				numbers[7], factor[quantumset.FactorColumns+1] = -0.5, c<<32
+				if axis == 0 {
+					numbers[5], factor[quantumset.FactorColumns+1] = 1, c|c<<32
+				} else if numbers[1], factor[quantumset.FactorColumns] = 1, c; axis == 1 {
+					numbers[2], numbers[4] = -math.Pi/2, math.Pi/2
+				}
+			} else if factor[0] == quantumset.FactorUnitary {
+				for k := range 4 {
+					factor[quantumset.FactorColumns+k/2] |= r.Uint64N(uint64(width)) << (32 * (k % 2))
+				}
+			}
+			if factor[0] == quantumset.FactorGiven {
+				factor[quantumset.FactorColumns] = r.Uint64N(uint64(width - 7))
+			}
+			recipes = append(recipes, factor...)
+		}
+	}
+	return a.in(own(columns)).word(width).in(own(recipes)).word(slots).scalar(device.Uint64(uint64(made))).
+		scalar(device.Uint64(uint64(rows))).out(make([]byte, 32*slots*rows))
 }
 
 // randomSample makes a launch whose sums are the weights of the state. Some runs have no weight.

@@ -12,6 +12,8 @@ func paramsOf(kernel string) []device.Param {
 	switch kernel {
 	case "state_expect":
 		return paramsExpect
+	case "state_matrix":
+		return paramsMatrix
 	case "state_sample":
 		return paramsSample
 	case "state_tile":
@@ -72,6 +74,56 @@ func (b *ExpectBound) Bind(v []kernels.Value) {
 	b.Strings = device.Of[uint64](v[4].Mem)
 	b.Count = uint32(v[5].Bits)
 	b.Sums = device.Of[uint64](v[6].Mem)
+}
+
+var paramsMatrix = []device.Param{
+	{Name: "columns", Kind: device.KindBuffer}, {Name: "width", Kind: device.KindUint32},
+	{Name: "recipes", Kind: device.KindBuffer}, {Name: "slots", Kind: device.KindUint32},
+	{Name: "made", Kind: device.KindUint64}, {Name: "rows", Kind: device.KindUint64},
+	{Name: "matrices", Kind: device.KindBuffer},
+}
+
+// MatrixArgs are arguments of a launch. Kernels: state_matrix.
+type MatrixArgs struct {
+	Columns    device.Arg
+	Width      uint32
+	Recipes    device.Arg
+	Slots      uint32
+	Made, Rows uint64
+	Matrices   device.Arg
+}
+
+// Args returns the arguments in the order of the kernel.
+func (a MatrixArgs) Args() []device.Arg { return a.AppendTo(nil) }
+
+// AppendTo appends the arguments in the order of the kernel.
+func (a *MatrixArgs) AppendTo(to []device.Arg) []device.Arg {
+	return append(to, a.Columns, device.Uint32(a.Width), a.Recipes, device.Uint32(a.Slots),
+		device.Uint64(a.Made), device.Uint64(a.Rows), a.Matrices)
+}
+
+// MatrixBound are arguments that a twin sees. Kernels: state_matrix.
+type MatrixBound struct {
+	Columns    []float64
+	Width      uint32
+	Recipes    []uint64
+	Slots      uint32
+	Made, Rows uint64
+	Matrices   []float32
+}
+
+// Signature implements kernels.Bound.
+func (*MatrixBound) Signature() []device.Param { return paramsMatrix }
+
+// Bind implements kernels.Bound.
+func (b *MatrixBound) Bind(v []kernels.Value) {
+	b.Columns = device.Of[float64](v[0].Mem)
+	b.Width = uint32(v[1].Bits)
+	b.Recipes = device.Of[uint64](v[2].Mem)
+	b.Slots = uint32(v[3].Bits)
+	b.Made = v[4].Bits
+	b.Rows = v[5].Bits
+	b.Matrices = device.Of[float32](v[6].Mem)
 }
 
 var paramsSample = []device.Param{

@@ -1,5 +1,5 @@
-// Package quantumset has the kernels of state vectors of qubits: passes of gates over tiles, weights,
-// samples and expectation values. Importing it adds them to the set of package kernels. Package
+// Package quantumset has the kernels of state vectors of qubits: passes of gates over tiles, matrices of
+// rows, weights, samples and expectation values. Importing it adds them to the set of package kernels. Package
 // gpuagents/quantum launches them, and cuda/host/twins has their twins.
 //
 // A buffer has rows of 2^qubits amplitudes, at least 2^MinQubits, and whole tiles. An amplitude is two
@@ -21,6 +21,10 @@ const (
 	// Tile applies a pass: a list of gates to all tiles. tiles is the number of tiles that the pass
 	// visits. matrices has the matrices of gates with GatePerRow: eight float32 at slot*rows+row.
 	Tile = "state_tile"
+	// Matrix makes the matrices of gates in the rows 0 to made-1 for Tile: products in float64, rounded
+	// once. columns has width float64 for each row. recipes has a word for each slot, and the factors
+	// behind them.
+	Matrix = "state_matrix"
 	// Weight adds up |a|^2 as Weight of package twins has it: over each run of RunSize amplitudes, into
 	// sums, and over each group of 2^group runs, into totals, which the caller fills with zeros. Only
 	// amplitudes count whose index has the bits of value where mask is set.
@@ -106,6 +110,22 @@ const (
 	GateSigns = 52
 )
 
+// A recipe is a product of factors: bits 0-31 of its word are the first factor, which is applied first, and
+// bits 32-62 the end. With RecipeLast the last element of the product is also the first. A factor is
+// FactorWords: its kind, and eight float64. FactorConstant has a matrix by rows. FactorUnitary is
+// exp(i gamma) U(theta, phi, lambda) of package circuit: each of these angles is a number and another one
+// by a column, whose numbers are the halves of the words at FactorColumns; a product by 0 is left out. A
+// matrix of FactorGiven is in eight columns, from the one at FactorColumns on.
+const (
+	RecipeLast     = 1 << 63
+	FactorNumbers  = 1
+	FactorColumns  = 9
+	FactorWords    = 11
+	FactorConstant = 1
+	FactorUnitary  = 2
+	FactorGiven    = 3
+)
+
 // The kinds of gates.
 const (
 	GateDense    = iota + 1 // any matrix
@@ -141,7 +161,7 @@ func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name
 
 func init() {
 	set := kernels.Set{Folder: "quantumset", Files: files, Params: paramsOf, Head: head()}
-	for _, name := range []string{Tile, Weight, Sample, Expect} {
+	for _, name := range []string{Tile, Matrix, Weight, Sample, Expect} {
 		s := kernels.Source{
 			Name: name, File: strings.TrimPrefix(name, "state_") + ".cu", MaxBlock: Block, WholeWarps: true,
 		}
@@ -185,6 +205,11 @@ func head() string {
 		{"GATE_LAST", GateLast},
 		{"GATE_TABLE_WORDS", GateTableWords},
 		{"GATE_SIGNS", GateSigns},
+		{"FACTOR_NUMBERS", FactorNumbers},
+		{"FACTOR_COLUMNS", FactorColumns},
+		{"FACTOR_WORDS", FactorWords},
+		{"FACTOR_UNITARY", FactorUnitary},
+		{"FACTOR_GIVEN", FactorGiven},
 		{"GATE_DENSE", GateDense},
 		{"GATE_REAL", GateReal},
 		{"GATE_MIXED", GateMixed},
