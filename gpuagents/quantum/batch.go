@@ -45,8 +45,8 @@ type Row struct {
 // Probabilities returns the squared absolute values of the amplitudes.
 func (r *Row) Probabilities() []float32 { return probabilities(r.Amplitudes) }
 
-// maxMatrices bounds the matrices of a batch that are in memory at a time, in bytes.
-const maxMatrices = 64 << 20
+// maxColumns bounds the columns of a part of a batch, in bytes.
+const maxColumns = 64 << 20
 
 // RunBatch runs a batch and calls done with the result of each row, in order. done owns the result; its
 // error ends the batch. A circuit whose measurements all come last, and that resets nothing, is run once
@@ -80,22 +80,21 @@ func (s *Simulator) RunBatch(ctx context.Context, b Batch, done func(row int, r 
 	if err != nil {
 		return fmt.Errorf("memory of the device: %w", err)
 	}
-	slots := int64(p.slots())
-	most := max(1, min(s.o.BatchBytes/(8<<qubits), maxMatrices/max(1, slots*matrixBytes),
-		(free-reserve)/(bytesOf(1, qubits)+slots*matrixBytes)))
+	most := max(1, min(s.o.BatchBytes/(8<<qubits), maxColumns/max(1, int64(p.width())*8),
+		(free-reserve)/(bytesOf(1, qubits)+2*p.rowBytes())))
 	if run.v, err = s.newVector(min(total, most), c.Qubits); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.closeHost(ctx, run.host), run.v.close()) }()
-	if run.host, err = s.hostFor(p, run.v.rows); err != nil {
-		return err
-	}
-	for first := int64(0); first < total; first += most {
-		if err := run.part(ctx, first, min(most, total-first)); err != nil {
+	defer func() { err = errors.Join(err, run.close(ctx)) }()
+	for i := range run.ends {
+		if run.hosts[i], err = s.hostFor(p, run.v.rows); err != nil {
+			return err
+		}
+		if run.ends[i], err = s.d.NewEvent(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return run.all(ctx, total, most)
 }
 
 // batchRun is a batch in progress.
@@ -104,10 +103,61 @@ type batchRun struct {
 	s    *Simulator
 	p    *program
 	v    *vector
-	host device.HostBuffer
 	each int64 // runs of a row
 	done func(row int, r *Row) error
 	row  *Row // whose runs are not all done
+	// hosts and ends are of the parts of even and of odd number: the host prepares a part while the device does
+	// the one before.
+	hosts [2]device.HostBuffer
+	ends  [2]device.Event
+}
+
+// part are runs that are queued. A run of a trajectory has its own row of the vector.
+type part struct {
+	first, n int64
+	r        *rowsOf
+	drawn    *drawn
+	expected []expected
+	end      device.Event
+	scratch  []device.Buffer
+}
+
+// all does all runs, in parts of at most most.
+func (b *batchRun) all(ctx context.Context, total, most int64) error {
+	var before *part
+	for i, first := 0, int64(0); first < total; i, first = i+1, first+most {
+		next, err := b.queue(ctx, i%2, first, min(most, total-first))
+		if before != nil {
+			err = errors.Join(err, b.finish(ctx, before))
+		}
+		if err != nil {
+			return errors.Join(err, b.forget(next))
+		}
+		if before = next; b.Amplitudes { // which the next part changes
+			if err := b.finish(ctx, before); err != nil {
+				return err
+			}
+			before = nil
+		}
+	}
+	if before == nil {
+		return nil
+	}
+	return b.finish(ctx, before)
+}
+
+// close waits for the work and releases what the batch has.
+func (b *batchRun) close(ctx context.Context) error {
+	err := b.s.stream.Sync(context.WithoutCancel(ctx))
+	for i := range b.ends {
+		if b.hosts[i] != nil {
+			err = errors.Join(err, b.hosts[i].Close())
+		}
+		if b.ends[i] != nil {
+			err = errors.Join(err, b.ends[i].Close())
+		}
+	}
+	return errors.Join(err, b.v.close())
 }
 
 // circuit checks the batch and returns the circuit with the preparation before it.
@@ -180,44 +230,87 @@ func (b *batchRun) check() error {
 	return nil
 }
 
-// part does some runs. A run of a trajectory has its own row of the vector.
-func (b *batchRun) part(ctx context.Context, first, n int64) (err error) {
-	r := &rowsOf{v: b.v, bits: make([]uint64, n), first: uint32(first), seed: b.Seed, host: b.host}
-	for i := range n {
-		r.inputs = append(r.inputs, b.Inputs[(first+i)/b.each])
-	}
-	defer func() { err = errors.Join(err, b.v.forget()) }()
-	if b.How == Amplitude {
-		if err := b.v.write(ctx, n, b.Prepare); err != nil {
-			return err
+// queue begins a part. The part with the same parity before it is finished.
+func (b *batchRun) queue(ctx context.Context, parity int, first, n int64) (_ *part, err error) {
+	t := &part{first: first, n: n, end: b.ends[parity], r: &rowsOf{
+		v: b.v, inputs: b.Inputs, bits: make([]uint64, n), first: uint32(first), seed: b.Seed, host: b.hosts[parity],
+	}}
+	if b.each == 1 {
+		t.r.inputs = b.Inputs[first : first+n]
+	} else {
+		t.r.inputs = make([][]float64, n)
+		for i := range t.r.inputs {
+			t.r.inputs[i] = b.Inputs[(first+int64(i))/b.each]
 		}
 	}
-	if err := b.s.apply(ctx, b.p, r); err != nil {
-		return err
+	defer func() { t.scratch, b.v.scratch = b.v.scratch, nil }()
+	if b.How == Amplitude {
+		if err := b.v.write(ctx, n, b.Prepare); err != nil {
+			return t, err
+		}
 	}
-	shots := b.Shots
+	if err := b.s.apply(ctx, b.p, t.r); err != nil {
+		return t, err
+	}
+	if t.drawn, err = b.s.draw(ctx, t.r, b.shots(), b.p.reads); err != nil {
+		return t, err
+	}
+	if t.expected, err = b.s.expect(b.v, b.Expect, b.p.place); err != nil {
+		return t, err
+	}
+	return t, b.s.stream.Record(t.end)
+}
+
+// shots is the number of shots of a run.
+func (b *batchRun) shots() int {
 	if b.each > 1 {
-		shots = 1
+		return 1
 	}
-	samples, weights, err := b.s.samples(ctx, r, shots, b.p.reads)
+	return b.Shots
+}
+
+// forget releases the memory of a part behind the queued work.
+func (b *batchRun) forget(t *part) (err error) {
+	for _, buffer := range t.scratch {
+		err = errors.Join(err, b.s.release(buffer))
+	}
+	t.scratch = nil
+	return err
+}
+
+// finish waits for a part and hands its rows over.
+func (b *batchRun) finish(ctx context.Context, t *part) (err error) {
+	defer func() { err = errors.Join(err, b.forget(t)) }()
+	if err := t.end.Sync(ctx); err != nil {
+		return err
+	}
+	samples, weights, err := t.drawn.read()
 	if err != nil {
 		return err
 	}
-	values, err := b.s.expectations(ctx, b.v, int(n), b.Expect, b.p.place)
+	values, err := valuesOf(t.expected, int(t.n), len(b.Expect))
 	if err != nil {
 		return err
 	}
-	for i := range int(n) {
+	shots, passes := b.shots(), b.p.passes()
+	rows := make([]Row, (t.n+b.each-1)/b.each+1)
+	for i := range int(t.n) {
 		if b.row == nil {
-			b.row = &Row{Values: make([]float64, len(b.Expect)), Passes: b.p.passes()}
+			b.row, rows = &rows[0], rows[1:]
+			b.row.Values, b.row.Passes = values[i], passes
+		} else {
+			for k, v := range values[i] {
+				b.row.Values[k] += v
+			}
 		}
 		if shots > 0 {
 			of := samples[i*shots:][:shots:shots]
-			merge(of, r.bits[i], b.p.reads)
-			b.row.Samples = append(b.row.Samples, of...)
-		}
-		for k, v := range values[i] {
-			b.row.Values[k] += v
+			merge(of, t.r.bits[i], b.p.reads)
+			if b.row.Samples == nil {
+				b.row.Samples = of
+			} else {
+				b.row.Samples = append(b.row.Samples, of...)
+			}
 		}
 		b.row.Norm += float64(weights[i]) / quantumset.WeightScale
 		if b.Amplitudes {
@@ -225,7 +318,7 @@ func (b *batchRun) part(ctx context.Context, first, n int64) (err error) {
 				return err
 			}
 		}
-		if run := first + int64(i) + 1; run%b.each == 0 {
+		if run := t.first + int64(i) + 1; run%b.each == 0 {
 			if err := b.end(int(run/b.each) - 1); err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package quantum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -13,7 +12,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit"
-	"github.com/exoswarm/exoswarm/gpuagents/quantum/internal/plan"
 )
 
 // rowsOf is what a program runs on: rows of a vector, each with its inputs and its bits.
@@ -23,7 +21,7 @@ type rowsOf struct {
 	bits   []uint64    // by row: the classical bits, which measurements change
 	first  uint32      // number of the first row among all rows of the call, for random numbers
 	seed   uint64
-	host   device.HostBuffer // for the matrices of a segment; nil if no segment has any
+	host   device.HostBuffer // for the columns of a segment; nil if no segment has any
 }
 
 // The last word of a Philox counter, so that numbers of different uses differ.
@@ -37,7 +35,7 @@ func (s *Simulator) apply(ctx context.Context, p *program, r *rowsOf) error {
 	collapses := make([]circuit.Matrix, len(r.inputs))
 	for i := range p.segments {
 		g := &p.segments[i]
-		matrices, err := s.matrices(ctx, g, r, collapses)
+		matrices, err := s.matrices(g, r, collapses)
 		if err != nil {
 			return err
 		}
@@ -52,28 +50,6 @@ func (s *Simulator) apply(ctx context.Context, p *program, r *rowsOf) error {
 		}
 	}
 	return nil
-}
-
-// hostFor allocates host memory for the matrices of the largest segment of a program: nil if there are
-// none.
-func (s *Simulator) hostFor(p *program, rows int64) (device.HostBuffer, error) {
-	slots := p.slots()
-	if slots == 0 {
-		return nil, nil
-	}
-	host, err := s.d.AllocHost(matrixBytes*int64(slots)*rows, purpose)
-	if err != nil {
-		return nil, fmt.Errorf("host memory for %d matrices of %d rows: %w", slots, rows, err)
-	}
-	return host, nil
-}
-
-// closeHost releases what hostFor returned. The copies from it are done first, also where ctx has ended.
-func (s *Simulator) closeHost(ctx context.Context, host device.HostBuffer) error {
-	if host == nil {
-		return nil
-	}
-	return errors.Join(s.stream.Sync(context.WithoutCancel(ctx)), host.Close())
 }
 
 // matrixBytes is the size of a matrix in a slot.
@@ -113,37 +89,6 @@ func (s *Simulator) passes(ctx context.Context, g *segment, v *vector, matrices 
 		first = end
 	}
 	return nil
-}
-
-// matrices copies the matrices of the slots of a segment to the device: nil if it has none.
-func (s *Simulator) matrices(ctx context.Context, g *segment, r *rowsOf, collapses []circuit.Matrix) (
-	device.Buffer, error,
-) {
-	if len(g.slots) == 0 {
-		return nil, nil
-	}
-	if err := s.stream.Sync(ctx); err != nil { // the last copy from the host memory
-		return nil, err
-	}
-	all := device.Of[float32](r.host.Bytes())
-	if err := eachPart(len(r.inputs), func(row int) error {
-		for slot, k := range g.slots {
-			m, err := g.gates[k].row(r, row, collapses)
-			if err != nil {
-				return err
-			}
-			plan.Round(all[8*(slot*int(r.v.rows)+row):][:8], &m)
-		}
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	n := matrixBytes * int64(len(g.slots)) * r.v.rows
-	b, err := r.v.alloc(n)
-	if err != nil {
-		return nil, err
-	}
-	return b, s.stream.Upload(b, 0, r.host, 0, n)
 }
 
 // row returns the matrix of the gate in a row.
@@ -190,14 +135,18 @@ func (s *Simulator) event(ctx context.Context, number int, g *segment, r *rowsOf
 	rows, mask := len(r.inputs), uint64(1)<<g.target
 	var weights [2][]uint64
 	for value := range weights {
-		if err := r.v.weigh(mask, mask*uint64(value)); err != nil {
-			return nil, err
-		}
-		totals, err := r.v.weights(ctx, rows)
+		totals, err := r.v.weigh(mask, mask*uint64(value))
 		if err != nil {
 			return nil, err
 		}
-		weights[value] = r.v.rowWeights(totals)
+		if err := s.stream.Sync(ctx); err != nil {
+			return nil, err
+		}
+		if totals, err := r.v.weights(totals, rows); err != nil {
+			return nil, err
+		} else {
+			weights[value] = r.v.rowWeights(totals)
+		}
 	}
 	matrices := make([]circuit.Matrix, rows)
 	for row := range matrices {
@@ -231,46 +180,79 @@ func (s *Simulator) event(ctx context.Context, number int, g *segment, r *rowsOf
 	return matrices, nil
 }
 
-// samples draws shots of each row from the last state of a program, 0 or more, and returns the weights of
-// the rows.
-func (s *Simulator) samples(ctx context.Context, r *rowsOf, shots int, reads []uint32) (
-	samples, weights []uint64, err error,
-) {
-	rows := len(r.inputs)
-	if err := r.v.weigh(0, 0); err != nil {
-		return nil, nil, err
-	}
-	totals, err := r.v.weights(ctx, rows)
-	if weights = r.v.rowWeights(totals); err != nil || shots == 0 {
-		return nil, weights, err
+// drawn are shots that are queued.
+type drawn struct {
+	v       *vector
+	rows    int
+	totals  device.Buffer
+	running []uint64      // what totals has, if the host has added it up
+	samples device.Buffer // nil without shots
+	shots   int
+}
+
+// draw queues shots of each row from the last state of a program, 0 or more, and the weights of the rows. It
+// waits for the weights of rows of several groups.
+func (s *Simulator) draw(ctx context.Context, r *rowsOf, shots int, reads []uint32) (*drawn, error) {
+	d := &drawn{v: r.v, rows: len(r.inputs), shots: shots}
+	var err error
+	if d.totals, err = r.v.weigh(0, 0); err != nil || shots == 0 {
+		return d, err
 	}
 	if r.v.groups() > 1 {
-		if err := r.v.totals.Write(0, device.Bytes(totals)); err != nil {
-			return nil, nil, fmt.Errorf("write the weights of %d rows: %w", rows, err)
+		if err := s.stream.Sync(ctx); err != nil {
+			return nil, err
+		}
+		if d.running, err = r.v.weights(d.totals, d.rows); err != nil {
+			return nil, err
+		}
+		if err := d.totals.Write(0, device.Bytes(d.running)); err != nil {
+			return nil, fmt.Errorf("write the weights of %d rows: %w", d.rows, err)
 		}
 	}
 	places, err := upload(r.v, reads)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	n := int64(rows) * int64(shots)
-	out, err := r.v.alloc(8 * n)
-	if err != nil {
-		return nil, nil, err
+	n := int64(d.rows) * int64(shots)
+	if d.samples, err = r.v.alloc(8 * n); err != nil {
+		return nil, err
 	}
-	if err := s.stream.Launch(s.sample, s.warps(n), quantumset.SampleArgs{
+	return d, s.stream.Launch(s.sample, s.warps(n), quantumset.SampleArgs{
 		Amplitudes: device.Ptr(r.v.buffer), Qubits: uint32(r.v.qubits), Group: uint32(r.v.group()),
-		Sums: device.Ptr(r.v.sums), Totals: device.Ptr(r.v.totals), Rows: uint64(rows), Shots: uint32(shots),
-		Seed: r.seed, First: r.first, Places: device.Ptr(places), Samples: device.Ptr(out),
-	}.Args()...); err != nil {
+		Sums: device.Ptr(r.v.sums), Totals: device.Ptr(d.totals), Rows: uint64(d.rows), Shots: uint32(shots),
+		Seed: r.seed, First: r.first, Places: device.Ptr(places), Samples: device.Ptr(d.samples),
+	}.Args()...)
+}
+
+// read returns the shots and the weights of the rows, when the work is done.
+func (d *drawn) read() (samples, weights []uint64, err error) {
+	totals := d.running
+	if totals == nil {
+		if totals, err = d.v.weights(d.totals, d.rows); err != nil {
+			return nil, nil, err
+		}
+	}
+	weights = d.v.rowWeights(totals)
+	if d.samples == nil {
+		return nil, weights, nil
+	}
+	samples = make([]uint64, d.rows*d.shots)
+	if err := d.samples.Read(0, device.Bytes(samples)); err != nil {
+		return nil, nil, fmt.Errorf("read %d samples: %w", len(samples), err)
+	}
+	return samples, weights, nil
+}
+
+// samples is draw, and returns what it reads.
+func (s *Simulator) samples(ctx context.Context, r *rowsOf, shots int, reads []uint32) (
+	samples, weights []uint64, err error,
+) {
+	d, err := s.draw(ctx, r, shots, reads)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := s.stream.Sync(ctx); err != nil {
 		return nil, nil, err
 	}
-	samples = make([]uint64, n)
-	if err := out.Read(0, device.Bytes(samples)); err != nil {
-		return nil, nil, fmt.Errorf("read %d samples: %w", n, err)
-	}
-	return samples, weights, nil
+	return d.read()
 }

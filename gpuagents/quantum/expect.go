@@ -77,15 +77,15 @@ func (p pauli) flags() uint64 {
 	return [4]uint64{0, imaginary | negative, negative, imaginary}[p.ys%4]
 }
 
-// expectations returns the expectation values of rows, by row and string.
-func (s *Simulator) expectations(ctx context.Context, v *vector, rows int, paulis []string, place []int) (
-	values [][]float64, err error,
-) {
-	values = make([][]float64, rows)
-	all := make([]float64, rows*len(paulis))
-	for r := range values {
-		values[r] = all[r*len(paulis):][:len(paulis):len(paulis)]
-	}
+// expected are sums of strings that flip the same qubits, and are queued.
+type expected struct {
+	strings []int
+	flips   uint64
+	sums    device.Buffer
+}
+
+// expect queues the sums of Pauli strings in all rows.
+func (s *Simulator) expect(v *vector, paulis []string, place []int) (all []expected, err error) {
 	together := map[uint64][]int{} // by flips
 	var order []uint64
 	strings := make([]pauli, len(paulis))
@@ -99,55 +99,74 @@ func (s *Simulator) expectations(ctx context.Context, v *vector, rows int, pauli
 	for _, flips := range order {
 		for of := together[flips]; len(of) > 0; {
 			n := min(len(of), quantumset.MaxStrings)
-			if err := s.expectTogether(ctx, v, flips, of[:n], strings, values); err != nil {
+			e := expected{strings: of[:n], flips: flips}
+			if e.sums, err = s.expectTogether(v, e, strings); err != nil {
 				return nil, err
 			}
-			of = of[n:]
+			all, of = append(all, e), of[n:]
+		}
+	}
+	return all, nil
+}
+
+// expectTogether queues the sums of strings that flip the same qubits.
+func (s *Simulator) expectTogether(v *vector, e expected, strings []pauli) (device.Buffer, error) {
+	table := make([]uint64, 0, 2*len(e.strings))
+	for _, i := range e.strings {
+		table = append(table, strings[i].signs, strings[i].flags())
+	}
+	words, err := upload(v, table)
+	if err != nil {
+		return nil, err
+	}
+	out, err := v.alloc(8 * v.rows * int64(len(e.strings)))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.stream.Fill(out, 0, out.Size(), 0); err != nil {
+		return nil, err
+	}
+	return out, s.stream.Launch(s.pauli, s.warps(v.runs()), quantumset.ExpectArgs{
+		Amplitudes: device.Ptr(v.buffer), Runs: uint64(v.runs()), Qubits: uint32(v.qubits), Flips: e.flips,
+		Strings: device.Ptr(words), Count: uint32(len(e.strings)), Sums: device.Ptr(out),
+	}.Args()...)
+}
+
+// valuesOf returns the expectation values of rows by row and string, when the work is done.
+func valuesOf(queued []expected, rows, paulis int) ([][]float64, error) {
+	values := make([][]float64, rows)
+	all := make([]float64, rows*paulis)
+	for r := range values {
+		values[r] = all[r*paulis:][:paulis:paulis]
+	}
+	for _, e := range queued {
+		sums := make([]int64, rows*len(e.strings))
+		if err := e.sums.Read(0, device.Bytes(sums)); err != nil {
+			return nil, fmt.Errorf("read %d expectation values: %w", len(sums), err)
+		}
+		scale := 1.0 / quantumset.WeightScale
+		if e.flips != 0 {
+			scale *= 2 // each pair of amplitudes counts once
+		}
+		for r, row := range values {
+			for k, i := range e.strings {
+				row[i] = float64(sums[r*len(e.strings)+k]) * scale
+			}
 		}
 	}
 	return values, nil
 }
 
-// expectTogether sets the values of strings that flip the same qubits.
-func (s *Simulator) expectTogether(ctx context.Context, v *vector, flips uint64, of []int, strings []pauli,
-	values [][]float64,
-) error {
-	table := make([]uint64, 0, 2*len(of))
-	for _, i := range of {
-		table = append(table, strings[i].signs, strings[i].flags())
-	}
-	words, err := upload(v, table)
+// expectations returns the expectation values of rows, by row and string.
+func (s *Simulator) expectations(ctx context.Context, v *vector, rows int, paulis []string, place []int) (
+	values [][]float64, err error,
+) {
+	queued, err := s.expect(v, paulis, place)
 	if err != nil {
-		return err
-	}
-	out, err := v.alloc(8 * v.rows * int64(len(of)))
-	if err != nil {
-		return err
-	}
-	if err := s.stream.Fill(out, 0, out.Size(), 0); err != nil {
-		return err
-	}
-	if err := s.stream.Launch(s.expect, s.warps(v.runs()), quantumset.ExpectArgs{
-		Amplitudes: device.Ptr(v.buffer), Runs: uint64(v.runs()), Qubits: uint32(v.qubits), Flips: flips,
-		Strings: device.Ptr(words), Count: uint32(len(of)), Sums: device.Ptr(out),
-	}.Args()...); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.stream.Sync(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	sums := make([]int64, len(values)*len(of))
-	if err := out.Read(0, device.Bytes(sums)); err != nil {
-		return fmt.Errorf("read %d expectation values: %w", len(sums), err)
-	}
-	scale := 1.0 / quantumset.WeightScale
-	if flips != 0 {
-		scale *= 2 // each pair of amplitudes counts once
-	}
-	for r, row := range values {
-		for k, i := range of {
-			row[i] = float64(sums[r*len(of)+k]) * scale
-		}
-	}
-	return nil
+	return valuesOf(queued, rows, len(paulis))
 }

@@ -31,19 +31,26 @@ func (p *program) passes() (n int) {
 
 // segment is a run of gates, and what is done after them.
 type segment struct {
-	gates  []gate
-	passes []plan.Pass
-	slots  []int // the gate of each slot
+	gates   []gate
+	passes  []plan.Pass
+	recipes *recipes // of the matrices in slots
 	// event is a measurement before the end of the circuit, or a reset; nil in the last segment. target is
 	// the bit of an index.
 	event  *circuit.Op
 	target int
 }
 
-// slots is the most slots of a segment.
-func (p *program) slots() (n int) {
+// width is the most columns of a segment, and rowBytes the most memory of the columns and matrices of a row.
+func (p *program) width() (n int) {
 	for i := range p.segments {
-		n = max(n, len(p.segments[i].slots))
+		n = max(n, p.segments[i].recipes.width())
+	}
+	return n
+}
+
+func (p *program) rowBytes() (n int64) {
+	for i := range p.segments {
+		n = max(n, p.segments[i].recipes.bytes())
 	}
 	return n
 }
@@ -51,6 +58,7 @@ func (p *program) slots() (n int) {
 // lowering makes a program.
 type lowering struct {
 	program
+	inputs int
 	// last is for each bit of an index one more than the gate of the segment that is the last one on it; 0:
 	// there is none. alone is the same if the gate is on no other bit, and else 0.
 	last, alone []int
@@ -90,7 +98,7 @@ type lowerOptions struct{ single, fresh bool }
 // lower makes the program of a valid circuit on a state in which qubit q is bit place[q] of an index of
 // that many qubits.
 func lower(c *circuit.Circuit, place []int, qubits int, o lowerOptions) (*program, error) {
-	l := lowering{program: program{qubits: qubits, place: append([]int{}, place...)}}
+	l := lowering{program: program{qubits: qubits, place: append([]int{}, place...)}, inputs: len(c.Inputs)}
 	l.last, l.alone, l.turned = make([]int, qubits), make([]int, qubits), make([]int, qubits)
 	l.diagonals = map[diagonal]int{}
 	l.reads = make([]uint32, qubits)
@@ -341,11 +349,12 @@ func (l *lowering) plan(o lowerOptions) {
 	for i := range l.segments {
 		s := &l.segments[i]
 		gates := make([]plan.Gate, 0, len(s.gates))
+		var slots []*gate
 		for k := range s.gates {
 			if g := &s.gates[k]; !g.none() {
 				if g.PerRow {
-					g.Slot = uint64(len(s.slots))
-					s.slots = append(s.slots, k)
+					g.Slot = uint64(len(slots))
+					slots = append(slots, g)
 				}
 				gates = append(gates, g.Gate)
 			}
@@ -356,6 +365,7 @@ func (l *lowering) plan(o lowerOptions) {
 				gates = append(gates, plan.Gate{Class: plan.Phase, Matrix: circuit.Matrix{1}})
 			}
 		}
+		s.recipes = newRecipes(slots, l.inputs)
 		s.passes = shape.Passes(gates)
 		shape.Fresh = false
 	}

@@ -311,7 +311,7 @@ func BenchmarkSmall(b *testing.B) {
 		p, err := lower(&c.Circuit, identity(qubits), n.v.qubits, lowerOptions{fresh: true})
 		testkit.NoError(b, "lower", err)
 		g := &p.segments[0]
-		matrices, err := d.Alloc(matrixBytes*int64(len(g.slots))*n.v.rows, purpose)
+		matrices, err := d.Alloc(matrixBytes*int64(g.recipes.slots)*n.v.rows, purpose)
 		testkit.NoError(b, "Alloc", err)
 		testkit.Close(b, matrices)
 		testkit.NoError(b, "Fill", matrices.Fill(0, matrices.Size(), 0))

@@ -19,7 +19,7 @@ type Options struct {
 	// device.
 	MaxQubits int
 	// BatchBytes is the most memory of the states that a batch has at a time, unless one state takes
-	// more; 0: 256 MiB.
+	// more; 0: 128 MiB.
 	BatchBytes int64
 	// Seed is the seed of measurements and resets within a circuit that Run applies.
 	Seed uint64
@@ -41,7 +41,7 @@ type Simulator struct {
 	// them are faster.
 	blocks uint64
 
-	tile, weight, sample, expect device.Kernel
+	tile, matrix, weight, sample, pauli device.Kernel
 }
 
 var _ Processor = (*Simulator)(nil)
@@ -60,15 +60,15 @@ func New(d device.Device, o Options) (*Simulator, error) {
 		s.o.MaxQubits = most
 	}
 	if s.o.BatchBytes == 0 {
-		s.o.BatchBytes = 256 << 20
+		s.o.BatchBytes = 128 << 20
 	}
 	if s.o.MaxQubits < 1 || s.o.MaxQubits > circuit.MaxQubits || s.o.BatchBytes < 0 {
 		return nil, fmt.Errorf("%w: %d qubits at most and %d bytes of a batch; give 1 to %d qubits and 0 bytes or more",
 			ErrInvalid, o.MaxQubits, o.BatchBytes, circuit.MaxQubits)
 	}
 	for name, k := range map[string]*device.Kernel{
-		quantumset.Tile: &s.tile, quantumset.Weight: &s.weight, quantumset.Sample: &s.sample,
-		quantumset.Expect: &s.expect,
+		quantumset.Tile: &s.tile, quantumset.Matrix: &s.matrix, quantumset.Weight: &s.weight,
+		quantumset.Sample: &s.sample, quantumset.Expect: &s.pauli,
 	} {
 		var err error
 		if *k, err = d.Kernel(name); err != nil {
@@ -113,7 +113,6 @@ type vector struct {
 	rows    int64 // whole tiles: more than are used where rows are short
 	buffer  device.Buffer
 	sums    device.Buffer
-	totals  device.Buffer
 	scratch []device.Buffer // released at the end of the call
 }
 
@@ -174,7 +173,7 @@ func (s *Simulator) newVector(rows int64, qubits int) (*vector, error) {
 	for _, part := range []struct {
 		buffer *device.Buffer
 		bytes  int64
-	}{{&v.buffer, 8 * v.amplitudes()}, {&v.sums, 8 * v.runs()}, {&v.totals, 8 * v.rows * v.groups()}} {
+	}{{&v.buffer, 8 * v.amplitudes()}, {&v.sums, 8 * v.runs()}} {
 		var err error
 		if *part.buffer, err = s.d.Alloc(part.bytes, purpose); err != nil {
 			return nil, errors.Join(fmt.Errorf("allocate %d rows of %d qubits: %w", rows, v.qubits, err), v.close())
@@ -185,12 +184,12 @@ func (s *Simulator) newVector(rows int64, qubits int) (*vector, error) {
 
 // close releases the memory when the queued work is done.
 func (v *vector) close() (err error) {
-	for _, b := range append(v.scratch, v.buffer, v.sums, v.totals) {
+	for _, b := range append(v.scratch, v.buffer, v.sums) {
 		if b != nil {
 			err = errors.Join(err, v.s.release(b))
 		}
 	}
-	v.scratch, v.buffer, v.sums, v.totals = nil, nil, nil, nil
+	v.scratch, v.buffer, v.sums = nil, nil, nil
 	return err
 }
 
@@ -236,25 +235,28 @@ func (s *Simulator) warps(n int64) device.Geometry {
 	return device.Geometry{Grid: int(max(1, min(uint64(n+each-1)/each, s.blocks, 1<<16))), Block: quantumset.Block}
 }
 
-// weigh adds up the weights of the amplitudes of all rows whose index has a value where a mask is set.
-func (v *vector) weigh(mask, value uint64) error {
-	if err := v.s.stream.Fill(v.totals, 0, v.totals.Size(), 0); err != nil {
-		return err
+// weigh queues that the weights of the amplitudes of all rows are added up whose index has a value where a
+// mask is set. It returns the memory of the sums of groups.
+func (v *vector) weigh(mask, value uint64) (device.Buffer, error) {
+	totals, err := v.alloc(8 * v.rows * v.groups())
+	if err != nil {
+		return nil, err
 	}
-	return v.s.stream.Launch(v.s.weight, v.s.warps(v.runs()), quantumset.WeightArgs{
+	if err := v.s.stream.Fill(totals, 0, totals.Size(), 0); err != nil {
+		return nil, err
+	}
+	return totals, v.s.stream.Launch(v.s.weight, v.s.warps(v.runs()), quantumset.WeightArgs{
 		Amplitudes: device.Ptr(v.buffer), Runs: uint64(v.runs()), Group: uint32(v.group()),
-		Mask: mask, Value: value, Sums: device.Ptr(v.sums), Totals: device.Ptr(v.totals),
+		Mask: mask, Value: value, Sums: device.Ptr(v.sums), Totals: device.Ptr(totals),
 	}.Args()...)
 }
 
-// weights waits for weigh and returns the running totals of the groups of each of the first rows.
-func (v *vector) weights(ctx context.Context, rows int) ([]uint64, error) {
-	if err := v.s.stream.Sync(ctx); err != nil {
-		return nil, err
-	}
+// weights returns the running totals of the groups of each of the first rows from what weigh returned, when
+// the work is done.
+func (v *vector) weights(from device.Buffer, rows int) ([]uint64, error) {
 	groups := int(v.groups())
 	totals := make([]uint64, rows*groups)
-	if err := v.totals.Read(0, device.Bytes(totals)); err != nil {
+	if err := from.Read(0, device.Bytes(totals)); err != nil {
 		return nil, fmt.Errorf("read the weights of %d rows: %w", rows, err)
 	}
 	for i := range totals {

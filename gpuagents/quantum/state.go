@@ -318,12 +318,9 @@ func (s *Simulator) Norm(ctx context.Context, st State) (norm float64, err error
 		return 0, err
 	}
 	defer done(&err)
-	if err := t.v.weigh(0, 0); err != nil {
-		return 0, err
-	}
-	totals, err := t.v.weights(ctx, 1)
+	_, weights, err := s.samples(ctx, t.rows(), 0, nil)
 	if err != nil {
 		return 0, err
 	}
-	return float64(t.v.rowWeights(totals)[0]) / quantumset.WeightScale, nil
+	return float64(weights[0]) / quantumset.WeightScale, nil
 }

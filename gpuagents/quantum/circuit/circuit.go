@@ -112,7 +112,7 @@ type Matrix [4]complex128
 // rounding error and is 0. It fails where an angle is not finite.
 func (u Unitary) Matrix(inputs []float64) (Matrix, error) {
 	var v [4]float64
-	for i, a := range u.angles() {
+	for i, a := range u.Angles() {
 		v[i] = a.Eval(inputs)
 		if math.IsNaN(v[i]) || math.IsInf(v[i], 0) {
 			return Matrix{}, fmt.Errorf("%w: an angle is %v; give a finite one", ErrInvalid, v[i])

@@ -132,7 +132,7 @@ var unitaries = map[string]struct {
 	"cu": {4, func(a []Angle) Unitary {
 		return Unitary{
 			Theta: a[0], Phi: a[1], Lambda: a[2],
-			Gamma: Combine(func(x, y float64) float64 { return x + y }, half(a[0]), a[3]),
+			Gamma: half(a[0]).Plus(a[3]),
 		}
 	}},
 }
@@ -147,7 +147,7 @@ func u(theta, phi, lambda, gamma float64) func([]Angle) Unitary {
 // half returns minus half of a sum of angles.
 func half(angles ...Angle) (sum Angle) {
 	for _, a := range angles {
-		sum = Combine(func(x, y float64) float64 { return x - y/2 }, sum, a)
+		sum = sum.Plus(a.Times(-0.5))
 	}
 	return sum
 }

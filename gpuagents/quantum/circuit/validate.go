@@ -123,23 +123,24 @@ func (u *Unitary) validate(inputs int) error {
 	if !(math.Abs(u.Power) <= maxPower) {
 		return fmt.Errorf("its power is %v; give one of at most %d", u.Power, maxPower)
 	}
-	for _, a := range u.angles() {
+	for _, a := range u.Angles() {
 		if v, ok := a.Constant(); ok && (math.IsNaN(v) || math.IsInf(v, 0)) {
 			return fmt.Errorf("its angle is %v; give a finite one", v)
 		}
-		if a.node != nil && a.node.input >= uint(inputs) {
+		if a.term != nil && a.term.input >= uint(inputs) {
 			return fmt.Errorf("its angle reads input %d and the circuit has %d; declare the input",
-				int(a.node.input), inputs)
+				int(a.term.input), inputs)
 		}
 	}
 	return nil
 }
 
-func (u *Unitary) angles() [4]Angle { return [4]Angle{u.Theta, u.Phi, u.Lambda, u.Gamma} }
+// Angles returns the angles in the order of the fields.
+func (u *Unitary) Angles() [4]Angle { return [4]Angle{u.Theta, u.Phi, u.Lambda, u.Gamma} }
 
 // Terms returns how many operations and inputs the angles have.
 func (u *Unitary) Terms() (n int) {
-	for _, a := range u.angles() {
+	for _, a := range u.Angles() {
 		n += a.Terms()
 	}
 	return n

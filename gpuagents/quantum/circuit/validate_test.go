@@ -121,7 +121,14 @@ func TestAngle(t *testing.T) {
 	if v, ok := circuit.Combine(sum, circuit.Number(1), circuit.Number(2)).Constant(); v != 3 || !ok {
 		t.Errorf("1 + 2 is %v, %v", v, ok)
 	}
-	if n := a.Terms(); n != 3 {
-		t.Errorf("the angle has %d terms, want 3", n)
+	if v := circuit.Input(0).Times(3).Plus(circuit.Number(1)).Plus(circuit.Input(1)).Eval([]float64{5, 7}); v != 23 {
+		t.Errorf("3 input 0 + 1 + input 1 is %v, want 23", v)
+	}
+	if value, scale, of := circuit.Input(2).Times(4).Plus(circuit.Number(1)).Times(-0.5).Linear(); value != -0.5 ||
+		scale != -2 || of == nil {
+		t.Errorf("-(4 input 2 + 1)/2 is %v and %v times %v", value, scale, of)
+	}
+	if n := a.Terms(); n != 2 {
+		t.Errorf("the angle has %d terms, want 2", n)
 	}
 }
