@@ -46,3 +46,24 @@ func stepLif(c *groupCall)
 
 //go:noescape
 func stepLif512(c *groupCall)
+
+//go:noescape
+func densePairs(c *pairsCall)
+
+//go:noescape
+func realPairs(c *pairsCall)
+
+//go:noescape
+func mixedPairs(c *pairsCall)
+
+//go:noescape
+func scale(c *pairsCall)
+
+//go:noescape
+func multiply(c *pairsCall)
+
+//go:noescape
+func tradeOnes(c *pairsCall)
+
+//go:noescape
+func tradeTwos(c *pairsCall)

@@ -22,3 +22,11 @@ func stepLeakyGroup(*groupCall)    { panic("lanes: not on this architecture") }
 func stepLeakyGroup512(*groupCall) { panic("lanes: not on this architecture") }
 func stepLif(*groupCall)           { panic("lanes: not on this architecture") }
 func stepLif512(*groupCall)        { panic("lanes: not on this architecture") }
+
+func densePairs(*pairsCall) { panic("lanes: not on this architecture") }
+func realPairs(*pairsCall)  { panic("lanes: not on this architecture") }
+func mixedPairs(*pairsCall) { panic("lanes: not on this architecture") }
+func scale(*pairsCall)      { panic("lanes: not on this architecture") }
+func multiply(*pairsCall)   { panic("lanes: not on this architecture") }
+func tradeOnes(*pairsCall)  { panic("lanes: not on this architecture") }
+func tradeTwos(*pairsCall)  { panic("lanes: not on this architecture") }

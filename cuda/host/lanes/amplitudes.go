@@ -1,0 +1,52 @@
+package lanes
+
+import "unsafe"
+
+// The routines of amplitudes take pairs of a real and an imaginary part, a multiple of four pairs, and only
+// where Available reports true. No operations are fused. A product m*x of complex numbers is
+// (m.re*x.re - m.im*x.im, m.re*x.im + m.im*x.re).
+
+// Dense replaces the elements of a and b by m[0]*a + m[1]*b and m[2]*a + m[3]*b, for a complex matrix by
+// rows.
+func Dense(a, b []float32, m *[8]float32) {
+	densePairs(&pairsCall{unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(m), len(a) / 8})
+}
+
+// Real is Dense for a matrix of real numbers.
+func Real(a, b []float32, m *[4]float32) {
+	realPairs(&pairsCall{unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(m), len(a) / 8})
+}
+
+// Mixed is Dense for a matrix whose first and last elements are real, and whose others are imaginary.
+func Mixed(a, b []float32, m *[4]float32) {
+	mixedPairs(&pairsCall{unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(m), len(a) / 8})
+}
+
+// Scale multiplies the elements of a by a number.
+func Scale(a []float32, re, im float32) {
+	by := [2]float32{re, im}
+	scale(&pairsCall{a: unsafe.Pointer(&a[0]), m: unsafe.Pointer(&by), count: len(a) / 8})
+}
+
+// Multiply multiplies the elements of a by the elements of b, but for those of b that are 1.
+func Multiply(a, b []float32) {
+	multiply(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), count: len(a) / 8})
+}
+
+// Trade exchanges the elements of a whose number has a bit, 0 or 1, with the elements of b before them that
+// have it not.
+func Trade(a, b []float32, bit int) {
+	c := pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), count: len(a) / 8}
+	if bit == 0 {
+		tradeOnes(&c)
+	} else {
+		tradeTwos(&c)
+	}
+}
+
+// pairsCall has the arguments of a routine in assembly. Their places are known there. count is the number of
+// vectors.
+type pairsCall struct {
+	a, b, m unsafe.Pointer // 0, 8, 16
+	count   int            // 24
+}
